@@ -5,15 +5,17 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """`dse.evaluate` and the others of `dse.commands.api`, imported when first used so that the command line starts fast."""
+    """`dse.evaluate` and the others of `dse.commands.notebook_api`, imported when first used so that the command line starts
+    fast.
+    """
     if name in ("evaluate", "run", "load", "compare_chips"):
-        from dse.commands import api
+        from dse.commands import notebook_api as api
 
         return getattr(api, name)
     if name == "explain":
-        from dse.commands.explained import explained
+        from dse.commands.explain import explain_overrides
 
-        return explained
+        return explain_overrides
     raise AttributeError(f"module 'dse' has no attribute {name!r}")
 
 

@@ -1,4 +1,4 @@
-"""The command line: what is typed, to what does it; `dse.commands.options` says what each command takes.
+"""The command line: what is typed, to what does it; `dse.commands.cli_options` says what each command takes.
 
 Heavy libraries are imported where they are used, so that help and completion answer at once.
 """
@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dse.commands.options import COMMANDS, flags, overview, parsed
-from dse.config.strangers import TRUST
-from dse.space.errors import DesignError, nearest
-from dse.terminal.locale import readable
-from dse.terminal.refused import refusal
-from dse.terminal.signals import status, stoppable
+from dse.commands.cli_options import COMMANDS, flags_of, help_overview, parse_arguments
+from dse.config.untrusted_files import TRUST
+from dse.space.errors import DesignError, suggest_nearest
+from dse.terminal.error_line import error_line
+from dse.terminal.signals import exit_status, handle_signals
+from dse.terminal.text_encoding import make_output_printable
 
 if TYPE_CHECKING:
-    from dse.terminal.progress import Waiting
+    from dse.terminal.progress import CompileNotice
 
 SWEEP = (100_000, 20, 20)
 """New objects between two searches for unused cycles, of which a command makes few: every 700 is a tenth of its time."""
@@ -29,17 +29,17 @@ def main() -> None:
     """Entry point of ``dse``; exits with 2 on anything the user can fix."""
     gc.set_threshold(*SWEEP)
     try:
-        with stoppable():
-            readable()
+        with handle_signals():
+            make_output_printable()
             sys.exit(_command(sys.argv[1:]))
     except KeyboardInterrupt as error:
         print("\ndse: stopped; what was stored stays", file=sys.stderr)
-        sys.exit(status(error))
+        sys.exit(exit_status(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except (DesignError, OSError) as error:
-        said = refusal(error)
+        said = error_line(error)
         if not said:
             raise
         print(said, file=sys.stderr)
@@ -57,7 +57,7 @@ def _command(arguments: list[str]) -> int:
     if name == "help" and rest:
         name, rest = rest[0], ["--help"]
     if name in ("-h", "--help", "help"):
-        print(overview(), end="")
+        print(help_overview(), end="")
         return 0
     if name == "--version":
         from importlib.metadata import version
@@ -65,9 +65,9 @@ def _command(arguments: list[str]) -> int:
         print(f"mesh-dse {version('mesh-dse')}")
         return 0
     if name.startswith("-"):
-        raise DesignError(f"no flag {name!r}; {nearest(name, ('--help', '--version', '--shell-completion'))}")
+        raise DesignError(f"no flag {name!r}; {suggest_nearest(name, ('--help', '--version', '--shell-completion'))}")
     if name not in COMMANDS:
-        raise DesignError(f"no command {name!r}; {nearest(name, COMMANDS)}")
+        raise DesignError(f"no command {name!r}; {suggest_nearest(name, COMMANDS)}")
     does: dict[str, Callable[[Namespace], int]] = {
         "run": _run,
         "evaluate": _evaluate,
@@ -84,60 +84,60 @@ def _command(arguments: list[str]) -> int:
         "schema": _schema,
         "mcp": _mcp,
     }
-    return does[name](parsed(name, rest))
+    return does[name](parse_arguments(name, rest))
 
 
 def _run(typed: Namespace) -> int:
-    from dse.config.compose import hydra_job
-    from dse.config.overrides import studies
+    from dse.config.compose import run_with_hydra
+    from dse.config.overrides import study_paths
 
     names, words = _split(typed.words)
     if len(names) > 1 or (names and any(word.startswith("study=") for word in words)):
         raise DesignError(f"run: takes one study, got {' '.join(typed.words)}; as in dse run quickstart")
     if not names and not typed.hydra and not any(word.startswith("study=") for word in words):
-        raise DesignError(f"run: name a study, as in dse run quickstart; there are {', '.join(studies())}")
+        raise DesignError(f"run: name a study, as in dse run quickstart; there are {', '.join(study_paths())}")
     typed.words = [*(f"study={name}" for name in names), *words]
 
     def task(config: dict[str, Any]) -> None:
-        from dse.commands.loop import run
+        from dse.commands.run_study import run_config
 
-        codes.append(run(config))
+        codes.append(run_config(config))
 
     codes: list[int] = []
-    hydra_job(_line(typed), task)
+    run_with_hydra(_line(typed), task)
     return codes[0] if codes else 0
 
 
 def _evaluate(typed: Namespace) -> int:
-    from dse.config.compose import hydra_job
+    from dse.config.compose import run_with_hydra
 
     shortlist = vars(typed)["from"]
     if shortlist:
-        from dse.commands.shortlist import answers
+        from dse.commands.shortlist import print_shortlist
 
         if typed.trace:
             raise DesignError("evaluate --trace: a timeline is of one design; evaluate it by its overrides, without --from")
         with _waiting("evaluate"):
-            answers(Path(shortlist), [*typed.hydra, *typed.words], as_json=typed.json, trust=typed.trust)
+            print_shortlist(Path(shortlist), [*typed.hydra, *typed.words], as_json=typed.json, trust=typed.trust)
         return 0
 
     if typed.design:
         return _evaluate_design(typed)
 
     def task(config: dict[str, Any]) -> None:
-        from dse.commands.sheet import sheet
+        from dse.commands.evaluate_output import print_evaluation_of
 
         with _waiting("evaluate"):
-            sheet(config, as_json=typed.json, trace=typed.trace)
+            print_evaluation_of(config, as_json=typed.json, trace=typed.trace)
 
-    hydra_job(_line(typed), task)
+    run_with_hydra(_line(typed), task)
     return 0
 
 
 def _evaluate_design(typed: Namespace) -> int:
     """A design of a study by its id."""
-    from dse.commands.api import evaluated_design, load
-    from dse.commands.sheet import leave
+    from dse.commands.evaluate_output import leave
+    from dse.commands.notebook_api import evaluated_design, load
 
     names = [word.removeprefix("study=") for word in typed.words if word.startswith("study=")]
     if len(names) != 1:
@@ -154,66 +154,68 @@ def _evaluate_design(typed: Namespace) -> int:
 
 
 def _compare(typed: Namespace) -> int:
-    from dse.answers.compare import OBJECTIVE
-    from dse.commands.beside import beside
+    from dse.analysis.compare import DEFAULT_OBJECTIVE
+    from dse.commands.compare_output import print_comparison
 
     with _waiting("compare"):
-        beside([*typed.hydra, *typed.words], typed.objective or OBJECTIVE, as_json=typed.json, trust=typed.trust)
+        print_comparison(
+            [*typed.hydra, *typed.words], typed.objective or DEFAULT_OBJECTIVE, as_json=typed.json, trust=typed.trust
+        )
     return 0
 
 
 def _capacity(typed: Namespace) -> int:
-    from dse.answers.capacity import capacity
-    from dse.commands.capacities import leave
+    from dse.analysis.capacity import find_capacity
+    from dse.commands.capacity_output import write_capacity
 
     names, words = _split(typed.words)
     if names:
         raise DesignError(f"capacity: takes devices=N or rate=R, and overrides; got {' '.join(names)}")
     out = Path(typed.out) if typed.out else Path("runs") / "capacity" / "capacity.html"
     with _waiting("capacity"):
-        sides = capacity([*typed.hydra, *words], trust=typed.trust)
-    leave(sides, out, as_json=typed.json)
+        sides = find_capacity([*typed.hydra, *words], trust=typed.trust)
+    write_capacity(sides, out, as_json=typed.json)
     return 0
 
 
-def _waiting(what: str) -> "Waiting":
+def _waiting(what: str) -> "CompileNotice":
     """Says that loops are being compiled, where they are."""
-    from dse.evaluators.machine.compiling import begun
-    from dse.terminal.progress import Waiting
+    from dse.evaluators.machine.compile_counter import compilations_started
+    from dse.terminal.progress import CompileNotice
 
-    return Waiting(what, begun)
+    return CompileNotice(what, compilations_started)
 
 
 def _explain(typed: Namespace) -> int:
-    from dse.commands.explained import explain
+    from dse.commands.explain import run_explain
 
     names, words = _split(typed.words)
-    explain(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust)
+    run_explain(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust)
     return 0
 
 
 def _whynot(typed: Namespace) -> int:
-    from dse.commands.explained import whynot
+    from dse.commands.explain import run_whynot
 
     names, words = _split(typed.words)
-    whynot(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust)
+    run_whynot(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust)
     return 0
 
 
 def _report(typed: Namespace) -> int:
     from rich.markup import escape
 
-    from dse.commands.api import compare, load
+    from dse.commands.notebook_api import load, write_comparison_report
     from dse.terminal.progress import say
 
     names, overrides = _split(typed.words)
     if not names:
         raise DesignError("report: takes the name of a study, or of several, as dse list shows them; got nothing")
     if typed.follow:
-        from dse.commands.follow import follow
+        from dse.commands.follow_report import follow_studies
 
-        return follow(names, typed.out, trust=typed.trust)
-    path = compare([load(name, *overrides, trust=typed.trust) for name in names], typed.out)
+        return follow_studies(names, typed.out, trust=typed.trust)
+    path = write_comparison_report([load(name, *overrides, trust=typed.trust) for name in names], typed.out)
     say(f"report  {escape(str(path))}")
     return 0
 
@@ -228,20 +230,20 @@ def _validate(typed: Namespace) -> int:
     if files and files != typed.words:
         raise DesignError(f"validate: takes files or studies; got {' '.join(typed.words)}")
     if files:
-        from dse.measured.validate import validate
+        from dse.accuracy.validate import validate_files
 
         if typed.out:
             raise DesignError("validate --out: the page is of studies; of files everything is printed")
-        return validate([Path(word) for word in files], as_json=typed.json)
-    from dse.commands.validation import validation
+        return validate_files([Path(word) for word in files], as_json=typed.json)
+    from dse.commands.validate_all import validate_studies
 
     out = Path(typed.out) if typed.out else Path("runs") / "validation" / "validation.html"
-    return validation(typed.words, out, as_json=typed.json)
+    return validate_studies(typed.words, out, as_json=typed.json)
 
 
 def _calibrate(typed: Namespace) -> int:
-    from dse.commands.calibrated import leave
-    from dse.measured.calibrate import calibrate
+    from dse.accuracy.calibrate import calibrate
+    from dse.commands.calibrate_output import write_calibration
 
     files, words = _split(typed.words)
     if len(files) != 1:
@@ -253,30 +255,30 @@ def _calibrate(typed: Namespace) -> int:
     out = Path(typed.out) if typed.out else Path("runs") / name / "calibration.yaml"
     if out.suffix != ".yaml":
         raise DesignError(f"calibrate --out: {out} is no .yaml, by which the file is found when it is used")
-    leave(calibrate(Path(files[0]), [*typed.hydra, *words]), out, as_json=typed.json)
+    write_calibration(calibrate(Path(files[0]), [*typed.hydra, *words]), out, as_json=typed.json)
     return 0
 
 
 def _list(typed: Namespace) -> int:
-    from dse.commands.show import listing
-    from dse.config.overrides import studies
+    from dse.commands.study_output import print_studies
+    from dse.config.overrides import study_paths
 
     if typed.words:
         raise DesignError(f"list: takes nothing; got {' '.join(typed.words)}")
-    return listing(studies(), as_json=typed.json)
+    return print_studies(study_paths(), as_json=typed.json)
 
 
 def _schema(typed: Namespace) -> int:
-    from dse.schemas import DOCUMENTS, published, stamp
+    from dse.schemas import DOCUMENTS, document_stamp, schema_of
     from dse.terminal.json_text import json_text
 
     if len(typed.words) > 1:
         raise DesignError(f"schema: takes the name of one document; got {' '.join(typed.words)}")
     if typed.words:
-        print(json_text(published(typed.words[0]), indent=1))
+        print(json_text(schema_of(typed.words[0]), indent=1))
         return 0
     for name, (_, command, body) in DOCUMENTS.items():
-        print(f"{name:12}{stamp(name):20}{command:40}{body['description']}")
+        print(f"{name:12}{document_stamp(name):20}{command:40}{body['description']}")
     return 0
 
 
@@ -284,31 +286,31 @@ def _mcp(typed: Namespace) -> int:
     if typed.words:
         raise DesignError(f"mcp: takes nothing; got {' '.join(typed.words)}")
     try:
-        from dse.tools.server import serve
+        from dse.mcp_server.server import serve_mcp
     except ImportError as error:
         raise DesignError(f"mcp: {error}; pip install 'mesh-dse[mcp]'") from None
-    serve(allow_run=typed.allow_run)
+    serve_mcp(allow_run=typed.allow_run)
     return 0
 
 
 def _show(typed: Namespace) -> int:
     name, overrides = _one("show", typed.words)
-    from dse.commands.api import load
-    from dse.commands.show import summary
+    from dse.commands.notebook_api import load
+    from dse.commands.study_output import print_study
 
     loaded = load(name, *overrides, trust=typed.trust)
     loaded.check_rows()
-    return summary(loaded.study, loaded.runs())
+    return print_study(loaded.study, loaded.runs())
 
 
 def _export(typed: Namespace) -> int:
-    from dse.commands.export import FORMATS, export
+    from dse.commands.export import FORMATS, export_study
 
     name, overrides = _one("export", typed.words)
     to = typed.to or "parquet"
     if to not in FORMATS:
-        raise DesignError(f"export --to: no format {to!r}; {nearest(to, FORMATS)}")
-    return export(name, to, typed.out, *overrides, trust=typed.trust)
+        raise DesignError(f"export --to: no format {to!r}; {suggest_nearest(to, FORMATS)}")
+    return export_study(name, to, typed.out, *overrides, trust=typed.trust)
 
 
 def _line(typed: Namespace) -> list[str]:
@@ -336,20 +338,20 @@ def _complete(arguments: list[str]) -> int:
     current = "" if line.endswith(" ") else (words or [""])[-1]
     if line and (len(words) == 1 or (len(words) == 2 and current)):
         return _offer(COMMANDS, current)
-    from dse.config.compose import hydra_job
-    from dse.config.overrides import studies
+    from dse.config.compose import run_with_hydra
+    from dse.config.overrides import study_paths
 
     if len(words) > 1 and words[1] in COMMANDS:
         if current.startswith("-"):
-            return _offer(flags(words[1]), current)
+            return _offer(flags_of(words[1]), current)
         if words[1] == "run" and (current.startswith("study=") or (current and "study=".startswith(current))):
-            return _offer([f"study={name}" for name in studies()], current)
+            return _offer([f"study={name}" for name in study_paths()], current)
         if words[1] in NAMED and "=" not in current:
-            return _offer(studies(), current)
+            return _offer(study_paths(), current)
         if not COMMANDS[words[1]].hydra:
             return 0
         os.environ["COMP_LINE"] = line.replace(f" {words[1]}", "", 1)
-    hydra_job([argument for argument in arguments if argument not in COMMANDS], lambda config: None)
+    run_with_hydra([argument for argument in arguments if argument not in COMMANDS], lambda config: None)
     return 0
 
 

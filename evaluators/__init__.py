@@ -3,22 +3,49 @@
 if __name__ == "evaluators":  # a second copy of every class, where the repository is on the path
     raise ImportError("import dse.evaluators: this folder is part of the package dse")
 
-from dse.evaluators.account.metrics import METRICS, Metric, extend
-from dse.evaluators.account.outcomes import Outcomes
-from dse.evaluators.evaluation import FIDELITIES, PHYSICS, alone, evaluate, explain, fidelities, readers, smaller
+from typing import Any
 
-extend()  # here, since packages import what is above
+from dse.evaluators.accounting.metrics import METRICS, Metric, load_metric_plugins
+from dse.evaluators.accounting.outcomes import Outcomes
+from dse.evaluators.evaluation import (
+    FIDELITIES,
+    PHYSICS_VERSION,
+    case_types_at_fidelity,
+    evaluate,
+    explain,
+    fidelities,
+    fidelity_names,
+    submesh_text,
+)
+
+FORMER_NAMES = {
+    "PHYSICS": "PHYSICS_VERSION",
+    "alone": "case_types_at_fidelity",
+    "readers": "fidelity_names",
+    "smaller": "submesh_text",
+}
+"""Names of PHYSICS 31 and before, which are answered for one release."""
+
+
+def __getattr__(name: str) -> Any:
+    """Answer to a former name."""
+    if name in FORMER_NAMES:
+        return globals()[FORMER_NAMES[name]]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+load_metric_plugins()  # here, since packages import what is above
 
 __all__ = [
     "FIDELITIES",
     "METRICS",
-    "PHYSICS",
+    "PHYSICS_VERSION",
     "Metric",
     "Outcomes",
-    "alone",
+    "case_types_at_fidelity",
     "evaluate",
     "explain",
     "fidelities",
-    "readers",
-    "smaller",
+    "fidelity_names",
+    "submesh_text",
 ]

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from dse.space.array_math import Array
 from dse.space.chip import Chip
-from dse.space.elementwise import Array
-from dse.space.fields import leaves, replaced
+from dse.space.fields import iterate_leaves, replace_leaves
 from dse.space.mapping import Mapping
 
 
@@ -37,26 +37,26 @@ KEY_DIGITS = 32
 """Hexadecimal digits of a content key."""
 
 
-def key(design: Design) -> str:
+def design_key(design: Design) -> str:
     """The content key of a design: equal for equal leaves, whatever file or override they came from.
 
     Returns:
         32 hexadecimal digits of SHA-256 over ``address=value`` lines; numbers count by value, so 8 and 8.0 are equal.
     """
-    return digest((address, value) for address, value, _ in leaves(design))
+    return key_of_leaves((address, value) for address, value, _ in iterate_leaves(design))
 
 
-def digest(items: Iterable[tuple[str, Any]]) -> str:
+def key_of_leaves(items: Iterable[tuple[str, Any]]) -> str:
     """The key of (address, value) pairs."""
-    return hashed(entry(address, value) for address, value in items)
+    return hash_lines(key_line(address, value) for address, value in items)
 
 
-def entry(address: str, value: Any) -> str:
+def key_line(address: str, value: Any) -> str:
     """One line of what a key is made of."""
     return f"{address}={float(value)!r}" if isinstance(value, int | float) else f"{address}={value}"
 
 
-def hashed(entries: Iterable[str]) -> str:
+def hash_lines(entries: Iterable[str]) -> str:
     """The key of lines."""
     return hashlib.sha256("\n".join(entries).encode()).hexdigest()[:KEY_DIGITS]
 
@@ -82,14 +82,14 @@ def _alike(one: str, other: str) -> int:
     return next((place for place, (mine, its) in enumerate(zip(one, other, strict=False)) if mine != its), len(one))
 
 
-def stacked(designs: Sequence[Design]) -> Designs:
+def stack_designs(designs: Sequence[Design]) -> Designs:
     """Many designs as one of arrays per structure; leaves on which all agree, or that are worked out in turn, stay scalars."""
     if len(designs) == 1:
         return Designs(1, ((np.zeros(1, dtype=np.intp), designs[0]),))
     rows: dict[tuple[str, ...], list[int]] = {}
     table = []
     for row, design in enumerate(designs):
-        found = list(leaves(design))
+        found = list(iterate_leaves(design))
         table.append({address: value for address, value, _ in found})
         apart = (str(value) for _, value, spec in found if isinstance(value, str) or "apart" in spec.metadata)
         rows.setdefault((*table[row], *apart), []).append(row)
@@ -98,5 +98,5 @@ def stacked(designs: Sequence[Design]) -> Designs:
         first = table[members[0]]
         columns = {address: [table[row][address] for row in members] for address in first}
         changes = {a: np.asarray(c, dtype=float) for a, c in columns.items() if any(v != c[0] for v in c)}
-        groups.append((np.asarray(members, dtype=np.intp), replaced(designs[members[0]], changes)))
+        groups.append((np.asarray(members, dtype=np.intp), replace_leaves(designs[members[0]], changes)))
     return Designs(len(designs), tuple(groups))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import TypeVar
 
-from dse.space.shown import masked, printable
+from dse.space.safe_text import mask_passwords, printable
 
 T = TypeVar("T")
 
@@ -14,15 +14,15 @@ class DesignError(ValueError):
 
     def __str__(self) -> str:
         """One line, whatever it quotes: without passwords, and without what a terminal would obey."""
-        return printable(masked(" ".join(super().__str__().splitlines())))
+        return printable(mask_passwords(" ".join(super().__str__().splitlines())))
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def suggest_nearest(name: str, names: Iterable[str]) -> str:
     """A hint that ends an error message: the closest valid name, and the list.
 
-    >>> nearest("ktreek", ["tp", "ktree_k"])
+    >>> suggest_nearest("ktreek", ["tp", "ktree_k"])
     "did you mean 'ktree_k'? valid: ktree_k, tp"
-    >>> nearest("A100", ["a100", "h100"])
+    >>> suggest_nearest("A100", ["a100", "h100"])
     "did you mean 'a100'? valid: a100, h100"
     """
     known = sorted(names)
@@ -31,7 +31,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f"{hint}valid: {', '.join(known)}"
 
 
-def chosen(options: Mapping[str, T], name: str, address: str) -> T:
+def choose_option(options: Mapping[str, T], name: str, address: str) -> T:
     """The option of a name in a registry, one that ships or one that an installed package adds (`space.registry`).
 
     Raises:
@@ -41,4 +41,4 @@ def chosen(options: Mapping[str, T], name: str, address: str) -> T:
         return options[name]
     except KeyError:
         names: Iterable[str] = getattr(options, "names", options.keys)()
-        raise DesignError(f"{address}: no option {name!r}; {nearest(name, names)}") from None
+        raise DesignError(f"{address}: no option {name!r}; {suggest_nearest(name, names)}") from None

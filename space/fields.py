@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast, dataclass_transform
 
 import numpy as np
 
-from dse.space.errors import DesignError, nearest
+from dse.space.errors import DesignError, suggest_nearest
 
 T = TypeVar("T")
 
@@ -20,8 +20,24 @@ Unread = Mapping[str, tuple[str | int, ...]]
 
 ALWAYS: Unread = MappingProxyType({})
 
+KEY_NAMES = {
+    "ChoiceKnob": "Choice",
+    "CompressedAttention": "Compressed",
+    "ExpertLayers": "Experts",
+    "IntervalKnob": "Interval",
+    "LatentAttention": "Latent",
+    "LayerKind": "Kind",
+    "RecurrentMixing": "Recurrence",
+    "SloClass": "Class",
+    "SparseIndexer": "Indexer",
+}
+"""By renamed class, the name that content keys of stored results have for it."""
 
-def quantity(
+RENAMED = re.compile(rf"\b(?:{'|'.join(KEY_NAMES)})(?=\()")
+"""A renamed class at the beginning of a `repr`."""
+
+
+def quantity_field(
     unit: str,
     doc: str,
     *,
@@ -34,13 +50,13 @@ def quantity(
 ) -> Any:
     """A leaf with a unit; `low` and `high` bound what makes sense, `positive` refuses zero as well; `absent` may be missing.
 
-    Beside `unread`, words or whole numbers by the leaf that has them, nothing reads it (`dse.space.beside`).
+    Beside `unread`, words or whole numbers by the leaf that has them, nothing reads it (`dse.space.unread_leaves`).
     """
     metadata = {"unit": unit, "doc": doc, "low": low, "high": high, "positive": positive}
     return _leaf(metadata | _unread(unread), default, absent)
 
 
-def whole(
+def integer_field(
     doc: str,
     *,
     low: int = 1,
@@ -55,7 +71,7 @@ def whole(
     return _leaf(metadata | _unread(unread), default, absent)
 
 
-def word(
+def option_field(
     doc: str,
     options: Sequence[str] = (),
     *,
@@ -70,17 +86,17 @@ def word(
     return _leaf(metadata | _unread(unread), default, absent)
 
 
-def flag(doc: str, *, default: bool | None = None, absent: bool = False) -> Any:
+def boolean_field(doc: str, *, default: bool | None = None, absent: bool = False) -> Any:
     """A leaf that is a statement, true or false."""
     return _leaf({"unit": "", "doc": doc, "flag": True}, default, absent)
 
 
-def table(doc: str, kind: type) -> Any:
+def table_field(doc: str, kind: type) -> Any:
     """Value objects of a kind by names that the user gives, as pairs in the order in which they are said; none by default."""
     return field(metadata={"doc": doc, "table": kind}, default=())
 
 
-def part(doc: str, *kinds: type, inline: bool = False) -> Any:
+def part_field(doc: str, *kinds: type, inline: bool = False) -> Any:
     """A value object of one of some kinds, which its fields tell apart; None where the whole has no such part.
 
     The addresses of an `inline` part's leaves are those of the whole: ``mapping.rows``, not ``mapping.kernel.rows``.
@@ -88,7 +104,7 @@ def part(doc: str, *kinds: type, inline: bool = False) -> Any:
     return field(metadata={"doc": doc, "parts": kinds} | ({"inline": True} if inline else {}), default=None)
 
 
-def refused(why: str) -> Any:
+def refused_field(why: str) -> Any:
     """A field that others like it have and this one cannot have; `why` says so, and what to do."""
     return field(metadata={"doc": why, "refused": why}, default=None)
 
@@ -111,29 +127,42 @@ def _leaf(metadata: dict[str, Any], default: Any, absent: bool) -> Any:
 @dataclass_transform(
     frozen_default=True,
     kw_only_default=True,
-    field_specifiers=(quantity, whole, word, flag, part, table, refused, ranges, field),
+    field_specifiers=(
+        quantity_field,
+        integer_field,
+        option_field,
+        boolean_field,
+        part_field,
+        table_field,
+        refused_field,
+        ranges,
+        field,
+    ),
 )
-def record(cls: type[T]) -> type[T]:
+def record_class(cls: type[T]) -> type[T]:
     """A frozen, slotted dataclass with declared leaves."""
     return dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 
-def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, Field[Any]]]:
+def iterate_leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, Field[Any]]]:
     """Every leaf below a value object, as (address, value, field), in the order of declaration; what is absent has none."""
     found: list[tuple[str, Any, Field[Any]]] = []
     _gather(value, prefix, found)
     return iter(found)
 
 
-def equal(one: Any, other: Any) -> bool:
+def have_equal_leaves(one: Any, other: Any) -> bool:
     """Whether two value objects have the same leaves, in all designs that these are of.
 
-    >>> from dse.space.memory import Controller
-    >>> queues = Controller(waiting=64, queue=8, path=1e-7)
-    >>> equal(queues, Controller(waiting=64, queue=8, path=1e-7)), equal(queues, Controller(waiting=32, queue=8, path=1e-7))
+    >>> from dse.space.dram import MemoryController
+    >>> queues = MemoryController(waiting=64, queue=8, path=1e-7)
+    >>> (
+    ...     have_equal_leaves(queues, MemoryController(waiting=64, queue=8, path=1e-7)),
+    ...     have_equal_leaves(queues, MemoryController(waiting=32, queue=8, path=1e-7)),
+    ... )
     (True, False)
     """
-    both = [[(address, value) for address, value, _ in leaves(of)] for of in (one, other)]
+    both = [[(address, value) for address, value, _ in iterate_leaves(of)] for of in (one, other)]
     return (
         type(one) is type(other)
         and len(both[0]) == len(both[1])
@@ -173,18 +202,18 @@ def addresses(value: Any, pattern: str) -> list[str]:
     Raises:
         DesignError: none; the message has the nearest valid address.
     """
-    return named([address for address, _, _ in leaves(value)], pattern)
+    return match_addresses([address for address, _, _ in iterate_leaves(value)], pattern)
 
 
-def named(known: list[str], pattern: str) -> list[str]:
+def match_addresses(known: list[str], pattern: str) -> list[str]:
     """Those of some addresses that an address names, as `addresses` says."""
-    found = matching(known, pattern)
+    found = match_addresses_or_none(known, pattern)
     if not found:
         raise DesignError(f"no field {pattern!r}; {_nearest_sibling(pattern.split('.'), known)}")
     return found
 
 
-def matching(known: Sequence[str], pattern: str) -> list[str]:
+def match_addresses_or_none(known: Sequence[str], pattern: str) -> list[str]:
     """Those of some addresses that an address names; none where it names none."""
     if "both" not in pattern:
         return [address for address in known if address == pattern]
@@ -198,7 +227,7 @@ def _both(pattern: str) -> re.Pattern[str]:
     return re.compile(r"\.".join("[^.]*" if name == "both" else re.escape(name) for name in pattern.split(".")))
 
 
-def at(value: Any, address: str) -> Any:
+def leaf_at(value: Any, address: str) -> Any:
     """The leaf at a dotted address."""
     for name in address.split("."):
         owner = _owner(value, name)
@@ -209,12 +238,12 @@ def at(value: Any, address: str) -> Any:
 def holder(value: Any, address: str) -> tuple[Any, str]:
     """The value object that has the leaf at a dotted address, and the leaf's name there."""
     *path, last = address.split(".")
-    owner = at(value, ".".join(path)) if path else value
+    owner = leaf_at(value, ".".join(path)) if path else value
     inline = _owner(owner, last)
     return (getattr(owner, inline) if inline else owner), last
 
 
-def spec_at(value: Any, address: str) -> Field[Any]:
+def field_at(value: Any, address: str) -> Field[Any]:
     """The declaration of the leaf at a dotted address."""
     owner, name = holder(value, address)
     return next(spec for spec in fields(owner) if spec.name == name)
@@ -228,18 +257,29 @@ def _owner(value: Any, name: str) -> str:
     return next((own for own in inline if hasattr(getattr(value, own), name)), "")
 
 
-def told(value: Any) -> str:
+def fingerprint(value: Any) -> str:
     """What tells a value object from others: fields at their defaults are left out, so that one more changes nothing."""
     if isinstance(value, tuple):
-        return f"({', '.join(map(told, value))})"
+        return f"({', '.join(map(fingerprint, value))})"
     if not is_dataclass(value):
         return repr(value)
     own = [spec for spec in fields(value) if spec.compare]
     said = ((spec.name, getattr(value, spec.name)) for spec in own if getattr(value, spec.name) != spec.default)
-    return f"{type(value).__name__}({', '.join(f'{name}={told(inner)}' for name, inner in said)})"
+    name = type(value).__name__
+    return f"{KEY_NAMES.get(name, name)}({', '.join(f'{name}={fingerprint(inner)}' for name, inner in said)})"
 
 
-def replaced(value: T, changes: Mapping[str, Any]) -> T:
+def key_text(value: Any) -> str:
+    """Text of a value for content keys: its `repr`, with the names that stored keys have for renamed classes.
+
+    >>> from dse.space.knobs import ChoiceKnob
+    >>> key_text(ChoiceKnob("chip.cores", (1, 2)))[:7]
+    'Choice('
+    """
+    return RENAMED.sub(lambda match: KEY_NAMES[match[0]], repr(value))
+
+
+def replace_leaves(value: T, changes: Mapping[str, Any]) -> T:
     """A copy with the leaves at some addresses changed; the rest is shared."""
     here: dict[str, Any] = {}
     below: dict[str, dict[str, Any]] = {}
@@ -253,7 +293,7 @@ def replaced(value: T, changes: Mapping[str, Any]) -> T:
         else:
             here[head] = new
     for head, inner in below.items():
-        here[head] = replaced(getattr(value, head), inner)
+        here[head] = replace_leaves(getattr(value, head), inner)
     return _copied(value, here)
 
 
@@ -285,14 +325,14 @@ def _names(wanted: Sequence[str], parts: Sequence[str]) -> bool:
 def _nearest_sibling(wanted: Sequence[str], known: list[str]) -> str:
     paths = [address.split(".") for address in known]
     siblings = {path[-1] for path in paths if _names(wanted[:-1], path[:-1])}
-    return nearest(wanted[-1], siblings or known)
+    return suggest_nearest(wanted[-1], siblings or known)
 
 
-EXACT = 2**53
+MAX_EXACT_INTEGER = 2**53
 """Whole numbers up to it are themselves as floats, which columns of designs are."""
 
 
-def checked(value: Any, spec: Field[Any], address: str) -> Any:
+def check_leaf(value: Any, spec: Field[Any], address: str) -> Any:
     """The value of a leaf, if its declaration allows it.
 
     Raises:
@@ -311,14 +351,17 @@ def checked(value: Any, spec: Field[Any], address: str) -> Any:
         if value in limits["unfit"]:
             raise DesignError(f"{address}: {limits['unfit'][value]}")
         if limits["options"] and value not in limits["options"]:
-            raise DesignError(f"{address}: no option {value!r}; {nearest(value, limits['options'])}")
+            raise DesignError(f"{address}: no option {value!r}; {suggest_nearest(value, limits['options'])}")
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise DesignError(f"{address}: {value!r} is not a number")
     if not math.isfinite(value):
         raise DesignError(f"{address}: {value!r} is not a finite number")
-    if "whole" in limits and (value != int(value) or abs(value) > EXACT):
-        raise DesignError(f"{address}: {value!r} is not a whole number" + (f" up to {EXACT}" if abs(value) > EXACT else ""))
+    if "whole" in limits and (value != int(value) or abs(value) > MAX_EXACT_INTEGER):
+        raise DesignError(
+            f"{address}: {value!r} is not a whole number"
+            + (f" up to {MAX_EXACT_INTEGER}" if abs(value) > MAX_EXACT_INTEGER else "")
+        )
     unit = limits["unit"] if limits["unit"] != "1" else ""
     if value < limits["low"]:
         raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is below the least that makes sense, {limits['low']:g}")

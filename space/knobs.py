@@ -12,15 +12,24 @@ from typing import Any
 
 import numpy as np
 
-from dse.space.beside import Condition, conditions, unread
-from dse.space.design import KEY_DIGITS, Design, Designs, digest, entry, hashed
-from dse.space.elementwise import Array, distinct, in_line
-from dse.space.errors import DesignError, nearest
-from dse.space.fields import addresses, at, checked, leaves, matching, replaced, spec_at
+from dse.space.array_math import Array, as_slice, distinct_values
+from dse.space.design import KEY_DIGITS, Design, Designs, hash_lines, key_line, key_of_leaves
+from dse.space.errors import DesignError, suggest_nearest
+from dse.space.fields import (
+    addresses,
+    check_leaf,
+    field_at,
+    iterate_leaves,
+    key_text,
+    leaf_at,
+    match_addresses_or_none,
+    replace_leaves,
+)
+from dse.space.unread_leaves import Condition, read_conditions, why_unread
 
 Value = float | int | str
 
-MOST_TIED = 20_000
+MAX_TIED_VALUES = 20_000
 """Combinations of values that what is tied is looked at for, when a space is made."""
 
 GROUP_ROWS = 256
@@ -32,7 +41,7 @@ Columns = dict[str, Array]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChoiceKnob:
     """A knob with finitely many values, in order.
 
     Attributes:
@@ -55,7 +64,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class IntervalKnob:
     """A knob with a value anywhere from `low` to `high`, both included."""
 
     address: str
@@ -72,11 +81,11 @@ class Interval:
         return (value - self.low) / (self.high - self.low)
 
 
-Knob = Choice | Interval
+Knob = ChoiceKnob | IntervalKnob
 
 
 @dataclass(frozen=True, slots=True)
-class Tied:
+class TiedLeaf:
     """Leaves that follow others: no knob, but a value that comes of theirs.
 
     Attributes:
@@ -92,7 +101,7 @@ class Tied:
     worth: Callable[[Mapping[str, Any]], Any] = field(repr=False, compare=False)
 
 
-def ordered(knobs: Sequence[Knob]) -> list[Knob]:
+def order_by_dependency(knobs: Sequence[Knob]) -> list[Knob]:
     """Knobs in an order in which each stands after those that it depends on.
 
     Raises:
@@ -116,7 +125,7 @@ def ordered(knobs: Sequence[Knob]) -> list[Knob]:
     return list(found.values())
 
 
-def counting(knobs: Sequence[Knob], moved: Callable[[Knob, tuple[Any, ...]], Array]) -> dict[str, Array]:
+def active_rows(knobs: Sequence[Knob], moved: Callable[[Knob, tuple[Any, ...]], Array]) -> dict[str, Array]:
     """Where each knob counts, by its address.
 
     Args:
@@ -125,7 +134,7 @@ def counting(knobs: Sequence[Knob], moved: Callable[[Knob, tuple[Any, ...]], Arr
     """
     found: dict[str, Any] = {}
     known = {knob.address: knob for knob in knobs}
-    for knob in ordered(knobs):
+    for knob in order_by_dependency(knobs):
         on: Any = np.True_
         for other, allowed in knob.when:
             on = on & found[other] & moved(known[other], allowed)
@@ -138,18 +147,18 @@ def counting(knobs: Sequence[Knob], moved: Callable[[Knob, tuple[Any, ...]], Arr
     return found
 
 
-def never_read(base: Design, targets: Sequence[str], knobs: Sequence[Knob]) -> str:
+def why_never_read(base: Design, targets: Sequence[str], knobs: Sequence[Knob]) -> str:
     """Beside what nothing reads any of some leaves, whatever the knobs of a space say; "" where something may."""
-    if conditions(base, targets, _moved(base, knobs)) is not None:
+    if read_conditions(base, targets, _moved(base, knobs)) is not None:
         return ""
-    return ", ".join(dict.fromkeys(unread(base, target) for target in targets))
+    return ", ".join(dict.fromkeys(why_unread(base, target) for target in targets))
 
 
 def _moved(base: Design, knobs: Sequence[Knob]) -> dict[str, tuple[str, Sequence[Any]]]:
     """By leaf, the address of the knob of choices that moves it, and its values; of knobs whose address a base has."""
-    choices = [knob for knob in knobs if isinstance(knob, Choice)]
-    known = [address for address, _, _ in leaves(base)] if choices else []
-    return {leaf: (knob.address, knob.values) for knob in choices for leaf in matching(known, knob.address)}
+    choices = [knob for knob in knobs if isinstance(knob, ChoiceKnob)]
+    known = [address for address, _, _ in iterate_leaves(base)] if choices else []
+    return {leaf: (knob.address, knob.values) for knob in choices for leaf in match_addresses_or_none(known, knob.address)}
 
 
 class _Here(dict[str, Any]):
@@ -160,7 +169,7 @@ class _Here(dict[str, Any]):
         self._base = base
 
     def __missing__(self, leaf: str) -> Any:
-        return at(self._base, leaf)
+        return leaf_at(self._base, leaf)
 
 
 @dataclass(frozen=True)
@@ -173,7 +182,7 @@ class Space:
 
     base: Design
     knobs: tuple[Knob, ...]
-    tied: tuple[Tied, ...] = ()
+    tied: tuple[TiedLeaf, ...] = ()
     targets: dict[str, list[str]] = field(init=False, repr=False, compare=False)
     _following: dict[str, list[str]] = field(init=False, repr=False, compare=False)
     _entries: dict[str, str] = field(init=False, repr=False, compare=False)
@@ -182,7 +191,7 @@ class Space:
         targets = {knob.address: addresses(self.base, knob.address) for knob in self.knobs}
         object.__setattr__(self, "targets", targets)
         object.__setattr__(self, "_following", {tied.address: addresses(self.base, tied.address) for tied in self.tied})
-        object.__setattr__(self, "_entries", {a: entry(a, value) for a, value, _ in leaves(self.base)})
+        object.__setattr__(self, "_entries", {a: key_line(a, value) for a, value, _ in iterate_leaves(self.base)})
         owner: dict[str, str] = {}
         for knob in self.knobs:
             for address in targets[knob.address]:
@@ -193,11 +202,11 @@ class Space:
             for other, _ in knob.when:
                 if other not in targets:
                     which = f"'when' names {other!r}, which is no knob of this space"
-                    raise DesignError(f"space.{knob.address}: {which}; {nearest(other, targets)}")
+                    raise DesignError(f"space.{knob.address}: {which}; {suggest_nearest(other, targets)}")
         moved = _moved(self.base, self.knobs)
-        read = (conditions(self.base, targets[knob.address], moved) or () for knob in self.knobs)
+        read = (read_conditions(self.base, targets[knob.address], moved) or () for knob in self.knobs)
         object.__setattr__(self, "knobs", tuple(replace(knob, read=of) for knob, of in zip(self.knobs, read, strict=True)))
-        ordered(self.knobs)
+        order_by_dependency(self.knobs)
         for tied in self.tied:
             for address in self._following[tied.address]:
                 if address in owner:
@@ -207,41 +216,43 @@ class Space:
 
     @property
     def each(self) -> Iterator[tuple[dict[str, Value], "Space"]]:
-        """The bases: the values that choose one, and its space; here itself alone (`dse.space.chips` has several)."""
+        """The bases: the values that choose one, and its space; here itself alone (`dse.space.multi_chip_space` has
+        several).
+        """
         return iter(((dict[str, Value](), self),))
 
     def spec(self, address: str) -> Field[Any]:
         """What the leaf that a knob moves is declared as."""
-        return spec_at(self.base, self.targets[address][0])
+        return field_at(self.base, self.targets[address][0])
 
     @property
     def key(self) -> str:
         """Content key of the base and the knobs."""
-        base = [(address, value) for address, value, _ in leaves(self.base)]
+        base = [(address, value) for address, value, _ in iterate_leaves(self.base)]
         tied = [(f"tied {tied.address}", tied.text) for tied in self.tied]
-        read = [(f"read {knob.address}", repr(knob.read)) for knob in self.knobs if knob.read]
-        return digest(base + [(f"knob {knob.address}", repr(knob)) for knob in self.knobs] + read + tied)
+        read = [(f"read {knob.address}", key_text(knob.read)) for knob in self.knobs if knob.read]
+        return key_of_leaves(base + [(f"knob {knob.address}", key_text(knob)) for knob in self.knobs] + read + tied)
 
     def at(self, values: Mapping[str, Value]) -> Design:
         """The design at knob values; a knob that is missing or inactive leaves its base value."""
-        return replaced(self.base, self._changes(values))
+        return replace_leaves(self.base, self._changes(values))
 
     def key_at(self, values: Mapping[str, Value]) -> str:
         """The key of the design at knob values, without building the design."""
         entries = dict(self._entries)
-        entries.update((address, entry(address, value)) for address, value in self._changes(values).items())
-        return hashed(entries.values())
+        entries.update((address, key_line(address, value)) for address, value in self._changes(values).items())
+        return hash_lines(entries.values())
 
     def following(self, design: Design) -> Design:
         """A design with what is tied where its other leaves have it."""
-        return replaced(design, self._tied(design, {})) if self.tied else design
+        return replace_leaves(design, self._tied(design, {})) if self.tied else design
 
     def keys(self, columns: Columns) -> list[str]:
         """The keys of the designs in columns, each as `key_at` has it of one."""
         size = len(next(iter(columns.values()))) if columns else 1
         moved, changes = dict[str, Sequence[str]](), dict[str, Any]()
         for knob in self.knobs:
-            words = isinstance(knob, Choice) and knob.words
+            words = isinstance(knob, ChoiceKnob) and knob.words
             for leaf in self.targets[knob.address]:
                 moved[leaf] = self._word_entries(knob, leaf, columns[knob.address]) if words else ()
             if not words:
@@ -249,7 +260,7 @@ class Space:
         for tied in self.tied:
             value = np.asarray(tied.worth(_Here(self.base, changes)), dtype=float)
             for leaf in self._following[tied.address]:
-                changes[leaf] = np.trunc(value) if "whole" in spec_at(self.base, leaf).metadata else value
+                changes[leaf] = np.trunc(value) if "whole" in field_at(self.base, leaf).metadata else value
         moved |= {leaf: _number_entries(leaf, np.broadcast_to(value, size)) for leaf, value in changes.items()}
         start, *rest = self._around(list(moved))
         begun = hashlib.sha256(start.encode())
@@ -262,8 +273,8 @@ class Space:
 
     def _word_entries(self, knob: Knob, leaf: str, codes: Array) -> list[str]:
         """In each row, the line of a key of a leaf that has words; of an inactive knob the base's."""
-        assert isinstance(knob, Choice)
-        of = [*(entry(leaf, word) for word in knob.values), self._entries[leaf]]
+        assert isinstance(knob, ChoiceKnob)
+        of = [*(key_line(leaf, word) for word in knob.values), self._entries[leaf]]
         return [of[code] for code in codes.tolist()]
 
     def _around(self, moved: Sequence[str]) -> list[str]:
@@ -293,7 +304,7 @@ class Space:
         for tied in self.tied:
             value = float(tied.worth(_Here(base, changes)))
             for address in self._following[tied.address]:
-                changes[address] = int(value) if "whole" in spec_at(self.base, address).metadata else value
+                changes[address] = int(value) if "whole" in field_at(self.base, address).metadata else value
         return changes
 
     def active(self, address: str, values: Mapping[str, Value]) -> bool:
@@ -316,7 +327,7 @@ class Space:
     @property
     def combinations(self) -> int | None:
         """Rows of the grid, repetitions by inactive knobs included; None where a knob is an interval."""
-        if any(isinstance(knob, Interval) for knob in self.knobs):
+        if any(isinstance(knob, IntervalKnob) for knob in self.knobs):
             return None
         return math.prod(len(knob.values) for knob in self._order())
 
@@ -333,7 +344,7 @@ class Space:
         """Rows from points of the unit cube, shape (designs, knobs), one coordinate a knob."""
         codes: dict[str, Array] = {}
         for column, knob in zip(unit.T, self.knobs, strict=True):
-            if isinstance(knob, Choice):
+            if isinstance(knob, ChoiceKnob):
                 codes[knob.address] = np.minimum((column * len(knob.values)).astype(int), len(knob.values) - 1)
             elif knob.log:
                 codes[knob.address] = knob.low * (knob.high / knob.low) ** column
@@ -351,7 +362,7 @@ class Space:
         groups = []
         for rows in np.split(_in_order(code), np.cumsum(np.bincount(code))[:-1]) if code.any() else [np.arange(size)]:
             changes: dict[str, Any] = {}
-            here = None if len(rows) == size else in_line(rows)
+            here = None if len(rows) == size else as_slice(rows)
             for moved in self.knobs:
                 column = columns[moved.address]
                 self._change(moved, column if here is None else column[here], changes)
@@ -359,7 +370,7 @@ class Space:
                 value = tied.worth(_Here(self.base, changes))
                 value = float(value) if np.ndim(value) == 0 else value
                 changes.update(dict.fromkeys(self._following[tied.address], value))
-            groups.append((rows, replaced(self.base, changes)))
+            groups.append((rows, replace_leaves(self.base, changes)))
         return Designs(size, tuple(groups))
 
     def parts(self, columns: Columns, most: int) -> list[Array]:
@@ -386,7 +397,7 @@ class Space:
         values: dict[str, Value] = {}
         for knob in self.knobs:
             cell = columns[knob.address][index]
-            if isinstance(knob, Choice) and knob.words:
+            if isinstance(knob, ChoiceKnob) and knob.words:
                 if cell >= 0:
                     values[knob.address] = knob.values[int(cell)]
             elif not math.isnan(cell):
@@ -399,13 +410,13 @@ class Space:
         return int(value) if whole else value
 
     def _change(self, knob: Knob, column: Array, changes: dict[str, Any]) -> None:
-        if isinstance(knob, Choice) and knob.words:
+        if isinstance(knob, ChoiceKnob) and knob.words:
             if column[0] >= 0:
                 changes.update((address, knob.values[int(column[0])]) for address in self.targets[knob.address])
             return
         hole = np.isnan(column)
         for address in self.targets[knob.address]:
-            full = np.where(hole, at(self.base, address), column) if hole.any() else column
+            full = np.where(hole, leaf_at(self.base, address), column) if hole.any() else column
             changes[address] = full[0].item() if _one_value(full) else full
 
     def _reads(self, condition: Condition, values: Mapping[str, Value]) -> bool:
@@ -437,34 +448,36 @@ class Space:
         return code
 
     @cached_property
-    def _structural(self) -> list[tuple[Choice, bool, bool, bool]]:
+    def _structural(self) -> list[tuple[ChoiceKnob, bool, bool, bool]]:
         """Knobs of choices in order, each with whether it is always structure, divides operators, counts parts of chips."""
         knobs = self._order()
         return [(knob, knob.words or self._apart(knob), self._divides(knob), self._counts(knob)) for knob in knobs]
 
-    def _apart(self, knob: Choice) -> bool:
+    def _apart(self, knob: ChoiceKnob) -> bool:
         """Whether designs that differ in a knob are worked out in turn."""
         return "apart" in self.spec(knob.address).metadata
 
-    def _divides(self, knob: Choice) -> bool:
+    def _divides(self, knob: ChoiceKnob) -> bool:
         """Whether a knob says how operators are divided: of the mapping, but not of what instances take requests."""
         return knob.address.startswith("mapping.") and not knob.address.startswith("mapping.serving.")
 
-    def _counts(self, knob: Choice) -> bool:
+    def _counts(self, knob: ChoiceKnob) -> bool:
         """Whether a knob is of a number of things on the chip."""
         return knob.address.startswith("chip.") and "whole" in self.spec(knob.address).metadata
 
-    def _order(self) -> Sequence[Choice]:
-        knobs = [knob for knob in self.knobs if isinstance(knob, Choice)]
+    def _order(self) -> Sequence[ChoiceKnob]:
+        knobs = [knob for knob in self.knobs if isinstance(knob, ChoiceKnob)]
         return sorted(knobs, key=lambda knob: (not knob.words, not knob.address.startswith("mapping.")))
 
     def _columns(self, codes: Mapping[str, Array], *, unique: bool = True) -> Columns:
         def moved(knob: Knob, allowed: tuple[Any, ...]) -> Array:
-            if not isinstance(knob, Choice):
+            if not isinstance(knob, ChoiceKnob):
                 raise DesignError(f"space: 'when' needs a knob with choices, {knob.address} is an interval")
             return np.isin(codes[knob.address], [i for i, value in enumerate(knob.values) if value in allowed])
 
-        active = {address: np.broadcast_to(on, np.shape(codes[address])) for address, on in counting(self.knobs, moved).items()}
+        active = {
+            address: np.broadcast_to(on, np.shape(codes[address])) for address, on in active_rows(self.knobs, moved).items()
+        }
         if unique and any(knob.when or knob.read for knob in self.knobs):
             keep = np.logical_and.reduce([active[a] | (code == 0) for a, code in codes.items()])
             codes = {a: code[keep] for a, code in codes.items()}
@@ -472,12 +485,12 @@ class Space:
         columns: Columns = {}
         for knob in self.knobs:
             code, on = codes[knob.address], active[knob.address]
-            if isinstance(knob, Choice) and knob.words:
+            if isinstance(knob, ChoiceKnob) and knob.words:
                 columns[knob.address] = (
                     np.where(on, code, -1).astype(np.int16) if knob.when or knob.read else code.astype(np.int16)
                 )
             else:
-                numbers = np.asarray(knob.values, dtype=float)[code] if isinstance(knob, Choice) else code
+                numbers = np.asarray(knob.values, dtype=float)[code] if isinstance(knob, ChoiceKnob) else code
                 columns[knob.address] = np.where(on, numbers, np.nan) if knob.when or knob.read else numbers
         return columns
 
@@ -487,7 +500,7 @@ class Space:
         known: dict[str, Array] = {}
         for tied in self.tied:
             values = [known[leaf] if leaf in known else self._values(of.get(leaf), leaf) for leaf in tied.inputs]
-            while math.prod(map(len, values)) > MOST_TIED:  # ends of the longest alone
+            while math.prod(map(len, values)) > MAX_TIED_VALUES:  # ends of the longest alone
                 longest = max(range(len(values)), key=lambda place: len(values[place]))
                 values[longest] = np.array([values[longest].min(), values[longest].max()])
             grid = np.meshgrid(*values, indexing="ij")
@@ -499,25 +512,25 @@ class Space:
                 made = ", ".join(f"{leaf}={column[place]:g}" for leaf, column in columns.items())
                 try:
                     for leaf in leaves_of:
-                        checked(float(found[place]), spec_at(self.base, leaf), f"space.{tied.address}")
+                        check_leaf(float(found[place]), field_at(self.base, leaf), f"space.{tied.address}")
                 except DesignError as error:
                     raise DesignError(f"{error}; {tied.text} comes to it at {made}") from None
             known |= dict.fromkeys(leaves_of, np.unique(found))
 
     def _values(self, knob: Knob | None, leaf: str) -> Array:
         """The values that a leaf may have."""
-        own = [float(at(self.base, leaf))]
+        own = [float(leaf_at(self.base, leaf))]
         if knob is None:
             return np.array(own)
-        moved = [float(value) for value in knob.values] if isinstance(knob, Choice) else [knob.low, knob.high]
+        moved = [float(value) for value in knob.values] if isinstance(knob, ChoiceKnob) else [knob.low, knob.high]
         return np.unique(moved + (own if knob.when else []))
 
     def _check(self, knob: Knob, address: str) -> None:
-        spec = spec_at(self.base, address)
-        values = knob.values if isinstance(knob, Choice) else (knob.low, knob.high)
+        spec = field_at(self.base, address)
+        values = knob.values if isinstance(knob, ChoiceKnob) else (knob.low, knob.high)
         for value in values:
-            checked(value, spec, f"space.{knob.address}")
-        if isinstance(knob, Interval):
+            check_leaf(value, spec, f"space.{knob.address}")
+        if isinstance(knob, IntervalKnob):
             if "whole" in spec.metadata:
                 raise DesignError(f"space.{knob.address}: counts whole things; use range(...) or choice(...)")
             if not knob.low < knob.high or (knob.log and knob.low <= 0):
@@ -533,17 +546,17 @@ class Space:
 def _number_entries(leaf: str, values: Array) -> list[str]:
     """In each row, the line of a key of a leaf that has numbers."""
     several, places = np.unique(values, return_inverse=True)
-    of = [entry(leaf, value) for value in several.tolist()]
+    of = [key_line(leaf, value) for value in several.tolist()]
     return [of[place] for place in places.tolist()]
 
 
-FIRST = 64
+FIRST_ROWS = 64
 """Rows of a column that say soon that it has many values."""
 
 
 def _at_least(column: Array) -> int:
     """Values that a column has at least: those of its first rows, but for holes."""
-    return sum(value == value for value in set(column[:FIRST].tolist()))
+    return sum(value == value for value in set(column[:FIRST_ROWS].tolist()))
 
 
 def _one_value(column: Array) -> bool:
@@ -551,10 +564,10 @@ def _one_value(column: Array) -> bool:
     return bool(column[0] == column[-1]) and bool((column == column[0]).all())
 
 
-def _places(knob: Choice, column: Array) -> tuple[Any, Array]:
+def _places(knob: ChoiceKnob, column: Array) -> tuple[Any, Array]:
     """Values of numbers, and which of them each is: by a table, or by a search, which takes longer of random numbers."""
     values = np.sort(np.asarray(knob.values, dtype=float))
-    return distinct(column) or (values, np.searchsorted(values, column))
+    return distinct_values(column) or (values, np.searchsorted(values, column))
 
 
 def _in_order(code: Array) -> Array:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from dse.space.elementwise import minimum, where
-from dse.space.errors import DesignError, nearest
-from dse.space.model import Kind, Model
+from dse.space.array_math import minimum, where
+from dse.space.errors import DesignError, suggest_nearest
+from dse.space.model import LayerKind, Model
 
 ATTENTION, STATE, FFN, MOE = "attention", "state", "ffn", "moe"
 """Parts of a layer where layers are alike."""
@@ -23,10 +23,10 @@ RESERVED = ("embedding", "head", "mtp", "region", FFN, MOE)
 """Names that a kind of layers cannot have."""
 
 
-AS_THE_MODEL: Kind = cast(Any, Kind)()
+AS_THE_MODEL: LayerKind = cast(Any, LayerKind)()
 
 
-class Reach(NamedTuple):
+class AttentionReach(NamedTuple):
     """How far a query looks back.
 
     Attributes:
@@ -44,7 +44,11 @@ class Reach(NamedTuple):
     def seen(self, context: Any) -> Any:
         """Positions that a query attends to, of some that are there; within a chunk what it is on average.
 
-        >>> Reach(window=4).seen(10), Reach(chunk=4).seen(10), Reach(window=4, ratio=2, top=3).seen(10)
+        >>> (
+        ...     AttentionReach(window=4).seen(10),
+        ...     AttentionReach(chunk=4).seen(10),
+        ...     AttentionReach(window=4, ratio=2, top=3).seen(10),
+        ... )
         (4, 2.5, 7)
         """
         if self.chunk:
@@ -58,7 +62,12 @@ class Reach(NamedTuple):
     def pairs(self, prompt: Any) -> Any:
         """Query-key pairs of a prompt per head: every token looks at itself and at those before it that it reaches.
 
-        >>> Reach().pairs(4), Reach(window=2).pairs(4), Reach(chunk=2).pairs(5), Reach(top=2).pairs(4)
+        >>> (
+        ...     AttentionReach().pairs(4),
+        ...     AttentionReach(window=2).pairs(4),
+        ...     AttentionReach(chunk=2).pairs(5),
+        ...     AttentionReach(top=2).pairs(4),
+        ... )
         (10.0, 7.0, 7.0, 7.0)
         """
         if self.chunk:
@@ -73,7 +82,7 @@ class Reach(NamedTuple):
     def after(self, past: Any, prompt: Any) -> Any:
         """Those of a prompt of which so many tokens have passed before, which later ones look back at.
 
-        >>> Reach().after(2, 2), Reach(window=2).after(2, 2), Reach(chunk=4).after(2, 4)
+        >>> AttentionReach().after(2, 2), AttentionReach(window=2).after(2, 2), AttentionReach(chunk=4).after(2, 4)
         (7.0, 4.0, 10.0)
         """
         return self.pairs(past + prompt) - self.pairs(past)
@@ -81,9 +90,9 @@ class Reach(NamedTuple):
     def kept(self, context: Any) -> Any:
         """Positions that a cache holds of so many, at most: a window's or a chunk's, or all, one by one or compressed.
 
-        >>> Reach(4).kept(10), Reach(chunk=8).kept(10), Reach(top=4).kept(10)
+        >>> AttentionReach(4).kept(10), AttentionReach(chunk=8).kept(10), AttentionReach(top=4).kept(10)
         (4, 8, 10)
-        >>> Reach(4, ratio=2).kept(10), Reach(ratio=2).kept(10)
+        >>> AttentionReach(4, ratio=2).kept(10), AttentionReach(ratio=2).kept(10)
         (9.0, 5.0)
         """
         limit = self.window or self.chunk
@@ -100,7 +109,7 @@ class Reach(NamedTuple):
 def causal_pairs(queries: Any, keys: Any, window: Any = 0) -> Any:
     """Pairs of the last `queries` of `keys` positions with those up to them that a window lets through; 0 for all.
 
-    >>> causal_pairs(4, 6), causal_pairs(4, 6, 2), causal_pairs(1, 6), causal_pairs(6, 6) == Reach().pairs(6)
+    >>> causal_pairs(4, 6), causal_pairs(4, 6, 2), causal_pairs(1, 6), causal_pairs(6, 6) == AttentionReach().pairs(6)
     (18.0, 8.0, 6.0, True)
     """
     limit = where(window > 0, window, keys) if np.any(window > 0) else keys
@@ -112,7 +121,7 @@ def _within(prompt: Any, limit: Any) -> Any:
     return near * (near + 1) / 2 + (prompt - near) * near
 
 
-class Layer(NamedTuple):
+class LayerGroup(NamedTuple):
     """One kind of mixing or of FFN.
 
     Attributes:
@@ -130,7 +139,7 @@ class Layer(NamedTuple):
     indexed: int = 0
 
 
-class Layers(NamedTuple):
+class LayerSequence(NamedTuple):
     """All layers of a model.
 
     Attributes:
@@ -139,10 +148,10 @@ class Layers(NamedTuple):
         reaches: how far attention looks, as far as that differs.
     """
 
-    mixings: tuple[Layer, ...]
-    ffns: tuple[Layer, ...]
+    mixings: tuple[LayerGroup, ...]
+    ffns: tuple[LayerGroup, ...]
     line: tuple[tuple[str, str], ...]
-    reaches: tuple[Reach, ...]
+    reaches: tuple[AttentionReach, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -151,15 +160,15 @@ class Layers(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def layers(model: Model) -> Layers:
+def layers(model: Model) -> LayerSequence:
     """The layers of a model.
 
     Raises:
         DesignError: an order that does not add up, or names no kind; no message has the model's address.
     """
     kinds = dict(model.kinds)
-    turns = ordered(model.order, tuple(kinds), model.layers) if model.order else ("",) * model.layers
-    own = {name: of_kind(model, kinds.get(name, AS_THE_MODEL)) for name in dict.fromkeys(turns)}
+    turns = expand_order(model.order, tuple(kinds), model.layers) if model.order else ("",) * model.layers
+    own = {name: model_of_kind(model, kinds.get(name, AS_THE_MODEL)) for name in dict.fromkeys(turns)}
     mixings: dict[Model, tuple[str, int]] = {}
     ffns: dict[tuple[str, Model], tuple[str, int]] = {}
     line = []
@@ -177,13 +186,13 @@ def layers(model: Model) -> Layers:
         key: (MOE if key[0] == "experts" else FFN) + (f" {name}" if several[key[0]] > 1 else "")
         for key, (name, _) in ffns.items()
     }
-    reaches = tuple(dict.fromkeys(reach for of in mixings for reach in _reaches(of))) or (Reach(),)
-    return Layers(
+    reaches = tuple(dict.fromkeys(reach for of in mixings for reach in _reaches(of))) or (AttentionReach(),)
+    return LayerSequence(
         tuple(
-            Layer(named_mixings[of], of, count, *(reaches.index(one) for one in _reaches(of)))
+            LayerGroup(named_mixings[of], of, count, *(reaches.index(one) for one in _reaches(of)))
             for of, (_, count) in mixings.items()
         ),
-        tuple(Layer(named_ffns[key], key[1], count) for key, (_, count) in ffns.items()),
+        tuple(LayerGroup(named_ffns[key], key[1], count) for key, (_, count) in ffns.items()),
         tuple((_at(named_mixings, mixes), _at(named_ffns, feeds)) for mixes, feeds in line),
         reaches,
     )
@@ -207,7 +216,7 @@ def _named(name: str, of: Model, count: int) -> str:
     return name if name.endswith(ATTENTION) else f"{name} {ATTENTION}".strip()
 
 
-def of_kind(model: Model, kind: Kind) -> Model:
+def model_of_kind(model: Model, kind: LayerKind) -> Model:
     """A model all of whose layers are of a kind."""
     said: dict[str, Any] = {spec.name: getattr(kind, spec.name) for spec in fields(kind)}
     said = {name: value for name, value in said.items() if value is not None and name not in ("mixing", "ffn")}
@@ -231,81 +240,81 @@ def _ffn(of: Model, word: str) -> Model:
     return replace(plain, experts=None) if word == "dense" else replace(plain, ffn_intermediate=1)
 
 
-def reach_of(of: Model) -> Reach:
+def attention_reach(of: Model) -> AttentionReach:
     """How far attention looks in a model of one kind of layers."""
     top = 0 if of.indexer is None else of.indexer.top
-    return Reach(of.window, of.chunk, 0 if of.compressed is None else of.compressed.ratio, top)
+    return AttentionReach(of.window, of.chunk, 0 if of.compressed is None else of.compressed.ratio, top)
 
 
-def scored(of: Model) -> Reach:
+def indexer_reach(of: Model) -> AttentionReach:
     """How far its indexer looks: at all positions, or entries, before one."""
     ratio = 0 if of.compressed is None else of.compressed.ratio
-    return Reach(0, 0, ratio)
+    return AttentionReach(0, 0, ratio)
 
 
-def _reaches(of: Model) -> tuple[Reach, ...]:
+def _reaches(of: Model) -> tuple[AttentionReach, ...]:
     if of.recurrence is not None:
         return ()
-    return (reach_of(of),) if of.indexer is None else (reach_of(of), scored(of))
+    return (attention_reach(of),) if of.indexer is None else (attention_reach(of), indexer_reach(of))
 
 
-def two_forms(model: Model) -> bool:
+def differs_between_phases(model: Model) -> bool:
     """Whether a prompt is worked out otherwise than a token by itself, in some layer."""
     return any(layer.of.latent is not None or layer.of.recurrence is not None for layer in layers(model).mixings)
 
 
-class ByReach(np.ndarray[Any, Any]):
+class PerReachArray(np.ndarray[Any, Any]):
     """Counts with an axis of the reaches of a model in front; sums and products of it with others are as well."""
 
 
-def by_reach(model: Model, count: Callable[[Reach], Any]) -> Any:
+def per_reach(model: Model, count: Callable[[AttentionReach], Any]) -> Any:
     """What is counted for each reach of a model: itself where there is one; else an array with an axis more in front."""
     found = [count(reach) for reach in layers(model).reaches]
     if len(found) == 1:
         return found[0]
     several = np.stack(np.broadcast_arrays(*(np.asarray(one, float) for one in found)))
-    return (several.reshape(-1, 1, 1) if several.ndim == 1 else several).view(ByReach)
+    return (several.reshape(-1, 1, 1) if several.ndim == 1 else several).view(PerReachArray)
 
 
-def at_reach(values: Any, place: int) -> Any:
+def value_at_reach(values: Any, place: int) -> Any:
     """Of what is counted for each reach, one; a single number is one.
 
-    >>> at_reach(3.0, 0), at_reach(np.array([[[1.0]], [[2.0]]]).view(ByReach), 1)
+    >>> value_at_reach(3.0, 0), value_at_reach(np.array([[[1.0]], [[2.0]]]).view(PerReachArray), 1)
     (3.0, 2.0)
     """
-    if not isinstance(values, ByReach):
+    if not isinstance(values, PerReachArray):
         return values
     one = np.asarray(values[place])
     return float(one.item()) if one.size == 1 else one
 
 
-def widest(values: Any) -> Any:
+def value_of_widest_reach(values: Any) -> Any:
     """Of what is counted for each reach, that of the widest.
 
-    >>> widest(3.0), widest(np.array([[[1.0]], [[2.0]]]).view(ByReach)).tolist()
+    >>> value_of_widest_reach(3.0), value_of_widest_reach(np.array([[[1.0]], [[2.0]]]).view(PerReachArray)).tolist()
     (3.0, [[2.0]])
     """
-    return np.asarray(values).max(axis=0) if isinstance(values, ByReach) else values
+    return np.asarray(values).max(axis=0) if isinstance(values, PerReachArray) else values
 
 
-TERM = re.compile(r"\s*(?:(\d+)\s*\(|(\d+)?\s*([A-Za-z_]\w*)|(\))|(,))")
+ORDER_TERM = re.compile(r"\s*(?:(\d+)\s*\(|(\d+)?\s*([A-Za-z_]\w*)|(\))|(,))")
 
-AS_IN = "write as in 10 (5 local, global), 2 local"
+ORDER_EXAMPLE = "write as in 10 (5 local, global), 2 local"
 
 
-def ordered(order: str, known: tuple[str, ...], wanted: int) -> tuple[str, ...]:
+def expand_order(order: str, known: tuple[str, ...], wanted: int) -> tuple[str, ...]:
     """The kind of each layer.
 
     Raises:
         DesignError: what cannot be read, a name that no kind has, or another number of layers.
 
-    >>> ordered("2 (3 delta, full), delta", ("delta", "full"), 9)
+    >>> expand_order("2 (3 delta, full), delta", ("delta", "full"), 9)
     ('delta', 'delta', 'delta', 'full', 'delta', 'delta', 'delta', 'full', 'delta')
     """
     stack: list[tuple[int, list[str]]] = [(1, [])]
     place = 0
     while place < len(order.rstrip()):
-        found = TERM.match(order, place)
+        found = ORDER_TERM.match(order, place)
         if found is None:
             raise DesignError(
                 f"order: {order[place:].strip()[:40]!r} is not understood; write as in 10 (5 local, global), 2 local"
@@ -316,17 +325,17 @@ def ordered(order: str, known: tuple[str, ...], wanted: int) -> tuple[str, ...]:
             stack.append((_times(group, wanted), []))
         elif name is not None:
             if name not in known:
-                raise DesignError(f"order: no kind {name!r}; {nearest(name, known)}")
+                raise DesignError(f"order: no kind {name!r}; {suggest_nearest(name, known)}")
             stack[-1][1].extend([name] * _times(count or "1", wanted))
         elif closes is not None:
             if len(stack) == 1:
-                raise DesignError(f"order: a bracket closes that none opens; {AS_IN}")
+                raise DesignError(f"order: a bracket closes that none opens; {ORDER_EXAMPLE}")
             times, inner = stack.pop()
             if times * len(inner) > wanted:
                 raise DesignError(f"order: more layers than the {wanted} that layers says; say what adds up to as many")
             stack[-1][1].extend(inner * times)
     if len(stack) > 1:
-        raise DesignError(f"order: a bracket is open; {AS_IN}")
+        raise DesignError(f"order: a bracket is open; {ORDER_EXAMPLE}")
     turns = tuple(stack[0][1])
     if len(turns) != wanted:
         raise DesignError(f"order: adds up to {len(turns)} layers, and layers says {wanted}; say what adds up to as many")
@@ -339,7 +348,7 @@ def _times(text: str, wanted: int) -> int:
     return int(text)
 
 
-def refuse(model: Model) -> None:
+def check_layers(model: Model) -> None:
     """Refuses kinds that nothing names, and fields that contradict each other.
 
     Raises:
@@ -352,7 +361,7 @@ def refuse(model: Model) -> None:
         field, other = ("kinds", "order") if model.order else ("order", "kinds")
         raise DesignError(f"{field}: missing beside {other}; say both, or neither for layers that are alike")
     found = layers(model)
-    used = ordered(model.order, tuple(dict(model.kinds)), model.layers) if model.order else ()
+    used = expand_order(model.order, tuple(dict(model.kinds)), model.layers) if model.order else ()
     idle = {name for name, _ in model.kinds} - set(used)
     if idle:
         raise DesignError(f"kinds.{min(idle)}: no layer is of it; name it in order, or leave it out")
@@ -364,13 +373,13 @@ def refuse(model: Model) -> None:
         if kind.ffn == "experts" and model.experts is None:
             raise DesignError(f"kinds.{name}.ffn: experts, and the model has none; say experts, or dense here")
     kinds = dict(model.kinds) or {"": AS_THE_MODEL}
-    turns = ordered(model.order, tuple(kinds), model.layers) if model.order else ("",)
+    turns = expand_order(model.order, tuple(kinds), model.layers) if model.order else ("",)
     mixes = [name for name in dict.fromkeys(turns) if kinds[name].mixing != "none"]
     for place, name in enumerate(mixes):
-        _refuse(of_kind(model, kinds[name]), name, kinds[name], first=place == 0)
+        _refuse(model_of_kind(model, kinds[name]), name, kinds[name], first=place == 0)
 
 
-def _refuse(of: Model, name: str, kind: Kind, *, first: bool) -> None:
+def _refuse(of: Model, name: str, kind: LayerKind, *, first: bool) -> None:
     def at(field: str) -> str:
         """The address of what a kind of layers has: its own, or that of the model."""
         own = getattr(kind, field.partition(".")[0]) is not None

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.space.elementwise import Number, ceil_div, maximum, where
+from dse.space.array_math import Number, ceil_div, maximum, where
 from dse.space.errors import DesignError
-from dse.space.units import show
+from dse.space.units import format_quantity
 
 
 class Limit(NamedTuple):
@@ -27,7 +27,7 @@ class Limit(NamedTuple):
     parts: tuple[tuple[str, Number], ...] = ()
 
 
-class ClashError(DesignError):
+class IncompatibleOptionsError(DesignError):
     """Words of one design that do not go together: it alone cannot be, so that among others it is infeasible.
 
     Args:
@@ -37,7 +37,7 @@ class ClashError(DesignError):
             said, words alone decide, and it holds for all of them.
         need, have: of what the first word is bounded by, where that has a unit.
 
-    >>> error = ClashError("mapping.both.sums: nothing adds up so; say partition=k", "partition", "sums")
+    >>> error = IncompatibleOptionsError("mapping.both.sums: nothing adds up so; say partition=k", "partition", "sums")
     >>> str(error.verdict)
     'needs 2 layout of mapping.both.sums, has 1 layout; nothing adds up so; say partition=k'
     """
@@ -57,13 +57,13 @@ class ClashError(DesignError):
         return Limit(address, self.need, self.have, "1")
 
     @property
-    def verdict(self) -> "Infeasible":
+    def verdict(self) -> "Infeasibility":
         """The refusal as what binds the design."""
         of = self.limit
-        return Infeasible(of.address, float(of.need), float(of.have), of.unit, remedy=str(self).partition(": ")[2])
+        return Infeasibility(of.address, float(of.need), float(of.have), of.unit, remedy=str(self).partition(": ")[2])
 
 
-def divides(address: str, side: Any, whole: Any) -> Limit:
+def divides_limit(address: str, side: Any, whole: Any) -> Limit:
     """That the side of a group divides that of the mesh; 0, which is chosen, does."""
     least = maximum(side, 1)
     return Limit(address, ceil_div(whole, least) * least * 1.0, whole * 1.0, "1")
@@ -86,24 +86,24 @@ def divides_rows(address: str, side: Any, whole: Any) -> Limit:
     return Limit(address, where(is_row_count(side, whole), whole * 1.0, ceil_div(whole, least) * least * 1.0), whole * 1.0, "1")
 
 
-FITS = {"rows": divides_rows, "cols": divides}
+FITS = {"rows": divides_rows, "cols": divides_limit}
 """Limits on the sides of a group of tiles: idle rows are allowed, idle columns are not."""
 
 
-def splits(address: str, split: Any, rows: Any, whole: Any) -> Limit:
+def split_limit(address: str, split: Any, rows: Any, whole: Any) -> Limit:
     """That groups which divide a product's depth have one row each and are as of `divides_rows`; 0, which is chosen, is."""
     side, alone = divides_rows(address, split, whole), maximum(rows, 1) == 1
     return Limit(address, where(alone, side.need, maximum(split, 1) * 1.0), where(alone, side.have, 1.0), "1")
 
 
-def split_remedy(split: Any, rows: Any, whole: Any) -> str:
+def split_remedy_text(split: Any, rows: Any, whole: Any) -> str:
     """In words, what would do in the place of a split that cannot be."""
     if rows > 1:
         return f"groups of {rows:.0f} rows divide no depth: rows=1 or 0, or split_k=1"
-    return nearest_side("rows", split, whole)
+    return nearest_side_text("rows", split, whole)
 
 
-def nearest_side(name: str, side: Any, whole: Any) -> str:
+def nearest_side_text(name: str, side: Any, whole: Any) -> str:
     """In words, the side of a group nearest to one that does not divide the mesh."""
     each = range(1, int(whole) + 1)
     fits = [count for count in each if whole % count == 0 or (name == "rows" and is_row_count(count, whole))]
@@ -112,7 +112,7 @@ def nearest_side(name: str, side: Any, whole: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Infeasible:
+class Infeasibility:
     """What binds a design that cannot be: a value, never an exception; `remedy` says what would do, where that is known."""
 
     limit: str
@@ -128,7 +128,10 @@ class Infeasible:
         return float(self.need / max(self.have, 1e-300) - 1)
 
     def __str__(self) -> str:
-        parts = ", ".join(f"{name} {show(value, self.unit)}" for name, value in self.parts)
+        parts = ", ".join(f"{name} {format_quantity(value, self.unit)}" for name, value in self.parts)
         items = f" ({parts})" if parts else ""
         hint = f"; {self.remedy}" if self.remedy else ""
-        return f"needs {show(self.need, self.unit)} of {self.limit}, has {show(self.have, self.unit)}{items}{hint}"
+        return (
+            f"needs {format_quantity(self.need, self.unit)} of {self.limit}, has "
+            f"{format_quantity(self.have, self.unit)}{items}{hint}"
+        )

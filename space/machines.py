@@ -2,42 +2,67 @@
 
 from collections.abc import Iterable
 
-from dse.space.chip import Cache, Chip, Core, D2d, Dies, Hbm, MainMemory, Mesh, MeshCore, Network, Noc, Router, Tile, TileNoc
-from dse.space.memory import Memory
-from dse.space.parts import Parts, Wholes
-from dse.space.technology import Die, Dram, Economics, Node
+from dse.space.chip import (
+    Chip,
+    DeviceLinks,
+    DieGrid,
+    DieLinks,
+    HighBandwidthMemory,
+    Mesh,
+    MeshCore,
+    MeshNoc,
+    PooledCore,
+    Router,
+    SharedCache,
+    Tile,
+    TileMemory,
+    TileNoc,
+)
+from dse.space.dram import MemorySystem
+from dse.space.required_parts import Parts, WholeKinds
+from dse.space.technology import DieBudget, DramDevices, Economics, ProcessNode
 
 POOL, WAFER, TILES, DIES, POOLED, MEMORY, NETWORK = "pool", "wafer", "tiles", "dies", "pooled dies", "memory", "network"
 
-SILICON: dict[str, type | None] = {"technology": Node, "die": Die, "economics": Economics}
+SILICON: dict[str, type | None] = {"technology": ProcessNode, "die": DieBudget, "economics": Economics}
 """Parts of whatever is made."""
 
-_TILES = {"mesh": Mesh, "clock": None, "tile": Tile, "noc": TileNoc, "hbm": MainMemory, **SILICON, "dram": Dram}
+_TILES = {"mesh": Mesh, "clock": None, "tile": Tile, "noc": TileNoc, "hbm": TileMemory, **SILICON, "dram": DramDevices}
 
-_POOL = {"cores": None, "core": Core, "l2": Cache, "hbm": Hbm, "clock": None, **SILICON, "dram": Dram}
+_POOL = {
+    "cores": None,
+    "core": PooledCore,
+    "l2": SharedCache,
+    "hbm": HighBandwidthMemory,
+    "clock": None,
+    **SILICON,
+    "dram": DramDevices,
+}
 
 MACHINES: dict[str, Parts] = {
-    POOL: Parts("a die with a cache", _POOL | {"network": Network}, ("power", "areas", "base", "published")),
+    POOL: Parts("a die with a cache", _POOL | {"network": DeviceLinks}, ("power", "areas", "base", "published")),
     WAFER: Parts(
         "a mesh of cores",
-        {"mesh": Mesh, "clock": None, "core": MeshCore, "noc": Noc, "power": None, **SILICON},
+        {"mesh": Mesh, "clock": None, "core": MeshCore, "noc": MeshNoc, "power": None, **SILICON},
         ("faults", "hbm", "dram", "published"),
     ),
     TILES: Parts("a mesh of tiles", _TILES, ("faults", "decode", "l2", "published")),
-    DIES: Parts("dies of tiles", _TILES | {"dies": Dies, "d2d": D2d}, ("faults", "carrier", "boxes", "published")),
-    POOLED: Parts("many dies with a cache", _POOL | {"dies": Dies, "d2d": D2d}, ("power", "base", "boxes", "published")),
-    MEMORY: Parts("a memory by itself", {"memory": Memory}, ("dram",)),
+    DIES: Parts("dies of tiles", _TILES | {"dies": DieGrid, "d2d": DieLinks}, ("faults", "carrier", "boxes", "published")),
+    POOLED: Parts(
+        "many dies with a cache", _POOL | {"dies": DieGrid, "d2d": DieLinks}, ("power", "base", "boxes", "published")
+    ),
+    MEMORY: Parts("a memory by itself", {"memory": MemorySystem}, ("dram",)),
     NETWORK: Parts("a network by itself", {"mesh": Mesh, "clock": None, "router": Router}, ("faults", "technology")),
 }
 """Machines that something runs on: what of a chip they read; nothing reads a part that is in neither list."""
 
-BOXES = (
+NODE_HINT = (
     "put such dies in boxes to divide a model by stages, experts and copies too: +part@chip=box_nvlink4 (box_nvlink3, "
     "box_nvlink5, box_infinity) mapping=expert_parallel"
 )
 """What makes one die with a cache many."""
 
-_MACHINES = Wholes(Chip, "chip", MACHINES)
+_MACHINES = WholeKinds(Chip, "chip", MACHINES)
 
 
 def machine_of(chip: Chip) -> str:
@@ -49,10 +74,10 @@ def machine_of(chip: Chip) -> str:
     return _MACHINES.of(chip)
 
 
-def machine_named(parts: Iterable[str]) -> str:
+def guess_machine(parts: Iterable[str]) -> str:
     """The machine that has parts of some names, or most of them, as a file or a stored design says them.
 
-    >>> machine_named(["tile", "hbm"]), machine_named(["cores", "core", "l2", "hbm", "old"]), machine_named(["core", "mesh"])
+    >>> guess_machine(["tile", "hbm"]), guess_machine(["cores", "core", "l2", "hbm", "old"]), guess_machine(["core", "mesh"])
     ('tiles', 'pool', 'wafer')
     """
     have = set(parts)

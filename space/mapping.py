@@ -5,10 +5,10 @@ Prefill and decode have each their own plan; where the same devices serve both, 
 
 from typing import Any
 
-from dse.space.elementwise import Number
-from dse.space.fields import part, quantity, record, refused, whole, word
-from dse.space.numbers import BYTES as BYTES
-from dse.space.numbers import of_tensor, unfit
+from dse.space.array_math import Number
+from dse.space.fields import integer_field, option_field, part_field, quantity_field, record_class, refused_field
+from dse.space.number_formats import BYTES_BY_FORMAT as BYTES_BY_FORMAT
+from dse.space.number_formats import formats_of_tensor, why_unfit
 from dse.space.stack import Stack
 
 PREFETCH = ("none", "whole", "partial")
@@ -16,7 +16,7 @@ PREFETCH = ("none", "whole", "partial")
 or also the part that still fits of the first one that does not."""
 
 
-HEADS = ("more", "fewer")
+UNEVEN_KV_HEADS = ("more", "fewer")
 """KV heads that devices do not divide: some hold one more than others, their own or a copy of a neighbour's (10 heads on 8
 devices: two), and all wait for these; or each holds as many as all can have, at least one, for all its query heads, and what is
 left over is nobody's (one): software that divides whole numbers times such a model in the place of its own."""
@@ -29,26 +29,30 @@ NO_TREE = {"allreduce": ("ring", "bidirectional_ring", "full_mesh", "tree", "two
 """Allreduces between devices that have no K phases."""
 
 
-@record
-class Plan:
+@record_class
+class TensorParallelPlan:
     """The mapping of one phase."""
 
-    tp: Number = whole("tensor parallelism: devices that share every layer")
-    allreduce: str = word(
+    tp: Number = integer_field("tensor parallelism: devices that share every layer")
+    allreduce: str = option_field(
         "allreduce between devices: ring, bidirectional_ring, full_mesh, tree, ktree, two_level or library", unread=ALONE_DEVICE
     )
-    ktree_k: Any = whole("phases of the K-tree (K); 2 where it is not said", absent=True, apart=True, unread=NO_TREE)
-    prefetch: str = word("policy for weights and KV cache during collectives", PREFETCH, unread=ALONE_DEVICE)
-    prefetch_cap: Number = quantity("1", "share of L2 for prefetched data, 0 to 1", high=1.0, unread={"prefetch": ("none",)})
-    kv_heads: Any = word("KV heads a device holds where they do not divide: more, or fewer", HEADS, absent=True)
+    ktree_k: Any = integer_field("phases of the K-tree (K); 2 where it is not said", absent=True, apart=True, unread=NO_TREE)
+    prefetch: str = option_field("policy for weights and KV cache during collectives", PREFETCH, unread=ALONE_DEVICE)
+    prefetch_cap: Number = quantity_field(
+        "1", "share of L2 for prefetched data, 0 to 1", high=1.0, unread={"prefetch": ("none",)}
+    )
+    kv_heads: Any = option_field(
+        "KV heads a device holds where they do not divide: more, or fewer", UNEVEN_KV_HEADS, absent=True
+    )
 
 
 def _format(doc: str, tensor: str, *, absent: bool = False) -> Any:
-    return word(doc, of_tensor(tensor), unfit=unfit(tensor), absent=absent)
+    return option_field(doc, formats_of_tensor(tensor), unfit=why_unfit(tensor), absent=absent)
 
 
-@record
-class Precision:
+@record_class
+class FormatPlan:
     """Number formats."""
 
     weights: str = _format("format of weights", "weights")
@@ -68,12 +72,12 @@ KV_HEADS = ("own", "full")
 """Width of K and V on a mesh: that of the model's KV heads, or of its query heads, each KV head being repeated."""
 
 
-@record
+@record_class
 class PrefetchPlan:
     """What is read from main memory before it is needed, while that has nothing else to do."""
 
-    policy: str = word("policy for weights and KV cache while memory is idle", PREFETCH)
-    cap: Number = quantity(
+    policy: str = option_field("policy for weights and KV cache while memory is idle", PREFETCH)
+    cap: Number = quantity_field(
         "1",
         "share of the local memory beside activations, or of a cache in front of main memory where all tiles work on one "
         "operator, that is set aside for prefetched data; none where policy is none",
@@ -90,71 +94,73 @@ OTHER_SUMS = {"gemv": ("pipeline", "ring", "ladder")}
 """Algorithms of vector-matrix products that add partial sums up along no tree of K phases."""
 
 
-@record
-class MeshPlan:
+@record_class
+class RegionPlan:
     """The mapping of one phase on a mesh of cores."""
 
-    rows: Number = whole("rows of cores that share every layer (a region)")
-    cols: Number = whole("columns of such a region; 0 for as many as rows", low=0)
-    regions: Number = whole("regions, each with its share of the layers; 0 for as many as the chip has room for", low=0)
-    gemm: str = word("matrix products; auto for the algorithm that is quickest for each by itself")
-    gemv: str = word("vector-matrix products and allreduces; auto likewise")
-    ktree_k: Number = whole("phases of the K-tree (K)", unread=OTHER_SUMS)
-    prefetch: Any = part("what main memory at the edge reads ahead while kernels run", PrefetchPlan)
-    gemm_attention: Any = word("matrix products of attention, where they are others than gemm", absent=True)
-    gemm_ffn: Any = word("matrix products of feed-forward parts and experts, where they are others than gemm", absent=True)
+    rows: Number = integer_field("rows of cores that share every layer (a region)")
+    cols: Number = integer_field("columns of such a region; 0 for as many as rows", low=0)
+    regions: Number = integer_field("regions, each with its share of the layers; 0 for as many as the chip has room for", low=0)
+    gemm: str = option_field("matrix products; auto for the algorithm that is quickest for each by itself")
+    gemv: str = option_field("vector-matrix products and allreduces; auto likewise")
+    ktree_k: Number = integer_field("phases of the K-tree (K)", unread=OTHER_SUMS)
+    prefetch: Any = part_field("what main memory at the edge reads ahead while kernels run", PrefetchPlan)
+    gemm_attention: Any = option_field("matrix products of attention, where they are others than gemm", absent=True)
+    gemm_ffn: Any = option_field(
+        "matrix products of feed-forward parts and experts, where they are others than gemm", absent=True
+    )
 
 
-SUMS = ("root", "all")
+GEMV_SUM_LOCATIONS = ("root", "all")
 """Where a GEMV leaves its sums: at the root of each line, or (with a broadcast) on all its cores."""
 
 
-@record
-class ProductPlan:
+@record_class
+class MeshProductPlan:
     """One product of matrices on a mesh of cores."""
 
-    rows: Number = whole("rows of cores")
-    cols: Number = whole("columns of cores; 0 for as many as rows", low=0)
-    gemm: str = word("algorithm of a matrix product; auto for the quickest that fits")
-    gemv: str = word("algorithm of a vector-matrix product; auto likewise")
-    ktree_k: Number = whole("phases of the K-tree (K)", unread=OTHER_SUMS)
-    sums: str = word("where a vector-matrix product leaves its sums", SUMS)
+    rows: Number = integer_field("rows of cores")
+    cols: Number = integer_field("columns of cores; 0 for as many as rows", low=0)
+    gemm: str = option_field("algorithm of a matrix product; auto for the quickest that fits")
+    gemv: str = option_field("algorithm of a vector-matrix product; auto likewise")
+    ktree_k: Number = integer_field("phases of the K-tree (K)", unread=OTHER_SUMS)
+    sums: str = option_field("where a vector-matrix product leaves its sums", GEMV_SUM_LOCATIONS)
 
 
-@record
-class SummaPlan:
+@record_class
+class TileGemmPlan:
     """One product of matrices on a mesh of tiles, whose operands come from memory to the diagonal."""
 
-    rows: Number = whole(
+    rows: Number = integer_field(
         "rows of tiles of a group, which has all columns; 0 for as many as take the least time; groups share out the product",
         low=0,
     )
-    m: Number = whole("rows of what a tile multiplies at a time; 0 for as many as take the least time", low=0)
-    k: Number = whole("its depth; 0 for as much as takes the least time", low=0)
-    n: Number = whole("its columns; 0 for as many as take the least time", low=0)
-    split_k: Number = whole(
+    m: Number = integer_field("rows of what a tile multiplies at a time; 0 for as many as take the least time", low=0)
+    k: Number = integer_field("its depth; 0 for as much as takes the least time", low=0)
+    n: Number = integer_field("its columns; 0 for as many as take the least time", low=0)
+    split_k: Number = integer_field(
         "groups of one row that divide the depth, and whose blocks are summed up; 1 for none, 0 for what takes the least time",
         low=0,
     )
 
 
-@record
-class StreamPlan:
+@record_class
+class MemoryStreamPlan:
     """Who asks a memory."""
 
-    requesters: Number = whole("requesters, each with its own part of the addresses and of the requests")
-    window: Number = whole("bursts that each may have outstanding; 0 for any", low=0)
+    requesters: Number = integer_field("requesters, each with its own part of the addresses and of the requests")
+    window: Number = integer_field("bursts that each may have outstanding; 0 for any", low=0)
 
 
 ORDERS = ("xy", "yx")
 """Which way packets go first on a mesh: along their row, or along their column."""
 
 
-@record
+@record_class
 class TrafficPlan:
     """How packets find their way."""
 
-    order: str = word("which way packets go first: xy, along the row, or yx", ORDERS)
+    order: str = option_field("which way packets go first: xy, along the row, or yx", ORDERS)
 
 
 ALONE = {"dataflow": ("flash2", "flash3", "flash_split")}
@@ -164,20 +170,22 @@ WHOLE_KEYS = ("flash2", "flash3", "flat_seq", "flat_tree", "flat_hw", "flat_asyn
 """Dataflows of attention that split no keys into parts that are items of their own."""
 
 
-@record
+@record_class
 class AttentionPlan:
     """Attention of one layer on a mesh of tiles."""
 
-    dataflow: str = word("attention: flash2, flash3, flash_split, flat_seq, flat_tree, flat_hw, flat_async or flat_rows")
-    rows: Number = whole(
+    dataflow: str = option_field(
+        "attention: flash2, flash3, flash_split, flat_seq, flat_tree, flat_hw, flat_async or flat_rows"
+    )
+    rows: Number = integer_field(
         "rows of tiles of a group, which share out queries (G_y); 0 for as many as take the least time", low=0, unread=ALONE
     )
-    cols: Number = whole(
+    cols: Number = integer_field(
         "columns of tiles of a group, which share out keys (G_x); 0 for as many as take the least time", low=0, unread=ALONE
     )
-    queries: Number = whole("queries of a tile's slice; 0 for as many as take the least time", low=0)
-    keys: Number = whole("keys of a tile's slice; 0 for as many as take the least time", low=0)
-    splits: Any = whole(
+    queries: Number = integer_field("queries of a tile's slice; 0 for as many as take the least time", low=0)
+    keys: Number = integer_field("keys of a tile's slice; 0 for as many as take the least time", low=0)
+    splits: Any = integer_field(
         "parts of a request's keys, for flash_split; 0, or not said, for as many as take the least time",
         low=0,
         absent=True,
@@ -185,14 +193,14 @@ class AttentionPlan:
     )
 
 
-@record
-class FlatPlan:
+@record_class
+class WholeChipPlan:
     """The mapping of one phase whose operators go one after the other over all tiles of a mesh."""
 
     attention: AttentionPlan
-    gemm: SummaPlan
-    prefetch: Any = part("what main memory reads ahead while it has nothing else to do", PrefetchPlan)
-    states: Any = quantity(
+    gemm: TileGemmPlan
+    prefetch: Any = part_field("what main memory reads ahead while it has nothing else to do", PrefetchPlan)
+    states: Any = quantity_field(
         "1", "share of local memories in which recurrent states stay from step to step; of decode", high=0.9, absent=True
     )
 
@@ -207,12 +215,12 @@ OVERLAPS = ("none", "halves")
 """What a stage does while its dies exchange: nothing; or the same layer of the other half of its micro-batch."""
 
 
-@record
-class ExpertsPlan:
+@record_class
+class ExpertPlacementPlan:
     """Where experts are: each on one die of a group, copies of the busiest on others."""
 
-    redundant: Number = whole("copies of the busiest experts beside the routed ones", low=0, apart=True)
-    shared: Number = whole(
+    redundant: Number = integer_field("copies of the busiest experts beside the routed ones", low=0, apart=True)
+    shared: Number = integer_field(
         "copies of each shared expert that are placed as experts, on some dies, and tokens are sent to; 0 for one on every die",
         low=0,
         default=0,
@@ -234,58 +242,60 @@ TILE_SUMS = (*GROUP_SUMS, "turns")
 """Likewise of a product on cores; in turns, around the ring while the next columns are multiplied ([zhu2025] section 4.1)."""
 
 
-@record
-class SplitPlan:
+@record_class
+class MultiDiePlan:
     """How one phase is divided over many dies, each of which works on one operator after the other."""
 
-    tp: Number = whole("tensor parallelism: dies that share attention and dense layers", apart=True)
-    pp: Number = whole("pipeline parallelism: stages, each with its share of the layers", apart=True)
-    ep: Number = whole(
+    tp: Number = integer_field("tensor parallelism: dies that share attention and dense layers", apart=True)
+    pp: Number = integer_field("pipeline parallelism: stages, each with its share of the layers", apart=True)
+    ep: Number = integer_field(
         "expert parallelism: dies that share out the experts of a layer; attention has copies among them", apart=True
     )
-    dp: Number = whole("data parallelism: copies of the model; 0 for as many as there are dies for", low=0, apart=True)
-    microbatches: Number = whole(
+    dp: Number = integer_field("data parallelism: copies of the model; 0 for as many as there are dies for", low=0, apart=True)
+    microbatches: Number = integer_field(
         "parts of the requests of a copy of attention, which follow one another through stages; 0 for as many as stages in "
         "decode, or as hold all requests, and as requests in prefill",
         low=0,
         apart=True,
     )
-    placement: str = word("where the dies of a stage are", DIE_PLACEMENTS)
-    overlap: str = word("what a stage does while its dies exchange: none, or halves of a micro-batch in turn", OVERLAPS)
-    experts: ExpertsPlan
-    exchange: Any = word("how tokens go to their experts and back: direct, by_node or near", EXCHANGES, absent=True)
-    sums: str = word(
+    placement: str = option_field("where the dies of a stage are", DIE_PLACEMENTS)
+    overlap: str = option_field("what a stage does while its dies exchange: none, or halves of a micro-batch in turn", OVERLAPS)
+    experts: ExpertPlacementPlan
+    exchange: Any = option_field("how tokens go to their experts and back: direct, by_node or near", EXCHANGES, absent=True)
+    sums: str = option_field(
         "how dies that share attention add partial sums up: ring, ktree or two_level",
         GROUP_SUMS,
         default="ring",
         unread={"tp": (1,)},
     )
-    ktree_k: Number = whole(
+    ktree_k: Number = integer_field(
         "phases of the K-tree (K) of dies that share attention", default=2, apart=True, unread={"sums": ("ring", "two_level")}
     )
-    prefetch: Any = refused("many dies do not read ahead yet; leave it out, or ask one die")
+    prefetch: Any = refused_field("many dies do not read ahead yet; leave it out, or ask one die")
 
 
-@record
-class DiesPlan(SplitPlan):
+@record_class
+class TileDiesPlan(MultiDiePlan):
     """The mapping of one phase on many dies of tiles."""
 
     attention: AttentionPlan
-    gemm: SummaPlan
-    exchange: str = word("how tokens go to their experts and back: direct, by_node or near", EXCHANGES, default="direct")
+    gemm: TileGemmPlan
+    exchange: str = option_field(
+        "how tokens go to their experts and back: direct, by_node or near", EXCHANGES, default="direct"
+    )
 
 
-@record
-class PooledPlan(SplitPlan):
+@record_class
+class SharedCacheDiesPlan(MultiDiePlan):
     """The mapping of one phase on many dies with a cache each."""
 
-    attention_dies: Any = whole(
+    attention_dies: Any = integer_field(
         "dies of a stage that have attention, router, embedding and head alone; the ep dies that share out experts, shared "
         "ones and FFNs are others. Where it is not said each die has both",
         absent=True,
         apart=True,
     )
-    pingpong: Any = whole(
+    pingpong: Any = integer_field(
         "micro-batches that attention dies and those of FFNs have in turn; 3 where it is not said", absent=True, apart=True
     )
 
@@ -298,11 +308,11 @@ ROUTING = ("round_robin", "least_loaded", "cache_aware")
 most of its prompt in its cache, if that is enough and no instance has far more to do than another ([smg2025])."""
 
 
-TRANSFER = ("whole", "by_layer")
+KV_TRANSFERS = ("whole", "by_layer")
 """How a cache goes from who prefills to who decodes: whole, when its prompt is done; or layer by layer as these are computed,
 behind the iterations that prefill, so that only the last one is left to send where the link keeps up."""
 
-REUSE = ("part", "pool")
+PREFIX_STORES = ("part", "pool")
 """Where prefixes are kept for reuse: in a part of the memory of their own, as large as `prefix` says; or in the blocks that
 running requests do not need, which share those that they have alike."""
 
@@ -310,7 +320,7 @@ running requests do not need, which share those that they have alike."""
 SNAPSHOT = "tokens of a prompt from one snapshot of recurrent states to the next, for reuse; its end alone where it is not said"
 
 
-ADMIT = ("policy", "chunk", "gate", "prompt")
+ADMISSION_RULES = ("policy", "chunk", "gate", "prompt")
 """What a prompt takes when it is taken up: what its policy says; blocks for the chunk that is computed next, and more from
 chunk to chunk; likewise, but only when blocks for all of it are free; or blocks for all of it. The chunk of a prompt that is
 never cut is all of it."""
@@ -323,50 +333,58 @@ NEVER_SHORT = {"policy": ("static", "orca"), "prefill_instances": (0,)}
 """Policies that take memory for a request's last token at once, so that it never runs out."""
 
 
-@record
-class Serving:
+@record_class
+class ServingPlan:
     """How requests are served: instances of the model, and who is served next."""
 
-    policy: str = word("how an instance forms an iteration")
-    instances: Number = whole("copies of the model, each with its own queue; with prefill instances, those that decode")
-    prefill_instances: Number = whole("copies that only prefill and send caches on; 0 where every instance does both", low=0)
-    batch: Number = whole("the most requests that an instance runs at a time")
-    prefill_policy: str = word("how prefill instances form iterations", default="prefill_first")
-    prefill_batch: Number = whole("the most requests that a prefill instance runs at a time; 0 for `batch`", low=0, default=0)
-    prefill_tokens: Number = whole("token budget of their iterations; 0 for what their policy says", low=0, default=0)
-    tokens: Number = whole("token budget of an iteration, or units where the budget has units; 0 for the policy's", low=0)
-    unit: Number = whole("units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0)
-    chunk: Number = whole(
+    policy: str = option_field("how an instance forms an iteration")
+    instances: Number = integer_field("copies of the model, each with its own queue; with prefill instances, those that decode")
+    prefill_instances: Number = integer_field(
+        "copies that only prefill and send caches on; 0 where every instance does both", low=0
+    )
+    batch: Number = integer_field("the most requests that an instance runs at a time")
+    prefill_policy: str = option_field("how prefill instances form iterations", default="prefill_first")
+    prefill_batch: Number = integer_field(
+        "the most requests that a prefill instance runs at a time; 0 for `batch`", low=0, default=0
+    )
+    prefill_tokens: Number = integer_field("token budget of their iterations; 0 for what their policy says", low=0, default=0)
+    tokens: Number = integer_field(
+        "token budget of an iteration, or units where the budget has units; 0 for the policy's", low=0
+    )
+    unit: Number = integer_field("units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0)
+    chunk: Number = integer_field(
         "the longest chunk of a prompt, in tokens; 0 for what the policy says", low=0, unread={"policy": WHOLE_PROMPTS}
     )
-    block: Number = whole("tokens in a block of KV memory")
-    blocks: Number = whole("blocks of KV memory that an instance has; 0 for as many as there is room for", low=0)
-    reserved: Number = quantity("B", "of what holds caches, of an instance's device, what the engine keeps for itself")
-    admit: str = word(
+    block: Number = integer_field("tokens in a block of KV memory")
+    blocks: Number = integer_field("blocks of KV memory that an instance has; 0 for as many as there is room for", low=0)
+    reserved: Number = quantity_field("B", "of what holds caches, of an instance's device, what the engine keeps for itself")
+    admit: str = option_field(
         "which blocks a prompt must have before it is taken up",
-        ADMIT,
+        ADMISSION_RULES,
         unread={"policy": WHOLE_PROMPTS, "prefill_policy": WHOLE_PROMPTS},
     )
-    preemption: str = word("what becomes of a cache that memory has no room for", PREEMPTION, unread=NEVER_SHORT)
-    host: Number = quantity(
+    preemption: str = option_field("what becomes of a cache that memory has no room for", PREEMPTION, unread=NEVER_SHORT)
+    host: Number = quantity_field(
         "B/s", "to the memory of the host, of a device; for caches that are swapped, and prefixes that come back", positive=True
     )
-    host_capacity: Any = quantity(
+    host_capacity: Any = quantity_field(
         "B",
         "of the host's memory, of a device, for prefixes that have to leave the pool; none where it is not said",
         positive=True,
         absent=True,
         unread={"reuse": ("part",)},
     )
-    reuse: str = word(
-        "where prefixes are kept: in a part of the memory as large as prefix says, or in its pool of blocks", REUSE
+    reuse: str = option_field(
+        "where prefixes are kept: in a part of the memory as large as prefix says, or in its pool of blocks", PREFIX_STORES
     )
-    prefix: Number = quantity("1", "share of the memory for KV that keeps prefixes for reuse", high=0.95)
-    snapshot: Any = whole(SNAPSHOT, absent=True)
-    routing: str = word("which instance a request goes to", ROUTING, unread={"instances": (1,), "prefill_instances": (0, 1)})
-    transfer: Any = word(
+    prefix: Number = quantity_field("1", "share of the memory for KV that keeps prefixes for reuse", high=0.95)
+    snapshot: Any = integer_field(SNAPSHOT, absent=True)
+    routing: str = option_field(
+        "which instance a request goes to", ROUTING, unread={"instances": (1,), "prefill_instances": (0, 1)}
+    )
+    transfer: Any = option_field(
         "how caches go from prefill instances on: whole, or by_layer behind prefill; whole where it is not said",
-        TRANSFER,
+        KV_TRANSFERS,
         absent=True,
         unread={"prefill_instances": (0,)},
     )
@@ -376,53 +394,55 @@ PARTITIONS = ("input_only", "mn", "k", "mn_k")
 """What of a product is divided between the cores of a group: rows of the input only; rows of the input and columns of the
 weights; the inner dimension; or both ([zhu2025] section 4.1)."""
 
-ON_MESH = ("meshgemm", "cannon", "summa")
+MESH_GEMMS = ("meshgemm", "cannon", "summa")
 """Products of a wafer's mesh: rows and columns of a group divide those of the input, of the weights and of the output."""
 
-DIVISIONS = (*PARTITIONS, *ON_MESH)
+DIVISIONS = (*PARTITIONS, *MESH_GEMMS)
 """All ways to divide a product over a group."""
 
 PLACEMENTS = ("linear_seq", "linear_interleave", "ring", "mesh")
 """Where the cores of a group are ([zhu2025] section 4.1, figure 4)."""
 
 
-EXPERTS = ("divided", "whole")
+EXPERT_PARTITIONS = ("divided", "whole")
 """Where the experts of a layer are: each over all cores of the group, or each on one of them."""
 
 
-@record
-class SumsPlan:
+@record_class
+class ReductionPlan:
     """How the cores of a group add up the partial sums of a product whose inner dimension is divided."""
 
-    algorithm: str = word(
+    algorithm: str = option_field(
         "how partial sums are added up: ring, ktree, two_level, or turns, a ring beside the product; auto for the quickest",
         (*TILE_SUMS, AUTO),
-        unread={"..partition": tuple(word for word in DIVISIONS if word != "k")},
+        unread={"..partition": tuple(option_field for option_field in DIVISIONS if option_field != "k")},
     )
-    ktree_k: Any = whole("phases of the K-tree (K)", absent=True, unread={"algorithm": ("ring", "two_level", "turns")})
+    ktree_k: Any = integer_field("phases of the K-tree (K)", absent=True, unread={"algorithm": ("ring", "two_level", "turns")})
 
 
-@record
-class TilePlan:
+@record_class
+class PipelinePlan:
     """The mapping of one phase on a mesh of tiles."""
 
-    tp: Number = whole("tensor parallelism: cores that share every layer")
-    pp: Number = whole("pipeline parallelism: groups of cores that share the layers")
-    partition: str = word(
+    tp: Number = integer_field("tensor parallelism: cores that share every layer")
+    pp: Number = integer_field("pipeline parallelism: groups of cores that share the layers")
+    partition: str = option_field(
         "what of a product is divided between the cores of a group, or a product of a mesh (meshgemm, cannon, summa); auto for "
         "what is quickest for each product by itself",
         (*DIVISIONS, AUTO),
     )
-    placement: str = word("where the cores of a group are", PLACEMENTS)
-    experts: str = word("where experts are: divided over the cores of a group, or whole on one of them", EXPERTS)
-    prefetch: Any = part("what is read from memory while a group exchanges", PrefetchPlan)
-    sums: Any = part("how partial sums of a group are added up; around its ring where it is not said", SumsPlan)
-    attention: AttentionPlan | None = part(
+    placement: str = option_field("where the cores of a group are", PLACEMENTS)
+    experts: str = option_field(
+        "where experts are: divided over the cores of a group, or whole on one of them", EXPERT_PARTITIONS
+    )
+    prefetch: Any = part_field("what is read from memory while a group exchanges", PrefetchPlan)
+    sums: Any = part_field("how partial sums of a group are added up; around its ring where it is not said", ReductionPlan)
+    attention: AttentionPlan | None = part_field(
         "attention of all cores of a group at a time, keys and values from its memory; each core's own heads or rows where it "
         "is not said",
         AttentionPlan,
     )
-    states: Any = quantity(
+    states: Any = quantity_field(
         "1",
         "share of the local memory beside activations that recurrent states take first, from step to step; of decode. They are "
         "with the KV cache where it is not said",
@@ -431,26 +451,30 @@ class TilePlan:
     )
 
 
-STAGES = ("layers", "parts")
+STAGE_CUTS = ("layers", "parts")
 """What a stage of a pipeline has: whole layers, as many on each; or parts of layers too, so that the slowest takes least."""
 
 
-@record
-class PoolPlan(TilePlan):
+@record_class
+class ServingPipelinePlan(PipelinePlan):
     """The mapping of one phase on a mesh of tiles that serves requests as they come."""
 
-    stages: str = word(
-        "what a stage has: whole layers, or parts of them, divided between operators and inside products", STAGES
+    stages: str = option_field(
+        "what a stage has: whole layers, or parts of them, divided between operators and inside products", STAGE_CUTS
     )
-    dp: Number = whole("pipelines, each with a copy of the model; 0 for as many as the phase's cores have room for", low=0)
-    microbatch: Number = whole("the most requests of a micro-batch; as many of these are in flight as a pipeline has stages")
-    chunk: Number = whole(
+    dp: Number = integer_field(
+        "pipelines, each with a copy of the model; 0 for as many as the phase's cores have room for", low=0
+    )
+    microbatch: Number = integer_field(
+        "the most requests of a micro-batch; as many of these are in flight as a pipeline has stages"
+    )
+    chunk: Number = integer_field(
         "the longest chunk of a prompt, in tokens; 0 for what the policy says, or where prompts go whole", low=0
     )
-    attention: Any = refused(
+    attention: Any = refused_field(
         "attention on groups takes batches of requests alike, not those that come and go; leave it out, or ask for batches"
     )
-    states: Any = refused("states of requests that come and go are with their caches; leave it out, or ask for batches")
+    states: Any = refused_field("states of requests that come and go are with their caches; leave it out, or ask for batches")
 
 
 ARRANGEMENTS = ("dp_first", "pp_first")
@@ -463,91 +487,118 @@ OVERFLOW = ("pages", "ring")
 one for each request, as long as the longest one ([zhu2025] section 4.2)."""
 
 
-@record
-class TileServing:
+@record_class
+class PipelineServingPlan:
     """How requests are served on a mesh of tiles."""
 
-    policy: str = word("how a pipeline that decodes forms an iteration")
-    prefill_cores: Number = whole("cores that only prefill, others only decode; 0 where those that decode do both", low=0)
-    decode_cores: Number = whole("cores that decode; 0 for all that do not only prefill, else what is left stands idle", low=0)
-    arrangement: str = word("where prefilling and decoding pipelines are", ARRANGEMENTS, unread={"prefill_cores": (0,)})
-    tokens: Number = whole(
+    policy: str = option_field("how a pipeline that decodes forms an iteration")
+    prefill_cores: Number = integer_field(
+        "cores that only prefill, others only decode; 0 where those that decode do both", low=0
+    )
+    decode_cores: Number = integer_field(
+        "cores that decode; 0 for all that do not only prefill, else what is left stands idle", low=0
+    )
+    arrangement: str = option_field("where prefilling and decoding pipelines are", ARRANGEMENTS, unread={"prefill_cores": (0,)})
+    tokens: Number = integer_field(
         "token budget of an iteration, or units where the budget has units; 0 for what the policy says", low=0
     )
-    unit: Number = whole("units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0)
-    block: Number = whole("tokens in a block of the KV cache in local memory")
-    overflow: str = word("where caches are that local memory has no room for: pages of HBM or a ring of buffers", OVERFLOW)
-    prefix: Number = quantity("1", "share of HBM beside weights that keeps prefixes for reuse", high=0.95)
-    snapshot: Any = whole(SNAPSHOT, absent=True)
-    routing: str = word("which pipeline a request goes to", ROUTING)
-    transfer: Any = word(
+    unit: Number = integer_field("units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0)
+    block: Number = integer_field("tokens in a block of the KV cache in local memory")
+    overflow: str = option_field(
+        "where caches are that local memory has no room for: pages of HBM or a ring of buffers", OVERFLOW
+    )
+    prefix: Number = quantity_field("1", "share of HBM beside weights that keeps prefixes for reuse", high=0.95)
+    snapshot: Any = integer_field(SNAPSHOT, absent=True)
+    routing: str = option_field("which pipeline a request goes to", ROUTING)
+    transfer: Any = option_field(
         "how caches go from cores that prefill on: whole, or by_layer behind prefill; whole where it is not said",
-        TRANSFER,
+        KV_TRANSFERS,
         absent=True,
         unread={"prefill_cores": (0,)},
     )
 
 
-@record
-class CollectivePlan:
+@record_class
+class TileCollectivePlan:
     """One collective on a mesh of tiles."""
 
-    collective: str = word("who carries it: hardware, tree or sequential; exchanges of all tiles rings or direct")
+    collective: str = option_field("who carries it: hardware, tree or sequential; exchanges of all tiles rings or direct")
 
 
 DIE_COLLECTIVES = ("direct", "by_node", "ring", "two_level", "ktree")
 """Who carries a collective of dies: each sends to each, or by boxes; around rings, in two levels of them, or along a tree."""
 
-WITHIN = ("none", "hardware", "tree", "sequential")
+IN_DIE_COLLECTIVES = ("none", "hardware", "tree", "sequential")
 """What the tiles of a die do before dies exchange, and after: nothing, or a reduction, and a multicast."""
 
 
-@record
+@record_class
 class DieCollectivePlan:
     """One collective between dies."""
 
-    collective: str = word("who carries it between dies: direct, by_node, ring, two_level or ktree", DIE_COLLECTIVES)
-    members: Number = whole("dies of a group, all of which exchange at the same time; 0 for all dies", low=0, apart=True)
-    placement: str = word("where the dies of a group are", DIE_PLACEMENTS)
-    ktree_k: Number = whole(
+    collective: str = option_field("who carries it between dies: direct, by_node, ring, two_level or ktree", DIE_COLLECTIVES)
+    members: Number = integer_field(
+        "dies of a group, all of which exchange at the same time; 0 for all dies", low=0, apart=True
+    )
+    placement: str = option_field("where the dies of a group are", DIE_PLACEMENTS)
+    ktree_k: Number = integer_field(
         "phases of the K-tree (K)", apart=True, unread={"collective": ("direct", "by_node", "ring", "two_level")}
     )
-    within: str = word(
-        "what tiles of a die do first, and last: none; or reduce and multicast by hardware, tree or sequential", WITHIN
+    within: str = option_field(
+        "what tiles of a die do first, and last: none; or reduce and multicast by hardware, tree or sequential",
+        IN_DIE_COLLECTIVES,
     )
 
 
-@record
+@record_class
 class Mapping:
     """Software on the chip: a plan for each phase of a model and how requests are served, or the one kernel that is asked for.
 
     What is not there is None; `space.software` says which parts belong together.
     """
 
-    prefill: Any = part("the plan of prefill", Plan, MeshPlan, TilePlan, PoolPlan, FlatPlan, PooledPlan, DiesPlan)
-    decode: Any = part("the plan of decode", Plan, MeshPlan, TilePlan, PoolPlan, FlatPlan, PooledPlan, DiesPlan)
-    precision: Any = part("number formats", Precision)
-    stack: Any = part("libraries, and what launches them: what they reach of a die, and what starting costs", Stack)
-    kv: Any = word("where a new token's keys and values go", absent=True)
-    kv_heads: Any = word("width of W_K, W_V and the KV cache as they are stored", KV_HEADS, absent=True)
-    kv_projection: Any = word(
+    prefill: Any = part_field(
+        "the plan of prefill",
+        TensorParallelPlan,
+        RegionPlan,
+        PipelinePlan,
+        ServingPipelinePlan,
+        WholeChipPlan,
+        SharedCacheDiesPlan,
+        TileDiesPlan,
+    )
+    decode: Any = part_field(
+        "the plan of decode",
+        TensorParallelPlan,
+        RegionPlan,
+        PipelinePlan,
+        ServingPipelinePlan,
+        WholeChipPlan,
+        SharedCacheDiesPlan,
+        TileDiesPlan,
+    )
+    precision: Any = part_field("number formats", FormatPlan)
+    stack: Any = part_field("libraries, and what launches them: what they reach of a die, and what starting costs", Stack)
+    kv: Any = option_field("where a new token's keys and values go", absent=True)
+    kv_heads: Any = option_field("width of W_K, W_V and the KV cache as they are stored", KV_HEADS, absent=True)
+    kv_projection: Any = option_field(
         "width of K and V as they are computed; full repeats them for every query head", KV_HEADS, absent=True
     )
-    resident_layers: Any = whole(
+    resident_layers: Any = integer_field(
         "layers on the chip, whose time stands for all; 0 where the whole model is there", low=0, absent=True
     )
-    sram_kv: Any = quantity(
+    sram_kv: Any = quantity_field(
         "1", "share of the local memory beside activations that the KV cache may take", high=1.0, absent=True
     )
-    serving: Any = part("how requests are served", Serving, TileServing)
-    kernel: Any = part(
+    serving: Any = part_field("how requests are served", ServingPlan, PipelineServingPlan)
+    kernel: Any = part_field(
         "one kernel by itself",
-        ProductPlan,
-        SummaPlan,
-        StreamPlan,
+        MeshProductPlan,
+        TileGemmPlan,
+        MemoryStreamPlan,
         TrafficPlan,
         AttentionPlan,
-        CollectivePlan,
+        TileCollectivePlan,
         DieCollectivePlan,
         inline=True,
     )

@@ -3,8 +3,8 @@
 from typing import Any
 
 from dse.space.chip import Chip
-from dse.space.numbers import FORMATS, rate
-from dse.space.units import show
+from dse.space.number_formats import FORMATS, relative_rate
+from dse.space.units import format_quantity
 
 SHOWN = ("fp32", "fp16", "fp8", "int8", "mxfp8", "mxfp4", "nvfp4")
 """Formats that data sheets state peaks of; bf16 is multiplied as fp16 is."""
@@ -26,7 +26,7 @@ def peaks(chip: Chip) -> dict[str, Any]:
     if chip.mesh is not None:
         return {"fp16": 2.0 * chip.mesh.rows * chip.mesh.cols / chip.core.mac * chip.clock}
     wide = chip.cores * chip.core.matrix / 2
-    rates = {name: rate(name, chip.core.rates) for name in SHOWN}
+    rates = {name: relative_rate(name, chip.core.rates) for name in SHOWN}
     return {name: wide * value for name, value in rates.items() if value is not None}
 
 
@@ -40,5 +40,5 @@ def peaks_text(chip: Chip) -> str:
 
 
 def _shown(name: str, value: float) -> str:
-    text = show(value, "op/s")
+    text = format_quantity(value, "op/s")
     return text if FORMATS[name].engine.startswith("int") else text.replace("op/s", "flop/s")

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from dse.space.errors import DesignError
+from dse.space.former_names import install_former_names, say_former_names, with_former_functions
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
-KINDS = ("dist-info", "egg-info")
+METADATA_SUFFIXES = ("dist-info", "egg-info")
 """Folders in which installed packages say what they declare."""
 
 
@@ -51,7 +52,8 @@ class Registry(dict[str, T]):
         """
         entry = self._installed()[name]
         try:
-            found: T = entry.load()
+            install_former_names()
+            found: T = with_former_functions(self.group, entry.load())
         except Exception as error:  # a package may fail in any way
             raise DesignError(f"{_place(entry)}: cannot be imported: {type(error).__name__}: {error}") from error
         kind = self._kind or type(self[self.shipped[0]])
@@ -59,6 +61,7 @@ class Registry(dict[str, T]):
         if not isinstance(found, kind) or lacks:
             what = f"it lacks {', '.join(lacks)}" if lacks else f"it is a {type(found).__name__}, not a {kind.__name__}"
             raise DesignError(f"{_place(entry)}: no option of this kind: {what}")
+        say_former_names(entry.dist.name if entry.dist is not None else "a package")
         self[name] = found
         return found
 
@@ -73,7 +76,7 @@ class Registry(dict[str, T]):
     def extended(self) -> bool:
         """Whether a package on the path names the group: far quicker to see than to ask all packages what they declare."""
         folders = (Path(place) for place in sys.path)
-        files = (file for folder in folders for kind in KINDS for file in folder.glob(f"*.{kind}/entry_points.txt"))
+        files = (file for folder in folders for kind in METADATA_SUFFIXES for file in folder.glob(f"*.{kind}/entry_points.txt"))
         return any(f"[{self.group}]" in file.read_text(errors="replace") for file in files)
 
     def _installed(self) -> "dict[str, EntryPoint]":

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from dse.space.elementwise import Array
-from dse.space.errors import DesignError, chosen
+from dse.space.array_math import Array
+from dse.space.errors import DesignError, choose_option
 
 
 def _none() -> Array:
     return np.zeros(0, np.int32)
 
 
-BESIDE = ("rows", "kinds", "ranks", "think", "turns")
+OPTIONAL_COLUMNS = ("rows", "kinds", "ranks", "think", "turns")
 """Columns of requests that may be absent."""
 
 
@@ -93,7 +93,7 @@ class Requests:
     def spans(self) -> Array:
         """Leading tokens that the hashes of each request stand for: all of the prompt's, or whole blocks; shape (requests,).
 
-        >>> replace(requests([(9, 1)]), starts=np.array([0, 3]), hashes=np.arange(3), block=4).spans.tolist()
+        >>> replace(make_requests([(9, 1)]), starts=np.array([0, 3]), hashes=np.arange(3), block=4).spans.tolist()
         [9]
         """
         count = np.diff(self.starts)
@@ -104,7 +104,9 @@ class Requests:
     def reusable(self) -> float:
         """Share of the prompt tokens in leading blocks that came before: what one cache that forgets nothing would reuse. [-]
 
-        >>> two = replace(requests([(8, 1), (12, 1)]), starts=np.array([0, 2, 5]), hashes=np.array([0, 1, 0, 1, 2]), block=4)
+        >>> two = replace(
+        ...     make_requests([(8, 1), (12, 1)]), starts=np.array([0, 2, 5]), hashes=np.array([0, 1, 0, 1, 2]), block=4
+        ... )
         >>> two.reusable
         0.4
         """
@@ -210,7 +212,7 @@ class Requests:
             cv: standard deviation over mean of the times between two requests, of a gamma process. [-]
             seed: of the generator.
         """
-        gaps = chosen(PROCESSES, process, "workload.arrivals")
+        gaps = choose_option(ARRIVAL_PROCESSES, process, "workload.arrivals")
         for name, value in (("rate", rate), ("cv", cv)):
             if not value > 0 or not np.isfinite(value):
                 raise DesignError(f"workload.{name}: {value!r} is not a number above 0")
@@ -269,7 +271,7 @@ class Requests:
     def again(self, times: int) -> "Requests":
         """The same requests so many times, of those that come at once and wait for no answer.
 
-        >>> requests([(8, 1), (9, 2)], [0.0, 0.0]).again(2).prompt.tolist()
+        >>> make_requests([(8, 1), (9, 2)], [0.0, 0.0]).again(2).prompt.tolist()
         [8, 9, 8, 9]
         """
         return self._rows(np.tile(np.arange(len(self)), times), np.tile(self.arrival, times))
@@ -283,7 +285,7 @@ class Requests:
         return np.array(found, np.int64)
 
     def _rows(self, rows: Array, arrival: Array) -> "Requests":
-        beside = {name: column[rows] for name in BESIDE if len(column := getattr(self, name))}
+        beside = {name: column[rows] for name in OPTIONAL_COLUMNS if len(column := getattr(self, name))}
         if len(self.before):
             place = np.full(len(self) + 1, -1)  # the last one is of those that wait for nobody
             place[rows] = np.arange(len(rows))
@@ -301,7 +303,7 @@ class Requests:
         return replace(some, starts=starts, hashes=self.hashes[places])
 
 
-def requests(lengths: Any, arrival: Any = None) -> Requests:
+def make_requests(lengths: Any, arrival: Any = None) -> Requests:
     """Requests of (prompt, output) pairs, shape (requests, 2), and times that default to none. [token], [s]"""
     pairs = np.asarray(lengths, np.int32).reshape(-1, 2)
     times = np.full(len(pairs), np.nan) if arrival is None else np.asarray(arrival, float)
@@ -324,5 +326,5 @@ def _at_once(rng: Any, count: int, mean: float, cv: float) -> Array:
     return np.zeros(count)
 
 
-PROCESSES = {"poisson": _poisson, "gamma": _gamma, "fixed": _fixed, "at_once": _at_once}
+ARRIVAL_PROCESSES = {"poisson": _poisson, "gamma": _gamma, "fixed": _fixed, "at_once": _at_once}
 """Times between two requests."""

@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.space.elementwise import Array
-from dse.space.errors import DesignError, nearest
+from dse.space.array_math import Array
+from dse.space.errors import DesignError, suggest_nearest
 from dse.space.requests import Requests
 
-SPREADS = ("geometric", "equal")
+TURN_DISTRIBUTIONS = ("geometric", "equal")
 """Of turns, questions and answers: geometric, from 1 on; or all as long as the mean."""
 
-MOST_TURNS = 10_000
+MAX_TURNS = 10_000
 """Of a session, in the mean."""
 
 
-def sessions(
+def make_sessions(
     count: int,
     turns: float,
     *,
@@ -60,14 +60,14 @@ def sessions(
     Raises:
         DesignError: a count, a rate, a time or a length out of its range.
 
-    >>> talk = sessions(1, 3.0, rate=1.0, think=9.0, system=32, question=20.0, answer=40.0, block=16, seed=2)
+    >>> talk = make_sessions(1, 3.0, rate=1.0, think=9.0, system=32, question=20.0, answer=40.0, block=16, seed=2)
     >>> bool((talk.prompt[1:] > talk.prompt[:-1] + talk.output[:-1]).all())
     True
     """
     if count < 1 or system < 0 or block < 1:
         raise DesignError(f"sessions: {count} of {system} system tokens in blocks of {block}; at least 1, 0 and 1")
-    if spread not in SPREADS:
-        raise DesignError(f"sessions: no spread {spread!r}; {nearest(spread, SPREADS)}")
+    if spread not in TURN_DISTRIBUTIONS:
+        raise DesignError(f"sessions: no spread {spread!r}; {suggest_nearest(spread, TURN_DISTRIBUTIONS)}")
     _check(turns, question, answer, rate, think, cv)
     rng = np.random.default_rng(seed)
     begins = np.concatenate([[0.0], np.cumsum(rng.exponential(1 / rate, count - 1))])
@@ -109,11 +109,11 @@ class _Talk(NamedTuple):
 
 def _check(turns: float, question: float, answer: float, rate: float, think: float, cv: float) -> None:
     """Refuses means that are out of their range; arguments of `sessions`."""
-    lengths = min(turns, question, answer) >= 1 and turns <= MOST_TURNS
+    lengths = min(turns, question, answer) >= 1 and turns <= MAX_TURNS
     if not (lengths and 0 <= cv < np.inf and 0 < rate < np.inf and 0 <= think < np.inf):
         raise DesignError(
             f"sessions: {turns} turns of {question} and {answer} tokens, at {rate} Hz, {think} s to think (cv {cv}); "
-            f"lengths are at least 1, turns at most {MOST_TURNS:,}, times and cv not below 0"
+            f"lengths are at least 1, turns at most {MAX_TURNS:,}, times and cv not below 0"
         )
 
 

@@ -2,26 +2,26 @@
 
 from dse.space.mapping import (
     AttentionPlan,
-    CollectivePlan,
     DieCollectivePlan,
-    DiesPlan,
-    FlatPlan,
+    FormatPlan,
     Mapping,
-    MeshPlan,
-    Plan,
-    PooledPlan,
-    PoolPlan,
-    Precision,
-    ProductPlan,
-    Serving,
-    StreamPlan,
-    SummaPlan,
-    TilePlan,
-    TileServing,
+    MemoryStreamPlan,
+    MeshProductPlan,
+    PipelinePlan,
+    PipelineServingPlan,
+    RegionPlan,
+    ServingPipelinePlan,
+    ServingPlan,
+    SharedCacheDiesPlan,
+    TensorParallelPlan,
+    TileCollectivePlan,
+    TileDiesPlan,
+    TileGemmPlan,
     TrafficPlan,
+    WholeChipPlan,
 )
-from dse.space.parts import Parts, Wholes
-from dse.space.remember import same
+from dse.space.memoize import memoize_by_identity
+from dse.space.required_parts import Parts, WholeKinds
 from dse.space.stack import Stack
 
 DEVICES, REGIONS, PIPELINES, WHOLE_CHIP, MANY_DIES = "devices", "regions", "pipelines", "whole chip", "many dies"
@@ -34,39 +34,40 @@ DIE_COLLECTIVE = "collective of dies"
 
 
 def _phases(plan: type) -> dict[str, type | None]:
-    return {"prefill": plan, "decode": plan, "precision": Precision}
+    return {"prefill": plan, "decode": plan, "precision": FormatPlan}
 
 
 _CACHES = dict.fromkeys(("kv", "kv_heads", "kv_projection", "resident_layers"))
 
 SOFTWARE: dict[str, Parts] = {
-    DEVICES: Parts("a model on dies", _phases(Plan) | {"stack": Stack}),
-    REGIONS: Parts("a model on regions of a mesh", _phases(MeshPlan) | _CACHES),
-    PIPELINES: Parts("a model on pipelines of cores", _phases(TilePlan) | {"sram_kv": None}),
-    WHOLE_CHIP: Parts("a model on all tiles at a time", _phases(FlatPlan)),
-    MANY_DIES: Parts("a model on many dies of tiles", _phases(DiesPlan)),
-    POOLED_DIES: Parts("a model on many dies with a cache", _phases(PooledPlan) | {"stack": Stack}),
-    SERVED_DEVICES: Parts("requests served on dies", _phases(Plan) | {"stack": Stack, "serving": Serving}),
-    SERVED_REGIONS: Parts("requests served on regions of a mesh", _phases(MeshPlan) | _CACHES | {"serving": Serving}),
+    DEVICES: Parts("a model on dies", _phases(TensorParallelPlan) | {"stack": Stack}),
+    REGIONS: Parts("a model on regions of a mesh", _phases(RegionPlan) | _CACHES),
+    PIPELINES: Parts("a model on pipelines of cores", _phases(PipelinePlan) | {"sram_kv": None}),
+    WHOLE_CHIP: Parts("a model on all tiles at a time", _phases(WholeChipPlan)),
+    MANY_DIES: Parts("a model on many dies of tiles", _phases(TileDiesPlan)),
+    POOLED_DIES: Parts("a model on many dies with a cache", _phases(SharedCacheDiesPlan) | {"stack": Stack}),
+    SERVED_DEVICES: Parts("requests served on dies", _phases(TensorParallelPlan) | {"stack": Stack, "serving": ServingPlan}),
+    SERVED_REGIONS: Parts("requests served on regions of a mesh", _phases(RegionPlan) | _CACHES | {"serving": ServingPlan}),
     SERVED_PIPELINES: Parts(
-        "requests served on pipelines of cores", _phases(PoolPlan) | {"sram_kv": None, "serving": TileServing}
+        "requests served on pipelines of cores",
+        _phases(ServingPipelinePlan) | {"sram_kv": None, "serving": PipelineServingPlan},
     ),
-    SERVED_WHOLE_CHIP: Parts("requests served on all tiles at a time", _phases(FlatPlan) | {"serving": Serving}),
-    SERVED_DIES: Parts("requests served on many dies of tiles", _phases(DiesPlan) | {"serving": Serving}),
+    SERVED_WHOLE_CHIP: Parts("requests served on all tiles at a time", _phases(WholeChipPlan) | {"serving": ServingPlan}),
+    SERVED_DIES: Parts("requests served on many dies of tiles", _phases(TileDiesPlan) | {"serving": ServingPlan}),
     SERVED_POOLED_DIES: Parts(
-        "requests served on many dies with a cache", _phases(PooledPlan) | {"stack": Stack, "serving": Serving}
+        "requests served on many dies with a cache", _phases(SharedCacheDiesPlan) | {"stack": Stack, "serving": ServingPlan}
     ),
-    PRODUCT: Parts("a product by itself", {"kernel": ProductPlan}),
-    SUMMA: Parts("a product by itself on tiles", {"kernel": SummaPlan}),
-    STREAM: Parts("requests to memory", {"kernel": StreamPlan}),
+    PRODUCT: Parts("a product by itself", {"kernel": MeshProductPlan}),
+    SUMMA: Parts("a product by itself on tiles", {"kernel": TileGemmPlan}),
+    STREAM: Parts("requests to memory", {"kernel": MemoryStreamPlan}),
     TRAFFIC: Parts("traffic by itself", {"kernel": TrafficPlan}),
     ATTENTION: Parts("attention by itself", {"kernel": AttentionPlan}, may=("precision",)),
-    COLLECTIVE: Parts("a collective by itself", {"kernel": CollectivePlan}),
+    COLLECTIVE: Parts("a collective by itself", {"kernel": TileCollectivePlan}),
     DIE_COLLECTIVE: Parts("a collective between dies by itself", {"kernel": DieCollectivePlan}, may=("stack",)),
 }
 """Mappings that something runs by: what of one it reads; nothing reads a part that is in neither list."""
 
-_SOFTWARE = Wholes(Mapping, "mapping", SOFTWARE)
+_SOFTWARE = WholeKinds(Mapping, "mapping", SOFTWARE)
 
 OF_CACHES = (DEVICES, SERVED_DEVICES, POOLED_DIES, SERVED_POOLED_DIES)
 """Software of dies with a cache."""
@@ -76,10 +77,10 @@ def _any_stack(of: Parts) -> Parts:
     return of._replace(needs={name: kind for name, kind in of.needs.items() if name != "stack"}, may=(*of.may, "stack"))
 
 
-_PLANS = Wholes(Mapping, "mapping", {name: _any_stack(of) for name, of in SOFTWARE.items()})
+_PLANS = WholeKinds(Mapping, "mapping", {name: _any_stack(of) for name, of in SOFTWARE.items()})
 
 
-@same
+@memoize_by_identity
 def software_of(mapping: Mapping) -> str:
     """The software that a mapping's parts make: a name of `SOFTWARE`.
 
@@ -89,6 +90,6 @@ def software_of(mapping: Mapping) -> str:
     return _SOFTWARE.of(mapping)
 
 
-def plans_of(mapping: Mapping) -> str:
+def software_without_stack(mapping: Mapping) -> str:
     """The same by all parts but the stack, which goes with the chip: what a mapping is for, whatever chip it was put on."""
     return _PLANS.of(mapping)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pint import UnitRegistry
 
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"))
-SCALED = {"B", "B/s", "s", "op/s", "op", "W", "J", "Hz", "V"}
+PREFIXED_UNITS = {"B", "B/s", "s", "op/s", "op", "W", "J", "Hz", "V"}
 
 
 _CURRENCY = r"€|£|¥|\b(?:EUR|GBP|CNY|RMB|JPY|KRW|TWD|CHF|INR|CAD|AUD|SGD|HKD)\b"
@@ -23,7 +23,7 @@ _CURRENCY = r"€|£|¥|\b(?:EUR|GBP|CNY|RMB|JPY|KRW|TWD|CHF|INR|CAD|AUD|SGD|HKD
 
 
 @lru_cache(maxsize=4096)  # the same files say the same constants
-def parse(text: str, unit: str) -> float:
+def parse_quantity(text: str, unit: str) -> float:
     """The value of a quantity in `unit`, which is the SI unit of its field.
 
     Args:
@@ -33,9 +33,14 @@ def parse(text: str, unit: str) -> float:
     Raises:
         DesignError: the text is no quantity, or is one of another dimension.
 
-    >>> parse("48 KiB", "B"), parse("200 Gbit/s", "B/s"), parse("1.84 Top/s", "op/s"), parse("0.1/cm2", "1/cm2")
+    >>> (
+    ...     parse_quantity("48 KiB", "B"),
+    ...     parse_quantity("200 Gbit/s", "B/s"),
+    ...     parse_quantity("1.84 Top/s", "op/s"),
+    ...     parse_quantity("0.1/cm2", "1/cm2"),
+    ... )
     (49152.0, 25000000000.0, 1840000000000.0, 0.1)
-    >>> {parse(f"989 {unit}", "op/s") for unit in ("Tflop/s", "TFLOP/s", "TFLOPS", "TOPS", "Tflops")}
+    >>> {parse_quantity(f"989 {unit}", "op/s") for unit in ("Tflop/s", "TFLOP/s", "TFLOPS", "TOPS", "Tflops")}
     {989000000000000.0}
     """
     quantity = _quantity(text)
@@ -54,32 +59,38 @@ def parse(text: str, unit: str) -> float:
     return float(quantity.to(_spelling(unit)).magnitude)
 
 
-def show(value: float, unit: str, digits: int = 4) -> str:
+def format_quantity(value: float, unit: str, digits: int = 4) -> str:
     """A quantity for people, with a decimal prefix where the unit takes one.
 
-    >>> show(104e6, "B"), show(2.5e-5, "s"), show(0.36e-6, "mm2/B"), show(518400.0, "1"), show(0.123456, "1")
+    >>> (
+    ...     format_quantity(104e6, "B"),
+    ...     format_quantity(2.5e-5, "s"),
+    ...     format_quantity(0.36e-6, "mm2/B"),
+    ...     format_quantity(518400.0, "1"),
+    ...     format_quantity(0.123456, "1"),
+    ... )
     ('104 MB', '25 us', '3.6e-07 mm2/B', '518400', '0.1235')
-    >>> show(163840.0, "token")
+    >>> format_quantity(163840.0, "token")
     '163840 token'
     """
     if unit in ("", "1", "token"):
         count = f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e7 else f"{value:.{digits}g}"
         return f"{count} {unit}" if unit == "token" else count
-    if unit not in SCALED or value == 0:
+    if unit not in PREFIXED_UNITS or value == 0:
         return f"{value:.{digits}g} {unit}"
     scale, prefix = next(((s, p) for s, p in PREFIXES if abs(value) >= s), PREFIXES[-1])
     return f"{value / scale:.{digits}g} {prefix}{unit}"
 
 
-def display(largest: float, unit: str) -> tuple[float, str]:
+def display_unit(largest: float, unit: str) -> tuple[float, str]:
     """The divisor and the prefixed unit in which values up to `largest` read well, for an axis or a column.
 
-    >>> display(256e6, "B"), display(3.0, "1")
+    >>> display_unit(256e6, "B"), display_unit(3.0, "1")
     ((1000000.0, 'MB'), (1.0, ''))
     """
     if unit in ("", "1"):
         return 1.0, ""
-    if unit not in SCALED or largest == 0:
+    if unit not in PREFIXED_UNITS or largest == 0:
         return 1.0, unit
     scale, prefix = next(((s, p) for s, p in PREFIXES if abs(largest) >= s), PREFIXES[-1])
     return scale, f"{prefix}{unit}"
@@ -165,13 +176,13 @@ def _spelling(unit: str) -> str:
 def dimension(unit: str) -> Any:
     """A unit as pint has it, to multiply, divide and compare.
 
-    >>> told(dimension("Hz") / dimension("W")), told(dimension("token/s") * dimension("s"))
+    >>> unit_text(dimension("Hz") / dimension("W")), unit_text(dimension("token/s") * dimension("s"))
     ('Hz/W', 'token')
     """
     return _registry().Unit(_spelling(unit))
 
 
-def quantity(text: str, where: str) -> tuple[float, Any]:
+def parse_with_dimension(text: str, where: str) -> tuple[float, Any]:
     """The number of a quantity and its unit as pint has it.
 
     Raises:
@@ -185,19 +196,19 @@ def quantity(text: str, where: str) -> tuple[float, Any]:
     return float(found.magnitude), found.units
 
 
-def told(unit: Any) -> str:
+def unit_text(unit: Any) -> str:
     """A unit of pint's as fields spell it; 1 for none.
 
-    >>> told(dimension("token/s") / dimension("mm2")), told(dimension("J") / dimension("W") * dimension("Hz"))
+    >>> unit_text(dimension("token/s") / dimension("mm2")), unit_text(dimension("J") / dimension("W") * dimension("Hz"))
     ('token/mm2/s', '1')
     """
     return "1" if unit.dimensionless else f"{unit:~C}".replace("mm**2", "mm2").replace("cm**2", "cm2")
 
 
-def factor(one: Any, other: Any) -> float | None:
+def conversion_factor(one: Any, other: Any) -> float | None:
     """What a value in `other` is multiplied by to be in `one`; None where they do not fit.
 
-    >>> factor(dimension("s"), dimension("1/Hz")), factor(dimension("s"), dimension("W"))
+    >>> conversion_factor(dimension("s"), dimension("1/Hz")), conversion_factor(dimension("s"), dimension("W"))
     (1.0, None)
     """
     return float(_registry().Quantity(1.0, other).to(one).magnitude) if one.is_compatible_with(other) else None
@@ -216,7 +227,7 @@ def _meant(text: str) -> str:
         return ""
     usual = {
         f"{prefix}{unit}".lower(): f"{prefix}{unit}"
-        for unit in USUAL
+        for unit in KNOWN_UNITS
         for prefix in ("m", "n", "u", "", "Ki", "Mi", "Gi", "Ti", "T", "G", "M", "k")
     }
     unit = re.sub("[A-Za-z]+", lambda word: usual.get(word[0].lower(), word[0]), found[2].strip())
@@ -227,5 +238,5 @@ def _meant(text: str) -> str:
     return f"'{meant}' or '{found[1]} {found[2].strip().replace('b', 'bit')}'" if bits else f"'{meant}'"
 
 
-USUAL = ("B", "bit", "op", "flop", "FLOPS", "s", "Hz", "W", "J", "V", "token", "USD", "mm2")
+KNOWN_UNITS = ("B", "bit", "op", "flop", "FLOPS", "s", "Hz", "W", "J", "V", "token", "USD", "mm2")
 """Units that are tried in other letters, with prefixes."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.space.fields import told
+from dse.space.fields import fingerprint, key_text
 from dse.space.model import Model
 from dse.space.requests import Requests
 
@@ -45,7 +45,7 @@ class Speculation:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class BatchCase:
     """One static batch on one model.
 
     Attributes:
@@ -68,7 +68,7 @@ class Case:
     @property
     def content(self) -> str:
         """What tells it from others, its label apart."""
-        return f"{told(self.model)} {self.requests!r}" + (f" {self.speculation!r}" if self.speculation else "")
+        return f"{fingerprint(self.model)} {self.requests!r}" + (f" {self.speculation!r}" if self.speculation else "")
 
     @property
     def guesses(self) -> int:
@@ -106,12 +106,12 @@ class Case:
         return max(output for _, _, output in self.requests)
 
 
-PRODUCTS = ("gemm", "gemv")
+PRODUCT_KINDS = ("gemm", "gemv")
 """Products of matrices, and of vectors with a matrix."""
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class ProductCase:
     """C[m, n] = A[m, k] B[k, n] by itself, or several of them, each of operands of its own, by one call.
 
     Attributes:
@@ -136,10 +136,10 @@ class Product:
     @property
     def content(self) -> str:
         """What tells it from others, its label apart."""
-        return f"{self.kind} {written(self)}"
+        return f"{self.kind} {product_text(self)}"
 
 
-def written(of: Product) -> str:
+def product_text(of: ProductCase) -> str:
     """Of a product, as its question says them: m x k x n, after how many there are if there are several."""
     return " x ".join(map(str, (*((of.groups,) if of.groups > 1 else ()), of.m, of.k, of.n)))
 
@@ -149,7 +149,7 @@ DISTRIBUTIONS = ("balanced", "power_law")
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture:
+class ExpertsCase:
     """The experts of one layer by themselves, on one of the devices that share them out.
 
     Attributes:
@@ -192,7 +192,7 @@ picked, a softmax of rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ElementwiseCase:
     """An operator on elements by itself.
 
     Attributes:
@@ -217,12 +217,12 @@ class Operation:
         return f"{self.sort} {self.rows} x {self.columns}"
 
 
-STREAMS = ("sequential", "random", "stride", "chunk")
+STREAM_PATTERNS = ("sequential", "random", "stride", "chunk")
 """Where requests to a memory go: one after the other; anywhere; each a step further; contiguous over a step, at random."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class MemoryStreamCase:
     """Requests to a memory by themselves.
 
     Attributes:
@@ -259,14 +259,14 @@ class Stream:
         return f"{what} span {self.span} requests {self.requests} seed {self.seed}"
 
 
-TRAFFIC = ("uniform", "transpose", "bit_complement", "tornado", "neighbour", "hotspot")
+TRAFFIC_PATTERNS = ("uniform", "transpose", "bit_complement", "tornado", "neighbour", "hotspot")
 """Where packets go, each from a node to another one: to any node, itself too; to that with row and column swapped; to that as
 far from the last as this one is from the first; half a mesh less one on, in both directions and round the edge; one on,
 likewise; to one of a few, the middle ones or any others."""
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class NocTrafficCase:
     """Packets on a network by themselves: every node makes them at random, whether they can be sent or not.
 
     Attributes:
@@ -303,27 +303,27 @@ class Traffic:
         return f"{where} period {self.period} packets {self.packets} seed {self.seed}"
 
 
-PATTERNS = ("multicast", "reduce", "allreduce")
+TILE_PATTERNS = ("multicast", "reduce", "allreduce")
 """What a team of tiles does: the root's data to all; sums or maxima of all at the root; these, and then back to all."""
 
-EXCHANGES = ("allgather", "reduce_scatter", "allreduce", "all_to_all")
+DIE_EXCHANGES = ("allgather", "reduce_scatter", "allreduce", "all_to_all")
 """What all tiles do with each other, each having a slice for or of every other one: they end with the slices of all; with the
 sum of their own slice; with the sums of all; with the slices that are for them."""
 
-TO_EXPERTS = ("dispatch", "combine")
+EXPERT_EXCHANGES = ("dispatch", "combine")
 """What dies of experts do with each other by a library: copies of tokens to where their experts are, and results back."""
 
-ALONG = ("row", "column", "rectangle")
+GROUP_AXES = ("row", "column", "rectangle")
 """Which tiles of a group are a team."""
 
 DIAGONAL = "diagonal"
 """Roots on the diagonal of each group, so that teams beside each other have different ones."""
 
-COMBINE = ("sum", "max")
+REDUCTIONS = ("sum", "max")
 
 
 @dataclass(frozen=True, slots=True)
-class Collective:
+class CollectiveCase:
     """Tiles of a mesh exchange data, by groups, and do nothing else.
 
     Attributes:
@@ -357,12 +357,12 @@ class Collective:
     @property
     def content(self) -> str:
         """What tells it from others, its label apart."""
-        of = f" of {self.hidden}" if self.pattern in TO_EXPERTS else ""
+        of = f" of {self.hidden}" if self.pattern in EXPERT_EXCHANGES else ""
         return f"{self.subject} {self.nbytes!r}{of}" + ("" if self.recorded else " by the host")
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class AttentionCase:
     """Softmax attention of one layer, and nothing else.
 
     Attributes:
@@ -405,7 +405,7 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
-class Class:
+class SloClass:
     """Requests of a load that have bounds of their own.
 
     Attributes:
@@ -439,7 +439,7 @@ class TraceUse:
 
 
 @dataclass(frozen=True, eq=False)
-class Load:
+class ServingLoad:
     """A stream of requests to a model, served as they come.
 
     Attributes:
@@ -468,7 +468,7 @@ class Load:
     said: float = 0.0
     speculation: Speculation | None = None
     seed: int = 0
-    classes: tuple[Class, ...] = ()
+    classes: tuple[SloClass, ...] = ()
     trace: TraceUse | None = None
     draw: Callable[[int, int, float], Requests] | None = None
     most: int = 0
@@ -515,11 +515,24 @@ class Load:
         """What tells it from others, its label apart."""
         most = f" largest {self.largest!r}" if self.largest else ""
         guessed = f" {self.speculation!r} seed {self.seed}" if self.speculation else ""
-        apart = f" {self.classes!r}" if self.classes else ""
-        return f"{told(self.model)} requests {self.requests.digest} ttft {self.ttft!r} tpot {self.tpot!r}{most}{guessed}{apart}"
+        apart = f" {key_text(self.classes)}" if self.classes else ""
+        return (
+            f"{fingerprint(self.model)} requests {self.requests.digest} ttft {self.ttft!r} tpot "
+            f"{self.tpot!r}{most}{guessed}{apart}"
+        )
 
 
-Asked = Case | Product | Mixture | Operation | Stream | Traffic | Collective | Attention | Load
+WorkloadCase = (
+    BatchCase
+    | ProductCase
+    | ExpertsCase
+    | ElementwiseCase
+    | MemoryStreamCase
+    | NocTrafficCase
+    | CollectiveCase
+    | AttentionCase
+    | ServingLoad
+)
 """A case of a workload."""
 
 
@@ -528,20 +541,20 @@ class Workload:
     """Cases of one kind, which count alike: a metric of a workload is the arithmetic mean over its cases."""
 
     name: str
-    cases: tuple[Asked, ...]
+    cases: tuple[WorkloadCase, ...]
     decode_at: str = "mean"
 
 
-def by_model(workload: Workload) -> dict[Model, tuple[tuple[int, Case], ...]]:
+def cases_by_model(workload: Workload) -> dict[Model, tuple[tuple[int, BatchCase], ...]]:
     """The cases of a workload of models, with their places in it, model by model."""
-    found: dict[Model, list[tuple[int, Case]]] = {}
+    found: dict[Model, list[tuple[int, BatchCase]]] = {}
     for place, case in enumerate(workload.cases):
-        if isinstance(case, Case):
+        if isinstance(case, BatchCase):
             found.setdefault(case.model, []).append((place, case))
     return {model: tuple(cases) for model, cases in found.items()}
 
 
-def stretches(case: Case) -> list[tuple[int, int, tuple[tuple[int, int], ...]]]:
+def decode_segments(case: BatchCase) -> list[tuple[int, int, tuple[tuple[int, int], ...]]]:
     """The decode phase cut where requests end.
 
     Returns:
@@ -555,7 +568,7 @@ def stretches(case: Case) -> list[tuple[int, int, tuple[tuple[int, int], ...]]]:
     ]
 
 
-def grouped(lengths: Sequence[tuple[int, int]]) -> tuple[tuple[int, int, int], ...]:
+def group_lengths(lengths: Sequence[tuple[int, int]]) -> tuple[tuple[int, int, int], ...]:
     """(prompt, output) pairs as (how many, prompt, output), in order of first appearance."""
     counts: dict[tuple[int, int], int] = {}
     for pair in lengths:

@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
-from dse.space.design import stacked
-from dse.space.fields import replaced
+from dse.space.design import stack_designs
+from dse.space.fields import replace_leaves
 
 
 def metrics(name: str, changes: Sequence[Mapping[str, object]], *overrides: str) -> list[dict[str, float]]:
     """Metrics of the study's design, once for each set of changes: leaves by address, in SI."""
-    asked = study_of(name, *overrides).question
-    found = evaluate(stacked([replaced(asked.base, some) for some in changes]), asked.workload)
+    asked = find_study(name, *overrides).question
+    found = evaluate(stack_designs([replace_leaves(asked.base, some) for some in changes]), asked.workload)
     assert found.feasible.all(), f"{name}: a design does not fit"
     return [{metric: float(column[row]) for metric, column in found.columns.items()} for row in range(len(changes))]

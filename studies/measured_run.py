@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.config.build import question
-from dse.config.compose import compose, folder_of
-from dse.evaluators.evaluation import binding
-from dse.evaluators.judges.serving import deployed
-from dse.space.elementwise import Array
+from dse.config.compose import compose, study_folder
+from dse.config.question import build_question
+from dse.evaluators.evaluation import worst_violation
+from dse.evaluators.workloads.serving import deploy_load
+from dse.space.array_math import Array
 from dse.space.errors import DesignError
-from dse.space.requests import Requests, requests
-from dse.space.workload import Load
+from dse.space.requests import Requests, make_requests
+from dse.space.workload import ServingLoad
 
 COLUMNS = ("arrival_s", "prompt", "output", "first_token_s", "last_token_s")
 
@@ -78,7 +78,7 @@ def measured(path: Path) -> Run:
     if not rows:
         raise DesignError(f"{path}: no requests; a run has the columns {', '.join(COLUMNS)}")
     arrival, prompt, output, first, last = values[np.argsort(values[:, 0], kind="stable")].T
-    return Run(requests(np.stack([prompt, output], 1), arrival - arrival[0]), first - arrival[0], last - arrival[0])
+    return Run(make_requests(np.stack([prompt, output], 1), arrival - arrival[0]), first - arrival[0], last - arrival[0])
 
 
 def simulated(asked: Requests, overrides: Sequence[str]) -> Run:
@@ -88,15 +88,15 @@ def simulated(asked: Requests, overrides: Sequence[str]) -> Run:
         DesignError: the design breaks a limit, or does not serve requests.
     """
     config = compose(("workload=serving", "workload.requests=1", *overrides))
-    posed = question(config, folder_of(config))
+    posed = build_question(config, study_folder(config))
     design, load = posed.base, posed.workload.cases[0]
-    if not isinstance(load, Load):
+    if not isinstance(load, ServingLoad):
         raise DesignError("workload: a measured run is of requests that are served as they come; give workload=serving")
     load = replace(load, requests=asked)
-    worst = binding(design, replace(posed.workload, cases=(load,)))
+    worst = worst_violation(design, replace(posed.workload, cases=(load,)))
     if worst is not None and worst.need > worst.have:
         raise DesignError(f"{worst.limit}: needs {worst.need:g}, has {worst.have:g}")
-    found = deployed(design, load, "closed")[0].serve(asked)
+    found = deploy_load(design, load, "closed")[0].serve(asked)
     if found.never:
         raise DesignError(found.never)
     return Run(asked, found["first"], found["completed"])

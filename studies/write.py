@@ -12,8 +12,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dse.measured import claims, residuals
-from dse.measured.validate import ROLES, Compared, compare, error_text, score_rows
+from dse.accuracy import claims, residuals
+from dse.accuracy.validate import ROLES, ValidationRow, compare_file, error_text, score_rows
 
 START, END = "<!-- numbers: python -m dse.studies.write -->", "<!-- end of numbers -->"
 HERE = Path(__file__).resolve().parent
@@ -52,7 +52,7 @@ def written(name: str) -> tuple[str, str]:
     """A document as it is, and as its numbers make it: a study's README, one of `DOCUMENTS`, or the residuals of all rows."""
     if name in (RESIDUALS, VERDICTS):
         new = (
-            residuals.written(compared())
+            residuals.residuals_csv(compared())
             if name == RESIDUALS
             else claims.verdict_file(map(claims.decide_claim, claims.find_claims(())))
         )
@@ -73,16 +73,16 @@ def place(name: str) -> Path:
     return HERE.parent / DOCUMENTS[name] if name in DOCUMENTS else HERE / name / "README.md"
 
 
-def compared() -> dict[str, list[Compared]]:
+def compared() -> dict[str, list[ValidationRow]]:
     """Every row of every study, simulated."""
-    return {path.parent.name: compare(path) for path in sorted(HERE.glob("*/published.csv"))}
+    return {path.parent.name: compare_file(path) for path in sorted(HERE.glob("*/published.csv"))}
 
 
 def published() -> str:
     """Published against simulated, all studies, rows that are ratios or optima first; seconds are in the studies."""
     rows = []
     for path in sorted(HERE.glob("*/published.csv")):
-        for row in compare(path):
+        for row in compare_file(path):
             if row.unit == "s":
                 continue
             what = f"{row.where}: {row.note or row.metric}"
@@ -104,12 +104,12 @@ def summary() -> str:
     return table(head, [line(paper, of(prefix, found)) for prefix, paper in PAPERS.items()])
 
 
-def of(prefix: str, found: Mapping[str, Sequence[Compared]]) -> list[Compared]:
+def of(prefix: str, found: Mapping[str, Sequence[ValidationRow]]) -> list[ValidationRow]:
     """The rows of a paper, by how the names of its studies begin."""
     return [row for study, rows in found.items() if study.startswith(prefix) for row in rows]
 
 
-def line(paper: str, found: Sequence[Compared]) -> list[str]:
+def line(paper: str, found: Sequence[ValidationRow]) -> list[str]:
     """The cells of a paper."""
     cells = [paper]
     for role in ROLES:

@@ -30,13 +30,13 @@ from typing import Any
 import sqlalchemy as sql
 
 import dse.commands.export
-import dse.commands.loop
+import dse.commands.run_study
 import dse.main
-import dse.report.page
+import dse.report.study_page
 from dse.config.compose import compose
-from dse.store.sound import faults
+from dse.store.integrity import file_faults
 from dse.store.store import Store
-from dse.store.tables import ASKS, CHECKED, RESULTS, content
+from dse.store.tables import ASKS, CHECKED, RESULTS, checksummed_columns
 
 NAME = "kills"
 RUN = [
@@ -50,7 +50,7 @@ EXPORT = ("export", NAME, "--to", "csv")
 STAGES = ("start", "import", "screen", "search", "verify", "report", "export")
 """In the order of a run, so that a study that is killed in each in turn has work left for all."""
 
-WITHIN = {"screen": "_screen", "search": "_search", "verify": "_verify", "report": "write"}
+WITHIN = {"screen": "_screen", "search": "_search", "verify": "_verify", "report": "write_report"}
 """What the driver calls in a stage."""
 
 
@@ -88,17 +88,17 @@ class Held:
             tables = sql.inspect(connection).get_table_names()
             if not tables:
                 return Held({})
-            assert faults(connection) == ("", True), faults(connection)
+            assert file_faults(connection) == ("", True), file_faults(connection)
             for table in (RESULTS, ASKS):
-                kept = [column for column in content(table) if column.name not in ("seconds", "version")]
+                kept = [column for column in checksummed_columns(table) if column.name not in ("seconds", "version")]
                 for row in connection.execute(sql.select(*kept)):
                     key = row.design + row.fidelity if table is RESULTS else f"ask {row.number}"
                     rows[key] = tuple(row)
-        from dse.store.sound import read
+        from dse.store.integrity import read_checked_rows
 
         with contextlib.closing(Store(str(path), create=False)) as store, store._reading() as connection:
             for table in CHECKED:
-                assert not read(connection, table, {}, file=True, checked=True).damaged, table.name
+                assert not read_checked_rows(connection, table, {}, file=True, checked=True).damaged, table.name
         return Held(rows)
 
 
@@ -145,8 +145,8 @@ def _run(folder: Path, line: list[str], into: int) -> None:
         os.dup2(said, 1)
         os.dup2(said, 2)
         for stage, name in WITHIN.items():
-            setattr(dse.commands.loop, name, _telling(stage, getattr(dse.commands.loop, name), into))
-        dse.commands.export.export = _telling("export", dse.commands.export.export, into)
+            setattr(dse.commands.run_study, name, _telling(stage, getattr(dse.commands.run_study, name), into))
+        dse.commands.export.export_study = _telling("export", dse.commands.export.export_study, into)
         append = Store.append
 
         def appended(store: Store, study: str, context: Any, base: Any, asks: Any, results: Any) -> None:
@@ -185,8 +185,8 @@ def warmed(folder: Path) -> None:
         contextlib.redirect_stderr(nothing),
         contextlib.redirect_stdout(nothing),
     ):
-        dse.commands.loop.run(compose([*RUN[1:], SERIAL]))
-        dse.commands.export.export(NAME, "csv", "")
+        dse.commands.run_study.run_config(compose([*RUN[1:], SERIAL]))
+        dse.commands.export.export_study(NAME, "csv", "")
 
 
 def killed_while_importing(folder: Path, chance: random.Random, seconds: float) -> None:
@@ -240,7 +240,7 @@ def chains(count: int, seed: int, ray: float) -> Iterator[tuple[str, list[str]]]
         whole.mkdir()
         seconds = {(SERIAL,): finished(whole, (SERIAL,))}
         begun = time.monotonic()
-        subprocess.run([sys.executable, "-c", "import dse.main, dse.commands.loop"], check=True)
+        subprocess.run([sys.executable, "-c", "import dse.main, dse.commands.run_study"], check=True)
         importing = time.monotonic() - begun
         expected = outcome(whole)
         left = count

@@ -2,8 +2,8 @@
 
 Of each question of `tests.contract.test_words` that has all the words given, and of presets that none of them has, random
 designs are drawn, and each leaf of their mapping is changed. What never changes a result, or does not beside one word of
-another leaf and does beside others, and is not declared so (`unread` in `dse.space.mapping`, `unasked` in `dse.config.said`),
-is printed.
+another leaf and does beside others, and is not declared so (`unread` in `dse.space.mapping`, `unasked` in
+`dse.config.unread_settings`), is printed.
 """
 
 import argparse
@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from dse.config.build import Question
-from dse.config.said import unasked
+from dse.config.question import Question
+from dse.config.unread_settings import unread_by_workload
 from dse.evaluators import evaluate
-from dse.space.beside import choosers, unread
-from dse.space.design import Design, stacked
+from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import at, leaves, replaced, spec_at
+from dse.space.fields import field_at, iterate_leaves, leaf_at, replace_leaves
+from dse.space.unread_leaves import deciding_leaves, why_unread
 from dse.space.workload import Workload
 from tests.contract.draws import shaken, words
 from tests.contract.test_words import DIES, MODEL, ON, POOLED, SERVED
@@ -51,7 +51,7 @@ MORE: dict[tuple[str, ...], tuple[str, ...]] = {
 def outcome(design: Design, workload: Workload) -> tuple[Any, ...] | None:
     """All that the closed form says of a design; None where it is refused."""
     try:
-        found = evaluate(stacked([design]), workload).accepted()
+        found = evaluate(stack_designs([design]), workload).accepted()
     except DesignError:
         return None
     numbers = {name: repr(float(column[0])) for name, column in found.columns.items()}
@@ -60,7 +60,7 @@ def outcome(design: Design, workload: Workload) -> tuple[Any, ...] | None:
 
 def others(design: Design, address: str, rng: np.random.Generator) -> list[Any]:
     """Two other values of a leaf."""
-    value, spec = at(design, address), spec_at(design, address)
+    value, spec = leaf_at(design, address), field_at(design, address)
     if isinstance(value, str):
         some = [word for word in words(design)[address] if word != value]
     elif "whole" in spec.metadata:
@@ -81,23 +81,23 @@ def drawn(question: Question, count: int, seed: int) -> Iterator[tuple[Design, n
         if rng.random() < 0.5:
             phases = {place.replace(".prefill.", ".decode."): word for place, word in chosen.items() if ".prefill." in place}
             chosen |= {place: word for place, word in phases.items() if place in options}
-        yield shaken(replaced(question.base, chosen), rng), rng
+        yield shaken(replace_leaves(question.base, chosen), rng), rng
 
 
 def found_idle(question: Question, draws: int, seed: int) -> list[str]:
     """Leaves beside words that are not declared, in words."""
     changed, tried = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
-    idle = unasked(question.base, question.workload)
+    idle = unread_by_workload(question.base, question.workload)
     for design, rng in drawn(question, draws, seed):
         before = outcome(design, question.workload)
         if before is None:
             continue
-        here = [(place, str(at(design, place))) for place in words(design)]
-        for address, _, _ in leaves(design.mapping, "mapping."):
-            if address.startswith(("mapping.stack.", "mapping.precision.")) or unread(design, address) or address in idle:
+        here = [(place, str(leaf_at(design, place))) for place in words(design)]
+        for address, _, _ in iterate_leaves(design.mapping, "mapping."):
+            if address.startswith(("mapping.stack.", "mapping.precision.")) or why_unread(design, address) or address in idle:
                 continue
             for value in others(design, address, rng):
-                after = outcome(replaced(design, {address: value}), question.workload)
+                after = outcome(replace_leaves(design, {address: value}), question.workload)
                 pairs = [(address,), *((address, *pair) for pair in here if pair[0] != address)] if after is not None else []
                 tried.update(pairs)
                 changed.update(pairs if after != before else ())
@@ -115,7 +115,7 @@ def found_idle(question: Question, draws: int, seed: int) -> list[str]:
 
 def declared(design: Design) -> list[tuple[str, dict[str, tuple[str, ...]]]]:
     """Leaves of a mapping that nothing reads beside some words, with those by the leaf that has them."""
-    found = ((address, choosers(design, address)) for address, _, _ in leaves(design.mapping, "mapping."))
+    found = ((address, deciding_leaves(design, address)) for address, _, _ in iterate_leaves(design.mapping, "mapping."))
     return [(address, beside) for address, beside in found if beside]
 
 

@@ -6,21 +6,21 @@ from typing import Any
 
 import yaml
 
-from dse.config.build import Question, question
 from dse.config.compose import CONF, compose
-from dse.config.records import record
+from dse.config.question import Question, build_question
+from dse.config.record_parser import parse_record
 from dse.evaluators import Outcomes, evaluate
-from dse.space.design import Design, stacked
-from dse.space.fields import replaced
-from dse.space.knobs import Choice, Interval, Space
-from dse.space.memory import Memory
-from dse.space.workload import Load
+from dse.space.design import Design, stack_designs
+from dse.space.dram import MemorySystem
+from dse.space.fields import replace_leaves
+from dse.space.knobs import ChoiceKnob, IntervalKnob, Space
+from dse.space.workload import ServingLoad
 
 
 @cache
 def asked(*overrides: str) -> Question:
     """What some overrides ask."""
-    return question(compose(overrides), Path(__file__).parent)
+    return build_question(compose(overrides), Path(__file__).parent)
 
 
 def metrics(*overrides: str) -> dict[str, float]:
@@ -30,14 +30,14 @@ def metrics(*overrides: str) -> dict[str, float]:
 
 def typed(of: Question) -> Outcomes:
     """The base of a question, in closed form; words that do not go together are raised, as where one design is typed."""
-    return evaluate(stacked([of.base]), of.workload).accepted()
+    return evaluate(stack_designs([of.base]), of.workload).accepted()
 
 
-def load_of(*overrides: str) -> tuple[Design, Load]:
+def load_of(*overrides: str) -> tuple[Design, ServingLoad]:
     """A design and the requests that some overrides ask of it."""
     found = asked(*overrides)
     load = found.workload.cases[0]
-    assert isinstance(load, Load)
+    assert isinstance(load, ServingLoad)
     return found.base, load
 
 
@@ -46,12 +46,12 @@ def base() -> Design:
     return asked().base
 
 
-def memory(name: str, **changes: Any) -> Memory:
+def memory(name: str, **changes: Any) -> MemorySystem:
     """A memory of the project's own, with some leaves changed; `timing_` and `controller_` begin those inside."""
-    found = record(Memory, yaml.safe_load((CONF / f"memory/{name}.yaml").read_text()), "memory", [])
+    found = parse_record(MemorySystem, yaml.safe_load((CONF / f"memory/{name}.yaml").read_text()), "memory", [])
     inside = ("timing", "controller")
     parts = (key.split("_", 1) if key.split("_")[0] in inside else [key] for key in changes)
-    return replaced(found, {".".join(part): value for part, value in zip(parts, changes.values(), strict=True)})
+    return replace_leaves(found, {".".join(part): value for part, value in zip(parts, changes.values(), strict=True)})
 
 
 def wide(base: Design) -> Space:
@@ -59,23 +59,23 @@ def wide(base: Design) -> Space:
     return Space(
         base,
         (
-            Choice("chip.cores", tuple(range(1, 601, 37))),
-            Interval("chip.core.matrix", 1e10, 1e13, log=True),
-            Interval("chip.core.vector", 1e9, 1e13, log=True),
-            Choice("mapping.stack.attention_passes", (0, 8, 20)),
-            Interval("chip.l2.size", 1e5, 1e9, log=True),
-            Interval("chip.l2.bandwidth", 1e11, 1e14, log=True),
-            Interval("chip.hbm.bandwidth", 1e10, 1e13, log=True),
-            Interval("chip.hbm.gap", 0.0, 1e-8),
-            Interval("chip.network.bandwidth", 1e8, 1e12, log=True),
-            Interval("chip.network.latency", 1e-8, 1e-4, log=True),
-            Choice("chip.network.ports", (2, 7, 127)),
-            Choice("chip.network.latency_per", ("collective", "hop")),
-            Interval("mapping.stack.operator_overhead", 0.0, 3e-5),
-            Choice("mapping.both.tp", (1, 2, 3, 4, 8, 16, 32, 100)),
-            Choice("mapping.both.prefetch", ("none", "whole", "partial")),
-            Interval("mapping.both.prefetch_cap", 0.0, 1.0),
-            Choice("mapping.both.allreduce", ("ring", "bidirectional_ring", "full_mesh", "ktree", "two_level")),
-            Choice("mapping.precision.weights", ("int8", "bf16")),
+            ChoiceKnob("chip.cores", tuple(range(1, 601, 37))),
+            IntervalKnob("chip.core.matrix", 1e10, 1e13, log=True),
+            IntervalKnob("chip.core.vector", 1e9, 1e13, log=True),
+            ChoiceKnob("mapping.stack.attention_passes", (0, 8, 20)),
+            IntervalKnob("chip.l2.size", 1e5, 1e9, log=True),
+            IntervalKnob("chip.l2.bandwidth", 1e11, 1e14, log=True),
+            IntervalKnob("chip.hbm.bandwidth", 1e10, 1e13, log=True),
+            IntervalKnob("chip.hbm.gap", 0.0, 1e-8),
+            IntervalKnob("chip.network.bandwidth", 1e8, 1e12, log=True),
+            IntervalKnob("chip.network.latency", 1e-8, 1e-4, log=True),
+            ChoiceKnob("chip.network.ports", (2, 7, 127)),
+            ChoiceKnob("chip.network.latency_per", ("collective", "hop")),
+            IntervalKnob("mapping.stack.operator_overhead", 0.0, 3e-5),
+            ChoiceKnob("mapping.both.tp", (1, 2, 3, 4, 8, 16, 32, 100)),
+            ChoiceKnob("mapping.both.prefetch", ("none", "whole", "partial")),
+            IntervalKnob("mapping.both.prefetch_cap", 0.0, 1.0),
+            ChoiceKnob("mapping.both.allreduce", ("ring", "bidirectional_ring", "full_mesh", "ktree", "two_level")),
+            ChoiceKnob("mapping.precision.weights", ("int8", "bf16")),
         ),
     )

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 import dse
-from dse.commands.options import COMMANDS
+from dse.accuracy.validate import COLUMNS
+from dse.commands.cli_options import COMMANDS
 from dse.main import main
-from dse.measured.validate import COLUMNS
 
 ROOT = Path(__file__).resolve().parent.parent
 ORDER = ("README.md", "docs/usage.md", "docs/studies.md", "docs/accuracy.md")

@@ -14,12 +14,12 @@ from zlib import crc32
 
 import numpy as np
 
-from dse.config.build import Question
+from dse.config.question import Question
 from dse.evaluators import evaluate
-from dse.evaluators.evaluation import binding
-from dse.space.design import Design, stacked
+from dse.evaluators.evaluation import worst_violation
+from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from tests.contract.draws import shaken, words
 from tests.contract.test_words import ON
 from tests.samples import asked
@@ -69,7 +69,7 @@ def steps(count: int, seed: int) -> Iterator[Step]:
         options = words(question.base)
         often, share = (0.03, 0.015) if few else (0.3, 0.2)
         chosen = {place: str(rng.choice(some)) for place, some in options.items() if rng.random() < often}
-        base = replaced(question.base, chosen)
+        base = replace_leaves(question.base, chosen)
         most = min(TOGETHER, count - number * TOGETHER)
         yield Step(
             (*said, *(f"{place}={word}" for place, word in chosen.items())),
@@ -89,7 +89,7 @@ def walked(count: int, seed: int) -> Found:
     faults = []
     for step in steps(count, seed):
         try:
-            found = evaluate(stacked(step.designs), step.question.workload)
+            found = evaluate(stack_designs(step.designs), step.question.workload)
         except DesignError as error:
             line = str(error)
             answers["refused"] += len(step.designs)
@@ -107,7 +107,7 @@ def walked(count: int, seed: int) -> Found:
             if len(lost):
                 faults.append(f"{' '.join(step.said)}: {name} of {len(lost)} designs is not a number")
         for row in np.flatnonzero(~feasible)[:1]:
-            worst = binding(step.designs[row], step.question.workload)
+            worst = worst_violation(step.designs[row], step.question.workload)
             if worst is None:
                 faults.append(f"{' '.join(step.said)}: infeasible without a limit that binds")
             elif worst.parts and not np.isclose(sum(value for _, value in worst.parts), worst.need, rtol=1e-6):

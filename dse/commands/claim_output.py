@@ -10,8 +10,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from dse.evaluators.evaluation import PHYSICS
-from dse.measured.claims import (
+from dse.accuracy.claims import (
     CONTRADICTED,
     REPRODUCED,
     TITLES,
@@ -21,10 +20,11 @@ from dse.measured.claims import (
     find_claims,
     tally_papers,
 )
-from dse.schemas import stamped
-from dse.terminal.drafts import draft
+from dse.evaluators.evaluation import PHYSICS_VERSION
+from dse.schemas import stamp_document
+from dse.terminal.atomic_files import write_atomically
 from dse.terminal.json_text import json_text
-from dse.terminal.progress import Progress, Terminal, say
+from dse.terminal.progress import ProgressBar, SafeConsole, say
 
 COLOURS = {REPRODUCED: "green", CONTRADICTED: "red", UNDECIDABLE: "yellow"}
 
@@ -37,23 +37,23 @@ def validate_claims(names: Sequence[str], out: Path, *, as_json: bool) -> int:
         out: where the page goes.
         as_json: print everything as JSON.
     """
-    from dse.report.alone import claims_page
+    from dse.report.standalone_pages import claims_page
 
     claims = find_claims(names)
     decisions: list[Decision] = []
-    with Progress("validate") as bar:
+    with ProgressBar("validate") as bar:
         for decision in decide_claims(claims):
             decisions.append(decision)
             bar.update(len(decisions), len(claims), decision.claim.paper)
     data = record(decisions)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with draft(out) as place:
+    with write_atomically(out) as place:
         place.write_text(claims_page(data), encoding="utf-8")
     status = int(bool(data["problems"]))
     if as_json:
-        print(json_text(stamped("claims", data | {"page": str(out)}), indent=1))
+        print(json_text(stamp_document("claims", data | {"page": str(out)}), indent=1))
         return status
-    console = Terminal(150)
+    console = SafeConsole(150)
     for paper in dict.fromkeys(claim.paper for claim in claims):
         own = [decision for decision in decisions if decision.claim.paper == paper]
         console.print(verdict_table(paper, own))
@@ -72,7 +72,7 @@ def validate_claims(names: Sequence[str], out: Path, *, as_json: bool) -> int:
 def record(decisions: Sequence[Decision]) -> dict[str, Any]:
     """Tallies by paper, and every claim with its verdict, as plain values."""
     return {
-        "physics": PHYSICS,
+        "physics": PHYSICS_VERSION,
         "papers": [tally.record() for tally in tally_papers(decisions)],
         "problems": [decision.problem for decision in decisions if decision.problem],
         "claims": [decision.record() for decision in decisions],

@@ -8,39 +8,39 @@ import orjson
 import pandas as pd
 from rich.markup import escape
 
-from dse.commands.api import Loaded, load
+from dse.commands.notebook_api import StoredStudy, load
 from dse.evaluators import METRICS
-from dse.running.frame import DESIGN, SEARCH_ORDER, followed
+from dse.execution.result_frame import DESIGN, SEARCH_ORDER, tied_columns
 from dse.space.errors import DesignError
-from dse.space.fields import addresses, spec_at
-from dse.space.shown import number_of, printable
-from dse.terminal.drafts import draft, is_device
+from dse.space.fields import addresses, field_at
+from dse.space.safe_text import count_text, printable
+from dse.terminal.atomic_files import is_device, write_atomically
 from dse.terminal.progress import say
 
 
-def export(name: str, to: str, out: str, *overrides: str, trust: bool = False) -> int:
+def export_study(name: str, to: str, out: str, *overrides: str, trust: bool = False) -> int:
     """Writes a study's results to a file, at once or not at all; units beside it where the format has no place for them."""
     loaded = load(name, *overrides, trust=trust)
     asked = loaded.study
     frame = loaded.frame()
     if not len(frame):
         raise DesignError(f"study {name!r} has no results in {asked.run_dir}; run it first: dse run study={name}")
-    frame = frame.assign(**followed(asked, frame))
+    frame = frame.assign(**tied_columns(asked, frame))
     path = Path(out) if out else asked.run_dir / f"{name}.{SUFFIX[to]}"
     if path.is_dir() or not path.parent.is_dir():
         raise DesignError(
             f"export --out: {path} is not a file in a folder that exists; name one, as in --out {name}.{SUFFIX[to]}"
         )
-    with draft(path) as place:
+    with write_atomically(path) as place:
         FORMATS[to](loaded, frame, place)
     if to in ("csv", "json") and not is_device(path):
-        with draft(path.with_name(f"{path.name}.units.json")) as place:
-            place.write_bytes(orjson.dumps(columns(loaded, frame), option=orjson.OPT_INDENT_2))
-    say(f"{number_of(len(frame), 'design')} written to {escape(str(path))}")
+        with write_atomically(path.with_name(f"{path.name}.units.json")) as place:
+            place.write_bytes(orjson.dumps(column_units(loaded, frame), option=orjson.OPT_INDENT_2))
+    say(f"{count_text(len(frame), 'design')} written to {escape(str(path))}")
     return 0
 
 
-def columns(loaded: Loaded, frame: pd.DataFrame) -> dict[str, dict[str, str]]:
+def column_units(loaded: StoredStudy, frame: pd.DataFrame) -> dict[str, dict[str, str]]:
     """Of every column, its unit ("1" of numbers without one, "" of what is no number) and what it is."""
     asked = loaded.study
     space = asked.question.space
@@ -55,7 +55,7 @@ def columns(loaded: Loaded, frame: pd.DataFrame) -> dict[str, dict[str, str]]:
             found[name] = {"unit": unit, "definition": "knob"}
         elif name in tied:
             base, text = tied[name]
-            unit = spec_at(base, addresses(base, name)[0]).metadata["unit"] or "1"
+            unit = field_at(base, addresses(base, name)[0]).metadata["unit"] or "1"
             found[name] = {"unit": unit, "definition": f"follows knobs: {text}"}
         else:
             found[name] = {"unit": "1" if name in (SEARCH_ORDER, "excess") else "", "definition": NOTES[name]}
@@ -75,17 +75,17 @@ NOTES = {
 }
 
 
-def _parquet(loaded: Loaded, frame: pd.DataFrame, path: Path) -> None:
+def _parquet(loaded: StoredStudy, frame: pd.DataFrame, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     table = pa.Table.from_pandas(frame, preserve_index=False)
-    for place, about in enumerate(columns(loaded, frame).values()):
+    for place, about in enumerate(column_units(loaded, frame).values()):
         table = table.set_column(place, table.field(place).with_metadata(about), table.column(place))
     pq.write_table(table, path, compression="zstd")
 
 
-def _csv(loaded: Loaded, frame: pd.DataFrame, path: Path) -> None:
+def _csv(loaded: StoredStudy, frame: pd.DataFrame, path: Path) -> None:
     numbers = pd.api.types.is_numeric_dtype
     cells = {name: frame[name] if numbers(frame[name]) else frame[name].map(_as_text) for name in frame.columns}
     frame.assign(**cells).rename(columns=_as_text).to_csv(path, index=False)
@@ -103,19 +103,19 @@ FORMULA = tuple("=+-@")
 """How a formula starts."""
 
 
-def _json(loaded: Loaded, frame: pd.DataFrame, path: Path) -> None:
+def _json(loaded: StoredStudy, frame: pd.DataFrame, path: Path) -> None:
     rows = orjson.dumps(frame.to_dict("records"), option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_INDENT_2)
     path.write_bytes(rows)
 
 
-def _optuna(loaded: Loaded, frame: pd.DataFrame, path: Path) -> None:
-    from dse.search.from_optuna import write_optuna
+def _optuna(loaded: StoredStudy, frame: pd.DataFrame, path: Path) -> None:
+    from dse.search.optuna_samplers import write_optuna_journal
 
     asked = loaded.study
-    write_optuna(asked.name, asked.objectives, asked.question.space, frame, path, columns(loaded, frame))
+    write_optuna_journal(asked.name, asked.objectives, asked.question.space, frame, path, column_units(loaded, frame))
 
 
-FORMATS: dict[str, Callable[[Loaded, pd.DataFrame, Path], None]] = {
+FORMATS: dict[str, Callable[[StoredStudy, pd.DataFrame, Path], None]] = {
     "parquet": _parquet,
     "csv": _csv,
     "json": _json,

@@ -12,31 +12,36 @@ from typing import Any
 
 from rich.markup import escape
 
-from dse.answers.answer import Evaluation, answered
-from dse.commands.sheet import record, tell
-from dse.config import strangers
+from dse.analysis.evaluation import Evaluation, evaluate_config
+from dse.commands.evaluate_output import evaluation_record, print_evaluation
+from dse.config import untrusted_files as strangers
 from dse.config.compose import compose
-from dse.schemas import stamped
-from dse.space.errors import DesignError, nearest
+from dse.schemas import stamp_document
+from dse.space.errors import DesignError, suggest_nearest
 from dse.terminal.json_text import json_text
-from dse.terminal.progress import Terminal
+from dse.terminal.progress import SafeConsole
 
 VALID = "write designs: {NAME: [chip=a100, chip.l2.size=64 MB]}"
 
 
-def answers(path: Path, more: Sequence[str], *, as_json: bool, trust: bool) -> None:
+def print_shortlist(path: Path, more: Sequence[str], *, as_json: bool, trust: bool) -> None:
     """Prints what each design of a file is, in its order; arguments as of `evaluated`."""
     found = _evaluated(path, more, trust=trust)
     if as_json:
-        print(json_text(stamped("shortlist", {"designs": {name: record(one) for name, (one, _) in found.items()}}), indent=1))
+        print(
+            json_text(
+                stamp_document("shortlist", {"designs": {name: evaluation_record(one) for name, (one, _) in found.items()}}),
+                indent=1,
+            )
+        )
         return
-    console = Terminal(150)
+    console = SafeConsole(150)
     for name, (one, config) in found.items():
         console.rule(f"[bold]{escape(name)}[/]", align="left")
-        tell(one, config)
+        print_evaluation(one, config)
 
 
-def evaluated(path: Path, more: Sequence[str] = (), *, trust: bool = False) -> dict[str, Evaluation]:
+def evaluate_shortlist(path: Path, more: Sequence[str] = (), *, trust: bool = False) -> dict[str, Evaluation]:
     """The designs of a file by name, each under the workload that its overrides choose.
 
     Args:
@@ -56,7 +61,7 @@ def _evaluated(path: Path, more: Sequence[str], *, trust: bool) -> dict[str, tup
     for name, words in _designs(path, trust=trust).items():
         try:
             config = compose([*words, *more], trust=trust)
-            found[name] = answered(config), config
+            found[name] = evaluate_config(config), config
         except DesignError as error:
             raise DesignError(f"{path}, design {name}: {error}") from None
     return found
@@ -65,16 +70,16 @@ def _evaluated(path: Path, more: Sequence[str], *, trust: bool) -> dict[str, tup
 def _designs(path: Path, *, trust: bool) -> dict[str, list[str]]:
     import yaml
 
-    root: Any = yaml.safe_load(strangers.text_of(path, trust=trust))
+    root: Any = yaml.safe_load(strangers.read_untrusted_yaml(path, trust=trust))
     if not isinstance(root, dict) or not isinstance(root.get("designs"), dict) or not root["designs"]:
         raise DesignError(f"{path}: no designs; {VALID}")
     for key in root:
         if key != "designs":
-            raise DesignError(f"{path}: no field {key!r}; {nearest(str(key), ('designs',))}")
+            raise DesignError(f"{path}: no field {key!r}; {suggest_nearest(str(key), ('designs',))}")
     for name, words in root["designs"].items():
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise DesignError(f"{path}, design {name}: not a list of overrides; {VALID}")
     return {
-        str(name): words if trust else strangers.as_data(words, f"{path}, design {name}")
+        str(name): words if trust else strangers.check_stored_overrides(words, f"{path}, design {name}")
         for name, words in root["designs"].items()
     }

@@ -1,8 +1,8 @@
 """Configuration: overrides in, a plain dictionary out, by Hydra.
 
-Hydra composes here; its sweep grammar becomes plain knob dictionaries (`dse.config.sweeps`), its errors one line each, and
-what it reads of others is checked (`dse.config.sources`, `dse.config.strangers`). What belongs to a chip follows the composed
-chip.
+Hydra composes here; its sweep grammar becomes plain knob dictionaries (`dse.config.sweep_syntax`), its errors one line each,
+and what it reads of others is checked (`dse.config.hydra_sources`, `dse.config.untrusted_files`). What belongs to a chip
+follows the composed chip.
 """
 
 import contextlib
@@ -15,21 +15,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dse import from_hf
-from dse.config import chips, peaks, spelling, strangers
-from dse.config.composed import composed
-from dse.config.fallen import fallen
-from dse.config.misspelt import broken_tie, explained
-from dse.config.overrides import DEFAULT, FIELDS, Line, line, studies
-from dse.config.records import USUAL
-from dse.config.strangers import TRUST
-from dse.space.errors import DesignError, nearest
+from dse import huggingface as from_hf
+from dse.config import multi_chip as chips
+from dse.config import peaks
+from dse.config import renamed_addresses as spelling
+from dse.config import untrusted_files as strangers
+from dse.config.compose_cache import compose_cached
+from dse.config.dropped_leaves import drop_leaves_of_other_algorithms
+from dse.config.override_errors import broken_reference_text, explain_override_error
+from dse.config.overrides import DEFAULT, FIELDS, CommandLine, parse_command_line, study_paths
+from dse.config.record_parser import USUAL
+from dse.config.untrusted_files import TRUST
+from dse.space.errors import DesignError, suggest_nearest
 
-STUDIES, CONF = strangers.STUDIES, strangers.CONF
+STUDIES, CONF = strangers.SHIPPED_STUDIES, strangers.SHIPPED_CONF
 
 
 def compose(overrides: Sequence[str], *, trust: bool = False) -> dict[str, Any]:
-    """The configuration of some overrides, ``study=NAME`` among them, as a plain dictionary ready for `dse.config.build`.
+    """The configuration of some overrides, ``study=NAME`` among them, as a plain dictionary ready for `dse.config.question`.
 
     Args:
         overrides: Hydra's, and its flags.
@@ -39,16 +42,16 @@ def compose(overrides: Sequence[str], *, trust: bool = False) -> dict[str, Any]:
         DesignError: an override or a file is not understood, or a file of others would run code.
     """
     found: list[dict[str, Any]] = []
-    hydra_job([*overrides, *([TRUST] if trust else [])], found.append)
+    run_with_hydra([*overrides, *([TRUST] if trust else [])], found.append)
     if not found:
         raise DesignError(f"{' '.join(overrides)}: asks for text, not for a configuration")
     return found[0]
 
 
-def folder_of(config: Mapping[str, Any]) -> Path:
+def study_folder(config: Mapping[str, Any]) -> Path:
     """Where the files that a study names are: with its definition, whatever name it was given."""
     chosen = [word.removeprefix("study=") for word in config.get("overrides", ()) if word.startswith("study=")]
-    path = studies().get(chosen[-1] if chosen else str(config["name"]))
+    path = study_paths().get(chosen[-1] if chosen else str(config["name"]))
     return path.parent if path else Path.cwd()
 
 
@@ -59,7 +62,7 @@ def bibliography() -> dict[str, str]:
     return {str(key): str(text) for key, text in OmegaConf.load(CONF / "sources.yaml").items()}
 
 
-def hydra_job(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> None:
+def run_with_hydra(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> None:
     """Composes what a command line says, and hands a plain dictionary to the task.
 
     Hydra's own program runs where one of its flags or settings asks for it, and with ``--trust``.
@@ -67,19 +70,19 @@ def hydra_job(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> No
     words = [word for word in arguments if word != TRUST]
     trust = len(words) < len(arguments)
     with _refused(words, trust=trust):
-        jobs = _jobs(line(words, trust=trust))
+        jobs = _jobs(parse_command_line(words, trust=trust))
     for plain in jobs:
         task(plain)
 
 
-def _jobs(typed: Line) -> list[dict[str, Any]]:
+def _jobs(typed: CommandLine) -> list[dict[str, Any]]:
     """The configurations of a line, mostly one; addresses are spelled as the files have them."""
     from hydra.errors import HydraException
 
-    def jobs(of: Line) -> list[dict[str, Any]]:
+    def jobs(of: CommandLine) -> list[dict[str, Any]]:
         return _under_hydra(of) if of.flags or of.trust or of.sets_hydra else [_job(of)]
 
-    typed = _spelled(typed) if spelling.mentioned(typed.overrides) else typed
+    typed = _spelled(typed) if spelling.may_use_old_address(typed.overrides) else typed
     try:
         return jobs(typed)
     except HydraException:  # a new address, of a file that has the old one?
@@ -89,7 +92,7 @@ def _jobs(typed: Line) -> list[dict[str, Any]]:
         return jobs(again)
 
 
-def _spelled(typed: Line) -> Line:
+def _spelled(typed: CommandLine) -> CommandLine:
     """A line whose overrides have the addresses of the files that are chosen; as it is where these cannot be composed."""
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
@@ -100,21 +103,21 @@ def _spelled(typed: Line) -> Line:
         return typed
     parts = config.get("chip")
     others = peaks.ADDRESSES if isinstance(parts, dict) and parts.get("core") is not None else ()
-    return replace(typed, overrides=spelling.spelled(typed.overrides, config, others))
+    return replace(typed, overrides=spelling.rename_overrides(typed.overrides, config, others))
 
 
-def _job(typed: Line) -> dict[str, Any]:
+def _job(typed: CommandLine) -> dict[str, Any]:
     """The configuration of a line, of one chip or several."""
 
-    def one(line: Line) -> dict[str, Any]:
+    def one(line: CommandLine) -> dict[str, Any]:
         own = [word for word in line.overrides if word not in typed.overrides]  # of one chip of several
         with _refused([*typed.typed, *own], trust=typed.trust) if own else contextlib.nullcontext():
             return _plain(*_composed(line), line)
 
-    return chips.composed(typed, one)
+    return chips.compose_chips(typed, one)
 
 
-def _composed(typed: Line) -> tuple[Any, dict[str, Any]]:
+def _composed(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
     """The configuration of a line, and what is chosen in it by group.
 
     Where nobody chose a mapping or a stack they are those that the composed chip or workload names. Hydra needs them before it
@@ -138,7 +141,7 @@ def _composed(typed: Line) -> tuple[Any, dict[str, Any]]:
     return config, {group: name for group, name in chosen.items() if name != "" or group not in USUAL}
 
 
-def _supposed(typed: Line) -> tuple[str, str]:
+def _supposed(typed: CommandLine) -> tuple[str, str]:
     """The usual mapping and stack as far as the chosen chip's own file says them; the composed chip has the last word."""
     chips = [override.removeprefix("chip=") for override in typed.overrides if override.startswith("chip=")]
     places = [Path(place.partition("://")[2]) / "study.yaml" for place in typed.places if not chips]
@@ -152,7 +155,7 @@ def _supposed(typed: Line) -> tuple[str, str]:
 def _listed(group: str, path: Path) -> list[str]:
     """What a list of defaults chooses of a group."""
     with path.open(errors="replace") as stream:
-        return re.findall(rf"^ *- (?:override /)?{group}: *(\w+)", stream.read(strangers.MOST_BYTES), re.MULTILINE)
+        return re.findall(rf"^ *- (?:override /)?{group}: *(\w+)", stream.read(strangers.MAX_FILE_BYTES), re.MULTILINE)
 
 
 def _said(group: str, names: Sequence[str], fields: Sequence[str]) -> Sequence[str]:
@@ -163,9 +166,9 @@ def _said(group: str, names: Sequence[str], fields: Sequence[str]) -> Sequence[s
     ]
 
 
-def _by_hydra(typed: Line) -> tuple[Any, dict[str, Any]]:
+def _by_hydra(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
     """What Hydra composes, and what is chosen in it by group."""
-    config, choices = composed(typed)
+    config, choices = compose_cached(typed)
     strangers.check_choices(choices)
     return config, {group: chosen for group, chosen in choices.items() if not group.startswith("hydra/")}
 
@@ -178,8 +181,8 @@ def _named(config: Any, choices: Mapping[str, Any], supposed: tuple[str, str]) -
     """
     from omegaconf import DictConfig
 
-    from dse.space.kinds import asked, called, elsewhere
-    from dse.space.machines import POOL, POOLED, machine_named
+    from dse.space.compatibility import case_type_of, is_for_other_machines, workload_name
+    from dse.space.machines import POOL, POOLED, guess_machine
 
     chip, workload = (
         {} if not isinstance(group, DictConfig) else group for group in (config.get("chip"), config.get("workload"))
@@ -194,17 +197,17 @@ def _named(config: Any, choices: Mapping[str, Any], supposed: tuple[str, str]) -
         return default
 
     mapping, stack = supposed
-    machine = machine_named(name for name in chip if chip.get(name) is not None)
+    machine = guess_machine(name for name in chip if chip.get(name) is not None)
     if choices.get("mapping") == "usual":
-        of_kind = (chip, "chip", f"mapping_{called(workload)}")
-        of_load = {} if elsewhere(str(workload.get("mapping")), machine, asked(workload)) else workload
+        of_kind = (chip, "chip", f"mapping_{workload_name(workload)}")
+        of_load = {} if is_for_other_machines(str(workload.get("mapping")), machine, case_type_of(workload)) else workload
         mapping = first(of_kind, (of_load, "workload", "mapping"), (chip, "chip", "mapping"), default=DEFAULT[0])
     if choices.get("stack") == "usual":
         stack = first((chip, "chip", "stack"), default="ideal" if machine in (POOL, POOLED) else "")
     return mapping, stack
 
 
-def _under_hydra(typed: Line) -> list[dict[str, Any]]:
+def _under_hydra(typed: CommandLine) -> list[dict[str, Any]]:
     """What Hydra's own program makes of a line, so that all its flags work: none, one configuration or several."""
     import hydra
     from hydra.core.hydra_config import HydraConfig
@@ -223,9 +226,9 @@ def _under_hydra(typed: Line) -> list[dict[str, Any]]:
             choices = _composed(typed)[1]
             typed = replace(typed, usual=(choices["mapping"], choices.get("stack", "")))
         else:
-            from dse.config.sources import register
+            from dse.config.hydra_sources import register_sources
 
-            register()
+            register_sources()
         sys.argv = ["dse", *typed.flags, *typed.words]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print its own many lines and exit with 1
         with contextlib.redirect_stderr(complaint):
@@ -247,50 +250,54 @@ def _refused(typed: list[str], *, trust: bool) -> Iterator[None]:
     from hydra.errors import HydraException
     from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
-    from dse.config.sweeps import one_line
+    from dse.config.sweep_syntax import error_text
 
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
-        said = line(typed, trust=trust).overrides
-        if isinstance(error, InterpolationResolutionError) and (tie := broken_tie(_as_written(typed, trust=trust))):
+        said = parse_command_line(typed, trust=trust).overrides
+        if isinstance(error, InterpolationResolutionError) and (tie := broken_reference_text(_as_written(typed, trust=trust))):
             raise DesignError(tie) from None
-        raise DesignError(explained(error, said, lambda: _chosen_groups(typed, trust=trust))) from None
+        raise DesignError(explain_override_error(error, said, lambda: _chosen_groups(typed, trust=trust))) from None
     except (DesignError, BrokenPipeError):
         raise
     except RecursionError:
         raise DesignError("defaults: files start from each other, or one from itself; take out one of these lines") from None
     except Exception as error:  # what Hydra lets through of YAML, of files and of its own slips
-        wrong = explained(error, line(typed, trust=trust).overrides, dict)
-        raise DesignError(wrong if wrong != one_line(error) else f"configuration: {wrong}") from None
+        wrong = explain_override_error(error, parse_command_line(typed, trust=trust).overrides, dict)
+        raise DesignError(wrong if wrong != error_text(error) else f"configuration: {wrong}") from None
 
 
 def _as_written(typed: list[str], *, trust: bool) -> dict[str, Any]:
     """The configuration of a line with its references as they are written."""
     from omegaconf import OmegaConf
 
-    found: Any = OmegaConf.to_container(composed(line(typed, trust=trust))[0], resolve=False)
+    found: Any = OmegaConf.to_container(compose_cached(parse_command_line(typed, trust=trust))[0], resolve=False)
     return dict(found)
 
 
-def _plain(config: Any, choices: dict[str, Any], typed: Line) -> dict[str, Any]:
+def _plain(config: Any, choices: dict[str, Any], typed: CommandLine) -> dict[str, Any]:
     """A composed configuration as a dictionary; ``choices`` has what was chosen in it by group."""
-    from dse.config.sweeps import knobs
+    from dse.config.sweep_syntax import parse_knobs
 
-    plain = _values(config, [strangers.MOST_NODES])
+    plain = _values(config, [strangers.MAX_YAML_NODES])
     if not typed.trust:
         strangers.check_plain(plain)
         strangers.check_cluster(plain, typed.typed)
         strangers.check_places(plain, typed.typed)
     _refuse_unknown(config, choices, typed)
     words = list(typed.typed)
-    named = {"space": knobs(plain.get("space") or {}), "overrides": words, "choices": choices}
-    settled = peaks.rated(spelling.settled({**plain, **named}, typed.overrides), typed.overrides)
+    named = {"space": parse_knobs(plain.get("space") or {}), "overrides": words, "choices": choices}
+    settled = peaks.with_core_rates(spelling.rename_config({**plain, **named}, typed.overrides), typed.overrides)
     settled |= _as_given(settled, typed)
-    return {**settled, "mapping": fallen(settled, typed.overrides), "model": _models({**plain, **named}, words)}
+    return {
+        **settled,
+        "mapping": drop_leaves_of_other_algorithms(settled, typed.overrides),
+        "model": _models({**plain, **named}, words),
+    }
 
 
-def _as_given(config: Mapping[str, Any], typed: Line) -> dict[str, Any]:
+def _as_given(config: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:
     """The chip whose facts its own file says, as that file has it, with the facts that nobody else says; nothing of others.
 
     Facts that are typed, or that a study's file says, are of the chip that the line or the study makes of it.
@@ -300,19 +307,19 @@ def _as_given(config: Mapping[str, Any], typed: Line) -> dict[str, Any]:
     if not isinstance(said, Mapping):
         return {}
     alone = replace(typed, overrides=(f"chip={config['choices']['chip']}",))
-    given = _values(_by_hydra(replace(alone, usual=_supposed(alone)))[0].get("chip"), [strangers.MOST_NODES])
+    given = _values(_by_hydra(replace(alone, usual=_supposed(alone)))[0].get("chip"), [strangers.MAX_YAML_NODES])
     own = given.get("published") if isinstance(given, Mapping) else None
-    words = spelling.said(typed.overrides, [f"chip.published.{fact}" for fact in said])
+    words = spelling.overridden_leaves(typed.overrides, [f"chip.published.{fact}" for fact in said])
     facts = [
         fact
         for fact, value in said.items()
         if isinstance(own, Mapping) and own.get(fact) == value and not {"chip.published", f"chip.published.{fact}"} & words
     ]
-    settled = peaks.rated(spelling.settled({"chip": given, "mapping": {}, "space": {}}, ()), ())
+    settled = peaks.with_core_rates(spelling.rename_config({"chip": given, "mapping": {}, "space": {}}, ()), ())
     return {"as_given": {"chip": settled["chip"], "facts": facts}} if facts else {}
 
 
-def _refuse_unknown(config: Any, choices: Mapping[str, Any], typed: Line) -> None:
+def _refuse_unknown(config: Any, choices: Mapping[str, Any], typed: CommandLine) -> None:
     """Refuses a field that a line adds beside those which a configuration has: nothing would read it.
 
     A study's files may have fields of their own, to name a value once; what refers to one makes it a field.
@@ -324,7 +331,7 @@ def _refuse_unknown(config: Any, choices: Mapping[str, Any], typed: Line) -> Non
         from omegaconf import OmegaConf
 
         if not re.search(rf"\$\{{{re.escape(root)}\b", OmegaConf.to_yaml(config, resolve=False)):
-            raise DesignError(f"config: no field {root!r}; {nearest(root, FIELDS)}")
+            raise DesignError(f"config: no field {root!r}; {suggest_nearest(root, FIELDS)}")
 
 
 def _values(node: Any, left: list[int]) -> Any:
@@ -349,7 +356,7 @@ def _walked(value: Any, node: Callable[[], Any], left: list[int]) -> Any:
 
     left[0] -= 1
     if left[0] < 0:
-        raise DesignError(f"configuration: more than {strangers.MOST_NODES:,} values, interpolations written out")
+        raise DesignError(f"configuration: more than {strangers.MAX_YAML_NODES:,} values, interpolations written out")
     if isinstance(value, dict):
         return {key: at(key, inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -373,7 +380,7 @@ def _models(config: Mapping[str, Any], arguments: Sequence[str]) -> Any:
     if models.get("from_hf") is not None:
         if any(argument.startswith("model=") for argument in arguments):
             raise DesignError("model: chosen by name and by model.from_hf as well; give one of them")
-        named = dict(from_hf.entries(models["from_hf"], folder_of(config)))
+        named = dict(from_hf.read_model_entries(models["from_hf"], study_folder(config)))
     return _extended(named, models.get("max_position"))
 
 
@@ -397,8 +404,8 @@ def _chosen_groups(typed: list[str], *, trust: bool) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     try:
-        composed = _composed(line(typed, trust=trust).choices)[0]
+        composed = _composed(parse_command_line(typed, trust=trust).choices)[0]
     except HydraException:  # a choice that is wrong as well
-        composed = _composed(line([], trust=trust))[0]
+        composed = _composed(parse_command_line([], trust=trust))[0]
     found: Any = OmegaConf.to_container(composed, resolve=False)
     return dict(found)

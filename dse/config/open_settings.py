@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from dse.space.beside import unread
+from dse.space.compatibility import case_type_of
 from dse.space.design import Design
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
-from dse.space.kinds import asked
-from dse.space.workload import Case, Collective, Load, Workload
+from dse.space.fields import replace_leaves
+from dse.space.unread_leaves import why_unread
+from dse.space.workload import BatchCase, CollectiveCase, ServingLoad, Workload
 
 AUTO = "auto"
 """The word for what is left open."""
@@ -48,7 +48,7 @@ def closed_mapping(mapping: Dict[str, Any], workload: Dict[str, Any]) -> tuple[D
     both = {phase: mapping.get(phase) for phase in PHASES}
     plans = {phase: plan for phase, plan in both.items() if isinstance(plan, Dict)}
     open_tp = tuple(f"mapping.{phase}.tp" for phase, plan in plans.items() if plan.get("tp") == AUTO)
-    own = {"tp": KERNEL_TP, "allreduce": allreduce_of(mapping.get("stack"), asked(workload))}
+    own = {"tp": KERNEL_TP, "allreduce": allreduce_of(mapping.get("stack"), case_type_of(workload))}
     found = {
         phase: {**plan, **{name: value for name, value in own.items() if plan.get(name) == AUTO}}
         for phase, plan in plans.items()
@@ -59,10 +59,14 @@ def closed_mapping(mapping: Dict[str, Any], workload: Dict[str, Any]) -> tuple[D
 def allreduce_of(stack: Any, case: type) -> str:
     """The algorithm of allreduces that goes with a stack: its library's where it has one, else rings in both directions.
 
-    >>> allreduce_of({"rings": {"start": "1 us"}}, Case), allreduce_of({"rings": None}, Case), allreduce_of(None, Case)
+    >>> (
+    ...     allreduce_of({"rings": {"start": "1 us"}}, BatchCase),
+    ...     allreduce_of({"rings": None}, BatchCase),
+    ...     allreduce_of(None, BatchCase),
+    ... )
     ('library', 'bidirectional_ring', 'bidirectional_ring')
     """
-    parts = COLLECTIVES if case is Collective else COLLECTIVES[:1]
+    parts = COLLECTIVES if case is CollectiveCase else COLLECTIVES[:1]
     there = isinstance(stack, Dict) and any(stack.get(part) is not None for part in parts)
     return "library" if there else "bidirectional_ring"
 
@@ -82,11 +86,11 @@ def with_devices(
         given: leaves that overrides, the file of a study or knobs set.
         space: knobs by address, as plain values; where one moves tensor parallelism, it is one of its values.
     """
-    if not open_tp or not all(isinstance(case, Case | Load) for case in workload.cases):
+    if not open_tp or not all(isinstance(case, BatchCase | ServingLoad) for case in workload.cases):
         return base, ""
 
     def on(tp: int) -> Design:
-        return replaced(base, dict.fromkeys(open_tp, tp))
+        return replace_leaves(base, dict.fromkeys(open_tp, tp))
 
     reader = next((leaf for leaf in given if _reads(on(2), workload, leaf) and not _reads(on(1), workload, leaf)), "")
     options = _options(open_tp, space)
@@ -115,9 +119,9 @@ def _options(open_tp: tuple[str, ...], space: Dict[str, Any]) -> list[int]:
 
 def _reads(design: Design, workload: Workload, leaf: str) -> bool:
     """Whether a design reads one of its leaves for what it is asked."""
-    from dse.config.said import unasked
+    from dse.config.unread_settings import unread_by_workload
 
-    return not unread(design, leaf) and leaf not in unasked(design, workload)
+    return not why_unread(design, leaf) and leaf not in unread_by_workload(design, workload)
 
 
 def _holds(design: Design, workload: Workload) -> bool:
@@ -135,5 +139,5 @@ def _one_of_each(workload: Workload) -> Workload:
     """Cases that differ in what they keep: loads at several rates keep the same."""
     kept: dict[Any, Any] = {}
     for place, case in enumerate(workload.cases):
-        kept.setdefault((case.model, case.longest) if isinstance(case, Load) else place, case)
+        kept.setdefault((case.model, case.longest) if isinstance(case, ServingLoad) else place, case)
     return replace(workload, cases=tuple(kept.values()))

@@ -5,25 +5,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dse.config.spelling import choice
-from dse.config.strangers import CONF, STUDIES
+from dse.config.renamed_addresses import choice
+from dse.config.untrusted_files import SHIPPED_CONF, SHIPPED_STUDIES
 from dse.space.aliases import CHOICES
-from dse.space.errors import DesignError, nearest
+from dse.space.errors import DesignError, suggest_nearest
 
 DEFAULT = ("tensor_parallel", "")
 """The mapping of a chip and a workload that name none, and no stack."""
 
 
-def studies() -> dict[str, Path]:
+def study_paths() -> dict[str, Path]:
     """Study definitions by name: those of the working folder hide those that ship."""
     found = {}
-    for folder in (STUDIES, Path.cwd() / "studies"):
+    for folder in (SHIPPED_STUDIES, Path.cwd() / "studies"):
         found.update({path.parent.name: path for path in sorted(folder.glob("*/study.yaml")) if path.is_file()})
     return found
 
 
 @dataclass(frozen=True)
-class Line:
+class CommandLine:
     """A command line.
 
     Attributes:
@@ -48,12 +48,12 @@ class Line:
         return any(re.match(r"[+~]*hydra[./@=]", override) for override in self.overrides)
 
     @property
-    def choices(self) -> "Line":
+    def choices(self) -> "CommandLine":
         """The same without the values that it sets: study, chip, mapping and other choices only."""
 
         def chooses(override: str) -> bool:
             key = override.partition("=")[0].lstrip("+")
-            return "@" in key or (CONF / key).is_dir()
+            return "@" in key or (SHIPPED_CONF / key).is_dir()
 
         return replace(self, overrides=tuple(override for override in self.overrides if chooses(override)))
 
@@ -64,13 +64,13 @@ class Line:
         return [f"hydra.searchpath=[{path}]", *self.overrides]
 
 
-def line(typed: Sequence[str], *, trust: bool) -> Line:
+def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
     """What was typed, as Hydra knows it.
 
     The file of a study, NAME/study.yaml, is composed over everything but the user's own overrides; groups of its own (chip,
     space, ...) may stand in its folder.
     """
-    from dse.config.sources import url
+    from dse.config.hydra_sources import source_url
 
     flags: list[str] = []
     overrides: list[str] = []
@@ -97,13 +97,13 @@ def line(typed: Sequence[str], *, trust: bool) -> Line:
             if flag in ("--config-dir", "-cd"):
                 if not Path(str(given)).is_dir():
                     raise DesignError(f"{key}: no folder {str(given)!r}")
-                places.append(url(str(given), trust=trust))
+                places.append(source_url(str(given), trust=trust))
             else:
                 flags += [flag] if not given else [f"{flag}={given}"] if flag.startswith("--") else [flag, given]
         elif key == "study" and equals:
-            known = studies()
+            known = study_paths()
             if value not in known:
-                raise DesignError(f"study: no study {value!r}; {nearest(value, known)}")
+                raise DesignError(f"study: no study {value!r}; {suggest_nearest(value, known)}")
             if taken := next(
                 (name for name in known if name in FIELDS and known[name].parent.parent == known[value].parent.parent), ""
             ):
@@ -111,7 +111,7 @@ def line(typed: Sequence[str], *, trust: bool) -> Line:
                     f"study: beside {value!r} is a folder of a study called {taken!r}, a field of every study; rename it"
                 )
             folder = known[value].parent
-            places += [url(folder, trust=trust), url(folder.parent, trust=trust)]
+            places += [source_url(folder, trust=trust), source_url(folder.parent, trust=trust)]
             overrides = [f"+{value}@_global_=study", f"name={_quoted(value)}", *overrides]
         elif key.lstrip("+~") == "hydra.searchpath":
             given_places = [place.strip("'\" ") for place in value.strip("[]").split(",")]
@@ -124,7 +124,7 @@ def line(typed: Sequence[str], *, trust: bool) -> Line:
             overrides.append(f"{key}={_quoted(value)}")  # bare, many a path or URL is no value to Hydra
         else:
             overrides.append(word)
-    return Line(tuple(typed), tuple(flags), tuple(places), tuple(overrides), trust)
+    return CommandLine(tuple(typed), tuple(flags), tuple(places), tuple(overrides), trust)
 
 
 FIELDS = (
@@ -170,7 +170,7 @@ def _quoted(text: str) -> str:
 
 def _ours_of(place: str, *, trust: bool) -> str:
     """A place of the search path, of files that are checked."""
-    from dse.config.sources import url
+    from dse.config.hydra_sources import source_url
 
     scheme, colon, path = place.rpartition("://")
-    return place if colon and scheme != "file" else url(path, trust=trust)
+    return place if colon and scheme != "file" else source_url(path, trust=trust)

@@ -13,18 +13,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from dse.config.records import parsed
-from dse.config.spelling import said as said_by
-from dse.space.aliases import within
-from dse.space.errors import DesignError, nearest
-from dse.space.numbers import BLOCKS, FORMATS, HALF, Rates
+from dse.config.record_parser import parse_value
+from dse.config.renamed_addresses import overridden_leaves as said_by
+from dse.space.aliases import is_at_or_below
+from dse.space.errors import DesignError, suggest_nearest
+from dse.space.number_formats import BLOCK_SCALED_FORMATS, FORMATS, HALF_RATE, FormatRates
 
 WHOLE, CORE, MATRIX, RATES = "chip.peak", "chip.core.peak", "chip.core.matrix", "chip.core.rates"
 
 VECTOR = "vector"
 """What vector engines reach on 16-bit values stands beside the formats of matrix engines."""
 
-RATED = tuple(of.name for of in fields(Rates))
+RATED = tuple(of.name for of in fields(FormatRates))
 """Formats that have a rate of their own over that of 16 bits."""
 
 WIDE = ("fp16", "bf16")
@@ -68,7 +68,7 @@ class Entry(NamedTuple):
     said: Any
 
 
-def rated(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+def with_core_rates(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
     """A composed configuration whose chip has rates of a core where it said peaks.
 
     Args:
@@ -96,7 +96,7 @@ def rated(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
 
 def _refuse_knobs(space: Any) -> None:
     for address in space if isinstance(space, Mapping) else ():
-        if within(address, WHOLE) or within(address, CORE):
+        if is_at_or_below(address, WHOLE) or is_at_or_below(address, CORE):
             raise DesignError(
                 f"space.{address}: a knob moves {MATRIX}, twice the 16-bit peak of a core, and {RATES}, formats over 16 bits; "
                 f"set space.{MATRIX}"
@@ -117,7 +117,7 @@ def _entries(chip: Mapping[str, Any], core: Mapping[str, Any], typed: set[str]) 
         yield from ((RANK_OF_SHEET, f"{WHOLE}.{name}", name, said) for name, said in (*_implied(sheet, typed), *sheet))
 
     found = [
-        Entry(any(within(word, address) or within(address, word) for word in typed), rank, address, name, said)
+        Entry(any(is_at_or_below(word, address) or is_at_or_below(address, word) for word in typed), rank, address, name, said)
         for rank, address, name, said in each()
     ]
     there = (of for of in found if of.said is not None or of.address == RATES)
@@ -127,11 +127,11 @@ def _entries(chip: Mapping[str, Any], core: Mapping[str, Any], typed: set[str]) 
 def _implied(sheet: list[tuple[str, Any]], typed: set[str]) -> list[tuple[str, Any]]:
     """The 16-bit peak of a file's data sheet that says none, after its widest format; nothing of one that is typed."""
     formats = {name: said for name, said in sheet if name != VECTOR and said is not None}
-    if not formats or formats.keys() & {*WIDE} or any(within(word, WHOLE) for word in typed):
+    if not formats or formats.keys() & {*WIDE} or any(is_at_or_below(word, WHOLE) for word in typed):
         return []
     widest = max(formats, key=lambda name: FORMATS[name].bits)
     said = formats[widest]
-    value = parsed(_plain(said), "op/s", f"{WHOLE}.{widest}") * FORMATS[widest].bits / FORMATS["fp16"].bits
+    value = parse_value(_plain(said), "op/s", f"{WHOLE}.{widest}") * FORMATS[widest].bits / FORMATS["fp16"].bits
     return [("fp16", {**(said if isinstance(said, Mapping) else {"source": "override"}), "value": f"{value!r} op/s"})]
 
 
@@ -144,9 +144,9 @@ def _group(peaks: Any, address: str) -> list[tuple[str, Any]]:
     for name in peaks:
         if name in NAMES:
             continue
-        if blocks := [of for of in BLOCKS.get(str(name), ()) if FORMATS[of].engine]:
+        if blocks := [of for of in BLOCK_SCALED_FORMATS.get(str(name), ()) if FORMATS[of].engine]:
             raise DesignError(f"{address}: no format {name!r}; set {' or '.join(dict.fromkeys(blocks))}")
-        raise DesignError(f"{address}: no format {name!r}; {nearest(str(name), NAMES)}")
+        raise DesignError(f"{address}: no format {name!r}; {suggest_nearest(str(name), NAMES)}")
     fp16, bf16 = (_plain(peaks.get(name)) for name in WIDE)
     if None not in (fp16, bf16) and fp16 != bf16:
         raise DesignError(f"{address}: fp16 {fp16} and bf16 {bf16}; engines here have one rate for both, set one of them")
@@ -173,7 +173,7 @@ def _of_core(entries: Sequence[Entry], chip: Mapping[str, Any]) -> dict[str, Any
     wide = _wide(peaks)
     rates = {name: _constant(said[name], "1", peaks[name] / wide) for name in RATED if name in peaks}
     if rates.keys() == {"fp32"}:
-        rates |= dict.fromkeys(("int8", "fp8"), 1 / HALF)
+        rates |= dict.fromkeys(("int8", "fp8"), 1 / HALF_RATE)
     matrix = _constant(said["fp16"], "op/s", 2 * wide) if "fp16" in said else _text(2 * wide)
     found = {"matrix": {**(matrix if isinstance(matrix, Mapping) else {"value": matrix}), **notes} if notes else matrix}
     vector = {VECTOR: _constant(said[VECTOR], "op/s", peaks[VECTOR])} if VECTOR in peaks else {}
@@ -182,14 +182,14 @@ def _of_core(entries: Sequence[Entry], chip: Mapping[str, Any]) -> dict[str, Any
 
 def _peak(of: Entry, peaks: Mapping[str, float], chip: Mapping[str, Any]) -> float:
     """Peak of a core that an entry says. [op/s]"""
-    value = parsed(_plain(of.said), "1" if of.rank == RANK_OF_RATES else "op/s", of.address)
+    value = parse_value(_plain(of.said), "1" if of.rank == RANK_OF_RATES else "op/s", of.address)
     if not value > 0:
         raise DesignError(f"{of.address}: must be above 0")
     if of.address == MATRIX:
         return value / 2
     if of.rank == RANK_OF_RATES:
         return value * _wide(peaks)
-    return float(f"{value / _cores(chip):.{DIGITS}g}") if within(of.address, WHOLE) else value
+    return float(f"{value / _cores(chip):.{DIGITS}g}") if is_at_or_below(of.address, WHOLE) else value
 
 
 def _wide(peaks: Mapping[str, float]) -> float:
@@ -216,13 +216,13 @@ def _constant(of: Entry, unit: str, value: float) -> Any:
 def _text(value: float) -> str:
     """A rate as a quantity that is read as this very number."""
     short = f"{value / 1e12:.{DIGITS}g} Top/s"
-    return short if parsed(short, "op/s", WHOLE) == value else f"{value!r} op/s"
+    return short if parse_value(short, "op/s", WHOLE) == value else f"{value!r} op/s"
 
 
 def _cores(chip: Mapping[str, Any]) -> float:
     if chip.get("cores") is None:
         raise DesignError(f"{WHOLE}: what all cores reach together; set chip.cores too, or say {CORE} of one")
-    return parsed(_plain(chip["cores"]), "1", "chip.cores")
+    return parse_value(_plain(chip["cores"]), "1", "chip.cores")
 
 
 def _plain(said: Any) -> Any:

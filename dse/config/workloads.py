@@ -10,52 +10,52 @@ from typing import Any
 
 import numpy as np
 
-from dse.config.arrivals import arriving, share_kept, trace_use, with_arrivals
-from dse.config.classes import classes, divided
-from dse.config.die_kernels import mixtures, operations
-from dse.config.drawn import Draw
-from dse.config.records import NOTES, parsed, record
-from dse.config.routing import shares
-from dse.config.sizes import refuse_others, whole_numbers
-from dse.config.turns import talks
-from dse.space.errors import DesignError, nearest
-from dse.space.kinds import asked
-from dse.space.layers import refuse
-from dse.space.model import LOADS, Model
-from dse.space.requests import Requests, requests
+from dse.config.arrival_times import requests_by_rate, slo_share, trace_use, with_arrivals
+from dse.config.expert_routing_file import read_expert_shares
+from dse.config.kernel_cases import read_elementwise_cases, read_expert_cases
+from dse.config.record_parser import USUAL_CHOICES, parse_record, parse_value
+from dse.config.session_workloads import read_sessions
+from dse.config.slo_classes import assign_slo_classes, read_slo_classes
+from dse.config.trace_sampling import Draw
+from dse.config.workload_fields import read_whole_numbers, refuse_unknown_fields
+from dse.space.compatibility import case_type_of
+from dse.space.errors import DesignError, suggest_nearest
+from dse.space.layers import check_layers
+from dse.space.model import EXPERT_LOADS, Model
+from dse.space.requests import Requests, make_requests
 from dse.space.workload import (
-    ALONG,
-    COMBINE,
     DECODE_AT,
     DIAGONAL,
-    EXCHANGES,
-    PATTERNS,
-    PRODUCTS,
-    STREAMS,
-    TO_EXPERTS,
-    TRAFFIC,
-    Attention,
-    Case,
-    Collective,
-    Load,
-    Mixture,
-    Operation,
-    Product,
+    DIE_EXCHANGES,
+    EXPERT_EXCHANGES,
+    GROUP_AXES,
+    PRODUCT_KINDS,
+    REDUCTIONS,
+    STREAM_PATTERNS,
+    TILE_PATTERNS,
+    TRAFFIC_PATTERNS,
+    AttentionCase,
+    BatchCase,
+    CollectiveCase,
+    ElementwiseCase,
+    ExpertsCase,
+    MemoryStreamCase,
+    NocTrafficCase,
+    ProductCase,
+    ServingLoad,
     Speculation,
-    Stream,
-    Traffic,
     Workload,
-    grouped,
-    written,
+    group_lengths,
+    product_text,
 )
 
-LAYERS = 10_000
+MAX_LAYERS = 10_000
 """Of a model at most; those of today have some hundred, and each takes time to describe."""
 
 MODEL_NOTES = {"source", "published_parameters", "published_formats", "note"}
 
 
-def models(config: Dict[str, Any]) -> dict[str, Model]:
+def read_models(config: Dict[str, Any]) -> dict[str, Model]:
     """The models of a configuration, by their names in it."""
     if not config:
         raise DesignError("model: none given; choose one or more, as in model=llama3_8b or model=[llama3_8b,qwen2_7b]")
@@ -64,7 +64,7 @@ def models(config: Dict[str, Any]) -> dict[str, Model]:
         if not isinstance(entry, Dict):
             raise DesignError(f"model.{name}: {entry!r} is not a model; write model=NAME to choose one")
         architecture = {key: value for key, value in entry.items() if key not in MODEL_NOTES}
-        found[name] = record(Model, architecture, f"model.{name}", [])
+        found[name] = parse_record(Model, architecture, f"model.{name}", [])
         _check_model(found[name], f"model.{name}")
     return found
 
@@ -73,8 +73,8 @@ def _check_model(model: Model, address: str) -> None:
     """Refuses fields that contradict each other."""
     experts = model.experts
     for name in ("layers", "mtp"):
-        if getattr(model, name) > LAYERS:
-            raise DesignError(f"{address}.{name}: {getattr(model, name):,} is above the most that makes sense, {LAYERS:,}")
+        if getattr(model, name) > MAX_LAYERS:
+            raise DesignError(f"{address}.{name}: {getattr(model, name):,} is above the most that makes sense, {MAX_LAYERS:,}")
     if experts is not None and experts.top_k > experts.count:
         raise DesignError(f"{address}.experts.top_k: a token goes to {experts.top_k} of {experts.count} experts")
     if experts is not None and experts.load == "file":
@@ -82,12 +82,12 @@ def _check_model(model: Model, address: str) -> None:
     if experts is not None and experts.dense_layers > model.layers:
         raise DesignError(f"{address}.experts.dense_layers: {experts.dense_layers} of {model.layers} layers")
     try:
-        refuse(model)
+        check_layers(model)
     except DesignError as error:
         raise DesignError(f"{address}.{error}") from None
 
 
-def workload(config: Dict[str, Any], folder: Path, *, guesses: bool = False) -> Workload:
+def read_workload(config: Dict[str, Any], folder: Path, *, guesses: bool = False) -> Workload:
     """The workload of a configuration.
 
     Args:
@@ -95,11 +95,11 @@ def workload(config: Dict[str, Any], folder: Path, *, guesses: bool = False) -> 
         folder: against which relative files are found, after the working folder.
         guesses: whether mappings can check guessed tokens in decode.
     """
-    spec = {key: value for key, value in config["workload"].items() if key not in NOTES}
+    spec = {key: value for key, value in config["workload"].items() if key not in USUAL_CHOICES}
     seed = config["seed"]
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise DesignError(f"seed: {seed!r} is not a whole number of at least 0")
-    cases = READERS[asked(spec)](spec, _Given(config["model"], folder, seed, guesses))
+    cases = READERS[case_type_of(spec)](spec, _Given(config["model"], folder, seed, guesses))
     return Workload(str(spec.get("name", "workload")), tuple(cases), spec.get("decode_at", "mean"))
 
 
@@ -113,28 +113,30 @@ class _Given:
     guesses: bool
 
 
-def _batches(spec: dict[str, Any], given: _Given) -> list[Case]:
+def _batches(spec: dict[str, Any], given: _Given) -> list[BatchCase]:
     kinds = {"sequence": _equal_requests, "prompt": _equal_requests, "lengths": _drawn_requests}
-    refuse_others(spec, ("batch", "sequence", "output_share", "prompt", "output", "lengths", "requests", "decode_at", *MORE))
+    refuse_unknown_fields(
+        spec, ("batch", "sequence", "output_share", "prompt", "output", "lengths", "requests", "decode_at", *MORE)
+    )
     kind = next((kinds[key] for key in ("lengths", "prompt", "sequence") if spec.get(key) is not None), None)
     if kind is None:
         raise DesignError("workload: give sequence and output_share, prompt and output, or lengths (a file)")
     _refuse_lengths({name for name in ("lengths", "prompt", "output") if spec.get(name) is not None})
     decode_at = spec.get("decode_at", "mean")
     if decode_at not in DECODE_AT:
-        raise DesignError(f"workload.decode_at: no option {decode_at!r}; {nearest(str(decode_at), DECODE_AT)}")
-    routing = str(spec.get("routing", LOADS[0]))
+        raise DesignError(f"workload.decode_at: no option {decode_at!r}; {suggest_nearest(str(decode_at), DECODE_AT)}")
+    routing = str(spec.get("routing", EXPERT_LOADS[0]))
     cases = [
-        Case(
+        BatchCase(
             f"{model.name} {label}",
             _routed(model, routing, given),
             batch,
             _speculation(spec.get("speculation", "auto"), model, given.guesses),
         )
-        for model in models(given.model).values()
+        for model in read_models(given.model).values()
         for label, batch in kind(spec, given)
     ]
-    if routing != LOADS[0] and not any(case.model.experts for case in cases):
+    if routing != EXPERT_LOADS[0] and not any(case.model.experts for case in cases):
         raise DesignError("workload.routing: no model here has experts; leave it out")
     return cases
 
@@ -160,21 +162,21 @@ MORE = ("speculation", "routing")
 
 def _routed(model: Model, routing: str, given: _Given) -> Model:
     """A model whose tokens spread over experts as the workload says, where that is not as usual: in a word, or in a file."""
-    words = LOADS[:-1]
+    words = EXPERT_LOADS[:-1]
     if routing not in words and not routing.endswith(".csv"):
-        raise DesignError(f"workload.routing: no option {routing!r}; {nearest(routing, words)}, or a file: NAME.csv")
-    if model.experts is None or routing == LOADS[0]:
+        raise DesignError(f"workload.routing: no option {routing!r}; {suggest_nearest(routing, words)}, or a file: NAME.csv")
+    if model.experts is None or routing == EXPERT_LOADS[0]:
         return model
     if routing in words:
         return replace(model, experts=replace(model.experts, load=routing))
-    said = shares(_found(routing, "workload.routing", given.folder), model, model.experts)
+    said = read_expert_shares(_found(routing, "workload.routing", given.folder), model, model.experts)
     return replace(model, experts=replace(model.experts, load="file", shares=said))
 
 
-MOST_REQUESTS = 2_000_000
+MAX_REQUESTS = 2_000_000
 """Of a load, so that an answer takes less than a gigabyte: some 350 bytes each while they are played and measured."""
 
-ACCEPTED = 0.7
+DEFAULT_ACCEPTANCE = 0.7
 """Chance that the guess of a multi-token prediction module is right, where nobody says it: as evaluated in [zhang2026] section
 III-E; a model's own report has 0.85 to 0.9 [deepseek2024]."""
 
@@ -184,7 +186,7 @@ def _speculation(said: Any, model: Model, guesses: bool) -> Speculation | None:
     if said in ("none", None):
         return None
     if said == "auto":
-        return Speculation(1, ACCEPTED) if model.mtp and guesses else None
+        return Speculation(1, DEFAULT_ACCEPTANCE) if model.mtp and guesses else None
     if not isinstance(said, Dict) or set(said) != {"tokens", "acceptance"}:
         raise DesignError(f"workload.speculation: {said!r} is not auto, none or {{tokens: 1, acceptance: 0.7}}")
     tokens, acceptance = said["tokens"], said["acceptance"]
@@ -204,11 +206,11 @@ def _speculation(said: Any, model: Model, guesses: bool) -> Speculation | None:
     return Speculation(tokens, float(acceptance)) if tokens else None
 
 
-def _products(spec: dict[str, Any], given: _Given) -> list[Product]:
-    refuse_others(spec, ("kernel", "shapes"), "workload: a product by itself has ")
+def _products(spec: dict[str, Any], given: _Given) -> list[ProductCase]:
+    refuse_unknown_fields(spec, ("kernel", "shapes"), "workload: a product by itself has ")
     kind, shapes = spec["kernel"], spec.get("shapes")
-    if kind not in PRODUCTS:
-        raise DesignError(f"workload.kernel: no option {kind!r}; {nearest(str(kind), PRODUCTS)}")
+    if kind not in PRODUCT_KINDS:
+        raise DesignError(f"workload.kernel: no option {kind!r}; {suggest_nearest(str(kind), PRODUCT_KINDS)}")
     if not isinstance(shapes, list) or not shapes:
         raise DesignError(f"workload.shapes: {shapes!r} is not a list of sizes; write m x k x n, as in [8192x8192x8192]")
     found = []
@@ -220,42 +222,42 @@ def _products(spec: dict[str, Any], given: _Given) -> list[Product]:
                 "these, as in 8x128x7168x2048"
             )
         groups, m, k, n = (int(size or 1) for size in said.groups())
-        of = Product("", str(kind), m, k, n, groups)
-        found.append(replace(of, label=f"{str(kind).upper()} {written(of)}"))
+        of = ProductCase("", str(kind), m, k, n, groups)
+        found.append(replace(of, label=f"{str(kind).upper()} {product_text(of)}"))
     return found
 
 
-def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
+def _loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
     of_trace = "trace skip characters ticks shuffle clip scale"
     where = f"arrivals rate cv {of_trace} prompt output requests ttft tpot percentile speculation classes class_column".split()
     where += ["sessions", "users"]
-    refuse_others(spec, where, "workload: served requests have ")
-    count = None if spec.get("requests") is None else whole_numbers(spec, "requests")[0]
-    if count and count > MOST_REQUESTS:
+    refuse_unknown_fields(spec, where, "workload: served requests have ")
+    count = None if spec.get("requests") is None else read_whole_numbers(spec, "requests")[0]
+    if count and count > MAX_REQUESTS:
         raise DesignError(
-            f"workload.requests: at most {MOST_REQUESTS:,}, which take about a gigabyte, got {count:,}; say fewer: a load that "
+            f"workload.requests: at most {MAX_REQUESTS:,}, which take about a gigabyte, got {count:,}; say fewer: a load that "
             "lasts is the same long before"
         )
-    ttft, tpot = (parsed(spec.get(key), "s", f"workload.{key}") for key in ("ttft", "tpot"))
+    ttft, tpot = (parse_value(spec.get(key), "s", f"workload.{key}") for key in ("ttft", "tpot"))
     if min(ttft, tpot) <= 0:
         raise DesignError(f"workload: bounds of {ttft:g} s and {tpot:g} s; each must be above 0")
-    some = classes(spec, ttft, tpot)
+    some = read_slo_classes(spec, ttft, tpot)
     if spec.get("trace") is not None:
-        from dse.evaluators.serving.trace_rows import Sorts
-        from dse.evaluators.serving.traces import read
+        from dse.evaluators.serving.trace_rows import RequestKinds
+        from dse.evaluators.serving.traces import read_trace
 
         if spec.get("sessions") is not None:
             raise DesignError("workload.sessions: a trace has its own requests; leave one of trace and sessions out")
 
         skip, most = str(spec.get("skip", "none")), 0 if spec.get("shuffle") else count or 0
-        characters = 0.0 if spec.get("characters") is None else parsed(spec["characters"], "1", "workload.characters")
+        characters = 0.0 if spec.get("characters") is None else parse_value(spec["characters"], "1", "workload.characters")
         path = _found(spec["trace"], "workload.trace", given.folder)
-        sorts = Sorts(str(spec.get("class_column") or ""), tuple(one.name for one in some))
-        served = read(path, ticks=spec.get("ticks"), skip=skip, most=most, characters=characters, sorts=sorts)
+        sorts = RequestKinds(str(spec.get("class_column") or ""), tuple(one.name for one in some))
+        served = read_trace(path, ticks=spec.get("ticks"), skip=skip, most=most, characters=characters, sorts=sorts)
         served = served.shuffled(given.seed) if spec.get("shuffle") else served
         served = served.first(count) if count else served
-        if len(served) > MOST_REQUESTS:
-            raise DesignError(f"workload.trace: {len(served):,} requests; say workload.requests={MOST_REQUESTS}, or fewer")
+        if len(served) > MAX_REQUESTS:
+            raise DesignError(f"workload.trace: {len(served):,} requests; say workload.requests={MAX_REQUESTS}, or fewer")
         if spec.get("clip") is None:
             _refuse_long(served, given, f"workload.trace: {spec['trace']}", "workload.clip={most}, which shortens prompts")
     else:
@@ -263,22 +265,24 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
             if spec.get(name, usual) != usual:
                 raise DesignError(f"workload.{name}: of a trace only; say workload.trace, or leave it out")
         if spec.get("sessions") is not None:
-            served = talks(spec, count or 1000, given.seed)
+            served = read_sessions(spec, count or 1000, given.seed)
             if spec.get("clip") is None:
                 _refuse_long(served, given, "workload.sessions", "fewer turns, workload.clip={most}, which shortens prompts")
         else:
-            served = requests([(whole_numbers(spec, "prompt")[0], whole_numbers(spec, "output")[0])] * (count or 1000))
+            served = make_requests(
+                [(read_whole_numbers(spec, "prompt")[0], read_whole_numbers(spec, "output")[0])] * (count or 1000)
+            )
     whole, of_file = served, served if spec.get("trace") is not None else None
-    served = served.clipped(whole_numbers(spec, "clip")[0]) if spec.get("clip") is not None else served
-    served = divided(served, some, spec, given.seed)
+    served = served.clipped(read_whole_numbers(spec, "clip")[0]) if spec.get("clip") is not None else served
+    served = assign_slo_classes(served, some, spec, given.seed)
     spec = with_arrivals(spec, timed=served.timed and spec.get("trace") is not None)
-    share, file = share_kept(spec), spec.get("trace")
+    share, file = slo_share(spec), spec.get("trace")
     clipped = bool((served.total < whole.total).any())
     trace = None if file is None else trace_use(served, spec, Path(str(file)).name, clipped=clipped)
-    guessed, seed, each = spec.get("speculation", "auto"), given.seed, arriving(served, spec, given.seed, trace)
+    guessed, seed, each = spec.get("speculation", "auto"), given.seed, requests_by_rate(served, spec, given.seed, trace)
     draw, most = _drawn(spec, some, of_file, served, count)
     return [
-        Load(
+        ServingLoad(
             f"{of.name} {label}",
             of,
             came,
@@ -293,7 +297,7 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
             draw,
             most,
         )
-        for of in models(given.model).values()
+        for of in read_models(given.model).values()
         for label, came, nominal in each
     ]  # fmt: skip
 
@@ -310,7 +314,7 @@ def _drawn(
 
 def _refuse_long(served: Any, given: _Given, where: str, do: str) -> None:
     """Raises where requests of a file are longer than a model was made for."""
-    for model in models(given.model).values():
+    for model in read_models(given.model).values():
         beyond = np.flatnonzero(served.total > model.max_position)
         if len(beyond):
             worst = beyond[served.total[beyond].argmax()]
@@ -324,17 +328,17 @@ def _refuse_long(served: Any, given: _Given, where: str, do: str) -> None:
             )
 
 
-def _streams(spec: dict[str, Any], given: _Given) -> list[Stream]:
+def _streams(spec: dict[str, Any], given: _Given) -> list[MemoryStreamCase]:
     where = ("patterns", "writes", "request", "gap", "span", "requests")
-    refuse_others(spec, where, "workload: requests to a memory have ")
+    refuse_unknown_fields(spec, where, "workload: requests to a memory have ")
     sizes = {}
     for key, unit, least in (("request", "B", 1), ("gap", "s", 0), ("span", "B", 1)):
-        sizes[key] = parsed(spec.get(key), unit, f"workload.{key}")
+        sizes[key] = parse_value(spec.get(key), unit, f"workload.{key}")
         if sizes[key] < least or (unit == "B" and sizes[key] != int(sizes[key])):
             raise DesignError(
                 f"workload.{key}: {spec[key]!r} is not {'a whole number' if least else 'a time'} of at least {least}"
             )
-    (requests,) = whole_numbers(spec, "requests")[:1]
+    (requests,) = read_whole_numbers(spec, "requests")[:1]
     shares = spec["writes"] if isinstance(spec.get("writes"), list) else [spec.get("writes")]
     if not isinstance(spec["patterns"], list) or not spec["patterns"] or not shares:
         raise DesignError("workload.patterns and workload.writes: lists, as in [sequential,stride1024] and [0,0.33]")
@@ -343,7 +347,8 @@ def _streams(spec: dict[str, Any], given: _Given) -> list[Stream]:
         named = re.fullmatch(r"(sequential|random|stride|chunk)([1-9]\d*)?", str(text))
         if named is None or (named[1] in ("stride", "chunk")) != (named[2] is not None):
             raise DesignError(
-                f"workload.patterns: no pattern {text!r}; valid: {', '.join(STREAMS)}, the last two with bytes, as in chunk256"
+                f"workload.patterns: no pattern {text!r}; valid: {', '.join(STREAM_PATTERNS)}, the last two with "
+                f"bytes, as in chunk256"
             )
         step = int(named[2] or 0)
         if step > sizes["span"] or sizes["request"] > sizes["span"]:
@@ -355,7 +360,7 @@ def _streams(spec: dict[str, Any], given: _Given) -> list[Stream]:
                 raise DesignError(f"workload.writes: {share!r} is not a share between 0 and 1")
             label = f"{text}, {share:.0%} writes" if share else str(text)
             found.append(
-                Stream(
+                MemoryStreamCase(
                     label,
                     named[1],
                     step,
@@ -370,45 +375,51 @@ def _streams(spec: dict[str, Any], given: _Given) -> list[Stream]:
     return found
 
 
-def _traffic(spec: dict[str, Any], given: _Given) -> list[Traffic]:
-    refuse_others(spec, ("traffic", "rates", "flits", "period", "packets"), "workload: packets on a network have ")
+def _traffic(spec: dict[str, Any], given: _Given) -> list[NocTrafficCase]:
+    refuse_unknown_fields(spec, ("traffic", "rates", "flits", "period", "packets"), "workload: packets on a network have ")
     patterns, rates = spec["traffic"], spec.get("rates")
     if not isinstance(patterns, list) or not patterns:
         raise DesignError(f"workload.traffic: {patterns!r} is not a list of patterns, as in [uniform,transpose]")
     if not isinstance(rates, list) or not rates:
         raise DesignError(f"workload.rates: {rates!r} is not a list of flits a node and cycle, as in [0.1,0.2]")
-    (period,), (packets,) = (whole_numbers(spec, key)[:1] for key in ("period", "packets"))
+    (period,), (packets,) = (read_whole_numbers(spec, key)[:1] for key in ("period", "packets"))
     found = []
-    for text, flits, rate in product(patterns, whole_numbers(spec, "flits"), rates):
+    for text, flits, rate in product(patterns, read_whole_numbers(spec, "flits"), rates):
         pattern, spots, middle = _places(str(text))
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
             raise DesignError(f"workload.rates: {rate!r} is not above 0 and at most 1 flit a node and cycle")
         label = f"{text} at {rate:g}, packets of {flits}"
-        found.append(Traffic(label, pattern, spots, middle, float(rate), flits, period, packets, given.seed))
+        found.append(NocTrafficCase(label, pattern, spots, middle, float(rate), flits, period, packets, given.seed))
     return found
 
 
 def _places(text: str) -> tuple[str, tuple[int, ...], int]:
     """A pattern of traffic, the nodes of a hotspot, and how many in the middle."""
-    if text in TRAFFIC[:-1]:
+    if text in TRAFFIC_PATTERNS[:-1]:
         return text, (), 0
     if text in ("hotspot1", "hotspot4"):
         return "hotspot", (), int(text[-1])
     named = re.fullmatch(r"hotspot@(\d+(?:\+\d+)*)", text)
     if named is None:
-        valid = (*TRAFFIC[:-1], "hotspot1", "hotspot4", "hotspot@NODE+NODE")
-        raise DesignError(f"workload.traffic: no pattern {text!r}; {nearest(text, valid)}")
+        valid = (*TRAFFIC_PATTERNS[:-1], "hotspot1", "hotspot4", "hotspot@NODE+NODE")
+        raise DesignError(f"workload.traffic: no pattern {text!r}; {suggest_nearest(text, valid)}")
     return "hotspot", tuple(dict.fromkeys(map(int, named[1].split("+")))), 0
 
 
-def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
-    words = {"pattern": tuple(dict.fromkeys((*PATTERNS, *EXCHANGES, *TO_EXPERTS))), "along": ALONG, "combine": COMBINE}
-    refuse_others(spec, (*words, "bytes", "group", "root", "recorded", "hidden"), "workload: a collective by itself has ")
+def _collectives(spec: dict[str, Any], given: _Given) -> list[CollectiveCase]:
+    words = {
+        "pattern": tuple(dict.fromkeys((*TILE_PATTERNS, *DIE_EXCHANGES, *EXPERT_EXCHANGES))),
+        "along": GROUP_AXES,
+        "combine": REDUCTIONS,
+    }
+    refuse_unknown_fields(
+        spec, (*words, "bytes", "group", "root", "recorded", "hidden"), "workload: a collective by itself has "
+    )
     patterns = spec["pattern"] if isinstance(spec["pattern"], list) and spec["pattern"] else [spec["pattern"]]
     for key, options in words.items():
         for chosen in patterns if key == "pattern" else [spec.get(key)]:
             if chosen not in options:
-                raise DesignError(f"workload.{key}: no option {chosen!r}; {nearest(str(chosen), options)}")
+                raise DesignError(f"workload.{key}: no option {chosen!r}; {suggest_nearest(str(chosen), options)}")
     sizes, group, root = spec.get("bytes"), str(spec.get("group")).strip(), spec.get("root")
     if not isinstance(sizes, list) or not sizes:
         raise DesignError(f"workload.bytes: {sizes!r} is not a list of sizes with units, as in ['128 KiB']")
@@ -420,7 +431,7 @@ def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
         raise DesignError(f"workload.root: {root!r} is not a place in a team from 0 on, or {DIAGONAL}")
     if root == DIAGONAL and spec["along"] == "rectangle":
         raise DesignError("workload.root: a rectangle has one root; give its place, rows after rows, as in 0")
-    others = [pattern for pattern in patterns if pattern not in PATTERNS]
+    others = [pattern for pattern in patterns if pattern not in TILE_PATTERNS]
     if others and not (spec["along"] == "rectangle" and not rows and not cols):
         whole = "workload.group=mesh workload.along=rectangle workload.root=0"
         raise DesignError(f"workload.pattern: all tiles take part in {others[0]}; add {whole}")
@@ -435,18 +446,18 @@ def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
     cases = []
     for pattern in patterns:
         for size in sizes:
-            nbytes = parsed(size, "B", "workload.bytes")
+            nbytes = parse_value(size, "B", "workload.bytes")
             if nbytes <= 0 or nbytes % 1:
                 raise DesignError(f"workload.bytes: {size!r} is not a whole number of bytes above 0")
             summed = pattern in ("reduce", "allreduce", "reduce_scatter")
             what = f"{spec['along']} {pattern}" + (f" ({spec['combine']})" if summed else "")
             label = f"{what}, {size}, {'all together' if group == 'mesh' else f'groups of {rows} x {cols}'}"
             of = spec["along"], rows, cols, root, spec["combine"], recorded, hidden
-            cases.append(Collective(label, pattern, nbytes, *of))
+            cases.append(CollectiveCase(label, pattern, nbytes, *of))
     return cases
 
 
-def _attention(spec: dict[str, Any], given: _Given) -> list[Attention]:
+def _attention(spec: dict[str, Any], given: _Given) -> list[AttentionCase]:
     """Every combination of sizes; of `variants`, each of which says in what it differs, one after the other."""
     variants = spec.get("variants") or [{}]
     if not isinstance(variants, list) or not all(isinstance(variant, Dict) for variant in variants):
@@ -457,15 +468,15 @@ def _attention(spec: dict[str, Any], given: _Given) -> list[Attention]:
     return [case for variant in variants for case in _combinations({**common, **variant})]
 
 
-def _combinations(spec: dict[str, Any]) -> list[Attention]:
+def _combinations(spec: dict[str, Any]) -> list[AttentionCase]:
     spec = {"window": 0, "decodes": 0, "cached": 0, **spec}
     sizes = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v", "window", "decodes", "cached")
     none, flags = ("kv_heads", "queries", "v", "window", "decodes", "cached"), ("causal", "latent")
-    refuse_others(spec, (*sizes, *flags, "variants"), "workload: attention by itself has ")
+    refuse_unknown_fields(spec, (*sizes, *flags, "variants"), "workload: attention by itself has ")
     for key in flags:
         if not isinstance(spec.get(key), bool):
             raise DesignError(f"workload.{key}: {spec.get(key)!r} is neither true nor false")
-    values = [whole_numbers(spec, key, low=0 if key in none else 1) for key in sizes]
+    values = [read_whole_numbers(spec, key, low=0 if key in none else 1) for key in sizes]
     found = []
     for batch, heads, kv_heads, queries, keys, qk, v, window, decodes, cached in product(*values):
         kv_heads, queries, v = kv_heads or heads, queries or keys, v or qk
@@ -484,7 +495,7 @@ def _combinations(spec: dict[str, Any]) -> list[Attention]:
         label += f", window {window}" if window else ""
         label += f", beside {decodes} x {cached}" if decodes else ""
         shape = (batch, heads, kv_heads, queries, keys, qk, v)
-        found.append(Attention(label, *shape, spec["causal"], spec["latent"], window, decodes, cached))
+        found.append(AttentionCase(label, *shape, spec["causal"], spec["latent"], window, decodes, cached))
     return found
 
 
@@ -494,14 +505,14 @@ Batches = list[tuple[str, tuple[tuple[int, int, int], ...]]]
 
 def _equal_requests(spec: dict[str, Any], given: _Given) -> Batches:
     found: Batches = []
-    for batch in whole_numbers(spec, "batch"):
+    for batch in read_whole_numbers(spec, "batch"):
         if spec.get("prompt") is not None:
-            pairs = [(p, o) for p in whole_numbers(spec, "prompt") for o in whole_numbers(spec, "output")]
+            pairs = [(p, o) for p in read_whole_numbers(spec, "prompt") for o in read_whole_numbers(spec, "output")]
         else:
-            share = parsed(spec.get("output_share"), "1", "workload.output_share")
+            share = parse_value(spec.get("output_share"), "1", "workload.output_share")
             if not 0 < share < 1:
                 raise DesignError(f"workload.output_share: {share:g} is not between 0 and 1")
-            pairs = [(s - round(s * share), round(s * share)) for s in whole_numbers(spec, "sequence")]
+            pairs = [(s - round(s * share), round(s * share)) for s in read_whole_numbers(spec, "sequence")]
         for prompt, output in pairs:
             if prompt < 1 or output < 1:
                 raise DesignError(f"workload: a request of {prompt} prompt and {output} output tokens; each must be at least 1")
@@ -510,18 +521,18 @@ def _equal_requests(spec: dict[str, Any], given: _Given) -> Batches:
 
 
 def _drawn_requests(spec: dict[str, Any], given: _Given) -> Batches:
-    from dse.evaluators.serving.traces import read
+    from dse.evaluators.serving.traces import read_trace
 
     found = _found(spec["lengths"], "workload.lengths", given.folder)
-    (wanted,) = whole_numbers(spec, "requests") if spec.get("requests") is not None else (64,)
-    picked = read(found).drawn(wanted, given.seed)
+    (wanted,) = read_whole_numbers(spec, "requests") if spec.get("requests") is not None else (64,)
+    picked = read_trace(found).drawn(wanted, given.seed)
     _refuse_long(picked, given, f"workload.lengths: {spec['lengths']}", "shorter ones")
     drawn = list(zip(picked.prompt.tolist(), picked.output.tolist(), strict=True))
     cases = []
-    for batch in whole_numbers(spec, "batch"):
+    for batch in read_whole_numbers(spec, "batch"):
         for start in range(0, len(drawn) - batch + 1, batch):
             members = drawn[start : start + batch]
-            cases.append((f"batch {batch}, requests {start}-{start + batch - 1}", grouped(members)))
+            cases.append((f"batch {batch}, requests {start}-{start + batch - 1}", group_lengths(members)))
     if not cases:
         raise DesignError(f"workload.batch: no batch as large as {spec['batch']} in {wanted} requests; raise workload.requests")
     return cases
@@ -540,14 +551,14 @@ def _found(name: Any, address: str, folder: Path) -> Path:
 
 
 READERS: dict[type, Callable[[dict[str, Any], _Given], Sequence[Any]]] = {
-    Case: _batches,
-    Load: _loads,
-    Product: _products,
-    Mixture: lambda spec, given: mixtures(spec, given.seed),
-    Operation: lambda spec, given: operations(spec),
-    Stream: _streams,
-    Traffic: _traffic,
-    Collective: _collectives,
-    Attention: _attention,
+    BatchCase: _batches,
+    ServingLoad: _loads,
+    ProductCase: _products,
+    ExpertsCase: lambda spec, given: read_expert_cases(spec, given.seed),
+    ElementwiseCase: lambda spec, given: read_elementwise_cases(spec),
+    MemoryStreamCase: _streams,
+    NocTrafficCase: _traffic,
+    CollectiveCase: _collectives,
+    AttentionCase: _attention,
 }
 """Cases from the fields of a workload, by their kind."""

@@ -8,59 +8,70 @@ it another type, raises the version here; `tests/dse/fingerprints.json` holds it
 from collections.abc import Mapping
 from typing import Any
 
-from dse.schemas import design, measured, study
-from dse.schemas.words import Schema, closed, document, named
-from dse.space.errors import DesignError, nearest
+from dse.schemas import accuracy_documents as measured
+from dse.schemas import design_documents as design
+from dse.schemas import study_documents as study
+from dse.schemas.schema_builders import Schema, document_schema, map_schema, object_schema
+from dse.space.errors import DesignError, suggest_nearest
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-EVALUATE = 8
-FRONT = 3
+EVALUATE_VERSION = 8
+FRONT_VERSION = 3
 
-SHORTLIST: Schema = closed(
-    {"designs": named(document(f"dse/evaluate/{EVALUATE}", design.EVALUATE), "by name, in the order of the file")},
+SHORTLIST: Schema = object_schema(
+    {
+        "designs": map_schema(
+            document_schema(f"dse/evaluate/{EVALUATE_VERSION}", design.EVALUATE), "by name, in the order of the file"
+        )
+    },
     "the designs of a shortlist, each as dse evaluate has it",
 )
 
 DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
-    "evaluate": (EVALUATE, "dse evaluate --json", design.EVALUATE),
+    "evaluate": (EVALUATE_VERSION, "dse evaluate --json", design.EVALUATE),
     "shortlist": (8, "dse evaluate --json --from FILE", SHORTLIST),
     "compare": (5, "dse compare --json", design.COMPARE),
     "capacity": (10, "dse capacity --json", design.CAPACITY),
     "explain": (3, "dse explain --json, of a design", study.EXPLAIN),
-    "front": (FRONT, "dse explain --json STUDY", study.FRONT),
+    "front": (FRONT_VERSION, "dse explain --json STUDY", study.FRONT),
     "whynot": (3, "dse whynot --json", study.WHYNOT),
     "validate": (2, "dse validate --json FILE", measured.VALIDATE),
     "validation": (2, "dse validate --json [STUDY]", measured.VALIDATION),
     "claims": (1, "dse validate --claims --json [PAPER]", measured.CLAIMS),
     "calibrate": (1, "dse calibrate --json", measured.CALIBRATE),
     "list": (1, "dse list --json", study.LIST),
-    "run": (3, "dse mcp --allow-run, tool run", study.ran(document(f"dse/front/{FRONT}", study.FRONT))),
+    "run": (3, "dse mcp --allow-run, tool run", study.run_schema(document_schema(f"dse/front/{FRONT_VERSION}", study.FRONT))),
 }
 """By name: version, what prints it, what is in it beside its name."""
 
 
-def stamp(name: str) -> str:
+def document_stamp(name: str) -> str:
     """The name and version that a document says at its top.
 
-    >>> stamp("evaluate")
+    >>> document_stamp("evaluate")
     'dse/evaluate/8'
     """
     return f"dse/{name}/{DOCUMENTS[name][0]}"
 
 
-def stamped(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
+def stamp_document(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
     """A document: its name and version, then what it says."""
-    return {"schema": stamp(name), **data}
+    return {"schema": document_stamp(name), **data}
 
 
-def published(name: str) -> Schema:
+def schema_of(name: str) -> Schema:
     """The schema of a document.
 
     Raises:
         DesignError: there is no such document.
     """
     if name not in DOCUMENTS:
-        raise DesignError(f"schema: no document {name!r}; {nearest(name, DOCUMENTS)}")
+        raise DesignError(f"schema: no document {name!r}; {suggest_nearest(name, DOCUMENTS)}")
     version, _, body = DOCUMENTS[name]
-    return {"$schema": DIALECT, "$id": f"urn:mesh-dse:{name}:{version}", "title": stamp(name), **document(stamp(name), body)}
+    return {
+        "$schema": DIALECT,
+        "$id": f"urn:mesh-dse:{name}:{version}",
+        "title": document_stamp(name),
+        **document_schema(document_stamp(name), body),
+    }

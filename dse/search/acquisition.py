@@ -8,10 +8,10 @@ import numpy as np
 from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
-from dse.search.encoding import Places
-from dse.search.pareto import front
-from dse.search.surrogate import Scales, fitted, predicted
-from dse.space.elementwise import Array
+from dse.search.design_encoding import DesignEncoder
+from dse.search.gaussian_process import LengthScales, fit_scales, predict
+from dse.search.pareto import front_mask
+from dse.space.array_math import Array
 
 LEARN = 256
 """Results that a model is made of: three quarters are the best ones, the others a sample of the rest."""
@@ -31,11 +31,11 @@ BEYOND = (0.1, 1.0)
 DRAWS = np.array([0.0, -1.3, -0.4, 0.4, 1.3])
 """Standard deviations from the mean at which a prediction is looked at; the first stands for the design once it is chosen."""
 
-DOUBTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+VARIANCE_SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Times that standard deviations count, more and more until a design is worth being asked for. A model without anything left to
 gain is wrong elsewhere: knobs that do not matter near the front may matter farther off."""
 
-WORTH = 1e-3
+MIN_GAIN = 1e-3
 """What the best of designs is expected to gain for that, as a share of the hypervolume held."""
 
 
@@ -44,7 +44,7 @@ THREADS = ThreadpoolController()
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownResults:
     """Results so far, in the order in which they were told.
 
     Attributes:
@@ -64,7 +64,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Lower:
+class LowFidelityResults:
     """What a lower fidelity says of some designs.
 
     Attributes:
@@ -77,7 +77,7 @@ class Lower:
 
 
 @dataclass(frozen=True)
-class Below:
+class LowFidelityPredictions:
     """What a lower fidelity says of the designs that are known, and of those that are looked at.
 
     Results of the higher fidelity are then modelled as a multiple of the lower one's and a discrepancy, on the scale of
@@ -85,11 +85,11 @@ class Below:
     its inputs). Designs at which the two agree leave nothing to learn, and little doubt.
     """
 
-    known: Lower
-    at: Lower
+    known: LowFidelityResults
+    at: LowFidelityResults
 
 
-class Promise:
+class HypervolumeAcquisition:
     """Gaussian processes of the objectives, and of how much limits are broken, fitted anew twice a doubling of the results.
 
     Args:
@@ -99,16 +99,22 @@ class Promise:
     """
 
     def __init__(
-        self, places: Places, rounds: Sequence[tuple[int, int]] = ((RAYS, 0),), beyond: tuple[float, float] = BEYOND
+        self, places: DesignEncoder, rounds: Sequence[tuple[int, int]] = ((RAYS, 0),), beyond: tuple[float, float] = BEYOND
     ) -> None:
         self._places = places
         self._rounds = rounds
         self._beyond = np.log10(beyond)
         self._level = 0
-        self._scales: list[Scales] = []
+        self._scales: list[LengthScales] = []
 
     def best(
-        self, near: Array, waiting: Array, known: Known, count: int, rng: np.random.Generator, below: Below | None = None
+        self,
+        near: Array,
+        waiting: Array,
+        known: KnownResults,
+        count: int,
+        rng: np.random.Generator,
+        below: LowFidelityPredictions | None = None,
     ) -> Array:
         """The rows that promise most, each as if those before it had come out as predicted.
 
@@ -132,7 +138,7 @@ class Promise:
             return near[np.argsort(-likely[: len(near)], kind="stable")[:count]]
         likely = np.where(likely > 0.5, likely, 1e-9 * likely)  # many that will hardly do are together no good bet
         held = known.objectives[known.front]
-        outward = [shape(column)[1] for column in known.objectives.T]
+        outward = [even_scale(column)[1] for column in known.objectives.T]
 
         def drawn(doubt: float) -> Array:
             """What designs may be worth, shape (draws, designs, objectives)."""
@@ -143,7 +149,7 @@ class Promise:
         low, reach = _corners(known, points[0, likely > 0.5], 10 ** rng.uniform(*self._beyond))
         sure = points[0, len(near) :][likely[len(near) :] > 0.5]
         count = min(count, len(near))
-        for doubt in DOUBTS if below is None else DOUBTS[:1]:  # a lower fidelity says where to look
+        for doubt in VARIANCE_SCALES if below is None else VARIANCE_SCALES[:1]:  # a lower fidelity says where to look
             points = drawn(doubt)
             luckiest = points[DRAWS.argmin(), : len(near)]  # what gains nothing even so gains nothing
             may = np.flatnonzero((luckiest < reach).all(axis=1) & ~(held[:, None] <= luckiest).all(axis=-1).any(axis=0))
@@ -156,7 +162,7 @@ class Promise:
                 gain[may] = np.maximum(volumes[1:] - top, 0.0).mean(axis=(0, 2)) * likely[may]
                 if keep:
                     may = np.sort(may[np.argsort(-gain[may], kind="stable")[: keep + count]])
-            if gain.max() >= WORTH * top.mean():
+            if gain.max() >= MIN_GAIN * top.mean():
                 break
         chosen: list[int] = []
         while len(chosen) < count:
@@ -166,7 +172,7 @@ class Promise:
             gain[chosen] = -1.0
         return near[chosen]
 
-    def _predicted(self, known: Known, at: Array, below: Below | None) -> tuple[Array, Array]:
+    def _predicted(self, known: KnownResults, at: Array, below: LowFidelityPredictions | None) -> tuple[Array, Array]:
         """Means and standard deviations of each target, shape (designs, targets)."""
         doubtful = bool(known.excess.any() or len(known.out)) or (below is not None and bool(below.known.excess.any()))
         level = _level(len(known.rows))
@@ -174,10 +180,10 @@ class Promise:
             _, x, targets, _ = self._learned(known, level, FIT, doubtful, below)
             self._level = level
             groups = self._groups(x)
-            self._scales = [fitted(x, groups, _even(target)[0]) for target in targets.T[: known.objectives.shape[1]]]
+            self._scales = [fit_scales(x, groups, _even(target)[0]) for target in targets.T[: known.objectives.shape[1]]]
             if doubtful:
                 features, steps = self._doubted(known, x, targets[:, -1], FIT)
-                self._scales.append(fitted(features, groups, _even(steps)[0]))
+                self._scales.append(fit_scales(features, groups, _even(steps)[0]))
         scaled, x, targets, rho = self._learned(known, len(known.rows), LEARN, doubtful, below)
         features, groups = self._places.features(at), self._groups(x)
         trend = np.zeros((len(at), targets.shape[1]))
@@ -190,11 +196,11 @@ class Promise:
             learned[-1] = self._doubted(known, x, targets[:, -1], LEARN)
         for scales, (points, target) in zip(self._scales, learned, strict=True):
             even, centre, width = _even(target)
-            mean, spread = predicted(scales, points, groups, even, features)
+            mean, spread = predict(scales, points, groups, even, features)
             found.append((mean * width + centre, spread * width))
         return np.stack([mean for mean, _ in found], axis=1) + trend, np.stack([spread for _, spread in found], axis=1)
 
-    def _doubted(self, known: Known, x: Array, steps: Array, most: int) -> tuple[Array, Array]:
+    def _doubted(self, known: KnownResults, x: Array, steps: Array, most: int) -> tuple[Array, Array]:
         """Features and steps of designs that were evaluated, and of the last that broke limits and have no objectives."""
         out, beyond = known.out[-most // 2 :], known.beyond[-most // 2 :]
         if not len(out) or x.shape[1] > len(self._places.groups):
@@ -207,7 +213,7 @@ class Promise:
         return np.append(groups, groups.max() + 1 + np.arange(x.shape[1] - len(groups)))
 
     def _learned(
-        self, known: Known, told: int, most: int, doubtful: bool, below: Below | None
+        self, known: KnownResults, told: int, most: int, doubtful: bool, below: LowFidelityPredictions | None
     ) -> tuple[Callable[[Array], Array], Array, Array, Array]:
         """Features and targets of the first results that were told, at most so many of them.
 
@@ -216,7 +222,7 @@ class Promise:
             the multiple of each target that does.
         """
         y, excess = known.objectives[:told], known.excess[:told]
-        order = np.argsort(lag(y, excess, known.objectives[known.front], *_box(known)), kind="stable")
+        order = np.argsort(front_distance(y, excess, known.objectives[known.front], *_box(known)), kind="stable")
         best, rest = np.split(order, [most * 3 // 4])
         rows = np.concatenate([best, rest[:: max(1, -(-len(rest) // (most // 4)))]])
         x, targets = self._places.features(known.rows[rows]), _targets(known, y[rows], excess[rows], doubtful)
@@ -241,7 +247,7 @@ def _within(reach: Array, rays: Array, values: Array) -> Array:
     return np.asarray(np.maximum(lengths, 0.0) ** values.shape[-1])
 
 
-def lag(y: Array, excess: Array, held: Array, low: Array, extent: Array) -> Array:
+def front_distance(y: Array, excess: Array, held: Array, low: Array, extent: Array) -> Array:
     """How much better in all objectives designs would have to be for none of a front to beat them; more beyond limits.
 
     Args:
@@ -255,7 +261,7 @@ def lag(y: Array, excess: Array, held: Array, low: Array, extent: Array) -> Arra
     return np.asarray(behind + np.where(excess > 0, 1 + excess, 0.0))
 
 
-def _targets(known: Known, y: Array, excess: Array, doubtful: bool) -> Array:
+def _targets(known: KnownResults, y: Array, excess: Array, doubtful: bool) -> Array:
     """What processes are of, shape (designs, targets): objectives on the scale of those that are known, and a step."""
     columns = [_shaped(of, column) for of, column in zip(known.objectives.T, y.T, strict=True)]
     if doubtful:  # a step, as where all holds nothing says how nearly
@@ -284,7 +290,7 @@ def _shaped(of: Array, column: Array) -> Array:
     return column
 
 
-def shape(column: Array) -> tuple[Array, Callable[[Array], Array]]:
+def even_scale(column: Array) -> tuple[Array, Callable[[Array], Array]]:
     """An objective on a scale on which it is more even, logs where all have one sign; and the way back."""
     if (column > 0).all():
         return np.log(column), np.exp
@@ -293,7 +299,7 @@ def shape(column: Array) -> tuple[Array, Callable[[Array], Array]]:
     return column, lambda z: z
 
 
-def _corners(known: Known, expected: Array, beyond: float) -> tuple[Array, Array]:
+def _corners(known: KnownResults, expected: Array, beyond: float) -> tuple[Array, Array]:
     """The corners between which hypervolume counts, best and worst, each of shape (objectives,).
 
     Few results say little of where a front ends. A design that is the cheapest of all, or the fastest, lies beyond the worst of
@@ -306,13 +312,13 @@ def _corners(known: Known, expected: Array, beyond: float) -> tuple[Array, Array
         beyond: the share of its extent by which the worst corner lies beyond the front.
     """
     both = np.concatenate([known.objectives[known.front], expected])
-    held = both[front(both, ["min"] * both.shape[1])]
+    held = both[front_mask(both, ["min"] * both.shape[1])]
     low, high = held.min(axis=0), held.max(axis=0)
     extent = np.where(high > low, high - low, _box(known)[1])
     return low, low + extent * (1 + beyond)
 
 
-def _box(known: Known) -> tuple[Array, Array]:
+def _box(known: KnownResults) -> tuple[Array, Array]:
     """Best value of each objective on the front, and how far the front reaches from there; all results where it does not."""
     held = known.objectives[known.front]
     low, high = held.min(axis=0), held.max(axis=0)

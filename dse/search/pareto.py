@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dse.space.elementwise import Array
+from dse.space.array_math import Array
 
 
-def front(values: Array, directions: Sequence[str]) -> Array:
+def front_mask(values: Array, directions: Sequence[str]) -> Array:
     """Which rows no other row beats in every objective; of rows that are equal in all, the first.
 
     Args:
@@ -17,17 +17,17 @@ def front(values: Array, directions: Sequence[str]) -> Array:
     Returns:
         A mask, shape (designs,).
 
-    >>> front(np.array([[1.0, 5.0], [2.0, 4.0], [1.0, 4.0]]), ["max", "min"]).tolist()
+    >>> front_mask(np.array([[1.0, 5.0], [2.0, 4.0], [1.0, 4.0]]), ["max", "min"]).tolist()
     [False, True, False]
     """
     import moocore
 
     if not len(values):
         return np.zeros(0, dtype=bool)
-    return np.asarray(moocore.is_nondominated(minimised(values, directions), keep_weakly=False))
+    return np.asarray(moocore.is_nondominated(as_minimisation(values, directions), keep_weakly=False))
 
 
-def layers(values: Array, directions: Sequence[str], many: int) -> Array:
+def nondominated_layers(values: Array, directions: Sequence[str], many: int) -> Array:
     """Rows by layers: the front, the front of what is left, and so on; an even part of the last layer that fits.
 
     Args:
@@ -38,7 +38,7 @@ def layers(values: Array, directions: Sequence[str], many: int) -> Array:
     Returns:
         Row numbers, shape (at most `many`,).
 
-    >>> layers(np.array([[3.0], [1.0], [2.0]]), ["max"], 2).tolist()
+    >>> nondominated_layers(np.array([[3.0], [1.0], [2.0]]), ["max"], 2).tolist()
     [0, 2]
     """
     import moocore
@@ -47,7 +47,7 @@ def layers(values: Array, directions: Sequence[str], many: int) -> Array:
     if not len(values) or many <= 0:
         return found[0]
     # rows that are equal are in layers one after the other, and of those that differ none is before its rank
-    kinds, which, copies = np.unique(minimised(values, directions), axis=0, return_inverse=True, return_counts=True)
+    kinds, which, copies = np.unique(as_minimisation(values, directions), axis=0, return_inverse=True, return_counts=True)
     order, begin = np.argsort(which.reshape(-1), kind="stable"), np.cumsum(copies) - copies
     rank, taken, left, number = moocore.pareto_rank(kinds), np.zeros_like(copies), np.arange(len(kinds)), 0
     while len(left) and many > 0:
@@ -62,7 +62,7 @@ def layers(values: Array, directions: Sequence[str], many: int) -> Array:
     return np.concatenate(found)
 
 
-def spread(values: Array, many: int) -> Array:
+def hypervolume_subset(values: Array, many: int) -> Array:
     """The members of a front that hold most of its hypervolume together, each the one that adds most to those before it.
 
     What a member adds shrinks as others are chosen, so that only those that may yet add most are measured again
@@ -75,7 +75,7 @@ def spread(values: Array, many: int) -> Array:
     Returns:
         Row numbers in the order in which they are chosen, shape (at most `many`,).
 
-    >>> spread(np.array([[0.0, 1.0], [0.14, 0.11], [0.15, 0.1], [1.0, 0.0]]), 3).tolist()
+    >>> hypervolume_subset(np.array([[0.0, 1.0], [0.14, 0.11], [0.15, 0.1], [1.0, 0.0]]), 3).tolist()
     [1, 0, 3]
     """
     low, high = values.min(axis=0), values.max(axis=0)
@@ -101,7 +101,7 @@ def hypervolume(values: Array, directions: Sequence[str], low: Array, high: Arra
 
     if not len(values):
         return 0.0
-    scaled = (minimised(values, directions) - low) / np.where(high > low, high - low, 1.0)
+    scaled = (as_minimisation(values, directions) - low) / np.where(high > low, high - low, 1.0)
     inside = scaled[np.all(scaled < 1, axis=1)]
     return (
         float(moocore.hypervolume(np.ascontiguousarray(np.maximum(inside, 0.0)), ref=np.ones(values.shape[1])))
@@ -110,7 +110,7 @@ def hypervolume(values: Array, directions: Sequence[str], low: Array, high: Arra
     )
 
 
-def minimised(values: Array, directions: Sequence[str]) -> Array:
+def as_minimisation(values: Array, directions: Sequence[str]) -> Array:
     """The same rows with every objective to be made small."""
     signs = np.array([-1.0 if direction == "max" else 1.0 for direction in directions])
     return np.ascontiguousarray(values * signs)

@@ -10,27 +10,27 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dse.space.chips import AnySpace
-from dse.space.elementwise import Array
+from dse.space.array_math import Array
 from dse.space.errors import DesignError
-from dse.space.knobs import Choice, Knob
+from dse.space.knobs import ChoiceKnob, Knob
+from dse.space.multi_chip_space import AnySpace
 
 Values = dict[str, Any]
 
-Possible = Callable[[Sequence[Values]], Sequence[bool]]
+PossibleFilter = Callable[[Sequence[Values]], Sequence[bool]]
 """Whether designs keep the limits that are known before anything is played: many together cost little more than one."""
 
-TRIES = 400
+MAX_TRIES = 400
 """Designs that a sampler looks at for one that is possible; then it asks the last of them, and is told what it breaks."""
 
 
-def every(several: Sequence[Values]) -> Sequence[bool]:
+def allow_all(several: Sequence[Values]) -> Sequence[bool]:
     """All designs are possible, as far as anybody knows."""
     return [True] * len(several)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Feedback:
     """What a sampler learns of one design.
 
     Attributes:
@@ -72,10 +72,10 @@ class Sampler(Protocol):
     def ask(self, number: int, forced: Values | None) -> Ask:
         """The next ask; with `forced`, at these values."""
 
-    def tell(self, ask: Ask, told: Told) -> None:
+    def tell(self, ask: Ask, told: Feedback) -> None:
         """The result of an ask; in the order of asks."""
 
-    def restore(self, ask: Ask, told: Told | None) -> None:
+    def restore(self, ask: Ask, told: Feedback | None) -> None:
         """An ask of an earlier run, in order, with its result if it had been told."""
 
 
@@ -89,7 +89,7 @@ MODELLED = 5_000
 """Budget up to which asks of `local`, 2 to 25 ms each by knobs and objectives, repay what they cost."""
 
 
-def suited(space: AnySpace, objectives: int, budget: int) -> tuple[str, str]:
+def recommend_sampler(space: AnySpace, objectives: int, budget: int) -> tuple[str, str]:
     """The sampler for a space and a budget, and why; `studies/search_quality` has the measurements.
 
     Args:
@@ -112,12 +112,12 @@ def suited(space: AnySpace, objectives: int, budget: int) -> tuple[str, str]:
     return "local", f"{knobs} knobs and a budget of {budget:,}: a model chooses among the neighbours of the front"
 
 
-class Uniform:
+class RandomSampler:
     """Every knob uniform over its values, logs over logs, of those designs that are possible; learns nothing."""
 
     designs = None
 
-    def __init__(self, space: AnySpace, seed: int, possible: Possible = every) -> None:
+    def __init__(self, space: AnySpace, seed: int, possible: PossibleFilter = allow_all) -> None:
         self._space = space
         self._seed = seed
         self._possible = possible
@@ -127,26 +127,26 @@ class Uniform:
         if forced is not None:
             return Ask(number, forced)
         rng = np.random.Generator(np.random.PCG64([self._seed, number]))
-        for _ in range(TRIES):
-            values = from_unit(self._space, rng.random(len(self._space.knobs)))
+        for _ in range(MAX_TRIES):
+            values = values_from_unit(self._space, rng.random(len(self._space.knobs)))
             if all(self._possible([values])):
                 break
         return Ask(number, values)
 
-    def tell(self, ask: Ask, told: Told) -> None:
+    def tell(self, ask: Ask, told: Feedback) -> None:
         """Nothing to learn."""
 
-    def restore(self, ask: Ask, told: Told | None) -> None:
+    def restore(self, ask: Ask, told: Feedback | None) -> None:
         """Nothing to remember."""
 
 
-class Quasirandom:
+class SobolSampler:
     """A scrambled Sobol sequence: any first part of it covers the possible designs evenly; learns nothing."""
 
     designs = None
     BLOCK = 256
 
-    def __init__(self, space: AnySpace, seed: int, possible: Possible = every) -> None:
+    def __init__(self, space: AnySpace, seed: int, possible: PossibleFilter = allow_all) -> None:
         self._space = space
         self._seed = seed
         self._possible = possible
@@ -159,17 +159,17 @@ class Quasirandom:
         if forced is not None:
             return Ask(number, forced)
         first = max(self._next, number)
-        for place in range(first, first + TRIES):
+        for place in range(first, first + MAX_TRIES):
             values = self._at(place)
             if all(self._possible([values])):
                 break
         self._next = place + 1
         return Ask(number, values, {} if place == number else {"next": self._next})
 
-    def tell(self, ask: Ask, told: Told) -> None:
+    def tell(self, ask: Ask, told: Feedback) -> None:
         """Nothing to learn."""
 
-    def restore(self, ask: Ask, told: Told | None) -> None:
+    def restore(self, ask: Ask, told: Feedback | None) -> None:
         """Where the sequence goes on."""
         self._next = ask.marks.get("next", self._next)
 
@@ -177,11 +177,11 @@ class Quasirandom:
         start = place - place % self.BLOCK
         if start != self._start:
             self._start = start
-            self._points = sobol(len(self._space.knobs), start, start + self.BLOCK, self._seed)
-        return from_unit(self._space, self._points[place - start])
+            self._points = sobol_points(len(self._space.knobs), start, start + self.BLOCK, self._seed)
+        return values_from_unit(self._space, self._points[place - start])
 
 
-class Exhaustive:
+class GridSampler:
     """Every design of a grid once, in an order that the seed shuffles, so that a part of it is a fair sample.
 
     Raises:
@@ -200,14 +200,14 @@ class Exhaustive:
         """The design of this number; all come, so none is forced."""
         return Ask(number, self._space.row(self._columns, int(self._order[number])))
 
-    def tell(self, ask: Ask, told: Told) -> None:
+    def tell(self, ask: Ask, told: Feedback) -> None:
         """Nothing to learn."""
 
-    def restore(self, ask: Ask, told: Told | None) -> None:
+    def restore(self, ask: Ask, told: Feedback | None) -> None:
         """Nothing to remember."""
 
 
-def sobol(dimensions: int, start: int, stop: int, seed: int) -> Array:
+def sobol_points(dimensions: int, start: int, stop: int, seed: int) -> Array:
     """Points `start` to `stop` of a scrambled Sobol sequence in the unit cube, shape (stop - start, dimensions)."""
     from scipy.stats import qmc
 
@@ -217,14 +217,14 @@ def sobol(dimensions: int, start: int, stop: int, seed: int) -> Array:
     return np.asarray(engine.random(stop - start))
 
 
-def from_unit(space: AnySpace, unit: Array) -> Values:
+def values_from_unit(space: AnySpace, unit: Array) -> Values:
     """The design at a point of the unit cube, shape (knobs,)."""
-    return space.canonical({knob.address: at_unit(knob, float(u)) for knob, u in zip(space.knobs, unit, strict=True)})
+    return space.canonical({knob.address: value_at_unit(knob, float(u)) for knob, u in zip(space.knobs, unit, strict=True)})
 
 
-def at_unit(knob: Knob, unit: float) -> Any:
+def value_at_unit(knob: Knob, unit: float) -> Any:
     """The value of a knob at a place from 0 to 1."""
-    if isinstance(knob, Choice):
+    if isinstance(knob, ChoiceKnob):
         return knob.values[min(int(unit * len(knob.values)), len(knob.values) - 1)]
     value = knob.low * (knob.high / knob.low) ** unit if knob.log else knob.low + (knob.high - knob.low) * unit
     return min(max(value, knob.low), knob.high)

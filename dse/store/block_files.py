@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.markup import escape
 
-from dse.space.elementwise import Array
-from dse.store.places import File, Place
+from dse.space.array_math import Array
+from dse.store.storage_folders import StorageFolder, StoredFile
 from dse.terminal.progress import say_once
 
 ROWS = b"rows"
@@ -24,7 +24,7 @@ SOME = 4096
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredBlock:
     """A file of a screen, read.
 
     Attributes:
@@ -33,22 +33,22 @@ class Stored:
         table: of these rows.
     """
 
-    file: File
+    file: StoredFile
     rows: Array
     table: pa.Table
 
 
-def read(files: Sequence[File], number: int) -> Stored | None:
+def read_block(files: Sequence[StoredFile], number: int) -> StoredBlock | None:
     """A block among the files of a screen, if it is what its name says; a damaged one is told, and will be evaluated again."""
     return next(_sound(files, "block", number), None)
 
 
-def pieces(files: Sequence[File], number: int) -> list[Stored]:
+def read_pieces(files: Sequence[StoredFile], number: int) -> list[StoredBlock]:
     """What the files of a screen have of a block that is not whole."""
     return list(_sound(files, "piece", number))
 
 
-def write(table: pa.Table, place: Place, number: int, rows: Array | None = None) -> Stored:
+def write_block(table: pa.Table, place: StorageFolder, number: int, rows: Array | None = None) -> StoredBlock:
     """Stores a block, in the place of all that was there of it.
 
     Args:
@@ -64,7 +64,7 @@ def write(table: pa.Table, place: Place, number: int, rows: Array | None = None)
     return found
 
 
-def write_piece(table: pa.Table, rows: Array, place: Place, number: int) -> None:
+def write_piece(table: pa.Table, rows: Array, place: StorageFolder, number: int) -> None:
     """Stores some rows of a block.
 
     Args:
@@ -76,7 +76,7 @@ def write_piece(table: pa.Table, rows: Array, place: Place, number: int) -> None
     _stored(table, place, "piece", number, rows)
 
 
-def _stored(table: pa.Table, place: Place, kind: str, number: int, rows: Array | None) -> Stored:
+def _stored(table: pa.Table, place: StorageFolder, kind: str, number: int, rows: Array | None) -> StoredBlock:
     out = io.BytesIO()
     if rows is not None:
         text = base64.b64encode(rows.astype(np.int32).tobytes())
@@ -90,7 +90,7 @@ def _stored(table: pa.Table, place: Place, kind: str, number: int, rows: Array |
     return _of(place.put(_name(kind, number, content), content), table)
 
 
-def _sound(files: Sequence[File], kind: str, number: int) -> Iterator[Stored]:
+def _sound(files: Sequence[StoredFile], kind: str, number: int) -> Iterator[StoredBlock]:
     """Files of a block that are what their names say; of others this is told."""
     for file in files:
         if not file.name.startswith(_start(kind, number)):
@@ -102,10 +102,10 @@ def _sound(files: Sequence[File], kind: str, number: int) -> Iterator[Stored]:
             say_once(f"[yellow]screen[/]: {escape(str(file))}: damaged; left out, and a run evaluates it again")
 
 
-def _of(file: File, table: pa.Table) -> Stored:
+def _of(file: StoredFile, table: pa.Table) -> StoredBlock:
     said = (table.schema.metadata or {}).get(ROWS)
     rows = np.arange(table.num_rows) if said is None else np.frombuffer(base64.b64decode(said), dtype=np.int32)
-    return Stored(file, rows, table)
+    return StoredBlock(file, rows, table)
 
 
 def _differ(column: Any) -> bool:

@@ -13,11 +13,11 @@ from urllib.parse import quote
 import orjson
 import sqlalchemy as sql
 
-from dse.space.errors import DesignError, nearest
-from dse.space.shown import masked
+from dse.space.errors import DesignError, suggest_nearest
+from dse.space.safe_text import mask_passwords
 
 
-def engine(place: str, *, create: bool) -> tuple[sql.Engine, Path | None, str]:
+def connect_engine(place: str, *, create: bool) -> tuple[sql.Engine, Path | None, str]:
     """What talks to a database; its file, None of a server; and its name for people, without a password.
 
     Args:
@@ -44,19 +44,19 @@ def engine(place: str, *, create: bool) -> tuple[sql.Engine, Path | None, str]:
     return made, path, shown
 
 
-def exists(place: str) -> bool:
+def store_exists(place: str) -> bool:
     """Whether there is a store at a place, as far as can be told without a server."""
     url = _url(place)
     return not url.drivername.startswith("sqlite") or Path(url.database or "").is_file()
 
 
-def same(place: str, other: str) -> bool:
+def is_same_store(place: str, other: str) -> bool:
     """Whether two places are one store, whatever the password."""
     return _url(place).set(password=None) == _url(other).set(password=None)
 
 
 @contextlib.contextmanager
-def told(shown: str) -> Iterator[None]:
+def database_errors(shown: str) -> Iterator[None]:
     """Turns what a database reports into one line for the user."""
     try:
         yield
@@ -67,16 +67,16 @@ def told(shown: str) -> Iterator[None]:
         if not isinstance(error, sql.exc.SQLAlchemyError):
             code, reason = "SQLITE_CORRUPT", f"a row of it cannot be read ({reason})"
         remedy = next((remedy for pattern, remedy in REMEDIES if re.search(pattern, f"{code} {reason}")), OTHER)
-        raise DesignError(f"store: {shown}: {masked(reason)}; {remedy}") from error
+        raise DesignError(f"store: {shown}: {mask_passwords(reason)}; {remedy}") from error
 
 
-def written_ahead(connection: sql.Connection) -> None:
+def enable_write_ahead(connection: sql.Connection) -> None:
     """Readers of a file do not wait for its writers from here on; kept in the file.
 
     To change this SQLite reads first and then wants the file alone. It waits for nobody then, as two who do so at once would
     wait for each other; so this is tried again for as long as SQLite waits elsewhere.
     """
-    end = time.monotonic() + BUSY
+    end = time.monotonic() + BUSY_TIMEOUT_S
     while True:
         try:
             connection.execute(sql.text("PRAGMA journal_mode=WAL"))
@@ -87,7 +87,7 @@ def written_ahead(connection: sql.Connection) -> None:
             time.sleep(0.01)
 
 
-BUSY = 10.0
+BUSY_TIMEOUT_S = 10.0
 """How long to wait for a file that another program keeps locked. [s]"""
 
 OTHER = "choose another with store=PATH or store=URL"
@@ -138,15 +138,17 @@ def _url(place: str) -> sql.URL:
     try:
         url = sql.make_url(place)
     except (sql.exc.ArgumentError, ValueError):
-        raise DesignError(f"store: {masked(place)}: not a URL; {example}") from None
+        raise DesignError(f"store: {mask_passwords(place)}: not a URL; {example}") from None
     name = url.get_backend_name()
     if name not in ("sqlite", "postgresql"):
-        raise DesignError(f"store: {masked(place)}: no database {name!r}; {nearest(name, ('sqlite', 'postgresql'))}")
+        raise DesignError(
+            f"store: {mask_passwords(place)}: no database {name!r}; {suggest_nearest(name, ('sqlite', 'postgresql'))}"
+        )
     if name == "postgresql":
         try:
             place.encode()
         except UnicodeEncodeError:  # bytes of a command line that are no UTF-8, which a path may have and a URL not
-            raise DesignError(f"store: {masked(place)}: a URL of other characters than UTF-8; {example}") from None
+            raise DesignError(f"store: {mask_passwords(place)}: a URL of other characters than UTF-8; {example}") from None
         return url.set(drivername="postgresql+psycopg")
     if url.database in (None, "", ":memory:"):
         raise DesignError(f"store: {place}: names no file, so nothing would stay; {example}")
@@ -171,6 +173,6 @@ def _file_url(path: Path, place: str, *, create: bool) -> sql.URL:
 
 def _durable(connection: Any, record: Any) -> None:
     cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout={BUSY * 1000:.0f}")
+    cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000:.0f}")
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.close()

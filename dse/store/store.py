@@ -2,7 +2,7 @@
 
 The store is the truth: a result is here, committed, before a sampler is told, and a design that is here is not evaluated
 again. One transaction holds the asks and the results of one round, so that a killed run leaves whole rounds only. A row that
-is not as it was written (`dse/store/sound.py`) is told and left out; whoever runs the study takes it away and evaluates it
+is not as it was written (`dse/store/integrity.py`) is told and left out; whoever runs the study takes it away and evaluates it
 again.
 """
 
@@ -21,13 +21,13 @@ import sqlalchemy as sql
 from rich.markup import escape
 
 from dse.search.samplers import Ask
-from dse.space.aliases import of_leaves, of_study, renames
-from dse.space.chips import CHIP
+from dse.space.aliases import machine_of_leaves, new_address_by_old, rename_study_record
 from dse.space.errors import DesignError
-from dse.store.database import DAMAGED, engine, told, written_ahead
-from dse.store.sound import faults, read, rebuilt, upgraded
-from dse.store.study_lock import FileHold, ServerHold, number
-from dse.store.tables import ABOUT, ASKS, BASES, CHECKED, CHECKED_SINCE, RESULTS, RUNS, SCHEMA, STUDIES, TABLES, sealed
+from dse.space.multi_chip_space import CHIP_KNOB
+from dse.store.database import DAMAGED, connect_engine, database_errors, enable_write_ahead
+from dse.store.integrity import add_checksums, file_faults, read_checked_rows, rebuild_table
+from dse.store.study_lock import FileLock, ServerLock, lock_number
+from dse.store.tables import ABOUT, ASKS, BASES, CHECKED, CHECKED_SINCE, RESULTS, RUNS, SCHEMA, STUDIES, TABLES, with_checksum
 from dse.terminal.progress import say_once
 
 SEARCH = "search."
@@ -35,7 +35,7 @@ SEARCH = "search."
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ResultContext:
     """What a result is a result of, beside its design."""
 
     workload: str
@@ -44,7 +44,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class DesignResult:
     """What came out for one design.
 
     Attributes:
@@ -81,10 +81,10 @@ class Store:
     """
 
     def __init__(self, place: str, *, create: bool = True) -> None:
-        self._engine, self._path, self.place = engine(place, create=create)
-        server = None if self._path else ServerHold(self._engine)
+        self._engine, self._path, self.place = connect_engine(place, create=create)
+        server = None if self._path else ServerLock(self._engine)
         self._server = server
-        self._hold: FileHold | ServerHold = server or FileHold(Path(str(self._path)))
+        self._hold: FileLock | ServerLock = server or FileLock(Path(str(self._path)))
         self._schema = SCHEMA
         self._mine = ""
         """The study that is held."""
@@ -101,7 +101,7 @@ class Store:
     def identity(self, study: str) -> dict[str, Any] | None:
         """What the study was when it was first run; None where it never was."""
         rows = self._rows(STUDIES, study=study)
-        return of_study(orjson.loads(rows[0].identity)) if rows else None
+        return rename_study_record(orjson.loads(rows[0].identity)) if rows else None
 
     def search(self, study: str, identity: Mapping[str, Any]) -> str:
         """What the asks of a search are kept under: the study's name, and the settings that are not those it was begun with.
@@ -129,7 +129,7 @@ class Store:
         Raises:
             DesignError: another driver runs the study (the message says who, where and since when), or the store is damaged.
         """
-        with told(self.place):
+        with database_errors(self.place):
             mine = self._hold.take(study)
         if not mine:
             raise DesignError(self._held_by(study))
@@ -140,11 +140,13 @@ class Store:
             left = [run for run in self._rows(RUNS, study=study) if run.state == "running"]
             with self._writing() as connection:
                 if not known:
-                    connection.execute(sql.insert(STUDIES), sealed(STUDIES, {"study": study, "identity": _text(identity)}))
+                    connection.execute(
+                        sql.insert(STUDIES), with_checksum(STUDIES, {"study": study, "identity": _text(identity)})
+                    )
                 for run in left:  # who holds the study knows that no other run of it goes on
                     _change(connection, {**run._mapping, "state": "killed"})
-                new = {"study": study, "started": _now(), "state": "running", "facts": _text(whereabouts() | facts)}
-                number = int(connection.execute(sql.insert(RUNS), sealed(RUNS, new)).inserted_primary_key[0])  # type: ignore[index]
+                new = {"study": study, "started": _now(), "state": "running", "facts": _text(host_record() | facts)}
+                number = int(connection.execute(sql.insert(RUNS), with_checksum(RUNS, new)).inserted_primary_key[0])  # type: ignore[index]
             self._files = self._inodes()
             return number
         except BaseException:
@@ -175,23 +177,23 @@ class Store:
         """
         runs = self._runs(study)
         going = [run["id"] for run in runs if run["state"] == "running"]
-        with told(self.place):
+        with database_errors(self.place):
             if not going or self._hold.taken(study):
                 return runs
         runs = self._runs(study)  # again, as one may have ended between the two looks
         for run in runs:
             if run["id"] in going and run["state"] == "running":
-                here = self._server or run["facts"].get("host") == whereabouts()["host"]
+                here = self._server or run["facts"].get("host") == host_record()["host"]
                 run["state"] = "killed" if here else "lost"
         return runs
 
     def append(
         self,
         study: str,
-        context: Context,
+        context: ResultContext,
         base: tuple[str, str],
         asks: Sequence[tuple[Ask, str]],
-        results: Sequence[Result],
+        results: Sequence[DesignResult],
     ) -> None:
         """One round in one transaction: asks with the keys of their designs, and results; rows that exist already stay."""
         from dse import version
@@ -254,7 +256,7 @@ class Store:
                     of = (ASKS.c.study == study, ASKS.c.physics == physics)
                     connection.execute(sql.delete(ASKS).where(*of, ASKS.c.number >= whole))
             rows = rows[:whole]
-        table = renames(of_leaves(self.identity(study.partition(":")[0]) or ()))
+        table = new_address_by_old(machine_of_leaves(self.identity(study.partition(":")[0]) or ()))
         return [(Ask(row.number, _now_at(table, orjson.loads(row[4])), orjson.loads(row.marks)), row.design) for row in rows]
 
     def asked(self, study: str, physics: int) -> int:
@@ -264,17 +266,17 @@ class Store:
         with self._reading() as connection:
             return int(connection.execute(query).scalar_one())
 
-    def results(self, context: Context) -> dict[str, Result]:
+    def results(self, context: ResultContext) -> dict[str, DesignResult]:
         """All results of a context, by design key; those of any study."""
         loads = orjson.loads
-        found, tables = {}, {key: renames(of_leaves(design)) for key, design in self._bases().items()}
+        found, tables = {}, {key: new_address_by_old(machine_of_leaves(design)) for key, design in self._bases().items()}
         for row in self._rows(RESULTS, workload=context.workload, fidelity=context.fidelity, physics=context.physics):
             design, _, _, _, base, values, metrics, limit, need, have, seconds, error = row[:12]
             knobs = _now_at(tables.get(base, {}), loads(values))
-            found[design] = Result(design, knobs, loads(metrics), limit, need, have, seconds, error)
+            found[design] = DesignResult(design, knobs, loads(metrics), limit, need, have, seconds, error)
         return found
 
-    def counted(self, context: Context) -> int:
+    def counted(self, context: ResultContext) -> int:
         """How many results of a context there are."""
         query = sql.select(sql.func.count()).where(
             RESULTS.c.workload == context.workload,
@@ -284,16 +286,16 @@ class Store:
         with self._reading() as connection:
             return int(connection.execute(query).scalar_one())
 
-    def bases(self, context: Context) -> dict[str, dict[str, Any]]:
+    def bases(self, context: ResultContext) -> dict[str, dict[str, Any]]:
         """Of results of a context, by design key, all leaves of the design that its values change, where they are known."""
-        texts = {key: _now_at(renames(of_leaves(leaves)), leaves) for key, leaves in self._bases().items()}
+        texts = {key: _now_at(new_address_by_old(machine_of_leaves(leaves)), leaves) for key, leaves in self._bases().items()}
         rows = self._rows(RESULTS, workload=context.workload, fidelity=context.fidelity, physics=context.physics)
         return {row.design: _base(texts[row.base], row[5]) for row in rows if row.base in texts}
 
     def _bases(self) -> dict[str, dict[str, Any]]:
         return {row.base: orjson.loads(row.design) for row in self._rows(BASES)}
 
-    def of_other_physics(self, context: Context) -> dict[int, int]:
+    def of_other_physics(self, context: ResultContext) -> dict[int, int]:
         """Results of the same workload and fidelity under other versions of the physics, counted by version."""
         query = (
             sql.select(RESULTS.c.physics, sql.func.count())
@@ -327,7 +329,7 @@ class Store:
         if table in (ASKS, RESULTS):
             self._check_pages()
         with self._reading() as connection:
-            found = read(connection, table, where, file=bool(self._path), checked=self._schema >= CHECKED_SINCE)
+            found = read_checked_rows(connection, table, where, file=bool(self._path), checked=self._schema >= CHECKED_SINCE)
         if found.damaged:
             self._tell(f"{found.damaged} damaged row{'s' * (found.damaged > 1)} of {table.name}")
             if self._mine:
@@ -336,7 +338,7 @@ class Store:
                         connection.execute(sql.delete(table).where(*(table.c[name] == value for name, value in key.items())))
                     if self._path:
                         connection.execute(sql.text("BEGIN IMMEDIATE"))
-                        rebuilt(connection, table)
+                        rebuild_table(connection, table)
         return found.sound
 
     def _tell(self, what: str) -> None:
@@ -354,7 +356,9 @@ class Store:
             raise DesignError(f"store: {self.place}: there are no results in it yet; run a study with store={self.place}")
         if create and (not found or self._schema < SCHEMA):
             with self._writing() as connection:
-                connection.execute(sql.text("BEGIN IMMEDIATE" if self._path else f"SELECT pg_advisory_xact_lock({number('')})"))
+                connection.execute(
+                    sql.text("BEGIN IMMEDIATE" if self._path else f"SELECT pg_advisory_xact_lock({lock_number('')})")
+                )
                 found = sql.inspect(connection).get_table_names()  # another driver may have been quicker
                 if not found:
                     TABLES.create_all(connection)
@@ -362,11 +366,11 @@ class Store:
                 else:
                     self._check_schema(connection, found)
                     if self._schema < SCHEMA:
-                        upgraded(connection, self._schema, file=bool(self._path))
+                        add_checksums(connection, self._schema, file=bool(self._path))
             self._schema = SCHEMA
         if create and self._path:
             with self._reading() as connection:
-                written_ahead(connection)
+                enable_write_ahead(connection)
 
     def _check_schema(self, connection: sql.Connection, found: Sequence[str]) -> None:
         columns = {one["name"] for one in sql.inspect(connection).get_columns("about")} if "about" in found else set()
@@ -393,7 +397,7 @@ class Store:
             return
         self._looked = True
         with self._reading() as connection:
-            fault, whole = faults(connection)
+            fault, whole = file_faults(connection)
         if fault and not whole:
             raise DesignError(f"store: {self.place}: {fault}; {DAMAGED}")
         if fault:
@@ -402,7 +406,7 @@ class Store:
                 with self._writing() as connection:
                     connection.execute(sql.text("BEGIN IMMEDIATE"))
                     for table in (ABOUT, *CHECKED):
-                        rebuilt(connection, table)
+                        rebuild_table(connection, table)
 
     def _held_by(self, study: str) -> str:
         running = [run for run in self.runs(study) if run["state"] == "running"]
@@ -418,14 +422,14 @@ class Store:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sql.Connection]:
-        with told(self.place), self._engine.connect() as connection:
+        with database_errors(self.place), self._engine.connect() as connection:
             yield connection
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sql.Connection]:
         """One transaction; in the session that holds the study, so that who has lost the one cannot do the other."""
         try:
-            with told(self.place):
+            with database_errors(self.place):
                 session = self._server.session if self._server else None
                 if session is not None:
                     with session.begin():
@@ -463,14 +467,14 @@ class Store:
             from sqlalchemy.dialects.sqlite import insert
         else:
             from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment]
-        connection.execute(insert(table).on_conflict_do_nothing(), [sealed(table, row) for row in rows])
+        connection.execute(insert(table).on_conflict_do_nothing(), [with_checksum(table, row) for row in rows])
 
 
 def _change(connection: sql.Connection, run: Mapping[str, Any]) -> None:
-    connection.execute(sql.update(RUNS).where(RUNS.c.id == run["id"]).values(**sealed(RUNS, run)))
+    connection.execute(sql.update(RUNS).where(RUNS.c.id == run["id"]).values(**with_checksum(RUNS, run)))
 
 
-def whereabouts() -> dict[str, Any]:
+def host_record() -> dict[str, Any]:
     """Who runs this, and where."""
     try:
         user = getpass.getuser()
@@ -496,7 +500,7 @@ def _base(text: dict[str, Any], values: str) -> dict[str, Any]:
     """The leaves of a base; of those of several chips, the one that values choose."""
     if BY_CHIP not in text:
         return text
-    leaves: dict[str, Any] = text[BY_CHIP].get(str(orjson.loads(values).get(CHIP)), {})
+    leaves: dict[str, Any] = text[BY_CHIP].get(str(orjson.loads(values).get(CHIP_KNOB)), {})
     return leaves
 
 

@@ -11,7 +11,7 @@ from dse.space.errors import DesignError
 from dse.store.database import WRITABLE
 
 
-class FileHold:
+class FileLock:
     """A lock on a file beside the database.
 
     Args:
@@ -74,7 +74,7 @@ class FileHold:
         return f"{self._path}.{study}.lock"
 
 
-class ServerHold:
+class ServerLock:
     """An advisory lock of a PostgreSQL session; all drivers of the database see it.
 
     Attributes:
@@ -91,14 +91,14 @@ class ServerHold:
         with self.session.begin():
             for name, seconds in (("idle", 30), ("interval", 10)):  # for a driver whose machine is gone
                 self.session.execute(sql.text(f"SET tcp_keepalives_{name} = {seconds}"))
-            if self.session.execute(sql.text(f"SELECT pg_try_advisory_lock({number(study)})")).scalar_one():
+            if self.session.execute(sql.text(f"SELECT pg_try_advisory_lock({lock_number(study)})")).scalar_one():
                 return True
         self.release()
         return False
 
     def taken(self, study: str) -> bool:
         """Whether some session has a study."""
-        high, low = number(study) >> 32 & 0xFFFFFFFF, number(study) & 0xFFFFFFFF
+        high, low = lock_number(study) >> 32 & 0xFFFFFFFF, lock_number(study) & 0xFFFFFFFF
         query = (
             "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database "
             "WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND datname = current_database() "
@@ -115,6 +115,6 @@ class ServerHold:
             self.session = None
 
 
-def number(study: str) -> int:
+def lock_number(study: str) -> int:
     """A lock's number on PostgreSQL, which has only numbers."""
     return int.from_bytes(hashlib.blake2b(f"mesh-dse {study}".encode(), digest_size=8).digest(), signed=True)

@@ -64,15 +64,15 @@ CHECKED = (RESULTS, BASES, STUDIES, ASKS, RUNS)
 """Tables whose rows have checksums."""
 
 
-def content(table: sql.Table) -> list[sql.Column[Any]]:
+def checksummed_columns(table: sql.Table) -> list[sql.Column[Any]]:
     """The columns that a checksum is of: all but itself, and but a number that the database chooses."""
     return [column for column in table.columns if column.name not in ("id", "checksum")]
 
 
-def checksum(values: Sequence[Any]) -> int:
+def row_checksum(values: Sequence[Any]) -> int:
     """Of a row's contents, in the order of `content`; -1 of what no row of ours contains.
 
-    >>> checksum(("toy", 1, 0.5)) == checksum(("toy", 1, 0.5000001))
+    >>> row_checksum(("toy", 1, 0.5)) == row_checksum(("toy", 1, 0.5000001))
     False
     """
     try:
@@ -81,10 +81,10 @@ def checksum(values: Sequence[Any]) -> int:
         return -1
 
 
-def sealed(table: sql.Table, row: Mapping[str, Any]) -> dict[str, Any]:
+def with_checksum(table: sql.Table, row: Mapping[str, Any]) -> dict[str, Any]:
     """A row with its checksum, with numbers as a database gives them back: it knows no whole numbers and no -0 among floats."""
     cells = {}
-    for column in content(table):
+    for column in checksummed_columns(table):
         value = row.get(column.name)
         cells[column.name] = float(value) + 0.0 if isinstance(column.type, sql.Float) and value is not None else value
-    return {**row, **cells, "checksum": checksum(tuple(cells.values()))}
+    return {**row, **cells, "checksum": row_checksum(tuple(cells.values()))}

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dse.space.shown import masked, printable
-from dse.terminal.tables import fitted
+from dse.space.safe_text import mask_passwords, printable
+from dse.terminal.table_width import fit_table
 
 
-class Terminal(Console):
+class SafeConsole(Console):
     """Where everything that people read is printed: no text takes a password or a terminal's commands there.
 
     Args:
@@ -31,7 +31,7 @@ class Terminal(Console):
 
     def print(self, *objects: Any, **how: Any) -> None:
         """Prints, tables in the width that there is."""
-        super().print(*(fitted(one, self) if isinstance(one, Table) else one for one in objects), **how)
+        super().print(*(fit_table(one, self) if isinstance(one, Table) else one for one in objects), **how)
 
     def on_broken_pipe(self) -> None:
         """Whoever reads has gone: the command ends as others do, with status 141."""
@@ -39,12 +39,12 @@ class Terminal(Console):
 
     def render_str(self, text: str, **how: Any) -> Text:
         """A text as it is shown."""
-        return super().render_str(printable(masked(text)), **how)
+        return super().render_str(printable(mask_passwords(text)), **how)
 
 
 def say(text: str) -> None:
     """A line on standard error, with rich's markup."""
-    Terminal(stderr=True, soft_wrap=True).print(text)
+    SafeConsole(stderr=True, soft_wrap=True).print(text)
 
 
 @cache
@@ -53,15 +53,15 @@ def say_once(text: str) -> None:
     say(text)
 
 
-Told = Callable[[str, int, int, str], None]
+ProgressCallback = Callable[[str, int, int, str], None]
 """Takes what is under way, how many designs of it are done, of how many, and what to say beside it."""
 
 
-def untold(what: str, done: int, total: int, note: str) -> None:
+def no_progress(what: str, done: int, total: int, note: str) -> None:
     """Takes progress, and does nothing with it."""
 
 
-SILENCE = 10.0
+LINE_PERIOD_S = 10.0
 """Time after which there is a line more where there is no bar. [s]"""
 
 PATIENCE, OFTEN = 3.0, 0.2
@@ -70,7 +70,7 @@ PATIENCE, OFTEN = 3.0, 0.2
 COMPILES = "the first run on a machine compiles its loops"
 
 
-class Waiting:
+class CompileNotice:
     """Whoever waits for an answer while loops are compiled hears so, after `PATIENCE` and each time that it is twice as long.
 
     On a terminal and elsewhere, on standard error; nothing where all loops come from a cache. It ends where a `Progress`
@@ -81,7 +81,7 @@ class Waiting:
         compiled: how many loops this process has begun to compile.
     """
 
-    _now: "Waiting | None" = None
+    _now: "CompileNotice | None" = None
 
     def __init__(self, what: str, compiled: Callable[[], int]) -> None:
         self._what = what
@@ -90,8 +90,8 @@ class Waiting:
         self._start = time.monotonic()
         self._over = threading.Event()
 
-    def __enter__(self) -> "Waiting":
-        Waiting._now = self
+    def __enter__(self) -> "CompileNotice":
+        CompileNotice._now = self
         threading.Thread(target=self._wait, daemon=True).start()
         return self
 
@@ -101,7 +101,7 @@ class Waiting:
     def end(self) -> None:
         """Says nothing more."""
         self._over.set()
-        Waiting._now = None
+        CompileNotice._now = None
 
     @classmethod
     def other(cls) -> None:
@@ -118,7 +118,7 @@ class Waiting:
                 self._before, wait = self._compiled(), 2 * seconds
 
 
-class Progress:
+class ProgressBar:
     """A bar on a terminal; elsewhere a line every ten seconds.
 
     Before the first design is done, as while its loops are compiled, nobody calls `update`: then a line says how long that has
@@ -129,7 +129,7 @@ class Progress:
         told: takes each update as well.
     """
 
-    def __init__(self, what: str, told: Told = untold) -> None:
+    def __init__(self, what: str, told: ProgressCallback = no_progress) -> None:
         self._what = what
         self._told = told
         self._bar: Any = None
@@ -137,8 +137,8 @@ class Progress:
         self._start = self._said = time.monotonic()
         self._begun = threading.Event()
 
-    def __enter__(self) -> "Progress":
-        Waiting.other()
+    def __enter__(self) -> "ProgressBar":
+        CompileNotice.other()
         if sys.stderr.isatty():
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
@@ -150,7 +150,7 @@ class Progress:
                 TextColumn("{task.fields[rate]}"),
                 TextColumn("{task.fields[note]}"),
                 TimeRemainingColumn(),
-                console=Terminal(stderr=True),
+                console=SafeConsole(stderr=True),
                 transient=True,
             )
             self._task = self._bar.add_task("", total=None, rate="", note="")
@@ -173,14 +173,14 @@ class Progress:
         rate = f"{_pace(done / seconds)}, " if done and seconds > 0.2 else ""
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total, rate=rate.rstrip(", "), note=note)
-        elif time.monotonic() - self._said > SILENCE:
+        elif time.monotonic() - self._said > LINE_PERIOD_S:
             left = f", {(total - done) * seconds / done:.0f} s left" if done else ""
             say(f"  {self._what}: {done:,} of {total:,}, {rate}{note}{left}")
             self._said = time.monotonic()
 
     def _wait(self) -> None:
         """Says that nothing is done yet, until something is."""
-        wait = SILENCE
+        wait = LINE_PERIOD_S
         while not self._begun.wait(wait):
             seconds = time.monotonic() - self._start
             say(f"  {self._what}: none done yet, {seconds:.0f} s; {COMPILES}")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from dse.terminal.left import end_all
+from dse.terminal.orphan_processes import end_all
 
 SIGNALS = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Ctrl-C, the end that a scheduler sends, and a terminal or connection that is closed."""
@@ -22,7 +22,7 @@ TWICE = "ends_at_the_second"
 """Of a handler: the process is the command's own, so it may be ended at once."""
 
 
-class Stopped(KeyboardInterrupt):
+class StopRequested(KeyboardInterrupt):
     """A command was told to end.
 
     Attributes:
@@ -34,13 +34,13 @@ class Stopped(KeyboardInterrupt):
         self.status = 128 + number
 
 
-def status(error: KeyboardInterrupt) -> int:
+def exit_status(error: KeyboardInterrupt) -> int:
     """What to exit with."""
-    return error.status if isinstance(error, Stopped) else 130
+    return error.status if isinstance(error, StopRequested) else 130
 
 
 @contextlib.contextmanager
-def stoppable() -> Iterator[None]:
+def handle_signals() -> Iterator[None]:
     """In it, the first signal raises `Stopped` and the second ends the process at once; Ray's processes end with it.
 
     Signals that whoever started the process wants ignored stay ignored.
@@ -54,7 +54,7 @@ def stoppable() -> Iterator[None]:
         if came:
             _gone(number)
         came.append(number)
-        raise Stopped(number)
+        raise StopRequested(number)
 
     setattr(stop, TWICE, True)
     before: dict[signal.Signals, Any] = {}
@@ -66,7 +66,7 @@ def stoppable() -> Iterator[None]:
     except (Exception, SystemExit) as error:
         # a library that is interrupted while it is imported may say something else
         if came and getattr(error, "code", 1) not in (0, None, 128 + came[0]):
-            raise Stopped(came[0]) from None
+            raise StopRequested(came[0]) from None
         raise
     finally:
         for one, handler in before.items():
@@ -76,7 +76,7 @@ def stoppable() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def held_back() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Holds back signals until the end; where the second ends the process at once, it does so here too."""
     if threading.current_thread() is not threading.main_thread():
         yield

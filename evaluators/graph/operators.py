@@ -6,12 +6,12 @@ A dimension says itself whether it may be divided between devices; the rest foll
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dse.space.elementwise import ceil_div
+from dse.space.array_math import ceil_div
 from dse.space.errors import DesignError
 
 
 @dataclass(frozen=True, slots=True)
-class Dim:
+class MatrixDim:
     """One dimension of a matrix: `units` indivisible groups, each `width` wide, divided between devices if `split`.
 
     Columns may be `beside` these that have groups of their own, as heads of values beside those of keys.
@@ -20,23 +20,27 @@ class Dim:
     units: int
     width: int = 1
     split: bool = False
-    beside: "Dim | None" = None
+    beside: "MatrixDim | None" = None
 
 
-def local(dim: Dim, tp: Any) -> Any:
+def local_width(dim: MatrixDim, tp: Any) -> Any:
     """Columns of a dimension on one device.
 
-    >>> local(Dim(28, 128, split=True), 8), local(Dim(8, 128, split=True), 32), local(Dim(4096), 8)
+    >>> (
+    ...     local_width(MatrixDim(28, 128, split=True), 8),
+    ...     local_width(MatrixDim(8, 128, split=True), 32),
+    ...     local_width(MatrixDim(4096), 8),
+    ... )
     (512, 128, 4096)
-    >>> local(Dim(4, 128, split=True, beside=Dim(32, 64, split=True)), 8)
+    >>> local_width(MatrixDim(4, 128, split=True, beside=MatrixDim(32, 64, split=True)), 8)
     384
     """
     own = (ceil_div(dim.units, tp) if dim.split else dim.units) * dim.width
-    return own if dim.beside is None else own + local(dim.beside, tp)
+    return own if dim.beside is None else own + local_width(dim.beside, tp)
 
 
 @dataclass(frozen=True, slots=True)
-class MatMul:
+class MatMulOp:
     """[m, k] x [k, n] with weights in memory.
 
     Attributes:
@@ -51,8 +55,8 @@ class MatMul:
     name: str
     needs: tuple[str, ...]
     m: Any
-    k: Dim
-    n: Dim
+    k: MatrixDim
+    n: MatrixDim
     copies: Any = 1.0
     stored: float = 1.0
     apart: int = 1
@@ -61,7 +65,7 @@ class MatMul:
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class AttentionOp:
     """Scores, softmax and weighted sum over cached or fresh keys and values.
 
     Attributes:
@@ -82,8 +86,8 @@ class Attention:
 
     name: str
     needs: tuple[str, ...]
-    heads: Dim
-    kv_heads: Dim
+    heads: MatrixDim
+    kv_heads: MatrixDim
     qk_dim: int
     v_dim: int
     kv_dim: int
@@ -117,7 +121,7 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class IndexerOp:
     """Scores of small heads over one key a position, and the choice of the best positions [deepseekai2025].
 
     Attributes:
@@ -145,7 +149,7 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Recur:
+class RecurrenceOp:
     """Update and reading of states, one matrix [key_dim, value_dim] a head of values and a sequence.
 
     Attributes:
@@ -160,7 +164,7 @@ class Recur:
     name: str
     needs: tuple[str, ...]
     rule: str
-    heads: Dim
+    heads: MatrixDim
     shared: int
     key_dim: int
     value_dim: int
@@ -180,7 +184,7 @@ class Recur:
         return self.key_dim * self.value_dim
 
 
-def refuse_selective(of: Recur) -> None:
+def refuse_selective(of: RecurrenceOp) -> None:
     """Refuses states of Mamba-1 where no kernel has them.
 
     Raises:
@@ -191,7 +195,7 @@ def refuse_selective(of: Recur) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Elementwise:
+class ElementwiseOp:
     """Norms, rotations, activations: `operations` vector operations on each element, `passes` reads and writes of it.
 
     Attributes:
@@ -202,7 +206,7 @@ class Elementwise:
     name: str
     needs: tuple[str, ...]
     rows: Any
-    dim: Dim
+    dim: MatrixDim
     operations: float
     passes: int
     turned: int = 0
@@ -214,14 +218,14 @@ class Elementwise:
         return self.turned or self.dim.width
 
 
-Operator = MatMul | Attention | Index | Recur | Elementwise
+Operator = MatMulOp | AttentionOp | IndexerOp | RecurrenceOp | ElementwiseOp
 
 MIXING, FEEDING = "mixing", "feeding"
 """What the two halves of a layer are."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Segment:
     """Operators that run once in each of `times` layers, in order, between two points where devices may have to meet.
 
     Attributes:
@@ -243,30 +247,30 @@ class Part:
     joined: bool = False
 
 
-def common(part: Part) -> Part:
+def common_segment(part: Segment) -> Segment:
     """A part without what prompts and decodes have by themselves."""
     return replace(part, operators=tuple(one for one in part.operators if not one.alone))
 
 
-def useful(of: Operator) -> Any:
+def useful_flop(of: Operator) -> Any:
     """Multiply-adds of an operator, twice: what a model asks for, nothing padded or repeated. [op]"""
-    if isinstance(of, MatMul):
+    if isinstance(of, MatMulOp):
         return 2.0 * (of.m - of.again) * (of.k.units * of.k.width) * (of.n.units * of.n.width)
-    if isinstance(of, Attention):
+    if isinstance(of, AttentionOp):
         return 2.0 * of.pairs * of.heads.units * (of.qk_dim + of.v_dim)
-    if isinstance(of, Index):
+    if isinstance(of, IndexerOp):
         return 2.0 * of.pairs * of.heads * of.dim
-    if isinstance(of, Recur):
-        return of.tokens * of.heads.units * (2.0 * products(of) / of.chunk)
+    if isinstance(of, RecurrenceOp):
+        return of.tokens * of.heads.units * (2.0 * recurrence_macs(of) / of.chunk)
     return 0.0
 
 
-def repeated(of: Operator) -> Any:
+def repeated_flop(of: Operator) -> Any:
     """Likewise of what an earlier step has done already. [op]"""
-    return 2.0 * of.again * (of.k.units * of.k.width) * (of.n.units * of.n.width) if isinstance(of, MatMul) else 0.0
+    return 2.0 * of.again * (of.k.units * of.k.width) * (of.n.units * of.n.width) if isinstance(of, MatMulOp) else 0.0
 
 
-def shapes(of: Recur) -> tuple[tuple[float, float, float], ...]:
+def recurrence_shapes(of: RecurrenceOp) -> tuple[tuple[float, float, float], ...]:
     """Products [m, k] x [k, n] of a head for a chunk of tokens, or for a token by itself.
 
     A token by itself: the state is read with its key (where what is there is corrected), its product of key and value is
@@ -278,8 +282,8 @@ def shapes(of: Recur) -> tuple[tuple[float, float, float], ...]:
     Source:
         chunked forms of [yang2024] section 3.3, [dao2024] section 6.
 
-    >>> delta = Recur("", (), "delta", Dim(1), 1, 128, 128, 64, 1, 0, 64)
-    >>> sum(m * k * n for m, k, n in shapes(delta)) / 64 / 128 / 128
+    >>> delta = RecurrenceOp("", (), "delta", MatrixDim(1), 1, 128, 128, 64, 1, 0, 64)
+    >>> sum(m * k * n for m, k, n in recurrence_shapes(delta)) / 64 / 128 / 128
     5.5
     """
     chunk, keys, values = float(of.chunk), float(of.key_dim), float(of.value_dim)
@@ -292,6 +296,6 @@ def shapes(of: Recur) -> tuple[tuple[float, float, float], ...]:
     return own + (((chunk, keys, chunk), (chunk, chunk, keys), (chunk, chunk, values), read) if corrected else ())
 
 
-def products(of: Recur) -> float:
+def recurrence_macs(of: RecurrenceOp) -> float:
     """Multiply-adds of a head for a chunk of tokens."""
-    return sum(m * k * n for m, k, n in shapes(of))
+    return sum(m * k * n for m, k, n in recurrence_shapes(of))

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from dse.evaluators.kernels.collective import collective
-from dse.evaluators.kernels.gemm import gemm
-from dse.evaluators.kernels.gemv import gemv
-from dse.evaluators.kernels.kv import kv
-from dse.evaluators.kernels.move import MOVE
+from dse.evaluators.kernels.collective import find_collective
+from dse.evaluators.kernels.data_movement import MOVE
+from dse.evaluators.kernels.gemm import find_gemm
+from dse.evaluators.kernels.gemv import find_gemv
+from dse.evaluators.kernels.kv import find_kv_method
 from dse.evaluators.kernels.vector import VECTOR
-from dse.space.errors import chosen
+from dse.space.errors import choose_option
 
 
-def module_of(kind: str, algorithm: str) -> Any:
+def kernel_module(kind: str, algorithm: str) -> Any:
     """The module of a kernel.
 
     Args:
@@ -19,11 +19,11 @@ def module_of(kind: str, algorithm: str) -> Any:
         algorithm: a name in the registry of that kind.
     """
     if kind == "gemm":
-        return gemm(algorithm)
+        return find_gemm(algorithm)
     if kind == "gemv":
-        return gemv(algorithm)
+        return find_gemv(algorithm)
     if kind == "collective":
-        return collective(algorithm)
+        return find_collective(algorithm)
     if kind == "kv":
-        return kv(algorithm)
-    return chosen(VECTOR if kind == "vector" else MOVE, algorithm, kind)
+        return find_kv_method(algorithm)
+    return choose_option(VECTOR if kind == "vector" else MOVE, algorithm, kind)

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.kernels.gemm.tiling import square
-from dse.evaluators.layouts import loaded
-from dse.evaluators.machine.fabric import Fabric
-from dse.space.elementwise import Array
+from dse.evaluators.kernels.gemm.tiling import near_square
+from dse.evaluators.layouts import transfer_link_loads as loaded
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.space.array_math import Array
 
 Core = tuple[int, int]
 
 
-class Fleet(NamedTuple):
+class PipelineFleet(NamedTuple):
     """Pipelines of one phase.
 
     Attributes:
@@ -38,7 +38,7 @@ class Fleet(NamedTuple):
     activations: float
 
 
-class Ways(NamedTuple):
+class TransferCost(NamedTuple):
     """What moving caches costs, and what it costs others.
 
     Attributes:
@@ -61,12 +61,12 @@ class Ways(NamedTuple):
     decode: Any
     hops: Any
 
-    def at(self, row: int) -> "Ways":
+    def at(self, row: int) -> "TransferCost":
         """Of one design."""
-        return Ways(*(values[row].item() for values in self)) if np.ndim(self.per_token) else self
+        return TransferCost(*(values[row].item() for values in self)) if np.ndim(self.per_token) else self
 
 
-class Layout(NamedTuple):
+class FleetLayout(NamedTuple):
     """Pipelines on a mesh.
 
     Attributes:
@@ -78,8 +78,8 @@ class Layout(NamedTuple):
     rows: int
     cols: int
     arrangement: str
-    prefill: Fleet
-    decode: Fleet
+    prefill: PipelineFleet
+    decode: PipelineFleet
 
     @property
     def blocks(self) -> int:
@@ -87,10 +87,10 @@ class Layout(NamedTuple):
         return min(self.prefill.dp, self.decode.dp) if self.arrangement == "dp_first" else 1
 
     @property
-    def shape(self) -> "Layout":
+    def shape(self) -> "FleetLayout":
         """Where pipelines are, whatever they send."""
         fleets = (of._replace(position=0.0, activations=0.0) for of in (self.prefill, self.decode))
-        return Layout(self.rows, self.cols, self.arrangement, *fleets)
+        return FleetLayout(self.rows, self.cols, self.arrangement, *fleets)
 
     @property
     def partners(self) -> list[range]:
@@ -100,27 +100,27 @@ class Layout(NamedTuple):
         return [range(-(-block * count // blocks), -(-(block + 1) * count // blocks)) for block in block_of]
 
 
-def line(rows: int, cols: int, arrangement: str, blocks: int) -> list[Core]:
+def core_order(rows: int, cols: int, arrangement: str, blocks: int) -> list[Core]:
     """All cores in the order in which pipelines take them.
 
     One way down and the next up through the columns; or block by block, in each one along its rows.
 
-    >>> line(2, 2, "pp_first", 1)
+    >>> core_order(2, 2, "pp_first", 1)
     [(0, 0), (1, 0), (1, 1), (0, 1)]
-    >>> line(2, 4, "dp_first", 2)
+    >>> core_order(2, 4, "dp_first", 2)
     [(0, 0), (0, 1), (1, 1), (1, 0), (0, 2), (0, 3), (1, 3), (1, 2)]
     """
     if arrangement == "pp_first":
         return [(r if c % 2 == 0 else rows - 1 - r, c) for c in range(cols) for r in range(rows)]
     found: list[Core] = []
-    high, wide = square(blocks)
+    high, wide = near_square(blocks)
     for some in np.array_split(np.arange(rows), high):
         for others in np.array_split(np.arange(cols), wide):
             found += [(int(r), int(c)) for at, r in enumerate(some) for c in (others if at % 2 == 0 else others[::-1])]
     return found
 
 
-def laid(layout: Layout) -> tuple[Array, Array]:
+def place_fleets(layout: FleetLayout) -> tuple[Array, Array]:
     """Cores of both fleets, shape (dp, pp, tp, 2): rows and columns."""
     sizes = [(of.tp, of.pp, of.dp) for of in (layout.prefill, layout.decode)]
     return _laid(layout.rows, layout.cols, layout.arrangement, layout.blocks, *sizes)
@@ -128,7 +128,7 @@ def laid(layout: Layout) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=1024)
 def _laid(rows: int, cols: int, arrangement: str, blocks: int, *fleets: tuple[int, int, int]) -> tuple[Array, Array]:
-    cores, taken = np.array(line(rows, cols, arrangement, blocks)), 0
+    cores, taken = np.array(core_order(rows, cols, arrangement, blocks)), 0
     places: tuple[list[Array], list[Array]] = ([], [])
     for which, count in _turns(arrangement, blocks, fleets[0][2], fleets[1][2]):
         tp, pp, _ = fleets[which]
@@ -139,7 +139,7 @@ def _laid(rows: int, cols: int, arrangement: str, blocks: int, *fleets: tuple[in
 
 
 @lru_cache(maxsize=4096)
-def ways(layout: Layout, fabric: Fabric, block: int, prefilled: float, decoded: float) -> Ways:
+def transfer_cost(layout: FleetLayout, fabric: MeshFabric, block: int, prefilled: float, decoded: float) -> TransferCost:
     """Caches from all prefilling pipelines to all decoding ones of their block, all alike often.
 
     A message holds all links of its way at once, by its words, and where routes are locked by its handshake. Of the links that
@@ -163,20 +163,20 @@ def ways(layout: Layout, fabric: Fabric, block: int, prefilled: float, decoded: 
     Source:
         [zhu2025] section 4.3.1, figure 6, for where pipelines are.
     """
-    of, prefill, decode = traffic(layout.shape, block), layout.prefill, layout.decode
-    links, ramps, hop = loaded.links(layout.rows, layout.cols), 2 * float(fabric.ramp), float(fabric.hop)
+    of, prefill, decode = pipeline_messages(layout.shape, block), layout.prefill, layout.decode
+    links, ramps, hop = loaded.link_count(layout.rows, layout.cols), 2 * float(fabric.ramp), float(fabric.hop)
     byte = float(fabric.pace) / float(fabric.word_bytes)
-    net = loaded.Net(layout.rows, layout.cols, bool(fabric.locked), ramps, hop, byte)
+    net = loaded.MeshNet(layout.rows, layout.cols, bool(fabric.locked), ramps, hop, byte)
     nbytes = prefill.activations / prefill.tp, decode.activations / decode.tp, block * decode.position
     room, own, found = np.zeros((6, links)), np.zeros((prefill.dp + decode.dp, links)), np.zeros(4)
     rates = float(prefilled), float(decoded)
-    loaded.shared(of.messages, nbytes, of.times, of.weights, rates, net, room, own, found)
+    loaded.mutual_slowdown(of.messages, nbytes, of.times, of.weights, rates, net, room, own, found)
     per_token, carried, before, after = found.tolist()
     latency = 3 * (ramps + hop * of.most)
-    return Ways(per_token, latency, max(1, int(per_token * carried)), layout.blocks, before, after, of.hops)
+    return TransferCost(per_token, latency, max(1, int(per_token * carried)), layout.blocks, before, after, of.hops)
 
 
-class Traffic(NamedTuple):
+class PipelineMessages(NamedTuple):
     """Messages of some pipelines, whatever is in them.
 
     Attributes:
@@ -195,9 +195,9 @@ class Traffic(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def traffic(layout: Layout, block: int) -> Traffic:
+def pipeline_messages(layout: FleetLayout, block: int) -> PipelineMessages:
     """Of the `shape` of a layout, and tokens in a message of a layer's keys and values."""
-    (sources, targets), prefill, decode = laid(layout), layout.prefill, layout.decode
+    (sources, targets), prefill, decode = place_fleets(layout), layout.prefill, layout.decode
     layers = Counter(zip(prefill.layers, decode.layers, strict=True))
     a, b = np.array(list(layers)).T
     pairs = [(p, d, 1 / (prefill.dp * len(partners))) for p, partners in enumerate(layout.partners) for d in partners]
@@ -208,7 +208,7 @@ def traffic(layout: Layout, block: int) -> Traffic:
     hops = abs(caches["row"] - caches["to_row"]) + abs(caches["col"] - caches["to_col"])
     once, blocks = [np.ones(some.shape[1]) for some in messages[:2]], np.repeat(list(layers.values()), decode.tp) / block
     times = once[0], once[1], blocks
-    return Traffic(messages, times, weights, int(hops.max()), float(hops.mean()))
+    return PipelineMessages(messages, times, weights, int(hops.max()), float(hops.mean()))
 
 
 def _messages(sources: Array, targets: Array) -> Array:

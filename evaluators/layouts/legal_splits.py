@@ -5,20 +5,20 @@ from itertools import product
 from math import log2
 from typing import NamedTuple
 
-from dse.evaluators.layouts.dies import Split, physical
-from dse.evaluators.machine.d2d import rectangle
-from dse.space.chip import Dies
-from dse.space.mapping import SplitPlan
-from dse.space.workload import Case
+from dse.evaluators.layouts.multi_die import DieSplit, placed_experts
+from dse.evaluators.machine.die_network import group_rectangle
+from dse.space.chip import DieGrid
+from dse.space.mapping import MultiDiePlan
+from dse.space.workload import BatchCase
 
 FIELDS = ("tp", "pp", "ep", "dp")
 """What a user says of a split; where nothing is said of copies of the model, there are as many as dies have room for."""
 
-Said = tuple[int, int, int, int]
+SplitNumbers = tuple[int, int, int, int]
 """Values of these; 0 copies for as many as there is room for."""
 
 
-class Bounds(NamedTuple):
+class SplitBounds(NamedTuple):
     """What a split has to keep.
 
     Attributes:
@@ -36,25 +36,30 @@ class Bounds(NamedTuple):
     blocks: bool
 
 
-def bounds(plan: SplitPlan, dies: Dies, case: Case) -> Bounds:
+def split_bounds(plan: MultiDiePlan, dies: DieGrid, case: BatchCase) -> SplitBounds:
     """Those of a plan of a case on so many dies."""
     experts = case.model.experts
-    routed = 0 if experts is None else physical(experts, int(plan.experts.redundant), int(plan.experts.shared))
-    return Bounds(
-        int(dies.rows), int(dies.cols), case.model.heads, stages(case), routed, plan.placement in ("blocks", "entwine")
+    routed = 0 if experts is None else placed_experts(experts, int(plan.experts.redundant), int(plan.experts.shared))
+    return SplitBounds(
+        int(dies.rows), int(dies.cols), case.model.heads, max_stages(case), routed, plan.placement in ("blocks", "entwine")
     )
 
 
-def stages(case: Case) -> int:
+def max_stages(case: BatchCase) -> int:
     """The most that there can be: units of the model, which are the embedding, its layers, those of guesses, and the head."""
     return int(2 + case.model.layers + case.guesses)
 
 
-def legal(said: Said, within: Bounds) -> bool:
+def is_legal(said: SplitNumbers, within: SplitBounds) -> bool:
     """Whether a split can be laid out.
 
-    >>> wafer = Bounds(8, 8, heads=128, units=64, routed=256, blocks=True)
-    >>> legal((1, 2, 32, 0), wafer), legal((1, 2, 64, 0), wafer), legal((3, 1, 32, 0), wafer), legal((3, 1, 1, 0), wafer)
+    >>> wafer = SplitBounds(8, 8, heads=128, units=64, routed=256, blocks=True)
+    >>> (
+    ...     is_legal((1, 2, 32, 0), wafer),
+    ...     is_legal((1, 2, 64, 0), wafer),
+    ...     is_legal((3, 1, 32, 0), wafer),
+    ...     is_legal((3, 1, 1, 0), wafer),
+    ... )
     (True, False, False, False)
     """
     tp, pp, ep, dp = said
@@ -63,10 +68,10 @@ def legal(said: Said, within: Bounds) -> bool:
     copies = dp or max(dies // (pp * group), 1)
     if tp > within.heads or pp > within.units or not whole or copies * pp * group > dies:
         return False
-    return not within.blocks or rectangle(within.rows, within.cols, copies * pp, group)[0] > 0
+    return not within.blocks or group_rectangle(within.rows, within.cols, copies * pp, group)[0] > 0
 
 
-def advice(of: Split, dp: int, within: Bounds) -> str:
+def split_advice_text(of: DieSplit, dp: int, within: SplitBounds) -> str:
     """In overrides, the nearest values below and above of each field that alone would do; else the nearest of all together.
 
     Args:
@@ -74,16 +79,16 @@ def advice(of: Split, dp: int, within: Bounds) -> str:
         dp: copies of the model that were asked for; 0 for as many as there is room for.
         within: what it has to keep.
 
-    >>> wafer = Bounds(8, 8, heads=128, units=64, routed=256, blocks=True)
-    >>> advice(Split(3, 2, 32, 1, 32, 0, 1), 0, wafer)
+    >>> wafer = SplitBounds(8, 8, heads=128, units=64, routed=256, blocks=True)
+    >>> split_advice_text(DieSplit(3, 2, 32, 1, 32, 0, 1), 0, wafer)
     'mapping.both.tp=2 or 4'
-    >>> advice(Split(1, 128, 128, 1, 128, 0, 1), 0, wafer)
+    >>> split_advice_text(DieSplit(1, 128, 128, 1, 128, 0, 1), 0, wafer)
     'mapping.both.pp=1 and ep=64'
     """
     said = of.tp, of.pp, of.ep, dp
     alone = {}
     for place, name in enumerate(FIELDS):
-        values = [value for value in _values(name, within, said) if legal(_with(said, place, value), within)]
+        values = [value for value in _values(name, within, said) if is_legal(_with(said, place, value), within)]
         below, above = ([v for v in values if v < said[place]][-1:], [v for v in values if v > said[place]][:1])
         alone[name] = [str(value) for value in (*below, *above)]
     found = [f"{name}={' or '.join(values)}" for name, values in alone.items() if values]
@@ -93,7 +98,7 @@ def advice(of: Split, dp: int, within: Bounds) -> str:
     return f"mapping.both.{', or '.join(found)}" if any(found) else ""
 
 
-def _values(name: str, within: Bounds, said: Said) -> list[int]:
+def _values(name: str, within: SplitBounds, said: SplitNumbers) -> list[int]:
     """That a field may have; of copies of the model, where somebody asked for a number."""
     dies = within.rows * within.cols
     if name == "ep":
@@ -102,21 +107,21 @@ def _values(name: str, within: Bounds, said: Said) -> list[int]:
     return list(range(1, most[name] + 1)) or [0]
 
 
-def _with(said: Said, place: int, value: int) -> Said:
+def _with(said: SplitNumbers, place: int, value: int) -> SplitNumbers:
     tp, pp, ep, dp = (value if at == place else old for at, old in enumerate(said))
     return tp, pp, ep, dp
 
 
-def _every(said: Said, within: Bounds) -> Iterator[Said]:
+def _every(said: SplitNumbers, within: SplitBounds) -> Iterator[SplitNumbers]:
     """Legal splits whose stages and groups fit, with no more copies of the model than were asked for."""
     dies = within.rows * within.cols
     for ep, tp in product(_values("ep", within, said), _values("tp", within, said)):
         for pp in range(1, min(within.units, dies // max(ep, tp)) + 1) if ep == 1 or ep % tp == 0 else ():
             one = tp, pp, ep, min(said[3], dies // (pp * max(ep, tp)))
-            if legal(one, within):
+            if is_legal(one, within):
                 yield one
 
 
-def _apart(said: Said, other: Said) -> float:
+def _apart(said: SplitNumbers, other: SplitNumbers) -> float:
     """How far two splits are from each other: in doublings."""
     return sum(abs(log2(max(value, 1) / max(old, 1))) for value, old in zip(other, said, strict=True))

@@ -7,19 +7,29 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.choices.assigned import Factor
-from dse.evaluators.graph.operators import Attention, Part
-from dse.evaluators.layouts.partitioned import FOUND, STATES, STREAM, Chosen, Name, Rules, cut, taken, ways
-from dse.space.elementwise import Array
+from dse.evaluators.graph.operators import AttentionOp, Segment
+from dse.evaluators.layouts.operator_partitions import (
+    ACCEPTED_LAYOUTS,
+    DATA_LAYOUTS,
+    RESIDUAL_LAYOUTS,
+    Name,
+    PartitionChoice,
+    PartitionRules,
+    cut_index,
+    operator_inputs,
+    operator_partitions,
+)
+from dse.evaluators.tuning.variable_elimination import CostFactor
+from dse.space.array_math import Array
 
-EVERYWHERE = STATES.index("all")
+EVERYWHERE = DATA_LAYOUTS.index("all")
 """The layout of which each core has all."""
 
 
-def factors(
-    parts: Sequence[Part], order: Sequence[str], allowed: Sequence[str], seconds: Mapping[Name, Mapping[int, Any]],
-    gather: Mapping[Name, Mapping[int, Any]], by: Rules,
-) -> Iterator[Factor]:  # fmt: skip
+def partition_cost_factors(
+    parts: Sequence[Segment], order: Sequence[str], allowed: Sequence[str], seconds: Mapping[Name, Mapping[int, Any]],
+    gather: Mapping[Name, Mapping[int, Any]], by: PartitionRules,
+) -> Iterator[CostFactor]:  # fmt: skip
     """What operators cost, and what they cost each other by their layouts.
 
     Args:
@@ -34,39 +44,45 @@ def factors(
     for one, then in pairwise(order):
         follows.setdefault(one, set()).add(kinds[then])
     streams = {kind: _stream(kind) for kind in dict.fromkeys(kinds.values())}
-    yield from (Factor((name,), np.zeros(len(STREAM))) for name in streams.values())
+    yield from (CostFactor((name,), np.zeros(len(RESIDUAL_LAYOUTS))) for name in streams.values())
     for part in parts:
-        takes = taken(part)
+        takes = operator_inputs(part)
         needed = {need for needs in takes.values() for need in needs}
         for of in part.operators:
-            some = ways(of, allowed, by)
-            free = by.apart and isinstance(of, Attention)
+            some = operator_partitions(of, allowed, by)
+            free = by.apart and isinstance(of, AttentionOp)
             here, left = _variable(part.name, of.name), _left(part.name, of.name)
-            yield Factor((here,), _column([seconds[part.name, of.name][word] for word, _, _ in some]))
-            yield Factor((here, left), _leaving(some, gather[part.name, of.name], free=free))
+            yield CostFactor((here,), _column([seconds[part.name, of.name][word] for word, _, _ in some]))
+            yield CostFactor((here, left), _leaving(some, gather[part.name, of.name], free=free))
             if not free:
                 for need in takes[of.name]:
-                    yield Factor((_left(part.name, need), here), _finding(STATES, tuple(needs for _, needs, _ in some)))
+                    yield CostFactor(
+                        (_left(part.name, need), here), _finding(DATA_LAYOUTS, tuple(needs for _, needs, _ in some))
+                    )
                 if not takes[of.name]:
-                    yield Factor((streams[kinds[part.name]], here), _finding(STREAM, tuple(needs for _, needs, _ in some)))
+                    yield CostFactor(
+                        (streams[kinds[part.name]], here), _finding(RESIDUAL_LAYOUTS, tuple(needs for _, needs, _ in some))
+                    )
             if of.name not in needed:
                 for kind in sorted(follows.get(part.name, ())):
-                    yield Factor((left, streams[kind]), _finding(STATES, STREAM))
+                    yield CostFactor((left, streams[kind]), _finding(DATA_LAYOUTS, RESIDUAL_LAYOUTS))
 
 
-def chosen(parts: Sequence[Part], allowed: Sequence[str], found: Mapping[str, Array], by: Rules) -> Chosen:
+def partition_choice(
+    parts: Sequence[Segment], allowed: Sequence[str], found: Mapping[str, Array], by: PartitionRules
+) -> PartitionChoice:
     """What an assignment of the variables of `factors` says."""
     words, gathered, cuts = {}, {}, {}
     for part in parts:
         for of in part.operators:
-            some = ways(of, allowed, by)
+            some = operator_partitions(of, allowed, by)
             which, left = found[_variable(part.name, of.name)], found[_left(part.name, of.name)]
-            leaves = np.array([STATES.index(state) for _, _, state in some])[which]
+            leaves = np.array([DATA_LAYOUTS.index(state) for _, _, state in some])[which]
             name = part.name, of.name
             words[name] = np.array([word for word, _, _ in some])[which]
-            gathered[name] = (left == STATES.index("all")) & (leaves != STATES.index("all"))
-            cuts[name] = np.array([cut(state) for state in STATES])[leaves]
-    return Chosen(words, gathered, cuts)
+            gathered[name] = (left == DATA_LAYOUTS.index("all")) & (leaves != DATA_LAYOUTS.index("all"))
+            cuts[name] = np.array([cut_index(state) for state in DATA_LAYOUTS])[leaves]
+    return PartitionChoice(words, gathered, cuts)
 
 
 def _column(values: Sequence[Any]) -> Array:
@@ -75,20 +91,22 @@ def _column(values: Sequence[Any]) -> Array:
 
 def _leaving(some: Sequence[tuple[int, str, str]], gather: Mapping[int, Any], *, free: bool) -> Array:
     """By how an operator is divided and what others find of it: nothing, the way to all, or what cannot be."""
-    costs = np.full((len(some), len(STATES), *np.broadcast_shapes(*(np.shape(value) for value in gather.values()))), np.inf)
+    costs = np.full(
+        (len(some), len(DATA_LAYOUTS), *np.broadcast_shapes(*(np.shape(value) for value in gather.values()))), np.inf
+    )
     for row, (_, _, leaves) in zip(costs, some, strict=True):
         if free:
             row[EVERYWHERE] = 0.0
         elif leaves != "dealt":
-            row[EVERYWHERE] = gather[cut(leaves)]
-        row[STATES.index(leaves)] = 0.0
+            row[EVERYWHERE] = gather[cut_index(leaves)]
+        row[DATA_LAYOUTS.index(leaves)] = 0.0
     return costs
 
 
 @lru_cache(maxsize=256)
 def _finding(there: tuple[str, ...], needs: tuple[str, ...]) -> Array:
     """By what there is and what is needed: nothing, or what cannot be."""
-    return np.array([[0.0 if one in FOUND[need] else np.inf for need in needs] for one in there])
+    return np.array([[0.0 if one in ACCEPTED_LAYOUTS[need] else np.inf for need in needs] for one in there])
 
 
 def _variable(part: str, operator: str) -> str:

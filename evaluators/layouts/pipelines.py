@@ -7,59 +7,79 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.graph.experts import busiest
-from dse.evaluators.graph.mixing import DECODES
-from dse.evaluators.graph.operators import (
-    Attention,
-    Elementwise,
-    Index,
-    MatMul,
-    Operator,
-    Part,
-    Recur,
-    refuse_selective,
-    repeated,
-    shapes,
-    useful,
+from dse.evaluators.calls.call import (
+    CallBlock,
+    CallProduct,
+    CoreGroupSplit,
+    GroupExchange,
+    KernelCall,
+    chain_blocks,
+    equal_call_index,
 )
-from dse.evaluators.graph.step import Step
-from dse.evaluators.graph.transformer import line, transformer
-from dse.evaluators.kernels.partition import partition
-from dse.evaluators.kernels.partition.placement import grid, sides_of
-from dse.evaluators.layouts.devices import CAP, CHOICE, RECTIFIED, SOFTMAX
-from dse.evaluators.layouts.formats import expanded, expanding, index_of, weight_bytes, weights_of
-from dse.evaluators.layouts.on_groups import OnGroup, asked
-from dse.evaluators.layouts.partitioned import PRODUCTS, alone, brought, gathering, offered
-from dse.evaluators.layouts.residency import heads_here, width
-from dse.evaluators.passes.call import Block, Call, Exchange, Group, Product, alike, one_after_another
+from dse.evaluators.graph.expert_loads import busiest_core_load
+from dse.evaluators.graph.operators import (
+    AttentionOp,
+    ElementwiseOp,
+    IndexerOp,
+    MatMulOp,
+    Operator,
+    RecurrenceOp,
+    Segment,
+    recurrence_shapes,
+    refuse_selective,
+    repeated_flop,
+    useful_flop,
+)
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.token_mixing import DECODES
+from dse.evaluators.graph.transformer import segment_order, transformer_segments
+from dse.evaluators.kernels.partition import find_partition
+from dse.evaluators.kernels.partition.group_placement import group_sides_by_design, ring_grid
+from dse.evaluators.layouts.group_attention import GroupChip, group_attention_jobs
+from dse.evaluators.layouts.operator_partitions import (
+    PRODUCTS,
+    gather_call,
+    gather_exchange,
+    offered_partitions,
+    uniform_partition,
+)
+from dse.evaluators.layouts.residency import dim_width, heads_per_core
+from dse.evaluators.layouts.tensor_formats import (
+    dequantize_operations,
+    dequantize_operations_per_value,
+    index_format,
+    weight_bytes,
+    weight_format,
+)
+from dse.evaluators.layouts.tensor_parallel import CAP_OPERATIONS, CHOICE, RECTIFIED, SOFTMAX_OPERATIONS
+from dse.space.array_math import ceil_div, maximum, minimum
 from dse.space.chip import Chip
-from dse.space.elementwise import ceil_div, maximum, minimum
 from dse.space.errors import DesignError
-from dse.space.limits import ClashError
-from dse.space.mapping import AUTO, BYTES, PARTITIONS, Precision, TilePlan
+from dse.space.limits import IncompatibleOptionsError
+from dse.space.mapping import AUTO, BYTES_BY_FORMAT, PARTITIONS, FormatPlan, PipelinePlan
 from dse.space.model import Model
-from dse.space.parameters import STATE_BYTES
+from dse.space.parameter_counts import STATE_BYTES
 
 BLOCK_TOKENS = 16
 """Tokens of the KV cache that are side by side in memory."""
 
 
-def room(chip: Chip, plan: TilePlan) -> Any:
+def group_count(chip: Chip, plan: PipelinePlan) -> Any:
     """How many groups of cores the chip has room for."""
-    rows, cols = sides_of(plan.placement, plan.tp)
+    rows, cols = group_sides_by_design(plan.placement, plan.tp)
     return (chip.mesh.rows // rows) * (chip.mesh.cols // cols)
 
 
-def blocks(
+def group_blocks(
     model: Model,
-    at: Step,
-    plan: TilePlan,
-    precision: Precision,
-    attending: tuple[Step, ...] = (),
-    on: OnGroup | None = None,
+    at: StepCounts,
+    plan: PipelinePlan,
+    precision: FormatPlan,
+    attending: tuple[StepCounts, ...] = (),
+    on: GroupChip | None = None,
     *,
     apart: bool = False,
-) -> tuple[Block, ...]:
+) -> tuple[CallBlock, ...]:
     """The parts of a step on a group of cores.
 
     Args:
@@ -75,19 +95,19 @@ def blocks(
     """
     if plan.sums is not None:
         _refuse_sums(plan)
-    if plan.partition not in offered(plan):
-        raise ClashError(
+    if plan.partition not in offered_partitions(plan):
+        raise IncompatibleOptionsError(
             f"mapping.both.partition: {plan.partition} divides a group that is a mesh; say mapping.both.placement=mesh, or one "
             f"of {', '.join(PARTITIONS)}",
             "partition", "placement",
         )  # fmt: skip
-    parts, size = transformer(model, at), float(BYTES[precision.activations])
+    parts, size = transformer_segments(model, at), float(BYTES_BY_FORMAT[precision.activations])
     # where products need no blocks, what one partition leaves it finds
-    left = None if apart or PRODUCTS[plan.partition][0] != "block" else alone(parts, plan.partition, plan)
+    left = None if apart or PRODUCTS[plan.partition][0] != "block" else uniform_partition(parts, plan.partition, plan)
     found = []
     for part in parts:
         near = tuple(one.at(part.reach) for one in attending or (at,))
-        made, twins = list[Call](), dict[Any, Call]()
+        made, twins = list[KernelCall](), dict[Any, KernelCall]()
         for operator in part.operators:
             same = _of_product(part, operator, precision)
             twin = None if same is None else twins.get(same)
@@ -99,25 +119,30 @@ def blocks(
                 twins[same] = made[-1]
             name = part.name, operator.name
             if left is not None and left.gathered[name]:
-                made.append(brought(made[-1], gathering(part, operator, plan, size, left.cuts[name])))
+                made.append(gather_call(made[-1], gather_exchange(part, operator, plan, size, left.cuts[name])))
         calls = tuple(made)
-        found.append(Block(part.name, calls, alike(calls), tuple(range(len(calls))), float(part.times)))
-    return tuple(found) if plan.prefetch is None else one_after_another(found, line(model, at), plan.pp)
+        found.append(CallBlock(part.name, calls, equal_call_index(calls), tuple(range(len(calls))), float(part.times)))
+    return tuple(found) if plan.prefetch is None else chain_blocks(found, segment_order(model, at), plan.pp)
 
 
-def _of_product(part: Part, of: Operator, precision: Precision) -> Any:
+def _of_product(part: Segment, of: Operator, precision: FormatPlan) -> Any:
     """What a product of a part is beside its name, equal for those that are the same; None of experts and other operators."""
-    if not isinstance(of, MatMul) or of.stored > 1:
+    if not isinstance(of, MatMulOp) or of.stored > 1:
         return None
     sizes = (id(size) if isinstance(size, np.ndarray) else size for size in (of.m, of.copies))
-    return *sizes, of.k, of.n, of.apart, weights_of(part, of, precision)
+    return *sizes, of.k, of.n, of.apart, weight_format(part, of, precision)
 
 
 def _calls(
-    model: Model, part: Part, operator: Operator, plan: TilePlan, precision: Precision, attending: tuple[Step, ...],
-    on: OnGroup | None,
-) -> list[Call]:  # fmt: skip
-    if isinstance(operator, Attention):
+    model: Model,
+    part: Segment,
+    operator: Operator,
+    plan: PipelinePlan,
+    precision: FormatPlan,
+    attending: tuple[StepCounts, ...],
+    on: GroupChip | None,
+) -> list[KernelCall]:
+    if isinstance(operator, AttentionOp):
         if any(one.name == DECODES for one in part.operators):  # latents, whose prompts and decodes are operators of their own
             attending = tuple(at for at in attending if (at.phase == "decode") == (operator.name == DECODES))
         if on is None:
@@ -125,65 +150,70 @@ def _calls(
         else:
             *others, last = (_on_group(model, part, operator, plan, precision, at, on) for at in attending)
         return [*others, last._replace(operators=(operator.name,))]
-    if isinstance(operator, Recur):
+    if isinstance(operator, RecurrenceOp):
         return [_recur(part, operator, plan, precision)]
-    if isinstance(operator, Index):
+    if isinstance(operator, IndexerOp):
         return [_index(part, operator, plan, precision)]
-    if not isinstance(operator, MatMul):
+    if not isinstance(operator, MatMulOp):
         return [_elementwise(part, operator, plan)]
     if operator.stored > 1 and plan.experts == "whole":
         return [_experts(model, part, operator, plan, precision)]
     return [_product(part, operator, plan, precision)]
 
 
-def _elementwise(part: Part, of: Elementwise, plan: TilePlan) -> Call:
-    operations = of.rows * width(of.dim) * float(of.operations)
-    shape = (of.rows, 1, width(of.dim))
-    return Call(
+def _elementwise(part: Segment, of: ElementwiseOp, plan: PipelinePlan) -> KernelCall:
+    operations = of.rows * dim_width(of.dim) * float(of.operations)
+    shape = (of.rows, 1, dim_width(of.dim))
+    return KernelCall(
         part.name, of.name, of.needs, part.rows, shape,
         operations=operations / plan.tp, elements=operations, operators=(of.name,),
     )  # fmt: skip
 
 
-def _product(part: Part, of: MatMul, plan: TilePlan, precision: Precision) -> Call:
-    k, n, copies = width(of.k), width(of.n), of.copies
-    act = float(BYTES[precision.activations])
-    product = Product(copies, of.m / maximum(copies, 1e-9), k, n)
+def _product(part: Segment, of: MatMulOp, plan: PipelinePlan, precision: FormatPlan) -> KernelCall:
+    k, n, copies = dim_width(of.k), dim_width(of.n), of.copies
+    act = float(BYTES_BY_FORMAT[precision.activations])
+    product = CallProduct(copies, of.m / maximum(copies, 1e-9), k, n)
     # everyone has all weights where only the input is divided
     weights = copies * k * n * (plan.tp if plan.partition == "input_only" else 1.0)
-    nbytes, made = weights * weight_bytes(part, of, precision), expanding(weights_of(part, of, precision))
-    way = partition(plan.partition)
-    moved = way.moved(product, *grid(plan.placement, plan.tp, divided=way.DIVIDED)) * plan.tp * copies * act
+    nbytes, made = (
+        weights * weight_bytes(part, of, precision),
+        dequantize_operations_per_value(weight_format(part, of, precision)),
+    )
+    way = find_partition(plan.partition)
+    moved = (
+        way.values_sent(product, *ring_grid(plan.placement, plan.tp, divided=way.IS_TWO_DIMENSIONAL)) * plan.tp * copies * act
+    )
     macs = of.m * k * n
-    return Call(
+    return KernelCall(
         part.name, of.name, of.needs, part.rows, (of.m, k, n), (product,),
-        group=_group(plan), width=act, operations=expanded(made, weights / plan.tp), elements=made * weights,
+        group=_group(plan), width=act, operations=dequantize_operations(made, weights / plan.tp), elements=made * weights,
         reads="weights", fetch=nbytes / plan.tp, piece=nbytes / plan.tp / maximum(copies, 1e-9),
-        flop=useful(of), nbytes=nbytes, macs=macs, sent=moved, repeated=repeated(of), operators=(of.name,),
+        flop=useful_flop(of), nbytes=nbytes, macs=macs, sent=moved, repeated=repeated_flop(of), operators=(of.name,),
     )  # fmt: skip
 
 
-def _group(plan: TilePlan) -> Group:
+def _group(plan: PipelinePlan) -> CoreGroupSplit:
     if plan.partition != "k" or plan.sums is None or plan.sums.algorithm == "ring":
-        return Group(plan.partition, plan.placement, plan.tp)
+        return CoreGroupSplit(plan.partition, plan.placement, plan.tp)
     phases = plan.sums.ktree_k if plan.sums.algorithm in ("ktree", AUTO) else 1
-    return Group(plan.partition, plan.placement, plan.tp, plan.sums.algorithm, phases)
+    return CoreGroupSplit(plan.partition, plan.placement, plan.tp, plan.sums.algorithm, phases)
 
 
-AROUND = ("ring", "turns")
+RING_REDUCTIONS = ("ring", "turns")
 """Sums that go around a ring, of products of which there is no whole group's sum too."""
 
 
-def _refuse_sums(plan: TilePlan) -> None:
+def _refuse_sums(plan: PipelinePlan) -> None:
     """Refuses sums that nothing adds up so."""
     of = plan.sums
-    if plan.partition != "k" and of.algorithm not in AROUND:  # which is what there is where nothing is said
-        raise ClashError(
+    if plan.partition != "k" and of.algorithm not in RING_REDUCTIONS:  # which is what there is where nothing is said
+        raise IncompatibleOptionsError(
             f"mapping.both.sums: partition {plan.partition} has no sums of a whole group; leave it out, or say partition=k",
             "partition", "algorithm",
         )  # fmt: skip
-    if plan.experts == "whole" and of.algorithm not in (*AROUND, AUTO):
-        raise ClashError(
+    if plan.experts == "whole" and of.algorithm not in (*RING_REDUCTIONS, AUTO):
+        raise IncompatibleOptionsError(
             f"mapping.both.sums.algorithm: outputs of experts that are whole go around the ring, not by {of.algorithm}; say "
             "ring, or experts=divided",
             "experts", "algorithm",
@@ -192,123 +222,140 @@ def _refuse_sums(plan: TilePlan) -> None:
         raise DesignError("mapping.both.sums.ktree_k: missing, phases of the K-tree; say mapping.both.sums.ktree_k=2")
 
 
-def _experts(model: Model, part: Part, of: MatMul, plan: TilePlan, precision: Precision) -> Call:
+def _experts(model: Model, part: Segment, of: MatMulOp, plan: PipelinePlan, precision: FormatPlan) -> KernelCall:
     """A product of experts that are each on one core, as long as on the core that has most rows.
 
     Where rows are divided, all cores get all rows before the first product, and only their own back after the last; where the
     inner dimension is, all have them, and sum the outputs. Both go around the ring, slice by slice.
     """
-    act = float(BYTES[precision.activations])
-    k, n, cores = width(of.k), width(of.n), plan.tp
+    act = float(BYTES_BY_FORMAT[precision.activations])
+    k, n, cores = dim_width(of.k), dim_width(of.n), plan.tp
     assert model.experts is not None
-    rows, copies = busiest(model.experts, part.rows, cores)
-    each, made = k * n * weight_bytes(part, of, precision), expanding(weights_of(part, of, precision))
+    rows, copies = busiest_core_load(model.experts, part.rows, cores)
+    each, made = k * n * weight_bytes(part, of, precision), dequantize_operations_per_value(weight_format(part, of, precision))
     last, inner = of.k.split, plan.partition == "k"
     first = of.name == ("experts_gate" if model.gated_ffn else "experts_up")
     times = last * (1 + inner) + (not inner) * first
     slice_ = ceil_div(part.rows, 1.0 if inner else cores) * ceil_div(n if last else k, cores if inner else 1.0) * act
     flop = 2.0 * of.m * k * n
-    return Call(
-        part.name, of.name, of.needs, part.rows, (of.m, k, n), (Product(copies, rows / maximum(copies, 1e-9), k, n),),
-        width=act, operations=expanded(made, copies * (k * n)), elements=made * of.copies * (k * n),
+    return KernelCall(
+        part.name, of.name, of.needs, part.rows, (of.m, k, n), (CallProduct(copies, rows / maximum(copies, 1e-9), k, n),),
+        width=act, operations=dequantize_operations(made, copies * (k * n)), elements=made * of.copies * (k * n),
         reads="weights", fetch=copies * each, piece=each,
-        exchange=Exchange(times * (part.rows > 0), plan.placement, cores, slice_),
+        exchange=GroupExchange(times * (part.rows > 0), plan.placement, cores, slice_),
         flop=flop, nbytes=of.copies * each, macs=flop / 2, sent=times * (cores - 1) * slice_ * cores, operators=(of.name,),
     )  # fmt: skip
 
 
-def _attention(model: Model, part: Part, of: Attention, plan: TilePlan, precision: Precision, at: Step) -> Call:
-    heads, rows = heads_here(model, plan)
+def _attention(
+    model: Model, part: Segment, of: AttentionOp, plan: PipelinePlan, precision: FormatPlan, at: StepCounts
+) -> KernelCall:
+    heads, rows = heads_per_core(model, plan)
     requests, context = at.requests, at.pairs / maximum(at.tokens, 1.0)
     queries = ceil_div(at.tokens / maximum(requests, 1.0), rows) if at.phase == "prefill" else 1.0
     here = requests if at.phase == "prefill" else ceil_div(requests, rows)
     group = of.heads.units / of.kv_heads.units
     together = maximum(heads / group, 1.0) * here
     products = (
-        Product(together, group * queries, of.qk_dim, context),
-        Product(together, group * queries, context, of.v_dim),
+        CallProduct(together, group * queries, of.qk_dim, context),
+        CallProduct(together, group * queries, context, of.v_dim),
     )
     count = together * group * queries * context
     values = of.cached(of.kv_heads.units)
-    kv, each = values * BYTES[precision.kv], 1 if of.latent else of.kv_heads.units
+    kv, each = values * BYTES_BY_FORMAT[precision.kv], 1 if of.latent else of.kv_heads.units
     # the cache is read, and what is new is written
     nbytes = (at.positions + at.tokens) * kv
     share = maximum(each / plan.tp, 1.0) / each if plan.partition == "k" else 1.0 / plan.tp
     pairs = at.pairs * of.heads.units
-    made = expanding(precision.kv) * at.positions * values
+    made = dequantize_operations_per_value(precision.kv) * at.positions * values
     flop = pairs * 2.0 * (of.qk_dim + of.v_dim)
     exchange, sent = None, 0.0
     if plan.partition != "k" and at.phase == "prefill":
         # rows are divided, and every row attends to all keys and values, those of the cache as well
         slice_ = ceil_div(at.tokens + at.positions, rows) * _around(of, precision)
-        exchange = Exchange(minimum(requests, 1.0), plan.placement, plan.tp, slice_, attended=True)
+        exchange = GroupExchange(minimum(requests, 1.0), plan.placement, plan.tp, slice_, attended=True)
         sent = exchange.times * (plan.tp - 1) * slice_ * plan.tp
-    return Call(
-        part.name, of.name, of.needs, part.rows, (at.tokens, at.pairs, of.heads.units), products,
-        width=float(BYTES[precision.activations]), specials=count,
-        operations=count * (SOFTMAX + CAP * of.capped) + made * share, reads="kv", fetch=nbytes * share,
-        piece=(of.together if of.picked else BLOCK_TOKENS) * share * kv, exchange=exchange,
-        flop=flop, nbytes=nbytes, macs=flop / 2, elements=pairs * (SOFTMAX + CAP * of.capped) + made, sent=sent,
+    return KernelCall(
+        part.name,
+        of.name,
+        of.needs,
+        part.rows,
+        (at.tokens, at.pairs, of.heads.units),
+        products,
+        width=float(BYTES_BY_FORMAT[precision.activations]),
+        specials=count,
+        operations=count * (SOFTMAX_OPERATIONS + CAP_OPERATIONS * of.capped) + made * share,
+        reads="kv",
+        fetch=nbytes * share,
+        piece=(of.together if of.picked else BLOCK_TOKENS) * share * kv,
+        exchange=exchange,
+        flop=flop,
+        nbytes=nbytes,
+        macs=flop / 2,
+        elements=pairs * (SOFTMAX_OPERATIONS + CAP_OPERATIONS * of.capped) + made,
+        sent=sent,
         known=at.positions / maximum(at.positions + at.tokens, 1.0),
         wrote=minimum(at.tokens / maximum(requests, 1.0), float(BLOCK_TOKENS)) * share * kv,
-    )  # fmt: skip
+    )
 
 
-def _around(of: Attention, precision: Precision) -> float:
+def _around(of: AttentionOp, precision: FormatPlan) -> float:
     """Bytes of a position that goes around cores whose rows are divided: as cached, or keys and values made of a latent. [B]"""
     made, cached = of.made(of.kv_heads.units), of.cached(of.kv_heads.units)
-    return float(made * BYTES[precision.activations] if made > cached else cached * BYTES[precision.kv])
+    return float(made * BYTES_BY_FORMAT[precision.activations] if made > cached else cached * BYTES_BY_FORMAT[precision.kv])
 
 
-def _recur(part: Part, of: Recur, plan: TilePlan, precision: Precision) -> Call:
+def _recur(part: Segment, of: RecurrenceOp, plan: PipelinePlan, precision: FormatPlan) -> KernelCall:
     """States of the heads of a core, or, where rows are divided, of the sequences of a core; read and written once."""
     refuse_selective(of)
     heads = ceil_div(of.heads.units, plan.tp) if plan.partition == "k" else of.heads.units
     rows = 1.0 if plan.partition == "k" else plan.tp
     each = ceil_div(of.tokens, rows) * heads / of.chunk
-    sizes = shapes(of)
+    sizes = recurrence_shapes(of)
     fetch = (of.sequences + of.resumed) * of.heads.units * (STATE_BYTES * of.state)
     elements = of.tokens * of.heads.units * float(of.state) / (1 if of.chunk == 1 else of.chunk)
-    flop = useful(of)
-    return Call(
+    flop = useful_flop(of)
+    return KernelCall(
         part.name, of.name, of.needs, part.rows, (of.tokens, of.key_dim, of.value_dim),
-        tuple(Product(each, m, k, n) for m, k, n in sizes),
-        width=float(BYTES[precision.activations]), operations=elements / plan.tp,
+        tuple(CallProduct(each, m, k, n) for m, k, n in sizes),
+        width=float(BYTES_BY_FORMAT[precision.activations]), operations=elements / plan.tp,
         reads="kv" if plan.states is None else "states", fetch=fetch / plan.tp, piece=STATE_BYTES * of.state,
         flop=flop, nbytes=fetch, macs=flop / 2, elements=elements, operators=(of.name,),
     )  # fmt: skip
 
 
-def _index(part: Part, of: Index, plan: TilePlan, precision: Precision) -> Call:
+def _index(part: Segment, of: IndexerOp, plan: PipelinePlan, precision: FormatPlan) -> KernelCall:
     """Scores of an indexer, of the queries of a core each; all have all keys, and tell the others what they picked."""
-    act, said = float(BYTES[precision.activations]), index_of(precision)
-    kv = BYTES[said]
+    act, said = float(BYTES_BY_FORMAT[precision.activations]), index_format(precision)
+    kv = BYTES_BY_FORMAT[said]
     rows = ceil_div(of.tokens, plan.tp)
     share = rows / maximum(of.tokens, 1e-9)
     context = of.pairs / maximum(of.tokens, 1e-9)
     scores = of.pairs * float(of.heads)
-    elements = scores * RECTIFIED + of.pairs * CHOICE + expanding(said) * of.positions * float(of.dim)
+    elements = scores * RECTIFIED + of.pairs * CHOICE + dequantize_operations_per_value(said) * of.positions * float(of.dim)
     fetch = of.positions * float(of.dim * kv)
-    return Call(
+    return KernelCall(
         part.name, of.name, of.needs, part.rows, (of.tokens, of.pairs, of.heads),
-        (Product(rows, of.heads, of.dim, context),),
+        (CallProduct(rows, of.heads, of.dim, context),),
         width=act, operations=elements * share, reads="kv", fetch=fetch * minimum(share * 1.0, 1.0),
         piece=BLOCK_TOKENS * float(of.dim * kv), flop=scores * (2.0 * of.dim), nbytes=fetch, macs=scores * float(of.dim),
         elements=elements, operators=(of.name,),
     )  # fmt: skip
 
 
-def _on_group(model: Model, part: Part, of: Attention, plan: TilePlan, precision: Precision, at: Step, on: OnGroup) -> Call:
+def _on_group(
+    model: Model, part: Segment, of: AttentionOp, plan: PipelinePlan, precision: FormatPlan, at: StepCounts, on: GroupChip
+) -> KernelCall:
     """Attention on all cores of the group; keys and values of the step are written to memory first, by all of them, beside a
     latent that they are made of.
     """
     made, cached = of.made(of.kv_heads.units), of.cached(of.kv_heads.units)
-    each = float((made + cached if made > cached else cached) * BYTES[precision.kv])
+    each = float((made + cached if made > cached else cached) * BYTES_BY_FORMAT[precision.kv])
     written = at.tokens * each
     flop = at.pairs * of.heads.units * 2.0 * (of.qk_dim + of.v_dim)
-    return Call(
+    return KernelCall(
         part.name, of.name, of.needs, part.rows, (at.tokens, at.pairs, of.heads.units),
         reads="kv", fetch=written / plan.tp, piece=BLOCK_TOKENS * each,
-        job=asked(model, of, at, plan, on), flop=flop, nbytes=written, known=0.0,
+        job=group_attention_jobs(model, of, at, plan, on), flop=flop, nbytes=written, known=0.0,
         wrote=minimum(at.tokens / maximum(at.requests, 1.0), float(BLOCK_TOKENS)) * each,
     )  # fmt: skip

@@ -8,41 +8,41 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.graph.operators import Dim, MatMul
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.layouts.formats import piece_bytes
-from dse.evaluators.layouts.residency import width
-from dse.evaluators.passes.call import ONCE, Call, Kernel
-from dse.space.elementwise import ceil_div, maximum
-from dse.space.mapping import BYTES, Mapping, MeshPlan, Precision
+from dse.evaluators.calls.call import ONCE, KernelCall, MeshKernel
+from dse.evaluators.graph.operators import MatMulOp, MatrixDim
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.layouts.residency import dim_width
+from dse.evaluators.layouts.tensor_formats import piece_bytes
+from dse.space.array_math import ceil_div, maximum
+from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping, RegionPlan
 from dse.space.model import Model
-from dse.space.numbers import FORMATS
-from dse.space.parameters import v_dim
+from dse.space.number_formats import FORMATS
+from dse.space.parameter_counts import value_head_dim
 
 
-def gemm_of(plan: MeshPlan, part: str) -> str:
+def gemm_algorithm(plan: RegionPlan, part: str) -> str:
     """The algorithm of matrix products of a part of a layer."""
     said = plan.gemm_attention if part == "attention" else plan.gemm_ffn
     return str(plan.gemm if said is None else said)
 
 
-class On(NamedTuple):
+class RegionContext(NamedTuple):
     """Cores of a region and the plan of a phase.
 
     As `vectors`, every line of cores has all tokens; else they lie over the rows. `generated` are of a request's cached tokens.
     """
 
     model: Model
-    mesh: Mesh
-    plan: MeshPlan
+    mesh: CoreMesh
+    plan: RegionPlan
     mapping: Mapping
     vectors: bool
     generated: Any
 
     @property
-    def precision(self) -> Precision:
+    def precision(self) -> FormatPlan:
         """Formats of what is stored."""
-        found: Precision = self.mapping.precision
+        found: FormatPlan = self.mapping.precision
         return found
 
     @property
@@ -60,7 +60,7 @@ class On(NamedTuple):
         """Options of those that add up along lines of cores."""
         return {"allreduce": self.plan.gemv, "phases": self.plan.ktree_k, **self.same}
 
-    def over(self, dim: Dim) -> Mesh:
+    def over(self, dim: MatrixDim) -> CoreMesh:
         """The region, turned so that a width of activations lies over its rows.
 
         It lies over the columns beside tokens. Of vectors, the residual stream lies over the rows, and what products of it
@@ -68,31 +68,45 @@ class On(NamedTuple):
         """
         return self.mesh.turned if dim.split or not self.vectors else self.mesh
 
-    def columns(self, of: MatMul) -> Dim:
+    def columns(self, of: MatMulOp) -> MatrixDim:
         """Columns of a product as they are computed."""
-        return columns(of, self.model, self.mapping.kv_projection)
+        return product_columns(of, self.model, self.mapping.kv_projection)
 
 
-def call(
-    of: Kernel, operators: tuple[str, ...] = (), flop: Any = 0.0, weights: Any = None, *, masked: Any = 0.0, repeated: Any = 0.0
-) -> Call:
+def kernel_call(
+    of: MeshKernel,
+    operators: tuple[str, ...] = (),
+    flop: Any = 0.0,
+    weights: Any = None,
+    *,
+    masked: Any = 0.0,
+    repeated: Any = 0.0,
+) -> KernelCall:
     """A call of a kernel, that does some operators, and reads so many bytes of weights."""
     shape = (of.shape.m, of.shape.k, of.shape.n)
     reads = "" if weights is None else "weights"
     fetch = 0.0 if weights is None else weights
-    return Call(
+    return KernelCall(
         of.part, of.name, (), of.shape.m, shape, kernel=of, flop=flop, operators=operators, reads=reads, fetch=fetch,
         masked=masked, repeated=repeated,
     )  # fmt: skip
 
 
-def element(
-    part: str, name: str, function: str, shape: Shape, mesh: Mesh, operators: tuple[str, ...] = (), *, same: bool = True,
-    times: Any = ONCE, copies: Any = 1.0,
-) -> Call:  # fmt: skip
+def elementwise_call(
+    part: str,
+    name: str,
+    function: str,
+    shape: GemmShape,
+    mesh: CoreMesh,
+    operators: tuple[str, ...] = (),
+    *,
+    same: bool = True,
+    times: Any = ONCE,
+    copies: Any = 1.0,
+) -> KernelCall:
     """A vector instruction on m tokens, k wide over the rows of a mesh; over its columns tokens, or all of them on each."""
     options: dict[str, Any] = {"function": function} | ({"replicated": True} if same else {})
-    return call(Kernel(part, name, "vector", "elementwise", shape, mesh, options, times, copies), operators)
+    return kernel_call(MeshKernel(part, name, "vector", "elementwise", shape, mesh, options, times, copies), operators)
 
 
 PIECE = 1024
@@ -101,19 +115,27 @@ PIECE = 1024
 whole."""
 
 
-def piece(each: Any) -> Any:
+def dequantize_piece(each: Any) -> Any:
     """Values of a core that are wide at a time, of vectors of which it has `each` values.
 
-    >>> piece(12), piece(2000)
+    >>> dequantize_piece(12), dequantize_piece(2000)
     (1020, 2000)
     """
     return maximum(PIECE // each, 1) * each
 
 
-def expanded(
-    part: str, name: str, word: str, shape: Shape, mesh: Mesh, *, weights: Any = None, times: Any = ONCE, copies: Any = 1.0,
+def dequantize_calls(
+    part: str,
+    name: str,
+    word: str,
+    shape: GemmShape,
+    mesh: CoreMesh,
+    *,
+    weights: Any = None,
+    times: Any = ONCE,
+    copies: Any = 1.0,
     pieces: bool = True,
-) -> list[Call]:  # fmt: skip
+) -> list[KernelCall]:
     """Values of a format that cores do not multiply, all but those of 16 bits, become such, before the kernel of a name.
 
     Args:
@@ -130,13 +152,13 @@ def expanded(
     if pieces:
         here = ceil_div(shape.m, mesh.cols)
         each = ceil_div(shape.k, mesh.rows)
-        turns = maximum(ceil_div(here, piece(each) // each), 1)
-        shape, times = Shape(ceil_div(here, turns) * mesh.cols, shape.k, 1), times * turns
-    of = Kernel(part, f"{name}_expand", "vector", "expand", shape, mesh, {"operations": operations}, times, copies)
-    return [call(of, weights=weights)]
+        turns = maximum(ceil_div(here, dequantize_piece(each) // each), 1)
+        shape, times = GemmShape(ceil_div(here, turns) * mesh.cols, shape.k, 1), times * turns
+    of = MeshKernel(part, f"{name}_expand", "vector", "expand", shape, mesh, {"operations": operations}, times, copies)
+    return [kernel_call(of, weights=weights)]
 
 
-def with_weights(word: str, sides: tuple[Any, Any], made: Call) -> list[Call]:
+def product_with_dequantize(word: str, sides: tuple[Any, Any], made: KernelCall) -> list[KernelCall]:
     """A product whose weights may have to be expanded first: these come from main memory, where they do, before that.
 
     Args:
@@ -147,29 +169,31 @@ def with_weights(word: str, sides: tuple[Any, Any], made: Call) -> list[Call]:
     of = made.kernel
     assert of is not None
     how: dict[str, Any] = {"times": of.times, "copies": of.copies, "pieces": of.kind == "gemv"}
-    return fetched_first(expanded(of.part, of.name, word, Shape(*sides, 1), of.mesh, weights=made.fetch, **how), made)
+    return fetch_before_product(
+        dequantize_calls(of.part, of.name, word, GemmShape(*sides, 1), of.mesh, weights=made.fetch, **how), made
+    )
 
 
-def fetched_first(first: list[Call], made: Call) -> list[Call]:
+def fetch_before_product(first: list[KernelCall], made: KernelCall) -> list[KernelCall]:
     """A product and what expands its weights, if anything does, which then is what reads them."""
     return [*first, made._replace(reads="", fetch=0.0)] if first else [made]
 
 
-def stored(word: str, rows: Any, values: Any, lines: Any) -> Shape:
+def stored_shape(word: str, rows: Any, values: Any, lines: Any) -> GemmShape:
     """Vectors of a cache as messages have them, in 16-bit values: a core's piece of each in its format, in whole ones.
 
-    >>> stored("fp16", 1, 128, 4).k, stored("int8", 1, 128, 4).k, stored("fp16", 1, 130, 4).k
+    >>> stored_shape("fp16", 1, 128, 4).k, stored_shape("int8", 1, 128, 4).k, stored_shape("fp16", 1, 130, 4).k
     (128, 64, 132)
     """
-    return Shape(rows, ceil_div(piece_bytes(word, ceil_div(values, lines)), BYTES["fp16"]) * lines, 1)
+    return GemmShape(rows, ceil_div(piece_bytes(word, ceil_div(values, lines)), BYTES_BY_FORMAT["fp16"]) * lines, 1)
 
 
-def turned(part: str, name: str, values: Any, rows: Any, on: On) -> Call:
+def columns_to_rows_call(part: str, name: str, values: Any, rows: Any, on: RegionContext) -> KernelCall:
     """Vectors that lie over the columns come to lie over the rows."""
-    return call(Kernel(part, name, "move", "turn", Shape(rows, values, 1), on.mesh, {}))
+    return kernel_call(MeshKernel(part, name, "move", "turn", GemmShape(rows, values, 1), on.mesh, {}))
 
 
-class Group(NamedTuple):
+class HeadColumns(NamedTuple):
     """Columns that hold a head: how many, how wide it is on them all, heads of a column in turn, and groups side by side."""
 
     cols: Any
@@ -178,20 +202,20 @@ class Group(NamedTuple):
     copies: Any
 
 
-def attention_group(heads: Dim, cols: Any) -> Group:
+def head_columns(heads: MatrixDim, cols: Any) -> HeadColumns:
     """The columns of a head where heads lie side by side over the columns."""
-    local = ceil_div(width(heads), cols)
+    local = ceil_div(dim_width(heads), cols)
     turns = maximum(ceil_div(heads.units, cols), 1.0)
     group = maximum(ceil_div(heads.width, local), 1.0)
     wide = group * local / turns
-    return Group(group, wide, turns, heads.units / turns * maximum(heads.width / wide, 1.0))
+    return HeadColumns(group, wide, turns, heads.units / turns * maximum(heads.width / wide, 1.0))
 
 
-def columns(of: MatMul, model: Model, heads: str) -> Dim:
+def product_columns(of: MatMulOp, model: Model, heads: str) -> MatrixDim:
     """Columns of a product; those of K and V by a word of `KV_HEADS`."""
     if of.name not in ("k_proj", "v_proj"):
         return of.n
-    return Dim(_kv_heads(model, heads), of.n.width)
+    return MatrixDim(_kv_heads(model, heads), of.n.width)
 
 
 def kv_widths(model: Model, heads: str) -> tuple[int, int]:
@@ -202,14 +226,14 @@ def kv_widths(model: Model, heads: str) -> tuple[int, int]:
         return model.latent.kv_rank + model.latent.rope_dim, 0
     if model.compressed is not None:
         return model.head_dim, 0
-    return _kv_heads(model, heads) * model.head_dim, _kv_heads(model, heads) * v_dim(model)
+    return _kv_heads(model, heads) * model.head_dim, _kv_heads(model, heads) * value_head_dim(model)
 
 
-def entries(model: Model, tokens: Any) -> Any:
+def compressed_entries(model: Model, tokens: Any) -> Any:
     """Compressed entries of so many positions, in a layer of one kind; none where these are not compressed.
 
     >>> from types import SimpleNamespace as Said
-    >>> entries(Said(compressed=Said(ratio=4)), 10), entries(Said(compressed=None), 10)
+    >>> compressed_entries(Said(compressed=Said(ratio=4)), 10), compressed_entries(Said(compressed=None), 10)
     (3, 0.0)
     """
     said = model.compressed

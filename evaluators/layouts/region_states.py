@@ -21,24 +21,32 @@ each other. What is read with queries waits for no chain.
 
 from typing import Any, NamedTuple
 
-from dse.evaluators.graph.operators import Dim, Elementwise, MatMul, Part, Recur, refuse_selective, shapes
-from dse.evaluators.kernels.gemm import gemm
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.layouts.region_calls import Group, On, attention_group, call, element
-from dse.evaluators.layouts.residency import width
-from dse.evaluators.passes.call import ONCE, Call, Kernel
-from dse.space.elementwise import ceil_div, maximum, minimum
+from dse.evaluators.calls.call import ONCE, KernelCall, MeshKernel
+from dse.evaluators.graph.operators import (
+    ElementwiseOp,
+    MatMulOp,
+    MatrixDim,
+    RecurrenceOp,
+    Segment,
+    recurrence_shapes,
+    refuse_selective,
+)
+from dse.evaluators.kernels.gemm import find_gemm
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.layouts.region_calls import HeadColumns, RegionContext, elementwise_call, head_columns, kernel_call
+from dse.evaluators.layouts.residency import dim_width
+from dse.space.array_math import ceil_div, maximum, minimum
 from dse.space.model import Model
-from dse.space.parameters import STATE_BYTES, conv_values
+from dse.space.parameter_counts import STATE_BYTES, conv_values_per_sequence
 
-CORRECTED = ("delta", "channel_delta")
+CORRECTED_RULES = ("delta", "channel_delta")
 """Rules that read what is there before they add to it."""
 
 WORDS = 2
 """16-bit values that one of single precision is as long as."""
 
 
-def recurred(part: Part, of: Recur, on: On, ring: dict[str, Any]) -> list[Call]:
+def recurrence_calls(part: Segment, of: RecurrenceOp, on: RegionContext, ring: dict[str, Any]) -> list[KernelCall]:
     """Update and reading of states.
 
     Args:
@@ -49,33 +57,35 @@ def recurred(part: Part, of: Recur, on: On, ring: dict[str, Any]) -> list[Call]:
     return _token(part, of, on) if on.vectors else _chunks(part, of, on, ring)
 
 
-def convolved(part: Part, of: Elementwise, on: On, taps: int) -> list[Call]:
+def convolution_calls(part: Segment, of: ElementwiseOp, on: RegionContext, taps: int) -> list[KernelCall]:
     """A causal convolution, tap by tap, and a SiLU; the rows of a prompt first get the last tokens of those above."""
-    k, mesh = width(of.dim), on.over(of.dim)
-    shape = Shape(of.rows, k, 1)
-    before = Kernel(part.name, "state_before", "kv", "shift", Shape(taps - 1, k, 1), on.mesh, {})
+    k, mesh = dim_width(of.dim), on.over(of.dim)
+    shape = GemmShape(of.rows, k, 1)
+    before = MeshKernel(part.name, "state_before", "kv", "shift", GemmShape(taps - 1, k, 1), on.mesh, {})
     return [
-        *([] if on.vectors or taps == 1 else [call(before)]),
-        element(part.name, "state_taps", "tapped", shape, mesh, same=on.vectors, times=float(taps)),
-        element(part.name, of.name, "silu", shape, mesh, (of.name,), same=on.vectors),
+        *([] if on.vectors or taps == 1 else [kernel_call(before)]),
+        elementwise_call(part.name, "state_taps", "tapped", shape, mesh, same=on.vectors, times=float(taps)),
+        elementwise_call(part.name, of.name, "silu", shape, mesh, (of.name,), same=on.vectors),
     ]
 
 
-def _token(part: Part, of: Recur, on: On) -> list[Call]:
-    m, corrected, values = of.tokens, of.rule in CORRECTED, of.heads.units * of.value_dim
+def _token(part: Segment, of: RecurrenceOp, on: RegionContext) -> list[KernelCall]:
+    m, corrected, values = of.tokens, of.rule in CORRECTED_RULES, of.heads.units * of.value_dim
     mesh, name, head = on.mesh, part.name, _key_head(of.heads.units // of.shared, of.shared * of.value_dim, on.mesh)
-    both = Shape(2 * m * head.turns, of.key_dim, 1)
-    read = Shape(m * (2 if corrected else 1), of.key_dim, values + of.heads.units)
-    new, here = Shape(m, values, 1), Shape(m * ceil_div(values, mesh.cols), of.key_dim, 1)
+    both = GemmShape(2 * m * head.turns, of.key_dim, 1)
+    read = GemmShape(m * (2 if corrected else 1), of.key_dim, values + of.heads.units)
+    new, here = GemmShape(m, values, 1), GemmShape(m * ceil_div(values, mesh.cols), of.key_dim, 1)
     _, read_out, added, _, *more = _done(of)
     over = mesh.turned
     return [
         *_rates(part, of, on),
-        call(Kernel(name, "state_turn", "move", "turn", both, Mesh(mesh.rows, head.cols), {}, ONCE, head.copies)),
-        call(Kernel(name, "state_read", "gemv", on.plan.gemv, read, mesh, on.tree), (), read_out + sum(more)),
-        *([element(name, "state_correct", "correct", new, over)] if corrected else ()),
-        element(name, "state_out", "learn", new, over),
-        element(name, of.name, "learn", here, mesh, (of.name,))._replace(flop=added),
+        kernel_call(
+            MeshKernel(name, "state_turn", "move", "turn", both, CoreMesh(mesh.rows, head.cols), {}, ONCE, head.copies)
+        ),
+        kernel_call(MeshKernel(name, "state_read", "gemv", on.plan.gemv, read, mesh, on.tree), (), read_out + sum(more)),
+        *([elementwise_call(name, "state_correct", "correct", new, over)] if corrected else ()),
+        elementwise_call(name, "state_out", "learn", new, over),
+        elementwise_call(name, of.name, "learn", here, mesh, (of.name,))._replace(flop=added),
     ]
 
 
@@ -94,44 +104,48 @@ class _Chunks(NamedTuple):
     rows: Any
     beside: Any
     turns: Any
-    head: Group
+    head: HeadColumns
     wide: Any
 
 
-def _cut(of: Recur, mesh: Mesh) -> _Chunks:
+def _cut(of: RecurrenceOp, mesh: CoreMesh) -> _Chunks:
     tokens = minimum(of.tokens, of.chunk * 1.0)
     count = ceil_div(of.tokens, tokens)
-    rows = minimum(maximum(ceil_div(tokens, ceil_div(of.tokens, mesh.rows)), gemm("meshgemm_t").LEAST), mesh.rows)
+    rows = minimum(maximum(ceil_div(tokens, ceil_div(of.tokens, mesh.rows)), find_gemm("meshgemm_t").MIN_SIDE), mesh.rows)
     beside = minimum(maximum(mesh.rows // rows, 1), count)
-    shared = 1 if of.rule in CORRECTED else of.shared
-    head = attention_group(Dim(of.heads.units // shared, shared * of.value_dim), mesh.cols)
+    shared = 1 if of.rule in CORRECTED_RULES else of.shared
+    head = head_columns(MatrixDim(of.heads.units // shared, shared * of.value_dim), mesh.cols)
     return _Chunks(count, tokens, rows, beside, ceil_div(count, beside), head, head.width)
 
 
-def _chunks(part: Part, of: Recur, on: On, ring: dict[str, Any]) -> list[Call]:
-    by, name, keys, corrected = _cut(of, on.mesh), part.name, of.key_dim, of.rule in CORRECTED
-    head, own = by.head, Mesh(by.rows, by.head.cols)
+def _chunks(part: Segment, of: RecurrenceOp, on: RegionContext, ring: dict[str, Any]) -> list[KernelCall]:
+    by, name, keys, corrected = _cut(of, on.mesh), part.name, of.key_dim, of.rule in CORRECTED_RULES
+    head, own = by.head, CoreMesh(by.rows, by.head.cols)
     scores, read, added, within, *more = _done(of)
     of_keys = _key_head(of.heads.units // of.shared, of.shared * of.value_dim, on.mesh)
-    gathered, along = Shape(2 * keys * of_keys.turns, of.tokens, 1), Mesh(of_keys.cols, on.mesh.rows)
+    gathered, along = GemmShape(2 * keys * of_keys.turns, of.tokens, 1), CoreMesh(of_keys.cols, on.mesh.rows)
     beside: tuple[Any, ...] = (head.turns * by.turns, head.copies * by.beside)
 
-    def product(what: str, algorithm: str, k: Any, n: Any, done: Any, times: int = 1) -> Call:
+    def product(what: str, algorithm: str, k: Any, n: Any, done: Any, times: int = 1) -> KernelCall:
         turns, copies = beside
-        shape = Shape(by.tokens, k, n)
-        return call(Kernel(name, what, "gemm", algorithm, shape, own, ring, times * turns, copies), (), done)
+        shape = GemmShape(by.tokens, k, n)
+        return kernel_call(MeshKernel(name, what, "gemm", algorithm, shape, own, ring, times * turns, copies), (), done)
 
-    def with_states(what: str, times: Any, copies: Any, done: Any) -> Call:
+    def with_states(what: str, times: Any, copies: Any, done: Any) -> KernelCall:
         """Each core has its tokens' keys, and all of the state that is of its values."""
-        shape = Shape(ceil_div(by.tokens, by.rows), keys, by.wide)
-        return call(Kernel(name, what, "gemv", on.plan.gemv, shape, Mesh(1, head.cols), on.tree, times, copies), (), done)
+        shape = GemmShape(ceil_div(by.tokens, by.rows), keys, by.wide)
+        return kernel_call(
+            MeshKernel(name, what, "gemv", on.plan.gemv, shape, CoreMesh(1, head.cols), on.tree, times, copies), (), done
+        )
 
-    def on_tokens(what: str, function: str, wide: Any, times: Any, copies: Any) -> Call:
-        return element(name, what, function, Shape(by.tokens, wide, 1), own.turned, same=False, times=times, copies=copies)
+    def on_tokens(what: str, function: str, wide: Any, times: Any, copies: Any) -> KernelCall:
+        return elementwise_call(
+            name, what, function, GemmShape(by.tokens, wide, 1), own.turned, same=False, times=times, copies=copies
+        )
 
     found = [
         *_rates(part, of, on),
-        call(Kernel(name, "state_keys", "move", "dispatch", gathered, along, {}, ONCE, of_keys.copies)),
+        kernel_call(MeshKernel(name, "state_keys", "move", "dispatch", gathered, along, {}, ONCE, of_keys.copies)),
         product("chunk_scores", "meshgemm_t", keys, by.tokens, scores + (more[0] if corrected else 0.0), 2 if corrected else 1),
         on_tokens("chunk_decays", "decayed", by.tokens * (2 if corrected else 1), *beside),
     ]
@@ -147,49 +161,51 @@ def _chunks(part: Part, of: Recur, on: On, ring: dict[str, Any]) -> list[Call]:
         ]
     times, copies = chain if corrected else beside
     # sums are long and their lines short: one phase of a tree streams them once
-    summed, tree = Shape(keys, by.tokens, by.wide), {"phases": 1, "broadcast": False}
-    sums = Kernel(name, "state_add", "gemv", on.plan.gemv, summed, own, tree, times, copies)
-    whole = Shape(of.tokens, of.heads.units * of.value_dim, 1)
-    one, down = Shape(keys, by.wide, 1), Shape(WORDS * keys, by.wide, 1)
-    way = Kernel(name, "state_next", "move", "transfer", down, Mesh(head.cols, by.rows), {"replicated": True}, *chain)
+    summed, tree = GemmShape(keys, by.tokens, by.wide), {"phases": 1, "broadcast": False}
+    sums = MeshKernel(name, "state_add", "gemv", on.plan.gemv, summed, own, tree, times, copies)
+    whole = GemmShape(of.tokens, of.heads.units * of.value_dim, 1)
+    one, down = GemmShape(keys, by.wide, 1), GemmShape(WORDS * keys, by.wide, 1)
+    way = MeshKernel(name, "state_next", "move", "transfer", down, CoreMesh(head.cols, by.rows), {"replicated": True}, *chain)
     return [
         *found,
-        call(sums, (), added),
-        element(name, "state_decay_sum", "decayed", one, Mesh(head.cols, 1), times=chain[0], copies=chain[1]),
-        call(way),
+        kernel_call(sums, (), added),
+        elementwise_call(name, "state_decay_sum", "decayed", one, CoreMesh(head.cols, 1), times=chain[0], copies=chain[1]),
+        kernel_call(way),
         with_states("state_read", beside[0], beside[1] * by.rows, read),
-        element(name, of.name, "add", whole, on.mesh.turned, (of.name,), same=False),
+        elementwise_call(name, of.name, "add", whole, on.mesh.turned, (of.name,), same=False),
     ]
 
 
-def _rates(part: Part, of: Recur, on: On) -> list[Call]:
+def _rates(part: Segment, of: RecurrenceOp, on: RegionContext) -> list[KernelCall]:
     """Rates and decays from what is projected for them: a softplus and an exponential, of a head or of each channel of keys."""
     projected = ("state_decay", *(("decay_up",) if of.rule == "channel_delta" else ()))
-    wide = sum(width(one.n) for one in part.operators if isinstance(one, MatMul) and one.name in projected)
-    shape = Shape(of.tokens, wide, 1)
-    return [element(part.name, "state_rates", "silu", shape, on.mesh.turned, same=on.vectors, times=2.0)] if wide else []
+    wide = sum(dim_width(one.n) for one in part.operators if isinstance(one, MatMulOp) and one.name in projected)
+    shape = GemmShape(of.tokens, wide, 1)
+    return (
+        [elementwise_call(part.name, "state_rates", "silu", shape, on.mesh.turned, same=on.vectors, times=2.0)] if wide else []
+    )
 
 
-def _done(of: Recur) -> list[Any]:
+def _done(of: RecurrenceOp) -> list[Any]:
     """Operations of all heads, by the product: scores, reading, adding, and within a chunk.
 
     Where values are corrected also keys with keys, the inverse with keys and with values, and reading with keys. Those of a
     token by itself have nothing within.
     """
     each = of.tokens * (of.heads.units / of.chunk) * 2.0
-    found = [each * (m * k * n) for m, k, n in shapes(of)]
+    found = [each * (m * k * n) for m, k, n in recurrence_shapes(of)]
     if of.chunk > 1:
         return found
     *corrected, added, read = found
     return [0.0, read, added, 0.0, *((0.0, 0.0, 0.0, *corrected) if corrected else ())]
 
 
-def _key_head(heads: Any, wide: Any, mesh: Mesh) -> Group:
+def _key_head(heads: Any, wide: Any, mesh: CoreMesh) -> HeadColumns:
     """The columns of a head of keys, which are those of all heads of values that share it."""
-    return attention_group(Dim(heads, wide), mesh.cols)
+    return head_columns(MatrixDim(heads, wide), mesh.cols)
 
 
-def state_bytes(of: Model, mesh: Mesh) -> Any:
+def state_bytes(of: Model, mesh: CoreMesh) -> Any:
     """Bytes that a core has of the state of a sequence in a layer: of what its column has, evenly over the rows. [B]"""
     state = of.recurrence
     if state is None:
@@ -197,15 +213,15 @@ def state_bytes(of: Model, mesh: Mesh) -> Any:
     return STATE_BYTES * ceil_div(state.key_dim * ceil_div(state.heads * state.value_dim, mesh.cols), mesh.rows)
 
 
-def conv_bytes(of: Model, mesh: Mesh, value: float) -> Any:
+def conv_bytes(of: Model, mesh: CoreMesh, value: float) -> Any:
     """Bytes that a core has of what a convolution keeps of a sequence in a layer, on every row. [B]"""
     state = of.recurrence
     if state is None or not state.conv:
         return 0.0
-    return value * (state.conv - 1) * ceil_div(conv_values(of) / (state.conv - 1), mesh.cols)
+    return value * (state.conv - 1) * ceil_div(conv_values_per_sequence(of) / (state.conv - 1), mesh.cols)
 
 
-def working_bytes(of: Model, tokens: Any, mesh: Mesh) -> Any:
+def working_bytes(of: Model, tokens: Any, mesh: CoreMesh) -> Any:
     """Bytes of a core for the state that passes by while a prompt is worked out, and for keys and queries of its tokens. [B]"""
     state = of.recurrence
     if state is None:

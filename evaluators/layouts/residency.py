@@ -8,28 +8,28 @@ section 4.2, which has no states).
 from functools import partial
 from typing import Any, NamedTuple
 
-from dse.evaluators.graph.operators import MatMul, Part
-from dse.evaluators.layouts.formats import index_of, plain_activations, weight_bytes
-from dse.evaluators.serving.kvcache import shared_out
-from dse.space.elementwise import ceil_div, maximum, minimum
-from dse.space.layers import at_reach
-from dse.space.mapping import BYTES, Mapping, Precision, TilePlan
+from dse.evaluators.graph.operators import MatMulOp, Segment
+from dse.evaluators.layouts.tensor_formats import index_format, refuse_scaled_activations, weight_bytes
+from dse.evaluators.serving.kv_memory import sram_shares
+from dse.space.array_math import ceil_div, maximum, minimum
+from dse.space.layers import value_at_reach
+from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping, PipelinePlan
+from dse.space.memoize import memoize_by_identity
 from dse.space.model import Model
-from dse.space.parameters import STATE_BYTES, growths, kv_values, position_values, v_dim
-from dse.space.remember import same
+from dse.space.parameter_counts import STATE_BYTES, kv_values_per_token, position_values, sequence_memory, value_head_dim
 
 BLOCK = 512
 """Tokens of activations that a core holds at a time at most: products run block by block, and weights that are not here
 stream by for each block."""
 
-LEAST = 16
+MIN_SHARES = 16
 """Tokens of the smallest block: with fewer, an array mostly fills and drains."""
 
 SHARE = 0.5
 """Of the local memory that a block may take beyond the smallest one: what is left is for the KV cache and weights."""
 
 
-class Share(NamedTuple):
+class StageShares(NamedTuple):
     """What of a model the fullest stage has: of its layers' weights, of the tables of embedding and head, of caches. [1]"""
 
     layers: Any
@@ -37,7 +37,7 @@ class Share(NamedTuple):
     caches: Any
 
 
-class Resident(NamedTuple):
+class CoreResidency(NamedTuple):
     """Bytes of one core, and shares of them in its local memory; leaves broadcast over entries and designs.
 
     Attributes:
@@ -84,10 +84,10 @@ class Resident(NamedTuple):
         return (1 - self.kv_here) * self.kv + (1 - self.states_here) * self.states
 
 
-def resident(
-    parts: tuple[Part, ...], model: Model, plan: TilePlan, mapping: Mapping, sram: Any, *, tokens: Any, cached: Any,
-    sequences: Any = 0.0, share: Share | None = None, slices: Any = 0.0, near: Any = None, everywhere: Any = 0.0,
-) -> Resident:  # fmt: skip
+def core_residency(
+    parts: tuple[Segment, ...], model: Model, plan: PipelinePlan, mapping: Mapping, sram: Any, *, tokens: Any, cached: Any,
+    sequences: Any = 0.0, share: StageShares | None = None, slices: Any = 0.0, near: Any = None, everywhere: Any = 0.0,
+) -> CoreResidency:  # fmt: skip
     """What is where on the fullest core of a stage.
 
     Args:
@@ -109,13 +109,13 @@ def resident(
         DesignError: activations with scales of blocks.
     """
     said = mapping.precision
-    plain_activations(said)
-    act, stored = BYTES[said.activations], BYTES[said.weights]
+    refuse_scaled_activations(said)
+    act, stored = BYTES_BY_FORMAT[said.activations], BYTES_BY_FORMAT[said.weights]
     copies = plan.tp if plan.partition != "input_only" else 1.0
     layers, of_experts, widest = _sizes(parts, said)
     routed = of_experts if plan.experts == "whole" else 0.0
     whole = ceil_div(model.layers * 1.0, plan.pp) / model.layers
-    of = share or Share(whole, 1 / plan.pp, whole)
+    of = share or StageShares(whole, 1 / plan.pp, whole)
     table = (model.vocab * model.hidden * (1.0 if model.tied_embeddings else 2.0) + position_values(model)) * stored
     weights = ((layers - routed) * of.layers + table * of.tables) / copies
     if model.experts is not None:  # the fullest core has whole ones
@@ -123,12 +123,12 @@ def resident(
     weights = weights + everywhere * (1 - 1 / plan.tp)
     divided = plan.tp if plan.partition in ("input_only", "mn") else 1.0
     row = (2 * model.hidden + widest) * act / divided
-    block = minimum(minimum(tokens, BLOCK), maximum(SHARE * sram // row, LEAST))
+    block = minimum(minimum(tokens, BLOCK), maximum(SHARE * sram // row, MIN_SHARES))
     activations = block * row
-    kv = cached_here(model, plan, cached, sequences, said) * of.caches
+    kv = cache_bytes_per_core(model, plan, cached, sequences, said) * of.caches
     states = 0.0
     if plan.states is not None:
-        states = states_here(model, plan, sequences, said) * of.caches
+        states = state_bytes_per_core(model, plan, sequences, said) * of.caches
         kv = kv - states
     if plan.attention is not None:  # nothing is there with it but the block's input and output
         slices = maximum(slices + block * (row - widest * act / divided) - activations, 0.0)
@@ -136,24 +136,24 @@ def resident(
     buffer = 0.0 if plan.prefetch is None or plan.prefetch.policy == "none" else plan.prefetch.cap * room
     stays = kv if plan.attention is None else 0.0
     kept = 0.0 if plan.states is None else minimum(states, plan.states * (room - buffer))
-    here = shared_out(room - buffer - kept, stays, weights, kv_share=mapping.sram_kv)
+    here = sram_shares(room - buffer - kept, stays, weights, kv_share=mapping.sram_kv)
     shares = here.kv / maximum(kv, 1.0), here.weights / maximum(weights, 1.0)
-    held = Resident(
+    held = CoreResidency(
         activations, kv, weights, *shares, block, buffer, slices, states=states, states_here=kept / maximum(states, 1.0)
     )
     return held if near is None else _nearer(held, stays, near)
 
 
-@partial(same, few=64)
-def _sizes(parts: tuple[Part, ...], said: Precision) -> tuple[float, float, Any]:
+@partial(memoize_by_identity, few=64)
+def _sizes(parts: tuple[Segment, ...], said: FormatPlan) -> tuple[float, float, Any]:
     """Bytes of the weights of all layers, and of their routed experts; the widest product's columns. [B], [B], [1]"""
-    layers = sum(nbytes(part, said) * part.times for part in parts if part.name not in ("embedding", "head"))
-    routed = sum(nbytes(part, said, routed=True) * part.times for part in parts)
-    of_products = (op for part in parts if part.name != "head" for op in part.operators if isinstance(op, MatMul))
-    return layers, routed, max(width(op.n) for op in of_products)
+    layers = sum(segment_bytes(part, said) * part.times for part in parts if part.name not in ("embedding", "head"))
+    routed = sum(segment_bytes(part, said, routed=True) * part.times for part in parts)
+    of_products = (op for part in parts if part.name != "head" for op in part.operators if isinstance(op, MatMulOp))
+    return layers, routed, max(dim_width(op.n) for op in of_products)
 
 
-def _nearer(held: Resident, stays: Any, near: Any) -> Resident:
+def _nearer(held: CoreResidency, stays: Any, near: Any) -> CoreResidency:
     """With what stays in the cache in front of main memory: weights first, which each block of tokens reads again, then caches.
 
     What is read in every step is there from the step before. That is so for as much as the cache has room for, and no more:
@@ -171,25 +171,25 @@ def _nearer(held: Resident, stays: Any, near: Any) -> Resident:
     return held._replace(weights_near=weights, kv_near=kv, states_near=states)
 
 
-def nbytes(part: Part, precision: Precision, *, routed: bool = False) -> float:
+def segment_bytes(part: Segment, precision: FormatPlan, *, routed: bool = False) -> float:
     """Bytes of the weights of a part, or of its routed experts alone. [B]"""
-    products = (of for of in part.operators if isinstance(of, MatMul) and (of.stored > 1 or not routed))
-    return float(sum(of.stored * width(of.k) * width(of.n) * weight_bytes(part, of, precision) for of in products))
+    products = (of for of in part.operators if isinstance(of, MatMulOp) and (of.stored > 1 or not routed))
+    return float(sum(of.stored * dim_width(of.k) * dim_width(of.n) * weight_bytes(part, of, precision) for of in products))
 
 
-def width(dim: Any) -> Any:
+def dim_width(dim: Any) -> Any:
     """Columns of a dimension, all of it."""
-    return dim.units * dim.width + (0 if dim.beside is None else width(dim.beside))
+    return dim.units * dim.width + (0 if dim.beside is None else dim_width(dim.beside))
 
 
-def heads_here(model: Model, plan: TilePlan) -> tuple[Any, Any]:
+def heads_per_core(model: Model, plan: PipelinePlan) -> tuple[Any, Any]:
     """Query heads of one core, and cores among which rows are divided, not heads."""
     if plan.partition == "k":
         return ceil_div(model.heads, plan.tp), 1.0
     return float(model.heads), plan.tp
 
 
-def cached_here(model: Model, plan: TilePlan, cached: Any, sequences: Any, precision: Precision) -> Any:
+def cache_bytes_per_core(model: Model, plan: PipelinePlan, cached: Any, sequences: Any, precision: FormatPlan) -> Any:
     """Bytes of caches and states that a core has, of all layers. [B]
 
     Args:
@@ -198,30 +198,30 @@ def cached_here(model: Model, plan: TilePlan, cached: Any, sequences: Any, preci
         sequences: that have states.
         precision: formats; a convolution keeps activations.
     """
-    kv, index = BYTES[precision.kv], BYTES[index_of(precision)]
-    total = states_here(model, plan, sequences, precision)
-    for of in growths(model):
+    kv, index = BYTES_BY_FORMAT[precision.kv], BYTES_BY_FORMAT[index_format(precision)]
+    total = state_bytes_per_core(model, plan, sequences, precision)
+    for of in sequence_memory(model):
         layer = of.layer
         if layer.of.recurrence is None:
-            here = at_reach(cached, layer.reach) * (kv_here(layer.of, plan) * kv)
-            here = here + at_reach(cached, layer.indexed) * (of.scores * index) if of.scores else here
+            here = value_at_reach(cached, layer.reach) * (kv_values_per_core(layer.of, plan) * kv)
+            here = here + value_at_reach(cached, layer.indexed) * (of.scores * index) if of.scores else here
             total = total + layer.times * here
     return total
 
 
-def states_here(model: Model, plan: TilePlan, sequences: Any, precision: Precision) -> Any:
+def state_bytes_per_core(model: Model, plan: PipelinePlan, sequences: Any, precision: FormatPlan) -> Any:
     """Bytes of recurrent states that a core has of some sequences, of all layers, with what convolutions keep. [B]"""
     total: Any = 0.0
-    for of in growths(model):
+    for of in sequence_memory(model):
         state = of.layer.of.recurrence
         if state is not None:
             share = ceil_div(state.heads, plan.tp) / state.heads if plan.partition == "k" else 1.0 / plan.tp
-            here = sequences * share * (of.state * STATE_BYTES + of.conv * BYTES[precision.activations])
+            here = sequences * share * (of.state * STATE_BYTES + of.conv * BYTES_BY_FORMAT[precision.activations])
             total = total + of.layer.times * here
     return total
 
 
-def kv_here(model: Model, plan: TilePlan) -> Any:
+def kv_values_per_core(model: Model, plan: PipelinePlan) -> Any:
     """Values that a core caches for each token in a layer of one kind, on average over tokens.
 
     A core never holds less than one whole KV head, but for attention of the whole group, which has everything once. Where rows
@@ -229,7 +229,7 @@ def kv_here(model: Model, plan: TilePlan) -> Any:
     latent cache has no heads, and where heads are divided every core has all of it.
     """
     if plan.partition != "k" or plan.attention is not None:
-        return kv_values(model) / plan.tp
+        return kv_values_per_token(model) / plan.tp
     if model.latent is not None or model.compressed is not None or model.kv_reused:
-        return kv_values(model) * 1.0
-    return maximum(ceil_div(model.kv_heads, plan.tp), 1.0) * (model.head_dim + v_dim(model))
+        return kv_values_per_token(model) * 1.0
+    return maximum(ceil_div(model.kv_heads, plan.tp), 1.0) * (model.head_dim + value_head_dim(model))

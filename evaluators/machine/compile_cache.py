@@ -26,9 +26,9 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, models, overload, register_model
 
-from dse.evaluators.machine import compiling
+from dse.evaluators.machine import compile_counter as compiling
 
-PATIENCE = 120.0
+LOCK_TIMEOUT_S = 120.0
 """Time that a process waits for another one to compile a function, before it compiles the function itself. [s]"""
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -46,7 +46,7 @@ def cached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return compiled
 
 
-def missing(made: Any) -> bool:
+def needs_compiling(made: Any) -> bool:
     """Whether a function with a cache is to be compiled, and can be kept."""
     cache: _Cache = made._cache
     return cache.empty and _writable(cache.cache_path)
@@ -153,44 +153,44 @@ _plain: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 _inside: dict[str, Any] = {**_plain, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
-def piece(function: Callable[..., Any]) -> Any:
+def inlined_function(function: Callable[..., Any]) -> Any:
     """Decorator of a function that is inlined into the compiled functions that call it."""
     return _once(njit(forceinline=True, pipeline_class=_Inside, **_inside)(function))
 
 
-def part(function: Callable[..., Any]) -> Any:
+def compiled_part(function: Callable[..., Any]) -> Any:
     """Decorator of a function that only compiled functions call: it is compiled as part of each of them."""
     return _once(njit(pipeline_class=_Inside, **_inside)(function))
 
 
-def apart(function: Callable[..., Any]) -> Any:
+def called_part(function: Callable[..., Any]) -> Any:
     """Decorator of a part that is called and never inlined: what is large and runs seldom, or is called from many places."""
     return _once(njit(pipeline_class=_Apart, forceinline=False, **_inside)(function))
 
 
-def largest(function: Callable[..., Any]) -> Any:
+def fast_maximum(function: Callable[..., Any]) -> Any:
     """Decorator of such a function that takes a maximum of what is no NaN and has no signed zeros, several at a time."""
     return _once(njit(pipeline_class=_Inside, fastmath={"nnan", "nsz"}, **_inside)(function))
 
 
-loop = cached_njit(**_plain)
+compiled_loop = cached_njit(**_plain)
 """Decorator of a function that Python calls."""
 
-making = cached_njit(error_model="numpy")
+compiled_with_arrays = cached_njit(error_model="numpy")
 """Decorator of one that also makes arrays."""
 
-released = cached_njit(**_plain, nogil=True)
+compiled_without_gil = cached_njit(**_plain, nogil=True)
 """Decorator of one that Python calls while its other threads go on; compiled functions call it too."""
 
-whole = cached_njit(**_plain, nogil=True, no_cfunc_wrapper=True, pipeline_class=_Whole)
+compiled_whole = cached_njit(**_plain, nogil=True, no_cfunc_wrapper=True, pipeline_class=_Whole)
 """Decorator of such a function that Python alone calls, and that consists of many parts."""
 
-inlined = cached_njit(**_plain, nogil=True, forceinline=True)
+compiled_inlined = cached_njit(**_plain, nogil=True, forceinline=True)
 """Decorator of a small one of these: it is inlined into the compiled functions that call it. What is large and called from many
 places is not, as machine code would grow with the product of the places."""
 
 
-def instead_of(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+def compiled_replacement(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
     """A decorator of what compiled functions run where they call a function, with the same arguments: `machine.in_loops`."""
 
     def replaces(other: Callable[..., Any]) -> Any:
@@ -265,8 +265,8 @@ lowest: Any = intrinsic(_lowest)
 """The lowest member of a bit set that is not empty: one instruction, count trailing zeros."""
 
 
-@piece
-def following(bits: Any, place: Any) -> Any:
+@inlined_function
+def next_set_bit(bits: Any, place: Any) -> Any:
     """The first member at or after a place, cyclically, of a non-empty bit set of numbers below 32; without a branch."""
     return lowest(bits >> place << place | bits << 32) & 31
 
@@ -360,11 +360,11 @@ class _Cache(caching.FunctionCache):
         found = self._load(*args)
         if found is not None:
             return found
-        compiling.begins(self._name)
+        compiling.note_compilation(self._name)
         if not _writable(self._cache_path):
             return None
         with contextlib.suppress(Timeout, OSError, NotImplementedError):  # file systems without locks
-            self._turn.acquire(timeout=PATIENCE)
+            self._turn.acquire(timeout=LOCK_TIMEOUT_S)
             found = self._load(*args)
             if found is not None:
                 self._turn.release()

@@ -5,16 +5,16 @@ Compiled loops play them (`machine.dram`), which says how a controller works; `i
 
 # mypy: disable-error-code="no-untyped-def"
 
-from dse.evaluators.machine.compile_cache import lowest, piece
+from dse.evaluators.machine.compile_cache import inlined_function, lowest
+from dse.evaluators.machine.dram_constants import ACTIVATES, GROUP, LOAD, NEVER, NOC, QUEUE, REFRESH, ROW, TURN, WINDOW
 from dse.evaluators.machine.dram_requests import end_request
-from dse.evaluators.machine.dram_words import ACTIVATES, GROUP, LOAD, NEVER, NOC, QUEUE, REFRESH, ROW, TURN, WINDOW
 
-ROW_HITS = 4
+MAX_ROW_HITS = 4
 """Hits of an open row after which a waiting request for another row may close it."""
 
 
-@piece
-def refresh(channels, i, t, clock):
+@inlined_function
+def refresh_channel(channels, i, t, clock):
     """Closes a bank, or refreshes when all are closed; whether it did, and else when it might."""
     c, wake = channels.state[i], NEVER
     for bank in range(channels.banks.shape[1]):
@@ -34,7 +34,7 @@ def refresh(channels, i, t, clock):
     return True, clock
 
 
-@piece
+@inlined_function
 def refresh_bank(channels, i, t, clock):
     """Closes the bank whose refresh is due, which takes no other commands by then, or refreshes it; as `refresh`."""
     c = channels.state[i]
@@ -55,7 +55,7 @@ def refresh_bank(channels, i, t, clock):
     return True, clock
 
 
-@piece
+@inlined_function
 def _idle_bank(channels, i):
     """Of the banks that this round of refreshes has left, one that no request waits for, opened last; else the first."""
     c = channels.state[i]
@@ -73,8 +73,8 @@ def _idle_bank(channels, i):
     return bank
 
 
-@piece
-def issue(channels, i, asked, t, ways, row, clock):
+@inlined_function
+def issue_commands(channels, i, asked, t, ways, row, clock):
     """Issues a column and a row command (if that bus is free), of the banks whose turn it is and that can; whether it did.
 
     Banks are looked at in turn, once: a command takes its bus from those that come after. `asleep` is until one of them might.
@@ -125,7 +125,7 @@ NOTHING, OPEN, CLOSE, DATA = range(4)
 """What a bank may be issued: nothing yet, an activate, a precharge, a read or a write."""
 
 
-@piece
+@inlined_function
 def _want_now(channels, i, clock):
     """Set of banks that want what the channel lets them, and when it lets others."""
     c = channels.state[i]
@@ -146,7 +146,7 @@ def _want_now(channels, i, clock):
     return left & ~c.kept, wake
 
 
-@piece
+@inlined_function
 def _may(channels, i, bank, bit, clock):
     """What a bank may be issued, and when it may be something if it is nothing now; rows come before data."""
     c, b = channels.state[i], channels.banks[i, bank]
@@ -172,7 +172,7 @@ def _may(channels, i, bank, bit, clock):
     return NOTHING, wake
 
 
-@piece
+@inlined_function
 def _soonest(c, b, bit):
     """When data may follow on the bus, or the bank that had them be closed, at the soonest."""
     wake = NEVER
@@ -185,7 +185,7 @@ def _soonest(c, b, bit):
     return wake
 
 
-@piece
+@inlined_function
 def _activate(channels, i, asked, t, clock, bank):
     c, b = channels.state[i], channels.banks[i, bank]
     g = channels.groups[i, b.group]
@@ -212,7 +212,7 @@ def _activate(channels, i, asked, t, clock, bank):
     _look(channels, i, asked, bank)
 
 
-@piece
+@inlined_function
 def _precharge(channels, i, t, clock, bank):
     c, b = channels.state[i], channels.banks[i, bank]
     b.row = -1
@@ -226,7 +226,7 @@ def _precharge(channels, i, t, clock, bank):
         c.opening |= bit
 
 
-@piece
+@inlined_function
 def _column(channels, i, asked, t, ways, clock, bank):
     """Issues the read or the write of an open row that came first, of those that can be issued."""
     c, b = channels.state[i], channels.banks[i, bank]
@@ -270,7 +270,7 @@ def _column(channels, i, asked, t, ways, clock, bank):
     _look(channels, i, asked, bank)
 
 
-@piece
+@inlined_function
 def _charge(channels, i, asked, t, clock, bank, r):
     """Charges the clocks that the data bus was idle before a column command to what held it."""
     c, b, write = channels.state[i], channels.banks[i, bank], asked.write[r]
@@ -296,7 +296,7 @@ def _charge(channels, i, asked, t, clock, bank, r):
     channels.idle[i, why] += idle
 
 
-@piece
+@inlined_function
 def _came(asked, r):
     """Why a request went to the queue of its bank no earlier."""
     if asked.queued[r] > asked.offered[r]:
@@ -304,7 +304,7 @@ def _came(asked, r):
     return WINDOW if asked.late[r] else LOAD
 
 
-@piece
+@inlined_function
 def _look(channels, i, asked, bank):
     """Of what waits for a bank with an open row, the first read of that row and the first write that no read holds up."""
     b = channels.banks[i, bank]
@@ -315,15 +315,15 @@ def _look(channels, i, asked, bank):
         if not asked.write[channels.queue[i, bank, place]]:
             if b.first_read < 0:
                 b.first_read = place
-        elif b.first_write < 0 and unhindered(channels, i, asked, bank, place):
+        elif b.first_write < 0 and has_no_earlier_read(channels, i, asked, bank, place):
             b.first_write = place
         if b.first_read >= 0 and (b.first_write >= 0 or b.writes == 0):
             break
-    want(channels, i, bank)
+    note_wanted_command(channels, i, bank)
 
 
-@piece
-def unhindered(channels, i, asked, bank, place):
+@inlined_function
+def has_no_earlier_read(channels, i, asked, bank, place):
     """Whether no read before the write at a place of a bank's queue is of the same address."""
     w = channels.queue[i, bank, place]
     for before in range(place):
@@ -333,12 +333,12 @@ def unhindered(channels, i, asked, bank, place):
     return True
 
 
-@piece
-def want(channels, i, bank):
+@inlined_function
+def note_wanted_command(channels, i, bank):
     """Says what a bank with an open row wants."""
     c, b, bit = channels.state[i], channels.banks[i, bank], 1 << bank
     c.reading = c.reading | bit if b.first_read >= 0 else c.reading & ~bit
     c.writing = c.writing | bit if b.first_write >= 0 else c.writing & ~bit
     hit = b.first_read >= 0 or b.first_write >= 0
     miss = b.waiting > 0 and channels.line[i, bank, 0] != b.row
-    c.closing = c.closing | bit if miss and (not hit or b.hits >= ROW_HITS) else c.closing & ~bit
+    c.closing = c.closing | bit if miss and (not hit or b.hits >= MAX_ROW_HITS) else c.closing & ~bit

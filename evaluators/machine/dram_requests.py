@@ -7,12 +7,12 @@ They end when their data have crossed the mesh between. Compiled loops play them
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import part, piece
-from dse.evaluators.machine.dram_words import FROM, NEVER, TO
+from dse.evaluators.machine.compile_cache import compiled_part, inlined_function
+from dse.evaluators.machine.dram_constants import FROM, NEVER, TO
 
 
-@piece
-def offer(channels, asked, number, clock):
+@inlined_function
+def offer_requests(channels, asked, number, clock):
     """Offers what a requester may offer by now; returns when it may offer more, as far as that is known."""
     q = asked.requesters[number]
     window, ends, links = q.window, asked.ends[number], asked.links[number]
@@ -51,7 +51,7 @@ def offer(channels, asked, number, clock):
     return NEVER
 
 
-@part
+@compiled_part
 def _cross(asked, ways, r, clock):
     """When the data of a request that is at its channel have crossed the mesh, links one after the other."""
     number, at, write = asked.requester[r], asked.channel[r], asked.write[r]
@@ -79,7 +79,7 @@ def _cross(asked, ways, r, clock):
     return int(np.ceil(time + far + ways.pass_ - 1e-6))
 
 
-@piece
+@inlined_function
 def end_request(asked, ways, r, clock):
     """Notes when a request ends, for its requester and the one that waits for room."""
     asked.finished[r] = clock

@@ -3,21 +3,21 @@
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from dse.evaluators.machine.engine import engines
-from dse.evaluators.machine.fabric import Fabric, mesh_fabric, summing, tile_fabric
-from dse.evaluators.machine.laid import Asked, pace
-from dse.evaluators.machine.library import Libraries, libraries
-from dse.evaluators.machine.link import Library, Ports
-from dse.evaluators.machine.pooled import Cache, pooled
-from dse.evaluators.machine.shared import Shared, shared
-from dse.space.chip import Chip, MainMemory, Network, Nodes
+from dse.evaluators.machine.channel_layout import MemoryRequest, layout_slowdown
+from dse.evaluators.machine.compute_engines import tile_engines
+from dse.evaluators.machine.device_links import CollectiveLibrary, DiePorts
+from dse.evaluators.machine.library_die import DieLibraries, die_libraries
+from dse.evaluators.machine.memory_side_cache import MemorySideCache, memory_side_cache
+from dse.evaluators.machine.mesh_fabric import MeshFabric, mesh_fabric, tile_fabric, with_vector_reduction
+from dse.evaluators.machine.shared_cache_die import DieCache, shared_cache_parts
+from dse.space.chip import Chip, DeviceLinks, NodeNetwork, TileMemory
+from dse.space.dram import pseudo_channels_for_bandwidth
 from dse.space.mapping import Mapping
-from dse.space.memory import behind
-from dse.space.remember import same
+from dse.space.memoize import memoize_by_identity
 from dse.space.stack import Stack
 
 
-class Engine(Protocol):
+class ComputeEngine(Protocol):
     """What computes for a call. Times in seconds; leaves broadcast over steps and designs."""
 
     def started(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
@@ -33,37 +33,39 @@ class Engine(Protocol):
         """How that divides between them."""
 
 
-class Store(Protocol):
+class MainMemoryView(Protocol):
     """Main memory as one core of a call sees it."""
 
     @property
     def byte(self) -> Any:
         """Of a contiguous read. [s/B]"""
 
-    def read(self, asked: Asked) -> tuple[Any, Any]:
+    def read(self, asked: MemoryRequest) -> tuple[Any, Any]:
         """Of what a call asks for [s]; and of one more byte of it [s/B]."""
 
 
-class Channel(NamedTuple):
+class CoreMemoryChannel(NamedTuple):
     """One core's channel of main memory: a rate, the latency of the first word, and what blocks of its banks cost."""
 
     byte: Any
     latency: Any
-    hbm: MainMemory
+    hbm: TileMemory
 
-    def read(self, asked: Asked) -> tuple[Any, Any]:
+    def read(self, asked: MemoryRequest) -> tuple[Any, Any]:
         """Of so many bytes in blocks, by what their layout makes of the banks [s]; and of one more [s/B]."""
         byte = self.byte
         if self.hbm.banks is not None:
-            byte = byte * pace(self.hbm.banks, channels_behind(self.hbm.banks, self.hbm.channel_bandwidth), asked)
+            byte = byte * layout_slowdown(
+                self.hbm.banks, cached_channel_count(self.hbm.banks, self.hbm.channel_bandwidth), asked
+            )
         return asked.nbytes * byte + self.latency * (asked.nbytes > 0), byte
 
 
-channels_behind = same(behind)
+cached_channel_count = memoize_by_identity(pseudo_channels_for_bandwidth)
 """Pseudo-channels behind a core, which all reads have in common."""
 
 
-class Machine(NamedTuple):
+class HardwareModel(NamedTuple):
     """What calls run on; what a chip lacks is None.
 
     Attributes:
@@ -78,56 +80,56 @@ class Machine(NamedTuple):
         library: kernels that a library prices, where the stack of software has parts for them.
     """
 
-    engines: Engine | None
-    memory: Store | None
-    cache: Cache | None
+    engines: ComputeEngine | None
+    memory: MainMemoryView | None
+    cache: DieCache | None
     saved: Any
-    fabric: Fabric | None
-    network: Ports | None
+    fabric: MeshFabric | None
+    network: DiePorts | None
     overhead: Any
-    shared: Shared | None = None
-    library: Libraries | None = None
+    shared: MemorySideCache | None = None
+    library: DieLibraries | None = None
 
 
-def of_die(chip: Chip, mapping: Mapping) -> Machine:
+def shared_cache_machine(chip: Chip, mapping: Mapping) -> HardwareModel:
     """Cores pooled behind a cache, with links to other dies, as the mapping's stack of software finds them."""
-    matrix, cache, memory = pooled(chip, mapping)
+    matrix, cache, memory = shared_cache_parts(chip, mapping)
     stack, ports = mapping.stack, None
     if chip.network is not None:
-        found = Library(stack.rings, stack.exchanges, stack.short, stack.dispatch, chip.hbm.bandwidth)
-        ports = Ports(_network(chip, stack), stack.network_achieved, stack.collective_call, found)
-    priced = libraries(chip, stack)
-    return Machine(matrix, memory, cache, memory.byte - cache.byte, None, ports, stack.operator_overhead, library=priced)
+        found = CollectiveLibrary(stack.rings, stack.exchanges, stack.short, stack.dispatch, chip.hbm.bandwidth)
+        ports = DiePorts(_network(chip, stack), stack.network_achieved, stack.collective_call, found)
+    priced = die_libraries(chip, stack)
+    return HardwareModel(matrix, memory, cache, memory.byte - cache.byte, None, ports, stack.operator_overhead, library=priced)
 
 
-def _network(chip: Chip, stack: Stack) -> Network:
+def _network(chip: Chip, stack: Stack) -> DeviceLinks:
     """The network of a die as collectives find it: beyond a node they start later, on what of its ports software uses."""
-    network: Network = chip.network
+    network: DeviceLinks = chip.network
     nodes = network.nodes
     if nodes is None:
         return network
-    found = replace(nodes, bandwidth=between_nodes(nodes, stack), latency=nodes.latency + stack.nodes_call)
+    found = replace(nodes, bandwidth=inter_node_bandwidth(nodes, stack), latency=nodes.latency + stack.nodes_call)
     return replace(network, nodes=found)
 
 
-def between_nodes(nodes: Nodes, stack: Stack) -> Any:
+def inter_node_bandwidth(nodes: NodeNetwork, stack: Stack) -> Any:
     """Bandwidth of one node towards the others that software uses, one direction. [B/s], broadcasts over designs."""
     return nodes.bandwidth if stack.nodes_achieved is None else nodes.bandwidth * stack.nodes_achieved
 
 
-@same
-def of_tiles(chip: Chip) -> Machine:
+@memoize_by_identity
+def tile_core_machine(chip: Chip) -> HardwareModel:
     """One core of a mesh, with its channel of main memory."""
     byte = 1 / (chip.hbm.channel_bandwidth * chip.hbm.achieved)
-    memory = Channel(byte, chip.hbm.latency, chip.hbm)
-    return Machine(engines(chip), memory, None, byte, tile_fabric(chip), None, 0.0, shared(chip))
+    memory = CoreMemoryChannel(byte, chip.hbm.latency, chip.hbm)
+    return HardwareModel(tile_engines(chip), memory, None, byte, tile_fabric(chip), None, 0.0, memory_side_cache(chip))
 
 
-def of_mesh(chip: Chip) -> Machine:
+def mesh_program_machine(chip: Chip) -> HardwareModel:
     """A mesh of cores whose engines and messages are one program: its fabric says what both take."""
-    return Machine(None, None, None, 0.0, mesh_fabric(chip), None, 0.0)
+    return HardwareModel(None, None, None, 0.0, mesh_fabric(chip), None, 0.0)
 
 
-def of_links(chip: Chip) -> Machine:
+def tile_network_machine(chip: Chip) -> HardwareModel:
     """The network of a mesh of tiles, whose vector engines sum what comes by."""
-    return Machine(None, None, None, 0.0, summing(chip), None, 0.0)
+    return HardwareModel(None, None, None, 0.0, with_vector_reduction(chip), None, 0.0)

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import loop, part, piece
-from dse.evaluators.machine.heap import HEAP, pop, push
-from dse.evaluators.machine.net import CORE
-from dse.evaluators.machine.task_words import BLOCK, NOTE, PACKET
-from dse.space.elementwise import Array
+from dse.evaluators.machine.compile_cache import compiled_loop, compiled_part, inlined_function
+from dse.evaluators.machine.event_heap import HEAP, pop_event, push_event
+from dse.evaluators.machine.router_state import CORE
+from dse.evaluators.machine.task_kinds import BLOCK, NOTE, PACKET
+from dse.space.array_math import Array
 
 
 class Tasks(NamedTuple):
@@ -139,7 +139,7 @@ MOMENT = 1e-6
 """What happens within so many cycles happens at once, as times are rounded sums; circuits are given when all of it is known."""
 
 
-@part
+@compiled_part
 def _start(floor, tasks, task, time):
     """An engine begins with a task, or a channel with a block."""
     on = tasks.on[task]
@@ -148,18 +148,18 @@ def _start(floor, tasks, task, time):
         busy *= floor.crowded if time > tasks.ready[task] else floor.byte
         after = busy if after < 0 else max(floor.latency, busy + floor.latency - after)
     floor.free[on] = time + busy
-    push(floor, time + after, task << 2)
-    push(floor, time + busy, on << 2 | FREE)
+    push_event(floor, time + after, task << 2)
+    push_event(floor, time + busy, on << 2 | FREE)
 
 
-@piece
+@inlined_function
 def _ask(floor, packet):
     """A packet is among those that look for their channels."""
     floor.asking[floor.counts[ASKING]] = packet
     floor.counts[ASKING] += 1
 
 
-@part
+@compiled_part
 def _circuit(floor, packets, packet, do):
     """Looks whether all channels of a packet's circuit are free, takes them, or gives them back to those who look for them.
 
@@ -183,7 +183,7 @@ def _circuit(floor, packets, packet, do):
     return np.int64(-1)
 
 
-@part
+@compiled_part
 def _give(floor, packets, time):
     """All who look have their circuits where all channels are free, who asked first before others.
 
@@ -206,19 +206,19 @@ def _give(floor, packets, time):
         _circuit(floor, packets, packet, TAKE)
         trips = 3 * (floor.trip + packets.far[packet] * floor.hop)
         if packets.head[packet] >= 0:
-            push(floor, time + trips + 1.0, packets.head[packet] << 2 | COME)
-        push(floor, time + trips + packets.flits[packet] * packets.pace[packet], -1 - packet)
+            push_event(floor, time + trips + 1.0, packets.head[packet] << 2 | COME)
+        push_event(floor, time + trips + packets.flits[packet] * packets.pace[packet], -1 - packet)
     floor.counts[ASKING] = 0
     floor.counts[GIVEN] += 1
 
 
-@piece
+@inlined_function
 def _before(packets, one, other):
     """Whether a packet asked before another; together, whether it comes first in the program."""
     return packets.asked[one] < packets.asked[other] or (packets.asked[one] == packets.asked[other] and one < other)
 
 
-@part
+@compiled_part
 def begin_ready(floor, tasks, packets, banked):
     """Everything that has become ready begins, and what is done at once makes others ready."""
     while floor.counts[STACK]:
@@ -245,7 +245,7 @@ def begin_ready(floor, tasks, packets, banked):
                 floor.counts[SENDING] += 1
         elif kind == NOTE:
             if tasks.after[task] > 0:
-                push(floor, time + tasks.after[task], task << 2)
+                push_event(floor, time + tasks.after[task], task << 2)
             else:
                 _finish(floor, tasks, task, time)
         else:
@@ -260,7 +260,7 @@ def begin_ready(floor, tasks, packets, banked):
                 _start(floor, tasks, task, time)
 
 
-@piece
+@inlined_function
 def _finish(floor, tasks, task, time):
     """A task is done; those that waited for it alone are ready."""
     tasks.done[task] = time
@@ -276,7 +276,7 @@ def _finish(floor, tasks, task, time):
             floor.counts[STACK] += 1
 
 
-@part
+@compiled_part
 def happen_until(floor, tasks, packets, banked, time, until):
     """Everything that happens from a time until another one."""
     while True:
@@ -285,13 +285,13 @@ def happen_until(floor, tasks, packets, banked, time, until):
         if floor.counts[HEAP] == 0 or floor.when[0] > until:
             return
         time, what = floor.when[0], floor.what[0]
-        pop(floor)
+        pop_event(floor)
         if what < 0:
             packet = -1 - what
             _circuit(floor, packets, packet, GIVE)
             for task in (packets.left[packet], packets.tail[packet]):
                 if task >= 0:
-                    push(floor, time, task << 2 | COME)
+                    push_event(floor, time, task << 2 | COME)
         elif what & 3 == COME:
             task = what >> 2
             tasks.ready[task] = time
@@ -309,7 +309,7 @@ def happen_until(floor, tasks, packets, banked, time, until):
             begin_ready(floor, tasks, packets, banked)
 
 
-@loop
+@compiled_loop
 def perform_messages(floor, tasks, packets):
     """Does all tasks where every packet takes a circuit; whether it came to its end."""
     begin_ready(floor, tasks, packets, False)

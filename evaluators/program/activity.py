@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from dse.space.elementwise import total
+from dse.space.array_math import sum_nonzero
 
 
 class Activity(NamedTuple):
@@ -32,7 +32,7 @@ class Activity(NamedTuple):
     spread_bytes: Any = 0.0
 
     def __add__(self, other: "Activity") -> "Activity":  # type: ignore[override]
-        return Activity(*(total(both) for both in zip(self, other, strict=True)))
+        return Activity(*(sum_nonzero(both) for both in zip(self, other, strict=True)))
 
     def __mul__(self, times: Any) -> "Activity":
         return Activity(*(count if isinstance(count, float) and count == 0 else count * times for count in self))

@@ -7,29 +7,36 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.program.rounds import Cores, Multicast, Program, Reduce, Send, rounds_of
-from dse.space.elementwise import Array
+from dse.evaluators.program.kernel_ir import (
+    CoreIndex,
+    MulticastInstruction,
+    Program,
+    ReduceInstruction,
+    SendInstruction,
+    iterate_rounds,
+)
+from dse.space.array_math import Array
 
 
 def longest_hop(program: Program) -> int:
     """Most links that one message crosses from a core to the next that handles it."""
     longest = 0
     for strand in program.strands:
-        for turn in {id(turn): turn for turn in rounds_of(strand)}.values():
+        for turn in {id(turn): turn for turn in iterate_rounds(strand)}.values():
             for step in turn.steps:
-                if isinstance(step, Send):
-                    hops: Array = distance(step.source, step.target, program)
-                elif not isinstance(step, Multicast | Reduce):
+                if isinstance(step, SendInstruction):
+                    hops: Array = hop_distance(step.source, step.target, program)
+                elif not isinstance(step, MulticastInstruction | ReduceInstruction):
                     continue
-                elif isinstance(step, Reduce) and step.via == "core":
+                elif isinstance(step, ReduceInstruction) and step.via == "core":
                     hops = _legs(step.path)
                 else:
-                    hops = distance(*_ends(step.path), program)
+                    hops = hop_distance(*_ends(step.path), program)
                 longest = max(longest, int(np.max(hops, initial=0)))
     return longest
 
 
-def paths(program: Program, *, at_once: bool = False) -> int:
+def routing_paths(program: Program, *, at_once: bool = False) -> int:
     """Routing paths of the core that is part of most: it begins or ends there, or passes through.
 
     A path is a pair of cores between which the network carries messages, the neighbours between which one is relayed, a tree
@@ -43,21 +50,23 @@ def paths(program: Program, *, at_once: bool = False) -> int:
     found: set[tuple[tuple[int, int], Any]] = set()
     seen: set[int] = set()
     for strand in program.strands:
-        for turn in rounds_of(strand):
+        for turn in iterate_rounds(strand):
             if id(turn) in seen:
                 continue
             seen.add(id(turn))
             found = set() if at_once else found
             for step in turn.steps:
-                if isinstance(step, Send | Multicast | Reduce):
+                if isinstance(step, SendInstruction | MulticastInstruction | ReduceInstruction):
                     found |= set(_routes(step, program))
             most = max(most, _most_common(core for core, _ in found))
     return most
 
 
-def _routes(step: Send | Multicast | Reduce, program: Program) -> Iterator[tuple[tuple[int, int], Any]]:
+def _routes(
+    step: SendInstruction | MulticastInstruction | ReduceInstruction, program: Program
+) -> Iterator[tuple[tuple[int, int], Any]]:
     """(core, path) for every core of every path."""
-    if isinstance(step, Send):
+    if isinstance(step, SendInstruction):
         shape = np.broadcast_shapes(step.source.shape, step.target.shape, np.shape(step.start))
         ends = (step.source.row, step.source.col, step.target.row, step.target.col)
         for r, c, to_r, to_c in zip(*(np.broadcast_to(end, shape).ravel().tolist() for end in ends), strict=True):
@@ -75,15 +84,15 @@ def _routes(step: Send | Multicast | Reduce, program: Program) -> Iterator[tuple
             straight = (r == r[0]).all() or (c == c[0]).all()
             if straight and program.topology == "mesh":
                 tree: Iterable[tuple[int, int]] = _route(min(members), max(members), program)
-            elif isinstance(step, Multicast):
+            elif isinstance(step, MulticastInstruction):
                 tree = {core for member in members for core in _route(members[0], member, program)}
             else:
                 tree = {core for member in members for core in _route(member, members[0], program)}
-            name = ("tree", members[0], *sorted(tree)) if isinstance(step, Multicast) else ("sums", *sorted(members))
+            name = ("tree", members[0], *sorted(tree)) if isinstance(step, MulticastInstruction) else ("sums", *sorted(members))
             yield from ((core, name) for core in tree)
 
 
-def way(source: tuple[int, int], target: tuple[int, int]) -> list[tuple[int, int]]:
+def route_cores(source: tuple[int, int], target: tuple[int, int]) -> list[tuple[int, int]]:
     """Cores of a mesh from one to another, across to the target's column first."""
     (r, c), (to_r, to_c) = source, target
     across, down = (1 if to_c > c else -1), (1 if to_r > r else -1)
@@ -95,8 +104,8 @@ def _route(source: tuple[int, int], target: tuple[int, int], program: Program) -
     if program.topology == "full":
         return [source, target] if source != target else [source]
     (r, c), torus = source, program.topology == "torus"
-    down, across = (int(signed(*ends, torus)) for ends in ((r, target[0], program.rows), (c, target[1], program.cols)))
-    return [(row % program.rows, col % program.cols) for row, col in way(source, (r + down, c + across))]
+    down, across = (int(signed_hops(*ends, torus)) for ends in ((r, target[0], program.rows), (c, target[1], program.cols)))
+    return [(row % program.rows, col % program.cols) for row, col in route_cores(source, (r + down, c + across))]
 
 
 def _most_common(cores: Iterator[tuple[int, int]]) -> int:
@@ -104,7 +113,7 @@ def _most_common(cores: Iterator[tuple[int, int]]) -> int:
     return max(counts.values(), default=0)
 
 
-def distance(source: Cores, target: Cores, program: Program) -> Array:
+def hop_distance(source: CoreIndex, target: CoreIndex, program: Program) -> Array:
     """Links between cores, dimension by dimension."""
     if program.topology == "full":
         return np.asarray((source.row != target.row) | (source.col != target.col)).astype(int)
@@ -112,30 +121,30 @@ def distance(source: Cores, target: Cores, program: Program) -> Array:
     return np.asarray(np.abs(down) + np.abs(across))
 
 
-def signed(here: Any, there: Any, side: int, closed: bool) -> Any:
+def signed_hops(here: Any, there: Any, side: int, closed: bool) -> Any:
     """Links from one place of a line to another, negative the other way; over the edge where a closed line is shorter so.
 
-    >>> signed(0, 4, 6, False), int(signed(0, 4, 6, True)), int(signed(0, 3, 6, True))
+    >>> signed_hops(0, 4, 6, False), int(signed_hops(0, 4, 6, True)), int(signed_hops(0, 3, 6, True))
     (4, -2, 3)
     """
     far = there - here
     return far - np.sign(far) * side * (2 * np.abs(far) > side) if closed else far
 
 
-def _steps(source: Cores, target: Cores, program: Program) -> tuple[Array, Array]:
+def _steps(source: CoreIndex, target: CoreIndex, program: Program) -> tuple[Array, Array]:
     """Links down and across between cores of a mesh or torus."""
     torus = program.topology == "torus"
-    down = signed(source.row, target.row, program.rows, torus)
-    return np.asarray(down), np.asarray(signed(source.col, target.col, program.cols, torus))
+    down = signed_hops(source.row, target.row, program.rows, torus)
+    return np.asarray(down), np.asarray(signed_hops(source.col, target.col, program.cols, torus))
 
 
-def _legs(path: Cores) -> Array:
+def _legs(path: CoreIndex) -> Array:
     """Links from each member to the next along the line, shape (..., members - 1)."""
     row, col = _spread(path)
     return np.asarray(np.diff(np.sort(row, axis=-1), axis=-1) + np.diff(np.sort(col, axis=-1), axis=-1))
 
 
-def tree(step: Multicast | Reduce, program: Program) -> Array:
+def multicast_tree(step: MulticastInstruction | ReduceInstruction, program: Program) -> Array:
     """Links of the ways between the root and all members: a trunk, and branches that leave it in order.
 
     A multicast's trunk is the root's row and its branches are columns; sums come along the rows to the root's column.
@@ -143,7 +152,7 @@ def tree(step: Multicast | Reduce, program: Program) -> Array:
     if program.topology == "full":
         return np.full(step.path.shape[:-1], step.path.shape[-1] - 1)
     down, across = _steps(*_ends(step.path), program)
-    trunk, branch = (across, down) if isinstance(step, Multicast) else (down, across)
+    trunk, branch = (across, down) if isinstance(step, MulticastInstruction) else (down, across)
     whole = _extent(trunk)
     if ((trunk == 0) | (branch == 0)).all():
         return np.asarray(whole + _extent(branch))
@@ -157,11 +166,11 @@ def _extent(steps: Array) -> Array:
     return np.asarray(np.max(steps, axis=-1, initial=0) - np.min(steps, axis=-1, initial=0))
 
 
-def _ends(path: Cores) -> tuple[Cores, Cores]:
+def _ends(path: CoreIndex) -> tuple[CoreIndex, CoreIndex]:
     """The root, and all members."""
     row, col = _spread(path)
-    return Cores(row[..., :1], col[..., :1]), Cores(row, col)
+    return CoreIndex(row[..., :1], col[..., :1]), CoreIndex(row, col)
 
 
-def _spread(path: Cores) -> tuple[Array, Array]:
+def _spread(path: CoreIndex) -> tuple[Array, Array]:
     return np.broadcast_to(path.row, path.shape), np.broadcast_to(path.col, path.shape)

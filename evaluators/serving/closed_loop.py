@@ -6,11 +6,11 @@ from math import ceil
 
 import numpy as np
 
-from dse.evaluators.serving.loop import Deployment
-from dse.space.elementwise import Array
+from dse.evaluators.serving.simulator import Deployment
+from dse.space.array_math import Array
 from dse.space.requests import Requests
 
-CLEAR = 0.5
+CLEAR_LOAD = 0.5
 """Load by the steady state's estimate up to which no closed loop is played."""
 
 ROUNDS = 4
@@ -19,20 +19,20 @@ ROUNDS = 4
 MORE = 1.05
 """Rate at which requests come at random over that at which all at once are served, which none exceeds: some always wait."""
 
-FEW = 100
+MIN_REQUESTS = 100
 """Requests below which the first and the last ones of a closed loop count as well."""
 
 
-Ends = Callable[[Deployment, Requests], Array]
+CompletionFunction = Callable[[Deployment, Requests], Array]
 """Plays requests on a deployment: when each has its last token, in any order. [s]"""
 
 
-def served(of: Deployment, requests: Requests) -> Array:
+def completion_times(of: Deployment, requests: Requests) -> Array:
     """By the loop."""
     return of.serve(requests)["completed"]
 
 
-def saturated(of: Deployment, requests: Requests, ends: Ends = served) -> float:
+def saturated_rate(of: Deployment, requests: Requests, ends: CompletionFunction = completion_times) -> float:
     """Requests over time that instances serve where some always wait: of all at once, the middle four fifths. [1/s]
 
     Where requests are fewer than `ROUNDS` for each that runs at a time, those that end together hide it: one instance of
@@ -46,28 +46,28 @@ def saturated(of: Deployment, requests: Requests, ends: Ends = served) -> float:
         ends: who plays.
     """
     times, (of, requests) = 1, (of, requests.at_once())
-    if len(requests) < ROUNDS * at_once(of, requests) and not (len(requests.before) or _reuses(of, requests)):
+    if len(requests) < ROUNDS * concurrent_requests(of, requests) and not (len(requests.before) or _reuses(of, requests)):
         if len(of.pools) == 1:
             times, of = of.pools[0].instances, of._replace(pools=(replace(of.pools[0], instances=1),))
-        requests = requests.again(ceil(ROUNDS * at_once(of, requests) / len(requests)))
-    rate = middle(ends(of, requests))
-    if len(requests) >= FEW and not len(requests.before) and any(pool.stages > 1 for pool in of.pools):
+        requests = requests.again(ceil(ROUNDS * concurrent_requests(of, requests) / len(requests)))
+    rate = steady_rate(ends(of, requests))
+    if len(requests) >= MIN_REQUESTS and not len(requests.before) and any(pool.stages > 1 for pool in of.pools):
         gaps = np.random.default_rng(0).exponential(1 / (MORE * rate), len(requests))
-        rate = min(rate, middle(ends(of, replace(requests, arrival=np.cumsum(gaps)))))
+        rate = min(rate, steady_rate(ends(of, replace(requests, arrival=np.cumsum(gaps)))))
     return times * rate
 
 
-def middle(ends: Array) -> float:
+def steady_rate(ends: Array) -> float:
     """Requests that end over time, the first and the last tenth apart where there are `FEW`. [1/s]"""
     completed = np.sort(ends)
     count = len(completed)
-    first, last = (count // 10, count - 1 - count // 10) if count >= FEW else (0, count - 1)
-    begin = float(completed[first]) if count >= FEW else 0.0
+    first, last = (count // 10, count - 1 - count // 10) if count >= MIN_REQUESTS else (0, count - 1)
+    begin = float(completed[first]) if count >= MIN_REQUESTS else 0.0
     over = float(completed[last]) - begin
     return float((last - first) / over if over > 0 and last > first else count / completed[-1])
 
 
-def at_once(of: Deployment, requests: Requests) -> int:
+def concurrent_requests(of: Deployment, requests: Requests) -> int:
     """Requests of mean lengths that run at a time, as many as batches and memory have room for."""
     last = of.pools[-1]
     needed = last.memory.needed(ceil(float(requests.prompt.mean() + requests.output.mean() / 2)))

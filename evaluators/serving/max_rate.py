@@ -20,13 +20,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from dse.evaluators.serving.capacity import NEAR, Bounds, largest
-from dse.evaluators.serving.closed_loop import saturated
-from dse.evaluators.serving.loop import UNBOUNDED, Deployment, Served
-from dse.evaluators.serving.state import Stop
+from dse.evaluators.serving.closed_loop import saturated_rate
+from dse.evaluators.serving.simulator import NO_STOP, Deployment, ServingRun
+from dse.evaluators.serving.simulator_state import StopBounds
+from dse.evaluators.serving.slo_bounds import RATE_RESOLUTION, SloBounds, find_max_rate
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
-from dse.space.workload import Load
+from dse.space.workload import ServingLoad
 
 SEEDS = 5
 
@@ -104,7 +104,7 @@ class MaxRate:
     """
 
     rate: float
-    served: Served | None
+    served: ServingRun | None
     binds: str
     count: int = 0
     seed: int = 0
@@ -116,14 +116,14 @@ class MaxRate:
     grid: float = 0.0
 
 
-def may_take(load: Load, bounds: Bounds) -> float:
+def longest_allowed_time(load: ServingLoad, bounds: SloBounds) -> float:
     """What a request of mean length may take, by the longest bounds that there are. [s]"""
     ttft = max((of.ttft for of in bounds.each if of.ttft < math.inf), default=0.0)
     tpot = max((of.tpot for of in bounds.each if of.tpot < math.inf), default=0.0)
     return ttft + float(load.requests.output.mean()) * tpot
 
 
-def enough(load: Load, bounds: Bounds, rate: float) -> int:
+def enough_requests(load: ServingLoad, bounds: SloBounds, rate: float) -> int:
     """Requests of the first streams: they come for `LONG` times what one may take.
 
     Of a closed population the rate is users, each of whom has `SESSIONS`, and a `DOZEN` requests.
@@ -132,24 +132,24 @@ def enough(load: Load, bounds: Bounds, rate: float) -> int:
         turns = len(load.requests) / int((load.requests.turns == 0).sum())
         octaves = math.log2(max(1.0, max(SESSIONS * turns, DOZEN) * rate / USUAL))
         return 100 * math.ceil(USUAL * 2 ** (math.ceil(octaves * LENGTHS_PER_OCTAVE) / LENGTHS_PER_OCTAVE) / 100)
-    return max(USUAL, 1000 * math.ceil(LONG * may_take(load, bounds) * rate / 1000))
+    return max(USUAL, 1000 * math.ceil(LONG * longest_allowed_time(load, bounds) * rate / 1000))
 
 
-def relaxation(bounds: Bounds, rate: float) -> float:
+def relaxation(bounds: SloBounds, rate: float) -> float:
     """Requests after which a queue has forgotten how it began, where the share waits no longer than for its first token.
 
     In heavy traffic the backlog of requests that come at random to servers of a steady pace is a reflected Brownian motion:
     exponential in the long run, of the mean `1 / (2 rate spare)`, and with `2 / (rate spare ** 2)` to relax, where `spare` is
     the part of the pace that no request needs [kingman1961].
 
-    >>> relaxation(Bounds(ttft=1.0, share=0.9), 100.0) > 15_000
+    >>> relaxation(SloBounds(ttft=1.0, share=0.9), 100.0) > 15_000
     True
     """
     waits = max((of.ttft for of in bounds.each if of.ttft < math.inf), default=0.0)
     return 8 * (rate * waits / math.log(1 - min(bounds.share, 0.999))) ** 2
 
 
-def decisive(load: Load, bounds: Bounds, rate: float, first: int) -> int:
+def decisive(load: ServingLoad, bounds: SloBounds, rate: float, first: int) -> int:
     """Requests of the streams that decide: those of the first ones doubled until queues and the verdict have settled. [1]
 
     Args:
@@ -158,7 +158,7 @@ def decisive(load: Load, bounds: Bounds, rate: float, first: int) -> int:
         first: requests of the first streams.
     """
     if load.requests.users:
-        return LASTING_USERS * max(first, enough(load, bounds, rate))
+        return LASTING_USERS * max(first, enough_requests(load, bounds, rate))
     wanted = max(LASTING * first, LEAST_LASTING * USUAL, math.ceil(RELAXATIONS * relaxation(bounds, rate)))
     blocks = len(load.requests.hashes) / len(load.requests)
     most = min(max(LONGEST_STREAM, 2 * first), MOST_BLOCKS / max(blocks, 1e-9))
@@ -179,10 +179,10 @@ def rate_at(place: int) -> float:
     return float(f"{digits}e{decade - 2}")
 
 
-def place_of(rate: float) -> int:
+def rate_index(rate: float) -> int:
     """The place of the largest rate of the grid that is not above a rate.
 
-    >>> all(place_of(rate_at(place)) == place for place in range(-800, 800))
+    >>> all(rate_index(rate_at(place)) == place for place in range(-800, 800))
     True
     """
     decade = math.floor(math.log10(rate))
@@ -210,16 +210,16 @@ class RateSearch:
     """
 
     at: Callable[[Requests], Deployment]
-    load: Load
-    bounds: Bounds
+    load: ServingLoad
+    bounds: SloBounds
     numbers: tuple[int, ...] = tuple(range(SEEDS))
-    keep: Callable[[float, Served], None] = lambda rate, served: None
+    keep: Callable[[float, ServingRun], None] = lambda rate, served: None
     attained: dict[tuple[float, int, int], tuple[float, float]] = field(default_factory=dict)
     missed: dict[float, str] = field(default_factory=dict)
     busy: dict[int, float] = field(default_factory=dict)
     last: dict[int, float] = field(default_factory=dict)
-    whole: dict[tuple[float, int, int], Served] = field(default_factory=dict)
-    latest: Served | None = None
+    whole: dict[tuple[float, int, int], ServingRun] = field(default_factory=dict)
+    latest: ServingRun | None = None
 
     @property
     def seeds(self) -> int:
@@ -240,7 +240,7 @@ class RateSearch:
 
     def count(self, length: int, rate: float) -> int:
         """Requests of a stream that is so many times as long as the first, at a rate."""
-        first = enough(self.load, self.bounds, rate) if self.users else length
+        first = enough_requests(self.load, self.bounds, rate) if self.users else length
         count = first * length if self.users else first
         return min(count, self.load.most) if self.load.most else count
 
@@ -249,7 +249,7 @@ class RateSearch:
         assert self.load.draw is not None
         return self.load.draw(count, self.load.seed + number, rate)
 
-    def play(self, rate: float, count: int, number: int, stop: Stop = UNBOUNDED) -> Served:
+    def play(self, rate: float, count: int, number: int, stop: StopBounds = NO_STOP) -> ServingRun:
         """One of the streams, played."""
         asked = self.requests(rate, count, number)
         return self.at(asked).serve(asked, stop=stop)
@@ -262,7 +262,7 @@ class RateSearch:
         key = rate, count, number
         if key not in self.attained:
             misses = count - math.ceil(self.hopeless * count - 1e-9)
-            stop = Stop(ttft=self.bounds.ttft, tpot=self.bounds.tpot, misses=misses)
+            stop = StopBounds(ttft=self.bounds.ttft, tpot=self.bounds.tpot, misses=misses)
             served = self.latest = self.play(rate, count, number, stop)
             over = served.stopped or bool(served.never)
             # users begin together, with short prompts, and leave one by one: what they get between is what lasts
@@ -299,7 +299,7 @@ class RateSearch:
         count = min(count, MOST_PLAYED)
         if count not in self.busy:
             several = [self.requests(1.0, some, 0) for some in {count, max(count, USUAL)}]  # a burst is served faster
-            self.busy[count] = min(saturated(self.at(asked), asked) for asked in several)
+            self.busy[count] = min(saturated_rate(self.at(asked), asked) for asked in several)
         return self.busy[count]
 
     def value(self, place: int) -> float:
@@ -390,7 +390,7 @@ class RateSearch:
             guess: where to begin. [1/s]
             step: of the grid, to the next rate.
         """
-        start = place_of(max(1.0, guess) if self.users else guess)
+        start = rate_index(max(1.0, guess) if self.users else guess)
         if self.users:
             length, lasts = self.lasting(1, self.value(start))
             place = self.climb(length, self._by_one(length, start), ONE_NEAR // 2, lasting=True)
@@ -415,14 +415,14 @@ class RateSearch:
 
         Of users by the streams that decide where these are to be `long`.
         """
-        start = place_of(max(1.0, guess) if self.users else guess)
+        start = rate_index(max(1.0, guess) if self.users else guess)
         length = (self.lasting(1, self.value(start))[0] if long else 1) if self.users else self._first(guess)
         place = self.climb(length, start, step, near, lasting=self.users)
         return self._none() if place is None else self._confirmed(place, length, lasts=False)
 
     def _first(self, guess: float) -> int:
         """Requests of the first streams: as many as are enough, and no more than somebody says, or than are played."""
-        return min(enough(self.load, self.bounds, guess), self.load.most or MOST_PLAYED)
+        return min(enough_requests(self.load, self.bounds, guess), self.load.most or MOST_PLAYED)
 
     def _none(self) -> MaxRate:
         slowest = min(self.missed, default=0.0)
@@ -448,10 +448,10 @@ class RateSearch:
                         rate, served, self.missed.get(beyond, "saturation"), count, seed, several, lasts, lower,
                         len(self.attained), length, grid,
                     )  # fmt: skip
-            place = place_of(rate) - 1
+            place = rate_index(rate) - 1
             rate = self.value(place)
 
-    def _over(self, served: Served, count: int) -> bool:
+    def _over(self, served: ServingRun, count: int) -> bool:
         """Whether requests of a stream, as they are drawn, come faster than they can be served."""
         return not self.users and served.requests.rate > self.saturated(count)
 
@@ -514,19 +514,21 @@ def fewer_digits(rate: float, several: tuple[float, float]) -> float:
     return max(fewer, min(several[0], rate))
 
 
-def max_rate(at: Callable[[Requests], Deployment], load: Load, bounds: Bounds, guess: float) -> MaxRate:
+def max_rate(at: Callable[[Requests], Deployment], load: ServingLoad, bounds: SloBounds, guess: float) -> MaxRate:
     """The maximum rate of a deployment; of requests that cannot be drawn again the largest that keeps the bounds."""
     if load.draw is not None:
         return RateSearch(at, load, bounds).settle(guess)
-    return replayed(at, load, bounds, guess)
+    return find_replayed_rate(at, load, bounds, guess)
 
 
-def replayed(at: Callable[[Requests], Deployment], load: Load, bounds: Bounds, guess: float, near: float = NEAR) -> MaxRate:
+def find_replayed_rate(
+    at: Callable[[Requests], Deployment], load: ServingLoad, bounds: SloBounds, guess: float, near: float = RATE_RESOLUTION
+) -> MaxRate:
     """The largest rate at which one stream keeps its bounds, which is all that there is."""
 
-    def play(rate: float, stop: Stop) -> Served:
+    def play(rate: float, stop: StopBounds) -> ServingRun:
         scaled = load.at(rate)
         return at(scaled).serve(scaled, stop=stop)
 
-    found = largest(play, bounds, len(load.requests), guess, near)
+    found = find_max_rate(play, bounds, len(load.requests), guess, near)
     return MaxRate(found.rate, found.served, found.binds, len(load.requests), load.seed, runs=len(found.tried))

@@ -14,12 +14,12 @@ import numpy as np
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
 
-NAMED = 10
+MAX_NAMED_ROWS = 10
 """Bad rows that a message names; the others are counted."""
 
-LARGEST = 2**31 - 1
+MAX_TOKENS = 2**31 - 1
 
-LATEST = 1e11
+MAX_ARRIVAL_S = 1e11
 """Of times, either way: what is beyond is in another unit. [s]"""
 
 LONGEST_NAME = 40
@@ -29,7 +29,7 @@ BLOCK = 16
 """Tokens of a block where a file has the tokens themselves, vLLM's usual block; blocks that are not full have no name."""
 
 
-class Format(NamedTuple):
+class TraceFormat(NamedTuple):
     """Where a kind of file keeps what.
 
     Attributes:
@@ -55,7 +55,7 @@ class Format(NamedTuple):
     turns: tuple[str, ...] = ()
 
 
-class Sorts(NamedTuple):
+class RequestKinds(NamedTuple):
     """What tells requests of several sorts apart.
 
     Attributes:
@@ -67,19 +67,19 @@ class Sorts(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-NO_SORTS = Sorts()
+NO_KINDS = RequestKinds()
 
 
 @dataclass
-class Rows:
+class TraceRows:
     """Columns as they grow, and what is wrong with them."""
 
     path: Path
-    of: Format
+    of: TraceFormat
     ticks: bool
     skip: tuple[str, ...] = ()
     skipped: int = 0
-    sorts: Sorts = NO_SORTS
+    sorts: RequestKinds = NO_KINDS
     kinds: Any = field(default_factory=lambda: array("i"))
     arrival: Any = field(default_factory=lambda: array("d"))
     prompt: Any = field(default_factory=lambda: array("i"))
@@ -101,7 +101,7 @@ class Rows:
 
     def fault(self, row: int, what: str) -> None:
         """Notes what is wrong with a row, counted from the first line that was walked."""
-        if len(self.bad) < NAMED:
+        if len(self.bad) < MAX_NAMED_ROWS:
             self.bad.append(f"row {row + self.before}, {self.within}{what}")
         else:
             self.more += 1
@@ -139,7 +139,7 @@ class Rows:
             seconds = float("nan") if isinstance(value, bool) else float(value) * self.of.unit
         except (TypeError, ValueError, OverflowError):
             seconds = float("nan")
-        if not 0 <= seconds <= LATEST:
+        if not 0 <= seconds <= MAX_ARRIVAL_S:
             self.fault(number, f"column {column}: {_shown(value)} is not a time of 0 or more")
             return 0.0
         return seconds
@@ -181,9 +181,9 @@ class Rows:
             whole = not isinstance(value, float | bool) or (value == found and not isinstance(value, bool))
         except (TypeError, ValueError, OverflowError):
             found, whole = _decimal(value)
-        if whole and 1 <= found <= LARGEST:
+        if whole and 1 <= found <= MAX_TOKENS:
             return found
-        most = f"above {LARGEST:,}" if whole and found > LARGEST else "not a whole number of tokens above 0"
+        most = f"above {MAX_TOKENS:,}" if whole and found > MAX_TOKENS else "not a whole number of tokens above 0"
         self.fault(number, f"column {column}: {_shown(value)} is {most}")
         return None
 
@@ -195,8 +195,8 @@ class Rows:
             seconds = self._date(str(value)) if self.of.unit == 0 else float(value) * self.of.unit  # type: ignore[arg-type]
         except (TypeError, ValueError, OverflowError):
             seconds = float("nan")
-        if not abs(seconds) <= LATEST:
-            most = f" of at most {LATEST / (self.of.unit or 1.0):g}" if np.isfinite(seconds) else ""
+        if not abs(seconds) <= MAX_ARRIVAL_S:
+            most = f" of at most {MAX_ARRIVAL_S / (self.of.unit or 1.0):g}" if np.isfinite(seconds) else ""
             wanted = "a date and time" if self.of.unit == 0 else f"a number{most}"
             self.fault(number, f"column {self.of.arrival}: {_shown(value)} is not {wanted}")
             return None

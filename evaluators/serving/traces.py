@@ -7,15 +7,21 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dse.evaluators.serving.trace_lines import header, objects, one_object, records, undecodable
-from dse.evaluators.serving.trace_rows import NO_SORTS, Format, Rows, Sorts
-from dse.space.errors import DesignError, chosen
+from dse.evaluators.serving.trace_parsing import (
+    first_undecodable_row,
+    parse_json_line,
+    read_csv_rows,
+    read_header,
+    read_json_lines,
+)
+from dse.evaluators.serving.trace_rows import NO_KINDS, RequestKinds, TraceFormat, TraceRows
+from dse.space.errors import DesignError, choose_option
 from dse.space.requests import Requests
-from dse.space.shown import number_of
+from dse.space.safe_text import count_text
 
-FORMATS = {
-    "mooncake": Format("jsonl", "timestamp", "input_length", "output_length", 1e-3, "hash_ids", True),
-    "llmservingsim": Format(
+TRACE_FORMATS = {
+    "mooncake": TraceFormat("jsonl", "timestamp", "input_length", "output_length", 1e-3, "hash_ids", True),
+    "llmservingsim": TraceFormat(
         "jsonl",
         "arrival_time_ns",
         "input_toks",
@@ -26,12 +32,12 @@ FORMATS = {
         ("input_tok_ids", "output_tok_ids"),
         ("sub_requests", "tool_duration_ns"),
     ),
-    "azure": Format("csv", "TIMESTAMP", "ContextTokens", "GeneratedTokens", 0.0, ticks=True),
-    "burstgpt": Format("csv", "Timestamp", "Request tokens", "Response tokens", ticks=True),
-    "vidur": Format("csv", "arrived_at", "num_prefill_tokens", "num_decode_tokens"),
-    "plain": Format("csv", "arrival", "prompt", "output"),
-    "vidur_lengths": Format("csv", "", "num_prefill_tokens", "num_decode_tokens"),
-    "lengths": Format("csv", "", "prompt", "output"),
+    "azure": TraceFormat("csv", "TIMESTAMP", "ContextTokens", "GeneratedTokens", 0.0, ticks=True),
+    "burstgpt": TraceFormat("csv", "Timestamp", "Request tokens", "Response tokens", ticks=True),
+    "vidur": TraceFormat("csv", "arrived_at", "num_prefill_tokens", "num_decode_tokens"),
+    "plain": TraceFormat("csv", "arrival", "prompt", "output"),
+    "vidur_lengths": TraceFormat("csv", "", "num_prefill_tokens", "num_decode_tokens"),
+    "lengths": TraceFormat("csv", "", "prompt", "output"),
 }
 """The first whose columns are all there is taken. Mooncake's clock ticks every 3 s, BurstGPT's every second, that of Azure's
 second trace finely, but not as finely as requests come; LLMServingSim's bursts come at once."""
@@ -39,13 +45,13 @@ second trace finely, but not as finely as requests come; LLMServingSim's bursts 
 MOST_BYTES, MOST_TEXTS = 400_000_000, 150_000_000
 """Of a file, and of one whose conversations are read at once, so that reading takes less than a gigabyte."""
 
-SKIP = {"none": (), "zero_output": ("output",), "zero_prompt": ("prompt",), "zero": ("prompt", "output")}
+SKIP_RULES = {"none": (), "zero_output": ("output",), "zero_prompt": ("prompt",), "zero": ("prompt", "output")}
 """Rules for rows that are passed over: those of no output, as of requests that failed, of no prompt, or of either."""
 
 
-def read(
+def read_trace(
     path: Path, kind: str = "", *, ticks: bool | None = None, skip: str = "none", most: int = 0, characters: float = 0.0,
-    sorts: Sorts = NO_SORTS,
+    sorts: RequestKinds = NO_KINDS,
 ) -> Requests:  # fmt: skip
     """The requests of a file, the first at 0 s.
 
@@ -66,7 +72,7 @@ def read(
     try:
         _check_size(path, MOST_BYTES, "cut it, as by head -n 1000000")
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = _requests(path, file, kind, ticks, chosen(SKIP, skip, "workload.skip"), most, characters, sorts)
+            rows = _requests(path, file, kind, ticks, choose_option(SKIP_RULES, skip, "workload.skip"), most, characters, sorts)
             return rows.requests()
     except OSError as error:
         raise DesignError(f"{path}: cannot be read: {error.strerror}") from None
@@ -74,7 +80,7 @@ def read(
         with path.open("rb") as packed:
             if packed.read(2) == b"\x1f\x8b":
                 raise DesignError(f"{path}: packed by gzip; unpack it first: gunzip -k FILE.gz") from None
-        raise DesignError(f"{path}: row {undecodable(path)}: not text in UTF-8; a trace is CSV or JSONL") from None
+        raise DesignError(f"{path}: row {first_undecodable_row(path)}: not text in UTF-8; a trace is CSV or JSONL") from None
 
 
 def _check_size(path: Path, most: int, do: str) -> None:
@@ -88,8 +94,15 @@ def _check_size(path: Path, most: int, do: str) -> None:
 
 
 def _requests(
-    path: Path, file: Any, kind: str, ticks: bool | None, skip: tuple[str, ...], most: int, characters: float, sorts: Sorts
-) -> Rows:
+    path: Path,
+    file: Any,
+    kind: str,
+    ticks: bool | None,
+    skip: tuple[str, ...],
+    most: int,
+    characters: float,
+    sorts: RequestKinds,
+) -> TraceRows:
     before, first = next(((place, line) for place, line in enumerate(file) if line.strip()), (0, ""))
     if first.lstrip().startswith("[") and not kind:
         _check_size(path, MOST_TEXTS, "keep its first conversations, as by jq '.[:20000]'")
@@ -97,8 +110,8 @@ def _requests(
     if characters:
         raise DesignError(f"{path}: workload.characters: of conversations in JSON only; this file has tokens")
     lines = "jsonl" if first.lstrip().startswith("{") else "csv"
-    columns = one_object(first) if lines == "jsonl" else header(path, before, first)
-    of = chosen(FORMATS, kind, "trace format") if kind else _seen(path, lines, columns)
+    columns = parse_json_line(first) if lines == "jsonl" else read_header(path, before, first)
+    of = choose_option(TRACE_FORMATS, kind, "trace format") if kind else _seen(path, lines, columns)
     wanted = (of.arrival,) if of.turns and of.turns[0] in (columns or ()) else (of.arrival, of.prompt, of.output)
     missing = [name for name in wanted if name and name not in (columns or ())]
     if lines != of.lines or missing:
@@ -108,9 +121,9 @@ def _requests(
     twice = [name for name in (of.arrival, of.prompt, of.output) if name and list(columns or ()).count(name) > 1]
     if twice:
         raise DesignError(f"{path}: row {before + 1}: column {twice[0]} stands twice; leave one of them")
-    rows = Rows(path, of, of.ticks if ticks is None else ticks, skip, sorts=sorts)
+    rows = TraceRows(path, of, of.ticks if ticks is None else ticks, skip, sorts=sorts)
     rows.before = before
-    for number, row in (objects if lines == "jsonl" else records)(file, first, rows.fault):
+    for number, row in (read_json_lines if lines == "jsonl" else read_csv_rows)(file, first, rows.fault):
         rows.add(number, row)
         if most and len(rows.prompt) >= most:
             rows.truncated = any(line.strip() for line in file)
@@ -118,7 +131,9 @@ def _requests(
     return rows
 
 
-def _conversations(path: Path, text: str, skip: tuple[str, ...], most: int, characters: float, sorts: Sorts) -> Rows:
+def _conversations(
+    path: Path, text: str, skip: tuple[str, ...], most: int, characters: float, sorts: RequestKinds
+) -> TraceRows:
     """ShareGPT's JSON: of each conversation the first text is a prompt and the second its output, as in vLLM's benchmark.
 
     Rows are conversations, counted from 1.
@@ -133,7 +148,7 @@ def _conversations(path: Path, text: str, skip: tuple[str, ...], most: int, char
         found = json.loads(text)
     except (ValueError, RecursionError):
         raise DesignError(f"{path}: row 1: not a JSON array of conversations") from None
-    rows = Rows(path, Format("json", "", "first text", "second text"), ticks=False, skip=skip, sorts=sorts)
+    rows = TraceRows(path, TraceFormat("json", "", "first text", "second text"), ticks=False, skip=skip, sorts=sorts)
     for number, one in enumerate(found, start=1):
         turns = one.get("conversations") if isinstance(one, dict) else None
         texts = [turn.get("value") for turn in turns if isinstance(turn, dict)] if isinstance(turns, list) else []
@@ -154,9 +169,9 @@ def _conversations(path: Path, text: str, skip: tuple[str, ...], most: int, char
     return rows
 
 
-def _seen(path: Path, lines: str, columns: Any) -> Format:
-    found = [of for of in FORMATS.values() if of.lines == lines]
-    names = {name: {of.arrival, of.prompt, of.output} - {""} for name, of in FORMATS.items() if of.lines == lines}
+def _seen(path: Path, lines: str, columns: Any) -> TraceFormat:
+    found = [of for of in TRACE_FORMATS.values() if of.lines == lines]
+    names = {name: {of.arrival, of.prompt, of.output} - {""} for name, of in TRACE_FORMATS.items() if of.lines == lines}
     for (_, wanted), of in zip(names.items(), found, strict=True):
         sessions = {of.arrival, of.turns[0]} if of.turns else wanted
         if columns is not None and (wanted <= set(columns) or sessions <= set(columns)):
@@ -181,4 +196,4 @@ def _plain(name: str) -> str:
 
 def _others(columns: Any) -> str:
     """How many columns a file has that no format knows; they are not named, as any file may be given for a trace."""
-    return number_of(len(columns or ()), "other column")
+    return count_text(len(columns or ()), "other column")

@@ -4,17 +4,18 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.silicon import links, supply
-from dse.evaluators.silicon.whole import at_once
-from dse.space.chip import DATAFLOWS, Chip, decoding, memory_channels
-from dse.space.elementwise import ceil_div, maximum, minimum, option, where
-from dse.space.elementwise import total as summed
-from dse.space.fields import leaves
-from dse.space.memory import peak
-from dse.space.numbers import FORMATS, Rates
+from dse.evaluators.silicon import link_wiring as links
+from dse.evaluators.silicon import supply_voltage as supply
+from dse.evaluators.silicon.chip_batches import computed_per_batch
+from dse.space.array_math import ceil_div, maximum, minimum, option_index, where
+from dse.space.array_math import sum_nonzero as summed
+from dse.space.chip import DATAFLOWS, Chip, channel_count, decode_only_chip
+from dse.space.dram import peak_bandwidth
+from dse.space.fields import iterate_leaves
+from dse.space.memoize import memoize_by_identity
+from dse.space.number_formats import FORMATS, FormatRates
 from dse.space.published import as_modelled, given_part, is_near, is_said
-from dse.space.remember import same
-from dse.space.technology import Node
+from dse.space.technology import ProcessNode
 
 SPECIAL = 1.0
 """Operations a cycle of a vector engine whose area an exponential, a root or a quotient a cycle takes."""
@@ -31,7 +32,7 @@ STAGE = 8.0
 64 bits); `supply.STAGES` of them are in the area of a node's multiply-adder. [B]"""
 
 
-def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
+def area_by_block(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     """Area of each kind of block, on all dies of a chip; as a paper has it, where the chip has a paper's areas. [mm2]
 
     Args:
@@ -41,18 +42,18 @@ def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     return _made(chip, decode_cores)[0]
 
 
-def total(chip: Chip, decode_cores: Any = 0) -> Any:
+def total_area(chip: Chip, decode_cores: Any = 0) -> Any:
     """Area of all dies of a chip, the sum of its parts. [mm2], broadcasts over designs."""
     return _made(chip, decode_cores)[1]
 
 
-@at_once
+@computed_per_batch
 def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
     """Parts, and what they sum to; with the difference from the model where a data sheet says a die's area."""
     if is_said(chip, "die_area"):
         modelled = as_modelled(chip)
         found, whole = _made(modelled, decode_cores)
-        more = _dies(modelled, whole) * (die(chip, decode_cores) - die(modelled, decode_cores))
+        more = _dies(modelled, whole) * (die_area(chip, decode_cores) - die_area(modelled, decode_cores))
         return found | {DIFFERENCE: more}, whole + more
     if chip.areas is not None or chip.router is not None:
         found = _as_published(chip) if chip.router is None else {"network": _routers(chip)}
@@ -61,42 +62,42 @@ def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
     whole = summed(found.values())
     if chip.tile is not None:
         cut = _cut(chip, _dies(chip, whole / (1 - share)))
-        found[BETWEEN], whole = found[BETWEEN] + cut, whole + cut
+        found[DIE_LINK_BLOCK], whole = found[DIE_LINK_BLOCK] + cut, whole + cut
     if chip.base is not None:
-        vias = chip.base.room * sum(value for name, value in found.items() if name not in BELOW)
+        vias = chip.base.room * sum(value for name, value in found.items() if name not in BASE_DIE_BLOCKS)
         found["vias of base dies"], whole = vias, whole + vias
     other = whole * (share / (1 - share))
     return found | {"other": other}, whole + other
 
 
-@at_once
-def die(chip: Chip, decode_cores: Any = 0) -> Any:
+@computed_per_batch
+def die_area(chip: Chip, decode_cores: Any = 0) -> Any:
     """Area of one of the dies with cores. [mm2], broadcasts over designs."""
     if is_said(chip, "die_area"):
-        return where(is_as_sold(chip, decode_cores), chip.published.die_area, die(as_modelled(chip), decode_cores))
+        return where(is_as_sold(chip, decode_cores), chip.published.die_area, die_area(as_modelled(chip), decode_cores))
     found, area = _made(chip, decode_cores)
     if chip.areas is not None:
         return area
     if chip.base is not None:
-        above = sum(value for name, value in found.items() if name not in (*BELOW, "other"))
+        above = sum(value for name, value in found.items() if name not in (*BASE_DIE_BLOCKS, "other"))
         return above / (1 - chip.technology.other) / _dies(chip, 0.0)
     return area / _dies(chip, area)
 
 
-@at_once
+@computed_per_batch
 def is_as_sold(chip: Chip, decode_cores: Any = 0) -> Any:
     """Whether the model makes of a chip the die of the part whose area a data sheet says, broadcasts over designs."""
-    return is_near(die(as_modelled(chip), decode_cores), die(given_part(chip, "die_area")))
+    return is_near(die_area(as_modelled(chip), decode_cores), die_area(given_part(chip, "die_area")))
 
 
-def dies(chip: Chip, area: Any) -> tuple[Any, Any]:
+def die_counts(chip: Chip, area: Any) -> tuple[Any, Any]:
     """Dies with cores, and dies below them, of a chip with so much area in all. [1], broadcasts over designs."""
     if is_said(chip, "die_area"):  # as many as the model makes, however large
-        return dies(as_modelled(chip), total(as_modelled(chip)))
+        return die_counts(as_modelled(chip), total_area(as_modelled(chip)))
     return (1.0, 0.0) if chip.areas is not None else (_dies(chip, area), 0.0 if chip.base is None else chip.base.dies)
 
 
-@at_once
+@computed_per_batch
 def pitch(chip: Chip) -> Any:
     """Distance between neighbours of a mesh: the side of a core with its router, as if it were square. [mm]"""
     found = _of_cores(chip)
@@ -107,9 +108,9 @@ def pitch(chip: Chip) -> Any:
 DIFFERENCE = "data sheet less model"
 """Item by which a figure of a data sheet differs from what the model makes of its parts."""
 
-BETWEEN = "links between dies"
+DIE_LINK_BLOCK = "links between dies"
 
-BELOW = ("l2", "hbm_phy", "links", "host", BETWEEN, "vias of base dies")
+BASE_DIE_BLOCKS = ("l2", "hbm_phy", "links", "host", DIE_LINK_BLOCK, "vias of base dies")
 """Blocks that are on dies below the others, where a chip has such."""
 
 
@@ -130,11 +131,11 @@ def _of_cores(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     count = _count(chip, chip.mesh.rows * chip.mesh.cols)
     if not isinstance(decode_cores, np.ndarray) and decode_cores == 0:
         return _tiles(chip, count)
-    own = _tiles(decoding(chip), decode_cores)
+    own = _tiles(decode_only_chip(chip), decode_cores)
     return {name: value + own[name] for name, value in _tiles(chip, count - decode_cores).items()}
 
 
-def multipliers(chip: Chip) -> Any:
+def multiplier_count(chip: Chip) -> Any:
     """Multiply-adders of 16 bits on all cores that are used. [1]"""
     if chip.tile is not None:
         return chip.mesh.rows * chip.mesh.cols * chip.tile.matrix.rows * chip.tile.matrix.cols * 1.0
@@ -147,24 +148,29 @@ RATE = 4.0
 """Operations on 8-bit values that a multiply-adder of 16 bits does in a cycle: two multiply-adds."""
 
 
-@same
+@memoize_by_identity
 def _of_core(chip: Chip) -> Any:
     """Multiply-adders of 16 bits of a core of a pool: as many as the format takes that takes most of them. [1]"""
-    return chip.core.matrix / (RATE * chip.clock) * dearest(chip.core.rates)
+    return chip.core.matrix / (RATE * chip.clock) * format_area_factor(chip.core.rates)
 
 
-@same
-def dearest(rates: Rates | None) -> Any:
+@memoize_by_identity
+def format_area_factor(rates: FormatRates | None) -> Any:
     """Multiply-adders over those that products of 16 bits take, by the format that takes most: its rate x bits / 16.
 
     One of 16 bits does two multiply-adds of 8 bits a cycle, or four of 4, for the same area and energy; scales take none. An
     engine that is said to be faster than that in some format has as many more of them.
 
-    >>> dearest(None), dearest(Rates(int8=2.0, mxfp4=4.0)), dearest(Rates(int8=1.0)), dearest(Rates(fp8=2.0, nvfp4=6.0))
+    >>> (
+    ...     format_area_factor(None),
+    ...     format_area_factor(FormatRates(int8=2.0, mxfp4=4.0)),
+    ...     format_area_factor(FormatRates(int8=1.0)),
+    ...     format_area_factor(FormatRates(fp8=2.0, nvfp4=6.0)),
+    ... )
     (1.0, 1.0, 1.0, 1.5)
     """
     found: Any = 1.0
-    for name, value, _ in () if rates is None else leaves(rates):
+    for name, value, _ in () if rates is None else iterate_leaves(rates):
         found = maximum(found, value * FORMATS[name].bits / FORMATS["bf16"].bits)
     return found
 
@@ -185,7 +191,7 @@ def _pool(chip: Chip) -> dict[str, Any]:
     }
 
 
-@same
+@memoize_by_identity
 def _cached(chip: Chip) -> Any:
     """Width of the ways to the shared cache: none to a cache of no size. [B/cycle]"""
     return where(chip.l2.size > 0, chip.l2.bandwidth, 0.0) / chip.clock
@@ -207,7 +213,7 @@ def _mesh(chip: Chip) -> dict[str, Any]:
 def _tiles(chip: Chip, count: Any) -> dict[str, Any]:
     tech, own, tile = chip.technology, chip.die, chip.tile
     banks, sides = tile.sram_bandwidth + tile.sram_per_row * tile.matrix.rows, (chip.mesh.rows, chip.mesh.cols)
-    linked, ports = links.routed(*sides, chip.noc.topology), links.ports(*sides, chip.noc.topology)
+    linked, ports = links.relative_router_ports(*sides, chip.noc.topology), links.router_ports(*sides, chip.noc.topology)
     return {
         "matrix engines": count * tile.matrix.rows * tile.matrix.cols * _element(tile.matrix, tech),
         "vector engines": count * (tile.vector.lanes + SPECIAL * tile.vector.special) * tech.lane,
@@ -215,21 +221,21 @@ def _tiles(chip: Chip, count: Any) -> dict[str, Any]:
         "sram": count * (tile.sram * tech.sram + banks * tech.bank),
         "control": count * own.issue * tech.issue,
         "network": count * _router(chip.noc, tech, ports, linked),
-        "hbm_phy": count * memory_channels(chip) / (chip.mesh.rows * chip.mesh.cols) * _channel(chip),
+        "hbm_phy": count * channel_count(chip) / (chip.mesh.rows * chip.mesh.cols) * _channel(chip),
     }
 
 
-def _element(matrix: Any, tech: Node) -> Any:
+def _element(matrix: Any, tech: ProcessNode) -> Any:
     """A multiply-adder; with a register for what an array loads behind its work, and pipeline registers over the usual ones.
 
     What stays makes no difference: an element holds two operands and a sum, whichever of them streams by.
     """
-    pipelined = option(matrix.dataflow, DATAFLOWS) == DATAFLOWS.index("ce")
+    pipelined = option_index(matrix.dataflow, DATAFLOWS) == DATAFLOWS.index("ce")
     held = where(pipelined, STAGE * (matrix.depth + 1.0 - supply.STAGES), OPERAND * (matrix.reload == "hidden"))
     return tech.multiplier + held * tech.register
 
 
-def _router(noc: Any, tech: Node, ports: Any, linked: Any = 1.0) -> Any:
+def _router(noc: Any, tech: ProcessNode, ports: Any, linked: Any = 1.0) -> Any:
     """A router with its links: wires and switch by width, over those of a mesh, and what virtual channels of its ports hold.
 
     Where routes are locked a port holds a word: circuits need no more buffers ([dally2004] section 12.2).
@@ -253,21 +259,21 @@ def _channel(chip: Chip) -> Any:
 def _around(chip: Chip) -> dict[str, Any]:
     """What is on the dies beside cores."""
     tech, own = chip.technology, chip.die
-    found = {BETWEEN: own.between * getattr(tech, own.near), "host": own.host * tech.host}
+    found = {DIE_LINK_BLOCK: own.between * getattr(tech, own.near), "host": own.host * tech.host}
     outside = own.outside
     if chip.mesh is None:
         found["hbm_phy"] = chip.hbm.bandwidth / chip.dram.device * chip.dram.phy * own.sites
         ports = chip.network or chip.d2d
-        more = maximum(links.port(chip) - own.host * LANE, 0.0)  # than lanes to the host carry
+        more = maximum(links.node_port_bandwidth(chip) - own.host * LANE, 0.0)  # than lanes to the host carry
         outside = outside + 2 * (ports.ports * ports.bandwidth + more)
     elif chip.tile is None and chip.hbm is not None:
-        found["hbm_phy"] = memory_channels(chip) * _channel(chip)
+        found["hbm_phy"] = channel_count(chip) * _channel(chip)
     elif chip.l2 is not None:
         found["l2"] = chip.l2.size * own.spare * tech.cache + chip.l2.bandwidth / chip.clock * tech.port
     if chip.d2d is not None:
-        found[BETWEEN] = found[BETWEEN] + _linked(chip)
+        found[DIE_LINK_BLOCK] = found[DIE_LINK_BLOCK] + _linked(chip)
         if chip.mesh is not None:
-            outside = outside + 2 * maximum(links.port(chip) - own.host * LANE, 0.0)
+            outside = outside + 2 * maximum(links.node_port_bandwidth(chip) - own.host * LANE, 0.0)
     return found | {"links": outside * getattr(tech, own.reach)}
 
 
@@ -279,11 +285,11 @@ def _linked(chip: Chip) -> Any:
     of, tech = chip.d2d, chip.technology
     if chip.mesh is None:
         return of.ports * _buffered(chip)
-    found = links.interfaces(chip) * 2 * of.bandwidth * getattr(tech, chip.die.near) + of.ports * _buffered(chip)
+    found = links.link_interfaces_per_die(chip) * 2 * of.bandwidth * getattr(tech, chip.die.near) + of.ports * _buffered(chip)
     if of.topology != "switch":
         return found
     stage = of.bandwidth / chip.clock * tech.router / links.PORTS
-    return found + of.ports * (links.doublings(chip) * stage + _buffered(chip))
+    return found + of.ports * (links.switch_stages_between_dies(chip) * stage + _buffered(chip))
 
 
 def _buffered(chip: Chip) -> Any:
@@ -297,7 +303,7 @@ def _count(chip: Chip, used: Any) -> Any:
     return maximum(chip.die.cores, used)
 
 
-@same
+@memoize_by_identity
 def _dies(chip: Chip, area: Any) -> Any:
     """Dies with cores, of a chip whose dies have so much area in all: as many as it says, or as few as will do."""
     said = chip.die.dies
@@ -311,22 +317,22 @@ def _shores(chip: Chip, area: Any) -> Any:
     """Dies, or parts of one, with room on their edges for all devices of memory: n square ones have EDGES (n area)^(1/2)."""
     if chip.dram is None:
         return 1.0
-    side = minimum(shore(chip) / (EDGES * chip.die.shore), MOST)
+    side = minimum(memory_edge_length(chip) / (EDGES * chip.die.shore), MOST)
     return side * side / maximum(area, 1e-9)
 
 
-@at_once
-def shore(chip: Chip) -> Any:
+@computed_per_batch
+def memory_edge_length(chip: Chip) -> Any:
     """Edges of dies that main memory takes. [mm], broadcasts over designs."""
-    return devices(chip) * chip.die.sites * chip.dram.edge
+    return memory_device_count(chip) * chip.die.sites * chip.dram.edge
 
 
-@at_once
-def devices(chip: Chip) -> Any:
+@computed_per_batch
+def memory_device_count(chip: Chip) -> Any:
     """Devices of main memory that its bandwidth takes. [1], broadcasts over designs."""
     if chip.memory is not None:
-        return peak(chip.memory) / chip.dram.device
-    channels = chip.hbm.bandwidth if chip.mesh is None else memory_channels(chip) * chip.hbm.channel_bandwidth
+        return peak_bandwidth(chip.memory) / chip.dram.device
+    channels = chip.hbm.bandwidth if chip.mesh is None else channel_count(chip) * chip.hbm.channel_bandwidth
     return channels / chip.dram.device
 
 
@@ -342,7 +348,7 @@ def _cut(chip: Chip, count: Any) -> Any:
     sides = chip.mesh.rows, chip.mesh.cols
     lines = chip.mesh.rows + chip.mesh.cols
     if chip.noc.topology != "mesh":
-        length = links.wiring(*sides, chip.noc.topology).length
-        lines = lines * length / maximum(links.wiring(*sides, "mesh").length, 1.0)
+        length = links.link_wiring(*sides, chip.noc.topology).length
+        lines = lines * length / maximum(links.link_wiring(*sides, "mesh").length, 1.0)
     crossing = 2 * lines * chip.noc.word_bytes / chip.noc.word
     return (np.sqrt(count) - 1) * (2 * crossing * getattr(chip.technology, chip.die.near)) * chip.clock

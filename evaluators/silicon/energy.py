@@ -5,10 +5,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.silicon import area, links, supply
-from dse.evaluators.silicon.whole import at_once
-from dse.space.chip import Chip, decoding, memory_channels
-from dse.space.elementwise import maximum, of_each, total, where
+from dse.evaluators.silicon import area
+from dse.evaluators.silicon import link_wiring as links
+from dse.evaluators.silicon import supply_voltage as supply
+from dse.evaluators.silicon.chip_batches import computed_per_batch
+from dse.space.array_math import map_distinct, maximum, sum_nonzero, where
+from dse.space.chip import Chip, channel_count, decode_only_chip
 from dse.space.published import as_modelled, given_part, is_near, is_said
 
 WORD = 2.0
@@ -27,7 +29,7 @@ PASSES = 3.0
 """Operands that a multiply-add of a core of a mesh reads and writes: two and the sum; those of an array serve several. [1]"""
 
 
-class Pooled(NamedTuple):
+class PooledActivity(NamedTuple):
     """What cores of a pool do; leaves broadcast over designs.
 
     Attributes:
@@ -44,20 +46,20 @@ class Pooled(NamedTuple):
     shared_bytes: Any = 0.0
     linked_bytes: Any = 0.0
 
-    def plus(self, other: "Pooled") -> "Pooled":
+    def plus(self, other: "PooledActivity") -> "PooledActivity":
         """Both."""
-        return Pooled(*(a + b for a, b in zip(self, other, strict=True)))
+        return PooledActivity(*(a + b for a, b in zip(self, other, strict=True)))
 
-    def summed(self) -> "Pooled":
+    def summed(self) -> "PooledActivity":
         """Over all steps."""
-        return Pooled(*(float(np.sum(value)) for value in self))
+        return PooledActivity(*(float(np.sum(value)) for value in self))
 
-    def times(self, count: Any) -> "Pooled":
+    def times(self, count: Any) -> "PooledActivity":
         """So often."""
-        return Pooled(*(value * count for value in self))
+        return PooledActivity(*(value * count for value in self))
 
 
-def dynamic(activity: Activity, chip: Chip, width: float = WORD) -> Any:
+def dynamic_energy(activity: Activity, chip: Chip, width: float = WORD) -> Any:
     """Of what a mesh does, however long it takes. [J], broadcasts over designs.
 
     What is sent is read from a local memory, and written to that of each core to which it comes. What comes from main memory,
@@ -79,11 +81,11 @@ def dynamic(activity: Activity, chip: Chip, width: float = WORD) -> Any:
         + activity.hop_bytes * hop(chip)
         + activity.cache_bytes * tech.shared
     )
-    found = on_chip * supply.squared(chip)
+    found = on_chip * supply.relative_energy(chip)
     if chip.d2d is not None:
-        found = found + activity.linked_bytes * links.between(chip).mean * _near(chip)
+        found = found + activity.linked_bytes * links.die_wiring(chip).mean * _near(chip)
     if chip.boxes is not None:
-        found = found + activity.boxed_bytes * outward(chip)
+        found = found + activity.boxed_bytes * chip_link_energy_per_byte(chip)
     return found if chip.dram is None else found + activity.memory_bytes * chip.dram.byte
 
 
@@ -94,82 +96,92 @@ def _product(chip: Chip, width: float) -> Any:
     return chip.technology.mac * (width / WORD) + width * operands * _local(chip)
 
 
-@at_once
+@computed_per_batch
 def _local(chip: Chip) -> Any:
     """Energy of a byte of a core's local memory on a mesh, at the node's own supply. [J/B], broadcasts over designs."""
-    return access(chip.technology.access, chip.core.sram if chip.tile is None else chip.tile.sram)
+    return sram_energy_per_byte(chip.technology.access, chip.core.sram if chip.tile is None else chip.tile.sram)
 
 
-def of_pool(activity: Pooled, chip: Chip) -> Any:
+def pooled_dynamic_energy(activity: PooledActivity, chip: Chip) -> Any:
     """Of what cores of a pool do, however long it takes. [J], broadcasts over designs."""
     tech, own = chip.technology, chip.die
     operands, nothing = activity.operands, not isinstance(activity.operands, np.ndarray) and activity.operands == 0
-    multiplied = 0.0 if nothing else operands * (tech.mac / WORD + 2 / own.reuse * access(tech.access, own.private))
-    on_chip = total((multiplied, activity.elements * tech.element, activity.shared_bytes * tech.shared))
-    outside = total((activity.memory_bytes * chip.dram.byte, activity.linked_bytes * outward(chip)))
+    multiplied = (
+        0.0 if nothing else operands * (tech.mac / WORD + 2 / own.reuse * sram_energy_per_byte(tech.access, own.private))
+    )
+    on_chip = sum_nonzero((multiplied, activity.elements * tech.element, activity.shared_bytes * tech.shared))
+    outside = sum_nonzero((activity.memory_bytes * chip.dram.byte, activity.linked_bytes * chip_link_energy_per_byte(chip)))
     if not isinstance(on_chip, np.ndarray) and on_chip == 0:
         return outside
-    return total((on_chip * supply.squared(chip), outside))
+    return sum_nonzero((on_chip * supply.relative_energy(chip), outside))
 
 
-def to_host(nbytes: Any, chip: Chip) -> Any:
+def host_transfer_energy(nbytes: Any, chip: Chip) -> Any:
     """Of bytes that go from a chip's memory to that of a host, or come back. [J], broadcasts over designs.
 
     The chip's memory and one link; what the host's takes is in the power of its server.
     """
-    memory = _local(chip) * supply.squared(chip) if chip.dram is None else chip.dram.byte
-    return nbytes * (memory + outward(chip))
+    memory = _local(chip) * supply.relative_energy(chip) if chip.dram is None else chip.dram.byte
+    return nbytes * (memory + chip_link_energy_per_byte(chip))
 
 
-@at_once
-def static(chip: Chip, decode_cores: Any = 0) -> Any:
+@computed_per_batch
+def static_power(chip: Chip, decode_cores: Any = 0) -> Any:
     """Power that does not depend on what is done: of all dies, and of main memory. [W], broadcasts over designs."""
     if chip.technology is None:  # of a memory by itself
-        return area.devices(chip) * chip.dram.idle
-    found = chip.technology.static * area.total(chip, decode_cores) * supply.squared(chip)
-    return found if chip.dram is None else found + area.devices(chip) * chip.dram.idle
+        return area.memory_device_count(chip) * chip.dram.idle
+    found = chip.technology.static * area.total_area(chip, decode_cores) * supply.relative_energy(chip)
+    return found if chip.dram is None else found + area.memory_device_count(chip) * chip.dram.idle
 
 
-@at_once
-def design_power(chip: Chip, decode_cores: Any = 0) -> Any:
+@computed_per_batch
+def peak_design_power(chip: Chip, decode_cores: Any = 0) -> Any:
     """Power of a chip whose matrix engines multiply 16-bit values all the time, memory and links at their peak. [W]"""
-    return total(design_parts(chip, decode_cores).values())
+    return sum_nonzero(design_power_by_part(chip, decode_cores).values())
 
 
-@at_once
-def design_parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
+@computed_per_batch
+def design_power_by_part(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     """That power by what takes it. [W], broadcasts over designs; some tiles may only decode."""
     if is_said(chip, "tdp"):
         modelled = as_modelled(chip)
-        found, whole = design_parts(modelled, decode_cores), design_power(modelled, decode_cores)
+        found, whole = design_power_by_part(modelled, decode_cores), peak_design_power(modelled, decode_cores)
         return found | {area.DIFFERENCE: where(is_as_rated(chip, decode_cores), chip.published.tdp - whole, 0.0)}
     found = _busy(chip)
     if isinstance(decode_cores, np.ndarray) or decode_cores:
         share = decode_cores / (chip.mesh.rows * chip.mesh.cols)
-        found = {name: value * (1 - share) + _busy(decoding(chip))[name] * share for name, value in found.items()}
-    return found | {"whatever is done": static(chip, decode_cores)}
+        found = {name: value * (1 - share) + _busy(decode_only_chip(chip))[name] * share for name, value in found.items()}
+    return found | {"whatever is done": static_power(chip, decode_cores)}
 
 
-@at_once
+@computed_per_batch
 def is_as_rated(chip: Chip, decode_cores: Any = 0) -> Any:
     """Whether the model makes of a chip the power of the part that a data sheet rates, broadcasts over designs."""
-    return is_near(design_power(as_modelled(chip), decode_cores), design_power(given_part(chip, "tdp")))
+    return is_near(peak_design_power(as_modelled(chip), decode_cores), peak_design_power(given_part(chip, "tdp")))
 
 
 def _busy(chip: Chip) -> dict[str, Any]:
     """Of engines, memory and links at their peak. [W]"""
-    macs = area.multipliers(chip) * chip.clock
+    macs = area.multiplier_count(chip) * chip.clock
     if chip.mesh is None:
         ports = chip.network or chip.d2d
-        linked = of_pool(Pooled(linked_bytes=ports.ports * ports.bandwidth + links.port(chip)), chip)
+        linked = pooled_dynamic_energy(
+            PooledActivity(linked_bytes=ports.ports * ports.bandwidth + links.node_port_bandwidth(chip)), chip
+        )
         shared = where(chip.l2.size > 0, chip.hbm.bandwidth, 0.0)
-        memory = of_pool(Pooled(memory_bytes=chip.hbm.bandwidth, shared_bytes=shared), chip)
-        return {"matrix engines": of_pool(Pooled(macs, WORD * macs), chip), "links": linked, "memory": memory}
-    squared, peak = supply.squared(chip), 0.0 if chip.hbm is None else memory_channels(chip) * chip.hbm.channel_bandwidth
+        memory = pooled_dynamic_energy(PooledActivity(memory_bytes=chip.hbm.bandwidth, shared_bytes=shared), chip)
+        return {
+            "matrix engines": pooled_dynamic_energy(PooledActivity(macs, WORD * macs), chip),
+            "links": linked,
+            "memory": memory,
+        }
+    squared, peak = supply.relative_energy(chip), 0.0 if chip.hbm is None else channel_count(chip) * chip.hbm.channel_bandwidth
     byte = _local(chip) * squared + (0.0 if chip.dram is None else chip.dram.byte)
     found = {"matrix engines": macs * _product(chip, WORD) * squared, "memory": peak * byte}
     if chip.d2d is not None:
-        found["links"] = links.interfaces(chip) * chip.d2d.bandwidth * _near(chip) + links.port(chip) * outward(chip)
+        found["links"] = links.link_interfaces_per_die(chip) * chip.d2d.bandwidth * _near(chip) + links.node_port_bandwidth(
+            chip
+        ) * chip_link_energy_per_byte(chip)
     return found
 
 
@@ -178,12 +190,12 @@ def _near(chip: Chip) -> Any:
     return getattr(chip.technology, chip.die.near + "_byte")
 
 
-def outward(chip: Chip) -> Any:
+def chip_link_energy_per_byte(chip: Chip) -> Any:
     """Energy of a byte over a link to other chips. [J/B]"""
     return getattr(chip.technology, chip.die.reach + "_byte")
 
 
-@at_once
+@computed_per_batch
 def hop(chip: Chip) -> Any:
     """Energy of a byte from router to router of a mesh, at the node's own supply: a router, and wires by length. [J/B]"""
     length = area.pitch(chip) / PITCH * _length(chip)
@@ -194,12 +206,12 @@ def _length(chip: Chip) -> Any:
     """Of links between cores, over those to neighbours. [1]"""
     if chip.tile is None or chip.noc.topology == "mesh":
         return 1.0
-    return links.wiring(chip.mesh.rows, chip.mesh.cols, chip.noc.topology).mean
+    return links.link_wiring(chip.mesh.rows, chip.mesh.cols, chip.noc.topology).mean
 
 
-def access(small: Any, size: Any) -> Any:
+def sram_energy_per_byte(small: Any, size: Any) -> Any:
     """Energy of a byte of a local memory of some size. [J/B]"""
-    return small * of_each(_grown, size)
+    return small * map_distinct(_grown, size)
 
 
 def _grown(size: Any) -> Any:

@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.silicon import area, links
-from dse.evaluators.silicon.energy import design_power
-from dse.evaluators.silicon.whole import at_once
-from dse.space.chip import Chip, memory_of
-from dse.space.elementwise import exponential, extremes, maximum, minimum, total, where
+from dse.evaluators.silicon import area
+from dse.evaluators.silicon import link_wiring as links
+from dse.evaluators.silicon.chip_batches import computed_per_batch
+from dse.evaluators.silicon.energy import peak_design_power
+from dse.space.array_math import exponential, extremes, maximum, minimum, sum_nonzero, where
+from dse.space.chip import Chip, main_memory_bytes
+from dse.space.memoize import memoize_by_identity
 from dse.space.published import as_modelled, given_part, is_near, is_said
-from dse.space.remember import same
 
 WAFER = 300.0
 """Diameter of a wafer. [mm]"""
@@ -32,19 +33,19 @@ def dies_of_wafer(mm2: Any) -> Any:
     return maximum(np.pi * (WAFER / 2) ** 2 / mm2 - np.pi * WAFER / (2 * mm2) ** 0.5, 1.0)
 
 
-def clustered(mm2: Any, defects: Any, clustering: Any) -> Any:
+def negative_binomial_yield(mm2: Any, defects: Any, clustering: Any) -> Any:
     """Share of areas that no defect hits: the negative binomial (1 + A D / alpha)^-alpha. [1]
 
-    >>> round(clustered(814.0, 0.11, 3.0), 3), round(clustered(814.0, 0.11, 10.0), 3)
+    >>> round(negative_binomial_yield(814.0, 0.11, 3.0), 3), round(negative_binomial_yield(814.0, 0.11, 10.0), 3)
     (0.457, 0.424)
     """
     return (1 + mm2 / CM2 * defects / clustering) ** -clustering
 
 
-def spared(mm2: Any, defects: Any, spare: Any) -> Any:
+def spare_core_yield(mm2: Any, defects: Any, spare: Any) -> Any:
     """Share of areas in which no more cores are hit than are spare: Poisson's, each defect a core of its own. [1]
 
-    >>> spared(400.0, 0.1, 0.0) == float(np.exp(-0.4)), round(spared(46225.0, 0.1, 7000.0), 6)
+    >>> spare_core_yield(400.0, 0.1, 0.0) == float(np.exp(-0.4)), round(spare_core_yield(46225.0, 0.1, 7000.0), 6)
     (True, 1.0)
     """
     mean = mm2 / CM2 * defects
@@ -59,45 +60,56 @@ def spared(mm2: Any, defects: Any, spare: Any) -> Any:
     return minimum(found, 1.0)
 
 
-def good(chip: Chip, decode_cores: Any = 0) -> Any:
+def die_yield(chip: Chip, decode_cores: Any = 0) -> Any:
     """Share of the dies with cores that work, where cores can be spared. [1], broadcasts over designs."""
-    tech, one = chip.technology, area.die(chip, decode_cores)
+    tech, one = chip.technology, area.die_area(chip, decode_cores)
     if chip.areas is not None:
-        return clustered(one, tech.defects, tech.clustering)
+        return negative_binomial_yield(one, tech.defects, tech.clustering)
     used = chip.cores if chip.mesh is None else chip.mesh.rows * chip.mesh.cols
-    spare = maximum(chip.die.cores - used, 0.0) / area.dies(chip, area.total(chip, decode_cores))[0]
+    spare = maximum(chip.die.cores - used, 0.0) / area.die_counts(chip, area.total_area(chip, decode_cores))[0]
     least, most = extremes(spare)
     if most < 1:
-        return clustered(one, tech.defects, tech.clustering)
+        return negative_binomial_yield(one, tech.defects, tech.clustering)
     cores = one * _share_of_cores(chip, decode_cores)
-    with_spares = spared(cores, tech.defects, spare)
+    with_spares = spare_core_yield(cores, tech.defects, spare)
     if chip.die.wafer is not True:
-        with_spares = with_spares * clustered(where(chip.die.wafer, 0.0, one - cores), tech.defects, tech.clustering)
-    return with_spares if least >= 1 else where(spare >= 1, with_spares, clustered(one, tech.defects, tech.clustering))
+        with_spares = with_spares * negative_binomial_yield(
+            where(chip.die.wafer, 0.0, one - cores), tech.defects, tech.clustering
+        )
+    return (
+        with_spares
+        if least >= 1
+        else where(spare >= 1, with_spares, negative_binomial_yield(one, tech.defects, tech.clustering))
+    )
 
 
-@same
-def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
+@memoize_by_identity
+def price_by_part(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     """What a chip in its server costs, by what it is spent on. [USD], broadcasts over designs; some tiles may only decode."""
     if is_said(chip, "price"):
-        found = parts(replace(chip, published=replace(chip.published, price=None)), decode_cores)
+        found = price_by_part(replace(chip, published=replace(chip.published, price=None)), decode_cores)
         more = chip.published.price - sum(found[name] for name in SOLD if name in found)
         return found | {area.DIFFERENCE: where(is_as_priced(chip, decode_cores), more, 0.0)}
-    memory = 0.0 if chip.dram is None else chip.dram.price * memory_of(chip) * _sold(chip)
+    memory = 0.0 if chip.dram is None else chip.dram.price * main_memory_bytes(chip) * _sold(chip)
     dies, package, around = _without_memory(chip, decode_cores)
     made = {"dies": dies, "memory": memory, "package": package}
     return made | ({} if chip.carrier is None else _joined_on(chip, decode_cores, made)) | around
 
 
-@at_once
+@computed_per_batch
 def _without_memory(chip: Chip, decode_cores: Any = 0) -> tuple[Any, Any, dict[str, Any]]:
     """Dies, their package, and what is around them. [USD]"""
-    tech, of, whole, one = chip.technology, chip.economics, area.total(chip, decode_cores), area.die(chip, decode_cores)
-    count, below = area.dies(chip, whole)
-    silicon = count * tech.wafer / (dies_of_wafer(one) * maximum(good(chip, decode_cores), NONE))
+    tech, of, whole, one = (
+        chip.technology,
+        chip.economics,
+        area.total_area(chip, decode_cores),
+        area.die_area(chip, decode_cores),
+    )
+    count, below = area.die_counts(chip, whole)
+    silicon = count * tech.wafer / (dies_of_wafer(one) * maximum(die_yield(chip, decode_cores), NONE))
     if chip.base is not None:
         under = (whole - count * one) / below
-        working = maximum(clustered(under, tech.defects, tech.clustering), NONE)
+        working = maximum(negative_binomial_yield(under, tech.defects, tech.clustering), NONE)
         silicon = silicon + below * tech.wafer / (dies_of_wafer(under) * working)
     ports = chip.network or (chip.d2d if chip.mesh is None else None)
     outward = 0.0 if ports is None else ports.ports * ports.bandwidth
@@ -105,8 +117,8 @@ def _without_memory(chip: Chip, decode_cores: Any = 0) -> tuple[Any, Any, dict[s
         "test": of.test * of.markup,
         "board": of.board,
         "network": of.network * (outward * _joined(chip) + chip.die.outside / 2),
-        "network between servers": of.fabric * links.port(chip),
-        "power and cooling": of.cooling * of.pue * plugged(chip, decode_cores),
+        "network between servers": of.fabric * links.node_port_bandwidth(chip),
+        "power and cooling": of.cooling * of.pue * wall_power(chip, decode_cores),
     }
     return silicon * _sold(chip), of.package * whole * _sold(chip), around
 
@@ -122,25 +134,27 @@ def _joined_on(chip: Chip, decode_cores: Any, made: dict[str, Any]) -> dict[str,
     Where dies are good before they are joined, and one that fails spoils all: with a share b of n dies that hold, b ** -n times
     as many are bought as are used.
     """
-    of, beside = chip.carrier, area.devices(chip) * chip.dram.edge**2
+    of, beside = chip.carrier, area.memory_device_count(chip) * chip.dram.edge**2
     bought = of.bond ** -(chip.dies.rows * chip.dies.cols * 1.0)
-    carrier = of.price * (area.total(chip, decode_cores) + beside) * chip.economics.markup
+    carrier = of.price * (area.total_area(chip, decode_cores) + beside) * chip.economics.markup
     return {"carrier": carrier, "lost in joining": (bought - 1) * (sum(made.values()) + carrier)}
 
 
-@at_once
-def plugged(chip: Chip, decode_cores: Any = 0) -> Any:
+@computed_per_batch
+def wall_power(chip: Chip, decode_cores: Any = 0) -> Any:
     """Power of a chip at its peak with its share of server and network, where it enters the server. [W]"""
-    return (design_power(chip, decode_cores) + _beside(chip)) / chip.economics.supply
+    return (peak_design_power(chip, decode_cores) + _beside(chip)) / chip.economics.supply
 
 
-@same
-def system(chip: Chip, decode_cores: Any = 0) -> Any:
+@memoize_by_identity
+def system_price(chip: Chip, decode_cores: Any = 0) -> Any:
     """What a chip in its server costs. [USD], broadcasts over designs."""
-    return total(parts(chip, decode_cores).values())
+    return sum_nonzero(price_by_part(chip, decode_cores).values())
 
 
-def of_tokens(chip: Chip, chips: Any, seconds: Any, joules: Any, tokens: Any, decode_cores: Any = 0) -> dict[str, Any]:
+def token_price_by_part(
+    chip: Chip, chips: Any, seconds: Any, joules: Any, tokens: Any, decode_cores: Any = 0
+) -> dict[str, Any]:
     """What a million tokens cost, by what it is spent on: the chips' share of their life, and the electricity of all. [USD]
 
     Args:
@@ -150,17 +164,17 @@ def of_tokens(chip: Chip, chips: Any, seconds: Any, joules: Any, tokens: Any, de
         decode_cores: tiles that only decode.
     """
     of = chip.economics
-    owned = system(chip, decode_cores) * (chips / (of.life * of.busy)) * seconds
+    owned = system_price(chip, decode_cores) * (chips / (of.life * of.busy)) * seconds
     drawn = (joules + chips * _beside(chip) * seconds) * (of.pue * of.electricity / of.supply)
     return {"chips": owned * (1e6 / tokens), "electricity": drawn * (1e6 / tokens)}
 
 
 def _beside(chip: Chip) -> Any:
     """Power of a chip's share of its server, and of the network between servers. [W]"""
-    return chip.economics.host_power + chip.economics.fabric_power * links.port(chip)
+    return chip.economics.host_power + chip.economics.fabric_power * links.node_port_bandwidth(chip)
 
 
-BOX = 8.0
+REFERENCE_NODE_DIES = 8.0
 """Chips of the box whose links and switches `Economics.network` prices."""
 
 
@@ -170,10 +184,10 @@ def _joined(chip: Chip) -> Any:
         return 1.0
     if chip.d2d is None:
         nodes = chip.network.nodes
-        return 1.0 if nodes is None else links.stages(nodes.size) / links.stages(BOX)
+        return 1.0 if nodes is None else links.switch_stages(nodes.size) / links.switch_stages(REFERENCE_NODE_DIES)
     if chip.d2d.topology == "switch":
-        return links.doublings(chip) / links.stages(BOX)
-    return links.interfaces(chip) / chip.d2d.ports
+        return links.switch_stages_between_dies(chip) / links.switch_stages(REFERENCE_NODE_DIES)
+    return links.link_interfaces_per_die(chip) / chip.d2d.ports
 
 
 SOLD = ("dies", "memory", "package", "carrier", "lost in joining", "test")
@@ -182,7 +196,7 @@ SOLD = ("dies", "memory", "package", "carrier", "lost in joining", "test")
 
 def of_chip(chip: Chip, decode_cores: Any = 0) -> Any:
     """What the model makes of a chip's price, without its server. [USD], broadcasts over designs."""
-    found = parts(as_modelled(chip), decode_cores)
+    found = price_by_part(as_modelled(chip), decode_cores)
     return sum(found[name] for name in SOLD if name in found)
 
 
@@ -192,7 +206,7 @@ def is_as_priced(chip: Chip, decode_cores: Any = 0) -> Any:
 
 
 def _share_of_cores(chip: Chip, decode_cores: Any) -> Any:
-    found = area.parts(chip, decode_cores)
+    found = area.area_by_block(chip, decode_cores)
     inside = ("matrix engines", "vector engines", "registers", "sram", "control", "network")
-    above = [name for name in found if chip.base is None or name not in area.BELOW]
+    above = [name for name in found if chip.base is None or name not in area.BASE_DIE_BLOCKS]
     return sum(found[name] for name in inside) / sum(found[name] for name in above if name not in ("other", area.DIFFERENCE))

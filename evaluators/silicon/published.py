@@ -2,12 +2,13 @@
 
 from typing import NamedTuple
 
-from dse.evaluators.silicon import area, energy, price, supply
-from dse.evaluators.silicon import limits as silicon
+from dse.evaluators.silicon import area, energy, price
+from dse.evaluators.silicon import manufacturing_limits as silicon
+from dse.evaluators.silicon import supply_voltage as supply
 from dse.space.chip import Chip
 from dse.space.limits import Limit
 from dse.space.published import FACTS, as_modelled, given_part, is_near, is_said
-from dse.space.units import show
+from dse.space.units import format_quantity
 
 UNITS = {"die_area": "mm2", "tdp": "W", "clock": "Hz", "price": "USD"}
 
@@ -19,7 +20,7 @@ HOLDS = {
 }
 """Whether a design is still the part, by fact."""
 
-MODELLED = {"die_area": area.die, "tdp": energy.design_power, "clock": supply.fastest, "price": price.of_chip}
+MODELLED = {"die_area": area.die_area, "tdp": energy.peak_design_power, "clock": supply.maximum_clock, "price": price.of_chip}
 """What the model makes of a chip without facts, by fact."""
 
 
@@ -45,11 +46,15 @@ class Fact(NamedTuple):
     @property
     def text(self) -> str:
         """The fact for people, with the model's own figure."""
-        name, said, modelled = self.name.replace("_", " "), show(self.value, self.unit), show(self.modelled, self.unit)
+        name, said, modelled = (
+            self.name.replace("_", " "),
+            format_quantity(self.value, self.unit),
+            format_quantity(self.modelled, self.unit),
+        )
         reaches = "reaches" if self.name == "clock" else "makes"
         if self.holds:
             return f"{name} {said}; the model {reaches} {modelled}"
-        of_part = show(self.of_part, self.unit)
+        of_part = format_quantity(self.of_part, self.unit)
         if is_near(self.modelled, self.of_part):
             return f"{name} {said} is dropped: this design has a higher one; the model {reaches} {modelled}, which counts"
         return (
@@ -58,7 +63,7 @@ class Fact(NamedTuple):
         )
 
 
-def facts(chip: Chip) -> list[Fact]:
+def published_facts(chip: Chip) -> list[Fact]:
     """What a data sheet says of one chip; none of a chip without facts."""
     modelled = as_modelled(chip) if chip.published is not None else chip
     found = []
@@ -69,19 +74,19 @@ def facts(chip: Chip) -> list[Fact]:
     return found
 
 
-def contradicted(chip: Chip) -> list[Limit]:
+def contradicted_limits(chip: Chip) -> list[Limit]:
     """Limits that the model alone would find broken by one chip, and that facts of its data sheet contradict."""
     if chip.published is None:
         return []
-    broken = {limit.address for limit in silicon.exceeded(chip)}
-    return [limit for limit in silicon.exceeded(as_modelled(chip)) if limit.address not in broken]
+    broken = {limit.address for limit in silicon.exceeded_limits(chip)}
+    return [limit for limit in silicon.exceeded_limits(as_modelled(chip)) if limit.address not in broken]
 
 
 def remarks(chip: Chip) -> list[str]:
     """What facts of a data sheet contradict, in words."""
     found = []
-    for limit in contradicted(chip):
-        need, have = (show(float(value), limit.unit) for value in (limit.need, limit.have))
+    for limit in contradicted_limits(chip):
+        need, have = (format_quantity(float(value), limit.unit) for value in (limit.need, limit.have))
         model = f"{limit.address}: the model needs {need} and has {have}"
         found.append(f"{model}; the data sheet says otherwise, so that this is no limit here")
     return found

@@ -10,12 +10,12 @@ import sys
 
 import numpy as np
 
-from dse.answers.capacity import Side, capacity, parsed, posed
-from dse.answers.deployments import Candidate, candidates
-from dse.answers.race import OF_LOAD
+from dse.analysis.capacity import ChipCapacity, build_chip_query, find_capacity, parse_query
+from dse.analysis.deployment_search import LOAD_FRACTIONS
+from dse.analysis.deployments import CandidateDeployment, find_candidates
 from dse.evaluators.serving.max_rate import RateSearch
 from dse.space.errors import DesignError
-from dse.space.units import show
+from dse.space.units import format_quantity
 from dse.studies.write import table
 
 QUESTIONS = {
@@ -70,12 +70,12 @@ def finding() -> str:
     )
 
 
-Rates = list[tuple[Candidate, float]]
+Rates = list[tuple[CandidateDeployment, float]]
 
 
-def _asked(words: tuple[str, ...]) -> tuple[Side, Rates]:
+def _asked(words: tuple[str, ...]) -> tuple[ChipCapacity, Rates]:
     """The quick answer, and the rate of every deployment."""
-    (side,) = capacity(words)
+    (side,) = find_capacity(words)
     return side, [(one, _own(one, side)) for one in _every((*words, *side.words), side) if one.estimate.rate]
 
 
@@ -118,18 +118,18 @@ def _drawn(seed: int) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _every(words: tuple[str, ...], side: Side) -> list[Candidate]:
+def _every(words: tuple[str, ...], side: ChipCapacity) -> list[CandidateDeployment]:
     """All deployments, those too that the quick answer leaves out."""
-    asked = parsed(words)
-    found, _ = candidates(*posed(asked.chips[0], asked, trust=False), side.devices, apart=True, every=True)
+    asked = parse_query(words)
+    found, _ = find_candidates(*build_chip_query(asked.chips[0], asked, trust=False), side.devices, apart=True, every=True)
     return found
 
 
-def _own(one: Candidate, side: Side) -> float:
+def _own(one: CandidateDeployment, side: ChipCapacity) -> float:
     return RateSearch(one.at, side.load, side.bounds).settle(one.estimate.rate).rate
 
 
-def _race(side: Side, rates: Rates) -> list[str]:
+def _race(side: ChipCapacity, rates: Rates) -> list[str]:
     assert side.best is not None
     most = max(rate for _, rate in rates)
     return [
@@ -147,7 +147,7 @@ def _spread(rates: Rates) -> list[str]:
 
 
 def _kinds(name: str, rates: Rates) -> list[list[str]]:
-    best: dict[str, tuple[Candidate, float]] = {}
+    best: dict[str, tuple[CandidateDeployment, float]] = {}
     for one, rate in rates:
         kind = "apart" if one.apart else "together"
         if rate > best.get(kind, (one, 0.0))[1]:
@@ -155,9 +155,9 @@ def _kinds(name: str, rates: Rates) -> list[list[str]]:
     return [[name, kind, one.text, f"{rate:.4g}", f"{one.estimate.rate:.4g}"] for kind, (one, rate) in sorted(best.items())]
 
 
-def _curve(side: Side) -> list[list[str]]:
-    assert len(side.curve) == len(OF_LOAD)
-    return [[f"{times:g}", show(ttft, "s"), show(tpot, "s")] for times, _, ttft, tpot, _ in side.curve]
+def _curve(side: ChipCapacity) -> list[list[str]]:
+    assert len(side.curve) == len(LOAD_FRACTIONS)
+    return [[f"{times:g}", format_quantity(ttft, "s"), format_quantity(tpot, "s")] for times, _, ttft, tpot, _ in side.curve]
 
 
 if __name__ == "__main__":

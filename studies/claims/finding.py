@@ -1,6 +1,6 @@
 """Verdicts by paper, the contradicted claims with their mechanisms, and the undecidable ones with what would decide them."""
 
-from dse.measured.claims import CONTRADICTED, TITLES, UNDECIDABLE, Claim, Verdict, find_claims, read_verdicts, tally_verdicts
+from dse.accuracy.claims import CONTRADICTED, TITLES, UNDECIDABLE, Claim, Verdict, find_claims, read_verdicts, tally_verdicts
 from dse.studies.write import table
 
 

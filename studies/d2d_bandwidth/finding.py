@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.config.build import Question, question
 from dse.config.compose import compose
+from dse.config.question import Question, build_question
 from dse.evaluators import evaluate, explain
-from dse.evaluators.machine.d2d import level, loads, placed, routes
-from dse.space.design import stacked
-from dse.space.units import show
+from dse.evaluators.machine.die_network import die_network, die_routes, link_loads, place_groups
+from dse.space.design import stack_designs
+from dse.space.units import format_quantity
 from dse.studies.write import table
 
 TOPOLOGIES = ("mesh", "torus", "ring", "switch")
@@ -49,7 +49,7 @@ def finding() -> str:
 
 def asked(*more: str) -> Question:
     """The study's question."""
-    return question(compose(["study=d2d_bandwidth", *more]), Path(__file__).parent)
+    return build_question(compose(["study=d2d_bandwidth", *more]), Path(__file__).parent)
 
 
 def _rate(rate: int) -> str:
@@ -59,7 +59,7 @@ def _rate(rate: int) -> str:
 @cache
 def _columns(*more: str) -> dict[str, float]:
     of = asked(*more)
-    return {name: float(column[0]) for name, column in evaluate(stacked([of.base]), of.workload).columns.items()}
+    return {name: float(column[0]) for name, column in evaluate(stack_designs([of.base]), of.workload).columns.items()}
 
 
 def _per_die(*more: str) -> float:
@@ -71,7 +71,7 @@ def _on_mesh(rate: int, batch: int) -> str:
 
 
 def _token(ns: int, batch: int) -> str:
-    return show(_columns(f"chip.d2d.latency='{ns} ns'", f"workload.batch=[{batch}]")["tpot"], "s")
+    return format_quantity(_columns(f"chip.d2d.latency='{ns} ns'", f"workload.batch=[{batch}]")["tpot"], "s")
 
 
 def _row(rate: int) -> list[str]:
@@ -87,8 +87,8 @@ def _row(rate: int) -> list[str]:
 
 def _loads(topology: str) -> list[str]:
     of = asked(f"chip.d2d.topology={topology}")
-    on, at = level(of.base.chip), placed("blocks", 8, 8, 2, 32)
-    ways = routes(on.rows, on.cols, on.topology)
+    on, at = die_network(of.base.chip), place_groups("blocks", 8, 8, 2, 32)
+    ways = die_routes(on.rows, on.cols, on.topology)
     ends = np.broadcast_to(at[:, :, None], (2, 32, 32)), np.broadcast_to(at[:, None, :], (2, 32, 32))
-    found = loads(ways, 64, ends[0].ravel(), ends[1].ravel(), np.full(2 * 32 * 32, 1 / 32)).links
+    found = link_loads(ways, 64, ends[0].ravel(), ends[1].ravel(), np.full(2 * 32 * 32, 1 / 32)).links
     return [f"{found.max():.2f}", f"{found[found > 0].mean():.2f}", f"{(found == 0).mean():.0%}"]

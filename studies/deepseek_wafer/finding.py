@@ -3,13 +3,13 @@
 from functools import cache
 from pathlib import Path
 
-from dse.config.build import Question, question
 from dse.config.compose import compose
+from dse.config.question import Question, build_question
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account.breakdown import Breakdown
-from dse.evaluators.evaluation import infeasible
-from dse.space.design import stacked
-from dse.space.units import show
+from dse.evaluators.accounting.breakdown import Breakdown
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.space.design import stack_designs
+from dse.space.units import format_quantity
 from dse.studies.write import table
 
 DIES = 64
@@ -42,7 +42,7 @@ def finding() -> str:
 def asked(each: int, *more: str) -> Question:
     """The study's question, of so many requests a die."""
     words = ["study=deepseek_wafer", f"workload.batch=[{each * DIES}]", *more]
-    return question(compose(words), Path(__file__).parent)
+    return build_question(compose(words), Path(__file__).parent)
 
 
 @cache
@@ -50,14 +50,14 @@ def _pair(each: int, *more: str) -> tuple[float, float] | None:
     """Tokens/s a die and time of a token; nothing where it does not fit."""
     fidelity = "events" if "events" in more else "closed"
     of = asked(each, *(word for word in more if word != "events"))
-    if infeasible(of.base, of.workload) is not None:
+    if explain_infeasibility(of.base, of.workload) is not None:
         return None
-    found = evaluate(stacked([of.base]), of.workload, fidelity=fidelity).columns
+    found = evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity).columns
     return float(found["decode_throughput"][0]) / DIES, float(found["tpot"][0])
 
 
 def _cell(pair: tuple[float, float] | None) -> str:
-    return "-" if pair is None else f"{pair[0]:,.0f}, {show(pair[1], 's')}"
+    return "-" if pair is None else f"{pair[0]:,.0f}, {format_quantity(pair[1], 's')}"
 
 
 def _dataflows() -> str:

@@ -4,12 +4,12 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 
-from dse.config.build import Question, question
 from dse.config.compose import compose
+from dse.config.question import Question, build_question
 from dse.evaluators import evaluate, explain
-from dse.evaluators.evaluation import infeasible
-from dse.space.design import stacked
-from dse.space.units import show
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.space.design import stack_designs
+from dse.space.units import format_quantity
 from dse.studies.write import table
 
 PLACEMENTS = ("linear", "snake", "blocks", "interleave")
@@ -72,7 +72,7 @@ def _shared() -> list[str]:
 
 def asked(*more: str) -> Question:
     """The study's question."""
-    return question(compose(["study=ep_placement", *more]), Path(__file__).parent)
+    return build_question(compose(["study=ep_placement", *more]), Path(__file__).parent)
 
 
 def _links(topology: str, rate: int) -> tuple[str, str]:
@@ -82,9 +82,9 @@ def _links(topology: str, rate: int) -> tuple[str, str]:
 @cache
 def _cell(*more: str) -> str:
     of = asked(*more)
-    if infeasible(of.base, of.workload) is not None:
+    if explain_infeasibility(of.base, of.workload) is not None:
         return "-"
-    seconds = float(evaluate(stacked([of.base]), of.workload).columns["tpot"][0])
+    seconds = float(evaluate(stack_designs([of.base]), of.workload).columns["tpot"][0])
     rows = [row for row in explain(of.base, of.workload.cases[0]).rows if row.phase == "decode"]
     exchanged = sum(row.seconds for row in rows if "d2d" in row.parts) / sum(row.seconds for row in rows)
-    return f"{show(seconds, 's')} ({exchanged:.0%})"
+    return f"{format_quantity(seconds, 's')} ({exchanged:.0%})"

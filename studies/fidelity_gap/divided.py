@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.evaluators.machine.machine import of_tiles
-from dse.evaluators.passes.call import Group, Product
-from dse.evaluators.readers import READERS
+from dse.evaluators.calls.call import CallProduct, CoreGroupSplit
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.machine.machine import tile_core_machine
 from dse.space.mapping import PARTITIONS, PLACEMENTS
 from dse.studies.fidelity_gap.kernels import preset
 
@@ -44,13 +44,13 @@ class Divided(NamedTuple):
 def sampled(count: int, seed: int) -> Iterator[Divided]:
     """Products of any sizes, ragged ones too, on 2 to 16 cores."""
     rng = np.random.default_rng(seed)
-    on = {name: of_tiles(preset(name)) for name in ("npu64", "npu256")}
+    on = {name: tile_core_machine(preset(name)) for name in ("npu64", "npu256")}
     for _ in range(count):
         name = str(rng.choice(list(on)))
         way, placement = str(rng.choice(MOVING)), str(rng.choice(PLACEMENTS))
         routing, cores = str(rng.choice(("wormhole", "locked"))), int(rng.integers(2, 17))
         m, k, n = (int(side) for side in np.exp(rng.uniform(0, np.log(LARGEST), 3)))
         machine = on[name]._replace(fabric=on[name].fabric._replace(locked=float(routing == "locked")))
-        given = (Group(way, placement, cores), Product(1.0, m, max(k, cores), n), machine, 2.0)
+        given = (CoreGroupSplit(way, placement, cores), CallProduct(1.0, m, max(k, cores), n), machine, 2.0)
         (closed, _), (played, _) = (READERS[reader].product(*given) for reader in ("closed", "events"))
         yield Divided(way, placement, routing, name, cores, m, max(k, cores), n, float(closed), float(played))

@@ -7,30 +7,31 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from dse.config.build import question
 from dse.config.compose import compose
+from dse.config.question import build_question
+from dse.evaluators.cost_models import cycle_simulator as cycles
+from dse.evaluators.cost_models import event_simulator as events
+from dse.evaluators.cost_models.analytical_attention import AttentionJob, job_machine
 from dse.evaluators.kernels.attention import ATTENTION
-from dse.evaluators.kernels.attention.dataflow import steps as attention
-from dse.evaluators.kernels.attention.shape import Heads, Tiling
+from dse.evaluators.kernels.attention.attention_shape import AttentionShape, AttentionTiling
+from dse.evaluators.kernels.attention.dataflow import attention_program as attention
 from dse.evaluators.kernels.collective import EXCHANGES, TEAMS
+from dse.evaluators.kernels.data_movement import MOVE
 from dse.evaluators.kernels.gemm import GEMM
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.kernels.gemv import GEMV
 from dse.evaluators.kernels.kv import KV
-from dse.evaluators.kernels.move import MOVE
 from dse.evaluators.kernels.partition import PARTITION
 from dse.evaluators.kernels.vector import VECTOR
-from dse.evaluators.machine.channels import Channels, channels_used, near_memory
-from dse.evaluators.machine.engine import Engines, engines
-from dse.evaluators.machine.fabric import Fabric, summing, tile_fabric
-from dse.evaluators.machine.fabric import mesh_fabric as fabric
-from dse.evaluators.machine.played_channels import chip_channels
-from dse.evaluators.program.rounds import EXPANSIONS, Loop, Program, Round
-from dse.evaluators.readers import cycles, events
-from dse.evaluators.readers.closed_attention import Job, machine
+from dse.evaluators.machine.compute_engines import TileEngines, tile_engines
+from dse.evaluators.machine.memory_channels import MeshChannels, channels_used, near_memory
+from dse.evaluators.machine.mesh_fabric import MeshFabric, tile_fabric, with_vector_reduction
+from dse.evaluators.machine.mesh_fabric import mesh_fabric as fabric
+from dse.evaluators.machine.simulated_channels import simulated_channels
+from dse.evaluators.program.kernel_ir import DEQUANTIZE_FUNCTIONS, Loop, Program, Round
 from dse.space.mapping import PARTITIONS, PLACEMENTS
-from dse.space.workload import ALONG, PATTERNS
-from dse.space.workload import EXCHANGES as EXCHANGED
+from dse.space.workload import DIE_EXCHANGES as EXCHANGED
+from dse.space.workload import GROUP_AXES, TILE_PATTERNS
 
 SIDES = (3, 8)
 """Cores on a side of a mesh, at least and at most."""
@@ -58,15 +59,17 @@ class Played(NamedTuple):
     chip: str
     size: str
     program: Program
-    fabric: Fabric
-    engines: Engines | None = None
-    memory: Channels | None = None
+    fabric: MeshFabric
+    engines: TileEngines | None = None
+    memory: MeshChannels | None = None
 
     @property
     def seconds(self) -> tuple[float, float]:
         """By events, and by cycles."""
         on = {"engines": self.engines, "memory": self.memory}
-        return events.play(self.program, self.fabric, **on).seconds, cycles.play(self.program, self.fabric, **on).seconds
+        return events.simulate_events(self.program, self.fabric, **on).seconds, cycles.simulate_cycles(
+            self.program, self.fabric, **on
+        ).seconds
 
 
 def kernels(rng: Random, count: int) -> Iterator[Played]:
@@ -88,10 +91,10 @@ def on_cores(rng: Random) -> Iterator[Played]:
             m, k, n = (int(rng.integers(1, TILE * max(mesh.rows, mesh.cols) + 1)) for _ in range(3))
             options: dict[str, Any] = {"into": _mesh(rng, mesh)} if name == "reshuffle" else {}
             options |= {"function": "gate"} if name == "elementwise" else {}
-            options |= {"operations": float(rng.choice(list(EXPANSIONS)))} if name == "expand" else {}
+            options |= {"operations": float(rng.choice(list(DEQUANTIZE_FUNCTIONS)))} if name == "expand" else {}
             options |= {"allreduce": str(rng.choice(LINES))} if name in ("norm", "softmax", "choice") else {}
-            shape = Shape(1 if family in ("gemv", "kv") else m, k, n)
-            yield Played(family, name, "wse2", _said(shape, mesh), of.steps(shape, mesh, "float16", **options), on)
+            shape = GemmShape(1 if family in ("gemv", "kv") else m, k, n)
+            yield Played(family, name, "wse2", _said(shape, mesh), of.build_program(shape, mesh, "float16", **options), on)
 
 
 def divided(rng: Random) -> Iterator[Played]:
@@ -104,17 +107,17 @@ def divided(rng: Random) -> Iterator[Played]:
             for placement in PLACEMENTS:
                 cores = int(rng.integers(2, 17))
                 m, k, n = (int(side) for side in np.exp(rng.uniform(0, np.log(DIVIDED), 3)))
-                shape = Shape(m, max(k, cores), n)
+                shape = GemmShape(m, max(k, cores), n)
                 program, label = of.steps(shape, placement, cores, "float16"), f"{name}, {placement}{routing}"
                 size = f"{m} x {shape.k} x {n} on {cores} cores"
-                yield Played("partition", label, "npu64", size, program, on, engines(npu))
+                yield Played("partition", label, "npu64", size, program, on, tile_engines(npu))
 
 
 def on_tiles(rng: Random) -> Iterator[Played]:
     """Collectives on tiles, among all of them or groups."""
-    on = summing(preset("tile32", "workload=collective"))
+    on = with_vector_reduction(preset("tile32", "workload=collective"))
     for name, of in TEAMS.items():
-        for pattern in PATTERNS:
+        for pattern in TILE_PATTERNS:
             yield Played("collective", f"{name}, {pattern}", "tile32", *_team(of, pattern, _mesh(rng), rng), on)
     for name in ("rings", "direct"):
         for pattern in EXCHANGED:
@@ -124,7 +127,7 @@ def on_tiles(rng: Random) -> Iterator[Played]:
 
 def side_by_side(rng: Random) -> Iterator[Played]:
     """An exchange among all tiles beside a collective of software, through the same links."""
-    on = summing(preset("tile32", "workload=collective"))
+    on = with_vector_reduction(preset("tile32", "workload=collective"))
     for exchange in EXCHANGED:
         for name in ("tree", "sequential"):
             mesh = _mesh(rng)
@@ -137,24 +140,24 @@ def side_by_side(rng: Random) -> Iterator[Played]:
 def dataflows(rng: Random) -> Iterator[Played]:
     """Attention by groups of tiles."""
     for name, of in ATTENTION.items():
-        mesh = Mesh(*(int(rng.choice((4, 6, 8))) for _ in range(2)))
+        mesh = CoreMesh(*(int(rng.choice((4, 6, 8))) for _ in range(2)))
         chip = preset(
             "tile32", "workload=attention", f"chip.mesh.rows={mesh.rows}", f"chip.mesh.cols={mesh.cols}",
             f"chip.hbm.channels={mesh.cols}",
         )  # fmt: skip
         heads, queries = int(rng.integers(1, 5)), int(rng.integers(1, 1025))
         width = int(rng.choice((64, 128)))
-        shape = Heads(
+        shape = AttentionShape(
             batch=1, heads=heads, kv_heads=heads, queries=queries, keys=int(rng.integers(queries, 1025)), qk=width, v=width
         )
         rows, cols = (
             int(rng.choice([side for side in (1, 2, 4, 6, 8) if whole % side == 0])) for whole in (mesh.rows, mesh.cols)
         )
-        job = Job(of, shape, Tiling(rows if of.grouped else 1, cols if of.grouped else 1, 128, 128), chip)
-        on, by = machine(chip, of)
+        job = AttentionJob(of, shape, AttentionTiling(rows if of.grouped else 1, cols if of.grouped else 1, 128, 128), chip)
+        on, by = job_machine(chip, of)
         program = attention(of, job.shape, job.tiling, mesh, channels=int(channels_used(chip)))
         size = f"{heads} heads, {queries} x {shape.keys} x {width} on {mesh.rows} x {mesh.cols}, groups of {rows} x {cols}"
-        yield Played("attention", name, "tile32", size, program, on, by, chip_channels(near_memory(chip, program.rows)))
+        yield Played("attention", name, "tile32", size, program, on, by, simulated_channels(near_memory(chip, program.rows)))
 
 
 def beside(one: Program, other: Program) -> Program:
@@ -166,7 +169,7 @@ def beside(one: Program, other: Program) -> Program:
 
 def preset(name: str, *overrides: str) -> Any:
     """A chip by name."""
-    return question(compose([f"chip={name}", *overrides]), Path()).base.chip
+    return build_question(compose([f"chip={name}", *overrides]), Path()).base.chip
 
 
 def _again(part: Round | Loop) -> Round | Loop:
@@ -181,23 +184,27 @@ def _renamed(step: Any) -> Any:
     return replace(step, **names)
 
 
-def _team(of: Any, pattern: str, mesh: Mesh, rng: Random) -> tuple[str, Program]:
+def _team(of: Any, pattern: str, mesh: CoreMesh, rng: Random) -> tuple[str, Program]:
     """A collective of groups that divide a mesh: its size, and the program."""
     rows, cols = (
         int(rng.choice([side for side in range(2, whole + 1) if whole % side == 0])) for whole in (mesh.rows, mesh.cols)
     )
-    values, along = _values(rng), str(rng.choice(ALONG))
-    program = of.steps(Shape(values, 1, 1), mesh, "float16", pattern=pattern, along=along, rows=rows, cols=cols, root=0)
+    values, along = _values(rng), str(rng.choice(GROUP_AXES))
+    program = of.build_program(
+        GemmShape(values, 1, 1), mesh, "float16", pattern=pattern, along=along, rows=rows, cols=cols, root=0
+    )
     return f"{values} values on {mesh.rows} x {mesh.cols}, {along} of {rows} x {cols}", program
 
 
-def _exchange(of: Any, pattern: str, mesh: Mesh, rng: Random) -> tuple[str, Program]:
+def _exchange(of: Any, pattern: str, mesh: CoreMesh, rng: Random) -> tuple[str, Program]:
     """An exchange among all of a mesh: its size, and the program."""
     values = _values(rng)
-    return f"{values} values on {mesh.rows} x {mesh.cols}", of.steps(Shape(values, 1, 1), mesh, "float16", pattern=pattern)
+    return f"{values} values on {mesh.rows} x {mesh.cols}", of.build_program(
+        GemmShape(values, 1, 1), mesh, "float16", pattern=pattern
+    )
 
 
-def _said(shape: Shape, mesh: Mesh) -> str:
+def _said(shape: GemmShape, mesh: CoreMesh) -> str:
     return f"{shape.m} x {shape.k} x {shape.n} on {mesh.rows} x {mesh.cols}"
 
 
@@ -206,7 +213,7 @@ def _values(rng: Random) -> int:
     return int(np.exp(rng.uniform(np.log(16), np.log(4096))))
 
 
-def _mesh(rng: Random, within: Mesh | None = None) -> Mesh:
+def _mesh(rng: Random, within: CoreMesh | None = None) -> CoreMesh:
     """Any mesh of a few cores, or one that another has room for."""
     most = (SIDES[1], SIDES[1]) if within is None else (within.rows, within.cols)
-    return Mesh(*(int(rng.integers(SIDES[0], side + 1)) for side in most))
+    return CoreMesh(*(int(rng.integers(SIDES[0], side + 1)) for side in most))

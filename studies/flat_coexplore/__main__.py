@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
-from dse.search.pareto import front
+from dse.search.pareto import front_mask
 from dse.studies.flat_coexplore.finding import PATH
 from dse.studies.write import main as write
 
@@ -17,7 +17,7 @@ PAPER |= {"chip.noc.word_bytes": 128, "chip.hbm.channels": 64}
 
 def looked() -> pd.DataFrame:
     """All designs of one peak that fit: knobs and objectives."""
-    asked = study_of("flat_coexplore")
+    asked = find_study("flat_coexplore")
     space, found = asked.question.space, []
     for start in range(0, space.combinations or 0, BLOCK):
         columns = space.grid(start, min(start + BLOCK, space.combinations or 0))
@@ -32,9 +32,9 @@ def looked() -> pd.DataFrame:
 
 def chosen(frame: pd.DataFrame) -> pd.DataFrame:
     """The front, the best of each mesh and the paper's chip."""
-    asked = study_of("flat_coexplore")
+    asked = find_study("flat_coexplore")
     first, *_ = asked.objectives
-    best = frame[front(frame[list(asked.objectives)].to_numpy(), asked.directions)].sort_values(first, ascending=False)
+    best = frame[front_mask(frame[list(asked.objectives)].to_numpy(), asked.directions)].sort_values(first, ascending=False)
     sides = ["chip.mesh.rows", "chip.mesh.cols"]
     each = frame.loc[frame.groupby(sides)[first].idxmax()]
     knobs = [knob.address for knob in asked.question.space.knobs]

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
-from dse.space.fields import at
-from dse.space.units import show
+from dse.space.fields import leaf_at
+from dse.space.units import format_quantity
 from dse.studies.write import table
 
 PATH = Path(__file__).with_name("designs.csv")
@@ -17,7 +17,7 @@ HEAD = ["tiles", "elements", "L1", "link", "channels", "group", "slice", "mm2", 
 
 def finding() -> str:
     """A row a design; by the closed form, those of the front by events as well."""
-    asked = study_of("flat_coexplore").question
+    asked = find_study("flat_coexplore").question
     frame = pd.read_csv(PATH)
     knobs = [knob.address for knob in asked.space.knobs]
     tables = {}
@@ -28,7 +28,7 @@ def finding() -> str:
             designs = asked.space.stack({address: here.loc[[row.name], address].to_numpy(float) for address in knobs})
             found = evaluate(designs, asked.workload).columns
             events = evaluate(designs, asked.workload, fidelity="events").columns if kind != "best" else found
-            of = {address: at(design, address) for address in knobs}
+            of = {address: leaf_at(design, address) for address in knobs}
             sides = (f"chip.{part}.{side}" for part in ("mesh", "tile.matrix") for side in ("rows", "cols"))
             own = [f"{of[side]:.0f}" for side in sides]
             group, cut = ([_said(of[f"mapping.{name}"]) for name in pair] for pair in (("rows", "cols"), ("queries", "keys")))
@@ -39,14 +39,14 @@ def finding() -> str:
                     f"{own[0]} x {own[1]}",
                     f"{own[2]} x {own[3]}",
                     f"{of['chip.tile.sram'] / 1024:.0f} KiB",
-                    show(of["chip.noc.word_bytes"], "B"),
+                    format_quantity(of["chip.noc.word_bytes"], "B"),
                     f"{of['chip.hbm.channels']:.0f}",
                     " x ".join(group),
                     " x ".join(cut),
                     f"{found['system_mm2'][0]:.0f}",
                     f"{found['utilisation'][0]:.0%}{played}",
                     f"{found[NAMES[0]][0] * 1e3:.2f}{per}",
-                    show(found["hbm_bytes"][0], "B"),
+                    format_quantity(found["hbm_bytes"][0], "B"),
                     f"{found['energy_per_token'][0] * 1e6:.0f} uJ",
                 ]
             )

@@ -1,11 +1,11 @@
 """Attention's share of a model's operations by length; layers under a GH200's roofline; and what GPUs are said to reach."""
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.config.compose import compose
-from dse.config.workloads import models
-from dse.evaluators.graph.operators import Attention, Elementwise, Part
-from dse.evaluators.graph.step import Step
-from dse.evaluators.graph.transformer import transformer
+from dse.config.workloads import read_models
+from dse.evaluators.graph.operators import AttentionOp, ElementwiseOp, Segment
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.transformer import transformer_segments
 from dse.studies.flat_fig12.finding import played, roof
 from dse.studies.write import table
 
@@ -26,13 +26,13 @@ GPU = (
 def finding() -> str:
     """Three tables: shares, layers under the roofline, GPUs."""
     config = compose([f"model=[{','.join(MODELS)}]"])
-    named = models(config["model"])
+    named = read_models(config["model"])
     shares = [
-        [of.name, phase, *(f"{share(transformer(of, step(phase, tokens))):.0%}" for tokens in TOKENS)]
+        [of.name, phase, *(f"{share(transformer_segments(of, step(phase, tokens))):.0%}" for tokens in TOKENS)]
         for of in named.values()
         for phase in ("prefill", "decode")
     ]
-    asked = study_of("flat_fig1").question
+    asked = find_study("flat_fig1").question
     rows = []
     for case in asked.workload.cases:
         found = {name: played(asked.base, name, case, "events") for name in ("flash3", "flat_async")}
@@ -57,21 +57,21 @@ def finding() -> str:
     )
 
 
-def step(phase: str, tokens: int) -> Step:
+def step(phase: str, tokens: int) -> StepCounts:
     """One sequence: a causal prompt, or one token after so many."""
     if phase == "prefill":
-        return Step(phase, float(tokens), 1.0, tokens * (tokens + 1) / 2, 0.0)
-    return Step(phase, 1.0, 1.0, float(tokens), float(tokens))
+        return StepCounts(phase, float(tokens), 1.0, tokens * (tokens + 1) / 2, 0.0)
+    return StepCounts(phase, 1.0, 1.0, float(tokens), float(tokens))
 
 
-def share(parts: tuple[Part, ...]) -> float:
+def share(parts: tuple[Segment, ...]) -> float:
     """Of attention in the operations of all products."""
     attention = rest = 0.0
     for part in parts:
         for of in part.operators:
-            if isinstance(of, Attention):
+            if isinstance(of, AttentionOp):
                 heads = of.heads.units
                 attention += part.times * 2.0 * of.pairs * heads * (of.qk_dim + of.v_dim)
-            elif not isinstance(of, Elementwise):
+            elif not isinstance(of, ElementwiseOp):
                 rest += part.times * 2.0 * of.m * of.k.units * of.k.width * of.n.units * of.n.width
     return attention / (attention + rest)

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from dse.config.build import question
 from dse.config.compose import compose
+from dse.config.question import build_question
 from dse.evaluators import evaluate
 from dse.studies.write import table
 
 
 def finding() -> str:
     """Two tables, queries down and keys across."""
-    asked = question(compose(["study=flat_fig11"]), Path(__file__).parent)
+    asked = build_question(compose(["study=flat_fig11"]), Path(__file__).parent)
     (queries, keys), chip = (knob.values for knob in asked.space.knobs), asked.base.chip
     found = evaluate(asked.space.stack(asked.space.grid(0, len(queries) * len(keys))), asked.workload).columns
     parts = []

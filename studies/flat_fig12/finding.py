@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
-from dse.evaluators.account.alone.attention import tiling
+from dse.evaluators.accounting.kernel_workloads.tile_attention import chosen_tiling
 from dse.space.chip import Chip
-from dse.space.design import Design, stacked
-from dse.space.fields import replaced
-from dse.space.workload import Attention, Workload
+from dse.space.design import Design, stack_designs
+from dse.space.fields import replace_leaves
+from dse.space.workload import AttentionCase, Workload
 from dse.studies.write import table
 
 VALUE = 2.0
@@ -25,7 +25,7 @@ class Roof(NamedTuple):
     seconds: float
 
 
-def roof(case: Attention, chip: Chip) -> Roof:
+def roof(case: AttentionCase, chip: Chip) -> Roof:
     """Operands once from memory and results once back; a causal mask is counted for the pairs that it leaves."""
     problems = case.batch * case.kv_heads
     seen = case.keys - (case.queries - 1) / 2 if case.causal else case.keys
@@ -37,16 +37,16 @@ def roof(case: Attention, chip: Chip) -> Roof:
     return Roof(flop / nbytes, flop / peak > nbytes / bandwidth, max(flop / peak, nbytes / bandwidth))
 
 
-def played(base: Design, name: str, case: Attention, fidelity: str) -> tuple[Design, dict[str, float]]:
+def played(base: Design, name: str, case: AttentionCase, fidelity: str) -> tuple[Design, dict[str, float]]:
     """One layer by one dataflow."""
-    design = replaced(base, {"mapping.dataflow": name})
-    found = evaluate(stacked([design]), Workload("layer", (case,)), fidelity=fidelity)
+    design = replace_leaves(base, {"mapping.dataflow": name})
+    found = evaluate(stack_designs([design]), Workload("layer", (case,)), fidelity=fidelity)
     return design, {metric: float(values[0]) for metric, values in found.columns.items()}
 
 
 def finding() -> str:
     """A row a layer: FlatAsync played, with its group and slice; the others by the closed form, as times of its time."""
-    asked = study_of("flat_fig12").question
+    asked = find_study("flat_fig12").question
     names = [name for name in asked.space.knob("mapping.dataflow").values if name != "flat_async"]
     rows, used = [], {"C": [], "M": []}  # type: ignore[var-annotated]
     for case in asked.workload.cases:
@@ -54,7 +54,7 @@ def finding() -> str:
         bound = roof(case, design.chip)  # type: ignore[arg-type]
         letter, share = ("C", of["utilisation"]) if bound.compute else ("M", of["hbm_utilisation"])
         used[letter].append(share)
-        cut = tiling(design, case)
+        cut = chosen_tiling(design, case)
         closed = played(asked.base, "flat_async", case, "closed")[1]["latency"]
         others = [played(asked.base, name, case, "closed")[1]["latency"] / closed for name in names]
         rows.append(

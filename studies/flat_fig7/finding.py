@@ -1,7 +1,7 @@
 """Cycles of row multicasts and row sums by size and implementation, and what the network gains, as a table and as pictures."""
 
-from dse.config.build import question
-from dse.config.compose import compose, folder_of
+from dse.config.compose import compose, study_folder
+from dse.config.question import build_question
 from dse.evaluators import evaluate
 from dse.studies.write import table
 
@@ -21,7 +21,7 @@ xychart-beta
 def finding() -> str:
     """A row a pattern and size, and a picture a pattern."""
     config = compose(["study=flat_fig7", f"workload.bytes=[{','.join(size.replace(' ', '') for size in SIZES)}]"])
-    asked = question(config, folder_of(config))
+    asked = build_question(config, study_folder(config))
     names = asked.space.knob("mapping.collective").values
     columns = asked.space.grid(0, len(names))
     found = evaluate(asked.space.stack(columns), asked.workload, fidelity=config["fidelity"], cases=True).cases

@@ -4,13 +4,13 @@ from functools import lru_cache
 from itertools import product
 from pathlib import Path
 
-from dse.config.build import Question, question
 from dse.config.compose import compose
+from dse.config.question import Question, build_question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.kernels.attention import ATTENTION
-from dse.evaluators.kernels.attention.cost import PARTS
-from dse.space.design import stacked
-from dse.space.fields import leaves, replaced
+from dse.evaluators.kernels.attention.attention_cost import TIME_PARTS
+from dse.space.design import stack_designs
+from dse.space.fields import iterate_leaves, replace_leaves
 from dse.studies.write import table
 
 TOKENS, COLUMNS = (1024, 2048, 4096), (64, 128)
@@ -36,7 +36,7 @@ def finding() -> str:
         spent = explain(layer.base, layer.workload.cases[0], fidelity="events")
         shares = {row.operator: row.seconds / spent.seconds for row in spent.rows}
         use = metrics(name, 4096, 128)["utilisation"]
-        parts.append([name, f"{use:.1%}", *(f"{shares.get(part, 0.0):.0%}" for part in reversed(PARTS))])
+        parts.append([name, f"{use:.1%}", *(f"{shares.get(part, 0.0):.0%}" for part in reversed(TIME_PARTS))])
     control = [[f"{times}", *(f"{cycles:,.0f}" for cycles in scheduled(times))] for times in (1, 8)]
     head = ["S", "D", *names]
     return "\n\n".join(
@@ -46,7 +46,7 @@ def finding() -> str:
             "HBM bandwidth, of its peak:",
             table(head, bandwidth),
             "S = 4096, D = 128, share of the time:",
-            table(["dataflow", "utilisation", *reversed(PARTS)], parts),
+            table(["dataflow", "utilisation", *reversed(TIME_PARTS)], parts),
             "Share of the time in communication between tiles:",
             table(["dataflow", *(f"S = {tokens}, D = {columns}" for tokens, columns in sizes)], exchanged),
             "What 65 % in communication would take of FlatTC at S = 4096, D = 128, cycles a head, by events:",
@@ -65,15 +65,15 @@ def needed() -> list[str]:
     layer = asked("flat_tree", 4096, 128)
     rows = explain(layer.base, layer.workload.cases[0], fidelity="events").rows
     cycles = {row.operator: row.seconds * float(layer.base.chip.clock) / HEADS for row in rows}  # type: ignore[union-attr]
-    sent = question(
+    sent = build_question(
         compose(["chip=tile32", "workload=collective", "mapping=collective", "workload.bytes=[32KiB]"]), Path(__file__).parent
     )
     exchanges = sum(cycles.get(name, 0.0) for name in ("multicast", "reduction", "synchronisation"))
     spread = {
         way: float(
-            evaluate(stacked([replaced(sent.base, {"mapping.collective": way})]), sent.workload, fidelity="events").columns[
-                "cycles"
-            ][0]
+            evaluate(
+                stack_designs([replace_leaves(sent.base, {"mapping.collective": way})]), sent.workload, fidelity="events"
+            ).columns["cycles"][0]
         )
         for way in ("hardware", "tree")
     }
@@ -93,9 +93,9 @@ def scheduled(times: int) -> list[float]:
     for name, control in (("flash2", 1.0), ("flash3", 1.0), ("flash3", 0.0)):
         layer = asked(name, 4096, 128)
         one = {"chip.hbm.channel_bandwidth": times, "chip.noc.word_bytes": times, "chip.tile.control": control}
-        was = {address: value for address, value, _ in leaves(layer.base)}
-        design = replaced(layer.base, {address: was[address] * factor for address, factor in one.items()})
-        found.append(float(evaluate(stacked([design]), layer.workload, fidelity="events").columns["cycles"][0]))
+        was = {address: value for address, value, _ in iterate_leaves(layer.base)}
+        design = replace_leaves(layer.base, {address: was[address] * factor for address, factor in one.items()})
+        found.append(float(evaluate(stack_designs([design]), layer.workload, fidelity="events").columns["cycles"][0]))
     return found
 
 
@@ -103,12 +103,12 @@ def asked(name: str, tokens: int, columns: int) -> Question:
     """A layer of the figure; tiles by themselves have slices of 128 x 128, as a group has for the longest sequence."""
     slices = [] if ATTENTION[name].grouped else ["mapping.queries=128", "mapping.keys=128"]
     layer = [f"mapping.dataflow={name}", f"workload.keys=[{tokens}]", f"workload.qk={columns}"]
-    return question(compose(["study=flat_fig8", *layer, *slices]), Path(__file__).parent)
+    return build_question(compose(["study=flat_fig8", *layer, *slices]), Path(__file__).parent)
 
 
 @lru_cache(maxsize=64)
 def metrics(name: str, tokens: int, columns: int) -> dict[str, float]:
     """What comes out of a layer."""
     layer = asked(name, tokens, columns)
-    found = evaluate(stacked([layer.base]), layer.workload, fidelity="events")
+    found = evaluate(stack_designs([layer.base]), layer.workload, fidelity="events")
     return {metric: float(values[0]) for metric, values in found.columns.items()}

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from dse.config.build import question
 from dse.config.compose import compose
+from dse.config.question import build_question
 from dse.evaluators import evaluate
-from dse.evaluators.account.alone.attention import tiling
-from dse.space.design import stacked
+from dse.evaluators.accounting.kernel_workloads.tile_attention import chosen_tiling
+from dse.space.design import stack_designs
 from dse.studies.write import table
 
 TOKENS, SIDES = (512, 1024, 2048, 4096), (4, 8, 16, 32)
@@ -17,12 +17,12 @@ def finding() -> str:
     rows, chosen = [], []
     for tokens in TOKENS:
         for side in (*SIDES, 0):
-            asked = question(
+            asked = build_question(
                 compose(["study=flat_fig9", f"workload.keys=[{tokens}]", f"mapping.rows={side}", f"mapping.cols={side}"]),
                 Path(__file__).parent,
             )
-            cut = tiling(asked.base, asked.workload.cases[0])
-            found = evaluate(stacked([asked.base]), asked.workload, fidelity="events").columns
+            cut = chosen_tiling(asked.base, asked.workload.cases[0])
+            found = evaluate(stack_designs([asked.base]), asked.workload, fidelity="events").columns
             numbers = [f"{found[name][0]:.1%}" for name in ("engine_utilisation", "utilisation", "hbm_utilisation")]
             group, share = f"{cut.rows:.0f} x {cut.cols:.0f}", f"{cut.queries:.0f} x {cut.keys:.0f}"
             row = [f"{tokens}", group, share, f"{found['cycles'][0]:,.0f}", *numbers]

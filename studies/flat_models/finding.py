@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from dse.config.build import Question, question
 from dse.config.compose import compose
+from dse.config.question import Question, build_question
 from dse.evaluators import evaluate, explain
-from dse.space.design import stacked
-from dse.space.units import show
+from dse.space.design import stack_designs
+from dse.space.units import format_quantity
 from dse.studies.write import table
 
 CHIPS = ((32, 32, 32, 16, 384, 128, 64), (8, 16, 128, 32, 768, 256, 64))
@@ -68,7 +68,7 @@ GROUPS = (1, 2, 4, 8, 16, 32)
 
 def _token(*said: str) -> str:
     of = asked(CHIPS[0], *(f"mapping.decode.gemm.{one}" for one in said))
-    return show(float(evaluate(stacked([of.base]), of.workload).columns["tpot"][0]), "s")
+    return format_quantity(float(evaluate(stack_designs([of.base]), of.workload).columns["tpot"][0]), "s")
 
 
 def _row(chip: tuple[int, ...]) -> list[str]:
@@ -76,7 +76,7 @@ def _row(chip: tuple[int, ...]) -> list[str]:
     closed, events = (
         {
             name: float(column[0])
-            for name, column in evaluate(stacked([of.base]), of.workload, fidelity=fidelity).columns.items()
+            for name, column in evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity).columns.items()
         }
         for fidelity in ("closed", "events")
     )
@@ -91,7 +91,7 @@ def _row(chip: tuple[int, ...]) -> list[str]:
         f"{link} B",
         f"{channels}",
         f"{closed['system_mm2']:.0f}",
-        *(f"{show(closed[name], 's')} ({show(events[name], 's')})" for name in ("ttft", "tpot")),
+        *(f"{format_quantity(closed[name], 's')} ({format_quantity(events[name], 's')})" for name in ("ttft", "tpot")),
         f"{closed['throughput_per_system_mm2']:.2f} ({events['throughput_per_system_mm2']:.2f})",
         f"{moved / (channels * 62.5e9):.0%}",
         f"{flop / closed['peak']:.0%}",
@@ -103,4 +103,4 @@ def asked(chip: tuple[int, ...], *more: str) -> Question:
     rows, cols, high, wide, sram, link, channels = chip
     of = [f"chip.mesh.rows={rows}", f"chip.mesh.cols={cols}", f"chip.tile.matrix.rows={high}", f"chip.tile.matrix.cols={wide}"]
     of += [f"chip.tile.sram='{sram} KiB'", f"chip.noc.word_bytes='{link} B'", f"chip.hbm.channels={channels}"]
-    return question(compose(["study=flat_models", *of, *more]), Path(__file__).parent)
+    return build_question(compose(["study=flat_models", *of, *more]), Path(__file__).parent)

@@ -5,11 +5,11 @@ import shlex
 from functools import cache
 from pathlib import Path
 
-from dse.answers.answer import Evaluation, answered
-from dse.answers.withheld_metrics import computed_metrics
+from dse.accuracy.validate import compare_file, error_text
+from dse.analysis.evaluation import Evaluation, evaluate_config
+from dse.analysis.withheld_metrics import computed_metrics
 from dse.config.compose import compose
-from dse.measured.validate import compare, error_text
-from dse.space.units import show
+from dse.space.units import format_quantity
 from dse.studies.write import table
 
 PUBLISHED = Path(__file__).with_name("published.csv")
@@ -66,7 +66,7 @@ def _rows() -> list[dict[str, str]]:
 
 def _compared() -> list[list[str]]:
     found = []
-    for row in compare(PUBLISHED):
+    for row in compare_file(PUBLISHED):
         simulated = "infeasible" if row.simulated is None else f"{row.simulated:.4g}"
         found.append([row.id, f"{row.published} {row.unit}", simulated, error_text(row), row.role])
     return found
@@ -74,7 +74,7 @@ def _compared() -> list[list[str]]:
 
 @cache
 def _evaluated(*words: str) -> Evaluation:
-    return answered(compose(list(words)))
+    return evaluate_config(compose(list(words)))
 
 
 def _by_batch(row: dict[str, str]) -> list[str]:
@@ -100,7 +100,7 @@ def _point(point: str, *more: str) -> str:
     if "prefill" in point:
         return f"{metrics['prefill_rate'] / nodes:,.0f}/s"
     if point.startswith("profile"):
-        return show(metrics["tpot"], "s")
+        return format_quantity(metrics["tpot"], "s")
     return f"{metrics['decode_throughput'] / nodes:,.0f}/s"
 
 

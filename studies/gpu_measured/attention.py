@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dse.evaluators.kernels.library import context, generation
-from dse.evaluators.kernels.library.context import Attend
-from dse.evaluators.machine.library import Die
+from dse.evaluators.kernels.library import decode_attention as generation
+from dse.evaluators.kernels.library import prefill_attention as context
+from dse.evaluators.kernels.library.prefill_attention import PrefillAttention
+from dse.evaluators.machine.library_die import LibraryDie
 from dse.space.errors import DesignError
-from dse.space.libraries.context import Context
-from dse.space.libraries.generation import Generation
+from dse.space.libraries.decode_attention import DecodeAttentionConstants
+from dse.space.libraries.prefill_attention import PrefillAttentionConstants
 from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 
 PROMPTS = ("start", "achieved", "hbm", "unit", "tail", "sharpness")
@@ -123,9 +124,9 @@ def _prompts(stack: str, chip: str, _: str, rows: int, measured: tuple[Row, ...]
     how = launches(stack)
     said = {"idle": UNHEARD, "convert": NO_CONVERSION, "rows": ROWS, "launches": LAUNCHES[how]}
 
-    def record(values: Vector) -> Context:
+    def record(values: Vector) -> PrefillAttentionConstants:
         given = dict(zip(PROMPTS, map(float, values), strict=True))
-        return Context(**given, idle=0.0, convert=1.1, rows=rows, launches=how)
+        return PrefillAttentionConstants(**given, idle=0.0, convert=1.1, rows=rows, launches=how)
 
     return Part(
         "context", stack, chip, measured, record, _attended, PROMPTS, (8e-6, 0.55, 0.6, 2e-6, 0.5, 1.3),
@@ -149,9 +150,11 @@ def _flash(folder: Path, stack: str, chip: str, implementation: str, rows: int) 
     said = {"idle": UNHEARD, "convert": NO_CONVERSION, "rows": ROWS, "launches": LAUNCHES["one"]}
     said |= dict.fromkeys(("start", "hbm", "sharpness"), LONG)
 
-    def record(values: Vector) -> Context:
+    def record(values: Vector) -> PrefillAttentionConstants:
         given = dict(zip(FLASH, map(float, values), strict=True))
-        return Context(**given, start=1e-5, hbm=0.9, sharpness=8.0, idle=0.0, convert=1.1, rows=rows, launches="one")
+        return PrefillAttentionConstants(
+            **given, start=1e-5, hbm=0.9, sharpness=8.0, idle=0.0, convert=1.1, rows=rows, launches="one"
+        )
 
     return Part(
         "context", stack, chip, _published(folder, implementation, chip), record, _attended, FLASH, (0.7, 2e-6, 0.5),
@@ -186,9 +189,9 @@ def _published(folder: Path, implementation: str, chip: str) -> tuple[Row, ...]:
 def _mixed(folder: Path) -> Part:
     said = {"convert": NO_CONVERSION, "rows": ROWS, "launches": LAUNCHES["one"]}
 
-    def record(values: Vector) -> Context:
+    def record(values: Vector) -> PrefillAttentionConstants:
         given = dict(zip((*PROMPTS, "idle"), map(float, values), strict=True))
-        return Context(**given, convert=1.1, rows=64, launches="one")
+        return PrefillAttentionConstants(**given, convert=1.1, rows=64, launches="one")
 
     return Part(
         "context", "vllm_rtx4090", "rtx4090", _launches(folder), record, _attended, (*PROMPTS, "idle"),
@@ -203,32 +206,32 @@ def _steps(stack: str, chip: str, less: dict[str, tuple[float, str]], measured: 
     names = tuple(name for name in STEPS if name not in less)
     known = {name: value for name, (value, _) in less.items()}
 
-    def record(values: Vector) -> Generation:
+    def record(values: Vector) -> DecodeAttentionConstants:
         given = dict(zip(names, map(float, values), strict=True))
-        return Generation(**known, **given, **rule)
+        return DecodeAttentionConstants(**known, **given, **rule)
 
     source = "aiconfigurator2025" if measured[0].source.startswith("aic") else "llmservingsim2026"
     begin, low, high = zip(*(STEPS[name] for name in names), strict=True)
     return Part("generation", stack, chip, measured, record, _stepped, names, begin, low, high, said, source)
 
 
-def _attended(sizes: dict[str, Vector], sort: str, constants: Context, silicon: Die) -> Vector:
+def _attended(sizes: dict[str, Vector], sort: str, constants: PrefillAttentionConstants, silicon: LibraryDie) -> Vector:
     s, keys = sizes, sizes["past"] + sizes["m"]
     seen = keys if sort == "all" else s["past"] + (s["m"] + 1) / 2
-    of = Attend(
+    of = PrefillAttention(
         s["m"], s["requests"], seen, keys, s["decodes"], s["cached"], s["heads"],
         2 * s["dim"], 4 * s["dim"] * (s["tokens"] * (s["heads"] + s["kv_heads"]) + s["before"] * s["kv_heads"]),
     )  # fmt: skip
-    seconds: Vector = context.took(of, constants, silicon).seconds()
+    seconds: Vector = context.kernel_time(of, constants, silicon).seconds()
     return seconds
 
 
-def _stepped(sizes: dict[str, Vector], sort: str, constants: Generation, silicon: Die) -> Vector:
+def _stepped(sizes: dict[str, Vector], sort: str, constants: DecodeAttentionConstants, silicon: LibraryDie) -> Vector:
     s = sizes
     nbytes = 4 * s["dim"] * s["requests"] * s["keys"] * s["kv_heads"]
     near = 4 * s["dim"] * s["requests"] * s["heads"]
-    of = generation.Decode(s["requests"], s["keys"], s["heads"], s["kv_heads"], 1.0, 2 * s["dim"], nbytes, near)
-    seconds: Vector = generation.took(of, constants, silicon).seconds()
+    of = generation.DecodeAttention(s["requests"], s["keys"], s["heads"], s["kv_heads"], 1.0, 2 * s["dim"], nbytes, near)
+    seconds: Vector = generation.kernel_time(of, constants, silicon).seconds()
     return seconds
 
 

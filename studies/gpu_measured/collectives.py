@@ -5,11 +5,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from dse.config.build import question
 from dse.config.compose import compose
-from dse.evaluators.kernels.library.collectives import Group, exchange, rings
-from dse.evaluators.machine.library import Die
-from dse.space.libraries.collectives import Exchanges, Rings, Switched
+from dse.config.question import build_question
+from dse.evaluators.kernels.library.node_collectives import NodeGroup, all_to_all_seconds, ring_seconds
+from dse.evaluators.machine.library_die import LibraryDie
+from dse.space.libraries.node_collectives import AllToAll, RingCollectives, SwitchAllreduce
 from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 
 RINGS = ("start", "step", "low", "middle_start", "middle", "bulk_start", "bulk")
@@ -30,13 +30,24 @@ def parts(folder: Path) -> list[Part]:
     low = (0.0, 0.0, 0.002, 0.0, 0.05, 0.0, 0.2)
     nvidia = "aiconfigurator2025"
     found = [
-        part_of("rings", "nccl_h100", "h100", rows["h100"][0], (*RINGS, *SWITCHED), _record(Rings), {}, nvidia, (
-            (*tested, 5e-5, 0.66), (*low, 0.0, 0.2), (*many, 2e-4, 1.0))),
-        part_of("rings", "nccl_a100", "a100", rows["a100"][0], RINGS, _record(Rings), {}, nvidia, (tested, low, many)),
-    ]  # fmt: skip
+        part_of(
+            "rings",
+            "nccl_h100",
+            "h100",
+            rows["h100"][0],
+            (*RINGS, *SWITCHED),
+            _record(RingCollectives),
+            {},
+            nvidia,
+            ((*tested, 5e-5, 0.66), (*low, 0.0, 0.2), (*many, 2e-4, 1.0)),
+        ),
+        part_of(
+            "rings", "nccl_a100", "a100", rows["a100"][0], RINGS, _record(RingCollectives), {}, nvidia, (tested, low, many)
+        ),
+    ]
     for chip, of in rows.items():
         bounds = (8e-6, 5e9, 6e-6, 0.3, 2e-5, 0.7), (0.0, 1e9, 0.0, 0.02, 0.0, 0.1), (3e-5, 5e10, 3e-5, 1.0, 1e-4, 1.0)
-        found.append(part_of("exchanges", f"nccl_{chip}", chip, of[1], EXCHANGES, _record(Exchanges), {}, nvidia, bounds))
+        found.append(part_of("exchanges", f"nccl_{chip}", chip, of[1], EXCHANGES, _record(AllToAll), {}, nvidia, bounds))
     return found
 
 
@@ -48,12 +59,12 @@ DEVICES = {"h100": "H100-SXM5-80GB", "a100": "A100-SXM4-80GB"}
 
 
 def _record(of: Any) -> Callable[[Vector], Any]:
-    names = {Rings: RINGS, Exchanges: EXCHANGES}[of]
+    names = {RingCollectives: RINGS, AllToAll: EXCHANGES}[of]
 
     def record(values: Vector) -> Any:
         found = dict(zip(names, map(float, values), strict=False))
         rest = [float(value) for value in values[len(names) :]]
-        return of(**found, **({"switched": Switched(start=rest[0], share=rest[1])} if rest else {}))
+        return of(**found, **({"switched": SwitchAllreduce(start=rest[0], share=rest[1])} if rest else {}))
 
     return record
 
@@ -71,17 +82,17 @@ def part_of(
 @cache
 def links_of(chip: str) -> float:
     """All links of a chip of conf, in one direction. [B/s]"""
-    network = question(compose([f"chip={chip}"]), Path()).base.chip.network
+    network = build_question(compose([f"chip={chip}"]), Path()).base.chip.network
     return float(network.ports) * float(network.bandwidth)
 
 
-def _ringed(links: float, sizes: dict[str, Vector], sort: str, constants: Rings, silicon: Die) -> Vector:
-    found: Vector = rings(sort, sizes["bytes"], Group(sizes["peers"], links, silicon.bandwidth), constants)
+def _ringed(links: float, sizes: dict[str, Vector], sort: str, constants: RingCollectives, silicon: LibraryDie) -> Vector:
+    found: Vector = ring_seconds(sort, sizes["bytes"], NodeGroup(sizes["peers"], links, silicon.bandwidth), constants)
     return found
 
 
-def _exchanged(links: float, sizes: dict[str, Vector], sort: str, constants: Exchanges, silicon: Die) -> Vector:
-    found: Vector = exchange(sizes["bytes"], Group(sizes["peers"], links, silicon.bandwidth), constants)
+def _exchanged(links: float, sizes: dict[str, Vector], sort: str, constants: AllToAll, silicon: LibraryDie) -> Vector:
+    found: Vector = all_to_all_seconds(sizes["bytes"], NodeGroup(sizes["peers"], links, silicon.bandwidth), constants)
     return found
 
 

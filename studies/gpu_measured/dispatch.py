@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from dse.config.build import question
 from dse.config.compose import compose
-from dse.evaluators.kernels.library.collectives import Group, to_experts, token
-from dse.evaluators.machine.library import Die
-from dse.evaluators.readers.crossings import between, closed
+from dse.config.question import build_question
+from dse.evaluators.cost_models.die_exchange_jobs import analytical_exchange, make_die_groups
+from dse.evaluators.kernels.library.node_collectives import NodeGroup, expert_exchange_seconds, token_bytes
+from dse.evaluators.machine.library_die import LibraryDie
 from dse.space.chip import Chip
-from dse.space.fields import replaced
-from dse.space.libraries.dispatch import Dispatch
+from dse.space.fields import replace_leaves
+from dse.space.libraries.moe_all_to_all import MoeAllToAllConstants
 from dse.studies.gpu_measured.collectives import links_of
 from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 
@@ -69,40 +69,46 @@ def parts(folder: Path) -> list[Part]:
     ]  # fmt: skip
 
 
-def _record(values: Vector) -> Dispatch:
-    return Dispatch(**dict(zip((*NAMES, *THROUGH), map(float, values), strict=True)), cores=CORES)
+def _record(values: Vector) -> MoeAllToAllConstants:
+    return MoeAllToAllConstants(**dict(zip((*NAMES, *THROUGH), map(float, values), strict=True)), cores=CORES)
 
 
-def _cores(values: Vector) -> Dispatch:
-    return Dispatch(**dict(zip((*NAMES, *RATES), map(float, values), strict=True)), cores=MANY)
+def _cores(values: Vector) -> MoeAllToAllConstants:
+    return MoeAllToAllConstants(**dict(zip((*NAMES, *RATES), map(float, values), strict=True)), cores=MANY)
 
 
-def _shares(values: Vector) -> Dispatch:
-    return Dispatch(**STARTS, **dict(zip(SHARES, map(float, values), strict=True)), cores=CORES)
+def _shares(values: Vector) -> MoeAllToAllConstants:
+    return MoeAllToAllConstants(**STARTS, **dict(zip(SHARES, map(float, values), strict=True)), cores=CORES)
 
 
-def _in_a_box(sizes: dict[str, Vector], sort: str, constants: Dispatch, silicon: Die) -> Vector:
+def _in_a_box(sizes: dict[str, Vector], sort: str, constants: MoeAllToAllConstants, silicon: LibraryDie) -> Vector:
     """Copies to experts of other dies, over all links of one; those of its own stay."""
-    each = token(sort, sizes["hidden"])
-    here = constants if "cores" not in sizes else replaced(constants, {"cores": sizes["cores"]})
-    return np.asarray(to_experts(sort, sizes["bytes"], each, Group(sizes["peers"], links_of("h100"), silicon.bandwidth), here))
+    each = token_bytes(sort, sizes["hidden"])
+    here = constants if "cores" not in sizes else replace_leaves(constants, {"cores": sizes["cores"]})
+    return np.asarray(
+        expert_exchange_seconds(
+            sort, sizes["bytes"], each, NodeGroup(sizes["peers"], links_of("h100"), silicon.bandwidth), here
+        )
+    )
 
 
-def _over_boxes(sizes: dict[str, Vector], sort: str, constants: Dispatch, silicon: Die) -> Vector:
+def _over_boxes(sizes: dict[str, Vector], sort: str, constants: MoeAllToAllConstants, silicon: LibraryDie) -> Vector:
     """As `dse evaluate` prices them, by the loads of links."""
     found = []
     for peers in sizes["peers"].astype(int).tolist():
-        where = between(_boxes(peers), "linear", 1, peers, 1, 1, library=constants)
-        each = token(sort, float(HIDDEN))
+        where = make_die_groups(_boxes(peers), "linear", 1, peers, 1, 1, library=constants)
+        each = token_bytes(sort, float(HIDDEN))
         job = where.job("all_to_all", TOKENS * COPIES * each, back=sort == "combine", each=each)
-        found.append(float(closed(job).seconds))
+        found.append(float(analytical_exchange(job).seconds))
     return np.array(found)
 
 
 @cache
 def _boxes(peers: int) -> Chip:
     """Dies in boxes of eight."""
-    return question(compose(["chip=h800_ep", f"chip.dies.rows={peers // 8}", f"mapping.both.ep={peers}"]), Path()).base.chip
+    return build_question(
+        compose(["chip=h800_ep", f"chip.dies.rows={peers // 8}", f"mapping.both.ep={peers}"]), Path()
+    ).base.chip
 
 
 def _rows(folder: Path) -> tuple[Row, ...]:
@@ -124,7 +130,7 @@ def _exchanges(folder: Path, kind: str, copies: Callable[[dict[str, str]], float
     for of, where in table(folder, "aic_deepep.csv", "dispatch_s"):
         if of["kind"] == kind:
             for sort in SHARES:
-                each = float(token(sort, float(of["hidden"])))
+                each = float(token_bytes(sort, float(of["hidden"])))
                 sizes = {"tokens": float(of["tokens"]), "peers": float(of["gpus"]), "hidden": float(of["hidden"])}
                 sizes |= {"bytes": float(round(float(of["tokens"]) * copies(of) * each))}
                 words = asked_as(sort, of["gpus"], sizes["bytes"], of["hidden"])

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.evaluators.account.alone.dies import COUNTS
-from dse.evaluators.kernels.library.passes import Elements, took
-from dse.evaluators.machine.library import Die
-from dse.space.libraries.passes import Pass, Passes
+from dse.evaluators.accounting.kernel_workloads.shared_cache_kernels import ELEMENTWISE_COSTS
+from dse.evaluators.kernels.library.elementwise import ElementwiseKernel, kernel_time
+from dse.evaluators.machine.library_die import LibraryDie
+from dse.space.libraries.elementwise import ElementwiseConstants, ElementwisePass
 from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 
 ADD = "starts of measured kernels under a recorded graph or a profiler add: nothing hides them"
@@ -85,20 +85,23 @@ def _part(
     )  # fmt: skip
 
 
-def _record(names: tuple[str, ...], sorts: tuple[str, ...], alike: dict[str, str]) -> Callable[[Vector], Passes]:
-    def record(values: Vector) -> Passes:
+def _record(names: tuple[str, ...], sorts: tuple[str, ...], alike: dict[str, str]) -> Callable[[Vector], ElementwiseConstants]:
+    def record(values: Vector) -> ElementwiseConstants:
         of = dict(zip(names, map(float, values), strict=True))
         of |= {name: of[other] for name, other in alike.items()}
         passes = {
-            sort: Pass(**{leaf: of.get(f"{sort}.{leaf}") for leaf in ("start", "share", "cached", "core")}) for sort in sorts
+            sort: ElementwisePass(**{leaf: of.get(f"{sort}.{leaf}") for leaf in ("start", "share", "cached", "core")})
+            for sort in sorts
         }
-        return Passes(row=of.get("row"), walked=of.get("walked"), sharpness=of.get("sharpness", 1.0), **passes)
+        return ElementwiseConstants(row=of.get("row"), walked=of.get("walked"), sharpness=of.get("sharpness", 1.0), **passes)
 
     return record
 
 
-def _seconds(sizes: dict[str, Vector], sort: str, constants: Passes, silicon: Die) -> Vector:
-    found = took(Elements(sizes["rows"], sizes["columns"] * COUNTS[sort][1] * 2.0, sort), constants, silicon)
+def _seconds(sizes: dict[str, Vector], sort: str, constants: ElementwiseConstants, silicon: LibraryDie) -> Vector:
+    found = kernel_time(
+        ElementwiseKernel(sizes["rows"], sizes["columns"] * ELEMENTWISE_COSTS[sort][1] * 2.0, sort), constants, silicon
+    )
     assert found is not None
     return np.asarray(found.seconds())
 

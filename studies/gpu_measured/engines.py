@@ -11,11 +11,11 @@ from pathlib import Path
 import yaml
 
 from dse.config.compose import CONF
-from dse.config.records import record
-from dse.evaluators.kernels.library.collectives import Group, rings, short
-from dse.evaluators.machine.library import Die
+from dse.config.record_parser import parse_record
+from dse.evaluators.kernels.library.node_collectives import NodeGroup, one_shot_seconds, ring_seconds
+from dse.evaluators.machine.library_die import LibraryDie
 from dse.space.errors import DesignError
-from dse.space.libraries.collectives import Rings, Short
+from dse.space.libraries.node_collectives import OneShotAllreduce, RingCollectives
 from dse.studies.gpu_measured.collectives import DEVICES, RINGS, links_of, part_of, row
 from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 
@@ -48,18 +48,20 @@ def _short(folder: Path, stack: str, chip: str, names: tuple[str, ...], library:
             sizes = int(of["gpus"]), int(of["bytes"]), float(of["seconds"])
             rows.append(row("allreduce", *sizes, where, recorded=recorded))
 
-    def made(values: Vector) -> Short:
-        return Short(**(HOST | dict(zip(names, map(float, values), strict=True))))
+    def made(values: Vector) -> OneShotAllreduce:
+        return OneShotAllreduce(**(HOST | dict(zip(names, map(float, values), strict=True))))
 
     priced = partial(_shortened, links, constants)
     said = dict.fromkeys(set(BY_HOST) - set(names), UNSTARTED)
     return Part("short", stack, chip, tuple(rows), made, priced, names, start, low, high, said, "aiconfigurator2025")
 
 
-def _shortened(links: float, long: Rings, sizes: dict[str, Vector], sort: str, constants: Short, silicon: Die) -> Vector:
-    group = Group(sizes["peers"], links, silicon.bandwidth)
-    otherwise = rings("allreduce", sizes["bytes"], group, long)
-    found: Vector = short(sizes["bytes"], group, constants, otherwise, recorded=sort == "allreduce")
+def _shortened(
+    links: float, long: RingCollectives, sizes: dict[str, Vector], sort: str, constants: OneShotAllreduce, silicon: LibraryDie
+) -> Vector:
+    group = NodeGroup(sizes["peers"], links, silicon.bandwidth)
+    otherwise = ring_seconds("allreduce", sizes["bytes"], group, long)
+    found: Vector = one_shot_seconds(sizes["bytes"], group, constants, otherwise, recorded=sort == "allreduce")
     return found
 
 
@@ -87,18 +89,18 @@ def _others(names: tuple[str, ...]) -> dict[str, str]:
     return dict.fromkeys(set(RINGS) - set(names), OTHERS)
 
 
-def _beside(names: tuple[str, ...]) -> Callable[[Vector], Rings]:
+def _beside(names: tuple[str, ...]) -> Callable[[Vector], RingCollectives]:
     """Rings of which some numbers are fitted, and the others are those of nccl_a100."""
     others = of_conf("nccl_a100")
     return lambda values: replace(others, **dict(zip(names, map(float, values), strict=True)))
 
 
-def of_conf(stack: str) -> Rings:
+def of_conf(stack: str) -> RingCollectives:
     """The rings that conf has for a stack; those of a fit that came before."""
     path = CONF / "library" / "rings" / f"{stack}.yaml"
     if not path.exists():
         raise DesignError(f"gpu_measured: no {path}; fit rings first")
-    return record(Rings, yaml.safe_load(path.read_text()), f"mapping.stack.rings ({path.name})", [])
+    return parse_record(RingCollectives, yaml.safe_load(path.read_text()), f"mapping.stack.rings ({path.name})", [])
 
 
 def _vidur(folder: Path) -> tuple[Row, ...]:

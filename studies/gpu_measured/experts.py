@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.evaluators.graph.apportioned import share
-from dse.evaluators.kernels.library.experts import Expert, took
-from dse.evaluators.machine.library import Die
-from dse.space.libraries.experts import Grouped
-from dse.space.numbers import BYTES
+from dse.evaluators.graph.benchmark_expert_loads import busiest_device_share
+from dse.evaluators.kernels.library.grouped_gemm import GroupedGemm, kernel_time
+from dse.evaluators.machine.library_die import LibraryDie
+from dse.space.libraries.grouped_gemm import GroupedGemmConstants
+from dse.space.number_formats import BYTES_BY_FORMAT
 from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 from dse.studies.gpu_measured.products import FORMATS
 
@@ -27,22 +27,22 @@ def parts(folder: Path) -> list[Part]:
     ]  # fmt: skip
 
 
-def _record(values: Vector) -> Grouped:
-    return Grouped(**dict(zip(NAMES, map(float, values), strict=True)))
+def _record(values: Vector) -> GroupedGemmConstants:
+    return GroupedGemmConstants(**dict(zip(NAMES, map(float, values), strict=True)))
 
 
-def _seconds(sizes: dict[str, Vector], sort: str, constants: Grouped, silicon: Die) -> Vector:
+def _seconds(sizes: dict[str, Vector], sort: str, constants: GroupedGemmConstants, silicon: LibraryDie) -> Vector:
     """A whole layer: two products into experts as one kernel, what is between them, and one out of them."""
     weights, _, scaling = FORMATS[sort]
     m, touched, held, hidden, inner = (sizes[name] for name in ("m", "touched", "held", "hidden", "inner"))
     of = (scaling, 0.5 if scaling else 1.0)
-    size = touched * hidden * inner * BYTES[weights]
+    size = touched * hidden * inner * BYTES_BY_FORMAT[weights]
     kernels = (
-        Expert(m, hidden, 2 * inner, touched, held, 2 * size, 2 * inner, hidden, *of),
-        Expert(m, 0.0, 3 * inner, 0.0, 0.0, 0.0, 3 * inner, 0.0),
-        Expert(m, inner, hidden, touched, held, size, inner, hidden, *of),
+        GroupedGemm(m, hidden, 2 * inner, touched, held, 2 * size, 2 * inner, hidden, *of),
+        GroupedGemm(m, 0.0, 3 * inner, 0.0, 0.0, 0.0, 3 * inner, 0.0),
+        GroupedGemm(m, inner, hidden, touched, held, size, inner, hidden, *of),
     )
-    return np.sum([took(one, constants, silicon).seconds() for one in kernels], axis=0)
+    return np.sum([kernel_time(one, constants, silicon).seconds() for one in kernels], axis=0)
 
 
 def _rows(folder: Path) -> tuple[Row, ...]:
@@ -50,7 +50,7 @@ def _rows(folder: Path) -> tuple[Row, ...]:
     for of, where in table(folder, "aic_moe.csv"):
         tokens, count, top_k, ep, tp = (int(of[name]) for name in ("tokens", "experts", "topk", "ep", "tp"))
         said, _, exponent = of["distribution"].rpartition("_") if "_" in of["distribution"] else (of["distribution"], "", "")
-        m, touched = share(tokens, count, top_k, ep, said, float(exponent or 0), 0)
+        m, touched = busiest_device_share(tokens, count, top_k, ep, said, float(exponent or 0), 0)
         weights, act, _ = FORMATS[of["dtype"]]
         words = f"workload=experts mapping=tensor_parallel mapping.decode.tp={tp} mapping.precision.weights={weights}"
         words += f" mapping.precision.activations={act} workload.tokens=[{tokens}] workload.hidden={of['hidden']}"

@@ -4,7 +4,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from dse.measured.validate import compare, measured
+from dse.accuracy.validate import compare_file, simulated_metric
 from dse.studies.gpu_measured.fit import RESULTS, SAMPLE
 from dse.studies.write import table
 
@@ -77,7 +77,7 @@ def _gemm(chip: str, m: int, k: int, n: int, name: str = "bf16") -> float:
     weights, activations = FORMATS[name]
     formats = f"mapping.precision.weights={weights} mapping.precision.activations={activations}"
     words = f"chip={chip} stack=trtllm_h100 {GEMM} {formats} workload.shapes=[{m}x{k}x{n}]"
-    found = measured(tuple(words.split()), "latency")
+    found = simulated_metric(tuple(words.split()), "latency")
     assert found is not None
     return found
 
@@ -88,7 +88,7 @@ def _by_rows(chip: str, name: str) -> list[str]:
 
 def _sample(path: Path) -> list[list[str]]:
     found = []
-    for row in compare(path):
+    for row in compare_file(path):
         seconds = 0.0 if row.simulated is None else row.simulated
         error = "" if row.error is None else f"{row.error:+.1%}"
         found.append(

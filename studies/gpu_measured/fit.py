@@ -20,16 +20,25 @@ from typing import Any
 
 import numpy as np
 
-from dse.config.build import question
+from dse.accuracy.least_squares import (
+    ConstantBounds,
+    FitResult,
+    Vector,
+    cross_validation_folds,
+    fit_with_statistics,
+    log_ratios,
+    solve_constants,
+    start_vectors,
+)
+from dse.accuracy.validate import COLUMNS
 from dse.config.compose import CONF, compose
-from dse.config.records import RANGES
-from dse.evaluators.evaluation import PHYSICS, explain
+from dse.config.question import build_question
+from dse.config.record_parser import RANGES
+from dse.evaluators.evaluation import PHYSICS_VERSION, explain
 from dse.evaluators.kernels.library import LIBRARY
-from dse.measured.fit import Bounds, Fitted, Vector, fit, folds, logarithms, solve, starts
-from dse.measured.validate import COLUMNS
-from dse.report.alone import calibrated_page
+from dse.report.standalone_pages import calibration_page
 from dse.space.errors import DesignError
-from dse.space.units import show
+from dse.space.units import format_quantity
 from dse.studies.gpu_measured.measured import Part, spread
 from dse.terminal.json_text import json_text
 
@@ -65,7 +74,7 @@ class Found:
     """
 
     part: Part
-    fitted: Fitted
+    fitted: FitResult
     errors: Vector
     held_out: Vector
 
@@ -87,7 +96,7 @@ def main(arguments: list[str]) -> int:
             place = out / part.kind / f"{part.stack}.yaml"
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(yaml(one))
-            (pages / f"{part.kind}_{part.stack}.html").write_text(calibrated_page(record(one)))
+            (pages / f"{part.kind}_{part.stack}.html").write_text(calibration_page(record(one)))
     if out.resolve() == (CONF / "library").resolve():  # what ships says what constants that ship do
         write_results(found)
         write_sample(found)
@@ -102,22 +111,22 @@ def fitted(part: Part) -> Found:
         raise DesignError(f"gpu_measured: {part.stack} {part.kind} follows {', '.join(part.follows.values())}: fit that before")
     seconds = np.array([row.seconds for row in part.rows])
     used = np.flatnonzero(~part.checks())
-    bounds = Bounds(*(np.array(ends, float) for ends in (part.start, part.low, part.high)), np.array(part.start, float))
+    bounds = ConstantBounds(*(np.array(ends, float) for ends in (part.start, part.low, part.high)), np.array(part.start, float))
 
     def model(places: np.ndarray):  # type: ignore[no-untyped-def]
         return lambda vectors: np.stack([part.simulated(values, places) for values in vectors])
 
-    begun = starts(model(used), bounds, SEED)
-    found = fit(model(used), seconds[used], seconds[used], bounds, begun)
+    begun = start_vectors(model(used), bounds, SEED)
+    found = fit_with_statistics(model(used), seconds[used], seconds[used], bounds, begun)
     held_out = np.full(len(used), np.nan)
-    for held in folds(len(used), FOLDS, SEED):
+    for held in cross_validation_folds(len(used), FOLDS, SEED):
         rest = np.setdiff1d(np.arange(len(used)), held)
         known = seconds[used[rest]]
-        values = solve(model(used[rest]), known, known, bounds, (begun[0], begun[1][:, rest]))
+        values = solve_constants(model(used[rest]), known, known, bounds, (begun[0], begun[1][:, rest]))
         there = model(used[held])(values[None])
-        held_out[held] = logarithms(there, seconds[used[held]], seconds[used[held]])[0]
+        held_out[held] = log_ratios(there, seconds[used[held]], seconds[used[held]])[0]
     every = part.simulated(found.values, np.arange(len(seconds)))
-    return Found(part, found, logarithms(every, seconds, seconds), held_out)
+    return Found(part, found, log_ratios(every, seconds, seconds), held_out)
 
 
 def said(found: Found) -> str:
@@ -177,7 +186,7 @@ def measured_ranges(part: Part) -> dict[str, tuple[float, float]]:
         return {}
     found: dict[str, tuple[float, float]] = {}
     for words in dict.fromkeys(row.words for row in part.rows if row.words):
-        of = question(compose([f"chip={part.chip}", f"stack={part.stack}", *shlex.split(words)]), Path())
+        of = build_question(compose([f"chip={part.chip}", f"stack={part.stack}", *shlex.split(words)]), Path())
         rows = explain(of.base, of.workload.cases[0]).rows
         for name, (low, high) in (size for row in rows if row.basis.kernel == part.kind for size in row.basis.sizes.items()):
             least, most = found.get(name, (low, high))
@@ -211,7 +220,7 @@ def _why(found: Found, name: str, note: str, unit: str) -> str:
     low, high = found.fitted.interval[place]
     if place in found.fitted.at_bound:
         return f"{note}; ends at the {'lower' if found.fitted.at_bound[place] < 0 else 'upper'} end of its range"
-    return note + (f"; 95 %: {show(low, unit)} to {show(high, unit)}" if np.isfinite(low) else "")
+    return note + (f"; 95 %: {format_quantity(low, unit)} to {format_quantity(high, unit)}" if np.isfinite(low) else "")
 
 
 def record(found: Found) -> dict[str, Any]:
@@ -221,7 +230,7 @@ def record(found: Found) -> dict[str, Any]:
     units = part.constants(fitted.values)
     return {
         "file": f"{part.kind} of {part.stack}",
-        "physics": PHYSICS,
+        "physics": PHYSICS_VERSION,
         "seed": SEED,
         "warnings": [f"silicon of chip={part.chip}, not fitted"],
         "constants": [

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from dse.evaluators.kernels.library import context, latent_generation
-from dse.evaluators.kernels.library.context import Attend
-from dse.evaluators.machine.library import Die
-from dse.space.libraries.context import Context
-from dse.space.libraries.latent_generation import LatentGeneration
+from dse.evaluators.kernels.library import mla_decode_attention as latent_generation
+from dse.evaluators.kernels.library import prefill_attention as context
+from dse.evaluators.kernels.library.prefill_attention import PrefillAttention
+from dse.evaluators.machine.library_die import LibraryDie
+from dse.space.libraries.mla_decode_attention import MlaDecodeConstants
+from dse.space.libraries.prefill_attention import PrefillAttentionConstants
 from dse.studies.gpu_measured.attention import LAUNCHES, PROMPTS, ROWS, UNHEARD
 from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 
@@ -25,12 +26,12 @@ def parts(folder: Path) -> list[Part]:
     """Expanded prompts, and decode steps over latents."""
     said = {"idle": UNHEARD, "rows": ROWS, "launches": LAUNCHES["two"]}
 
-    def prompts(values: Vector) -> Context:
+    def prompts(values: Vector) -> PrefillAttentionConstants:
         given = dict(zip((*PROMPTS, "convert"), map(float, values), strict=True))
-        return Context(**given, idle=0.0, rows=128, launches="two")
+        return PrefillAttentionConstants(**given, idle=0.0, rows=128, launches="two")
 
-    def steps(values: Vector) -> LatentGeneration:
-        return LatentGeneration(**dict(zip(STEPS, map(float, values), strict=True)), convert=BEGIN)
+    def steps(values: Vector) -> MlaDecodeConstants:
+        return MlaDecodeConstants(**dict(zip(STEPS, map(float, values), strict=True)), convert=BEGIN)
 
     return [
         Part(
@@ -47,23 +48,23 @@ def parts(folder: Path) -> list[Part]:
     ]  # fmt: skip
 
 
-def _attended(sizes: dict[str, Vector], sort: str, constants: Context, silicon: Die) -> Vector:
+def _attended(sizes: dict[str, Vector], sort: str, constants: PrefillAttentionConstants, silicon: LibraryDie) -> Vector:
     m, batch, heads = (sizes[name] for name in ("m", "batch", "heads"))
     values = batch * m * heads
     converted = values * (2 * KEY + VALUE) * 3 if sort == "fp8" else 0.0
     dims, nbytes = KEY + VALUE, values * (KEY + VALUE) * 4
-    of = Attend(m, batch, (m + 1) / 2, m, 0.0, 0.0, heads, dims, nbytes, converted, True)
-    seconds: Vector = context.took(of, constants, silicon).seconds()
+    of = PrefillAttention(m, batch, (m + 1) / 2, m, 0.0, 0.0, heads, dims, nbytes, converted, True)
+    seconds: Vector = context.kernel_time(of, constants, silicon).seconds()
     return seconds
 
 
-def _stepped(sizes: dict[str, Vector], sort: str, constants: LatentGeneration, silicon: Die) -> Vector:
+def _stepped(sizes: dict[str, Vector], sort: str, constants: MlaDecodeConstants, silicon: LibraryDie) -> Vector:
     m, keys, heads = (sizes[name] for name in ("batch", "keys", "heads"))
     dims, each = 2 * RANK + ROTATED, 1.0 if sort == "fp8" else 2.0
     latents, near = m * keys * (RANK + ROTATED) * each, m * heads * dims * 2
     converted = m * heads * (RANK + ROTATED) * 3 if sort == "fp8" else 0.0
-    of = latent_generation.Decode(m, keys, heads, 1.0, dims, RANK, latents, near, converted)
-    seconds: Vector = latent_generation.took(of, constants, silicon).seconds()
+    of = latent_generation.MlaDecodeAttention(m, keys, heads, 1.0, dims, RANK, latents, near, converted)
+    seconds: Vector = latent_generation.kernel_time(of, constants, silicon).seconds()
     return seconds
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.config.build import question
 from dse.config.compose import compose
-from dse.evaluators.machine.library import Die, die
+from dse.config.question import build_question
+from dse.evaluators.machine.library_die import LibraryDie, library_die
 from dse.space.errors import DesignError
-from dse.space.fields import leaves, replaced
+from dse.space.fields import iterate_leaves, replace_leaves
 
 EVERY = 5
 """Of a stack's rows of a kind, in the order of their tables, each fifth is a check that nothing is fitted on."""
@@ -65,7 +65,7 @@ class Part:
     chip: str
     rows: tuple[Row, ...]
     record: Callable[[Vector], Any]
-    seconds: Callable[[dict[str, Vector], str, Any, Die], Vector]
+    seconds: Callable[[dict[str, Vector], str, Any, LibraryDie], Vector]
     names: tuple[str, ...]
     start: tuple[float, ...]
     low: tuple[float, ...]
@@ -87,7 +87,7 @@ class Part:
             if (kind, self.stack) not in known:
                 raise DesignError(f"gpu_measured: {self.kind} of {self.stack} follows {kind}, which is not fitted yet")
         same = {name: getattr(known[kind, self.stack], name) for name, kind in self.follows.items()}
-        return replace(self, record=lambda values: replaced(self.record(values), same), follows={})
+        return replace(self, record=lambda values: replace_leaves(self.record(values), same), follows={})
 
     def checks(self) -> NDArray[np.bool_]:
         """Which rows nothing is fitted on."""
@@ -107,17 +107,17 @@ class Part:
 
     def constants(self, values: Vector) -> dict[str, tuple[Any, str]]:
         """Value and unit of each leaf of the part, by address below it."""
-        return {name: (value, spec.metadata["unit"]) for name, value, spec in leaves(self.record(values))}
+        return {name: (value, spec.metadata["unit"]) for name, value, spec in iterate_leaves(self.record(values))}
 
 
-def die_of(chip: str) -> Die:
+def die_of(chip: str) -> LibraryDie:
     """A chip of conf as its library kernels see it."""
     if chip not in _DIES:
-        _DIES[chip] = die(question(compose([f"chip={chip}"]), Path()).base.chip)
+        _DIES[chip] = library_die(build_question(compose([f"chip={chip}"]), Path()).base.chip)
     return _DIES[chip]
 
 
-_DIES: dict[str, Die] = {}
+_DIES: dict[str, LibraryDie] = {}
 
 
 def table(folder: Path, name: str, column: str = "seconds") -> Iterator[tuple[dict[str, str], str]]:

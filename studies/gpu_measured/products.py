@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.kernels.library.products import Multiply, took
-from dse.evaluators.machine.library import Die
-from dse.space.libraries.products import Eight, Products, Quantised
-from dse.space.numbers import BYTES
+from dse.evaluators.kernels.library.gemm import Gemm, kernel_time
+from dse.evaluators.machine.library_die import LibraryDie
+from dse.space.libraries.gemm import EightBitGemm, GemmConstants, QuantisedGemm
+from dse.space.number_formats import BYTES_BY_FORMAT
 from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 
 FORMATS = {
@@ -74,9 +74,9 @@ def _part(stack: str, chip: str, rows: tuple[Row, ...], source: str, fixed: dict
     names = tuple(name for name in RANGES if name not in fixed and (eight or not name.startswith("eight")))
     start, low, high = zip(*(RANGES[name] for name in names), strict=True)
 
-    def record(values: Vector) -> Products:
+    def record(values: Vector) -> GemmConstants:
         of = {name: value for name, (value, _) in fixed.items()} | dict(zip(names, map(float, values), strict=True))
-        return Products(**_under(of, ""), eight=_eight(of) if eight else None)
+        return GemmConstants(**_under(of, ""), eight=_eight(of) if eight else None)
 
     return Part(
         "products",
@@ -99,17 +99,17 @@ def _under(of: dict[str, Any], group: str) -> dict[str, Any]:
     return {name.removeprefix(group): value for name, value in of.items() if name.rpartition(".")[0] == group.rstrip(".")}
 
 
-def _eight(of: dict[str, Any]) -> Eight:
-    tensor, block = (Quantised(**_under(of, f"eight.{scales}.")) for scales in ("tensor", "block"))
-    return Eight(**_under(of, "eight."), tensor=tensor, block=block)
+def _eight(of: dict[str, Any]) -> EightBitGemm:
+    tensor, block = (QuantisedGemm(**_under(of, f"eight.{scales}.")) for scales in ("tensor", "block"))
+    return EightBitGemm(**_under(of, "eight."), tensor=tensor, block=block)
 
 
-def _seconds(sizes: dict[str, Vector], sort: str, constants: Products, silicon: Die) -> Vector:
+def _seconds(sizes: dict[str, Vector], sort: str, constants: GemmConstants, silicon: LibraryDie) -> Vector:
     weights, act, scaling = FORMATS[sort]
     m, k, groups = sizes["m"], sizes["k"], sizes.get("groups", 1.0)
     n = sizes["n"] * groups
-    of = Multiply(m, k, n, k * n * BYTES[weights], BYTES[act], scaling, 0.5 if scaling else 1.0, 1.0, groups)
-    return np.asarray(took(of, constants, silicon).seconds())
+    of = Gemm(m, k, n, k * n * BYTES_BY_FORMAT[weights], BYTES_BY_FORMAT[act], scaling, 0.5 if scaling else 1.0, 1.0, groups)
+    return np.asarray(kernel_time(of, constants, silicon).seconds())
 
 
 def row(m: float, k: float, n: float, dtype: str, seconds: str, source: str) -> Row:

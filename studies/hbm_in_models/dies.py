@@ -1,6 +1,6 @@
 """Whole models on dies with a cache: by a rate, by tables of what cores get side by side, and burst by burst."""
 
-from dse.commands.api import evaluate
+from dse.commands.notebook_api import evaluate
 
 QUESTIONS = (("h200", "qwen3_4b"), ("h200", "qwen3_30b_a3b"), ("npu_dse", "qwen3_4b"))
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
-from dse.evaluators.machine import hbm
-from dse.space.design import stacked
-from dse.space.fields import replaced
-from dse.space.memory import behind
+from dse.evaluators.machine import memory_system as hbm
+from dse.space.design import stack_designs
+from dse.space.dram import pseudo_channels_for_bandwidth
+from dse.space.fields import replace_leaves
 from dse.studies.hbm_in_models.dies import HEAD, by_dies
 from dse.studies.hbm_in_models.tiles import PACES, by_calls, by_layers
 from dse.studies.write import table
@@ -58,24 +58,24 @@ def finding() -> str:
 
 
 def _tpot(*overrides: str, fidelity: str) -> float:
-    asked = study_of("hbm_in_models", "mapping.sram_kv=0", *overrides).question
-    return float(evaluate(stacked([asked.base]), asked.workload, fidelity=fidelity).columns["tpot"][0])
+    asked = find_study("hbm_in_models", "mapping.sram_kv=0", *overrides).question
+    return float(evaluate(stack_designs([asked.base]), asked.workload, fidelity=fidelity).columns["tpot"][0])
 
 
 def _meeting() -> list[list[str]]:
     """Share of a channel's peak, by interleaving and by tiles whose blocks it has."""
-    of = study_of("hbm_in_models", "chip=tile32", "mapping=flat").question.base.chip.hbm
-    count = round(float(behind(of.banks, of.channel_bandwidth)))
+    of = find_study("hbm_in_models", "chip=tile32", "mapping=flat").question.base.chip.hbm
+    count = round(float(pseudo_channels_for_bandwidth(of.banks, of.channel_bandwidth)))
     rows = []
     for order in ("row_bank_column_group", "row_group_bank_column"):
         for hashed in ("none", "bank"):
             changed = {"stacks": 1, "channels": count, "pseudo": 1, "order": order, "hashed": hashed}
-            memory = replaced(of.banks, changed)
+            memory = replace_leaves(of.banks, changed)
             row = [f"{order}, hash {hashed}"]
             for tiles in STREAMS:
                 start = np.arange(0, BLOCK, int(memory.granularity))
                 address = (np.arange(tiles)[:, None] * BLOCK + start).ravel()
-                report = hbm.play(
+                report = hbm.simulate_memory(
                     memory, address, int(memory.granularity), False, windows=np.full(tiles, WINDOW),
                     requester=np.repeat(np.arange(tiles), len(start)),
                 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dse.commands.api import evaluate
+from dse.commands.notebook_api import evaluate
 
 LAYOUTS = (
     ("neighbours in other bank groups", ()),

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from dse.commands.api import evaluate, study_of
+from dse.commands.notebook_api import evaluate, find_study
 from dse.evaluators import explain
-from dse.space.fields import replaced
-from dse.space.memory import channels, peak
+from dse.space.dram import peak_bandwidth, pseudo_channel_count
+from dse.space.fields import replace_leaves
 from dse.studies.write import table
 
 GENERATIONS = ("hbm2", "hbm3", "hbm4")
@@ -45,16 +45,16 @@ def stacks() -> str:
     """One row a generation and pattern."""
     rows = []
     for chip in GENERATIONS:
-        asked = study_of("hbm_patterns", f"chip={chip}").question
-        window = PER_CHANNEL * int(channels(asked.base.chip.memory))  # type: ignore[union-attr]
+        asked = find_study("hbm_patterns", f"chip={chip}").question
+        window = PER_CHANNEL * int(pseudo_channel_count(asked.base.chip.memory))  # type: ignore[union-attr]
         reads, mixed = (
             [case for case in asked.workload.cases if (case.writes > 0) == writes]  # type: ignore[union-attr]
             for writes in (False, True)
         )
         for alone, some in zip(reads, mixed, strict=True):
             cells = [share(asked.base, alone, "closed"), share(asked.base, alone), share(asked.base, some)]
-            cells.append(share(replaced(asked.base, {"mapping.window": window}), alone))
-            cells.append(share(replaced(asked.base, {"chip.memory.hashed": "all"}), alone))
+            cells.append(share(replace_leaves(asked.base, {"mapping.window": window}), alone))
+            cells.append(share(replace_leaves(asked.base, {"chip.memory.hashed": "all"}), alone))
             rows.append([chip, alone.label, *cells])
     head = [
         "memory",
@@ -71,4 +71,4 @@ def stacks() -> str:
 def share(design: Any, case: Any, fidelity: str = "events") -> str:
     """Share of the peak, and what binds."""
     row = explain(design, case, fidelity=fidelity).rows[0]
-    return f"{row.nbytes / row.seconds / peak(design.chip.memory):.0%} {row.bound}"
+    return f"{row.nbytes / row.seconds / peak_bandwidth(design.chip.memory):.0%} {row.bound}"

@@ -2,11 +2,11 @@
 
 from collections import Counter
 
-from dse.answers.answer import Evaluation
-from dse.answers.withheld_metrics import computed_metrics
-from dse.commands.api import evaluate
-from dse.space.parameters import active_parameters
-from dse.space.workload import Case
+from dse.analysis.evaluation import Evaluation
+from dse.analysis.withheld_metrics import computed_metrics
+from dse.commands.notebook_api import evaluate
+from dse.space.parameter_counts import active_parameter_count
+from dse.space.workload import BatchCase
 from dse.studies.write import table
 
 LOAD = ("model=qwen3_8b", "workload.batch=[16]", "workload.prompt=[1024]", "workload.output=[256]")
@@ -184,8 +184,8 @@ def filled() -> str:
             "chip=wse2", "model=llama3_8b", "workload.batch=[1]", f"workload.prompt=[{tokens}]", "workload.output=[64]"
         )
         case = of.workload.cases[0]
-        assert isinstance(case, Case)
+        assert isinstance(case, BatchCase)
         seconds = of.metrics["ttft"]
-        rate = 2 * active_parameters(case.model) * tokens / seconds
+        rate = 2 * active_parameter_count(case.model) * tokens / seconds
         rows.append([f"{tokens:,}", f"{seconds * 1e3:.1f} ms", f"{rate / 1e12:.0f} Top/s"])
     return table(["tokens", "first token", "rate"], rows)

@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.config.build import Question, question
 from dse.config.compose import compose
+from dse.config.question import Question, build_question
 from dse.evaluators import evaluate, explain
-from dse.evaluators.graph.step import decode
-from dse.evaluators.graph.transformer import line, transformer
-from dse.evaluators.layouts.devices import blocks
-from dse.space.design import Design, Designs, stacked
-from dse.space.elementwise import Array
-from dse.space.fields import replaced
-from dse.space.parameters import fixed_bytes, fixed_values, growing_values
-from dse.space.units import show
-from dse.space.workload import Case, Workload
+from dse.evaluators.graph.step_counts import decode_steps
+from dse.evaluators.graph.transformer import segment_order, transformer_segments
+from dse.evaluators.layouts.tensor_parallel import device_blocks
+from dse.space.array_math import Array
+from dse.space.design import Design, Designs, stack_designs
+from dse.space.fields import replace_leaves
+from dse.space.parameter_counts import fixed_bytes_per_sequence, growing_values_per_token, window_values
+from dse.space.units import format_quantity
+from dse.space.workload import BatchCase, Workload
 from dse.studies.long_context.in_sram import beside
 from dse.studies.write import table
 
@@ -80,22 +80,29 @@ def asked(name: str, context: int, batches: tuple[int, ...] = (1,)) -> Question:
     """So many requests, at the last token of a context: what comes before is another die's."""
     words = [f"model={name}", "workload.prompt=[1]", f"workload.output=[{context}]"]
     words += [f"workload.batch=[{','.join(map(str, batches))}]", "model.max_position=2097152"]
-    return question(compose(["study=long_context", *words]), Path(__file__).parent)
+    return build_question(compose(["study=long_context", *words]), Path(__file__).parent)
 
 
 def _bytes(name: str) -> list[str]:
-    case: Case = asked(name, CONTEXTS[0]).workload.cases[0]  # type: ignore[assignment]
-    fixed = fixed_values(case.model) * 2 + fixed_bytes(case.model, 2.0)
-    cells = [case.model.name, FAMILIES[name], show(growing_values(case.model) * 2, "B"), show(fixed, "B")]
-    return cells + [show(_read(name, context), "B") for context in CONTEXTS]
+    case: BatchCase = asked(name, CONTEXTS[0]).workload.cases[0]  # type: ignore[assignment]
+    fixed = window_values(case.model) * 2 + fixed_bytes_per_sequence(case.model, 2.0)
+    cells = [
+        case.model.name,
+        FAMILIES[name],
+        format_quantity(growing_values_per_token(case.model) * 2, "B"),
+        format_quantity(fixed, "B"),
+    ]
+    return cells + [format_quantity(_read(name, context), "B") for context in CONTEXTS]
 
 
 def _read(name: str, context: int) -> float:
     """Of caches and states, for a token of one request. [B]"""
     of = asked(name, context)
-    case: Case = of.workload.cases[0]  # type: ignore[assignment]
-    ((_, at),) = decode(case, "last")
-    found = blocks(transformer(case.model, at), line(case.model, at), 1, of.base.mapping.precision, "ring")
+    case: BatchCase = of.workload.cases[0]  # type: ignore[assignment]
+    ((_, at),) = decode_steps(case, "last")
+    found = device_blocks(
+        transformer_segments(case.model, at), segment_order(case.model, at), 1, of.base.mapping.precision, "ring"
+    )
     return float(sum(call.fetch * block.times for block in found for call in block.calls if call.reads == "kv"))
 
 
@@ -104,14 +111,17 @@ def _times(name: str) -> list[str]:
     for context in CONTEXTS:
         of = asked(name, context, BATCHES)
         design = of.base
-        one = stacked((design,))
+        one = stack_designs((design,))
         tokens = [_columns(one, of, place)["tpot"][0] for place in range(len(BATCHES))]
         fits = [place for place, seconds in enumerate(tokens) if np.isfinite(seconds)]
         if not fits:
             cells.append("does not fit")
             continue
         first, last = (float(tokens[place]) for place in (fits[0], fits[-1]))
-        cells.append(f"{show(first, 's')}, {show(last, 's')} ({BATCHES[fits[-1]] // DIES}; {_binds(design, of, fits[-1])})")
+        cells.append(
+            f"{format_quantity(first, 's')}, {format_quantity(last, 's')} ({BATCHES[fits[-1]] // DIES}; "
+            f"{_binds(design, of, fits[-1])})"
+        )
     return [name, *cells]
 
 
@@ -178,8 +188,8 @@ def _of(name: str, context: int, chips: Iterable[Chip], more: tuple[tuple[str, f
         changes = one.changes()
         for address, times in more:
             changes[address] = times * changes[address]
-        designs.append(replaced(of.base, changes))
-    best, all_of_them = Found(0.0, some[0], 0, 0.0), stacked(designs)
+        designs.append(replace_leaves(of.base, changes))
+    best, all_of_them = Found(0.0, some[0], 0, 0.0), stack_designs(designs)
     for turn, batch in enumerate(BATCHES):
         columns = _columns(all_of_them, of, turn)
         rates = np.where(columns["tpot"] <= TPOT, columns["decode_throughput"], 0.0)
@@ -198,7 +208,7 @@ def _best(name: str) -> list[str]:
         if not found.batch:
             cells.append("none")
             continue
-        binds = _binds(replaced(here.base, of.changes()), here, BATCHES.index(found.batch))
+        binds = _binds(replace_leaves(here.base, of.changes()), here, BATCHES.index(found.batch))
         die = f"{of.stacks:g} x {of.gigabytes:g} GB, {of.cores:g}, {of.link:g} GB/s"
         cells.append(f"{found.value:.3g}: {die}, {found.batch // DIES}; {binds}")
     return [name, *cells]

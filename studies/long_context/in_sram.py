@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.config.build import Question, question
 from dse.config.compose import compose
+from dse.config.question import Question, build_question
 from dse.evaluators import evaluate
-from dse.space.design import stacked
-from dse.space.fields import replaced
-from dse.space.units import show
+from dse.space.design import stack_designs
+from dse.space.fields import replace_leaves
+from dse.space.units import format_quantity
 from dse.studies.write import table
 
 MODELS = {
@@ -44,10 +44,12 @@ def beside() -> str:
 
 
 def _row(model: str, machine: str) -> list[str]:
-    times = [show(seconds, "s") if (seconds := taken(model, machine, context)) else "does not fit" for context in CONTEXTS]
+    times = [
+        format_quantity(seconds, "s") if (seconds := taken(model, machine, context)) else "does not fit" for context in CONTEXTS
+    ]
     most = longest(model, machine)
     name = asked(model, machine, STEP).workload.cases[0].model.name  # type: ignore[union-attr]
-    return [name, MODELS[model], MACHINES[machine], *times, f"{most // 1024}k", show(_price(model, machine), "USD")]
+    return [name, MODELS[model], MACHINES[machine], *times, f"{most // 1024}k", format_quantity(_price(model, machine), "USD")]
 
 
 @cache
@@ -57,7 +59,7 @@ def asked(model: str, machine: str, context: int) -> Question:
     words += ["workload.decode_at=last", "model.max_position=2097152", "mapping.precision.weights=int8"]
     if machine == "h200":
         words += ["workload.speculation=none", "mapping.prefill.tp=8", "mapping.decode.tp=8"]
-    return question(compose(words), Path(__file__).parent)
+    return build_question(compose(words), Path(__file__).parent)
 
 
 @cache
@@ -66,8 +68,10 @@ def taken(model: str, machine: str, context: int) -> float:
     of = asked(model, machine, context)
     designs = [of.base]
     if machine == "wse3":
-        designs = [replaced(of.base, {f"mapping.{phase}.rows": side for phase in ("prefill", "decode")}) for side in SIDES]
-    found = evaluate(stacked(designs), of.workload, metrics=("tpot",))
+        designs = [
+            replace_leaves(of.base, {f"mapping.{phase}.rows": side for phase in ("prefill", "decode")}) for side in SIDES
+        ]
+    found = evaluate(stack_designs(designs), of.workload, metrics=("tpot",))
     fitting = found.columns["tpot"][found.feasible]
     return float(np.min(fitting)) if len(fitting) else 0.0
 
@@ -83,4 +87,4 @@ def longest(model: str, machine: str) -> int:
 
 def _price(model: str, machine: str) -> float:
     of = asked(model, machine, STEP)
-    return float(evaluate(stacked([of.base]), of.workload, metrics=("system_price",)).columns["system_price"][0])
+    return float(evaluate(stack_designs([of.base]), of.workload, metrics=("system_price",)).columns["system_price"][0])

@@ -10,11 +10,11 @@ from pathlib import Path
 import pandas as pd
 
 import dse
-from dse.commands.api import Loaded
-from dse.commands.show import knob_text
+from dse.commands.notebook_api import StoredStudy
+from dse.commands.study_output import knob_text
 from dse.evaluators import METRICS
-from dse.running.study import Study
-from dse.space.units import show
+from dse.execution.study import Study
+from dse.space.units import format_quantity
 from dse.studies.write import table
 
 START, END = "<!-- searched: python -m dse.studies.mesh_llm -->", "<!-- end of searched -->"
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> None:
     place.write_text(text[: text.index(START)] + f"{START}\n\n{said(found)}\n\n{took}\n\n{text[text.index(END) :]}")
 
 
-def said(found: Loaded) -> str:
+def said(found: StoredStudy) -> str:
     """Counts by chip, and the best designs of each chip and of all by each objective."""
     asked, frame, front = found.study, found.frame(), found.front()
     good = frame[frame["feasible"]]
@@ -54,7 +54,7 @@ def _row(asked: Study, best: pd.Series, chip: str) -> list[str]:
         for knob in asked.question.space.knobs[1:]
         if best[knob.address] == best[knob.address] and best[knob.address] is not None
     )
-    return [chip, *(show(float(best[one]), METRICS[one].unit) for one in asked.objectives), knobs]
+    return [chip, *(format_quantity(float(best[one]), METRICS[one].unit) for one in asked.objectives), knobs]
 
 
 if __name__ == "__main__":

@@ -1,26 +1,26 @@
 """The papers' chips as points of one space: what each is worth on the load of the study."""
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import METRICS, evaluate
-from dse.evaluators.evaluation import binding
-from dse.space.design import stacked
-from dse.space.units import show
+from dse.evaluators.evaluation import worst_violation
+from dse.space.design import stack_designs
+from dse.space.units import format_quantity
 from dse.studies.write import table
 
 
 def finding() -> str:
     """One row a chip, as its paper has it."""
-    asked = study_of("mesh_llm")
+    asked = find_study("mesh_llm")
     names = [*asked.objectives, "ttft", "slo_attainment"]
     rows = []
     for name, values in asked.points.items():
         design = asked.question.space.at(values)
-        worst = binding(design, asked.question.workload)
+        worst = worst_violation(design, asked.question.workload)
         if worst is None:
-            found = evaluate(stacked([design]), asked.question.workload).columns
-            cells = [show(float(found[metric][0]), METRICS[metric].unit) for metric in names]
+            found = evaluate(stack_designs([design]), asked.question.workload).columns
+            cells = [format_quantity(float(found[metric][0]), METRICS[metric].unit) for metric in names]
         else:
-            need, have = (show(float(value), worst.unit) for value in (worst.need, worst.have))
+            need, have = (format_quantity(float(value), worst.unit) for value in (worst.need, worst.have))
             cells = [f"needs {need} of {worst.limit}, has {have}", *[""] * (len(names) - 1)]
         rows.append([name, str(values["chip"]), *cells])
     return "The papers' chips, as they are, on this load:\n\n" + table(["paper", "chip", *names], rows)

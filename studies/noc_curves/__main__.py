@@ -6,8 +6,8 @@ Writes ``curves.csv``, ``curves.svg`` and this study's README.md.
 import csv
 from pathlib import Path
 
-from dse.config.build import Question
-from dse.evaluators.judges.kernels import judged
+from dse.config.question import Question
+from dse.evaluators.workloads.kernels import evaluate_cases
 from dse.studies.noc_curves.figure import drawn
 from dse.studies.noc_curves.loads import CONFIGURATIONS, LOADS, PATTERNS, asked
 from dse.studies.write import main as write
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def _metrics(question: Question, fidelity: str) -> dict[str, float]:
-    (found,) = judged(question.base, question.workload, fidelity)
+    (found,) = evaluate_cases(question.base, question.workload, fidelity)
     return {name: float(value) for name, value in found.metrics.items()}
 
 

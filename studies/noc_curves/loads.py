@@ -3,8 +3,8 @@
 from functools import cache
 from pathlib import Path
 
-from dse.config.build import Question, question
 from dse.config.compose import compose
+from dse.config.question import Question, build_question
 
 CONFIGURATIONS = {
     "4 channels of 8": ("chip=mesh8",),
@@ -20,4 +20,4 @@ LOADS = (0.02, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1.0)
 def asked(routers: str, pattern: str, flits: int, rate: float) -> Question:
     """A load of a mesh of routers."""
     load = (f"workload.traffic=[{pattern}]", f"workload.flits=[{flits}]", f"workload.rates=[{rate}]")
-    return question(compose([*CONFIGURATIONS[routers], "workload=traffic", *load]), Path())
+    return build_question(compose([*CONFIGURATIONS[routers], "workload=traffic", *load]), Path())

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import dse
-from dse.commands.show import knob_text
+from dse.commands.study_output import knob_text
 from dse.evaluators import METRICS
-from dse.space.units import show
+from dse.space.units import format_quantity
 from dse.studies.npu_serving.finding import ways
 from dse.studies.write import table
 
@@ -53,7 +53,7 @@ def searched(load: tuple[str, ...], budget: int) -> str:
             for knob in asked.question.space.knobs
             if best[knob.address] == best[knob.address] and best[knob.address] != -1
         )
-        rows.append([name, *(show(float(best[one]), METRICS[one].unit) for one in asked.objectives), knobs])
+        rows.append([name, *(format_quantity(float(best[one]), METRICS[one].unit) for one in asked.objectives), knobs])
     counts = (
         f"{len(everything):,} designs in {seconds / 60:.0f} CPU minutes, {len(everything) / seconds:.1f} a second on one core: "
         f"{int(everything['feasible'].sum()):,} keep limits and bounds, {len(front):,} are on the front. "

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.accuracy.validate import RowQuestion, overrides_of, question_of, read_rows, value_range
 from dse.evaluators import evaluate
-from dse.evaluators.account.metrics import metric
-from dse.measured.validate import Asked, asked_of, ends, rows_of, words_of
-from dse.space.design import Design, stacked
-from dse.space.fields import at, replaced, spec_at
-from dse.space.units import parse
+from dse.evaluators.accounting.metrics import find_metric
+from dse.space.design import Design, stack_designs
+from dse.space.fields import field_at, leaf_at, replace_leaves
+from dse.space.units import parse_quantity
 
 HERE = Path(__file__).resolve().parent.parent
 
@@ -53,52 +53,56 @@ class Moved(NamedTuple):
 def moved() -> Iterator[Moved]:
     """All rows of NpuSim's studies that are in closed form or served, as they are and with each constant changed."""
     for path in sorted(HERE.glob("npusim*/published.csv")):
-        for _, row in rows_of(path):
-            words, base = (words_of(row, column) for column in ("overrides", "baseline"))
+        for _, row in read_rows(path):
+            words, base = (overrides_of(row, column) for column in ("overrides", "baseline"))
             if any(word.startswith("fidelity=") for word in (*words, *base)):
                 continue
-            first = asked_of(words)
+            first = question_of(words)
             alone = any(word.startswith("chip=") for word in base)
-            second = asked_of(base if alone else (*words, *base)) if base else None
+            second = question_of(base if alone else (*words, *base)) if base else None
             changes = list(_changes(first, second))
             values = _values(first, changes, row["metric"])
             if second is not None:
                 values = values / _values(second, changes, row["metric"])
-            published = ends(row["value"])
+            published = value_range(row["value"])
             for (constant, value, _), found in zip(changes, np.atleast_2d(values).mean(axis=0), strict=True):
                 yield Moved(constant, value, row["id"], row["role"], published, float(found))
 
 
-def _changes(first: Asked, second: Asked | None) -> Iterator[tuple[str, str, Any]]:
+def _changes(first: RowQuestion, second: RowQuestion | None) -> Iterator[tuple[str, str, Any]]:
     """Addresses, values as text and as numbers: of assumed numbers that times may depend on, in both designs the same."""
     yield "", "", None
     for source in first.question.sources:
         address = source.address
         if source.source != "assumed" or not address.startswith(TIMES):
             continue
-        value = at(first.question.base, address)
+        value = leaf_at(first.question.base, address)
         if isinstance(value, bool | str) or value is None:
             continue
-        if second is not None and at(second.question.base, address) != value:  # what the figure varies
+        if second is not None and leaf_at(second.question.base, address) != value:  # what the figure varies
             continue
         if value:
             for factor in FACTORS:
-                whole = "whole" in spec_at(first.question.base, address).metadata
+                whole = "whole" in field_at(first.question.base, address).metadata
                 number = max(round(value * factor), 1) if whole else value * factor
                 yield address, f"x {factor:g}", number
         elif address in OTHERS:
-            yield address, OTHERS[address], parse(OTHERS[address], spec_at(first.question.base, address).metadata["unit"])
+            yield (
+                address,
+                OTHERS[address],
+                parse_quantity(OTHERS[address], field_at(first.question.base, address).metadata["unit"]),
+            )
 
 
-def _values(asked: Asked, changes: list[tuple[str, str, Any]], what: str) -> np.ndarray:
+def _values(asked: RowQuestion, changes: list[tuple[str, str, Any]], what: str) -> np.ndarray:
     """A metric of a design with each change, shape (changes,), or of each case, shape (cases, changes)."""
     each = what.strip().startswith("each(")
     name = what.strip()[5:-1] if each else what.strip()
-    metric(name)
+    find_metric(name)
     designs: list[Design] = [
-        replaced(asked.question.base, {address: value} if address else {}) for address, _, value in changes
+        replace_leaves(asked.question.base, {address: value} if address else {}) for address, _, value in changes
     ]
-    found = [evaluate(stacked([of]), asked.question.workload, fidelity=asked.fidelity, cases=each) for of in designs]
+    found = [evaluate(stack_designs([of]), asked.question.workload, fidelity=asked.fidelity, cases=each) for of in designs]
     if each:
         return np.array([np.asarray(of.cases[name])[:, 0] for of in found]).T
     return np.array([of.columns[name][0] for of in found], float)

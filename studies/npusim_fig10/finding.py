@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
 from dse.studies.write import table
 
@@ -29,7 +29,7 @@ def finding() -> str:
 
 def _seconds(chip: str, fidelity: str = "", routing: str = "locked") -> dict[tuple[float, str], float]:
     """Latency by size of the group and placement, at the study's own fidelity or another. [s]"""
-    study = study_of("npusim_fig10", f"chip={chip}", f"chip.noc.routing={routing}")
+    study = find_study("npusim_fig10", f"chip={chip}", f"chip.noc.routing={routing}")
     asked = study.question
     size: Any = asked.space.combinations
     columns = asked.space.grid(0, size)

@@ -1,8 +1,8 @@
 """Closed form against events by workload, and the trends of a die with a cache over batches."""
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
-from dse.space.design import stacked
+from dse.space.design import stack_designs
 from dse.studies.write import table
 
 CASES = (
@@ -37,16 +37,16 @@ def finding() -> str:
     head = ["", "workload", "closed [s]", "events [s]", "error of closed", "of closed at the peak bandwidth"]
     trend = []
     for output in (128, 256):
-        asked = study_of(
+        asked = find_study(
             "npusim_fig7", "chip=ascend910b", "stack=cann_yuzuguler2025", "mapping=tensor_parallel", "mapping.prefill.tp=1",
             "space=empty", "workload.batch=[8,16,32,64]", "workload.prompt=128", f"workload.output={output}", "verify=none",
             "search=none", "report.lines=[]",
         ).question  # fmt: skip
-        found = evaluate(stacked([asked.base]), asked.workload, cases=True).cases["latency"][:, 0]
+        found = evaluate(stack_designs([asked.base]), asked.workload, cases=True).cases["latency"][:, 0]
         trend.append([str(output), *(f"{value:.3g}" for value in found)])
     return f"{table(head, rows)}\n\n{table(['output tokens', *(f'batch {batch} [s]' for batch in BATCHES)], trend)}"
 
 
 def _latency(*overrides: str, fidelity: str) -> float:
-    asked = study_of("npusim_fig7", *overrides).question
-    return float(evaluate(stacked([asked.base]), asked.workload, fidelity=fidelity).columns["latency"][0])
+    asked = find_study("npusim_fig7", *overrides).question
+    return float(evaluate(stack_designs([asked.base]), asked.workload, fidelity=fidelity).columns["latency"][0])

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate, explain
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from dse.studies.designs import metrics
 from dse.studies.write import table
 
@@ -20,7 +20,7 @@ RESOURCES = {"matrix": "array", "vector": "lanes", "hbm": "HBM", "network": "lin
 
 def finding() -> str:
     """One row a model and size of SRAM; then one row an array with a bandwidth."""
-    asked = study_of("npusim_fig8").question
+    asked = find_study("npusim_fig8").question
     size = asked.space.combinations
     assert size is not None
     columns = asked.space.grid(0, size)
@@ -38,11 +38,11 @@ def finding() -> str:
 
 def _largest() -> str:
     """Where the latency of Qwen3-32B goes, with half of array side and bandwidth and with all."""
-    asked = study_of("npusim_fig8", "model=qwen3_32b").question
+    asked = find_study("npusim_fig8", "model=qwen3_32b").question
     rows = []
     for side, bandwidth in ((64, 120e9), (128, 240e9)):
         array = {"chip.tile.matrix.rows": side, "chip.tile.matrix.cols": side}
-        found = explain(replaced(asked.base, array | {"chip.hbm.channel_bandwidth": bandwidth}), asked.workload.cases[0])
+        found = explain(replace_leaves(asked.base, array | {"chip.hbm.channel_bandwidth": bandwidth}), asked.workload.cases[0])
         spent = [sum(row.parts.get(name, 0.0) for row in found.rows) for name in RESOURCES]
         rows.append([f"{side} x {side}, {bandwidth / 1e9:.0f} GB/s", *(f"{seconds:.3g}" for seconds in (*spent, sum(spent)))])
     return table(["Qwen3-32B", *(f"{name} [s]" for name in RESOURCES.values()), "all [s]"], rows)

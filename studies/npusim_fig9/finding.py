@@ -1,13 +1,13 @@
 """Time to the first token by prompt and way to divide products, and what K's goes into."""
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate, explain
 from dse.studies.write import table
 
 
 def finding() -> str:
     """One row a prompt."""
-    asked = study_of("npusim_fig9").question
+    asked = find_study("npusim_fig9").question
     size = asked.space.combinations
     assert size is not None
     found = evaluate(asked.space.stack(asked.space.grid(0, size)), asked.workload, cases=True).cases["ttft"]

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account.breakdown import Breakdown
-from dse.space.elementwise import Array
-from dse.space.knobs import Choice, Space
-from dse.space.units import show
+from dse.evaluators.accounting.breakdown import Breakdown
+from dse.space.array_math import Array
+from dse.space.knobs import ChoiceKnob, Space
+from dse.space.units import format_quantity
 from dse.studies.write import table
 
 DEVICES = (8, 16, 32, 64, 128, 256)
@@ -25,13 +25,13 @@ def finding() -> str:
 
 
 def _figure7() -> str:
-    asked = study_of("preserve_cluster", *PAPER).question
+    asked = find_study("preserve_cluster", *PAPER).question
     rows = []
-    for devices, gain in zip(DEVICES, gains(Choice("mapping.both.tp", DEVICES), *PAPER)[0], strict=True):
-        base = Space(asked.base, (Choice("mapping.both.tp", DEVICES),)).at({"mapping.both.tp": devices})
+    for devices, gain in zip(DEVICES, gains(ChoiceKnob("mapping.both.tp", DEVICES), *PAPER)[0], strict=True):
+        base = Space(asked.base, (ChoiceKnob("mapping.both.tp", DEVICES),)).at({"mapping.both.tp": devices})
         parts = explain(base, asked.workload.cases[0], decode_at=asked.workload.decode_at)
         spans = {segment: _step(parts, segment) for segment in ("attention", "ffn")}
-        cells = [show(seconds, "s", 3) for segment in spans.values() for seconds in segment]
+        cells = [format_quantity(seconds, "s", 3) for segment in spans.values() for seconds in segment]
         rows.append([str(devices), f"{gain:.3f}", *cells])
     head = ["devices", "speedup", "attention: allreduce", "prefetch", "FFN: allreduce", "prefetch"]
     return "Figure 7, Llama-3.1-405B, batch 16, 8k tokens, 104 MB, end to end; times of one layer in decode:\n\n" + table(
@@ -47,20 +47,20 @@ def _step(parts: Breakdown, segment: str) -> tuple[float, float]:
 
 
 def _figure8() -> str:
-    knob = Choice("chip.network.bandwidth", tuple(g * 1e9 / 8 for g in GBITS))
+    knob = ChoiceKnob("chip.network.bandwidth", tuple(g * 1e9 / 8 for g in GBITS))
     grid = gains(knob, *PAPER, SUITE, "mapping.prefill.tp=128")
-    asked = study_of("preserve_cluster", *PAPER, SUITE).question
+    asked = find_study("preserve_cluster", *PAPER, SUITE).question
     rows = [[case.model.name, *(f"{x:.3f}" for x in row)] for case, row in zip(asked.workload.cases, grid, strict=True)]
     rows.append(["mean", *(f"{x:.3f}" for x in np.mean(grid, axis=0))])
     head = ["model", *(f"{g} Gbit/s" for g in GBITS)]
     return "Figure 8, 128 devices, batch 16, 8k tokens, 104 MB, speedup end to end:\n\n" + table(head, rows)
 
 
-def gains(knob: Choice, *overrides: str) -> Array:
+def gains(knob: ChoiceKnob, *overrides: str) -> Array:
     """Speedup by prefetching, shape (cases, values of the knob)."""
     latencies = []
     for prefetch in ("none", "whole"):
-        asked = study_of("preserve_cluster", *overrides, f"mapping.prefill.prefetch={prefetch}").question
+        asked = find_study("preserve_cluster", *overrides, f"mapping.prefill.prefetch={prefetch}").question
         space = Space(asked.base, (knob,))
         outcomes = evaluate(space.stack(space.grid(0, len(knob.values))), asked.workload, cases=True)
         latencies.append(outcomes.cases["latency"])

@@ -1,6 +1,6 @@
 """Memory of the attention and the MLP layer on one device, and the number of devices at which both fit in each chip's L2."""
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
 from dse.studies.write import table
 
@@ -11,7 +11,7 @@ L2 = {"Ascend 910B": 192, "TPU v5p": 128, "TPU v5e": 128, "H100": 50}
 
 def finding() -> str:
     """MB a device by model and devices, then where they fit."""
-    asked = study_of("preserve_fig2").question
+    asked = find_study("preserve_fig2").question
     columns = asked.space.grid(0, asked.space.combinations or 0)
     devices = columns["mapping.both.tp"].astype(int)
     outcomes = evaluate(asked.space.stack(columns), asked.workload, cases=True)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
-from dse.space.elementwise import Array
+from dse.space.array_math import Array
 from dse.studies.write import table
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -30,7 +30,7 @@ def speedups(model: str, *overrides: str) -> tuple[str, Array]:
     """The model's name and speedups, shape (batches, sequences); NaN where the case does not fit."""
     batches, sequences = str(list(BATCHES)).replace(" ", ""), str(list(SEQUENCES)).replace(" ", "")
     workload = (f"workload.batch={batches}", f"workload.sequence={sequences}")
-    asked = study_of("preserve_fig4", f"model={model}", *workload, *overrides).question
+    asked = find_study("preserve_fig4", f"model={model}", *workload, *overrides).question
     columns = asked.space.grid(0, asked.space.combinations or 0)
     cases = evaluate(asked.space.stack(columns), asked.workload, cases=True).cases
     speedup = np.where(cases["fits"][:, 0] > 0, cases["tpot"][:, 0] / cases["tpot"][:, 1], np.nan)

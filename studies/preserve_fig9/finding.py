@@ -1,13 +1,13 @@
 """Figure 9: speedup by prefetching, mean of the twelve models, against matrix throughput and L2 bandwidth."""
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
 from dse.studies.write import table
 
 
 def finding() -> str:
     """Rows by matrix throughput of the die, columns by L2 bandwidth."""
-    asked = study_of("preserve_fig9").question
+    asked = find_study("preserve_fig9").question
     space = asked.space
     matrix, bandwidth = (space.knob(address).values for address in ("chip.core.matrix", "chip.l2.bandwidth"))  # type: ignore[union-attr]
     columns = space.grid(0, space.combinations or 0)

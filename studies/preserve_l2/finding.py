@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
 from dse.studies.write import table
 
@@ -53,7 +53,7 @@ def peaks(overrides: tuple[str, ...], name: str) -> tuple[tuple[float, float], t
     policy = next((o for o in overrides if "prefetch=" in o), "mapping.prefill.prefetch=whole")
     for prefetch in ("mapping.prefill.prefetch=none", policy):
         said = overrides if prefetch == policy else [o for o in overrides if "prefetch_cap=" not in o]
-        asked = study_of("preserve_l2", "space=l2", *said, prefetch).question
+        asked = find_study("preserve_l2", "space=l2", *said, prefetch).question
         columns = asked.space.grid(0, asked.space.combinations or 0)
         values = evaluate(asked.space.stack(columns), asked.workload).columns[name]
         best = int(values.argmax())
@@ -62,7 +62,7 @@ def peaks(overrides: tuple[str, ...], name: str) -> tuple[tuple[float, float], t
 
 
 def _figure5() -> str:
-    asked = study_of("preserve_l2", "space=l2", "mapping.prefill.prefetch=whole")
+    asked = find_study("preserve_l2", "space=l2", "mapping.prefill.prefetch=whole")
     columns = asked.question.space.grid(0, asked.question.space.combinations or 0)
     sizes = columns["chip.l2.size"] / 1e6
     cases = asked.question.workload.cases

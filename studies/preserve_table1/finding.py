@@ -3,10 +3,10 @@
 import csv
 from pathlib import Path
 
-from dse.config.build import question
+from dse.accuracy.validate import simulated_metric
 from dse.config.compose import compose
-from dse.evaluators.machine.strided import strided_efficiency
-from dse.measured.validate import measured
+from dse.config.question import build_question
+from dse.evaluators.machine.strided_reads import strided_efficiency
 from dse.studies.write import table
 
 MODELS = ("llama3_8b", "qwen2_7b", "phi3_small", "llama3_70b", "qwen2_72b", "phi3_medium")
@@ -66,7 +66,7 @@ MEMORY = ("chip=hbm2", "chip.memory.stacks=6", "workload=stream", f"workload.req
 
 def strided() -> str:
     """Time of reading a KV head beside others over that of reading it alone: of HBM's commands, and as fitted."""
-    chip = question(compose(("study=preserve_table1",)), Path()).base.chip
+    chip = build_question(compose(("study=preserve_table1",)), Path()).base.chip
     fitted = [
         1 / float(strided_efficiency(HEAD, heads * HEAD, chip.hbm.bandwidth, chip.hbm.gap, chip.hbm.waste))  # type: ignore[union-attr]
         for heads in HEADS
@@ -74,7 +74,7 @@ def strided() -> str:
     rows = []
     for window in (0, 64, 16):
         given = (*MEMORY, f"mapping.window={window}", "fidelity=events")
-        times = [measured((*given, f"workload.patterns=[stride{heads * HEAD}]"), "latency") or 0.0 for heads in HEADS]
+        times = [simulated_metric((*given, f"workload.patterns=[stride{heads * HEAD}]"), "latency") or 0.0 for heads in HEADS]
         for heads, seconds, fit in zip(HEADS[1:], times[1:], fitted[1:], strict=True):
             slower = seconds / times[0]
             explained = (slower - 1) / (fit - 1)
@@ -85,8 +85,8 @@ def strided() -> str:
 def simulated(model: str, devices: int) -> tuple[float, float]:
     """Seconds without and with prefetching."""
     overrides = ("study=preserve_table1", f"model={model}", f"mapping.prefill.tp={devices}")
-    off = measured((*overrides, "mapping.prefill.prefetch=none"), "latency")
-    on = measured((*overrides, "mapping.prefill.prefetch=whole"), "latency")
+    off = simulated_metric((*overrides, "mapping.prefill.prefetch=none"), "latency")
+    on = simulated_metric((*overrides, "mapping.prefill.prefetch=whole"), "latency")
     assert off is not None
     assert on is not None
     return off, on

@@ -7,10 +7,10 @@ Overhead per operator, vector passes of decode attention, and gap and waste of s
 other model is looked at.
 """
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
-from dse.space.design import stacked
-from dse.space.fields import replaced
+from dse.space.design import stack_designs
+from dse.space.fields import replace_leaves
 from dse.studies.preserve_table1.finding import published
 
 ADDRESSES = ("mapping.stack.operator_overhead", "mapping.stack.attention_passes", "chip.hbm.gap", "chip.hbm.waste")
@@ -22,11 +22,11 @@ def residuals(scaled: list[float]) -> list[float]:
     values = {address: float(start * scale) for address, start, scale in zip(ADDRESSES, START, scaled, strict=True)}
     errors = []
     for devices, seconds in published()["llama3_8b"].items():
-        asked = study_of("preserve_table1", f"mapping.prefill.tp={devices}").question
+        asked = find_study("preserve_table1", f"mapping.prefill.tp={devices}").question
         for prefetch, measured in zip(("none", "whole"), seconds, strict=True):
             policy = {"mapping.prefill.prefetch": prefetch, "mapping.decode.prefetch": prefetch}
-            design = replaced(asked.base, values | policy)
-            errors.append(float(evaluate(stacked([design]), asked.workload).columns["latency"][0]) / measured - 1)
+            design = replace_leaves(asked.base, values | policy)
+            errors.append(float(evaluate(stack_designs([design]), asked.workload).columns["latency"][0]) / measured - 1)
     return errors
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.space.elementwise import Array
+from dse.space.array_math import Array
 from dse.studies.search_quality.figure import drawn
 from dse.studies.search_quality.halving import halved
 from dse.studies.search_quality.replay import SPACES, Cheap, Grid, closed_front, grid, searched

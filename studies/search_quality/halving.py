@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dse.search.encoding import Places
-from dse.search.pareto import front, layers
-from dse.search.samplers import Told
-from dse.space.elementwise import Array
+from dse.search.design_encoding import DesignEncoder
+from dse.search.pareto import front_mask, nondominated_layers
+from dse.search.samplers import Feedback
+from dse.space.array_math import Array
 from dse.studies.search_quality.replay import Grid
 
 BRACKET, RUNGS = 27, 2
@@ -21,7 +21,7 @@ BRACKET, RUNGS = 27, 2
 KEEP = 3
 
 
-def halved(grid: Grid, rows: Mapping[tuple[object, ...], int], lower: list[Told], seed: int, budget: int) -> Array:
+def halved(grid: Grid, rows: Mapping[tuple[object, ...], int], lower: list[Feedback], seed: int, budget: int) -> Array:
     """The rows that are evaluated at the dear fidelity, in order.
 
     Args:
@@ -32,7 +32,7 @@ def halved(grid: Grid, rows: Mapping[tuple[object, ...], int], lower: list[Told]
         budget: evaluations at the dear fidelity.
     """
     rng, space, directions = np.random.default_rng(seed), grid.study.question.space, grid.study.directions
-    places, out = Places(space), grid.ruled_out
+    places, out = DesignEncoder(space), grid.ruled_out
     order: list[int] = []
     seen = set(np.flatnonzero(out).tolist())
     free = np.array([one.objectives is not None and max(one.constraints.values()) <= 0 for one in lower])
@@ -43,14 +43,18 @@ def halved(grid: Grid, rows: Mapping[tuple[object, ...], int], lower: list[Told]
         if not len(some):
             some = rng.permutation([row for row in range(grid.size) if row not in seen])[:BRACKET]
         good = some[free[some]] if free[some].any() else some
-        kept = good[layers(cheap[good], directions, max(1, len(some) // KEEP**RUNGS))] if free[good].all() else good[:1]
+        kept = (
+            good[nondominated_layers(cheap[good], directions, max(1, len(some) // KEEP**RUNGS))]
+            if free[good].all()
+            else good[:1]
+        )
         seen |= set(some.tolist())
         order += kept.tolist()
     return np.array(order[:budget])
 
 
 def _drawn(
-    grid: Grid, rows: Mapping[tuple[object, ...], int], places: Places, order: list[int], rng: np.random.Generator
+    grid: Grid, rows: Mapping[tuple[object, ...], int], places: DesignEncoder, order: list[int], rng: np.random.Generator
 ) -> Array:
     """Rows of a bracket: of the whole grid, and beside what is best so far."""
     anywhere = rng.integers(grid.size, size=2 * BRACKET)
@@ -58,7 +62,7 @@ def _drawn(
     if not len(good):
         return anywhere
     space = grid.study.question.space
-    best = good[front(grid.objectives[good], grid.study.directions)]
+    best = good[front_mask(grid.objectives[good], grid.study.directions)]
     members = np.array([places.row(space.row(grid.columns, int(row))) for row in rng.choice(best, BRACKET)])
     whole = np.where(np.isnan(members), places.at(rng.random(members.shape)), members)
     near = places.canonical(places.moved(whole, np.full(len(whole), 1 / members.shape[1]), rng))

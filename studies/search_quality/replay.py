@@ -9,22 +9,22 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from dse.commands.api import study_of
-from dse.evaluators import PHYSICS, evaluate
-from dse.evaluators.account.outcomes import LIMITS
-from dse.evaluators.evaluation import plays
-from dse.running.ask_tell import search
-from dse.running.possible import limits_of
-from dse.running.study import Study
-from dse.running.workers import Batch
-from dse.search.from_optuna import plain, sampler
-from dse.search.pareto import front, hypervolume, minimised
-from dse.search.promoted import Cheaper
-from dse.search.samplers import Told, Values, every
-from dse.space.design import digest
-from dse.space.elementwise import Array
+from dse.commands.notebook_api import find_study
+from dse.evaluators import PHYSICS_VERSION, evaluate
+from dse.evaluators.accounting.outcomes import SILICON_LIMITS
+from dse.evaluators.evaluation import is_simulated
+from dse.execution.ask_tell import run_search
+from dse.execution.limit_filter import make_early_limits
+from dse.execution.study import Study
+from dse.execution.workers import Batch
+from dse.search.multi_fidelity import LowFidelitySource
+from dse.search.optuna_samplers import make_sampler, run_plain_optuna
+from dse.search.pareto import as_minimisation, front_mask, hypervolume
+from dse.search.samplers import Feedback, Values, allow_all
+from dse.space.array_math import Array
+from dse.space.design import key_of_leaves
 from dse.space.knobs import Columns
-from dse.store.store import Result, Store
+from dse.store.store import DesignResult, Store
 
 SPACES = {
     "PRESERVE": ("preserve_cluster", "+areas@chip.areas=preserve_interfaces", "workload.decode_at=mean"),
@@ -147,12 +147,14 @@ class Grid:
 
     @cached_property
     def ruled_out(self) -> Array:
-        """Which designs break a limit that the product knows before it evaluates them, as `dse.running.possible` has it."""
+        """Which designs break a limit that the product knows before it evaluates them, as `dse.execution.limit_filter` has
+        it.
+        """
         space, workload = self.study.question.space, self.study.question.workload
-        if any(plays(one.base, workload, self.study.fidelity) for _, one in space.each):
+        if any(is_simulated(one.base, workload, self.study.fidelity) for _, one in space.each):
             return self.limit >= 0
         out = np.zeros(self.size, dtype=bool)
-        if limits := limits_of(space, workload, self.study.fidelity):
+        if limits := make_early_limits(space, workload, self.study.fidelity):
             broken = np.flatnonzero(self.limit >= 0)
             out[broken] = ~np.array(limits.possible([space.row(self.columns, int(row)) for row in broken]), dtype=bool)
         return out
@@ -165,7 +167,7 @@ class Grid:
     def broken(self, row: int) -> tuple[str, float, float]:
         """The limit that binds a design, with what it needs and has; "" where all hold."""
         limit = int(self.limit[row])
-        return list(LIMITS)[limit] if limit >= 0 else "", float(self.need[row]), float(self.have[row])
+        return list(SILICON_LIMITS)[limit] if limit >= 0 else "", float(self.need[row]), float(self.have[row])
 
     def share(self, rows: Array) -> float:
         """What some designs hold of the exact front's hypervolume, up to a tenth beyond the front's worst values."""
@@ -175,8 +177,8 @@ class Grid:
     @cached_property
     def _exact(self) -> tuple[Array, Array, float]:
         good = np.flatnonzero(self.limit < 0)
-        exact = self.objectives[good[front(self.objectives[good], self.study.directions)]]
-        low, high = (f(minimised(exact, self.study.directions), axis=0) for f in (np.min, np.max))
+        exact = self.objectives[good[front_mask(self.objectives[good], self.study.directions)]]
+        low, high = (f(as_minimisation(exact, self.study.directions), axis=0) for f in (np.min, np.max))
         high = high + 0.1 * (high - low)
         return low, high, hypervolume(exact, self.study.directions, low, high)
 
@@ -189,7 +191,7 @@ def grid(name: str, folder: Path, *overrides: str) -> Grid:
         folder: of the files.
         overrides: more of them.
     """
-    study = study_of(*SPACES[name], *overrides)
+    study = find_study(*SPACES[name], *overrides)
     space = study.question.space
     assert space.combinations is not None
     columns = space.grid(0, space.combinations)
@@ -209,7 +211,7 @@ class Table:
     def __init__(self, grid: Grid, rows: dict[tuple[object, ...], int]) -> None:
         self._grid = grid
         self._rows = rows
-        self._found: list[Result] = []
+        self._found: list[DesignResult] = []
         self.order: list[int] = []
 
     def submit(self, batch: Batch) -> None:
@@ -218,10 +220,10 @@ class Table:
             row = self._rows[tuple(values.items())]
             found = zip(self._grid.study.objectives, self._grid.objectives[row].tolist(), strict=True)
             metrics = {name: value for name, value in found if value == value}
-            self._found.append(Result(key, values, metrics, *self._grid.broken(row)))
+            self._found.append(DesignResult(key, values, metrics, *self._grid.broken(row)))
             self.order.append(row)
 
-    def collect(self) -> list[Result]:
+    def collect(self) -> list[DesignResult]:
         """All that were submitted."""
         found, self._found = self._found, []
         return found
@@ -237,7 +239,7 @@ def searched(
     seed: int,
     budget: int,
     seeds: list[Values],
-    cheaper: Cheaper | None = None,
+    cheaper: LowFidelitySource | None = None,
 ) -> Array:
     """The rows that a search asks for, each the first time, in order, without those that a limit rules out.
 
@@ -254,30 +256,32 @@ def searched(
     if name.startswith("optuna "):
         order: list[int] = []
 
-        def one(values: Values) -> Told:
+        def one(values: Values) -> Feedback:
             row = rows[tuple(values.items())]
             order.append(row)
             excess = grid.need[row] / grid.have[row] - 1 if grid.limit[row] >= 0 else 0.0
-            return Told(tuple(grid.objectives[row].tolist()), {"limit": float(excess)})
+            return Feedback(tuple(grid.objectives[row].tolist()), {"limit": float(excess)})
 
         space = study.question.space
-        plain(name.removeprefix("optuna "), space, study.directions, seed=seed, trials=budget, evaluate=one)
+        run_plain_optuna(name.removeprefix("optuna "), space, study.directions, seed=seed, trials=budget, evaluate=one)
         return np.array(order)
     out, directions = grid.ruled_out, study.directions
 
     def possible(several: Sequence[Values]) -> list[bool]:
         return [not out[rows[tuple(values.items())]] for values in several]
 
-    def verdict(key: str, values: Values) -> Result | None:
+    def verdict(key: str, values: Values) -> DesignResult | None:
         row = rows[tuple(values.items())]
-        return Result(key, values, {}, *grid.broken(row)) if out[row] else None
+        return DesignResult(key, values, {}, *grid.broken(row)) if out[row] else None
 
-    known = possible if out.any() else every
+    known = possible if out.any() else allow_all
     table, population = Table(grid, rows), study.search["population"]
-    source = sampler(name, study.question.space, directions, seed=seed, population=population, possible=known, cheaper=cheaper)
+    source = make_sampler(
+        name, study.question.space, directions, seed=seed, population=population, possible=known, cheaper=cheaper
+    )
     with TemporaryDirectory() as folder, closing(Store(f"{folder}/results.sqlite")) as store:
         store.begin(study.name, study.identity(), {})
-        search(study, store, source, table, budget, seeds, lambda told, results: None, ruled_out=verdict)
+        run_search(study, store, source, table, budget, seeds, lambda told, results: None, ruled_out=verdict)
     return np.array(table.order)
 
 
@@ -303,12 +307,12 @@ class Cheap:
             self.objectives, self.limit = held["objectives"], held["limit"]
             excess = np.where(self.limit >= 0, held["need"] / np.maximum(held["have"], 1e-300) - 1, 0.0)
         self.each = [
-            Told(None if np.isnan(values).any() else tuple(values.tolist()), {"limit": float(over)})
+            Feedback(None if np.isnan(values).any() else tuple(values.tolist()), {"limit": float(over)})
             for values, over in zip(self.objectives, excess, strict=True)
         ]
         self.pool = [(space.row(grid.columns, row), self.each[row]) for row in np.flatnonzero(self.limit < 0).tolist()]
 
-    def told(self, designs: Sequence[Values]) -> list[Told]:
+    def told(self, designs: Sequence[Values]) -> list[Feedback]:
         """Looked up."""
         return [self.each[self._rows[tuple(values.items())]] for values in designs]
 
@@ -316,7 +320,7 @@ class Cheap:
 def _name(study: Study, fidelity: str) -> str:
     """What a file of a grid's results at a fidelity is called."""
     content = [("space", study.question.space.key), ("workload", study.context.workload), ("fidelity", fidelity)]
-    return digest([*content, ("physics", PHYSICS), *study.objectives.items()])
+    return key_of_leaves([*content, ("physics", PHYSICS_VERSION), *study.objectives.items()])
 
 
 def closed_front(grid: Grid, folder: Path | None = None) -> list[Values]:
@@ -328,5 +332,5 @@ def closed_front(grid: Grid, folder: Path | None = None) -> list[Values]:
     """
     space, of = grid.study.question.space, grid if folder is None else Cheap(grid, folder)
     good = np.flatnonzero(of.limit < 0)
-    best = good[front(of.objectives[good], grid.study.directions)]
+    best = good[front_mask(of.objectives[good], grid.study.directions)]
     return [space.row(grid.columns, int(row)) for row in best]

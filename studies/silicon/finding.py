@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from dse.accuracy import tolerances as promised
+from dse.accuracy.validate import compare_file
 from dse.evaluators.silicon import area, energy, price
-from dse.measured import promised
-from dse.measured.validate import compare
 from dse.space.chip import Chip
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from dse.studies.silicon.fit import AREAS, HERE, Left, areas, chip_of, energies
 from dse.studies.silicon.parts import tried
 from dse.studies.write import table
@@ -71,8 +71,8 @@ def slowed(chip: Chip) -> float:
     """The share of its clock at which a chip of cores that a cache pools takes its rated power, 1 at most, by bisection."""
 
     def takes(share: float) -> float:
-        of = replaced(chip, {"clock": chip.clock * share, "core.matrix": chip.core.matrix * share})
-        return float(energy.design_power(of))
+        of = replace_leaves(chip, {"clock": chip.clock * share, "core.matrix": chip.core.matrix * share})
+        return float(energy.peak_design_power(of))
 
     low, high = 0.0, 1.0
     if takes(high) <= chip.power:
@@ -86,7 +86,7 @@ def slowed(chip: Chip) -> float:
 def _bills() -> str:
     rows = []
     for name, (called, said) in BILLS.items():
-        ours = [float(price.parts(chip_of(f"chip={name}"))[part]) for part in ("dies", "memory", "package", "test")]
+        ours = [float(price.price_by_part(chip_of(f"chip={name}"))[part]) for part in ("dies", "memory", "package", "test")]
         whole = sum(of for of in said if of is not None)
         cells = [f"{own:.0f}" + ("" if of is None else f" ({of})") for own, of in zip(ours, said, strict=False)]
         rows.append([called, *cells, f"{sum(ours):.0f} ({whole})"])
@@ -95,16 +95,16 @@ def _bills() -> str:
 
 def _missed() -> str:
     lines = []
-    for row in compare(HERE / "published.csv"):
+    for row in compare_file(HERE / "published.csv"):
         if row.error is not None and abs(row.error) > FAR:
-            said = promised.miss("silicon", row.id) or row.note
+            said = promised.known_miss("silicon", row.id) or row.note
             lines.append([row.where, row.metric, f"{row.published} {row.unit}", f"{row.error:+.0%}", row.role, said])
     return table(["chip", "figure", "published", "error", "role", "why"], lines)
 
 
 def _base_dies() -> str:
     chip = chip_of("chip=mi300x")
-    whole = float(area.total(chip))
-    above, below = area.dies(chip, whole)
-    one = (whole - above * float(area.die(chip))) / below
+    whole = float(area.total_area(chip))
+    above, below = area.die_counts(chip, whole)
+    one = (whole - above * float(area.die_area(chip))) / below
     return f"A base die of the MI300X, of {BASE_DIE:.0f} mm2 at 6 nm, comes out at {one:.0f} mm2 at 5 nm."

@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.config.build import question
-from dse.config.compose import compose, folder_of
+from dse.config.compose import compose, study_folder
+from dse.config.question import build_question
 from dse.evaluators.silicon import area, energy
+from dse.space.array_math import Array
 from dse.space.chip import Chip
-from dse.space.elementwise import Array
-from dse.space.fields import replaced
-from dse.space.technology import Node
-from dse.space.units import parse
+from dse.space.fields import replace_leaves
+from dse.space.technology import ProcessNode
+from dse.space.units import parse_quantity
 
 HERE = Path(__file__).resolve().parent
 NODES = HERE.parents[1] / "conf" / "technology"
@@ -81,17 +81,19 @@ def rows(metric: str, role: str = "calibration") -> list[Row]:
     with (HERE / "published.csv").open() as file:
         found = [row for row in csv.DictReader(file) if row["metric"] == metric and row["role"] == role]
     unit = {"die_mm2": "mm2", "tdp": "W"}[metric]
-    return [Row(row["where"], chip_of(row["overrides"]), parse(f"{row['value']} {row['unit']}", unit)) for row in found]
+    return [
+        Row(row["where"], chip_of(row["overrides"]), parse_quantity(f"{row['value']} {row['unit']}", unit)) for row in found
+    ]
 
 
 @cache
 def chip_of(overrides: str) -> Chip:
     """The chip of some overrides."""
     config = compose(overrides.split())
-    return question(config, folder_of(config)).base.chip
+    return build_question(config, study_folder(config)).base.chip
 
 
-def factor(tech: Node, like: str) -> float:
+def factor(tech: ProcessNode, like: str) -> float:
     """A node's constant over N7's."""
     return float(getattr(tech, like) / getattr(chip_of("chip=a100").technology, like))
 
@@ -101,7 +103,7 @@ def of_die(chip: Chip) -> tuple[float, Array]:
 
     def at(**constants: float) -> float:
         values = dict.fromkeys(AREAS, 0.0) | constants
-        return float(area.die(replaced(chip, {f"technology.{name}": value for name, value in values.items()})))
+        return float(area.die_area(replace_leaves(chip, {f"technology.{name}": value for name, value in values.items()})))
 
     bare = at()
     return bare, np.array([at(**{name: factor(chip.technology, of.like)}) - bare for name, of in AREAS.items()])
@@ -137,7 +139,7 @@ def areas() -> tuple[dict[str, float], list[Left]]:
 def fitted(chip: Chip, constants: dict[str, float]) -> Chip:
     """A chip whose node has constants of N7, by the node's factors."""
     values = {f"technology.{name}": value * factor(chip.technology, LIKE[name]) for name, value in constants.items()}
-    return replaced(chip, values)
+    return replace_leaves(chip, values)
 
 
 def energies(constants: dict[str, float]) -> tuple[float, list[Left]]:
@@ -155,7 +157,7 @@ def energies(constants: dict[str, float]) -> tuple[float, list[Left]]:
 
 def of_power(chip: Chip, constants: dict[str, float]) -> Array:
     """Power of a chip at full load without multiply-adds [W], and per unit of their energy at N7 [op/s]; shape (2,)."""
-    bare, one = (float(energy.design_power(fitted(chip, constants | {ENERGY: value}))) for value in (0.0, PICOJOULE))
+    bare, one = (float(energy.peak_design_power(fitted(chip, constants | {ENERGY: value}))) for value in (0.0, PICOJOULE))
     return np.array([bare, (one - bare) / PICOJOULE])
 
 
@@ -175,14 +177,14 @@ def fit_energy(bare: Array, per: Array) -> float:
 
 def write(constants: dict[str, float]) -> None:
     """Writes constants of N7, and those of other nodes by their factors, into the nodes' files."""
-    units = {spec.name: spec.metadata["unit"] for spec in fields(Node)}
+    units = {spec.name: spec.metadata["unit"] for spec in fields(ProcessNode)}
     for path in sorted(NODES.glob("*.yaml")):
         tech = chip_of(f"chip=a100 technology@chip.technology={path.stem}").technology
         lines = path.read_text().splitlines()
         for at, line in enumerate(lines):
             said = re.match(r'(\w+): \{value: "\S+ (\S+)"', line)
             if said is not None and said[1] in constants:
-                number = constants[said[1]] * factor(tech, LIKE[said[1]]) / parse(f"1 {said[2]}", units[said[1]])
+                number = constants[said[1]] * factor(tech, LIKE[said[1]]) / parse_quantity(f"1 {said[2]}", units[said[1]])
                 lines[at] = f'{said[1]}: {{value: "{number:.4g} {said[2]}"' + line[said.end() :]
         path.write_text("\n".join(lines) + "\n")
 

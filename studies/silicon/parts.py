@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.evaluators.silicon import area, supply
+from dse.evaluators.silicon import area
+from dse.evaluators.silicon import supply_voltage as supply
+from dse.space.array_math import Array
 from dse.space.chip import Chip
-from dse.space.elementwise import Array
 from dse.studies.silicon.fit import fit_energy, fitted, of_power, rows
 from dse.studies.write import table
 
@@ -32,7 +33,7 @@ def _cache(chip: Chip, byte: float = 1.0) -> float:
     """Of a shared cache at its own bandwidth, not main memory's."""
     if chip.mesh is not None or not chip.l2.size:
         return 0.0
-    shared = chip.technology.shared * supply.squared(chip)
+    shared = chip.technology.shared * supply.relative_energy(chip)
     return float((chip.l2.bandwidth * byte - chip.hbm.bandwidth) * shared)
 
 
@@ -43,12 +44,12 @@ def _between(chip: Chip) -> float:
 
 def _clocks(chip: Chip) -> float:
     """Of clocks that run whatever is done, by area and clock: 0.03 W/mm2 a GHz."""
-    return float(0.03 * area.total(chip) * chip.clock / GIGAHERTZ * supply.squared(chip))
+    return float(0.03 * area.total_area(chip) * chip.clock / GIGAHERTZ * supply.relative_energy(chip))
 
 
 def _hot(chip: Chip) -> float:
     """Of leakage of a die at work, twice that of an idle one."""
-    return float(chip.technology.static * area.total(chip) * supply.squared(chip))
+    return float(chip.technology.static * area.total_area(chip) * supply.relative_energy(chip))
 
 
 def _all(chip: Chip) -> float:

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import METRICS, evaluate
-from dse.space.chips import CHIP
-from dse.space.units import show
+from dse.space.multi_chip_space import CHIP_KNOB
+from dse.space.units import format_quantity
 from dse.studies.write import table
 
 SHOWN = ("throughput_per_system_mm2", "tpot", "ttft", "energy_per_token")
@@ -16,10 +16,10 @@ AT_ONCE = 8192
 
 def finding() -> str:
     """A table for each objective."""
-    asked = study_of("six_chips")
+    asked = find_study("six_chips")
     space, workload = asked.question.space, asked.question.workload
     columns = space.grid(0, space.combinations or 0)
-    size = len(columns[CHIP])
+    size = len(columns[CHIP_KNOB])
     metrics, feasible = {name: np.full(size, np.nan) for name in SHOWN}, np.zeros(size, dtype=bool)
     for rows in space.parts(columns, AT_ONCE):
         found = evaluate(space.stack({address: column[rows] for address, column in columns.items()}), workload)
@@ -30,7 +30,7 @@ def finding() -> str:
     for objective, direction in asked.objectives.items():
         lines = []
         for code, chip in enumerate(space.knobs[0].values):  # type: ignore[union-attr]
-            rows = np.flatnonzero(feasible & (columns[CHIP] == code))
+            rows = np.flatnonzero(feasible & (columns[CHIP_KNOB] == code))
             values = metrics[objective][rows]
             best = int(rows[values.argmax() if direction == "max" else values.argmin()])
             lines.append([str(chip), _mapping(space.row(columns, best)), *(_text(name, metrics[name][best]) for name in SHOWN)])
@@ -40,8 +40,8 @@ def finding() -> str:
 
 
 def _mapping(values: dict[str, Any]) -> str:
-    return ", ".join(f"{address.removeprefix('mapping.')} {value}" for address, value in values.items() if address != CHIP)
+    return ", ".join(f"{address.removeprefix('mapping.')} {value}" for address, value in values.items() if address != CHIP_KNOB)
 
 
 def _text(name: str, value: float) -> str:
-    return show(float(value), METRICS[name].unit) if value == value else "-"
+    return format_quantity(float(value), METRICS[name].unit) if value == value else "-"

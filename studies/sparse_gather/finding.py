@@ -4,12 +4,12 @@ from functools import cache
 from math import log
 from pathlib import Path
 
-from dse.commands.api import study_of
-from dse.config.build import Question, question
+from dse.commands.notebook_api import find_study
 from dse.config.compose import compose
+from dse.config.question import Question, build_question
 from dse.evaluators import explain
-from dse.space.memory import peak
-from dse.space.units import show
+from dse.space.dram import peak_bandwidth
+from dse.space.units import format_quantity
 from dse.studies.write import table
 
 GENERATIONS = ("hbm2", "hbm3", "hbm4")
@@ -57,7 +57,7 @@ def _stack(chip: str) -> list[list[str]]:
     for spread in SPREAD:
         patterns = ",".join(f"chunk{piece}" for piece in PIECES)
         words = (f"chip={chip}", f"chip.memory.granularity='{spread} B'", f"workload.patterns=[{patterns},sequential]")
-        asked = study_of("sparse_gather", *words).question
+        asked = find_study("sparse_gather", *words).question
         shares = [_share(asked, place) for place in range(len(PIECES) + 1)]
         parts = [share / shares[-1] for share in shares[:-1]]
         rows.append([chip, f"{spread} B", *(f"{share:.0%}" for share in parts)])
@@ -80,14 +80,14 @@ def _fitted(shares: list[float]) -> int:
 
 def _share(asked: Question, place: int) -> float:
     row = explain(asked.base, asked.workload.cases[place], fidelity="events").rows[0]
-    return float(row.nbytes / row.seconds / peak(asked.base.chip.memory))
+    return float(row.nbytes / row.seconds / peak_bandwidth(asked.base.chip.memory))
 
 
 @cache
 def _asked(chip: str, context: int, *more: str) -> Question:
     words = [*ON[chip], *LATENT, *more, "workload.batch=[8]", f"workload.prompt=[{context}]", "workload.output=[1]"]
     words += ["workload.speculation=none", "model.max_position=1048576"]
-    return question(compose(words), Path(__file__).parent)
+    return build_question(compose(words), Path(__file__).parent)
 
 
 @cache
@@ -106,5 +106,5 @@ def _attention(chip: str, context: int) -> list[str]:
     some = [_spent(chip, context, INDEX.format(block=block)) for block in BLOCKS]
     each = [sum(one.values()) for one in some]
     scored = sum(seconds for name, seconds in some[0].items() if "index" in name or "choice" in name)
-    cells = [show(dense, "s"), show(each[0], "s"), f"{scored / each[0]:.0%}"]
-    return [chip, f"{context // 1024}k", *cells, *(show(one, "s") for one in each[1:])]
+    cells = [format_quantity(dense, "s"), format_quantity(each[0], "s"), f"{scored / each[0]:.0%}"]
+    return [chip, f"{context // 1024}k", *cells, *(format_quantity(one, "s") for one in each[1:])]

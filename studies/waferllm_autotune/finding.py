@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
 from dse.studies.write import table
 
@@ -11,7 +11,7 @@ PAPER = {"mapping.prefill.rows": 660.0, "mapping.decode.rows": 360.0}
 
 def finding() -> str:
     """Rows of the front, and the paper's choice."""
-    asked = study_of("waferllm_autotune").question
+    asked = find_study("waferllm_autotune").question
     size = asked.space.combinations
     assert size is not None
     columns = asked.space.grid(0, size)

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
-from dse.space.elementwise import Array
+from dse.space.array_math import Array
 from dse.studies.write import table
 
 SIDES = (360, 480, 600, 720)
@@ -19,7 +19,7 @@ def finding() -> str:
 
 def scaled(study: str, algorithm: str, sides: tuple[int, ...]) -> str:
     """Cycles of a product on some square meshes, by size and algorithm (and K), of a study over rows and algorithms."""
-    asked = study_of(study).question
+    asked = find_study(study).question
     size = asked.space.combinations
     assert size is not None
     columns = asked.space.grid(0, size)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from dse.space.knobs import Space
 from dse.studies.write import table
 
@@ -16,10 +16,10 @@ def finding() -> str:
     """The best decode region of each size of memory and model."""
     rows = []
     for model in MODELS:
-        asked = study_of("waferllm_sram", f"model={model}").question
+        asked = find_study("waferllm_sram", f"model={model}").question
         knobs = tuple(knob for knob in asked.space.knobs if knob.address != "chip.core.sram")
         for size in SIZES:
-            base = replaced(asked.base, {"chip.core.sram": size * 1024.0})
+            base = replace_leaves(asked.base, {"chip.core.sram": size * 1024.0})
             space = Space(base, knobs)
             total = space.combinations
             assert total is not None

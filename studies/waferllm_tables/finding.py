@@ -6,18 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.measured.validate import Compared, compare
+from dse.accuracy.validate import ValidationRow, compare_file
 from dse.studies.write import table
 
 
-def _of_gpus(*metrics: str, role: str = "") -> Callable[[Compared], bool]:
-    def belongs(row: Compared) -> bool:
+def _of_gpus(*metrics: str, role: str = "") -> Callable[[ValidationRow], bool]:
+    def belongs(row: ValidationRow) -> bool:
         return "GPU" in row.note and row.metric.startswith(metrics) and role in ("", row.role)
 
     return belongs
 
 
-GROUPS: tuple[tuple[str, Callable[[Compared], bool]], ...] = (
+GROUPS: tuple[tuple[str, Callable[[ValidationRow], bool]], ...] = (
     ("WaferLLM, end to end (table 2)", lambda row: row.where.startswith("table 2") and row.note.startswith("LLaMA")),
     ("WaferLLM, prefill (table 3)", lambda row: row.where.startswith("table 3") and row.note.startswith("waferllm")),
     ("WaferLLM, decode (table 4)", lambda row: row.where.startswith("table 4") and row.note.startswith("waferllm")),
@@ -40,7 +40,7 @@ GROUPS: tuple[tuple[str, Callable[[Compared], bool]], ...] = (
 
 def finding() -> str:
     """One row a group of figures, then what the paper says twice about GPUs."""
-    rows = compare(Path(__file__).with_name("published.csv"))
+    rows = compare_file(Path(__file__).with_name("published.csv"))
     lines = []
     for name, belongs in GROUPS:
         errors = [row.error for row in rows if belongs(row) and row.error is not None and not row.is_range]
@@ -50,7 +50,7 @@ def finding() -> str:
     return groups + "\n\n" + table(["4096+128 tokens", "table 2", "from prefill and decode", "of it"], _twice(rows))
 
 
-def _twice(rows: list[Compared]) -> list[list[str]]:
+def _twice(rows: list[ValidationRow]) -> list[list[str]]:
     """Tokens/s of the GPUs in table 2 beside those that follow from the rates of prefill and decode in tables 7 and 8."""
     published = {row.id: float(row.published) for row in rows if ".." not in row.published}
     lines = []

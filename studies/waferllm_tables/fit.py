@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.config.build import Question, question
-from dse.config.compose import compose, folder_of
+from dse.config.compose import compose, study_folder
+from dse.config.question import Question, build_question
 from dse.evaluators import evaluate
-from dse.space.design import stacked
-from dse.space.fields import replaced
+from dse.space.design import stack_designs
+from dse.space.fields import replace_leaves
 
 ADDRESSES = tuple(f"chip.core.{name}" for name in ("launch", "post", "copy", "stage", "call", "mac"))
 START = (138.0, 84.0, 3.0, 14.0, 3.0, 0.48)
@@ -33,7 +33,7 @@ def rows(chip: str) -> list[tuple[str, float, Callable[[dict[str, float]], float
         for row in csv.DictReader(file):
             if row["role"] == "calibration" and f"chip={chip}" in row["overrides"].split():
                 config = compose(shlex.split(row["overrides"]))
-                asked = question(config, folder_of(config))
+                asked = build_question(config, study_folder(config))
                 system = next((name for name in ("t10", "ladder") if row["id"].endswith(name)), "waferllm")
                 weight = WEIGHTS[system] * (0.5 if row["where"] == "table 2" else 1.0)
 
@@ -46,8 +46,8 @@ def rows(chip: str) -> list[tuple[str, float, Callable[[dict[str, float]], float
 
 def measured(asked: Question, values: dict[str, float], metric: str) -> float:
     """A metric of a question's design with some constants."""
-    design = replaced(asked.base, values)
-    return float(evaluate(stacked([design]), asked.workload).columns[metric][0])
+    design = replace_leaves(asked.base, values)
+    return float(evaluate(stack_designs([design]), asked.workload).columns[metric][0])
 
 
 def statements() -> list[tuple[Question, float, float]]:
@@ -61,7 +61,7 @@ def statements() -> list[tuple[Question, float, float]]:
             "mapping.rows=720",
             f"mapping.gemm={name}",
         ]
-        found.append((question(compose(overrides), Path()), low, high))
+        found.append((build_question(compose(overrides), Path()), low, high))
     return found
 
 

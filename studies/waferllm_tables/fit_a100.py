@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.config.build import question
 from dse.config.compose import compose
-from dse.space.fields import at, spec_at
+from dse.config.question import build_question
+from dse.space.fields import field_at, leaf_at
 from dse.studies.waferllm_tables.fit import rows
 
 ADDRESSES = (
@@ -31,7 +31,7 @@ def main() -> None:
     from scipy.optimize import least_squares
 
     known = rows("a100")
-    base = question(compose(["chip=a100", "stack=sglang_he2025"]), Path()).base
+    base = build_question(compose(["chip=a100", "stack=sglang_he2025"]), Path()).base
 
     def constants(scaled: np.ndarray) -> dict[str, float]:
         return {address: float(start * scale) for address, start, scale in zip(ADDRESSES, START, scaled, strict=True)}
@@ -40,10 +40,10 @@ def main() -> None:
         values = constants(scaled)
         return [error(values) for _, _, error in known]
 
-    highest = [spec_at(base, address).metadata["high"] / start for address, start in zip(ADDRESSES, START, strict=True)]
+    highest = [field_at(base, address).metadata["high"] / start for address, start in zip(ADDRESSES, START, strict=True)]
     fit = least_squares(residuals, np.ones(len(START)), bounds=(0.0, highest), diff_step=1e-3)
     for address, value in constants(fit.x).items():
-        print(f"{address:28} {value:.4g} {spec_at(base, address).metadata['unit']:2} now {at(base, address):.4g}")
+        print(f"{address:28} {value:.4g} {field_at(base, address).metadata['unit']:2} now {leaf_at(base, address):.4g}")
     for (name, _, _), error in zip(known, fit.fun, strict=True):
         print(f"{name:28} {np.expm1(error):+.1%}")
 

@@ -3,18 +3,18 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from dse.evaluators.graph.step import decode, prefill
-from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.numeric.layer import Layer, Scored
-from dse.space.elementwise import Array
-from dse.space.model import Indexer, Latent, Model
-from dse.space.workload import Case
+from dse.evaluators.functional.layer import LayerTensors, ScoreRules
+from dse.evaluators.graph.step_counts import decode_steps, prefill_step
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.space.array_math import Array
+from dse.space.model import LatentAttention, Model, SparseIndexer
+from dse.space.workload import BatchCase
 from tests.agreement.layers import Drawn, fed, turned, unit
 
 
 def latents(
     phase: str, heads: int, sequences: int, tokens: int, seed: int, *, q_rank: int = 6, kv_rank: int = 8, nope: int = 4,
-    rope: int = 2, v_dim: int = 3, hidden: int = 10, wide: int = 12, indexer: Indexer | None = None,
+    rope: int = 2, v_dim: int = 3, hidden: int = 10, wide: int = 12, indexer: SparseIndexer | None = None,
 ) -> Drawn:  # fmt: skip
     """A dense layer; naive in prefill, absorbed in decode behind so many tokens, and with an indexer, as the graph has it.
 
@@ -24,14 +24,14 @@ def latents(
         q_rank: of queries; 0 where their projection is full.
         kv_rank, nope, rope, v_dim: of the latent, and of a head what is not rotated, what is, and values.
     """
-    latent = Latent(q_rank=q_rank, kv_rank=kv_rank, nope_dim=nope, rope_dim=rope, v_dim=v_dim)
+    latent = LatentAttention(q_rank=q_rank, kv_rank=kv_rank, nope_dim=nope, rope_dim=rope, v_dim=v_dim)
     model = Model(
         name="random", layers=1, hidden=hidden, heads=heads, kv_heads=heads, head_dim=nope + rope, ffn_intermediate=wide,
         vocab=7, max_position=99, latent=latent, indexer=indexer,
     )  # fmt: skip
-    case = Case("", model, ((sequences, tokens, 1),))
+    case = BatchCase("", model, ((sequences, tokens, 1),))
     first, rng = phase == "prefill", np.random.default_rng(seed)
-    at, naive = prefill(case) if first else decode(case, "last")[0][1], first and indexer is None
+    at, naive = prefill_step(case) if first else decode_steps(case, "last")[0][1], first and indexer is None
     sizes: dict[str, tuple[int, ...]] = {
         "attention_norm": (hidden,), "ffn_norm": (hidden,), "q_up": (q_rank or hidden, heads * (nope + rope)),
         "kv_down": (hidden, kv_rank + rope), "kv_down_norm": (kv_rank,), "kv_up": (kv_rank, heads * (nope + v_dim)),
@@ -47,14 +47,14 @@ def latents(
     past = (sequences, 0 if first else tokens, heads if naive else 1)
     keys, values = rng.normal(size=(*past, nope + rope if naive else rope + kv_rank)), np.zeros((*past, v_dim))
     values = values if naive else keys[..., rope:]
-    parts = tuple(part for part in transformer(model, at) if part.name not in ("embedding", "head"))
+    parts = tuple(part for part in transformer_segments(model, at) if part.name not in ("embedding", "head"))
     x = rng.normal(size=(round(at.tokens), hidden))
     indexed = None if indexer is None else rng.normal(size=(sequences, past[1], indexer.dim))
-    layer = Layer(parts, w, x, keys, values, scored=Scored(scale=(nope + rope) ** -0.5), rope=rope, indexed=indexed)
+    layer = LayerTensors(parts, w, x, keys, values, scored=ScoreRules(scale=(nope + rope) ** -0.5), rope=rope, indexed=indexed)
     return Drawn(layer, case, at, latent_layer(layer, model, latent))
 
 
-def latent_layer(layer: Layer, model: Model, of: Latent) -> Array:
+def latent_layer(layer: LayerTensors, model: Model, of: LatentAttention) -> Array:
     """Keys and values of each head are made of a latent of all tokens, whatever a cache keeps of them."""
     w, new, out = layer.weights, len(layer.x) // layer.sequences, layer.x.copy()
     up = w["kv_up"].reshape(of.kv_rank, model.heads, -1)
@@ -83,7 +83,7 @@ def latent_layer(layer: Layer, model: Model, of: Latent) -> Array:
     return out + np.array([fed(x, w, model) for x in out])
 
 
-def chosen(x: Array, low: Array, place: int, scored: list[Array], layer: Layer, of: Indexer) -> list[int]:
+def chosen(x: Array, low: Array, place: int, scored: list[Array], layer: LayerTensors, of: SparseIndexer) -> list[int]:
     """Positions of the largest scores of a token, sums over heads of what is above zero, as DeepSeek-V3.2 defines them."""
     w, rope = layer.weights, layer.rope
     key = x @ w["index_k"]
@@ -104,6 +104,6 @@ SIZES = {
 LATENTS = st.fixed_dictionaries(SIZES).map(lambda sizes: latents(**sizes))
 """Layers of latent attention, with full queries or of low rank."""
 
-INDEXERS = st.builds(Indexer, heads=st.integers(1, 3), dim=st.integers(4, 7), top=st.integers(1, 6))
+INDEXERS = st.builds(SparseIndexer, heads=st.integers(1, 3), dim=st.integers(4, 7), top=st.integers(1, 6))
 PICKED = st.fixed_dictionaries(SIZES | {"tokens": st.integers(1, 9), "indexer": INDEXERS}).map(lambda sizes: latents(**sizes))
 """Those in which an indexer says which keys a query sees, of fewer positions than it may pick or of more."""

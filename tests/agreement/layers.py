@@ -5,20 +5,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from dse.evaluators.graph.step import Step, decode, prefill
-from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.numeric.layer import Layer, Scored
-from dse.space.elementwise import Array
-from dse.space.model import Experts, Model
-from dse.space.workload import Case
+from dse.evaluators.functional.layer import LayerTensors, ScoreRules
+from dse.evaluators.graph.step_counts import StepCounts, decode_steps, prefill_step
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.space.array_math import Array
+from dse.space.model import ExpertLayers, Model
+from dse.space.workload import BatchCase
 
 
 class Drawn(NamedTuple):
     """A layer, the step that it is of, and what comes out."""
 
-    layer: Layer
-    case: Case
-    at: Step
+    layer: LayerTensors
+    case: BatchCase
+    at: StepCounts
     expected: Array
 
     @property
@@ -31,7 +31,7 @@ class Drawn(NamedTuple):
 
 
 def drawn(
-    phase: str, heads: int, shared: int, sequences: int, tokens: int, seed: int, *, experts: Experts | None = None,
+    phase: str, heads: int, shared: int, sequences: int, tokens: int, seed: int, *, experts: ExpertLayers | None = None,
     normed: bool = True, gated: bool = True, head_dim: int = 4, wide: int = 12, hidden: int = 10,
     window: int = 0, cap: float = 0.0, sinks: bool = False, rope: float = 1.0,
 ) -> Drawn:  # fmt: skip
@@ -54,8 +54,8 @@ def drawn(
         ffn_intermediate=wide, vocab=7, max_position=99, gated_ffn=gated, qk_norm=normed, experts=experts,
         window=window, softcap=cap > 0, sinks=sinks, rope=rope,
     )  # fmt: skip
-    case = Case("", model, ((sequences, tokens, 1),))
-    at = prefill(case) if phase == "prefill" else decode(case, "last")[0][1]
+    case = BatchCase("", model, ((sequences, tokens, 1),))
+    at = prefill_step(case) if phase == "prefill" else decode_steps(case, "last")[0][1]
     rng, past = np.random.default_rng(seed), 0 if phase == "prefill" else tokens
     q, kv = model.heads * model.head_dim, model.kv_heads * model.head_dim
     sizes: dict[str, tuple[int, ...]] = {
@@ -73,18 +73,18 @@ def drawn(
     for name in ("q_norm", "k_norm"):  # kernels of tiles have one weight for both halves of a head
         weights[name] = np.tile(weights[name][: head_dim // 2], 2)
     cached = (sequences, past, model.kv_heads, model.head_dim)
-    parts = tuple(part for part in transformer(model, at) if part.name not in ("embedding", "head"))
+    parts = tuple(part for part in transformer_segments(model, at) if part.name not in ("embedding", "head"))
     x = rng.normal(size=(round(at.tokens), hidden))
     top = experts.top_k if experts else 0
     keys, values, before = rng.normal(size=cached), rng.normal(size=cached), max(past + 1 - window, 0) if window else 0
-    scored = Scored(window, cap, 3 * rng.normal(size=model.heads) if sinks else None)
-    layer = Layer(parts, weights, x, keys, values, top, normed, scored=scored)
+    scored = ScoreRules(window, cap, 3 * rng.normal(size=model.heads) if sinks else None)
+    layer = LayerTensors(parts, weights, x, keys, values, top, normed, scored=scored)
     # a cache has what a window shows, and the layer by itself all that there was
     kept = layer._replace(keys=keys[:, before:], values=values[:, before:], before=before)
     return Drawn(kept, case, at, decoder_layer(layer, model))
 
 
-def decoder_layer(layer: Layer, model: Model) -> Array:
+def decoder_layer(layer: LayerTensors, model: Model) -> Array:
     """Pre-norm attention with grouped heads and rotations, and a SwiGLU or experts, each added to what came in.
 
     Scores go through c tanh(s / c) and a window as in Gemma 2, a sink of each head joins the softmax as in gpt-oss.
@@ -113,7 +113,7 @@ def decoder_layer(layer: Layer, model: Model) -> Array:
     return out + np.array([fed(x, w, model) for x in out])
 
 
-def weighed(scores: Array, values: list[Array], how: Scored, head: int) -> Array:
+def weighed(scores: Array, values: list[Array], how: ScoreRules, head: int) -> Array:
     """Values by the softmax of their scores and of the head's sink, which has none."""
     if how.cap:
         scores = how.cap * np.tanh(scores / how.cap)
@@ -189,7 +189,7 @@ PARTLY = st.fixed_dictionaries(SIZES).map(lambda sizes: drawn(**sizes, rope=0.5)
 
 def _sparse(sizes: dict[str, Any], count: int, top: int, shared: int) -> Drawn:
     width = sizes["wide"]
-    experts = Experts(count=count, top_k=min(top, count), intermediate=width, shared=shared, load="even")
+    experts = ExpertLayers(count=count, top_k=min(top, count), intermediate=width, shared=shared, load="even")
     return drawn(**sizes, experts=experts)
 
 

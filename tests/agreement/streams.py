@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.evaluators.account.alone import stream as streams
+from dse.evaluators.accounting.kernel_workloads import memory_stream as streams
 from dse.space.chip import Chip
 from dse.space.design import Design
+from dse.space.dram import HASHES, ORDERS, MemorySystem, capacity_bytes, check_memory
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
-from dse.space.mapping import Mapping, StreamPlan
-from dse.space.memory import HASHES, ORDERS, Memory, capacity, refuse
-from dse.space.workload import Stream
+from dse.space.fields import replace_leaves
+from dse.space.mapping import Mapping, MemoryStreamPlan
+from dse.space.workload import MemoryStreamCase
 from tests.agreement import draws
 from tests.samples import memory
 
@@ -23,7 +23,7 @@ class Compared(NamedTuple):
     """A stream on a memory, and its time as a formula over that as played."""
 
     design: Design
-    stream: Stream
+    stream: MemoryStreamCase
     ratio: float
 
 
@@ -32,14 +32,16 @@ def compared(count: int, seed: int, requests: int = 500) -> Iterator[Compared]:
     rng = np.random.default_rng(seed)
     for number in range(count):
         of, case = _memory(rng), _stream(rng, number % 4 == 3, requests)
-        while case.step > min(case.span, capacity(of)):
+        while case.step > min(case.span, capacity_bytes(of)):
             case = _stream(rng, number % 4 == 3, requests)
-        mapping = StreamPlan(requesters=int(rng.choice([1, 1, 1, 4, 16])), window=int(rng.choice([0, 0, 1, 4, 16, 64, 256])))
+        mapping = MemoryStreamPlan(
+            requesters=int(rng.choice([1, 1, 1, 4, 16])), window=int(rng.choice([0, 0, 1, 4, 16, 64, 256]))
+        )
         design = Design(chip=Chip(memory=of), mapping=Mapping(kernel=mapping))
         yield Compared(design, case, streams._priced(design, case).seconds / streams._report(design, case).seconds)
 
 
-def _memory(rng: np.random.Generator) -> Memory:
+def _memory(rng: np.random.Generator) -> MemorySystem:
     """Any generation, order of bits, hashing, granularity; half of the time other banks, and other times between commands."""
     while True:
         of = memory(
@@ -53,15 +55,15 @@ def _memory(rng: np.random.Generator) -> Memory:
             t = of.timing
             changes |= {"timing.faw": int(rng.integers(t.rrd_s, 4 * t.rrd_l + 20)), "timing.rp": int(rng.integers(5, 40))}
             changes |= {"timing.ccd_l": int(rng.integers(t.ccd_s, 9)), "timing.rcd_read": int(rng.integers(5, min(40, t.ras)))}
-        of = replaced(of, changes)
+        of = replace_leaves(of, changes)
         try:
-            refuse(of)
+            check_memory(of)
         except DesignError:
             continue
         return of
 
 
-def _stream(rng: np.random.Generator, writes: bool, requests: int) -> Stream:
+def _stream(rng: np.random.Generator, writes: bool, requests: int) -> MemoryStreamCase:
     pattern, request = (
         str(rng.choice(["sequential", "random", "stride", "stride", "chunk"])),
         int(rng.choice([32, 64, 128, 256])),
@@ -70,7 +72,9 @@ def _stream(rng: np.random.Generator, writes: bool, requests: int) -> Stream:
     if pattern == "stride":
         step = int(2 ** rng.integers(6, 18)) if rng.random() < 0.5 else int(rng.integers(1, 3000)) * 32
     share = float(rng.choice([0.1, 0.33, 0.5, 1.0])) if writes else 0.0
-    return Stream("", pattern, step, share, request, 0.0, 1 << int(rng.integers(22, 31)), requests, int(rng.integers(100)))
+    return MemoryStreamCase(
+        "", pattern, step, share, request, 0.0, 1 << int(rng.integers(22, 31)), requests, int(rng.integers(100))
+    )
 
 
 def main(count: int) -> None:

@@ -18,10 +18,10 @@ from dse.evaluators.kernels.attention import ATTENTION
 from dse.evaluators.kernels.collective import EXCHANGES, TEAMS
 from dse.evaluators.kernels.gemm import GEMM
 from dse.evaluators.kernels.gemv import GEMV
-from dse.space.design import stacked
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.workload import ALONG, PATTERNS
-from dse.space.workload import EXCHANGES as EXCHANGED
+from dse.space.workload import DIE_EXCHANGES as EXCHANGED
+from dse.space.workload import GROUP_AXES, TILE_PATTERNS
 from tests.samples import asked
 
 Random = np.random.Generator
@@ -158,7 +158,11 @@ def team(rng: Random, large: bool) -> Words:
     rows, cols = (int(side) for side in rng.choice([4, 6, 8, 12, 16] if large else [4, 6, 8], 2))
     sides = [int(rng.choice([some for some in range(2, whole + 1) if whole % some == 0])) for whole in (rows, cols)]
     words = _collective(rng, rows, cols)
-    words += [f"workload.pattern={rng.choice(list(PATTERNS))}", f"workload.along={rng.choice(list(ALONG))}", "workload.root=0"]
+    words += [
+        f"workload.pattern={rng.choice(list(TILE_PATTERNS))}",
+        f"workload.along={rng.choice(list(GROUP_AXES))}",
+        "workload.root=0",
+    ]
     return [*words, f"workload.group={sides[0]}x{sides[1]}", f"mapping.collective={rng.choice(list(TEAMS))}"]
 
 
@@ -230,7 +234,7 @@ KINDS: dict[str, tuple[Kind, float]] = {
 def seconds(fidelity: str, words: Words) -> float:
     """Time that a reader says. [s]"""
     question = asked(*words)
-    return float(evaluate(stacked([question.base]), question.workload, fidelity=fidelity).columns["latency"][0])
+    return float(evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns["latency"][0])
 
 
 def surveyed(kinds: list[str], count: int, seed: int, readers: tuple[str, str]) -> Iterator[Found]:

@@ -9,16 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.commands.api import study_of
-from dse.config.build import Question
+from dse.commands.notebook_api import find_study
+from dse.config.question import Question
 from dse.evaluators import evaluate, explain
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.judges.kernels import judged
-from dse.evaluators.kernels.attention import ATTENTION, attention
-from dse.evaluators.kernels.attention.cost import PARTS
-from dse.evaluators.kernels.attention.shape import Cached, Heads, Tiling
-from dse.evaluators.readers import closed_attention, jobs
-from dse.space.design import stacked
+from dse.evaluators.cost_models import analytical_attention as closed_attention
+from dse.evaluators.cost_models import jobs
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.kernels.attention import ATTENTION, find_dataflow
+from dse.evaluators.kernels.attention.attention_cost import TIME_PARTS
+from dse.evaluators.kernels.attention.attention_shape import AttentionShape, AttentionTiling, KvStorage
+from dse.evaluators.workloads.kernels import evaluate_cases
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from dse.studies.flat_coexplore.finding import PATH
 from tests.samples import asked, typed
@@ -48,7 +49,7 @@ closed form has no keys beside scores. Others: 8 %."""
 def metrics(name: str, fidelity: str, *overrides: str) -> dict[str, float]:
     groups = () if ATTENTION[name].grouped else ("mapping.rows=", "mapping.cols=")  # which no tile is in
     question = asked(*CHIP, f"mapping.dataflow={name}", *(word for word in overrides if not word.startswith(groups)))
-    found = evaluate(stacked([question.base]), question.workload, fidelity=fidelity)
+    found = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity)
     return {metric: float(column[0]) for metric, column in found.columns.items()}
 
 
@@ -165,7 +166,7 @@ def test_windows_in_batches_are_each_as_if_alone_and_take_less_the_smaller_they_
     windows = [8192, 4097, 2048, 1024, 300, 17]
     words = ("workload.keys=[4096]", "workload.causal=true")
     question = asked(*CHIP, *words, f"workload.window={windows}")
-    together = evaluate(stacked([question.base] * 2), question.workload)
+    together = evaluate(stack_designs([question.base] * 2), question.workload)
     alone = [metrics("flat_async", "closed", *words, f"workload.window={window}")["latency"] for window in windows]
     assert alone == sorted(alone, reverse=True)
     assert alone[0] == metrics("flat_async", "closed", *words)["latency"]
@@ -173,9 +174,9 @@ def test_windows_in_batches_are_each_as_if_alone_and_take_less_the_smaller_they_
     for fixed in ((), tiled(4, 8, 64, 32)):
         question = asked(*CHIP, *words, "workload.window=[0,100,4095]", *fixed)
         designs = [_with(question, {"mapping.rows": side, "mapping.cols": cols}) for side in (4, 32) for cols in (2, 16)]
-        several = evaluate(stacked(designs), question.workload)
+        several = evaluate(stack_designs(designs), question.workload)
         for place, design in enumerate(designs):
-            one = evaluate(stacked([design]), question.workload)
+            one = evaluate(stack_designs([design]), question.workload)
             assert several.columns["latency"][place] == pytest.approx(one.columns["latency"][0])
             assert several.columns["hbm_bytes"][place] == one.columns["hbm_bytes"][0]
 
@@ -277,7 +278,7 @@ def test_values_of_one_byte_are_half_the_bytes_in_both_readers(name: str, shape:
 def test_numbers_of_sixteen_bits_are_what_is_priced_where_no_formats_are_said() -> None:
     question = asked(*CHIP, "workload.keys=[512]")
     bare = replace(question.base, mapping=replace(question.base.mapping, precision=None))
-    said, unsaid = (evaluate(stacked([design]), question.workload).columns for design in (question.base, bare))
+    said, unsaid = (evaluate(stack_designs([design]), question.workload).columns for design in (question.base, bare))
     assert all(said[name][0] == unsaid[name][0] for name in said)
 
 
@@ -289,7 +290,9 @@ def test_formats_of_other_sizes_side_by_side_are_refused() -> None:
 
 def test_memory_of_one_byte_values_is_half() -> None:
     limits = [
-        next(limit for limit in judged(of.base, of.workload, "closed")[0].limits if limit.address == "chip.hbm.capacity")
+        next(
+            limit for limit in evaluate_cases(of.base, of.workload, "closed")[0].limits if limit.address == "chip.hbm.capacity"
+        )
         for of in (asked(*CHIP), asked(*CHIP, *FP8))
     ]
     assert limits[0].need == 2 * limits[1].need
@@ -350,7 +353,7 @@ def test_the_breakdown_adds_up(name: str, fidelity: str) -> None:
     question = asked(*CHIP, f"mapping.dataflow={name}", "workload.keys=[1024]")
     parts = explain(question.base, question.workload.cases[0], fidelity=fidelity)
     assert parts.seconds == pytest.approx(metrics(name, fidelity, "workload.keys=[1024]")["latency"])
-    assert {row.operator for row in parts.rows} <= set(PARTS)
+    assert {row.operator for row in parts.rows} <= set(TIME_PARTS)
     assert sum(parts.by_bound().values()) == pytest.approx(parts.seconds)
 
 
@@ -373,9 +376,9 @@ def test_many_designs_are_each_as_if_alone() -> None:
         "chip.tile.sram": (2e5, 4e5),
     }
     designs = [_with(question, {name: rng.choice(values) for name, values in knobs.items()}) for _ in range(12)]
-    together = evaluate(stacked(designs), question.workload)
+    together = evaluate(stack_designs(designs), question.workload)
     for place, design in enumerate(designs):
-        alone = evaluate(stacked([design]), question.workload)
+        alone = evaluate(stack_designs([design]), question.workload)
         for name, column in together.columns.items():
             assert np.isnan(column[place]) == np.isnan(alone.columns[name][0])
             assert np.isnan(column[place]) or column[place] == pytest.approx(alone.columns[name][0]), name
@@ -383,14 +386,14 @@ def test_many_designs_are_each_as_if_alone() -> None:
 
 
 def _with(question: Question, values: dict[str, Any]) -> Any:
-    from dse.space.fields import replaced
+    from dse.space.fields import replace_leaves
 
-    return replaced(question.base, {name: float(value) for name, value in values.items()})
+    return replace_leaves(question.base, {name: float(value) for name, value in values.items()})
 
 
 def test_no_design_of_the_grid_is_better_than_the_committed_front() -> None:
     """Of flat_coexplore, whose whole grid takes a minute: a sample of it, and what every design must hold to."""
-    study, committed = study_of("flat_coexplore"), pd.read_csv(PATH)
+    study, committed = find_study("flat_coexplore"), pd.read_csv(PATH)
     space, workload, names = study.question.space, study.question.workload, list(study.objectives)
     drawn = space.sample(np.random.default_rng(3).random((400, len(space.knobs))))
     outcomes = evaluate(space.stack(drawn), workload)
@@ -420,7 +423,7 @@ def test_no_design_of_the_grid_is_better_than_the_committed_front() -> None:
 )
 def test_what_does_not_fit_is_said_with_what_would(override: str, limit: str, says: str) -> None:
     question = asked(*CHIP, override)
-    verdict = infeasible(question.base, question.workload)
+    verdict = explain_infeasibility(question.base, question.workload)
     assert verdict is not None
     assert verdict.limit == limit
     assert says in str(verdict)
@@ -445,17 +448,17 @@ def test_what_is_no_attention_is_refused_by_name(override: str, says: str) -> No
 @pytest.mark.parametrize("latent", [False, True])
 @pytest.mark.parametrize("name", ATTENTION)
 def test_keys_and_values_of_another_size_cost_both_readers_as_much(name: str, latent: bool) -> None:
-    of, chip = attention(name), asked(*CHIP, "chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4").base.chip
-    tiling = Tiling(*((2, 2) if of.grouped else (1, 1)), 32, 64, 2 if of.split else 1)
-    shape = Heads(2, 4, 1, 64, 512, 96, 64, latent=True) if latent else Heads(2, 4, 2, 128, 512, 64, 64)
+    of, chip = find_dataflow(name), asked(*CHIP, "chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4").base.chip
+    tiling = AttentionTiling(*((2, 2) if of.grouped else (1, 1)), 32, 64, 2 if of.split else 1)
+    shape = AttentionShape(2, 4, 1, 64, 512, 96, 64, latent=True) if latent else AttentionShape(2, 4, 2, 128, 512, 64, 64)
     found, slices = [], []
     for kv in (1.0, 4.0):
-        job = closed_attention.job(of, shape, tiling, chip, 2.0, Cached(kv))
-        closed, played = (jobs.price(fidelity, job) for fidelity in ("closed", "events"))
+        job = closed_attention.make_job(of, shape, tiling, chip, 2.0, KvStorage(kv))
+        closed, played = (jobs.job_cost(fidelity, job) for fidelity in ("closed", "events"))
         assert closed.activity == played.activity
         assert closed.seconds == pytest.approx(played.seconds, rel=0.25)  # on four by four tiles
         found.append(closed.activity.memory_bytes - closed_attention.own_bytes(job))
-        slices.append({slot.name: slot.nbytes for slot in closed_attention.slots(job)})
+        slices.append({slot.name: slot.nbytes for slot in closed_attention.job_buffers(job)})
     assert found[0] > 0
     assert found[1] == 4 * found[0]
     wider = [name for name in slices[0] if slices[1][name] == 4 * slices[0][name] > 0]
@@ -465,21 +468,21 @@ def test_keys_and_values_of_another_size_cost_both_readers_as_much(name: str, la
 @pytest.mark.parametrize("latent", [False, True])
 @pytest.mark.parametrize("name", ATTENTION)
 def test_keys_and_values_that_are_expanded_cost_both_readers_as_much(name: str, latent: bool) -> None:
-    of, chip = attention(name), asked(*CHIP, "chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4").base.chip
-    tiling = Tiling(*((2, 2) if of.grouped else (1, 1)), 32, 64, 2 if of.split else 1)
-    shape = Heads(2, 4, 1, 64, 512, 96, 64, latent=True) if latent else Heads(2, 4, 2, 128, 512, 64, 64)
-    for kv in (Cached(1.03125, 2.0), Cached(0.53125, 3.0)):
-        job = closed_attention.job(of, shape, tiling, chip, 2.0, kv)
-        closed, played = (jobs.price(fidelity, job) for fidelity in ("closed", "events"))
+    of, chip = find_dataflow(name), asked(*CHIP, "chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4").base.chip
+    tiling = AttentionTiling(*((2, 2) if of.grouped else (1, 1)), 32, 64, 2 if of.split else 1)
+    shape = AttentionShape(2, 4, 1, 64, 512, 96, 64, latent=True) if latent else AttentionShape(2, 4, 2, 128, 512, 64, 64)
+    for kv in (KvStorage(1.03125, 2.0), KvStorage(0.53125, 3.0)):
+        job = closed_attention.make_job(of, shape, tiling, chip, 2.0, kv)
+        closed, played = (jobs.job_cost(fidelity, job) for fidelity in ("closed", "events"))
         assert closed.activity == played.activity
         assert closed.seconds == pytest.approx(played.seconds, rel=0.25)  # on four by four tiles
-        beside = closed_attention.job(of, shape, tiling, chip, 2.0, Cached(kv.nbytes))
-        more = closed.activity.elements - jobs.price("closed", beside).activity.elements
+        beside = closed_attention.make_job(of, shape, tiling, chip, 2.0, KvStorage(kv.nbytes))
+        more = closed.activity.elements - jobs.job_cost("closed", beside).activity.elements
         # each tile makes all keys and values that it multiplies, once for both blocks of queries that share them
         columns = tiling.keys * (shape.key_dim + shape.v)
         assert more % (kv.expand * columns) == 0
         assert more >= kv.expand * shape.problems * shape.keys * (shape.key_dim + shape.v)
-        held = {slot.name.split(".")[-1]: slot.nbytes for slot in closed_attention.slots(job)}
+        held = {slot.name.split(".")[-1]: slot.nbytes for slot in closed_attention.job_buffers(job)}
         assert held["wk"] == 64 * shape.key_dim * 2
         assert held["k"] == 64 * shape.key_dim * kv.nbytes
 
@@ -487,12 +490,12 @@ def test_keys_and_values_that_are_expanded_cost_both_readers_as_much(name: str, 
 @pytest.mark.parametrize("name", ATTENTION)
 def test_capped_scores_cost_both_readers_as_much(name: str) -> None:
     """Closed form and events agree as they do without, and a tanh is free in neither."""
-    of, chip = attention(name), asked(*CHIP, "chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4").base.chip
-    tiling, shape = Tiling(*((2, 2) if of.grouped else (1, 1)), 64, 64), Heads(1, 4, 2, 128, 256, 64, 64)
+    of, chip = find_dataflow(name), asked(*CHIP, "chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4").base.chip
+    tiling, shape = AttentionTiling(*((2, 2) if of.grouped else (1, 1)), 64, 64), AttentionShape(1, 4, 2, 128, 256, 64, 64)
     gaps = []
     for capped in (False, True):
-        job = closed_attention.job(of, replace(shape, capped=capped), tiling, chip)
-        gaps.append([float(jobs.price(fidelity, job).seconds) for fidelity in ("closed", "events")])
+        job = closed_attention.make_job(of, replace(shape, capped=capped), tiling, chip)
+        gaps.append([float(jobs.job_cost(fidelity, job).seconds) for fidelity in ("closed", "events")])
     (closed, played), (closed_capped, played_capped) = gaps
     assert closed_capped > closed
     assert played_capped > played

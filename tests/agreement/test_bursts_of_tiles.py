@@ -8,24 +8,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
+from dse.evaluators.cost_models import cycle_simulator as cycles
+from dse.evaluators.cost_models import event_simulator as events
+from dse.evaluators.cost_models.block_addresses import BlockAddresses
+from dse.evaluators.cost_models.simulation_timing import SimulatedMachine
 from dse.evaluators.kernels.attention import ATTENTION
-from dse.evaluators.kernels.attention.operands import place, rows
-from dse.evaluators.kernels.attention.shape import Heads, Tiling
-from dse.evaluators.kernels.gemm.tiling import Mesh
-from dse.evaluators.machine import hbm
-from dse.evaluators.machine.banked import Banks
-from dse.evaluators.machine.banks_at_rest import at_start
-from dse.evaluators.machine.channels import Behind, behind_channel, channels
-from dse.evaluators.machine.fabric import tile_fabric
-from dse.evaluators.program.rounds import Cores, Load, Loop, Program, Round, Slot, Store, Vector
-from dse.evaluators.readers import cycles, events
-from dse.evaluators.readers.addresses import Addresses
-from dse.evaluators.readers.timing import Machine
-from dse.space.design import stacked
-from dse.space.elementwise import Array
-from dse.space.fields import replaced
-from dse.space.memory import capacity, peak
-from dse.space.memory import channels as pseudo_channels
+from dse.evaluators.kernels.attention.attention_shape import AttentionShape, AttentionTiling
+from dse.evaluators.kernels.attention.operand_blocks import block_rows, scatter_qkv
+from dse.evaluators.kernels.gemm.tiling import CoreMesh
+from dse.evaluators.machine import memory_system as hbm
+from dse.evaluators.machine.bank_simulator import BankSimulatorState
+from dse.evaluators.machine.bank_simulator_state import closed_banks
+from dse.evaluators.machine.memory_channels import ChannelBanks, banks_of_channel, mesh_channels
+from dse.evaluators.machine.mesh_fabric import tile_fabric
+from dse.evaluators.program.kernel_ir import (
+    Buffer,
+    CoreIndex,
+    LoadInstruction,
+    Loop,
+    Program,
+    Round,
+    StoreInstruction,
+    VectorInstruction,
+)
+from dse.space.array_math import Array
+from dse.space.design import stack_designs
+from dse.space.dram import capacity_bytes, peak_bandwidth
+from dse.space.dram import pseudo_channel_count as pseudo_channels
+from dse.space.fields import replace_leaves
 from dse.studies.fidelity_gap.kernels import preset
 from tests.evaluators.test_laid import drawn
 from tests.samples import asked
@@ -35,41 +45,41 @@ ON = tile_fabric(preset("tile32"))
 LATENCY = 2e-7
 
 
-def program(mesh: Mesh, nbytes: int, times: int, *, depth: int = 2, store: bool = False) -> Program:
+def program(mesh: CoreMesh, nbytes: int, times: int, *, depth: int = 2, store: bool = False) -> Program:
     """Every core loads blocks, or stores them, from or to the channel of its column."""
     row, col = np.indices((mesh.rows, mesh.cols)).reshape(2, -1)
-    step = (Store if store else Load)("x", "x", Cores(row, col), col)
-    return Program(mesh.rows, mesh.cols, (Slot("x", (nbytes,), "int8", depth),), ((Loop((Round((step,)),), times),),))
+    step = (StoreInstruction if store else LoadInstruction)("x", "x", CoreIndex(row, col), col)
+    return Program(mesh.rows, mesh.cols, (Buffer("x", (nbytes,), "int8", depth),), ((Loop((Round((step,)),), times),),))
 
 
-def behind_one(rng: np.random.Generator, count: int) -> Behind:
-    of = replaced(drawn(rng), {"controller.path": float(rng.choice([0.0, 2e-8]))})
-    return behind_channel(of, float(count * peak(of) / pseudo_channels(of)))
+def behind_one(rng: np.random.Generator, count: int) -> ChannelBanks:
+    of = replace_leaves(drawn(rng), {"controller.path": float(rng.choice([0.0, 2e-8]))})
+    return banks_of_channel(of, float(count * peak_bandwidth(of) / pseudo_channels(of)))
 
 
-def played(monkeypatch: pytest.MonkeyPatch, of: Program, banks: Behind) -> tuple[float, Banks]:
+def played(monkeypatch: pytest.MonkeyPatch, of: Program, banks: ChannelBanks) -> tuple[float, BankSimulatorState]:
     """By cycles, and the banks as they are left."""
-    found: list[Banks] = []
-    start = at_start
+    found: list[BankSimulatorState] = []
+    start = closed_banks
 
-    def kept(*given: Any) -> Banks:
+    def kept(*given: Any) -> BankSimulatorState:
         found.append(start(*given))
         return found[-1]
 
-    monkeypatch.setattr(cycles, "at_start", kept)
-    at = channels("south", of.cols, of.rows, of.cols, LATENCY, banks.bandwidth)
-    return cycles.play(of, ON, memory=at, banks=banks).seconds, found[0]
+    monkeypatch.setattr(cycles, "closed_banks", kept)
+    at = mesh_channels("south", of.cols, of.rows, of.cols, LATENCY, banks.bandwidth)
+    return cycles.simulate_cycles(of, ON, memory=at, banks=banks).seconds, found[0]
 
 
-def addresses(of: Program, banks: Behind) -> list[Array]:
+def addresses(of: Program, banks: ChannelBanks) -> list[Array]:
     """First bytes of all requests, channel by channel."""
-    at = channels("south", of.cols, of.rows, of.cols, LATENCY, banks.bandwidth)
-    on = Machine(ON, None, at, {slot.name: slot for slot in of.slots}, banks=banks)
-    lie, access, found = Addresses(of, on), int(banks.memory.access), [np.zeros(0, np.int64)] * of.cols
+    at = mesh_channels("south", of.cols, of.rows, of.cols, LATENCY, banks.bandwidth)
+    on = SimulatedMachine(ON, None, at, {slot.name: slot for slot in of.slots}, banks=banks)
+    lie, access, found = BlockAddresses(of, on), int(banks.memory.access), [np.zeros(0, np.int64)] * of.cols
     (loop,) = of.strands[0]
     assert isinstance(loop, Loop)
     step = loop.body[0].steps[0]
-    assert isinstance(step, Load | Store)
+    assert isinstance(step, LoadInstruction | StoreInstruction)
     for _ in range(loop.times):
         for burst in lie.bursts(step):
             for core, first in enumerate(burst.address.tolist()):
@@ -83,12 +93,12 @@ def test_every_burst_goes_where_its_address_lies(seed: int, monkeypatch: pytest.
     """Compiled as the memory says it of addresses anywhere, of loads and of stores."""
     rng = np.random.default_rng(seed)
     banks, stored = behind_one(rng, int(rng.integers(1, 4))), bool(seed % 2)
-    row = rng.integers(0, int(capacity(banks.of)) - 4096, (1, 2))
+    row = rng.integers(0, int(capacity_bytes(banks.of)) - 4096, (1, 2))
     banks = banks._replace(rows=lambda: {"to x" if stored else "x": ("rows of a byte", row)})
-    of = program(Mesh(1, 2), int(rng.integers(1, 4097)), 1, store=stored)
+    of = program(CoreMesh(1, 2), int(rng.integers(1, 4097)), 1, store=stored)
     _, left = played(monkeypatch, of, banks)
     for bursts, used in zip(addresses(of, banks), left.asked.place.reshape(2, -1, 3), strict=True):
-        _, at = hbm.place(banks.of, bursts)
+        _, at = hbm.map_addresses(banks.of, bursts)
         assert used[::-1][: len(bursts)].tolist() == at.tolist()
 
 
@@ -96,13 +106,13 @@ def test_every_burst_goes_where_its_address_lies(seed: int, monkeypatch: pytest.
 def test_what_cores_load_or_store_is_theirs_and_all_of_it_is_moved(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(seed)
     banks, stored, times = behind_one(rng, int(rng.integers(1, 4))), bool(seed % 2), int(rng.integers(1, 5))
-    of = program(Mesh(2, 2), int(rng.integers(1, 200)) * 64, times, store=stored)
+    of = program(CoreMesh(2, 2), int(rng.integers(1, 200)) * 64, times, store=stored)
     _, left = played(monkeypatch, of, banks)
     state = left.channels.state.reshape(2, -1)
     for bursts, here in zip(addresses(of, banks), state, strict=True):
         assert len(bursts) * int(banks.memory.access) == 2 * times * of.slots[0].shape[0]
         assert len(np.unique(bursts)) == len(bursts)
-        number, _ = hbm.place(banks.of, bursts)
+        number, _ = hbm.map_addresses(banks.of, bursts)
         assert here["writes" if stored else "reads"].tolist() == np.bincount(number, minlength=banks.pseudo).tolist()
         assert not here["reads" if stored else "writes"].any()
 
@@ -112,9 +122,9 @@ def test_one_stream_takes_what_the_memory_takes_by_itself(seed: int, monkeypatch
     """A tile that asks for blocks ahead against the same addresses offered to the memory at once."""
     rng = np.random.default_rng(seed)
     banks = behind_one(rng, 1)
-    of = program(Mesh(1, 1), 1 << 14, 40, depth=8)
+    of = program(CoreMesh(1, 1), 1 << 14, 40, depth=8)
     seconds, left = played(monkeypatch, of, banks)
-    alone = hbm.play(banks.of, addresses(of, banks)[0], int(banks.memory.access), False)
+    alone = hbm.simulate_memory(banks.of, addresses(of, banks)[0], int(banks.memory.access), False)
     assert seconds == pytest.approx(alone.seconds + LATENCY, rel=0.04)
     assert int(left.channels.state["activates"].sum()) == pytest.approx(
         (1 - alone.row_hits) * len(addresses(of, banks)[0]), rel=0.05, abs=4
@@ -126,12 +136,14 @@ def test_a_burst_that_meets_nobody_differs_between_readers_by_what_its_banks_tak
     """Against a rate: the memory by itself takes rows, bank groups and turns beside it, as offered the same requests."""
     rng = np.random.default_rng(seed)
     banks = behind_one(rng, int(rng.integers(1, 4)))
-    at = channels("south", 1, 1, 1, LATENCY, banks.bandwidth)
-    of = program(Mesh(1, 1), int(rng.integers(1, 4097)), 1)
-    by_events, by_cycles = (play(of, ON, memory=at, banks=banks).seconds for play in (events.play, cycles.play))
+    at = mesh_channels("south", 1, 1, 1, LATENCY, banks.bandwidth)
+    of = program(CoreMesh(1, 1), int(rng.integers(1, 4097)), 1)
+    by_events, by_cycles = (
+        play(of, ON, memory=at, banks=banks).seconds for play in (events.simulate_events, cycles.simulate_cycles)
+    )
     bursts, access = addresses(of, banks)[0], int(banks.memory.access)
     path = float(banks.memory.controller.path)
-    alone = hbm.play(banks.of, bursts, access, False).seconds + path - float(hbm.first(banks.of)[0])
+    alone = hbm.simulate_memory(banks.of, bursts, access, False).seconds + path - float(hbm.first_data_seconds(banks.of)[0])
     rounded = 2 * ON.cycle + 2 / float(banks.memory.clock)
     assert by_cycles - by_events == pytest.approx(alone - of.slots[0].shape[0] / banks.bandwidth, abs=rounded)
 
@@ -141,21 +153,26 @@ def test_a_store_ends_in_its_bank_and_its_slot_is_free_when_the_controller_answe
     """One burst of a core, after its last word has come, as the memory takes it by itself; then a product of the slot again."""
     rng = np.random.default_rng(seed)
     banks, rows = behind_one(rng, int(rng.integers(1, 4))), int(rng.integers(1, 5))
-    banks = banks._replace(memory=replaced(banks.memory, {"refresh": "all"}))  # the first one is after all of this
-    at, free = (channels("south", 1, rows, 1, LATENCY * word, banks.bandwidth / word) for word in (1.0, 1e-9))
-    slots, access = (Slot("x", (int(rng.integers(1, 4097)),), "int8", 1),), int(banks.memory.access)
-    turn = Round((Vector("add", ("x", "x"), "x"), Store("x", "x", Cores(np.zeros(1), np.zeros(1)), np.zeros(1, int))))
+    banks = banks._replace(memory=replace_leaves(banks.memory, {"refresh": "all"}))  # the first one is after all of this
+    at, free = (mesh_channels("south", 1, rows, 1, LATENCY * word, banks.bandwidth / word) for word in (1.0, 1e-9))
+    slots, access = (Buffer("x", (int(rng.integers(1, 4097)),), "int8", 1),), int(banks.memory.access)
+    turn = Round(
+        (
+            VectorInstruction("add", ("x", "x"), "x"),
+            StoreInstruction("x", "x", CoreIndex(np.zeros(1), np.zeros(1)), np.zeros(1, int)),
+        )
+    )
     once, twice = (Program(rows, 1, slots, ((Loop((turn,), times),),)) for times in (1, 2))
-    there = cycles.play(once, ON, memory=free).seconds
-    work, again = (float(cycles.play(of, ON, memory=at, banks=banks).ready["x"][0, 0]) for of in (once, twice))
+    there = cycles.simulate_cycles(once, ON, memory=free).seconds
+    work, again = (float(cycles.simulate_cycles(of, ON, memory=at, banks=banks).ready["x"][0, 0]) for of in (once, twice))
     bursts = np.arange(-(-slots[0].shape[0] // access)) * access
-    alone, rounded = hbm.play(banks.of, bursts, access, True), 2 * ON.cycle + 2 / float(banks.memory.clock)
+    alone, rounded = hbm.simulate_memory(banks.of, bursts, access, True), 2 * ON.cycle + 2 / float(banks.memory.clock)
     answered = float(alone.end_response.max()) + ON.ramp + (rows - 1) * ON.hop
-    assert cycles.play(once, ON, memory=at, banks=banks).seconds == pytest.approx(
+    assert cycles.simulate_cycles(once, ON, memory=at, banks=banks).seconds == pytest.approx(
         there + max(alone.seconds, answered), abs=rounded
     )
     assert again == pytest.approx(there + answered + work, abs=rounded)
-    paced = [cycles.play(once, ON, memory=at._replace(latency=word)).seconds for word in (0.0, LATENCY)]
+    paced = [cycles.simulate_cycles(once, ON, memory=at._replace(latency=word)).seconds for word in (0.0, LATENCY)]
     assert paced[0] == paced[1]  # of a read
 
 
@@ -164,10 +181,10 @@ def test_a_lone_store_crosses_as_many_links_as_events_have(seed: int) -> None:
     """A memory channel is at its router: no way between a core and its router is at that end."""
     rng = np.random.default_rng(seed)
     rows, nbytes = int(rng.integers(1, 5)), int(rng.integers(1, 4097))
-    at = channels("south", 1, rows, 1, LATENCY, 64e9)
-    step = Store("x", "x", Cores(np.zeros(1), np.zeros(1)), np.zeros(1, int))
-    of = Program(rows, 1, (Slot("x", (nbytes,), "int8", 1),), ((Loop((Round((step,)),), 1),),))
-    by_events, by_cycles = (play(of, ON, memory=at).seconds for play in (events.play, cycles.play))
+    at = mesh_channels("south", 1, rows, 1, LATENCY, 64e9)
+    step = StoreInstruction("x", "x", CoreIndex(np.zeros(1), np.zeros(1)), np.zeros(1, int))
+    of = Program(rows, 1, (Buffer("x", (nbytes,), "int8", 1),), ((Loop((Round((step,)),), 1),),))
+    by_events, by_cycles = (play(of, ON, memory=at).seconds for play in (events.simulate_events, cycles.simulate_cycles))
     assert 0 <= by_cycles - by_events <= 2.01 * ON.cycle  # a router's stages before its link
 
 
@@ -181,13 +198,13 @@ def test_rows_are_those_that_tiles_get_as_data(data: Any) -> None:
 
     of = ATTENTION[data.draw(st.sampled_from(sorted(ATTENTION)))]
     side = one(1, 2) if of.grouped else 1
-    shape = Heads(one(1, 2), one(2, 4), one(1, 2), one(4, 8), one(8, 12, 16), 4, 4)
-    tiling, mesh = Tiling(side, side, one(2, 4), one(2, 4)), Mesh(2, 4)
+    shape = AttentionShape(one(1, 2), one(2, 4), one(1, 2), one(4, 8), one(8, 12, 16), 4, 4)
+    tiling, mesh = AttentionTiling(side, side, one(2, 4), one(2, 4)), CoreMesh(2, 4)
     rng = np.random.default_rng(one(*range(9)))
     k, v = (rng.random((shape.batch, shape.kv_heads, shape.keys, 4)) + 1 for _ in range(2))
-    found = place(np.zeros((shape.batch, shape.heads, shape.queries, 4)), k, v, of, shape, tiling, mesh)
+    found = scatter_qkv(np.zeros((shape.batch, shape.heads, shape.queries, 4)), k, v, of, shape, tiling, mesh)
     tensors = {"keys": k.reshape(-1, 4), "values": v.reshape(-1, 4)}
-    begins = rows(of, shape, tiling, mesh)
+    begins = block_rows(of, shape, tiling, mesh)
     assert {name for name, _ in begins.values()} == {"keys", "values"}
     for stream, (tensor, row) in begins.items():
         blocks = found[stream].reshape(*row.shape, *found[stream].shape[-2:])
@@ -205,6 +222,6 @@ def test_interleaving_costs_what_blocks_and_tiles_make_of_it(dim: int, least: fl
             "workload.batch=2", "workload.heads=2", "workload.keys=[512]", f"workload.qk={dim}", "mapping.dataflow=flash2",
             "mapping.queries=128", "mapping.keys=128",
         )  # fmt: skip
-        outcome = evaluate(stacked([of.base]), of.workload, fidelity="cycles")
+        outcome = evaluate(stack_designs([of.base]), of.workload, fidelity="cycles")
         found.append(float(outcome.columns["latency"][0]))
     assert found[1] > least * found[0]

@@ -10,18 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse.evaluators.cost_models.event_simulator import simulate_events
+from dse.evaluators.cost_models.functional_simulator import run_program as computed
 from dse.evaluators.kernels.collective import ALLREDUCE, EXCHANGES, TEAMS
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.machine.link import Links
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.machine.device_links import DeviceGroupLinks
+from dse.evaluators.machine.mesh_fabric import MeshFabric
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.program.counts import activity
-from dse.evaluators.program.rounds import Cores, Multicast, Program, Reduce, Round, Send, Slot
-from dse.evaluators.readers.events import play
-from dse.evaluators.readers.numeric import play as computed
+from dse.evaluators.program.activity_counts import count_activity
+from dse.evaluators.program.kernel_ir import (
+    Buffer,
+    CoreIndex,
+    MulticastInstruction,
+    Program,
+    ReduceInstruction,
+    Round,
+    SendInstruction,
+)
 from dse.space.chip import TOPOLOGIES
-from dse.space.workload import EXCHANGES as EXCHANGED
-from dse.space.workload import PATTERNS
+from dse.space.workload import DIE_EXCHANGES as EXCHANGED
+from dse.space.workload import TILE_PATTERNS
 from tests.agreement.test_closed import same
 from tests.agreement.test_events import CYCLES, DMA, SLOW
 from tests.agreement.test_strands import ENGINES
@@ -33,19 +41,19 @@ ADDING = DMA._replace(combine=0.5, operation=1 / 16, call=3.0)
 FABRICS = st.sampled_from([CYCLES, SLOW, DMA, ADDING])
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", TILE_PATTERNS)
 @pytest.mark.parametrize("name", TEAMS)
 @given(cuts(), st.integers(1, 200), FABRICS)
 @settings(max_examples=40)
 def test_the_closed_form_of_a_team_is_its_program_played(
-    name: str, pattern: str, cut: tuple, elements: int, on: Fabric
+    name: str, pattern: str, cut: tuple, elements: int, on: MeshFabric
 ) -> None:
     mesh, how = cut
-    shape, kernel = Shape(elements, 1, 1), TEAMS[name]
+    shape, kernel = GemmShape(elements, 1, 1), TEAMS[name]
     closed = kernel.cost(shape, mesh, on, pattern=pattern, **how)
-    program = kernel.steps(shape, mesh, "float16", pattern=pattern, **how)
-    assert closed.seconds == pytest.approx(play(program, on).seconds, rel=1e-9)
-    same(closed.activity, activity(program))
+    program = kernel.build_program(shape, mesh, "float16", pattern=pattern, **how)
+    assert closed.seconds == pytest.approx(simulate_events(program, on).seconds, rel=1e-9)
+    same(closed.activity, count_activity(program))
 
 
 @pytest.mark.parametrize("pattern", EXCHANGED)
@@ -53,13 +61,13 @@ def test_the_closed_form_of_a_team_is_its_program_played(
 @given(st.integers(1, 7), st.integers(1, 7), st.integers(1, 400), FABRICS)
 @settings(max_examples=20)
 def test_the_closed_form_of_rings_is_their_program_played(
-    topology: str, pattern: str, rows: int, cols: int, elements: int, on: Fabric
+    topology: str, pattern: str, rows: int, cols: int, elements: int, on: MeshFabric
 ) -> None:
-    shape, mesh, how = Shape(elements, 1, 1), Mesh(rows, cols), {"pattern": pattern, "topology": topology}
+    shape, mesh, how = GemmShape(elements, 1, 1), CoreMesh(rows, cols), {"pattern": pattern, "topology": topology}
     closed = EXCHANGES["rings"].cost(shape, mesh, on, **how)
-    program = EXCHANGES["rings"].steps(shape, mesh, "float16", **how)
-    assert closed.seconds == pytest.approx(play(program, on).seconds, rel=1e-9)
-    same(closed.activity, activity(program))
+    program = EXCHANGES["rings"].build_program(shape, mesh, "float16", **how)
+    assert closed.seconds == pytest.approx(simulate_events(program, on).seconds, rel=1e-9)
+    same(closed.activity, count_activity(program))
 
 
 @pytest.mark.parametrize("pattern", EXCHANGED)
@@ -67,28 +75,30 @@ def test_the_closed_form_of_rings_is_their_program_played(
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 400), st.sampled_from([DMA, ADDING]))
 @settings(max_examples=20)
 def test_direct_exchange_is_its_closed_form_where_all_are_linked_and_at_least_that_elsewhere(
-    topology: str, pattern: str, rows: int, cols: int, elements: int, on: Fabric
+    topology: str, pattern: str, rows: int, cols: int, elements: int, on: MeshFabric
 ) -> None:
-    shape, mesh, how = Shape(elements, 1, 1), Mesh(rows, cols), {"pattern": pattern, "topology": topology}
+    shape, mesh, how = GemmShape(elements, 1, 1), CoreMesh(rows, cols), {"pattern": pattern, "topology": topology}
     closed = EXCHANGES["direct"].cost(shape, mesh, on, **how)
-    program = EXCHANGES["direct"].steps(shape, mesh, "float16", **how)
-    played = play(program, on, engines=ENGINES).seconds
+    program = EXCHANGES["direct"].build_program(shape, mesh, "float16", **how)
+    played = simulate_events(program, on, engines=ENGINES).seconds
     assert closed.seconds == pytest.approx(played, rel=1e-9) if topology == "full" else closed.seconds <= played * (1 + 1e-9)
-    same(closed.activity, activity(program))
+    same(closed.activity, count_activity(program))
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", TILE_PATTERNS)
 @pytest.mark.parametrize("name", TEAMS)
 def test_a_batch_of_teams_is_its_singles(name: str, pattern: str) -> None:
     sides, stage = np.array([1.0, 2.0, 8.0, 8.0, 32.0]), np.array([10.0, 20.0, 30.0, 40.0, 50.0])
     sizes = np.array([[16.0], [4096.0]])
     kernel, on = TEAMS[name], ADDING
-    many = kernel.cost(Shape(sizes, 1, 1), Mesh(32, 32), on._replace(stage=stage), pattern=pattern, rows=sides, cols=sides)
+    many = kernel.cost(
+        GemmShape(sizes, 1, 1), CoreMesh(32, 32), on._replace(stage=stage), pattern=pattern, rows=sides, cols=sides
+    )
     for place in np.ndindex(2, 5):
         side = int(sides[place[1]])
         one = kernel.cost(
-            Shape(sizes[place[0], 0], 1, 1),
-            Mesh(32, 32),
+            GemmShape(sizes[place[0], 0], 1, 1),
+            CoreMesh(32, 32),
             on._replace(stage=stage[place[1]]),
             pattern=pattern,
             rows=side,
@@ -104,19 +114,19 @@ def test_a_batch_of_exchanges_is_its_singles(name: str, pattern: str) -> None:
     rows, cols = np.array([1.0, 2.0, 5.0, 8.0]), np.array([7.0, 2.0, 4.0, 1.0])
     for topology in TOPOLOGIES:
         how = {"pattern": pattern, "topology": topology}
-        many = EXCHANGES[name].cost(Shape(1000, 1, 1), Mesh(rows, cols), ADDING, **how)
+        many = EXCHANGES[name].cost(GemmShape(1000, 1, 1), CoreMesh(rows, cols), ADDING, **how)
         ones = [
-            EXCHANGES[name].cost(Shape(1000, 1, 1), Mesh(int(r), int(c)), ADDING, **how)
+            EXCHANGES[name].cost(GemmShape(1000, 1, 1), CoreMesh(int(r), int(c)), ADDING, **how)
             for r, c in zip(rows, cols, strict=True)
         ]
         assert many.seconds.tolist() == [one.seconds for one in ones]
         assert many.activity.hop_bytes.tolist() == [one.activity.hop_bytes for one in ones]
 
 
-def links(peers: int) -> tuple[Links, Fabric]:
+def links(peers: int) -> tuple[DeviceGroupLinks, MeshFabric]:
     """Of dies, and the same as a network of cores."""
     free = dict.fromkeys(("stage", "copy", "post", "ramp", "launch", "call", "mac", "operation", "special"), 0.0)
-    return Links(float(peers), 1e9, 1e-6, "hop"), Fabric(hop=1e-6, word=4e-9, word_bytes=4, **free)
+    return DeviceGroupLinks(float(peers), 1e9, 1e-6, "hop"), MeshFabric(hop=1e-6, word=4e-9, word_bytes=4, **free)
 
 
 @pytest.mark.parametrize("name", sorted(set(ALLREDUCE) - {"bidirectional_ring"}))
@@ -125,18 +135,20 @@ def test_an_allreduce_between_dies_is_its_program_played(name: str, peers: int) 
     """But of two directions: halves of one slot, which has one time at which it is ready, are played one after the other."""
     between, on = links(peers)
     kernel = ALLREDUCE[name]
-    assert kernel.cost(4.0 * 240, between).seconds == pytest.approx(play(kernel.steps(240, peers), on).seconds, rel=1e-9)
+    assert kernel.cost(4.0 * 240, between).seconds == pytest.approx(
+        simulate_events(kernel.build_program(240, peers), on).seconds, rel=1e-9
+    )
 
 
 def test_a_line_that_closes_is_gone_along_the_shorter_way() -> None:
     for topology, hops in (("mesh", 6), ("torus", 1)):
-        slots = (Slot("x", (20, 1), depth=2),)
-        step = Send(
-            "x", Cores(np.array([0]), np.array([0])), Cores(np.array([0]), np.array([6])), np.asarray(0), np.asarray(20)
+        slots = (Buffer("x", (20, 1), depth=2),)
+        step = SendInstruction(
+            "x", CoreIndex(np.array([0]), np.array([0])), CoreIndex(np.array([0]), np.array([6])), np.asarray(0), np.asarray(20)
         )
         program = Program(1, 7, slots, ((Round((step,)),),), topology)
-        assert play(program, CYCLES).seconds == 2 * CYCLES.ramp + hops * CYCLES.hop + 20
-        assert activity(program).hop_bytes == 80 * hops
+        assert simulate_events(program, CYCLES).seconds == 2 * CYCLES.ramp + hops * CYCLES.hop + 20
+        assert count_activity(program).hop_bytes == 80 * hops
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 35), st.booleans())
@@ -144,60 +156,60 @@ def test_a_tree_on_a_torus_reaches_all_by_the_shorter_ways(rows: int, cols: int,
     """As far as half of each side, and every link once: a tree has as many as members beside its root."""
     root %= rows * cols
     places = np.array([root, *(place for place in range(rows * cols) if place != root)])
-    path = Cores(places[None] // cols, places[None] % cols)
+    path = CoreIndex(places[None] // cols, places[None] % cols)
     ends = np.asarray(0), np.asarray(20)
-    step: Any = Reduce("x", path, *ends, "x", via="router") if back else Multicast("x", path, *ends, "x")
-    program = Program(rows, cols, (Slot("x", (20, 1)),), ((Round((step,)),),), "torus")
+    step: Any = ReduceInstruction("x", path, *ends, "x", via="router") if back else MulticastInstruction("x", path, *ends, "x")
+    program = Program(rows, cols, (Buffer("x", (20, 1)),), ((Round((step,)),),), "torus")
     expected = 2 * CYCLES.ramp + (rows // 2 + cols // 2) * CYCLES.hop + 20 if rows * cols > 1 else 0
-    assert play(program, CYCLES).seconds == expected
-    assert activity(program).hop_bytes == 80 * (rows * cols - 1)
+    assert simulate_events(program, CYCLES).seconds == expected
+    assert count_activity(program).hop_bytes == 80 * (rows * cols - 1)
 
 
 @pytest.mark.parametrize("step", ["multicast", "reduce", "relay"])
 def test_what_a_full_mesh_cannot_carry_is_refused(step: str) -> None:
-    program = TEAMS["tree" if step == "relay" else "hardware"].steps(
-        Shape(4, 1, 1), Mesh(2, 2), "float16", pattern="reduce" if step == "reduce" else "multicast", rows=2, cols=2
+    program = TEAMS["tree" if step == "relay" else "hardware"].build_program(
+        GemmShape(4, 1, 1), CoreMesh(2, 2), "float16", pattern="reduce" if step == "reduce" else "multicast", rows=2, cols=2
     )
     if step == "relay":
         (turn, *rest) = program.strands[0]
         program = replace(program, strands=((Round((replace(turn.steps[0], via="relay"),)), *rest),))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="every pair is linked"):
-        play(replace(program, topology="full"), CYCLES)
+        simulate_events(replace(program, topology="full"), CYCLES)
 
 
-COLLECTIVES = [*((name, pattern) for name in TEAMS for pattern in PATTERNS)]
+COLLECTIVES = [*((name, pattern) for name in TEAMS for pattern in TILE_PATTERNS)]
 COLLECTIVES += [(name, pattern) for name in EXCHANGES for pattern in EXCHANGED]
 
 Pairs = list[tuple[int, int, int, int, int]]
 
 
-def alone(name: str, pattern: str, mesh: Mesh) -> Program:
+def alone(name: str, pattern: str, mesh: CoreMesh) -> Program:
     """A collective on a whole mesh."""
-    shape = Shape(240, 1, 1)
+    shape = GemmShape(240, 1, 1)
     if name in TEAMS:
-        return TEAMS[name].steps(shape, mesh, "float16", pattern=pattern, rows=mesh.rows, cols=mesh.cols)
-    return EXCHANGES[name].steps(shape, mesh, "float16", pattern=pattern)
+        return TEAMS[name].build_program(shape, mesh, "float16", pattern=pattern, rows=mesh.rows, cols=mesh.cols)
+    return EXCHANGES[name].build_program(shape, mesh, "float16", pattern=pattern)
 
 
-def background(mesh: Mesh, pairs: Pairs) -> tuple[tuple[Slot, ...], tuple[Round, ...]]:
+def background(mesh: CoreMesh, pairs: Pairs) -> tuple[tuple[Buffer, ...], tuple[Round, ...]]:
     """Messages between other tiles of the same cores, one round each."""
-    slots = Slot("from", (200, 1), "float16"), Slot("to", (200, 1), "float16")
+    slots = Buffer("from", (200, 1), "float16"), Buffer("to", (200, 1), "float16")
     rounds = []
     for r, c, to_r, to_c, length in pairs:
-        one, other = (Cores(np.array([a % mesh.rows]), np.array([b % mesh.cols])) for a, b in ((r, c), (to_r, to_c)))
-        rounds.append(Round((Send("from", one, other, np.asarray(0), np.asarray(length), into="to"),)))
+        one, other = (CoreIndex(np.array([a % mesh.rows]), np.array([b % mesh.cols])) for a, b in ((r, c), (to_r, to_c)))
+        rounds.append(Round((SendInstruction("from", one, other, np.asarray(0), np.asarray(length), into="to"),)))
     return slots, tuple(rounds)
 
 
 traffic = st.lists(st.tuples(*[st.integers(0, 11)] * 4, st.integers(1, 200)), min_size=1, max_size=12)
-meshes = st.builds(Mesh, st.integers(2, 5), st.integers(2, 6))
+meshes = st.builds(CoreMesh, st.integers(2, 5), st.integers(2, 6))
 
 
 @pytest.mark.parametrize(("name", "pattern"), COLLECTIVES)
 @given(meshes, traffic, st.booleans())
 @settings(max_examples=15)
 def test_other_traffic_makes_nothing_faster_and_changes_no_result(
-    name: str, pattern: str, mesh: Mesh, pairs: Pairs, first: bool
+    name: str, pattern: str, mesh: CoreMesh, pairs: Pairs, first: bool
 ) -> None:
     program = alone(name, pattern, mesh)
     slots, rounds = background(mesh, pairs)
@@ -206,10 +218,10 @@ def test_other_traffic_makes_nothing_faster_and_changes_no_result(
     other = Program(mesh.rows, mesh.cols, slots, (rounds,))
     on = ADDING
 
-    crowded, free, others = play(together, on), play(program, on), play(other, on)
+    crowded, free, others = simulate_events(together, on), simulate_events(program, on), simulate_events(other, on)
     assert all((crowded.ready[slot.name] >= free.ready[slot.name] - 1e-9).all() for slot in program.slots)
     assert crowded.seconds >= max(free.seconds, others.seconds) - 1e-9
-    counted = activity(program) + activity(other)
+    counted = count_activity(program) + count_activity(other)
     same(
         crowded.activity,
         Activity(**{name: getattr(counted, name) for name in ("macs", "sent_bytes", "hop_bytes", "elements", "spread_bytes")}),
@@ -219,12 +231,12 @@ def test_other_traffic_makes_nothing_faster_and_changes_no_result(
     assert all((computed(together, x)[slot.name] == computed(program, x)[slot.name]).all() for slot in program.slots)
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", TILE_PATTERNS)
 @pytest.mark.parametrize("name", TEAMS)
 @given(meshes, traffic, st.randoms(use_true_random=False))
 @settings(max_examples=20)
 def test_whatever_the_order_no_link_carries_more_than_it_can(
-    name: str, pattern: str, mesh: Mesh, pairs: Pairs, random: Any
+    name: str, pattern: str, mesh: CoreMesh, pairs: Pairs, random: Any
 ) -> None:
     program = alone(name, pattern, mesh)
     busiest = 0
@@ -236,10 +248,10 @@ def test_whatever_the_order_no_link_carries_more_than_it_can(
         for r, c, to_r, to_c, length in pairs:
             load.update(dict.fromkeys(crossed((r, c), (to_r, to_c), mesh), -(-2 * length // 4)))
         busiest = max(load.values(), default=0)
-        assert play(together, ADDING).seconds >= max(busiest, play(program, ADDING).seconds)
+        assert simulate_events(together, ADDING).seconds >= max(busiest, simulate_events(program, ADDING).seconds)
 
 
-def crossed(source: tuple[int, int], target: tuple[int, int], mesh: Mesh) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+def crossed(source: tuple[int, int], target: tuple[int, int], mesh: CoreMesh) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """Links of a way: to the target's column first."""
     (r, c), (to_r, to_c) = ((a % mesh.rows, b % mesh.cols) for a, b in (source, target))
     across = [(r, col) for col in range(c, to_c, 1 if to_c > c else -1)]

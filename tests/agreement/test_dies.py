@@ -5,48 +5,53 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.machine.d2d import Level, placed, ports_needed, rectangle
-from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
-from dse.evaluators.readers import cycles, cycles_dies
-from dse.evaluators.readers import die_exchange as closed
-from dse.evaluators.readers import events_dies as events
-from dse.evaluators.readers.crossings import together
-from dse.evaluators.readers.die_sums import RINGS, Sums, collective
-from dse.space.chip import D2D_TOPOLOGIES, box_sides
-from dse.space.elementwise import Array
+from dse.evaluators.cost_models import cycle_die_network as cycles_dies
+from dse.evaluators.cost_models import cycle_simulator as cycles
+from dse.evaluators.cost_models import die_exchange_model as closed
+from dse.evaluators.cost_models import event_die_network as events
+from dse.evaluators.cost_models.die_allreduce_model import RING_PASSES, ReductionAlgorithm, reduction_cost
+from dse.evaluators.cost_models.die_exchange_jobs import members_per_node
+from dse.evaluators.machine.die_network import DieNetworkLevel, group_rectangle, max_ports, place_groups
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.program.kernel_ir import Buffer, CoreIndex, Program, Round, SendInstruction
+from dse.space.array_math import Array
+from dse.space.chip import D2D_TOPOLOGIES, node_grid
 from dse.space.mapping import DIE_PLACEMENTS
 
 EXCHANGES = ("all_to_all", "uneven", "allreduce", "hand_over")
 
 
-def systems(count: int, seed: int) -> list[tuple[Level, Array, float, Array]]:
+def systems(count: int, seed: int) -> list[tuple[DieNetworkLevel, Array, float, Array]]:
     """Random networks of up to 7 x 7 dies, groups of them, bytes that a member sends, and uneven shares."""
     rng, found = np.random.default_rng(seed), []
     while len(found) < count:
         rows, cols, groups = (int(number) for number in rng.integers(1, [8, 8, 5]))
         topology, placement = D2D_TOPOLOGIES[rng.integers(5)], DIE_PLACEMENTS[rng.integers(4)]
         members = rows * cols // groups
-        if members < 2 or (placement == "blocks" and not all(rectangle(rows, cols, groups, members))):
+        if members < 2 or (placement == "blocks" and not all(group_rectangle(rows, cols, groups, members))):
             continue
         bandwidth, latency = 10 ** rng.uniform(10.5, 12.3), 10 ** rng.uniform(-7.5, -6)
         few = 2 * latency * bandwidth * rng.uniform(0.5, 4) * rng.integers(0, 2)
-        ports = int(rng.integers(1, 5)) if topology == "switch" else ports_needed(rows, cols, topology)
-        on = Level(rows, cols, topology, ports, bandwidth, latency, few, barrier=2e-6)
+        ports = int(rng.integers(1, 5)) if topology == "switch" else max_ports(rows, cols, topology)
+        on = DieNetworkLevel(rows, cols, topology, ports, bandwidth, latency, few, barrier=2e-6)
         shares = rng.dirichlet(np.full(members, 3.0))
-        found.append((on, placed(placement, rows, cols, groups, members), 10 ** rng.uniform(4, 7.5), shares))
+        found.append((on, place_groups(placement, rows, cols, groups, members), 10 ** rng.uniform(4, 7.5), shares))
     return found
 
 
-def both(exchange: str, on: Level, at: Array, nbytes: float, shares: Array) -> tuple[closed.Exchange, events.Played]:
+def both(
+    exchange: str, on: DieNetworkLevel, at: Array, nbytes: float, shares: Array
+) -> tuple[closed.ExchangeCost, events.ExchangeResult]:
     if exchange == "hand_over":
         half = at.size // 2
         ends = at.ravel()[:half], at.ravel()[half : 2 * half]
-        return closed.hand_over(on, *ends, nbytes), events.hand_over(on, *ends, nbytes)
+        return closed.stage_transfer_cost(on, *ends, nbytes), events.simulate_stage_transfer(on, *ends, nbytes)
     if exchange == "allreduce":
-        return collective(exchange, on, at, nbytes, Sums()), events.collective(exchange, on, at, nbytes, Sums())
+        return reduction_cost(exchange, on, at, nbytes, ReductionAlgorithm()), events.simulate_reduction(
+            exchange, on, at, nbytes, ReductionAlgorithm()
+        )
     uneven = shares if exchange == "uneven" else None
-    return closed.all_to_all(on, at, nbytes, uneven), events.all_to_all(on, at, nbytes, uneven)
+    return closed.all_to_all_cost(on, at, nbytes, uneven), events.simulate_all_to_all(on, at, nbytes, uneven)
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)
@@ -68,18 +73,18 @@ def test_closed_times_of_other_sums_are_those_of_messages_played(algorithm: str)
     """Of two levels those whose nodes are rows of dies, of more than one die and not all of a group."""
     rng, errors = np.random.default_rng(3), []
     for on, at, nbytes, _ in systems(70, 1):
-        size = together(at, on.cols)
+        size = members_per_node(at, on.cols)
         if algorithm == "two_level" and size in (0, 1, at.shape[1]):
             continue
-        by, pattern = Sums(algorithm, size, int(rng.integers(1, 4))), str(rng.choice(list(RINGS)))
-        formula, played = collective(pattern, on, at, nbytes, by), events.collective(pattern, on, at, nbytes, by)
+        by, pattern = ReductionAlgorithm(algorithm, size, int(rng.integers(1, 4))), str(rng.choice(list(RING_PASSES)))
+        formula, played = reduction_cost(pattern, on, at, nbytes, by), events.simulate_reduction(pattern, on, at, nbytes, by)
         assert played.links.sum() == pytest.approx(formula.hop_bytes)
         errors.append(abs(formula.seconds / played.seconds - 1))
     assert np.median(errors) < 0.03
     assert np.quantile(errors, 0.95) < 0.15
 
 
-def boxed(count: int, seed: int) -> list[tuple[Level, Array, float, Array]]:
+def boxed(count: int, seed: int) -> list[tuple[DieNetworkLevel, Array, float, Array]]:
     """As `systems`, of dies in boxes of whole rows or of parts of one, with a port each to a network between them."""
     rng, found = np.random.default_rng(seed), []
     while len(found) < count:
@@ -91,13 +96,13 @@ def boxed(count: int, seed: int) -> list[tuple[Level, Array, float, Array]]:
             continue
         topology = D2D_TOPOLOGIES[rng.integers(5)]
         way = 10 ** rng.uniform(10, 11.5), 10 ** rng.uniform(-6.5, -5.5)
-        outer = Level(rows, cols, "switch", 1, *way, start=rng.uniform(0, 2e-6), barrier=2e-6)
-        ports = max(int(ports_needed(*box_sides(cols, size), topology)), 1)
+        outer = DieNetworkLevel(rows, cols, "switch", 1, *way, start=rng.uniform(0, 2e-6), barrier=2e-6)
+        ports = max(int(max_ports(*node_grid(cols, size), topology)), 1)
         links = 10 ** rng.uniform(10.5, 12.3), 10 ** rng.uniform(-7.5, -6)
-        on = Level(rows, cols, topology, ports, *links, barrier=2e-6, box=size, outer=outer)
+        on = DieNetworkLevel(rows, cols, topology, ports, *links, barrier=2e-6, box=size, outer=outer)
         placement = ("linear", "snake", "interleave")[rng.integers(3)]
         shares = rng.dirichlet(np.full(members, 3.0))
-        found.append((on, placed(placement, rows, cols, groups, members), 10 ** rng.uniform(4, 7.5), shares))
+        found.append((on, place_groups(placement, rows, cols, groups, members), 10 ** rng.uniform(4, 7.5), shares))
     return found
 
 
@@ -119,8 +124,11 @@ def test_trees_over_boxes_end_once() -> None:
     """Phases inside boxes and between them follow one another, and one barrier ends them all."""
     rng, errors = np.random.default_rng(3), []
     for on, at, nbytes, _ in boxed(40, 7):
-        by, pattern = Sums("ktree", 0, int(rng.integers(1, 4))), str(rng.choice(["reduce", "multicast", *RINGS]))
-        formula, played = collective(pattern, on, at, nbytes, by), events.collective(pattern, on, at, nbytes, by)
+        by, pattern = (
+            ReductionAlgorithm("ktree", 0, int(rng.integers(1, 4))),
+            str(rng.choice(["reduce", "multicast", *RING_PASSES])),
+        )
+        formula, played = reduction_cost(pattern, on, at, nbytes, by), events.simulate_reduction(pattern, on, at, nbytes, by)
         errors.append(abs(formula.seconds / played.seconds - 1))
     assert np.median(errors) < 0.01
     assert np.max(errors) < 0.12
@@ -130,13 +138,13 @@ def test_trees_over_boxes_end_once() -> None:
 def test_what_goes_by_boxes_takes_as_long_as_its_messages_played(back: bool) -> None:
     errors = []
     for on, at, nbytes, shares in boxed(60, 6):
-        size = together(at, on.box)
+        size = members_per_node(at, on.box)
         if not size or size == at.shape[1]:
             continue
         taken = np.repeat(shares[:, None], len(shares), axis=1) if back else shares
         how = (on, at, nbytes, size, 0.6, 1.0, taken)
-        first, last = closed.by_node(*how, back=back)
-        errors.append(abs((first.seconds + last.seconds) / events.by_node(*how, back=back).seconds - 1))
+        first, last = closed.hierarchical_cost(*how, back=back)
+        errors.append(abs((first.seconds + last.seconds) / events.simulate_hierarchical(*how, back=back).seconds - 1))
     assert len(errors) > 30
     assert np.median(errors) < 0.03
     assert np.quantile(errors, 0.95) < 0.15
@@ -148,12 +156,12 @@ def test_messages_of_dies_take_as_long_flit_by_flit(exchange: str) -> None:
     errors = []
     for on, at, nbytes, shares in systems(40, 4):
         found = []
-        for play in (events.messages, cycles_dies.messages):
+        for play in (events.simulate_messages, cycles_dies.simulate_messages):
             if exchange == "allreduce":
-                found.append(events.collective(exchange, on, at, nbytes, Sums(), play=play).seconds)
+                found.append(events.simulate_reduction(exchange, on, at, nbytes, ReductionAlgorithm(), play=play).seconds)
             else:
                 uneven = shares if exchange == "uneven" else None
-                found.append(events.all_to_all(on, at, nbytes, uneven, play=play).seconds)
+                found.append(events.simulate_all_to_all(on, at, nbytes, uneven, play=play).seconds)
         errors.append(abs(found[0] / found[1] - 1))
     assert np.median(errors) < 0.02
     assert np.quantile(errors, 0.9) < 0.06
@@ -163,7 +171,10 @@ def test_messages_of_dies_take_as_long_flit_by_flit(exchange: str) -> None:
 def test_messages_between_boxes_take_as_long_flit_by_flit() -> None:
     errors = []
     for on, at, nbytes, shares in boxed(40, 7):
-        times = [events.all_to_all(on, at, nbytes, shares, play=play) for play in (events.messages, cycles_dies.messages)]
+        times = [
+            events.simulate_all_to_all(on, at, nbytes, shares, play=play)
+            for play in (events.simulate_messages, cycles_dies.simulate_messages)
+        ]
         assert times[0].links == pytest.approx(times[1].links)
         errors.append(abs(times[0].seconds / times[1].seconds - 1))
     assert np.median(errors) < 0.02
@@ -174,10 +185,13 @@ def test_messages_between_boxes_take_as_long_flit_by_flit() -> None:
 @pytest.mark.parametrize("trips", [0.5, 2.0, 4.0])
 def test_room_of_routers_idles_links_as_buffers_do(trips: float) -> None:
     """Credits of few round trips: who waits for room holds others, on routers too; where memory takes it, both are near."""
-    on = Level(4, 4, "mesh", 4, 1e12, 500e-9, trips * 1e-6 * 1e12)
-    at = placed("blocks", 4, 4, 1, 16)
-    free, held = (events.all_to_all(on, at, 16e6, held=word).seconds for word in (False, True))
-    routers = [events.all_to_all(on, at, 16e6, held=word, play=cycles_dies.messages).seconds for word in (False, True)]
+    on = DieNetworkLevel(4, 4, "mesh", 4, 1e12, 500e-9, trips * 1e-6 * 1e12)
+    at = place_groups("blocks", 4, 4, 1, 16)
+    free, held = (events.simulate_all_to_all(on, at, 16e6, held=word).seconds for word in (False, True))
+    routers = [
+        events.simulate_all_to_all(on, at, 16e6, held=word, play=cycles_dies.simulate_messages).seconds
+        for word in (False, True)
+    ]
     assert free <= held * 1.001
     assert routers[0] == pytest.approx(free, rel=0.03)
     assert routers[0] <= routers[1] * 1.03 < 2 * free
@@ -188,37 +202,39 @@ def test_room_of_routers_idles_links_as_buffers_do(trips: float) -> None:
 def test_messages_take_as_long_as_the_busiest_link_and_never_wait_in_a_circle(
     rows: int, cols: int, topology: str, trips: float, held: bool
 ) -> None:
-    on = Level(rows, cols, topology, max(ports_needed(rows, cols, topology), 1), 1e12, 100e-9)
-    at = placed("linear", rows, cols, 1, rows * cols)
+    on = DieNetworkLevel(rows, cols, topology, max(max_ports(rows, cols, topology), 1), 1e12, 100e-9)
+    at = place_groups("linear", rows, cols, 1, rows * cols)
     few = on._replace(credits=trips * 2 * on.latency * on.bandwidth)
-    found = events.all_to_all(few, at, 1e6, held=held)
-    floor = closed.all_to_all(on, at, 1e6)
+    found = events.simulate_all_to_all(few, at, 1e6, held=held)
+    floor = closed.all_to_all_cost(on, at, 1e6)
     assert found.seconds >= max(floor.links, floor.injection, floor.hops * on.latency) * (1 - 1e-9)
-    free = events.all_to_all(on, at, 1e6, chunk=min(events.CHUNK, few.credits / events.WINDOW))
+    free = events.simulate_all_to_all(on, at, 1e6, chunk=min(events.CHUNK_BYTES, few.credits / events.OUTSTANDING_MESSAGES))
     assert found.seconds >= free.seconds * 0.97  # another order may be a little better
 
 
 @pytest.mark.parametrize("share", [0.125, 0.25, 0.5])
 def test_few_credits_bound_links_by_the_round_trip(share: float) -> None:
-    on, at = Level(4, 4, "mesh", 4, 1e12, 500e-9), placed("blocks", 4, 4, 1, 16)
+    on, at = DieNetworkLevel(4, 4, "mesh", 4, 1e12, 500e-9), place_groups("blocks", 4, 4, 1, 16)
     few = on._replace(credits=share * 1e-6 * 1e12)
-    slow, fast = (events.all_to_all(of, at, 64e6).seconds for of in (few, on))
+    slow, fast = (events.simulate_all_to_all(of, at, 64e6).seconds for of in (few, on))
     assert slow / fast == pytest.approx(1 / share, rel=0.1)
-    assert closed.all_to_all(few, at, 64e6).seconds == pytest.approx(slow, rel=0.05)
+    assert closed.all_to_all_cost(few, at, 64e6).seconds == pytest.approx(slow, rel=0.05)
 
 
 def test_buffers_of_one_round_trip_idle_links_while_others_wait() -> None:
     """Which memory behind each link does not, and no formula sees: half as much again and more."""
-    on, at = Level(8, 8, "mesh", 4, 1e12, 256e-9, 512e3), placed("blocks", 8, 8, 1, 64)
-    taken = {held: events.all_to_all(on, at, 16e6, held=held).seconds for held in (False, True)}
-    deep = {held: events.all_to_all(on._replace(credits=64e6), at, 16e6, held=held).seconds for held in (False, True)}
+    on, at = DieNetworkLevel(8, 8, "mesh", 4, 1e12, 256e-9, 512e3), place_groups("blocks", 8, 8, 1, 64)
+    taken = {held: events.simulate_all_to_all(on, at, 16e6, held=held).seconds for held in (False, True)}
+    deep = {held: events.simulate_all_to_all(on._replace(credits=64e6), at, 16e6, held=held).seconds for held in (False, True)}
     assert taken[True] > 1.5 * taken[False]
     assert deep[True] == pytest.approx(deep[False], rel=0.02)
 
 
 def test_targets_in_the_same_order_for_all_crowd() -> None:
-    on, at = Level(4, 8, "mesh", 4, 1e12, 256e-9), placed("blocks", 4, 8, 1, 32)
-    rotated, ascending = (events.all_to_all(on, at, 16e6, ascending=order, interleave=False).seconds for order in (False, True))
+    on, at = DieNetworkLevel(4, 8, "mesh", 4, 1e12, 256e-9), place_groups("blocks", 4, 8, 1, 32)
+    rotated, ascending = (
+        events.simulate_all_to_all(on, at, 16e6, ascending=order, interleave=False).seconds for order in (False, True)
+    )
     assert ascending > 1.02 * rotated
 
 
@@ -234,10 +250,10 @@ def packets(rows: int, cols: int, chunks: int, flits: int) -> Program:
         for shift in range(1, len(here)):
             to = (here + shift) % len(here)
             at, into = to * chunks + chunk, here * chunks + chunk
-            ends = Cores(here // cols, here % cols), Cores(to // cols, to % cols)
-            sends.append(Send("x", *ends, at, at + 1, at=into, into="y"))
+            ends = CoreIndex(here // cols, here % cols), CoreIndex(to // cols, to % cols)
+            sends.append(SendInstruction("x", *ends, at, at + 1, at=into, into="y"))
     shape = (len(here) * chunks, flits * WORD)
-    return Program(rows, cols, (Slot("x", shape, "int8"), Slot("y", shape, "int8")), ((Round(tuple(sends)),),))
+    return Program(rows, cols, (Buffer("x", shape, "int8"), Buffer("y", shape, "int8")), ((Round(tuple(sends)),),))
 
 
 def on_routers(rows: int, cols: int, chunks: int, flits: int, pace: float) -> tuple[float, float]:
@@ -245,12 +261,12 @@ def on_routers(rows: int, cols: int, chunks: int, flits: int, pace: float) -> tu
     cycle, hop = 1e-9, 3
     free = dict.fromkeys(("stage", "post", "launch", "call", "mac", "operation", "special"), 0.0)
     ways = {"hop": hop * cycle, "ramp": hop * cycle, "word": cycle, "copy": pace * cycle, "cycle": cycle}
-    on = Fabric(word_bytes=WORD, vcs=8, depth=16, apart=1.0, **ways, **free)
-    dies = Level(rows, cols, "mesh", 4, WORD / cycle, hop * cycle, inject=WORD / cycle / pace)
+    on = MeshFabric(word_bytes=WORD, vcs=8, depth=16, apart=1.0, **ways, **free)
+    dies = DieNetworkLevel(rows, cols, "mesh", 4, WORD / cycle, hop * cycle, inject=WORD / cycle / pace)
     nbytes = float(rows * cols * chunks * flits * WORD)
-    at = placed("linear", rows, cols, 1, rows * cols)
-    played = events.all_to_all(dies, at, nbytes, chunk=flits * WORD)
-    return cycles.play(packets(rows, cols, chunks, flits), on).seconds, played.seconds + 2 * on.ramp
+    at = place_groups("linear", rows, cols, 1, rows * cols)
+    played = events.simulate_all_to_all(dies, at, nbytes, chunk=flits * WORD)
+    return cycles.simulate_cycles(packets(rows, cols, chunks, flits), on).seconds, played.seconds + 2 * on.ramp
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(4, 4), (2, 8), (8, 2)])

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse.evaluators.cost_models.event_simulator import simulate_events
 from dse.evaluators.kernels.gemm import GEMM
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.kernels.gemv import GEMV, ktree
-from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.counts import activity
-from dse.evaluators.program.rounds import Cores, Loop, Multiply, Program, Round, Send, Slot
-from dse.evaluators.readers.events import play
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.program.activity_counts import count_activity
+from dse.evaluators.program.kernel_ir import Buffer, CoreIndex, Loop, MultiplyInstruction, Program, Round, SendInstruction
 
-CYCLES = Fabric(
+CYCLES = MeshFabric(
     hop=1.0, stage=1.0, word=1.0, copy=0.0, post=0.0, ramp=2.0, launch=0.0, call=0.0, mac=0.25, operation=0.5, special=16.0,
     word_bytes=4,
 )  # fmt: skip
@@ -30,15 +30,15 @@ DMA = SLOW._replace(copy=0.0, post=20.0)
 """Where words move beside the products."""
 
 
-def core(row: int, col: int) -> Cores:
-    return Cores(np.array([row]), np.array([col]))
+def core(row: int, col: int) -> CoreIndex:
+    return CoreIndex(np.array([row]), np.array([col]))
 
 
-def sends(mesh: Mesh, *pairs: tuple[tuple[int, int], tuple[int, int], int], via: str = "router") -> Program:
+def sends(mesh: CoreMesh, *pairs: tuple[tuple[int, int], tuple[int, int], int], via: str = "router") -> Program:
     """Messages of some words between cores, all at once."""
-    slots = (Slot("x", (64, 1), depth=2), Slot("y", (64, 1), depth=2))
+    slots = (Buffer("x", (64, 1), depth=2), Buffer("y", (64, 1), depth=2))
     steps = [
-        Send("x", core(*source), core(*target), np.asarray(0), np.asarray(words), into="y", via=via)
+        SendInstruction("x", core(*source), core(*target), np.asarray(0), np.asarray(words), into="y", via=via)
         for source, target, words in pairs
     ]
     return Program(mesh.rows, mesh.cols, slots, ((Round(tuple(steps)),),))
@@ -51,7 +51,7 @@ places = st.tuples(st.integers(0, 6), st.integers(0, 6))
 def test_a_lone_message_takes_ramps_hops_and_words(source: tuple[int, int], target: tuple[int, int], words: int) -> None:
     hops = abs(source[0] - target[0]) + abs(source[1] - target[1])
     expected = SLOW.post + 2 * SLOW.ramp + hops * SLOW.hop + words * SLOW.pace if hops else 0.0
-    assert play(sends(Mesh(7, 7), (source, target, words)), SLOW).seconds == pytest.approx(expected)
+    assert simulate_events(sends(CoreMesh(7, 7), (source, target, words)), SLOW).seconds == pytest.approx(expected)
 
 
 @given(st.integers(3, 24), st.data())
@@ -60,29 +60,33 @@ def test_messages_that_cross_one_another_take_what_the_busiest_link_carries(core
     """Everyone sends some places along a line: who comes to a link first takes it first, whoever is first in the arrays."""
     far, words = data.draw(st.integers(1, cores - 1)), data.draw(st.integers(20, 64))
     order = np.array(data.draw(st.permutations(range(cores - far))))
-    line, slots = np.zeros_like(order), (Slot("x", (64, 1)), Slot("y", (64, 1)))
-    send = Send("x", Cores(line, order), Cores(line, order + far), np.asarray(0), np.asarray(words), into="y")
+    line, slots = np.zeros_like(order), (Buffer("x", (64, 1)), Buffer("y", (64, 1)))
+    send = SendInstruction(
+        "x", CoreIndex(line, order), CoreIndex(line, order + far), np.asarray(0), np.asarray(words), into="y"
+    )
     expected = 2 * CYCLES.ramp + far * CYCLES.hop + min(far, cores - far) * words * CYCLES.word
-    assert play(Program(1, cores, slots, ((Round((send,)),),)), CYCLES).seconds == pytest.approx(expected, abs=cores)
+    assert simulate_events(Program(1, cores, slots, ((Round((send,)),),)), CYCLES).seconds == pytest.approx(expected, abs=cores)
 
 
 @given(places, places, st.integers(1, 64))
 def test_a_relay_pays_everything_at_each_hop(source: tuple[int, int], target: tuple[int, int], words: int) -> None:
     hops = abs(source[0] - target[0]) + abs(source[1] - target[1])
     one = SLOW.launch + SLOW.stage + 2 * SLOW.ramp + SLOW.hop + words * SLOW.pace
-    assert play(sends(Mesh(7, 7), (source, target, words), via="relay"), SLOW).seconds == pytest.approx(hops * one)
+    assert simulate_events(sends(CoreMesh(7, 7), (source, target, words), via="relay"), SLOW).seconds == pytest.approx(
+        hops * one
+    )
 
 
 def test_messages_that_share_a_link_take_turns() -> None:
-    together = play(sends(Mesh(1, 4), ((0, 0), (0, 2), 40), ((0, 1), (0, 3), 40)), CYCLES).seconds
-    apart = play(sends(Mesh(1, 4), ((0, 0), (0, 1), 40), ((0, 2), (0, 3), 40)), CYCLES).seconds
+    together = simulate_events(sends(CoreMesh(1, 4), ((0, 0), (0, 2), 40), ((0, 1), (0, 3), 40)), CYCLES).seconds
+    apart = simulate_events(sends(CoreMesh(1, 4), ((0, 0), (0, 1), 40), ((0, 2), (0, 3), 40)), CYCLES).seconds
     assert together >= apart + 40 - 2
     assert apart == 40 + 1 + 4
 
 
 def test_two_messages_from_one_core_share_its_ramp() -> None:
-    one = play(sends(Mesh(1, 3), ((0, 1), (0, 0), 40)), CYCLES).seconds
-    assert play(sends(Mesh(1, 3), ((0, 1), (0, 0), 40), ((0, 1), (0, 2), 40)), CYCLES).seconds == one + 40
+    one = simulate_events(sends(CoreMesh(1, 3), ((0, 1), (0, 0), 40)), CYCLES).seconds
+    assert simulate_events(sends(CoreMesh(1, 3), ((0, 1), (0, 0), 40), ((0, 1), (0, 2), 40)), CYCLES).seconds == one + 40
 
 
 def without_product(program: Program, rounds: slice) -> Program:
@@ -93,25 +97,25 @@ def without_product(program: Program, rounds: slice) -> Program:
 @pytest.mark.parametrize("cores", [2, 4, 16, 64, 512])
 def test_a_chain_takes_what_is_published_for_this_fabric(cores: int, words: int) -> None:
     """B + (2 T_R + 2)(P - 1) cycles, validated on hardware by [luczynski2024]."""
-    program = GEMV["pipeline"].steps(Shape(1, cores, words), Mesh(cores, 1), broadcast=False)
-    assert play(without_product(program, slice(1, None)), CYCLES).seconds == words + 6 * (cores - 1)
+    program = GEMV["pipeline"].build_program(GemmShape(1, cores, words), CoreMesh(cores, 1), broadcast=False)
+    assert simulate_events(without_product(program, slice(1, None)), CYCLES).seconds == words + 6 * (cores - 1)
 
 
 @pytest.mark.parametrize("words", [1, 20, 256])
 @pytest.mark.parametrize("cores", [4, 16, 64, 512])
 def test_a_broadcast_takes_what_is_published_for_this_fabric(cores: int, words: int) -> None:
     """B + P + 2 T_R cycles; ours is one below, since P cores are P - 1 hops apart."""
-    program = GEMV["pipeline"].steps(Shape(1, cores, words), Mesh(cores, 1))
-    assert play(without_product(program, slice(2, None)), CYCLES).seconds == words + cores + 4 - 1
+    program = GEMV["pipeline"].build_program(GemmShape(1, cores, words), CoreMesh(cores, 1))
+    assert simulate_events(without_product(program, slice(2, None)), CYCLES).seconds == words + cores + 4 - 1
 
 
 @given(st.integers(2, 200), st.integers(1, 4), st.integers(1, 40))
 @settings(max_examples=40)
 def test_a_tree_is_its_stages_and_gaps(side: int, phases: int, words: int) -> None:
     """Phase by phase: the longer arm of each group, a stage and its gap at a time, then the words."""
-    program = GEMV["ktree"].steps(Shape(1, side, words), Mesh(side, 1), phases=phases, broadcast=False)
+    program = GEMV["ktree"].build_program(GemmShape(1, side, words), CoreMesh(side, 1), phases=phases, broadcast=False)
     ready = dict.fromkeys(range(side), 0.0)
-    for level in ktree.groups(side, phases):
+    for level in ktree.phase_groups(side, phases):
         for group, middle in level:
             arms = [group[:middle], group[middle + 1 :][::-1]]
             ends = [ready[int(group[middle])]]
@@ -123,49 +127,52 @@ def test_a_tree_is_its_stages_and_gaps(side: int, phases: int, words: int) -> No
                 if head is not None:
                     ends.append(head + words * SLOW.pace)
             ready[int(group[middle])] = max(ends)
-    assert play(without_product(program, slice(1, None)), SLOW).seconds == pytest.approx(max(ready.values()))
+    assert simulate_events(without_product(program, slice(1, None)), SLOW).seconds == pytest.approx(max(ready.values()))
 
 
 @pytest.mark.parametrize("wait", ["slots", "line", "mesh"])
 def test_products_alone_take_their_multiply_adds(wait: str) -> None:
-    slots = (Slot("a", (4, 5)), Slot("b", (5, 6)), Slot("c", (4, 6)))
-    program = Program(3, 3, slots, ((Loop((Round((Multiply("a", "b", "c"),), wait),), 10),),))
-    timing = play(program, SLOW)
+    slots = (Buffer("a", (4, 5)), Buffer("b", (5, 6)), Buffer("c", (4, 6)))
+    program = Program(3, 3, slots, ((Loop((Round((MultiplyInstruction("a", "b", "c"),), wait),), 10),),))
+    timing = simulate_events(program, SLOW)
     assert timing.seconds == pytest.approx(10 * (SLOW.launch + 20 * SLOW.call + 120 * SLOW.mac))
     assert timing.utilisation == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("mesh", [Mesh(4, 4), Mesh(7, 7), Mesh(4, 6), Mesh(12, 12)], ids=str)
+@pytest.mark.parametrize("mesh", [CoreMesh(4, 4), CoreMesh(7, 7), CoreMesh(4, 6), CoreMesh(12, 12)], ids=str)
 @pytest.mark.parametrize("name", GEMM)
-def test_jumping_over_repetition_changes_nothing(name: str, mesh: Mesh) -> None:
+def test_jumping_over_repetition_changes_nothing(name: str, mesh: CoreMesh) -> None:
     for size in (mesh.chunks, 16 * mesh.chunks):
-        program = GEMM[name].steps(Shape(size, size, size), mesh)
-        jumped, played = play(program, SLOW), play(program, SLOW, jump=False)
+        program = GEMM[name].build_program(GemmShape(size, size, size), mesh)
+        jumped, played = simulate_events(program, SLOW), simulate_events(program, SLOW, jump=False)
         assert jumped.seconds == pytest.approx(played.seconds, rel=1e-9)
         assert jumped.engine_seconds == pytest.approx(played.engine_seconds, rel=1e-9)
         assert jumped.played <= played.played
 
 
 def test_repetition_is_jumped_where_products_decide() -> None:
-    program = GEMM["meshgemm"].steps(Shape(3200, 3200, 3200), Mesh(40, 40), "float16")
-    assert play(program, SLOW).played < 20
+    program = GEMM["meshgemm"].build_program(GemmShape(3200, 3200, 3200), CoreMesh(40, 40), "float16")
+    assert simulate_events(program, SLOW).played < 20
 
 
 @pytest.mark.parametrize("name", GEMM)
 def test_no_engine_works_more_than_all_the_time(name: str) -> None:
-    timing = play(GEMM[name].steps(Shape(64, 64, 64), Mesh(8, 8)), SLOW)
+    timing = simulate_events(GEMM[name].build_program(GemmShape(64, 64, 64), CoreMesh(8, 8)), SLOW)
     assert 0 < timing.utilisation <= 1
 
 
 def test_activity_is_that_of_the_steps() -> None:
-    program = GEMM["meshgemm"].steps(Shape(30, 30, 30), Mesh(6, 6))
-    assert play(program, SLOW).activity == activity(program)
+    program = GEMM["meshgemm"].build_program(GemmShape(30, 30, 30), CoreMesh(6, 6))
+    assert simulate_events(program, SLOW).activity == count_activity(program)
 
 
 def test_interleaving_beats_the_ring_in_line_on_a_large_mesh() -> None:
     """[he2025] section 7.2: MeshGEMM keeps its engines busy where Cannon and SUMMA wait for long messages."""
-    shape, mesh = Shape(1200, 1200, 1200), Mesh(120, 120)
-    used = {name: play(GEMM[name].steps(shape, mesh, "float16"), SLOW).utilisation for name in ("meshgemm", "cannon", "summa")}
+    shape, mesh = GemmShape(1200, 1200, 1200), CoreMesh(120, 120)
+    used = {
+        name: simulate_events(GEMM[name].build_program(shape, mesh, "float16"), SLOW).utilisation
+        for name in ("meshgemm", "cannon", "summa")
+    }
     assert used["meshgemm"] > 1.08 * max(used["cannon"], used["summa"])
 
 
@@ -177,9 +184,9 @@ FORMS: list[tuple[str, dict[str, int]]] = [
 @pytest.mark.parametrize(("name", "options"), FORMS, ids=str)
 @pytest.mark.parametrize("side", [3, 9, 27, 49, 64, 81])
 def test_the_closed_form_of_a_gemv_is_its_program_played(name: str, options: dict[str, int], side: int) -> None:
-    shape, mesh = Shape(1, 10 * side, 20 * side), Mesh(side, side)
+    shape, mesh = GemmShape(1, 10 * side, 20 * side), CoreMesh(side, side)
     closed = GEMV[name].cost(shape, mesh, SLOW, **options).seconds
-    assert closed == pytest.approx(play(GEMV[name].steps(shape, mesh, **options), SLOW).seconds, rel=1e-9)
+    assert closed == pytest.approx(simulate_events(GEMV[name].build_program(shape, mesh, **options), SLOW).seconds, rel=1e-9)
 
 
 @given(st.sampled_from(FORMS), st.integers(2, 120))
@@ -187,9 +194,9 @@ def test_the_closed_form_of_a_gemv_is_its_program_played(name: str, options: dic
 def test_unequal_groups_wait_less_than_the_closed_form_says(form: tuple, side: int) -> None:
     """By less than a stage, its ramps and its gap a phase, and never more."""
     name, options = form
-    shape, mesh = Shape(1, side, side), Mesh(side, 1)
+    shape, mesh = GemmShape(1, side, side), CoreMesh(side, 1)
     closed = GEMV[name].cost(shape, mesh, SLOW, **options).seconds
-    played = play(GEMV[name].steps(shape, mesh, **options), SLOW).seconds
+    played = simulate_events(GEMV[name].build_program(shape, mesh, **options), SLOW).seconds
     slack = options.get("phases", 0) * (SLOW.stage + 2 * SLOW.ramp + side * SLOW.hop)
     assert closed - slack - 1e-6 <= played <= closed + 1e-6
 
@@ -198,16 +205,16 @@ def test_unequal_groups_wait_less_than_the_closed_form_says(form: tuple, side: i
 @settings(max_examples=60)
 def test_the_closed_form_of_a_gemv_counts_what_its_steps_count(form: tuple, rows: int, cols: int, broadcast: bool) -> None:
     name, options = form
-    shape, mesh = Shape(1, 3 * rows, 4 * cols), Mesh(rows, cols)
+    shape, mesh = GemmShape(1, 3 * rows, 4 * cols), CoreMesh(rows, cols)
     closed = GEMV[name].cost(shape, mesh, SLOW, broadcast=broadcast, **options).activity
-    counted = activity(GEMV[name].steps(shape, mesh, broadcast=broadcast, **options))
+    counted = count_activity(GEMV[name].build_program(shape, mesh, broadcast=broadcast, **options))
     assert (closed.macs, closed.sent_bytes, closed.hop_bytes) == (counted.macs, counted.sent_bytes, counted.hop_bytes)
 
 
 @pytest.mark.parametrize("side", [2, 5, 8])
 def test_the_closed_form_of_a_ring_counts_what_its_steps_count(side: int) -> None:
-    shape, mesh = Shape(1, 3 * side, 4 * side * side), Mesh(side, side)
-    closed, counted = GEMV["ring"].cost(shape, mesh, SLOW).activity, activity(GEMV["ring"].steps(shape, mesh))
+    shape, mesh = GemmShape(1, 3 * side, 4 * side * side), CoreMesh(side, side)
+    closed, counted = GEMV["ring"].cost(shape, mesh, SLOW).activity, count_activity(GEMV["ring"].build_program(shape, mesh))
     assert closed.sent_bytes == pytest.approx(counted.sent_bytes)
     assert closed.hop_bytes == pytest.approx(counted.hop_bytes)
 
@@ -215,7 +222,7 @@ def test_the_closed_form_of_a_ring_counts_what_its_steps_count(side: int) -> Non
 @pytest.mark.parametrize(("name", "options"), FORMS, ids=str)
 def test_closed_forms_of_a_batch_are_those_of_its_singles(name: str, options: dict[str, int]) -> None:
     sides = np.array([3.0, 16.0, 81.0, 81.0])
-    many = GEMV[name].cost(Shape(1, 1000, 500), Mesh(sides, sides), SLOW, **options)  # type: ignore[arg-type]
-    ones = [GEMV[name].cost(Shape(1, 1000, 500), Mesh(int(s), int(s)), SLOW, **options) for s in sides]
+    many = GEMV[name].cost(GemmShape(1, 1000, 500), CoreMesh(sides, sides), SLOW, **options)  # type: ignore[arg-type]
+    ones = [GEMV[name].cost(GemmShape(1, 1000, 500), CoreMesh(int(s), int(s)), SLOW, **options) for s in sides]
     assert many.seconds.tolist() == [one.seconds for one in ones]
     assert many.activity.hop_bytes.tolist() == [one.activity.hop_bytes for one in ones]

@@ -8,24 +8,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.kernels.collective import exchange_v
-from dse.evaluators.kernels.collective.exchange_v import Copies
-from dse.evaluators.kernels.gemm.tiling import Mesh
-from dse.evaluators.machine.d2d import Level, placed
-from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.counts import activity
-from dse.evaluators.program.rounds import Cores, Program, Send
-from dse.evaluators.readers import events
-from dse.evaluators.readers.die_exchange import all_to_all
-from dse.evaluators.readers.numeric import play
-from dse.space.elementwise import Array
+from dse.evaluators.cost_models import event_simulator as events
+from dse.evaluators.cost_models.die_exchange_model import all_to_all_cost
+from dse.evaluators.cost_models.functional_simulator import run_program
+from dse.evaluators.kernels.collective import moe_layer_program as exchange_v
+from dse.evaluators.kernels.collective.moe_layer_program import TokenCopies
+from dse.evaluators.kernels.gemm.tiling import CoreMesh
+from dse.evaluators.machine.die_network import DieNetworkLevel, place_groups
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.program.activity_counts import count_activity
+from dse.evaluators.program.kernel_ir import CoreIndex, Program, SendInstruction
+from dse.space.array_math import Array
 
 
 class Layer(NamedTuple):
     """Tokens, where they go, and weights of experts."""
 
-    mesh: Mesh
-    of: Copies
+    mesh: CoreMesh
+    of: TokenCopies
     x: Array
     choices: Array
     weights: Array
@@ -35,11 +35,11 @@ class Layer(NamedTuple):
 
     def program(self, topology: str = "mesh") -> Program:
         width, hidden = self.gate.shape[1:]
-        return exchange_v.steps(self.mesh, self.of, self.weights, width, hidden, "float64", topology)
+        return exchange_v.build_program(self.mesh, self.of, self.weights, width, hidden, "float64", topology)
 
     def computed(self, program: Program) -> Array:
-        tiles = exchange_v.place(self.mesh, self.of, self.x, self.gate, self.up, self.down)
-        return exchange_v.result(play(program, tiles))
+        tiles = exchange_v.scatter_operands(self.mesh, self.of, self.x, self.gate, self.up, self.down)
+        return exchange_v.gather_result(run_program(program, tiles))
 
     def expected(self) -> Array:
         """Token by token."""
@@ -61,7 +61,7 @@ def layer(rows: int, cols: int, each: int, tokens: int, copies: int, seed: int) 
     weights /= weights.sum(axis=2, keepdims=True)
     sizes = ((dies, tokens, width), (experts, width, hidden), (experts, width, hidden), (experts, hidden, width))
     x, gate, up, down = (rng.normal(size=size) for size in sizes)
-    return Layer(Mesh(rows, cols), exchange_v.copies(choices, experts), x, choices, weights, gate, up, down)
+    return Layer(CoreMesh(rows, cols), exchange_v.token_copies(choices, experts), x, choices, weights, gate, up, down)
 
 
 LAYERS = st.builds(
@@ -88,7 +88,7 @@ def test_shared_experts_among_others_give_every_token_theirs(of: Layer, shared: 
     rng = np.random.default_rng(shared)
     own = [rng.normal(size=one.shape[1:]) for one in (of.gate, of.up, of.down)]
     every = [np.concatenate([one, np.tile(it, (more, 1, 1))]) for one, it in zip((of.gate, of.up, of.down), own, strict=True)]
-    placed_ = Layer(of.mesh, exchange_v.copies(choices, experts + more), of.x, choices, weights, *every)
+    placed_ = Layer(of.mesh, exchange_v.token_copies(choices, experts + more), of.x, choices, weights, *every)
     gate, up = of.x @ own[0], of.x @ own[1]
     expected = of.expected() + (gate / (1 + np.exp(-gate)) * up) @ own[2]
     np.testing.assert_allclose(placed_.computed(placed_.program()), expected, rtol=1e-9, atol=1e-12)
@@ -102,10 +102,10 @@ def test_one_wrong_destination_is_seen(turn: int, seed: int, pair: int) -> None:
     program = of.program()
     (rounds,) = program.strands
     sent = rounds[turn].steps[0]
-    assert isinstance(sent, Send)
+    assert isinstance(sent, SendInstruction)
     col = sent.target.col.copy()
     col[pair % len(col)] = (col[pair % len(col)] + 1) % 3
-    wrong = replace(sent, target=Cores(sent.target.row, col))
+    wrong = replace(sent, target=CoreIndex(sent.target.row, col))
     turns = list(rounds)
     turns[turn] = replace(rounds[turn], steps=(wrong, *rounds[turn].steps[1:]))
     broken = replace(program, strands=(tuple(turns),))
@@ -118,13 +118,16 @@ def test_one_wrong_destination_is_seen(turn: int, seed: int, pair: int) -> None:
 def test_what_the_program_sends_is_what_the_formula_counts(topology: str, of: Layer) -> None:
     program, row = of.program(topology), 8.0 * of.x.shape[2]
     mesh, dies = of.mesh, of.mesh.rows * of.mesh.cols
-    on, at = Level(mesh.rows, mesh.cols, topology, dies, 1e12, 256e-9), placed("linear", mesh.rows, mesh.cols, 1, dies)
-    there, back = (all_to_all(on, at, row, shares.astype(float)) for shares in (of.of.traffic, of.of.traffic.T))
-    counted = activity(program)
+    on, at = (
+        DieNetworkLevel(mesh.rows, mesh.cols, topology, dies, 1e12, 256e-9),
+        place_groups("linear", mesh.rows, mesh.cols, 1, dies),
+    )
+    there, back = (all_to_all_cost(on, at, row, shares.astype(float)) for shares in (of.of.traffic, of.of.traffic.T))
+    counted = count_activity(program)
     assert counted.sent_bytes == pytest.approx(there.sent_bytes + back.sent_bytes)
     assert counted.hop_bytes == pytest.approx(there.hop_bytes + back.hop_bytes)
-    for turn, closed in ((exchange_v.dispatch(mesh, of.of), there), (exchange_v.combine(mesh, of.of), back)):
-        assert activity(replace(program, strands=((turn,),))).hop_bytes == pytest.approx(closed.hop_bytes)
+    for turn, closed in ((exchange_v.dispatch_round(mesh, of.of), there), (exchange_v.combine_round(mesh, of.of), back)):
+        assert count_activity(replace(program, strands=((turn,),))).hop_bytes == pytest.approx(closed.hop_bytes)
 
 
 @given(LAYERS)
@@ -134,15 +137,18 @@ def test_no_layer_is_played_faster_than_its_busiest_link(of: Layer) -> None:
     program, row = of.program(), 8.0 * of.x.shape[2]
     mesh, dies = of.mesh, of.mesh.rows * of.mesh.cols
     free = dict.fromkeys(("stage", "copy", "post", "ramp", "launch", "call", "mac", "operation", "special"), 0.0)
-    played = events.play(program, Fabric(hop=256e-9, word=8e-12, word_bytes=8, apart=1.0, **free)).seconds
-    on, at = Level(mesh.rows, mesh.cols, "mesh", 4, 1e12, 256e-9), placed("linear", mesh.rows, mesh.cols, 1, dies)
-    there, back = (all_to_all(on, at, row, shares.astype(float)) for shares in (of.of.traffic, of.of.traffic.T))
+    played = events.simulate_events(program, MeshFabric(hop=256e-9, word=8e-12, word_bytes=8, apart=1.0, **free)).seconds
+    on, at = (
+        DieNetworkLevel(mesh.rows, mesh.cols, "mesh", 4, 1e12, 256e-9),
+        place_groups("linear", mesh.rows, mesh.cols, 1, dies),
+    )
+    there, back = (all_to_all_cost(on, at, row, shares.astype(float)) for shares in (of.of.traffic, of.of.traffic.T))
     assert played >= (there.links + back.links) * (1 - 1e-9)
 
 
 def test_a_layer_whose_tokens_all_want_one_expert_is_bound_by_its_die() -> None:
-    of = exchange_v.copies(np.zeros((4, 8, 1), int), 4)
+    of = exchange_v.token_copies(np.zeros((4, 8, 1), int), 4)
     assert of.traffic.tolist() == [[8, 0, 0, 0]] * 4
-    on, at = Level(2, 2, "mesh", 4, 1e12, 0.0), placed("linear", 2, 2, 1, 4)
-    found = all_to_all(on, at, 1e6, of.traffic.astype(float))
+    on, at = DieNetworkLevel(2, 2, "mesh", 4, 1e12, 0.0), place_groups("linear", 2, 2, 1, 4)
+    found = all_to_all_cost(on, at, 1e6, of.traffic.astype(float))
     assert (found.link[1], found.busiest) == (0, 16e6)  # from the die below and the one across

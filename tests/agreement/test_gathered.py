@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.kernels.attention import ATTENTION, attention
-from dse.evaluators.kernels.attention.shape import Heads
-from dse.evaluators.readers import jobs
-from dse.evaluators.readers.closed_attention import Job, job, tiled
+from dse.evaluators.cost_models import jobs
+from dse.evaluators.cost_models.analytical_attention import AttentionJob, make_job, resolve_tiling
+from dse.evaluators.kernels.attention import ATTENTION, find_dataflow
+from dse.evaluators.kernels.attention.attention_shape import AttentionShape
 from dse.space.chip import Chip
 from dse.space.mapping import AttentionPlan
 from tests.samples import asked
 
-DSA = Heads(64, 128, 1, 1, 2048, 576, 512, latent=True, piece=1152)
+DSA = AttentionShape(64, 128, 1, 1, 2048, 576, 512, latent=True, piece=1152)
 
 
 def chip(name: str = "tile32") -> Chip:
@@ -23,9 +23,9 @@ def chip(name: str = "tile32") -> Chip:
     return found
 
 
-def chosen(name: str, shape: Heads, on: Chip) -> Job:
-    of, plan = attention(name), AttentionPlan(dataflow=name, rows=0, cols=0, queries=0, keys=0)
-    return job(of, shape, tiled(of, shape, on, plan), on)
+def chosen(name: str, shape: AttentionShape, on: Chip) -> AttentionJob:
+    of, plan = find_dataflow(name), AttentionPlan(dataflow=name, rows=0, cols=0, queries=0, keys=0)
+    return make_job(of, shape, resolve_tiling(of, shape, on, plan), on)
 
 
 @settings(max_examples=25, deadline=None)
@@ -36,11 +36,11 @@ def test_closed_and_played_times_agree_on_random_sizes(data: Any) -> None:
 
     batch, top, piece = data.draw(st.integers(1, 80)), one(512, 1024, 2048), one(256, 656, 1152, 128 * 256)
     if one(True, False):
-        shape = Heads(batch, one(32, 64, 128), 1, one(1, 2), top, 576, 512, latent=True, piece=piece)
+        shape = AttentionShape(batch, one(32, 64, 128), 1, one(1, 2), top, 576, 512, latent=True, piece=piece)
     else:
-        shape = Heads(batch, 64, one(4, 8), 1, top, 128, 128, piece=piece)
+        shape = AttentionShape(batch, 64, one(4, 8), 1, top, 128, 128, piece=piece)
     asked_for = chosen(one(*ATTENTION), shape, chip(one("tile32", "tile_gh200")))
-    closed, played = (jobs.price(fidelity, asked_for) for fidelity in ("closed", "events"))
+    closed, played = (jobs.job_cost(fidelity, asked_for) for fidelity in ("closed", "events"))
     # half are within 7 %, nine in ten within 22 %; of keys that follow one another half within 5 %, and nine in ten within 16 %
     assert closed.seconds == pytest.approx(played.seconds, rel=0.45)
     assert closed.activity.memory_bytes == played.activity.memory_bytes
@@ -51,26 +51,26 @@ def test_closed_and_played_times_agree_on_random_sizes(data: Any) -> None:
 @pytest.mark.parametrize("name", ["flash2", "flash_split", "flat_hw", "flat_async"])
 def test_closed_and_played_times_agree_on_rows_of_latent_keys(name: str, batch: int, on: str) -> None:
     asked_for = chosen(name, replace(DSA, batch=batch), chip(on))
-    closed, played = (jobs.price(fidelity, asked_for) for fidelity in ("closed", "events"))
+    closed, played = (jobs.job_cost(fidelity, asked_for) for fidelity in ("closed", "events"))
     # of four requests, a turn, groups have their first blocks one after the other
     assert closed.seconds == pytest.approx(played.seconds, rel=0.1)
 
 
 def test_bytes_are_those_of_selected_rows_and_their_numbers() -> None:
-    of = jobs.price("closed", chosen("flat_hw", DSA, chip()))
+    of = jobs.job_cost("closed", chosen("flat_hw", DSA, chip()))
     assert of.activity.memory_bytes == 64 * (2048 * (1152 + 4) + 128 * (576 + 512) * 2)
 
 
 @pytest.mark.parametrize("fidelity", ["closed", "events"])
 def test_small_pieces_cost_time_and_large_ones_none(fidelity: str) -> None:
     """Blocks of 128 positions are contiguous; rows of half a kilobyte lose little of HBM4, single values of a head much."""
-    shape, on = Heads(64, 64, 8, 1, 2048, 128, 128), chip()
+    shape, on = AttentionShape(64, 64, 8, 1, 2048, 128, 128), chip()
 
     def seconds(piece: int) -> float:
         given = replace(shape, piece=piece)
-        return float(jobs.price(fidelity, chosen("flash2", given, on)).seconds)
+        return float(jobs.job_cost(fidelity, chosen("flash2", given, on)).seconds)
 
-    plain = float(jobs.price(fidelity, chosen("flash2", shape, on)).seconds)
+    plain = float(jobs.job_cost(fidelity, chosen("flash2", shape, on)).seconds)
     assert seconds(128 * 256) == pytest.approx(plain, rel=0.05)
     assert seconds(512) == pytest.approx(plain, rel=0.15)
     assert seconds(64) > 2.5 * plain

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from dse.evaluators.kernels.attention import ATTENTION
 from dse.evaluators.kernels.collective import ALLREDUCE
 from dse.evaluators.kernels.gemm import GEMM
-from dse.evaluators.kernels.gemm.tiling import Shape
+from dse.evaluators.kernels.gemm.tiling import GemmShape
 from dse.evaluators.kernels.gemv import GEMV
 from dse.evaluators.kernels.kv import KV
 from dse.evaluators.kernels.partition import PARTITION
 from dse.space.mapping import AUTO, KV_HEADS, PARTITIONS, PLACEMENTS
-from dse.space.model import Experts, Indexer
+from dse.space.model import ExpertLayers, SparseIndexer
 from tests.agreement.latents import INDEXERS, LATENTS, PICKED, latents
 from tests.agreement.latents import SIZES as LATENT_SIZES
 from tests.agreement.layers import CAPPED, DENSE, EVEN, PARTLY, SPARSE, SUNK, Drawn, balanced, decoder_layer, drawn
@@ -48,7 +48,7 @@ def regions(draw: Any, rope: float = 1.0) -> tuple[Drawn, Any]:
     heads = draw(st.sampled_from([cols, 2 * cols] + [2] * (cols == 4)))
     shared = draw(st.sampled_from([some for some in (1, 2, 3) if heads % some == 0]))
     vectors = phase == "decode"
-    experts = Experts(count=4, top_k=2, intermediate=7, shared=1, load="even") if draw(st.booleans()) else None
+    experts = ExpertLayers(count=4, top_k=2, intermediate=7, shared=1, load="even") if draw(st.booleans()) else None
     sequences, tokens, seed = draw(st.integers(1, 2)) if vectors else 1, draw(st.integers(1, 7)), draw(st.integers(0, 99))
     projection = draw(st.sampled_from(KV_HEADS))
     # norms of keys whose heads lie across columns are padded, which the walk on numbers does not follow
@@ -109,8 +109,8 @@ def test_norms_of_heads_are_of_whole_heads_of_which_a_quarter_is_turned() -> Non
     assert (normed.job.rows, normed.job.block.width) == (3 * 4, 8)
     assert (turned.job.rows, turned.job.block.width) == (3 * 4, 1)  # of each half
     normed, turned = calls(in_region(of, 2, 2))
-    assert normed.kernel.shape == Shape(3 * 2, 8, 1)  # both rows of heads, on a column of cores each
-    assert turned.kernel.shape == Shape(3, (4 + 4) * 2, 1)  # of keys too, one for each of queries
+    assert normed.kernel.shape == GemmShape(3 * 2, 8, 1)  # both rows of heads, on a column of cores each
+    assert turned.kernel.shape == GemmShape(3, (4 + 4) * 2, 1)  # of keys too, one for each of queries
 
 
 @given(DENSE | EVEN, st.integers(1, 3), st.integers(1, 3), st.sampled_from(sorted(ATTENTION)))
@@ -148,7 +148,7 @@ def test_groups_whose_operators_have_a_partition_each_compute_the_layer(
 )
 @EXAMPLES
 def test_dies_compute_the_layer(phase: str, split: tuple[int, int], tiled: bool, seed: int) -> None:
-    experts = Experts(count=8, top_k=2, intermediate=8, shared=seed % 2, load="even")
+    experts = ExpertLayers(count=8, top_k=2, intermediate=8, shared=seed % 2, load="even")
     of = balanced(drawn(phase, 4, 2, 16, 1, seed, experts=experts, hidden=16))
     assert right(on_dies(of, *split, tiled=tiled), of)
 
@@ -220,7 +220,7 @@ def test_what_programs_have_not_is_refused() -> None:
     absorbed = latents("decode", 2, 1, 3, 0)
     with pytest.raises(ValueError, match=r"q_absorb.*heads by themselves"):
         right(on_cores(absorbed, "k", "ring", 2), absorbed)
-    picked = latents("prefill", 2, 1, 3, 0, indexer=Indexer(heads=2, dim=5, top=2))
+    picked = latents("prefill", 2, 1, 3, 0, indexer=SparseIndexer(heads=2, dim=5, top=2))
     with pytest.raises(ValueError, match=r"'index': tokens of a prompt"):
         right(on_tiles(picked), picked)
     sunk, near = drawn("prefill", 3, 1, 1, 5, 0, sinks=True), drawn("prefill", 6, 1, 1, 5, 0, window=1)
@@ -265,7 +265,7 @@ CELLS = [
 
 @pytest.mark.parametrize(("layout", "phase"), CELLS)
 def test_whatever_is_left_out_is_noticed(layout: str, phase: str) -> None:
-    experts = Experts(count=8, top_k=2, intermediate=8, shared=1, load="even")
+    experts = ExpertLayers(count=8, top_k=2, intermediate=8, shared=1, load="even")
     of = balanced(drawn(phase, *SIZES[layout], 0, experts=experts, hidden=16))
     walk = LAYOUTS[layout](of)
     assert right(walk, of)
@@ -274,7 +274,7 @@ def test_whatever_is_left_out_is_noticed(layout: str, phase: str) -> None:
 
 @pytest.mark.parametrize(("layout", "phase"), [("devices", "prefill"), ("tiles", "decode")])
 def test_whatever_of_latent_attention_is_left_out_is_noticed(layout: str, phase: str) -> None:
-    of = latents(phase, 4, 1, 3, 0, indexer=Indexer(heads=2, dim=5, top=2))
+    of = latents(phase, 4, 1, 3, 0, indexer=SparseIndexer(heads=2, dim=5, top=2))
     walk = LAYOUTS[layout](of)
     assert right(walk, of)
     assert not [name for name, fault in faulty(walk) if not noticed(fault, of)]

@@ -8,31 +8,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
-from dse.evaluators.kernels.attention import attention
-from dse.evaluators.kernels.attention.shape import Heads, Tiling, queries_of
-from dse.evaluators.kernels.gemm.summa_diagonal import Part
-from dse.evaluators.kernels.gemm.tiling import Shape
-from dse.evaluators.layouts.whole_chip import turns
-from dse.evaluators.machine.channels import near_memory
-from dse.evaluators.numeric import tiles
-from dse.evaluators.numeric.layer import Scored
-from dse.evaluators.numeric.walk import Attends
-from dse.evaluators.passes.call import Call
-from dse.evaluators.readers import closed_attention, closed_summa, jobs
-from dse.evaluators.readers.in_turn import InTurn
+from dse.evaluators.calls.call import KernelCall
+from dse.evaluators.cost_models import analytical_attention as closed_attention
+from dse.evaluators.cost_models import analytical_summa as closed_summa
+from dse.evaluators.cost_models import jobs
+from dse.evaluators.cost_models.job_sequence import JobSequence
+from dse.evaluators.functional import tiles
+from dse.evaluators.functional.call_worker import AttentionInputs
+from dse.evaluators.functional.layer import ScoreRules
+from dse.evaluators.kernels.attention import find_dataflow
+from dse.evaluators.kernels.attention.attention_shape import AttentionShape, AttentionTiling, queries_of
+from dse.evaluators.kernels.gemm.summa_diagonal import SummaTiling
+from dse.evaluators.kernels.gemm.tiling import GemmShape
+from dse.evaluators.layouts.whole_chip import passes_by_phase
+from dse.evaluators.machine.memory_channels import near_memory
 from dse.space.chip import Chip
-from dse.space.design import stacked
-from dse.space.fields import replaced
+from dse.space.design import stack_designs
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 
 def chip(rows: int, cols: int) -> Chip:
     found: Chip = asked("chip=tile_gh200", "workload=gemm", "mapping=summa").base.chip
-    return replaced(found, {"mesh.rows": rows, "mesh.cols": cols, "hbm.channels": cols})
+    return replace_leaves(found, {"mesh.rows": rows, "mesh.cols": cols, "hbm.channels": cols})
 
 
-def call(job: Any) -> Call:
-    return Call("part", "of", (), 1.0, (1.0, 1.0, 1.0), job=job)
+def call(job: Any) -> KernelCall:
+    return KernelCall("part", "of", (), 1.0, (1.0, 1.0, 1.0), job=job)
 
 
 @settings(max_examples=15, deadline=None)
@@ -43,11 +45,12 @@ def test_pieces_of_products_are_the_product(data: Any) -> None:
 
     first, rest, k, n, copies, on = one(9), one(9), one(12), one(12), one(2), chip(one(5), one(4))
     several = [
-        closed_summa.Job(Shape(m, k, n), Part(one(3), one(4), one(4), one(on.mesh.rows)), on, copies) for m in (first, rest)
+        closed_summa.SummaJob(GemmShape(m, k, n), SummaTiling(one(3), one(4), one(4), one(on.mesh.rows)), on, copies)
+        for m in (first, rest)
     ]
     rng = np.random.default_rng(first)
     a, b = rng.normal(size=(copies, first + rest, k)), rng.normal(size=(copies, k, n))
-    assert tiles.products(call(InTurn(tuple(several))), a, b) == pytest.approx(a @ b, abs=1e-5)
+    assert tiles.compute_products(call(JobSequence(tuple(several))), a, b) == pytest.approx(a @ b, abs=1e-5)
 
 
 @settings(max_examples=15, deadline=None)
@@ -56,16 +59,16 @@ def test_pieces_of_queries_are_the_attention(name: str, window: int, data: Any) 
     def one(most: int, least: int = 1) -> int:
         return data.draw(st.integers(least, most))
 
-    first, rest, before, on, of = one(6), one(6), one(4, 0), chip(4, 4), attention(name)
+    first, rest, before, on, of = one(6), one(6), one(4, 0), chip(4, 4), find_dataflow(name)
     side = one(2) if of.grouped else 1
     queries, keys = first + rest, first + rest + before
-    shape = Heads(1, 2, 1, queries, keys, 4, 4, causal=True, window=window)
+    shape = AttentionShape(1, 2, 1, queries, keys, 4, 4, causal=True, window=window)
     pieces = [queries_of(shape, 0, first), queries_of(shape, first, queries)]
-    cuts = [Tiling(side, side, one(3), one(3)) for _ in pieces]
-    several = tuple(closed_attention.Job(of, piece, cut, on) for piece, cut in zip(pieces, cuts, strict=True))
+    cuts = [AttentionTiling(side, side, one(3), one(3)) for _ in pieces]
+    several = tuple(closed_attention.AttentionJob(of, piece, cut, on) for piece, cut in zip(pieces, cuts, strict=True))
     rng = np.random.default_rng(queries)
     q, k, v = (rng.normal(size=(1, many, heads, 4)) for many, heads in ((queries, 2), (keys, 1), (keys, 1)))
-    found = tiles.attention(call(InTurn(several)), Attends(q, k, v, np.zeros(2, int), Scored()))
+    found = tiles.compute_attention(call(JobSequence(several)), AttentionInputs(q, k, v, np.zeros(2, int), ScoreRules()))
     scores = 0.5 * np.einsum("iqhd,ikd->ihqk", q, k[:, :, 0])
     behind = np.arange(keys)[None] - (np.arange(queries)[:, None] + before)
     seen = (behind <= 0) & ((behind > -window) if window else True)
@@ -85,13 +88,13 @@ def test_what_is_chosen_is_played_as_it_is_priced(sizes: dict[str, int]) -> None
         "workload.prompt=[193]",
         "workload.output=[4]",
     )
-    base = replaced(of.base, {f"chip.{name}": size for name, size in {"hbm.channels": 4, **sizes}.items()})
+    base = replace_leaves(of.base, {f"chip.{name}": size for name, size in {"hbm.channels": 4, **sizes}.items()})
     (case,) = of.workload.cases
-    ((_, blocks),) = turns(case, base.chip, base.mapping, "mean")["prefill"]  # type: ignore[arg-type]
+    ((_, blocks),) = passes_by_phase(case, base.chip, base.mapping, "mean")["prefill"]  # type: ignore[arg-type]
     every = {id(one.job): one.job for block in blocks for one in block.calls}.values()
-    assert any(isinstance(job, InTurn) for job in every) == (base.chip.mesh.rows == 6)
+    assert any(isinstance(job, JobSequence) for job in every) == (base.chip.mesh.rows == 6)
     assert any(job.chip.mesh.cols < base.chip.mesh.cols for job in every) == (base.chip.mesh.cols == 6)
-    closed, played = ([jobs.price(reader, job) for job in every] for reader in ("closed", "events"))
+    closed, played = ([jobs.job_cost(reader, job) for job in every] for reader in ("closed", "events"))
     assert sum(of.seconds for of in closed) == pytest.approx(sum(of.seconds for of in played), rel=0.05)
     for mine, theirs in zip(closed, played, strict=True):
         for name in ("macs", "elements", "memory_bytes", "sent_bytes"):
@@ -99,18 +102,18 @@ def test_what_is_chosen_is_played_as_it_is_priced(sizes: dict[str, int]) -> None
 
 
 def test_rows_near_memory_keep_their_faults() -> None:
-    broken = replaced(chip(6, 4), {"faults": "3-7+12+20-21+23"})
+    broken = replace_leaves(chip(6, 4), {"faults": "3-7+12+20-21+23"})
     assert near_memory(broken, 3).faults == "0+8-9+11"
-    assert near_memory(replaced(broken, {"hbm.place": "north"}), 3).faults == "3-7"
+    assert near_memory(replace_leaves(broken, {"hbm.place": "north"}), 3).faults == "3-7"
     assert near_memory(broken, 6) is broken
 
 
 @pytest.mark.parametrize("said", ["mapping.prefill.gemm.m", "mapping.prefill.attention.queries"])
 def test_a_design_is_cut_whatever_sizes_the_others_say(said: str) -> None:
     of = asked("chip=tile_gh200", "model=qwen3_1b7", "workload.batch=[1]", "workload.prompt=517", "workload.output=2")
-    several = [of.base, replaced(of.base, {said: 16}), replaced(of.base, {said: 32})]
-    together = evaluate(stacked(several), of.workload).accepted()
+    several = [of.base, replace_leaves(of.base, {said: 16}), replace_leaves(of.base, {said: 32})]
+    together = evaluate(stack_designs(several), of.workload).accepted()
     for place, one in enumerate(several):
-        alone = evaluate(stacked([one]), of.workload).accepted()
+        alone = evaluate(stack_designs([one]), of.workload).accepted()
         for name in ("ttft", "energy", "sram_used"):
             assert together.columns[name][place] == pytest.approx(alone.columns[name][0], rel=1e-9), name

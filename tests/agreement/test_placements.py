@@ -6,16 +6,18 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.kernels.partition.placement import placed, sides
-from dse.evaluators.kernels.partition.sums import allreduce
-from dse.evaluators.machine.machine import of_tiles
-from dse.evaluators.passes.call import Group, Product
-from dse.evaluators.program.rounds import Program, Slot
-from dse.evaluators.readers import READERS, cycles, events
+from dse.evaluators.calls.call import CallProduct, CoreGroupSplit
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.cost_models import cycle_simulator as cycles
+from dse.evaluators.cost_models import event_simulator as events
+from dse.evaluators.kernels.partition.group_placement import group_sides, place_group
+from dse.evaluators.kernels.partition.ring_allreduce import allreduce_rounds
+from dse.evaluators.machine.machine import tile_core_machine
+from dse.evaluators.program.kernel_ir import Buffer, Program
 from dse.space.mapping import PLACEMENTS
 from dse.studies.fidelity_gap.kernels import preset
 
-MACHINES = {name: of_tiles(preset(name)) for name in ("npu64", "npu256")}
+MACHINES = {name: tile_core_machine(preset(name)) for name in ("npu64", "npu256")}
 WAYS = [("k", "ring"), ("k", "turns"), ("k", "two_level"), ("mn", "ring")]
 APART = 0.03
 """By which share two placements differ at least for their order to count."""
@@ -33,8 +35,8 @@ def test_placements_have_one_order_by_formula_and_by_events(
     machine = MACHINES[chip]._replace(fabric=MACHINES[chip].fabric._replace(locked=float(locked)))
 
     def seconds(reader: str, placement: str) -> float:
-        group = Group(way[0], placement, cores, way[1])
-        return float(READERS[reader].product(group, Product(1.0, m, k * cores, n), machine, 2.0)[0])
+        group = CoreGroupSplit(way[0], placement, cores, way[1])
+        return float(READERS[reader].product(group, CallProduct(1.0, m, k * cores, n), machine, 2.0)[0])
 
     closed, played = ({name: seconds(reader, name) for name in PLACEMENTS} for reader in ("closed", "events"))
     for one, other in combinations(PLACEMENTS, 2):
@@ -51,7 +53,7 @@ def test_locked_messages_take_by_events_what_they_take_by_cycles(
 ) -> None:
     """Cores that are ahead ask first, and have channels of those that wait for two."""
     fabric = MACHINES["npu64"].fabric
-    rounds = allreduce(placed(placement, cores, divided=divided), "c", rows)
-    program = Program(*sides(placement, cores), (Slot("c", (rows, width), "float16", depth=2),), (rounds,))
-    found, routed = (reader.play(program, fabric) for reader in (events, cycles))
+    rounds = allreduce_rounds(place_group(placement, cores, divided=divided), "c", rows)
+    program = Program(*group_sides(placement, cores), (Buffer("c", (rows, width), "float16", depth=2),), (rounds,))
+    found, routed = (play(program, fabric) for play in (events.simulate_events, cycles.simulate_cycles))
     np.testing.assert_allclose(found.ready["c"], routed.ready["c"], rtol=1e-6)

@@ -3,28 +3,30 @@
 import numpy as np
 import pytest
 
-from dse.evaluators.layouts.kv_transfer import Fleet, Layout, traffic, ways
-from dse.evaluators.layouts.played_transfer import Traffic, played_ways
-from dse.evaluators.machine.engine import engines
-from dse.evaluators.machine.fabric import tile_fabric
-from dse.evaluators.program.rounds import Cores, Loop, Multiply, Program, Round, Send, Slot
-from dse.evaluators.readers.cycles import play as cycles
-from dse.evaluators.readers.events import play
-from dse.evaluators.readers.numeric import play as numeric
-from dse.evaluators.readers.timing import Timing
+from dse.evaluators.cost_models.cycle_simulator import simulate_cycles as cycles
+from dse.evaluators.cost_models.event_simulator import simulate_events
+from dse.evaluators.cost_models.functional_simulator import run_program as numeric
+from dse.evaluators.cost_models.simulation_timing import SimulationResult
+from dse.evaluators.layouts.kv_transfer import FleetLayout, PipelineFleet, pipeline_messages, transfer_cost
+from dse.evaluators.layouts.simulated_kv_transfer import SimulatedPipelines, simulated_transfer_cost
+from dse.evaluators.machine.compute_engines import tile_engines
+from dse.evaluators.machine.mesh_fabric import tile_fabric
+from dse.evaluators.program.kernel_ir import Buffer, CoreIndex, Loop, MultiplyInstruction, Program, Round, SendInstruction
+from dse.space.array_math import Array
 from dse.space.chip import ROUTINGS
-from dse.space.elementwise import Array
 from dse.space.mapping import ARRANGEMENTS
 from tests.samples import asked
 
 TOKENS, POSITION, ACTIVATIONS = 16, 2048.0, 5120.0
 
 
-def sends(slot: str, messages: Array, nbytes: float) -> tuple[Slot, Send]:
+def sends(slot: str, messages: Array, nbytes: float) -> tuple[Buffer, SendInstruction]:
     """Messages of so many bytes each, all at once."""
     rows = int(nbytes // 2)
-    cores = Cores(messages["row"], messages["col"]), Cores(messages["to_row"], messages["to_col"])
-    return Slot(slot, (rows, 1), "float16", depth=2), Send(slot, *cores, np.zeros(len(messages)), np.full(len(messages), rows))
+    cores = CoreIndex(messages["row"], messages["col"]), CoreIndex(messages["to_row"], messages["to_col"])
+    return Buffer(slot, (rows, 1), "float16", depth=2), SendInstruction(
+        slot, *cores, np.zeros(len(messages)), np.full(len(messages), rows)
+    )
 
 
 class Pipelines:
@@ -32,10 +34,10 @@ class Pipelines:
 
     def __init__(self, routing: str, arrangement: str, tp: int, pp: int) -> None:
         chip = asked("chip=npu64", f"chip.noc.routing={routing}", "model=qwen3_4b").base.chip
-        self.fabric, self.engines = tile_fabric(chip), engines(chip)
-        fleet = Fleet(tp, pp, 1, tuple(range(pp)), POSITION, ACTIVATIONS)
-        self.layout = Layout(8, 8, arrangement, fleet, fleet)
-        (prefilled,), (decoded,), (cached,) = traffic(self.layout.shape, TOKENS).messages
+        self.fabric, self.engines = tile_fabric(chip), tile_engines(chip)
+        fleet = PipelineFleet(tp, pp, 1, tuple(range(pp)), POSITION, ACTIVATIONS)
+        self.layout = FleetLayout(8, 8, arrangement, fleet, fleet)
+        (prefilled,), (decoded,), (cached,) = pipeline_messages(self.layout.shape, TOKENS).messages
         self.activations = np.concatenate([prefilled, decoded])
         self.kv, self.moved = sends("kv", cached, TOKENS * POSITION)
         self.x, self.passed = sends("x", self.activations, TOKENS * ACTIVATIONS / tp)
@@ -48,11 +50,11 @@ class Pipelines:
 
     def price(self, rate: float) -> float:
         """Of the caches of some tokens, where both pipelines do tokens at a rate."""
-        return TOKENS * ways(self.layout, self.fabric, TOKENS, rate, rate).per_token
+        return TOKENS * transfer_cost(self.layout, self.fabric, TOKENS, rate, rate).per_token
 
-    def played(self, slots: tuple[Slot, ...], *strands: tuple[Round | Loop, ...]) -> Timing:
+    def played(self, slots: tuple[Buffer, ...], *strands: tuple[Round | Loop, ...]) -> SimulationResult:
         """Some strands of rounds."""
-        return play(Program(8, 8, slots, strands), self.fabric, engines=self.engines)
+        return simulate_events(Program(8, 8, slots, strands), self.fabric, engines=self.engines)
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)
@@ -77,8 +79,8 @@ def test_caches_beside_pipelines_that_compute_and_send_in_turn(routing: str, tp:
     # as deep a product as takes that long
     wanted = sending * (1 / share - 1)
     depth = int(64 * wanted / chip.engines.product(rows, 64, 1, 2))
-    slots = (chip.kv, chip.x, Slot("a", (rows, depth), "float16"), Slot("b", (depth, 1), "float16"))
-    computing = (Round((Multiply("a", "b", "x", combine="set"),)), Round((chip.passed,)))
+    slots = (chip.kv, chip.x, Buffer("a", (rows, depth), "float16"), Buffer("b", (depth, 1), "float16"))
+    computing = (Round((MultiplyInstruction("a", "b", "x", combine="set"),)), Round((chip.passed,)))
     period = chip.played(slots, (Loop(computing, 40),)).seconds / 40
     caches = (Loop((Round((chip.moved,)),), turns),)
     alone = chip.played(slots, caches).seconds
@@ -89,7 +91,7 @@ def test_caches_beside_pipelines_that_compute_and_send_in_turn(routing: str, tp:
     assert beside >= alone
 
 
-def drawn(rng: np.random.Generator) -> tuple[Layout, float]:
+def drawn(rng: np.random.Generator) -> tuple[FleetLayout, float]:
     """Pipelines of both phases on 8 x 8 cores, and for which share of the time caches would hold a link."""
     tp, pp = ((1, 4), (2, 4), (4, 4), (2, 8), (4, 2), (1, 8))[rng.integers(6)]
     prefills, decodes, layers = int(rng.integers(1, 4)), int(rng.integers(1, 3)), pp * int(rng.choice([2, 8]))
@@ -97,10 +99,10 @@ def drawn(rng: np.random.Generator) -> tuple[Layout, float]:
     prefills = min(prefills, (64 - wider * pp * decodes) // (tp * pp))
     of_layer = tuple(layer * pp // layers for layer in range(layers))
     fleets = (
-        Fleet(tp, pp, prefills, of_layer, POSITION / tp, ACTIVATIONS),
-        Fleet(wider, pp, decodes, of_layer, POSITION / wider, ACTIVATIONS),
+        PipelineFleet(tp, pp, prefills, of_layer, POSITION / tp, ACTIVATIONS),
+        PipelineFleet(wider, pp, decodes, of_layer, POSITION / wider, ACTIVATIONS),
     )
-    return Layout(8, 8, str(rng.choice(ARRANGEMENTS)), *fleets), float(rng.choice([0.05, 0.2])) * prefills
+    return FleetLayout(8, 8, str(rng.choice(ARRANGEMENTS)), *fleets), float(rng.choice([0.05, 0.2])) * prefills
 
 
 @pytest.mark.parametrize(("routing", "most"), [("locked", 0.2), ("wormhole", 0.15)])
@@ -108,8 +110,11 @@ def test_caches_take_what_links_of_all_pipelines_say_in_the_median(routing: str,
     fabric, rng, gaps = Pipelines(routing, "pp_first", 1, 4).fabric, np.random.default_rng(5), list[float]()
     for _ in range(24):
         layout, share = drawn(rng)
-        rate = share / ways(layout, fabric, TOKENS, 1e-9, 1e-9).per_token
-        closed, heard = ways(layout, fabric, TOKENS, rate, rate), played_ways(layout, fabric, TOKENS, rate, rate, play)
+        rate = share / transfer_cost(layout, fabric, TOKENS, 1e-9, 1e-9).per_token
+        closed, heard = (
+            transfer_cost(layout, fabric, TOKENS, rate, rate),
+            simulated_transfer_cost(layout, fabric, TOKENS, rate, rate, simulate_events),
+        )
         gaps.append(abs(closed.per_token / heard.per_token - 1))
         assert heard.prefill >= 1 - 1e-9
         assert heard.decode >= 1 - 1e-9
@@ -121,12 +126,12 @@ def test_caches_take_what_links_of_all_pipelines_say_in_the_median(routing: str,
 @pytest.mark.parametrize("seed", range(4))
 def test_caches_and_activations_come_to_the_cores_that_use_them(seed: int) -> None:
     layout, _ = drawn(np.random.default_rng(seed))
-    traffic = Traffic.of(layout, Pipelines("locked", "pp_first", 1, 4).fabric, 1, 1.0, 1.0)
+    traffic = SimulatedPipelines.of(layout, Pipelines("locked", "pp_first", 1, 4).fabric, 1, 1.0, 1.0)
     sources, targets = traffic.places
 
-    def wrong(send: Send) -> Send:
-        return Send(
-            send.slot, send.source, Cores(send.target.row, 7 - send.target.col), send.start, send.stop, send.at, send.into
+    def wrong(send: SendInstruction) -> SendInstruction:
+        return SendInstruction(
+            send.slot, send.source, CoreIndex(send.target.row, 7 - send.target.col), send.start, send.stop, send.at, send.into
         )
 
     def arrives(changed: bool) -> bool:

@@ -5,13 +5,13 @@ import pytest
 
 from dse.evaluators import evaluate
 from dse.evaluators.kernels.attention import ATTENTION
-from dse.space.design import stacked
+from dse.space.design import stack_designs
 from tests.samples import asked
 
 
 def latency(fidelity: str, *words: str) -> float:
     question = asked("chip=tile32", "workload=attention", *words)
-    return float(evaluate(stacked([question.base]), question.workload, fidelity=fidelity).columns["latency"][0])
+    return float(evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns["latency"][0])
 
 
 def drawn(rng: np.random.Generator) -> list[str]:

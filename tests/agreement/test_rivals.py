@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account.alone.product import ON_LOCKED, ON_TILES
+from dse.evaluators.accounting.kernel_workloads.mesh_product import LOCKED_ALGORITHMS, TILE_ALGORITHMS
 from dse.evaluators.evaluation import limits
 from dse.evaluators.kernels.gemm import GEMM
-from dse.space.design import stacked
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 TILES = ("chip=tile32", "workload=gemm", "mapping=product")
@@ -17,7 +17,7 @@ TILES = ("chip=tile32", "workload=gemm", "mapping=product")
 
 def latency(fidelity: str, *words: str) -> float:
     of = asked(*words)
-    return float(evaluate(stacked([of.base]), of.workload, fidelity=fidelity).columns["latency"][0])
+    return float(evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity).columns["latency"][0])
 
 
 def drawn(seed: int) -> tuple[str, ...]:
@@ -31,7 +31,7 @@ def drawn(seed: int) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ON_TILES)
+@pytest.mark.parametrize("name", TILE_ALGORITHMS)
 def test_closed_forms_of_wafers_hold_on_tiles(name: str) -> None:
     found = [
         [latency(fidelity, *TILES, *drawn(seed), f"mapping.gemm={name}") for fidelity in ("closed", "events")]
@@ -42,7 +42,7 @@ def test_closed_forms_of_wafers_hold_on_tiles(name: str) -> None:
     assert abs(np.median(gaps)) < 0.06
 
 
-@pytest.mark.parametrize("name", ON_LOCKED)
+@pytest.mark.parametrize("name", LOCKED_ALGORITHMS)
 def test_messages_that_do_not_meet_are_priced_on_locked_routes(name: str) -> None:
     words = [("chip=npu64", *TILES[1:], *drawn(seed)[:1], "mapping.rows=5", f"mapping.gemm={name}") for seed in range(6)]
     near = 0.1 if name == "t10" else 0.05  # relays of a few words get out of step, and meet less often than is counted
@@ -53,7 +53,7 @@ def test_messages_that_do_not_meet_are_priced_on_locked_routes(name: str) -> Non
 @pytest.mark.parametrize("chip", ["tile32", "npu64"])
 def test_a_closed_form_that_does_not_hold_is_refused_and_events_play(chip: str, name: str) -> None:
     words = (f"chip={chip}", *TILES[1:], "workload.shapes=[64x96x80]", "mapping.rows=4", f"mapping.gemm={name}")
-    if name in (ON_TILES if chip == "tile32" else ON_LOCKED):
+    if name in (TILE_ALGORITHMS if chip == "tile32" else LOCKED_ALGORITHMS):
         assert latency("closed", *words) > 0
     else:
         with pytest.raises(DesignError, match="say fidelity=events"):
@@ -81,8 +81,8 @@ def test_a_breakdown_adds_up_and_more_of_the_engine_does_no_harm(name: str, fide
         latency(fidelity, *TILES, "workload.shapes=[512x640x384]", "mapping.rows=8", f"mapping.gemm={name}")
     )
     assert {row.operator for row in shown.rows} == {"local products", "communication"}
-    sizes = [replaced(of.base, {"chip.tile.matrix.rows": rows, "chip.tile.matrix.cols": rows}) for rows in (8, 16, 32)]
-    seconds = [evaluate(stacked([one]), of.workload, fidelity=fidelity).columns["latency"][0] for one in sizes]
+    sizes = [replace_leaves(of.base, {"chip.tile.matrix.rows": rows, "chip.tile.matrix.cols": rows}) for rows in (8, 16, 32)]
+    seconds = [evaluate(stack_designs([one]), of.workload, fidelity=fidelity).columns["latency"][0] for one in sizes]
     assert seconds == sorted(seconds, reverse=True)
-    together = evaluate(stacked(sizes), of.workload, fidelity=fidelity).columns["latency"]
+    together = evaluate(stack_designs(sizes), of.workload, fidelity=fidelity).columns["latency"]
     assert together == pytest.approx(seconds, rel=1e-12)

@@ -7,14 +7,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from dse.evaluators.cost_models import cycle_simulator as cycles
+from dse.evaluators.cost_models import event_simulator as events
 from dse.evaluators.kernels.gemm import GEMM
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.kernels.gemv import GEMV
-from dse.evaluators.machine import free_memory, net
-from dse.evaluators.machine.traffic import measure
-from dse.evaluators.readers import cycles, events
+from dse.evaluators.machine import free_memory
+from dse.evaluators.machine import router_state as net
+from dse.evaluators.machine.traffic_measurement import measure_traffic
 from dse.space.errors import DesignError
-from dse.space.network import stages
+from dse.space.noc_router import router_cycles
 from tests.agreement.test_cycles import ON, PLAIN, load
 from tests.agreement.test_events import sends
 
@@ -30,7 +32,7 @@ STEPS = {0: (0, 1), 1: (0, -1), 2: (1, 0), 3: (-1, 0)}
 @settings(max_examples=15)
 def test_a_port_leads_to_the_router_behind_it(rows: int, cols: int, vcs: int, memory: bool) -> None:
     """Beyond 2^8 and 2^16 rows, columns, routers, ports and channels."""
-    of = net.network(rows, cols, vcs, 1, memory=memory, packets=1, **DELAYS)
+    of = net.make_router_tables(rows, cols, vcs, 1, memory=memory, packets=1, **DELAYS)
     row, col = np.divmod(np.arange(rows * cols), cols)
     assert (of.router["row"] == row).all()
     assert (of.router["col"] == col).all()
@@ -53,19 +55,19 @@ LINES = [((1, 70_000), (0, 69_990), (0, 69_999)), ((66_000, 1), (65_999, 0), (65
 
 @pytest.mark.parametrize(("sides", "source", "target"), LINES, ids=str)
 def test_a_message_in_a_large_mesh_takes_what_events_say(sides: tuple[int, int], source: Any, target: Any) -> None:
-    program, on = sends(Mesh(*sides), (source, target, 5)), ON._replace(hop=3.0, ramp=6.0, vcs=1)
-    assert cycles.play(program, on).seconds == pytest.approx(events.play(program, on).seconds)
+    program, on = sends(CoreMesh(*sides), (source, target, 5)), ON._replace(hop=3.0, ramp=6.0, vcs=1)
+    assert cycles.simulate_cycles(program, on).seconds == pytest.approx(events.simulate_events(program, on).seconds)
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(48, 48), (3, 700)])
 def test_packets_in_a_large_mesh_take_the_stages_of_their_routers(rows: int, cols: int) -> None:
-    found = measure(PLAIN, rows, cols, "xy", load("neighbour", 0.0005, period=200, packets=200))
-    assert found.latency == pytest.approx(found.hops * stages(PLAIN).hop + 1 + PLAIN.link, rel=0.01)
+    found = measure_traffic(PLAIN, rows, cols, "xy", load("neighbour", 0.0005, period=200, packets=200))
+    assert found.latency == pytest.approx(found.hops * router_cycles(PLAIN).hop + 1 + PLAIN.link, rel=0.01)
 
 
 KERNELS = {
-    "ktree": lambda: GEMV["ktree"].steps(Shape(1, 42, 84), Mesh(42, 42), phases=2),
-    "cannon": lambda: GEMM["cannon"].steps(Shape(48, 48, 48), Mesh(48, 48)),
+    "ktree": lambda: GEMV["ktree"].build_program(GemmShape(1, 42, 84), CoreMesh(42, 42), phases=2),
+    "cannon": lambda: GEMM["cannon"].build_program(GemmShape(48, 48, 48), CoreMesh(48, 48)),
 }
 
 
@@ -73,7 +75,7 @@ KERNELS = {
 def test_kernels_of_large_meshes_are_played(name: str) -> None:
     """A K-tree and a whole product, whose flits arrive where they are waited for."""
     on, program = ON._replace(hop=3.0, ramp=6.0), KERNELS[name]()
-    assert cycles.play(program, on).seconds == pytest.approx(events.play(program, on).seconds, rel=0.2)
+    assert cycles.simulate_cycles(program, on).seconds == pytest.approx(events.simulate_events(program, on).seconds, rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +95,12 @@ def test_kernels_of_large_meshes_are_played(name: str) -> None:
 def test_what_records_have_no_bits_for_is_refused(sides: tuple[int, int], options: dict[str, Any], line: str) -> None:
     given_ = DELAYS | {"vcs": 4, "depth": 8} | options
     with pytest.raises(DesignError, match=line):
-        net.network(*sides, given_.pop("vcs"), given_.pop("depth"), **given_)
+        net.make_router_tables(*sides, given_.pop("vcs"), given_.pop("depth"), **given_)
 
 
 def test_routers_that_take_more_memory_than_is_free_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(free_memory, "free_memory", lambda: 1e6)
     with pytest.raises(DesignError, match=r"chip\.mesh: routers of 64 x 64 cores take .* GB of memory, 0\.0 GB are free"):
-        net.network(64, 64, 4, 8, **DELAYS)
+        net.make_router_tables(64, 64, 4, 8, **DELAYS)
     monkeypatch.undo()
     assert 1e6 < free_memory.free_memory() < float("inf")

@@ -6,35 +6,37 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.evaluators.kernels.attention import attention
-from dse.evaluators.kernels.attention.shape import Heads
-from dse.evaluators.kernels.vector.index import Index
-from dse.evaluators.kernels.vector.recurrent import Recurrence
-from dse.evaluators.readers import jobs
-from dse.evaluators.readers.closed_attention import job, tiled
-from dse.evaluators.readers.closed_indexed import indexed, scored
-from dse.evaluators.readers.closed_recurrent import decoded, prefilled
+from dse.evaluators.cost_models import jobs
+from dse.evaluators.cost_models.analytical_attention import make_job, resolve_tiling
+from dse.evaluators.cost_models.analytical_indexer import indexer_jobs, score_job
+from dse.evaluators.cost_models.analytical_recurrent import decode_state_job, prefill_state_job
+from dse.evaluators.kernels.attention import find_dataflow
+from dse.evaluators.kernels.attention.attention_shape import AttentionShape
+from dse.evaluators.kernels.vector.recurrent_decode import RecurrenceShape
+from dse.evaluators.kernels.vector.sparse_indexer import IndexerShape
 from dse.space.chip import Chip
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from dse.space.mapping import AttentionPlan
 from tests.samples import asked
 
-GDN = Recurrence("delta", 32, 16, 128, 128, 8, 8)
-PROMPTS = Recurrence("ssd", 32, 4, 128, 64, 8, 8 * 512, 128)
+GDN = RecurrenceShape("delta", 32, 16, 128, 128, 8, 8)
+PROMPTS = RecurrenceShape("ssd", 32, 4, 128, 64, 8, 8 * 512, 128)
 
 
 def gathered(chip: Chip) -> Any:
-    of, shape = attention("flash2"), Heads(8, 16, 1, 1, 512, 576, 512, latent=True, piece=1152)
-    return job(of, shape, tiled(of, shape, chip, AttentionPlan(dataflow="flash2", rows=0, cols=0, queries=0, keys=0)), chip)
+    of, shape = find_dataflow("flash2"), AttentionShape(8, 16, 1, 1, 512, 576, 512, latent=True, piece=1152)
+    return make_job(
+        of, shape, resolve_tiling(of, shape, chip, AttentionPlan(dataflow="flash2", rows=0, cols=0, queries=0, keys=0)), chip
+    )
 
 
 JOBS: dict[str, Callable[[Chip], Any]] = {
-    "decode": lambda chip: decoded(GDN, chip),
-    "partly resident": lambda chip: decoded(GDN, chip, resident=0.5),
-    "prompts": lambda chip: prefilled(PROMPTS, chip),
-    "index": lambda chip: indexed(Index(32, 128, 4, 1, 9000), 512, chip),
-    "index of prompts": lambda chip: scored(Index(32, 128, 2, 2000, 2000, causal=True), chip),
-    "index of blocks": lambda chip: indexed(Index(4, 128, 8, 1, 20000, block=128), 2048, chip),
+    "decode": lambda chip: decode_state_job(GDN, chip),
+    "partly resident": lambda chip: decode_state_job(GDN, chip, resident=0.5),
+    "prompts": lambda chip: prefill_state_job(PROMPTS, chip),
+    "index": lambda chip: indexer_jobs(IndexerShape(32, 128, 4, 1, 9000), 512, chip),
+    "index of prompts": lambda chip: score_job(IndexerShape(32, 128, 2, 2000, 2000, causal=True), chip),
+    "index of blocks": lambda chip: indexer_jobs(IndexerShape(4, 128, 8, 1, 20000, block=128), 2048, chip),
     "selected rows": gathered,
 }
 LEAVES = {
@@ -53,10 +55,10 @@ def chip() -> Chip:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_many_designs_are_each_as_if_alone(name: str) -> None:
-    together = jobs.price("closed", JOBS[name](replaced(chip(), LEAVES)))
+    together = jobs.job_cost("closed", JOBS[name](replace_leaves(chip(), LEAVES)))
     for place in range(3):
         one = {address: values[place].item() for address, values in LEAVES.items()}
-        alone = jobs.price("closed", JOBS[name](replaced(chip(), one)))
+        alone = jobs.job_cost("closed", JOBS[name](replace_leaves(chip(), one)))
         assert np.broadcast_to(together.seconds, 3)[place] == pytest.approx(float(alone.seconds), rel=0.02), place
         moved = np.broadcast_to(together.activity.memory_bytes, 3)[place]
         assert moved == pytest.approx(float(alone.activity.memory_bytes), rel=0.02), place
@@ -66,17 +68,17 @@ def test_many_designs_are_each_as_if_alone(name: str) -> None:
 @pytest.mark.parametrize("name", JOBS)
 def test_parts_add_up(name: str, fidelity: str) -> None:
     of = JOBS[name](chip())
-    parts = jobs.split(fidelity, of)
-    assert sum(parts.values()) == pytest.approx(jobs.price(fidelity, of).seconds)
+    parts = jobs.time_by_resource(fidelity, of)
+    assert sum(parts.values()) == pytest.approx(jobs.job_cost(fidelity, of).seconds)
     assert min(parts.values()) >= -1e-12
     assert set(parts) <= {"synchronisation", "reduction", "multicast", "hbm", "vector", "matrix"}
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_routers_play_what_events_do(name: str) -> None:
-    small = replaced(chip(), {"mesh.rows": 4, "mesh.cols": 4, "hbm.channels": 4})
+    small = replace_leaves(chip(), {"mesh.rows": 4, "mesh.cols": 4, "hbm.channels": 4})
     of = JOBS[name](small)
-    events, cycles = (jobs.price(fidelity, of) for fidelity in ("events", "cycles"))
+    events, cycles = (jobs.job_cost(fidelity, of) for fidelity in ("events", "cycles"))
     # row numbers are small packets between large ones, which routers send in turn
     assert cycles.seconds == pytest.approx(events.seconds, rel=0.15 if name == "selected rows" else 0.1)
     assert cycles.activity.memory_bytes == events.activity.memory_bytes

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.graph.step import decode, prefill
-from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.kernels.vector.recurrent import RULES
-from dse.evaluators.numeric.layer import Layer
-from dse.evaluators.numeric.states import State, convolved, windows
-from dse.space.elementwise import Array
-from dse.space.model import Model, Recurrence
-from dse.space.workload import Case
+from dse.evaluators.functional.layer import LayerTensors
+from dse.evaluators.functional.recurrent_states import RecurrentState, convolution_windows, convolve
+from dse.evaluators.graph.step_counts import decode_steps, prefill_step
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.kernels.vector.recurrent_decode import RULE_OPERATIONS
+from dse.space.array_math import Array
+from dse.space.model import Model, RecurrentMixing
+from dse.space.workload import BatchCase
 from tests.agreement.layers import Drawn, fed, unit
 from tests.agreement.walks import faulty, noticed, on_devices, on_tiles, right
 
@@ -26,7 +26,7 @@ def states(
     """A dense layer with a state in the place of a cache, behind `tokens` tokens in decode."""
     heads, key_dim, value_dim, hidden, wide = key_heads * shared, 3, 5, 9, 8
     conv, rank = conv if rule != "linear" else 0, rank if rule == "channel_delta" else 0
-    of = Recurrence(
+    of = RecurrentMixing(
         rule=rule, heads=heads, key_heads=key_heads, key_dim=key_dim, value_dim=value_dim, conv=conv, chunk=chunk,
         gate_rank=rank, full_gate=full and rank > 0,
     )  # fmt: skip
@@ -34,9 +34,9 @@ def states(
         name="random", layers=1, hidden=hidden, heads=heads, kv_heads=heads, head_dim=4, ffn_intermediate=wide, vocab=7,
         max_position=99, recurrence=of,
     )  # fmt: skip
-    case = Case("", model, ((sequences, tokens, 1),))
+    case = BatchCase("", model, ((sequences, tokens, 1),))
     first, rng = phase == "prefill", np.random.default_rng(seed)
-    at = prefill(case) if first else decode(case, "last")[0][1]
+    at = prefill_step(case) if first else decode_steps(case, "last")[0][1]
     keys, v = key_heads * key_dim, heads * value_dim
     qk, gates = 2 * keys, {"delta": 2, "ssd": 1, "channel_delta": 1, "linear": 0}[rule]
     sizes: dict[str, tuple[int, ...]] = {
@@ -48,7 +48,7 @@ def states(
     sizes |= {"gate_down": (hidden, rank), "gate_up": (rank, v)} if rank and not full else {}
     w = {name: rng.normal(size=size) / (size[0] ** 0.5 if len(size) > 1 else 1) for name, size in sizes.items()}
     before = 0.0 if first else 1.0
-    state = State(
+    state = RecurrentState(
         before * rng.normal(size=(sequences, heads, key_dim, value_dim)),
         (
             before * rng.normal(size=(sequences, max(conv - 1, 0), qk)),
@@ -58,13 +58,13 @@ def states(
         rng.uniform(0.1, 1.0, heads),
         rng.normal(size=keys if rule == "channel_delta" else heads),
     )
-    parts = tuple(part for part in transformer(model, at) if part.name not in ("embedding", "head"))
+    parts = tuple(part for part in transformer_segments(model, at) if part.name not in ("embedding", "head"))
     none = np.zeros((sequences, 0, 0, 0))
-    layer = Layer(parts, w, rng.normal(size=(round(at.tokens), hidden)), none, none, state=state)
+    layer = LayerTensors(parts, w, rng.normal(size=(round(at.tokens), hidden)), none, none, state=state)
     return Drawn(layer, case, at, state_layer(layer, state, model, of))
 
 
-def state_layer(layer: Layer, state: State, model: Model, of: Recurrence) -> Array:
+def state_layer(layer: LayerTensors, state: RecurrentState, model: Model, of: RecurrentMixing) -> Array:
     """Gated DeltaNet, KDA, a state that forgets and adds as Mamba-2's, or lightning attention, token by token.
 
     Queries and keys of those that correct values are of length 1. Lightning has a SiLU in the place of a convolution.
@@ -115,7 +115,7 @@ def sigmoid(x: Array) -> Array:
 
 
 SIZES: dict[str, Any] = {
-    "phase": st.sampled_from(["prefill", "decode"]), "rule": st.sampled_from(sorted(RULES)),
+    "phase": st.sampled_from(["prefill", "decode"]), "rule": st.sampled_from(sorted(RULE_OPERATIONS)),
     "key_heads": st.sampled_from([1, 2, 4]), "shared": st.integers(1, 3), "sequences": st.integers(1, 3),
     "tokens": st.integers(1, 7), "seed": st.integers(0, 10**6), "conv": st.integers(1, 4), "chunk": st.integers(2, 4),
     "rank": st.sampled_from([0, 4]), "full": st.booleans(),
@@ -127,12 +127,12 @@ SIZES: dict[str, Any] = {
 def test_a_convolution_is_that_of_a_signal_and_the_taps_turned_round(taps: int, new: int) -> None:
     """What devices do, and what a layer is compared with, are each NumPy's own convolution of each column."""
     rng, first, before = np.random.default_rng(taps), (2, 1), taps - 1
-    state = State(
+    state = RecurrentState(
         np.zeros((2, 1, 1, 1)), (rng.normal(size=(2, before, 7)), rng.normal(size=(2, before, 5))),
         (rng.normal(size=(taps, 7)), rng.normal(size=(taps, 5))), np.ones(1), np.zeros(1),
     )  # fmt: skip
     inputs = [rng.normal(size=(2 * new, columns)) for columns in (3, 4)]
-    done = convolved(*windows(inputs, state, first)).reshape(2, new, 7)
+    done = convolve(*convolution_windows(inputs, state, first)).reshape(2, new, 7)
     places = [(of, start + column) for of, start in enumerate(first) for column in range((3, 4)[of])]
     for sequence in range(2):
         for column, (of, place) in enumerate(places):
@@ -152,7 +152,7 @@ def test_devices_compute_the_layer_of_a_state(sizes: dict[str, Any], tp: int) ->
     assert right(on_devices(of, tp), of)
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", RULE_OPERATIONS)
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_whatever_of_a_state_is_left_out_is_noticed(phase: str, rule: str) -> None:
     of = states(phase, rule, 2, 2, 2, 5, 0)

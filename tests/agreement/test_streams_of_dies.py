@@ -7,19 +7,20 @@ import numpy as np
 import pytest
 
 import dse
-from dse.evaluators.machine import bank_state, streams
-from dse.evaluators.machine.channels import LONG
-from dse.evaluators.machine.edge import edge
-from dse.evaluators.machine.laid import Asked
-from dse.evaluators.machine.machine import Machine
-from dse.evaluators.machine.played_channels import reached
-from dse.evaluators.machine.pooled import Cache, Pooled, Rated
-from dse.evaluators.passes.call import ONCE, Call, Product
-from dse.evaluators.readers import READERS
-from dse.evaluators.readers.price import price
+from dse.evaluators.calls.call import ONCE, CallProduct, KernelCall
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.cost_models.call_cost import call_cost
+from dse.evaluators.machine import bank_tables as bank_state
+from dse.evaluators.machine import parallel_reads as streams
+from dse.evaluators.machine.channel_layout import MemoryRequest
+from dse.evaluators.machine.edge_memory import edge_memory
+from dse.evaluators.machine.machine import HardwareModel
+from dse.evaluators.machine.memory_channels import LONG_READ
+from dse.evaluators.machine.shared_cache_die import DieCache, PooledEngines, RatedMemory
+from dse.evaluators.machine.simulated_channels import reached_share
+from dse.space.dram import ORDERS, MemorySystem, peak_bandwidth, pseudo_channel_count
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
-from dse.space.memory import ORDERS, Memory, channels, peak
+from dse.space.fields import replace_leaves
 from tests.samples import asked, memory
 
 BANKS = ("+memory@chip.hbm.banks=hbm3", "chip.hbm.banks.stacks=5")
@@ -30,19 +31,21 @@ MODEL = (
 )  # fmt: skip
 
 
-def die(of: Memory, count: float, cores: int, achieved: float) -> Machine:
+def die(of: MemorySystem, count: float, cores: int, achieved: float) -> HardwareModel:
     """A die whose engines take no time, with so many of the pseudo-channels of a memory."""
-    bandwidth = count * float(peak(of) / channels(of))
-    rated = Rated(1 / (bandwidth * achieved), bandwidth * achieved, 0.0, 0.0, None, of, bandwidth, cores)
-    return Machine(Pooled(0.0, 0.0, 1.0), rated, Cache(0.0, 1e9, 1e9, 1e9), 0.0, None, None, 0.0)
+    bandwidth = count * float(peak_bandwidth(of) / pseudo_channel_count(of))
+    rated = RatedMemory(1 / (bandwidth * achieved), bandwidth * achieved, 0.0, 0.0, None, of, bandwidth, cores)
+    return HardwareModel(PooledEngines(0.0, 0.0, 1.0), rated, DieCache(0.0, 1e9, 1e9, 1e9), 0.0, None, None, 0.0)
 
 
-def product(k: int, n: int) -> Call:
-    return Call("ffn", "up", (), 1.0, (1, k, n), (Product(ONCE, 1.0, k, n),), width=2.0, reads="weights", fetch=2.0 * k * n)
+def product(k: int, n: int) -> KernelCall:
+    return KernelCall(
+        "ffn", "up", (), 1.0, (1, k, n), (CallProduct(ONCE, 1.0, k, n),), width=2.0, reads="weights", fetch=2.0 * k * n
+    )
 
 
-def seconds(machine: Machine, call: Call, word: str) -> float:
-    return float(price(call, machine, READERS[word]).read)
+def seconds(machine: HardwareModel, call: KernelCall, word: str) -> float:
+    return float(call_cost(call, machine, READERS[word]).read)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -71,8 +74,8 @@ def test_cores_that_begin_in_the_same_bank_lose_most_of_the_bandwidth_and_hashed
 def test_all_bytes_of_a_matrix_are_asked_for_once(seed: int) -> None:
     rng = np.random.default_rng(seed)
     of, cores, pages = memory("hbm3", channels=int(rng.integers(1, 40))), int(rng.integers(1, 50)), int(rng.integers(1, 9))
-    what = streams.reads(cores, float(cores * pages * 4096 - rng.integers(0, 4096)), 0.0, 0.0)
-    bursts, by = streams.asked_for(of, what, what.tile, int(channels(of)))
+    what = streams.parallel_reads(cores, float(cores * pages * 4096 - rng.integers(0, 4096)), 0.0, 0.0)
+    bursts, by = streams.read_bursts(of, what, what.tile, int(pseudo_channel_count(of)))
     assert sorted(bursts.tolist()) == list(range(0, cores * pages * 4096, int(of.access)))
     assert (np.bincount(by) * int(of.access) == what.tile).all()
 
@@ -82,8 +85,8 @@ def test_heads_of_a_block_read_all_of_it(seed: int) -> None:
     rng = np.random.default_rng(seed)
     of, heads, piece = memory("hbm3"), int(rng.choice([1, 2, 4, 8])), int(rng.choice([64, 128, 256, 512]))
     cores, blocks = heads * int(rng.integers(1, 5)), int(rng.integers(1, 4))
-    what = streams.reads(cores, 1e9, float(piece), float(heads * piece))
-    bursts, by = streams.asked_for(of, what, blocks * streams.TOKENS * piece, int(channels(of)))
+    what = streams.parallel_reads(cores, 1e9, float(piece), float(heads * piece))
+    bursts, by = streams.read_bursts(of, what, blocks * streams.TOKENS * piece, int(pseudo_channel_count(of)))
     block = streams.TOKENS * heads * piece
     for first in range(0, cores, heads):
         mine = np.sort(bursts[(by >= first) & (by < first + heads)])
@@ -92,7 +95,7 @@ def test_heads_of_a_block_read_all_of_it(seed: int) -> None:
 
 
 def test_some_channels_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    of, what = memory("hbm3"), [streams.reads(40, 4e6, 0.0, 0.0), streams.reads(40, 1e9, 256.0, 1024.0)]
+    of, what = memory("hbm3"), [streams.parallel_reads(40, 4e6, 0.0, 0.0), streams.parallel_reads(40, 1e9, 256.0, 1024.0)]
     some = [streams._pace(of, 32, one) for one in what]
     monkeypatch.setattr(streams, "CHANNELS", 32)
     assert [streams._pace.__wrapped__(of, 32, one) for one in what] == pytest.approx(some, rel=0.05)
@@ -112,8 +115,10 @@ def test_tables_are_near_bursts(seed: int) -> None:
     given: Any = (
         (float(rng.integers(10**6, 10**8)), 0.0, 0.0), (1e9, piece, piece * heads), (1e9, float(rng.choice([512, 1024])), inf)
     )[seed % 3]  # fmt: skip
-    count, cores, said = float(rng.integers(60, 190)), int(rng.integers(20, 150)), Asked(*given)
-    by_tables, by_bursts = (play(of, count, cores, said) for play in (bank_state.side_by_side, streams.pace))
+    count, cores, said = float(rng.integers(60, 190)), int(rng.integers(20, 150)), MemoryRequest(*given)
+    by_tables, by_bursts = (
+        play(of, count, cores, said) for play in (bank_state.parallel_read_slowdown, streams.parallel_slowdown)
+    )
     assert by_tables == pytest.approx(by_bursts, rel=GAP)
 
 
@@ -142,12 +147,12 @@ def test_banks_of_a_die_are_asked_for_where_something_plays_them_and_noted_where
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_stream_at_the_edge_of_a_wafer_has_what_its_banks_give(order: str) -> None:
     """By the formula, a share of what is said of it; by tables what long reads of a channel are played with."""
-    chip = replaced(asked("chip=wse2_hbm").base.chip, {"noc.word_bytes": 1e6})  # links are no limit
-    banked = replaced(chip, {"hbm.banks": memory("hbm3", order=order)})
-    said, formula = (edge(one, 8, 8, 1.0).byte for one in (chip, banked))
-    tables = edge(banked, 8, 8, 1.0, reached(banked.hbm)).byte
+    chip = replace_leaves(asked("chip=wse2_hbm").base.chip, {"noc.word_bytes": 1e6})  # links are no limit
+    banked = replace_leaves(chip, {"hbm.banks": memory("hbm3", order=order)})
+    said, formula = (edge_memory(one, 8, 8, 1.0).byte for one in (chip, banked))
+    tables = edge_memory(banked, 8, 8, 1.0, reached_share(banked.hbm)).byte
     bandwidth = chip.hbm.channels * chip.hbm.channel_bandwidth
-    assert edge(chip, 8, 8, 1.0, reached(chip.hbm)).byte == said
-    assert tables * bandwidth == pytest.approx(bank_state.pace(banked.hbm.banks, 2.0, LONG))
+    assert edge_memory(chip, 8, 8, 1.0, reached_share(chip.hbm)).byte == said
+    assert tables * bandwidth == pytest.approx(bank_state.request_slowdown(banked.hbm.banks, 2.0, LONG_READ))
     assert formula == pytest.approx(tables, rel=0.1)
     assert (formula > 1.2 * said) == (order == "row_group_bank_column")

@@ -9,13 +9,13 @@ from types import CodeType
 
 import pytest
 
-from dse.config.build import Question
+from dse.accuracy.validate import question_of
+from dse.config.question import Question
 from dse.evaluators import FIDELITIES, evaluate, fidelities
-from dse.evaluators.passes.part import PART
-from dse.evaluators.readers.ways import DRAM, PLAYERS, WAYS, compared
-from dse.measured.validate import asked_of
-from dse.space.design import stacked
-from dse.space.kinds import KINDS
+from dse.evaluators.calls.submesh import SUBMESH_MARK
+from dse.evaluators.cost_models.fidelity_parts import DRAM_SIMULATOR, SIMULATORS, WAYS, compare_fidelities
+from dse.space.compatibility import KINDS
+from dse.space.design import stack_designs
 from dse.space.software import software_of
 
 LINES = {
@@ -59,19 +59,19 @@ ON_A_PART = {("regions", "cycles"), ("whole chip", "cycles")}
 """What a reader plays on a part of the mesh only."""
 
 OF_BANKS = {
-    "machine.bank_state:pace",
-    "machine.bank_state:side_by_side",
-    "machine.bursts:pace",
-    "machine.streams:pace",
-    "machine.played_channels:chip_channels",
-    "machine.banks_at_rest:at_start",
+    "machine.bank_tables:request_slowdown",
+    "machine.bank_tables:parallel_read_slowdown",
+    "machine.burst_simulator:simulated_slowdown",
+    "machine.parallel_reads:parallel_slowdown",
+    "machine.simulated_channels:simulated_channels",
+    "machine.bank_simulator_state:closed_banks",
 }
 """Who asks banks: by tables that are played once a memory, or burst by burst, what was played being remembered."""
 
 EACH = [(software, word) for software, ways in WAYS.items() for word in FIDELITIES if ways[0].by(word)]
 
 
-ROOMS = tuple(f"dse.evaluators.{room}." for room in ("graph", "layouts", "account"))
+ROOMS = tuple(f"dse.evaluators.{room}." for room in ("graph", "layouts", "accounting"))
 
 
 def forget() -> None:
@@ -85,7 +85,7 @@ def forget() -> None:
 def called(asked: Question, fidelity: str) -> set[str]:
     """Functions of the evaluators that are called while a question is answered."""
     noted = Profile(builtins=False)
-    design = stacked([deepcopy(asked.base)])  # nothing is kept for a new chip
+    design = stack_designs([deepcopy(asked.base)])  # nothing is kept for a new chip
     forget()  # building a question asks for the degree where it is auto, of the same model
     noted.runcall(evaluate, design, asked.workload, fidelity=fidelity)
     codes = {entry.code for entry in noted.getstats() if isinstance(entry.code, CodeType)}
@@ -102,7 +102,7 @@ def test_every_software_that_two_readers_answer_for_is_in_the_table() -> None:
     assert {*LINES} == {name for kind in KINDS.values() for name in kind.software}
     several = set()
     for software, words in LINES.items():
-        asked = asked_of(question(software, Random(software))).question
+        asked = question_of(question(software, Random(software))).question
         assert software_of(asked.base.mapping) == software
         found = {*fidelities(asked.base, asked.workload), *fidelities(asked.base, asked.workload, part=True)}
         several |= {software} if len(found) > 1 else set()
@@ -112,20 +112,20 @@ def test_every_software_that_two_readers_answer_for_is_in_the_table() -> None:
 
 @pytest.mark.parametrize(("software", "word"), EACH)
 def test_a_reader_answers_with_what_is_said_and_plays_nothing_else(software: str, word: str) -> None:
-    asked = asked_of(question(software, Random(f"{software} {word}"))).question
-    calls = called(asked, f"{word}{PART}4" if (software, word) in ON_A_PART else word)
+    asked = question_of(question(software, Random(f"{software} {word}"))).question
+    calls = called(asked, f"{word}{SUBMESH_MARK}4" if (software, word) in ON_A_PART else word)
     for way in WAYS[software]:
         assert set(way.by(word).split("|")) & calls, way.part
     said = {who for way in WAYS[software] for who in way.by(word).split("|")}
-    banks = {DRAM} if OF_BANKS & said else set()
-    assert calls & set(PLAYERS) - banks == said & set(PLAYERS)
+    banks = {DRAM_SIMULATOR} if OF_BANKS & said else set()
+    assert calls & set(SIMULATORS) - banks == said & set(SIMULATORS)
 
 
 @pytest.mark.parametrize("software", WAYS)
 def test_what_is_shared_and_what_is_not_make_the_whole(software: str) -> None:
     words = [word for word in FIDELITIES if WAYS[software][0].by(word)]
-    alike, own = compared(software, words[0], words[-1])
+    alike, own = compare_fidelities(software, words[0], words[-1])
     assert sorted((*alike, *own)) == sorted(way.part for way in WAYS[software])
     assert own
     assert alike
-    assert compared(software, words[0], words[0])[1] == []
+    assert compare_fidelities(software, words[0], words[0])[1] == []

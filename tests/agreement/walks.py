@@ -6,36 +6,38 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.account.partitions import with_partition
-from dse.evaluators.choices.assigned import least
-from dse.evaluators.graph.operators import Part
-from dse.evaluators.graph.routing import routing
-from dse.evaluators.graph.transformer import line, transformer
-from dse.evaluators.kernels.gemm.tiling import Mesh
-from dse.evaluators.layouts import devices as by_devices
+from dse.evaluators.accounting.partition_search import plan_with_partition
+from dse.evaluators.calls.algorithm_candidates import with_candidates
+from dse.evaluators.calls.call import CallBlock, breadth_first_order, equal_call_index
+from dse.evaluators.cost_models import analytical as closed
+from dse.evaluators.cost_models.fastest_algorithm import kernels_by_choice
+from dse.evaluators.functional import multi_die as dies
+from dse.evaluators.functional import pipelines, regions, tiles
+from dse.evaluators.functional import tensor_parallel as devices
+from dse.evaluators.functional.layer import LayerTensors
+from dse.evaluators.graph.operators import Segment
+from dse.evaluators.graph.router_operators import with_router_operators
+from dse.evaluators.graph.transformer import segment_order, transformer_segments
+from dse.evaluators.kernels.gemm.tiling import CoreMesh
 from dse.evaluators.layouts import pipelines as by_pipelines
 from dse.evaluators.layouts import regions as by_regions
+from dse.evaluators.layouts import tensor_parallel as by_devices
 from dse.evaluators.layouts import whole_chip
-from dse.evaluators.layouts.attended import Attend
-from dse.evaluators.layouts.dies import Crossing, On, Split, passes, plain
-from dse.evaluators.layouts.on_groups import on_group
-from dse.evaluators.layouts.partition_costs import chosen, factors
-from dse.evaluators.layouts.partitioned import Chosen, merged, rules
-from dse.evaluators.layouts.partitioned import offered as offered_words
-from dse.evaluators.layouts.region_rivals import rivals
-from dse.evaluators.layouts.turns import Batch
-from dse.evaluators.machine.machine import Machine, of_mesh
-from dse.evaluators.numeric import devices, dies, pipelines, regions, tiles
-from dse.evaluators.numeric.layer import Layer
-from dse.evaluators.passes.call import Block, alike, breadth_first
-from dse.evaluators.passes.rivals import offered
-from dse.evaluators.readers import closed
-from dse.evaluators.readers.rivals import settled
-from dse.space.elementwise import Array
-from dse.space.fields import replaced
+from dse.evaluators.layouts.attention_requests import RequestsOfReach
+from dse.evaluators.layouts.group_attention import group_chip
+from dse.evaluators.layouts.micro_batches import BatchWork
+from dse.evaluators.layouts.multi_die import DieContext, DieExchange, DieSplit, micro_batch_passes, unchanged_segment
+from dse.evaluators.layouts.operator_partitions import PartitionChoice, partition_rules, partitioned_blocks
+from dse.evaluators.layouts.operator_partitions import offered_partitions as offered_words
+from dse.evaluators.layouts.partition_costs import partition_choice, partition_cost_factors
+from dse.evaluators.layouts.region_algorithms import region_candidates
+from dse.evaluators.machine.machine import HardwareModel, mesh_program_machine
+from dse.evaluators.tuning.variable_elimination import minimise_factors
+from dse.space.array_math import Array
+from dse.space.fields import replace_leaves
 from dse.space.mapping import DIVISIONS
-from dse.space.numbers import FORMATS
-from dse.space.parameters import STATE_BYTES, growths
+from dse.space.number_formats import FORMATS
+from dse.space.parameter_counts import STATE_BYTES, sequence_memory
 from tests.agreement.layers import Drawn
 from tests.evaluators.test_transformer import BF16
 from tests.samples import asked
@@ -47,8 +49,8 @@ class Walk(NamedTuple):
     """Steps of a layout, blocks and what dies exchange, the layer's numbers, and who walks the steps of the layer."""
 
     steps: tuple[Any, ...]
-    layer: Layer
-    computed: Callable[[Any, Layer], Array]
+    layer: LayerTensors
+    computed: Callable[[Any, LayerTensors], Array]
 
 
 def right(walk: Walk, of: Drawn) -> bool:
@@ -66,8 +68,10 @@ def noticed(walk: Walk, of: Drawn) -> bool:
 
 def on_devices(of: Drawn, tp: int = 4, algorithm: str = "ring", phases: int | None = None) -> Walk:
     """Tensor parallelism, with an allreduce between halves of layers."""
-    blocks = by_devices.blocks(transformer(of.model, of.at), line(of.model, of.at), tp, BF16, algorithm, phases=phases)
-    return Walk(blocks, of.layer, lambda some, layer: devices.computed(some, layer, tp, ITEMSIZE))
+    blocks = by_devices.device_blocks(
+        transformer_segments(of.model, of.at), segment_order(of.model, of.at), tp, BF16, algorithm, phases=phases
+    )
+    return Walk(blocks, of.layer, lambda some, layer: devices.compute_layer(some, layer, tp, ITEMSIZE))
 
 
 def on_tiles(of: Drawn, rows: int = 2, cols: int = 2, dataflow: str = "flat_async", stay: float = 0.0) -> Walk:
@@ -75,16 +79,16 @@ def on_tiles(of: Drawn, rows: int = 2, cols: int = 2, dataflow: str = "flat_asyn
     sides = f"chip.mesh.rows={rows}", f"chip.mesh.cols={cols}"
     base = asked("chip=tile32", *sides, f"mapping.both.attention.dataflow={dataflow}").base
     if stay:
-        needed = of.case.batch * sum(one.layer.times * one.state for one in growths(of.model)) * STATE_BYTES
+        needed = of.case.batch * sum(one.layer.times * one.state for one in sequence_memory(of.model)) * STATE_BYTES
         share = stay * needed / (float(base.chip.tile.sram) * rows * cols)
-        base = replace(base, mapping=replaced(base.mapping, {"decode.states": share}))
-    ((_, blocks),) = whole_chip.turns(of.case, base.chip, base.mapping, "last")[of.phase]
-    return Walk(blocks, _routing(of), tiles.computed)
+        base = replace(base, mapping=replace_leaves(base.mapping, {"decode.states": share}))
+    ((_, blocks),) = whole_chip.passes_by_phase(of.case, base.chip, base.mapping, "last")[of.phase]
+    return Walk(blocks, _routing(of), tiles.compute_layer)
 
 
-def _routing(of: Drawn) -> Layer:
+def _routing(of: Drawn) -> LayerTensors:
     """With the choice and the sum of experts as operators."""
-    return of.layer._replace(parts=tuple(routing(of.model, part) for part in of.layer.parts))
+    return of.layer._replace(parts=tuple(with_router_operators(of.model, part) for part in of.layer.parts))
 
 
 def on_cores(
@@ -94,8 +98,8 @@ def on_cores(
     base = asked("chip=npu64", "mapping=npu_flat_attention" if flat else "mapping=npu").base
     said = {"partition": partition, "placement": placement, "tp": tp, "pp": 1, "experts": experts}
     plan = replace(getattr(base.mapping, of.phase), **said)
-    on = on_group(base.chip, plan, BF16) if flat else None
-    return Walk(by_pipelines.blocks(of.model, of.at, plan, BF16, on=on), of.layer, pipelines.computed)
+    on = group_chip(base.chip, plan, BF16) if flat else None
+    return Walk(by_pipelines.group_blocks(of.model, of.at, plan, BF16, on=on), of.layer, pipelines.compute_layer)
 
 
 def on_mixed_cores(of: Drawn, seed: int, placement: str = "mesh", tp: int = 4, experts: str = "divided") -> Walk:
@@ -103,78 +107,86 @@ def on_mixed_cores(of: Drawn, seed: int, placement: str = "mesh", tp: int = 4, e
     base, rng = asked("chip=npu64", "mapping=npu").base, np.random.default_rng(seed)
     plan = replace(getattr(base.mapping, of.phase), placement=placement, tp=tp, pp=1, experts=experts)
     model, words, heads = replace(of.model, layers=2), offered_words(plan), bool(rng.integers(2))
-    parts = transformer(model, of.at)
-    by, names = rules(plan, heads=heads), [(part.name, one.name) for part in parts for one in part.operators]
+    parts = transformer_segments(model, of.at)
+    by, names = partition_rules(plan, heads=heads), [(part.name, one.name) for part in parts for one in part.operators]
     seconds = {name: dict(enumerate(rng.random(len(DIVISIONS)))) for name in names}
     gather = {name: dict(enumerate(rng.random(3))) for name in names}
-    found = least(list(factors(parts, line(model, of.at), words, seconds, gather, by)))
-    chosen_ = Chosen(*({name: int(value) for name, value in kind.items()} for kind in chosen(parts, words, found, by)))
-    by_word = {word: by_pipelines.blocks(model, of.at, with_partition(plan, word), BF16, apart=True) for word in words}
-    blocks = merged(parts, by_word, chosen_, plan, ITEMSIZE)
-    return Walk(blocks, of.layer, lambda some, layer: pipelines.computed(some, layer, heads=heads))
+    found = minimise_factors(list(partition_cost_factors(parts, segment_order(model, of.at), words, seconds, gather, by)))
+    chosen_ = PartitionChoice(
+        *({name: int(value) for name, value in kind.items()} for kind in partition_choice(parts, words, found, by))
+    )
+    by_word = {
+        word: by_pipelines.group_blocks(model, of.at, plan_with_partition(plan, word), BF16, apart=True) for word in words
+    }
+    blocks = partitioned_blocks(parts, by_word, chosen_, plan, ITEMSIZE)
+    return Walk(blocks, of.layer, lambda some, layer: pipelines.compute_layer(some, layer, heads=heads))
 
 
 def on_dies(of: Drawn, tp: int = 2, ep: int = 4, *, tiled: bool = False) -> Walk:
     """A group of dies, pools of cores or tiles; copies of attention have as many sequences each."""
-    split = Split(tp, 1, ep, 1, max(tp, ep), 0, 1)
+    split = DieSplit(tp, 1, ep, 1, max(tp, ep), 0, 1)
     each, new = of.layer.sequences // split.copies, len(of.layer.x) // of.layer.sequences
     (_, prompt, output), *_ = of.case.requests
-    on, kernels = (_tiled(of), tiles.BY_JOBS) if tiled else (_pooled(of), devices.BY_NUMPY)
-    asked_ = Batch(replace(of.case, requests=((each, prompt, output),)), of.phase, "last")
-    (one,) = passes(asked_, split, on)
+    on, kernels = (_tiled(of), tiles.JOB_KERNELS) if tiled else (_pooled(of), devices.NUMPY_KERNELS)
+    asked_ = BatchWork(replace(of.case, requests=((each, prompt, output),)), of.phase, "last")
+    (one,) = micro_batch_passes(asked_, split, on)
 
-    def computed(steps: Any, layer: Layer) -> Array:
+    def computed(steps: Any, layer: LayerTensors) -> Array:
         own = [slice(copy * each, (copy + 1) * each) for copy in range(split.copies)]
         layers = [
             layer._replace(x=layer.x[some.start * new : some.stop * new], keys=layer.keys[some], values=layer.values[some])
             for some in own
         ]
-        found = dies.computed(steps, layers, split, ITEMSIZE, kernels)
+        found = dies.compute_layer(steps, layers, split, ITEMSIZE, kernels)
         return found.reshape(split.copies, tp, -1, layer.x.shape[1]).swapaxes(0, 1).reshape(tp, *layer.x.shape)
 
     return Walk(tuple(one.units[1].steps), _routing(of) if tiled else of.layer, computed)
 
 
-def _pooled(of: Drawn) -> On:
-    def cover(part: Part, attend: Attend) -> Block:
-        calls = tuple(by_devices.call(part, operator, 1, BF16, None) for operator in part.operators)
-        return Block(part.name, calls, alike(calls), breadth_first(calls), float(part.times))
+def _pooled(of: Drawn) -> DieContext:
+    def cover(part: Segment, attend: RequestsOfReach) -> CallBlock:
+        calls = tuple(by_devices.device_call(part, operator, 1, BF16, None) for operator in part.operators)
+        return CallBlock(part.name, calls, equal_call_index(calls), breadth_first_order(calls), float(part.times))
 
-    return On(of.model, cover, ITEMSIZE, ITEMSIZE, plain)
+    return DieContext(of.model, cover, ITEMSIZE, ITEMSIZE, unchanged_segment)
 
 
-def _tiled(of: Drawn) -> On:
+def _tiled(of: Drawn) -> DieContext:
     base = asked("chip=tile32", "chip.mesh.rows=2", "chip.mesh.cols=2").base
     plan = getattr(base.mapping, of.phase)
-    said = whole_chip.On(of.model, base.chip, whole_chip.Said(plan.attention, plan.gemm), base.mapping.precision, {})
-    return On(of.model, lambda part, attend: whole_chip.covered(part, attend, said), ITEMSIZE, ITEMSIZE, routing)
+    said = whole_chip.ChipContext(
+        of.model, base.chip, whole_chip.KernelPlan(plan.attention, plan.gemm), base.mapping.precision, {}
+    )
+    return DieContext(
+        of.model, lambda part, attend: whole_chip.segment_calls(part, attend, said), ITEMSIZE, ITEMSIZE, with_router_operators
+    )
 
 
 def in_region(of: Drawn, rows: int, cols: int, **words: str) -> Walk:
     """A region of a wafer; words of its mapping."""
-    mesh, vectors, base = Mesh(rows, cols), of.phase == "decode", asked("chip=wse2").base
-    mapping = replaced(base.mapping, {name.replace("__", "."): word for name, word in words.items()})
+    mesh, vectors, base = CoreMesh(rows, cols), of.phase == "decode", asked("chip=wse2").base
+    mapping = replace_leaves(base.mapping, {name.replace("__", "."): word for name, word in words.items()})
     place = by_regions.Region(mesh, 1.0, 1.0, 1.0)
-    blocks = by_regions.blocks(of.model, of.at, place, mapping, of.at.positions / of.layer.sequences)
-    blocks = offered(blocks, rivals(base.chip, getattr(mapping, of.phase), mesh))
-    blocks = tuple(_settled(block, of_mesh(base.chip)) for block in blocks)
+    blocks = by_regions.region_blocks(of.model, of.at, place, mapping, of.at.positions / of.layer.sequences)
+    blocks = with_candidates(blocks, region_candidates(base.chip, getattr(mapping, of.phase), mesh))
+    blocks = tuple(_settled(block, mesh_program_machine(base.chip)) for block in blocks)
     formats = mapping.precision
     packed = tuple(name for name in ("weights", "kv") if FORMATS[getattr(formats, name)].expand)
     layer = of.layer._replace(packed=packed)
     full = mapping.kv_heads == "full"
-    return Walk(blocks, layer, lambda some, layer: regions.computed(some, layer, mesh, vectors=vectors, full=full))
+    return Walk(blocks, layer, lambda some, layer: regions.compute_layer(some, layer, mesh, vectors=vectors, full=full))
 
 
-def _settled(block: Block, on: Machine) -> Block:
+def _settled(block: CallBlock, on: HardwareModel) -> CallBlock:
     """Each kernel by the algorithm that it chooses."""
-    kernels = [settled(call.kernel, on, closed.kernel)[0] for call in block.calls if call.kernel is not None]
+    kernels = [kernels_by_choice(call.kernel, on, closed.kernel_cost)[0] for call in block.calls if call.kernel is not None]
     return block._replace(calls=tuple(call._replace(kernel=of) for call, of in zip(block.calls, kernels, strict=True)))
 
 
 def faulty(walk: Walk) -> Iterator[tuple[str, Walk]]:
     """Walks with one thing less: a call, a collective or a member of one, an exchange, or a residual sum."""
     for number, step in enumerate(walk.steps):
-        if isinstance(step, Crossing):
+        if isinstance(step, DieExchange):
             yield f"without {step.name}", _with(walk, number)
             continue
         if walk.layer.part(step.calls[0].part) is not None:
@@ -194,18 +206,18 @@ def faulty(walk: Walk) -> Iterator[tuple[str, Walk]]:
     for number, part in enumerate(walk.layer.parts):
         parts = list(walk.layer.parts)
         parts[number] = replace(part, kind="")
-        if not any("sum" in call.name for step in walk.steps if isinstance(step, Block) for call in step.calls):
+        if not any("sum" in call.name for step in walk.steps if isinstance(step, CallBlock) for call in step.calls):
             yield f"without the residual sum of {part.name}", walk._replace(layer=walk.layer._replace(parts=tuple(parts)))
 
 
-def _with(walk: Walk, number: int, *instead: Block) -> Walk:
+def _with(walk: Walk, number: int, *instead: CallBlock) -> Walk:
     return walk._replace(steps=(*walk.steps[:number], *instead, *walk.steps[number + 1 :]))
 
 
-def _changed(block: Block, place: int, call: Any) -> Block:
+def _changed(block: CallBlock, place: int, call: Any) -> CallBlock:
     return block._replace(calls=(*block.calls[:place], call, *block.calls[place + 1 :]))
 
 
-def _dropped(block: Block, place: int) -> Block:
+def _dropped(block: CallBlock, place: int) -> CallBlock:
     order = tuple(one - (one > place) for one in block.order if one != place)
     return block._replace(calls=block.calls[:place] + block.calls[place + 1 :], order=order)

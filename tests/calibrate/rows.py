@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.measured.validate import COLUMNS, measured
+from dse.accuracy.validate import COLUMNS, simulated_metric
 
 SAMPLE = Path(__file__).with_name("measured.csv")
 CHIP = ("chip=a100", "stack=tuned")
@@ -36,7 +36,7 @@ def rows(truth: Mapping[str, float], noise: float, seed: int) -> str:
     table = csv.writer(file, lineterminator="\n")
     table.writerow(COLUMNS)
     for number, (overrides, name, unit, scale) in enumerate(asked):
-        value = (measured((*CHIP, *overrides.split(), *known), name, strict=False) or 0.0) * scale
+        value = (simulated_metric((*CHIP, *overrides.split(), *known), name, strict=False) or 0.0) * scale
         said = f"{value * np.exp(noise * random.standard_normal()):.5g}"
         role = "check" if number % 5 == 4 else "calibration"
         table.writerow((f"r{number}", "simulated with noise", overrides, "", name, said, unit, role, "not measured"))

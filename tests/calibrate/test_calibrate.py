@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.commands.calibrated import constants_yaml, determined, leave, record
+from dse.accuracy.calibrate import Calibration, calibrate
+from dse.accuracy.least_squares import ConstantBounds, fit_with_statistics, log_ratios, start_vectors
+from dse.commands.calibrate_output import calibration_record, constants_yaml, determination_text, write_calibration
 from dse.config.compose import compose
-from dse.measured.calibrate import Calibration, calibrate
-from dse.measured.fit import Bounds, fit, logarithms, starts
 from dse.space.errors import DesignError
 from tests.calibrate.rows import CHIP, SAMPLE, TRUTH, rows
 
@@ -36,11 +36,11 @@ def test_known_constants_come_back_within_their_intervals(sample: Calibration) -
 
 
 def test_the_same_seed_gives_the_same(sample: Calibration) -> None:
-    assert record(calibrate(SAMPLE, [*CHIP, FIT])) == record(sample)
+    assert calibration_record(calibrate(SAMPLE, [*CHIP, FIT])) == calibration_record(sample)
 
 
 def test_what_is_written_composes(sample: Calibration, tmp_path: Path) -> None:
-    leave(sample, tmp_path / "mine" / "calibration.yaml", as_json=True)
+    write_calibration(sample, tmp_path / "mine" / "calibration.yaml", as_json=True)
     config = compose(["--config-dir", str(tmp_path), "+mine@_global_=calibration", *CHIP])
     said = config["mapping"]["stack"]["hbm_achieved"]
     assert (said["source"], said["fitted_on"]) == ("fitted", ["a100"])
@@ -52,8 +52,8 @@ def test_what_rows_do_not_say_is_named() -> None:
     found = calibrate(
         SAMPLE, [*CHIP, "folds=2", "fit=[chip.network.nodes.bandwidth,chip.hbm.bandwidth,mapping.stack.hbm_achieved]"]
     )
-    assert "no row depends on it" in determined(found, 0)
-    assert "chip.hbm.bandwidth" in determined(found, 2)
+    assert "no row depends on it" in determination_text(found, 0)
+    assert "chip.hbm.bandwidth" in determination_text(found, 2)
     assert "nodes" not in constants_yaml(found, Path("x/y.yaml"))
 
 
@@ -67,10 +67,10 @@ def test_random_constants_come_back(overhead: float, share: float, seed: int) ->
         return np.asarray(vectors[:, :1] + work / vectors[:, 1:])
 
     measured = model(truth[None])[0]
-    bounds = Bounds(np.array([1e-5, 0.5]), np.array([0.0, 1e-3]), np.array([np.inf, 1.0]), np.array([1e-5, 0.5]))
-    found = fit(model, measured, measured, bounds, starts(model, bounds, seed))
+    bounds = ConstantBounds(np.array([1e-5, 0.5]), np.array([0.0, 1e-3]), np.array([np.inf, 1.0]), np.array([1e-5, 0.5]))
+    found = fit_with_statistics(model, measured, measured, bounds, start_vectors(model, bounds, seed))
     assert found.values == pytest.approx(truth, rel=1e-3)
-    assert np.abs(logarithms(model(found.values[None]), measured, measured)).max() < 1e-3
+    assert np.abs(log_ratios(model(found.values[None]), measured, measured)).max() < 1e-3
 
 
 def test_a_constant_that_matters_where_it_began_is_not_put_back_there() -> None:
@@ -81,10 +81,10 @@ def test_a_constant_that_matters_where_it_began_is_not_put_back_there() -> None:
         return vectors[:, :1] * sizes + sizes / vectors[:, 1:]
 
     measured = sizes.copy()
-    bounds = Bounds(np.array([0.5, 1.0]), np.array([0.0, 0.1]), np.array([10.0, 1e6]), np.array([0.5, 1.0]))
+    bounds = ConstantBounds(np.array([0.5, 1.0]), np.array([0.0, 0.1]), np.array([10.0, 1e6]), np.array([0.5, 1.0]))
     begun = (np.array([[1.0, 9e5]]), model(np.array([[1.0, 9e5]])))
-    found = fit(model, measured, measured, bounds, begun)
-    assert np.abs(logarithms(model(found.values[None]), measured, measured)).max() < 1e-3
+    found = fit_with_statistics(model, measured, measured, bounds, begun)
+    assert np.abs(log_ratios(model(found.values[None]), measured, measured)).max() < 1e-3
     assert not found.unmoved
     assert found.values[1] > 100
 

@@ -9,12 +9,12 @@ from dse.evaluators.kernels.collective import ALLREDUCE, EXCHANGES, TEAMS
 from dse.evaluators.kernels.gemm import GEMM
 from dse.evaluators.kernels.gemv import GEMV
 from dse.evaluators.kernels.kv import KV
-from dse.evaluators.serving.policy import POLICIES
+from dse.evaluators.serving.scheduling_policy import POLICIES
 from dse.space.design import Design
+from dse.space.dram import check_memory
 from dse.space.errors import DesignError
-from dse.space.fields import leaves, replaced
+from dse.space.fields import iterate_leaves, replace_leaves
 from dse.space.mapping import AUTO
-from dse.space.memory import refuse
 
 REGISTRIES: dict[str, Any] = {
     "allreduce": ALLREDUCE,
@@ -32,7 +32,7 @@ REGISTRIES: dict[str, Any] = {
 def words(design: Design) -> dict[str, tuple[str, ...]]:
     """Options of all words of a mapping, by address."""
     found = {}
-    for address, _, spec in leaves(design.mapping, "mapping."):
+    for address, _, spec in iterate_leaves(design.mapping, "mapping."):
         if "options" in spec.metadata:
             open_ = (AUTO,) if spec.name in ("gemm", "gemv") else ()
             found[address] = (spec.metadata["options"] or tuple(REGISTRIES[spec.name])) + open_
@@ -42,7 +42,7 @@ def words(design: Design) -> dict[str, tuple[str, ...]]:
 def shaken(design: Design, rng: np.random.Generator, share: float = 0.2) -> Design:
     """A design with a share of its numbers others: counts up to twice, rates to 8 times; memories that make sense."""
     changes: dict[str, Any] = {}
-    for address, value, spec in leaves(design):
+    for address, value, spec in iterate_leaves(design):
         if isinstance(value, str | bool) or rng.random() > share:
             continue
         low, high = spec.metadata["low"], spec.metadata.get("high", np.inf)
@@ -55,9 +55,9 @@ def shaken(design: Design, rng: np.random.Generator, share: float = 0.2) -> Desi
             changes[address] = float(low + rng.random() * (min(high, low + 1) - low)) if rng.random() < 0.5 else low
     sensible: dict[str, Any] = {}
     for address, value in changes.items():
-        if makes_sense(replaced(design, sensible | {address: value})):
+        if makes_sense(replace_leaves(design, sensible | {address: value})):
             sensible[address] = value
-    return replaced(design, sensible)
+    return replace_leaves(design, sensible)
 
 
 def makes_sense(design: Design) -> bool:
@@ -66,7 +66,7 @@ def makes_sense(design: Design) -> bool:
     banks = chip.memory or getattr(chip.hbm, "banks", None)
     try:
         if banks is not None:
-            refuse(banks)
+            check_memory(banks)
     except DesignError:
         return False
     return True

@@ -8,10 +8,10 @@ import pytest
 
 from dse.evaluators import METRICS, evaluate, explain
 from dse.space.design import Design, Designs
-from dse.space.fields import leaves, replaced
+from dse.space.fields import iterate_leaves, replace_leaves
 from dse.space.knobs import Space
-from dse.space.mapping import BYTES
-from dse.space.parameters import active_parameters
+from dse.space.mapping import BYTES_BY_FORMAT
+from dse.space.parameter_counts import active_parameter_count
 from dse.space.workload import Workload
 from tests.samples import asked, wide
 
@@ -77,7 +77,7 @@ def test_no_engine_and_no_memory_is_used_above_its_peak(name: str) -> None:
         fits = outcomes.feasible[rows]
         for place, case in enumerate(workload.cases):
             model = case.model
-            weights = active_parameters(model) - 2 * model.vocab * model.hidden
+            weights = active_parameter_count(model) - 2 * model.vocab * model.hidden
             for phase, tokens, metric in (("prefill", case.prompt_tokens, "ttft"), ("decode", case.batch, "tpot")):
                 seconds = outcomes.cases[metric][place][rows]
                 for need, rate in peaks(design, phase, weights, tokens):
@@ -95,7 +95,7 @@ def peaks(design: Design, phase: str, weights: float, tokens: float) -> list[tup
     if chip.tile:
         engine = np.maximum(chip.tile.matrix.rows * chip.tile.matrix.cols, chip.tile.vector.lanes)
         return [(weights * tokens, chip.mesh.rows * chip.mesh.cols * chip.clock * engine)]
-    nbytes = weights * BYTES[design.mapping.precision.weights]
+    nbytes = weights * BYTES_BY_FORMAT[design.mapping.precision.weights]
     return [(2 * weights * tokens, plan.tp * chip.cores * chip.core.matrix), (nbytes, plan.tp * chip.hbm.bandwidth)]
 
 
@@ -105,7 +105,9 @@ def test_the_operators_of_a_design_add_up_to_its_time(name: str) -> None:
     latency = evaluate(designs, workload, cases=True).cases["latency"][0]
     for rows, group in designs.groups:
         for place, row in enumerate(rows):
-            design = replaced(group, {a: float(np.ravel(v)[place]) for a, v, _ in leaves(group) if isinstance(v, np.ndarray)})
+            design = replace_leaves(
+                group, {a: float(np.ravel(v)[place]) for a, v, _ in iterate_leaves(group) if isinstance(v, np.ndarray)}
+            )
             parts = explain(design, workload.cases[0], decode_at=workload.decode_at)
             assert parts.seconds == pytest.approx(latency[row], rel=1e-9)
             assert sum(found.seconds for found in parts.rows) == pytest.approx(latency[row], rel=1e-9)

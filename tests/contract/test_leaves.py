@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dse.space.design import Design
 from dse.space.errors import DesignError
-from dse.space.fields import at, replaced
-from dse.space.knobs import Choice, Space
+from dse.space.fields import leaf_at, replace_leaves
+from dse.space.knobs import ChoiceKnob, Space
 from tests.contract.draws import words
 from tests.leaves import declared, others, outcome
 from tests.samples import asked
@@ -36,11 +36,14 @@ def test_what_is_declared_to_be_unread_changes_nothing(question: tuple[str, ...]
     asked_, rng = asked(*question), np.random.default_rng(seed)
     address, beside = data.draw(st.sampled_from(declared(asked_.base)))
     said = {chooser: data.draw(st.sampled_from(words)) for chooser, words in beside.items()}
-    design = replaced(asked_.base, said)
+    design = replace_leaves(asked_.base, said)
     before = outcome(design, asked_.workload)
     assume(before is not None)  # a mesh's products need a group that is one
     for value in others(design, address, rng):
-        assert outcome(replaced(design, {address: value}), asked_.workload) in (before, None), (address, value)  # None: refused
+        assert outcome(replace_leaves(design, {address: value}), asked_.workload) in (before, None), (
+            address,
+            value,
+        )  # None: refused
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=" ".join)
@@ -69,13 +72,13 @@ def test_rows_of_a_grid_are_designs_that_differ(question: tuple[str, ...], data:
     base = asked(*question).base
     address, beside = data.draw(st.sampled_from(declared(base)))
     chooser, unread = next(iter(beside.items()))
-    assume(all(at(base, other) in words for other, words in beside.items() if other != chooser))
-    assume(at(base, chooser) not in unread)  # else nothing ever reads it, and a question refuses it
-    here = at(base, chooser)
+    assume(all(leaf_at(base, other) in words for other, words in beside.items() if other != chooser))
+    assume(leaf_at(base, chooser) not in unread)  # else nothing ever reads it, and a question refuses it
+    here = leaf_at(base, chooser)
     words = tuple(dict.fromkeys((here, *data.draw(st.lists(st.sampled_from(unread), min_size=1)))))
     wide = (lambda of: of.replace(".prefill.", ".both.").replace(".decode.", ".both.")) if both else str
     values = _values(base, address)
-    space = Space(base, (Choice(wide(chooser), words), Choice(wide(address), values)))
+    space = Space(base, (ChoiceKnob(wide(chooser), words), ChoiceKnob(wide(address), values)))
     columns = space.grid(0, space.combinations or 0)
     rows = [space.row(columns, place) for place in range(len(columns[wide(chooser)]))]
     assert len(rows) == len({space.key_at(row) for row in rows}) == len(words) + 1
@@ -85,7 +88,7 @@ def test_rows_of_a_grid_are_designs_that_differ(question: tuple[str, ...], data:
 
 def _values(base: Design, address: str) -> tuple[int | float | str, ...]:
     """Two values of a leaf, other than that of the base."""
-    here = at(base, address)
+    here = leaf_at(base, address)
     if isinstance(here, str):
         return tuple(word for word in words(base)[address] if word != here)[:2]
     return (3, 2) if isinstance(here, int) else (0.25, 0.5)

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.config.build import Question
+from dse.config.question import Question
 from dse.evaluators import evaluate
-from dse.space.design import Design, stacked
-from dse.space.fields import at, replaced
+from dse.space.design import Design, stack_designs
+from dse.space.fields import leaf_at, replace_leaves
 from tests.samples import asked
 
 CHIPS = int(os.environ.get("CHIPS", "4"))
@@ -158,7 +158,7 @@ def drawn(kind: Kind, seed: int) -> Question:
     of, rng = asked(*LOAD, *kind.said), np.random.default_rng([seed, 11])
     changes = {}
     for address in kind.more:
-        value = at(of.base, address)
+        value = leaf_at(of.base, address)
         whole = isinstance(value, int) or address.endswith(("rows", "cols", "cores", "ports", "paths"))
         times = rng.choice((0.5, 1.0, 2.0)) if whole else 4.0 ** rng.uniform(-1, 1)
         changes[address] = max(float(value * times), 1.0)
@@ -169,7 +169,7 @@ def drawn(kind: Kind, seed: int) -> Question:
     changes |= {"chip.die.reticle": 1e9, "chip.die.cooling": 1e9}
     if of.base.chip.dram is not None:
         changes["chip.dram.edge"] = 0.0
-    return Question(replaced(of.base, changes), of.workload, of.space, of.sources)
+    return Question(replace_leaves(of.base, changes), of.workload, of.space, of.sources)
 
 
 def mappings(kind: Kind, base: Design, finer: bool) -> list[Design]:
@@ -181,13 +181,13 @@ def mappings(kind: Kind, base: Design, finer: bool) -> list[Design]:
         for address, value in zip(grid, values, strict=True):
             both = [address.replace(".both.", f".{phase}.") for phase in ("prefill", "decode")]
             changes |= dict.fromkeys(both if ".both." in address else [address], value)
-        found.append(replaced(base, changes))
+        found.append(replace_leaves(base, changes))
     return found
 
 
 def least(kind: Kind, of: Question, base: Design, *, finer: bool) -> dict[str, float]:
     """Of each metric, the least of all mappings that fit."""
-    found = evaluate(stacked(mappings(kind, base, finer)), of.workload)
+    found = evaluate(stack_designs(mappings(kind, base, finer)), of.workload)
     fits = found.limit < 0
     return {name: float(found.columns[name][fits].min()) if fits.any() else np.inf for name in ("ttft", "tpot", "latency")}
 
@@ -201,7 +201,7 @@ def test_more_of_anything_never_makes_the_best_mapping_slower(name: str) -> None
         before = least(kind, of, of.base, finer=False)
         answered += bool(np.isfinite(before["latency"]))
         for address in kind.more:
-            after = least(kind, of, replaced(of.base, {address: at(of.base, address) * 2}), finer=True)
+            after = least(kind, of, replace_leaves(of.base, {address: leaf_at(of.base, address) * 2}), finer=True)
             worse = {metric: value / before[metric] for metric, value in after.items() if value > before[metric] * (1 + 1e-9)}
             assert not worse, (seed, address, worse)
     assert answered >= CHIPS // 2

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from dse.evaluators import evaluate
-from dse.evaluators.layouts.turns import Iteration
-from dse.evaluators.layouts.whole_chip import On, blocks
-from dse.evaluators.machine.machine import of_tiles
-from dse.evaluators.readers import reader_of
-from dse.evaluators.readers.price import timed
-from dse.space.design import Design, stacked
-from dse.space.fields import replaced
+from dse.evaluators.cost_models import cost_model
+from dse.evaluators.cost_models.call_cost import block_timeline
+from dse.evaluators.layouts.micro_batches import IterationWork
+from dse.evaluators.layouts.whole_chip import ChipContext, chip_blocks
+from dse.evaluators.machine.machine import tile_core_machine
+from dse.space.design import Design, stack_designs
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 CHIPS = int(os.environ.get("TILES", "4"))
@@ -48,12 +48,12 @@ def drawn(rng: np.random.Generator, models: tuple[str, ...] = MODELS) -> tuple[D
         "chip.tile.sram": 10 ** rng.uniform(5.2, 6.2),
         "chip.tile.matrix.rows": int(rng.choice([16, 32])),
     }
-    return replaced(question.base, changes), question.workload
+    return replace_leaves(question.base, changes), question.workload
 
 
 def times(design: Design, workload: Any) -> np.ndarray:
     """Of prompts, and of a token."""
-    found = evaluate(stacked([design]), workload).columns
+    found = evaluate(stack_designs([design]), workload).columns
     return np.array([float(found[name][0]) for name in ("ttft", "tpot")])
 
 
@@ -64,16 +64,16 @@ def test_more_tiles_are_never_slower(side: str, most: float, more: float) -> Non
     for _ in range(CHIPS):
         design, workload = drawn(rng, MODELS if side == "rows" else DENSE)
         size = getattr(design.chip.mesh, side)
-        wider = replaced(design, {f"chip.mesh.{side}": int(size * more)})
+        wider = replace_leaves(design, {f"chip.mesh.{side}": int(size * more)})
         assert (times(wider, workload) <= times(design, workload) * most).all(), (design, workload)
 
 
 def passed(design: Design, workload: Any, new: int, past: int = 0) -> float:
     """Time of a pass over a stretch of one prompt, with so many tokens before it."""
     model, mapping = workload.cases[0].model, design.mapping
-    on = On(model, design.chip, mapping.prefill, mapping.precision, {})
-    (turn,) = Iteration(model, "prefill", "prefill", 1, new, past, 0, 0.0).turns()
-    parts = timed(list(blocks(turn.at, turn.attend, on)), of_tiles(design.chip), reader_of("closed"))
+    on = ChipContext(model, design.chip, mapping.prefill, mapping.precision, {})
+    (turn,) = IterationWork(model, "prefill", "prefill", 1, new, past, 0, 0.0).turns()
+    parts = block_timeline(list(chip_blocks(turn.at, turn.attend, on)), tile_core_machine(design.chip), cost_model("closed"))
     return float(sum(of.block.times * sum(of.durations) for of in parts))
 
 
@@ -110,9 +110,9 @@ def test_two_dies_with_free_links_are_no_faster_than_one_of_twice_the_size() -> 
         )  # fmt: skip
         rows, cols, channels = int(rng.choice([16, 32])), int(rng.choice([16, 32])), int(rng.choice([16, 64]))
         sizes = {"chip.mesh.rows": rows, "chip.mesh.cols": cols, "chip.hbm.channels": channels}
-        two = replaced(question.base, sizes)
+        two = replace_leaves(question.base, sizes)
         side = "rows" if rng.random() < 0.5 else "cols"
         double = {f"chip.mesh.{side}": 2 * sizes[f"chip.mesh.{side}"], "chip.hbm.channels": 2 * channels, "chip.dies.cols": 1}
         split = {f"mapping.{phase}.tp": 1 for phase in ("prefill", "decode")}
-        one = replaced(two, {**double, **split, "chip.hbm.capacity": 2 * two.chip.hbm.capacity})
+        one = replace_leaves(two, {**double, **split, "chip.hbm.capacity": 2 * two.chip.hbm.capacity})
         assert (times(one, question.workload) <= times(two, question.workload) * NEARER).all(), (sizes, side)

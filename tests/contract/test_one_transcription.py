@@ -6,25 +6,26 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dse.evaluators.account import whole_chip as tiles
-from dse.evaluators.account.stretches import stretches_by_model
-from dse.evaluators.graph.operators import MIXING, MatMul, Part, useful
-from dse.evaluators.graph.routing import routing
-from dse.evaluators.graph.step import Step, decode, prefill
-from dse.evaluators.graph.transformer import line, transformer
-from dse.evaluators.kernels.gemm.tiling import Mesh
-from dse.evaluators.layouts import devices, pipelines, regions
-from dse.evaluators.layouts.held import VALUE, held
-from dse.evaluators.layouts.residency import resident, width
-from dse.evaluators.layouts.whole_chip import turns
-from dse.evaluators.machine.machine import of_mesh
-from dse.evaluators.passes.call import Block, Call
-from dse.evaluators.readers import READERS
-from dse.evaluators.readers import jobs as jobs_of
-from dse.space.fields import replaced
+from dse.evaluators.accounting import whole_chip as tiles
+from dse.evaluators.accounting.decode_segments import arrays_by_model
+from dse.evaluators.calls.call import CallBlock, KernelCall
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.cost_models import jobs as jobs_of
+from dse.evaluators.graph.operators import MIXING, MatMulOp, Segment, useful_flop
+from dse.evaluators.graph.router_operators import with_router_operators
+from dse.evaluators.graph.step_counts import StepCounts, decode_steps, prefill_step
+from dse.evaluators.graph.transformer import segment_order, transformer_segments
+from dse.evaluators.kernels.gemm.tiling import CoreMesh
+from dse.evaluators.layouts import pipelines, regions
+from dse.evaluators.layouts import tensor_parallel as devices
+from dse.evaluators.layouts.region_memory import VALUE, region_core_memory
+from dse.evaluators.layouts.residency import core_residency, dim_width
+from dse.evaluators.layouts.whole_chip import passes_by_phase
+from dse.evaluators.machine.machine import mesh_program_machine
+from dse.space.fields import replace_leaves
 from dse.space.model import Model
-from dse.space.parameters import drafting_parameters, parameters, v_dim
-from dse.space.workload import Case, Workload
+from dse.space.parameter_counts import mtp_parameter_count, parameter_count, value_head_dim
+from dse.space.workload import BatchCase, Workload
 from tests.evaluators.test_transformer import BF16
 from tests.presets import MODELS
 from tests.samples import asked
@@ -49,14 +50,14 @@ HYBRIDS = {
 }
 """Kinds of layers of a model of 28 layers, by name."""
 
-MESHES = (Mesh(24, 24), Mesh(30, 45), Mesh(100, 60))
+MESHES = (CoreMesh(24, 24), CoreMesh(30, 45), CoreMesh(100, 60))
 
 
 class Laid(NamedTuple):
     """A step of a case: its parts, and the blocks that a layout makes of them."""
 
-    parts: tuple[Part, ...]
-    blocks: tuple[Block, ...]
+    parts: tuple[Segment, ...]
+    blocks: tuple[CallBlock, ...]
 
 
 def words_of(name: str) -> tuple[str, ...]:
@@ -68,43 +69,43 @@ def words_of(name: str) -> tuple[str, ...]:
 
 
 @cache
-def case_of(name: str, phase: str, *more: str) -> tuple[Case, Step]:
+def case_of(name: str, phase: str, *more: str) -> tuple[BatchCase, StepCounts]:
     """One prompt, or one token of each of three requests."""
     batch = 1 if phase == "prefill" else 3
     words = (*words_of(name), f"workload.batch=[{batch}]", f"workload.prompt={PROMPT}", f"workload.output={OUTPUT}")
     case = asked(*words, *more).workload.cases[0]
-    return case, prefill(case) if phase == "prefill" else decode(case, "mean")[0][1]
+    return case, prefill_step(case) if phase == "prefill" else decode_steps(case, "mean")[0][1]
 
 
-def on_devices(case: Case, at: Step) -> Laid:
-    parts = transformer(case.model, at)
-    return Laid(parts, devices.blocks(parts, line(case.model, at), 1, BF16, "ring"))
+def on_devices(case: BatchCase, at: StepCounts) -> Laid:
+    parts = transformer_segments(case.model, at)
+    return Laid(parts, devices.device_blocks(parts, segment_order(case.model, at), 1, BF16, "ring"))
 
 
-def on_pipelines(case: Case, at: Step) -> Laid:
+def on_pipelines(case: BatchCase, at: StepCounts) -> Laid:
     mapping = asked("chip=npu64").base.mapping
     plan = mapping.prefill if at.phase == "prefill" else mapping.decode
-    return Laid(transformer(case.model, at), pipelines.blocks(case.model, at, plan, mapping.precision))
+    return Laid(transformer_segments(case.model, at), pipelines.group_blocks(case.model, at, plan, mapping.precision))
 
 
-def on_pipelines_with_whole_experts(case: Case, at: Step) -> Laid:
+def on_pipelines_with_whole_experts(case: BatchCase, at: StepCounts) -> Laid:
     mapping = asked("chip=npu64", "model=mixtral_8x7b", "mapping.both.experts=whole").base.mapping
     plan = mapping.prefill if at.phase == "prefill" else mapping.decode
-    return Laid(transformer(case.model, at), pipelines.blocks(case.model, at, plan, mapping.precision))
+    return Laid(transformer_segments(case.model, at), pipelines.group_blocks(case.model, at, plan, mapping.precision))
 
 
-def on_the_whole_chip(case: Case, at: Step) -> Laid:
+def on_the_whole_chip(case: BatchCase, at: StepCounts) -> Laid:
     base = asked("chip=tile32").base
-    ((_, blocks),) = turns(case, base.chip, base.mapping, "mean")[at.phase]
-    return Laid(tuple(routing(case.model, part) for part in transformer(case.model, at)), blocks)
+    ((_, blocks),) = passes_by_phase(case, base.chip, base.mapping, "mean")[at.phase]
+    return Laid(tuple(with_router_operators(case.model, part) for part in transformer_segments(case.model, at)), blocks)
 
 
-def in_regions(case: Case, at: Step, mesh: Mesh = MESHES[0]) -> Laid:
+def in_regions(case: BatchCase, at: StepCounts, mesh: CoreMesh = MESHES[0]) -> Laid:
     """Without what the host does."""
     mapping = asked("chip=wse2").base.mapping
     place = regions.Region(mesh, 1.0, case.model.layers, case.model.layers)
-    blocks = regions.blocks(case.model, at, place, mapping, OUTPUT / 2)
-    return Laid(tuple(part for part in transformer(case.model, at) if part.name not in regions.HOST), blocks)
+    blocks = regions.region_blocks(case.model, at, place, mapping, OUTPUT / 2)
+    return Laid(tuple(part for part in transformer_segments(case.model, at) if part.name not in regions.HOST_OPERATORS), blocks)
 
 
 LAYOUTS = (on_devices, on_pipelines, on_pipelines_with_whole_experts, on_the_whole_chip, in_regions)
@@ -150,14 +151,14 @@ def test_useful_operations_are_those_of_the_graph(of: Any, name: str, phase: str
         for call in block.calls:
             found[call.part] += block.times * call.flop
     for part in parts:
-        assert found[part.name] == pytest.approx(part.times * sum(map(useful, part.operators)), rel=1e-12), part.name
+        assert found[part.name] == pytest.approx(part.times * sum(map(useful_flop, part.operators)), rel=1e-12), part.name
 
 
 PADDED = ("scores", "values", "q_absorb", "v_absorb", "o_down", "index_scores")
 """Products that are of whole tiles or heads; those of states and chunks are too."""
 
 
-def asked_for(call: Call) -> float:
+def asked_for(call: KernelCall) -> float:
     """Operations of a kernel's shape, without what is padded on cores."""
     of = call.kernel
     assert of is not None
@@ -167,15 +168,15 @@ def asked_for(call: Call) -> float:
 @pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: f"{mesh.rows}x{mesh.cols}")
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
-def test_what_regions_do_beyond_is_padding_or_repetition_or_masked(phase: str, name: str, mesh: Mesh) -> None:
+def test_what_regions_do_beyond_is_padding_or_repetition_or_masked(phase: str, name: str, mesh: CoreMesh) -> None:
     """Products are those of the graph, K and V repeated for every query head; scores and values are those of whole tiles."""
     case, at = case_of(name, phase)
-    machine = of_mesh(asked("chip=wse2").base.chip)
+    machine = mesh_program_machine(asked("chip=wse2").base.chip)
     assert machine.fabric is not None
-    of = {part.name: part.of or case.model for part in transformer(case.model, at)}
+    of = {part.name: part.of or case.model for part in transformer_segments(case.model, at)}
     for block in in_regions(case, at, mesh).blocks:
         kind = of.get(block.name, case.model)
-        heads, kv, keys, values = kind.heads, kind.kv_heads, kind.head_dim, v_dim(kind) * kind.v_proj
+        heads, kv, keys, values = kind.heads, kind.kv_heads, kind.head_dim, value_head_dim(kind) * kind.v_proj
         all_heads = heads * keys + heads * (keys + values), heads * keys + kv * (keys + values)
         repeated = {"k_proj": heads / kv, "v_proj": heads / kv, "qkv_proj": all_heads[0] / all_heads[1]}
         for call in block.calls:
@@ -193,10 +194,13 @@ def test_what_regions_do_beyond_is_padding_or_repetition_or_masked(phase: str, n
                 assert asked_for(call) == pytest.approx(call.flop * repeated.get(call.name, 1.0), rel=1e-12), call.name
 
 
-def weights(parts: tuple[Part, ...]) -> float:
+def weights(parts: tuple[Segment, ...]) -> float:
     """Values that all products store."""
     return sum(
-        part.times * of.stored * width(of.k) * width(of.n) for part in parts for of in part.operators if isinstance(of, MatMul)
+        part.times * of.stored * dim_width(of.k) * dim_width(of.n)
+        for part in parts
+        for of in part.operators
+        if isinstance(of, MatMulOp)
     )
 
 
@@ -210,16 +214,16 @@ def table(model: Model) -> float:
 def test_cores_of_a_region_hold_the_weights_of_its_products(phase: str, name: str) -> None:
     """Sides divide all widths but scores of one column: little is padded. K and V are stored once, or for every head."""
     case, at = case_of(name, phase, "workload.speculation=none")
-    mapping, parts = asked("chip=wse2").base.mapping, transformer(case.model, at)
-    place = regions.Region(Mesh(8, 4), 1.0, case.model.layers, case.model.layers)
+    mapping, parts = asked("chip=wse2").base.mapping, transformer_segments(case.model, at)
+    place = regions.Region(CoreMesh(8, 4), 1.0, case.model.layers, case.model.layers)
     more = sum(
         (part.of.heads / part.of.kv_heads - 1) * weights((products(part, lambda of: of.name in ("k_proj", "v_proj")),))
         for part in parts
         if part.kind == MIXING
     )
     for word, repeated in (("own", 0.0), ("full", more)):
-        of = replaced(mapping, {"kv_heads": word})
-        *_, core = held(case.model, place, of, tokens=1.0, cached=1.0, scores=phase == "prefill")
+        of = replace_leaves(mapping, {"kv_heads": word})
+        *_, core = region_core_memory(case.model, place, of, tokens=1.0, cached=1.0, scores=phase == "prefill")
         assert core.weights * 32 == pytest.approx((weights(parts) + repeated) * VALUE, rel=1e-5)
 
 
@@ -227,17 +231,21 @@ def test_cores_of_a_region_hold_the_weights_of_its_products(phase: str, name: st
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_two_devices_hold_each_weight_once_and_twice_what_is_not_divided(phase: str, name: str) -> None:
     case, at = case_of(name, phase)
-    parts = transformer(case.model, at)
-    held = {tp: devices.footprint(parts, case.model, tp, BF16, cached=1.0, sequences=1.0, tokens=1.0).weights for tp in (1, 2)}
+    parts = transformer_segments(case.model, at)
+    held = {
+        tp: devices.device_memory(parts, case.model, tp, BF16, cached=1.0, sequences=1.0, tokens=1.0).weights for tp in (1, 2)
+    }
     assert held[1] == 2 * (weights(parts) + table(case.model))
     whole = [products(part, lambda of: not (of.k.split or of.n.split)) for part in parts]
     odd = case.model.vocab % 2 * case.model.hidden * (2 - case.model.tied_embeddings)  # rows of tables that nobody reads
     assert 2 * held[2] == held[1] + 2 * weights(tuple(whole)) + 2 * odd
 
 
-def products(part: Part, kept: Any) -> Part:
+def products(part: Segment, kept: Any) -> Segment:
     """A part with some of its products alone."""
-    return Part(part.name, part.rows, tuple(of for of in part.operators if isinstance(of, MatMul) and kept(of)), part.times)
+    return Segment(
+        part.name, part.rows, tuple(of for of in part.operators if isinstance(of, MatMulOp) and kept(of)), part.times
+    )
 
 
 @pytest.mark.parametrize("partition", ["mn", "k", "input_only"])
@@ -247,8 +255,8 @@ def test_cores_of_a_pipeline_hold_each_weight_once_or_all_of_them_where_only_inp
 ) -> None:
     case, at = case_of(name, "decode", "workload.speculation=none")
     mapping = asked("chip=npu64", f"mapping.both.partition={partition}", "mapping.both.pp=1").base.mapping
-    parts, plan = transformer(case.model, at), mapping.decode
-    held = resident(parts, case.model, plan, mapping, 1e9, tokens=3.0, cached=1.0)
+    parts, plan = transformer_segments(case.model, at), mapping.decode
+    held = core_residency(parts, case.model, plan, mapping, 1e9, tokens=3.0, cached=1.0)
     copies = 1 if partition == "input_only" else plan.tp
     assert held.weights * copies == pytest.approx(2 * (weights(parts) + table(case.model)), rel=1e-12)
 
@@ -257,10 +265,10 @@ def test_cores_of_a_pipeline_hold_each_weight_once_or_all_of_them_where_only_inp
 def test_memories_of_the_whole_chip_hold_each_weight_once(name: str) -> None:
     """With norms and biases, which are no products."""
     case, at = case_of(name, "decode")
-    (job,) = stretches_by_model(Workload("", (case,)))
+    (job,) = arrays_by_model(Workload("", (case,)))
     held = dict(tiles._held(asked("chip=tile32").base, job, "decode"))
-    assert held["weights"] == 2 * (parameters(case.model) + case.guesses * drafting_parameters(case.model))
-    assert held["weights"] == pytest.approx(2 * (weights(transformer(case.model, at)) + table(case.model)), rel=5e-4)
+    assert held["weights"] == 2 * (parameter_count(case.model) + case.guesses * mtp_parameter_count(case.model))
+    assert held["weights"] == pytest.approx(2 * (weights(transformer_segments(case.model, at)) + table(case.model)), rel=5e-4)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name in ON_TILES])
@@ -268,7 +276,7 @@ def test_memories_of_the_whole_chip_hold_each_weight_once(name: str) -> None:
 def test_engines_of_the_whole_chip_do_no_less_than_is_useful(phase: str, name: str) -> None:
     for block in laid(on_the_whole_chip, name, phase).blocks:
         for call in block.calls:
-            done = jobs_of.price("closed", call.job).activity
+            done = jobs_of.job_cost("closed", call.job).activity
             assert done is not None
             # states of a token by itself are the work of vector engines, an instruction or more for two operations
             assert 2 * (done.macs + done.elements * (call.name == "state")) >= call.flop * (1 - 1e-12), call.name

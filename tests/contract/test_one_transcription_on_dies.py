@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from dse.evaluators.account.dies_limits import split
-from dse.evaluators.graph.operators import MIXING, Part
-from dse.evaluators.graph.routing import routing
-from dse.evaluators.graph.step import decode, prefill
-from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.layouts.attended import Attend
-from dse.evaluators.layouts.dies import Crossing, On, passes, plain
-from dse.evaluators.layouts.turns import Batch
-from dse.evaluators.passes.call import Block, Call
-from dse.space.workload import Case
+from dse.evaluators.accounting.multi_die_limits import phase_split
+from dse.evaluators.calls.call import CallBlock, KernelCall
+from dse.evaluators.graph.operators import MIXING, Segment
+from dse.evaluators.graph.router_operators import with_router_operators
+from dse.evaluators.graph.step_counts import decode_steps, prefill_step
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.layouts.attention_requests import RequestsOfReach
+from dse.evaluators.layouts.micro_batches import BatchWork
+from dse.evaluators.layouts.multi_die import DieContext, DieExchange, micro_batch_passes, unchanged_segment
+from dse.space.workload import BatchCase
 from tests.evaluators.test_mixing import HYBRIDS
 from tests.samples import asked
 
@@ -26,27 +26,27 @@ ASKED = {
 } | {name: ("model=qwen3_1b7", "mapping.both.ep=1", *words) for name, words in HYBRIDS.items()}
 
 
-def covered(part: Part, attend: Attend) -> Block:
+def covered(part: Segment, attend: RequestsOfReach) -> CallBlock:
     """A call an operator, that does nothing but name it."""
     assert bool(attend(part.reach)) == (part.kind == MIXING)
-    calls = tuple(Call(part.name, one.name, (), part.rows, (1, 1, 1), operators=(one.name,)) for one in part.operators)
-    return Block(part.name, calls, (), (), float(part.times))
+    calls = tuple(KernelCall(part.name, one.name, (), part.rows, (1, 1, 1), operators=(one.name,)) for one in part.operators)
+    return CallBlock(part.name, calls, (), (), float(part.times))
 
 
-@pytest.mark.parametrize("whole", [plain, routing])
+@pytest.mark.parametrize("whole", [unchanged_segment, with_router_operators])
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 @pytest.mark.parametrize("name", ASKED)
 def test_units_do_each_operator_once(name: str, phase: str, whole: Any) -> None:
     lengths = ("workload.batch=[64]", "workload.prompt=3000", "workload.output=64")
     found = asked("chip=h800_ep", "workload.speculation=none", *ASKED[name], *lengths)
-    case: Case = found.workload.cases[0]  # type: ignore[assignment]
-    at = prefill(case) if phase == "prefill" else decode(case, "mean")[0][1]
-    of = split(found.base, case, phase)
-    (one, *_) = passes(Batch(case, phase, "mean"), of, On(case.model, covered, 2.0, 2.0, whole))
+    case: BatchCase = found.workload.cases[0]  # type: ignore[assignment]
+    at = prefill_step(case) if phase == "prefill" else decode_steps(case, "mean")[0][1]
+    of = phase_split(found.base, case, phase)
+    (one, *_) = micro_batch_passes(BatchWork(case, phase, "mean"), of, DieContext(case.model, covered, 2.0, 2.0, whole))
     done: Counter[tuple[str, str]] = Counter()
     for unit in one.units:
         for step in unit.steps:
-            if not isinstance(step, Crossing):
+            if not isinstance(step, DieExchange):
                 done.update({(call.part, name): unit.times for call in step.calls for name in call.operators})
-    parts = [whole(case.model, part) for part in transformer(case.model, at)]
+    parts = [whole(case.model, part) for part in transformer_segments(case.model, at)]
     assert done == {(part.name, operator.name): part.times for part in parts for operator in part.operators}

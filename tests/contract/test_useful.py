@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
-from dse.evaluators.account.breakdown import Row, beyond, merged, repeated
-from dse.evaluators.account.stretches import by_case
+from dse.evaluators.accounting.breakdown import BreakdownRow, excess_by_cause, merge_rows, scale_row
+from dse.evaluators.accounting.decode_segments import arrays_by_case
 from dse.evaluators.evaluation import explain
-from dse.evaluators.graph.operators import useful as of_operator
-from dse.evaluators.graph.step import decode, prefill
-from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.judges.models import layout_of
-from dse.space.design import Design, stacked
-from dse.space.fields import replaced
-from dse.space.workload import Asked, Attention, Case, Product, Workload
+from dse.evaluators.graph.operators import useful_flop as of_operator
+from dse.evaluators.graph.step_counts import decode_steps, prefill_step
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.workloads.batch_inference import layout_module
+from dse.space.design import Design, stack_designs
+from dse.space.fields import replace_leaves
+from dse.space.workload import AttentionCase, BatchCase, ProductCase, Workload, WorkloadCase
 from tests.contract.test_one_transcription import words_of
 from tests.samples import asked
 
@@ -36,7 +36,7 @@ CELLS = [
 ]
 
 
-def spent(design: Design, case: Asked) -> tuple[Row, ...]:
+def spent(design: Design, case: WorkloadCase) -> tuple[BreakdownRow, ...]:
     """Where the time of a case goes; what is executed is what is useful and its excess, which has a cause."""
     found = explain(design, case, decode_at="mean", fidelity="closed").rows
     for row in found:
@@ -46,29 +46,29 @@ def spent(design: Design, case: Asked) -> tuple[Row, ...]:
     return found
 
 
-def useful(design: Design, case: Asked) -> float:
+def useful(design: Design, case: WorkloadCase) -> float:
     """Useful operations of a case, in its breakdown."""
     return sum(row.flop for row in spent(design, case))
 
 
-def utilisation(design: Design, case: Asked) -> float:
+def utilisation(design: Design, case: WorkloadCase) -> float:
     """Of matrix engines by a case, which is no more than all of them; nor does memory move more than it could."""
-    found = evaluate(stacked([design]), Workload("", (case,))).columns
+    found = evaluate(stack_designs([design]), Workload("", (case,))).columns
     assert all(0 <= found[name][0] <= 1 for name in ("utilisation", "hbm_utilisation") if name in found)
     return float(found["utilisation"][0]) if "utilisation" in found else float("nan")
 
 
 @st.composite
-def attention(draw: Any) -> Attention:
+def attention(draw: Any) -> AttentionCase:
     """Attention of any shape: to all keys, those up to a query, or a window of them."""
     kv_heads, queries = draw(st.sampled_from([1, 2, 8])), draw(st.integers(1, 5000))
     keys, causal = queries + draw(st.sampled_from([0, 0, 7, 3000])), draw(st.booleans())
     window = draw(st.sampled_from([0, 1, 100, keys, keys + 5])) if causal else 0
     heads = kv_heads * draw(st.sampled_from([1, 4]))
-    return Attention("", draw(st.integers(1, 3)), heads, kv_heads, queries, keys, 128, 64, causal, False, window)
+    return AttentionCase("", draw(st.integers(1, 3)), heads, kv_heads, queries, keys, 128, 64, causal, False, window)
 
 
-def pairs(of: Attention) -> float:
+def pairs(of: AttentionCase) -> float:
     """Query and key that a mask lets through, counted query by query."""
     seen = np.arange(of.keys - of.queries + 1, of.keys + 1) if of.causal else np.full(of.queries, of.keys)
     return float((np.minimum(seen, of.window) if of.window else seen).sum())
@@ -76,7 +76,7 @@ def pairs(of: Attention) -> float:
 
 @given(st.sampled_from(ATTENDING), attention())
 @settings(max_examples=8, deadline=None)
-def test_useful_operations_of_attention_are_those_of_pairs_that_the_mask_lets_through(chip: str, case: Attention) -> None:
+def test_useful_operations_of_attention_are_those_of_pairs_that_the_mask_lets_through(chip: str, case: AttentionCase) -> None:
     design = asked(*chip.split(), "workload=attention").base
     assert useful(design, case) == pytest.approx(2 * case.batch * case.heads * pairs(case) * (case.qk + case.v), rel=1e-12)
     assert utilisation(design, case) > 0
@@ -85,20 +85,20 @@ def test_useful_operations_of_attention_are_those_of_pairs_that_the_mask_lets_th
 @given(st.sampled_from(MULTIPLYING), st.tuples(*[st.integers(1, 3000)] * 3))
 @settings(max_examples=6, deadline=None)
 def test_useful_operations_of_a_product_are_those_of_its_sizes(words: str, sizes: tuple[int, int, int]) -> None:
-    design, case = asked(*words.split(), "workload=gemm").base, Product("", "gemm", *sizes)
+    design, case = asked(*words.split(), "workload=gemm").base, ProductCase("", "gemm", *sizes)
     m, k, n = sizes
     assert useful(design, case) == pytest.approx(2 * m * k * n, rel=1e-12)
     assert utilisation(design, case) > 0
 
 
-def of_graph(case: Case) -> dict[str, float]:
+def of_graph(case: BatchCase) -> dict[str, float]:
     """Useful operations of both phases of a case, as its graph has them."""
-    steps = {"prefill": [(1.0, prefill(case))], "decode": decode(case, "mean")}
+    steps = {"prefill": [(1.0, prefill_step(case))], "decode": decode_steps(case, "mean")}
     return {
         phase: sum(
             times * part.times * float(of_operator(one))
             for times, at in some
-            for part in transformer(case.model, at)
+            for part in transformer_segments(case.model, at)
             for one in part.operators
         )
         for phase, some in steps.items()
@@ -110,7 +110,7 @@ def test_useful_operations_of_a_model_are_those_of_its_graph_in_every_layout(mod
     """Also where requests are no multiple of the regions, stages or copies that work on them."""
     of = asked(*words_of(model), *chip.split(), "workload.batch=[5]", "workload.prompt=700", "workload.output=20")
     (case,) = of.workload.cases
-    assert isinstance(case, Case)
+    assert isinstance(case, BatchCase)
     rows, done = spent(of.base, case), of_graph(case)
     for phase, flop in done.items():
         assert sum(row.flop for row in rows if row.phase == phase) == pytest.approx(flop, rel=1e-9), phase
@@ -120,8 +120,8 @@ def test_useful_operations_of_a_model_are_those_of_its_graph_in_every_layout(mod
 @pytest.mark.parametrize("chip", ["wafer64", "h800_ep"])
 def test_copies_that_have_equally_many_requests_do_what_is_asked_and_no_more(chip: str) -> None:
     of = asked("model=qwen3_30b_a3b", f"chip={chip}", "workload.batch=[768]", "workload.prompt=300", "workload.output=4")
-    (job,) = by_case(of.workload)
-    assert [phase.asked for phase in layout_of(of.base).phases(of.base, job, "closed")] == pytest.approx([1.0, 1.0])
+    (job,) = arrays_by_case(of.workload)
+    assert [phase.asked for phase in layout_module(of.base).phases(of.base, job, "closed")] == pytest.approx([1.0, 1.0])
 
 
 @pytest.mark.parametrize(("tp", "cause"), [(16, "repetition"), (3, "padding")])
@@ -131,7 +131,7 @@ def test_devices_that_share_heads_execute_more_than_is_useful(tp: int, cause: st
     rows = {
         row.operator: row
         for row in spent(
-            replaced(of.base, {"mapping.prefill.tp": float(tp), "mapping.decode.tp": float(tp)}), of.workload.cases[0]
+            replace_leaves(of.base, {"mapping.prefill.tp": float(tp), "mapping.decode.tp": float(tp)}), of.workload.cases[0]
         )
     }
     assert rows["k_proj"].cause == cause
@@ -146,7 +146,7 @@ def test_masked_pairs_of_a_wafer_are_those_that_it_multiplies_beside_useful_ones
 
 
 def test_rows_are_repeated_and_merged_with_all_that_they_count() -> None:
-    one = Row("", "", "", "", 6.0, 4.0, 0.0, "hbm", 1.0, {"hbm": 1.0}, 3.0, beyond(10.0, 6.0, masked=3.0))
-    assert merged(one, one) == repeated(one, 2.0)
-    assert repeated(one, 2.0).executed == 20.0
-    assert merged(one, repeated(one, 2.0)).sent == 9.0
+    one = BreakdownRow("", "", "", "", 6.0, 4.0, 0.0, "hbm", 1.0, {"hbm": 1.0}, 3.0, excess_by_cause(10.0, 6.0, masked=3.0))
+    assert merge_rows(one, one) == scale_row(one, 2.0)
+    assert scale_row(one, 2.0).executed == 20.0
+    assert merge_rows(one, scale_row(one, 2.0)).sent == 9.0

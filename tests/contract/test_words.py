@@ -11,13 +11,13 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from dse.config.build import Question
+from dse.config.question import Question
 from dse.evaluators import evaluate
-from dse.evaluators.account.outcomes import LIMITS
-from dse.evaluators.evaluation import infeasible
-from dse.space.design import Design, stacked
+from dse.evaluators.accounting.outcomes import SILICON_LIMITS
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from tests.contract.draws import shaken, words
 from tests.samples import asked
 
@@ -76,7 +76,7 @@ def drawn(question: Question, word: dict[str, str], seed: int) -> list[Design]:
     # formats that differ are refused by some
     others = {place: options for place, options in words(question.base).items() if ".precision." not in place}
     said = {place: str(rng.choice(options)) for place, options in others.items() if rng.random() < 0.2}
-    base = replaced(question.base, said | word)
+    base = replace_leaves(question.base, said | word)
     return [shaken(base, rng) for _ in range(DESIGNS)]
 
 
@@ -85,7 +85,7 @@ def alike(question: Question, designs: list[Design]) -> int:
     answered, alone, refused = [], [], []
     for design in designs:
         try:
-            alone.append(evaluate(stacked([design]), question.workload, cases=True))
+            alone.append(evaluate(stack_designs([design]), question.workload, cases=True))
         except DesignError as error:
             refused.append(str(error))
             continue
@@ -93,10 +93,10 @@ def alike(question: Question, designs: list[Design]) -> int:
     assert all(line.strip() for line in refused)
     if not answered:
         return 0
-    together = evaluate(stacked(answered), question.workload, cases=True)
+    together = evaluate(stack_designs(answered), question.workload, cases=True)
     for place, one in enumerate(alone):
         assert binding(together, place) == binding(one, 0)
-        worst = infeasible(answered[place], question.workload)
+        worst = explain_infeasibility(answered[place], question.workload)
         assert (worst.limit if worst else "") == binding(one, 0)
         for columns, single in ((together.columns, one.columns), (together.cases, one.cases)):
             for name, column in columns.items():
@@ -107,7 +107,7 @@ def alike(question: Question, designs: list[Design]) -> int:
 
 def binding(outcomes: Any, place: int) -> str:
     """The limit that a design breaks; nothing where it fits."""
-    return list(LIMITS)[outcomes.limit[place]] if not outcomes.feasible[place] else ""
+    return list(SILICON_LIMITS)[outcomes.limit[place]] if not outcomes.feasible[place] else ""
 
 
 def cells(overrides: tuple[str, ...]) -> list[dict[str, str]]:

@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from dse.from_hf.families import ARCHITECTURES
+from dse.huggingface.families import ARCHITECTURES
 
 TABLE = Path(__file__).with_name("class_defaults.json")
 NOISE = {

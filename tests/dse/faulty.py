@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.running.workers import Batch, Evaluate
-from dse.store.store import Result
+from dse.execution.workers import Batch, Evaluate
+from dse.store.store import DesignResult
 
 
 def _raise() -> None:
@@ -41,7 +41,7 @@ class Faulty:
     marked: frozenset[str]
     once: Path | None = None
 
-    def __call__(self, batch: Batch) -> list[Result]:
+    def __call__(self, batch: Batch) -> list[DesignResult]:
         if any(key in self.marked for key, _, _ in batch) and not (self.once and self.once.exists()):
             if self.once:
                 self.once.touch()
@@ -56,6 +56,6 @@ class Slow:
     evaluate: Evaluate
     seconds: float
 
-    def __call__(self, batch: Batch) -> list[Result]:
+    def __call__(self, batch: Batch) -> list[DesignResult]:
         time.sleep(self.seconds * len(batch))
         return self.evaluate(batch)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dse.schemas import DOCUMENTS, published, stamp
+from dse.schemas import DOCUMENTS, document_stamp, schema_of
 
 FILE = Path(__file__).with_name("fingerprints.json")
 
@@ -28,12 +28,12 @@ def shape(node: Any) -> Any:
 
 def of(name: str) -> str:
     """Of keys and types of a document."""
-    return hashlib.sha256(json.dumps(shape(published(name)), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(shape(schema_of(name)), sort_keys=True).encode()).hexdigest()
 
 
 def main() -> int:
     """Adds what is new; refuses what changed."""
-    found, now = stored(), {stamp(name): of(name) for name in DOCUMENTS}
+    found, now = stored(), {document_stamp(name): of(name) for name in DOCUMENTS}
     changed = [name for name in now if found.get(name, now[name]) != now[name]]
     if changed:
         print(f"{', '.join(changed)}: not what it was; raise its version in dse/schemas")

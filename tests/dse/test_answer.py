@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 import dse
-from dse.answers.of_loads import Beside, said
-from dse.commands.sheet import _bound, _model_text
+from dse.analysis.load_notes import LoadNotes, notes_text
+from dse.commands.evaluate_output import _bound, _model_text
 from dse.evaluators import METRICS, evaluate
-from dse.evaluators.account.services import devices
-from dse.evaluators.evaluation import held, infeasible
-from dse.evaluators.judges.serving import deployed
-from dse.running.frame import values_of
-from dse.space.design import stacked
+from dse.evaluators.accounting.serving_instances import tensor_parallel as devices
+from dse.evaluators.evaluation import explain_infeasibility, kv_memory_by_pool
+from dse.evaluators.workloads.serving import deploy_load
+from dse.execution.result_frame import knob_values
+from dse.explanations.advice import count_rejections, overload_advice, smallest_relaxation
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.units import show
-from dse.why.advice import of_load, rejections, smallest_relaxation
+from dse.space.units import format_quantity
 from tests.dse.toy import searched, toy
 from tests.samples import load_of
 
@@ -38,7 +38,7 @@ DESIGNS = [
 @pytest.mark.parametrize("line", DESIGNS, ids=" ".join)
 def test_an_answer_has_the_metrics_that_there_are_and_no_others(line: list[str]) -> None:
     found = dse.evaluate(line)
-    columns = evaluate(stacked([found.design]), found.workload, fidelity=found.fidelity).columns
+    columns = evaluate(stack_designs([found.design]), found.workload, fidelity=found.fidelity).columns
     assert found.metrics == {name: column[0] for name, column in columns.items() if not np.isnan(column[0])}
 
 
@@ -77,7 +77,7 @@ def test_a_model_is_said_to_cache_what_memory_has_of_a_token(model: str, formats
     )
     cached = devices.instances(design, load, "closed")[0].room.growing
     said = _model_text(load.model, design.mapping.precision, {})
-    assert f" {show(cached, 'B')} of KV cache a token in {design.mapping.precision.kv}" in said
+    assert f" {format_quantity(cached, 'B')} of KV cache a token in {design.mapping.precision.kv}" in said
     assert ("mxfp4 for keys of the index" in said) == (model == "deepseek_v32" and "mxfp4" in str(formats))
 
 
@@ -85,13 +85,13 @@ def test_a_model_is_said_to_cache_what_memory_has_of_a_token(model: str, formats
 def test_blocks_that_are_given_stand_beside_what_memory_has_room_for(apart: int) -> None:
     words = ("chip=h200", "workload=serving", "model=qwen3_8b", f"mapping.serving.prefill_instances={apart}")
     design, load = load_of(*words, "mapping.serving.blocks=2588")
-    assert held(*load_of(*words)) == ()
-    room = [pool.memory.blocks for pool in deployed(*load_of(*words), "closed")[0].pools]
-    found = held(design, load)
+    assert kv_memory_by_pool(*load_of(*words)) == ()
+    room = [pool.memory.blocks for pool in deploy_load(*load_of(*words), "closed")[0].pools]
+    found = kv_memory_by_pool(design, load)
     assert [(one.blocks, one.tokens, one.room, one.room_tokens) for one in found] == [
         (2588, 2588 * 16, blocks, blocks * 16) for blocks in room
     ]
-    assert f"41,408 tokens of each {found[0].pool}" in said([load], [Beside(found)])[0][1]
+    assert f"41,408 tokens of each {found[0].pool}" in notes_text([load], [LoadNotes(found)])[0][1]
 
 
 def test_where_no_rate_keeps_the_bounds_an_answer_says_what_requests_take_alone() -> None:
@@ -102,7 +102,7 @@ def test_where_no_rate_keeps_the_bounds_an_answer_says_what_requests_take_alone(
     (one,) = found.beside
     assert one.alone == pytest.approx((alone["ttft_p90"], alone["tpot"]), rel=1e-2)
     assert "no rate keeps 1 ms to the first token" in dict(found.about())["max rate"]
-    assert f"takes {show(one.alone[0], 's')} and" in dict(found.about())["max rate"]  # type: ignore[index]
+    assert f"takes {format_quantity(one.alone[0], 's')} and" in dict(found.about())["max rate"]  # type: ignore[index]
 
 
 def test_what_is_set_of_a_chip_stands_beside_its_name() -> None:
@@ -178,11 +178,11 @@ def test_an_overloaded_service_names_the_knob() -> None:
     base = ["chip=npu64", "model=qwen3_4b", "workload=serving", "workload.requests=200", "workload.rate='50 Hz'"]
     both = dse.evaluate(base)
     assert both.metrics["load_verdict"]
-    assert re.search(r"mapping\.both\.microbatch|chip\.mesh", of_load(both.metrics, both.design))
+    assert re.search(r"mapping\.both\.microbatch|chip\.mesh", overload_advice(both.metrics, both.design))
     apart = dse.evaluate([*base, "mapping.serving.prefill_cores=16"])
-    assert "prefill_cores" in of_load(apart.metrics, apart.design)
+    assert "prefill_cores" in overload_advice(apart.metrics, apart.design)
     calm = dse.evaluate([*base[:-2], "workload.requests=4", "workload.rate='0.1 Hz'"])
-    assert not of_load(calm.metrics, calm.design)
+    assert not overload_advice(calm.metrics, calm.design)
 
 
 def test_cores_that_are_set_apart_are_told_by_their_knob_and_it_would_do() -> None:
@@ -199,18 +199,18 @@ def test_cores_that_are_set_apart_are_told_by_their_knob_and_it_would_do() -> No
 def test_where_nothing_is_feasible_the_smallest_relaxation_admits_a_design(more: list[str], tmp_path: Path) -> None:
     asked = toy(tmp_path, "search=random", "search.budget=24", "constraints.ttft='<= 10 ms'", *more)
     searched(asked)
-    frame = dse.commands.api.Loaded(asked).frame()
+    frame = dse.commands.notebook_api.StoredStudy(asked).frame()
     assert not frame["feasible"].any()
-    counted = {one.what: one.designs for one in rejections(asked, frame)}
+    counted = {one.what: one.designs for one in count_rejections(asked, frame)}
     assert counted.get("ttft <= 10 ms") == int((frame["ttft"] > 0.01).sum())
     values, gives = smallest_relaxation(asked, frame)
     design = asked.question.space.at(values)
     loosest = {bound.metric: next(text for text in gives if text.startswith(bound.metric)) for bound in asked.bounds}
-    row = next(row for _, row in frame.iterrows() if values_of(asked, row.to_dict()) == values)
+    row = next(row for _, row in frame.iterrows() if knob_values(asked, row.to_dict()) == values)
     for metric, text in loosest.items():
         number, unit = re.findall(r"<= ([\d.]+) (m?s) instead", text)[0]
         assert row[metric] <= float(number) * {"s": 1, "ms": 1e-3}[unit] <= row[metric] * 1.002
-    verdict = infeasible(design, asked.question.workload)
+    verdict = explain_infeasibility(design, asked.question.workload)
     assert (verdict is None) == (not any("chip.hbm.capacity" in text for text in gives))
 
 

@@ -12,88 +12,88 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.commands.api import Loaded
-from dse.commands.loop import run_study
-from dse.measured.residuals import Residual
-from dse.report.cannot import (
-    ASSUMED,
-    Remark,
-    absent_knobs,
-    distinct,
-    distinct_designs,
-    idle_constraints,
-    idle_knobs,
-    remarks,
-    resolution,
+from dse.accuracy.residuals import Residual
+from dse.commands.notebook_api import StoredStudy
+from dse.commands.run_study import run_study
+from dse.execution.result_frame import knob_values, report_order, with_feasibility_and_front
+from dse.execution.study import MetricConstraint
+from dse.explanations.explanation import explain_front, front_shadow_prices
+from dse.explanations.near_feasible import known_tables
+from dse.report.caveats import (
+    ASSUMED_RESOLUTION,
+    Caveat,
+    distinct_front,
+    idle_constraint_caveats,
+    idle_knob_caveats,
+    inactive_knob_caveats,
+    objective_resolution,
+    study_caveats,
+    thin_to_resolution,
 )
-from dse.report.data import payload
-from dse.running.frame import judged, ordered, values_of
-from dse.running.study import Bound
+from dse.report.payload import report_payload
 from dse.terminal.json_text import json_text
-from dse.why.sifted import tables
-from dse.why.why import front_prices, of_front
 from tests.dse.toy import design_ids, searched, toy
 
 Typed = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> StoredStudy:
     """With a knob that costs money only, which no objective has."""
     asked = toy(tmp_path_factory.mktemp("cannot"), "+space.chip.hbm.capacity='tag(GB, choice(64, 80, 96))'")
     searched(asked, budget=100)
-    return Loaded(asked)
+    return StoredStudy(asked)
 
 
-def test_a_knob_that_changes_nothing_is_named_and_no_other(ran: Loaded) -> None:
-    (found,) = idle_knobs(ran.study, ran.frame())
+def test_a_knob_that_changes_nothing_is_named_and_no_other(ran: StoredStudy) -> None:
+    (found,) = idle_knob_caveats(ran.study, ran.frame())
     assert (found.kind, found.what) == ("knob", "chip.hbm.capacity")
     priced = replace(ran.study, objectives={**ran.study.objectives, "system_price": "min"})
-    assert not idle_knobs(priced, ran.frame())
+    assert not idle_knob_caveats(priced, ran.frame())
 
 
-def test_a_knob_that_counts_at_no_design_is_named(ran: Loaded, tmp_path: Path) -> None:
-    assert not absent_knobs(ran.study, ran.frame())
+def test_a_knob_that_counts_at_no_design_is_named(ran: StoredStudy, tmp_path: Path) -> None:
+    assert not inactive_knob_caveats(ran.study, ran.frame())
     never = "{sweep: 'tag(GB, choice(64, 80))', when: {mapping.both.tp: [7], chip.cores: [301, 302]}}"
     asked = toy(tmp_path, f"+space.chip.hbm.capacity={never}")
     searched(asked, budget=20)
-    (found,) = absent_knobs(asked, Loaded(asked).frame())
+    (found,) = inactive_knob_caveats(asked, StoredStudy(asked).frame())
     where = "as none has mapping.both.tp 7 and chip.cores 301 or 302"
-    assert found == Remark("knob", "chip.hbm.capacity", f"chip.hbm.capacity counts nowhere: at none of 20 designs, {where}")
+    assert found == Caveat("knob", "chip.hbm.capacity", f"chip.hbm.capacity counts nowhere: at none of 20 designs, {where}")
 
 
 def test_a_knob_is_not_idle_where_it_decides_what_fits(tmp_path: Path) -> None:
     asked = toy(tmp_path, "model=llama3_70b", "+space.chip.hbm.capacity='tag(GB, choice(64, 80, 96))'")
     searched(asked, budget=40)
-    assert not idle_knobs(asked, Loaded(asked).frame())
+    assert not idle_knob_caveats(asked, StoredStudy(asked).frame())
 
 
-def test_at_a_higher_fidelity_stored_designs_say_which_knob_is_idle(ran: Loaded) -> None:
+def test_at_a_higher_fidelity_stored_designs_say_which_knob_is_idle(ran: StoredStudy) -> None:
     """What the lowest reader does not see may well matter."""
     asked = replace(ran.study, fidelity="events")
-    rows = pd.DataFrame([values_of(ran.study, row) for row in ran.frame().head(6).to_dict("records")])
+    rows = pd.DataFrame([knob_values(ran.study, row) for row in ran.frame().head(6).to_dict("records")])
     first = rows.iloc[:1].assign(**{"mapping.both.prefetch": "partial"})
     cores = pd.concat([first.assign(**{"chip.cores": value}) for value in (200, 300, 400)])
     ways = pd.concat([first.assign(**{"mapping.both.prefetch": word}) for word in ("none", "whole")])
     known = pd.concat([cores, ways], ignore_index=True).assign(limit=None, error=None, ttft=1.0, throughput_per_system_mm2=2.0)
     same = known.assign(tpot=[0.1, 0.1, 0.1, 0.2, 0.3])
-    (found,) = idle_knobs(asked, same)
+    (found,) = idle_knob_caveats(asked, same)
     assert (found.what, "by events: 3 stored designs" in found.text) == ("chip.cores", True)
-    assert not idle_knobs(asked, known.assign(tpot=[0.1, 0.1, 0.11, 0.2, 0.3]))
-    assert not idle_knobs(asked, same.assign(limit=["chip.hbm.capacity", None, None, None, None]))
+    assert not idle_knob_caveats(asked, known.assign(tpot=[0.1, 0.1, 0.11, 0.2, 0.3]))
+    assert not idle_knob_caveats(asked, same.assign(limit=["chip.hbm.capacity", None, None, None, None]))
 
 
-def test_constraints_that_do_not_bind_are_those_without_which_the_front_is_the_same(ran: Loaded) -> None:
+def test_constraints_that_do_not_bind_are_those_without_which_the_front_is_the_same(ran: StoredStudy) -> None:
     frame = ran.frame()
     times = np.sort(frame["ttft"].to_numpy(dtype=float))
     kinds = set()
     for value in (times[-1] * 1.01, *np.quantile(times, [0.02, 0.2, 0.5, 0.8, 0.95, 0.99])):
-        asked = replace(ran.study, bounds=(Bound("ttft", "<=", float(value)),))
-        rows = judged(asked, frame)
+        asked = replace(ran.study, bounds=(MetricConstraint("ttft", "<=", float(value)),))
+        rows = with_feasibility_and_front(asked, frame)
         broken = int((rows["ttft"] > value).sum())
-        free = judged(replace(asked, bounds=()), frame)
+        free = with_feasibility_and_front(replace(asked, bounds=()), frame)
         same = set(rows.index[rows["front"]]) == set(free.index[free["front"]])
-        found = idle_constraints(asked, rows)
+        found = idle_constraint_caveats(asked, rows)
         assert bool(found) == (same and bool(rows["feasible"].any()))
         for one in found:
             assert ("never binds" in one.text) == (not broken)
@@ -106,9 +106,11 @@ def test_a_design_that_was_screened_and_searched_is_counted_once(tmp_path: Path)
     small = ["+space.mapping.both.prefetch_cap={sweep: 'choice(0.5, 1.0)', when: {mapping.both.prefetch: [partial]}}"]
     asked = toy(tmp_path, *small, "screen.run=true", "screen.limit=64", "search=local", "search.budget=40")
     run_study(asked)
-    part = Loaded(asked).part()
+    part = StoredStudy(asked).part()
     assert part.screened is not None
-    seen = [values_of(asked, row) for rows in tables(asked, part.frame, part.screened) for row in rows.to_dict("records")]
+    seen = [
+        knob_values(asked, row) for rows in known_tables(asked, part.frame, part.screened) for row in rows.to_dict("records")
+    ]
     assert len(seen) == len({tuple(values.items()) for values in seen}) == len(part.frame)
     assert len(seen) < part.screened.rows + (part.frame["stage"] == "search").sum()
 
@@ -119,39 +121,39 @@ def test_all_that_was_screened_is_looked_through_and_not_only_what_a_frame_has(
     more = ("model=llama3_70b", "++constraints.ttft='<= 1 s'", "screen.run=true", "screen.limit=512", "search.sampler=none")
     asked = toy(tmp_path, *more)
     run_study(asked)
-    part = Loaded(asked).part()
+    part = StoredStudy(asked).part()
     assert part.screened is not None
-    whole = {price.what: (price.then, price.gains) for price in front_prices(asked, part.frame)}
+    whole = {price.what: (price.then, price.gains) for price in front_shadow_prices(asked, part.frame)}
     assert whole
-    monkeypatch.setattr("dse.running.frame.SCREEN_ROWS", 20)
-    few = Loaded(asked).frame()
+    monkeypatch.setattr("dse.execution.result_frame.SCREEN_ROWS", 20)
+    few = StoredStudy(asked).frame()
     assert len(few) < len(part.frame) / 4
-    assert {price.what: (price.then, price.gains) for price in front_prices(asked, few, part.screened)} == whole
-    free = replace(asked, bounds=(Bound("ttft", "<=", float(part.frame["ttft"].max())),))
-    (found,) = idle_constraints(free, judged(free, few), part.screened)
+    assert {price.what: (price.then, price.gains) for price in front_shadow_prices(asked, few, part.screened)} == whole
+    free = replace(asked, bounds=(MetricConstraint("ttft", "<=", float(part.frame["ttft"].max())),))
+    (found,) = idle_constraint_caveats(free, with_feasibility_and_front(free, few), part.screened)
     assert f"never binds: of {part.screened.rows} designs the nearest to it has " in found.text
 
 
-def test_an_objective_that_tells_nothing_apart_is_named(ran: Loaded) -> None:
-    def of(tpot: Any) -> list[Remark]:
-        rows = judged(ran.study, ran.frame().assign(tpot=tpot))
-        return [one for one in remarks(ran.study, rows) if one.kind == "objective"]
+def test_an_objective_that_tells_nothing_apart_is_named(ran: StoredStudy) -> None:
+    def of(tpot: Any) -> list[Caveat]:
+        rows = with_feasibility_and_front(ran.study, ran.frame().assign(tpot=tpot))
+        return [one for one in study_caveats(ran.study, rows) if one.kind == "objective"]
 
     size = len(ran.frame())
     (same,) = of(0.02)
     assert (same.what, "constant: 20 ms of all" in same.text) == ("tpot", True)
-    (near,) = of(np.linspace(0.02, 0.02 * (1 + ASSUMED / 2), size))
+    (near,) = of(np.linspace(0.02, 0.02 * (1 + ASSUMED_RESOLUTION / 2), size))
     assert "tells no designs apart: it differs by 0.5" in near.text
-    assert not of(np.linspace(0.02, 0.02 * (1 + 2 * ASSUMED), size))
+    assert not of(np.linspace(0.02, 0.02 * (1 + 2 * ASSUMED_RESOLUTION), size))
 
 
-def test_where_nothing_is_feasible_it_is_said_what_would_have_to_give(ran: Loaded) -> None:
-    asked = replace(ran.study, bounds=(Bound("tpot", "<=", 1e-6),))
-    rows = judged(asked, ran.frame())
-    first, second = (one.text for one in remarks(asked, rows) if one.kind == "feasible")
+def test_where_nothing_is_feasible_it_is_said_what_would_have_to_give(ran: StoredStudy) -> None:
+    asked = replace(ran.study, bounds=(MetricConstraint("tpot", "<=", 1e-6),))
+    rows = with_feasibility_and_front(asked, ran.frame())
+    first, second = (one.text for one in study_caveats(asked, rows) if one.kind == "feasible")
     assert f"none of {len(rows)} designs is feasible: tpot <= 1 us rejects {len(rows)}" in first
     assert "the smallest relaxation that would admit one: tpot <= " in second
-    assert not [one for one in remarks(ran.study, ran.frame()) if one.kind == "feasible"]
+    assert not [one for one in study_caveats(ran.study, ran.frame()) if one.kind == "feasible"]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 3), st.sampled_from([0.0, 0.01, 0.1, 0.5]))
@@ -160,7 +162,7 @@ def test_distinct_designs_stand_for_all_within_what_tells_them_apart(seed: int, 
     rng = np.random.default_rng(seed)
     values = rng.uniform(1, 2, (rows, wide))
     directions = list(rng.choice(["max", "min"], wide))
-    kept, of = distinct(values, directions, [share] * wide)
+    kept, of = thin_to_resolution(values, directions, [share] * wide)
     assert set(of) == set(kept)
     for row, stands in enumerate(of):
         for column, direction in enumerate(directions):
@@ -170,29 +172,29 @@ def test_distinct_designs_stand_for_all_within_what_tells_them_apart(seed: int, 
         assert len(kept) == 1 or values.max() / values.min() > 1.5
 
 
-def test_what_tells_designs_apart_is_half_the_band_of_measured_rows(ran: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {by for by, _ in resolution(ran.study).values()} == {ASSUMED}
-    from dse.measured.kind import kernel_of, kind_of
-    from dse.space.kinds import called
+def test_what_tells_designs_apart_is_half_the_band_of_measured_rows(ran: StoredStudy, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {by for by, _ in objective_resolution(ran.study).values()} == {ASSUMED_RESOLUTION}
+    from dse.accuracy.result_kind import kernel_algorithm, result_kind
+    from dse.space.compatibility import workload_name
 
-    question = called(ran.study.config["workload"])
-    kernel = kernel_of(ran.study.question.base, question)
+    question = workload_name(ran.study.config["workload"])
+    kernel = kernel_algorithm(ran.study.question.base, question)
     names = {name: str(ran.study.config["choices"].get(name, "")) for name in ("chip", "mapping", "stack")}
-    kind = kind_of(names, kernel, question, "tpot", "closed")
+    kind = result_kind(names, kernel, question, "tpot", "closed")
     rows = tuple(Residual("a", str(place), "check", kind, False, error) for place, error in enumerate((-0.1, 0.05, 0.21)))
-    monkeypatch.setattr("dse.measured.residuals.residuals", lambda: rows)
-    by, how = resolution(ran.study)["tpot"]
+    monkeypatch.setattr("dse.accuracy.residuals.read_residuals", lambda: rows)
+    by, how = objective_resolution(ran.study)["tpot"]
     assert by == pytest.approx((1.21 / 0.9) ** 0.5 - 1)
     assert "measured rows" in how
-    kept, of = distinct_designs(ran.study, ran.frame())
+    kept, of = distinct_front(ran.study, ran.frame())
     assert len(kept) <= len(of) == int(ran.frame()["front"].sum())
 
 
-def test_the_page_has_why_each_design_of_the_front_is_there(ran: Loaded) -> None:
+def test_the_page_has_why_each_design_of_the_front_is_there(ran: StoredStudy) -> None:
     part = ran.part()
-    (study,) = payload([part])["studies"]
+    (study,) = report_payload([part])["studies"]
     why = json.loads(json_text(study["why"]))
-    members = of_front(ran.study, part.frame)
+    members = explain_front(ran.study, part.frame)
     assert list(why["designs"]) == [str(place) for place in range(len(members))]
     for member, shown in zip(members, why["designs"].values(), strict=True):
         assert member.changes is not None
@@ -210,7 +212,7 @@ def test_the_page_has_why_each_design_of_the_front_is_there(ran: Loaded) -> None
     assert set(why["distinct"]["of"]) == set(why["distinct"]["rows"])
 
 
-def test_the_terminal_says_what_the_study_cannot(ran: Loaded, typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_terminal_says_what_the_study_cannot(ran: StoredStudy, typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(ran.study.run_dir)
     monkeypatch.chdir(folder)
     (folder / "runs" / "toy").mkdir(parents=True, exist_ok=True)
@@ -221,5 +223,5 @@ def test_the_terminal_says_what_the_study_cannot(ran: Loaded, typed: Typed, monk
     code, out, _ = typed("explain", "--json", "toy")
     said = json.loads(out)
     assert {one["what"] for one in said["remarks"]} >= {"chip.hbm.capacity"}
-    front = ordered(ran.study, ran.frame())
+    front = report_order(ran.study, ran.frame())
     assert set(said["distinct"]) <= set(front["design"][front["front"]])

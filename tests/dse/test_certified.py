@@ -5,11 +5,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dse.answers.certified import certificate
+from dse.analysis.optimality_gap import optimality_gap
 from dse.evaluators import evaluate, explain
-from dse.evaluators.layouts.partitioned import offered
-from dse.space.design import Design, stacked
-from dse.space.fields import replaced
+from dse.evaluators.layouts.operator_partitions import offered_partitions
+from dse.space.design import Design, stack_designs
+from dse.space.fields import replace_leaves
 from dse.space.workload import Workload
 from tests.samples import asked
 
@@ -47,13 +47,13 @@ def test_groups_and_slices_of_a_small_case_are_those_of_enumeration(overrides: t
     """Every size by hand, also those that the product never tries; half a per cent is given up for less memory."""
     question = asked(*overrides)
     each = [
-        replaced(question.base, {f"mapping.{name}": value for name, value in zip(tried, values, strict=True)})
+        replace_leaves(question.base, {f"mapping.{name}": value for name, value in zip(tried, values, strict=True)})
         for values in product(*tried.values())
     ]
-    found = evaluate(stacked(each), question.workload)
+    found = evaluate(stack_designs(each), question.workload)
     least = found.columns["latency"][found.feasible].min()
     own = seconds(question.base, question.workload)
-    certified = certificate(question.base, question.workload, own)
+    certified = optimality_gap(question.base, question.workload, own)
     assert certified is not None
     assert certified.whole
     assert own == pytest.approx(least, rel=6e-3)
@@ -65,7 +65,7 @@ def test_words_of_a_small_model_are_those_of_enumeration() -> None:
     """Every pair of words for all operators of both phases: none is below the bound, which the product's own choice reaches."""
     question = asked(*WAFER, *AUTO)
     own = seconds(question.base, question.workload)
-    certified = certificate(question.base, question.workload, own)
+    certified = optimality_gap(question.base, question.workload, own)
     assert certified is not None
     words = {"gemm": ("meshgemm", "cannon", "summa", "allgather"), "gemv": ("ktree", "ring", "pipeline")}
     least = np.inf
@@ -75,8 +75,8 @@ def test_words_of_a_small_model_are_those_of_enumeration() -> None:
             for phase in ("prefill", "decode")
             for name, word in (("gemm", gemm), ("gemv", gemv))
         }
-        one = replaced(question.base, said)
-        if evaluate(stacked([one]), question.workload).feasible[0]:
+        one = replace_leaves(question.base, said)
+        if evaluate(stack_designs([one]), question.workload).feasible[0]:
             least = min(least, seconds(one, question.workload))
     assert own <= least * (1 + 1e-12)
     assert certified.gap == pytest.approx(0.0, abs=1e-9)
@@ -85,7 +85,7 @@ def test_words_of_a_small_model_are_those_of_enumeration() -> None:
 def test_the_gap_is_of_what_the_design_takes_at_its_fidelity() -> None:
     question = asked(*WAFER, *AUTO)
     own = seconds(question.base, question.workload)
-    certified = certificate(question.base, question.workload, 1.5 * own)
+    certified = optimality_gap(question.base, question.workload, 1.5 * own)
     assert certified is not None
     assert certified.gap == pytest.approx(0.5)
     assert "50.00% above" in str(certified)
@@ -97,7 +97,7 @@ def test_the_gap_is_of_what_the_design_takes_at_its_fidelity() -> None:
 )
 def test_there_is_nothing_to_certify_where_nothing_is_left_open_or_can_be(overrides: tuple[str, ...]) -> None:
     question = asked(*overrides)
-    assert certificate(question.base, question.workload, 1.0) is None
+    assert optimality_gap(question.base, question.workload, 1.0) is None
 
 
 @pytest.mark.parametrize("placement", ["ring", "mesh"])
@@ -108,10 +108,10 @@ def test_partitions_that_a_group_has_are_above_the_bound(placement: str, batch: 
     words = ("chip=npu64", *model, "mapping.both.tp=16", "mapping.both.pp=4", f"mapping.both.placement={placement}")
     question = asked(*words, "mapping.both.partition=auto")
     own = seconds(question.base, question.workload)
-    certified = certificate(question.base, question.workload, own)
+    certified = optimality_gap(question.base, question.workload, own)
     assert certified is not None
     assert certified.bound <= own * (1 + 1e-12)
-    for word in offered(question.base.mapping.prefill):
+    for word in offered_partitions(question.base.mapping.prefill):
         one = asked(*words, f"mapping.both.partition={word}")
-        if evaluate(stacked([one.base]), one.workload).feasible[0]:
+        if evaluate(stack_designs([one.base]), one.workload).feasible[0]:
             assert certified.bound <= seconds(one.base, one.workload) * (1 + 1e-12), word

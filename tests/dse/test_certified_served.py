@@ -2,10 +2,10 @@
 
 import pytest
 
-from dse.answers.certified import Certificate, at_work, certificate
+from dse.analysis.optimality_gap import OptimalityGap, mean_iteration_rows, optimality_gap
 from dse.evaluators import explain
-from dse.evaluators.judges.serving import mean_iterations
-from dse.space.fields import replaced
+from dse.evaluators.workloads.serving import mean_iterations
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 LOAD = ("workload=serving", "workload.requests=30", "workload.prompt=200", "workload.output=20")
@@ -16,8 +16,8 @@ OPEN = {"mapping.prefill.gemm": "auto", "mapping.decode.gemm": "auto", "mapping.
 
 def test_words_of_a_served_load_are_above_a_bound_that_is_reached_where_the_product_chooses_best() -> None:
     question = asked(*WAFER)
-    open_one = replaced(question.base, OPEN)
-    found = certificate(open_one, question.workload, 1.0)
+    open_one = replace_leaves(question.base, OPEN)
+    found = optimality_gap(open_one, question.workload, 1.0)
     assert found is not None
     assert found.served
     assert found.looked > len(OPEN)
@@ -31,7 +31,7 @@ def test_operators_of_mean_iterations_are_those_of_the_breakdown(overrides: tupl
     question = asked(*overrides)
     (load,) = question.workload.cases
     means = mean_iterations(question.base, load)  # type: ignore[arg-type]
-    mine = [row for row in at_work(question.base, load, means) if row.seconds > 0]  # type: ignore[arg-type]
+    mine = [row for row in mean_iteration_rows(question.base, load, means) if row.seconds > 0]  # type: ignore[arg-type]
     whole = [row for row in explain(question.base, load).rows if row.bound != "idle" and row.seconds > 0]
     shares = [[row.seconds / sum(one.seconds for one in rows) for row in rows] for rows in (mine, whole)]
     assert len(mine) > 10
@@ -42,20 +42,20 @@ def test_a_word_that_the_product_would_not_choose_is_the_gap(monkeypatch: pytest
     """Of a design whose mean iterations take longer than with the best word, were that word left to it."""
     question = asked(*WAFER)
     (load,) = question.workload.cases
-    slow = replaced(question.base, {**OPEN, "mapping.prefill.gemm": "cannon"})
+    slow = replace_leaves(question.base, {**OPEN, "mapping.prefill.gemm": "cannon"})
     means = mean_iterations(slow, load)  # type: ignore[arg-type]
-    monkeypatch.setattr("dse.evaluators.judges.serving.mean_iterations", lambda *_: means)
+    monkeypatch.setattr("dse.evaluators.workloads.serving.mean_iterations", lambda *_: means)
     own = {
-        word: sum(row.seconds for row in at_work(replaced(slow, {"mapping.prefill.gemm": word}), load, means))  # type: ignore[arg-type]
+        word: sum(row.seconds for row in mean_iteration_rows(replace_leaves(slow, {"mapping.prefill.gemm": word}), load, means))  # type: ignore[arg-type]
         for word in ("cannon", "meshgemm", "auto")
     }
-    found = certificate(replaced(slow, {"mapping.prefill.gemm": "auto"}), question.workload, 1.0)
+    found = optimality_gap(replace_leaves(slow, {"mapping.prefill.gemm": "auto"}), question.workload, 1.0)
     assert found is not None
     assert found.bound <= min(own.values()) * (1 + 1e-9)
     assert own["cannon"] > found.bound * 1.01
 
 
 def test_where_no_other_choice_fits_that_is_said() -> None:
-    found = Certificate(("mapping.prefill.partition", "mapping.decode.partition"), 2.0, 2.0, 0, True, served=True)
+    found = OptimalityGap(("mapping.prefill.partition", "mapping.decode.partition"), 2.0, 2.0, 0, True, served=True)
     said = "no other choice keeps all limits, for mapping.prefill.partition, mapping.decode.partition"
     assert str(found) == said

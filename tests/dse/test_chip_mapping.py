@@ -9,17 +9,17 @@ import yaml
 from omegaconf import OmegaConf
 
 import dse
-from dse.config.build import question
-from dse.config.compose import _named, compose, folder_of
-from dse.config.records import NOTES
-from dse.config.strangers import CONF
-from dse.evaluators.evaluation import infeasible
+from dse.config.compose import _named, compose, study_folder
+from dse.config.question import build_question
+from dse.config.record_parser import USUAL_CHOICES
+from dse.config.untrusted_files import SHIPPED_CONF
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.space.compatibility import CASE_TYPES, KINDS, workload_name
+from dse.space.compatibility import case_type_of as workload_kind
 from dse.space.design import Design
-from dse.space.kinds import CASES, KINDS, called
-from dse.space.kinds import asked as workload_kind
-from dse.space.machines import machine_named
+from dse.space.machines import guess_machine
 
-CHIPS = sorted(path.stem for path in (CONF / "chip").glob("*.yaml"))
+CHIPS = sorted(path.stem for path in (SHIPPED_CONF / "chip").glob("*.yaml"))
 OTHERS = ("stream", "traffic")
 """Mappings of chips that are asked for something else than models; the name is that of the workload too."""
 
@@ -29,7 +29,7 @@ EACH_ALONE = ("a100", "npu64", "tile32", "mesh8_fast")
 
 
 def design(config: dict[str, Any]) -> Design:
-    return question(config, folder_of(config)).base
+    return build_question(config, study_folder(config)).base
 
 
 def write(path: Path, text: str) -> None:
@@ -116,7 +116,7 @@ def test_who_names_the_mapping(words: list[str], mapping: str, tmp_path: Path, m
 @cache
 def read(group: str, name: str) -> dict[str, Any]:
     """A file with those that it is made of; of a part from another folder, that it is there."""
-    config = yaml.load((CONF / group / f"{name}.yaml").read_text(), Loader=yaml.CSafeLoader)
+    config = yaml.load((SHIPPED_CONF / group / f"{name}.yaml").read_text(), Loader=yaml.CSafeLoader)
     found: dict[str, Any] = {}
     for of in config.pop("defaults", ["_self_"]):
         if isinstance(of, dict):
@@ -127,11 +127,11 @@ def read(group: str, name: str) -> dict[str, Any]:
 
 
 def test_every_chip_brings_a_mapping_for_every_workload_that_something_runs_there() -> None:
-    loads = {path.stem: read("workload", path.stem) for path in (CONF / "workload").glob("*.yaml")}
+    loads = {path.stem: read("workload", path.stem) for path in (SHIPPED_CONF / "workload").glob("*.yaml")}
     wrong = {}
     for chip in CHIPS:
-        of = {name: part if part is None or name in NOTES else {} for name, part in read("chip", chip).items()}
-        machine = machine_named(name for name, part in of.items() if part is not None)
+        of = {name: part if part is None or name in USUAL_CHOICES else {} for name, part in read("chip", chip).items()}
+        machine = guess_machine(name for name, part in of.items() if part is not None)
         for name, load in loads.items():
             kind = KINDS.get((machine, workload_kind(load)))
             named = _named(OmegaConf.create({"chip": of, "workload": load}), {"mapping": "usual"}, ("", ""))[0]
@@ -142,18 +142,20 @@ def test_every_chip_brings_a_mapping_for_every_workload_that_something_runs_ther
 
 def test_every_mapping_that_ships_is_for_some_kind_of_case() -> None:
     assert {name for kind in KINDS.values() for name in kind.mappings} == {
-        path.stem for path in (CONF / "mapping").glob("*.yaml")
+        path.stem for path in (SHIPPED_CONF / "mapping").glob("*.yaml")
     }
 
 
 def test_a_product_fits_a_tray_of_dojo() -> None:
-    found = question(compose(["chip=dojo", "workload=gemm"]), Path())
-    assert infeasible(found.base, found.workload) is None
+    found = build_question(compose(["chip=dojo", "workload=gemm"]), Path())
+    assert explain_infeasibility(found.base, found.workload) is None
 
 
 def test_every_kind_of_workload_is_called_as_its_file() -> None:
-    names = {path.stem for path in (CONF / "workload").glob("*.yaml")}
-    assert {called({field: "gemm", "kernel": "gemm"} if field == "kernel" else {field: 1}) for field in CASES} < names
+    names = {path.stem for path in (SHIPPED_CONF / "workload").glob("*.yaml")}
+    assert {
+        workload_name({field: "gemm", "kernel": "gemm"} if field == "kernel" else {field: 1}) for field in CASE_TYPES
+    } < names
 
 
 FIELDS = "both: {tp: 8, partition: mn}"

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import dse
-from dse.config.build import Question, question
 from dse.config.compose import compose
-from dse.running.study import study
-from dse.space.chips import CHIP
-from dse.space.design import key
+from dse.config.question import Question, build_question
+from dse.execution.study import build_study
+from dse.space.design import design_key
 from dse.space.errors import DesignError
+from dse.space.multi_chip_space import CHIP_KNOB
 from dse.store.store import Store
 
 SIZES = ("workload.prompt=512", "workload.output=64", "workload.batch=[2]")
@@ -23,19 +23,19 @@ CHIPS = "chips=[a100,npu64,wse2]"
 
 
 def asks(*words: str) -> Question:
-    return question(compose([*words, *SIZES]), Path())
+    return build_question(compose([*words, *SIZES]), Path())
 
 
 @pytest.mark.parametrize("name", ["a100", "npu64", "wse2", "tile_gh200"])
 def test_each_base_is_composed_as_it_would_be_alone(name: str) -> None:
     several = asks("chips=[npu_dse,a100,npu64,wse2,tile_gh200]", FP16)
-    assert key(several.space.at({CHIP: name})) == key(asks(f"chip={name}", FP16).base)
+    assert design_key(several.space.at({CHIP_KNOB: name})) == design_key(asks(f"chip={name}", FP16).base)
 
 
 def test_a_study_names_mappings_by_chip() -> None:
     several = asks("chips=[npu64,wse2]", "mappings={npu64: npu_ktree}")
-    assert key(several.space.at({CHIP: "npu64"})) == key(asks("chip=npu64", "mapping=npu_ktree").base)
-    assert key(several.space.at({CHIP: "wse2"})) == key(asks("chip=wse2").base)
+    assert design_key(several.space.at({CHIP_KNOB: "npu64"})) == design_key(asks("chip=npu64", "mapping=npu_ktree").base)
+    assert design_key(several.space.at({CHIP_KNOB: "wse2"})) == design_key(asks("chip=wse2").base)
 
 
 def test_a_constant_says_whose_it_is() -> None:
@@ -77,7 +77,7 @@ def test_formats_are_equal_by_a_knob_of_all_or_own_where_that_is_said() -> None:
 
 def test_a_chip_that_has_no_kernels_in_the_common_formats_says_so() -> None:
     with pytest.raises(DesignError, match=r"chips: wse2: mapping\.precision\.activations: int8 has no kernels"):
-        study(compose(["chips=[a100,wse2]", "precision={weights: int8, activations: int8}", *GOALS, *SIZES]), Path())
+        build_study(compose(["chips=[a100,wse2]", "precision={weights: int8, activations: int8}", *GOALS, *SIZES]), Path())
 
 
 def test_precision_is_that_of_one_chip_too() -> None:
@@ -101,7 +101,7 @@ def test_a_screen_a_search_and_a_run_of_each_chip_find_the_same(place: Path) -> 
     searched = ran("searched", "screen.run=false", "search=exhaustive").frame()
     assert len(screened) == len(searched) == 3 + 3 + 2
     assert sorted(screened["tpot"]) == pytest.approx(sorted(searched["tpot"]))
-    inactive = screened.set_index(CHIP)["mapping.both.tp"].isna()
+    inactive = screened.set_index(CHIP_KNOB)["mapping.both.tp"].isna()
     assert inactive["wse2"].all()
     assert not inactive[["a100", "npu64"]].any()
 
@@ -124,7 +124,7 @@ def test_a_search_goes_on_where_it_stopped(place: Path) -> None:
     words = ("screen.run=false", "search=nsga2", "search.window=4", "search.population=4")
     ran("whole", *words, "search.budget=8")
     ran("parts", *words, "search.budget=4")
-    columns = [CHIP, "mapping.both.tp", "mapping.decode.rows", "tpot"]
+    columns = [CHIP_KNOB, "mapping.both.tp", "mapping.decode.rows", "tpot"]
     whole, parts = (ran(name, *words, "search.budget=8").frame()[columns] for name in ("whole", "parts"))
     assert whole.equals(parts)
 
@@ -139,7 +139,7 @@ def test_formats_of_their_own_stand_with_every_design(place: Path) -> None:
     (place / "studies/own").mkdir()
     (place / "studies/own/study.yaml").write_text("chips: [a100, npu_dse]\nformats: own\n")
     found = ran("unlike", "~space.mapping.decode", of="own")
-    assert found.frame().groupby(CHIP)["formats"].unique().map(list).to_dict() == {"a100": ["fp16"], "npu_dse": ["int8"]}
+    assert found.frame().groupby(CHIP_KNOB)["formats"].unique().map(list).to_dict() == {"a100": ["fp16"], "npu_dse": ["int8"]}
     assert found.study.chips == "a100 (sglang, fp16), npu_dse (tensor_parallel, int8)"
 
 
@@ -150,8 +150,8 @@ def test_designs_of_chips_that_have_the_higher_fidelity_are_verified(place: Path
     verified = found.verified()
     assert verified is not None
     assert (verified.low, verified.high) == ("closed", "events")
-    assert set(verified.before[CHIP]) == {"wse2"}
-    assert set(found.front()[CHIP]) == {"a100", "wse2"}
+    assert set(verified.before[CHIP_KNOB]) == {"wse2"}
+    assert set(found.front()[CHIP_KNOB]) == {"a100", "wse2"}
 
 
 def test_areas_of_a_paper_are_not_beside_those_of_nodes(place: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dse
-from dse.space.chips import CHIP
+from dse.space.multi_chip_space import CHIP_KNOB
 from tests.dse.test_chips import FP16, GOALS, KNOBS, SIZES
 from tests.dse.test_report_page import browser, opened, settle
 
@@ -43,11 +43,11 @@ def test_each_chip_has_its_colour_in_the_legend_and_stands_with_every_design(
             )
             assert one is other or x <= 1 or y <= 1
     front = part.frame[part.frame["front"]]
-    for name, count in front[CHIP].value_counts().items():
+    for name, count in front[CHIP_KNOB].value_counts().items():
         assert names[str(name)]["name"] == f"{name} ({count} on the front)"
     assert "npu_dse (tensor_parallel), all in fp16" in page.inner_text("#head")
     page.evaluate("openDesign(0)")
     first = part.frame.sort_values("throughput_per_system_mm2").iloc[-1]
-    assert re.search(rf"chip\s+{first[CHIP]}", page.inner_text("#design"))
+    assert re.search(rf"chip\s+{first[CHIP_KNOB]}", page.inner_text("#design"))
     line = shlex.split(page.evaluate("evaluateLine(0)"))[2:]
     assert dse.evaluate(line).metrics["tpot"] == pytest.approx(first["tpot"], rel=1e-6)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dse.from_hf import fields_of
-from dse.from_hf.families import ARCHITECTURES, Family
+from dse.huggingface import model_fields
+from dse.huggingface.families import ARCHITECTURES, Family
 from dse.space.errors import DesignError
 from tests.dse.class_defaults import classes, stored
 
@@ -42,7 +42,7 @@ OTHERWISE = {"glm4v_text": {"max_position"}}
 def entry_of(fields: dict[str, Any], folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     path.write_text(json.dumps(fields))
-    return {name: value for name, value in fields_of(path).items() if name != "note"}
+    return {name: value for name, value in model_fields(path).items() if name != "note"}
 
 
 @pytest.mark.parametrize("kind", SPARE)

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 import dse
-from dse.commands.options import COMMANDS
+from dse.accuracy.validate import COLUMNS
+from dse.commands.cli_options import COMMANDS
 from dse.config.compose import compose
 from dse.main import main
-from dse.measured.validate import COLUMNS
 from dse.space.errors import DesignError
 
 QUICK = ("study=quickstart", "screen.limit=256", "search.budget=48")

@@ -9,21 +9,21 @@ import pytest
 
 import dse
 from dse import main
-from dse.answers.compare import PLAYED, Side, unlike_software
+from dse.analysis.compare import MAX_SIMULATED, ChipComparison, software_difference_note
 from dse.evaluators import METRICS
 from dse.space.errors import DesignError
-from dse.space.mapping import SplitPlan
+from dse.space.mapping import MultiDiePlan
 from tests.dse.test_chips import FP16, SIZES
 
 CHIPS = "chip=[a100,npu64,wse2,tile_gh200,dojo]"
 
 
 @pytest.fixture(scope="module")
-def sides() -> list[Side]:
+def sides() -> list[ChipComparison]:
     return dse.compare_chips(CHIPS, *SIZES)
 
 
-def test_every_chip_has_a_design_that_fits_at_the_same_formats(sides: list[Side]) -> None:
+def test_every_chip_has_a_design_that_fits_at_the_same_formats(sides: list[ChipComparison]) -> None:
     assert [side.chip for side in sides] == ["a100", "npu64", "wse2", "tile_gh200", "dojo"]
     for side in sides:
         assert side.found is not None, side.why
@@ -50,7 +50,7 @@ def test_no_mapping_that_a_seed_draws_is_better_than_the_best(objective: str) ->
                 assert sign * (other.metrics[objective] / side.found.metrics[objective] - 1) <= 1e-12
 
 
-def test_what_is_shown_is_what_one_design_says(sides: list[Side]) -> None:
+def test_what_is_shown_is_what_one_design_says(sides: list[ChipComparison]) -> None:
     for side in sides:
         assert side.found is not None
         alone = dse.evaluate(f"chip={side.chip}", *SIZES, *(f"{address}={value}" for address, value in side.values.items()))
@@ -112,7 +112,7 @@ def test_dies_are_divided_as_the_model_can_be() -> None:
     (side,) = dse.compare_chips("chip=[wafer64]", *DIES, *WAFER, "model=qwen3_1b7")
     assert side.found is not None, side.why
     assert side.values["mapping.both.ep"] == 1
-    split = {field.name for field in fields(SplitPlan)} - {"experts", "prefetch", "exchange"}
+    split = {field.name for field in fields(MultiDiePlan)} - {"experts", "prefetch", "exchange"}
     assert split <= {address.split(".")[-1] for address in side.values}
 
 
@@ -131,17 +131,17 @@ def test_no_split_of_the_dies_by_hand_is_better() -> None:
 def test_unlike_software_is_said_with_what_makes_it_alike() -> None:
     found = dse.compare_chips("chip=[npu_dse,h100,wse2]", *SIZES, FP16)
     assert [side.software for side in found] == ["ideal", "tuned", ""]
-    assert unlike_software(found).startswith("software is unlike (npu_dse ideal, h100 tuned): stack=tuned")
+    assert software_difference_note(found).startswith("software is unlike (npu_dse ideal, h100 tuned): stack=tuned")
     alike = dse.compare_chips("chip=[npu_dse,h100]", *SIZES, FP16, "stack=tuned")
     assert [side.software for side in alike] == ["tuned", "tuned"]
-    assert not unlike_software(alike)
+    assert not software_difference_note(alike)
 
 
 def test_served_loads_are_compared_over_a_few_mappings() -> None:
     words = ("workload=serving", "workload.requests=10", "workload.prompt=256", "workload.output=16", FP16)
     for side in dse.compare_chips("chip=[a100,npu64,wse2]", *words):
         assert side.found is not None, side.why
-        assert 1 < side.looked[0] <= PLAYED + 1
+        assert 1 < side.looked[0] <= MAX_SIMULATED + 1
         assert side.found.metrics["ttft"] > 0
 
 

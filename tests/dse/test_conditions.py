@@ -2,8 +2,8 @@
 
 import pytest
 
-from dse.config.build import question
-from dse.config.compose import compose, folder_of
+from dse.config.compose import compose, study_folder
+from dse.config.question import build_question
 from dse.space.errors import DesignError
 from dse.space.knobs import Space
 
@@ -12,7 +12,7 @@ SIZES = "+space.chip.l2.size='tag(MB,choice(16,32.1,64))'"
 
 def space(*words: str) -> Space:
     config = compose(["chip=npu_dse", *words])
-    found = question(config, folder_of(config)).space
+    found = build_question(config, study_folder(config)).space
     assert isinstance(found, Space)
     return found
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from dse.evaluators import PHYSICS
-from dse.running.screen import screen, stored
-from dse.running.study import Study
+from dse.evaluators import PHYSICS_VERSION
+from dse.execution.screen import run_screen, stored_screen
+from dse.execution.study import Study
 from dse.space.errors import DesignError
 from dse.store.store import Store
 from dse.store.tables import CHECKED
@@ -31,7 +31,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
 
 def looked_at(asked: Study) -> tuple[Any, Any]:
     with closing(Store(asked.store, create=False)) as store:
-        return store.results(asked.context), store.asks(asked.name, PHYSICS)
+        return store.results(asked.context), store.asks(asked.name, PHYSICS_VERSION)
 
 
 def cells(path: Path) -> list[tuple[str, int, str]]:
@@ -109,12 +109,12 @@ def test_a_flipped_bit_in_a_block_of_a_screen_is_told_and_evaluated_again(
     seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = toy(tmp_path, "screen.run=true", "screen.limit=64")
-    first = screen(asked, lambda done, total, size: None)
+    first = run_screen(asked, lambda done, total, size: None)
     (file,) = first.blocks
     flip_the_file(Path(str(file)), random.Random(seed))
-    assert stored(asked) is None
+    assert stored_screen(asked) is None
     assert "damaged; left out" in capsys.readouterr().err
-    again = screen(asked, lambda done, total, size: None)
+    again = run_screen(asked, lambda done, total, size: None)
     assert (again.evaluated, again.front.equals(first.front)) == (first.rows, True)
 
 

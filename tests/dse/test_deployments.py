@@ -1,10 +1,10 @@
 """Deployments on many dies: systems of whole rows, no more dies than there are, each as one can be asked for."""
 
-from dse.answers.deployments import COLS, ROWS, Kinds, candidates
-from dse.evaluators.serving.capacity import Bounds
-from dse.space.fields import at
+from dse.analysis.deployments import COLS, ROWS, InstanceKinds, find_candidates
+from dse.evaluators.serving.slo_bounds import SloBounds
+from dse.space.fields import leaf_at
 from dse.space.knobs import Space
-from dse.space.workload import Load
+from dse.space.workload import ServingLoad
 from tests.samples import asked
 
 WORDS = (
@@ -18,15 +18,15 @@ def test_systems_have_whole_rows_of_no_more_dies_than_there_are() -> None:
     devices = 12
     usual = asked(*WORDS, "mapping.both.ep=4")
     (load,) = usual.workload.cases
-    assert isinstance(load, Load)
+    assert isinstance(load, ServingLoad)
     knobs = {"mapping.both.tp": "choice(1, 2)", "mapping.both.ep": "choice(4, 8)", "mapping.serving.batch": "choice(32)"}
     space = asked(*WORDS, *(f"+space.{address}='{said}'" for address, said in knobs.items())).space
     assert isinstance(space, Space)
-    found, _ = candidates(Kinds(usual, load), Bounds(1.0, 0.1, 0.9), space, devices, apart=True)
+    found, _ = find_candidates(InstanceKinds(usual, load), SloBounds(1.0, 0.1, 0.9), space, devices, apart=True)
     assert {one.apart for one in found} == {True, False}
     for one in found:
         assert one.devices <= devices
-        assert one.devices == at(one.design, ROWS) * at(one.design, COLS)
+        assert one.devices == leaf_at(one.design, ROWS) * leaf_at(one.design, COLS)
         assert one.estimate.rate > 0
         again = asked(*WORDS, *one.words)
         assert again.base == one.design

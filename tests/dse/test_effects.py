@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 import dse
-from dse.commands.loop import run_study
-from dse.config.build import Question
+from dse.commands.run_study import run_study
 from dse.config.compose import compose
-from dse.config.effects import Setting, effective
+from dse.config.question import Question
+from dse.config.setting_effects import TypedSetting, effective_settings
 from dse.evaluators import evaluate
 from dse.evaluators.evaluation import limits
-from dse.running.study import study
-from dse.space.design import Design, stacked
+from dse.execution.study import build_study
+from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import at, checked, leaves, replaced, spec_at
-from dse.space.reads import recorded
+from dse.space.fields import check_leaf, field_at, iterate_leaves, leaf_at, replace_leaves
+from dse.space.read_recorder import record_reads
 from dse.space.workload import Workload
-from dse.terminal.forked import within
+from dse.terminal.forked_answers import answers_within
 from tests.contract.draws import makes_sense, shaken
 from tests.dse.test_answer import Typed
 from tests.samples import asked
@@ -45,7 +45,7 @@ LEAVES = 25
 def told(design: Design, workload: Workload) -> Any:
     """All metrics and limits of a design by the closed form; None of what cannot be asked."""
     try:
-        found = evaluate(stacked([design]), workload)
+        found = evaluate(stack_designs([design]), workload)
     except DesignError:
         return None
     if found.refused:
@@ -56,7 +56,7 @@ def told(design: Design, workload: Workload) -> Any:
 
 def brute(design: Design, workload: Workload, leaf: str) -> bool | None:
     """Whether some other value of a leaf changes what is told of a design; None where it can have no other."""
-    spec, value = spec_at(design, leaf), at(design, leaf)
+    spec, value = field_at(design, leaf), leaf_at(design, leaf)
     if isinstance(value, bool):
         some: list[Any] = [not value]
     elif isinstance(value, str):
@@ -68,10 +68,10 @@ def brute(design: Design, workload: Workload, leaf: str) -> bool | None:
     before, tried = told(design, workload), 0
     for one in some:
         try:
-            other = replaced(design, {leaf: checked(one, spec, leaf)})
+            other = replace_leaves(design, {leaf: check_leaf(one, spec, leaf)})
         except DesignError:
             continue
-        if at(other, leaf) == value:
+        if leaf_at(other, leaf) == value:
             continue
         tried += 1
         if told(other, workload) != before:
@@ -88,11 +88,11 @@ def test_a_note_says_exactly_what_changes_nothing(question: tuple[str, ...]) -> 
         design = shaken(of.base, rng) if draw else of.base
         if (before := told(design, of.workload)) is None or before[1] >= 0 or not makes_sense(design):
             continue
-        every = [leaf for leaf, value, _ in leaves(design) if value != 0]
+        every = [leaf for leaf, value, _ in iterate_leaves(design) if value != 0]
         some = [every[place] for place in rng.permutation(len(every))[:LEAVES]]
         wanted = {leaf for leaf in some if brute(design, of.workload, leaf) is not False}
         own = Question(design, of.workload, of.space, (), of.defined)
-        found = effective(own, [Setting(leaf, (leaf,)) for leaf in some], "closed")
+        found = effective_settings(own, [TypedSetting(leaf, (leaf,)) for leaf in some], "closed")
         assert found == wanted, found ^ wanted
 
 
@@ -127,7 +127,7 @@ def test_settings_without_effect_are_noted_beside_the_answer(typed: Typed) -> No
 )
 def test_a_note_says_which_fidelity_reads_a_setting(line: str, reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With time enough: of a machine that has much to do."""
-    monkeypatch.setattr("dse.config.effects.READER_SECONDS", 100.0)
+    monkeypatch.setattr("dse.config.setting_effects.READER_SECONDS", 100.0)
     *words, typed = shlex.split(line)
     if reader:  # which has its loops compiled as well
         assert not dse.evaluate(*words, typed, reader).without_effect
@@ -138,12 +138,12 @@ def test_a_note_says_which_fidelity_reads_a_setting(line: str, reader: str, monk
 def test_reads_are_recorded_by_leaf_and_of_copies() -> None:
     of = asked("chip=npu64", "model=qwen3_1b7", *SMALL).base
     some = ["chip.clock", "chip.mesh.rows", "mapping.prefill.tp", "mapping.decode.tp", "chip.noc.vcs"]
-    before = [at(of, leaf) for leaf in some]
-    with recorded(of, some) as found:
+    before = [leaf_at(of, leaf) for leaf in some]
+    with record_reads(of, some) as found:
         assert not found
         hash(of.chip)
-        list(leaves(of))
-        copy = replaced(of, {"chip.mesh.rows": 2})
+        list(iterate_leaves(of))
+        copy = replace_leaves(of, {"chip.mesh.rows": 2})
         assert not found
         assert of.mapping.prefill.tp
         assert found == {"mapping.prefill.tp"}
@@ -151,14 +151,14 @@ def test_reads_are_recorded_by_leaf_and_of_copies() -> None:
         assert found == {"mapping.prefill.tp", "chip.mesh.rows"}
     assert of.chip.clock
     assert found == {"mapping.prefill.tp", "chip.mesh.rows"}
-    assert [at(of, leaf) for leaf in some] == before
+    assert [leaf_at(of, leaf) for leaf in some] == before
 
 
 def test_questions_in_a_copy_are_ended_and_leave_nothing() -> None:
     seen: list[int] = []
 
     def asks(*ends: Any) -> list[bool]:
-        return within(0.3, lambda: (bool(end()) for end in ends))
+        return answers_within(0.3, lambda: (bool(end()) for end in ends))
 
     def for_ever() -> None:
         while True:
@@ -190,7 +190,7 @@ def test_a_run_notes_knobs_without_effect(tmp_path: Path, capsys: pytest.Capture
     """Of a study that nothing refuses: its products of attention wait in software for no other tiles."""
     line = ["name=idle", "chip=tile32", "workload=attention", "workload.keys=[128]", "search=none", f"run_dir={tmp_path}"]
     line += ["+space.chip.tile.sync='tag(cycle, choice(1,2))'", "+space.chip.clock='tag(GHz, choice(1,2))'"]
-    run_study(study(compose([*line, "+objectives.latency=min", "verify=none"]), tmp_path))
+    run_study(build_study(compose([*line, "+objectives.latency=min", "verify=none"]), tmp_path))
     said = " ".join("".join(capsys.readouterr()).split())
     assert "note chip.tile.sync changes nothing: " in said
     assert "chip.clock changes" not in said

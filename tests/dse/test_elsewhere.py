@@ -8,13 +8,13 @@ import pytest
 import yaml
 
 import dse
-from dse.answers.answer import Evaluation
-from dse.answers.capacity import capacity
-from dse.answers.compare import compared, notes
-from dse.commands import capacities
-from dse.commands.sheet import record
+from dse.analysis.capacity import find_capacity
+from dse.analysis.compare import compare_best_mappings, comparison_notes
+from dse.analysis.evaluation import Evaluation
+from dse.commands import capacity_output as capacities
+from dse.commands.evaluate_output import evaluation_record
 from dse.config.compose import CONF, STUDIES
-from dse.report.cannot import fitted_elsewhere
+from dse.report.caveats import foreign_constant_caveats
 from dse.space.errors import DesignError
 from dse.studies.gpu_measured.fit import meant_for
 from tests.dse.toy import toy
@@ -69,7 +69,7 @@ def test_an_answer_says_what_was_fitted_on_other_chips(words: str, said: str) ->
     wanted = f"stack={stack} was fitted elsewhere ({said}); on chip={chip} it is extrapolated" if said else ""
     assert found.extrapolated == wanted
     assert [text for name, text in found.about() if name == "not fitted"] == ([wanted] if said else [])
-    assert record(found)["extrapolated"] == (wanted or None)
+    assert evaluation_record(found)["extrapolated"] == (wanted or None)
 
 
 def test_a_constant_that_is_typed_is_nobodys_fit() -> None:
@@ -94,9 +94,11 @@ def test_a_constant_says_its_chip_before_its_group(tmp_path: Path) -> None:
 
 def test_chips_side_by_side_and_studies_say_it_too(tmp_path: Path) -> None:
     words = ("stack=flash3_h100", "mapping.both.tp=1")
-    assert "(context on h100); on chip=a100 it is extrapolated" in notes(compared(["chip=[a100,h100]", *words, *FEW], "tpot"))
-    one = fitted_elsewhere(toy(tmp_path, "chip=a100", "stack=flash3_h100"))
-    several = fitted_elsewhere(toy(tmp_path, "chips=[a100,h200]", "stack=flash3_h100"))
+    assert "(context on h100); on chip=a100 it is extrapolated" in comparison_notes(
+        compare_best_mappings(["chip=[a100,h100]", *words, *FEW], "tpot")
+    )
+    one = foreign_constant_caveats(toy(tmp_path, "chip=a100", "stack=flash3_h100"))
+    several = foreign_constant_caveats(toy(tmp_path, "chips=[a100,h200]", "stack=flash3_h100"))
     assert [(of.kind, of.what) for of in one] == [(of.kind, of.what) for of in several] == [("stack", "a100")]
 
 
@@ -106,11 +108,11 @@ def test_a_deployment_says_it_too(capsys: pytest.CaptureFixture[str], tmp_path: 
     words = ("stack=vllm_allreduce_h100", "apart=false", "workload.ttft=20ms", "workload.tpot=100ms", *load)
     of_two = ("mapping.both.tp=2", LIBRARY)
     several = (["chip=h100", *of_two], ["chip=mi300x", *of_two], ["chip=mi300x", "mapping.both.tp=1"])
-    own, other, alone = (capacity([*of, *words]) for of in several)
+    own, other, alone = (find_capacity([*of, *words]) for of in several)
     wanted = "stack=vllm_allreduce_h100 was fitted elsewhere (rings, short on h100); on chip=mi300x it is extrapolated"
-    found = [capacities.record(sides)["chips"][0]["extrapolated"] for sides in (own, other, alone)]
+    found = [capacities.capacity_record(sides)["chips"][0]["extrapolated"] for sides in (own, other, alone)]
     assert found == [None, wanted, None]
-    capacities.leave(other, tmp_path / "page.html", as_json=False)
+    capacities.write_capacity(other, tmp_path / "page.html", as_json=False)
     assert f"not fitted: {wanted}" in " ".join(capsys.readouterr().out.split())
 
 

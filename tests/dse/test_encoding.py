@@ -6,23 +6,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.search import acquisition
-from dse.search.acquisition import Known, Promise
-from dse.search.encoding import Places
-from dse.search.surrogate import fitted, predicted
-from dse.space.knobs import Choice, Interval, Space
+from dse.search.acquisition import HypervolumeAcquisition, KnownResults
+from dse.search.design_encoding import DesignEncoder
+from dse.search.gaussian_process import fit_scales, predict
+from dse.space.knobs import ChoiceKnob, IntervalKnob, Space
 from tests.samples import base
 
 SPACE = Space(
     base(),
     (
-        Choice("mapping.both.prefetch_cap", (0.25, 0.5, 1.0), ((("mapping.both.prefetch"), ("whole", "partial")),)),
-        Choice("chip.cores", tuple(range(100, 601, 100))),
-        Choice("mapping.both.prefetch", ("none", "whole", "partial")),
-        Choice("mapping.both.tp", (8,)),
-        Interval("chip.l2.size", 1e6, 1e9, log=True),
+        ChoiceKnob("mapping.both.prefetch_cap", (0.25, 0.5, 1.0), ((("mapping.both.prefetch"), ("whole", "partial")),)),
+        ChoiceKnob("chip.cores", tuple(range(100, 601, 100))),
+        ChoiceKnob("mapping.both.prefetch", ("none", "whole", "partial")),
+        ChoiceKnob("mapping.both.tp", (8,)),
+        IntervalKnob("chip.l2.size", 1e6, 1e9, log=True),
     ),
 )
-PLACES = Places(SPACE)
+PLACES = DesignEncoder(SPACE)
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -48,7 +48,7 @@ def test_a_moved_row_is_a_design_of_the_space(seed: int, share: float) -> None:
     for row in after:
         values = PLACES.values(row)
         for knob in SPACE.knobs:
-            if isinstance(knob, Choice):
+            if isinstance(knob, ChoiceKnob):
                 assert values[knob.address] in knob.values
             else:
                 assert knob.low <= values[knob.address] <= knob.high
@@ -79,11 +79,11 @@ def test_a_process_passes_through_what_it_learned_and_doubts_what_is_far(seed: i
     x, groups = rng.random((40, 3)), np.arange(3)
     y = np.sin(3 * x[:, 0]) + x[:, 1]
     y = (y - y.mean()) / y.std()
-    scales = fitted(x, groups, y)
+    scales = fit_scales(x, groups, y)
     assert scales.lengths[2] > scales.lengths[0]  # nothing depends on the third
-    mean, spread = predicted(scales, x, groups, y, x)
+    mean, spread = predict(scales, x, groups, y, x)
     np.testing.assert_allclose(mean, y, atol=0.05)
-    far_mean, far_spread = predicted(scales, x, groups, y, x + 1000)
+    far_mean, far_spread = predict(scales, x, groups, y, x + 1000)
     assert (far_spread > 3 * spread).all()
     np.testing.assert_allclose(far_mean, 0, atol=1e-6)
 
@@ -91,17 +91,17 @@ def test_a_process_passes_through_what_it_learned_and_doubts_what_is_far(seed: i
 def test_what_promises_most_is_feasible_and_beyond_the_front() -> None:
     """Smaller is better in both objectives, left of a third nothing fits; the best feasible rows lie next to that."""
     rng = np.random.default_rng(0)
-    space = Space(base(), (Interval("chip.l2.size", 0.0, 1e9), Interval("chip.hbm.gap", 0.0, 1e-8)))
-    places = Places(space)
+    space = Space(base(), (IntervalKnob("chip.l2.size", 0.0, 1e9), IntervalKnob("chip.hbm.gap", 0.0, 1e-8)))
+    places = DesignEncoder(space)
 
-    def known(at: np.ndarray) -> Known:
+    def known(at: np.ndarray) -> KnownResults:
         y = np.column_stack([1 + at[:, 0] + at[:, 1], 2 + at[:, 0] - 0.5 * at[:, 1]])
         excess = np.maximum(1 / 3 - at[:, 0], 0.0)
         beaten = [(excess > 0)[i] or ((y <= y[i]).all(1) & (y < y[i]).any(1) & (excess <= 0)).any() for i in range(len(y))]
-        return Known(at, y, excess, [int(i) for i in np.flatnonzero(~np.array(beaten))])
+        return KnownResults(at, y, excess, [int(i) for i in np.flatnonzero(~np.array(beaten))])
 
     near = rng.random((300, 2))
-    best = Promise(places).best(near, near[:5], known(rng.random((60, 2))), 8, rng)
+    best = HypervolumeAcquisition(places).best(near, near[:5], known(rng.random((60, 2))), 8, rng)
     assert len({row.tobytes() for row in best}) == 8
     assert (best[:, 0] > 0.3).all()
     assert best[:, 0].mean() < 0.42
@@ -109,17 +109,17 @@ def test_what_promises_most_is_feasible_and_beyond_the_front() -> None:
 
 def test_a_model_that_expects_no_gain_is_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then a design is asked for of which little is known, and not the first of those that are known to gain nothing."""
-    places = Places(Space(base(), (Interval("chip.l2.size", 1e6, 1e9),)))
+    places = DesignEncoder(Space(base(), (IntervalKnob("chip.l2.size", 1e6, 1e9),)))
     held = np.array([[1.0, 2.0], [2.0, 1.0]])
-    known = Known(np.array([[0.1], [0.9]]), held, np.zeros(2), [0, 1])
+    known = KnownResults(np.array([[0.1], [0.9]]), held, np.zeros(2), [0, 1])
     near = np.array([[0.2], [0.5]])
     means = np.log(np.array([[1.0, 2.0], [2.3, 2.3]]))  # like one of the front, and behind both
     spreads = np.array([[1e-9, 1e-9], [0.05, 0.05]])
-    monkeypatch.setattr(Promise, "_predicted", lambda *_: (means, spreads))
+    monkeypatch.setattr(HypervolumeAcquisition, "_predicted", lambda *_: (means, spreads))
 
     def best() -> float:
-        return float(Promise(places).best(near, near[:0], known, 1, np.random.default_rng(1))[0, 0])
+        return float(HypervolumeAcquisition(places).best(near, near[:0], known, 1, np.random.default_rng(1))[0, 0])
 
     assert best() == 0.5
-    monkeypatch.setattr(acquisition, "DOUBTS", (1.0,))
+    monkeypatch.setattr(acquisition, "VARIANCE_SCALES", (1.0,))
     assert best() == 0.2

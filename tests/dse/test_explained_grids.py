@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.commands.api import Loaded
+from dse.commands.notebook_api import StoredStudy
 from dse.evaluators import evaluate
-from dse.evaluators.account.outcomes import LIMITS
+from dse.evaluators.accounting.outcomes import SILICON_LIMITS
 from dse.evaluators.evaluation import limits
-from dse.running.frame import DESIGN, ordered, values_of
+from dse.execution.result_frame import DESIGN, knob_values, report_order
+from dse.explanations.dominance import OUTSIDE
+from dse.explanations.explanation import APART, front_shadow_prices
+from dse.explanations.shadow_prices import MAX_RELAXATION, MIN_GAIN
+from dse.space.array_math import Array
 from dse.space.design import Design
-from dse.space.elementwise import Array
-from dse.why.shadow import MOST, MOVES
-from dse.why.why import APART, front_prices
-from dse.why.whynot import OUTSIDE
 from tests.dse.toy import design_ids, searched, toy
 
 KNOBS = {
@@ -40,7 +40,7 @@ BOUNDED = ("ttft", "system_price")
 class Grid:
     """A study of all designs of a grid, and what each is worth, shape (designs,)."""
 
-    ran: Loaded
+    ran: StoredStudy
     rows: list[dict[str, Any]]
     metrics: dict[str, Array]
     limit: Array
@@ -91,7 +91,7 @@ def grid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     searched(asked, budget=space.combinations)
     rows = [space.row(columns, row) for row in range(len(outcomes.limit))]
     metrics = {name: np.asarray(outcomes.columns[name]) for name in (*GOALS, *BOUNDED)}
-    found = Grid(Loaded(asked), rows, metrics, np.asarray(outcomes.limit), bounds)
+    found = Grid(StoredStudy(asked), rows, metrics, np.asarray(outcomes.limit), bounds)
     assert found.feasible.sum() > 10
     return found
 
@@ -103,8 +103,8 @@ def test_the_front_is_that_of_all_designs(grid: Grid) -> None:
         for one in good
         if not any((all_of[other] >= all_of[one]).all() and (all_of[other] > all_of[one]).any() for other in good)
     }
-    front = ordered(grid.ran.study, grid.ran.frame()).query("front")
-    said = {tuple(values_of(grid.ran.study, row.to_dict()).items()) for _, row in front.iterrows()}
+    front = report_order(grid.ran.study, grid.ran.frame()).query("front")
+    said = {tuple(knob_values(grid.ran.study, row.to_dict()).items()) for _, row in front.iterrows()}
     assert said <= best  # of designs that are equal in all objectives one
     values = {tuple(all_of[grid.place(dict(one))].round(9)) for one in said}
     assert values == {tuple(all_of[grid.place(dict(one))].round(9)) for one in best}
@@ -112,7 +112,7 @@ def test_the_front_is_that_of_all_designs(grid: Grid) -> None:
 
 def test_each_constraint_costs_what_the_least_relaxation_that_moves_the_front_does(grid: Grid) -> None:
     """Relaxed design by design until something new is on the front; limits likewise, by what they need."""
-    said = {price.address: price for price in front_prices(grid.ran.study, grid.ran.frame())}
+    said = {price.address: price for price in front_shadow_prices(grid.ran.study, grid.ran.frame())}
     space, workload = grid.ran.study.question.space, grid.ran.study.question.workload
     good, needs = np.flatnonzero(grid.feasible), dict[str, dict[int, tuple[float, float]]]()
     for row in range(len(grid.rows)):
@@ -124,14 +124,14 @@ def test_each_constraint_costs_what_the_least_relaxation_that_moves_the_front_do
                       for one in limits(space.at(grid.rows[row]), workload) if np.any(one.need > one.have)}  # fmt: skip
             if len(broken) == 1:
                 ((address, both),) = broken.items()
-                assert address == list(LIMITS)[grid.limit[row]]
+                assert address == list(SILICON_LIMITS)[grid.limit[row]]
                 needs.setdefault(address, {})[row] = both
     wanted = {}
     for address, rows in needs.items():
         moving = {
             row: need / have
             for row, (need, have) in rows.items()
-            if need / have - 1 <= MOST
+            if need / have - 1 <= MAX_RELAXATION
             and not any((_as_good(grid, other) >= _as_good(grid, row) - _slack(grid, row)).all() for other in good)
         }
         if moving:
@@ -153,7 +153,7 @@ def _as_good(grid: Grid, row: int) -> Array:
 
 def _slack(grid: Grid, row: int) -> Array:
     """By which a design that moves the front has to be better."""
-    return MOVES * np.abs(_as_good(grid, row))
+    return MIN_GAIN * np.abs(_as_good(grid, row))
 
 
 def test_steps_and_elasticities_are_those_between_designs_of_the_grid(grid: Grid) -> None:
@@ -184,8 +184,8 @@ def test_steps_and_elasticities_are_those_between_designs_of_the_grid(grid: Grid
 
 
 def test_the_next_designs_are_cheaper_and_slower_or_dearer_and_faster(grid: Grid) -> None:
-    frame = ordered(grid.ran.study, grid.ran.frame())
-    front = [grid.place(values_of(grid.ran.study, row.to_dict())) for _, row in frame[frame["front"]].iterrows()]
+    frame = report_order(grid.ran.study, grid.ran.frame())
+    front = [grid.place(knob_values(grid.ran.study, row.to_dict())) for _, row in frame[frame["front"]].iterrows()]
     cost, slow = (np.log(grid.metrics[name]) for name in ("system_price", "tpot"))
     for number in sorted({0, len(front) // 2, len(front) - 1}):
         why, here = grid.ran.why(design_ids(grid.ran)[number]), front[number]
@@ -200,7 +200,7 @@ def test_the_next_designs_are_cheaper_and_slower_or_dearer_and_faster(grid: Grid
 
 def test_each_step_of_the_way_is_the_best_next_one_and_the_last_one_is_there(grid: Grid) -> None:
     rng, space = np.random.default_rng(len(grid.rows)), grid.ran.study.question.space
-    frame = ordered(grid.ran.study, grid.ran.frame())
+    frame = report_order(grid.ran.study, grid.ran.frame())
     front = set(frame["design"][frame["front"]])
     good = grid.goals[grid.feasible]
     beaten = [row for row in np.flatnonzero(grid.limit < 0) if (good > grid.goals[row]).all(axis=1).any()]
@@ -230,5 +230,5 @@ def test_each_step_of_the_way_is_the_best_next_one_and_the_last_one_is_there(gri
             assert hop.point.feasible == grid.feasible[grid.place(now)]
             assert hop.point.metrics["tpot"] == pytest.approx(grid.metrics["tpot"][grid.place(now)])
         assert not waiting
-        stored = values_of(grid.ran.study, frame[frame[DESIGN] == found.target.name].iloc[0].to_dict())
+        stored = knob_values(grid.ran.study, frame[frame[DESIGN] == found.target.name].iloc[0].to_dict())
         assert now == stored

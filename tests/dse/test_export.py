@@ -16,28 +16,28 @@ import pyarrow.parquet as pq
 import pytest
 
 import dse.commands.export
-import dse.commands.loop
-import dse.running.screen
-from dse.commands.api import Loaded
-from dse.commands.export import FORMATS, columns
+import dse.commands.run_study
+import dse.execution.screen
+from dse.commands.export import FORMATS, column_units
+from dse.commands.notebook_api import StoredStudy
 from dse.evaluators import METRICS
-from dse.running.workers import Serial, evaluator
+from dse.execution.workers import SerialWorkers, make_evaluator
 from tests.dse.faulty import Faulty
 from tests.dse.toy import searched, toy
 
 
 @pytest.fixture
-def loaded(tmp_path: Path) -> Loaded:
+def loaded(tmp_path: Path) -> StoredStudy:
     """A study with designs that break a limit and one that failed."""
     key = searched(toy(tmp_path / "first", "search.budget=1"))[0][2]
     asked = toy(tmp_path / "runs/toy")
-    evaluate = evaluator(asked.question.workload, asked.fidelity)
-    searched(asked, workers=Serial(Faulty(evaluate, "raise", frozenset((key,)))))
-    return Loaded(asked)
+    evaluate = make_evaluator(asked.question.workload, asked.fidelity)
+    searched(asked, workers=SerialWorkers(Faulty(evaluate, "raise", frozenset((key,)))))
+    return StoredStudy(asked)
 
 
 @pytest.fixture
-def exported(loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Any) -> Any:
+def exported(loaded: StoredStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Any) -> Any:
     monkeypatch.setattr(dse.commands.export, "load", lambda name, **_: loaded)
 
     def export(to: str) -> Path:
@@ -58,7 +58,7 @@ def same(found: pd.DataFrame, frame: pd.DataFrame) -> None:
             assert (pd.isna(new) and pd.isna(old)) or new == old, (name, new, old)
 
 
-def test_the_study_has_what_is_hard_to_export(loaded: Loaded) -> None:
+def test_the_study_has_what_is_hard_to_export(loaded: StoredStudy) -> None:
     frame = loaded.frame()
     assert frame["error"].notna().sum() == 1
     assert frame["front"].any()
@@ -74,12 +74,12 @@ READERS = {
 
 
 @pytest.mark.parametrize("to", READERS)
-def test_every_value_comes_back_as_it_was(to: str, exported: Any, loaded: Loaded) -> None:
+def test_every_value_comes_back_as_it_was(to: str, exported: Any, loaded: StoredStudy) -> None:
     same(READERS[to](exported(to)), loaded.frame())
 
 
 @pytest.mark.parametrize("to", READERS)
-def test_every_column_has_its_unit(to: str, exported: Any, loaded: Loaded) -> None:
+def test_every_column_has_its_unit(to: str, exported: Any, loaded: StoredStudy) -> None:
     path = exported(to)
     if to == "parquet":
         units = {field.name: field.metadata[b"unit"].decode() for field in pq.read_schema(path)}
@@ -95,9 +95,9 @@ def test_every_column_has_its_unit(to: str, exported: Any, loaded: Loaded) -> No
 
 def test_every_column_of_a_screen_is_known_as_well(tmp_path: Path) -> None:
     asked = toy(tmp_path, "screen.run=true", "screen.limit=64", "search.budget=16")
-    dse.commands.loop.run_study(asked)
-    frame = Loaded(asked).frame()
-    assert list(columns(Loaded(asked), frame)) == list(frame.columns)
+    dse.commands.run_study.run_study(asked)
+    frame = StoredStudy(asked).frame()
+    assert list(column_units(StoredStudy(asked), frame)) == list(frame.columns)
     assert set(frame["stage"]) == {"search", "screen"}
 
 
@@ -119,7 +119,7 @@ def test_an_export_that_fails_leaves_the_file_that_was_there(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_the_optuna_study_is_the_same_study(exported: Any, loaded: Loaded) -> None:
+def test_the_optuna_study_is_the_same_study(exported: Any, loaded: StoredStudy) -> None:
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -140,7 +140,7 @@ def test_the_optuna_study_is_the_same_study(exported: Any, loaded: Loaded) -> No
     assert [trial.user_attrs["design"] for trial in study.trials] == loaded.frame()["design"].tolist()
 
 
-def test_optunas_dashboard_opens_it(exported: Any, loaded: Loaded) -> None:
+def test_optunas_dashboard_opens_it(exported: Any, loaded: StoredStudy) -> None:
     program = shutil.which("optuna-dashboard", path=str(Path(sys.executable).parent)) or shutil.which("optuna-dashboard")
     assert program, "pip install 'mesh-dse[test]'"
     path = exported("optuna")
@@ -199,9 +199,9 @@ def test_results_of_another_store_come_without_the_screen_that_is_here(tmp_path:
     monkeypatch.chdir(tmp_path)
     here = toy(tmp_path / "runs/toy", "screen.run=true", "screen.limit=64")
     searched(here, budget=16)
-    dse.running.screen.screen(here, lambda done, total, size: None)
-    assert set(Loaded(here).frame()["stage"]) == {"search", "screen"}
+    dse.execution.screen.run_screen(here, lambda done, total, size: None)
+    assert set(StoredStudy(here).frame()["stage"]) == {"search", "screen"}
     other = toy(tmp_path / "runs/toy", "screen.run=true", "screen.limit=64", "store=other.sqlite")
     searched(other, budget=16)
-    assert set(Loaded(other).frame()["stage"]) == {"search"}
-    assert not dse.running.screen.blocks(other)
+    assert set(StoredStudy(other).frame()["stage"]) == {"search"}
+    assert not dse.execution.screen.stored_block_files(other)

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse.commands.api import Loaded, study_of
-from dse.commands.loop import run_study
-from dse.config.expressions import LABELLED, define, derived, needed
+from dse.commands.notebook_api import StoredStudy, find_study
+from dse.commands.run_study import run_study
+from dse.config.metric_expressions import LABELLED, derived_metrics, input_metrics, parse_metric_expressions
 from dse.evaluators import METRICS
-from dse.evaluators.account.metrics import COLUMNS
-from dse.report.data import payload
-from dse.running.frame import ordered
-from dse.running.offered import refuse_absent
+from dse.evaluators.accounting.metrics import COLUMNS
+from dse.execution.metric_checks import refuse_missing_metrics
+from dse.execution.result_frame import report_order
+from dse.report.payload import report_payload
 from dse.space.errors import DesignError
 from dse.store.store import Store
 from tests.dse.toy import design_ids, searched, toy
@@ -39,7 +39,7 @@ def as_they_were() -> Iterator[None]:
 
 
 def worth(text: str, values: dict[str, Any]) -> Any:
-    (found,) = derived(values, define({"metrics": {"mine": text}})).values()
+    (found,) = derived_metrics(values, parse_metric_expressions({"metrics": {"mine": text}})).values()
     return found
 
 
@@ -75,23 +75,23 @@ def test_an_expression_is_worth_what_python_makes_of_it(text: str, seed: int) ->
     ],
 )
 def test_its_unit_comes_of_theirs(text: str, unit: str) -> None:
-    assert define({"metrics": {"mine": text}})["mine"].unit == unit
+    assert parse_metric_expressions({"metrics": {"mine": text}})["mine"].unit == unit
     assert METRICS["mine"].unit == unit
 
 
 def test_expressions_may_be_made_of_one_another() -> None:
     texts = {"a": "b * 2", "b": "c + ttft", "c": "tpot / 2"}
-    found = define({"metrics": texts, "objectives": {"b": "min"}})
+    found = parse_metric_expressions({"metrics": texts, "objectives": {"b": "min"}})
     assert found["a"].inputs == {"ttft", "tpot"}
-    assert derived({"ttft": 1.0, "tpot": 4.0}, found) == {"a": 6.0, "b": 3.0, "c": 2.0}
-    assert set(needed(["a", "power"], found)) == {"ttft", "tpot", "power"}
+    assert derived_metrics({"ttft": 1.0, "tpot": 4.0}, found) == {"a": 6.0, "b": 3.0, "c": 2.0}
+    assert set(input_metrics(["a", "power"], found)) == {"ttft", "tpot", "power"}
     assert (METRICS["a"].better, METRICS["b"].better) == ("max", "min")
 
 
 def test_what_comes_to_nothing_is_not_a_number() -> None:
     found = worth("ttft / preemptions", {"ttft": np.array([1.0, 0.0, 2.0]), "preemptions": np.array([0.0, 0.0, 4.0])})
     assert [math.isnan(value) for value in found] == [True, True, False]
-    assert derived({"ttft": 1.0}, define({"metrics": {"mine": "ttft / power"}})) == {}
+    assert derived_metrics({"ttft": 1.0}, parse_metric_expressions({"metrics": {"mine": "ttft / power"}})) == {}
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_what_comes_to_nothing_is_not_a_number() -> None:
 )
 def test_what_is_no_expression_is_refused_with_what_is_valid(metrics: Any, why: str) -> None:
     with pytest.raises(DesignError, match=why) as found:
-        define({"metrics": metrics})
+        parse_metric_expressions({"metrics": metrics})
     assert len(str(found.value).splitlines()) == 1
 
 
@@ -129,7 +129,7 @@ def test_what_tables_have_beside_knobs_and_metrics_no_metric_is_named(tmp_path: 
         tmp_path,
     )
     searched(asked, budget=20)
-    frame = ordered(asked, Loaded(asked).frame())
+    frame = report_order(asked, StoredStudy(asked).frame())
     knobs = {knob.address for knob in asked.question.space.knobs}
     others = set(frame.columns) - knobs - METRICS.keys()
     assert others <= set(COLUMNS)
@@ -168,7 +168,7 @@ PIECES = (
 def test_any_text_is_an_expression_or_refused_in_a_line(text: str) -> None:
     said = ""
     try:
-        (found,) = define({"metrics": {"mine": text}}).values()
+        (found,) = parse_metric_expressions({"metrics": {"mine": text}}).values()
     except DesignError as error:
         said = str(error)
     assert said[:14] in ("", "metrics.mine: ")
@@ -197,14 +197,14 @@ def test_a_study_screens_searches_and_shows_it(tmp_path: Path) -> None:
     bound = "+constraints.per_dollar='>= 0.002 token/USD/s'"
     asked = toy(tmp_path, *MINE, bound, "screen.run=true", "screen.limit=128", "search.budget=60", "search=local")
     run_study(asked)
-    loaded = Loaded(asked)
+    loaded = StoredStudy(asked)
     frame = loaded.frame()
     good = frame[frame["feasible"]]
     assert set(frame["stage"]) == {"screen", "search"}
     rate = good["throughput"] / good["system_price"]
     assert np.allclose(good["per_dollar"][rate.notna()], rate[rate.notna()])
     assert good["per_dollar"].min() >= 0.002
-    (column,) = [column for column in payload([loaded.part()])["columns"] if column["name"] == "per_dollar"]
+    (column,) = [column for column in report_payload([loaded.part()])["columns"] if column["name"] == "per_dollar"]
     assert column["unit"] == "token/USD/s"
     why = loaded.why(design_ids(loaded)[0])
     assert "per_dollar" in why.changes[0].change
@@ -236,15 +236,15 @@ def test_what_no_design_has_is_refused_before_anything_is_evaluated_or_written(t
 def test_what_the_steady_state_has_not_is_refused_where_it_screens(words: tuple[str, ...], why: str, tmp_path: Path) -> None:
     """And what it has, or what the loop will play, is not."""
     both = ("+metrics={x: 2 * latency_p99, y: tbt_p99 + ttft}", "screen.run=true", "workload.requests=20")
-    asked = study_of("npu_serving", *both, *words, f"run_dir={tmp_path}")
+    asked = find_study("npu_serving", *both, *words, f"run_dir={tmp_path}")
     with pytest.raises(DesignError, match=why) if why else contextlib.nullcontext():
-        refuse_absent(asked)
+        refuse_missing_metrics(asked)
 
 
 def test_an_expression_that_comes_to_no_number_is_refused_as_such(tmp_path: Path) -> None:
     asked = toy(tmp_path, "+metrics.x='throughput / (ttft - ttft)'", "+objectives.x=max")
     with pytest.raises(DesignError, match=r"objectives\.x: 'throughput / \(ttft - ttft\)' comes to no finite number"):
-        refuse_absent(asked)
+        refuse_missing_metrics(asked)
 
 
 def test_stored_results_do_not_know_it_so_that_another_meaning_uses_them(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_stored_results_do_not_know_it_so_that_another_meaning_uses_them(tmp_pat
         if key in known:
             result = known[key]
             assert worth is None or "decode_throughput" in result.metrics
-    frame = Loaded(other).frame()
+    frame = StoredStudy(other).frame()
     assert np.allclose(frame["per_dollar"], frame["decode_throughput"] / frame["system_price"])
     assert asked.identity() != replace(other, config=asked.config).identity()
 
@@ -274,4 +274,4 @@ def test_one_page_has_no_two_meanings_of_a_name(tmp_path: Path) -> None:
     for asked in (one, two):
         searched(asked, budget=10)
     with pytest.raises(DesignError, match=r"metrics.per_dollar: .* rename one of them"):
-        payload([Loaded(one).part(), Loaded(two).part()])
+        report_payload([StoredStudy(one).part(), StoredStudy(two).part()])

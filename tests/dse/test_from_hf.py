@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.config.compose import compose
-from dse.config.workloads import models
+from dse.config.workloads import read_models
 from dse.evaluators import evaluate
-from dse.from_hf import ARCHITECTURES, HARMLESS, entries, fields_of
-from dse.from_hf.families import CLASSES, Family
-from dse.space.design import stacked
+from dse.huggingface import ARCHITECTURES, IGNORED_FIELDS, model_fields, read_model_entries
+from dse.huggingface.families import CLASSES, Family
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from dse.space.layers import layers
 from dse.space.model import Model
-from dse.space.numbers import FORMATS
-from dse.space.parameters import active_parameters, kv_values, parameters
-from dse.space.workload import Case, Workload
+from dse.space.number_formats import FORMATS
+from dse.space.parameter_counts import active_parameter_count, kv_values_per_token, parameter_count
+from dse.space.workload import BatchCase, Workload
 from tests.dse.published_models import PUBLISHED, Published
 from tests.dse.said_files import NOTES, REFUSED, SAME
 from tests.dse.small_files import SMALL
@@ -92,7 +92,7 @@ def family_of(stem: str) -> Family:
 
 
 def read(path: Path) -> Model:
-    (model,) = models({"read": fields_of(path)}).values()
+    (model,) = read_models({"read": model_fields(path)}).values()
     return model
 
 
@@ -101,15 +101,15 @@ def test_a_file_gives_the_model_that_ships(path: Path) -> None:
     entry = yaml.safe_load((CONF / f"{path.stem}.yaml").read_text()) | {"name": path.stem}
     if path.stem == "phi3_medium":
         entry["window"] = 2047  # the shipped one attends to everything
-    (shipped,) = models({path.stem: entry}).values()
+    (shipped,) = read_models({path.stem: entry}).values()
     assert read(path) == shipped
 
 
 @each_file
 def test_parameters_are_the_published_ones_and_kv_bytes_are_exact(path: Path) -> None:
     model, published = read(path), yaml.safe_load((CONF / f"{path.stem}.yaml").read_text())["published_parameters"]
-    assert parameters(model) == pytest.approx(published, rel=5e-4)
-    assert model.layers * kv_values(model) * 2 == KV_BYTES[path.stem]
+    assert parameter_count(model) == pytest.approx(published, rel=5e-4)
+    assert model.layers * kv_values_per_token(model) * 2 == KV_BYTES[path.stem]
 
 
 def test_every_architecture_has_a_sample() -> None:
@@ -121,8 +121,8 @@ def test_a_published_file_in_short_is_what_is_published_of_it(one: Published, tm
     path = tmp_path / "config.json"
     path.write_text(json.dumps(one.fields))
     model = read(path)
-    assert parameters(model) == pytest.approx(one.total, rel=5e-3)
-    assert sum(layer.times * kv_values(layer.of) for layer in layers(model).mixings) * 2 == one.kv
+    assert parameter_count(model) == pytest.approx(one.total, rel=5e-3)
+    assert sum(layer.times * kv_values_per_token(layer.of) for layer in layers(model).mixings) * 2 == one.kv
 
 
 @pytest.mark.parametrize("stem", STEMS)
@@ -130,12 +130,12 @@ def test_a_published_file_in_short_is_what_is_published_of_it(one: Published, tm
 def test_no_field_that_counts_takes_junk(stem: str, junk: Any, written: Write) -> None:
     for name in (
         sample(stem).keys()
-        - HARMLESS
+        - IGNORED_FIELDS
         - SILENT
         - ({"final_logit_softcapping", "attn_logit_softcapping"} if junk == 1.5 else set())
     ):
         with pytest.raises(DesignError, match=name):
-            fields_of(written(stem, **{name: junk}))
+            model_fields(written(stem, **{name: junk}))
 
 
 SILENT = {
@@ -164,7 +164,7 @@ IDLE = {
 def test_a_count_that_changes_changes_the_model(stem: str, written: Write) -> None:
     before, idle = read(written(stem)), set()
     for name, value in sample(stem).items():
-        if name in HARMLESS | SILENT or isinstance(value, bool) or not isinstance(value, int) or not value:
+        if name in IGNORED_FIELDS | SILENT or isinstance(value, bool) or not isinstance(value, int) or not value:
             continue
         try:
             after = read(written(stem, **{name: 2 * value}))
@@ -233,7 +233,7 @@ def test_what_is_not_understood_in_a_file_of_a_model_that_sees(values: dict[str,
 
 @pytest.mark.parametrize(("stem", "changes", "said"), NOTES, ids=[stem for stem, _, _ in NOTES])
 def test_a_note_says_the_published_format(stem: str, changes: dict[str, Any], said: str, written: Write) -> None:
-    note = fields_of(written(stem, **changes))["note"]
+    note = model_fields(written(stem, **changes))["note"]
     assert re.search(said, note)
     for word in re.findall(r"mapping\.precision\.\w+=(\w+)", note):
         assert "weights" in FORMATS[word].holds, "a word that a note says is one of mapping.precision"
@@ -246,9 +246,9 @@ def test_what_is_said_around_a_language_model_is_its_published_format(tmp_path: 
     )
     path = tmp_path / "config.json"
     path.write_text(json.dumps(nested("qwen3_5_moe", {"quantization_config": nvfp4}, quantization_config=fp8)))
-    assert "published in nvfp4 (+mapping.precision.experts=nvfp4)" in fields_of(path)["note"]
+    assert "published in nvfp4 (+mapping.precision.experts=nvfp4)" in model_fields(path)["note"]
     path.write_text(json.dumps(nested("qwen3_5", {"dtype": "float32"})))
-    assert "published in float32" in fields_of(path)["note"]
+    assert "published in float32" in model_fields(path)["note"]
 
 
 def test_heads_that_see_everything_are_as_wide_as_others_where_a_file_says_null(written: Write) -> None:
@@ -306,15 +306,15 @@ def test_a_spare_file_is_the_model_of_its_class(kind: str, tmp_path: Path) -> No
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"model_type": kind} | fields))
     model = read(path)
-    assert parameters(model) == pytest.approx(total, rel=1e-3)
-    assert sum(one.times * kv_values(one.of) for one in layers(model).mixings) * 2 == kv
+    assert parameter_count(model) == pytest.approx(total, rel=1e-3)
+    assert sum(one.times * kv_values_per_token(one.of) for one in layers(model).mixings) * 2 == kv
 
 
 def test_caches_shared_across_layers_are_those_of_the_first(written: Write) -> None:
     own, shared = read(written("hunyuan")), read(written("hunyuan", use_cla=True, cla_share_factor=3))
     assert shared.order == "2 (own, 2 reused)"
     kv = 2 * own.kv_heads * own.head_dim
-    assert parameters(own) - parameters(shared) == 4 * (own.hidden * kv + own.head_dim)
+    assert parameter_count(own) - parameter_count(shared) == 4 * (own.hidden * kv + own.head_dim)
 
 
 @pytest.mark.parametrize("group", ["llm_config", "language_config"])
@@ -352,7 +352,7 @@ def test_a_window_in_every_layer_is_read(written: Write) -> None:
 def test_biases_are_read(written: Write) -> None:
     model = read(written("llama3_70b", attention_bias=True, mlp_bias=True))
     added = 80 * (8192 + 2 * 1024 + 8192 + 2 * 28672 + 8192)
-    assert parameters(model) - parameters(read(written("llama3_70b"))) == added
+    assert parameter_count(model) - parameter_count(read(written("llama3_70b"))) == added
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ def test_what_is_no_config_is_one_line(content: bytes, said: str, tmp_path: Path
     path = tmp_path / "config.json"
     path.write_bytes(content)
     with pytest.raises(DesignError, match=said) as error:
-        fields_of(path)
+        model_fields(path)
     assert len(str(error.value).splitlines()) == 1
 
 
@@ -385,7 +385,7 @@ def test_a_folder_names_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     found = compose(["model.from_hf=[Qwen3 8B \\[best\\],models--Qwen--Qwen3-8B/snapshots/0123abcd/config.json]"])["model"]
     assert {key: entry["name"] for key, entry in found.items()} == {"qwen3_8b_best": "Qwen3 8B [best]", "qwen3_8b": "Qwen3-8B"}
-    assert entries("Qwen3 8B [best]", tmp_path).keys() == {"qwen3_8b_best"}
+    assert read_model_entries("Qwen3 8B [best]", tmp_path).keys() == {"qwen3_8b_best"}
 
 
 def test_a_file_evaluates_as_the_model_that_ships() -> None:
@@ -396,8 +396,8 @@ def test_a_file_evaluates_as_the_model_that_ships() -> None:
 
 
 def asked_of(config: dict[str, Any]) -> dict[str, float]:
-    (model,) = models(config).values()
-    outcomes = evaluate(stacked([base()]), Workload("one", (Case("one", model, ((4, 512, 64),)),)))
+    (model,) = read_models(config).values()
+    outcomes = evaluate(stack_designs([base()]), Workload("one", (BatchCase("one", model, ((4, 512, 64),)),)))
     return {name: float(column[0]) for name, column in outcomes.columns.items() if column[0] == column[0]}
 
 
@@ -436,15 +436,15 @@ def test_any_small_file_is_read_or_refused_in_one_line(
     if said:
         assert len(said.splitlines()) == 1
     else:
-        (model,) = models(entry).values()
-        assert parameters(model) >= active_parameters(model) > 0
+        (model,) = read_models(entry).values()
+        assert parameter_count(model) >= active_parameter_count(model) > 0
 
 
 def outcome(file: Path) -> tuple[dict[str, Any], str]:
     entry = {}
     try:
-        entry = {"read": fields_of(file)}
-        models(entry)
+        entry = {"read": model_fields(file)}
+        read_models(entry)
     except DesignError as error:
         return entry, str(error)
     return entry, ""

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from dse.config.compose import CONF, compose
 from dse.evaluators import evaluate
-from dse.running.study import Study, study
-from dse.space.design import Design, stacked
+from dse.execution.study import Study, build_study
+from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import at, leaves
+from dse.space.fields import iterate_leaves, leaf_at
 from tests.samples import base
 
 HERE = Path(__file__).parent
@@ -62,7 +62,9 @@ def addresses() -> list[str]:
     return list(walk(config, ""))
 
 
-ADDRESSES = st.one_of(st.sampled_from(addresses()), st.sampled_from([a for a, _, _ in leaves(base())]), st.text(max_size=8))
+ADDRESSES = st.one_of(
+    st.sampled_from(addresses()), st.sampled_from([a for a, _, _ in iterate_leaves(base())]), st.text(max_size=8)
+)
 
 
 def answered(*overrides: str) -> Study | None:
@@ -73,8 +75,8 @@ def answered(*overrides: str) -> Study | None:
 def built(config: Callable[[], dict[str, Any]]) -> Study | None:
     """A study of a configuration and its metrics, or None where one line refused it."""
     try:
-        asked = study(config(), HERE)
-        evaluate(stacked([asked.question.base]), asked.question.workload, fidelity=asked.fidelity)
+        asked = build_study(config(), HERE)
+        evaluate(stack_designs([asked.question.base]), asked.question.workload, fidelity=asked.fidelity)
     except DesignError as error:
         line = str(error)
         assert line.strip()
@@ -93,7 +95,7 @@ def said(text: str) -> float | str:
 
 
 def meant(design: Design, address: str, text: str) -> bool:
-    value, wanted = at(design, address), said(text)
+    value, wanted = leaf_at(design, address), said(text)
     if isinstance(value, str) or isinstance(wanted, str):
         return value == wanted
     return bool(np.isclose(value, wanted, rtol=1e-12, atol=0))
@@ -115,7 +117,7 @@ def check(line: str) -> None:
     asked = answered(line)
     address, _, text = line.lstrip("+").partition("=")
     if asked is not None and address in LEAVES and "${" not in text:  # an interpolation says another field's value
-        assert meant(asked.question.base, address, text), (line, at(asked.question.base, address))
+        assert meant(asked.question.base, address, text), (line, leaf_at(asked.question.base, address))
 
 
 COMPOSED = compose(["+objectives.tpot=min"])
@@ -136,12 +138,12 @@ def test_a_value_in_a_configuration_is_obeyed_or_refused_in_one_line(address: st
     if asked is None or address not in LEAVES:
         return
     if isinstance(value, str):
-        assert meant(asked.question.base, address, value), (value, at(asked.question.base, address))
+        assert meant(asked.question.base, address, value), (value, leaf_at(asked.question.base, address))
     elif not isinstance(value, dict):
-        assert at(asked.question.base, address) == value
+        assert leaf_at(asked.question.base, address) == value
 
 
-LEAVES = {name for name, _, _ in leaves(base())}
+LEAVES = {name for name, _, _ in iterate_leaves(base())}
 CHIP = yaml.safe_load((CONF / "chip/npu_dse.yaml").read_text())
 PLACES = [
     ("cores",),
@@ -168,7 +170,7 @@ def test_a_number_in_a_file_is_obeyed_or_refused_in_one_line(place: tuple[str, .
         lines.append("  " * depth + f"{key}:")
     asked = written("\n".join(lines) + f" {{value: {text}, source: assumed, note: mine}}\n")
     if asked is not None:
-        value, wanted = at(asked.question.base, ".".join(("chip", *place))), said(text)
+        value, wanted = leaf_at(asked.question.base, ".".join(("chip", *place))), said(text)
         assert not isinstance(wanted, str), (text, value)
         assert np.isclose(value, wanted, rtol=1e-12, atol=0), (text, value)
 

@@ -16,18 +16,18 @@ import numpy as np
 import pytest
 
 import dse
-from dse.config.build import question
 from dse.config.compose import CONF, compose
-from dse.evaluators.account.kernel_basis import FLAT, kernel_basis
+from dse.config.question import build_question
+from dse.evaluators.accounting.kernel_basis import FLAT, kernel_basis
 from dse.evaluators.kernels import library
-from dse.evaluators.kernels.library.context import Attend
-from dse.evaluators.kernels.library.experts import Expert
+from dse.evaluators.kernels.library.decode_attention import DecodeAttention
+from dse.evaluators.kernels.library.elementwise import ElementwiseKernel
 from dse.evaluators.kernels.library.extrapolation import REASON, ROUNDING, outside_sizes, rooflines
-from dse.evaluators.kernels.library.generation import Decode
-from dse.evaluators.kernels.library.latent_generation import Decode as LatentDecode
-from dse.evaluators.kernels.library.passes import Elements
-from dse.evaluators.kernels.library.products import Multiply
-from dse.evaluators.machine.library import Libraries, libraries
+from dse.evaluators.kernels.library.gemm import Gemm
+from dse.evaluators.kernels.library.grouped_gemm import GroupedGemm
+from dse.evaluators.kernels.library.mla_decode_attention import MlaDecodeAttention as LatentDecode
+from dse.evaluators.kernels.library.prefill_attention import PrefillAttention
+from dse.evaluators.machine.library_die import DieLibraries, die_libraries
 
 SHAPES = 5000 if os.environ.get("FINDINGS") == "all" else 300
 """Random shapes, over all kernels of all stacks together."""
@@ -38,7 +38,7 @@ class Kernel(NamedTuple):
 
     stack: str
     kind: str
-    on: Libraries
+    on: DieLibraries
     constants: Any
 
 
@@ -51,8 +51,8 @@ def kernels() -> tuple[Kernel, ...]:
         if kind not in library.LIBRARY:
             continue
         chip = next(name for name in ("a100", "h100", "h800", "rtx4090") if stack.endswith(name))
-        base = question(compose([f"chip={chip}", f"stack={stack}", "mapping.both.tp=1"]), Path()).base
-        on = libraries(base.chip, base.mapping.stack)
+        base = build_question(compose([f"chip={chip}", f"stack={stack}", "mapping.both.tp=1"]), Path()).base
+        on = die_libraries(base.chip, base.mapping.stack)
         assert on is not None
         found[kind, stack] = Kernel(stack, kind, on, dict(on.parts)[kind])
     return tuple(found.values())
@@ -68,7 +68,7 @@ def problem(random: Random, of: Kernel) -> Any:
     draws: dict[str, Callable[[], Any]] = {
         "products": lambda: product(random),
         "experts": lambda: expert(random),
-        "elementwise": lambda: Elements(
+        "elementwise": lambda: ElementwiseKernel(
             around(random, 1, 4096),
             around(random, 4096, 65536),
             random.choice(
@@ -83,31 +83,31 @@ def problem(random: Random, of: Kernel) -> Any:
     return draws[of.kind]()
 
 
-def product(random: Random) -> Multiply:
+def product(random: Random) -> Gemm:
     m, k, n = (around(random, *ends, 4.0) for ends in ((1, 16384), (256, 16384), (256, 65536)))
     scaling = random.choice(["", "", "tensor", "block"])
     act, pace = (1.0, 0.5) if scaling else (2.0, 1.0)
-    return Multiply(m, k, n, k * n * act, act, scaling, pace)
+    return Gemm(m, k, n, k * n * act, act, scaling, pace)
 
 
-def expert(random: Random) -> Expert:
+def expert(random: Random) -> GroupedGemm:
     m, k, n, touched = (around(random, *ends, 4.0) for ends in ((1, 65536), (256, 8192), (256, 8192), (1, 256)))
     scaling = random.choice(["", "tensor", "block"])
     pace, touched = 0.5 if scaling else 1.0, min(m, touched)
     near, far = random.choice([(n, k), (k, n)])
-    return Expert(m, k, n, touched, touched, touched * k * n * 2 * pace, near, far, scaling, pace)
+    return GroupedGemm(m, k, n, touched, touched, touched * k * n * 2 * pace, near, far, scaling, pace)
 
 
-def prompt(random: Random, *, latent: bool) -> Attend:
+def prompt(random: Random, *, latent: bool) -> PrefillAttention:
     queries, past = around(random, 128, 8192), random.choice([0.0, around(random, 128, 8192)])
     keys, requests, heads = queries + past, around(random, 1, 16, 4.0), random.choice([1.0, 4.0, 16.0, 40.0, 128.0])
     dims = 320.0 if latent else random.choice([64.0, 128.0, 192.0, 256.0, 512.0])
     seen = past + (queries + 1) / 2 if random.random() < 0.7 or past else keys
     nbytes = requests * heads * dims * 4 * (queries + past)
-    return Attend(queries, requests, seen, keys, 0.0, 0.0, heads, dims, nbytes, 0.0, latent)
+    return PrefillAttention(queries, requests, seen, keys, 0.0, 0.0, heads, dims, nbytes, 0.0, latent)
 
 
-def decode(random: Random) -> Decode:
+def decode(random: Random) -> DecodeAttention:
     requests, keys, kv_heads = (
         around(random, 1, 256, 4.0),
         around(random, 256, 16384),
@@ -118,7 +118,7 @@ def decode(random: Random) -> Decode:
         random.choice([1.0, 1.0, 2.0, 4.0]),
     )
     dims = random.choice([64.0, 128.0, 256.0, 256.0, 512.0, 1088.0])
-    return Decode(
+    return DecodeAttention(
         requests, keys, heads, kv_heads, queries, dims, requests * keys * kv_heads * dims * 2, requests * heads * dims * 2
     )
 
@@ -135,7 +135,7 @@ def latent_decode(random: Random) -> LatentDecode:
 
 
 def took(of: Kernel, asked: Any) -> Any:
-    found = library.took(asked, of.on)
+    found = library.library_kernel_time(asked, of.on)
     assert found is not None
     return found
 
@@ -183,7 +183,7 @@ def test_answers_do_not_jump_where_measured_rows_end() -> None:
                     within.resized_problem({name: edge * by}) for by in (1.0, 1.0 + (1e-3 + 2e-6) * (1 if edge == high else -1))
                 )
                 one, other = (float(took(of, size).seconds()) for size in (at, beyond))
-                form = library.LIBRARY[of.kind].took(beyond, of.constants, of.on.die)
+                form = library.LIBRARY[of.kind].kernel_time(beyond, of.constants, of.on.die)
                 jump = abs(float(form.seconds()) / one - 1)  # of the form itself, whose tiles are whole
                 assert abs(other / one - 1) <= jump + 0.01, f"{of.stack} {of.kind}: {name} {edge}"
 
@@ -194,7 +194,7 @@ def test_sizes_beside_others_are_as_by_themselves() -> None:
     for of in kernels():
         several = [problem(random, of) for _ in range(8)]
         if (of.kind, of.stack) == ("elementwise", "eager_a100"):  # of rows that say it is below its roofline
-            several = [Elements(8766.0, 107195.0, "gate"), Elements(8766.0, 1e6, "gate")]
+            several = [ElementwiseKernel(8766.0, 107195.0, "gate"), ElementwiseKernel(8766.0, 1e6, "gate")]
         alike = [asked for asked in several if [type(value) for value in asked] == [type(value) for value in several[0]]]
         alike = [
             asked for asked in alike if all(a == b for a, b in zip(asked, alike[0], strict=True) if not isinstance(a, float))
@@ -287,9 +287,9 @@ def test_a_kernel_that_rows_say_is_slow_says_so() -> None:
 
 def test_without_ranges_a_form_stands() -> None:
     of = next(of for of in kernels() if (of.kind, of.stack) == ("generation", "trtllm_h100"))
-    asked = Decode(64.0, 4096.0, 128.0, 1.0, 1.0, 1088.0, 64 * 4096 * 1088 * 2.0, 64 * 128 * 1088 * 2.0)
+    asked = DecodeAttention(64.0, 4096.0, 128.0, 1.0, 1.0, 1088.0, 64 * 4096 * 1088 * 2.0, 64 * 128 * 1088 * 2.0)
     bare = replace(of.constants, measured_ranges=None)
-    assert library.LIBRARY["generation"].took(asked, bare, of.on.die).seconds() > 20 * took(of, asked).seconds()
+    assert library.LIBRARY["generation"].kernel_time(asked, bare, of.on.die).seconds() > 20 * took(of, asked).seconds()
 
 
 @pytest.mark.parametrize(

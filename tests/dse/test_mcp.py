@@ -17,13 +17,13 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mcp import ClientSession, MCPError, StdioServerParameters, types
 from mcp.client.stdio import stdio_client
 
-from dse.commands.options import parsed
-from dse.schemas import published
+from dse.commands.cli_options import parse_arguments
+from dse.mcp_server import TOOLS, check_arguments
+from dse.mcp_server.process_pool import ToolProcesses
+from dse.mcp_server.tool_calls import OUTSIDE, call_tool
+from dse.mcp_server.worker_process import ProgressReports
+from dse.schemas import schema_of
 from dse.space.errors import DesignError
-from dse.tools import TOOLS, checked
-from dse.tools.answers import OUTSIDE, answer
-from dse.tools.process import Reports
-from dse.tools.processes import Processes
 
 Typed = Callable[..., tuple[int, str, str]]
 COMMAND = [sys.executable, "-m", "dse.main", "mcp"]
@@ -53,7 +53,7 @@ class Client:
         assert not found.is_error, found.content
         text = found.content[0].text
         assert json.loads(text, parse_constant=refuse) == found.structured_content
-        jsonschema.Draft202012Validator(published(TOOLS[name].document)).validate(found.structured_content)
+        jsonschema.Draft202012Validator(schema_of(TOOLS[name].document)).validate(found.structured_content)
         return found.structured_content
 
     def refused(self, name: str, **arguments: Any) -> str:
@@ -130,7 +130,7 @@ def test_run_is_offered_only_where_it_is_allowed(reading: tuple[Path, Client], r
 
 def test_a_tool_says_what_it_takes_and_answers_and_whether_it_writes(running: Client) -> None:
     for tool in running.portal.call(running.session.list_tools).tools:
-        assert tool.output_schema == published(TOOLS[tool.name].document)
+        assert tool.output_schema == schema_of(TOOLS[tool.name].document)
         assert tool.annotations.read_only_hint == (tool.name != "run")
         jsonschema.Draft202012Validator.check_schema(tool.input_schema)
         for schema in tool.input_schema["properties"].values():
@@ -259,7 +259,7 @@ def test_a_server_that_only_reads_refuses_to_run_and_writes_nothing(reading: tup
 
 def test_a_run_answers_with_its_front_and_where_it_is(running: Client, ran: Any, folder: Path) -> None:
     said, told = ran
-    jsonschema.Draft202012Validator(published("run")).validate(said)
+    jsonschema.Draft202012Validator(schema_of("run")).validate(said)
     assert (said["name"], said["state"]) == ("quickstart", "done")
     assert Path(said["report"]) == folder / "runs/quickstart/report.html"
     assert Path(said["report"]).is_file()
@@ -383,7 +383,7 @@ async def unheard(done: int, total: int, said: str) -> None:
 
 def test_a_call_whose_process_ends_is_refused_and_the_next_has_another() -> None:
     async def killed() -> dict[str, Any]:
-        processes = Processes()
+        processes = ToolProcesses()
         call = asyncio.create_task(processes.answer("evaluate", {}, unheard))
         while not processes._all:
             await asyncio.sleep(0.01)
@@ -399,7 +399,7 @@ def test_a_call_whose_process_ends_is_refused_and_the_next_has_another() -> None
 
 def test_progress_only_grows_over_the_stages(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w") as out:
-        reports = Reports(out)
+        reports = ProgressReports(out)
         for what, total in (("screen", 3), ("search", 2)):
             for done in range(total + 1):
                 reports.told(what, done, total, "")
@@ -411,7 +411,7 @@ def test_progress_only_grows_over_the_stages(tmp_path: Path) -> None:
 
 def test_without_the_library_it_is_said_how_to_install_it(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
-    monkeypatch.delitem(sys.modules, "dse.tools.server", raising=False)
+    monkeypatch.delitem(sys.modules, "dse.mcp_server.server", raising=False)
     code, out, err = typed("mcp")
     assert (code, out) == (2, "")
     assert "pip install 'mesh-dse[mcp]'" in err
@@ -428,14 +428,14 @@ def test_the_configuration_in_the_documents_names_a_command_that_there_is() -> N
     (server,) = json.loads(text.partition("```json .mcp.json\n")[2].partition("```")[0])["mcpServers"].values()
     assert server["command"] == "dse"
     name, *flags = server["args"]
-    assert (name, parsed(name, flags).allow_run) == ("mcp", False)
+    assert (name, parse_arguments(name, flags).allow_run) == ("mcp", False)
 
 
 def test_examples_of_arguments_are_taken() -> None:
     for name, tool in TOOLS.items():
         fields = tool.takes["properties"]
         given = {key: schema["examples"][0] for key, schema in fields.items()}
-        assert checked(name, given) == given
+        assert check_arguments(name, given) == given
 
 
 @pytest.mark.parametrize("name", ["link/secret", "secret.csv", "'secret.csv'", "[secret.csv]", "link", "a/link/secret"])
@@ -455,7 +455,7 @@ def test_a_link_out_of_the_folder_is_not_followed(
         (place / "secret.csv").symlink_to(outside / "secret")
     monkeypatch.chdir(tmp_path / "here")
     with pytest.raises(DesignError, match="outside of the folder"):
-        answer("evaluate", {"overrides": [f"{address}={name}"]}, lambda *_: None)
+        call_tool("evaluate", {"overrides": [f"{address}={name}"]}, lambda *_: None)
 
 
 @pytest.mark.parametrize(
@@ -470,17 +470,17 @@ def test_what_stands_in_an_unknown_file_is_not_shown(
     words = ["workload=serving"] if address == "workload.trace" else []
     model = ["model=qwen3_30b_a3b"] if address == "workload.routing" else []
     with pytest.raises(DesignError) as refused:
-        answer("evaluate", {"overrides": [*words, *model, f"{address}=secrets.csv"]}, lambda *_: None)
+        call_tool("evaluate", {"overrides": [*words, *model, f"{address}=secrets.csv"]}, lambda *_: None)
     assert "sesame" not in str(refused.value)
     assert "outside" not in str(refused.value)
 
 
 def test_a_call_ends_at_its_time_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("dse.tools.processes.USUAL_LIMIT", 0.2)
+    monkeypatch.setattr("dse.mcp_server.process_pool.USUAL_LIMIT", 0.2)
 
     async def called() -> None:
-        processes = Processes()
+        processes = ToolProcesses()
         try:
             with pytest.raises(DesignError, match="evaluate: took longer than 200 ms"):
                 await processes.answer("evaluate", {}, told_nothing)
@@ -495,8 +495,8 @@ def test_a_call_ends_at_its_time_limit(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def test_a_call_has_a_bound_on_its_memory() -> None:
     code = (
-        "from dse.tools import process; import numpy as np\n"
-        "process.answer = lambda *_: np.ones(1 << 28)\n"
+        "from dse.mcp_server import worker_process as process; import numpy as np\n"
+        "process.call_tool = lambda *_: np.ones(1 << 28)\n"
         "process.limit_memory(1 << 30)\n"
         'print(process._answered(\'{"tool": "evaluate", "arguments": {}}\', None)[\'refused\'])\n'
     )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dse.evaluators.serving.traces import read
-from dse.measured.validate import compare
+from dse.accuracy.validate import compare_file
+from dse.evaluators.serving.traces import read_trace
 from dse.space.errors import DesignError
 from tests.dse.mutants import mutant
 from tests.serving.test_traces import written
@@ -47,7 +47,7 @@ def test_a_mutated_trace_is_read_or_refused_in_one_line(kind: str, tmp_path: Pat
     path, read_ones = tmp_path / "trace", 0
     for seed in range(MANY // len(TRACES)):
         path.write_bytes(mutant(TRACES[kind], seed))
-        read_ones += answered(read, path)
+        read_ones += answered(read_trace, path)
     assert read_ones < 0.7 * (MANY // len(TRACES))
 
 
@@ -56,5 +56,5 @@ def test_a_mutated_table_is_compared_or_refused_in_one_line(tmp_path: Path) -> N
     for seed in range(MANY // 10):
         path.write_bytes(mutant(TABLE, seed))
         os.utime(path, ns=(seed, seed))  # files that are alike in name and time are taken for the same
-        compared += answered(compare, path)
+        compared += answered(compare_file, path)
     assert compared < 0.7 * (MANY // 10)

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dse.running.verify
-from dse.commands.api import Loaded
-from dse.commands.loop import run_study
+import dse.execution.verify
+from dse.commands.notebook_api import StoredStudy
+from dse.commands.run_study import run_study
 from dse.evaluators import evaluate
-from dse.evaluators.readers.ways import compared
-from dse.report.data import payload
-from dse.running.frame import values_of
-from dse.running.ranks import rank, ranks
-from dse.running.strata import dominated, spread
-from dse.running.workers import Batch, evaluator
-from dse.space.design import stacked
+from dse.evaluators.cost_models.fidelity_parts import compare_fidelities
+from dse.execution.rank_agreement import rank_agreement, rank_correlation
+from dse.execution.result_frame import knob_values
+from dse.execution.stratified_sample import dominated_share, stratified_sample
+from dse.execution.workers import Batch, make_evaluator
+from dse.report.payload import report_payload
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from tests.dse.test_verify import products, ran
 
@@ -29,7 +29,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max
 @given(ROWS)
 def test_who_is_better_in_all_dominates_more(rows: list[tuple[int, int]]) -> None:
     values = np.array(rows, dtype=float)
-    score = dominated(values, ["max", "min"])
+    score = dominated_share(values, ["max", "min"])
     assert (score > 0).all()
     assert (score <= 1).all()
     for one, own in zip(values, score, strict=True):
@@ -40,9 +40,9 @@ def test_who_is_better_in_all_dominates_more(rows: list[tuple[int, int]]) -> Non
 @given(st.lists(st.floats(0, 1), max_size=60), st.integers(0, 70), st.integers(1, 8), st.integers(0, 9))
 def test_as_many_are_drawn_of_each_stratum(scores: list[float], many: int, strata: int, seed: int) -> None:
     values = np.array(scores)
-    rows, of = spread(values, many, strata, seed)
+    rows, of = stratified_sample(values, many, strata, seed)
     assert len(rows) == len(set(rows.tolist())) == min(many, len(scores))
-    assert all(np.array_equal(a, b) for a, b in zip((rows, of), spread(values, many, strata, seed), strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip((rows, of), stratified_sample(values, many, strata, seed), strict=True))
     counts = np.bincount(of)[1:]
     if len(rows):
         assert counts.max() - counts.min() <= 1
@@ -59,7 +59,7 @@ def test_the_interval_holds_the_true_correlation_as_often_as_it_says() -> None:
         count, of = int(draws.integers(12, 60)), float(draws.uniform(-0.9, 0.9))
         low = draws.normal(size=count)
         high = of * low + np.sqrt(1 - of**2) * draws.normal(size=count)
-        found = rank(np.exp(low), np.exp(3 * high))  # scales are not asked
+        found = rank_correlation(np.exp(low), np.exp(3 * high))  # scales are not asked
         assert found.low is not None
         assert found.high is not None
         held.append(found.low <= 2 / np.pi * np.arcsin(of) <= found.high)
@@ -73,7 +73,7 @@ def test_what_is_told_of_ranks_is_true(values: list[float], seed: int) -> None:
     high = low * draws.uniform(0.7, 1.4, len(low))
     front = draws.random(len(low)) < 0.5
     rows = draws.permutation(100)[: len(low)]
-    found = ranks("latency", low, high, rows, front, ~front)
+    found = rank_agreement("latency", low, high, rows, front, ~front)
     assert found.front.designs + found.off.designs == found.overall.designs == len(low)
     before, after = (np.argsort(np.argsort(column)) + 1 for column in (low, high))
     if len(set(high)) == len(high):
@@ -93,11 +93,11 @@ def test_what_is_told_of_ranks_is_true(values: list[float], seed: int) -> None:
 
 
 def test_few_designs_have_no_interval_and_fewer_no_ranks() -> None:
-    assert rank(np.arange(4.0), np.arange(4.0)).low is None
-    assert rank(np.arange(4.0), np.arange(4.0)).tau == 1
-    assert rank(np.arange(2.0), np.arange(2.0)).tau is None
-    assert rank(np.ones(9), np.arange(9.0)).tau is None
-    few, many = (rank(np.arange(float(count)), np.arange(float(count))) for count in (6, 60))
+    assert rank_correlation(np.arange(4.0), np.arange(4.0)).low is None
+    assert rank_correlation(np.arange(4.0), np.arange(4.0)).tau == 1
+    assert rank_correlation(np.arange(2.0), np.arange(2.0)).tau is None
+    assert rank_correlation(np.ones(9), np.arange(9.0)).tau is None
+    few, many = (rank_correlation(np.arange(float(count)), np.arange(float(count))) for count in (6, 60))
     assert few.low is not None
     assert many.low is not None
     assert few.low < many.low < 1
@@ -105,7 +105,7 @@ def test_few_designs_have_no_interval_and_fewer_no_ranks() -> None:
 
 def test_designs_off_the_front_are_none_of_the_best_and_stored_as_any(tmp_path: Path) -> None:
     asked = products(tmp_path, "verify.off_front=6", "verify.strata=3", "verify.designs=5")
-    found, frame = ran(asked), Loaded(asked).frame()
+    found, frame = ran(asked), StoredStudy(asked).frame()
     off = found.off
     assert (off.wanted, len(off.after), len(found.after)) == (6, 6, 5)
     assert not set(off.before.index) & set(found.before.index)
@@ -115,11 +115,11 @@ def test_designs_off_the_front_are_none_of_the_best_and_stored_as_any(tmp_path: 
     assert [one.overall.designs for one in found.ranks] == [11, 11]
     space, workload = asked.question.space, asked.question.workload
     for record in off.after.to_dict("records"):
-        outcomes = evaluate(stacked([space.at(values_of(asked, record))]), workload, fidelity="events")
+        outcomes = evaluate(stack_designs([space.at(knob_values(asked, record))]), workload, fidelity="events")
         assert record["latency"] == outcomes.columns["latency"][0]
-    assert (found.shared, found.own) == tuple(map(tuple, compared("product", "closed", "events")))
+    assert (found.shared, found.own) == tuple(map(tuple, compare_fidelities("product", "closed", "events")))
     none = products(tmp_path, "verify.off_front=0", "verify.designs=5")
-    alone = Loaded(none).verified()
+    alone = StoredStudy(none).verified()
     assert alone is not None
     assert len(alone.off.after) == 0
     assert alone.after.index.tolist() == found.after.index.tolist()
@@ -130,27 +130,27 @@ def test_a_design_that_only_the_higher_reader_finds_good_is_told(
 ) -> None:
     asked = products(tmp_path, "verify.off_front=4", "verify.designs=4")
     best = ran(products(tmp_path / "first", "verify.off_front=4", "verify.designs=4"))
-    chosen = values_of(asked, best.off.before.iloc[-1].to_dict())
+    chosen = knob_values(asked, best.off.before.iloc[-1].to_dict())
     victim = asked.question.space.key_at(chosen)
-    plain = evaluator(asked.question.workload, "events")
+    plain = make_evaluator(asked.question.workload, "events")
 
     def generous(batch: Batch) -> Any:
         found = list(plain(batch))
         for place, one in enumerate(found):
             if one.key == victim:
-                found[place] = dse.running.verify.Result(
+                found[place] = dse.execution.verify.DesignResult(
                     **{**as_dict(one), "metrics": {**one.metrics, "latency": 1e-9, "cores": 1.0}}
                 )
         return found
 
-    monkeypatch.setattr(dse.running.verify, "evaluator", lambda workload, fidelity: generous)
+    monkeypatch.setattr(dse.execution.verify, "make_evaluator", lambda workload, fidelity: generous)
     found = ran(asked)
     assert found.off.better.tolist() == [False] * 3 + [True]
     latency = next(one for one in found.ranks if one.metric == "latency")
     assert latency.row == found.off.before.index[-1]
     assert latency.after == 1
     assert "1 would be on it at events" in " ".join(capsys.readouterr().out.split())
-    (shown,) = payload([Loaded(asked).part()])["studies"]
+    (shown,) = report_payload([StoredStudy(asked).part()])["studies"]
     assert shown["verified"]["off"]["moves"] == ["off the front"] * 3 + ["comes on"]
 
 
@@ -173,7 +173,7 @@ def test_a_mistake_is_told_by_its_address(tmp_path: Path, words: list[str], line
 def test_a_report_has_them_apart_from_the_best(tmp_path: Path) -> None:
     asked = products(tmp_path, "verify.off_front=5", "verify.designs=4")
     assert run_study(asked) == 0
-    (shown,) = payload([Loaded(asked).part()])["studies"]
+    (shown,) = report_payload([StoredStudy(asked).part()])["studies"]
     verified = shown["verified"]
     assert (len(verified["rows"]), len(verified["off"]["rows"])) == (4, 5)
     assert not set(verified["rows"]) & set(verified["off"]["rows"])

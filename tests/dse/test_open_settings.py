@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import Question, question
 from dse.config.compose import CONF, compose
+from dse.config.question import Question, build_question
 from dse.evaluators import evaluate
 from dse.evaluators.evaluation import limits
-from dse.space.design import stacked
-from dse.space.fields import at, replaced
+from dse.space.design import stack_designs
+from dse.space.fields import leaf_at, replace_leaves
 
 TP = ("mapping.prefill.tp", "mapping.decode.tp")
 
@@ -22,12 +22,12 @@ STACKS = sorted(path.stem for path in (CONF / "stack").glob("*.yaml"))
 
 
 def asked(*words: str) -> Question:
-    return question(compose(list(words)), Path())
+    return build_question(compose(list(words)), Path())
 
 
 def holds(of: Question, tp: int) -> bool:
     """Whether memory has room for the models of a question on so many devices."""
-    found = limits(replaced(of.base, dict.fromkeys(TP, tp)), of.workload)
+    found = limits(replace_leaves(of.base, dict.fromkeys(TP, tp)), of.workload)
     return all(bool(np.all(limit.need <= limit.have)) for limit in found if limit.address == "chip.hbm.capacity")
 
 
@@ -43,8 +43,8 @@ def test_an_open_degree_is_the_least_that_holds_the_model(
 ) -> None:
     of = asked(f"chip={chip}", f"model={model}", *load, *more)
     (text,) = of.devices.values()
-    tp, least = int(at(of.base, TP[0])), 2 if more else 1
-    assert at(of.base, TP[1]) == tp
+    tp, least = int(leaf_at(of.base, TP[0])), 2 if more else 1
+    assert leaf_at(of.base, TP[1]) == tp
     assert text.startswith(f"TP {tp}, ")
     assert ("since no TP" in text) == (not any(holds(of, 1 << power) for power in range(13) if 1 << power >= least))
     if "since" not in text:
@@ -57,10 +57,10 @@ def test_an_open_degree_is_the_least_that_holds_the_model(
 def test_a_typed_degree_wins_and_is_no_choice_of_ours() -> None:
     for words, ends in ((("mapping.both.tp=4",), (4, 4)), (("mapping.prefill.tp=2",), (2, 2))):
         of = asked("chip=h100", *words)
-        assert tuple(at(of.base, address) for address in TP) == ends
+        assert tuple(leaf_at(of.base, address) for address in TP) == ends
         assert not of.devices
     of = asked("chip=h100", "mapping.decode.tp=4", "workload=serving", "mapping.serving.prefill_instances=1")
-    assert tuple(at(of.base, address) for address in TP) == (1, 4)
+    assert tuple(leaf_at(of.base, address) for address in TP) == (1, 4)
 
 
 def test_serving_by_itself_runs_an_8b_model_on_one_device_and_says_so(typed: Callable[..., tuple[int, str, str]]) -> None:
@@ -80,9 +80,9 @@ def test_a_stack_brings_its_own_collectives(stack: str) -> None:
     words = ("chip=a100", f"stack={stack}", "mapping.both.tp=2", "workload.batch=[1]", "workload.sequence=[256]")
     of = asked(*words)
     own = of.base.mapping.stack.rings is not None
-    assert at(of.base, "mapping.decode.allreduce") == ("library" if own else "bidirectional_ring")
+    assert leaf_at(of.base, "mapping.decode.allreduce") == ("library" if own else "bidirectional_ring")
     said = asked(*words, f"mapping.both.allreduce={'library' if own else 'bidirectional_ring'}")
-    found, typed = (evaluate(stacked([one.base]), one.workload).accepted().columns for one in (of, said))
+    found, typed = (evaluate(stack_designs([one.base]), one.workload).accepted().columns for one in (of, said))
     assert float(found["latency"][0]) == float(typed["latency"][0])
 
 
@@ -91,9 +91,9 @@ def test_a_collective_by_itself_is_that_of_a_stack_that_has_it(pattern: str) -> 
     stack = {"dispatch": "deepep_h100"}.get(pattern, "nccl_h100")
     words = ("workload=collective", "mapping=sglang", "workload.along=rectangle", "workload.root=0", "workload.bytes=[64KiB]")
     of = asked("chip=h100", f"stack={stack}", f"workload.pattern={pattern}", *words)
-    assert at(of.base, "mapping.decode.allreduce") == "library"
-    assert at(of.base, "mapping.decode.tp") == 8
-    assert float(evaluate(stacked([of.base]), of.workload).accepted().columns["latency"][0]) > 0
+    assert leaf_at(of.base, "mapping.decode.allreduce") == "library"
+    assert leaf_at(of.base, "mapping.decode.tp") == 8
+    assert float(evaluate(stack_designs([of.base]), of.workload).accepted().columns["latency"][0]) > 0
 
 
 @pytest.mark.parametrize("chip", ["h100", "h800_ep", "wafer64"])

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from dse.answers.capacity import capacity
-from dse.commands.capacities import record
-from dse.commands.validation import places, rerun
-from dse.commands.validation import record as validated
-from dse.report.alone import capacity_page, validated_page
+from dse.analysis.capacity import find_capacity
+from dse.commands.capacity_output import capacity_record
+from dse.commands.validate_all import published_files, simulate_rows
+from dse.commands.validate_all import validation_record as validated
+from dse.report.standalone_pages import capacity_page, validation_page
 from tests.dse.test_report_page import browser
 
 __all__ = ["browser"]
@@ -25,8 +25,12 @@ BOXES = "of => [...document.querySelectorAll(of)].map(e => e.getBoundingClientRe
 
 @pytest.mark.parametrize("kind", ["capacity", "validated"])
 def test_a_page_fits_a_phone(browser: Any, tmp_path: Path, kind: str) -> None:
-    sides = capacity(WORDS) if kind == "capacity" else []
-    text = capacity_page(record(sides)) if sides else validated_page(validated(rerun(places(["deepseek_wafer"]))))
+    sides = find_capacity(WORDS) if kind == "capacity" else []
+    text = (
+        capacity_page(capacity_record(sides))
+        if sides
+        else validation_page(validated(simulate_rows(published_files(["deepseek_wafer"]))))
+    )
     (tmp_path / "page.html").write_text(text, encoding="utf-8")
     page = browser.new_page(viewport={"width": 390, "height": 844}, is_mobile=True)
     page.goto((tmp_path / "page.html").as_uri())
@@ -44,7 +48,7 @@ def test_a_page_fits_a_phone(browser: Any, tmp_path: Path, kind: str) -> None:
             "time to first token, 90 %",
             "time per output token, 90 %",
         ]
-        note = record(sides)["chips"][0]["note"]
+        note = capacity_record(sides)["chips"][0]["note"]
         assert note
         assert note in page.inner_text("body")
     page.close()

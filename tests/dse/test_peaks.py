@@ -8,15 +8,15 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.answers.answer import answered
-from dse.commands.sheet import record
+from dse.analysis.evaluation import evaluate_config
+from dse.commands.evaluate_output import evaluation_record
 from dse.config.compose import compose
-from dse.config.peaks import rated
-from dse.space.design import key
+from dse.config.peaks import with_core_rates
+from dse.space.design import design_key
 from dse.space.errors import DesignError
-from dse.space.numbers import FORMATS, rate
+from dse.space.number_formats import FORMATS, relative_rate
 from dse.space.peaks import peaks, peaks_text
-from dse.space.units import parse
+from dse.space.units import parse_quantity
 from tests.samples import asked
 
 FOLDER = Path(__file__).resolve().parents[2] / "conf/chip"
@@ -32,7 +32,7 @@ SHEETS = st.dictionaries(
 def core_of(peak=None, *, cores=132, core=None, typed=()):
     """The core of a chip that says peaks of all its cores."""
     chip = {"cores": {"value": cores}, "core": core or {"vector": "1 Gop/s"}} | ({} if peak is None else {"peak": peak})
-    return rated({"chip": chip, "space": {}}, typed)["chip"]["core"]
+    return with_core_rates({"chip": chip, "space": {}}, typed)["chip"]["core"]
 
 
 def value(said):
@@ -42,7 +42,7 @@ def value(said):
 @given(SHEETS, st.integers(1, 500), st.sampled_from(UNITS))
 def test_a_data_sheet_comes_out_as_it_was_entered(sheet, cores, unit):
     core = core_of({name: f"{peak} {unit}" for name, peak in sheet.items()}, cores=cores)
-    wide = parse(value(core["matrix"]), "op/s") / 2
+    wide = parse_quantity(value(core["matrix"]), "op/s") / 2
     rates = {name: value(of) for name, of in (core["rates"] or {}).items()}
     for name, peak in sheet.items():
         times = 1.0 if name == "fp16" else rates[name]
@@ -52,7 +52,7 @@ def test_a_data_sheet_comes_out_as_it_was_entered(sheet, cores, unit):
 @given(SHEETS)
 def test_formats_that_are_not_said_follow_from_those_that_are(sheet):
     core = core_of({name: f"{peak} Tflop/s" for name, peak in sheet.items()}, cores=1)
-    wide = parse(value(core["matrix"]), "op/s") / 2e12
+    wide = parse_quantity(value(core["matrix"]), "op/s") / 2e12
     if "fp16" not in sheet:
         widest = max(sheet, key=lambda name: FORMATS[name].bits)
         assert wide == pytest.approx(sheet[widest] * FORMATS[widest].bits / 16)
@@ -68,13 +68,13 @@ def test_a_preset_is_its_data_sheet_in_both_forms(chip):
     core, rates = base.chip.core, base.chip.core.rates
     old = [f"chip.core.matrix='{core.matrix!r} op/s'"]
     old += [f"chip.core.rates.{name}={getattr(rates, name)}" for name in NARROW if getattr(rates, name)]
-    assert key(asked(f"chip={chip}", *old).base) == key(base)
+    assert design_key(asked(f"chip={chip}", *old).base) == design_key(base)
     found = peaks(base.chip)
     whole = [f"chip.peak.{name}='{found[name] / 1e12!r} Tflop/s'" for name in found if name != "fp32"]
     again = peaks(asked(f"chip={chip}", *whole).base.chip)
     assert again == pytest.approx(found, rel=1e-11)
     assert found["fp16"] == base.chip.cores * core.matrix / 2
-    assert all(found[name] == found["fp16"] * rate(name, rates) for name in found)
+    assert all(found[name] == found["fp16"] * relative_rate(name, rates) for name in found)
 
 
 @given(st.floats(1.0, 50.0).map(lambda value: round(value, 3)), st.floats(0.5, 4.0).map(lambda value: round(value, 2)))
@@ -83,11 +83,11 @@ def test_what_is_typed_counts_over_files_whichever_form_it_has(tera, times):
     """A rate over 16 bits is kept where twice the 16-bit peak moves, a peak of its own where the 16-bit peak does."""
     usual = asked("chip=h100").base.chip.core
     matrix = asked("chip=h100", f"chip.core.matrix={tera}Top/s").base.chip.core
-    assert (matrix.matrix, matrix.rates) == (parse(f"{tera}Top/s", "op/s"), usual.rates)
+    assert (matrix.matrix, matrix.rates) == (parse_quantity(f"{tera}Top/s", "op/s"), usual.rates)
     both = asked("chip=h100", f"chip.core.matrix={tera}Top/s", f"chip.core.rates.fp8={times}").base.chip.core
     assert (both.matrix, both.rates.fp8, both.rates.int8) == (matrix.matrix, times, usual.rates.int8)
     peak = asked("chip=h100", f"chip.core.peak.fp16='{tera} TFLOPS'").base.chip.core
-    assert peak.matrix == 2 * parse(f"{tera} TFLOPS", "op/s")
+    assert peak.matrix == 2 * parse_quantity(f"{tera} TFLOPS", "op/s")
     assert peak.matrix * peak.rates.fp8 == pytest.approx(usual.matrix * usual.rates.fp8)
 
 
@@ -98,8 +98,10 @@ def test_a_data_sheet_over_a_preset_keeps_rates_over_16_bits(chip, name):
     base = compose([f"chip={chip}"])
     usual = peaks(asked(f"chip={chip}").base.chip)
     times = FORMATS[name].bits / 16  # of int8 the 16-bit peak follows, where a file says it
-    filed = rated(compose_over(chip, {name: "1000 TFLOPS"}), ())["chip"]["core"]
-    assert parse(value(filed["matrix"]), "op/s") == pytest.approx(2e15 * times / base["chip"]["cores"]["value"], rel=1e-10)
+    filed = with_core_rates(compose_over(chip, {name: "1000 TFLOPS"}), ())["chip"]["core"]
+    assert parse_quantity(value(filed["matrix"]), "op/s") == pytest.approx(
+        2e15 * times / base["chip"]["cores"]["value"], rel=1e-10
+    )
     core = asked(f"chip={chip}").base.chip.core
     for of, said in filed["rates"].items():
         assert value(said) == pytest.approx(1 / times if of == name else getattr(core.rates, of))
@@ -119,13 +121,13 @@ def compose_over(chip, peak):
 def test_a_chip_by_its_data_sheet_is_answered_in_its_terms():
     """The H100's 16-bit peak, not half of it, whichever way it is entered; what was set is said as it was typed."""
     question = ("model=llama3_8b", "workload.batch=[1]", "workload.prompt=64", "workload.output=8", "mapping.both.tp=1")
-    sheet = answered(compose(["chip=h100", "chip.peak.fp16='989 Tflop/s'", "chip.peak.fp8='1979 TFLOPS'", *question]))
-    assert record(sheet)["peaks"]["fp16"] == pytest.approx(989e12, rel=1e-10)
-    assert record(sheet)["peaks"]["fp8"] == pytest.approx(1979e12, rel=1e-10)
+    sheet = evaluate_config(compose(["chip=h100", "chip.peak.fp16='989 Tflop/s'", "chip.peak.fp8='1979 TFLOPS'", *question]))
+    assert evaluation_record(sheet)["peaks"]["fp16"] == pytest.approx(989e12, rel=1e-10)
+    assert evaluation_record(sheet)["peaks"]["fp8"] == pytest.approx(1979e12, rel=1e-10)
     about = dict(sheet.about())
     assert re.match(r"fp32 494.5 Tflop/s, fp16 989 Tflop/s, fp8 1.979 Pflop/s, int8 1.978 Pop/s$", about["peak"])
     assert "chip.peak.fp16=989 Tflop/s" in about["chip"]
-    old = answered(compose(["chip=h100", "chip.core.matrix=15Top/s", *question]))
+    old = evaluate_config(compose(["chip=h100", "chip.core.matrix=15Top/s", *question]))
     assert "fp16 990 Tflop/s" in dict(old.about())["peak"]
     assert peaks_text(asked("chip=tile32").base.chip).startswith("fp16 1.012 Pflop/s")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.measured.validate import FLAT, Compared, _flat, compare
+from dse.accuracy.validate import FLAT, ValidationRow, _flat, compare_file
 from dse.space.errors import DesignError
 
 HEAD = "id,where,overrides,baseline,metric,value,unit,role,note\n"
@@ -35,10 +35,10 @@ def test_the_order_of_designs_does_not_matter(order: list[int]) -> None:
     assert _flat(place * 1.0, losses[place], "knob") == (3.0, 7.0, 5.0)
 
 
-def rows(folder: Path, *asked: str) -> list[Compared]:
+def rows(folder: Path, *asked: str) -> list[ValidationRow]:
     path = folder / "published.csv"
     path.write_text(HEAD + "".join(f'{number},x,{SPACE},,"{row}",MB,report,\n' for number, row in enumerate(asked)))
-    return compare(path)
+    return compare_file(path)
 
 
 def test_a_published_value_on_the_plateau_is_right_and_one_beside_it_is_off_by_the_way_there(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_mean_of_ratios_is_of_each_case_by_itself(tmp_path: Path) -> None:
     ]
     path = tmp_path / "published.csv"
     path.write_text(HEAD + "\n".join(lines) + "\n")
-    mean, *each = (row.simulated for row in compare(path))
+    mean, *each = (row.simulated for row in compare_file(path))
     assert mean == pytest.approx(np.mean([one for one in each if one is not None]))
 
 
@@ -92,7 +92,7 @@ GAIN = "ratio(mapping.prefill.prefetch=none, decode_rate)"
 def simulated(folder: Path, *lines: str) -> list[float]:
     path = folder / "published.csv"
     path.write_text(HEAD + "".join(f"{number},x,{line}\n" for number, line in enumerate(lines)))
-    return [row.simulated or 0.0 for row in compare(path)]
+    return [row.simulated or 0.0 for row in compare_file(path)]
 
 
 @pytest.mark.parametrize("other", ["workload.sequence=[1024]", "mapping.both.tp=2", "model=qwen2_7b"])

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dse.commands.api import Loaded, study_of
-from dse.commands.loop import run_study
+from dse.commands.notebook_api import StoredStudy, find_study
+from dse.commands.run_study import run_study
 from dse.config.compose import CONF, compose
+from dse.config.named_points import rows_of_points
 from dse.config.overrides import FIELDS
-from dse.config.points import rows
-from dse.report.data import payload
-from dse.running.frame import ordered, values_of
+from dse.execution.result_frame import knob_values, report_order
+from dse.explanations.design_from_overrides import design_from_overrides
+from dse.report.payload import report_payload
 from dse.space.errors import DesignError
-from dse.why.typed_design import typed_design
 from tests.dse.toy import toy
 
 POINTS = (
@@ -23,7 +23,7 @@ POINTS = (
 
 
 def test_a_point_has_the_values_of_its_base_and_those_said(tmp_path: Path) -> None:
-    asked = study_of("mesh_llm", f"run_dir={tmp_path}")
+    asked = find_study("mesh_llm", f"run_dir={tmp_path}")
     tiles = asked.points["FlatAttention"]
     assert asked.question.space.at(tiles) == asked.question.space.spaces["tile_gh200"].base  # type: ignore[union-attr]
     npu = asked.question.space.at(asked.points["NpuSim"])
@@ -48,24 +48,27 @@ def test_a_point_outside_the_space_is_refused(tmp_path: Path, points: str, why: 
 def test_points_are_asked_first_and_marked(tmp_path: Path) -> None:
     asked = toy(tmp_path, "search=random", "search.budget=12", *POINTS)
     run_study(asked)
-    loaded = Loaded(asked)
-    (study,) = payload([loaded.part()])["studies"]
-    frame = ordered(asked, loaded.part().frame)
+    loaded = StoredStudy(asked)
+    (study,) = report_payload([loaded.part()])["studies"]
+    frame = report_order(asked, loaded.part().frame)
     assert [name for name, _ in study["points"]] == ["usual", "other"]
     for (name, row), number in zip(study["points"], (0, 1), strict=True):
-        assert values_of(asked, frame.iloc[row]) == asked.points[name]
+        assert knob_values(asked, frame.iloc[row]) == asked.points[name]
         assert frame.iloc[row]["search_order"] == number
-    assert rows(asked.points, asked.question.space, frame[frame["search_order"] > 0].reset_index(drop=True))["usual"] is None
+    assert (
+        rows_of_points(asked.points, asked.question.space, frame[frame["search_order"] > 0].reset_index(drop=True))["usual"]
+        is None
+    )
 
 
 def test_a_chip_is_named_over_a_study_of_several(tmp_path: Path) -> None:
     """With the mapping that the study gives it; and though a leaf is read only where a knob of the study gives it a sense."""
-    asked = study_of("mesh_llm", f"run_dir={tmp_path}")
-    typed = typed_design(asked, ["chips=[npu64]", "mapping.both.tp=8", "mapping.both.pp=8"], "whynot")
+    asked = find_study("mesh_llm", f"run_dir={tmp_path}")
+    typed = design_from_overrides(asked, ["chips=[npu64]", "mapping.both.tp=8", "mapping.both.pp=8"], "whynot")
     assert typed.space.base.mapping.decode.tp == 8
     assert typed.space.base.mapping.decode.prefetch is not None
     assert typed.space.tied
-    other = typed_design(asked, ["chips=[npu64]", "chip.mesh.cols=4"], "whynot")  # tied otherwise than the study's
+    other = design_from_overrides(asked, ["chips=[npu64]", "chip.mesh.cols=4"], "whynot")  # tied otherwise than the study's
     assert {one.address for one in typed.space.tied} - {one.address for one in other.space.tied} == {"chip.mesh.cols"}
     assert other.space.base.chip.hbm.channels == 4 * other.space.base.chip.mesh.rows  # what is tied to it follows
 

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.commands.api import study_of
-from dse.commands.loop import chosen
+from dse.commands.notebook_api import find_study
+from dse.commands.run_study import choose_sampler
 from dse.config.compose import compose
-from dse.evaluators.evaluation import binding, early, plays
-from dse.running.afford import affordable
-from dse.running.ask_tell import base_of
-from dse.running.possible import Limits, is_ruled_out, limits_of
-from dse.running.study import Study, study
-from dse.running.workers import Batch, Serial
-from dse.search.from_optuna import sampler
-from dse.search.samplers import Told, Uniform, every
+from dse.evaluators.evaluation import early_limits, is_simulated, worst_violation
+from dse.execution.ask_tell import base_design_key
+from dse.execution.limit_filter import EarlyLimits, is_ruled_out, make_early_limits
+from dse.execution.study import Study, build_study
+from dse.execution.time_budget import affordable_designs
+from dse.execution.workers import Batch, SerialWorkers
+from dse.search.optuna_samplers import make_sampler
+from dse.search.samplers import Feedback, RandomSampler, allow_all
 from dse.space.errors import DesignError
-from dse.space.limits import Infeasible, Limit
-from dse.store.store import Result, Store
+from dse.space.limits import Infeasibility, Limit
+from dse.store.store import DesignResult, Store
 from dse.studies.search_quality.replay import SPACES
 from tests.dse.toy import OVERRIDES, searched, toy
 
@@ -40,20 +40,20 @@ CORES = (
 def divided(folder: Path, *overrides: str) -> Study:
     """A service whose cores are divided at random: one in ten ways can be."""
     usual = [override for override in OVERRIDES if not override.startswith(("workload.", "space="))]
-    return study(compose([*usual, *CORES, f"run_dir={folder}", *overrides]), folder)
+    return build_study(compose([*usual, *CORES, f"run_dir={folder}", *overrides]), folder)
 
 
-def fake(batch: Batch) -> list[Result]:
+def fake(batch: Batch) -> list[DesignResult]:
     """Metrics from nowhere, at once."""
     number = [float(int(key[:6], 16)) for key, _, _ in batch]
     names = ("throughput_per_system_mm2", "tpot", "ttft")
     return [
-        Result(key, values, dict.fromkeys(names, 1.0 + of % 97), seconds=0.01)
+        DesignResult(key, values, dict.fromkeys(names, 1.0 + of % 97), seconds=0.01)
         for of, (key, values, _) in zip(number, batch, strict=True)
     ]
 
 
-class Seen(Serial):
+class Seen(SerialWorkers):
     """Workers that remember what they were given."""
 
     def __init__(self) -> None:
@@ -66,9 +66,9 @@ class Seen(Serial):
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Limits]:
+def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, EarlyLimits]:
     asked = divided(tmp_path_factory.mktemp("known"))
-    limits = limits_of(asked.question.space, asked.question.workload, asked.fidelity)
+    limits = make_early_limits(asked.question.space, asked.question.workload, asked.fidelity)
     assert limits is not None
     return asked, limits
 
@@ -84,14 +84,18 @@ ATTENTION = (
 
 @pytest.mark.parametrize("words", [("npu_serving",), ("mesh_llm",), ATTENTION, ("deepseek_wafer",)], ids=lambda words: words[0])
 def test_limits_of_several_designs_are_those_of_each(words: tuple[str, ...]) -> None:
-    study = study_of(*words)
+    study = find_study(*words)
     asked, space = study.question, study.question.space
-    draws = Uniform(space, 3)
+    draws = RandomSampler(space, 3)
     several = [draws.ask(number, None).values for number in range(48)]
-    soon = not plays(space.base, asked.workload, study.fidelity)
-    of = (lambda design: worst(early(design, asked.workload))) if soon else (lambda design: binding(design, asked.workload))
+    soon = not is_simulated(space.base, asked.workload, study.fidelity)
+    of = (
+        (lambda design: worst(early_limits(design, asked.workload)))
+        if soon
+        else (lambda design: worst_violation(design, asked.workload))
+    )
     alone = [of(space.at(values)) for values in several]
-    together = limits_of(space, asked.workload, study.fidelity)
+    together = make_early_limits(space, asked.workload, study.fidelity)
     assert together is not None
     assert together.possible(several) == [one is None for one in alone]
     assert 0 < sum(one is None for one in alone) < len(alone)
@@ -104,28 +108,30 @@ def test_limits_of_several_designs_are_those_of_each(words: tuple[str, ...]) -> 
             assert (found.need, found.have) == pytest.approx((one.need, one.have), rel=1e-12)
 
 
-def worst(limits: list[Limit]) -> Infeasible | None:
+def worst(limits: list[Limit]) -> Infeasibility | None:
     """What is exceeded most, of one design."""
-    found = [Infeasible(of.address, float(np.max(of.need)), float(np.max(of.have)), of.unit) for of in limits]
+    found = [Infeasibility(of.address, float(np.max(of.need)), float(np.max(of.have)), of.unit) for of in limits]
     return max((one for one in found if one.excess > 0), key=lambda one: one.excess, default=None)
 
 
 @pytest.mark.parametrize("name", ["random", "qmc", "nsga2", "nsga3", "tpe", "local"])
-def test_nine_of_ten_designs_that_a_sampler_asks_are_possible(name: str, known: tuple[Study, Limits]) -> None:
+def test_nine_of_ten_designs_that_a_sampler_asks_are_possible(name: str, known: tuple[Study, EarlyLimits]) -> None:
     asked, limits = known
-    source = sampler(name, asked.question.space, asked.directions, seed=1, population=10, possible=limits.possible)
+    source = make_sampler(name, asked.question.space, asked.directions, seed=1, population=10, possible=limits.possible)
     possible = 0
     for number in range(40):
         ask = source.ask(number, None)
         (can,) = limits.possible([ask.values])
         possible += can
-        source.tell(ask, Told((float(number % 7), float(number % 5)), {"limit": 0.0}) if can else Told(None, {"limit": 1.0}))
+        source.tell(
+            ask, Feedback((float(number % 7), float(number % 5)), {"limit": 0.0}) if can else Feedback(None, {"limit": 1.0})
+        )
     assert possible >= 36
 
 
-def test_few_designs_of_this_space_are_possible(known: tuple[Study, Limits]) -> None:
+def test_few_designs_of_this_space_are_possible(known: tuple[Study, EarlyLimits]) -> None:
     asked, limits = known
-    source = sampler("random", asked.question.space, asked.directions, seed=1, population=10, possible=every)
+    source = make_sampler("random", asked.question.space, asked.directions, seed=1, population=10, possible=allow_all)
     assert sum(limits.possible([source.ask(number, None).values for number in range(40)])) < 10
 
 
@@ -138,7 +144,7 @@ def at(asked: Study, folder: Path, sampler: str) -> Study:
 
 @pytest.mark.parametrize("name", ["random", "nsga2", "local"])
 def test_what_a_limit_rules_out_goes_to_no_worker_and_is_not_of_the_budget(
-    name: str, tmp_path: Path, known: tuple[Study, Limits]
+    name: str, tmp_path: Path, known: tuple[Study, EarlyLimits]
 ) -> None:
     asked, limits = at(known[0], tmp_path, name), known[1]
     workers = Seen()
@@ -154,57 +160,60 @@ def test_what_a_limit_rules_out_goes_to_no_worker_and_is_not_of_the_budget(
 @pytest.mark.parametrize("seen", [True, False])
 @pytest.mark.parametrize("name", ["random", "qmc", "nsga2", "local"])
 def test_a_resumed_search_asks_what_a_whole_one_does(
-    name: str, seen: bool, tmp_path: Path, known: tuple[Study, Limits]
+    name: str, seen: bool, tmp_path: Path, known: tuple[Study, EarlyLimits]
 ) -> None:
     """Whether the sampler passes over what is impossible, or is told."""
-    possible = known[1].possible if seen else every
+    possible = known[1].possible if seen else allow_all
 
     def run(folder: str, budget: int) -> tuple[Any, ...]:
         asked = at(known[0], tmp_path / folder, name)
-        source = sampler(name, asked.question.space, asked.directions, seed=0, population=6, possible=possible)
-        return searched(asked, budget=budget, workers=Serial(fake), source=source, ruled_out=known[1].ruled_out)
+        source = make_sampler(name, asked.question.space, asked.directions, seed=0, population=6, possible=possible)
+        return searched(asked, budget=budget, workers=SerialWorkers(fake), source=source, ruled_out=known[1].ruled_out)
 
     run("parts", 7)
     assert run("parts", 14) == run("whole", 14)
 
 
-def test_a_search_of_nothing_possible_ends(tmp_path: Path, known: tuple[Study, Limits]) -> None:
+def test_a_search_of_nothing_possible_ends(tmp_path: Path, known: tuple[Study, EarlyLimits]) -> None:
     workers = Seen()
     asked = at(known[0], tmp_path, "random")
     searched(
-        asked, budget=5, workers=workers, ruled_out=lambda key, values: Result(key, values, {}, "chip.tile.sram", 2.0, 1.0)
+        asked,
+        budget=5,
+        workers=workers,
+        ruled_out=lambda key, values: DesignResult(key, values, {}, "chip.tile.sram", 2.0, 1.0),
     )
     assert not workers.keys
 
 
 def test_the_closed_form_of_batches_is_not_looked_at_twice(tmp_path: Path) -> None:
     asked = toy(tmp_path)
-    assert limits_of(asked.question.space, asked.question.workload, "closed") is None
+    assert make_early_limits(asked.question.space, asked.question.workload, "closed") is None
 
 
 def test_auto_chooses_by_the_designs_that_there_is_time_for(tmp_path: Path) -> None:
     asked = divided(tmp_path, "search=auto", "search.budget=100000", "search.stop.time='5 min'", "workers.kind=serial")
     with closing(Store(asked.store)) as store:
-        results = [Result(f"{number:032x}", {}, {"tpot": 1.0}, seconds=20.0) for number in range(3)]
-        store.append(asked.name, asked.context, base_of(asked), [], results)
-        designs, why = affordable(asked, store, every)
+        results = [DesignResult(f"{number:032x}", {}, {"tpot": 1.0}, seconds=20.0) for number in range(3)]
+        store.append(asked.name, asked.context, base_design_key(asked), [], results)
+        designs, why = affordable_designs(asked, store, allow_all)
     assert designs == 15
     assert "300 s at 20 s a design are some 15 designs" in why
-    assert chosen(asked, None, None, lambda: (designs, why))[0] == "local"
-    assert chosen(asked, None, None, lambda: (asked.search["budget"], ""))[0] == "exhaustive"
+    assert choose_sampler(asked, None, None, lambda: (designs, why))[0] == "local"
+    assert choose_sampler(asked, None, None, lambda: (asked.search["budget"], ""))[0] == "exhaustive"
 
 
 def test_auto_times_a_few_designs_where_none_is_stored_and_keeps_their_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dse.running import afford
+    from dse.execution import time_budget as afford
 
-    monkeypatch.setattr(afford, "evaluator", lambda workload, fidelity: fake)
+    monkeypatch.setattr(afford, "make_evaluator", lambda workload, fidelity: fake)
     asked = divided(tmp_path, "search=auto", "search.budget=100000", "search.stop.time='1 s'", "workers.kind=serial")
     with closing(Store(asked.store)) as store:
-        designs, _ = affordable(asked, store, every)
+        designs, _ = affordable_designs(asked, store, allow_all)
         assert designs == 100
-        assert len(store.results(asked.context)) == afford.TIMED
+        assert len(store.results(asked.context)) == afford.TIMED_DESIGNS
 
 
 def test_a_search_that_was_begun_keeps_its_sampler_whatever_a_design_costs_now(tmp_path: Path) -> None:
@@ -213,7 +222,7 @@ def test_a_search_that_was_begun_keeps_its_sampler_whatever_a_design_costs_now(t
     def never() -> tuple[int, str]:
         raise AssertionError
 
-    assert chosen(asked, None, {"sampler": "qmc"}, never)[0] == "qmc"
+    assert choose_sampler(asked, None, {"sampler": "qmc"}, never)[0] == "qmc"
 
 
 def test_a_trace_with_rows_that_are_too_long_names_file_and_row(tmp_path: Path) -> None:

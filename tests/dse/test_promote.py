@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dse.commands.api import study_of
-from dse.commands.loop import run_study
-from dse.running.study import Study
-from dse.search.acquisition import Below, Known, Lower, Promise, _corners
-from dse.search.encoding import Places
-from dse.search.pareto import front, hypervolume, minimised, spread
-from dse.search.promoted import Promoted
-from dse.search.samplers import Told, Values
+from dse.commands.notebook_api import find_study
+from dse.commands.run_study import run_study
+from dse.execution.study import Study
+from dse.search.acquisition import HypervolumeAcquisition, KnownResults, LowFidelityPredictions, LowFidelityResults, _corners
+from dse.search.design_encoding import DesignEncoder
+from dse.search.multi_fidelity import MultiFidelitySearch
+from dse.search.pareto import as_minimisation, front_mask, hypervolume, hypervolume_subset
+from dse.search.samplers import Feedback, Values
 from dse.space.errors import DesignError
-from dse.space.knobs import Choice, Interval, Space
+from dse.space.knobs import ChoiceKnob, IntervalKnob, Space
 from dse.store.store import Store
 from tests.samples import asked
 
@@ -37,7 +37,7 @@ PRODUCT = (
 
 def product(folder: Path, *overrides: str) -> Study:
     """Products on small meshes by events, promoted from the closed form."""
-    return study_of("waferllm_gemm", *PRODUCT, f"run_dir={folder}", *overrides)
+    return find_study("waferllm_gemm", *PRODUCT, f"run_dir={folder}", *overrides)
 
 
 def asks(study: Study) -> list[dict[str, object]]:
@@ -71,11 +71,11 @@ def test_every_row_says_at_which_fidelity_it_was_evaluated(tmp_path: Path) -> No
 def test_the_first_to_be_promoted_are_of_the_lower_fidelitys_front(tmp_path: Path) -> None:
     study = product(tmp_path, "search.budget=4")
     run_study(study)
-    closed = study_of("waferllm_gemm", *PRODUCT[1:6], "verify=none", f"run_dir={tmp_path / 'closed'}")
+    closed = find_study("waferllm_gemm", *PRODUCT[1:6], "verify=none", f"run_dir={tmp_path / 'closed'}")
     run_study(closed)
-    from dse.running.screen import screen
+    from dse.execution.screen import run_screen
 
-    front = screen(closed, lambda done, total, size: None).front
+    front = run_screen(closed, lambda done, total, size: None).front
     names = [knob.address for knob in closed.question.space.knobs]
     members = {tuple(row[name] for name in names) for row in front.to_dict("records")}
     assert {tuple(values[name] for name in names) for values in asks(study)} <= members
@@ -84,7 +84,7 @@ def test_the_first_to_be_promoted_are_of_the_lower_fidelitys_front(tmp_path: Pat
 def test_the_first_holds_more_of_the_lower_fidelitys_volume_than_any_other() -> None:
     rng = np.random.default_rng(0)
     values = rng.random((300, 3)) ** 2
-    held = minimised(values[front(values, ["min"] * 3)], ["min"] * 3)
+    held = as_minimisation(values[front_mask(values, ["min"] * 3)], ["min"] * 3)
     low, high = held.min(axis=0), held.max(axis=0)
     reach = high + 0.1 * (high - low)
 
@@ -94,7 +94,7 @@ def test_the_first_holds_more_of_the_lower_fidelitys_volume_than_any_other() -> 
     plainly: list[int] = []
     for _ in range(12):
         plainly.append(max((row for row in range(len(held)) if row not in plainly), key=lambda row: volume([*plainly, row])))
-    assert spread(held, 12).tolist() == plainly
+    assert hypervolume_subset(held, 12).tolist() == plainly
 
 
 def test_more_are_asked_at_once_than_the_lower_fidelity_puts_first(tmp_path: Path) -> None:
@@ -106,23 +106,23 @@ def test_more_are_asked_at_once_than_the_lower_fidelity_puts_first(tmp_path: Pat
 def test_few_promoted_designs_hold_most_of_a_front_that_the_lower_fidelity_misjudges() -> None:
     """The dear fidelity is up to 1.6 times the lower one, by two knobs."""
     base = asked("chip=npu_dse").base
-    knobs = tuple(Choice(name, tuple(range(1, 13))) for name in ("chip.cores", "chip.l2.size", "chip.hbm.bandwidth"))
+    knobs = tuple(ChoiceKnob(name, tuple(range(1, 13))) for name in ("chip.cores", "chip.l2.size", "chip.hbm.bandwidth"))
     space = Space(base, knobs)
     rows = np.stack(np.meshgrid(*[np.arange(12.0)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
     x = rows / 11
     low = np.stack([np.exp(4 * x[:, 0] ** 2) * (1 + x[:, 2] ** 2), np.exp(4 * (1 - x[:, 0]) ** 2) * (1 + x[:, 1] ** 2)], axis=1)
     high = low * (1 + 0.5 * np.stack([np.sin(3 * x[:, 0]), 1 - x[:, 0]], axis=1))
-    places = Places(space)
+    places = DesignEncoder(space)
     where = {row.tobytes(): at for at, row in enumerate(rows)}
 
     class Lookup:
         fidelity, all = "closed", True
-        pool = [(places.values(row), Told(tuple(values.tolist()), {})) for row, values in zip(rows, low, strict=True)]
+        pool = [(places.values(row), Feedback(tuple(values.tolist()), {})) for row, values in zip(rows, low, strict=True)]
 
-        def told(self, designs: Sequence[Values]) -> list[Told]:
+        def told(self, designs: Sequence[Values]) -> list[Feedback]:
             return [self.pool[where[places.row(values).tobytes()]][1] for values in designs]
 
-    exact = high[front(high, ["min", "min"])]
+    exact = high[front_mask(high, ["min", "min"])]
     best, worst = exact.min(axis=0), exact.max(axis=0)
     reach = worst + 0.1 * (worst - best)
 
@@ -130,15 +130,15 @@ def test_few_promoted_designs_hold_most_of_a_front_that_the_lower_fidelity_misju
         both = (hypervolume(some, ["min", "min"], best, reach) for some in (values, exact))
         return next(both) / next(both)
 
-    fewest = next(many for many in range(1, 13) if share(exact[spread(exact, many)]) >= 0.97)
+    fewest = next(many for many in range(1, 13) if share(exact[hypervolume_subset(exact, many)]) >= 0.97)
     counts = []
     for seed in range(5):
-        source = Promoted(space, ["min", "min"], seed, 8, Lookup())
+        source = MultiFidelitySearch(space, ["min", "min"], seed, 8, Lookup())
         found: list[int] = []
         while share(high[found]) < 0.97:
             ask = source.ask(len(found), None)
             found.append(where[places.row(ask.values).tobytes()])
-            source.tell(ask, Told(tuple(high[found[-1]].tolist()), {}))
+            source.tell(ask, Feedback(tuple(high[found[-1]].tolist()), {}))
         counts.append(len(found))
     assert max(counts) <= 1 + fewest
 
@@ -146,7 +146,7 @@ def test_few_promoted_designs_hold_most_of_a_front_that_the_lower_fidelity_misju
 def test_an_end_of_the_expected_front_counts_though_it_lies_beyond_the_worst_of_few_results() -> None:
     """A design that is the best of all in one objective, and in the other worse than all that are known."""
     objectives = np.array([[2.0, 2.0], [3.0, 1.5]])
-    known = Known(np.array([[0.1, 0.2], [0.4, 0.3]]), objectives, np.zeros(2), [0, 1])
+    known = KnownResults(np.array([[0.1, 0.2], [0.4, 0.3]]), objectives, np.zeros(2), [0, 1])
     low, reach = _corners(known, np.array([[1.0, 9.0], [5.0, 5.0]]), 0.1)
     assert low.tolist() == [1.0, 1.5]
     assert np.allclose(reach, [3.0 + 0.1 * 2.0, 9.0 + 0.1 * 7.5])  # a tenth beyond; what others beat does not count
@@ -155,7 +155,7 @@ def test_an_end_of_the_expected_front_counts_though_it_lies_beyond_the_worst_of_
 def test_a_discrepancy_that_is_known_leaves_nothing_to_doubt() -> None:
     """The dear fidelity takes 1.3 times the lower one's square root: a model of both learns it from few."""
     base = asked("chip=npu_dse").base
-    space = Space(base, (Interval("chip.l2.size", 1.0, 2.0), Interval("chip.hbm.bandwidth", 1.0, 2.0)))
+    space = Space(base, (IntervalKnob("chip.l2.size", 1.0, 2.0), IntervalKnob("chip.hbm.bandwidth", 1.0, 2.0)))
     rng = np.random.default_rng(0)
 
     def low(rows: np.ndarray) -> np.ndarray:
@@ -165,11 +165,11 @@ def test_a_discrepancy_that_is_known_leaves_nothing_to_doubt() -> None:
         return np.asarray(1.3 * np.sqrt(low(rows)))
 
     rows, others, none = rng.random((14, 2)), rng.random((200, 2)), np.zeros((0, 2))
-    known = Known(rows, high(rows), np.zeros(14), [0, 1], none, np.zeros(0))
-    below = Below(Lower(low(rows), np.zeros(14)), Lower(low(others), np.zeros(200)))
+    known = KnownResults(rows, high(rows), np.zeros(14), [0, 1], none, np.zeros(0))
+    below = LowFidelityPredictions(LowFidelityResults(low(rows), np.zeros(14)), LowFidelityResults(low(others), np.zeros(200)))
     errors = []
     for of in (None, below):
-        means, _ = Promise(Places(space))._predicted(known, others, of)
+        means, _ = HypervolumeAcquisition(DesignEncoder(space))._predicted(known, others, of)
         errors.append(float(np.abs(means - np.log(high(others))).mean()))
     assert errors[1] < errors[0] / 3
 
@@ -189,5 +189,5 @@ def test_a_discrepancy_that_is_known_leaves_nothing_to_doubt() -> None:
 def test_what_nobody_can_promote_is_refused(tmp_path: Path, overrides: tuple[str, ...], message: str) -> None:
     words = [word for word in PRODUCT if word.partition("=")[0] not in {one.partition("=")[0] for one in overrides}]
     with pytest.raises(DesignError) as refused:
-        study_of("waferllm_gemm", *words, f"run_dir={tmp_path}", *overrides)
+        find_study("waferllm_gemm", *words, f"run_dir={tmp_path}", *overrides)
     assert str(refused.value).startswith(message)

@@ -7,16 +7,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dse.commands.api import study_of
-from dse.evaluators.account.played import optimistic
-from dse.evaluators.account.played.served import singles
-from dse.evaluators.judges.serving import service_of
-from dse.evaluators.serving.standing import mix
-from dse.report.cannot import few_kept
-from dse.running import block
-from dse.running.pruned import BEATEN, LIMITS
-from dse.running.screen import Screened, coded, left_out, screen, stored
-from dse.running.study import Study
+from dse.commands.notebook_api import find_study
+from dse.evaluators.accounting.serving_runs import metric_bounds as optimistic
+from dse.evaluators.accounting.serving_runs.run_metrics import single_rows
+from dse.evaluators.serving.steady_state import request_mix
+from dse.evaluators.workloads.serving import instance_module
+from dse.execution import screen_block as block
+from dse.execution.bound_pruning import BEATEN, LIMITS
+from dse.execution.screen import ScreenResult, encode_rows, run_screen, screen_left_out_text, stored_screen
+from dse.execution.study import Study
+from dse.report.caveats import discarded_rows_caveats
 
 CHIPS = "chips=[npu_whole,tile_gh200,wafer64,npu_dse]"
 """Layouts whose designs take long, and dies."""
@@ -24,21 +24,21 @@ CHIPS = "chips=[npu_whole,tile_gh200,wafer64,npu_dse]"
 
 def of(folder: Path, *words: str, chips: str = CHIPS, limit: int = 32) -> Study:
     """A small screen of the machines of four papers."""
-    return study_of("mesh_llm", chips, f"screen.limit={limit}", "seed=11", "workers.kind=serial", f"run_dir={folder}", *words)
+    return find_study("mesh_llm", chips, f"screen.limit={limit}", "seed=11", "workers.kind=serial", f"run_dir={folder}", *words)
 
 
-def same(mine: Screened, its: Screened, asked: Study) -> None:
+def same(mine: ScreenResult, its: ScreenResult, asked: Study) -> None:
     """Asserts that two fronts are one; metrics that nobody asks for are there or not."""
-    names = [*(knob.address for knob in asked.question.space.knobs), *block.asked(asked), "limit", "excess"]
+    names = [*(knob.address for knob in asked.question.space.knobs), *block.requested_metrics(asked), "limit", "excess"]
     pd.testing.assert_frame_equal(mine.front[names], its.front[names])
 
 
-def screened(asked: Study) -> Screened:
-    return screen(asked, lambda done, total, size: None)
+def screened(asked: Study) -> ScreenResult:
+    return run_screen(asked, lambda done, total, size: None)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Screened]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, ScreenResult]:
     """Every design evaluated."""
     asked = of(tmp_path_factory.mktemp("whole"))
     return asked, screened(asked)
@@ -67,12 +67,12 @@ def test_the_front_is_that_of_a_screen_of_every_design(whole: Any, tmp_path: Pat
     assert found.rows == every.rows == found.evaluated + out
     assert every.feasible - found.pruned[BEATEN] <= found.feasible <= every.feasible
     # what is stored says the same, and nothing is evaluated again
-    for again in (stored(asked), screened(asked)):
+    for again in (stored_screen(asked), screened(asked)):
         assert again is not None
         assert (again.rows, again.evaluated, again.pruned, again.feasible) == (found.rows, 0, found.pruned, found.feasible)
         same(again, found, asked)
-    assert "nobody knows" in left_out(found)
-    assert left_out(found) in few_kept(asked, found)[0].text
+    assert "nobody knows" in screen_left_out_text(found)
+    assert screen_left_out_text(found) in discarded_rows_caveats(asked, found)[0].text
 
 
 @pytest.mark.usefixtures("small")
@@ -84,8 +84,8 @@ def test_a_screen_that_ends_early_goes_on_with_the_same_front(whole: Any, tmp_pa
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        screen(asked, until)
-    before = stored(asked)
+        run_screen(asked, until)
+    before = stored_screen(asked)
     assert before is not None
     assert 0 < before.rows < 32
     found = screened(asked)
@@ -106,9 +106,9 @@ def test_workers_find_what_one_process_does_and_go_on_where_it_ended(whole: Any,
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        screen(asked, until)
+        run_screen(asked, until)
     assert min(rows) < 28, "bounds have left out some, and say so"
-    before = stored(asked)
+    before = stored_screen(asked)
     assert before is not None
     assert before.rows > 0
     found = screened(asked)
@@ -119,7 +119,7 @@ def test_workers_find_what_one_process_does_and_go_on_where_it_ended(whole: Any,
 
 
 @pytest.fixture(scope="module")
-def others(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Screened]:
+def others(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, ScreenResult]:
     """Pipelines and wafers, every design evaluated; one request a second is too much for most of them."""
     asked = of(tmp_path_factory.mktemp("others"), chips="chips=[npu64,wse2]", limit=256)
     return asked, screened(asked)
@@ -133,8 +133,10 @@ def test_no_design_is_better_than_its_bounds(screens: str, request: pytest.Fixtu
     rows = pd.concat([file.table().to_pandas() for file in found.blocks])
     for priced in (False, True):
         some = rows[rows["limit"].isna()] if priced else rows
-        every = {*optimistic.LOW, *optimistic.HIGH}
-        bounds = optimistic.bounds(service_of, space.stack(coded(space, some)), workload, every, priced=priced)
+        every = {*optimistic.LOWER_BOUNDED, *optimistic.UPPER_BOUNDED}
+        bounds = optimistic.metric_bounds(
+            instance_module, space.stack(encode_rows(space, some)), workload, every, priced=priced
+        )
         keeps = some["limit"].isna().to_numpy()
         assert not (bounds.broken & keeps).any()
         compared = 0
@@ -157,7 +159,9 @@ def test_bounds_leave_out_most_of_what_is_not_served_in_time(screens: str, reque
     rows = rows[rows["limit"].isna() & (rows["slo_attainment"] < 0.9)]
     kept = []
     for priced in (False, True):
-        bounds = optimistic.bounds(service_of, space.stack(coded(space, rows)), workload, ["slo_attainment"], priced=priced)
+        bounds = optimistic.metric_bounds(
+            instance_module, space.stack(encode_rows(space, rows)), workload, ["slo_attainment"], priced=priced
+        )
         kept.append(int((bounds.high["slo_attainment"] >= 0.9).sum()))
     assert kept[1] <= kept[0] <= len(rows)
     assert kept[1] < 0.6 * len(rows)
@@ -170,15 +174,15 @@ def test_more_requests_take_no_less_than_one(whole: Any, chip: str) -> None:
     space, load = asked.question.space, asked.question.workload.cases[0]
     rows = pd.concat([file.table().to_pandas() for file in found.blocks])
     rows = rows[rows["limit"].isna() & (rows["chip"] == chip)].iloc[:4]
-    context, looked = max(1.0, mix(load.requests).context), 0
-    for _, group in space.stack(coded(space, rows)).groups:
-        for _, design in singles(group):
-            service = service_of(design)
+    context, looked = max(1.0, request_mix(load.requests).context), 0
+    for _, group in space.stack(encode_rows(space, rows)).groups:
+        for _, design in single_rows(group):
+            service = instance_module(design)
             price = service.instances(design, load, "closed")[-1].pricing
             counts = np.array([1.0, 2.0, 3.0, 5.0, 16.0, 64.0])
             nothing = np.zeros(len(counts))
             seconds = np.ravel(price(nothing, nothing, counts, np.full(len(counts), context), nothing))
-            one = float(np.squeeze(service.decoded(design, load, context)))
+            one = float(np.squeeze(service.decode_step_seconds(design, load, context)))
             assert seconds[0] == pytest.approx(one, rel=1e-9)
             assert (seconds >= one * (1 - 1e-9)).all()
             looked += 1

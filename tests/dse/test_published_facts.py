@@ -6,19 +6,20 @@ from functools import cache
 import numpy as np
 import pytest
 
-from dse.answers.answer import answered
-from dse.commands.sheet import record
-from dse.config.build import question
+from dse.analysis.evaluation import evaluate_config
+from dse.commands.evaluate_output import evaluation_record
 from dse.config.compose import compose
+from dse.config.question import build_question
 from dse.evaluators import evaluate
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.silicon import area, energy, price, supply
-from dse.evaluators.silicon.published import contradicted, facts
-from dse.report.cannot import facts_dropped
-from dse.running.study import study
-from dse.space.design import key, stacked
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.silicon import area, energy, price
+from dse.evaluators.silicon import supply_voltage as supply
+from dse.evaluators.silicon.published import contradicted_limits, published_facts
+from dse.execution.study import build_study
+from dse.report.caveats import facts_dropped
+from dse.space.design import design_key, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import at, leaves, replaced
+from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
 from dse.space.published import as_modelled
 
 LOAD = ("model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=64", "workload.output=8", "mapping.both.tp=1")
@@ -50,7 +51,7 @@ published: {die_area: 700 mm2, tdp: 500 W, clock: 3 GHz, price: 1600 USD}
 BROKEN = {"h100_nvl": {"chip.die.shore"}, "pro6000": {"chip.die.reticle", "chip.clock", "chip.die.cooling"}, "gaudy": set()}
 """Limits of the model alone that each would break."""
 
-MODEL = {"die_area": area.die, "tdp": energy.design_power, "clock": supply.fastest, "price": price.of_chip}
+MODEL = {"die_area": area.die_area, "tdp": energy.peak_design_power, "clock": supply.maximum_clock, "price": price.of_chip}
 
 MOVED = (
     "cores", "core.matrix", "core.vector", "clock", "l2.size", "l2.bandwidth", "hbm.bandwidth", "hbm.capacity",
@@ -65,35 +66,35 @@ def cards(tmp_path_factory):
     (folder / "chip").mkdir()
     for name, text in CARDS.items():
         (folder / f"chip/{name}.yaml").write_text(text)
-    return cache(lambda *words: question(compose((f"--config-dir={folder}", *LOAD, *words)), folder))
+    return cache(lambda *words: build_question(compose((f"--config-dir={folder}", *LOAD, *words)), folder))
 
 
 @pytest.mark.parametrize("card", CARDS)
 def test_a_card_that_is_sold_is_answered_and_the_models_figures_stand_beside(cards, card):
     of = cards(f"chip={card}")
     chip = of.base.chip
-    assert infeasible(of.base, of.workload) is None
-    assert {limit.address for limit in contradicted(chip)} == BROKEN[card]
+    assert explain_infeasibility(of.base, of.workload) is None
+    assert {limit.address for limit in contradicted_limits(chip)} == BROKEN[card]
     alone = replace(of.base, chip=as_modelled(chip))
-    assert (infeasible(alone, of.workload) is None) == (not BROKEN[card])
-    found = evaluate(stacked([of.base]), of.workload).columns
-    said = {fact.name: fact for fact in facts(chip)}
+    assert (explain_infeasibility(alone, of.workload) is None) == (not BROKEN[card])
+    found = evaluate(stack_designs([of.base]), of.workload).columns
+    said = {fact.name: fact for fact in published_facts(chip)}
     assert all(fact.holds for fact in said.values())
-    assert found["die_mm2"][0] == said["die_area"].value == pytest.approx(sum(area.parts(chip).values()))
-    assert found["tdp"][0] == said["tdp"].value == pytest.approx(sum(energy.design_parts(chip).values()))
+    assert found["die_mm2"][0] == said["die_area"].value == pytest.approx(sum(area.area_by_block(chip).values()))
+    assert found["tdp"][0] == said["tdp"].value == pytest.approx(sum(energy.design_power_by_part(chip).values()))
     assert found["power_density"][0] == pytest.approx(said["tdp"].value / said["die_area"].value)
     for name, fact in said.items():
         assert fact.modelled == pytest.approx(float(MODEL[name](alone.chip)))
     if "price" in said:
-        own = sum(value for name, value in price.parts(chip).items() if name in (*price.SOLD, area.DIFFERENCE))
+        own = sum(value for name, value in price.price_by_part(chip).items() if name in (*price.SOLD, area.DIFFERENCE))
         assert own == pytest.approx(said["price"].value)
 
 
 def test_text_and_json_have_facts_and_remarks(cards, tmp_path):
     (tmp_path / "chip").mkdir()
     (tmp_path / "chip/card.yaml").write_text(CARDS["pro6000"])
-    found = answered(compose((f"--config-dir={tmp_path}", "chip=card", *LOAD)))
-    text, data = [f"{name} {said}" for name, said in found.about()], record(found)
+    found = evaluate_config(compose((f"--config-dir={tmp_path}", "chip=card", *LOAD)))
+    text, data = [f"{name} {said}" for name, said in found.about()], evaluation_record(found)
     assert any("data sheet die area 750 mm2; the model makes 9" in line for line in text)
     assert {line.split()[1].rstrip(":") for line in text if line.startswith("remark")} == BROKEN["pro6000"]
     assert [of["name"] for of in data["published"]] == ["die_area", "tdp", "clock", "price"]
@@ -108,21 +109,21 @@ def test_a_fact_is_dropped_where_a_knob_moves_what_it_depends_on(cards, card, le
     of = cards(f"chip={card}")
     base, address = of.base, f"chip.{leaf}"
     for times in (0.5, 1.0, 1.25):
-        design = replaced(base, {address: type(at(base, address))(at(base, address) * times)})
+        design = replace_leaves(base, {address: type(leaf_at(base, address))(leaf_at(base, address) * times)})
         chip, without = design.chip, as_modelled(design.chip)
-        for fact in facts(chip):
+        for fact in published_facts(chip):
             as_given = float(MODEL[fact.name](as_modelled(base.chip)))
             same = fact.modelled == pytest.approx(as_given, rel=1e-9)
             if fact.name == "clock":
                 same = same and chip.clock <= fact.value * (1 + 1e-9)
             assert fact.holds == same
             assert ("dropped" in fact.text) != same
-        holds = {fact.name: fact.holds for fact in facts(chip)}
+        holds = {fact.name: fact.holds for fact in published_facts(chip)}
         if times != 1.0 and leaf in ("cores", "core.matrix", "l2.size", "hbm.bandwidth", "clock"):
             assert not holds["die_area"] or (leaf == "cores" and chip.die.cores >= chip.cores)
             assert not holds["tdp"] or leaf == "l2.size"
         if not any(holds.values()):
-            found, plain = (evaluate(stacked([replace(design, chip=one)]), of.workload) for one in (chip, without))
+            found, plain = (evaluate(stack_designs([replace(design, chip=one)]), of.workload) for one in (chip, without))
             assert found.limit[0] == plain.limit[0]
             for name, column in plain.columns.items():
                 assert np.array_equal(found.columns[name], column, equal_nan=True), name
@@ -134,18 +135,18 @@ def test_designs_together_are_as_one_by_one_each_by_its_own_part(cards):
     bases = [replace(of[0].base, chip=replace(of[0].base.chip, core=replace(of[0].base.chip.core, rates=None))), of[1].base]
     bases[1] = replace(bases[1], chip=replace(bases[1].chip, core=replace(bases[1].chip.core, rates=None)))
     designs = [
-        replaced(base, {"chip.l2.size": base.chip.l2.size * times, "chip.die.shore": shore})
+        replace_leaves(base, {"chip.l2.size": base.chip.l2.size * times, "chip.die.shore": shore})
         for base in bases
         for times in (1.0, 0.5)
         for shore in (0.5, 1.0)
     ]
-    together = evaluate(stacked(designs), of[0].workload)
+    together = evaluate(stack_designs(designs), of[0].workload)
     for row, design in enumerate(designs):
-        alone = evaluate(stacked([design]), of[0].workload)
+        alone = evaluate(stack_designs([design]), of[0].workload)
         assert together.limit[row] == alone.limit[0]
         for name in ("die_mm2", "system_mm2", "tdp", "energy", "system_price", "latency"):
             assert together.columns[name][row] == pytest.approx(alone.columns[name][0], rel=1e-12, nan_ok=True), name
-    assert len({key(design) for design in designs}) == len(designs)
+    assert len({design_key(design) for design in designs}) == len(designs)
 
 
 @pytest.mark.parametrize(
@@ -153,21 +154,21 @@ def test_designs_together_are_as_one_by_one_each_by_its_own_part(cards):
 )
 def test_a_typed_leaf_is_as_a_knob_and_typed_facts_are_of_the_typed_chip(cards, word, leaf, value):
     base = cards("chip=gaudy").base
-    moved, typed = replaced(base, {f"chip.{leaf}": value}), cards("chip=gaudy", f"chip.{leaf}={word}").base
-    assert key(moved) == key(typed)
-    assert facts(moved.chip) == facts(typed.chip)
-    assert any(not fact.holds for fact in facts(typed.chip))
+    moved, typed = replace_leaves(base, {f"chip.{leaf}": value}), cards("chip=gaudy", f"chip.{leaf}={word}").base
+    assert design_key(moved) == design_key(typed)
+    assert published_facts(moved.chip) == published_facts(typed.chip)
+    assert any(not fact.holds for fact in published_facts(typed.chip))
     sheet = cards("chip=gaudy", f"chip.{leaf}={word}", "chip.published.die_area='650 mm2'")
-    die, *others = facts(sheet.base.chip)
+    die, *others = published_facts(sheet.base.chip)
     assert (die.holds, die.value) == (True, 650.0)
-    assert [fact.holds for fact in others] == [fact.holds for fact in facts(typed.chip)[1:]]
+    assert [fact.holds for fact in others] == [fact.holds for fact in published_facts(typed.chip)[1:]]
 
 
 def test_a_study_says_which_knobs_drop_facts(tmp_path):
     (tmp_path / "chip").mkdir()
     (tmp_path / "chip/card.yaml").write_text(CARDS["gaudy"])
     knobs = ("+space.chip.l2.size='tag(MB,choice(72,96))'", "+space.chip.hbm.gap='tag(ns,choice(0,1))'")
-    asked = study(compose((f"--config-dir={tmp_path}", "chip=card", *LOAD, *knobs, "+objectives.tpot=min")), tmp_path)
+    asked = build_study(compose((f"--config-dir={tmp_path}", "chip=card", *LOAD, *knobs, "+objectives.tpot=min")), tmp_path)
     (remark,) = facts_dropped(asked)
     assert remark.what == "card"
     assert "die area" in remark.text
@@ -177,6 +178,6 @@ def test_a_study_says_which_knobs_drop_facts(tmp_path):
 def test_a_part_of_facts_is_worked_out_and_chips_without_facts_keep_their_keys(cards):
     with pytest.raises(DesignError, match=r"^chip\.published\.part: worked out"):
         cards("chip=gaudy", "+chip.published.part=mine")
-    assert not any("published" in address for address, _, _ in leaves(cards("chip=h100").base))
+    assert not any("published" in address for address, _, _ in iterate_leaves(cards("chip=h100").base))
     plain = cards("chip=rtx4090").base
-    assert key(replace(cards("chip=gaudy").base, chip=as_modelled(cards("chip=gaudy").base.chip))) == key(plain)
+    assert design_key(replace(cards("chip=gaudy").base, chip=as_modelled(cards("chip=gaudy").base.chip))) == design_key(plain)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from dse.config.workloads import models
-from dse.from_hf import fields_of
+from dse.config.workloads import read_models
+from dse.huggingface import model_fields
 from dse.space.errors import DesignError
 from dse.space.model import Model
-from dse.space.parameters import active_parameters, parameters
+from dse.space.parameter_counts import active_parameter_count, parameter_count
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("CONFIGS", ROOT.parent / "shared/configs"))
@@ -55,25 +55,25 @@ def given(stem: str) -> Path:
 
 
 def read(entry: dict[str, Any]) -> Model:
-    (model,) = models({"read": entry | {"name": "read"}}).values()
+    (model,) = read_models({"read": entry | {"name": "read"}}).values()
     return model
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_is_what_its_file_says(preset: str) -> None:
     shipped = yaml.safe_load((ROOT / f"conf/model/{preset}.yaml").read_text())
-    assert read(fields_of(given(PRESETS[preset]))) == read(shipped)
+    assert read(model_fields(given(PRESETS[preset]))) == read(shipped)
 
 
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
 def test_a_published_file_is_read_or_refused_by_its_field(path: Path) -> None:
     if path.stem in REFUSED:
         with pytest.raises(DesignError, match=REFUSED[path.stem][0]) as error:
-            fields_of(path)
+            model_fields(path)
         assert len(str(error.value).splitlines()) == 1
         return
-    model = read(fields_of(path))
-    assert parameters(model) >= active_parameters(model) > 1e9
+    model = read(model_fields(path))
+    assert parameter_count(model) >= active_parameter_count(model) > 1e9
 
 
 @pytest.mark.parametrize(
@@ -85,13 +85,13 @@ def test_without_what_is_not_modelled_it_is_read(stem: str, total: float, active
     values.get("text_config", values)[field] = value
     path = tmp_path / "config.json"
     path.write_text(json.dumps(values))
-    model = read(fields_of(path))
-    assert parameters(model) / 1e9 == pytest.approx(total, rel=5e-3)
-    assert active_parameters(model) / 1e9 == pytest.approx(active, rel=5e-3)
+    model = read(model_fields(path))
+    assert parameter_count(model) / 1e9 == pytest.approx(total, rel=5e-3)
+    assert active_parameter_count(model) / 1e9 == pytest.approx(active, rel=5e-3)
     if stem.endswith("V4-Flash"):
         assert model == read(yaml.safe_load((ROOT / "conf/model/deepseek_v4_flash.yaml").read_text()))
 
 
 def test_layers_pruned_one_by_one_add_up() -> None:
-    model = read(fields_of(given("nvidia--Llama-3_3-Nemotron-Super-49B-v1")))
-    assert parameters(model) / 1e9 == pytest.approx(49.87, rel=1e-3)
+    model = read(model_fields(given("nvidia--Llama-3_3-Nemotron-Super-49B-v1")))
+    assert parameter_count(model) / 1e9 == pytest.approx(49.87, rel=1e-3)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dse.answers.answer import Evaluation, answered
+from dse.analysis.evaluation import Evaluation, evaluate_config
 from dse.config.compose import compose
 from tests.dse.published_models import PUBLISHED
 
@@ -28,7 +28,7 @@ def answer(folder: Path, name: str, quantised: dict[str, Any] | None, *overrides
     path = folder / "config.json"
     path.write_text(json.dumps(fields | ({"quantization_config": quantised} if quantised else {})))
     usual = ("chip=h100", "mapping.both.tp=1", "workload.batch=1", "workload.sequence=1024")
-    return answered(compose([f"model.from_hf={path}", *usual, *overrides]))
+    return evaluate_config(compose([f"model.from_hf={path}", *usual, *overrides]))
 
 
 @pytest.mark.parametrize("words", QUANTISED)

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-import dse.running.actors
-import dse.running.cluster
-from dse.running.actors import Ray
-from dse.running.workers import Batch, Crew, Evaluate, Serial, evaluator
-from dse.space.design import key
+import dse.execution.ray_actors
+import dse.execution.ray_cluster
+from dse.execution.ray_actors import RayWorkers
+from dse.execution.workers import Batch, Evaluate, SerialWorkers, WorkerSettings, make_evaluator
+from dse.space.design import design_key
 from dse.space.errors import DesignError
-from dse.store.store import Result, Store
+from dse.store.store import DesignResult, Store
 from tests.dse.faulty import FAULTS, Faulty, Slow
 from tests.dse.toy import searched, toy
 
@@ -31,12 +31,12 @@ def cluster() -> Iterator[str]:
     import ray
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    restore = dse.running.cluster._alone()
-    usual, dse.running.actors.START_LIMIT = dse.running.actors.START_LIMIT, PATIENCE
+    restore = dse.execution.ray_cluster._alone()
+    usual, dse.execution.ray_actors.START_LIMIT_S = dse.execution.ray_actors.START_LIMIT_S, PATIENCE
     context = ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     yield context.address_info["gcs_address"]
     ray.shutdown()
-    dse.running.actors.START_LIMIT = usual
+    dse.execution.ray_actors.START_LIMIT_S = usual
     restore()
 
 
@@ -44,21 +44,21 @@ PATIENCE = 300.0
 """What a worker may take to start where many other tests run; what is not about that waits for it. [s]"""
 
 
-def hired(asked: Any, evaluate: Evaluate | None = None, **crew: Any) -> Ray:
+def hired(asked: Any, evaluate: Evaluate | None = None, **crew: Any) -> RayWorkers:
     """Workers for a study."""
     limits = {"count": 2, "time_limit": 60.0, "memory_limit": 2.0**29, **crew}
     base = asked.question.base
-    return Ray(
-        Crew("ray", **limits),
-        evaluate or evaluator(asked.question.workload, asked.fidelity),
+    return RayWorkers(
+        WorkerSettings("ray", **limits),
+        evaluate or make_evaluator(asked.question.workload, asked.fidelity),
         window=asked.search["window"],
-        example=[(key(base), {}, base)],
+        example=[(design_key(base), {}, base)],
         say=lambda text: None,
     )
 
 
 def usual(asked: Any) -> Evaluate:
-    return evaluator(asked.question.workload, asked.fidelity)
+    return make_evaluator(asked.question.workload, asked.fidelity)
 
 
 def errors(asked: Any) -> list[str]:
@@ -112,7 +112,7 @@ def test_a_fault_costs_only_its_own_design_and_nothing_where_it_does_not_come_ag
     plain = searched(toy(tmp_path / "plain", "search.budget=96"))
     marked, once = frozenset((plain[7][2], plain[40][2])), frozenset((plain[20][2],))
     asked = toy(tmp_path / "serial", "search.budget=96")
-    serial = searched(asked, workers=Serial(Faulty(usual(asked), "raise", marked), retries=1))
+    serial = searched(asked, workers=SerialWorkers(Faulty(usual(asked), "raise", marked), retries=1))
     asked = toy(tmp_path / "ray", "search.budget=96")
     does = Faulty(Faulty(usual(asked), fault, marked), fault, once, tmp_path / "done")
     workers = hired(asked, does, time_limit=LIMITS.get(fault, 60.0))
@@ -128,7 +128,7 @@ def test_a_fault_costs_only_its_own_design_and_nothing_where_it_does_not_come_ag
 def test_a_worker_that_dies_while_it_warms_up_is_replaced(cluster: str, tmp_path: Path) -> None:
     plain = searched(toy(tmp_path / "plain", "search.budget=32"))
     asked = toy(tmp_path / "ray", "search.budget=32")
-    workers = hired(asked, Faulty(usual(asked), "die", frozenset((key(asked.question.base),))), count=1)
+    workers = hired(asked, Faulty(usual(asked), "die", frozenset((design_key(asked.question.base),))), count=1)
     found = searched(asked, workers=workers)
     workers.close()
     assert found == plain
@@ -138,7 +138,7 @@ def test_workers_that_find_no_cpu_say_so(cluster: str, tmp_path: Path, monkeypat
     """Actors of somebody else hold all CPUs, then all but one."""
     import ray
 
-    monkeypatch.setattr(dse.running.actors, "START_LIMIT", 5.0)
+    monkeypatch.setattr(dse.execution.ray_actors, "START_LIMIT_S", 5.0)
     held = [ray.remote(num_cpus=1)(Holder).remote() for _ in range(2)]
     ray.get([one.held.remote() for one in held])
     asked = toy(tmp_path, "search.budget=32")
@@ -193,7 +193,7 @@ def test_a_cluster_that_is_lost_in_a_run_ends_it(cluster: str, tmp_path: Path, m
     asked = toy(tmp_path, "search.budget=32")
     workers = hired(asked, Slow(usual(asked), 0.5), count=1)
     with monkeypatch.context() as patched:
-        patched.setattr(dse.running.cluster, "PATIENCE", 0.5)
+        patched.setattr(dse.execution.ray_cluster, "START_TIMEOUT_S", 0.5)
         patched.setattr(workers._cluster, "_address", "127.0.0.1:1")
         with pytest.raises(DesignError, match="is lost: nothing has answered there"):
             searched(asked, workers=workers)
@@ -204,13 +204,13 @@ def test_a_raylet_that_is_killed_here_ends_a_run_in_a_line(monkeypatch: pytest.M
     """At the next look, and not when Ray notices; and Ray, which would wait for it, is not asked to end it."""
     raylet = subprocess.Popen(["sleep", "100"])
     said: list[str] = []
-    monkeypatch.setattr(dse.running.cluster, "_connected", lambda crew: lambda: said.append("ended by Ray"))
-    monkeypatch.setattr(dse.running.cluster, "_raylet", lambda ray: raylet)
-    monkeypatch.setattr(dse.running.cluster.atexit, "register", lambda what, **_: said.append(what.__name__))
-    monkeypatch.setattr(dse.running.cluster.Cluster, "sweep", lambda cluster: None)
+    monkeypatch.setattr(dse.execution.ray_cluster, "_connected", lambda crew: lambda: said.append("ended by Ray"))
+    monkeypatch.setattr(dse.execution.ray_cluster, "_raylet", lambda ray: raylet)
+    monkeypatch.setattr(dse.execution.ray_cluster.atexit, "register", lambda what, **_: said.append(what.__name__))
+    monkeypatch.setattr(dse.execution.ray_cluster.RayCluster, "sweep", lambda cluster: None)
     monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(gcs_address="127.0.0.1:1"))
     monkeypatch.setattr("ray._private.worker.shutdown", lambda: None)
-    cluster = dse.running.cluster.Cluster(Crew("ray", 1))
+    cluster = dse.execution.ray_cluster.RayCluster(WorkerSettings("ray", 1))
     cluster.check()
     raylet.kill()
     raylet.wait()
@@ -230,7 +230,7 @@ class Leaving:
     note: Path
     hangs: bool
 
-    def __call__(self, batch: Batch) -> list[Result]:
+    def __call__(self, batch: Batch) -> list[DesignResult]:
         if any(key == self.marked for key, _, _ in batch):
             subprocess.run(["sh", "-c", f"setsid sleep 600 & echo $! >> {self.note}"], check=True)
             if self.hangs:
@@ -381,4 +381,4 @@ def test_what_a_part_raises_is_raised_here(cluster: str) -> None:
         raise DesignError(f"part {item}: no")
 
     with pytest.raises(DesignError, match="part 3: no"):
-        dict(dse.running.cluster.mapped(Crew("ray", count=1), work, [3]))
+        dict(dse.execution.ray_cluster.map_on_crew(WorkerSettings("ray", count=1), work, [3]))

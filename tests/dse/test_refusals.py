@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import question
-from dse.config.compose import compose, folder_of
-from dse.config.records import CONSTANT, NOTES
+from dse.config.compose import compose, study_folder
+from dse.config.question import build_question
+from dse.config.record_parser import CONSTANT, USUAL_CHOICES
 from dse.evaluators import FIDELITIES, evaluate, fidelities
-from dse.evaluators.evaluation import infeasible
-from dse.running.study import study
-from dse.space.design import stacked
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.execution.study import build_study
+from dse.space.compatibility import CASE_TYPES, KINDS, PLURALS
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
-from dse.space.kinds import CASES, KINDS, PLURALS
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 
@@ -28,9 +28,9 @@ from tests.samples import asked
 def test_what_keeps_a_reader_from_a_part_of_a_mesh_is_named_and_without_it_the_reader_plays(fidelity: str) -> None:
     here = asked("chip=wse2_hbm")
     with pytest.raises(DesignError, match=rf"fidelity: {fidelity}@8 .*because of chip\.hbm.*fidelity=events; valid: closed$"):
-        evaluate(stacked([here.base]), here.workload, fidelity=f"{fidelity}@8")
+        evaluate(stack_designs([here.base]), here.workload, fidelity=f"{fidelity}@8")
     assert "events" in fidelities(here.base, here.workload)
-    assert fidelity in fidelities(replaced(here.base, {"chip.hbm": None}), here.workload, part=True)
+    assert fidelity in fidelities(replace_leaves(here.base, {"chip.hbm": None}), here.workload, part=True)
 
 
 @pytest.mark.parametrize(
@@ -48,12 +48,12 @@ def test_a_reader_that_a_design_has_not_is_refused_with_those_that_it_has(words:
     known = fidelities(here.base, here.workload)
     for fidelity in set(FIDELITIES) - set(known):
         with pytest.raises(DesignError, match=f"fidelity: {fidelity} .*; valid: {', '.join(known)}$") as refused:
-            evaluate(stacked([here.base]), here.workload, fidelity=fidelity)
+            evaluate(stack_designs([here.base]), here.workload, fidelity=fidelity)
         assert said in str(refused.value) or fidelity == "steady"
 
 
 def test_every_kind_of_case_has_a_name_for_people() -> None:
-    assert {*PLURALS} == {*CASES.values()} | {case for _, case in KINDS}
+    assert {*PLURALS} == {*CASE_TYPES.values()} | {case for _, case in KINDS}
 
 
 LINES = [
@@ -79,12 +79,14 @@ def test_a_word_for_a_group_and_a_group_for_a_word_are_refused_by_their_address(
     line: tuple[str, ...], data: st.DataObject
 ) -> None:
     config = compose(line)
-    known = [of for root in ("chip", "mapping") for of in addresses(config[root], root) if of[0].split(".")[1] not in NOTES]
+    known = [
+        of for root in ("chip", "mapping") for of in addresses(config[root], root) if of[0].split(".")[1] not in USUAL_CHOICES
+    ]
     address, entry = data.draw(st.sampled_from(known))
     is_group = isinstance(entry, dict) and not set(entry) <= CONSTANT
     plus = "" if is_group else "+"  # which puts a field into a value too
     with pytest.raises(DesignError) as refused:
-        question(compose([*line, f"{address}=cannon" if is_group else f"{plus}{address}={{odd: 1}}"]), Path())
+        build_question(compose([*line, f"{address}=cannon" if is_group else f"{plus}{address}={{odd: 1}}"]), Path())
     assert str(refused.value).startswith(f"{address}: ")
     assert re.search("group of fields" if is_group else "one value, not a group of fields", str(refused.value))
 
@@ -94,7 +96,7 @@ def test_a_word_for_a_group_and_a_group_for_a_word_are_refused_by_their_address(
 def test_attention_that_serving_cannot_have_is_what_is_refused(fields: list[str], count: int) -> None:
     words = ("chip=npu64", "model=qwen3_4b", "workload=serving", "mapping=npu_serving")
     with pytest.raises(DesignError, match=r"^mapping\.prefill\.attention: .*leave it out"):
-        question(compose([*words, f"+mapping.both.attention={{{', '.join(fields[:count])}}}"]), Path())
+        build_question(compose([*words, f"+mapping.both.attention={{{', '.join(fields[:count])}}}"]), Path())
 
 
 CLASHES = [
@@ -115,21 +117,21 @@ def test_words_that_do_not_go_together_are_one_infeasible_design_of_a_space(
     """The others are what they are by themselves; typed by itself the design is refused in the same line."""
     of = asked("chip=npu64", "model=qwen3_1b7", "mapping.both.tp=16", "workload.batch=[2]", *words)
     designs = [of.space.at(of.space.row(of.space.grid(0, 4), row)) for row in range(of.space.combinations or 0)]
-    outcomes = evaluate(stacked(designs), of.workload)
+    outcomes = evaluate(stack_designs(designs), of.workload)
     refused = [row for row in range(len(designs)) if row in outcomes.refused]
     assert 0 < len(refused) < len(designs)
     for row, design in enumerate(designs):
         if row in refused:
             found = outcomes.at(row)
-            assert found == infeasible(design, of.workload)
+            assert found == explain_infeasibility(design, of.workload)
             assert found.limit == address  # type: ignore[union-attr]
             assert outcomes.refused[row] == f"{address}: {found.remedy}"  # type: ignore[union-attr]
         else:
-            one = evaluate(stacked([design]), of.workload).columns
+            one = evaluate(stack_designs([design]), of.workload).columns
             assert all(np.array_equal(column[row], one[name][0], equal_nan=True) for name, column in outcomes.columns.items())
     alone = asked("chip=npu64", "model=qwen3_1b7", "mapping.both.tp=16", "workload.batch=[2]", words[0], *typed)
     with pytest.raises(DesignError, match=f"^{re.escape(outcomes.refused[refused[0]])}$"):
-        evaluate(stacked([alone.base]), alone.workload).accepted()
+        evaluate(stack_designs([alone.base]), alone.workload).accepted()
 
 
 def test_a_study_whose_knobs_leave_such_words_as_they_are_is_refused() -> None:
@@ -138,7 +140,7 @@ def test_a_study_whose_knobs_leave_such_words_as_they_are_is_refused() -> None:
     for knobs, refused in (((tp,), True), ((tp, partition), False)):
         config = compose([*words, "mapping.both.partition=mn", *knobs])
         with pytest.raises(DesignError, match="has no sums of a whole") if refused else nullcontext():
-            study(config, folder_of(config))
+            build_study(config, study_folder(config))
 
 
 def test_what_a_file_leaves_out_is_told_from_what_there_is_not() -> None:
@@ -197,13 +199,13 @@ def test_what_other_loads_read_is_refused(words: tuple[str, ...], said: str, tmp
     trace.write_text("arrival,prompt,output\n0,100,10\n1,200,20\n")
     config = compose(["chip=h100", "workload=serving", *(word.format(trace=trace) for word in words)])
     with pytest.raises(DesignError, match=said):
-        question(config, tmp_path)
+        build_question(config, tmp_path)
 
 
 def test_a_sequence_beside_prompts_is_refused_where_it_is_typed() -> None:
     config = compose(["workload.prompt=100", "workload.output=10", "workload.sequence=[20]"])
     with pytest.raises(DesignError, match=r"workload\.sequence: nothing reads it beside workload\.prompt"):
-        question(config, Path())
+        build_question(config, Path())
 
 
 @pytest.mark.parametrize(
@@ -233,10 +235,10 @@ def test_the_file_of_a_study_is_held_to_the_same(
     monkeypatch.chdir(tmp_path)
     config = compose(["study=mine", *words])
     if not said:
-        question(config, folder)
+        build_question(config, folder)
         return
     with pytest.raises(DesignError, match=said):
-        question(config, folder)
+        build_question(config, folder)
 
 
 @pytest.mark.parametrize(
@@ -258,4 +260,4 @@ def test_the_file_of_a_study_is_held_to_the_same(
 def test_what_reads_nothing_of_main_memory_meets_no_banks(words: tuple[str, ...]) -> None:
     here = asked("chip=h200", "stack=ideal", *words, "+memory@chip.hbm.banks=hbm3", "chip.hbm.banks.stacks=6")
     with pytest.raises(DesignError, match=r"fidelity: events plays main memory alone .*; say closed$"):
-        evaluate(stacked([here.base]), here.workload, fidelity="events")
+        evaluate(stack_designs([here.base]), here.workload, fidelity="events")

@@ -15,28 +15,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.commands.api import Loaded, compare
-from dse.commands.follow import follow
-from dse.commands.loop import run_study
-from dse.report.data import EXPLAINED, Part, payload
-from dse.report.page import write_page
-from dse.report.spent import broken_down, stacks
-from dse.running.ask_tell import base_of
-from dse.running.frame import by_case
-from dse.search.from_optuna import Ask
-from dse.store.store import Result, Store
-from dse.why.importance import importance
-from dse.why.why import of_front
+from dse.commands.follow_report import follow_studies
+from dse.commands.notebook_api import StoredStudy, write_comparison_report
+from dse.commands.run_study import run_study
+from dse.execution.ask_tell import base_design_key
+from dse.execution.result_frame import rows_by_case
+from dse.explanations.explanation import explain_front
+from dse.explanations.knob_importance import sobol_index
+from dse.report.payload import MAX_EXPLAINED, ReportedStudy, report_payload
+from dse.report.study_page import write_page
+from dse.report.time_breakdown import cached_breakdown, time_stacks
+from dse.search.optuna_samplers import Ask
+from dse.store.store import DesignResult, Store
 from tests.dse.toy import toy
 
 HOSTILE = '</script><img src=x onerror="window.hacked=1"><b>&amp;\u2028${window.hacked=1}</b>'
 
 
 @pytest.fixture(scope="module")
-def part(tmp_path_factory: pytest.TempPathFactory) -> Part:
+def part(tmp_path_factory: pytest.TempPathFactory) -> ReportedStudy:
     asked = toy(tmp_path_factory.mktemp("toy"), "screen.run=true", "screen.limit=256", "search.budget=60")
     run_study(asked)
-    return Loaded(asked).part()
+    return StoredStudy(asked).part()
 
 
 def column(data: dict[str, Any], name: str) -> Any:
@@ -51,21 +51,21 @@ def column(data: dict[str, Any], name: str) -> Any:
     return values
 
 
-def rows_of(part: Part) -> pd.DataFrame:
+def rows_of(part: ReportedStudy) -> pd.DataFrame:
     """The frame in the order of the page."""
     frame = part.frame.sort_values(next(iter(part.study.objectives)), ascending=False, kind="stable")
     return pd.concat([frame[frame["front"]], frame[~frame["front"]]], ignore_index=True)
 
 
-def test_words_are_in_the_order_of_the_space(part: Part) -> None:
-    columns = {column["name"]: column for column in payload([part])["columns"]}
+def test_words_are_in_the_order_of_the_space(part: ReportedStudy) -> None:
+    columns = {column["name"]: column for column in report_payload([part])["columns"]}
     for knob in part.study.question.space.knobs:
         words = columns[knob.address].get("words", [])
         assert words == [value for value in map(str, getattr(knob, "values", ())) if value in words]
 
 
-def test_every_knob_and_metric_is_embedded_once_and_reads_back(part: Part) -> None:
-    data, frame = payload([part]), rows_of(part)
+def test_every_knob_and_metric_is_embedded_once_and_reads_back(part: ReportedStudy) -> None:
+    data, frame = report_payload([part]), rows_of(part)
     names = [column["name"] for column in data["columns"]]
     assert len(names) == len(set(names))
     for knob in part.study.question.space.knobs:
@@ -76,8 +76,8 @@ def test_every_knob_and_metric_is_embedded_once_and_reads_back(part: Part) -> No
     assert column(data, "front").sum() == frame["front"].sum()
 
 
-def test_metrics_that_a_chip_does_not_have_are_left_out(part: Part) -> None:
-    assert "sram_used" not in {column["name"] for column in payload([part])["columns"]}
+def test_metrics_that_a_chip_does_not_have_are_left_out(part: ReportedStudy) -> None:
+    assert "sram_used" not in {column["name"] for column in report_payload([part])["columns"]}
 
 
 class Scripts(HTMLParser):
@@ -103,7 +103,7 @@ class Scripts(HTMLParser):
             self.texts[-1] += data
 
 
-def hostile(part: Part) -> Part:
+def hostile(part: ReportedStudy) -> ReportedStudy:
     """The same study with every string that a user chooses turned against the page."""
     workload = part.study.question.workload
     cases = tuple(replace(case, label=HOSTILE) for case in workload.cases)
@@ -116,10 +116,10 @@ def hostile(part: Part) -> Part:
     frame.loc[broken, "error"] = HOSTILE
     frame.loc[broken, "feasible"] = False
     word = frame["mapping.both.prefetch"].astype(object).where(frame["front"], HOSTILE)
-    return Part(study, frame.assign(**{"mapping.both.prefetch": word}), part.screened, part.runs)
+    return ReportedStudy(study, frame.assign(**{"mapping.both.prefetch": word}), part.screened, part.runs)
 
 
-def test_strings_of_users_stay_inside_their_script(part: Part, tmp_path: Path) -> None:
+def test_strings_of_users_stay_inside_their_script(part: ReportedStudy, tmp_path: Path) -> None:
     bad = hostile(part)
     text = write_page([bad], tmp_path / "report.html").read_text()
     scripts = Scripts()
@@ -129,7 +129,7 @@ def test_strings_of_users_stay_inside_their_script(part: Part, tmp_path: Path) -
     assert json.loads(scripts.texts[0])["studies"][0]["question"] == HOSTILE
 
 
-def test_the_page_of_20_000_designs_is_below_15_mb(part: Part, tmp_path: Path) -> None:
+def test_the_page_of_20_000_designs_is_below_15_mb(part: ReportedStudy, tmp_path: Path) -> None:
     frame = part.frame
     many = pd.concat([frame, *[frame.assign(front=False)] * (20_000 // len(frame) + 1)], ignore_index=True)
     jitter = 1 + 1e-3 * np.random.default_rng(0).random(len(many))
@@ -139,10 +139,10 @@ def test_the_page_of_20_000_designs_is_below_15_mb(part: Part, tmp_path: Path) -
     assert path.stat().st_size < 15e6
 
 
-def test_operators_add_up_to_what_binds(part: Part) -> None:
-    (study,) = payload([part])["studies"]
+def test_operators_add_up_to_what_binds(part: ReportedStudy) -> None:
+    (study,) = report_payload([part])["studies"]
     explained = study["explained"]
-    assert len(explained["designs"]) == min(EXPLAINED, part.frame["feasible"].sum()) > part.frame["front"].sum()
+    assert len(explained["designs"]) == min(MAX_EXPLAINED, part.frame["feasible"].sum()) > part.frame["front"].sum()
     assert all(str(row) in explained["designs"] for row in range(part.frame["front"].sum()))
     for design in explained["designs"].values():
         by_phase: dict[str, float] = {}
@@ -156,38 +156,38 @@ def test_operators_add_up_to_what_binds(part: Part) -> None:
 def test_what_a_search_found_only_grows_and_ends_whole(tmp_path: Path) -> None:
     asked = toy(tmp_path, "search.budget=80")
     run_study(asked)
-    (study,) = payload([Loaded(asked).part()])["studies"]
+    (study,) = report_payload([StoredStudy(asked).part()])["studies"]
     found = [value or 0.0 for value in study["history"]["values"]]
     assert found == sorted(found)
     assert found[-1] == pytest.approx(1.0)
 
 
-def test_studies_with_the_same_objectives_share_one_measure(part: Part, tmp_path: Path) -> None:
+def test_studies_with_the_same_objectives_share_one_measure(part: ReportedStudy, tmp_path: Path) -> None:
     asked = toy(tmp_path, "name=less", "search.budget=10")
     run_study(asked)
-    first, second = payload([part, Loaded(asked).part()])["studies"]
+    first, second = report_payload([part, StoredStudy(asked).part()])["studies"]
     assert second["start"] == first["rows"]
     assert second["history"]["all"] < first["history"]["all"] <= 1 + 1e-12
-    path = compare([Loaded(part.study), Loaded(asked)])
+    path = write_comparison_report([StoredStudy(part.study), StoredStudy(asked)])
     assert path == part.study.run_dir / "report_less.html"
 
 
 def test_importance_finds_the_knob_that_does_it_all() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.integers(0, 8, 5000).astype(float), rng.random(5000)
-    assert importance(a**3, a) == pytest.approx(1.0)
-    assert importance(a**3, b) < 0.01
-    assert importance(a + 7 * b, a) == pytest.approx(importance(7 - a + 7 * (1 - b), a), abs=0.02)
+    assert sobol_index(a**3, a) == pytest.approx(1.0)
+    assert sobol_index(a**3, b) < 0.01
+    assert sobol_index(a + 7 * b, a) == pytest.approx(sobol_index(7 - a + 7 * (1 - b), a), abs=0.02)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(-10, 10)), min_size=1, max_size=60))
 def test_importance_is_a_share_and_the_same_for_any_rising_function(rows: list[tuple[int, float]]) -> None:
     knob, values = (np.array(side, dtype=float) for side in zip(*rows, strict=True))
     values = np.round(values, 3)
-    share = importance(values, knob)
+    share = sobol_index(values, knob)
     assert 0 <= share <= 1
-    assert importance(np.exp(values), knob) == pytest.approx(share)
-    assert importance(-values, knob) == pytest.approx(share)
+    assert sobol_index(np.exp(values), knob) == pytest.approx(share)
+    assert sobol_index(-values, knob) == pytest.approx(share)
 
 
 def test_following_writes_what_arrives_until_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,8 +198,8 @@ def test_following_writes_what_arrives_until_the_run_ends(tmp_path: Path, monkey
     asks, known = source.asks("toy", asked.context.physics), source.results(asked.context)
     store = Store(asked.store)
     run = store.begin("toy", asked.identity(), {"overrides": list(asked.overrides), "host": "elsewhere"})
-    monkeypatch.setattr("dse.commands.follow.load", lambda name, **_: Loaded(asked))
-    thread = threading.Thread(target=follow, args=(["toy"],), kwargs={"period": 0.05})
+    monkeypatch.setattr("dse.commands.follow_report.load", lambda name, **_: StoredStudy(asked))
+    thread = threading.Thread(target=follow_studies, args=(["toy"],), kwargs={"period": 0.05})
     thread.start()
     page = asked.run_dir / "report.html"
     for half in (asks[:20], asks[20:]):
@@ -214,8 +214,8 @@ def test_following_writes_what_arrives_until_the_run_ends(tmp_path: Path, monkey
     assert not list(asked.run_dir.glob("*.js"))
 
 
-def append(store: Store, asked: Any, asks: list[tuple[Ask, str]], known: dict[str, Result]) -> None:
-    store.append("toy", asked.context, base_of(asked), asks, list({key: known[key] for _, key in asks}.values()))
+def append(store: Store, asked: Any, asks: list[tuple[Ask, str]], known: dict[str, DesignResult]) -> None:
+    store.append("toy", asked.context, base_design_key(asked), asks, list({key: known[key] for _, key in asks}.values()))
 
 
 def embedded_rows(page: Path) -> int:
@@ -232,23 +232,23 @@ def wait_for(condition: Any, seconds: float = 60) -> None:
 
 
 @pytest.mark.parametrize("host", ["here", "elsewhere"])
-def test_following_a_run_that_was_killed_ends(part: Part, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+def test_following_a_run_that_was_killed_ends(part: ReportedStudy, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     store = Store(part.study.store)
     where = {"host": "elsewhere"} if host == "elsewhere" else {}
     store.begin("toy", part.study.identity(), {"overrides": list(part.study.overrides), **where})
     store.close()
-    monkeypatch.setattr("dse.commands.follow.load", lambda name, **_: Loaded(part.study))
-    assert follow(["toy"], period=0.01) == 0
+    monkeypatch.setattr("dse.commands.follow_report.load", lambda name, **_: StoredStudy(part.study))
+    assert follow_studies(["toy"], period=0.01) == 0
 
 
-def test_stacks_of_a_picture_are_the_times_of_the_best_designs(part: Part) -> None:
+def test_stacks_of_a_picture_are_the_times_of_the_best_designs(part: ReportedStudy) -> None:
     knob = part.study.question.space.knobs[0].address
     pictures = [{"x": knob, "each": "case"}, {"x": knob, "each": "case", "of": "operator"}]
     asked = replace(part.study, report={"lines": [], "bars": pictures})
-    found = stacks(asked, part.frame, 7)
+    found = time_stacks(asked, part.frame, 7)
     cases = asked.question.workload.cases
     assert [one["case"] for one in found] == 2 * [case.label for case in cases]
-    times = by_case(asked, part.frame, "latency")
+    times = rows_by_case(asked, part.frame, "latency")
     first, direction = next(iter(asked.objectives.items()))
     for one in found:
         latency = times[one["case"]]["latency"]
@@ -263,15 +263,17 @@ def test_what_a_page_took_long_to_work_out_is_not_worked_out_again(tmp_path: Pat
     asked = toy(tmp_path, "screen.run=true", "screen.limit=32", "search=local", "search.budget=8")
     run_study(asked)  # has written a page
     worked: set[str] = set()
-    monkeypatch.setattr("dse.report.data.broken_down", lambda *of: worked.add("spent") or broken_down(*of))
-    monkeypatch.setattr("dse.report.why.of_front", lambda *of, **how: worked.add("why") or of_front(*of, **how))
+    monkeypatch.setattr("dse.report.payload.cached_breakdown", lambda *of: worked.add("spent") or cached_breakdown(*of))
+    monkeypatch.setattr(
+        "dse.report.front_explanations.explain_front", lambda *of, **how: worked.add("why") or explain_front(*of, **how)
+    )
 
-    def page(part: Part) -> tuple[Any, Any, set[str]]:
+    def page(part: ReportedStudy) -> tuple[Any, Any, set[str]]:
         worked.clear()
-        (study,) = payload([part])["studies"]
+        (study,) = report_payload([part])["studies"]
         return study["explained"], study["why"], set(worked)
 
-    part = Loaded(asked).part()
+    part = StoredStudy(asked).part()
     spent, whys, new = page(part)
     assert not new
     looser = replace(asked, bounds=tuple(replace(bound, value=bound.value * 1.1) for bound in asked.bounds))
@@ -279,7 +281,7 @@ def test_what_a_page_took_long_to_work_out_is_not_worked_out_again(tmp_path: Pat
     assert page(replace(part, frame=part.frame.assign(tpot=part.frame["tpot"] * 1.01)))[::2] == (spent, {"why"})
     assert page(part) == (spent, whys, {"why"})  # what the last page did not ask for is gone
     with monkeypatch.context() as other:
-        other.setattr("dse.report.kept.code", lambda: "other")
+        other.setattr("dse.report.page_cache.code_state", lambda: "other")
         assert page(part) == (spent, whys, {"spent", "why"})
     file = tmp_path / "explained.json"
     file.write_text(file.read_text().replace("0", "1"))

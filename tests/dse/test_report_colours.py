@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dse.report
-from dse.report.data import Part
+from dse.report.payload import ReportedStudy
 from tests.dse.test_report_page import browser, opened, part, settle
 
 __all__ = ["browser", "opened", "part"]
@@ -104,7 +104,7 @@ def test_the_palette_keeps_contrast(theme: int) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_and_mark_stands_out_as_it_is_drawn(opened: Callable[..., Any], part: Part, scheme: str) -> None:
+def test_every_text_and_mark_stands_out_as_it_is_drawn(opened: Callable[..., Any], part: ReportedStudy, scheme: str) -> None:
     page = opened(part, color_scheme=scheme)
     page.click('#bar button[data-value="all"]')
     page.evaluate("view.marked = new Set([0, 1]); setRange('tpot', extent(columnOf('tpot'))); openDesign(0)")
@@ -153,7 +153,7 @@ PRESSED = """root => {
 
 
 @pytest.mark.parametrize("width", [1366, 390])
-def test_whatever_is_pressed_is_large_enough(opened: Callable[..., Any], part: Part, width: int) -> None:
+def test_whatever_is_pressed_is_large_enough(opened: Callable[..., Any], part: ReportedStudy, width: int) -> None:
     """WCAG 2.2, 2.5.8, target size (minimum): 24 by 24 CSS pixels, or as far from others; the theme and Copy in any case."""
     page = opened(part, width=width, height=844)
     for root, least in (("body", 20), ("#design", 5)):  # which lies over the others

@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 
 import dse
-from dse.commands.api import Loaded
-from dse.commands.loop import run_study
-from dse.commands.validation import places, record, rerun
+from dse.commands.notebook_api import StoredStudy
+from dse.commands.run_study import run_study
+from dse.commands.validate_all import published_files, simulate_rows, validation_record
 from dse.config.compose import compose
 from dse.evaluators import METRICS
-from dse.report.alone import validated_page
-from dse.report.data import Part, payload
-from dse.report.page import Live, write_page
-from dse.report.plain_names import plain_name
-from dse.report.spent import STACKS
-from dse.running.study import study
+from dse.execution.study import build_study
+from dse.report.metric_names import plain_name
+from dse.report.payload import ReportedStudy, report_payload
+from dse.report.standalone_pages import validation_page
+from dse.report.study_page import LivePage, write_page
+from dse.report.time_breakdown import MAX_STACKS
 from tests.dse.test_report import hostile, rows_of
 from tests.dse.test_verify import products
 from tests.dse.toy import toy
@@ -55,7 +55,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     complaints: list[str] = []
     contexts = []
 
-    def show(*parts: Part, path: Path | None = None, width: int = 1366, height: int = 768, **how: Any) -> Any:
+    def show(*parts: ReportedStudy, path: Path | None = None, width: int = 1366, height: int = 768, **how: Any) -> Any:
         context = browser.new_context(viewport={"width": width, "height": height}, **how)
         contexts.append(context)
         page = context.new_page()
@@ -74,14 +74,14 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture(scope="module")
-def part(tmp_path_factory: pytest.TempPathFactory) -> Part:
+def part(tmp_path_factory: pytest.TempPathFactory) -> ReportedStudy:
     asked = toy(tmp_path_factory.mktemp("toy"), "screen.run=true", "screen.limit=1024", "search.budget=60")
     run_study(asked)
-    return Loaded(asked).part()
+    return StoredStudy(asked).part()
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Part:
+def three(tmp_path_factory: pytest.TempPathFactory) -> ReportedStudy:
     asked = toy(
         tmp_path_factory.mktemp("three"),
         "screen.run=true",
@@ -90,7 +90,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Part:
         "+objectives.system_mm2=min",
     )
     run_study(asked)
-    return Loaded(asked).part()
+    return StoredStudy(asked).part()
 
 
 def settle(page: Any) -> None:
@@ -128,7 +128,7 @@ def open_design(page: Any) -> str:
     return str(page.inner_text("#design h2"))
 
 
-def test_every_front_design_is_a_mark_and_a_click_on_it_opens_it(opened: Callable[..., Any], part: Part) -> None:
+def test_every_front_design_is_a_mark_and_a_click_on_it_opens_it(opened: Callable[..., Any], part: ReportedStudy) -> None:
     page, frame = opened(part), rows_of(part)
     front = frame[frame["front"]]
     assert len(marks(page)) == len(front)
@@ -145,7 +145,7 @@ def test_every_front_design_is_a_mark_and_a_click_on_it_opens_it(opened: Callabl
     assert page.locator("#design .neighbours li").count() == 4
 
 
-def test_a_click_where_marks_overlap_opens_the_nearest(opened: Callable[..., Any], part: Part) -> None:
+def test_a_click_where_marks_overlap_opens_the_nearest(opened: Callable[..., Any], part: ReportedStudy) -> None:
     page = opened(part)
     places = np.array(marks(page))
     far = np.hypot(*(places[:, None] - places[None]).T)
@@ -160,7 +160,7 @@ def test_a_click_where_marks_overlap_opens_the_nearest(opened: Callable[..., Any
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_the_front_is_joined_by_what_is_reached_and_by_no_design_between_two(
-    opened: Callable[..., Any], part: Part, swapped: bool
+    opened: Callable[..., Any], part: ReportedStudy, swapped: bool
 ) -> None:
     """The corner between two neighbours is as bad as the worse of them in both objectives."""
     page = opened(part)
@@ -183,7 +183,7 @@ def test_the_front_is_joined_by_what_is_reached_and_by_no_design_between_two(
     assert len(line["x"]) == part.frame["front"].sum() > 2
 
 
-def test_the_front_has_its_room_before_it_is_drawn(browser: Any, part: Part, tmp_path: Path) -> None:
+def test_the_front_has_its_room_before_it_is_drawn(browser: Any, part: ReportedStudy, tmp_path: Path) -> None:
     """Nothing below it moves when its picture comes, which takes a second."""
     text = write_page((part,), tmp_path / "report.html").read_text(encoding="utf8")
     (tmp_path / "report.html").write_text(
@@ -203,7 +203,7 @@ def test_the_front_has_its_room_before_it_is_drawn(browser: Any, part: Part, tmp
 def test_thousands_of_designs_are_drawn_by_webgl(opened: Callable[..., Any], tmp_path: Path) -> None:
     asked = toy(tmp_path, "screen.run=true", "screen.limit=8192", "search.sampler=none")
     run_study(asked)
-    many = Loaded(asked).part()
+    many = StoredStudy(asked).part()
     assert many.frame["feasible"].sum() > 3000
     page = opened(many)
     drawn = page.evaluate(
@@ -246,7 +246,7 @@ def different_pixels(page: Any, first: bytes, second: bytes) -> int:
     )
 
 
-def test_brushing_an_axis_filters_the_front_and_the_table(opened: Callable[..., Any], part: Part) -> None:
+def test_brushing_an_axis_filters_the_front_and_the_table(opened: Callable[..., Any], part: ReportedStudy) -> None:
     page = opened(part, height=1500)
     axis = page.locator('.axis[data-axis="mapping.both.tp"] .axis-line').bounding_box()
     top, bottom = axis["y"], axis["y"] + axis["height"]
@@ -268,7 +268,7 @@ def test_brushing_an_axis_filters_the_front_and_the_table(opened: Callable[..., 
 
 
 @pytest.mark.parametrize("axes", ["linear", "log"])
-def test_a_box_on_the_front_filters_the_lines_and_the_table(opened: Callable[..., Any], part: Part, axes: str) -> None:
+def test_a_box_on_the_front_filters_the_lines_and_the_table(opened: Callable[..., Any], part: ReportedStudy, axes: str) -> None:
     page, frame = opened(part, height=1500), rows_of(part)
     if axes == "log":  # as where a front's designs lie far apart
         page.evaluate("logarithmic = (column, low) => low > 0; refresh()")
@@ -299,7 +299,7 @@ def test_a_box_on_the_front_filters_the_lines_and_the_table(opened: Callable[...
 def test_designs_at_two_fidelities_are_marks_that_open(opened: Callable[..., Any], tmp_path: Path) -> None:
     asked = products(tmp_path)
     run_study(asked)
-    found = Loaded(asked).part()
+    found = StoredStudy(asked).part()
     page = opened(found)
     assert found.verified is not None
     page.wait_for_selector("#verified .point")
@@ -324,9 +324,9 @@ def test_designs_at_two_fidelities_are_marks_that_open(opened: Callable[..., Any
 def test_shares_of_what_overlaps_are_those_of_all_work(opened: Callable[..., Any], tmp_path: Path) -> None:
     line = ["name=npus", "chip=npu64", "model=qwen3_1b7", "workload.batch=[16]", "workload.sequence=[1024]", "screen.run=true"]
     line += ["search.sampler=none", "+objectives.tpot=min", "+space.mapping.both.tp=choice(4,8)", f"run_dir={tmp_path}"]
-    asked = study(compose(line), tmp_path)
+    asked = build_study(compose(line), tmp_path)
     run_study(asked)
-    page = opened(Loaded(asked).part())
+    page = opened(StoredStudy(asked).part())
     settle(page)
     keys = page.locator("#design .stack-key").all_inner_texts()
     assert len(keys) == 2 + 3  # and area, power and price of the chip
@@ -336,7 +336,7 @@ def test_shares_of_what_overlaps_are_those_of_all_work(opened: Callable[..., Any
     assert "of work, some of it side by side" in page.inner_text("#design")
 
 
-def test_rows_are_sorted_opened_and_compared(opened: Callable[..., Any], part: Part) -> None:
+def test_rows_are_sorted_opened_and_compared(opened: Callable[..., Any], part: ReportedStudy) -> None:
     page, frame = opened(part, height=1500), rows_of(part)
     page.click('#table thead button:has([title^="tpot:"])')
     settle(page)
@@ -353,7 +353,7 @@ def test_rows_are_sorted_opened_and_compared(opened: Callable[..., Any], part: P
     assert frame_rows(page) == 2
 
 
-def test_a_line_is_opened_where_it_is_clicked(opened: Callable[..., Any], part: Part) -> None:
+def test_a_line_is_opened_where_it_is_clicked(opened: Callable[..., Any], part: ReportedStudy) -> None:
     page = opened(part, height=1500)
     x, y = page.evaluate("""() => {
       const section = document.getElementById("parallel"), {x, heights} = section.shape, row = 2;
@@ -395,7 +395,7 @@ def leaves_of(text: str) -> dict[str, str]:
     return dict(walk(yaml.safe_load(text), ""))
 
 
-def test_three_objectives_are_drawn_in_space_and_clicked_there(opened: Callable[..., Any], three: Part) -> None:
+def test_three_objectives_are_drawn_in_space_and_clicked_there(opened: Callable[..., Any], three: ReportedStudy) -> None:
     page = opened(three, height=1000)
     page.click('#front button:has-text("3-D")')
     page.wait_for_function("document.querySelector('#front .plot')._fullLayout?.scene?._scene?.glplot")
@@ -423,7 +423,9 @@ def test_three_objectives_are_drawn_in_space_and_clicked_there(opened: Callable[
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_follows_the_scheme_and_the_toggle_overrides_it(opened: Callable[..., Any], part: Part, scheme: str) -> None:
+def test_the_page_follows_the_scheme_and_the_toggle_overrides_it(
+    opened: Callable[..., Any], part: ReportedStudy, scheme: str
+) -> None:
     page = opened(part, color_scheme=scheme)
     light = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g)[0] > 128"
     assert page.evaluate(light) is (scheme == "light")
@@ -432,7 +434,7 @@ def test_the_page_follows_the_scheme_and_the_toggle_overrides_it(opened: Callabl
     assert page.evaluate(light) is (other == "light")
 
 
-def test_hostile_strings_are_letters(opened: Callable[..., Any], part: Part) -> None:
+def test_hostile_strings_are_letters(opened: Callable[..., Any], part: ReportedStudy) -> None:
     page = opened(hostile(part))
     page.click('#bar button[data-value="all"]')
     page.select_option('#front select[aria-label="colour"]', "mapping.both.prefetch")
@@ -447,7 +449,7 @@ def test_hostile_strings_are_letters(opened: Callable[..., Any], part: Part) -> 
     assert page.evaluate("window.hacked") is None
 
 
-def with_rows(part: Part, keep: Any) -> Part:
+def with_rows(part: ReportedStudy, keep: Any) -> ReportedStudy:
     frame = part.frame[keep].reset_index(drop=True)
     return replace(part, frame=frame, screened=None)
 
@@ -455,7 +457,7 @@ def with_rows(part: Part, keep: Any) -> Part:
 def test_a_page_without_a_feasible_design_says_why(opened: Callable[..., Any], tmp_path: Path) -> None:
     asked = toy(tmp_path, "constraints.ttft='<= 1 ns'", "search.budget=30")
     run_study(asked)
-    bad = Loaded(asked).part()
+    bad = StoredStudy(asked).part()
     page = opened(bad)
     assert "no feasible design" in page.inner_text("#head")
     assert "No feasible design" in page.inner_text("#cards")
@@ -465,7 +467,7 @@ def test_a_page_without_a_feasible_design_says_why(opened: Callable[..., Any], t
     page.wait_for_selector('#table .empty:has-text("No feasible design")')
 
 
-def test_the_address_of_a_page_opens_its_design(opened: Callable[..., Any], part: Part) -> None:
+def test_the_address_of_a_page_opens_its_design(opened: Callable[..., Any], part: ReportedStudy) -> None:
     """It ends with the id of the design that is open, and shows that design to whoever opens it, on a newer page too."""
     page, ids = opened(part), rows_of(part)["design"]
     page.evaluate("view.scope = 'all'; openDesign(7)")
@@ -480,7 +482,7 @@ def test_the_address_of_a_page_opens_its_design(opened: Callable[..., Any], part
     wait_open(page, ids.iloc[2])
 
 
-def test_a_page_of_a_single_design_opens_it(opened: Callable[..., Any], part: Part) -> None:
+def test_a_page_of_a_single_design_opens_it(opened: Callable[..., Any], part: ReportedStudy) -> None:
     alone = with_rows(part, part.frame.index == part.frame.index[part.frame["front"]][0])
     page = opened(alone)
     assert open_design(page) == f"Design {alone.frame['design'].iloc[0]}"
@@ -490,24 +492,24 @@ def test_a_page_of_a_single_design_opens_it(opened: Callable[..., Any], part: Pa
 def test_a_single_objective_stands_over_the_knob_that_matters_most(opened: Callable[..., Any], tmp_path: Path) -> None:
     asked = toy(tmp_path, "~objectives.throughput_per_system_mm2", "search.budget=60")
     run_study(asked)
-    made = Loaded(asked).part()
+    made = StoredStudy(asked).part()
     page = opened(made)
-    shares = payload([made])["studies"][0]["importance"]["tpot"]
+    shares = report_payload([made])["studies"][0]["importance"]["tpot"]
     assert page.evaluate("[view.x, view.y]") == [max(shares, key=lambda knob: shares[knob]), "tpot"]
     assert "Best time per output token by evaluations" in page.inner_text("#cards")
     assert len(marks(page)) == 1
 
 
-def test_studies_are_compared_on_one_page(opened: Callable[..., Any], part: Part, three: Part) -> None:
+def test_studies_are_compared_on_one_page(opened: Callable[..., Any], part: ReportedStudy, three: ReportedStudy) -> None:
     other = replace(
         part, study=replace(part.study, name="other"), frame=part.frame[~part.frame["front"]].reset_index(drop=True)
     )
     frame = other.frame
     feasible = frame[frame["feasible"]]
-    from dse.search.pareto import front
+    from dse.search.pareto import front_mask
 
     frame["front"] = False
-    best = front(feasible[list(part.study.objectives)].to_numpy(dtype=float), part.study.directions)
+    best = front_mask(feasible[list(part.study.objectives)].to_numpy(dtype=float), part.study.directions)
     frame.loc[feasible.index, "front"] = best
     page = opened(part, other)
     table = page.inner_text(".studies")
@@ -525,18 +527,20 @@ def test_studies_are_compared_on_one_page(opened: Callable[..., Any], part: Part
     assert 0 <= sides[0] < sides[1] <= 390
 
 
-def test_an_open_page_takes_what_arrives_and_keeps_the_view(opened: Callable[..., Any], part: Part, tmp_path: Path) -> None:
+def test_an_open_page_takes_what_arrives_and_keeps_the_view(
+    opened: Callable[..., Any], part: ReportedStudy, tmp_path: Path
+) -> None:
     few = replace(part, frame=part.frame.iloc[: len(part.frame) // 2].reset_index(drop=True))
     path = tmp_path / "live.html"
-    live = Live(path)
-    live.write(payload([few]))
+    live = LivePage(path)
+    live.write(report_payload([few]))
     page = opened(path=path)
     assert page.inner_text("#live") == "live"
     page.evaluate("openDesign(1)")
     page.click('#bar button[data-value="all"]')
     before = page.evaluate("signature(view.open)")
     page.evaluate("window.same = true")
-    live.close(payload([part]))
+    live.close(report_payload([part]))
     page.wait_for_function(f"designs.rows === {len(part.frame)}", timeout=20_000)
     page.wait_for_function("document.getElementById('live').textContent === 'finished'")
     assert frame_rows(page) == len(part.frame)
@@ -544,7 +548,7 @@ def test_an_open_page_takes_what_arrives_and_keeps_the_view(opened: Callable[...
 
 
 @pytest.mark.parametrize(("width", "height"), [(1366, 768), (2560, 1440), (700, 900), (320, 640)])
-def test_nothing_is_wider_than_the_screen(opened: Callable[..., Any], part: Part, width: int, height: int) -> None:
+def test_nothing_is_wider_than_the_screen(opened: Callable[..., Any], part: ReportedStudy, width: int, height: int) -> None:
     page = opened(part, width=width, height=height)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     overlapping = page.evaluate("""() => {
@@ -567,7 +571,7 @@ def test_limits_that_designs_break_fit_a_phone(
 
 
 def test_time_in_stacks_is_a_bar_for_each_value_of_a_knob_and_a_click_opens_the_design(
-    opened: Callable[..., Any], part: Part
+    opened: Callable[..., Any], part: ReportedStudy
 ) -> None:
     knob = part.study.question.space.knobs[0].address
     page = opened(
@@ -579,7 +583,7 @@ def test_time_in_stacks_is_a_bar_for_each_value_of_a_knob_and_a_click_opens_the_
     traces = card.locator(".barlayer .trace")
     traces.first.wait_for(state="attached")
     assert traces.count() > 3
-    assert traces.first.locator(".point").count() == min(feasible[knob].nunique(), STACKS)
+    assert traces.first.locator(".point").count() == min(feasible[knob].nunique(), MAX_STACKS)
     before = open_design(page)
     boxes = [bar.bounding_box() for bar in card.locator(".barlayer .point path").all()[:300]]
     box = max((box for box in boxes if box), key=lambda box: box["height"])
@@ -590,10 +594,10 @@ def test_time_in_stacks_is_a_bar_for_each_value_of_a_knob_and_a_click_opens_the_
 def test_the_page_says_how_far_off_measured_rows_were(opened: Callable[..., Any], tmp_path: Path) -> None:
     asked = products(tmp_path)
     assert run_study(asked) == 0
-    part = Loaded(asked).part()
+    part = StoredStudy(asked).part()
     page = opened(part)
     shown = page.locator(".bands tr").all_inner_texts()
-    (study,) = payload([part])["studies"]
+    (study,) = report_payload([part])["studies"]
     assert len(shown) == len(study["bands"]) >= len(asked.objectives)
     for band, text in zip(study["bands"], shown, strict=True):
         assert band["text"] in text
@@ -603,9 +607,9 @@ def test_the_page_says_how_far_off_measured_rows_were(opened: Callable[..., Any]
 
 
 def test_the_page_of_a_validation_has_a_trace_a_study(browser: Any, tmp_path: Path) -> None:
-    rows = rerun(places(["preserve_l2", "deepseek_wafer"]))
+    rows = simulate_rows(published_files(["preserve_l2", "deepseek_wafer"]))
     path = tmp_path / "validation.html"
-    path.write_text(validated_page(record(rows)), encoding="utf-8")
+    path.write_text(validation_page(validation_record(rows)), encoding="utf-8")
     complaints: list[str] = []
     page = browser.new_page()
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -621,7 +625,7 @@ def test_the_page_of_a_validation_has_a_trace_a_study(browser: Any, tmp_path: Pa
     assert complaints == []
 
 
-def test_arrow_keys_go_from_point_to_point_and_say_which(opened: Callable[..., Any], part: Part) -> None:
+def test_arrow_keys_go_from_point_to_point_and_say_which(opened: Callable[..., Any], part: ReportedStudy) -> None:
     """By both axes, to the ends and not beyond; Enter opens."""
     page, frame = opened(part), rows_of(part)
     front = frame[frame["front"]].reset_index(drop=True)
@@ -651,7 +655,9 @@ def test_arrow_keys_go_from_point_to_point_and_say_which(opened: Callable[..., A
     assert page.locator("#spot").is_hidden()
 
 
-def test_metrics_have_plain_names_and_their_address_where_the_pointer_rests(opened: Callable[..., Any], part: Part) -> None:
+def test_metrics_have_plain_names_and_their_address_where_the_pointer_rests(
+    opened: Callable[..., Any], part: ReportedStudy
+) -> None:
     page = opened(part)
     for place in ("#head .figure", "#table thead th", ".axis-name"):
         named = page.locator(f'{place} [title^="tpot:"]').first
@@ -664,7 +670,7 @@ def test_metrics_have_plain_names_and_their_address_where_the_pointer_rests(open
 
 
 @pytest.mark.parametrize("width", [1366, 1100, 700, 390])
-def test_names_of_axes_are_not_cut_off(opened: Callable[..., Any], part: Part, width: int) -> None:
+def test_names_of_axes_are_not_cut_off(opened: Callable[..., Any], part: ReportedStudy, width: int) -> None:
     page = opened(part, width=width)
     names = page.locator("#parallel .axis-name")
     assert names.count() > 3
@@ -676,7 +682,7 @@ def test_names_of_axes_are_not_cut_off(opened: Callable[..., Any], part: Part, w
         assert box["y"] >= room["y"]
 
 
-def test_the_header_fits_a_phone(opened: Callable[..., Any], part: Part) -> None:
+def test_the_header_fits_a_phone(opened: Callable[..., Any], part: ReportedStudy) -> None:
     """Nothing stands out of 390 pixels, the name is on one line, and every theme can be read and pressed."""
     page = opened(part, width=390, height=844)
     assert page.evaluate("document.documentElement.scrollWidth") == 390

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from dse.config.routing import shares
-from dse.evaluators.graph.experts import busiest, drawn, shared_out, spread, touched
+from dse.config.expert_routing_file import read_expert_shares
+from dse.evaluators.graph.expert_loads import busiest_core_load, experts_touched, loads_with_copies, rows_per_core, sampled_rows
 from dse.space.errors import DesignError
-from dse.space.model import Experts
+from dse.space.model import ExpertLayers
 from tests.samples import asked
 
 COUNTS = st.lists(st.integers(0, 99), min_size=8, max_size=8).filter(any)
 
 
-def experts(**more: object) -> Experts:
-    return Experts(count=8, top_k=2, intermediate=64, **more)  # type: ignore[arg-type]
+def experts(**more: object) -> ExpertLayers:
+    return ExpertLayers(count=8, top_k=2, intermediate=64, **more)  # type: ignore[arg-type]
 
 
 def written(folder: Path, layers: list[list[int]]) -> Path:
@@ -33,48 +33,48 @@ def test_shares_of_a_file_are_those_of_its_counts(
     tmp_path_factory: pytest.TempPathFactory, layers: list[list[int]], cores: int, redundant: int
 ) -> None:
     model = asked("model=mixtral_8x7b").workload.cases[0].model
-    found = shares(written(tmp_path_factory.mktemp("counts"), layers), model, experts())
+    found = read_expert_shares(written(tmp_path_factory.mktemp("counts"), layers), model, experts())
     for counts, of in zip(layers, found, strict=True):
         assert sum(of) == pytest.approx(min(2, sum(1 for count in counts if count)))
         assert all(share <= 1 for share in of)
         ranked = np.argsort(counts, kind="stable")
         assert (np.diff(np.array(of)[ranked]) >= -1e-12).all()
     loads = experts(load="file", shares=found)
-    rows, read = busiest(loads, 1000.0, cores, redundant)
+    rows, read = busiest_core_load(loads, 1000.0, cores, redundant)
     mean = sum(map(sum, found)) / len(found) * 1000 / cores
     assert rows >= mean * (1 - 1e-9)
-    assert rows >= busiest(loads, 1000.0, cores, redundant + 1)[0] * 0.5
+    assert rows >= busiest_core_load(loads, 1000.0, cores, redundant + 1)[0] * 0.5
     assert 0 < read <= min(rows, (8 + redundant) / cores + 1)
-    parts = spread(loads, 1000.0, cores, redundant)
+    parts = rows_per_core(loads, 1000.0, cores, redundant)
     assert parts is not None
     assert parts.sum() == pytest.approx(1)
 
 
 @given(st.integers(1, 500), st.sampled_from([1, 2, 4, 8]))
 def test_even_loads_touch_as_many_experts_as_there_are_rows(tokens: int, cores: int) -> None:
-    rows, read = busiest(experts(load="even"), float(tokens), cores)
+    rows, read = busiest_core_load(experts(load="even"), float(tokens), cores)
     assert rows == tokens * 2 / cores
     assert read == min(8 / cores, rows)
-    assert touched(experts(load="even"), float(tokens)) == min(8, 2 * tokens)
+    assert experts_touched(experts(load="even"), float(tokens)) == min(8, 2 * tokens)
 
 
 @settings(deadline=None)
 @given(st.integers(1, 6000), st.integers(0, 3), st.floats(0, 1.5))
 def test_a_draw_has_as_many_rows_as_tokens_ask_for_and_no_expert_twice(tokens: int, seed: int, skew: float) -> None:
-    found = drawn(experts(load="sampled", seed=seed, skew=skew), float(tokens))
+    found = sampled_rows(experts(load="sampled", seed=seed, skew=skew), float(tokens))
     assert found.sum() == pytest.approx(2 * tokens)
     assert found.max() <= tokens * (1 + 1e-12)
-    assert (found == drawn(experts(load="sampled", seed=seed, skew=skew), float(tokens))).all()
+    assert (found == sampled_rows(experts(load="sampled", seed=seed, skew=skew), float(tokens))).all()
 
 
 def test_draws_of_many_tokens_come_to_what_is_expected() -> None:
-    mean = np.mean([np.count_nonzero(drawn(experts(load="sampled", seed=seed), 4.0)) for seed in range(400)])
-    assert mean == pytest.approx(touched(experts(), 4.0), rel=0.02)
+    mean = np.mean([np.count_nonzero(sampled_rows(experts(load="sampled", seed=seed), 4.0)) for seed in range(400)])
+    assert mean == pytest.approx(experts_touched(experts(), 4.0), rel=0.02)
 
 
 @given(st.lists(st.floats(0.01, 9), min_size=1, max_size=9), st.integers(0, 9))
 def test_copies_share_what_their_expert_has(loads: list[float], redundant: int) -> None:
-    found = shared_out(np.array(loads), redundant)
+    found = loads_with_copies(np.array(loads), redundant)
     assert len(found) == len(loads) + redundant
     assert found.sum() == pytest.approx(sum(loads))
     assert found.max() <= max(loads)
@@ -83,9 +83,9 @@ def test_copies_share_what_their_expert_has(loads: list[float], redundant: int) 
 def test_links_carry_what_the_busiest_core_of_a_draw_gets() -> None:
     for seed in range(20):
         of = experts(load="sampled", seed=seed)
-        parts = spread(of, 40.0, 4)
+        parts = rows_per_core(of, 40.0, 4)
         assert parts is not None
-        assert parts.max() * 80 == pytest.approx(busiest(of, 40.0, 4)[0])
+        assert parts.max() * 80 == pytest.approx(busiest_core_load(of, 40.0, 4)[0])
 
 
 def test_a_file_is_said_by_the_workload() -> None:

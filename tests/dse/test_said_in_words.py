@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import dse
-from dse.answers.capacity import capacity
-from dse.commands.capacities import _answer
-from dse.config.overrides import studies
-from dse.measured.validate import rows_of
+from dse.accuracy.validate import read_rows
+from dse.analysis.capacity import find_capacity
+from dse.commands.capacity_output import _answer
+from dse.config.overrides import study_paths
 from dse.space.errors import DesignError
-from dse.terminal.drafts import draft
-from dse.terminal.refused import refusal
+from dse.terminal.atomic_files import write_atomically
+from dse.terminal.error_line import error_line
 from tests.samples import asked
 
 Typed = Callable[..., tuple[int, str, str]]
@@ -61,7 +61,7 @@ def test_a_command_whose_reader_has_gone_ends_as_others_do() -> None:
 def test_a_folder_that_is_called_like_a_study_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "studies/odd/study.yaml").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    assert "odd" not in studies()
+    assert "odd" not in study_paths()
 
 
 HEADER = "id,where,overrides,baseline,metric,value,unit,role,note"
@@ -78,16 +78,16 @@ HEADER = "id,where,overrides,baseline,metric,value,unit,role,note"
 def test_a_file_of_figures_without_them_says_what_is_missing(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text(text)
     with pytest.raises(DesignError, match=said):
-        list(rows_of(tmp_path / "mine.csv"))
+        list(read_rows(tmp_path / "mine.csv"))
 
 
 def test_a_bound_that_breaks_with_another_breaks_in_the_plural() -> None:
     words = ("chip=h200", "model=llama3_8b", "devices=1", "apart=false", "workload.ttft='1 s'", "workload.tpot='30 ms'")
-    (side,) = capacity((*words, "workload.requests=500", "mapping.serving.batch=64", "mapping.serving.tokens=512"))
+    (side,) = find_capacity((*words, "workload.requests=500", "mapping.serving.batch=64", "mapping.serving.tokens=512"))
     for broken, said in (("ttft", "that ttft is broken"), ("ttft and tpot", "that ttft and tpot are broken")):
         assert said in _answer(replace(side, curve=tuple((*point[:4], broken) for point in side.curve)))
     with pytest.raises(DesignError, match="deployments on 1 device fits"):
-        capacity(("chip=h200", "model=llama3_405b", "devices=1", "apart=false", *words[-2:]))
+        find_capacity(("chip=h200", "model=llama3_405b", "devices=1", "apart=false", *words[-2:]))
 
 
 def test_a_device_is_written_to_and_a_link_leads_to_its_file(tmp_path: Path) -> None:
@@ -96,12 +96,12 @@ def test_a_device_is_written_to_and_a_link_leads_to_its_file(tmp_path: Path) -> 
     os.mkfifo(pipe)
     link.symlink_to(file)
     with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
-        with draft(pipe) as place:
+        with write_atomically(pipe) as place:
             place.write_text("to a pipe")
         assert reader.communicate()[0] == b"to a pipe"
     assert pipe.is_fifo()
     for text in ("new", "again"):
-        with draft(link) as place:
+        with write_atomically(link) as place:
             place.write_text(text)
         assert link.is_symlink()
         assert file.read_text() == text
@@ -109,7 +109,7 @@ def test_a_device_is_written_to_and_a_link_leads_to_its_file(tmp_path: Path) -> 
 
 
 def test_a_place_that_cannot_be_made_is_refused_in_a_line() -> None:
-    assert refusal(FileNotFoundError(2, "No such file or directory", "/proc/x.html")).startswith(
+    assert error_line(FileNotFoundError(2, "No such file or directory", "/proc/x.html")).startswith(
         "dse: /proc/x.html: No such file"
     )
 
@@ -117,9 +117,9 @@ def test_a_place_that_cannot_be_made_is_refused_in_a_line() -> None:
 def test_a_word_longer_than_any_path_is_named_by_its_beginning() -> None:
     with pytest.raises(DesignError) as refused:
         dse.evaluate("x" * 100_000)
-    said = refusal(refused.value)
+    said = error_line(refused.value)
     assert said.startswith("dse: 'xxx")
     assert "100,002 characters" in said
     assert len(said) < 300
     path = f"/{'folder/' * 40}file.yaml"
-    assert refusal(DesignError(f"{path}: no such file")) == f"dse: {path}: no such file"
+    assert error_line(DesignError(f"{path}: no such file")) == f"dse: {path}: no such file"

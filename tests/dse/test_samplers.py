@@ -7,24 +7,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.commands.loop import run_study
-from dse.running.cluster import Cluster
-from dse.running.warm import warm
-from dse.running.workers import Auto, Crew, NotStartedError, Serial, evaluator
-from dse.search.from_optuna import sampler
-from dse.search.samplers import Ask, Told, suited
-from dse.search.stop import Stops
-from dse.space.design import key
+from dse.commands.run_study import run_study
+from dse.execution.ray_cluster import RayCluster
+from dse.execution.warm_start import take_over_results
+from dse.execution.workers import AutoWorkers, RayNotStartedError, SerialWorkers, WorkerSettings, make_evaluator
+from dse.search.optuna_samplers import make_sampler
+from dse.search.samplers import Ask, Feedback, recommend_sampler
+from dse.search.stopping import StopRules
+from dse.space.design import design_key
 from dse.space.errors import DesignError
-from dse.space.knobs import Choice, Interval, Space
-from dse.store.store import Result, Store
+from dse.space.knobs import ChoiceKnob, IntervalKnob, Space
+from dse.store.store import DesignResult, Store
 from tests.dse.faulty import Slow
 from tests.dse.test_search import Counting
 from tests.dse.toy import searched, toy
 from tests.samples import base
 
-GRID = Space(base(), (Choice("chip.cores", tuple(range(1, 41))), Choice("mapping.both.prefetch", ("none", "whole"))))
-WIDE = Space(base(), (*GRID.knobs, Interval("chip.l2.size", 1e6, 1e9, log=True)))
+GRID = Space(base(), (ChoiceKnob("chip.cores", tuple(range(1, 41))), ChoiceKnob("mapping.both.prefetch", ("none", "whole"))))
+WIDE = Space(base(), (*GRID.knobs, IntervalKnob("chip.l2.size", 1e6, 1e9, log=True)))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ WIDE = Space(base(), (*GRID.knobs, Interval("chip.l2.size", 1e6, 1e9, log=True))
     ],
 )
 def test_the_sampler_follows_space_and_budget(space: Space, objectives: int, budget: int, name: str) -> None:
-    chosen, why = suited(space, objectives, budget)
+    chosen, why = recommend_sampler(space, objectives, budget)
     assert chosen == name
     assert why
 
@@ -62,16 +62,16 @@ def test_generations_that_are_kept_are_those_that_optuna_finds(name: str, monkey
     """With some trials under way at each ask, some that fail, and half of them restored."""
 
     def asked() -> list[Ask]:
-        source, asks = sampler(name, WIDE, ["max", "min"], seed=3, population=8), list[Ask]()
+        source, asks = make_sampler(name, WIDE, ["max", "min"], seed=3, population=8), list[Ask]()
 
-        def told(ask: Ask) -> Told:
+        def told(ask: Ask) -> Feedback:
             cores, size = float(ask.values["chip.cores"]), float(ask.values["chip.l2.size"])
-            return Told(None) if cores == 7 else Told((cores * (1 + ask.number % 3), size), {"limit": cores / 30 - 1})
+            return Feedback(None) if cores == 7 else Feedback((cores * (1 + ask.number % 3), size), {"limit": cores / 30 - 1})
 
         for number in range(120):
             asks.append(source.ask(number, None))
             if number == 60:
-                source = sampler(name, WIDE, ["max", "min"], seed=3, population=8)
+                source = make_sampler(name, WIDE, ["max", "min"], seed=3, population=8)
                 for ask in asks:
                     source.restore(ask, told(ask) if ask.number < number - 3 else None)
                 source.tell(asks[number - 3], told(asks[number - 3]))
@@ -80,7 +80,7 @@ def test_generations_that_are_kept_are_those_that_optuna_finds(name: str, monkey
         return asks
 
     kept = asked()
-    monkeypatch.setattr("dse.search.from_optuna.Generations", Forgetful)
+    monkeypatch.setattr("dse.search.optuna_samplers.GenerationCache", Forgetful)
     assert kept == asked()
 
 
@@ -110,15 +110,15 @@ def test_exhaustive_says_what_budget_it_needs(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("name", ["local", "nsga2", "nsga3", "tpe"])
 def test_a_constraint_moves_the_search_to_where_it_holds(name: str) -> None:
     """Left to its one objective it goes to one end of the interval; the constraint forbids three quarters from there."""
-    space = Space(base(), (Interval("chip.l2.size", 0.0, 1e9), Interval("chip.hbm.gap", 0.0, 1e-8)))
+    space = Space(base(), (IntervalKnob("chip.l2.size", 0.0, 1e9), IntervalKnob("chip.hbm.gap", 0.0, 1e-8)))
 
     def kept(constrained: bool) -> float:
-        source = sampler(name, space, ["max", "min"], seed=3, population=20)
+        source = make_sampler(name, space, ["max", "min"], seed=3, population=20)
         within = []
         for number in range(200):
             ask = source.ask(number, None)
             size, gap = ask.values["chip.l2.size"] / 1e9, ask.values["chip.hbm.gap"] * 1e8
-            source.tell(ask, Told((size, gap), {"size": size / 0.25 - 1} if constrained else {}))
+            source.tell(ask, Feedback((size, gap), {"size": size / 0.25 - 1} if constrained else {}))
             within.append(size <= 0.25)
         return float(np.mean(within[-100:]))
 
@@ -126,21 +126,21 @@ def test_a_constraint_moves_the_search_to_where_it_holds(name: str) -> None:
 
 
 def test_quasirandom_designs_are_spread_evenly() -> None:
-    source = sampler("qmc", WIDE, ["max"], seed=1, population=2)
+    source = make_sampler("qmc", WIDE, ["max"], seed=1, population=2)
     sizes = [source.ask(number, None).values["chip.l2.size"] for number in range(512)]
     counts, _ = np.histogram(np.log(sizes), bins=np.linspace(np.log(1e6), np.log(1e9), 17))
     assert counts.tolist() == [32] * 16
 
 
-def stops(**rules: Any) -> Stops:
-    return Stops(["min", "min"], **{"seconds": None, "designs": None, "growth": 0.01, "every": 4, **rules})
+def stops(**rules: Any) -> StopRules:
+    return StopRules(["min", "min"], **{"seconds": None, "designs": None, "growth": 0.01, "every": 4, **rules})
 
 
 def test_a_front_that_stands_still_ends_a_search() -> None:
     rules = stops(designs=8)
     said = []
     for number in range(40):
-        rules.told(Told((1 / (1 + min(number, 15)), 1.0)))
+        rules.told(Feedback((1 / (1 + min(number, 15)), 1.0)))
         said.append(rules.stagnant())
     assert said.index(next(text for text in said if text)) + 1 == 24
     assert not stops().stagnant()
@@ -149,7 +149,7 @@ def test_a_front_that_stands_still_ends_a_search() -> None:
 def test_designs_that_break_a_constraint_are_no_growth() -> None:
     rules = stops(designs=8)
     for number in range(16):
-        rules.told(Told((2.0, 2.0)) if number < 4 else Told((1 / number, 1 / number), {"tpot": 0.1}))
+        rules.told(Feedback((2.0, 2.0)) if number < 4 else Feedback((1 / number, 1 / number), {"tpot": 0.1}))
     assert rules.stagnant()
 
 
@@ -157,8 +157,8 @@ def test_a_search_that_stagnated_stops_there_again(tmp_path: Path) -> None:
     """Where it stops is a matter of designs, not of runs; with a larger budget it goes no further."""
     options = ("space=l2_prefetch", "search=nsga2", "search.window=8", "search.budget=400")
 
-    def rules() -> Stops:
-        return Stops(["max", "min"], seconds=None, designs=32, growth=0.001, every=8)
+    def rules() -> StopRules:
+        return StopRules(["max", "min"], seconds=None, designs=32, growth=0.001, every=8)
 
     asked = toy(tmp_path / "a", *options)
     once = searched(asked, stops=rules())
@@ -170,8 +170,10 @@ def test_a_search_that_stagnated_stops_there_again(tmp_path: Path) -> None:
 
 def test_time_ends_a_search_and_the_next_run_goes_on(tmp_path: Path) -> None:
     asked = toy(tmp_path / "a")
-    limit = Stops(asked.directions, seconds=0.5, designs=None, growth=0.1, every=16)
-    part = searched(asked, workers=Serial(Slow(evaluator(asked.question.workload, asked.fidelity), 0.02)), stops=limit)
+    limit = StopRules(asked.directions, seconds=0.5, designs=None, growth=0.1, every=16)
+    part = searched(
+        asked, workers=SerialWorkers(Slow(make_evaluator(asked.question.workload, asked.fidelity), 0.02)), stops=limit
+    )
     assert 0 < len(part) < 240
     assert searched(asked) == searched(toy(tmp_path / "b"))
 
@@ -181,14 +183,14 @@ def test_results_of_a_study_on_an_overlapping_space_are_taken_over(tmp_path: Pat
     other = toy(tmp_path / "other", "name=other", "search=random", "search.budget=200")
     searched(other)
     asked = toy(tmp_path / "toy", "space.chip.cores=range(300,601,20)", "~space.mapping.both.tp", "mapping.prefill.tp=8")
-    taken = warm(asked, [other.store], keep=10)
+    taken = take_over_results(asked, [other.store], keep=10)
     inside = [
         result
         for result in Store(other.store).results(other.context).values()
         if result.values["chip.cores"] >= 300 and result.values["mapping.both.tp"] == 8
     ]
     assert 0 < len(taken.results) == len(inside) < 200
-    assert all(key(asked.question.space.at(result.values)) == result.key for result in taken.results.values())
+    assert all(design_key(asked.question.space.at(result.values)) == result.key for result in taken.results.values())
     counting = Counting(asked)
     found = searched(asked, workers=counting, given=taken.results, source=Seeded(asked, taken.seeds))
     assert not set(counting.keys) & set(taken.results)
@@ -201,7 +203,7 @@ class Seeded:
     designs = None
 
     def __init__(self, asked: Any, seeds: Any) -> None:
-        self._source = sampler("nsga2", asked.question.space, asked.directions, seed=0, population=20)
+        self._source = make_sampler("nsga2", asked.question.space, asked.directions, seed=0, population=20)
         self._seeds = seeds
         self.tell, self.restore = self._source.tell, self._source.restore
 
@@ -227,7 +229,7 @@ def test_a_warm_start_is_not_of_the_budget(
 
 def test_a_warm_start_from_nowhere_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(DesignError, match=r"search.warm_start: no store 'nowhere'"):
-        warm(toy(tmp_path), ["nowhere"], keep=10)
+        take_over_results(toy(tmp_path), ["nowhere"], keep=10)
 
 
 class Hired:
@@ -241,8 +243,8 @@ class Hired:
         self.keys += [entry[0] for entry in batch]
         self.batch += batch
 
-    def collect(self) -> list[Result]:
-        found, self.batch = [Result(entry[0], entry[1], {"tpot": 1.0}) for entry in self.batch], []
+    def collect(self) -> list[DesignResult]:
+        found, self.batch = [DesignResult(entry[0], entry[1], {"tpot": 1.0}) for entry in self.batch], []
         return found
 
     def close(self) -> None:
@@ -253,11 +255,13 @@ class Hired:
 def test_auto_starts_ray_when_what_is_left_repays_it(start: float, repaid: bool) -> None:
     """400 designs of 10 ms are 4 s of work, 2 s on two workers."""
 
-    def evaluate(batch: Any) -> list[Result]:
-        return [Result(entry[0], entry[1], seconds=0.01) for entry in batch]
+    def evaluate(batch: Any) -> list[DesignResult]:
+        return [DesignResult(entry[0], entry[1], seconds=0.01) for entry in batch]
 
     hired, said = Hired(), []
-    workers = Auto(Serial(evaluate), lambda: hired, Crew("auto", count=2, start=start), 400, said.append)
+    workers = AutoWorkers(
+        SerialWorkers(evaluate), lambda: hired, WorkerSettings("auto", count=2, start=start), 400, said.append
+    )
     entries = [(f"{number}", {}, base()) for number in range(400)]
     found = []
     for number in range(0, 400, 20):
@@ -274,13 +278,13 @@ def test_auto_goes_on_alone_where_ray_does_not_start() -> None:
 
     def refused() -> Any:
         tried.append(1)
-        raise NotStartedError("workers: Ray does not start on this machine: no room; workers=serial goes without it")
+        raise RayNotStartedError("workers: Ray does not start on this machine: no room; workers=serial goes without it")
 
     said: list[str] = []
-    evaluate = lambda batch: [Result(entry[0], entry[1], seconds=0.01) for entry in batch]  # noqa: E731
-    workers = Auto(Serial(evaluate), refused, Crew("auto", count=2, start=0.0), 400, said.append)
+    evaluate = lambda batch: [DesignResult(entry[0], entry[1], seconds=0.01) for entry in batch]  # noqa: E731
+    workers = AutoWorkers(SerialWorkers(evaluate), refused, WorkerSettings("auto", count=2, start=0.0), 400, said.append)
     workers.submit([(f"{number}", {}, base()) for number in range(400)])
-    found: list[Result] = []
+    found: list[DesignResult] = []
     while len(found) < 400:
         found += workers.collect()
     assert len(tried) == 1
@@ -297,6 +301,6 @@ def test_a_ray_that_does_not_start_is_a_line(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", refused)
     before = os.environ.get("RAY_AUTH_TOKEN")
-    with pytest.raises(NotStartedError, match=r"timed out during startup; workers=serial goes without it"):
-        Cluster(Crew("ray"))
+    with pytest.raises(RayNotStartedError, match=r"timed out during startup; workers=serial goes without it"):
+        RayCluster(WorkerSettings("ray"))
     assert os.environ.get("RAY_AUTH_TOKEN") == before

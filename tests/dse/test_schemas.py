@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 
 import dse
-from dse.measured.validate import COLUMNS
-from dse.schemas import DOCUMENTS, published, stamp
+from dse.accuracy.validate import COLUMNS
+from dse.schemas import DOCUMENTS, document_stamp, schema_of
 from tests.calibrate.rows import CHIP, SAMPLE
 from tests.dse import fingerprints
 from tests.dse.toy import design_ids
@@ -32,8 +32,8 @@ def checked(name: str, text: str) -> Any:
         raise AssertionError(f"{word} is no JSON")
 
     data = json.loads(text, parse_constant=refuse)
-    jsonschema.Draft202012Validator(published(name)).validate(data)
-    assert data["schema"] == stamp(name)
+    jsonschema.Draft202012Validator(schema_of(name)).validate(data)
+    assert data["schema"] == document_stamp(name)
     return data
 
 
@@ -238,7 +238,7 @@ def test_a_schema_is_one_and_says_what_its_document_is(name: str, typed: Typed) 
     schema = json.loads(out)
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["description"]
-    assert stamp(name) in typed("schema")[1]
+    assert document_stamp(name) in typed("schema")[1]
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -255,7 +255,7 @@ def test_a_key_that_no_schema_has_is_refused(name: str) -> None:
             for value in node:
                 yield from objects(value)
 
-    found = list(objects(published(name)))
+    found = list(objects(schema_of(name)))
     assert found
     for one in found:
         assert (
@@ -275,8 +275,8 @@ def test_a_misspelt_document_is_one_line(typed: Typed) -> None:
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_version_stays_as_it_is(name: str) -> None:
     stored = fingerprints.stored()
-    what = f"{stamp(name)} is not what it was: raise its version in dse/schemas, then python -m tests.dse.fingerprints"
-    assert stored.get(stamp(name)) == fingerprints.of(name), what
+    what = f"{document_stamp(name)} is not what it was: raise its version in dse/schemas, then python -m tests.dse.fingerprints"
+    assert stored.get(document_stamp(name)) == fingerprints.of(name), what
 
 
 def test_a_changed_key_changes_the_fingerprint_and_a_changed_description_does_not() -> None:

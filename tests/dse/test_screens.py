@@ -14,58 +14,58 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.commands.api import study_of
-from dse.config import expressions
+from dse.commands.notebook_api import find_study
+from dse.config import metric_expressions as expressions
 from dse.evaluators import evaluate
-from dse.evaluators.account.outcomes import Outcomes
-from dse.evaluators.account.power import OF_PHASES
-from dse.report.cannot import few_kept
-from dse.running import block
-from dse.running.bench import Bench
-from dse.running.block import CACHE_ROWS, SPREAD
-from dse.running.cluster import Cluster, mapped
-from dse.running.frame import values_of, with_front
-from dse.running.screen import Screened, blocks, coded, screen, stored
-from dse.running.workers import Crew
-from dse.space.design import Designs, key, stacked
+from dse.evaluators.accounting.outcomes import Outcomes
+from dse.evaluators.accounting.power import PHASE_POWER_METRICS
+from dse.execution import screen_block as block
+from dse.execution.affinity_pool import AffinityPool
+from dse.execution.ray_cluster import RayCluster, map_on_crew
+from dse.execution.result_frame import knob_values, with_front
+from dse.execution.screen import ScreenResult, encode_rows, run_screen, stored_block_files, stored_screen
+from dse.execution.screen_block import CACHE_ROWS, EVEN_SAMPLE
+from dse.execution.workers import WorkerSettings
+from dse.explanations.stored_design import stored_design
+from dse.report.caveats import discarded_rows_caveats
+from dse.space.design import Designs, design_key, stack_designs
 from dse.space.errors import DesignError
-from dse.why.stored_design import stored_design
 from tests.dse.toy import toy
 
 
-def rows_of(found: Screened) -> pd.DataFrame:
+def rows_of(found: ScreenResult) -> pd.DataFrame:
     """What is in the files of a screen."""
     return pd.concat([file.table().to_pandas() for file in found.blocks])
 
 
 def test_rows_that_are_evaluated_in_another_order_keep_their_metrics(tmp_path: Path) -> None:
     asked = toy(tmp_path, "screen.run=true", f"screen.limit={2 * CACHE_ROWS}")
-    found = screen(asked, lambda done, total, size: None)
+    found = run_screen(asked, lambda done, total, size: None)
     rows = rows_of(found)
     space, workload = asked.question.space, asked.question.workload
     assert len(rows) == 2 * CACHE_ROWS
     for _, row in rows.iloc[::400].iterrows():
         design = space.at({knob.address: row[knob.address] for knob in space.knobs})
-        alone = evaluate(stacked([design]), workload)
+        alone = evaluate(stack_designs([design]), workload)
         for name in ("latency", "tpot", "throughput_per_system_mm2"):
             assert row[name] == pytest.approx(alone.columns[name][0], rel=1e-12)
 
 
 def test_what_files_leave_out_the_front_and_the_report_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = toy(tmp_path, "screen.run=true")
-    found = screen(asked, lambda done, total, size: None)
+    found = run_screen(asked, lambda done, total, size: None)
     stored = found.blocks[0].table().to_pandas()
     assert found.left
     assert "energy" not in stored
     shown = with_front(asked, pd.DataFrame(), found)
     assert {"energy", "price_per_mtoken"} <= set(found.front)
     assert shown["energy"].notna().all()
-    monkeypatch.setattr("dse.running.block.asked", lambda study: OF_PHASES)
+    monkeypatch.setattr("dse.execution.screen_block.requested_metrics", lambda study: PHASE_POWER_METRICS)
     whole = toy(tmp_path / "whole", "screen.run=true")
-    everything = screen(whole, lambda done, total, size: None)
+    everything = run_screen(whole, lambda done, total, size: None)
     assert not everything.left
     # what is whole is not evaluated again
-    monkeypatch.setattr("dse.running.screen.evaluate", None)
+    monkeypatch.setattr("dse.execution.screen.evaluate_with_derived", None)
     assert "energy" in with_front(whole, pd.DataFrame(), everything)
 
 
@@ -73,11 +73,11 @@ def test_what_files_leave_out_the_front_and_the_report_have(tmp_path: Path, monk
 def test_a_study_is_screened_by_the_steady_state(tmp_path: Path, of: str) -> None:
     """Each row is what an evaluation in the steady state says, and not what the loop does."""
     words = ("screen.run=true", "screen.limit=16", f"run_dir={tmp_path}")
-    asked = study_of("npu_serving", *words, f"{of}=steady")
-    found = screen(asked, lambda done, total, size: None)
+    asked = find_study("npu_serving", *words, f"{of}=steady")
+    found = run_screen(asked, lambda done, total, size: None)
     rows = rows_of(found)
     space = asked.question.space
-    steady = evaluate(space.stack(coded(space, rows)), asked.question.workload, fidelity="steady").columns
+    steady = evaluate(space.stack(encode_rows(space, rows)), asked.question.workload, fidelity="steady").columns
     assert rows["ttft"].to_numpy() == pytest.approx(steady["ttft"], rel=1e-12, nan_ok=True)
     assert rows["tbt_p99"].notna().any()
     assert "tbt_p50" not in rows
@@ -94,7 +94,7 @@ def test_a_study_is_screened_by_the_steady_state(tmp_path: Path, of: str) -> Non
 )
 def test_a_screen_at_a_fidelity_that_cannot_be_is_refused(words: tuple[str, ...], why: str) -> None:
     with pytest.raises(DesignError, match=why):
-        study_of(words[0].partition("=")[2], *words[1:])
+        find_study(words[0].partition("=")[2], *words[1:])
 
 
 def test_designs_that_a_sample_has_twice_are_evaluated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,18 +104,18 @@ def test_designs_that_a_sample_has_twice_are_evaluated_once(tmp_path: Path, monk
 
     def counted(designs: Designs, *given: Any, **said: Any) -> Outcomes:
         asked.append(len(designs))
-        return expressions.evaluate(designs, *given, **said)
+        return expressions.evaluate_with_derived(designs, *given, **said)
 
-    monkeypatch.setattr(block, "evaluate", counted)
-    for name, firsts in (("once", block.firsts), ("each", lambda columns: np.arange(64))):
-        monkeypatch.setattr(block, "firsts", firsts)
-        found = screen(study_of("mesh_llm", *words, f"run_dir={tmp_path / name}"), lambda done, total, size: None)
+    monkeypatch.setattr(block, "evaluate_with_derived", counted)
+    for name, firsts in (("once", block.first_equal_rows), ("each", lambda columns: np.arange(64))):
+        monkeypatch.setattr(block, "first_equal_rows", firsts)
+        found = run_screen(find_study("mesh_llm", *words, f"run_dir={tmp_path / name}"), lambda done, total, size: None)
         assert (found.rows, found.evaluated) == (64, 64)
         tables.append(rows_of(found))
         counts.append(sum(asked))
         asked.clear()
     pd.testing.assert_frame_equal(*tables, check_exact=True)
-    knobs = [knob.address for knob in study_of("mesh_llm", *words).question.space.knobs]
+    knobs = [knob.address for knob in find_study("mesh_llm", *words).question.space.knobs]
     assert counts == [len(tables[0][knobs].drop_duplicates()), 64]
     assert counts[0] < 64
 
@@ -125,11 +125,11 @@ def test_workers_screen_as_one_does(tmp_path: Path) -> None:
     words = ("screen.run=true", "screen.limit=64", "screen.fidelity=steady", "workload.requests=40")
     tables = {}
     for kind in ("serial", "ray"):
-        asked = study_of("npu_serving", *words, f"workers={kind}", "workers.count=2", f"run_dir={tmp_path / kind}")
+        asked = find_study("npu_serving", *words, f"workers={kind}", "workers.count=2", f"run_dir={tmp_path / kind}")
         done: list[int] = []
-        found = screen(asked, lambda now, total, size, done=done: done.append(now))  # type: ignore[misc]
+        found = run_screen(asked, lambda now, total, size, done=done: done.append(now))  # type: ignore[misc]
         assert (found.rows, found.evaluated, done[-1]) == (64, 64, 64)
-        assert screen(asked, lambda now, total, size: None).evaluated == 0
+        assert run_screen(asked, lambda now, total, size: None).evaluated == 0
         tables[kind] = rows_of(found)
     pd.testing.assert_frame_equal(tables["serial"], tables["ray"], check_exact=True)
 
@@ -149,7 +149,7 @@ def fragile(folder: Path) -> Callable[[int], int]:
 
 def test_a_worker_that_dies_costs_what_it_was_at(tmp_path: Path) -> None:
     work = fragile(tmp_path)
-    found = dict(mapped(Crew("ray", count=2), work, range(20)))
+    found = dict(map_on_crew(WorkerSettings("ray", count=2), work, range(20)))
     assert found == {place: place * place for place in range(20)}
 
 
@@ -161,8 +161,8 @@ def test_a_worker_that_stays_and_dies_costs_what_it_was_at(tmp_path: Path) -> No
     def fatal(item: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    cluster = Cluster(Crew("ray", count=2))
-    bench = Bench(cluster, 2)
+    cluster = RayCluster(WorkerSettings("ray", count=2))
+    bench = AffinityPool(cluster, 2)
     try:
         for times in range(2):
             made = [(place, found) for place, found, _ in bench.mapped(work, range(20), [0, 1] * 10, [1.0] * 20)]
@@ -179,8 +179,8 @@ def test_kinds_go_to_who_knows_them_and_else_to_who_is_idle() -> None:
         time.sleep(item)
         return os.getpid()
 
-    cluster = Cluster(Crew("ray", count=2))
-    bench = Bench(cluster, 2)
+    cluster = RayCluster(WorkerSettings("ray", count=2))
+    bench = AffinityPool(cluster, 2)
     try:
         bench.wait()
         first = {place: who for place, who, _ in bench.mapped(work, [0.5] * 4, [0, 0, 1, 1], [1.0] * 4)}
@@ -195,28 +195,28 @@ def test_kinds_go_to_who_knows_them_and_else_to_who_is_idle() -> None:
         cluster.close()
 
 
-def test_a_block_whose_worker_died_unheard_was_evaluated(unbroken: Screened, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_block_whose_worker_died_unheard_was_evaluated(unbroken: ScreenResult, tmp_path: Path, monkeypatch: Any) -> None:
     """A worker stores each block and is lost, and the next one finds it there: the run evaluated it, and it is there once."""
 
-    def twice(crew: Crew, work: Any, items: Any) -> Iterator[tuple[int, Any]]:
+    def twice(crew: WorkerSettings, work: Any, items: Any) -> Iterator[tuple[int, Any]]:
         for place, item in enumerate(items):
             work(item)
             yield place, work(item)
 
-    monkeypatch.setattr("dse.running.screen.BLOCK", 256)
-    monkeypatch.setattr("dse.running.cluster.mapped", twice)
+    monkeypatch.setattr("dse.execution.screen.BLOCK_ROWS", 256)
+    monkeypatch.setattr("dse.execution.ray_cluster.map_on_crew", twice)
     asked = toy(tmp_path, *SMALL, "workers=ray", "workers.start='1 us'", "workers.count=2")
-    found = screen(asked, lambda done, total, size: None)
-    assert (found.rows, found.evaluated, len(blocks(asked))) == (unbroken.rows, unbroken.rows, unbroken.rows / 256)
-    assert screen(asked, lambda done, total, size: None).evaluated == 0
+    found = run_screen(asked, lambda done, total, size: None)
+    assert (found.rows, found.evaluated, len(stored_block_files(asked))) == (unbroken.rows, unbroken.rows, unbroken.rows / 256)
+    assert run_screen(asked, lambda done, total, size: None).evaluated == 0
 
 
-def test_a_machine_that_dies_costs_the_blocks_it_was_at(unbroken: Screened, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_machine_that_dies_costs_the_blocks_it_was_at(unbroken: ScreenResult, tmp_path: Path, monkeypatch: Any) -> None:
     """Of two raylets one is killed in a screen: the files and the front are those of one process, and no row is there twice."""
     import ray
     from ray.cluster_utils import Cluster
 
-    monkeypatch.setattr("dse.running.screen.BLOCK", 256)
+    monkeypatch.setattr("dse.execution.screen.BLOCK_ROWS", 256)
     machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     second = machines.add_node(num_cpus=1)
     ray.init(address=machines.address, log_to_driver=False, configure_logging=False)
@@ -231,34 +231,36 @@ def test_a_machine_that_dies_costs_the_blocks_it_was_at(unbroken: Screened, tmp_
         place = f"file://{tmp_path}/blocks"
         words = (*SMALL, "workers=ray", "workers.start='1 us'", "workers.count=2", f"screen.folder={place}")
         asked = toy(tmp_path / "run", *words)
-        found = screen(asked, until)
+        found = run_screen(asked, until)
     finally:
         ray.shutdown()
         machines.shutdown()
     assert killed
     assert (found.rows, found.evaluated, len(found.blocks)) == (unbroken.rows, unbroken.rows, unbroken.rows / 256)
-    assert [file.name[:11] for file in blocks(asked)] == [f"block-{number:05d}" for number in range(unbroken.rows // 256)]
+    assert [file.name[:11] for file in stored_block_files(asked)] == [
+        f"block-{number:05d}" for number in range(unbroken.rows // 256)
+    ]
     pd.testing.assert_frame_equal(found.front, unbroken.front)
     pd.testing.assert_frame_equal(rows_of(found).reset_index(drop=True), rows_of(unbroken), check_categorical=False)
-    assert screen(asked, until).evaluated == 0
+    assert run_screen(asked, until).evaluated == 0
 
 
 @pytest.mark.parametrize("word", ["all", "front"])
-def test_what_is_kept_of_a_screen_has_its_front(unbroken: Screened, tmp_path: Path, word: str) -> None:
+def test_what_is_kept_of_a_screen_has_its_front(unbroken: ScreenResult, tmp_path: Path, word: str) -> None:
     """Counts and the front are those of all rows, also where the other rows are not kept, and when files are read again."""
     asked = toy(tmp_path, *SMALL, f"screen.keep={word}")
-    first = screen(asked, lambda done, total, size: None)
-    for found in (first, stored(asked), screen(asked, lambda done, total, size: None)):
+    first = run_screen(asked, lambda done, total, size: None)
+    for found in (first, stored_screen(asked), run_screen(asked, lambda done, total, size: None)):
         assert found is not None
         assert (found.rows, found.feasible, found.exact) == (unbroken.rows, unbroken.feasible, unbroken.exact)
         pd.testing.assert_frame_equal(found.front, unbroken.front, check_like=True)
         assert found.kept == sum(file.table().num_rows for file in found.blocks)
     assert (first.kept < first.rows) == (word == "front")
     shown = with_front(asked, pd.DataFrame(), first)
-    assert len(shown) >= min(first.kept, SPREAD)
-    assert bool(few_kept(asked, first)) == (word == "front")
+    assert len(shown) >= min(first.kept, EVEN_SAMPLE)
+    assert bool(discarded_rows_caveats(asked, first)) == (word == "front")
     stricter = toy(tmp_path, *SMALL, f"screen.keep={word}", "constraints.ttft='<= 2 s'")
-    assert (stored(stricter) is None) == (word == "front")  # what is kept depends on what is wanted
+    assert (stored_screen(stricter) is None) == (word == "front")  # what is kept depends on what is wanted
 
 
 @pytest.mark.parametrize(
@@ -295,12 +297,12 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_word_for_another(
 @settings(max_examples=8, deadline=None)
 @given(stops=st.lists(st.integers(0, 2000), min_size=1, max_size=3), lost=st.lists(st.integers(0, 5), max_size=3))
 def test_a_screen_that_is_stopped_midway_goes_on_from_what_is_done(
-    unbroken: Screened, tmp_path_factory: pytest.TempPathFactory, stops: list[int], lost: list[int]
+    unbroken: ScreenResult, tmp_path_factory: pytest.TempPathFactory, stops: list[int], lost: list[int]
 ) -> None:
     """Stopped anywhere, by a signal or by a kill that takes the last pieces along: no row twice, and the same file."""
     asked = toy(tmp_path_factory.mktemp("stopped"), *SMALL)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dse.running.block.KEPT_EVERY", -1.0)
+        patch.setattr("dse.execution.screen_block.SAVE_PERIOD_S", -1.0)
         for stop in stops:
 
             def until(done: int, total: int, size: int, stop: int = stop) -> None:
@@ -308,17 +310,17 @@ def test_a_screen_that_is_stopped_midway_goes_on_from_what_is_done(
                     raise KeyboardInterrupt
 
             with contextlib.suppress(KeyboardInterrupt):
-                screen(asked, until)
-    kept = blocks(asked)
+                run_screen(asked, until)
+    kept = stored_block_files(asked)
     for place in lost:
         if place < len(kept) and kept[place].name.startswith("piece"):
             kept[place].drop()
-    before = stored(asked)
+    before = stored_screen(asked)
     rows = before.rows if before else 0
-    found = screen(asked, lambda done, total, size: None)
+    found = run_screen(asked, lambda done, total, size: None)
     assert found.evaluated == unbroken.rows - rows
     assert before is None or not before.exact or rows == unbroken.rows
-    assert [file.content() for file in blocks(asked)] == [file.content() for file in unbroken.blocks]
+    assert [file.content() for file in stored_block_files(asked)] == [file.content() for file in unbroken.blocks]
     pd.testing.assert_frame_equal(found.front, unbroken.front)
     assert (found.rows, found.feasible, found.exact) == (unbroken.rows, unbroken.feasible, unbroken.exact)
 
@@ -328,21 +330,21 @@ SMALL = ("screen.run=true", "screen.limit=2048", "model=llama3_70b")
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Screened:
-    return screen(toy(tmp_path_factory.mktemp("unbroken"), *SMALL), lambda done, total, size: None)
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> ScreenResult:
+    return run_screen(toy(tmp_path_factory.mktemp("unbroken"), *SMALL), lambda done, total, size: None)
 
 
 def test_little_is_stored_of_a_block_that_is_done_soon(tmp_path: Path) -> None:
     """Pieces are for long work: with time between them there are none, and one that is damaged is evaluated again."""
     asked = toy(tmp_path, *SMALL)
     with contextlib.suppress(KeyboardInterrupt):
-        screen(asked, _stopped)
-    (piece,) = (file.here() for file in blocks(asked))
+        run_screen(asked, _stopped)
+    (piece,) = (file.here() for file in stored_block_files(asked))
     assert piece is not None
     piece.write_bytes(piece.read_bytes()[:-9])
-    found = screen(asked, lambda done, total, size: None)
+    found = run_screen(asked, lambda done, total, size: None)
     assert found.evaluated == found.rows
-    assert [file.name[:5] for file in blocks(asked)] == ["block"]
+    assert [file.name[:5] for file in stored_block_files(asked)] == ["block"]
 
 
 def _stopped(done: int, total: int, size: int) -> None:
@@ -352,12 +354,12 @@ def _stopped(done: int, total: int, size: int) -> None:
 def test_every_screened_design_has_an_id_and_is_found_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the design that is built of its knobs, also where a table has a sample of what was screened."""
     asked = toy(tmp_path, "screen.run=true", "screen.limit=64")
-    found = screen(asked, lambda done, total, size: None)
+    found = run_screen(asked, lambda done, total, size: None)
     whole = with_front(asked, pd.DataFrame(), found)
-    monkeypatch.setattr("dse.running.frame.SCREEN_ROWS", 8)
+    monkeypatch.setattr("dse.execution.result_frame.SCREEN_ROWS", 8)
     some = with_front(asked, pd.DataFrame(), found)
     assert set(some["design"]) < set(whole["design"])
     for row in whole.to_dict("records")[::5]:
-        values = values_of(asked, row)
-        assert key(asked.question.space.at(values)).startswith(row["design"])
+        values = knob_values(asked, row)
+        assert design_key(asked.question.space.at(values)).startswith(row["design"])
         assert stored_design(asked, some, found, row["design"]).values == values

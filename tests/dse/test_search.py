@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from dse.evaluators import PHYSICS
-from dse.running.workers import Serial, evaluator
-from dse.search.from_optuna import SAMPLERS, sampler
+from dse.evaluators import PHYSICS_VERSION
+from dse.execution.workers import SerialWorkers, make_evaluator
+from dse.search.optuna_samplers import SAMPLERS, make_sampler
 from dse.store.store import Store
 from tests.dse.faulty import Faulty
 from tests.dse.toy import by, searched, toy
@@ -52,8 +52,8 @@ def test_a_design_that_is_stored_is_not_evaluated_again(tmp_path: Path) -> None:
 def test_a_failing_design_costs_only_itself(tmp_path: Path) -> None:
     asked = toy(tmp_path)
     key = searched(toy(tmp_path / "plain"))[0][2]
-    evaluate = evaluator(asked.question.workload, asked.fidelity)
-    found = searched(asked, workers=Serial(Faulty(evaluate, "raise", frozenset((key,)))))
+    evaluate = make_evaluator(asked.question.workload, asked.fidelity)
+    found = searched(asked, workers=SerialWorkers(Faulty(evaluate, "raise", frozenset((key,)))))
     failed = [row for row in found if row[3] == (None, None)]
     store = Store(asked.store)
     errors = {result.error for result in store.results(asked.context).values() if result.error}
@@ -64,13 +64,13 @@ def test_a_failing_design_costs_only_itself(tmp_path: Path) -> None:
 
 def test_results_of_other_physics_are_kept_and_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     searched(toy(tmp_path), budget=32)
-    monkeypatch.setattr("dse.running.study.PHYSICS", 999)
+    monkeypatch.setattr("dse.execution.study.PHYSICS_VERSION", 999)
     asked = toy(tmp_path)
     store = Store(asked.store)
     counts = store.of_other_physics(asked.context)
     assert store.results(asked.context) == {}
-    assert list(counts) == [PHYSICS]
-    assert 0 < counts[PHYSICS] <= 32
+    assert list(counts) == [PHYSICS_VERSION]
+    assert 0 < counts[PHYSICS_VERSION] <= 32
 
 
 POINTS = ("ask", "map", "append", "appended", "tell")
@@ -113,7 +113,9 @@ def die_at(asked: Any, point: str, count: int, log: Path) -> None:
             if not left[0]:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    source = sampler("nsga2", asked.question.space, asked.directions, seed=asked.seed, population=asked.search["population"])
+    source = make_sampler(
+        "nsga2", asked.question.space, asked.directions, seed=asked.seed, population=asked.search["population"]
+    )
     ask, tell, append = source.ask, source.tell, Store.append
     keys: dict[int, str] = {}
 
@@ -123,9 +125,9 @@ def die_at(asked: Any, point: str, count: int, log: Path) -> None:
 
     def noted_tell(which: Any, told: Any) -> None:
         step("tell")
-        from dse.space.design import key
+        from dse.space.design import design_key
 
-        keys[which.number] = key(asked.question.space.at(which.values))
+        keys[which.number] = design_key(asked.question.space.at(which.values))
         with log.open("a") as file:
             file.write(keys[which.number] + "\n")
         tell(which, told)
@@ -135,21 +137,21 @@ def die_at(asked: Any, point: str, count: int, log: Path) -> None:
         append(*arguments)
         step("appended")
 
-    class Mapped(Serial):
+    class Mapped(SerialWorkers):
         def collect(self) -> Any:
             step("map")
             return super().collect()
 
     source.ask, source.tell = noted_ask, noted_tell  # type: ignore[method-assign]
     Store.append = noted_append  # type: ignore[method-assign]
-    searched(asked, source=source, workers=Mapped(evaluator(asked.question.workload, asked.fidelity)))
+    searched(asked, source=source, workers=Mapped(make_evaluator(asked.question.workload, asked.fidelity)))
 
 
-class Counting(Serial):
+class Counting(SerialWorkers):
     """Remembers what it evaluated."""
 
     def __init__(self, asked: Any) -> None:
-        super().__init__(evaluator(asked.question.workload, asked.fidelity))
+        super().__init__(make_evaluator(asked.question.workload, asked.fidelity))
         self.keys: list[str] = []
 
     def submit(self, batch: Any) -> None:

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dse
-from dse.answers.withheld_metrics import computed_metrics
-from dse.commands.shortlist import evaluated
-from dse.report.data import Part
+from dse.analysis.withheld_metrics import computed_metrics
+from dse.commands.shortlist import evaluate_shortlist
+from dse.report.payload import ReportedStudy
 from dse.space.errors import DesignError
 from tests.dse.test_report import hostile, rows_of
 from tests.dse.test_report_page import browser, opened, part, settle
@@ -55,7 +55,7 @@ def test_the_shortlist_is_answered_with_the_metrics_that_are_stored(
     for row, answer in zip(rows, answers.values(), strict=True):
         for metric in ("tpot", "ttft", "throughput_per_system_mm2", "energy"):
             assert answer["metrics"][metric]["value"] == pytest.approx(frame.iloc[row][metric], rel=1e-12), metric
-    more = evaluated(Path(name), ["workload.batch=[1]"])
+    more = evaluate_shortlist(Path(name), ["workload.batch=[1]"])
     for row, one in zip(rows, more.values(), strict=True):
         assert computed_metrics(one.metrics)["tpot"] < frame.iloc[row]["tpot"]
     code, out, _ = typed("evaluate", "--from", name)
@@ -64,8 +64,8 @@ def test_the_shortlist_is_answered_with_the_metrics_that_are_stored(
 
 
 @pytest.fixture(scope="module")
-def blank(browser: Any, tmp_path_factory: pytest.TempPathFactory, part: Part) -> Any:
-    from dse.report.page import write_page
+def blank(browser: Any, tmp_path_factory: pytest.TempPathFactory, part: ReportedStudy) -> Any:
+    from dse.report.study_page import write_page
 
     page = browser.new_page()
     page.goto(write_page([part], tmp_path_factory.mktemp("blank") / "report.html").as_uri())
@@ -83,7 +83,7 @@ def test_any_text_is_quoted_as_yaml_reads_it(blank: Any) -> None:
     quoted()
 
 
-def test_hostile_words_are_texts_of_the_shortlist(opened: Callable[..., Any], part: Part) -> None:
+def test_hostile_words_are_texts_of_the_shortlist(opened: Callable[..., Any], part: ReportedStudy) -> None:
     bad = hostile(part)
     bad = replace(bad, study=replace(bad.study, overrides=("study=toy", "x=a\n  evil: [1] # ", "-cd /tmp")))
     page = opened(bad)
@@ -113,7 +113,7 @@ def test_what_is_no_shortlist_is_refused_by_name(
     monkeypatch.chdir(tmp_path)
     Path("list.yaml").write_text(text)
     with pytest.raises(DesignError, match=why):
-        evaluated(Path("list.yaml"))
+        evaluate_shortlist(Path("list.yaml"))
     code, out, err = typed("evaluate", "--from", "list.yaml")
     assert (code, out, len(err.splitlines())) == (2, "", 1)
 
@@ -125,7 +125,7 @@ def test_a_timeline_is_of_one_design(typed: Callable[..., tuple[int, str, str]])
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_plot_is_saved_as_a_picture_of_all_its_marks(opened: Callable[..., Any], part: Part, scheme: str) -> None:
+def test_a_plot_is_saved_as_a_picture_of_all_its_marks(opened: Callable[..., Any], part: ReportedStudy, scheme: str) -> None:
     page = opened(part, color_scheme=scheme)
     for section, count in (("#front", len(part.frame)), ("#cards", 0)):
         with page.expect_download() as download:

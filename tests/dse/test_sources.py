@@ -15,18 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
-from dse.commands.show import summary
-from dse.config import composed
-from dse.config.build import question
+from dse.commands.study_output import print_study
+from dse.config import compose_cache as composed
 from dse.config.compose import CONF, STUDIES, compose
-from dse.config.overrides import line
-from dse.config.sources import Ours, Sketch, Sketched
-from dse.config.together import NotPlainError, merge, together
-from dse.running.study import study
+from dse.config.hydra_sources import ParsedConfig, ParsedConfigSource, ShippedConfigSource
+from dse.config.merge_defaults import NeedsHydraError, merge_defaults, merge_over
+from dse.config.overrides import parse_command_line
+from dse.config.question import build_question
+from dse.execution.study import build_study
 
 
 def read(path: Path) -> DictConfig:
-    config = Ours("main", "ours://dse.conf")._read_config(path).config
+    config = ShippedConfigSource("main", "ours://dse.conf")._read_config(path).config
     assert isinstance(config, DictConfig)
     return config
 
@@ -50,18 +50,18 @@ def test_who_changes_what_was_read_changes_it_for_nobody_else(tmp_path: Path) ->
 def test_a_sketch_of_a_file_has_its_list_and_all_it_says() -> None:
     """By another parser than OmegaConf's."""
     for path in Random(3).sample(sorted(CONF.rglob("*.yaml")), 12):
-        sketch = Sketched("main", "sketched://dse.conf")._read_config(path)
-        assert isinstance(sketch, Sketch)
+        sketch = ParsedConfigSource("main", "sketched://dse.conf")._read_config(path)
+        assert isinstance(sketch, ParsedConfig)
         listed, said = OmegaConf.to_container(sketch.config), OmegaConf.to_container(read(path), resolve=False)
         assert isinstance(said, dict)
         assert pickle.loads(sketch.values) == {key: value for key, value in said.items() if key != "defaults"}
         assert listed.get("defaults") == said.get("defaults")  # type: ignore[union-attr]
-        assert sketch.header == Ours("main", "ours://dse.conf")._read_config(path).header
+        assert sketch.header == ShippedConfigSource("main", "ours://dse.conf")._read_config(path).header
 
 
 def cited(*words: str) -> dict[str, tuple[str, str, str]]:
     """Source, page and note of each constant of a chip, by its address."""
-    return {of.address: (of.source, of.page, of.note) for of in question(compose(list(words)), Path()).sources}
+    return {of.address: (of.source, of.page, of.note) for of in build_question(compose(list(words)), Path()).sources}
 
 
 def test_a_constant_with_a_source_of_its_own_has_no_page_of_another(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_constant_with_a_source_of_its_own_has_no_page_of_another(tmp_path: Pa
 def test_groups_of_the_same_fields_have_their_own_values() -> None:
     layers = set()
     for name in ("llama3_8b", "llama3_70b", "llama3_8b"):
-        found = together(choosing([f"model={name}", "chip=a100"]))
+        found = merge_defaults(choosing([f"model={name}", "chip=a100"]))
         assert found is not None
         by_hydra, _ = composed._by_hydra(choosing([f"model={name}", "chip=a100"]))
         assert found[0].model == by_hydra.model
@@ -97,8 +97,8 @@ def test_what_was_chosen_is_composed_again_when_a_file_of_it_changes(monkeypatch
     found = {words: kept for words, kept in composed.KEPT.items() if "chip=a100" in words}
     assert found
     asked: list[list[str]] = []
-    together = composed.together
-    monkeypatch.setattr(composed, "together", lambda words: asked.append(words) or together(words))
+    together = composed.merge_defaults
+    monkeypatch.setattr(composed, "merge_defaults", lambda words: asked.append(words) or together(words))
     compose(["chip=a100"])
     assert not asked
     for content, read in found.values():
@@ -123,7 +123,7 @@ def test_a_study_says_which_constants_of_its_chip_have_no_source(seed: int, caps
                 visit(value, f"{address}.{name}")
 
     visit(config["chip"], "chip")
-    summary(study(config, STUDIES / "quickstart"), [])
+    print_study(build_study(config, STUDIES / "quickstart"), [])
     out = " ".join(capsys.readouterr().out.split())
     said = out[out.index("no source") :].partition(": said here")[0].removeprefix("no source ").split(", ")
     assert set(said) >= set(told)
@@ -147,8 +147,8 @@ def choosing(typed: list[str]) -> list[str]:
     asked: list[list[str]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(composed, "KEPT", {})
-        patch.setattr(composed, "together", lambda words: asked.append(words))
-        composed.composed(line(typed, trust=False))
+        patch.setattr(composed, "merge_defaults", lambda words: asked.append(words))
+        composed.compose_cached(parse_command_line(typed, trust=False))
     return asked[0]
 
 
@@ -165,7 +165,7 @@ def test_what_files_make_together_is_what_hydra_makes_of_them(
     typed = [f"{group}={draws.choice(names)}" for group, names in CHOSEN.items() if draws.random() < 0.3]
     typed += ["+part@chip=l2_256mb"] * (seed % 2) + [ASKED[seed]] * bool(ASKED[seed])
     words = choosing(typed)
-    found = together(words)
+    found = merge_defaults(words)
     assert found is not None
     config, choices = composed._by_hydra(words)
     assert OmegaConf.to_yaml(found[0]) == OmegaConf.to_yaml(config)
@@ -185,8 +185,8 @@ GROUPS = st.recursive(
 def test_values_are_put_over_others_as_hydra_does(below: dict[str, Any], above: dict[str, Any]) -> None:
     ours = deepcopy(below)
     try:
-        merge(ours, deepcopy(above))
-    except NotPlainError:
+        merge_over(ours, deepcopy(above))
+    except NeedsHydraError:
         return
     theirs = OmegaConf.create(below)
     theirs.merge_with(OmegaConf.create(above))
@@ -195,9 +195,9 @@ def test_values_are_put_over_others_as_hydra_does(below: dict[str, Any], above: 
 
 def test_what_is_more_than_values_over_values_is_hydras() -> None:
     for below, above in (({"a": {}}, {"a": []}), ({"a": "${b}"}, {"a": {"c": 1}}), ({"a": "${b}"}, {"a": "???"})):
-        with pytest.raises(NotPlainError):
-            merge(dict(below), above)
+        with pytest.raises(NeedsHydraError):
+            merge_over(dict(below), above)
 
 
 def test_what_hydra_refuses_is_left_to_it() -> None:
-    assert together(["hydra.searchpath=['usual://tensor_parallel:']", "chip=nope"]) is None
+    assert merge_defaults(["hydra.searchpath=['usual://tensor_parallel:']", "chip=nope"]) is None

@@ -10,26 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import question
-from dse.config.compose import compose, folder_of
-from dse.measured.validate import COLUMNS, compare, measured
+from dse.accuracy.validate import COLUMNS, compare_file, simulated_metric
+from dse.config.compose import compose, study_folder
+from dse.config.question import build_question
 from dse.search.samplers import Ask
-from dse.space.aliases import ALIASES, Alias
+from dse.space.aliases import RENAMED_ADDRESSES, Alias
 from dse.space.design import Design
 from dse.space.errors import DesignError
-from dse.space.fields import at, spec_at
+from dse.space.fields import field_at, leaf_at
 from dse.space.knobs import Space
 from dse.space.machines import MACHINES, POOL, TILES, machine_of
-from dse.space.units import show
-from dse.store.store import Context, Result, Store
+from dse.space.units import format_quantity
+from dse.store.store import DesignResult, ResultContext, Store
 
 CHIPS = {POOL: "a100", TILES: "npu64"}
 """A chip of each machine that has old addresses."""
 
-each = pytest.mark.parametrize("alias", ALIASES, ids=lambda alias: alias.old)
-SORTS = {(alias.machine, alias.old.count(".")): alias for alias in reversed(ALIASES)}
+each = pytest.mark.parametrize("alias", RENAMED_ADDRESSES, ids=lambda alias: alias.old)
+SORTS = {(alias.machine, alias.old.count(".")): alias for alias in reversed(RENAMED_ADDRESSES)}
 some_of_each_sort = pytest.mark.parametrize(
-    "alias", ALIASES if os.environ.get("ALIASES") == "all" else SORTS.values(), ids=lambda alias: alias.old
+    "alias", RENAMED_ADDRESSES if os.environ.get("ALIASES") == "all" else SORTS.values(), ids=lambda alias: alias.old
 )
 """One of each machine and depth, at doors that read files; ALIASES=all for all."""
 
@@ -45,14 +45,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def design(*words: str) -> Design:
     config = compose(words)
-    found = question(config, folder_of(config))
+    found = build_question(config, study_folder(config))
     # devices that are open follow what is typed: a value of links asks for two, one of a chip's file does not
     return design(*words, "mapping.both.tp=8") if found.devices else found.base
 
 
 def space(*words: str) -> Space:
     config = compose(words)
-    return question(config, folder_of(config)).space
+    return build_question(config, study_folder(config)).space
 
 
 def chip(alias: Alias) -> str:
@@ -61,7 +61,7 @@ def chip(alias: Alias) -> str:
 
 def some(alias: Alias, value: float = 0.375) -> str:
     """A value of the leaf, with its unit."""
-    unit = spec_at(design(chip(alias)), alias.new).metadata["unit"]
+    unit = field_at(design(chip(alias)), alias.new).metadata["unit"]
     return f"{value}" if unit == "1" else f"{value} {unit}"
 
 
@@ -79,7 +79,7 @@ def write(path: str, text: str) -> None:
 def changed(alias: Alias) -> Design:
     """The design by the new address, which is not the chip's own."""
     found = design(chip(alias), f"{alias.new}={some(alias)}")
-    assert at(found, alias.new) == 0.375
+    assert leaf_at(found, alias.new) == 0.375
     return found
 
 
@@ -87,9 +87,9 @@ def changed(alias: Alias) -> Design:
 def test_old_addresses_are_of_machines_that_have_the_new_ones(alias: Alias) -> None:
     base = design(chip(alias))
     assert machine_of(base.chip) == alias.machine in MACHINES
-    assert at(base, alias.new) != 0.375
+    assert leaf_at(base, alias.new) != 0.375
     with pytest.raises((DesignError, AttributeError)):
-        at(base, alias.old)
+        leaf_at(base, alias.old)
 
 
 @each
@@ -140,15 +140,15 @@ def test_pictures_of_the_old_address(alias: Alias) -> None:
 
 @each
 def test_published_figures_of_the_old_address(alias: Alias) -> None:
-    bounded = spec_at(design(chip(alias)), alias.new).metadata["high"] == 1 or " " in some(alias)
+    bounded = field_at(design(chip(alias)), alias.new).metadata["high"] == 1 or " " in some(alias)
     value = some(alias) if bounded else "1e5"  # so much that it binds
     overrides = (chip(alias), *SHORT, f"{alias.old}={value}")
     words = " ".join(f"'{word}'" for word in overrides)
     write("old.csv", f'{",".join(COLUMNS)}\na,here,"{words}",,latency,1,s,report,\n')
-    new = measured((*overrides[:-1], f"{alias.new}={value}"), "latency", strict=False)
-    (row,) = compare(Path("old.csv"))
+    new = simulated_metric((*overrides[:-1], f"{alias.new}={value}"), "latency", strict=False)
+    (row,) = compare_file(Path("old.csv"))
     assert new is not None
-    assert row.simulated == new != measured(overrides[:-1], "latency", strict=False)
+    assert row.simulated == new != simulated_metric(overrides[:-1], "latency", strict=False)
 
 
 @some_of_each_sort
@@ -181,25 +181,25 @@ def _both(alias: Alias) -> str:
 
 @each
 def test_stored_rows_have_the_new_address(alias: Alias, here: Path) -> None:
-    base, context = design(chip(alias)), Context("w" * 32, "closed", 1)
+    base, context = design(chip(alias)), ResultContext("w" * 32, "closed", 1)
     leaves = {f"chip.{part}.x": 1.0 for part in MACHINES[alias.machine].needs} | {alias.old: 2.0}
-    ask, result = Ask(0, {alias.old: 0.5}, {}), Result("d" * 32, {alias.old: 0.5}, {"tpot": 1.0})
+    ask, result = Ask(0, {alias.old: 0.5}, {}), DesignResult("d" * 32, {alias.old: 0.5}, {"tpot": 1.0})
     with closing(Store(str(here / "s.sqlite"))) as store:
         store.begin("s", dict.fromkeys(leaves, ""), {})
         import orjson
 
         store.append("s", context, ("b", orjson.dumps(leaves).decode()), [(ask, result.key)], [result])
-        assert at(base, alias.new) is not None
+        assert leaf_at(base, alias.new) is not None
         assert store.results(context)[result.key].values == {alias.new: 0.5}
         assert [found.values for found, _ in store.asks("s", 1)] == [{alias.new: 0.5}]
         assert store.bases(context)[result.key] == {alias.new if name == alias.old else name: leaves[name] for name in leaves}
 
 
 @settings(deadline=None, max_examples=12)
-@given(st.sampled_from(ALIASES), st.floats(0.001, 1.0))
+@given(st.sampled_from(RENAMED_ADDRESSES), st.floats(0.001, 1.0))
 def test_any_value_by_the_old_and_by_the_new_address_is_one_design(alias: Alias, value: float) -> None:
-    unit = spec_at(BASES[alias.machine], alias.new).metadata["unit"]
-    text = show(value, unit, 17) if unit != "1" else repr(value)
+    unit = field_at(BASES[alias.machine], alias.new).metadata["unit"]
+    text = format_quantity(value, unit, 17) if unit != "1" else repr(value)
     old, new = (design(chip(alias), f"{name}={text}") for name in alias[:2])
     assert old == new
 
@@ -218,5 +218,5 @@ def test_a_study_that_was_begun_by_the_old_address_goes_on(alias: Alias, here: P
 
 def test_the_manual_has_every_address_that_was_renamed() -> None:
     manual = (Path(__file__).parents[2] / "docs/usage.md").read_text()
-    for alias in ALIASES:
+    for alias in RENAMED_ADDRESSES:
         assert re.search(rf"^\| `{re.escape(alias.old)}` \| `{re.escape(alias.new)}`", manual, re.MULTILINE), alias

@@ -5,21 +5,21 @@ from pathlib import Path
 import pytest
 
 import dse
-from dse.config.build import question
-from dse.config.compose import compose, folder_of
-from dse.config.strangers import CONF
+from dse.config.compose import compose, study_folder
+from dse.config.question import build_question
+from dse.config.untrusted_files import SHIPPED_CONF
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.machines import POOL, POOLED, machine_of
 
-CHIPS = sorted(path.stem for path in (CONF / "chip").glob("*.yaml"))
-STACKS = sorted(path.stem for path in (CONF / "stack").glob("*.yaml"))
+CHIPS = sorted(path.stem for path in (SHIPPED_CONF / "chip").glob("*.yaml"))
+STACKS = sorted(path.stem for path in (SHIPPED_CONF / "stack").glob("*.yaml"))
 FEW = ("model=qwen3_1b7", "workload.batch=[1]", "workload.prompt=64", "workload.output=4")
 
 
 def design(*words: str) -> Design:
     config = compose(words)
-    return question(config, folder_of(config)).base
+    return build_question(config, study_folder(config)).base
 
 
 def write(path: Path, text: str) -> None:
@@ -71,7 +71,7 @@ def test_dies_with_a_cache_have_a_stack_and_others_have_none(chip: str) -> None:
 @pytest.mark.parametrize("stack", STACKS)
 def test_every_stack_runs_on_every_die(stack: str) -> None:
     ideal = dse.evaluate("chip=a100", "stack=ideal", *FEW).metrics["latency"]
-    rings = "library/rings" in (CONF / f"stack/{stack}.yaml").read_text()  # which no other allreduce reads
+    rings = "library/rings" in (SHIPPED_CONF / f"stack/{stack}.yaml").read_text()  # which no other allreduce reads
     more = ("mapping.both.allreduce=library",) if rings else ()
     assert dse.evaluate("chip=a100", f"stack={stack}", *FEW, *more).metrics["latency"] >= ideal
 

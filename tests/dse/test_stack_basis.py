@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dse.config.build import question
+from dse.accuracy.stack_basis import NONE, PARTS, StackBasis, stack_basis
 from dse.config.compose import CONF, compose
-from dse.measured.stack_basis import NONE, PARTS, StackBasis, stack_basis
+from dse.config.question import build_question
 from dse.space.aliases import CHOICES
 
 STACKS = sorted(path.stem for path in (CONF / "stack").glob("*.yaml"))
@@ -17,7 +17,7 @@ STACKS = sorted(path.stem for path in (CONF / "stack").glob("*.yaml"))
 
 def basis(*words: str) -> StackBasis:
     config = compose(list(words))
-    of = question(config, Path())
+    of = build_question(config, Path())
     found = stack_basis(of.sources, config["choices"], of.base, of.workload)
     assert found is not None
     return found

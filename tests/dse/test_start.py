@@ -29,7 +29,7 @@ def imported(folder: Path, *lines: str) -> set[str]:
 def test_one_closed_design_is_evaluated_without_heavy_libraries(tmp_path: Path) -> None:
     lines = ("evaluate", "evaluate chip=wse2", "evaluate chip=npu64", "evaluate chip=tile_gh200 workload=attention")
     found = imported(tmp_path, *lines)
-    assert {"dse.evaluators.judges.models", "dse.evaluators.account.alone.attention"} <= found
+    assert {"dse.evaluators.workloads.batch_inference", "dse.evaluators.accounting.kernel_workloads.tile_attention"} <= found
     assert not found & HEAVY
 
 

@@ -108,7 +108,7 @@ main()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("name", ["dse.main", "dse.commands.options", "dse.terminal.signals", "difflib"])
+@pytest.mark.parametrize("name", ["dse.main", "dse.commands.cli_options", "dse.terminal.signals", "difflib"])
 def test_a_signal_before_the_command_has_begun_is_one_line(name: str, number: signal.Signals) -> None:
     line = [sys.executable, "-c", INTERRUPTED, name, number.name]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)

@@ -21,25 +21,25 @@ from typing import Any
 import pytest
 import sqlalchemy as sql
 
-import dse.running.provenance
-from dse.evaluators import PHYSICS
+import dse.execution.provenance
+from dse.evaluators import PHYSICS_VERSION
 from dse.search.samplers import Ask
 from dse.space.errors import DesignError
-from dse.store.database import masked
-from dse.store.store import Context, Result, Store
+from dse.store.database import mask_passwords
+from dse.store.store import DesignResult, ResultContext, Store
 from dse.store.tables import SCHEMA
 from tests.dse.conftest import PASSWORD, Server
 from tests.dse.toy import searched, toy
 
-CONTEXT = Context("w" * 32, "closed", 1)
-RESULT = Result("d" * 32, {"chip.cores": 3}, {"tpot": 0.1}, "chip.hbm.capacity", 2.0, 1.0, 0.5)
+CONTEXT = ResultContext("w" * 32, "closed", 1)
+RESULT = DesignResult("d" * 32, {"chip.cores": 3}, {"tpot": 0.1}, "chip.hbm.capacity", 2.0, 1.0, 0.5)
 BASE = ("b", "{}")
 
 
 def test_what_is_appended_is_read_back(place: str) -> None:
     store = Store(place)
     ask = Ask(0, {"chip.cores": 3}, {"params": {}, "trial": {}, "study": {}})
-    odd = Result(
+    odd = DesignResult(
         "e" * 32, {"chip.cores": 1e-300, "a": "it's \u00b5 \U0001f600"}, {"x": 0.1 + 0.2}, error="\0 \ud800 \n 'quoted'"
     )
     store.append("s", CONTEXT, BASE, [(ask, RESULT.key)], [RESULT, odd])
@@ -52,14 +52,14 @@ def test_what_is_appended_is_read_back(place: str) -> None:
     assert again.asks("s", 1) == [(ask, RESULT.key)]
     assert again.asked("s", 1) == 1
     assert again.bases(CONTEXT) == {RESULT.key: {}, odd.key: {}}
-    assert again.of_other_physics(Context("w" * 32, "closed", 2)) == {1: 2}
+    assert again.of_other_physics(ResultContext("w" * 32, "closed", 2)) == {1: 2}
     again.close()
 
 
 def test_a_result_that_is_stored_stays(place: str) -> None:
     store = Store(place)
     store.append("s", CONTEXT, BASE, [], [RESULT])
-    store.append("t", CONTEXT, BASE, [], [Result(RESULT.key, {}, {"tpot": 9.0})])
+    store.append("t", CONTEXT, BASE, [], [DesignResult(RESULT.key, {}, {"tpot": 9.0})])
     assert store.results(CONTEXT)[RESULT.key] == RESULT
     store.close()
 
@@ -114,9 +114,9 @@ def test_a_store_that_another_is_writing_to_is_waited_for(tmp_path: Path) -> Non
 def test_studies_that_store_the_same_designs_in_another_order_do_not_block_each_other(postgres: Server) -> None:
     """A study that waits for another's design holds none yet that the other may want."""
     place = postgres.url()
-    first, second = (Result(letter * 32, {}, {"tpot": 1.0}) for letter in "12")
+    first, second = (DesignResult(letter * 32, {}, {"tpot": 1.0}) for letter in "12")
     with closing(Store(place)) as ours, closing(Store(place)) as theirs, ThreadPoolExecutor(1) as pool:
-        ours.append("s", CONTEXT, BASE, [], [Result("0" * 32, {}, {})])
+        ours.append("s", CONTEXT, BASE, [], [DesignResult("0" * 32, {}, {})])
         with postgres.connection(place.rpartition("/")[2]) as looking, theirs._writing() as other:
             copy = "INSERT INTO results SELECT '{}', workload, fidelity, physics, base, values, metrics, limit_address, need, "
             copy += "have, seconds, error, version FROM results WHERE design = repeat('0', 32)"
@@ -157,10 +157,10 @@ def test_an_old_store_is_read_and_gone_on_with(old: Path, tmp_path: Path) -> Non
         ).fetchall()
         ((workload, fidelity, physics),) = connection.execute("SELECT DISTINCT workload, fidelity, physics FROM results")
     assert len(stored) > 10
-    context = Context(workload, fidelity, physics)
+    context = ResultContext(workload, fidelity, physics)
     with closing(Store(str(path), create=False)) as store:
         asks, results = store.asks("toy", physics), store.results(context)
-        assert results == {row[0]: Result(row[0], json.loads(row[1]), json.loads(row[2]), *row[3:]) for row in stored}
+        assert results == {row[0]: DesignResult(row[0], json.loads(row[1]), json.loads(row[2]), *row[3:]) for row in stored}
         assert [ask.number for ask, _ in asks] == list(range(24))
         assert {key for _, key in asks} <= set(results)
         assert store.bases(context).keys() == results.keys()
@@ -169,7 +169,7 @@ def test_an_old_store_is_read_and_gone_on_with(old: Path, tmp_path: Path) -> Non
         assert store.identity("toy")["fidelity"] == "closed"  # type: ignore[index]
     with closing(Store(str(path))) as store:
         number = store.begin("toy", {}, {})
-        new = Result("n" * 32, {}, {"tpot": 1.0})
+        new = DesignResult("n" * 32, {}, {"tpot": 1.0})
         store.append("toy", context, BASE, [(replace(asks[0][0], number=24), new.key)], [new])
         store.end(number, "done", {})
     with closing(Store(str(path), create=False)) as store:
@@ -201,7 +201,7 @@ def started(folder: Path, place: str) -> subprocess.Popen[str]:
 def asked(place: str) -> int:
     try:
         with closing(Store(place, create=False)) as store:
-            return store.asked("toy", PHYSICS)
+            return store.asked("toy", PHYSICS_VERSION)
     except DesignError:
         return 0
 
@@ -316,16 +316,16 @@ def test_a_checkout_with_changes_is_noted_as_such_and_a_foreign_one_not_at_all(
     code = tmp_path / "loop.py"
     code.write_text("a = 1\n")
     git("init", "-q")
-    monkeypatch.setattr(dse.running.provenance, "__file__", str(code))
-    assert dse.running.provenance._git() == ""  # there, and not of the repository
+    monkeypatch.setattr(dse.execution.provenance, "__file__", str(code))
+    assert dse.execution.provenance._git() == ""  # there, and not of the repository
     git("add", "loop.py")
     git("commit", "-q", "-m", "first")
     git("tag", "v1")
-    assert dse.running.provenance._git() == git("rev-parse", "HEAD")
+    assert dse.execution.provenance._git() == git("rev-parse", "HEAD")
     code.write_text("a = 2\n")
-    assert dse.running.provenance._git() == git("rev-parse", "HEAD") + "-dirty"
+    assert dse.execution.provenance._git() == git("rev-parse", "HEAD") + "-dirty"
     monkeypatch.setenv("PATH", "")
-    assert dse.running.provenance._git() == ""
+    assert dse.execution.provenance._git() == ""
 
 
 def test_a_killed_study_goes_on_as_an_uninterrupted_one(place: str, tmp_path: Path) -> None:
@@ -356,9 +356,9 @@ def test_a_killed_study_goes_on_as_an_uninterrupted_one(place: str, tmp_path: Pa
 
 
 def test_passwords_are_not_shown() -> None:
-    assert masked("store=postgresql+psycopg://me:se@cret@h/db x") == "store=postgresql+psycopg://me:***@h/db x"
-    assert masked("postgresql://me@h/db?password=secret&x=1") == "postgresql://me@h/db?password=***&x=1"
-    assert masked("a: b@c") == "a: b@c"
+    assert mask_passwords("store=postgresql+psycopg://me:se@cret@h/db x") == "store=postgresql+psycopg://me:***@h/db x"
+    assert mask_passwords("postgresql://me@h/db?password=secret&x=1") == "postgresql://me@h/db?password=***&x=1"
+    assert mask_passwords("a: b@c") == "a: b@c"
 
 
 def test_a_study_that_was_only_screened_is_reported_and_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,9 +371,9 @@ def test_a_study_that_was_only_screened_is_reported_and_exported(tmp_path: Path,
     for store in (tmp_path / "runs/quickstart").glob("*.sqlite*"):
         store.unlink()
     assert dse.load("quickstart", *words).report().exists()
-    from dse.commands.export import export
+    from dse.commands.export import export_study
 
-    assert export("quickstart", "csv", str(tmp_path / "out.csv"), *words) == 0
+    assert export_study("quickstart", "csv", str(tmp_path / "out.csv"), *words) == 0
 
 
 @pytest.mark.parametrize("host", ["", "elsewhere"])

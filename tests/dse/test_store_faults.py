@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from dse.evaluators import PHYSICS
+from dse.evaluators import PHYSICS_VERSION
 from dse.space.errors import DesignError
-from dse.store.store import Context, Result, Store
+from dse.store.store import DesignResult, ResultContext, Store
 from tests.dse.conftest import PASSWORD, Server
 from tests.dse.test_store import BASE, CONTEXT, words
 
@@ -31,7 +31,7 @@ def one_line(code: int, err: str) -> str:
 
 def designs(place: str, name: str = "toy") -> list[str]:
     with closing(Store(place, create=False)) as store:
-        return [key for _, key in store.asks(name, PHYSICS)]
+        return [key for _, key in store.asks(name, PHYSICS_VERSION)]
 
 
 def sound(path: Path) -> bool:
@@ -134,7 +134,7 @@ def open_folder() -> Iterator[Path]:
 def test_a_read_only_folder_is_one_line_and_is_read(open_folder: Path) -> None:
     path = open_folder / "s.sqlite"
     with closing(Store(str(path))) as store:
-        store.append("s", CONTEXT, BASE, [], [Result("d", {}, {"tpot": 1.0})])
+        store.append("s", CONTEXT, BASE, [], [DesignResult("d", {}, {"tpot": 1.0})])
     path.chmod(0o644)
     open_folder.chmod(0o555)
 
@@ -169,9 +169,9 @@ def test_a_path_that_is_no_file_is_one_line(tmp_path: Path, below: str, typed: A
 
 
 def filled(path: Path) -> bytes:
-    rows = [Result(f"{i:032}", {"k": "v" * 200}, {"m": 1.0}) for i in range(200)]
+    rows = [DesignResult(f"{i:032}", {"k": "v" * 200}, {"m": 1.0}) for i in range(200)]
     with closing(Store(str(path))) as store:
-        store.append("toy", Context("w" * 32, "closed", 1), BASE, [], rows)
+        store.append("toy", ResultContext("w" * 32, "closed", 1), BASE, [], rows)
     return path.read_bytes()
 
 
@@ -204,14 +204,14 @@ def test_a_row_that_is_not_as_it_was_written_is_told_and_left_out(place: str, ca
     import sqlalchemy as sql
 
     with closing(Store(place)) as store:
-        store.append("s", CONTEXT, BASE, [], [Result("d", {}, {"tpot": 1.0}), Result("e", {}, {"tpot": 1.0})])
+        store.append("s", CONTEXT, BASE, [], [DesignResult("d", {}, {"tpot": 1.0}), DesignResult("e", {}, {"tpot": 1.0})])
         with store._writing() as connection:
             connection.execute(sql.text("UPDATE results SET metrics = '{\"tpot\": 1.' WHERE design = 'd'"))
         assert list(store.results(CONTEXT)) == ["e"]
         assert "1 damaged row of results; left out" in capsys.readouterr().err
         store.begin("s", {}, {})
         assert list(store.results(CONTEXT)) == ["e"]
-        store.append("s", CONTEXT, BASE, [], [Result("d", {}, {"tpot": 1.0})])
+        store.append("s", CONTEXT, BASE, [], [DesignResult("d", {}, {"tpot": 1.0})])
         assert set(store.results(CONTEXT)) == {"d", "e"}
 
 

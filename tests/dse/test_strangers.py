@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dse
+from dse.accuracy.validate import COLUMNS
 from dse.config.compose import compose
-from dse.config.strangers import CONF, STUDIES, as_data, text_of
-from dse.measured.validate import COLUMNS
+from dse.config.untrusted_files import SHIPPED_CONF, SHIPPED_STUDIES, check_stored_overrides, read_untrusted_yaml
 from dse.space.errors import DesignError
 from dse.store.store import Store
 
@@ -151,8 +151,8 @@ def test_a_search_path_on_the_command_line_is_checked(folder: Path, typed: Any) 
 
 
 def test_files_of_ours_pass() -> None:
-    for path in [*CONF.glob("*/*.yaml"), *STUDIES.glob("*/study.yaml")]:
-        assert text_of(path, trust=False)
+    for path in [*SHIPPED_CONF.glob("*/*.yaml"), *SHIPPED_STUDIES.glob("*/study.yaml")]:
+        assert read_untrusted_yaml(path, trust=False)
 
 
 WORDS = [
@@ -188,7 +188,7 @@ WORDS = [
 @pytest.mark.parametrize("word", WORDS)
 def test_a_stored_override_is_data(word: str) -> None:
     with pytest.raises(DesignError, match=r"^runs/x, override .*--trust$"):
-        as_data(["study=quickstart", word], "runs/x")
+        check_stored_overrides(["study=quickstart", word], "runs/x")
 
 
 @pytest.mark.parametrize("command", ["show", "report", "export", "report --follow"])
@@ -231,13 +231,13 @@ def test_a_store_sends_nothing_to_the_terminal(command: str, folder: Path, typed
 
 
 def test_no_password_of_a_warm_start_is_stored(folder: Path) -> None:
-    from dse.running.provenance import provenance_of
+    from dse.execution.provenance import run_provenance
     from tests.dse.toy import toy
 
     url = "postgresql://me:open@host/db"
     asked = toy(folder, f"search.warm_start=['{url}']", "ray.address='ray://me:open@host:1'")
     assert asked.search["warm_start"] == [url]
-    assert "open@" not in json.dumps([provenance_of(asked), asked.identity()])
+    assert "open@" not in json.dumps([run_provenance(asked), asked.identity()])
 
 
 NAMES = st.sampled_from(["hydra", "_target_", "chip", "run", "x", "_global_", "", "hydra_", "Hydra"])
@@ -262,7 +262,7 @@ def test_no_stored_override_gets_at_hydra_or_the_environment(
 
     word = sign + "".join(name + sep for name, sep in key) + f"={value}"
     try:
-        (word,) = as_data([word], "x")
+        (word,) = check_stored_overrides([word], "x")
         read = OverridesParser.create().parse_override(word)
         config = OmegaConf.create({"seed": 0, "x": read.value()})
         found = OmegaConf.to_container(config, resolve=True)

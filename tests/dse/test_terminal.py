@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.table import Table
 
 from dse import main as command_line
-from dse.terminal.progress import COMPILES, Progress, Terminal, Waiting
+from dse.terminal.progress import COMPILES, CompileNotice, ProgressBar, SafeConsole
 
 NAMES = ("deployment", "devices", "tokens/s a device", "a Mtoken", "TTFT", "breaks next")
 ROWS = (
@@ -31,7 +31,7 @@ def table(names: tuple[str, ...] = NAMES, rows: tuple[tuple[str, ...], ...] = RO
 
 
 def printed(what: Table, width: int) -> str:
-    console = Terminal(file=io.StringIO(), width=width)
+    console = SafeConsole(file=io.StringIO(), width=width)
     console.print(what)
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
     assert max(map(len, text.splitlines())) <= width
@@ -71,9 +71,9 @@ def test_who_has_no_bar_hears_that_nothing_is_done_yet(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the first design waits for its loops; and nothing more of that when it is done, or all is over."""
-    monkeypatch.setattr("dse.terminal.progress.SILENCE", 0.05)
+    monkeypatch.setattr("dse.terminal.progress.LINE_PERIOD_S", 0.05)
     heard = ""
-    with Progress("search") as bar:
+    with ProgressBar("search") as bar:
         deadline = time.monotonic() + 30
         while heard.count("none done yet") < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -82,7 +82,7 @@ def test_who_has_no_bar_hears_that_nothing_is_done_yet(
         time.sleep(0.3)
     assert heard.startswith("  search: none done yet, 0 s; ")
     assert "none done" not in capsys.readouterr().err
-    with Progress("verify"):
+    with ProgressBar("verify"):
         pass
     time.sleep(0.3)
     assert not capsys.readouterr().err
@@ -96,7 +96,7 @@ def test_who_waits_while_loops_are_compiled_hears_so(
     monkeypatch.setattr("dse.terminal.progress.OFTEN", 0.01)
     loops: list[int] = [1]  # compiled for an answer before
     heard = ""
-    with Waiting("evaluate", lambda: len(loops)):
+    with CompileNotice("evaluate", lambda: len(loops)):
         time.sleep(0.3)
         assert not capsys.readouterr().err
         deadline = time.monotonic() + 30
@@ -106,7 +106,7 @@ def test_who_waits_while_loops_are_compiled_hears_so(
             heard += capsys.readouterr().err
     assert heard.startswith(f"  evaluate: no answer yet, 0 s; {COMPILES}\n")
     for compiled in (lambda: 1, lambda: len(loops)):
-        with Waiting("capacity", compiled), Progress("capacity of h200"):
+        with CompileNotice("capacity", compiled), ProgressBar("capacity of h200"):
             loops.append(1)
             time.sleep(0.3)
     assert not capsys.readouterr().err
@@ -127,7 +127,7 @@ def test_commands_that_answer_say_what_they_wait_for_beside_what_machines_read(
     monkeypatch.setattr("dse.terminal.progress.PATIENCE", -1.0)
     monkeypatch.setattr("dse.terminal.progress.OFTEN", 0.001)
     counts = iter(range(1_000_000))
-    monkeypatch.setattr("dse.evaluators.machine.compiling.begun", lambda: next(counts))
+    monkeypatch.setattr("dse.evaluators.machine.compile_counter.compilations_started", lambda: next(counts))
     monkeypatch.setattr(sys, "argv", ["dse", *words])
     with pytest.raises(SystemExit) as status:
         command_line.main()

@@ -14,20 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse.commands.explained import explained
-from dse.commands.export import export
-from dse.commands.why_text import tied_record
-from dse.config.compose import compose, folder_of
-from dse.config.ties import tied_over, ties
-from dse.report.data import payload
-from dse.running.frame import ordered
-from dse.running.study import study
-from dse.space.design import Design, key
+from dse.commands.explain import explain_overrides
+from dse.commands.explain_output import tied_leaves_record
+from dse.commands.export import export_study
+from dse.config.compose import compose, study_folder
+from dse.config.tied_leaves import parse_ties, space_with_ties
+from dse.execution.result_frame import report_order
+from dse.execution.study import build_study
+from dse.explanations import dominance as whynot
+from dse.explanations.neighbours import evaluate_points
+from dse.report.payload import report_payload
+from dse.space.design import Design, design_key
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
-from dse.space.knobs import Choice, Space
-from dse.why import whynot
-from dse.why.moves import points
+from dse.space.fields import replace_leaves
+from dse.space.knobs import ChoiceKnob, Space
 from tests.dse.test_report_page import browser, opened
 from tests.samples import asked
 
@@ -71,7 +71,7 @@ def square(ran: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_the_line_of_a_page_gives_the_design_again(square: Any, opened: Callable[..., Any]) -> None:
     part = square.part()
     page = opened(part)
-    rows = ordered(part.study, part.frame)
+    rows = report_order(part.study, part.frame)
     rows = rows[rows["feasible"]]
     assert set(rows["chip"]) == {"npu64", "npu_dse"}
     for place, row in rows.iterrows():
@@ -79,11 +79,11 @@ def test_the_line_of_a_page_gives_the_design_again(square: Any, opened: Callable
         found = dse.evaluate(line)
         assert found.metrics["tpot"] == pytest.approx(row["tpot"], rel=1e-6)
         assert not found.untied
-        assert key(found.design).startswith(row["design"])
+        assert design_key(found.design).startswith(row["design"])
 
 
 def test_a_page_has_a_column_of_what_follows(square: Any) -> None:
-    data = payload([square.part()])
+    data = report_payload([square.part()])
     kinds = {column["name"]: column["kind"] for column in data["columns"]}
     assert (kinds["chip.mesh.cols"], kinds["chip.mesh.rows"]) == ("tied", "knob")
     (study,) = data["studies"]
@@ -93,7 +93,7 @@ def test_a_page_has_a_column_of_what_follows(square: Any) -> None:
 
 
 def test_a_file_has_what_follows_and_where_it_comes_from(square: Any, tmp_path: Path) -> None:
-    assert export("square", "csv", str(tmp_path / "square.csv")) == 0
+    assert export_study("square", "csv", str(tmp_path / "square.csv")) == 0
     import pandas as pd
 
     found = pd.read_csv(tmp_path / "square.csv", comment="#")
@@ -126,7 +126,7 @@ TYPED = {
 def test_a_design_that_a_side_alone_names_is_judged_as_the_space_has_it(square: Any, more: str) -> None:
     own = ["chips=[npu64]", "chip.mesh.rows=16", *filter(None, [more])]
     wanted = dse.evaluate("study=square", *own, *TYPED[more])
-    stands, why = square.whynot(own), explained("study=square", *own)
+    stands, why = square.whynot(own), explain_overrides("study=square", *own)
     assert stands.point.metrics == pytest.approx(wanted.metrics)
     assert why.design == stands.space.base == wanted.design
     assert set(stands.outside) == ({"chip.hbm.channels"} if more else set())
@@ -135,7 +135,7 @@ def test_a_design_that_a_side_alone_names_is_judged_as_the_space_has_it(square: 
         assert mesh.cols == mesh.rows
         assert one.step.design.chip.hbm.channels == (32 if more else mesh.rows**2)
     shown = {"chip.mesh.cols", "mapping.prefill.pp", "mapping.decode.pp"} | ({"chip.hbm.channels"} - {more.partition("=")[0]})
-    assert set(tied_record(why.space, why.values, why.design)) == shown
+    assert set(tied_leaves_record(why.space, why.values, why.design)) == shown
 
 
 def test_changes_on_the_way_move_what_follows_them(square: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,9 +144,9 @@ def test_changes_on_the_way_move_what_follows_them(square: Any, monkeypatch: pyt
 
     def seen(designs: Any, *more: Any, **how: Any) -> Any:
         tried.extend(designs)
-        return points(designs, *more, **how)
+        return evaluate_points(designs, *more, **how)
 
-    monkeypatch.setattr(whynot, "points", seen)
+    monkeypatch.setattr(whynot, "evaluate_points", seen)
     path = square.whynot("chips=[npu64]", "chip.mesh.rows=12", "mapping.both.tp=2", "chip.mesh.cols=10").path
     assert {whynot.OUTSIDE, "chip.mesh.rows"} <= {hop.knob for hop in path}
     meshes = [(one.chip.mesh.rows, one.chip.mesh.cols, one.chip.hbm.channels) for one in tried]
@@ -157,9 +157,9 @@ def test_changes_on_the_way_move_what_follows_them(square: Any, monkeypatch: pyt
 @cache
 def _square() -> Space:
     base = asked("chip=npu64", "model=qwen3_4b", "workload.batch=[4]").base
-    knobs = (Choice("chip.mesh.rows", (4, 8, 16)),)
+    knobs = (ChoiceKnob("chip.mesh.rows", (4, 8, 16)),)
     follows = {"chip.hbm.channels": {"tied": "chip.mesh.rows * chip.mesh.cols"}, "chip.mesh.cols": {"tied": "chip.mesh.rows"}}
-    return Space(base, knobs, ties(follows, {"": base}, knobs)[""])
+    return Space(base, knobs, parse_ties(follows, {"": base}, knobs)[""])
 
 
 @settings(max_examples=50, deadline=None)
@@ -168,8 +168,8 @@ def test_what_is_typed_stays_and_the_rest_follows(data: st.DataObject) -> None:
     of = _square()
     rows, cols, channels = (data.draw(st.integers(1, 40)) for _ in range(3))
     typed = data.draw(st.sets(st.sampled_from(["chip.mesh.rows", "chip.mesh.cols", "chip.hbm.channels", "chip.clock"])))
-    design = replaced(of.base, {"chip.mesh.rows": rows, "chip.mesh.cols": cols, "chip.hbm.channels": channels})
-    found = tied_over(design, of.knobs, of.tied, typed)
+    design = replace_leaves(of.base, {"chip.mesh.rows": rows, "chip.mesh.cols": cols, "chip.hbm.channels": channels})
+    found = space_with_ties(design, of.knobs, of.tied, typed)
     mesh = found.base.chip.mesh
     assert mesh.rows == rows
     assert mesh.cols == (cols if "chip.mesh.cols" in typed else rows)
@@ -181,7 +181,7 @@ def test_what_is_typed_stays_and_the_rest_follows(data: st.DataObject) -> None:
 def test_a_study_is_narrowed_to_some_of_its_chips(square: Any, chip: str, points: set[str]) -> None:
     """What is of that chip stays as it is, and what only others have is left out."""
     config = compose(["study=square", f"chips=[{chip}]"])
-    found = study(config, folder_of(config))
+    found = build_study(config, study_folder(config))
     assert {name: of.key for name, of in found.question.space.spaces.items()} == {  # type: ignore[union-attr]
         chip: square.study.question.space.spaces[chip].key
     }
@@ -191,7 +191,7 @@ def test_a_study_is_narrowed_to_some_of_its_chips(square: Any, chip: str, points
 @pytest.mark.parametrize(("chips", "why"), [("npu46", "the study is of npu64, npu_dse"), ("a100", "a100 is none of them")])
 def test_a_chip_that_is_none_of_the_study_s_is_told_which_are(square: Any, chips: str, why: str) -> None:
     with pytest.raises(DesignError, match=why):
-        study(compose(["study=square", f"chips=[{chips}]"]), square.study.run_dir.parents[1] / "studies/square")
+        build_study(compose(["study=square", f"chips=[{chips}]"]), square.study.run_dir.parents[1] / "studies/square")
 
 
 def test_a_study_of_several_is_asked_for_one_of_its_chips() -> None:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import question
 from dse.config.compose import compose
-from dse.evaluators.serving.traces import FORMATS, read
-from dse.space.workload import Load
+from dse.config.question import build_question
+from dse.evaluators.serving.traces import TRACE_FORMATS, read_trace
+from dse.space.workload import ServingLoad
 
 COUNT = 1400
 """Requests of a file: more than are drawn where there is none."""
@@ -21,7 +21,7 @@ COUNT = 1400
 
 def written(folder: Path, kind: str, count: int, seed: int) -> Path:
     """A trace of a format, with random lengths and, where the format has a column for them, times."""
-    of, rng = FORMATS[kind], np.random.default_rng(seed)
+    of, rng = TRACE_FORMATS[kind], np.random.default_rng(seed)
     times = np.cumsum(rng.integers(1, 9, count))
     names = [name for name in (of.arrival, of.prompt, of.output) if name]
     rows = []
@@ -42,17 +42,17 @@ def written(folder: Path, kind: str, count: int, seed: int) -> Path:
     return path
 
 
-def asked(folder: Path, *words: str) -> Load:
+def asked(folder: Path, *words: str) -> ServingLoad:
     config = compose(["chip=h100", "workload=serving", *words])
-    (load,) = question(config, folder).workload.cases
-    assert isinstance(load, Load)
+    (load,) = build_question(config, folder).workload.cases
+    assert isinstance(load, ServingLoad)
     return load
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", TRACE_FORMATS)
 def test_a_file_with_times_is_replayed_as_a_whole(kind: str, tmp_path: Path) -> None:
     path = written(tmp_path, kind, COUNT, 7)
-    load, whole = asked(tmp_path, f"workload.trace={path}"), read(path)
+    load, whole = asked(tmp_path, f"workload.trace={path}"), read_trace(path)
     assert len(load.requests) == COUNT
     assert load.trace is not None
     assert f"{COUNT:,} requests, all of {path.name}" in load.label
@@ -67,7 +67,7 @@ def test_a_file_with_times_is_replayed_as_a_whole(kind: str, tmp_path: Path) -> 
 
 
 @given(
-    st.sampled_from([kind for kind, of in FORMATS.items() if of.arrival]),
+    st.sampled_from([kind for kind, of in TRACE_FORMATS.items() if of.arrival]),
     st.integers(2, 60),
     st.integers(1, 80) | st.none(),
     st.sampled_from([(), ("workload.scale=3",), ("workload.rate=5 Hz",), ("workload.arrivals=fixed",)]),
@@ -81,7 +81,7 @@ def test_what_is_cut_drawn_or_scaled_stands_in_the_label(
     path = written(folder, kind, count, count)
     words = [f"workload.trace={path}", *how, *(["workload.shuffle=true"] if shuffled else [])]
     load = asked(folder, *words, *([] if wanted is None else [f"workload.requests={wanted}"]))
-    kept, whole = min(count, wanted or count), read(path)
+    kept, whole = min(count, wanted or count), read_trace(path)
     assert len(load.requests) == kept
     cut = kept < count
     assert load.requests.truncated == cut

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dse.running import beforehand
-from dse.running.beside import beside
+from dse.execution import precompile as beforehand
+from dse.execution.subprocess_map import subprocess_map
 from dse.terminal.child_python import import_path
 
 NAMES = ("pickle", "numpy", "dse", "json", "yaml", "numba", "ray", "pandas", "optuna", "queue", "signal", "typing", "torch")
@@ -70,12 +70,12 @@ def test_a_process_that_compiles_or_takes_a_share_leaves_modules_of_the_folder_a
     trapped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(trapped)
-    assert beside(str, [1, 2]) == ["1", "2"]
-    monkeypatch.setattr(beforehand, "missing", lambda of: True)
-    monkeypatch.setattr(beforehand, "COMMAND", beforehand.COMMAND.replace("compiled()", "pass"))
-    beforehand.begun.cache_clear()
-    process = beforehand.begun()
-    beforehand.begun.cache_clear()
+    assert subprocess_map(str, [1, 2]) == ["1", "2"]
+    monkeypatch.setattr(beforehand, "needs_compiling", lambda of: True)
+    monkeypatch.setattr(beforehand, "COMMAND", beforehand.COMMAND.replace("compile_simulator()", "pass"))
+    beforehand.start_precompile.cache_clear()
+    process = beforehand.start_precompile()
+    beforehand.start_precompile.cache_clear()
     assert process is None or process.wait() == 0
     assert not (trapped / "ran").exists()
 

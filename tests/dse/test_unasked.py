@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from dse.config.said import unasked
+from dse.config.unread_settings import unread_by_workload
 from dse.space.errors import DesignError
-from dse.space.fields import at, replaced
+from dse.space.fields import leaf_at, replace_leaves
 from tests.leaves import others, outcome
 from tests.samples import asked
 
@@ -55,13 +55,13 @@ def test_what_nothing_reads_is_refused(question: tuple[str, ...], word: str) -> 
 @pytest.mark.parametrize("question", CASES, ids=lambda of: " ".join(of[:2]))
 def test_what_is_refused_changes_nothing(question: tuple[str, ...]) -> None:
     of = asked(*question)
-    idle = [address for address in unasked(of.base, of.workload) if at(of.base, address) is not None]
+    idle = [address for address in unread_by_workload(of.base, of.workload) if leaf_at(of.base, address) is not None]
     before = outcome(of.base, of.workload)
     assert idle
     assert before is not None
     for address in idle:
         for value in others(of.base, address, np.random.default_rng(0)):
-            assert outcome(replaced(of.base, {address: value}), of.workload) == before, (address, value)
+            assert outcome(replace_leaves(of.base, {address: value}), of.workload) == before, (address, value)
 
 
 def test_both_phases_and_what_follows_are_read() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dse.from_hf import fields_of
+from dse.huggingface import model_fields
 from dse.space.errors import DesignError
 from tests.dse.published_models import PUBLISHED
 
@@ -38,7 +38,7 @@ def with_more(fields: dict[str, Any], more: dict[str, Any], folder: Path) -> dic
     inner = fields["text_config"] | more if "text_config" in fields else None
     path = folder / "config.json"
     path.write_text(json.dumps(fields | ({"text_config": inner} if inner else more)))
-    return fields_of(path)
+    return model_fields(path)
 
 
 @EACH
@@ -135,9 +135,9 @@ def test_a_long_list_of_modules_is_no_reason_to_refuse_a_file(tmp_path: Path) ->
 
 def test_a_hint_names_a_family_only_where_all_of_its_fields_are_there(tmp_path: Path) -> None:
     """The fields of one family under an unknown name: a hint, if any, leads to as many parameters."""
-    from dse.config.workloads import models
-    from dse.from_hf.families import ARCHITECTURES
-    from dse.space.parameters import parameters
+    from dse.config.workloads import read_models
+    from dse.huggingface.families import ARCHITECTURES
+    from dse.space.parameter_counts import parameter_count
 
     draw = random.Random(4)
     kinds = sorted(family.model_type for family in ARCHITECTURES.values())
@@ -152,8 +152,8 @@ def test_a_hint_names_a_family_only_where_all_of_its_fields_are_there(tmp_path: 
                 continue
             hinted = str(error.value).split("did you mean '")[1].split("'")[0]
             entry = with_more(one.fields, {"model_type": hinted, "architectures": None}, tmp_path)
-            (model,) = models({"read": entry}).values()
-            assert parameters(model) == pytest.approx(one.total, rel=1e-2)
+            (model,) = read_models({"read": entry}).values()
+            assert parameter_count(model) == pytest.approx(one.total, rel=1e-2)
 
 
 def test_what_stands_beside_a_file_counts_where_that_says_nothing(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_what_stands_beside_a_file_counts_where_that_says_nothing(tmp_path: Path
     assert with_more(fields, {}, tmp_path)["published_formats"] == {"weights": "nvfp4", "kv": "fp8"}
     assert with_more(fields, own, tmp_path)["published_formats"] == {"weights": "fp8", "kv": "fp8"}
     (tmp_path / "other.json").write_text(json.dumps(fields))
-    assert "published_formats" not in fields_of(tmp_path / "other.json")
+    assert "published_formats" not in model_fields(tmp_path / "other.json")
     (tmp_path / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "X9"}}')
     with pytest.raises(DesignError, match=r"hf_quant_config.json: quantization_config: format .X9. is not understood"):
         with_more(fields, {}, tmp_path)

@@ -15,24 +15,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dse.running.verify
-from dse.commands.api import Loaded
-from dse.commands.loop import run_study
+import dse.execution.verify
+from dse.commands.notebook_api import StoredStudy
+from dse.commands.run_study import run_study
 from dse.config.compose import compose
 from dse.evaluators import FIDELITIES, METRICS, evaluate, explain, fidelities
-from dse.report.alone import embedded
-from dse.report.data import payload
-from dse.running.ask_tell import base_of
-from dse.running.decision import decision
-from dse.running.decisive import decisive
-from dse.running.frame import rounded, values_of, with_front
-from dse.running.provenance import Clock
-from dse.running.screen import screen
-from dse.running.study import Study, study
-from dse.running.verify import Shift, Verified
-from dse.running.workers import Batch, Serial, evaluator
-from dse.search.pareto import front, layers
-from dse.space.design import stacked
+from dse.execution.ask_tell import base_design_key
+from dse.execution.provenance import RunClock
+from dse.execution.result_frame import knob_values, round_significant, with_front
+from dse.execution.screen import run_screen
+from dse.execution.study import Study, build_study
+from dse.execution.verify import MetricShift, Verification
+from dse.execution.verify_order import order_for_verification
+from dse.execution.winner_lead import winner_lead
+from dse.execution.workers import Batch, SerialWorkers, make_evaluator
+from dse.report.payload import report_payload
+from dse.report.standalone_pages import embed_json
+from dse.search.pareto import front_mask, nondominated_layers
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from dse.store.store import Store
 from tests.dse.toy import toy
@@ -58,12 +58,12 @@ PRODUCTS = (
 def products(folder: Path, *overrides: str) -> Study:
     """A study of small products on a mesh of cores, which has events."""
     words = [word if not word.startswith("space.") else f"+{word}" for word in (*PRODUCTS, *overrides)]
-    return study(compose([*words, f"run_dir={folder}"]), folder)
+    return build_study(compose([*words, f"run_dir={folder}"]), folder)
 
 
-def ran(asked: Study) -> Verified:
+def ran(asked: Study) -> Verification:
     assert run_study(asked) == 0
-    found = Loaded(asked).verified()
+    found = StoredStudy(asked).verified()
     assert found is not None
     return found
 
@@ -79,7 +79,7 @@ def test_what_is_stored_is_what_the_higher_reader_says(tmp_path: Path) -> None:
     assert (found.low, found.high, len(found.after)) == ("closed", "events", 12)
     space, workload = asked.question.space, asked.question.workload
     for record in found.after.to_dict("records"):
-        outcomes = evaluate(stacked([space.at(values_of(asked, record))]), workload, fidelity="events")
+        outcomes = evaluate(stack_designs([space.at(knob_values(asked, record))]), workload, fidelity="events")
         for name in ("latency", "cores", "efficiency", "energy"):
             assert record[name] == outcomes.columns[name][0]
     assert (found.after["latency"] != found.before["latency"]).any()
@@ -87,12 +87,12 @@ def test_what_is_stored_is_what_the_higher_reader_says(tmp_path: Path) -> None:
 
 def test_the_front_is_verified_before_what_is_behind_it(tmp_path: Path) -> None:
     asked = products(tmp_path)
-    found, frame = ran(asked), Loaded(asked).frame()
+    found, frame = ran(asked), StoredStudy(asked).frame()
     best = set(frame.index[frame["front"]])
     assert set(found.before.index[: len(best)]) == best
     assert 2 < len(best) < 12
     few = products(tmp_path, "verify.designs=2")
-    assert set(Loaded(few).verified().before.index) < best  # type: ignore[union-attr]
+    assert set(StoredStudy(few).verified().before.index) < best  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("workers", [("workers=ray", "workers.count=1"), ("workers=ray", "workers.count=2")])
@@ -120,33 +120,33 @@ class Counting:
 def test_a_run_that_was_stopped_goes_on_and_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, asked = products(tmp_path / "whole"), products(tmp_path / "part")
     expected = ran(whole)
-    evaluate = evaluator(asked.question.workload, "events")
+    evaluate = make_evaluator(asked.question.workload, "events")
     first, second, third = Counting(evaluate, most=4), Counting(evaluate), Counting(evaluate)
     for count, status in ((first, 130), (second, 0), (third, 0)):
-        monkeypatch.setattr(dse.running.verify, "evaluator", lambda workload, fidelity, count=count: count)
+        monkeypatch.setattr(dse.execution.verify, "make_evaluator", lambda workload, fidelity, count=count: count)
         assert run_study(asked) == status
     assert 1 <= len(first.keys) <= 4
     assert not set(first.keys) & set(second.keys)
     assert len(first.keys) + len(second.keys) == 20
     assert not third.keys
-    pd.testing.assert_frame_equal(Loaded(asked).verified().after, expected.after)  # type: ignore[union-attr]
+    pd.testing.assert_frame_equal(StoredStudy(asked).verified().after, expected.after)  # type: ignore[union-attr]
 
 
 def test_what_is_stored_so_far_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = products(tmp_path)
     assert run_study(products(tmp_path, "verify=none")) == 0
-    assert Loaded(asked).verified() is None
-    count = Counting(evaluator(asked.question.workload, "events"), most=1)
-    monkeypatch.setattr(dse.running.verify, "evaluator", lambda workload, fidelity: count)
+    assert StoredStudy(asked).verified() is None
+    count = Counting(make_evaluator(asked.question.workload, "events"), most=1)
+    monkeypatch.setattr(dse.execution.verify, "make_evaluator", lambda workload, fidelity: count)
     assert run_study(asked) == 130
-    (shown,) = payload([Loaded(asked).part()])["studies"]
+    (shown,) = report_payload([StoredStudy(asked).part()])["studies"]
     assert (shown["verified"]["wanted"], len(shown["verified"]["rows"])) == (12, len(count.keys))
 
 
 def test_a_design_that_fails_is_off_the_front_and_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = products(tmp_path / "asked", "workers.retries=0")
     victim: list[str] = []
-    evaluate = evaluator(asked.question.workload, "events")
+    evaluate = make_evaluator(asked.question.workload, "events")
 
     def broken(batch: Batch) -> Any:
         victim.extend([batch[0][0]] if not victim else [])
@@ -154,12 +154,12 @@ def test_a_design_that_fails_is_off_the_front_and_costs_only_itself(tmp_path: Pa
             raise ZeroDivisionError("a fault of this design")
         return evaluate(batch)
 
-    monkeypatch.setattr(dse.running.verify, "evaluator", lambda workload, fidelity: broken)
+    monkeypatch.setattr(dse.execution.verify, "make_evaluator", lambda workload, fidelity: broken)
     found = ran(asked)
     errors = found.after["error"].dropna()
     assert list(errors) == ["ZeroDivisionError: a fault of this design"]
     assert found.moves()[errors.index[0]] == "falls off"
-    (shown,) = json.loads(embedded(payload([Loaded(asked).part()])))["studies"]
+    (shown,) = json.loads(embed_json(report_payload([StoredStudy(asked).part()])))["studies"]
     assert shown["verified"]["notes"][0] == errors.iloc[0]
     assert shown["verified"]["metrics"]["latency"][0] is None
 
@@ -170,7 +170,7 @@ def test_a_chip_without_a_higher_fidelity_is_one_line_and_no_end(tmp_path: Path,
     err = capsys.readouterr().err
     assert err.count("verify") == 1
     assert "verify: this kind of chip has no fidelity above closed" in err
-    assert Loaded(asked).verified() is None
+    assert StoredStudy(asked).verified() is None
 
 
 def test_the_next_fidelity_is_the_one_above_the_study_s_own(tmp_path: Path) -> None:
@@ -193,13 +193,13 @@ def test_on_a_part_of_their_meshes_both_readers_play_the_same(tmp_path: Path, ca
     space, workload = asked.question.space, asked.question.workload
     for frame, fidelity in ((found.before, found.low), (found.after, found.high)):
         for record in frame.to_dict("records"):
-            outcomes = evaluate(stacked([space.at(values_of(asked, record))]), workload, fidelity=fidelity)
+            outcomes = evaluate(stack_designs([space.at(knob_values(asked, record))]), workload, fidelity=fidelity)
             assert record["latency"] == outcomes.columns["latency"][0]
     said = capsys.readouterr().out
     assert found.part in " ".join(said.split())
     gaps = [f"{gap:+.1%}" for gap in found.after["latency"] / found.before["latency"] - 1]
     assert all(gap in said for gap in gaps)
-    (shown,) = payload([Loaded(asked).part()])["studies"]
+    (shown,) = report_payload([StoredStudy(asked).part()])["studies"]
     assert shown["verified"]["part"] == found.part
     assert shown["verified"]["before"]["latency"] == [float(f"{value:.9g}") for value in found.before["latency"]]
     whole = products(tmp_path, "verify.fidelity=cycles", "verify.side=0")
@@ -212,7 +212,7 @@ def test_a_time_that_was_far_off_is_said_again(tmp_path: Path, monkeypatch: pyte
     waiting: list[Any] = []
     seconds = iter([100.0])
 
-    class Crew(Serial):
+    class Crew(SerialWorkers):
         def submit(self, batch: Batch) -> None:
             waiting.extend(batch)
 
@@ -220,12 +220,14 @@ def test_a_time_that_was_far_off_is_said_again(tmp_path: Path, monkeypatch: pyte
             super().submit([waiting.pop(0)])
             return [replace(result, seconds=next(seconds, 0.5)) for result in super().collect()]
 
-    monkeypatch.setattr(dse.running.verify, "hired", lambda crew, evaluate, **_: Crew(evaluate))
+    monkeypatch.setattr(dse.execution.verify, "make_workers", lambda crew, evaluate, **_: Crew(evaluate))
     asked = products(tmp_path, "verify.designs=6", "verify.off_front=0")
-    rows = with_front(asked, pd.DataFrame(), screen(asked, lambda done, total, size: None))
+    rows = with_front(asked, pd.DataFrame(), run_screen(asked, lambda done, total, size: None))
     with closing(Store(asked.store)) as store:
         store.begin(asked.name, asked.identity(), {})
-        dse.running.verify.verify(asked, store, base_of(asked), rows, lambda done, total: None, said.append, Clock())
+        dse.execution.verify.run_verification(
+            asked, store, base_design_key(asked), rows, lambda done, total: None, said.append, RunClock()
+        )
     assert said[1:] == [
         "verify: 1 of 6 designs done at events, 100 s each: some 500 s for the other 5",
         "verify: 3 of 6 designs done at events, 500 ms each: some 1.5 s for the other 3",
@@ -243,7 +245,7 @@ def test_a_part_says_by_how_much_the_best_leads_there_and_as_a_whole(
     )
     asked = products(tmp_path, *shapes, "verify.fidelity=cycles", "verify.side=8", "constraints.cycles='<= 1e9 cycle'")
     found = ran(asked)
-    frame = Loaded(asked).frame().set_index("mapping.gemm")["latency"]
+    frame = StoredStudy(asked).frame().set_index("mapping.gemm")["latency"]
     (lead,) = found.decisions
     assert lead.metric == "latency"
     assert lead.whole == pytest.approx(frame["cannon"] / frame["meshgemm"] - 1, rel=1e-6)
@@ -252,23 +254,23 @@ def test_a_part_says_by_how_much_the_best_leads_there_and_as_a_whole(
         assert there == pytest.approx(by["cannon"] / by["meshgemm"] - 1, rel=1e-6)
     assert lead.low < lead.whole / 4
     said = lead.said("closed@8", "cycles@8", part=True)
-    ids = Loaded(asked).frame().set_index("mapping.gemm")["design"]
+    ids = StoredStudy(asked).frame().set_index("mapping.gemm")["design"]
     told = f"{ids['meshgemm']} mapping.gemm meshgemm leads {ids['cannon']} mapping.gemm cannon {said}"
     assert told in " ".join(capsys.readouterr().out.split())
     assert lead.tells == (np.log1p(lead.low) > lead.spread)
-    (shown,) = payload([Loaded(asked).part()])["studies"]
+    (shown,) = report_payload([StoredStudy(asked).part()])["studies"]
     assert shown["verified"]["decisions"][0]["said"] == said
 
 
 def test_a_decision_is_of_the_best_and_the_best_that_is_worse() -> None:
     whole, low, high = np.array([1.0, 1.0, 1.5, 1.2]), np.array([1.0, 0.9, 1.5, 1.1]), np.array([1.3, 0.9, 1.5, 1.1])
-    lead = decision("tpot", "min", whole, low, high, [4, 5, 6, 7], 0.05)
+    lead = winner_lead("tpot", "min", whole, low, high, [4, 5, 6, 7], 0.05)
     assert lead is not None
     assert (lead.winner, lead.runner_up, lead.verdict) == (4, 7, "overturned")
-    turned = decision("throughput", "max", 1 / whole, 1 / low, 1 / high, [4, 5, 6, 7], 0.05)
+    turned = winner_lead("throughput", "max", 1 / whole, 1 / low, 1 / high, [4, 5, 6, 7], 0.05)
     assert turned is not None
     assert (turned.whole, turned.low, turned.high) == pytest.approx((lead.whole, lead.low, lead.high))
-    assert decision("cores", "min", whole[:2], whole[:2], whole[:2], [4, 5], 0.0) is None
+    assert winner_lead("cores", "min", whole[:2], whole[:2], whole[:2], [4, 5], 0.0) is None
 
 
 @pytest.mark.parametrize(
@@ -292,8 +294,8 @@ def test_a_mistake_is_told_by_its_address(tmp_path: Path, words: list[str], line
 VALUES = st.lists(st.floats(1e-3, 1e3).map(lambda value: float(f"{value:.5g}")), min_size=3, max_size=20)
 
 
-def compared(before: list[float], after: list[float]) -> Shift:
-    shift = dse.running.verify._shift("latency", pd.Series(before, dtype=float), pd.Series(after, dtype=float))
+def compared(before: list[float], after: list[float]) -> MetricShift:
+    shift = dse.execution.verify._shift("latency", pd.Series(before, dtype=float), pd.Series(after, dtype=float))
     assert shift.designs == len(before)
     return shift
 
@@ -322,11 +324,11 @@ def test_the_rounding_of_sums_is_no_change_of_rank(before: list[float]) -> None:
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=30), st.integers(0, 35))
 def test_layers_are_fronts_of_what_is_left(rows: list[tuple[int, int]], many: int) -> None:
     values = np.array(rows, dtype=float).reshape(-1, 2)
-    found = layers(values, ["max", "min"], many)
+    found = nondominated_layers(values, ["max", "min"], many)
     assert len(found) == len(set(found.tolist())) == min(many, len(rows))
     left = np.arange(len(values))
     while len(found):
-        layer = left[front(values[left], ["max", "min"])]
+        layer = left[front_mask(values[left], ["max", "min"])]
         mine, found = found[: len(layer)], found[len(layer) :]
         assert set(mine) <= set(layer)
         assert set(mine) == set(layer) or not len(found)
@@ -335,19 +337,19 @@ def test_layers_are_fronts_of_what_is_left(rows: list[tuple[int, int]], many: in
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.integers(1, 12))
 def test_rounding_keeps_the_digits_that_are_asked_for(value: float, digits: int) -> None:
-    assert rounded(np.array([[value]]), digits).tolist() == [[float(f"{value:.{digits}g}")]]
+    assert round_significant(np.array([[value]]), digits).tolist() == [[float(f"{value:.{digits}g}")]]
 
 
 def test_the_page_says_what_the_two_readers_say(tmp_path: Path) -> None:
     asked = products(tmp_path)
     found = ran(asked)
-    data = payload([Loaded(asked).part()])
+    data = report_payload([StoredStudy(asked).part()])
     shown = data["studies"][0]["verified"]
     after = found.after["latency"].tolist()
     assert shown["metrics"]["latency"] == [float(f"{value:.9g}") for value in after]
     assert shown["moves"] == list(found.moves())
     assert {shift["metric"] for shift in shown["shifts"]} <= set(METRICS)
-    latencies = np.concatenate([Loaded(asked).frame().sort_values("latency", kind="stable").pipe(by_front)])
+    latencies = np.concatenate([StoredStudy(asked).frame().sort_values("latency", kind="stable").pipe(by_front)])
     assert [latencies[row] for row in shown["rows"]] == found.before["latency"].tolist()
 
 
@@ -360,18 +362,18 @@ def test_a_page_breaks_designs_down_by_its_own_fidelity_while_there_is_time(
 ) -> None:
     asked = products(tmp_path, "fidelity=events", "search=exhaustive", "search.budget=20", "verify=none")
     assert run_study(asked) == 0
-    loaded = Loaded(asked)
+    loaded = StoredStudy(asked)
     frame = loaded.frame().sort_values("latency", kind="stable")
     space, case = asked.question.space, asked.question.workload.cases[0]
-    own = [explain(space.at(values_of(asked, row)), case, fidelity="events").seconds for row in frame.to_dict("records")]
+    own = [explain(space.at(knob_values(asked, row)), case, fidelity="events").seconds for row in frame.to_dict("records")]
 
     def totals() -> list[float]:
-        designs = payload([loaded.part()])["studies"][0]["explained"]["designs"]
+        designs = report_payload([loaded.part()])["studies"][0]["explained"]["designs"]
         assert len({design["by"] for design in designs.values()}) == 1
         return sorted(sum(operator[8] for operator in design["operators"]) for design in designs.values())
 
     assert totals() == pytest.approx(sorted(own), rel=1e-5)
-    monkeypatch.setattr("dse.report.data.SECONDS", 0.0)
+    monkeypatch.setattr("dse.report.payload.BUDGET_S", 0.0)
     assert totals() == pytest.approx(sorted(own), rel=1e-5)  # an earlier page has worked them out
     (asked.run_dir / "explained.json").unlink()
     assert totals() != pytest.approx(sorted(own), rel=1e-5)
@@ -380,7 +382,7 @@ def test_a_page_breaks_designs_down_by_its_own_fidelity_while_there_is_time(
 @given(st.lists(st.tuples(*[st.integers(-5, 5)] * 3), max_size=12), st.tuples(*[st.sampled_from(["max", "min"])] * 3))
 def test_the_best_two_of_each_objective_come_first(rows: list[tuple[int, ...]], directions: tuple[str, ...]) -> None:
     values = np.array(rows, dtype=float).reshape(-1, 3)
-    order = decisive(values, directions)
+    order = order_for_verification(values, directions)
     assert sorted(order) == list(range(len(values)))
     signs = [1 if direction == "min" else -1 for direction in directions]
     first = {row for place, sign in enumerate(signs) for row in np.argsort(sign * values[:, place], kind="stable")[:2]}
@@ -394,19 +396,21 @@ def test_it_says_its_time_before_the_rest_begins_and_takes_what_decides_first(
     """Unknown, the first design tells; known, it is said before any is evaluated."""
     events: list[Any] = []
 
-    class Crew(Serial):
+    class Crew(SerialWorkers):
         def submit(self, batch: Batch) -> None:
             events.extend(name for name, *_ in batch)
             super().submit(batch)
 
-    monkeypatch.setattr(dse.running.verify, "hired", lambda crew, evaluate, **_: Crew(evaluate))
+    monkeypatch.setattr(dse.execution.verify, "make_workers", lambda crew, evaluate, **_: Crew(evaluate))
     asked = products(tmp_path, "workload.shapes=[24x24x24]", "verify.designs=4", "verify.off_front=1")
-    rows = with_front(asked, pd.DataFrame(), screen(asked, lambda done, total, size: None))
+    rows = with_front(asked, pd.DataFrame(), run_screen(asked, lambda done, total, size: None))
     more = replace(asked, verify={**asked.verify, "designs": 6})
     with closing(Store(asked.store)) as store:
         store.begin(asked.name, asked.identity(), {})
         for of in (asked, more):
-            dse.running.verify.verify(of, store, base_of(of), rows, lambda done, total: None, events.append, Clock())
+            dse.execution.verify.run_verification(
+                of, store, base_design_key(of), rows, lambda done, total: None, events.append, RunClock()
+            )
     total = len(events) - 3  # designs of both times, beside what was said
     fresh = total - (again := next(place for place, text in enumerate(reversed(events)) if "each: some" in text))
     assert (
@@ -417,7 +421,9 @@ def test_it_says_its_time_before_the_rest_begins_and_takes_what_decides_first(
     assert events[1].startswith(f"verify: 1 of {fresh} designs done at events, ")
     assert events[1].endswith(f" for the other {fresh - 1}")
     assert events[fresh + 1].startswith(f"verify: {again} designs at events, ")
-    wanted = dse.running.verify._wanted(asked, rows)
+    wanted = dse.execution.verify._wanted(asked, rows)
     values = rows.loc[list(wanted), list(asked.objectives)].to_numpy(dtype=float)
     keys = [key for key, _ in wanted.values()]
-    assert [events[0], *events[2 : 1 + len(keys)]] == [keys[place] for place in decisive(values, asked.directions)]
+    assert [events[0], *events[2 : 1 + len(keys)]] == [
+        keys[place] for place in order_for_verification(values, asked.directions)
+    ]

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dse.commands.api import Loaded
-from dse.commands.loop import run_study
-from dse.report.data import Part, payload
+from dse.commands.notebook_api import StoredStudy
+from dse.commands.run_study import run_study
+from dse.report.payload import ReportedStudy, report_payload
 from tests.dse.test_report import rows_of
 from tests.dse.test_report_page import browser, open_design, opened, settle
 from tests.dse.toy import toy
@@ -16,7 +16,7 @@ __all__ = ["browser", "opened"]
 
 
 @pytest.fixture(scope="module")
-def part(tmp_path_factory: pytest.TempPathFactory) -> Part:
+def part(tmp_path_factory: pytest.TempPathFactory) -> ReportedStudy:
     asked = toy(
         tmp_path_factory.mktemp("page"),
         "model=llama3_70b",
@@ -27,12 +27,12 @@ def part(tmp_path_factory: pytest.TempPathFactory) -> Part:
         "search.sampler=none",
     )
     run_study(asked)
-    return Loaded(asked).part()
+    return StoredStudy(asked).part()
 
 
-def test_why_is_in_the_card_of_a_front_design_and_remarks_are_below(opened: Callable[..., Any], part: Part) -> None:
+def test_why_is_in_the_card_of_a_front_design_and_remarks_are_below(opened: Callable[..., Any], part: ReportedStudy) -> None:
     page = opened(part)
-    (study,) = payload([part])["studies"]
+    (study,) = report_payload([part])["studies"]
     for row in ("0", "2"):
         page.evaluate(f"openDesign({row})")
         settle(page)

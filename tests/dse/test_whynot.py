@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dse
-from dse.commands.api import Loaded
-from dse.running.frame import ordered
-from dse.why.moves import Point
-from dse.why.whynot import OUTSIDE, Rival, WhyNot, distinct, enough
+from dse.commands.notebook_api import StoredStudy
+from dse.execution.result_frame import report_order
+from dse.explanations.dominance import OUTSIDE, DominanceReport, DominatingDesign, changes_to_domination, merge_equal_rivals
+from dse.explanations.neighbours import DesignOutcome
 from tests.dse.toy import design_ids, searched, toy
 
 Typed = Callable[..., tuple[int, str, str]]
@@ -29,21 +29,21 @@ LINES = [
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> StoredStudy:
     folder = tmp_path_factory.mktemp("whynot")
     asked = toy(folder, "model=llama3_70b")
     searched(asked, budget=120)
     (folder / "runs" / "toy").mkdir(parents=True)
     (folder / "runs" / "toy" / "store.url").write_text(asked.store)
-    return Loaded(asked)
+    return StoredStudy(asked)
 
 
 @pytest.fixture(scope="module", params=LINES, ids=" ".join)
-def stands(request: pytest.FixtureRequest, ran: Loaded) -> tuple[WhyNot, list[str]]:
+def stands(request: pytest.FixtureRequest, ran: StoredStudy) -> tuple[DominanceReport, list[str]]:
     return ran.whynot(request.param), request.param
 
 
-def test_the_design_is_what_the_same_overrides_evaluate_to(stands: tuple[WhyNot, list[str]], ran: Loaded) -> None:
+def test_the_design_is_what_the_same_overrides_evaluate_to(stands: tuple[DominanceReport, list[str]], ran: StoredStudy) -> None:
     found, line = stands
     asked = ["chip=npu_dse", "model=llama3_70b", "workload.sequence=[2048]"]
     alone = dse.evaluate([*(word for word in asked if line[0][:5] != word[:5]), *line])
@@ -51,9 +51,9 @@ def test_the_design_is_what_the_same_overrides_evaluate_to(stands: tuple[WhyNot,
     assert bool(found.point.limit) == (alone.infeasible is not None)
 
 
-def test_rivals_are_the_front_designs_that_dominate(stands: tuple[WhyNot, list[str]], ran: Loaded) -> None:
+def test_rivals_are_the_front_designs_that_dominate(stands: tuple[DominanceReport, list[str]], ran: StoredStudy) -> None:
     found, _ = stands
-    rows = ordered(ran.study, ran.frame())
+    rows = report_order(ran.study, ran.frame())
     mine = {name: found.point.metrics[name] for name in ran.study.objectives}
     wanted = set()
     for _, row in rows[rows["front"]].iterrows():
@@ -70,24 +70,24 @@ def test_rivals_are_the_front_designs_that_dominate(stands: tuple[WhyNot, list[s
 def test_rivals_that_are_named_differ_in_their_objectives(drawn: list[tuple[int, int, float]]) -> None:
     """Each other one is as good as the one that it stands beside, and the order stays."""
     rivals = [
-        Rival(f"#{place}", Point({"rate": 10.0**rate * (1 + little), "time": 10.0**-time}), {}, {})
+        DominatingDesign(f"#{place}", DesignOutcome({"rate": 10.0**rate * (1 + little), "time": 10.0**-time}), {}, {})
         for place, (rate, time, little) in enumerate(drawn)
     ]
     where = {one.name: kind[:2] for one, kind in zip(rivals, drawn, strict=True)}
-    found = distinct(rivals)
+    found = merge_equal_rivals(rivals)
     firsts = {kind[:2]: f"#{place}" for place, kind in reversed([*enumerate(drawn)])}
     assert {one.name for one in found} == set(firsts.values())
     assert all(where[name] == where[one.name] for one in found for name in one.alike)
     assert sorted(name for one in found for name in (one.name, *one.alike)) == sorted(where)
 
 
-def test_the_way_is_greedy_and_ends_at_the_stored_design(stands: tuple[WhyNot, list[str]], ran: Loaded) -> None:
+def test_the_way_is_greedy_and_ends_at_the_stored_design(stands: tuple[DominanceReport, list[str]], ran: StoredStudy) -> None:
     found, _ = stands
     assert found.target is not None
     assert not found.left
     assert {hop.knob for hop in found.path} - {OUTSIDE} == set(found.target.knobs)
     assert (OUTSIDE in {hop.knob for hop in found.path}) == bool(found.outside)
-    rows = ordered(ran.study, ran.frame())
+    rows = report_order(ran.study, ran.frame())
     row = rows.set_index("design").loc[found.target.name]
     last = found.path[-1].point
     assert last.feasible
@@ -96,10 +96,12 @@ def test_the_way_is_greedy_and_ends_at_the_stored_design(stands: tuple[WhyNot, l
     assert found.path[-1].beats == (min(found.target.gains.values()) >= 0)
 
 
-def test_no_stored_design_that_beats_it_differs_in_fewer_knobs(stands: tuple[WhyNot, list[str]], ran: Loaded) -> None:
+def test_no_stored_design_that_beats_it_differs_in_fewer_knobs(
+    stands: tuple[DominanceReport, list[str]], ran: StoredStudy
+) -> None:
     found, _ = stands
     assert found.target is not None
-    rows = ordered(ran.study, ran.frame())
+    rows = report_order(ran.study, ran.frame())
     rows = rows[rows["feasible"]]
     mine = found.point.metrics
     dominating = rows[(rows["throughput_per_system_mm2"] >= mine["throughput_per_system_mm2"]) & (rows["tpot"] <= mine["tpot"])]
@@ -109,7 +111,7 @@ def test_no_stored_design_that_beats_it_differs_in_fewer_knobs(stands: tuple[Why
         assert len(found.target.knobs) == least
 
 
-def test_the_first_change_is_the_best_of_all(ran: Loaded) -> None:
+def test_the_first_change_is_the_best_of_all(ran: StoredStudy) -> None:
     """Typed one by one, as the user would."""
     line = ["chip.cores=300", "mapping.both.tp=4"]
     found = ran.whynot(line)
@@ -128,7 +130,9 @@ def test_the_first_change_is_the_best_of_all(ran: Loaded) -> None:
             assert gain(other.point.metrics) <= gain(best.point.metrics) + 1e-9
 
 
-def test_better_by_the_distance_nothing_beats_it_by_less_something_does(stands: tuple[WhyNot, list[str]], ran: Loaded) -> None:
+def test_better_by_the_distance_nothing_beats_it_by_less_something_does(
+    stands: tuple[DominanceReport, list[str]], ran: StoredStudy
+) -> None:
     found, _ = stands
     front = ran.front()
     rate, time = found.point.metrics["throughput_per_system_mm2"], found.point.metrics["tpot"]
@@ -145,7 +149,7 @@ def test_better_by_the_distance_nothing_beats_it_by_less_something_does(stands: 
         assert beaten(rate * (1 - 1e-9), found.alone["tpot"] * (1 + 1e-6))
 
 
-def test_a_design_of_the_front_is_beaten_by_none(ran: Loaded) -> None:
+def test_a_design_of_the_front_is_beaten_by_none(ran: StoredStudy) -> None:
     values = ran.why(design_ids(ran)[0]).values
     space = ran.study.question.space
     line = []
@@ -159,23 +163,25 @@ def test_a_design_of_the_front_is_beaten_by_none(ran: Loaded) -> None:
 def test_what_is_tied_and_typed_stands_beside_what_the_study_has_at_its_knobs(tmp_path: Path) -> None:
     asked = toy(tmp_path, "+space.chip.hbm.capacity={tied: \"chip.cores * '320 MB'\"}")
     searched(asked, budget=20)
-    found = Loaded(asked).whynot(["chip.cores=300", "chip.hbm.capacity='64 GB'"])
+    found = StoredStudy(asked).whynot(["chip.cores=300", "chip.hbm.capacity='64 GB'"])
     assert found.outside == {"chip.hbm.capacity": (96e9, 64e9)}
 
 
-def test_of_a_design_that_is_not_feasible_it_is_said_how_many_changes_make_it_so(ran: Loaded) -> None:
+def test_of_a_design_that_is_not_feasible_it_is_said_how_many_changes_make_it_so(ran: StoredStudy) -> None:
     found = ran.whynot(["mapping.both.tp=1"])
     assert not found.point.feasible
-    assert enough(found.path, feasible=False) == next(place for place, hop in enumerate(found.path, 1) if hop.point.feasible)
+    assert changes_to_domination(found.path, feasible=False) == next(
+        place for place, hop in enumerate(found.path, 1) if hop.point.feasible
+    )
 
 
-def test_halfway_there_it_is_said_how_many_changes_do(ran: Loaded) -> None:
+def test_halfway_there_it_is_said_how_many_changes_do(ran: StoredStudy) -> None:
     path = ran.whynot(["chip.cores=300", "mapping.both.tp=4"]).path
-    assert enough(path) == next((place for place, hop in enumerate(path, 1) if hop.beats), 0)
-    assert enough(path[:0]) == 0
+    assert changes_to_domination(path) == next((place for place, hop in enumerate(path, 1) if hop.beats), 0)
+    assert changes_to_domination(path[:0]) == 0
 
 
-def test_the_terminal_and_json_say_where_it_stands(ran: Loaded, typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_terminal_and_json_say_where_it_stands(ran: StoredStudy, typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ran.study.run_dir)
     line = ["chip.cores=300", "mapping.both.tp=4", "chip.clock='0.9 GHz'"]
     found = ran.whynot(line)
@@ -208,7 +214,7 @@ def test_the_terminal_and_json_say_where_it_stands(ran: Loaded, typed: Typed, mo
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_a_line(
-    line: list[str], why: str, ran: Loaded, typed: Typed, monkeypatch: pytest.MonkeyPatch
+    line: list[str], why: str, ran: StoredStudy, typed: Typed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ran.study.run_dir)
     code, _, err = typed("whynot", *line)
@@ -233,7 +239,7 @@ def test_what_cannot_be_compared_is_refused_in_a_line(
     ],
 )
 def test_what_nothing_reads_of_the_design_is_refused_though_knobs_of_the_study_could_have_it_read(
-    command: str, line: list[str], why: str, ran: Loaded, typed: Typed, monkeypatch: pytest.MonkeyPatch
+    command: str, line: list[str], why: str, ran: StoredStudy, typed: Typed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ran.study.run_dir)
     code, _, err = typed(command, "toy", *line)
@@ -247,11 +253,11 @@ def test_what_the_study_says_of_all_designs_is_not_asked_of_one(tmp_path: Path) 
     """Its run gives a cap, which designs without prefetching have and do not read."""
     asked = toy(tmp_path, "model=llama3_70b", "mapping.both.prefetch_cap=0.4")
     searched(asked, budget=30)
-    assert Loaded(asked).whynot(["mapping.both.prefetch=none"]).rivals
+    assert StoredStudy(asked).whynot(["mapping.both.prefetch=none"]).rivals
 
 
 def test_a_study_that_another_ran_under_a_name_is_found_in_the_store_that_is_given(
-    ran: Loaded, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ran: StoredStudy, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its name is of no study that ships and of none that ran in this folder; other overrides are not taken for its own."""
     monkeypatch.chdir(tmp_path)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from dse.commands.api import Loaded
+from dse.commands.notebook_api import StoredStudy
 from dse.config.compose import compose
-from dse.running.ask_tell import search
-from dse.running.frame import ordered
-from dse.running.study import Study, study
-from dse.running.workers import Serial, evaluator
-from dse.search.from_optuna import sampler
+from dse.execution.ask_tell import run_search
+from dse.execution.result_frame import report_order
+from dse.execution.study import Study, build_study
+from dse.execution.workers import SerialWorkers, make_evaluator
+from dse.search.optuna_samplers import make_sampler
 from dse.store.store import Store
 
 OVERRIDES = (
@@ -34,7 +34,7 @@ OVERRIDES = (
 
 def toy(folder: Path, *overrides: str) -> Study:
     """The study, with results in a folder."""
-    return study(deepcopy(_composed(overrides)) | {"run_dir": str(folder)}, folder)
+    return build_study(deepcopy(_composed(overrides)) | {"run_dir": str(folder)}, folder)
 
 
 @cache
@@ -50,27 +50,27 @@ def by(name: str) -> tuple[str, ...]:
     return (f"search={name}", *more.get(name, ()))
 
 
-def design_ids(ran: Loaded) -> list[str]:
+def design_ids(ran: StoredStudy) -> list[str]:
     """Ids of the designs of a study, in the order of its report."""
-    return list(map(str, ordered(ran.study, ran.frame())["design"]))
+    return list(map(str, report_order(ran.study, ran.frame())["design"]))
 
 
 def searched(
     asked: Study, *, budget: int | None = None, workers: Any = None, source: Any = None, **options: Any
 ) -> tuple[Any, ...]:
     """Runs the ask/tell loop; returns the asks and, of each, the key and the objectives."""
-    source = source or sampler(
+    source = source or make_sampler(
         asked.search["sampler"],
         asked.question.space,
         asked.directions,
         seed=asked.seed,
         population=asked.search["population"],
     )
-    workers = workers or Serial(evaluator(asked.question.workload, asked.fidelity))
+    workers = workers or SerialWorkers(make_evaluator(asked.question.workload, asked.fidelity))
     limit = min(budget or asked.search["budget"], source.designs or 10**9)
     with closing(Store(asked.store)) as store:
         store.begin(asked.name, asked.identity(), {"overrides": list(asked.overrides)})
-        found = search(asked, store, source, workers, limit, [], lambda told, results: None, **options)
+        found = run_search(asked, store, source, workers, limit, [], lambda told, results: None, **options)
     return tuple(
         (number, tuple(ask.values.items()), result.key, tuple(result.metrics.get(name) for name in asked.objectives))
         for number, (ask, result) in sorted(found.items())

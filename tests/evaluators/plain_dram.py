@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from dse.evaluators.machine.dram import DRAIN
-from dse.evaluators.machine.dram_commands import ROW_HITS
-from dse.evaluators.machine.dram_words import Queues, Timing
+from dse.evaluators.machine.dram_commands import MAX_ROW_HITS
+from dse.evaluators.machine.dram_constants import ClockedTiming, QueueSizes
+from dse.evaluators.machine.dram_simulator import DRAIN_THRESHOLD
 
 
 class Bank:
@@ -16,7 +16,9 @@ class Bank:
 class Plain:
     """One channel; requests are (bank, row, column)."""
 
-    def __init__(self, place: Any, write: Any, arrival: Any, t: Timing, groups: int, banks: int, queues: Queues) -> None:
+    def __init__(
+        self, place: Any, write: Any, arrival: Any, t: ClockedTiming, groups: int, banks: int, queues: QueueSizes
+    ) -> None:
         self.place, self.writes, self.arrival, self.t, self.sizes = place, write, arrival, t, queues
         self.banks = [Bank(number // banks) for number in range(groups * banks)]
         self.read, self.write, self.activate = ([0] * groups for _ in range(3))
@@ -85,7 +87,7 @@ class Plain:
         if bank.row < 0:
             return -1 if clock >= max(bank.activate, self.activate[bank.group], self.window[0]) else None
         hits = [i for i, r in enumerate(bank.queue) if self.place[r][1] == bank.row and self.free(bank, i)]
-        misses = self.place[bank.queue[0]][1] != bank.row and (not hits or bank.hits >= ROW_HITS)
+        misses = self.place[bank.queue[0]][1] != bank.row and (not hits or bank.hits >= MAX_ROW_HITS)
         if misses and clock >= bank.precharge:
             return -1
         for write in (False, True):  # only the first read and the first write
@@ -131,7 +133,7 @@ class Plain:
 
     def forward(self) -> None:
         queued = any(bank.queue for bank in self.banks)
-        alone = DRAIN if self.coming < len(self.writes) or self.held[False] else 0
+        alone = DRAIN_THRESHOLD if self.coming < len(self.writes) or self.held[False] else 0
         writes = self.held[True]
         if self.draining == 0 and (len(writes) == self.sizes.waiting or (len(writes) > alone and not queued)):
             self.draining = len(writes)

@@ -7,19 +7,19 @@ import sys
 
 import pytest
 
-from dse.evaluators.allocator import SAID
+from dse.evaluators.malloc_settings import SAID
 
 FAULTS = """
 import resource
 import numpy as np
 from dse.evaluators import evaluate
 from dse.space.design import Designs
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 question, count = asked(), 32_768
 rates = np.linspace(1e12, 2e12, count)
-many = Designs(count, ((np.arange(count), replaced(question.base, {"chip.hbm.bandwidth": rates})),))
+many = Designs(count, ((np.arange(count), replace_leaves(question.base, {"chip.hbm.bandwidth": rates})),))
 for _ in range(3):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     evaluate(many, question.workload)

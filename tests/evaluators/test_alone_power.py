@@ -5,15 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
-from dse.evaluators.silicon import area, energy, supply
-from dse.space.design import stacked
+from dse.evaluators.silicon import area, energy
+from dse.evaluators.silicon import supply_voltage as supply
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 
 def found(of, **changes):
-    columns = evaluate(stacked([replaced(of.base, changes)]), of.workload).columns
+    columns = evaluate(stack_designs([replace_leaves(of.base, changes)]), of.workload).columns
     return {name: float(column[0]) for name, column in columns.items()}
 
 
@@ -24,7 +25,9 @@ def test_a_memory_takes_its_bytes_and_its_idle_power(chip, pattern):
     one = found(of)
     nbytes = one["bandwidth"] * one["latency"]
     dram = of.base.chip.dram
-    assert one["energy"] == pytest.approx(nbytes * dram.byte + area.devices(of.base.chip) * dram.idle * one["latency"])
+    assert one["energy"] == pytest.approx(
+        nbytes * dram.byte + area.memory_device_count(of.base.chip) * dram.idle * one["latency"]
+    )
     assert one["peak_power"] == one["power"] == pytest.approx(one["energy"] / one["latency"])
 
 
@@ -39,15 +42,15 @@ TRAFFIC = ("chip=mesh8", "workload=traffic", "workload.traffic=[uniform]")
 def test_what_packets_take_grows_with_their_rate_and_their_bytes(rate, nbytes, node):
     few, many = (asked(*TRAFFIC, f"technology@chip.technology={node}", f"workload.rates=[{of}]") for of in (rate, 2 * rate))
     wide = {"chip.router.flit_bytes": nbytes}
-    chip = replaced(few.base, wide).chip
-    rest = energy.static(chip)
+    chip = replace_leaves(few.base, wide).chip
+    rest = energy.static_power(chip)
     slow, fast = found(few, **wide)["power"], found(many, **wide)["power"]
     assert fast - rest == pytest.approx(2 * (slow - rest))
     links = found(few)["hops"] - 1
-    each = links * nbytes * chip.technology.hop * supply.squared(chip)
+    each = links * nbytes * chip.technology.hop * supply.relative_energy(chip)
     assert slow - rest == pytest.approx(rate * 64 * chip.clock * each)
-    wider = replaced(few.base, {"chip.router.flit_bytes": 2 * nbytes}).chip
-    assert area.total(wider) == pytest.approx(2 * area.total(chip))
+    wider = replace_leaves(few.base, {"chip.router.flit_bytes": 2 * nbytes}).chip
+    assert area.total_area(wider) == pytest.approx(2 * area.total_area(chip))
 
 
 def test_a_packet_takes_its_share_of_the_power():

@@ -8,42 +8,60 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.kernels.attention import ATTENTION, blocks, merge
-from dse.evaluators.kernels.attention.cost import Machine, Task, cost
-from dse.evaluators.kernels.attention.counted_turns import counted
-from dse.evaluators.kernels.attention.dataflow import PARTIAL, Dataflow, in_turns, pairs, steps
-from dse.evaluators.kernels.attention.operands import heads, place, result, stored_rows
-from dse.evaluators.kernels.attention.shape import AS_OTHERS, Cached, Heads, Tiling, cut, memory_bytes
-from dse.evaluators.kernels.gemm.tiling import Mesh
-from dse.evaluators.machine.channels import ColumnMemory
-from dse.evaluators.program.counts import activity
-from dse.evaluators.program.rounds import Loop, Multicast, Program, Reduce, Round, Send, Step, Vector
-from dse.evaluators.readers.closed_attention import Job, slots
-from dse.evaluators.readers.numeric import play
-from dse.space.elementwise import Array
+from dse.evaluators.cost_models.analytical_attention import AttentionJob, job_buffers
+from dse.evaluators.cost_models.functional_simulator import run_program
+from dse.evaluators.kernels.attention import ATTENTION
+from dse.evaluators.kernels.attention import block_schedule as blocks
+from dse.evaluators.kernels.attention import split_kv_merge as merge
+from dse.evaluators.kernels.attention.attention_cost import AttentionTask, TileMachine, attention_cost
+from dse.evaluators.kernels.attention.attention_shape import (
+    SAME_AS_ACTIVATIONS,
+    AttentionShape,
+    AttentionTiling,
+    KvStorage,
+    block_counts,
+    memory_bytes,
+)
+from dse.evaluators.kernels.attention.block_counts import count_key_blocks
+from dse.evaluators.kernels.attention.dataflow import PARTIAL_OUTPUTS, Dataflow, attention_program, is_paired, tiling_of_pairs
+from dse.evaluators.kernels.attention.operand_blocks import gather_output, rows_stored, rows_to_heads, scatter_qkv
+from dse.evaluators.kernels.gemm.tiling import CoreMesh
+from dse.evaluators.machine.memory_channels import ColumnMemory
+from dse.evaluators.program.activity_counts import count_activity
+from dse.evaluators.program.kernel_ir import (
+    Instruction,
+    Loop,
+    MulticastInstruction,
+    Program,
+    ReduceInstruction,
+    Round,
+    SendInstruction,
+    VectorInstruction,
+)
+from dse.space.array_math import Array
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 from tests.samples import asked
 
 VARIANTS = {
-    "mha": Heads(2, 3, 3, 12, 12, 4, 5),
-    "mqa": Heads(2, 4, 1, 6, 10, 4, 4),
-    "gqa": Heads(1, 6, 2, 5, 9, 3, 4),
-    "mla": Heads(2, 4, 1, 3, 11, 6, 4, latent=True),
-    "mla naive": Heads(1, 3, 3, 7, 7, 6, 4, causal=True),
-    "decode": Heads(3, 2, 2, 1, 17, 4, 4),
-    "gqa decode": Heads(2, 8, 2, 1, 13, 4, 4),
-    "causal": Heads(1, 2, 2, 13, 13, 4, 4, causal=True),
-    "speculative": Heads(2, 4, 2, 3, 15, 4, 4, causal=True),
-    "mla speculative": Heads(2, 4, 1, 2, 14, 6, 4, causal=True, latent=True),
-    "window": Heads(1, 2, 2, 23, 23, 4, 4, causal=True, window=5),
-    "gqa window": Heads(1, 6, 2, 9, 9, 3, 4, causal=True, window=3),
-    "window of a chunk": Heads(2, 4, 2, 7, 18, 4, 4, causal=True, window=6),
-    "mla window": Heads(1, 3, 1, 9, 11, 6, 4, causal=True, latent=True, window=4),
-    "rows": Heads(2, 4, 1, 3, 11, 4, 4, latent=True),
-    "rows of a prompt": Heads(1, 4, 1, 9, 9, 4, 4, causal=True, latent=True),
-    "capped": Heads(1, 4, 2, 9, 13, 4, 4, capped=True),
-    "capped window": Heads(1, 4, 2, 9, 12, 4, 4, causal=True, window=5, capped=True),
+    "mha": AttentionShape(2, 3, 3, 12, 12, 4, 5),
+    "mqa": AttentionShape(2, 4, 1, 6, 10, 4, 4),
+    "gqa": AttentionShape(1, 6, 2, 5, 9, 3, 4),
+    "mla": AttentionShape(2, 4, 1, 3, 11, 6, 4, latent=True),
+    "mla naive": AttentionShape(1, 3, 3, 7, 7, 6, 4, causal=True),
+    "decode": AttentionShape(3, 2, 2, 1, 17, 4, 4),
+    "gqa decode": AttentionShape(2, 8, 2, 1, 13, 4, 4),
+    "causal": AttentionShape(1, 2, 2, 13, 13, 4, 4, causal=True),
+    "speculative": AttentionShape(2, 4, 2, 3, 15, 4, 4, causal=True),
+    "mla speculative": AttentionShape(2, 4, 1, 2, 14, 6, 4, causal=True, latent=True),
+    "window": AttentionShape(1, 2, 2, 23, 23, 4, 4, causal=True, window=5),
+    "gqa window": AttentionShape(1, 6, 2, 9, 9, 3, 4, causal=True, window=3),
+    "window of a chunk": AttentionShape(2, 4, 2, 7, 18, 4, 4, causal=True, window=6),
+    "mla window": AttentionShape(1, 3, 1, 9, 11, 6, 4, causal=True, latent=True, window=4),
+    "rows": AttentionShape(2, 4, 1, 3, 11, 4, 4, latent=True),
+    "rows of a prompt": AttentionShape(1, 4, 1, 9, 9, 4, 4, causal=True, latent=True),
+    "capped": AttentionShape(1, 4, 2, 9, 13, 4, 4, capped=True),
+    "capped window": AttentionShape(1, 4, 2, 9, 12, 4, 4, causal=True, window=5, capped=True),
 }
 CAP = 2.5
 """Of scores that are capped, less than many of them are."""
@@ -51,7 +69,7 @@ CAP = 2.5
 GROUPED = [name for name, of in ATTENTION.items() if of.grouped]
 
 
-def operands(shape: Heads) -> tuple[Array, Array, Array]:
+def operands(shape: AttentionShape) -> tuple[Array, Array, Array]:
     rng = np.random.default_rng(shape.keys)
     q = 3 * rng.normal(size=(shape.batch, shape.heads, shape.queries, shape.qk)).astype(np.float32)
     k = rng.normal(size=(shape.batch, shape.kv_heads, shape.keys, shape.qk)).astype(np.float32)
@@ -59,7 +77,7 @@ def operands(shape: Heads) -> tuple[Array, Array, Array]:
     return q, k, k[..., -shape.v :] if shape.latent else v
 
 
-def plain(shape: Heads) -> Array:
+def plain(shape: AttentionShape) -> Array:
     """Softmax attention as it is defined, in double precision."""
     q, *kv = operands(shape)
     k, v = (np.repeat(x, shape.shared, axis=1).astype(float) for x in kv)
@@ -75,35 +93,41 @@ def plain(shape: Heads) -> Array:
     return np.asarray(np.einsum("bhqk,bhkv->bhqv", weights / weights.sum(axis=-1, keepdims=True), v))
 
 
-def program(name: str, shape: Heads, tiling: Tiling, mesh: Mesh, kv: Cached = AS_OTHERS) -> Program:
-    return steps(ATTENTION[name], shape, tiling, mesh, "float32", channels=mesh.cols, cap=CAP, kv=kv)
+def program(
+    name: str, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh, kv: KvStorage = SAME_AS_ACTIVATIONS
+) -> Program:
+    return attention_program(ATTENTION[name], shape, tiling, mesh, "float32", channels=mesh.cols, cap=CAP, kv=kv)
 
 
-def wrong(name: str, shape: Heads, tiling: Tiling, mesh: Mesh, written: Program | None = None) -> float:
+def wrong(name: str, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh, written: Program | None = None) -> float:
     """Largest error of a program's outputs."""
     of = ATTENTION[name]
-    out = play(written or program(name, shape, tiling, mesh), {}, place(*operands(shape), of, shape, tiling, mesh))
+    out = run_program(written or program(name, shape, tiling, mesh), {}, scatter_qkv(*operands(shape), of, shape, tiling, mesh))
     found = (
-        result(out, of, shape, tiling, mesh) if cut(shape, tiling, mesh).parts == 1 else merged(out, of, shape, tiling, mesh)
+        gather_output(out, of, shape, tiling, mesh)
+        if block_counts(shape, tiling, mesh).parts == 1
+        else merged(out, of, shape, tiling, mesh)
     )
     return float(np.abs(found - plain(shape)).max())
 
 
-def merged(out: dict[str, Array], of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh) -> Array:
+def merged(out: dict[str, Array], of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> Array:
     """Outputs that the second pass makes of partial ones."""
-    partial = {slot: stored_rows(out, slot, of, shape, tiling, mesh) for slot in PARTIAL}
-    left = merge.merge(shape, tiling, mesh)
-    written = merge.steps(left, mesh, "float32", channels=mesh.cols)
+    partial = {slot: rows_stored(out, slot, of, shape, tiling, mesh) for slot in PARTIAL_OUTPUTS}
+    left = merge.plan_merge(shape, tiling, mesh)
+    written = merge.merge_program(left, mesh, "float32", channels=mesh.cols)
     idle = {"totals": np.ones((mesh.rows, mesh.cols, left.parts, left.each), np.float32)}  # what tiles without rows divide by
-    return heads(merge.result(play(written, idle, merge.place(partial, left, mesh)), left, mesh), shape)
+    return rows_to_heads(
+        merge.gather_merged(run_program(written, idle, merge.scatter_partials(partial, left, mesh)), left, mesh), shape
+    )
 
 
 @st.composite
-def tilings(draw: Any, name: str) -> tuple[Tiling, Mesh]:
+def tilings(draw: Any, name: str) -> tuple[AttentionTiling, CoreMesh]:
     rows, cols = (draw(st.integers(1, 4)), draw(st.integers(1, 4))) if ATTENTION[name].grouped else (1, 1)
-    mesh = Mesh(rows * draw(st.integers(1, 2)), cols * draw(st.integers(1, 2)))
+    mesh = CoreMesh(rows * draw(st.integers(1, 2)), cols * draw(st.integers(1, 2)))
     splits = draw(st.integers(1, 5)) if ATTENTION[name].split else 1
-    return Tiling(rows, cols, draw(st.integers(1, 4)), draw(st.integers(1, 4)), splits), mesh
+    return AttentionTiling(rows, cols, draw(st.integers(1, 4)), draw(st.integers(1, 4)), splits), mesh
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -116,12 +140,12 @@ def test_every_attention_is_softmax_attention(name: str, variant: str, data: Any
 
 def test_rows_of_large_scores_do_not_overflow() -> None:
     """Scores are compared with the running maximum of their row, which blocks of keys raise."""
-    shape = Heads(1, 1, 1, 6, 12, 4, 4)
+    shape = AttentionShape(1, 1, 1, 6, 12, 4, 4)
     q, k, v = operands(shape)
-    of, tiling, mesh = ATTENTION["flat_hw"], Tiling(2, 2, 3, 2), Mesh(2, 2)
+    of, tiling, mesh = ATTENTION["flat_hw"], AttentionTiling(2, 2, 3, 2), CoreMesh(2, 2)
     rising = k * np.linspace(0, 500, 12, dtype=np.float32)[:, None]
-    out = play(program("flat_hw", shape, tiling, mesh), {}, place(q, rising, v, of, shape, tiling, mesh))
-    found = result(out, of, shape, tiling, mesh)
+    out = run_program(program("flat_hw", shape, tiling, mesh), {}, scatter_qkv(q, rising, v, of, shape, tiling, mesh))
+    found = gather_output(out, of, shape, tiling, mesh)
     scores = np.einsum("bhqd,bhkd->bhqk", q.astype(float), rising) / 2
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     expected = np.einsum("bhqk,bhkv->bhqv", weights / weights.sum(axis=-1, keepdims=True), v)
@@ -132,10 +156,10 @@ def test_rows_of_large_scores_do_not_overflow() -> None:
 def changed(written: Program, slot: str, pick: Any) -> Program:
     """The program with the steps that move a slot, statistics or operands, done to the wrong tile."""
 
-    def step_of(step: Step) -> Step:
-        if not isinstance(step, Send | Multicast | Reduce) or step.slot.split(".")[-1] != slot:
+    def step_of(step: Instruction) -> Instruction:
+        if not isinstance(step, SendInstruction | MulticastInstruction | ReduceInstruction) or step.slot.split(".")[-1] != slot:
             return step
-        if isinstance(step, Send):
+        if isinstance(step, SendInstruction):
             return step if step.source is step.target else replace(step, target=step.source)
         return pick(step)
 
@@ -152,10 +176,10 @@ def changed(written: Program, slot: str, pick: Any) -> Program:
 @pytest.mark.parametrize("name", GROUPED)
 def test_one_message_astray_is_noticed(name: str, slot: str) -> None:
     """A tile that is left out of what goes along its row or column, for its neighbour."""
-    shape, tiling, mesh = VARIANTS["mha"], Tiling(3, 3, 2, 2), Mesh(3, 3)
+    shape, tiling, mesh = VARIANTS["mha"], AttentionTiling(3, 3, 2, 2), CoreMesh(3, 3)
 
-    def to_a_neighbour(step: Multicast | Reduce) -> Step:
-        if slot == "top" and isinstance(step, Reduce):
+    def to_a_neighbour(step: MulticastInstruction | ReduceInstruction) -> Instruction:
+        if slot == "top" and isinstance(step, ReduceInstruction):
             return step  # any number that a row agrees upon would do as its maximum
         row, col = (np.array(np.broadcast_to(axis, step.path.shape)) for axis in (step.path.row, step.path.col))
         across = row if (row[0] == row[0, 0]).all() else col
@@ -168,12 +192,12 @@ def test_one_message_astray_is_noticed(name: str, slot: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in ATTENTION if name not in GROUPED])
 def test_a_block_of_another_problem_is_noticed(name: str) -> None:
-    shape, tiling, mesh, of = VARIANTS["mha"], Tiling(1, 1, 4, 4), Mesh(2, 2), ATTENTION[name]
-    streams = place(*operands(shape), of, shape, tiling, mesh)
+    shape, tiling, mesh, of = VARIANTS["mha"], AttentionTiling(1, 1, 4, 4), CoreMesh(2, 2), ATTENTION[name]
+    streams = scatter_qkv(*operands(shape), of, shape, tiling, mesh)
     key = next(key for key in streams if key.endswith("k"))
     streams[key] = np.concatenate([np.roll(streams[key][:1], 1, axis=1), streams[key][1:]])
-    out = play(program(name, shape, tiling, mesh), {}, streams)
-    assert np.abs(result(out, of, shape, tiling, mesh) - plain(shape)).max() > 1e-2
+    out = run_program(program(name, shape, tiling, mesh), {}, streams)
+    assert np.abs(gather_output(out, of, shape, tiling, mesh) - plain(shape)).max() > 1e-2
 
 
 PAIRED = [name for name, of in ATTENTION.items() if of.paired]
@@ -186,19 +210,19 @@ PAIRED = [name for name, of in ATTENTION.items() if of.paired]
 def test_blocks_of_queries_that_share_keys_are_softmax_attention(name: str, variant: str, data: Any) -> None:
     """Of any even number of them, on groups of any shape."""
     shape = replace(VARIANTS[variant], queries=2 * VARIANTS[variant].queries, keys=2 * VARIANTS[variant].keys)
-    tiling, mesh = data.draw(tilings(name).filter(lambda drawn: bool(pairs(ATTENTION[name], shape, drawn[0]))))
+    tiling, mesh = data.draw(tilings(name).filter(lambda drawn: bool(is_paired(ATTENTION[name], shape, drawn[0]))))
     assert wrong(name, shape, tiling, mesh) < 1e-4
-    assert wrong(name, shape, tiling, mesh, program(name, shape, tiling, mesh, Cached(0.53125, 3.0))) < 1e-4
+    assert wrong(name, shape, tiling, mesh, program(name, shape, tiling, mesh, KvStorage(0.53125, 3.0))) < 1e-4
 
 
 @pytest.mark.parametrize("name", PAIRED)
 def test_an_odd_number_of_blocks_of_queries_is_two_heads_in_flight(name: str) -> None:
-    shape, mesh = VARIANTS["mha"], Mesh(2, 2)
-    odd, even = Tiling(2, 2, 2, 2), Tiling(2, 2, 3, 2)  # three blocks of four queries, two of six
-    assert [bool(pairs(ATTENTION[name], shape, tiling)) for tiling in (odd, even)] == [False, True]
-    written = [steps(ATTENTION[one], shape, odd, mesh, channels=2) for one in (name, "flat_async")]
+    shape, mesh = VARIANTS["mha"], CoreMesh(2, 2)
+    odd, even = AttentionTiling(2, 2, 2, 2), AttentionTiling(2, 2, 3, 2)  # three blocks of four queries, two of six
+    assert [bool(is_paired(ATTENTION[name], shape, tiling)) for tiling in (odd, even)] == [False, True]
+    written = [attention_program(ATTENTION[one], shape, odd, mesh, channels=2) for one in (name, "flat_async")]
     assert written[0].slots == written[1].slots
-    assert activity(written[0]) == activity(written[1])
+    assert count_activity(written[0]) == count_activity(written[1])
 
 
 SPLIT = [name for name, of in ATTENTION.items() if of.split]
@@ -209,28 +233,28 @@ SPLIT = [name for name, of in ATTENTION.items() if of.split]
 @settings(max_examples=10, deadline=None)
 def test_keys_that_are_split_give_the_outputs_of_whole_ones_whatever_their_scores(name: str, data: Any) -> None:
     """Of latent heads as they are: maxima of parts are far apart, since scores grow along the keys."""
-    shape = Heads(1, data.draw(st.integers(1, 4)), 1, 2, data.draw(st.integers(20, 60)), 576, 512, latent=True)
+    shape = AttentionShape(1, data.draw(st.integers(1, 4)), 1, 2, data.draw(st.integers(20, 60)), 576, 512, latent=True)
     tiling, mesh = (
-        Tiling(1, 1, data.draw(st.integers(1, 5)), data.draw(st.integers(4, 9)), data.draw(st.integers(2, 9))),
-        Mesh(2, 2),
+        AttentionTiling(1, 1, data.draw(st.integers(1, 5)), data.draw(st.integers(4, 9)), data.draw(st.integers(2, 9))),
+        CoreMesh(2, 2),
     )
     q, k, _ = operands(shape)
     rising = k * np.linspace(0, 50, shape.keys, dtype=np.float32)[:, None]
     found = []
     for of, cut_ in ((ATTENTION[name], tiling), (ATTENTION["flash2"], replace(tiling, splits=1))):
-        written = steps(of, shape, cut_, mesh, "float32", channels=2)
-        out = play(written, {}, place(q, rising, rising[..., -shape.v :], of, shape, cut_, mesh))
-        parts = cut(shape, cut_, mesh).parts
-        found.append(result(out, of, shape, cut_, mesh) if parts == 1 else merged(out, of, shape, cut_, mesh))
+        written = attention_program(of, shape, cut_, mesh, "float32", channels=2)
+        out = run_program(written, {}, scatter_qkv(q, rising, rising[..., -shape.v :], of, shape, cut_, mesh))
+        parts = block_counts(shape, cut_, mesh).parts
+        found.append(gather_output(out, of, shape, cut_, mesh) if parts == 1 else merged(out, of, shape, cut_, mesh))
     assert np.allclose(*found, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", SPLIT)
 def test_keys_in_one_part_are_what_flash2_does(name: str) -> None:
-    shape, tiling, mesh = VARIANTS["gqa decode"], Tiling(1, 1, 3, 4, 1), Mesh(2, 2)
-    written = [steps(ATTENTION[one], shape, tiling, mesh, channels=2) for one in (name, "flash2")]
+    shape, tiling, mesh = VARIANTS["gqa decode"], AttentionTiling(1, 1, 3, 4, 1), CoreMesh(2, 2)
+    written = [attention_program(ATTENTION[one], shape, tiling, mesh, channels=2) for one in (name, "flash2")]
     assert written[0].slots == written[1].slots
-    assert activity(written[0]) == activity(written[1])
+    assert count_activity(written[0]) == count_activity(written[1])
 
 
 @pytest.mark.parametrize("name", SPLIT)
@@ -239,12 +263,12 @@ def test_keys_in_one_part_are_what_flash2_does(name: str) -> None:
 def test_local_memory_is_enough_for_both_passes(
     name: str, batch: int, rows: int, keys: int, m: int, n: int, splits: int
 ) -> None:
-    shape, tiling, mesh = Heads(batch, 1, 1, rows, keys, 64, 64), Tiling(1, 1, m, n, splits), Mesh(2, 2)
+    shape, tiling, mesh = AttentionShape(batch, 1, 1, rows, keys, 64, 64), AttentionTiling(1, 1, m, n, splits), CoreMesh(2, 2)
     chip = asked("chip=tile32", "workload=attention").base.chip
-    room = sum(slot.nbytes for slot in slots(Job(ATTENTION[name], shape, tiling, chip)))
-    need = [steps(ATTENTION[name], shape, tiling, mesh, channels=2).core_bytes]
-    if cut(shape, tiling, mesh).parts > 1:
-        need.append(merge.steps(merge.merge(shape, tiling, mesh), mesh, channels=2).core_bytes)
+    room = sum(slot.nbytes for slot in job_buffers(AttentionJob(ATTENTION[name], shape, tiling, chip)))
+    need = [attention_program(ATTENTION[name], shape, tiling, mesh, channels=2).core_bytes]
+    if block_counts(shape, tiling, mesh).parts > 1:
+        need.append(merge.merge_program(merge.plan_merge(shape, tiling, mesh), mesh, channels=2).core_bytes)
     assert max(need) <= room
 
 
@@ -256,14 +280,14 @@ def test_what_comes_from_memory_is_what_the_formula_says(name: str, data: Any) -
     tiling, mesh = data.draw(tilings(name))
     tiling = replace(tiling, splits=1)
     shape = data.draw(st.sampled_from([shape for shape in VARIANTS.values() if not shape.causal]))
-    counted = activity(program(name, shape, tiling, mesh)).memory_bytes
-    assert counted == memory_bytes(shape, in_turns(ATTENTION[name], shape, tiling), mesh, 4)
-    square = Heads(2, 3, 3, 16, 16, 8, 8)
-    cut = Tiling(2, 2, 4, 4)
-    assert memory_bytes(square, cut, Mesh(2, 2), 1) == 2 * 2 * 3 * 8 * 16 * (1 + 16 // (2 * 4))
+    counted = count_activity(program(name, shape, tiling, mesh)).memory_bytes
+    assert counted == memory_bytes(shape, tiling_of_pairs(ATTENTION[name], shape, tiling), mesh, 4)
+    square = AttentionShape(2, 3, 3, 16, 16, 8, 8)
+    cut = AttentionTiling(2, 2, 4, 4)
+    assert memory_bytes(square, cut, CoreMesh(2, 2), 1) == 2 * 2 * 3 * 8 * 16 * (1 + 16 // (2 * 4))
 
 
-PACKED = [Cached(1.03125, 2.0), Cached(0.53125, 3.0)]
+PACKED = [KvStorage(1.03125, 2.0), KvStorage(0.53125, 3.0)]
 """As MXFP8 and MXFP4."""
 
 
@@ -276,25 +300,30 @@ def test_keys_and_values_that_are_expanded_are_what_is_multiplied(name: str, dat
     shape = data.draw(st.sampled_from(list(VARIANTS.values())))
     written = program(name, shape, tiling, mesh, kv)
     assert wrong(name, shape, tiling, mesh, written) < 1e-4
-    counted = activity(steps(ATTENTION[name], shape, tiling, mesh, channels=mesh.cols, kv=kv))
-    if cut(shape, tiling, mesh).parts > 1:
-        counted += activity(merge.steps(merge.merge(shape, tiling, mesh), mesh, channels=mesh.cols))
-    task = Task(ATTENTION[name], shape, tiling, mesh, kv=kv)
-    closed = cost(task, Machine(CYCLES, ENGINES, ColumnMemory(mesh.cols, 100.0, 1.0, 1.0))).activity
+    counted = count_activity(attention_program(ATTENTION[name], shape, tiling, mesh, channels=mesh.cols, kv=kv))
+    if block_counts(shape, tiling, mesh).parts > 1:
+        counted += count_activity(merge.merge_program(merge.plan_merge(shape, tiling, mesh), mesh, channels=mesh.cols))
+    task = AttentionTask(ATTENTION[name], shape, tiling, mesh, kv=kv)
+    closed = attention_cost(task, TileMachine(CYCLES, ENGINES, ColumnMemory(mesh.cols, 100.0, 1.0, 1.0))).activity
     for count in ("macs", "elements", "sent_bytes", "memory_bytes", "spread_bytes"):
         assert getattr(closed, count) == pytest.approx(getattr(counted, count)), count
-    plain_ = activity(steps(ATTENTION[name], shape, tiling, mesh, channels=mesh.cols))
+    plain_ = count_activity(attention_program(ATTENTION[name], shape, tiling, mesh, channels=mesh.cols))
     assert counted.elements > plain_.elements
 
 
 @pytest.mark.parametrize("slot", ["wk", "wv"])
 @pytest.mark.parametrize("name", ATTENTION)
 def test_keys_or_values_that_nobody_expands_are_noticed(name: str, slot: str) -> None:
-    (tiling, mesh), shape = (Tiling(2, 2, 2, 2) if name in GROUPED else Tiling(1, 1, 2, 2), Mesh(2, 2)), VARIANTS["mha"]
+    (tiling, mesh), shape = (
+        (AttentionTiling(2, 2, 2, 2) if name in GROUPED else AttentionTiling(1, 1, 2, 2), CoreMesh(2, 2)),
+        VARIANTS["mha"],
+    )
     written = program(name, shape, tiling, mesh, PACKED[1])
 
     def kept_of(turn: Round) -> Round:
-        return replace(turn, steps=tuple(s for s in turn.steps if not (isinstance(s, Vector) and s.out.endswith(slot))))
+        return replace(
+            turn, steps=tuple(s for s in turn.steps if not (isinstance(s, VectorInstruction) and s.out.endswith(slot)))
+        )
 
     def part_of(part: Round | Loop) -> Round | Loop:
         return replace(part, body=tuple(map(kept_of, part.body))) if isinstance(part, Loop) else kept_of(part)
@@ -314,28 +343,28 @@ def test_keys_or_values_that_nobody_expands_are_noticed(name: str, slot: str) ->
 def test_the_closed_form_counts_what_the_steps_count(name: str, variant: str, data: Any) -> None:
     """Links between memory and tiles apart, which only who knows their places can count."""
     (tiling, mesh), shape = data.draw(tilings(name)), VARIANTS[variant]
-    counted = activity(steps(ATTENTION[name], shape, tiling, mesh, channels=mesh.cols))
-    if cut(shape, tiling, mesh).parts > 1:
-        counted += activity(merge.steps(merge.merge(shape, tiling, mesh), mesh, channels=mesh.cols))
+    counted = count_activity(attention_program(ATTENTION[name], shape, tiling, mesh, channels=mesh.cols))
+    if block_counts(shape, tiling, mesh).parts > 1:
+        counted += count_activity(merge.merge_program(merge.plan_merge(shape, tiling, mesh), mesh, channels=mesh.cols))
     memory = ColumnMemory(mesh.cols, 100.0, 1.0, 1.0)
-    closed = cost(Task(ATTENTION[name], shape, tiling, mesh), Machine(CYCLES, ENGINES, memory)).activity
+    closed = attention_cost(AttentionTask(ATTENTION[name], shape, tiling, mesh), TileMachine(CYCLES, ENGINES, memory)).activity
     for count in ("macs", "elements", "sent_bytes", "memory_bytes", "spread_bytes"):
         assert getattr(closed, count) == pytest.approx(getattr(counted, count)), count
 
 
 def test_the_numeric_reader_refuses_exponentials_of_whole_numbers() -> None:
     """What NumPy has of one byte are whole numbers: FP8 is priced, and proved by the same steps in float32."""
-    shape, tiling, mesh, of = VARIANTS["mha"], Tiling(1, 1, 4, 4), Mesh(2, 2), ATTENTION["flash2"]
-    written = steps(of, shape, tiling, mesh, "int8", channels=2)
+    shape, tiling, mesh, of = VARIANTS["mha"], AttentionTiling(1, 1, 4, 4), CoreMesh(2, 2), ATTENTION["flash2"]
+    written = attention_program(of, shape, tiling, mesh, "int8", channels=2)
     with pytest.raises(ValueError, match="slot 's': NumPy has no int8 exponentials; play float16 or float32"):
-        play(written, {}, place(*operands(shape), of, shape, tiling, mesh))
+        run_program(written, {}, scatter_qkv(*operands(shape), of, shape, tiling, mesh))
 
 
 def test_memory_of_a_tile_is_the_sum_of_its_slots() -> None:
     """Q, K, V, scores and O of 128 x 128 halves and five statistics; twice that with two heads in flight."""
-    shape, tiling, mesh = Heads(2, 2, 2, 512, 512, 128, 128), Tiling(2, 2, 128, 128), Mesh(2, 2)
+    shape, tiling, mesh = AttentionShape(2, 2, 2, 512, 512, 128, 128), AttentionTiling(2, 2, 128, 128), CoreMesh(2, 2)
     need = 5 * 128 * 128 * 2 + 5 * 128 * 4
-    held = {name: steps(ATTENTION[name], shape, tiling, mesh, channels=2).core_bytes for name in GROUPED}
+    held = {name: attention_program(ATTENTION[name], shape, tiling, mesh, channels=2).core_bytes for name in GROUPED}
     assert held["flat_hw"] == need
     assert held["flat_async"] == 2 * need
     assert held["flat_rows"] == 2 * need - 2 * 128 * 128 * 2  # two blocks of queries, one set of keys and values
@@ -356,13 +385,19 @@ def test_rows_that_are_selected_are_what_queries_attend_to(name: str, variant: s
     assert gathered(name, shape, tiling, mesh, (q, k, v), chosen) == pytest.approx(of_rows(q, k, v, chosen, shape), abs=1e-4)
 
 
-def gathered(name: str, shape: Heads, tiling: Tiling, mesh: Mesh, of_all: tuple[Array, Array, Array], chosen: Array) -> Array:
+def gathered(
+    name: str, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh, of_all: tuple[Array, Array, Array], chosen: Array
+) -> Array:
     of = ATTENTION[name]
-    out = play(program(name, shape, tiling, mesh), {}, place(*of_all, of, shape, tiling, mesh, chosen))
-    return result(out, of, shape, tiling, mesh) if cut(shape, tiling, mesh).parts == 1 else merged(out, of, shape, tiling, mesh)
+    out = run_program(program(name, shape, tiling, mesh), {}, scatter_qkv(*of_all, of, shape, tiling, mesh, chosen))
+    return (
+        gather_output(out, of, shape, tiling, mesh)
+        if block_counts(shape, tiling, mesh).parts == 1
+        else merged(out, of, shape, tiling, mesh)
+    )
 
 
-def of_rows(q: Array, k: Array, v: Array, chosen: Array, shape: Heads) -> Array:
+def of_rows(q: Array, k: Array, v: Array, chosen: Array, shape: AttentionShape) -> Array:
     """Attention to all rows, those masked that are not chosen."""
     k, v = (np.repeat(x, shape.shared, axis=1).astype(float) for x in (k, v))
     scores = np.einsum("bhqd,bhkd->bhqk", q.astype(float), k) / np.sqrt(shape.qk)
@@ -375,7 +410,7 @@ def of_rows(q: Array, k: Array, v: Array, chosen: Array, shape: Heads) -> Array:
 
 @pytest.mark.parametrize("name", ATTENTION)
 def test_rows_of_another_number_are_noticed(name: str) -> None:
-    shape, tiling, mesh = replace(VARIANTS["mqa"], piece=64), Tiling(1, 1, 8, 4), Mesh(2, 2)
+    shape, tiling, mesh = replace(VARIANTS["mqa"], piece=64), AttentionTiling(1, 1, 8, 4), CoreMesh(2, 2)
     q, k, v = operands(replace(shape, keys=19))
     chosen = np.tile(np.arange(shape.keys), (shape.batch, shape.kv_heads, 1))
     wanted = of_rows(q, k, v, chosen, shape)
@@ -390,11 +425,11 @@ def test_rows_of_another_number_are_noticed(name: str) -> None:
 @settings(max_examples=5, deadline=None)
 def test_the_closed_form_counts_rows_that_are_selected(name: str, variant: str, data: Any) -> None:
     shape, (tiling, mesh) = replace(VARIANTS[variant], piece=64), data.draw(tilings(name))
-    if cut(shape, tiling, mesh).parts > 1:
+    if block_counts(shape, tiling, mesh).parts > 1:
         return
-    counted = activity(steps(ATTENTION[name], shape, tiling, mesh, channels=mesh.cols))
-    on = Machine(CYCLES, ENGINES, ColumnMemory(mesh.cols, 100.0, 1.0, 1.0))
-    found = cost(Task(ATTENTION[name], shape, tiling, mesh), on).activity
+    counted = count_activity(attention_program(ATTENTION[name], shape, tiling, mesh, channels=mesh.cols))
+    on = TileMachine(CYCLES, ENGINES, ColumnMemory(mesh.cols, 100.0, 1.0, 1.0))
+    found = attention_cost(AttentionTask(ATTENTION[name], shape, tiling, mesh), on).activity
     for count in ("macs", "elements", "memory_bytes", "sent_bytes", "spread_bytes"):
         assert getattr(found, count) == pytest.approx(getattr(counted, count)), count
 
@@ -414,8 +449,8 @@ def test_compiled_counts_are_those_of_all_turns(data: st.DataObject) -> None:
     part = data.draw(st.integers(1, 200)), data.draw(st.integers(1, 200))
     problems, shared = data.draw(st.integers(1, 40)), one(1, 2, 4, 7)
     of, out = (problems, shared, queries, keys, causal, window, *group, *part, splits, *sides), np.empty(3)
-    counted(*of, out)
-    assert tuple(out.tolist()) == blocks.in_turn(*of)
+    count_key_blocks(*of, out)
+    assert tuple(out.tolist()) == blocks.count_by_waves(*of)
 
 
 @given(st.integers(1, 4), st.integers(2, 8), st.integers(1, 64), st.integers(1, 300), st.integers(1, 4), st.integers(1, 16))
@@ -424,10 +459,10 @@ def test_heads_share_what_is_loaded_where_a_block_has_queries_of_several(
     kv_heads: int, shared: int, block: int, keys: int, blocks: int, slice_: int
 ) -> None:
     """Each block of queries loads all keys: GQA has fewer of them where they are longer than a head's queries, else as many."""
-    mesh, tiling = Mesh(4, 4), Tiling(1, 2, block, slice_)
+    mesh, tiling = CoreMesh(4, 4), AttentionTiling(1, 2, block, slice_)
 
     def loaded(queries: int) -> tuple[float, float]:
-        of = Heads(1, kv_heads * shared, kv_heads, queries, keys, 8, 8)
+        of = AttentionShape(1, kv_heads * shared, kv_heads, queries, keys, 8, 8)
         alone, together = (memory_bytes(one, tiling, mesh, 2.0) for one in (replace(of, kv_heads=of.heads), of))
         return alone, together
 

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.graph.experts import busiest, chosen_by, spread
-from dse.evaluators.layouts.dies import Split, _near
-from dse.evaluators.machine.d2d import placed, routes
-from dse.space.design import stacked
-from dse.space.model import Experts
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.graph.expert_loads import busiest_core_load, experts_per_token, rows_per_core
+from dse.evaluators.layouts.multi_die import DieSplit, _near
+from dse.evaluators.machine.die_network import die_routes, place_groups
+from dse.space.design import stack_designs
+from dse.space.model import ExpertLayers
 from tests.samples import asked
 
 SMALL = ("model=deepseek_v2_lite", "workload.batch=[64]", "workload.prompt=64", "workload.output=2", "workload.routing=even")
@@ -21,12 +21,12 @@ BOXES = "+chip.boxes={size: 8, bandwidth: 50 GB/s, latency: 3 us, start: 2 us}"
 
 def metrics(*words: str, fidelity: str = "closed") -> dict[str, float]:
     of = asked(*words)
-    found = evaluate(stacked([of.base]), of.workload, fidelity=fidelity).columns
+    found = evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity).columns
     return {name: float(column[0]) for name, column in found.items()}
 
 
 def test_a_box_of_whole_rows_is_a_mesh() -> None:
-    alone, boxed = routes(2, 4, "mesh"), routes(4, 4, "mesh", 8)
+    alone, boxed = die_routes(2, 4, "mesh"), die_routes(4, 4, "mesh", 8)
     assert boxed.hops.reshape(16, 16)[:8, :8].tolist() == alone.hops.reshape(8, 8).tolist()
     assert boxed.hops.reshape(16, 16)[8:, 8:].tolist() == alone.hops.reshape(8, 8).tolist()
     assert not boxed.hops.reshape(16, 16)[:8, 8:].any()
@@ -75,13 +75,13 @@ def test_a_network_between_boxes_costs_area_energy_and_money() -> None:
 )
 def test_refusals_say_what_would_do(words: tuple[str, ...], said: str) -> None:
     of = asked(*TWO, *words)
-    verdict = str(infeasible(of.base, of.workload))
+    verdict = str(explain_infeasibility(of.base, of.workload))
     assert said in verdict
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
 def test_entwined_copies_are_at_the_same_place_of_every_part(tp: int) -> None:
-    at = placed("entwine", 4, 8, 2, 16, tp)
+    at = place_groups("entwine", 4, 8, 2, 16, tp)
     assert sorted(at.ravel().tolist()) == list(range(32))
     row, col = np.divmod(at.reshape(2, 16 // tp, tp), 8)
     for part in range(tp):  # a part has one die of each copy, side by side
@@ -95,7 +95,7 @@ def test_near_tokens_reach_the_same_experts(tp: int, copies: int, seed: int) -> 
     """Each die gets of each copy what it would get without, and from one die that is in its part of the group."""
     ep = tp * copies
     shares = np.random.default_rng(seed).dirichlet(np.ones(ep), size=ep)
-    found = _near(shares, Split(tp, 1, ep, 1, ep, 0, 1, near=True))
+    found = _near(shares, DieSplit(tp, 1, ep, 1, ep, 0, 1, near=True))
     np.testing.assert_allclose(found.reshape(copies, tp, ep).sum(axis=1), shares.reshape(copies, tp, ep).sum(axis=1))
     source, target = np.nonzero(found)
     assert (source % tp == target % tp).all()
@@ -113,7 +113,7 @@ def test_near_tokens_make_hot_links_cooler_where_copies_are_entwined() -> None:
 
 
 LOADS = st.builds(
-    Experts,
+    ExpertLayers,
     count=st.integers(4, 32),
     top_k=st.integers(1, 4),
     intermediate=st.just(8),
@@ -125,18 +125,18 @@ LOADS = st.builds(
 
 @given(LOADS, st.integers(1, 6), st.integers(1, 8), st.integers(0, 3))
 @settings(max_examples=60)
-def test_dies_with_shared_experts_get_all_rows_once(of: Experts, shared: int, cores: int, redundant: int) -> None:
+def test_dies_with_shared_experts_get_all_rows_once(of: ExpertLayers, shared: int, cores: int, redundant: int) -> None:
     tokens = 512.0
-    parts = spread(of, tokens, cores, redundant, shared)
+    parts = rows_per_core(of, tokens, cores, redundant, shared)
     assert parts is not None
     assert parts.sum() == pytest.approx(1.0)
-    rows, read = busiest(of, tokens, float(cores), redundant, shared)
-    mean = tokens * chosen_by(of, shared) / cores
+    rows, read = busiest_core_load(of, tokens, float(cores), redundant, shared)
+    mean = tokens * experts_per_token(of, shared) / cores
     assert rows >= mean * (1 - 1e-9)
-    assert rows <= tokens * chosen_by(of, shared) * (1 + 1e-9)
+    assert rows <= tokens * experts_per_token(of, shared) * (1 + 1e-9)
     assert 0 < read <= of.count + redundant + of.shared * shared
     if of.load != "expected":  # which adds what the busiest is expected to have beyond its mean
-        assert rows == pytest.approx(tokens * chosen_by(of, shared) * parts.max(), rel=1e-6)
+        assert rows == pytest.approx(tokens * experts_per_token(of, shared) * parts.max(), rel=1e-6)
 
 
 def test_shared_experts_among_others_do_the_same_work() -> None:

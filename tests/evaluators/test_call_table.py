@@ -7,19 +7,20 @@ import numpy as np
 import pytest
 
 from dse.evaluators import evaluate
-from dse.evaluators.account import devices
-from dse.evaluators.account.stretches import stretches_by_model
-from dse.evaluators.allocator import MANY
-from dse.evaluators.machine.machine import of_die
-from dse.evaluators.passes.call import ONCE, Block, Call, Opener, Product, alike
-from dse.evaluators.readers import READERS, call_loop, call_table
-from dse.evaluators.readers.call_rates import TOGETHER
-from dse.evaluators.readers.price import Prefetch, timed
-from dse.space.design import stacked
-from dse.space.fields import replaced
+from dse.evaluators.accounting import tensor_parallel as devices
+from dse.evaluators.accounting.decode_segments import arrays_by_model
+from dse.evaluators.calls.call import ONCE, CallBlock, CallProduct, KernelCall, LeadingCollective, equal_call_index
+from dse.evaluators.cost_models import READERS, call_table
+from dse.evaluators.cost_models import call_table_loop as call_loop
+from dse.evaluators.cost_models.call_cost import PrefetchSettings, block_timeline
+from dse.evaluators.cost_models.call_table_columns import DESIGNS_PER_BATCH
+from dse.evaluators.machine.machine import shared_cache_machine
+from dse.evaluators.malloc_settings import MANY
+from dse.space.design import stack_designs
+from dse.space.fields import replace_leaves
 from tests.samples import asked, wide
 
-COUNTS = (1, 7, TOGETHER + 3)
+COUNTS = (1, 7, DESIGNS_PER_BATCH + 3)
 """Designs of one structure, alone, near one another, and more than are near at a time."""
 
 PHASES = ("prefill", "decode")
@@ -30,32 +31,33 @@ def _loaded() -> None:
     """Many designs load compiled code, which few do not."""
     question = asked("model=llama3_8b")
     evaluate(
-        stacked([replaced(question.base, {"chip.hbm.bandwidth": 1e12 + number}) for number in range(MANY)]), question.workload
+        stack_designs([replace_leaves(question.base, {"chip.hbm.bandwidth": 1e12 + number}) for number in range(MANY)]),
+        question.workload,
     )
-    assert call_loop.seconds.signatures
+    assert call_loop.write_step_seconds.signatures
 
 
 @pytest.mark.parametrize("model", ["llama3_8b", "qwen3_30b_a3b", "gemma2_9b", "qwen3_next_80b_a3b"])
 def test_calls_take_at_once_what_they_take_one_by_one(model: str) -> None:
     question = asked(f"model={model}", "workload.batch=[4]", "workload.prompt=777", "workload.output=33")
     space, rng = wide(question.base), np.random.default_rng(0)
-    (job,) = stretches_by_model(question.workload)
+    (job,) = arrays_by_model(question.workload)
     hidden = 0
     for count, policy, tp in product(COUNTS, ("none", "whole", "partial"), (1, 4)):
         columns = space.sample(rng.random((count, len(space.knobs))))
         words = {"mapping.prefill.prefetch": policy, "mapping.decode.prefetch": policy}
         said = words | {"mapping.prefill.tp": tp, "mapping.decode.tp": tp, "mapping.precision.weights": "bf16"}
-        alike = [replaced(space.at(space.row(columns, row)), said) for row in range(count)]
-        alike = [replaced(one, {"mapping.precision.kv": alike[0].mapping.precision.kv}) for one in alike]
-        for _, design in stacked(alike).groups:
-            machine, reader = of_die(design.chip, design.mapping), READERS["closed"]
+        alike = [replace_leaves(space.at(space.row(columns, row)), said) for row in range(count)]
+        alike = [replace_leaves(one, {"mapping.precision.kv": alike[0].mapping.precision.kv}) for one in alike]
+        for _, design in stack_designs(alike).groups:
+            machine, reader = shared_cache_machine(design.chip, design.mapping), READERS["closed"]
             for name in PHASES:
                 plan = getattr(design.mapping, name)
                 laid = devices._blocks(job, name, plan.tp, design.mapping.precision, plan.allreduce, None, None)
-                found = call_table.seconds((laid,), machine, reader, devices._prefetch(design.chip, plan))
-                timed = devices.step(laid, design.chip, plan, machine, reader)
+                found = call_table.table_seconds((laid,), machine, reader, devices._prefetch(design.chip, plan))
+                timed = devices.timed_step(laid, design.chip, plan, machine, reader)
                 assert found is not None
-                np.testing.assert_array_equal(found, devices.seconds(timed))
+                np.testing.assert_array_equal(found, devices.blocks_seconds(timed))
                 hidden += sum(bool(np.any(bytes_in)) for of in timed for bytes_in in of.resident if bytes_in is not None)
     assert hidden > 0
 
@@ -64,22 +66,24 @@ def test_calls_take_at_once_what_they_take_one_by_one(model: str) -> None:
 def test_designs_of_several_structures_take_what_each_takes_by_itself(model: str) -> None:
     question = asked(f"model={model}", "workload.batch=[4]", "workload.prompt=777", "workload.output=33")
     space, rng = wide(question.base), np.random.default_rng(1)
-    (job,) = stretches_by_model(question.workload)
+    (job,) = arrays_by_model(question.workload)
     columns = space.sample(rng.random((600, len(space.knobs))))
     for policy in ("none", "whole", "partial"):
         words = {
             f"mapping.{phase}.{name}": word for phase in PHASES for name, word in (("prefetch", policy), ("allreduce", "ring"))
         }
         said = words | {"mapping.precision.weights": "bf16", "chip.network.latency_per": "hop"}
-        rows = [replaced(space.at(space.row(columns, row)), said) for row in range(600)]
-        ((_, many),) = stacked(rows).groups
+        rows = [replace_leaves(space.at(space.row(columns, row)), said) for row in range(600)]
+        ((_, many),) = stack_designs(rows).groups
         assert devices._degrees(many.mapping.prefill.tp)[1] is not None
-        machine, reader = of_die(many.chip, many.mapping), READERS["closed"]
+        machine, reader = shared_cache_machine(many.chip, many.mapping), READERS["closed"]
         for name in PHASES:
             plan, beside = getattr(many.mapping, name), (many.mapping.precision, None)
             found = devices.step_seconds(job, name, plan, *beside, many.chip, machine, reader)
             laid = devices._laid(job, name, plan, *beside)
-            np.testing.assert_array_equal(found, devices.seconds(devices.step(laid, many.chip, plan, machine, reader)))
+            np.testing.assert_array_equal(
+                found, devices.blocks_seconds(devices.timed_step(laid, many.chip, plan, machine, reader))
+            )
         held = devices._held(job, many.mapping.prefill, many.mapping.precision)
         at_once = devices._footprint(job, many.mapping.prefill.tp, many.mapping.precision, None)
         np.testing.assert_array_equal(held.total, at_once.total)
@@ -94,9 +98,9 @@ class _Unloaded(NamedTuple):
 @pytest.mark.parametrize(("designs", "loads"), [(1, False), (2, False), (MANY - 1, False), (MANY, True)])
 def test_few_designs_load_no_compiled_code(designs: int, loads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     question = asked("model=llama3_8b")
-    some = stacked([replaced(question.base, {"chip.hbm.bandwidth": 1e12 + number}) for number in range(designs)])
+    some = stack_designs([replace_leaves(question.base, {"chip.hbm.bandwidth": 1e12 + number}) for number in range(designs)])
     usual = evaluate(some, question.workload)
-    monkeypatch.setattr(call_loop, "seconds", _Unloaded())
+    monkeypatch.setattr(call_loop, "write_step_seconds", _Unloaded())
     if loads:
         with pytest.raises(TypeError, match="not callable"):
             evaluate(some, question.workload)
@@ -108,31 +112,33 @@ def test_few_designs_load_no_compiled_code(designs: int, loads: bool, monkeypatc
 @pytest.mark.parametrize("seed", range(12))
 def test_random_calls_take_at_once_what_they_take_one_by_one(seed: int) -> None:
     rng, question = np.random.default_rng(seed), asked("model=llama3_8b")
-    count = int(rng.choice((1, 2, TOGETHER, 3 * TOGETHER - 1)))
+    count = int(rng.choice((1, 2, DESIGNS_PER_BATCH, 3 * DESIGNS_PER_BATCH - 1)))
     bandwidths = {"chip.hbm.bandwidth": rng.uniform(1e11, 9e12, count), "chip.core.vector": rng.uniform(1e9, 1e12, count)}
     sizes = {"chip.l2.size": rng.uniform(1e5, 2e7, count), "mapping.stack.attention_passes": rng.uniform(0.0, 30.0, count)}
     said = bandwidths | sizes | {"chip.network.bandwidth": rng.uniform(1e9, 1e11, count)}
     some = {address: column if count > 1 else float(column[0]) for address, column in said.items() if rng.random() < 0.7}
-    design = replaced(question.base, some)
-    machine, reader = of_die(design.chip, design.mapping), READERS["closed"]
-    opener = Opener("ring", float(rng.integers(2, 9)), rng.uniform(1e3, 1e7), recorded=bool(rng.random() < 0.5))
+    design = replace_leaves(question.base, some)
+    machine, reader = shared_cache_machine(design.chip, design.mapping), READERS["closed"]
+    opener = LeadingCollective("ring", float(rng.integers(2, 9)), rng.uniform(1e3, 1e7), recorded=bool(rng.random() < 0.5))
     known = [_call(rng) for _ in range(6)]
     blocks = tuple(_block(rng, [known[place] for place in rng.integers(0, len(known), 5)], opener) for _ in range(4))
     budget = rng.uniform(0.0, 1.0) * design.chip.l2.size
     for policy in ("none", "whole", "partial"):
-        prefetch = Prefetch(policy, budget)
-        found = call_table.seconds((blocks,), machine, reader, prefetch)
+        prefetch = PrefetchSettings(policy, budget)
+        found = call_table.table_seconds((blocks,), machine, reader, prefetch)
         assert found is not None
-        np.testing.assert_array_equal(found, devices.seconds(tuple(timed(blocks, machine, reader, prefetch=prefetch))))
+        np.testing.assert_array_equal(
+            found, devices.blocks_seconds(tuple(block_timeline(blocks, machine, reader, prefetch=prefetch)))
+        )
 
 
-def _call(rng: np.random.Generator) -> Call:
+def _call(rng: np.random.Generator) -> KernelCall:
     """A call of a die, that multiplies, works on elements, or does both, and perhaps reads."""
     multiplies, computes = [(True, True), (True, False), (False, True)][rng.integers(3)]
     m, k, n = rng.integers(1, 2000, 3).astype(float).tolist()
-    of = Call("attention", "call", (), m, (m, k, n), local=float(rng.integers(0, 2)) * rng.uniform(1e3, 1e7))
+    of = KernelCall("attention", "call", (), m, (m, k, n), local=float(rng.integers(0, 2)) * rng.uniform(1e3, 1e7))
     if multiplies:
-        of = of._replace(products=(Product(rng.choice([ONCE, 8.0]).item(), m, k, n),), pace=rng.choice([ONCE, 0.5]).item())
+        of = of._replace(products=(CallProduct(rng.choice([ONCE, 8.0]).item(), m, k, n),), pace=rng.choice([ONCE, 0.5]).item())
     if computes:
         of = of._replace(operations=rng.uniform(1e3, 1e9), specials=float(rng.integers(0, 2)) * 1e6)
         of = of._replace(streamed=float(rng.integers(0, 2)) * rng.uniform(1e3, 1e8))
@@ -142,15 +148,15 @@ def _call(rng: np.random.Generator) -> Call:
     return of
 
 
-def _block(rng: np.random.Generator, calls: list[Call], opener: Opener) -> Block:
+def _block(rng: np.random.Generator, calls: list[KernelCall], opener: LeadingCollective) -> CallBlock:
     order = tuple(rng.permutation(len(calls)).tolist())
     begins = opener if rng.random() < 0.7 else None
-    return Block("block", tuple(calls), alike(tuple(calls)), order, float(rng.integers(1, 60)), begins)
+    return CallBlock("block", tuple(calls), equal_call_index(tuple(calls)), order, float(rng.integers(1, 60)), begins)
 
 
 def test_library_kernels_have_no_table() -> None:
     question = asked("model=llama3_8b", "chip=h100", "stack=trtllm_h100")
-    design, (job,) = question.base, stretches_by_model(question.workload)
-    plan, machine = design.mapping.decode, of_die(design.chip, design.mapping)
+    design, (job,) = question.base, arrays_by_model(question.workload)
+    plan, machine = design.mapping.decode, shared_cache_machine(design.chip, design.mapping)
     laid = devices._blocks(job, "decode", plan.tp, design.mapping.precision, plan.allreduce, design.chip.core.rates, None)
-    assert call_table.seconds((laid,), machine, READERS["closed"], devices._prefetch(design.chip, plan)) is None
+    assert call_table.table_seconds((laid,), machine, READERS["closed"], devices._prefetch(design.chip, plan)) is None

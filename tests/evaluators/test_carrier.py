@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.evaluators.silicon import area, price
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 BASE = asked("chip=wafer64").base
@@ -15,28 +15,28 @@ LOST = "lost in joining"
 
 @given(st.integers(1, 12), st.integers(1, 12), st.floats(0.97, 1.0))
 def test_what_is_lost_is_what_is_bought_beyond_what_holds(rows, cols, bond):
-    of = replaced(BASE, {"chip.dies.rows": rows, "chip.dies.cols": cols, "chip.carrier.bond": bond}).chip
-    parts = price.parts(of)
+    of = replace_leaves(BASE, {"chip.dies.rows": rows, "chip.dies.cols": cols, "chip.carrier.bond": bond}).chip
+    parts = price.price_by_part(of)
     joined = sum(parts[name] for name in ("dies", "memory", "package", "carrier"))
     assert joined + parts[LOST] == pytest.approx(joined / bond ** (rows * cols))
-    assert sum(parts.values()) == pytest.approx(price.system(of))
+    assert sum(parts.values()) == pytest.approx(price.system_price(of))
 
 
 def test_a_carrier_has_the_area_of_dies_and_of_memory_on_it():
-    parts, of = price.parts(BASE.chip), BASE.chip
-    beside = area.devices(of) * of.dram.edge**2
-    assert parts["carrier"] == pytest.approx(of.carrier.price * (area.total(of) + beside))
+    parts, of = price.price_by_part(BASE.chip), BASE.chip
+    beside = area.memory_device_count(of) * of.dram.edge**2
+    assert parts["carrier"] == pytest.approx(of.carrier.price * (area.total_area(of) + beside))
 
 
 def test_without_a_carrier_nothing_is_lost_on_it():
-    parts = price.parts(asked("chip=wafer64", "~chip.carrier").base.chip)
+    parts = price.price_by_part(asked("chip=wafer64", "~chip.carrier").base.chip)
     assert {"carrier", LOST}.isdisjoint(parts)
 
 
 def test_shares_that_hold_are_priced_together_as_one_by_one():
     bonds = np.array([0.97, 0.99, 1.0])
-    together = price.system(replaced(BASE, {"chip.carrier.bond": bonds}).chip)
-    alone = [price.system(replaced(BASE, {"chip.carrier.bond": float(bond)}).chip) for bond in bonds]
+    together = price.system_price(replace_leaves(BASE, {"chip.carrier.bond": bonds}).chip)
+    alone = [price.system_price(replace_leaves(BASE, {"chip.carrier.bond": float(bond)}).chip) for bond in bonds]
     assert together == pytest.approx(alone)
     assert np.all(np.diff(together) < 0)
 
@@ -44,5 +44,5 @@ def test_shares_that_hold_are_priced_together_as_one_by_one():
 @pytest.mark.parametrize("chip", ["a100", "wse2", "wafer64", "h800_ep"])
 def test_the_plug_gives_what_a_chip_and_its_server_take_and_what_supplies_lose(chip):
     of = asked(f"chip={chip}").base.chip
-    more = replaced(of, {"economics.host_power": of.economics.host_power + 90.0})
-    assert price.plugged(more) - price.plugged(of) == pytest.approx(90.0 / of.economics.supply)
+    more = replace_leaves(of, {"economics.host_power": of.economics.host_power + 90.0})
+    assert price.wall_power(more) - price.wall_power(of) == pytest.approx(90.0 / of.economics.supply)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import Question
+from dse.config.question import Question
 from dse.evaluators import evaluate, explain
+from dse.evaluators.cost_models.cached_operators import distinct_rows_and_columns
 from dse.evaluators.kernels.gemm import summa_diagonal
-from dse.evaluators.kernels.gemm.summa_diagonal import Part
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.readers.through_cache import apart
-from dse.space.design import Design, stacked
-from dse.space.fields import replaced
+from dse.evaluators.kernels.gemm.summa_diagonal import SummaTiling
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.space.design import Design, stack_designs
+from dse.space.fields import replace_leaves
 from tests.samples import asked, metrics
 
 MODELS = ("qwen3_1b7", "deepseek_v2_lite")
@@ -28,7 +28,7 @@ def question(model: str, *more: str) -> Question:
 
 
 def columns(designs: list[Design], of: Question) -> dict[str, Any]:
-    return dict(evaluate(stacked(designs), of.workload).columns.items())
+    return dict(evaluate(stack_designs(designs), of.workload).columns.items())
 
 
 @settings(max_examples=8, deadline=None)
@@ -42,11 +42,11 @@ def test_a_larger_or_faster_cache_never_takes_longer_nor_moves_more(
     said = (f"workload.batch=[{batch}]", f"workload.prompt={prompt}", "workload.output=3")
     of, plain = question(model, PART, *said), question(model, *said)
     tiles = {"chip.mesh.rows": side, "chip.mesh.cols": side}
-    before = columns([replaced(plain.base, tiles)], plain)
+    before = columns([replace_leaves(plain.base, tiles)], plain)
     small, large = sorted(sizes)
     ladder = ((0.0, rate), (small, rate), (large, rate), (large, rate * faster))
-    base = replaced(of.base, tiles)
-    after = columns([replaced(base, {"chip.l2.size": size, "chip.l2.bandwidth": speed}) for size, speed in ladder], of)
+    base = replace_leaves(of.base, tiles)
+    after = columns([replace_leaves(base, {"chip.l2.size": size, "chip.l2.bandwidth": speed}) for size, speed in ladder], of)
     for name in TIMES[:3]:
         for less, more in pairwise([before[name][0], *after[name]]):
             assert more <= less * (1 + 1e-9), name
@@ -56,7 +56,7 @@ def test_a_larger_or_faster_cache_never_takes_longer_nor_moves_more(
 def test_a_cache_that_is_slower_than_the_memory_behind_it_changes_nothing() -> None:
     said = ("workload.batch=[4]", "workload.prompt=300", "workload.output=4")
     of, plain = question("qwen3_1b7", PART, *said), question("qwen3_1b7", *said)
-    before, after = columns([plain.base], plain), columns([replaced(of.base, {"chip.l2.bandwidth": 1e12})], of)
+    before, after = columns([plain.base], plain), columns([replace_leaves(of.base, {"chip.l2.bandwidth": 1e12})], of)
     for name in TIMES:
         assert after[name] == pytest.approx(before[name], rel=1e-9), name
 
@@ -69,14 +69,14 @@ def test_a_cache_that_is_slower_than_the_memory_behind_it_changes_nothing() -> N
 def test_groups_of_a_turn_read_a_block_once(
     copies: int, m: int, n: int, sides: tuple[int, int], high: int, wide: int, data: st.DataObject
 ) -> None:
-    mesh = Mesh(*sides)
-    part = Part(high, 16, wide, data.draw(st.sampled_from([r for r in range(1, mesh.rows + 1) if mesh.rows % r == 0])))
-    blocks, groups = summa_diagonal.cut(Shape(m, 64, n), part, mesh, copies), mesh.rows // part.rows
+    mesh = CoreMesh(*sides)
+    part = SummaTiling(high, 16, wide, data.draw(st.sampled_from([r for r in range(1, mesh.rows + 1) if mesh.rows % r == 0])))
+    blocks, groups = summa_diagonal.block_counts(GemmShape(m, 64, n), part, mesh, copies), mesh.rows // part.rows
     item = np.arange(copies * blocks.down * blocks.across)
     turn, copy = item // groups, item // (blocks.down * blocks.across)
     down, across = item // blocks.across % blocks.down, item % blocks.across
     counted = [len(np.unique(np.stack([turn, copy, place]), axis=1).T) for place in (down, across)]
-    rows, cols, outputs = apart(blocks, groups, copies)
+    rows, cols, outputs = distinct_rows_and_columns(blocks, groups, copies)
     assert outputs == len(item)
     assert counted[0] <= rows <= counted[0] + copies * blocks.down
     assert counted[1] <= cols <= len(item)
@@ -105,7 +105,7 @@ def test_a_batch_is_its_designs_one_by_one() -> None:
     rng = np.random.default_rng(6)
     of = question("qwen3_1b7", PART, "workload.batch=[8]", "workload.prompt=300", "workload.output=4")
     designs = [
-        replaced(of.base, {"chip.l2.size": 10 ** rng.uniform(7, 10.5), "chip.l2.bandwidth": 10 ** rng.uniform(12, 14)})
+        replace_leaves(of.base, {"chip.l2.size": 10 ** rng.uniform(7, 10.5), "chip.l2.bandwidth": 10 ** rng.uniform(12, 14)})
         for _ in range(8)
     ]
     together = columns(designs, of)
@@ -129,7 +129,7 @@ SMALL = (
 
 
 def played(design: Design, of: Question, fidelity: str) -> dict[str, float]:
-    found = evaluate(stacked([design]), of.workload, fidelity=fidelity).columns
+    found = evaluate(stack_designs([design]), of.workload, fidelity=fidelity).columns
     return {name: float(found[name][0]) for name in TIMES if name in found}
 
 
@@ -139,7 +139,7 @@ def test_events_play_blocks_that_come_through_a_cache() -> None:
     for _ in range(2):
         memory = {"chip.hbm.channel_bandwidth": of.base.chip.hbm.channel_bandwidth * rng.uniform(0.2, 2)}
         cache = {"chip.l2.size": 10 ** rng.uniform(6, 8), "chip.l2.bandwidth": 10 ** rng.uniform(12, 13)}
-        here = replaced(of.base, memory | cache)
+        here = replace_leaves(of.base, memory | cache)
         closed, events = played(here, of, "closed"), played(here, of, "events")
         assert events["hbm_bytes"] == pytest.approx(closed["hbm_bytes"], rel=1e-9)
         assert events["latency"] == pytest.approx(closed["latency"], rel=0.1)
@@ -149,13 +149,13 @@ def test_events_play_blocks_that_come_through_a_cache() -> None:
 
 def test_events_play_a_cache_that_is_left_alone_as_none() -> None:
     of, plain = question("qwen3_1b7", PART, *SMALL), question("qwen3_1b7", *SMALL)
-    slow = replaced(of.base, {"chip.l2.bandwidth": 1e9})
+    slow = replace_leaves(of.base, {"chip.l2.bandwidth": 1e9})
     assert played(slow, of, "events") == pytest.approx(played(plain.base, plain, "events"), rel=1e-9)
 
 
 def test_a_part_of_the_tiles_reads_through_its_share_of_the_cache() -> None:
     """On as many tiles as there are the part is the whole."""
     of = question("qwen3_1b7", PART, *SMALL)
-    whole, part = (evaluate(stacked([of.base]), of.workload, fidelity=word).columns for word in ("closed", "closed@4"))
+    whole, part = (evaluate(stack_designs([of.base]), of.workload, fidelity=word).columns for word in ("closed", "closed@4"))
     for name in ("ttft", "tpot"):
         assert part[name][0] == pytest.approx(whole[name][0], rel=0.1)

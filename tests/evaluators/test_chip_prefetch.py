@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import Question
+from dse.config.question import Question
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account.stretches import by_case
-from dse.evaluators.account.whole_chip import phases
-from dse.space.design import Design, stacked
-from dse.space.fields import replaced
+from dse.evaluators.accounting.decode_segments import arrays_by_case
+from dse.evaluators.accounting.whole_chip import phases
+from dse.space.design import Design, stack_designs
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 MODELS = ("qwen3_1b7", "deepseek_v2_lite")
@@ -26,12 +26,12 @@ def question(*more: str, model: str = "qwen3_1b7") -> Question:
 
 
 def said(design: Design, **knobs: Any) -> Design:
-    return replaced(design, {f"mapping.{phase}.prefetch.{name}": value for name, value in knobs.items()
+    return replace_leaves(design, {f"mapping.{phase}.prefetch.{name}": value for name, value in knobs.items()
                              for phase in ("prefill", "decode")})  # fmt: skip
 
 
 def columns(designs: list[Design], of: Question) -> dict[str, Any]:
-    return dict(evaluate(stacked(designs), of.workload).columns.items())
+    return dict(evaluate(stack_designs(designs), of.workload).columns.items())
 
 
 @settings(max_examples=12, deadline=None)
@@ -44,7 +44,7 @@ def test_more_room_never_slows_a_step_and_memory_is_never_asked_for_more_than_it
 ) -> None:
     of = question(model=model)
     changes = {"chip.mesh.rows": side, "chip.mesh.cols": side, "chip.tile.sram": sram}
-    base = replaced(of.base, changes | {"chip.hbm.channel_bandwidth": of.base.chip.hbm.channel_bandwidth * rate})
+    base = replace_leaves(of.base, changes | {"chip.hbm.channel_bandwidth": of.base.chip.hbm.channel_bandwidth * rate})
     none, *some = [said(base, policy="none"), *(said(base, policy=policy, cap=cap) for cap in sorted((one, other)))]
     found = [columns([design], of) for design in (none, *some)]
     for less, more in ((found[0], found[1]), (found[1], found[2])):
@@ -60,7 +60,7 @@ def test_what_is_read_ahead_fits(policy: str) -> None:
     for cap in (0.05, 0.4, 1.0):
         design = said(of.base, policy=policy, cap=cap)
         taken = 0.0
-        for phase in phases(design, by_case(of.workload)[0], "closed", detailed=True):
+        for phase in phases(design, arrays_by_case(of.workload)[0], "closed", detailed=True):
             for one in phase.timed:
                 for call, share in zip(one.block.calls, one.resident, strict=True):
                     nbytes = float(share * call.job.nbytes)
@@ -100,7 +100,9 @@ def test_rows_add_up_to_the_latency(model: str, more: tuple[str, ...]) -> None:
 
 def test_a_batch_is_its_designs_one_by_one() -> None:
     rng, of = np.random.default_rng(7), question(L2)
-    designs = [replaced(said(of.base, cap=float(rng.random())), {"chip.l2.size": 10 ** rng.uniform(7, 9)}) for _ in range(6)]
+    designs = [
+        replace_leaves(said(of.base, cap=float(rng.random())), {"chip.l2.size": 10 ** rng.uniform(7, 9)}) for _ in range(6)
+    ]
     together = columns(designs, of)
     for place, design in enumerate(designs):
         for name, column in columns([design], of).items():
@@ -113,7 +115,7 @@ def test_steps_of_several_lengths_are_read_ahead_alike() -> None:
     times = []
     for requests in (((8, 300, 4),), ((8, 300, 9),), ((4, 300, 4), (4, 300, 9))):
         workload = replace(of.workload, cases=(replace(case, requests=requests),))
-        found = evaluate(stacked([of.base, said(of.base, policy="none")]), workload).columns["latency"]
+        found = evaluate(stack_designs([of.base, said(of.base, policy="none")]), workload).columns["latency"]
         assert found[0] < found[1]
         times.append(found[0])
     assert times[0] < times[2] < times[1]
@@ -129,7 +131,7 @@ def test_events_play_operators_and_what_is_read_ahead_of_them(more: tuple[str, .
     ratios = []
     for fidelity in ("closed", "events"):
         before, after = (
-            evaluate(stacked([one]), of.workload, fidelity=fidelity).columns["latency"][0] for one in (none, ahead)
+            evaluate(stack_designs([one]), of.workload, fidelity=fidelity).columns["latency"][0] for one in (none, ahead)
         )
         ratios.append(after / before)
     assert ratios[1] == pytest.approx(ratios[0], rel=0.01)

@@ -8,23 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.kernels.gemm.tiling import Mesh
-from dse.evaluators.kernels.vector import walked
-from dse.evaluators.kernels.vector.chunked import chunks
-from dse.evaluators.kernels.vector.recurrent import RULES, Recurrence
-from dse.evaluators.machine.channels import ColumnMemory, channels
+from dse.evaluators.cost_models.event_simulator import simulate_events as timed
+from dse.evaluators.cost_models.functional_simulator import run_program
+from dse.evaluators.kernels.gemm.tiling import CoreMesh
+from dse.evaluators.kernels.vector import block_loop_kernels as walked
+from dse.evaluators.kernels.vector.recurrent_decode import RULE_OPERATIONS, RecurrenceShape
+from dse.evaluators.kernels.vector.recurrent_prefill import prefill_chunks
+from dse.evaluators.machine.memory_channels import ColumnMemory, mesh_channels
 from dse.evaluators.program.activity import COUNTS
-from dse.evaluators.readers.events import play as timed
-from dse.evaluators.readers.numeric import play
-from dse.space.elementwise import Array
+from dse.space.array_math import Array
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 from tests.evaluators.test_index import elsewhere
 
-MESH = Mesh(2, 3)
+MESH = CoreMesh(2, 3)
 
 
-def drawn(of: Recurrence, seed: int) -> dict[str, Array]:
+def drawn(of: RecurrenceShape, seed: int) -> dict[str, Array]:
     """Of each state its start, and of each of its tokens what updates it; keys are those of its key head."""
     rng, n, tokens = np.random.default_rng(seed), of.sequences, of.tokens // of.sequences
     shared = of.heads // of.key_heads
@@ -42,7 +42,7 @@ def drawn(of: Recurrence, seed: int) -> dict[str, Array]:
     }
 
 
-def told(of: Recurrence, v: dict[str, Array]) -> tuple[Array, Array]:
+def told(of: RecurrenceShape, v: dict[str, Array]) -> tuple[Array, Array]:
     """Outputs and states, token by token, as the recurrence is published."""
     out, states = np.zeros(v["v"].shape), v["start"].copy()
     for s, h in np.ndindex(of.sequences, of.heads):
@@ -57,8 +57,8 @@ def told(of: Recurrence, v: dict[str, Array]) -> tuple[Array, Array]:
     return out, states
 
 
-def played(of: Recurrence, v: dict[str, Array], heads: int, values: int, slot: str = "") -> tuple[Array, Array]:
-    walk, blocks = chunks(of, heads, values, "float32"), -(-int(of.prompt) // of.chunk)
+def played(of: RecurrenceShape, v: dict[str, Array], heads: int, values: int, slot: str = "") -> tuple[Array, Array]:
+    walk, blocks = prefill_chunks(of, heads, values, "float32"), -(-int(of.prompt) // of.chunk)
     parts, slices = of.heads // heads, of.value_dim // values
 
     def cut(x: Array, each: int, *, wide: bool = False) -> Array:
@@ -75,18 +75,20 @@ def played(of: Recurrence, v: dict[str, Array], heads: int, values: int, slot: s
     given["start"] = start.transpose(0, 1, 4, 3, 5, 2).reshape(-1, 1, of.key_dim, values, heads)
     items = of.sequences * parts * slices
     counts = (blocks,) * -(-items // 6)
-    program = walked.steps(walk, items, counts, MESH, channels=3)
+    program = walked.build_program(walk, items, counts, MESH, channels=3)
     program = elsewhere(program, slot) if slot else program
-    tiles = walked.place({name: x for name, x in given.items() if name in walk.opening + walk.loads}, walk, counts, MESH)
-    stored = play(program, {}, tiles)
-    out, states = (walked.result(stored, name, walk, counts) for name in ("out", "state"))
+    tiles = walked.scatter_operands(
+        {name: x for name, x in given.items() if name in walk.opening + walk.loads}, walk, counts, MESH
+    )
+    stored = run_program(program, {}, tiles)
+    out, states = (walked.gather_result(stored, name, walk, counts) for name in ("out", "state"))
     out = out.reshape(of.sequences, parts, slices, blocks * of.chunk, values, heads).transpose(0, 1, 5, 3, 2, 4)
     out = out.reshape(of.sequences, of.heads, -1, of.value_dim)[:, :, : v["v"].shape[2]]
     states = states.reshape(of.sequences, parts, slices, of.key_dim, values, heads).transpose(0, 1, 5, 3, 2, 4)
     return out, states.reshape(of.sequences, of.heads, of.key_dim, of.value_dim)
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", RULE_OPERATIONS)
 @settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_chunks_are_the_recurrence_token_by_token(rule: str, data: Any) -> None:
@@ -95,7 +97,9 @@ def test_chunks_are_the_recurrence_token_by_token(rule: str, data: Any) -> None:
 
     keys, together, values, sequences = one(1, 2), one(1, 2), one(2, 3), one(1, 2)
     heads = keys * together * one(1, 2)
-    of = Recurrence(rule, heads, keys, one(3, 5), values * one(1, 2), sequences, sequences * one(3, 8, 13), one(1, 2, 4, 8))
+    of = RecurrenceShape(
+        rule, heads, keys, one(3, 5), values * one(1, 2), sequences, sequences * one(3, 8, 13), one(1, 2, 4, 8)
+    )
     v = drawn(of, data.draw(st.integers(0, 99)))
     for found, wanted in zip(played(of, v, together, values), told(of, v), strict=True):
         assert found == pytest.approx(wanted, rel=1e-3, abs=1e-3)
@@ -103,7 +107,7 @@ def test_chunks_are_the_recurrence_token_by_token(rule: str, data: Any) -> None:
 
 @pytest.mark.parametrize("slot", ["q", "k", "v", "g", "beta", "start"])
 def test_what_comes_to_another_tile_is_noticed(slot: str) -> None:
-    of = Recurrence("delta", 4, 2, 3, 4, 3, 24, 4)
+    of = RecurrenceShape("delta", 4, 2, 3, 4, 3, 24, 4)
     v = drawn(of, 3)
     errors = []
     for wrong in ("", slot):
@@ -113,13 +117,13 @@ def test_what_comes_to_another_tile_is_noticed(slot: str) -> None:
     assert errors[1] > 1e-2
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", RULE_OPERATIONS)
 @pytest.mark.parametrize("items", [1, 6, 15])
 def test_the_closed_form_counts_what_is_played(rule: str, items: int) -> None:
-    of = Recurrence(rule, 4, 2, 5, 4, 3, 24, 4)
-    walk = chunks(of, 2, 4, "float16")
-    program = walked.steps(walk, items, (2,) * -(-items // 6), MESH, channels=3)
-    memory = channels("south", 3, program.rows, 3, 100.0, 1.0)
+    of = RecurrenceShape(rule, 4, 2, 5, 4, 3, 24, 4)
+    walk = prefill_chunks(of, 2, 4, "float16")
+    program = walked.build_program(walk, items, (2,) * -(-items // 6), MESH, channels=3)
+    memory = mesh_channels("south", 3, program.rows, 3, 100.0, 1.0)
     found = timed(program, CYCLES, engines=ENGINES, memory=memory).activity
     on: Any = (MESH, CYCLES, ENGINES, ColumnMemory(3, 100.0, 1.0, 1.0))
     closed = walked.cost(walk, items, 2, *on, items * 2).activity

@@ -8,18 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.evaluators.kernels.collective import ALLREDUCE, two_level
-from dse.evaluators.machine.link import Links
-from dse.evaluators.program.counts import activity
-from dse.evaluators.program.rounds import Program, Round
-from dse.evaluators.readers.numeric import play
+from dse.evaluators.cost_models.functional_simulator import run_program
+from dse.evaluators.kernels.collective import ALLREDUCE
+from dse.evaluators.kernels.collective import hierarchical as two_level
+from dse.evaluators.machine.device_links import DeviceGroupLinks
+from dse.evaluators.program.activity_counts import count_activity
+from dse.evaluators.program.kernel_ir import Program, Round
 
 PEERS = (1, 2, 3, 4, 5, 7, 8, 16)
 
 
 def summed(name: str, rows: int, peers: int, program: Program | None = None) -> bool:
     x = np.random.default_rng(peers).normal(size=(1, peers, rows, 1)).astype(np.float32)
-    out = play(program or ALLREDUCE[name].steps(rows, peers), {"x": x})["x"]
+    out = run_program(program or ALLREDUCE[name].build_program(rows, peers), {"x": x})["x"]
     return bool(np.allclose(out, x.sum(axis=1, keepdims=True), atol=1e-4))
 
 
@@ -37,13 +38,15 @@ def test_vectors_that_do_not_divide_are_summed_as_well(name: str, rows: int, pee
 @given(st.sampled_from(sorted(ALLREDUCE)), st.integers(1, 40), st.integers(1, 12))
 def test_the_closed_form_counts_the_bytes_of_the_steps(name: str, rows: int, peers: int) -> None:
     kernel = ALLREDUCE[name]
-    links = Links(float(peers), 1e9, 1e-6, "hop")
-    assert activity(kernel.steps(rows, peers)).sent_bytes == pytest.approx(kernel.cost(4 * rows, links).activity.sent_bytes)
+    links = DeviceGroupLinks(float(peers), 1e9, 1e-6, "hop")
+    assert count_activity(kernel.build_program(rows, peers)).sent_bytes == pytest.approx(
+        kernel.cost(4 * rows, links).activity.sent_bytes
+    )
 
 
 @pytest.mark.parametrize("name", ALLREDUCE)
 def test_a_wrong_destination_is_noticed(name: str) -> None:
-    program = ALLREDUCE[name].steps(24, 5)
+    program = ALLREDUCE[name].build_program(24, 5)
     (first, *rest), *others = program.strands
     send = first.steps[0]
     # to itself: those of a tree may change places
@@ -59,12 +62,12 @@ def test_the_closed_form_is_the_rounds_of_the_steps(name: str, peers: int) -> No
     Where dies are no power of two a tree's take less than its rounds, which do not wait for one another.
     """
     rows, bandwidth, hop = 840, 1e9, 1e-6
-    program = ALLREDUCE[name].steps(rows, peers)
+    program = ALLREDUCE[name].build_program(rows, peers)
     times = [
         sum(hop + 4 * max(float((send.stop - send.start).max()) for send in turn.steps) / bandwidth for turn in strand)
         for strand in program.strands
     ]
-    links = Links(float(peers), bandwidth, hop, "hop")
+    links = DeviceGroupLinks(float(peers), bandwidth, hop, "hop")
     sooner = 2 / 3 if name == "tree" and peers > 4 else 1.0
     assert ALLREDUCE[name].cost(4.0 * rows, links).seconds == pytest.approx(sooner * max(times))
 
@@ -75,10 +78,12 @@ def test_no_peer_with_one_port_sends_more_than_that_carries(name: str, peers: in
     """What any of them sends or takes in all, by the program; rings and a full mesh keep all ports busy throughout."""
     rows = 21840  # divides by all of these, and by twice as much
     own = np.zeros((2, peers))
-    for send in (send for strand in ALLREDUCE[name].steps(rows, peers).strands for turn in strand for send in turn.steps):
+    for send in (
+        send for strand in ALLREDUCE[name].build_program(rows, peers).strands for turn in strand for send in turn.steps
+    ):
         for way, cores in zip(own, (send.source, send.target), strict=True):
             np.add.at(way, cores.col, 4.0 * np.asarray(send.stop - send.start))
-    seconds = ALLREDUCE[name].cost(4.0 * rows, Links(float(peers), 1.0, 0.0, "hop", ports=1.0)).seconds
+    seconds = ALLREDUCE[name].cost(4.0 * rows, DeviceGroupLinks(float(peers), 1.0, 0.0, "hop", ports=1.0)).seconds
     assert seconds >= own.max() * (1 - 1e-12)
     assert name in ("tree", "ktree") or seconds == pytest.approx(own.min(), rel=1e-12)
 
@@ -108,7 +113,7 @@ def test_a_tree_with_few_ports_takes_at_most_its_closed_form(ports: int, peers: 
         return max([start, *map(down, to, through([start] * len(to)))])
 
     played = up(0) + down(0, 0.0)
-    closed = ALLREDUCE["tree"].cost(message, Links(float(peers), 1.0, hop, "hop", ports=float(ports))).seconds
+    closed = ALLREDUCE["tree"].cost(message, DeviceGroupLinks(float(peers), 1.0, hop, "hop", ports=float(ports))).seconds
     if ports > 1:
         assert played == pytest.approx(closed, rel=1e-9)
     else:
@@ -119,35 +124,35 @@ def test_a_tree_with_few_ports_takes_at_most_its_closed_form(ports: int, peers: 
 @pytest.mark.parametrize("latency_per", ["hop", "collective"])
 @pytest.mark.parametrize("name", ALLREDUCE)
 def test_one_peer_needs_no_time(name: str, latency_per: str) -> None:
-    assert ALLREDUCE[name].cost(1e6, Links(1.0, 1e9, 1e-6, latency_per)).seconds == 0.0
+    assert ALLREDUCE[name].cost(1e6, DeviceGroupLinks(1.0, 1e9, 1e-6, latency_per)).seconds == 0.0
 
 
 @pytest.mark.parametrize("name", ALLREDUCE)
 def test_a_batch_is_its_singles(name: str) -> None:
     peers = np.array([1.0, 2.0, 5.0, 32.0])
-    batch = ALLREDUCE[name].cost(1e6, Links(peers, 1e9, 1e-6, "collective")).seconds
-    singles = [ALLREDUCE[name].cost(1e6, Links(p, 1e9, 1e-6, "collective")).seconds for p in peers.tolist()]
+    batch = ALLREDUCE[name].cost(1e6, DeviceGroupLinks(peers, 1e9, 1e-6, "collective")).seconds
+    singles = [ALLREDUCE[name].cost(1e6, DeviceGroupLinks(p, 1e9, 1e-6, "collective")).seconds for p in peers.tolist()]
     assert batch.tolist() == singles
 
 
 def test_a_slot_that_is_sent_and_received_needs_two_versions() -> None:
-    program = ALLREDUCE["ring"].steps(8, 2)
+    program = ALLREDUCE["ring"].build_program(8, 2)
     shallow = replace(program, slots=tuple(slot._replace(depth=1) for slot in program.slots))
     with pytest.raises(ValueError, match="depth 2"):
-        play(shallow, {"x": np.zeros((1, 2, 8, 1), np.float32)})
+        run_program(shallow, {"x": np.zeros((1, 2, 8, 1), np.float32)})
 
 
 @given(st.sampled_from(sorted(ALLREDUCE)), st.integers(1, 40), st.integers(1, 4), st.integers(1, 5))
 def test_every_die_of_every_node_ends_with_the_sum(name: str, rows: int, nodes: int, members: int) -> None:
     x = np.random.default_rng(rows).normal(size=(nodes, members, rows, 1)).astype(np.float32)
-    out = play(two_level.steps(ALLREDUCE[name], rows, nodes, members), {"x": x})["x"]
+    out = run_program(two_level.build_program(ALLREDUCE[name], rows, nodes, members), {"x": x})["x"]
     assert np.allclose(out, x.sum(axis=(0, 1), keepdims=True), atol=1e-4)
 
 
 @given(st.sampled_from(sorted(ALLREDUCE)), st.integers(1, 40), st.integers(1, 4), st.integers(1, 5))
 def test_two_levels_count_the_bytes_of_their_steps(name: str, rows: int, nodes: int, members: int) -> None:
-    within, between = (Links(float(peers), 1e9, 1e-6, "hop") for peers in (members, nodes))
-    counted = activity(two_level.steps(ALLREDUCE[name], rows, nodes, members)).sent_bytes
+    within, between = (DeviceGroupLinks(float(peers), 1e9, 1e-6, "hop") for peers in (members, nodes))
+    counted = count_activity(two_level.build_program(ALLREDUCE[name], rows, nodes, members)).sent_bytes
     assert counted == pytest.approx(two_level.cost(ALLREDUCE[name], 4.0 * rows, within, between).activity.sent_bytes)
 
 
@@ -159,8 +164,11 @@ def test_two_levels_take_the_rounds_of_their_steps(name: str, nodes: int, member
     Strands are side by side: inside nodes on links of their own, between nodes through the same way out.
     """
     rows = 40320
-    within, between = Links(float(members), 1e9, 1e-6, "hop"), Links(float(nodes), 1e8, 1e-5, "hop", ports=1.0)
-    program = two_level.steps(ALLREDUCE[name], rows, nodes, members)
+    within, between = (
+        DeviceGroupLinks(float(members), 1e9, 1e-6, "hop"),
+        DeviceGroupLinks(float(nodes), 1e8, 1e-5, "hop", ports=1.0),
+    )
+    program = two_level.build_program(ALLREDUCE[name], rows, nodes, members)
 
     def seconds(turns: tuple[Round, ...]) -> float:
         messages = [send for turn in turns for send in turn.steps if send.source.row.size]
@@ -179,5 +187,5 @@ def test_two_levels_take_the_rounds_of_their_steps(name: str, nodes: int, member
 
 @given(st.sampled_from(sorted(ALLREDUCE)), st.floats(1, 1e9), st.integers(1, 64), st.sampled_from(["hop", "collective"]))
 def test_one_node_is_one_level(name: str, nbytes: float, peers: int, latency_per: str) -> None:
-    within, between = Links(float(peers), 1e9, 1e-6, latency_per), Links(1.0, 1e6, 1.0, latency_per)
+    within, between = DeviceGroupLinks(float(peers), 1e9, 1e-6, latency_per), DeviceGroupLinks(1.0, 1e6, 1.0, latency_per)
     assert two_level.cost(ALLREDUCE[name], nbytes, within, between) == ALLREDUCE[name].cost(nbytes, within)

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.evaluation import infeasible
+from dse.evaluators.evaluation import explain_infeasibility
 from dse.evaluators.kernels.collective import TEAMS
-from dse.evaluators.machine.fabric import summing
+from dse.evaluators.machine.mesh_fabric import with_vector_reduction
 from dse.space.chip import TOPOLOGIES
-from dse.space.design import stacked
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
-from dse.space.workload import EXCHANGES as EXCHANGED
-from dse.space.workload import PATTERNS
+from dse.space.fields import replace_leaves
+from dse.space.workload import DIE_EXCHANGES as EXCHANGED
+from dse.space.workload import TILE_PATTERNS
 from tests.samples import asked
 
 ALONE = ("chip=tile32", "workload=collective", "workload.pattern=[multicast,reduce,allreduce]", "workload.bytes=[1KiB,64KiB]")
@@ -22,15 +22,15 @@ ALONE = ("chip=tile32", "workload=collective", "workload.pattern=[multicast,redu
 
 def cycles(*overrides: str) -> float:
     asked_ = asked("chip=tile32", "workload=collective", *overrides)
-    return float(evaluate(stacked([asked_.base]), asked_.workload, fidelity="events").columns["cycles"][0])
+    return float(evaluate(stack_designs([asked_.base]), asked_.workload, fidelity="events").columns["cycles"][0])
 
 
 def test_a_root_at_a_place_is_one_in_meshes_that_differ() -> None:
     """Of which one has no such place: that is a limit, and the others do not notice."""
     asked_ = asked(*ALONE, "workload.along=column", "workload.root=5")
-    designs = [replaced(asked_.base, {"chip.mesh.rows": rows}) for rows in (4, 8, 32)]
-    together = evaluate(stacked(designs), asked_.workload)
-    singles = [evaluate(stacked([design]), asked_.workload).columns["latency"][0] for design in designs]
+    designs = [replace_leaves(asked_.base, {"chip.mesh.rows": rows}) for rows in (4, 8, 32)]
+    together = evaluate(stack_designs(designs), asked_.workload)
+    singles = [evaluate(stack_designs([design]), asked_.workload).columns["latency"][0] for design in designs]
     assert together.columns["latency"].tolist() == singles
     assert together.feasible.tolist() == [False, True, True]
 
@@ -49,11 +49,11 @@ def test_a_batch_is_its_singles(fidelity: str) -> None:
         }
         for _ in range(10)
     ]
-    designs = [replaced(asked_.base, change) for change in changes]
-    many = evaluate(stacked(designs), asked_.workload, fidelity=fidelity, cases=True)
+    designs = [replace_leaves(asked_.base, change) for change in changes]
+    many = evaluate(stack_designs(designs), asked_.workload, fidelity=fidelity, cases=True)
     assert not many.feasible.all()  # groups do not divide a mesh of six rows
     for row, design in enumerate(designs):
-        one = evaluate(stacked([design]), asked_.workload, fidelity=fidelity, cases=True)
+        one = evaluate(stack_designs([design]), asked_.workload, fidelity=fidelity, cases=True)
         for metric in ("latency", "cycles", "sram_used"):
             assert many.columns[metric][row] == pytest.approx(one.columns[metric][0], rel=1e-12)
             assert many.cases[metric][:, row] == pytest.approx(one.cases[metric][:, 0], rel=1e-12)
@@ -65,7 +65,7 @@ def test_a_batch_is_its_singles(fidelity: str) -> None:
 def test_readers_agree_and_the_breakdown_sums_to_the_total(name: str, along: str) -> None:
     asked_ = asked(*ALONE, f"workload.along={along}", "workload.root=2", "workload.group=8x16", f"mapping.collective={name}")
     closed, events = (
-        evaluate(stacked([asked_.base]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"][:, 0]
+        evaluate(stack_designs([asked_.base]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"][:, 0]
         for fidelity in ("closed", "events")
     )
     assert closed == pytest.approx(events, rel=1e-9)
@@ -85,7 +85,7 @@ def test_a_sequence_beats_a_tree_at_small_sizes_only() -> None:
     assert large["hardware"] < large["tree"] < large["sequential"]
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", TILE_PATTERNS)
 def test_the_gain_over_software_tends_to_its_steps(pattern: str) -> None:
     """A tree has five; a sequence 31; a sum takes as long as what is summed takes to come."""
     by = {name: cycles("workload.bytes=[64MiB]", f"workload.pattern={pattern}", f"mapping.collective={name}") for name in TEAMS}
@@ -96,8 +96,10 @@ def test_the_gain_over_software_tends_to_its_steps(pattern: str) -> None:
 
 def test_what_arrives_is_summed_at_the_rate_of_the_lanes_or_of_the_memory() -> None:
     chip = asked(*ALONE).base.chip
-    assert summing(chip).combine * chip.clock == pytest.approx(1 / 64)
-    assert summing(replaced(chip, {"tile.sram_bandwidth": 192.0})).combine * chip.clock == pytest.approx(1 / 32)
+    assert with_vector_reduction(chip).combine * chip.clock == pytest.approx(1 / 64)
+    assert with_vector_reduction(replace_leaves(chip, {"tile.sram_bandwidth": 192.0})).combine * chip.clock == pytest.approx(
+        1 / 32
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,11 +119,11 @@ def test_what_arrives_is_summed_at_the_rate_of_the_lanes_or_of_the_memory() -> N
 )
 def test_what_cannot_be_says_what_would_do(overrides: tuple[str, ...], limit: str, said: str) -> None:
     asked_ = asked("chip=tile32", "workload=collective", *overrides)
-    verdict = infeasible(asked_.base, asked_.workload)
+    verdict = explain_infeasibility(asked_.base, asked_.workload)
     assert verdict is not None
     assert verdict.limit == limit
     assert said in str(verdict)
-    assert not evaluate(stacked([asked_.base]), asked_.workload, fidelity="events").feasible[0]
+    assert not evaluate(stack_designs([asked_.base]), asked_.workload, fidelity="events").feasible[0]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +155,7 @@ def test_what_makes_no_question_is_refused_by_name(override: str, said: str) -> 
 def test_an_unknown_implementation_is_answered_with_the_address() -> None:
     asked_ = asked("chip=tile32", "workload=collective", "mapping.collective=trees")
     with pytest.raises(DesignError, match=r"mapping\.collective: no option 'trees'; did you mean 'tree'"):
-        evaluate(stacked([asked_.base]), asked_.workload)
+        evaluate(stack_designs([asked_.base]), asked_.workload)
 
 
 ALL = ("workload.along=rectangle", "workload.root=0", "chip.mesh.rows=4", "chip.mesh.cols=6", "workload.bytes=[960B,48KiB]")
@@ -164,7 +166,7 @@ ALL = ("workload.along=rectangle", "workload.root=0", "chip.mesh.rows=4", "chip.
 def test_all_tiles_exchange_with_each_other(pattern: str, topology: str) -> None:
     asked_ = asked(*ALONE[:2], *ALL, f"workload.pattern={pattern}", f"chip.noc.topology={topology}", "mapping.collective=rings")
     closed, events = (
-        evaluate(stacked([asked_.base]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"][:, 0]
+        evaluate(stack_designs([asked_.base]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"][:, 0]
         for fidelity in ("closed", "events")
     )
     assert closed == pytest.approx(events, rel=0.02)

@@ -14,12 +14,14 @@ import pytest
 from numba.core import config
 
 from dse.evaluators.machine import compile_cache
-from dse.evaluators.machine.compiling import begun
+from dse.evaluators.machine.compile_counter import compilations_started
 
-INNER = "from dse.evaluators.machine.compile_cache import piece\n\n\n@piece\ndef add(a):\n    return a + {}\n"
+INNER = (
+    "from dse.evaluators.machine.compile_cache import inlined_function\n\n\n@inlined_function\ndef add(a):\n    return a + {}\n"
+)
 OUTER = (
-    "from dse.evaluators.machine.compile_cache import loop\n"
-    "from {}_inner import add\n\n\n@loop\ndef twice(a):\n    return add(add(a))\n"
+    "from dse.evaluators.machine.compile_cache import compiled_loop\n"
+    "from {}_inner import add\n\n\n@compiled_loop\ndef twice(a):\n    return add(add(a))\n"
 )
 
 
@@ -46,11 +48,11 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], t
 
 def test_an_entry_is_valid_until_a_source_beside_it_changes(played: Callable[[int], tuple[int, Any]]) -> None:
     for adds, hits in ((3, 0), (3, 1), (4, 0), (4, 1)):
-        before = begun()
+        before = compilations_started()
         found, stats = played(adds)
         assert found == 1 + 2 * adds
         assert sum(stats.cache_hits.values()) == hits
-        assert begun() - before == 1 - hits  # who waits is told of what is compiled, and of that alone
+        assert compilations_started() - before == 1 - hits  # who waits is told of what is compiled, and of that alone
 
 
 @pytest.mark.parametrize("caller", ["{}.near.loops", "{}_outside"])
@@ -88,13 +90,13 @@ class Tables(NamedTuple):
     step: float
 
 
-@compile_cache.apart
+@compile_cache.called_part
 def _marked(tables: Any, row: int) -> Any:
     tables.counts[row] += 1
     return tables.rows[row, tables.counts[row]] * tables.step
 
 
-@compile_cache.whole
+@compile_cache.compiled_whole
 def _walked(tables: Any) -> Any:
     kept, total = compile_cache.held(tables), 0.0
     for row in range(len(kept.counts)):

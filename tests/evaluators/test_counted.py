@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.graph.experts import busiest, dealt
-from dse.evaluators.layouts.residency import cached_here
-from dse.evaluators.machine.engine import ACCUMULATED, Engines
-from dse.evaluators.readers.crossings import activity, between, closed
-from dse.evaluators.readers.timeline import Span, schedule
+from dse.evaluators.cost_models.die_exchange_jobs import analytical_exchange, exchange_activity, make_die_groups
+from dse.evaluators.cost_models.timeline import WorkSpan, schedule_segment
+from dse.evaluators.graph.expert_loads import busiest_core_load, core_of_expert
+from dse.evaluators.layouts.residency import cache_bytes_per_core
+from dse.evaluators.machine.compute_engines import ACCUMULATOR_BYTES, TileEngines
 from dse.evaluators.silicon import area
 from dse.space.chip import MatrixEngine, VectorEngine
-from dse.space.fields import replaced
-from dse.space.model import Experts
+from dse.space.fields import replace_leaves
+from dse.space.model import ExpertLayers
 from tests.evaluators.test_boxes_of_dies import BOXES, TWO
 from tests.samples import asked
 
@@ -37,8 +37,8 @@ def test_bytes_of_a_product_are_those_of_its_tiles(m: int, k: int, n: int, rows:
         for first in range(0, k, rows):
             for left in range(0, ways, cols):
                 deep, across = min(rows, k - first), min(cols, ways - left)
-                counted += 2 * (deep * across + streams * deep) + streams * across * ACCUMULATED * (1 + (first > 0))
-    engines = Engines(1.0, of, VectorEngine(lanes=1.0, special=1.0, call=0.0), 1.0)
+                counted += 2 * (deep * across + streams * deep) + streams * across * ACCUMULATOR_BYTES * (1 + (first > 0))
+    engines = TileEngines(1.0, of, VectorEngine(lanes=1.0, special=1.0, call=0.0), 1.0)
     assert engines.streamed(m, k, n, 2.0) == pytest.approx(counted)
 
 
@@ -51,9 +51,9 @@ def test_what_is_prefetched_comes_one_after_the_other(
 ) -> None:
     """From the collective's start on; no work starts before its own has come, or waits for more than that and its turn."""
     durations, prefetches = zip(*works, strict=True)
-    order, spans = list(range(len(works))), list[Span]()
+    order, spans = list(range(len(works))), list[WorkSpan]()
     rng.shuffle(order)  # type: ignore[attr-defined]
-    end = schedule(collective, durations, prefetches, order, spans)
+    end = schedule_segment(collective, durations, prefetches, order, spans)
     turns = [place for place in order if prefetches[place] is not None]
     came = dict(zip(turns, np.cumsum([prefetches[place] for place in turns]), strict=True))
     now = collective
@@ -69,11 +69,11 @@ def test_what_is_prefetched_comes_one_after_the_other(
 def test_a_core_of_a_group_caches_whole_heads(kv_heads: int, tp: int, cached: int) -> None:
     """As many as the one that was dealt most, and one at least."""
     of = asked("chip=npu64", "model=qwen3_4b", "mapping.both.partition=k")
-    model = replaced(of.workload.cases[0].model, {"kv_heads": kv_heads, "heads": 4 * kv_heads})
-    one, plan = (replaced(of.base.mapping.decode, {"tp": some}) for some in (1, tp))
+    model = replace_leaves(of.workload.cases[0].model, {"kv_heads": kv_heads, "heads": 4 * kv_heads})
+    one, plan = (replace_leaves(of.base.mapping.decode, {"tp": some}) for some in (1, tp))
     precision = of.base.mapping.precision
-    head = cached_here(replaced(model, {"kv_heads": 1}), one, float(cached), 1.0, precision)
-    here = cached_here(model, plan, float(cached), 1.0, precision)
+    head = cache_bytes_per_core(replace_leaves(model, {"kv_heads": 1}), one, float(cached), 1.0, precision)
+    here = cache_bytes_per_core(model, plan, float(cached), 1.0, precision)
     held = np.bincount(np.arange(max(kv_heads, tp)) % tp)[0] if kv_heads >= tp else 1
     assert here == pytest.approx(head * held)
 
@@ -83,13 +83,13 @@ def test_the_busiest_core_of_few_tokens_has_the_mean_of_the_largest_sums(
     count: int, top_k: int, skew: float, cores: int
 ) -> None:
     """Experts that are nearly alike get binomial numbers of rows."""
-    experts = Experts(count=count, top_k=top_k, intermediate=1, skew=skew)
+    experts = ExpertLayers(count=count, top_k=top_k, intermediate=1, skew=skew)
     weights = np.arange(1, count + 1) ** -skew
     shares, tokens, rng = top_k * weights / weights.sum(), 128, np.random.default_rng(5)
     assert shares.max() < 1
-    core = dealt(count, cores)
+    core = core_of_expert(count, cores)
     draws = [np.bincount(core, rng.binomial(tokens, shares), cores).max() for _ in range(400)]
-    rows, _ = busiest(experts, float(tokens), float(cores))
+    rows, _ = busiest_core_load(experts, float(tokens), float(cores))
     assert rows == pytest.approx(np.mean(draws), rel=0.015)
 
 
@@ -98,12 +98,12 @@ def test_the_busiest_core_of_few_tokens_has_the_mean_of_the_largest_sums(
 def test_bytes_between_boxes_are_not_counted_inside(nbytes: int) -> None:
     """Two boxes of 2 x 4 dies: inside them along rows and columns, between them to a switch and from there."""
     chip = asked(*TWO, BOXES, "mapping.both.placement=linear").base.chip
-    job = between(chip, "linear", 1, 16, 1, 1).job("all_to_all", float(nbytes))
+    job = make_die_groups(chip, "linear", 1, 16, 1, 1).job("all_to_all", float(nbytes))
     row, col = np.divmod(np.arange(16), 4)
     box = np.arange(16) // 8
     far = abs(row[:, None] - row) + abs(col[:, None] - col)
     inside, outside = (far * (box[:, None] == box)).sum(), 2 * (box[:, None] != box).sum()
-    found = activity(closed(job), job.ranks)
+    found = exchange_activity(analytical_exchange(job), job.ranks)
     assert 16 * found.linked_bytes == pytest.approx(nbytes / 16 * inside)
     assert 16 * found.boxed_bytes == pytest.approx(nbytes / 16 * outside)
 
@@ -113,8 +113,8 @@ def test_a_link_that_says_no_buffer_has_one_for_a_round_trip(chip: str) -> None:
     """What is sent until the first credit comes back, which are two ways."""
     of = asked(f"chip={chip}", "model=deepseek_v2_lite").base.chip
     link = of.d2d
-    deep = replaced(of, {"d2d.credits": 2 * link.latency * link.bandwidth})
-    shallow = replaced(of, {"d2d.credits": link.latency * link.bandwidth})
+    deep = replace_leaves(of, {"d2d.credits": 2 * link.latency * link.bandwidth})
+    shallow = replace_leaves(of, {"d2d.credits": link.latency * link.bandwidth})
     assert link.credits == 0
-    assert area.total(deep) == pytest.approx(area.total(of), rel=1e-12)
-    assert area.total(shallow) < area.total(of)
+    assert area.total_area(deep) == pytest.approx(area.total_area(of), rel=1e-12)
+    assert area.total_area(shallow) < area.total_area(of)

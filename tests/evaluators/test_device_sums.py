@@ -7,24 +7,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import Question
+from dse.config.question import Question
 from dse.evaluators import evaluate, explain
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.kernels.collective import allreduce, ports, seconds, two_level
-from dse.evaluators.kernels.gemm.tiling import square
-from dse.evaluators.kernels.gemv.ktree import groups
-from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.machine.link import Links, spread
-from dse.evaluators.machine.machine import of_die
-from dse.evaluators.passes.call import Opener
-from dse.evaluators.program.counts import activity
-from dse.evaluators.program.rounds import Program, Send
-from dse.evaluators.readers import events
-from dse.evaluators.readers.closed_collective import collective
-from dse.evaluators.readers.numeric import play
-from dse.space.design import stacked
+from dse.evaluators.calls.call import LeadingCollective
+from dse.evaluators.cost_models import event_simulator as events
+from dse.evaluators.cost_models.analytical_collectives import die_allreduce_seconds
+from dse.evaluators.cost_models.functional_simulator import run_program
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.kernels.collective import allreduce_seconds, find_allreduce, ports_needed
+from dse.evaluators.kernels.collective import hierarchical as two_level
+from dse.evaluators.kernels.gemm.tiling import near_square
+from dse.evaluators.kernels.gemv.ktree import phase_groups
+from dse.evaluators.machine.device_links import DeviceGroupLinks, nodes_and_dies
+from dse.evaluators.machine.machine import shared_cache_machine
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.program.activity_counts import count_activity
+from dse.evaluators.program.kernel_ir import Program, SendInstruction
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 SWEPT = ("ring", "ktree", "two_level")
@@ -39,7 +40,7 @@ def partners(program: Program) -> int:
     found: dict[int, set[int]] = {0: set()}
     for strand in program.strands:
         for turn in strand:
-            for send in (step for step in turn.steps if isinstance(step, Send)):
+            for send in (step for step in turn.steps if isinstance(step, SendInstruction)):
                 for one, other in zip(send.source.col.tolist(), send.target.col.tolist(), strict=True):
                     found.setdefault(one, set()).add(other)
                     found.setdefault(other, set()).add(one)
@@ -54,7 +55,7 @@ def levels(peers: int) -> int:
 @settings(max_examples=60)
 def test_a_tree_of_any_phases_adds_up_all_vectors(peers: int, phases: int, rows: int) -> None:
     x = np.random.default_rng(peers).normal(size=(1, peers, rows, 1))
-    found = play(allreduce("ktree", phases).steps(rows, peers), {"x": x.astype(np.float32)})["x"]
+    found = run_program(find_allreduce("ktree", phases).build_program(rows, peers), {"x": x.astype(np.float32)})["x"]
     assert np.allclose(found, x.sum(axis=1, keepdims=True), atol=1e-4)
 
 
@@ -62,7 +63,9 @@ def test_a_tree_of_any_phases_adds_up_all_vectors(peers: int, phases: int, rows:
 @settings(max_examples=40)
 def test_a_tree_in_nodes_and_between_them_adds_up_all_vectors(nodes: int, members: int, phases: int, rows: int) -> None:
     x = np.random.default_rng(rows).normal(size=(nodes, members, rows, 1))
-    found = play(two_level.steps(allreduce("ktree", phases), rows, nodes, members), {"x": x.astype(np.float32)})["x"]
+    found = run_program(
+        two_level.build_program(find_allreduce("ktree", phases), rows, nodes, members), {"x": x.astype(np.float32)}
+    )["x"]
     assert np.allclose(found, x.sum(axis=(0, 1), keepdims=True), atol=1e-4)
 
 
@@ -73,24 +76,27 @@ def test_the_closed_form_is_the_program_played(
 ) -> None:
     """Every pair that exchanges has a link, so that no message waits for another."""
     none = dict.fromkeys(("stage", "copy", "post", "ramp", "launch", "call", "mac", "operation", "special"), 0.0)
-    rows, on = share * peers, Fabric(hop=hop, word=4 / bandwidth, word_bytes=4, **none)
-    kernel = allreduce(name, phases)
-    cost, program = kernel.cost(4.0 * rows, Links(float(peers), bandwidth, hop, "hop")), kernel.steps(rows, peers)
-    assert cost.seconds == pytest.approx(events.play(program, on).seconds, rel=1e-9)
-    assert cost.activity.sent_bytes == pytest.approx(activity(program).sent_bytes)
-    assert ports(name, peers, phases=phases) >= partners(program)
+    rows, on = share * peers, MeshFabric(hop=hop, word=4 / bandwidth, word_bytes=4, **none)
+    kernel = find_allreduce(name, phases)
+    cost, program = (
+        kernel.cost(4.0 * rows, DeviceGroupLinks(float(peers), bandwidth, hop, "hop")),
+        kernel.build_program(rows, peers),
+    )
+    assert cost.seconds == pytest.approx(events.simulate_events(program, on).seconds, rel=1e-9)
+    assert cost.activity.sent_bytes == pytest.approx(count_activity(program).sent_bytes)
+    assert ports_needed(name, peers, phases=phases) >= partners(program)
 
 
 @given(st.integers(1, 300), st.integers(0, 4), st.floats(0.0, 1e9), st.sampled_from(["hop", "collective"]))
 @settings(max_examples=80)
 def test_a_binary_tree_is_the_tree_of_as_many_phases_and_of_more(peers: int, more: int, nbytes: float, per: str) -> None:
     """Of a power of two dies; of others the binary tree's last level is short, and sends at once."""
-    links, phases = Links(float(peers), 1e9, 1e-6, per), max(levels(peers), 1) + more
-    ktree, tree = allreduce("ktree", phases).cost(nbytes, links), allreduce("tree").cost(nbytes, links)
+    links, phases = DeviceGroupLinks(float(peers), 1e9, 1e-6, per), max(levels(peers), 1) + more
+    ktree, tree = find_allreduce("ktree", phases).cost(nbytes, links), find_allreduce("tree").cost(nbytes, links)
     assert ktree.activity == tree.activity
     assert tree.seconds <= ktree.seconds
     assert tree.seconds == ktree.seconds or peers & (peers - 1)
-    assert ports("ktree", peers, phases=phases) == ports("tree", peers)
+    assert ports_needed("ktree", peers, phases=phases) == ports_needed("tree", peers)
 
 
 def one_after_another(program: Program, stream: float, hop: float) -> float:
@@ -99,7 +105,7 @@ def one_after_another(program: Program, stream: float, hop: float) -> float:
     (strand,) = program.strands
     for turn in strand:
         came = ready.copy()
-        for send in (step for step in turn.steps if isinstance(step, Send)):
+        for send in (step for step in turn.steps if isinstance(step, SendInstruction)):
             pairs = zip(send.source.col.tolist(), send.target.col.tolist(), strict=True)
             for source, target in sorted(pairs, key=lambda pair: ready[pair[0]]):
                 end = max(ready[source], sending[source], taking[target]) + stream
@@ -113,9 +119,9 @@ def one_after_another(program: Program, stream: float, hop: float) -> float:
 @settings(max_examples=80)
 def test_messages_of_a_tree_share_the_port_of_its_root(peers: int, phases: int, nbytes: float, hop: float) -> None:
     """As they do between nodes; groups that end early go on, which the closed form does not count."""
-    kernel, links = allreduce("ktree", phases), Links(float(peers), 1e9, hop, "hop", ports=1)
-    played, closed = one_after_another(kernel.steps(1, peers), nbytes / 1e9, hop), kernel.cost(nbytes, links).seconds
-    if all(len({len(group) for group, _ in level}) == 1 for level in groups(peers, phases)):
+    kernel, links = find_allreduce("ktree", phases), DeviceGroupLinks(float(peers), 1e9, hop, "hop", ports=1)
+    played, closed = one_after_another(kernel.build_program(1, peers), nbytes / 1e9, hop), kernel.cost(nbytes, links).seconds
+    if all(len({len(group) for group, _ in level}) == 1 for level in phase_groups(peers, phases)):
         assert closed == pytest.approx(played, rel=1e-9)
     assert played * (1 - 1e-9) <= closed <= 1.5 * played
 
@@ -123,7 +129,7 @@ def test_messages_of_a_tree_share_the_port_of_its_root(peers: int, phases: int, 
 @given(PEERS, PHASES, st.integers(1, 8))
 @settings(max_examples=60)
 def test_fewer_ports_take_no_less_and_a_port_for_each_takes_no_more(peers: int, phases: int, few: int) -> None:
-    kernel, links = allreduce("ktree", phases), Links(float(peers), 1e9, 1e-6, "hop")
+    kernel, links = find_allreduce("ktree", phases), DeviceGroupLinks(float(peers), 1e9, 1e-6, "hop")
     whole, shared, less = (kernel.cost(1e6, links._replace(ports=count)).seconds for count in (peers, few + 1, few))
     assert whole == kernel.cost(1e6, links).seconds <= shared <= less
 
@@ -131,31 +137,31 @@ def test_fewer_ports_take_no_less_and_a_port_for_each_takes_no_more(peers: int, 
 @given(PEERS, PHASES)
 @settings(max_examples=60)
 def test_a_tree_needs_a_link_for_each_partner_of_its_busiest_die(peers: int, phases: int) -> None:
-    assert ports("ktree", peers, phases=phases) == partners(allreduce("ktree", phases).steps(4, peers))
-    assert ports("ktree", peers, phases=1) == peers - 1
+    assert ports_needed("ktree", peers, phases=phases) == partners(find_allreduce("ktree", phases).build_program(4, peers))
+    assert ports_needed("ktree", peers, phases=1) == peers - 1
 
 
 @given(PEERS, st.floats(1.0, 1e9), st.floats(0.0, 1e-4))
 @settings(max_examples=60)
 def test_two_levels_take_no_longer_than_a_ring_and_send_as_much(peers: int, nbytes: float, latency: float) -> None:
-    links = Links(float(peers), 1e9, latency, "hop")
-    grid, ring = (allreduce(name).cost(nbytes, links) for name in ("two_level", "ring"))
-    rows, cols = square(peers)
+    links = DeviceGroupLinks(float(peers), 1e9, latency, "hop")
+    grid, ring = (find_allreduce(name).cost(nbytes, links) for name in ("two_level", "ring"))
+    rows, cols = near_square(peers)
     assert grid.activity == ring.activity
     assert ring.seconds - grid.seconds == pytest.approx(2 * latency * (peers + 1 - rows - cols), abs=1e-12)
-    assert ports("two_level", peers) == (4 if rows > 1 else ports("ring", peers))
+    assert ports_needed("two_level", peers) == (4 if rows > 1 else ports_needed("ring", peers))
 
 
 @given(st.integers(2, 64), st.floats(1.0, 1e9), st.sampled_from(["hop", "collective"]))
 def test_across_nodes_two_levels_are_a_ring_s(dies: int, nbytes: float, per: str) -> None:
-    nodes, members = spread(float(dies), 8)
-    within, between = Links(members, 1e11, 1e-6, per), Links(nodes, 1e10, 1e-5, per)
-    grid, ring = (seconds(name, nbytes, within, between) for name in ("two_level", "ring"))
+    nodes, members = nodes_and_dies(float(dies), 8)
+    within, between = DeviceGroupLinks(members, 1e11, 1e-6, per), DeviceGroupLinks(nodes, 1e10, 1e-5, per)
+    grid, ring = (allreduce_seconds(name, nbytes, within, between) for name in ("two_level", "ring"))
     if nodes > 1:
         assert grid == ring
-        assert ports("two_level", members, nodes) == ports("ring", members)
+        assert ports_needed("two_level", members, nodes) == ports_needed("ring", members)
     else:
-        assert grid == allreduce("two_level").cost(nbytes, within).seconds
+        assert grid == find_allreduce("two_level").cost(nbytes, within).seconds
 
 
 @given(st.integers(2, 6), st.integers(1, 3), st.floats(1.0, 1e8))
@@ -163,14 +169,14 @@ def test_across_nodes_two_levels_are_a_ring_s(dies: int, nbytes: float, per: str
 def test_trees_across_nodes_share_what_leaves_a_node(nodes: int, phases: int, nbytes: float) -> None:
     """The root of a node has the whole vector, and all of the node's bandwidth."""
     of = asked("chip=ascend910b", *SMALL, *HOPS, "mapping.both.tp=16", "mapping.both.allreduce=ktree")
-    machine, network = of_die(of.base.chip, of.base.mapping), of.base.chip.network
+    machine, network = shared_cache_machine(of.base.chip, of.base.mapping), of.base.chip.network
     assert network is not None
     assert network.nodes is not None
     achieved, size = of.base.mapping.stack.network_achieved, network.nodes.size
-    found = collective(Opener("ktree", size * nodes, nbytes, recorded=True, phases=phases), machine)
-    inside = Links(size, network.bandwidth * achieved, network.latency, "hop")
-    outside = Links(float(nodes), network.nodes.bandwidth * achieved, network.nodes.latency, "hop", ports=1)
-    tree = allreduce("ktree", phases)
+    found = die_allreduce_seconds(LeadingCollective("ktree", size * nodes, nbytes, recorded=True, phases=phases), machine)
+    inside = DeviceGroupLinks(size, network.bandwidth * achieved, network.latency, "hop")
+    outside = DeviceGroupLinks(float(nodes), network.nodes.bandwidth * achieved, network.nodes.latency, "hop", ports=1)
+    tree = find_allreduce("ktree", phases)
     assert found == pytest.approx(tree.cost(nbytes, inside).seconds + tree.cost(nbytes, outside).seconds)
     if phases == 1:
         apart = 2 * (network.nodes.latency + (nodes - 1) * nbytes / (network.nodes.bandwidth * achieved))
@@ -192,11 +198,11 @@ def test_a_step_pays_for_its_allreduces_what_their_formula_says(chip: str) -> No
     nbytes = 4 * 2048 * (1 if of.base.mapping.precision.activations == "int8" else 2)
     bandwidth = network.bandwidth * stack.network_achieved
     for phases in (1, 2, 3):
-        design = replaced(of.base, {"mapping.decode.ktree_k": phases})
+        design = replace_leaves(of.base, {"mapping.decode.ktree_k": phases})
         rows = explain(design, case).rows
         spent = sum(row.seconds for row in rows if row.operator == "allreduce" and row.phase == "decode")
-        links = Links(4.0, bandwidth, network.latency, "hop")
-        assert spent == pytest.approx(times * allreduce("ktree", phases).cost(float(nbytes), links).seconds)
+        links = DeviceGroupLinks(4.0, bandwidth, network.latency, "hop")
+        assert spent == pytest.approx(times * find_allreduce("ktree", phases).cost(float(nbytes), links).seconds)
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -204,7 +210,7 @@ def test_phases_and_words_of_a_batch_are_those_of_its_singles(chip: str) -> None
     of = named(chip, "mapping.both.allreduce=ktree", "mapping.both.ktree_k=1")
     plans = [(tp, word, k) for tp in (1, 2, 6, 8, 16) for word in ("ktree", "two_level", "ring") for k in (None, 1, 2)]
     designs = [
-        replaced(
+        replace_leaves(
             of.base,
             {
                 f"mapping.{phase}.{leaf}": value
@@ -214,9 +220,9 @@ def test_phases_and_words_of_a_batch_are_those_of_its_singles(chip: str) -> None
         )
         for plan in plans
     ]
-    together = evaluate(stacked(designs), of.workload)
+    together = evaluate(stack_designs(designs), of.workload)
     for row, design in enumerate(designs):
-        one = evaluate(stacked([design]), of.workload)
+        one = evaluate(stack_designs([design]), of.workload)
         assert one.feasible[0] == together.feasible[row]
         assert together.columns["tpot"][row] == pytest.approx(one.columns["tpot"][0], rel=1e-12, nan_ok=True)
     times = {plan: together.columns["tpot"][row] for row, plan in enumerate(plans)}
@@ -234,19 +240,19 @@ def test_phases_and_words_of_a_batch_are_those_of_its_singles(chip: str) -> None
 )
 def test_links_that_a_die_does_not_have_are_refused_and_enough_are_not(words: tuple[str, ...], need: int) -> None:
     of = asked(*words, *SMALL, "mapping.both.tp=8")
-    worst = infeasible(of.base, of.workload)
+    worst = explain_infeasibility(of.base, of.workload)
     assert worst is not None
     assert (worst.limit, worst.need) == ("chip.network.ports", need)
-    assert infeasible(replaced(of.base, {"chip.network.ports": need}), of.workload) is None
+    assert explain_infeasibility(replace_leaves(of.base, {"chip.network.ports": need}), of.workload) is None
 
 
 def test_a_tree_of_too_few_phases_for_the_ports_says_how_many_would_do() -> None:
     words = ("mapping.decode.allreduce=ktree", "mapping.decode.ktree_k=1", "chip.network.ports=4", "mapping.both.tp=8")
     of = asked("chip=ascend910b", *SMALL, *words)
-    worst = infeasible(of.base, of.workload)
+    worst = explain_infeasibility(of.base, of.workload)
     assert worst is not None
     assert worst.remedy == "a K-tree of 2 phases would do: mapping.decode.ktree_k=2"
-    assert infeasible(replaced(of.base, {"mapping.decode.ktree_k": 2}), of.workload) is None
+    assert explain_infeasibility(replace_leaves(of.base, {"mapping.decode.ktree_k": 2}), of.workload) is None
 
 
 @pytest.mark.parametrize("word", ["ring", "tree", "two_level", "library"])

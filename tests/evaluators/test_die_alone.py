@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account.services.devices import instances
-from dse.evaluators.kernels.library.collectives import Group, exchange, rings, short
-from dse.space.design import stacked
+from dse.evaluators.accounting.serving_instances.tensor_parallel import instances
+from dse.evaluators.kernels.library.node_collectives import NodeGroup, all_to_all_seconds, one_shot_seconds, ring_seconds
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
-from dse.space.libraries.collectives import Exchanges, Rings, Short, Switched
+from dse.space.fields import replace_leaves
+from dse.space.libraries.node_collectives import AllToAll, OneShotAllreduce, RingCollectives, SwitchAllreduce
 from tests.samples import asked, load_of, metrics
 
 share, seconds = st.floats(0.01, 1.0), st.floats(0.0, 1e-4)
 a_ring = st.builds(
-    Rings,
+    RingCollectives,
     start=seconds,
     step=seconds,
     low=share,
@@ -26,12 +26,12 @@ a_ring = st.builds(
     middle=share,
     bulk_start=seconds,
     bulk=share,
-    switched=st.none() | st.builds(Switched, start=seconds, share=share),
+    switched=st.none() | st.builds(SwitchAllreduce, start=seconds, share=share),
 )
 lane = st.floats(1e8, 1e11)
-an_exchange = st.builds(Exchanges, start=seconds, lane=lane, buffered=seconds, low=share, bulk_start=seconds, bulk=share)
+an_exchange = st.builds(AllToAll, start=seconds, lane=lane, buffered=seconds, low=share, bulk_start=seconds, bulk=share)
 a_short = st.builds(
-    Short,
+    OneShotAllreduce,
     start=seconds,
     peer=seconds,
     reach=st.floats(1.0, 1e6),
@@ -51,30 +51,32 @@ COLLECTIVE = ("workload=collective", "workload.along=rectangle", "workload.root=
 SMALL = ("model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=96", "workload.output=4")
 
 
-def every(nbytes: Any, of: Group, ring: Rings, swap: Exchanges, own: Short) -> list[Any]:
-    found = [rings(pattern, nbytes, of, ring) for pattern in PATTERNS] + [exchange(nbytes, of, swap)]
-    return found + [short(nbytes, of, own, found[0], recorded=recorded) for recorded in (True, False)]
+def every(nbytes: Any, of: NodeGroup, ring: RingCollectives, swap: AllToAll, own: OneShotAllreduce) -> list[Any]:
+    found = [ring_seconds(pattern, nbytes, of, ring) for pattern in PATTERNS] + [all_to_all_seconds(nbytes, of, swap)]
+    return found + [one_shot_seconds(nbytes, of, own, found[0], recorded=recorded) for recorded in (True, False)]
 
 
 @given(sizes, peers, st.floats(1.0, 4.0), st.floats(1.0, 4.0), a_ring, an_exchange, a_short)
 def test_more_links_and_memory_make_no_collective_slower(
-    nbytes: float, dies: float, links: float, memory: float, ring: Rings, swap: Exchanges, own: Short
+    nbytes: float, dies: float, links: float, memory: float, ring: RingCollectives, swap: AllToAll, own: OneShotAllreduce
 ) -> None:
-    before = every(nbytes, Group(dies, 3e11, 2e12), ring, swap, own)
-    after = every(nbytes, Group(dies, 3e11 * links, 2e12 * memory), ring, swap, own)
+    before = every(nbytes, NodeGroup(dies, 3e11, 2e12), ring, swap, own)
+    after = every(nbytes, NodeGroup(dies, 3e11 * links, 2e12 * memory), ring, swap, own)
     assert all(b <= a * (1 + 1e-12) for a, b in zip(before, after, strict=True))
     assert dies > 1 or not any(before)
-    more = every(1.5 * nbytes, Group(dies, 3e11, 2e12), ring, swap, own)
+    more = every(1.5 * nbytes, NodeGroup(dies, 3e11, 2e12), ring, swap, own)
     assert all(b >= a * (1 - 1e-12) for a, b in zip(before, more, strict=True))
 
 
 @given(sizes, a_ring, an_exchange, a_short)
-def test_collectives_of_arrays_are_those_of_numbers(nbytes: float, ring: Rings, swap: Exchanges, own: Short) -> None:
+def test_collectives_of_arrays_are_those_of_numbers(
+    nbytes: float, ring: RingCollectives, swap: AllToAll, own: OneShotAllreduce
+) -> None:
     dies, size = np.array([1.0, 2.0, 8.0]), np.array([[nbytes], [3 * nbytes]])
-    together = every(size, Group(dies, 4e11, 3e12), ring, swap, own)
+    together = every(size, NodeGroup(dies, 4e11, 3e12), ring, swap, own)
     for row in range(2):
         for column in range(3):
-            alone = every(float(size[row, 0]), Group(float(dies[column]), 4e11, 3e12), ring, swap, own)
+            alone = every(float(size[row, 0]), NodeGroup(float(dies[column]), 4e11, 3e12), ring, swap, own)
             np.testing.assert_allclose([found[row, column] for found in together], alone, rtol=1e-12)
 
 
@@ -85,7 +87,7 @@ def test_collectives_of_arrays_are_those_of_numbers(nbytes: float, ring: Rings, 
 )
 def test_a_breakdown_of_a_whole_stack_adds_up(words: tuple[str, ...]) -> None:
     of = asked(*STACK, *SMALL, *words)
-    found = evaluate(stacked([of.base]), of.workload).columns["latency"][0]
+    found = evaluate(stack_designs([of.base]), of.workload).columns["latency"][0]
     rows = explain(of.base, of.workload.cases[0]).rows
     assert sum(row.seconds for row in rows) == pytest.approx(found, rel=1e-9)
     for row in rows:
@@ -106,7 +108,7 @@ def test_designs_are_answered_alike_alone_and_together(words: tuple[str, ...]) -
     of = asked(*words)
     random = np.random.default_rng(7)
     drawn = [
-        replaced(
+        replace_leaves(
             of.base,
             {
                 "mapping.prefill.tp": tp,
@@ -119,8 +121,8 @@ def test_designs_are_answered_alike_alone_and_together(words: tuple[str, ...]) -
         )
         for tp in (1, 2, 8)
     ]
-    together = evaluate(stacked(drawn), of.workload).columns["latency"]
-    alone = [evaluate(stacked([one]), of.workload).columns["latency"][0] for one in drawn]
+    together = evaluate(stack_designs(drawn), of.workload).columns["latency"]
+    alone = [evaluate(stack_designs([one]), of.workload).columns["latency"][0] for one in drawn]
     np.testing.assert_allclose(together, alone, rtol=1e-12)
 
 
@@ -144,7 +146,7 @@ def test_a_launch_with_prompts_and_decodes_is_that_of_an_iteration() -> None:
     together = metrics(*vllm, *beside)["latency"]
     assert together == pytest.approx(537e-6, rel=0.18)  # rtx4090_llama31_8b_attention.csv: 16 new tokens, 16 x 4096
     design, load = load_of(*vllm, "model=llama3_8b", "workload=serving", "mapping=serving", "workload.requests=4")
-    without = replaced(design, {"mapping.stack.context": None})
+    without = replace_leaves(design, {"mapping.stack.context": None})
     one, other = (
         float(instances(of, load, "closed")[0].pricing(*(np.array([n]) for n in (16.0, 8.5, 16.0, 4096.0, 0.0)))[0])
         for of in (design, without)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from dse.evaluators import evaluate, explain, fidelities
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.readers.die_sums import root_of
-from dse.space.design import stacked
+from dse.evaluators.cost_models.die_allreduce_model import tree_root
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from tests.samples import asked
 
@@ -17,12 +17,12 @@ FOUR = ("chip=wafer64", "chip.dies.rows=4", "chip.dies.cols=4", *ALL)
 
 def latency(*words: str, fidelity: str = "closed") -> float:
     of = asked(*words)
-    return float(evaluate(stacked([of.base]), of.workload, fidelity=fidelity).columns["latency"][0])
+    return float(evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity).columns["latency"][0])
 
 
 def refused(*words: str) -> str:
     of = asked(*words)
-    return str(infeasible(of.base, of.workload))
+    return str(explain_infeasibility(of.base, of.workload))
 
 
 KINDS = [
@@ -71,7 +71,7 @@ def test_rows_say_what_leaves_dies_once_for_each_message(chip: str, pattern: str
 
 def test_a_reduction_and_a_multicast_are_an_allreduce() -> None:
     tree = (*FOUR, "mapping.collective=ktree", "workload.bytes=[1 MiB]")
-    root = f"workload.root={root_of(16, 2)}"
+    root = f"workload.root={tree_root(16, 2)}"
     parts = [latency(*tree, f"workload.pattern={word}", root) for word in ("reduce", "multicast")]
     parts.append(latency(*tree, "workload.pattern=allreduce"))
     assert parts[0] + parts[1] == pytest.approx(parts[2] + 2e-6)  # one barrier instead of two

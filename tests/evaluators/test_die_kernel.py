@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.graph.apportioned import balanced, drawn, share
-from dse.space.design import stacked
+from dse.evaluators.graph.benchmark_expert_loads import balanced_rows, busiest_device_share, power_law_rows
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from tests.samples import asked, metrics
 
 EXPERTS = ("chip=h100", "workload=experts", "mapping.decode.tp=1")
@@ -29,7 +29,7 @@ layer = st.tuples(st.integers(1, 3000), st.integers(1, 6).map(lambda power: 2**p
 @given(layer)
 def test_evenly_spread_rows_are_all_there(of: tuple[int, int, int]) -> None:
     tokens, experts, top_k = of
-    rows = balanced(tokens, experts, top_k)
+    rows = balanced_rows(tokens, experts, top_k)
     assert rows.sum() == tokens * top_k
 
 
@@ -38,7 +38,7 @@ def test_drawn_rows_are_all_there_and_none_has_more_than_there_are_tokens(
     of: tuple[int, int, int], exponent: float, seed: int
 ) -> None:
     tokens, experts, top_k = of
-    rows = drawn(tokens, experts, top_k, exponent, np.random.default_rng(seed))
+    rows = power_law_rows(tokens, experts, top_k, exponent, np.random.default_rng(seed))
     assert rows.sum() == tokens * top_k
     assert rows.min() >= 0
     assert rows.max() <= tokens
@@ -46,7 +46,7 @@ def test_drawn_rows_are_all_there_and_none_has_more_than_there_are_tokens(
 
 @given(st.integers(100, 3000), st.integers(0, 99))
 def test_the_fullest_of_many_parts_has_at_least_its_share(tokens: int, seed: int) -> None:
-    rows, touched = share(tokens, 64, 4, 8, "power_law", 1.2, seed)
+    rows, touched = busiest_device_share(tokens, 64, 4, 8, "power_law", 1.2, seed)
     assert rows >= tokens * 4 / 8
     assert 1 <= touched <= 8
 
@@ -54,7 +54,7 @@ def test_the_fullest_of_many_parts_has_at_least_its_share(tokens: int, seed: int
 @pytest.mark.parametrize("words", QUESTIONS, ids=lambda words: " ".join(words[3:]))
 def test_a_breakdown_of_a_kernel_adds_up(words: tuple[str, ...]) -> None:
     of = asked(*words)
-    cases = evaluate(stacked([of.base]), of.workload, cases=True).cases["latency"]
+    cases = evaluate(stack_designs([of.base]), of.workload, cases=True).cases["latency"]
     for case, seconds in zip(of.workload.cases, np.ravel(cases), strict=True):
         found = explain(of.base, case)
         assert sum(row.seconds for row in found.rows) == pytest.approx(seconds, rel=1e-9)
@@ -64,11 +64,11 @@ def test_a_breakdown_of_a_kernel_adds_up(words: tuple[str, ...]) -> None:
 def test_kernels_are_answered_alike_alone_and_together(words: tuple[str, ...]) -> None:
     of, random = asked(*words), np.random.default_rng(1)
     designs = [
-        replaced(of.base, {"chip.hbm.bandwidth": float(random.uniform(1e12, 5e12)), "mapping.decode.tp": int(tp)})
+        replace_leaves(of.base, {"chip.hbm.bandwidth": float(random.uniform(1e12, 5e12)), "mapping.decode.tp": int(tp)})
         for tp in random.integers(1, 9, 6)
     ]
-    together = evaluate(stacked(designs), of.workload).columns["latency"]
-    alone = [evaluate(stacked([one]), of.workload).columns["latency"][0] for one in designs]
+    together = evaluate(stack_designs(designs), of.workload).columns["latency"]
+    alone = [evaluate(stack_designs([one]), of.workload).columns["latency"][0] for one in designs]
     np.testing.assert_allclose(together, alone, rtol=1e-12)
 
 

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.answers.trace import events
-from dse.config.build import question
+from dse.analysis.chrome_trace import trace_events
 from dse.config.compose import compose
+from dse.config.question import build_question
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account.services import devices
-from dse.evaluators.evaluation import infeasible
-from dse.space.design import Design, Designs, stacked
+from dse.evaluators.accounting.serving_instances import tensor_parallel as devices
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.space.design import Design, Designs, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
-from dse.space.numbers import BYTES
-from dse.space.parameters import growing_values, growths
+from dse.space.fields import replace_leaves
+from dse.space.number_formats import BYTES_BY_FORMAT
+from dse.space.parameter_counts import growing_values_per_token, sequence_memory
 from tests.samples import asked, load_of, metrics
 
 SERVING = ("workload=serving", "workload.requests=40", "mapping.both.tp=8")
@@ -156,22 +156,22 @@ def test_the_time_of_instances_goes_into_operators_or_is_idle(apart: int) -> Non
 
 def test_a_model_that_leaves_no_room_for_a_request_is_infeasible_with_the_bytes() -> None:
     found = asked(*SERVING, "chip.hbm.capacity=1 GB")
-    verdict = infeasible(found.base, found.workload)
+    verdict = explain_infeasibility(found.base, found.workload)
     assert verdict is not None
     assert verdict.limit == "chip.hbm.capacity"
     assert dict(verdict.parts)["KV cache"] > 0
-    outcomes = evaluate(stacked([found.base]), found.workload)
+    outcomes = evaluate(stack_designs([found.base]), found.workload)
     assert not outcomes.feasible[0]
 
 
 def test_many_designs_are_judged_as_each_by_itself() -> None:
     found = asked(*SERVING)
     bandwidths = np.array([4e11, 1.2e12, 3e12])
-    many = Designs(3, ((np.arange(3), replaced(found.base, {"chip.hbm.bandwidth": bandwidths})),))
+    many = Designs(3, ((np.arange(3), replace_leaves(found.base, {"chip.hbm.bandwidth": bandwidths})),))
     together = evaluate(many, found.workload)
     for row, bandwidth in enumerate(bandwidths):
-        single: Design = replaced(found.base, {"chip.hbm.bandwidth": float(bandwidth)})
-        alone = evaluate(stacked([single]), found.workload)
+        single: Design = replace_leaves(found.base, {"chip.hbm.bandwidth": float(bandwidth)})
+        alone = evaluate(stack_designs([single]), found.workload)
         for name in ("ttft", "tbt_p99", "throughput", "goodput"):
             assert together.columns[name][row] == alone.columns[name][0]
     assert (np.diff(together.columns["tpot"]) < 0).all()
@@ -181,7 +181,7 @@ def test_a_trace_gives_lengths_and_times(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("arrival,prompt,output\n0,100,5\n1.5,200,6\n4,50,7\n")
     config = compose([*SERVING, f"workload.trace={path}", "workload.arrivals=trace", "workload.clip=150", "workload.scale=2"])
-    load = question(config, tmp_path).workload.cases[0]
+    load = build_question(config, tmp_path).workload.cases[0]
     assert load.requests.prompt.tolist() == [100, 144, 50]  # type: ignore[union-attr]
     assert load.requests.arrival.tolist() == [0, 0.75, 2]  # type: ignore[union-attr]
 
@@ -209,13 +209,13 @@ def test_what_cannot_be_asked_is_refused(override: str, message: str) -> None:
 def test_rates_as_a_list_are_a_load_each(tmp_path: Path) -> None:
     """Cases of one workload, each what it is by itself; a trace's times are scaled likewise."""
     found = asked(*SERVING, "workload.rate=[5 Hz,40 Hz]")
-    slow, fast = found.base, replaced(found.base, {"mapping.prefill.tp": 2, "mapping.decode.tp": 2})
-    many = evaluate(stacked([slow, fast]), found.workload, cases=True).cases
+    slow, fast = found.base, replace_leaves(found.base, {"mapping.prefill.tp": 2, "mapping.decode.tp": 2})
+    many = evaluate(stack_designs([slow, fast]), found.workload, cases=True).cases
     for row, rate in enumerate((5, 40)):
         alone = asked(*SERVING, f"workload.rate={rate} Hz").workload
         assert found.workload.cases[row].content == alone.cases[0].content
         assert f" {rate} Hz" in found.workload.cases[row].label
-        assert many["ttft"][row].tolist() == evaluate(stacked([slow, fast]), alone).columns["ttft"].tolist()
+        assert many["ttft"][row].tolist() == evaluate(stack_designs([slow, fast]), alone).columns["ttft"].tolist()
     (tmp_path / "trace.csv").write_text("arrival,prompt,output\n0,100,3\n1,100,3\n3,100,3\n")
     trace = (f"workload.trace={tmp_path / 'trace.csv'}", "workload.arrivals=trace", "workload.scale=[1,2]")
     usual, twice = (case.requests.arrival.tolist() for case in asked(*SERVING, *trace).workload.cases)  # type: ignore[union-attr]
@@ -233,7 +233,7 @@ def test_a_load_is_known_by_its_requests() -> None:
 def test_the_timeline_of_a_load_has_a_track_for_each_instance() -> None:
     found = asked(*SERVING, "mapping.serving.instances=2", "workload.rate=50 Hz")
     parts = explain(found.base, found.workload.cases[0])
-    drawn = json.loads(json.dumps(events(parts)))
+    drawn = json.loads(json.dumps(trace_events(parts)))
     assert {entry["args"]["name"] for entry in drawn if entry["name"] == "thread_name"} == {"instance 0", "instance 1"}
     bars = [entry for entry in drawn if entry["ph"] == "X"]
     assert any("prompt tokens" in entry["name"] for entry in bars)
@@ -245,11 +245,11 @@ def test_the_timeline_of_a_load_has_a_track_for_each_instance() -> None:
 def test_prefill_instances_may_have_a_parallelism_of_their_own() -> None:
     apart = (*SERVING, "mapping.prefill.tp=16", "mapping.decode.tp=8")
     found = asked(*apart)
-    verdict = infeasible(found.base, found.workload)
+    verdict = explain_infeasibility(found.base, found.workload)
     assert verdict is not None
     assert verdict.limit == "mapping.decode.tp"
     found = asked(*apart, "mapping.serving.prefill_instances=1")
-    assert infeasible(found.base, found.workload) is None
+    assert explain_infeasibility(found.base, found.workload) is None
     wide, narrow = (
         metrics(*SERVING, "mapping.serving.prefill_instances=1", f"mapping.prefill.tp={tp}", "mapping.decode.tp=8")
         for tp in (8, 2)
@@ -270,15 +270,15 @@ def test_caches_cross_nodes_where_one_does_not_have_all_dies(
     base, load = load_of(*SERVING, "chip=a100", "mapping=serving", "model=llama3_8b")
     tps = {"mapping.prefill.tp": float(prefill), "mapping.decode.tp": float(decode)}
     counts = {"mapping.serving.prefill_instances": float(prefilling), "mapping.serving.instances": float(decoding)}
-    base = replaced(base, tps | counts)
+    base = replace_leaves(base, tps | counts)
 
     def sent(**nodes: float) -> tuple[float, float]:
-        design = replaced(base, {f"chip.network.nodes.{leaf}": value for leaf, value in nodes.items()})
-        room, latency = devices.transfer(design, load)
+        design = replace_leaves(base, {f"chip.network.nodes.{leaf}": value for leaf, value in nodes.items()})
+        room, latency = devices.kv_transfer(design, load)
         return float(room.of(5000)), float(latency)
 
-    alone = replaced(base, {"chip.network": replace(base.chip.network, nodes=None)})  # type: ignore[union-attr]
-    room, latency = devices.transfer(alone, load)
+    alone = replace_leaves(base, {"chip.network": replace(base.chip.network, nodes=None)})  # type: ignore[union-attr]
+    room, latency = devices.kv_transfer(alone, load)
     within, here = (float(room.of(5000)), float(latency)), base.chip.network.nodes  # type: ignore[union-attr]
     assert sent(size=128.0) == within
     slower = sent(bandwidth=here.bandwidth / times, latency=here.latency * times)
@@ -290,7 +290,7 @@ def test_caches_cross_nodes_where_one_does_not_have_all_dies(
     bound = sent(bandwidth=1e6)[0]
     assert sent(bandwidth=1e6 / times)[0] == pytest.approx(bound * times)
     # at least what one node's port takes for a cache, all of whose heads are in one of the nodes that have it
-    whole = 5000 * growing_values(load.model) / max(-(-prefill // here.size), -(-decode // here.size))
+    whole = 5000 * growing_values_per_token(load.model) / max(-(-prefill // here.size), -(-decode // here.size))
     assert bound >= whole / 1e6 * (1 - 1e-9)
 
 
@@ -298,9 +298,11 @@ def test_many_deployments_across_nodes_are_what_each_is_by_itself() -> None:
     base, load = load_of(*SERVING, "chip=a100", "mapping=serving", "model=llama3_8b", "mapping.serving.prefill_instances=1")
     columns = {"mapping.prefill.tp": [1.0, 4.0, 8.0, 16.0], "mapping.decode.tp": [2.0, 4.0, 4.0, 1.0]}
     columns["chip.network.latency"] = [1e-6, 2e-6, 3e-6, 4e-6]
-    room, latency = devices.transfer(replaced(base, {name: np.array(values) for name, values in columns.items()}), load)
+    room, latency = devices.kv_transfer(
+        replace_leaves(base, {name: np.array(values) for name, values in columns.items()}), load
+    )
     for row in range(4):
-        one, start = devices.transfer(replaced(base, {name: values[row] for name, values in columns.items()}), load)
+        one, start = devices.kv_transfer(replace_leaves(base, {name: values[row] for name, values in columns.items()}), load)
         assert (room.at(row), latency[row]) == (one.at(0), start)
 
 
@@ -309,12 +311,12 @@ def test_many_deployments_across_nodes_are_what_each_is_by_itself() -> None:
 def test_caches_that_several_dies_take_leave_those_that_have_them_as_often(model: str, before: int, after: int) -> None:
     """A latent goes to each die that decodes; so does a head of keys that several of these have."""
     base, load = load_of(*SERVING, "chip=a100", "mapping=serving", f"model={model}", "mapping.serving.prefill_instances=1")
-    base = replaced(base, {"mapping.prefill.tp": before, "mapping.decode.tp": after, "chip.network.nodes.size": 64})
-    of, each = load.model, BYTES[base.mapping.precision.kv] * 5000
-    whole = sum(one.layer.times * one.kv for one in growths(of))
+    base = replace_leaves(base, {"mapping.prefill.tp": before, "mapping.decode.tp": after, "chip.network.nodes.size": 64})
+    of, each = load.model, BYTES_BY_FORMAT[base.mapping.precision.kv] * 5000
+    whole = sum(one.layer.times * one.kv for one in sequence_memory(of))
     copies = after if of.latent is not None else max(after / of.kv_heads, 1.0)
     leaves, comes = (whole * copies * each / dies for dies in (before, after))
-    room, _ = devices.transfer(base, load)
+    room, _ = devices.kv_transfer(base, load)
     port = base.chip.network.bandwidth * base.mapping.stack.network_achieved  # type: ignore[union-attr]
     assert float(room.of(5000)) == pytest.approx(max(leaves, comes) / port, rel=1e-9)
 
@@ -349,7 +351,7 @@ def test_activations_are_those_of_as_many_tokens_as_go_at_a_time(
     (found,) = (dict(one.parts)["activations"] for one in devices.limits(base, load) if one.parts)
     widest = max(WIDE[model], 10944 if model == "deepseek_v2_lite" else 0) / tp
     assert found == pytest.approx(
-        tokens * (2 * load.model.hidden + widest) * BYTES[base.mapping.precision.activations], rel=1e-9
+        tokens * (2 * load.model.hidden + widest) * BYTES_BY_FORMAT[base.mapping.precision.activations], rel=1e-9
     )
 
 
@@ -378,7 +380,7 @@ def test_caches_that_go_to_other_instances_take_the_energy_of_links(chip: tuple[
 
     apart = "mapping.serving.prefill_instances=1"
     design, load = load_of(*words, apart)
-    cached = 24 * 256 * growing_values(load.model) * BYTES[design.mapping.precision.kv]
+    cached = 24 * 256 * growing_values_per_token(load.model) * BYTES_BY_FORMAT[design.mapping.precision.kv]
     assert joules(100, apart) - joules(0, apart) == pytest.approx(links * cached * 100e-12, rel=1e-6)
     assert joules(100) == joules(0)
     assert joules(100, apart, "workload.output=1") == joules(0, apart, "workload.output=1")

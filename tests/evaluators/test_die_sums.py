@@ -7,43 +7,52 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.machine.d2d import Level, placed
-from dse.evaluators.readers import events_dies
-from dse.evaluators.readers.crossings import between
-from dse.evaluators.readers.die_sums import RINGS, Sums, collective, tree, turns
+from dse.evaluators.cost_models import event_die_network as events_dies
+from dse.evaluators.cost_models.die_allreduce_model import (
+    RING_PASSES,
+    ReductionAlgorithm,
+    reduction_cost,
+    ring_phases,
+    tree_phases,
+)
+from dse.evaluators.cost_models.die_exchange_jobs import make_die_groups
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.machine.die_network import DieNetworkLevel, place_groups
 from dse.space.chip import D2D_TOPOLOGIES
 from dse.space.errors import DesignError
 from dse.space.mapping import GROUP_SUMS
 from tests.samples import asked, metrics
 
 SIDES = st.integers(1, 5)
-PATTERN = st.sampled_from(list(RINGS))
+PATTERN = st.sampled_from(list(RING_PASSES))
 BOXES = ("chip=h800_ep", "chip.dies.rows=2", "mapping.both.ep=1")
 DENSE = ("model=qwen3_1b7", "workload.batch=[64]", "workload.prompt=128", "workload.output=8")
 
 
-def network(rows: int, cols: int, topology: str = "mesh") -> Level:
-    return Level(rows, cols, topology, 4, 1e12, 256e-9)
+def network(rows: int, cols: int, topology: str = "mesh") -> DieNetworkLevel:
+    return DieNetworkLevel(rows, cols, topology, 4, 1e12, 256e-9)
 
 
 @given(SIDES, SIDES, st.sampled_from(D2D_TOPOLOGIES), PATTERN, st.floats(0.0, 1e8))
 @settings(max_examples=40)
 def test_levels_of_all_or_of_one_are_the_ring(rows: int, cols: int, topology: str, pattern: str, nbytes: float) -> None:
-    on, at = network(rows, cols, topology), placed("snake", rows, cols, 1, rows * cols)
-    ring = collective(pattern, on, at, nbytes, Sums())
+    on, at = network(rows, cols, topology), place_groups("snake", rows, cols, 1, rows * cols)
+    ring = reduction_cost(pattern, on, at, nbytes, ReductionAlgorithm())
     for size in (1, rows * cols):
-        assert collective(pattern, on, at, nbytes, Sums("two_level", size)) == ring
+        assert reduction_cost(pattern, on, at, nbytes, ReductionAlgorithm("two_level", size)) == ring
 
 
 @given(SIDES, SIDES, st.integers(1, 4), st.integers(1, 3), PATTERN)
 @settings(max_examples=40)
 def test_all_send_the_same_bytes(rows: int, cols: int, phases: int, groups: int, pattern: str) -> None:
     """But for a tree, of which whole vectors go one way even where slices do the other."""
-    on, at = network(rows * groups, cols), placed("linear", rows * groups, cols, groups, rows * cols)
-    each = [collective(pattern, on, at, 1e6, Sums(name, cols, phases)).sent_bytes / 1e6 / groups for name in GROUP_SUMS]
+    on, at = network(rows * groups, cols), place_groups("linear", rows * groups, cols, groups, rows * cols)
+    each = [
+        reduction_cost(pattern, on, at, 1e6, ReductionAlgorithm(name, cols, phases)).sent_bytes / 1e6 / groups
+        for name in GROUP_SUMS
+    ]
     ring, ktree, levels = each
-    assert ring == pytest.approx(RINGS[pattern] * (rows * cols - 1))
+    assert ring == pytest.approx(RING_PASSES[pattern] * (rows * cols - 1))
     assert levels == pytest.approx(ring)
     assert ktree == pytest.approx(ring) if pattern == "allreduce" else ktree >= ring * (1 - 1e-9)
 
@@ -55,7 +64,7 @@ def test_two_levels_add_up_all_slices(rows: int, cols: int, placement: str, seed
     dies = rows * cols
     x = np.random.default_rng(seed).normal(size=(dies, cols))
     whole = x.sum(axis=0)
-    some = turns("allreduce", placed(placement, rows, cols, 1, dies), Sums("two_level", cols))
+    some = ring_phases("allreduce", place_groups(placement, rows, cols, 1, dies), ReductionAlgorithm("two_level", cols))
     if len(some) == 1:
         assert some[0].at.shape == (1, dies)
         return
@@ -75,7 +84,7 @@ def test_two_levels_add_up_all_slices(rows: int, cols: int, placement: str, seed
 def test_a_tree_adds_up_all_vectors(members: int, phases: int, pattern: str, seed: int) -> None:
     """And slices go where they belong: each message has those of all dies below it, and of no others."""
     at, x = np.arange(members)[None], np.random.default_rng(seed).normal(size=members)
-    some = tree(pattern, at, Sums("ktree", phases=phases))
+    some = tree_phases(pattern, at, ReductionAlgorithm("ktree", phases=phases))
     up, back = some[: len(some) // 2], some[len(some) // 2 :]
     held, below = x.copy(), [{die} for die in range(members)]
     for of in up:
@@ -93,21 +102,24 @@ def test_a_tree_adds_up_all_vectors(members: int, phases: int, pattern: str, see
 
 def test_a_message_that_does_not_wait_is_noticed() -> None:
     """A ring across rows that began before those along them were through would be done sooner: the sum of both is met."""
-    on, at = network(4, 4), placed("linear", 4, 4, 1, 16)
-    inside, across, again = turns("allreduce", at, Sums("two_level", 4))
-    whole = events_dies.collective("allreduce", on, at, 1e8, Sums("two_level", 4)).seconds
-    alone = [events_dies.collective("allreduce", on, of.at, 1e8 * of.share, Sums()).seconds for of in (inside, across)]
+    on, at = network(4, 4), place_groups("linear", 4, 4, 1, 16)
+    inside, across, again = ring_phases("allreduce", at, ReductionAlgorithm("two_level", 4))
+    whole = events_dies.simulate_reduction("allreduce", on, at, 1e8, ReductionAlgorithm("two_level", 4)).seconds
+    alone = [
+        events_dies.simulate_reduction("allreduce", on, of.at, 1e8 * of.share, ReductionAlgorithm()).seconds
+        for of in (inside, across)
+    ]
     assert len(again.at) == 4
     assert whole == pytest.approx(sum(alone), rel=0.01)
 
 
 def test_levels_are_boxes_or_else_rows() -> None:
-    def levels(*words: str) -> Sums:
+    def levels(*words: str) -> ReductionAlgorithm:
         of = asked(*BOXES, *DENSE, "mapping.both.tp=16", "mapping.both.sums=two_level", *words).base
-        return between(of.chip, "linear", 1, 16, 16, 1, sums=("two_level", 2)).sums
+        return make_die_groups(of.chip, "linear", 1, 16, 16, 1, sums=("two_level", 2)).sums
 
-    assert levels("chip.boxes.size=4") == Sums("two_level", 4)
-    assert levels("chip.boxes=null", "chip.dies.rows=8", "chip.dies.cols=2") == Sums("two_level", 2)
+    assert levels("chip.boxes.size=4") == ReductionAlgorithm("two_level", 4)
+    assert levels("chip.boxes=null", "chip.dies.rows=8", "chip.dies.cols=2") == ReductionAlgorithm("two_level", 2)
 
 
 def test_levels_spare_the_slow_network_its_steps() -> None:
@@ -150,7 +162,7 @@ def test_boxes_that_share_a_copy_unevenly_or_have_it_whole_have_no_levels(tp: in
         f"mapping.both.tp={tp}",
     )
     of = asked(*words, "mapping.both.sums=two_level")
-    found = infeasible(of.base, of.workload)
+    found = explain_infeasibility(of.base, of.workload)
     assert found is not None
     assert found.limit == "mapping.prefill.sums"
     assert "sums=ring or ktree" in str(found)
@@ -169,7 +181,12 @@ def test_a_space_has_no_sums_without_tensor_parallelism() -> None:
 
 
 @given(
-    st.integers(2, 5), st.integers(1, 4), st.randoms(), st.floats(1e9, 1e12), st.floats(1e9, 1e12), st.sampled_from(list(RINGS))
+    st.integers(2, 5),
+    st.integers(1, 4),
+    st.randoms(),
+    st.floats(1e9, 1e12),
+    st.floats(1e9, 1e12),
+    st.sampled_from(list(RING_PASSES)),
 )
 @settings(max_examples=60, deadline=None)
 def test_a_ring_over_links_of_two_kinds_is_its_slices_one_by_one(
@@ -179,15 +196,15 @@ def test_a_ring_over_links_of_two_kinds_is_its_slices_one_by_one(
     order = list(range(boxes * size))
     draw.shuffle(order)
     near, far = (np.array([inside, 2 * inside]), 3e-7), (np.array([outside, outside / 3]), 2e-6)
-    outer = Level(boxes, size, "switch", 1, *far, start=1e-6)
-    on = Level(boxes, size, "switch", 1, *near, box=size, outer=outer)
-    found = collective(pattern, on, np.array([order]), 4e6, Sums()).seconds
+    outer = DieNetworkLevel(boxes, size, "switch", 1, *far, start=1e-6)
+    on = DieNetworkLevel(boxes, size, "switch", 1, *near, box=size, outer=outer)
+    found = reduction_cost(pattern, on, np.array([order]), 4e6, ReductionAlgorithm()).seconds
     for design in range(2):
         slices, dies = 4e6 / len(order), zip(order, [*order[1:], order[0]], strict=True)
         apart = np.array([a // size != b // size for a, b in dies])
         taken = np.where(apart, slices / far[0][design], slices / near[0][design])
         way = np.where(apart, 2 * far[1] + 1e-6, 2 * near[1])
         begun = np.zeros(len(order))
-        for _ in range(RINGS[pattern] * (len(order) - 1) - 1):
+        for _ in range(RING_PASSES[pattern] * (len(order) - 1) - 1):
             begun = np.maximum(begun + taken, np.roll(begun + taken + way, 1))
         assert found[design] == pytest.approx((begun + taken + way).max(), rel=1e-9)

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account import dies_limits, many_dies
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.layouts.cuts import cut
-from dse.evaluators.layouts.dies import fullest
-from dse.evaluators.layouts.legal_splits import advice, bounds
-from dse.space.design import Design, stacked
-from dse.space.fields import replaced
+from dse.evaluators.accounting import multi_die as many_dies
+from dse.evaluators.accounting import multi_die_limits as dies_limits
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.layouts.legal_splits import split_advice_text, split_bounds
+from dse.evaluators.layouts.multi_die import largest_replica_share
+from dse.evaluators.layouts.stage_balance import cut_stages
+from dse.space.design import Design, stack_designs
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 SMALL = ("chip=wafer64", "chip.dies.rows=2", "chip.dies.cols=4", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8")
@@ -24,7 +25,7 @@ DENSE = ("model=qwen3_1b7", "workload.batch=[64]", "workload.prompt=128", "workl
 
 def metrics(*words: str, fidelity: str = "closed") -> dict[str, float]:
     question = asked(*words)
-    found = evaluate(stacked([question.base]), question.workload, fidelity=fidelity)
+    found = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity)
     return {name: float(column[0]) for name, column in found.columns.items()}
 
 
@@ -94,9 +95,9 @@ def test_designs_of_many_dies_in_batches_are_those_one_by_one(data: st.DataObjec
             )
         )
     questions = [asked(*SMALL, *MOE, *some) for some in words]
-    together = evaluate(stacked([one.base for one in questions]), questions[0].workload)
+    together = evaluate(stack_designs([one.base for one in questions]), questions[0].workload)
     for row, question in enumerate(questions):
-        alone = evaluate(stacked([question.base]), question.workload)
+        alone = evaluate(stack_designs([question.base]), question.workload)
         assert together.feasible[row] == alone.feasible[0]
         for name, column in together.columns.items():
             np.testing.assert_allclose(column[row], alone.columns[name][0], rtol=1e-12, err_msg=name)
@@ -145,7 +146,7 @@ def test_stages_are_cut_so_that_the_slowest_takes_least() -> None:
     rng = np.random.default_rng(1)
     counts, stages = [1, 2, 5, 1], 3
     seconds = [rng.random(6) for _ in counts]
-    found = cut(seconds, counts, stages)
+    found = cut_stages(seconds, counts, stages)
     assert (found.sum(axis=0) == np.array(counts)[:, None]).all()
     slowest = (found * np.stack(seconds)).sum(axis=1).max(axis=0)
     kinds, units = np.repeat(np.arange(4), counts), sum(counts)
@@ -158,10 +159,10 @@ def test_stages_are_cut_so_that_the_slowest_takes_least() -> None:
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 99), st.integers(1, 9)), min_size=1, max_size=4), st.integers(1, 9))
 def test_the_fullest_slot_has_the_longest_requests_and_its_share(requests: list[tuple[int, int, int]], slots: int) -> None:
-    from dse.space.workload import Case
+    from dse.space.workload import BatchCase
 
-    case = Case("", asked(*DENSE).workload.cases[0].model, tuple(requests))
-    mine = fullest(case, slots)
+    case = BatchCase("", asked(*DENSE).workload.cases[0].model, tuple(requests))
+    mine = largest_replica_share(case, slots)
     assert mine.batch == -(-case.batch // slots)
     assert mine.longest == case.longest
 
@@ -183,7 +184,7 @@ def test_the_fullest_slot_has_the_longest_requests_and_its_share(requests: list[
 )
 def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], said: str) -> None:
     question = asked(*SMALL, *MOE, *words)
-    verdict = infeasible(question.base, question.workload)
+    verdict = explain_infeasibility(question.base, question.workload)
     assert verdict is not None
     assert said in str(verdict)
 
@@ -194,19 +195,21 @@ def test_splits_that_a_refusal_names_can_be_laid_out() -> None:
 
     def of(**values: int) -> Design:
         leaves = {f"mapping.{phase}.{name}": value for name, value in values.items() for phase in ("prefill", "decode")}
-        return replaced(question.base, leaves)
+        return replace_leaves(question.base, leaves)
 
     for _ in range(60):
         said = {name: int(rng.integers(1, 12)) for name in ("tp", "pp", "ep")} | {"dp": int(rng.choice([0, 0, 3]))}
         design = of(**said)
-        if not dies_limits.refused(design, job):
+        if not dies_limits.layout_limits(design, job):
             continue
         plan, dies = design.mapping.decode, design.chip.dies
-        text = advice(dies_limits.split(design, job.cases[0], "decode"), said["dp"], bounds(plan, dies, job.cases[0]))
+        text = split_advice_text(
+            dies_limits.phase_split(design, job.cases[0], "decode"), said["dp"], split_bounds(plan, dies, job.cases[0])
+        )
         for changes in text.removeprefix("mapping.both.").split(", or "):
             first = dict(pair.split("=") for pair in changes.split(" and "))
             for value in next(iter(first.values())).split(" or "):
-                assert not dies_limits.refused(
+                assert not dies_limits.layout_limits(
                     of(**said | {n: int(v) for n, v in (first | {next(iter(first)): value}).items()}), job
                 )
                 named += 1

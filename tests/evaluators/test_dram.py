@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.machine.dram import Served, serve
-from dse.evaluators.machine.dram_words import Queues, Timing
-from dse.space.elementwise import Array
+from dse.evaluators.machine.dram_constants import ClockedTiming, QueueSizes
+from dse.evaluators.machine.dram_simulator import SimulatedRequests, simulate_requests
+from dse.space.array_math import Array
 from tests.evaluators.plain_dram import Plain
 
 # one channel of HBM2 at 1 GHz, whose tRTP the reference's configuration leaves at 5
-HBM2 = Timing(
+HBM2 = ClockedTiming(
     cl=14, cwl=4, rcd_read=14, rcd_write=14, rp=14, ras=34, rfc=260, refi=3900, rrd_s=4, rrd_l=6, ccd_s=1, ccd_l=2,
     wtr_s=6, wtr_l=8, faw=30, wr=16, rtp=5, turn=2, burst=2,
 )  # fmt: skip
@@ -27,12 +27,16 @@ def placed(address: Array) -> Array:
     return np.stack([(block >> 5) & 15, (block >> 9) & 32767, block & 31], axis=1)
 
 
-def reads(place: list[tuple[int, int, int]], gap: int = 0, timing: Timing = HBM2, limit: int = 1 << 60) -> Served:
+def reads(
+    place: list[tuple[int, int, int]], gap: int = 0, timing: ClockedTiming = HBM2, limit: int = 1 << 60
+) -> SimulatedRequests:
     count = len(place)
-    return serve(np.array(place), np.zeros(count, bool), np.arange(count) * gap + 10, timing, groups=4, banks=4, limit=limit)
+    return simulate_requests(
+        np.array(place), np.zeros(count, bool), np.arange(count) * gap + 10, timing, groups=4, banks=4, limit=limit
+    )
 
 
-def latency(served: Served) -> list[int]:
+def latency(served: SimulatedRequests) -> list[int]:
     return [int(clocks) for clocks in served.finished - served.accepted]
 
 
@@ -45,7 +49,7 @@ def test_a_read_takes_what_its_row_says() -> None:
 
 
 def test_a_read_behind_a_refresh_waits_for_it() -> None:
-    served = serve(np.array([[0, 1, 0]]), np.zeros(1, bool), np.array([3900]), HBM2, groups=4, banks=4)
+    served = simulate_requests(np.array([[0, 1, 0]]), np.zeros(1, bool), np.array([3900]), HBM2, groups=4, banks=4)
     assert latency(served) == [260 + 14 + 14 + 2]
 
 
@@ -80,10 +84,10 @@ def test_requests_are_served_as_a_plain_channel_serves_them(data: st.DataObject)
         cwl=int(rng.integers(1, 12)),
         refi=int(rng.choice([400, 900, 3900])),
     )
-    queues, limit = Queues(int(rng.choice([9, 32])), int(rng.choice([1, 4, 8]))), int(rng.choice([500, 1 << 60]))
+    queues, limit = QueueSizes(int(rng.choice([9, 32])), int(rng.choice([1, 4, 8]))), int(rng.choice([500, 1 << 60]))
     plain = Plain(place.tolist(), write.tolist(), arrival.tolist(), timing, groups, banks, queues)
     clocks = plain.play(limit)
-    served = serve(place, write, arrival, timing, groups=groups, banks=banks, queues=queues, limit=limit)
+    served = simulate_requests(place, write, arrival, timing, groups=groups, banks=banks, queues=queues, limit=limit)
     assert served.clocks == clocks
     assert served.accepted.tolist() == plain.accepted
     assert served.finished.tolist() == plain.finished
@@ -94,7 +98,7 @@ def test_idle_and_busy_clocks_are_all_clocks_of_the_bus() -> None:
     rng = np.random.default_rng(2)
     place = np.stack([rng.integers(0, 16, 3000), rng.integers(0, 9, 3000), rng.integers(0, 32, 3000)], axis=1)
     write = rng.random(3000) < 0.3
-    served = serve(place, write, np.sort(rng.integers(0, 20000, 3000)), HBM2, groups=4, banks=4)
+    served = simulate_requests(place, write, np.sort(rng.integers(0, 20000, 3000)), HBM2, groups=4, banks=4)
     assert served.idle.sum() + 3000 * HBM2.burst == served.clocks - 1 + HBM2.cwl + HBM2.burst
 
 
@@ -105,8 +109,8 @@ def test_every_request_is_served_once(data: st.DataObject) -> None:
     place = np.stack([rng.integers(0, 16, count), rng.integers(0, 3, count), rng.integers(0, 4, count)], axis=1)
     write = rng.random(count) < data.draw(st.sampled_from([0.0, 0.3]))
     arrival = np.sort(rng.integers(0, data.draw(st.integers(1, 5000)), count))
-    queues = Queues(data.draw(st.integers(9, 32)), data.draw(st.integers(1, 8)))
-    served = serve(place, write, arrival, HBM2, groups=4, banks=4, queues=queues)
+    queues = QueueSizes(data.draw(st.integers(9, 32)), data.draw(st.integers(1, 8)))
+    served = simulate_requests(place, write, arrival, HBM2, groups=4, banks=4, queues=queues)
     assert (served.reads, served.writes) == (int((~write).sum()), int(write.sum()))
     assert (served.accepted >= arrival).all()
     assert (np.diff(served.accepted) >= 1).all()
@@ -137,7 +141,7 @@ def test_bandwidth_and_latency_are_those_of_a_cycle_accurate_reference() -> None
         count = 60001 if gap else clocks
         write = rng.random(count) < float(row["write_fraction"])
         place = placed(pattern(row["pattern"], count, rng))
-        served = serve(place, write, np.arange(count) * gap, HBM2, groups=4, banks=4, limit=clocks)
+        served = simulate_requests(place, write, np.arange(count) * gap, HBM2, groups=4, banks=4, limit=clocks)
         rate = 64 * (served.reads + served.writes) / clocks
         assert rate == pytest.approx(float(row["bytes_per_cycle"]), rel=0.01), row
         read = ~write & (served.finished >= 0) & (served.finished <= clocks)
@@ -154,7 +158,9 @@ def test_tiles_in_step_lose_more_of_a_channel_than_one_stream() -> None:
         start = rng.integers(0, 1 << 15, (streams, 60000 // streams // 512 + 1))[..., None] << 15
         bursts = (start + np.arange(512) * 64).reshape(streams, -1, 64)[:, : 60000 // streams // 64]
         address = bursts.swapaxes(0, 1).ravel()
-        served = serve(placed(address), np.zeros(len(address), bool), np.zeros(len(address), int), HBM2, groups=4, banks=4)
+        served = simulate_requests(
+            placed(address), np.zeros(len(address), bool), np.zeros(len(address), int), HBM2, groups=4, banks=4
+        )
         return 2 * served.reads / served.clocks
 
     alone = share(1)

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from dse.evaluators import evaluate
-from dse.evaluators.kernels.collective import ALLREDUCE, allreduce, moved, two_level
-from dse.evaluators.program.counts import every_step
-from dse.evaluators.program.rounds import Send
-from dse.evaluators.silicon import area, energy, supply
-from dse.space.design import Design, stacked
-from dse.space.fields import replaced
+from dse.evaluators.kernels.collective import ALLREDUCE, allreduce_bytes, find_allreduce
+from dse.evaluators.kernels.collective import hierarchical as two_level
+from dse.evaluators.program.activity_counts import iterate_instructions
+from dse.evaluators.program.kernel_ir import SendInstruction
+from dse.evaluators.silicon import area, energy
+from dse.evaluators.silicon import supply_voltage as supply
+from dse.space.design import Design, stack_designs
+from dse.space.fields import replace_leaves
 from dse.space.workload import Workload
 from tests.samples import asked
 
@@ -30,9 +32,9 @@ def counted(design: Design, workload: Workload) -> dict[str, float]:
     ones = [f"chip.technology.{name}" for name in (*BY_CLOCK, *LINKS, "static")]
     ones += [] if design.chip.dram is None else ["chip.dram.byte", "chip.dram.idle"]
     none = dict.fromkeys(ones, 0.0)
-    found = evaluate(stacked([replaced(design, none | {one: LITTLE}) for one in ones]), workload).columns["energy"]
+    found = evaluate(stack_designs([replace_leaves(design, none | {one: LITTLE}) for one in ones]), workload).columns["energy"]
     counts = {one.rpartition(".")[2]: float(value) / LITTLE for one, value in zip(ones, found, strict=True)}
-    scale = float(supply.squared(design.chip))
+    scale = float(supply.relative_energy(design.chip))
     counts |= {name: counts[name] / scale for name in (*BY_CLOCK, "static")}
     if design.chip.mesh is not None:  # wires of a hop by the size of its cores
         counts["hop"] *= float(design.chip.technology.hop / energy.hop(design.chip))
@@ -111,8 +113,8 @@ def test_memory_brings_weights_once_a_step_and_the_cache(chip: str) -> None:
 def test_what_stands_is_area_and_devices_over_the_time() -> None:
     words = ("chip=h100", *DENSE, "mapping.both.tp=4")
     of = asked(*words)
-    found, seconds = done(*words), float(evaluate(stacked([of.base]), of.workload).columns["latency"][0])
-    assert found["static"] == pytest.approx(4 * float(area.total(of.base.chip)) * seconds)
+    found, seconds = done(*words), float(evaluate(stack_designs([of.base]), of.workload).columns["latency"][0])
+    assert found["static"] == pytest.approx(4 * float(area.total_area(of.base.chip)) * seconds)
     assert found["idle"] == pytest.approx(4 * 5 * seconds)  # five stacks
 
 
@@ -153,12 +155,12 @@ def test_a_box_takes_the_same_energy_whoever_lays_a_sum_out() -> None:
 def test_what_nodes_send_is_what_the_program_of_a_sum_sends(name: str, nodes: int, members: int) -> None:
     rows = 24
     inside = between = 0.0
-    for step, times in every_step(two_level.steps(allreduce(name), rows, nodes, members)):
-        assert isinstance(step, Send)
+    for step, times in iterate_instructions(two_level.build_program(find_allreduce(name), rows, nodes, members)):
+        assert isinstance(step, SendInstruction)
         here = np.asarray(step.source.row) == np.asarray(step.target.row)
         nbytes = times * (np.asarray(step.stop) - np.asarray(step.start))
         inside, between = inside + float(nbytes[here].sum()), between + float(nbytes[~here].sum())
-    assert moved(name, float(rows), float(members), float(nodes)) == pytest.approx((inside, between))
+    assert allreduce_bytes(name, float(rows), float(members), float(nodes)) == pytest.approx((inside, between))
 
 
 @pytest.mark.parametrize(

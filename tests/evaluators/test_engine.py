@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.evaluators.machine.engine import Engines, elements, systolic
-from dse.evaluators.machine.fabric import summing
+from dse.evaluators.machine.compute_engines import TileEngines, pipelined_element_cycles, systolic_cycles
+from dse.evaluators.machine.mesh_fabric import with_vector_reduction
 from dse.space.chip import DATAFLOWS, MatrixEngine, VectorEngine
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 VECTOR = VectorEngine(lanes=128.0, special=64.0, call=20.0)
@@ -21,8 +21,8 @@ CE = MatrixEngine(dataflow="ce", rows=32, cols=16, depth=3, reload="hidden", fil
 sizes = st.tuples(st.integers(1, 700), st.integers(1, 700), st.integers(1, 700))
 
 
-def engines(matrix: MatrixEngine, bandwidth: float = 1e9, clock: float = 1.0) -> Engines:
-    return Engines(clock, matrix, VECTOR, bandwidth)
+def engines(matrix: MatrixEngine, bandwidth: float = 1e9, clock: float = 1.0) -> TileEngines:
+    return TileEngines(clock, matrix, VECTOR, bandwidth)
 
 
 def counted(m: int, k: int, n: int, rows: int, cols: int) -> int:
@@ -47,7 +47,7 @@ def test_weights_reloaded_per_tile_take_the_published_identity(shape: tuple[int,
 def test_hidden_loading_saves_all_but_one(shape: tuple[int, int, int], rows: int, cols: int) -> None:
     m, k, n = shape
     tiles = -(-k // rows) * -(-n // cols)
-    seen, hidden = (systolic((k, n), m, rows, cols, how) for how in ("tile", "hidden"))
+    seen, hidden = (systolic_cycles((k, n), m, rows, cols, how) for how in ("tile", "hidden"))
     assert seen - hidden == (tiles - 1) * rows
 
 
@@ -58,7 +58,7 @@ def test_what_stays_decides_which_sizes_are_padded(shape: tuple[int, int, int]) 
     weight, inputs = (engines(replace(ARRAY, dataflow=name)) for name in ("weight", "input"))
     assert weight.product(m, k, n, 2) == inputs.product(n, k, m, 2)
     output = engines(replace(ARRAY, dataflow="output"))
-    assert output.product(m, k, n, 2) == systolic((m, n), k, 32, 32, "hidden")
+    assert output.product(m, k, n, 2) == systolic_cycles((m, n), k, 32, 32, "hidden")
 
 
 @given(st.sampled_from(DATAFLOWS), sizes, st.sampled_from(["tile", "hidden"]), st.floats(1, 4096))
@@ -84,8 +84,8 @@ def test_slices_of_128_nearly_fill_the_array_and_small_ones_do_not() -> None:
 
 
 def test_elements_stream_a_long_product_without_loss_but_the_fill() -> None:
-    assert elements(32, 1600, 64, 32, 16, 3, 0) == 64 * 100
-    assert elements(32, 1600, 64, 32, 16, 3, 10) == 64 * 100 + 10
+    assert pipelined_element_cycles(32, 1600, 64, 32, 16, 3, 0) == 64 * 100
+    assert pipelined_element_cycles(32, 1600, 64, 32, 16, 3, 10) == 64 * 100 + 10
 
 
 def test_vector_instructions_wait_for_lanes_specials_or_memory() -> None:
@@ -111,4 +111,7 @@ def test_memory_binds_sums_of_cores_whose_lanes_run_products(chip: str) -> None:
     """So that it does not matter whether a multiply-add is one operation of theirs or two."""
     of = asked(f"chip={chip}").base.chip
     assert of.tile.products == "either"
-    assert summing(replaced(of, {"tile.vector.lanes": 2 * of.tile.vector.lanes})).combine == summing(of).combine
+    assert (
+        with_vector_reduction(replace_leaves(of, {"tile.vector.lanes": 2 * of.tile.vector.lanes})).combine
+        == with_vector_reduction(of).combine
+    )

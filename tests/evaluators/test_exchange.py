@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse.evaluators.cost_models.functional_simulator import run_program
 from dse.evaluators.kernels.collective import EXCHANGES
-from dse.evaluators.kernels.collective.exchange import slice_of
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.program.rounds import Cores, Program, Round
+from dse.evaluators.kernels.collective.core_slices import slice_elements
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.program.kernel_ir import CoreIndex, Program, Round
 from dse.evaluators.program.routes import longest_hop
-from dse.evaluators.readers.numeric import play
+from dse.space.array_math import Array
 from dse.space.chip import TOPOLOGIES
-from dse.space.elementwise import Array
 from dse.space.errors import DesignError
-from dse.space.workload import EXCHANGES as PATTERNS
+from dse.space.workload import DIE_EXCHANGES as PATTERNS
 
 SIDES = st.integers(1, 6)
 
 
-def in_slices(x: Array, mesh: Mesh, each: int) -> Array:
+def in_slices(x: Array, mesh: CoreMesh, each: int) -> Array:
     """Vectors of all cores, shape (cores, cores, slice)."""
     cores = mesh.rows * mesh.cols
     padded = np.zeros((cores, cores * each), x.dtype)
@@ -30,12 +30,14 @@ def in_slices(x: Array, mesh: Mesh, each: int) -> Array:
     return padded.reshape(cores, cores, each)
 
 
-def right(name: str, mesh: Mesh, elements: int, pattern: str, topology: str, program: Program | None = None) -> bool:
-    kernel, shape, how = EXCHANGES[name], Shape(elements, 1, 1), {"pattern": pattern, "topology": topology}
+def right(name: str, mesh: CoreMesh, elements: int, pattern: str, topology: str, program: Program | None = None) -> bool:
+    kernel, shape, how = EXCHANGES[name], GemmShape(elements, 1, 1), {"pattern": pattern, "topology": topology}
     x = np.random.default_rng(elements).integers(-99, 99, (mesh.rows, mesh.cols, elements)).astype(np.float32)
-    tiles = play(program or kernel.steps(shape, mesh, "float16", **how), kernel.place(shape, mesh, x, **how))
-    out = kernel.result(shape, mesh, tiles, **how)
-    each, cores = slice_of(shape, mesh), np.arange(mesh.rows * mesh.cols)
+    tiles = run_program(
+        program or kernel.build_program(shape, mesh, "float16", **how), kernel.scatter_operands(shape, mesh, x, **how)
+    )
+    out = kernel.gather_result(shape, mesh, tiles, **how)
+    each, cores = slice_elements(shape, mesh), np.arange(mesh.rows * mesh.cols)
     slices, got = in_slices(x, mesh, each), in_slices(out, mesh, each)
     if pattern == "allgather":
         return bool((got == slices[cores, cores]).all())
@@ -54,18 +56,18 @@ def right(name: str, mesh: Mesh, elements: int, pattern: str, topology: str, pro
 def test_every_core_ends_with_what_its_pattern_says(
     name: str, pattern: str, topology: str, rows: int, cols: int, elements: int
 ) -> None:
-    assert right(name, Mesh(rows, cols), elements, pattern, topology)
+    assert right(name, CoreMesh(rows, cols), elements, pattern, topology)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_a_wrong_destination_is_noticed(name: str, pattern: str) -> None:
-    mesh = Mesh(3, 4)
-    program = EXCHANGES[name].steps(Shape(60, 1, 1), mesh, "float16", pattern=pattern)
+    mesh = CoreMesh(3, 4)
+    program = EXCHANGES[name].build_program(GemmShape(60, 1, 1), mesh, "float16", pattern=pattern)
     (rounds,) = program.strands
     step: Any = rounds[-1].steps[0]  # a sum that went astray before would still be passed on to where it belongs
     one = np.arange(len(step.target.row)) == len(step.target.row) // 2
-    astray = Cores((step.target.row + one) % 3, (step.target.col + one) % 4)
+    astray = CoreIndex((step.target.row + one) % 3, (step.target.col + one) % 4)
     wrong = Round((replace(step, target=astray),))
     changed = replace(program, strands=((*rounds[:-1], wrong),))
     assert right(name, mesh, 60, pattern, "mesh", program)
@@ -75,7 +77,9 @@ def test_a_wrong_destination_is_noticed(name: str, pattern: str) -> None:
 @pytest.mark.parametrize(("topology", "most"), [("mesh", 2), ("torus", 1), ("full", 1)])
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_neighbours_on_a_ring_are_near(pattern: str, topology: str, most: int) -> None:
-    program = EXCHANGES["rings"].steps(Shape(90, 1, 1), Mesh(5, 6), "float16", pattern=pattern, topology=topology)
+    program = EXCHANGES["rings"].build_program(
+        GemmShape(90, 1, 1), CoreMesh(5, 6), "float16", pattern=pattern, topology=topology
+    )
     assert longest_hop(program) == most
 
 
@@ -84,9 +88,9 @@ def test_neighbours_on_a_ring_are_near(pattern: str, topology: str, most: int) -
 @given(SIDES, SIDES)
 @settings(max_examples=10)
 def test_slots_are_those_of_the_program(name: str, pattern: str, rows: int, cols: int) -> None:
-    shape, mesh = Shape(100, 1, 1), Mesh(rows, cols)
-    slots = EXCHANGES[name].slots(shape, mesh, "float16", pattern=pattern)
-    assert slots == EXCHANGES[name].steps(shape, mesh, "float16", pattern=pattern).slots
+    shape, mesh = GemmShape(100, 1, 1), CoreMesh(rows, cols)
+    slots = EXCHANGES[name].buffers(shape, mesh, "float16", pattern=pattern)
+    assert slots == EXCHANGES[name].build_program(shape, mesh, "float16", pattern=pattern).slots
 
 
 @pytest.mark.parametrize("name", EXCHANGES)
@@ -94,4 +98,4 @@ def test_unknown_words_are_refused_by_name(name: str) -> None:
     for change, said in (({"pattern": "all_gather"}, "pattern: .*'allgather'"), ({"topology": "tours"}, "topology: .*'torus'")):
         how = {"pattern": "allgather", "topology": "mesh"} | change
         with pytest.raises(DesignError, match=said):
-            EXCHANGES[name].steps(Shape(9, 1, 1), Mesh(3, 3), "float16", **how)
+            EXCHANGES[name].build_program(GemmShape(9, 1, 1), CoreMesh(3, 3), "float16", **how)

@@ -6,16 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
-from dse.evaluators.account.breakdown import Row
-from dse.evaluators.account.tiles import held
-from dse.evaluators.evaluation import explain, infeasible
-from dse.evaluators.graph.step import Step
-from dse.space.design import stacked
+from dse.evaluators.accounting.breakdown import BreakdownRow
+from dse.evaluators.accounting.tile_operators import hbm_bytes_by_use
+from dse.evaluators.evaluation import explain, explain_infeasibility
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
-from dse.space.mapping import Precision
-from dse.space.numbers import BYTES, of_tensor
-from dse.space.parameters import ffn_parameters, parameters
+from dse.space.fields import replace_leaves
+from dse.space.mapping import FormatPlan
+from dse.space.number_formats import BYTES_BY_FORMAT, formats_of_tensor
+from dse.space.parameter_counts import ffn_parameter_count, parameter_count
 from tests.samples import asked, typed
 
 SMALL = ("workload.batch=[2]", "workload.prompt=200", "workload.output=8")
@@ -23,12 +23,12 @@ MESH = ("chip=tile_gh200", "mapping=flat", "chip.mesh.rows=8", "chip.mesh.cols=8
 MODELS = ("qwen3_1b7", "mistral_7b", "qwen3_30b_a3b", "deepseek_v2_lite")
 
 
-def rows(*overrides: str, fidelity: str = "closed") -> list[Row]:
+def rows(*overrides: str, fidelity: str = "closed") -> list[BreakdownRow]:
     question = asked(*overrides)
     return list(explain(question.base, question.workload.cases[0], fidelity=fidelity).rows)
 
 
-def row(found: list[Row], phase: str, operator: str) -> Row:
+def row(found: list[BreakdownRow], phase: str, operator: str) -> BreakdownRow:
     (one,) = (row for row in found if (row.phase, row.operator) == (phase, operator))
     return one
 
@@ -37,7 +37,7 @@ def row(found: list[Row], phase: str, operator: str) -> Row:
 @pytest.mark.parametrize("model", ["qwen3_1b7", "deepseek_v2_lite"])
 def test_operators_add_up_to_the_latency(model: str, fidelity: str) -> None:
     question = asked(*MESH, *SMALL, f"model={model}")
-    columns = evaluate(stacked([question.base]), question.workload, fidelity=fidelity).columns
+    columns = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns
     found = rows(*MESH, *SMALL, f"model={model}", fidelity=fidelity)
     assert sum(one.seconds for one in found) == pytest.approx(columns["latency"][0])
     assert sum(one.seconds for one in found if one.phase == "prefill") == pytest.approx(columns["ttft"][0])
@@ -49,7 +49,7 @@ def test_operators_add_up_to_the_latency(model: str, fidelity: str) -> None:
 def test_events_agree_with_the_closed_form(model: str) -> None:
     question = asked(*MESH, *SMALL, f"model={model}")
     closed, played = (
-        evaluate(stacked([question.base]), question.workload, fidelity=name).columns for name in ("closed", "events")
+        evaluate(stack_designs([question.base]), question.workload, fidelity=name).columns for name in ("closed", "events")
     )
     for name in ("ttft", "tpot", "energy"):
         assert closed[name] == pytest.approx(played[name], rel=0.06), name
@@ -77,7 +77,7 @@ def test_an_operator_takes_as_long_as_by_itself(fidelity: str) -> None:
     sizes = ("workload.batch=2", "workload.heads=16", "workload.kv_heads=8", "workload.keys=[200]", "workload.causal=true")
     attention = asked(*chip, "workload=attention", "mapping=attention", *sizes)
     for name, alone in (("gate", product), ("attention", attention)):
-        latency = evaluate(stacked([alone.base]), alone.workload, fidelity=fidelity).columns["latency"][0]
+        latency = evaluate(stack_designs([alone.base]), alone.workload, fidelity=fidelity).columns["latency"][0]
         assert row(found, "prefill", name).seconds == pytest.approx(layers * latency), name
 
 
@@ -91,13 +91,15 @@ def test_many_designs_are_each_as_if_alone() -> None:
         "chip.tile.matrix.rows": (16, 32),
     }
     rng = np.random.default_rng(2)
-    designs = [replaced(question.base, {name: float(rng.choice(values)) for name, values in knobs.items()}) for _ in range(3)]
+    designs = [
+        replace_leaves(question.base, {name: float(rng.choice(values)) for name, values in knobs.items()}) for _ in range(3)
+    ]
     designs += designs[:1]  # what is alike is worked out once
     for fidelity in ("closed", "events"):
         some = designs if fidelity == "closed" else designs[:2]
-        together = evaluate(stacked(some), question.workload, fidelity=fidelity)
+        together = evaluate(stack_designs(some), question.workload, fidelity=fidelity)
         for place, design in enumerate(some):
-            alone = evaluate(stacked([design]), question.workload, fidelity=fidelity)
+            alone = evaluate(stack_designs([design]), question.workload, fidelity=fidelity)
             for name, column in together.columns.items():
                 assert column[place] == pytest.approx(alone.columns[name][0], nan_ok=True), name
             assert together.limit[place] == alone.limit[0]
@@ -108,36 +110,36 @@ def test_requests_of_other_lengths_add_up() -> None:
     found = rows(*MESH, "model=qwen3_1b7", "workload.lengths=lengths.csv", "workload.batch=[4]", "workload.requests=4")
     assert sum(one.operator == "attention" for one in found) == 2
     question = asked(*MESH, "model=qwen3_1b7", "workload.lengths=lengths.csv", "workload.batch=[4]", "workload.requests=4")
-    latency = evaluate(stacked([question.base]), question.workload).columns["latency"][0]
+    latency = evaluate(stack_designs([question.base]), question.workload).columns["latency"][0]
     assert sum(one.seconds for one in found) == pytest.approx(latency)
 
 
 def test_what_does_not_fit_is_said_with_what_would() -> None:
     large = asked("chip=tile_gh200", "mapping=flat", "model=deepseek_v3", "workload.speculation=none")
-    verdict = infeasible(large.base, large.workload)
+    verdict = explain_infeasibility(large.base, large.workload)
     assert verdict is not None
     assert verdict.limit == "chip.hbm.capacity"
-    assert dict(verdict.parts)["weights"] == 2 * parameters(large.workload.cases[0].model)  # type: ignore[union-attr]
+    assert dict(verdict.parts)["weights"] == 2 * parameter_count(large.workload.cases[0].model)  # type: ignore[union-attr]
     assert "not even the weights fit" in str(verdict)
     uneven = asked(*MESH, *SMALL, "model=qwen3_1b7", "mapping.prefill.gemm.rows=3")
-    assert "groups of 3 rows do not divide the mesh's 8; 2 do" in str(infeasible(uneven.base, uneven.workload))
+    assert "groups of 3 rows do not divide the mesh's 8; 2 do" in str(explain_infeasibility(uneven.base, uneven.workload))
     wide = asked(*MESH, *SMALL, "model=qwen3_1b7", "mapping.prefill.gemm.m=512", "mapping.prefill.gemm.n=512")
-    assert "slices that are left open (0) are chosen to fit" in str(infeasible(wide.base, wide.workload))
+    assert "slices that are left open (0) are chosen to fit" in str(explain_infeasibility(wide.base, wide.workload))
     mixed = asked(*MESH, *SMALL, "model=qwen3_1b7", "mapping.precision.activations=mxfp8")
     with pytest.raises(DesignError, match="activations: mxfp8 has scales of blocks"):
         typed(mixed)
 
 
-@given(*[st.sampled_from(of_tensor("weights"))] * 3, st.sampled_from(["qwen3_1b7", "mixtral_8x7b"]))
+@given(*[st.sampled_from(formats_of_tensor("weights"))] * 3, st.sampled_from(["qwen3_1b7", "mixtral_8x7b"]))
 @settings(max_examples=8, deadline=None)
 def test_weights_are_held_in_their_formats(weights: str, experts: str, attention: str, model: str) -> None:
     of = asked(f"model={model}").workload.cases[0].model  # type: ignore[union-attr]
-    said = Precision(weights=weights, activations="bf16", kv="bf16", experts=experts, attention=attention)
-    found = dict(held(of, Step("decode", 1.0, 1.0, 1.0, 1.0), 0.0, 1.0, said))
-    routed = of.layers * of.experts.count * ffn_parameters(of, of.experts.intermediate) if of.experts else 0
+    said = FormatPlan(weights=weights, activations="bf16", kv="bf16", experts=experts, attention=attention)
+    found = dict(hbm_bytes_by_use(of, StepCounts("decode", 1.0, 1.0, 1.0, 1.0), 0.0, 1.0, said))
+    routed = of.layers * of.experts.count * ffn_parameter_count(of, of.experts.intermediate) if of.experts else 0
     projected = of.layers * of.hidden * of.head_dim * 2 * (of.heads + of.kv_heads)
-    rest = parameters(of) - routed - projected
-    wanted = routed * BYTES[experts] + projected * BYTES[attention] + rest * BYTES[weights]
+    rest = parameter_count(of) - routed - projected
+    wanted = routed * BYTES_BY_FORMAT[experts] + projected * BYTES_BY_FORMAT[attention] + rest * BYTES_BY_FORMAT[weights]
     assert found["weights"] == pytest.approx(wanted, rel=1e-12)
 
 
@@ -145,7 +147,7 @@ def test_weights_are_held_in_their_formats(weights: str, experts: str, attention
 def test_narrow_weights_are_loaded_sent_and_expanded(weights: str) -> None:
     wide, narrow = (asked(*MESH, *SMALL, "model=qwen3_1b7", f"mapping.precision.weights={word}") for word in ("fp16", weights))
     usual, closed, played = (
-        evaluate(stacked([of.base]), of.workload, fidelity=word).columns
+        evaluate(stack_designs([of.base]), of.workload, fidelity=word).columns
         for of, word in ((wide, "closed"), (narrow, "closed"), (narrow, "events"))
     )
     assert closed["hbm_bytes"] == pytest.approx(played["hbm_bytes"])
@@ -161,7 +163,7 @@ def test_narrow_weights_are_loaded_sent_and_expanded(weights: str) -> None:
 def test_caches_of_one_byte_are_held_and_read_in_half_the_bytes() -> None:
     wide, narrow = (asked(*MESH, *SMALL, "model=qwen3_1b7", f"mapping.precision.kv={word}") for word in ("fp16", "fp8"))
     two, one, played = (
-        evaluate(stacked([of.base]), of.workload, fidelity=word).columns
+        evaluate(stack_designs([of.base]), of.workload, fidelity=word).columns
         for of, word in ((wide, "closed"), (narrow, "closed"), (narrow, "events"))
     )
     model = narrow.workload.cases[0].model  # type: ignore[union-attr]
@@ -176,11 +178,11 @@ def test_caches_of_one_byte_are_held_and_read_in_half_the_bytes() -> None:
 def test_caches_with_scales_are_held_and_read_packed_and_expanded(word: str) -> None:
     wide, narrow = (asked(*MESH, *SMALL, "model=qwen3_1b7", f"mapping.precision.kv={kv}") for kv in ("fp16", word))
     two, one, played = (
-        evaluate(stacked([of.base]), of.workload, fidelity=fidelity).columns
+        evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity).columns
         for of, fidelity in ((wide, "closed"), (narrow, "closed"), (narrow, "events"))
     )
     model = narrow.workload.cases[0].model  # type: ignore[union-attr]
-    saved = 2 * 200 * model.layers * 2 * model.kv_heads * model.head_dim * (2 - BYTES[word])
+    saved = 2 * 200 * model.layers * 2 * model.kv_heads * model.head_dim * (2 - BYTES_BY_FORMAT[word])
     assert two["hbm_used"][0] - one["hbm_used"][0] == pytest.approx(saved)
     assert one["hbm_bytes"] == pytest.approx(played["hbm_bytes"])
     assert one["hbm_bytes"][0] < two["hbm_bytes"][0]
@@ -196,7 +198,7 @@ def test_caches_with_scales_are_held_and_read_packed_and_expanded(word: str) -> 
 def test_values_of_one_byte_halve_what_memory_moves() -> None:
     half = tuple(f"mapping.precision.{name}=fp8" for name in ("weights", "activations", "kv"))
     two, one = (
-        evaluate(stacked([q.base]), q.workload).columns
+        evaluate(stack_designs([q.base]), q.workload).columns
         for q in (asked(*MESH, *SMALL, "model=qwen3_1b7"), asked(*MESH, *SMALL, "model=qwen3_1b7", *half))
     )
     assert one["hbm_bytes"][0] == pytest.approx(two["hbm_bytes"][0] / 2, rel=0.02)

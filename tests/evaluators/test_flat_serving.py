@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account.services import Instance
-from dse.evaluators.account.services import whole_chip as service
-from dse.evaluators.evaluation import infeasible
-from dse.space.design import Designs, stacked
+from dse.evaluators.accounting.serving_instances import ServingInstance
+from dse.evaluators.accounting.serving_instances import whole_chip as service
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.space.design import Designs, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from tests.samples import asked, load_of, metrics
 
 CHIP = ("chip=tile_gh200", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=16")
@@ -17,7 +17,7 @@ SERVING = (*CHIP, "model=qwen3_1b7", "workload=serving", "workload.requests=20",
 ALONE = ("workload.rate=0.01 Hz", "workload.arrivals=fixed", "workload.requests=3")
 
 
-def seconds(of: Instance, prompt: float, past: float, decodes: float, context: float) -> float:
+def seconds(of: ServingInstance, prompt: float, past: float, decodes: float, context: float) -> float:
     each = (prompt, past + (prompt + 1) / 2, decodes, context, 0.0)
     return float(of.pricing(*(np.array([value]) for value in each))[0])
 
@@ -61,7 +61,7 @@ def test_latents_before_a_chunk_are_expanded_again(past: int) -> None:
     """Which is repetition: useful is what is new."""
     model = "model=deepseek_v2_lite"
     design, load = load_of(*SERVING, model, *(f"mapping.prefill.attention.{name}=8" for name in ("rows", "cols")))
-    rows = service.operators(design, load, 0, 1.0, (200.0, past + 100.5, 4.0, 220.0, 0.0), "closed")
+    rows = service.iteration_rows(design, load, 0, 1.0, (200.0, past + 100.5, 4.0, 220.0, 0.0), "closed")
     (up,) = (row for row in rows if row.operator == "kv_up")
     row = 2 * 512 * 16 * 256 * 27
     assert up.flop == pytest.approx(200 * row)
@@ -83,7 +83,7 @@ def test_parts_of_a_price_add_up_to_the_iteration_that_is_explained() -> None:
         of = service.instances(design, load, "closed")[0]
         for made_of in ((200.0, 100.5, 0.0, 0.0), (0.0, 0.0, 7.0, 210.0), (200.0, 100.5, 7.0, 210.0)):
             whole = float(of.pricing(*(np.array([value]) for value in (*made_of, 0.0)))[0])
-            rows = service.operators(design, load, 0, 3.0, (*made_of, 0.0), "closed")
+            rows = service.iteration_rows(design, load, 0, 3.0, (*made_of, 0.0), "closed")
             assert sum(row.seconds for row in rows) == pytest.approx(3 * whole)
 
 
@@ -126,19 +126,19 @@ def test_weights_are_read_once_an_iteration() -> None:
 
 def test_a_model_that_does_not_fit_is_refused_with_the_bytes_and_with_what_would_do() -> None:
     found = asked(*SERVING, "chip.hbm.capacity=2 GB")
-    verdict = infeasible(found.base, found.workload)
+    verdict = explain_infeasibility(found.base, found.workload)
     assert verdict is not None
     assert verdict.limit == "chip.hbm.capacity"
     assert [name for name, _ in verdict.parts] == ["weights", "KV cache", "activations"]
     assert "not even the weights fit" in verdict.remedy
-    outcomes = evaluate(stacked([found.base]), found.workload)
+    outcomes = evaluate(stack_designs([found.base]), found.workload)
     assert not outcomes.feasible[0]
     assert np.isnan(outcomes.columns["throughput"][0])
 
 
 def test_groups_that_do_not_divide_the_mesh_are_refused() -> None:
     found = asked(*SERVING, "mapping.prefill.attention.rows=3")
-    verdict = infeasible(found.base, found.workload)
+    verdict = explain_infeasibility(found.base, found.workload)
     assert verdict is not None
     assert verdict.limit == "mapping.prefill.attention.rows"
     assert "2" in verdict.remedy
@@ -147,10 +147,12 @@ def test_groups_that_do_not_divide_the_mesh_are_refused() -> None:
 def test_many_designs_are_judged_as_each_by_itself() -> None:
     found = asked(*SERVING)
     bandwidths = np.array([3e10, 6e10])
-    many = Designs(2, ((np.arange(2), replaced(found.base, {"chip.hbm.channel_bandwidth": bandwidths})),))
+    many = Designs(2, ((np.arange(2), replace_leaves(found.base, {"chip.hbm.channel_bandwidth": bandwidths})),))
     together = evaluate(many, found.workload)
     for place, some in enumerate(bandwidths):
-        alone = evaluate(stacked([replaced(found.base, {"chip.hbm.channel_bandwidth": float(some)})]), found.workload)
+        alone = evaluate(
+            stack_designs([replace_leaves(found.base, {"chip.hbm.channel_bandwidth": float(some)})]), found.workload
+        )
         for name in alone.columns:
             assert together.columns[name][place] == alone.columns[name][0], name
     assert together.columns["tpot"][1] < together.columns["tpot"][0]

@@ -8,20 +8,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.graph.step import Step, decode, prefill
-from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.kernels.gemm.tiling import Mesh
-from dse.evaluators.layouts.devices import footprint
-from dse.evaluators.layouts.formats import blocks_of, index_of, multiplied
-from dse.evaluators.layouts.held import held
-from dse.evaluators.layouts.regions import Region, blocks
-from dse.evaluators.silicon.area import dearest
-from dse.space.design import Design, stacked
+from dse.evaluators.graph.step_counts import StepCounts, decode_steps, prefill_step
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.kernels.gemm.tiling import CoreMesh
+from dse.evaluators.layouts.region_memory import region_core_memory
+from dse.evaluators.layouts.regions import Region, region_blocks
+from dse.evaluators.layouts.tensor_formats import blocks_touched, format_product, index_format
+from dse.evaluators.layouts.tensor_parallel import device_memory
+from dse.evaluators.silicon.area import format_area_factor
+from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import at, replaced
-from dse.space.mapping import Precision
-from dse.space.numbers import BYTES, FORMATS, PLAIN, TENSORS, Rates, of_tensor, rate
-from dse.space.parameters import attention_parameters, ffn_parameters, parameters
+from dse.space.fields import leaf_at, replace_leaves
+from dse.space.mapping import FormatPlan
+from dse.space.number_formats import (
+    BYTES_BY_FORMAT,
+    FORMATS,
+    TENSORS,
+    UNSCALED_FORMATS,
+    FormatRates,
+    formats_of_tensor,
+    relative_rate,
+)
+from dse.space.parameter_counts import ffn_parameter_count, mixing_parameter_count, parameter_count
 from tests.samples import asked, metrics
 
 BITS = {
@@ -32,7 +40,7 @@ BITS = {
 
 SMALL = ("workload.batch=[2]", "workload.prompt=256", "workload.output=16")
 MOE = ("model=mixtral_8x7b", *SMALL)
-WEIGHTS, ACTIVATIONS, CACHED = (st.sampled_from(of_tensor(tensor)) for tensor in ("weights", "activations", "kv"))
+WEIGHTS, ACTIVATIONS, CACHED = (st.sampled_from(formats_of_tensor(tensor)) for tensor in ("weights", "activations", "kv"))
 WHERE = {
     "h100": ("chip=h100", "mapping.both.tp=2"),
     "b200": ("chip=b200", "mapping.both.tp=2", "mapping=tensor_parallel"),
@@ -51,13 +59,13 @@ def question(*words: str) -> Any:
 
 
 def formats(base: Design, **said: Any) -> Design:
-    return replaced(base, {f"mapping.precision.{name}": word for name, word in said.items()})
+    return replace_leaves(base, {f"mapping.precision.{name}": word for name, word in said.items()})
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_value_takes_its_bits_and_its_share_of_scales(name: str) -> None:
-    assert BYTES[name] == BITS[name] / 8
-    assert (name in PLAIN) == (BITS[name] in (8, 16, 32))
+    assert BYTES_BY_FORMAT[name] == BITS[name] / 8
+    assert (name in UNSCALED_FORMATS) == (BITS[name] in (8, 16, 32))
 
 
 @pytest.mark.parametrize("model", ["mixtral_8x7b", "qwen3_30b_a3b", "llama3_8b"])
@@ -67,16 +75,25 @@ def test_a_device_holds_each_tensor_in_its_format(
     model: str, weights: str, experts: str, attention: str, kv: str, positions: int
 ) -> None:
     of = asked(f"model={model}").workload.cases[0].model  # type: ignore[union-attr]
-    said = Precision(weights=weights, activations="bf16", kv=kv, experts=experts, attention=attention)
-    held = footprint(
-        transformer(of, Step("decode", 1.0, 1.0, 1.0, 1.0)), of, 1, said, cached=positions, sequences=1.0, tokens=1.0
+    said = FormatPlan(weights=weights, activations="bf16", kv=kv, experts=experts, attention=attention)
+    held = device_memory(
+        transformer_segments(of, StepCounts("decode", 1.0, 1.0, 1.0, 1.0)),
+        of,
+        1,
+        said,
+        cached=positions,
+        sequences=1.0,
+        tokens=1.0,
     )
-    routed = of.experts.count * ffn_parameters(of, of.experts.intermediate) if of.experts else 0
-    rest = of.experts.count * of.hidden if of.experts else ffn_parameters(of, of.ffn_intermediate)
+    routed = of.experts.count * ffn_parameter_count(of, of.experts.intermediate) if of.experts else 0
+    rest = of.experts.count * of.hidden if of.experts else ffn_parameter_count(of, of.ffn_intermediate)
     projected = of.hidden * of.head_dim * 2 * (of.heads + of.kv_heads)
-    assert projected <= attention_parameters(of)  # with norms and biases
+    assert projected <= mixing_parameter_count(of)  # with norms and biases
     usual = of.layers * rest + of.vocab * of.hidden * (1 if of.tied_embeddings else 2)
-    wanted = of.layers * (routed * BYTES[experts] + projected * BYTES[attention]) + usual * BYTES[weights]
+    wanted = (
+        of.layers * (routed * BYTES_BY_FORMAT[experts] + projected * BYTES_BY_FORMAT[attention])
+        + usual * BYTES_BY_FORMAT[weights]
+    )
     assert held.weights == pytest.approx(wanted, rel=1e-12)
     assert held.kv == pytest.approx(positions * of.layers * 2 * of.kv_heads * of.head_dim * BITS[kv] / 8, rel=1e-12)
 
@@ -87,12 +104,12 @@ def test_a_device_holds_each_tensor_in_its_format(
 def test_what_operators_take_adds_up_in_all_formats(where: str, data: st.DataObject) -> None:
     of = question(*WHERE[where], *MOE)
     kept = (WEIGHTS, CACHED) if where != "wse2" else (one.filter(NARROW.__contains__) for one in (WEIGHTS, CACHED))
-    met = {"npu64": st.sampled_from(PLAIN), "wse2": st.sampled_from(["bf16", "fp16"])}.get(where, ACTIVATIONS)
+    met = {"npu64": st.sampled_from(UNSCALED_FORMATS), "wse2": st.sampled_from(["bf16", "fp16"])}.get(where, ACTIVATIONS)
     weights, cached = kept
     said = {name: data.draw(weights) for name in ("weights", "experts", "attention")}
     said |= {"kv": data.draw(cached), "activations": data.draw(met)}
     design = formats(of.base, **said)
-    latency = evaluate(stacked([design]), of.workload).columns["latency"][0]
+    latency = evaluate(stack_designs([design]), of.workload).columns["latency"][0]
     found = explain(design, of.workload.cases[0])
     assert sum(row.seconds for row in found.rows) == pytest.approx(latency, rel=1e-9)
     for row in found.rows:
@@ -106,15 +123,15 @@ def test_fewer_bits_of_weights_that_are_multiplied_as_they_are_never_take_decode
 ) -> None:
     of = question(*WHERE[where], *MOE)
     rates = of.base.chip.core.rates
-    native = [name for name in of_tensor("weights") if rate(name, rates) is not None]
-    narrow = [name for name in native if FORMATS[name].bits <= 8 and name in of_tensor("activations")]
+    native = [name for name in formats_of_tensor("weights") if relative_rate(name, rates) is not None]
+    narrow = [name for name in native if FORMATS[name].bits <= 8 and name in formats_of_tensor("activations")]
     activations = data.draw(st.sampled_from(narrow))
-    few, many = sorted((data.draw(st.sampled_from(native)) for _ in range(2)), key=lambda name: BYTES[name])
+    few, many = sorted((data.draw(st.sampled_from(native)) for _ in range(2)), key=lambda name: BYTES_BY_FORMAT[name])
     tensor = data.draw(st.sampled_from(["weights", "experts", "attention"]))
     other = data.draw(st.sampled_from(native))
     usual = dict.fromkeys(("weights", "experts", "attention"), other) | {"activations": activations, "kv": "bf16"}
     designs = [formats(of.base, **usual | {tensor: word}) for word in (few, many)]
-    fast, slow = (evaluate(stacked([design]), of.workload).columns["tpot"][0] for design in designs)
+    fast, slow = (evaluate(stack_designs([design]), of.workload).columns["tpot"][0] for design in designs)
     assert fast <= slow * (1 + 1e-12)
 
 
@@ -124,23 +141,23 @@ def test_two_formats_meet_at_the_rate_of_the_slower_and_what_is_not_multiplied_i
     first: str, second: str, data: st.DataObject
 ) -> None:
     some = {name: data.draw(st.none() | st.floats(0.5, 8)) for name in ("int8", "fp8", "mxfp8", "mxfp4", "nvfp4")}
-    rates = Rates(**some)
-    met, turned = multiplied(first, second, rates), multiplied(second, first, rates)
+    rates = FormatRates(**some)
+    met, turned = format_product(first, second, rates), format_product(second, first, rates)
     assert (turned.width, turned.pace, turned.first, turned.second) == (met.width, met.pace, met.second, met.first)
     for name, work in ((first, met.first), (second, met.second)):
         assert work in (0.0, FORMATS[name].expand)
-        assert rate(name, rates) is not None or work > 0
+        assert relative_rate(name, rates) is not None or work > 0
     if not met.first and not met.second:
-        assert met.pace == 1 / min(rate(first, rates), rate(second, rates))
-        assert met.width == max(BYTES[first], BYTES[second])
-    if rate(first, rates) is None and rate(second, rates) is None:
+        assert met.pace == 1 / min(relative_rate(first, rates), relative_rate(second, rates))
+        assert met.width == max(BYTES_BY_FORMAT[first], BYTES_BY_FORMAT[second])
+    if relative_rate(first, rates) is None and relative_rate(second, rates) is None:
         assert (met.pace, met.width) == (1.0, 2.0)
 
 
-@given(st.sampled_from(PLAIN), st.sampled_from(PLAIN))
+@given(st.sampled_from(UNSCALED_FORMATS), st.sampled_from(UNSCALED_FORMATS))
 def test_where_a_chip_says_nothing_plain_formats_go_by_the_wider_one(first: str, second: str) -> None:
-    wide = max(BYTES[first], BYTES[second])
-    assert multiplied(first, second, None) == (wide, wide / 2, 0.0, 0.0)
+    wide = max(BYTES_BY_FORMAT[first], BYTES_BY_FORMAT[second])
+    assert format_product(first, second, None) == (wide, wide / 2, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("where", ["b200", "h800_ep", "npu64", "tile_gh200"])
@@ -153,12 +170,14 @@ def test_keys_of_an_indexer_are_held_and_read_in_their_format(where: str) -> Non
     long = ("workload.batch=[2]", "workload.prompt=30000", "workload.output=8", "+mapping.precision.index=bf16")
     on = ("mapping.sram_kv=0", "mapping.both.tp=16", "mapping.both.pp=4") if where == "npu64" else ()
     of = asked(*words, *long, *on)
-    found = {word: evaluate(stacked([formats(of.base, index=word)]), of.workload).columns for word in ("bf16", "fp8_1x128")}
+    found = {
+        word: evaluate(stack_designs([formats(of.base, index=word)]), of.workload).columns for word in ("bf16", "fp8_1x128")
+    }
     wide, narrow = found["bf16"], found["fp8_1x128"]
     assert narrow["tpot"][0] < wide["tpot"][0]
     assert narrow["hbm_used"][0] < wide["hbm_used"][0]
     if where in ("b200", "tile_gh200"):  # a pair of dies has all keys each
-        saved = 2 * 30_008 * 128 * 48 * (BYTES["bf16"] - BYTES["fp8_1x128"])
+        saved = 2 * 30_008 * 128 * 48 * (BYTES_BY_FORMAT["bf16"] - BYTES_BY_FORMAT["fp8_1x128"])
         assert wide["hbm_used"][0] - narrow["hbm_used"][0] == pytest.approx(saved, rel=1e-3)
     if where == "tile_gh200":  # a key in bytes with a scale of four, read once a step by decode: 132 for 256
         words_ = ("bf16", "fp8_1x128", "mxfp4")
@@ -177,8 +196,8 @@ def test_keys_of_an_indexer_are_held_and_read_in_their_format(where: str) -> Non
 @settings(max_examples=100, deadline=None)
 def test_a_piece_has_the_scales_of_all_blocks_that_it_has_a_share_of(values: int, block: int) -> None:
     pieces = [range(values * place, values * (place + 1)) for place in range(block)]
-    assert blocks_of(values, block) == max(len({at // block for at in piece}) for piece in pieces)
-    assert blocks_of(np.array([1.0 * values, 1.0]), block).tolist() == [blocks_of(values, block), 1]
+    assert blocks_touched(values, block) == max(len({at // block for at in piece}) for piece in pieces)
+    assert blocks_touched(np.array([1.0 * values, 1.0]), block).tolist() == [blocks_touched(values, block), 1]
 
 
 @given(
@@ -189,8 +208,8 @@ def test_a_piece_has_the_scales_of_all_blocks_that_it_has_a_share_of(values: int
 def test_a_core_of_a_region_holds_tiles_in_their_format(rows: int, cols: int, word: str, kv: str, tokens: int) -> None:
     of = asked("chip=wse2", "model=qwen3_1b7", "mapping.precision.weights=bf16")
     design, model = formats(of.base, weights=word, kv=kv), of.workload.cases[0].model
-    place = Region(Mesh(rows, cols), 1.0, model.layers, model.layers)
-    found, last = held(model, place, design.mapping, tokens=1.0, cached=1.0 * tokens, scores=True)
+    place = Region(CoreMesh(rows, cols), 1.0, model.layers, model.layers)
+    found, last = region_core_memory(model, place, design.mapping, tokens=1.0, cached=1.0 * tokens, scores=True)
 
     def piece(name: str, long: int, wide: int) -> float:
         """Values of a core and the scales of what they are in blocks of, which cores count one by one."""
@@ -214,9 +233,9 @@ def test_a_wafer_expands_each_weight_once_a_step(word: str) -> None:
     """Elements of the calls that do so: whole tiles, thus no fewer than the weights of a layer, and few more."""
     of = asked("chip=wse2", "model=llama3_8b", "workload.batch=[1]", "workload.prompt=512", "workload.output=4")
     (case,), base = of.workload.cases, formats(of.base, weights=word)
-    for step in (prefill(case), decode(case, "last")[0][1]):
+    for step in (prefill_step(case), decode_steps(case, "last")[0][1]):
         side = 660.0 if step.phase == "prefill" else 360.0
-        made = blocks(case.model, step, Region(Mesh(side, side), 1.0, 32.0, 32.0), base.mapping, 4.0)
+        made = region_blocks(case.model, step, Region(CoreMesh(side, side), 1.0, 32.0, 32.0), base.mapping, 4.0)
         kernels = [
             (one.kernel, one.kernel.times * block.times)
             for block in made
@@ -224,14 +243,14 @@ def test_a_wafer_expands_each_weight_once_a_step(word: str) -> None:
             if one.name.endswith("_expand")
         ]
         values = sum(times * kernel.shape.m * kernel.shape.k for kernel, times in kernels)
-        stored = parameters(case.model) - case.model.vocab * case.model.hidden  # the table is the host's
+        stored = parameter_count(case.model) - case.model.vocab * case.model.hidden  # the table is the host's
         assert stored * 0.999 <= values <= stored * 1.06
         assert {kernel.options["operations"] for kernel, _ in kernels} == {FORMATS[word].expand}
 
 
 def test_weights_at_the_edge_come_in_their_format() -> None:
     of = asked("chip=wse2_hbm", "model=llama3_70b", "workload.batch=[1]", "workload.prompt=256", "workload.output=4")
-    found = {word: evaluate(stacked([formats(of.base, weights=word)]), of.workload).columns for word in ("fp16", "mxfp8")}
+    found = {word: evaluate(stack_designs([formats(of.base, weights=word)]), of.workload).columns for word in ("fp16", "mxfp8")}
     assert found["mxfp8"]["hbm_used"][0] == pytest.approx(found["fp16"]["hbm_used"][0] * 8.25 / 16, rel=1e-12)
     assert found["mxfp8"]["tpot"][0] < 0.6 * found["fp16"]["tpot"][0]
 
@@ -252,12 +271,12 @@ def test_what_is_expanded_takes_the_vector_engine(where: str, tensor: str) -> No
     lanes = "chip.tile.vector.lanes" if where in ("npu64", "tile_gh200") else "chip.core.vector"
     if where == "wse2":  # cores multiply 16 bits alone, and have one engine
         slow, usual, part = (
-            replaced(of.base, {"chip.core.operation": at(of.base, "chip.core.operation") * 20}),
+            replace_leaves(of.base, {"chip.core.operation": leaf_at(of.base, "chip.core.operation") * 20}),
             "fp16",
             "products",
         )
     else:
-        slow, usual, part = replaced(of.base, {lanes: at(of.base, lanes) / 20}), "int8", "vector"
+        slow, usual, part = replace_leaves(of.base, {lanes: leaf_at(of.base, lanes) / 20}), "int8", "vector"
     narrow = "int4_g128" if tensor == "weights" else "int4_head"
     plain = {"activations": usual, "weights": usual, "kv": usual}
     native, expanded = (formats(slow, **plain | {tensor: word}) for word in (usual, narrow))
@@ -300,7 +319,7 @@ def test_an_engine_without_a_format_multiplies_sixteen_bits_and_pays_for_it() ->
     def alike(word: str) -> Any:
         return formats(of.base, weights=word, activations=word)
 
-    found = {word: evaluate(stacked([alike(word)]), of.workload).columns for word in ("fp8", "int8", "fp16")}
+    found = {word: evaluate(stack_designs([alike(word)]), of.workload).columns for word in ("fp8", "int8", "fp16")}
     assert found["int8"]["ttft"][0] < found["fp8"]["ttft"][0]
     assert found["fp8"]["tpot"][0] < found["fp16"]["tpot"][0]  # half the bytes
     assert found["fp8"]["energy"][0] > found["int8"]["energy"][0]
@@ -311,19 +330,19 @@ def test_an_engine_without_a_format_multiplies_sixteen_bits_and_pays_for_it() ->
 @pytest.mark.parametrize("name", ["int8", "fp8"])
 def test_a_rate_beyond_what_multipliers_do_takes_more_of_them(name: str) -> None:
     of = asked("chip=h100", "model=llama3_8b", *SMALL)
-    chips = [replaced(of.base, {f"chip.core.rates.{name}": value}) for value in (1.0, 2.0, 4.0)]
+    chips = [replace_leaves(of.base, {f"chip.core.rates.{name}": value}) for value in (1.0, 2.0, 4.0)]
     parts = [explain(chip, of.workload.cases[0]) for chip in chips]
     first, usual, more = (found.area["matrix engines"] for found in parts)
     assert first == usual == pytest.approx(more / 2)
     assert parts[2].power["matrix engines"] == pytest.approx(2 * parts[1].power["matrix engines"])
-    assert dearest(Rates(mxfp4=8.0)) == 2.0
+    assert format_area_factor(FormatRates(mxfp4=8.0)) == 2.0
 
 
 def test_rates_of_many_designs_are_those_of_each() -> None:
     of = asked("chip=b200", "model=llama3_8b", "mapping.precision.weights=mxfp4", "mapping.precision.activations=mxfp8", *SMALL)
-    designs = [replaced(of.base, {"chip.core.rates.mxfp8": value}) for value in (1.0, 2.0, 3.0)]
-    together = evaluate(stacked(designs), of.workload).columns
-    alone = [evaluate(stacked([design]), of.workload).columns for design in designs]
+    designs = [replace_leaves(of.base, {"chip.core.rates.mxfp8": value}) for value in (1.0, 2.0, 3.0)]
+    together = evaluate(stack_designs(designs), of.workload).columns
+    alone = [evaluate(stack_designs([design]), of.workload).columns for design in designs]
     for name in ("ttft", "tpot", "energy", "system_mm2"):
         assert np.allclose(together[name], [columns[name][0] for columns in alone], rtol=1e-12)
     assert together["ttft"][0] > together["ttft"][1]
@@ -395,7 +414,7 @@ def test_attention_alone_has_no_weights_of_a_format_of_their_own() -> None:
 
 
 def test_every_tensor_has_formats_and_keys_of_an_indexer_have_those_of_the_cache() -> None:
-    assert all(set(PLAIN) <= set(of_tensor(tensor)) for tensor in TENSORS)
-    said = Precision(weights="fp8", activations="fp8", kv="bf16")
-    assert index_of(said) == "bf16"
-    assert index_of(replaced(said, {"index": "fp8_1x128"})) == "fp8_1x128"
+    assert all(set(UNSCALED_FORMATS) <= set(formats_of_tensor(tensor)) for tensor in TENSORS)
+    said = FormatPlan(weights="fp8", activations="fp8", kv="bf16")
+    assert index_format(said) == "bf16"
+    assert index_format(replace_leaves(said, {"index": "fp8_1x128"})) == "fp8_1x128"

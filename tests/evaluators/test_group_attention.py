@@ -5,16 +5,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.config.build import Question
+from dse.config.question import Question
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account import pipelines
-from dse.evaluators.account.stretches import stretches_by_model
-from dse.evaluators.evaluation import infeasible, limits
+from dse.evaluators.accounting import pipelines
+from dse.evaluators.accounting.decode_segments import arrays_by_model
+from dse.evaluators.cost_models.call_cost import TimedBlock
+from dse.evaluators.evaluation import explain_infeasibility, limits
 from dse.evaluators.kernels.attention import ATTENTION
-from dse.evaluators.readers.price import Timed
-from dse.space.design import Design, stacked
+from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from dse.space.mapping import PARTITIONS
 from tests.samples import asked, typed
 
@@ -27,13 +27,13 @@ def question(*more: str, model: str = "qwen3_1b7") -> Question:
 
 
 def said(design: Design, **knobs: Any) -> Design:
-    return replaced(design, {f"mapping.{phase}.{name.replace('__', '.')}": value for name, value in knobs.items()
+    return replace_leaves(design, {f"mapping.{phase}.{name.replace('__', '.')}": value for name, value in knobs.items()
                              for phase in ("prefill", "decode")})  # fmt: skip
 
 
-def attention_of(asked_: Question, fidelity: str = "closed") -> dict[str, tuple[Timed, int]]:
+def attention_of(asked_: Question, fidelity: str = "closed") -> dict[str, tuple[TimedBlock, int]]:
     """The block of attention by phase, and the place of attention itself."""
-    (job,) = stretches_by_model(asked_.workload)
+    (job,) = arrays_by_model(asked_.workload)
     found = {}
     for phase in pipelines.phases(asked_.base, job, fidelity, detailed=True):
         of = next(of for of in phase.timed if of.block.name == "attention")
@@ -63,7 +63,7 @@ def test_it_does_the_same_useful_work_and_takes_the_cache_once(model: str) -> No
 def test_every_dataflow_is_priced_beside_every_partition(dataflow: str, partition: str) -> None:
     asked_ = question(*FEW)
     design = said(asked_.base, attention__dataflow=dataflow, partition=partition)
-    outcome = evaluate(stacked([design]), asked_.workload)
+    outcome = evaluate(stack_designs([design]), asked_.workload)
     assert outcome.columns["latency"][0] > 0
     assert outcome.columns["energy_per_token"][0] > 0
     assert outcome.feasible[0]
@@ -76,11 +76,11 @@ def test_a_batch_is_its_designs_one_by_one() -> None:
         knobs = {"tp": int(rng.choice([1, 4, 16])), "pp": 2, "attention__dataflow": str(rng.choice(list(ATTENTION)))}
         one = said(asked_.base, **knobs, partition=str(rng.choice(PARTITIONS)))
         designs.append(
-            replaced(one, {"chip.noc.word_bytes": float(rng.choice([32, 256])), "chip.clock": rng.uniform(4e8, 8e8)})
+            replace_leaves(one, {"chip.noc.word_bytes": float(rng.choice([32, 256])), "chip.clock": rng.uniform(4e8, 8e8)})
         )
-    together = evaluate(stacked(designs), asked_.workload, cases=True)
+    together = evaluate(stack_designs(designs), asked_.workload, cases=True)
     for place, design in enumerate(designs):
-        alone = evaluate(stacked([design]), asked_.workload, cases=True)
+        alone = evaluate(stack_designs([design]), asked_.workload, cases=True)
         for name, column in alone.columns.items():
             assert together.columns[name][place] == pytest.approx(column[0], rel=1e-12, nan_ok=True), name
         assert together.cases["latency"][:, place] == pytest.approx(alone.cases["latency"][:, 0], rel=1e-12)
@@ -89,7 +89,7 @@ def test_a_batch_is_its_designs_one_by_one() -> None:
 @pytest.mark.parametrize("fidelity", ["closed", "events"])
 def test_rows_add_up_to_the_latency(fidelity: str) -> None:
     asked_ = question(*FEW, "mapping.both.tp=8")
-    latency = evaluate(stacked([asked_.base]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"]
+    latency = evaluate(stack_designs([asked_.base]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"]
     for case, wanted in zip(asked_.workload.cases, latency, strict=True):
         found = explain(asked_.base, case, fidelity=fidelity)
         assert found.seconds == pytest.approx(wanted[0], rel=1e-9)
@@ -132,7 +132,7 @@ def test_slices_are_in_local_memory_and_the_cache_is_not() -> None:
         assert np.all((dict(prefill["chip.tile.sram"].parts)["slices of attention beyond"] > 0) == beyond)
         assert np.all(dict(prefill["chip.hbm.capacity"].parts)["KV cache"] > 0)
     large = said(asked_.base, attention__rows=1, attention__cols=1, attention__queries=4096, attention__keys=8192)
-    assert not evaluate(stacked([large]), asked_.workload).feasible[0]
+    assert not evaluate(stack_designs([large]), asked_.workload).feasible[0]
 
 
 def test_cores_share_heads_that_are_fewer_than_them() -> None:
@@ -153,7 +153,7 @@ def test_latent_caches_are_shared_out_where_heads_would_each_take_all() -> None:
     sizes = ("mapping.both.tp=16", "mapping.both.pp=4", "mapping.both.placement=mesh", "chip.noc.word_bytes='480 B'",
              "mapping.sram_kv=0", "workload.batch=[4]", "workload.prompt=32000", "workload.output=64")  # fmt: skip
     tpot = [
-        evaluate(stacked([of.base]), of.workload).columns["tpot"][0]
+        evaluate(stack_designs([of.base]), of.workload).columns["tpot"][0]
         for of in (asked("chip=npu64", "model=deepseek_v2_lite", f"mapping={m}", *sizes) for m in ("npu_flat_attention", "npu"))
     ]
     assert tpot[0] < 0.6 * tpot[1]
@@ -165,7 +165,7 @@ def test_only_decode_may_have_it_and_prefetching_goes_beside_it() -> None:
         "+mapping.decode.attention={dataflow: flat_tree, rows: 0, cols: 0, queries: 0, keys: 0}", *SIZES,
     )  # fmt: skip
     none = said(asked_.base, prefetch__policy="none")
-    tpot = evaluate(stacked([asked_.base, none]), asked_.workload).columns["tpot"]
+    tpot = evaluate(stack_designs([asked_.base, none]), asked_.workload).columns["tpot"]
     assert tpot[0] < tpot[1]
     assert explain(asked_.base, asked_.workload.cases[0]).seconds > 0
 
@@ -193,7 +193,7 @@ def test_groups_that_do_not_divide_the_pipeline_s_are_a_limit_that_says_which_do
     for words, rows, cols in ((("mapping.both.tp=8", "mapping.both.attention.rows=3"), 2, 4),
                               (("mapping.both.tp=16", "mapping.decode.attention.cols=8"), 4, 4)):  # fmt: skip
         asked_ = question("mapping.both.placement=mesh", "mapping.both.pp=2", *words)
-        worst = infeasible(asked_.base, asked_.workload)
+        worst = explain_infeasibility(asked_.base, asked_.workload)
         assert worst is not None
         each = {2: "1 or 2", 4: "1, 2 or 4"}
         assert worst.remedy == f"rows {each[rows]} and columns {each[cols]} divide a group of {rows} x {cols} cores"

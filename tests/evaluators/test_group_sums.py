@@ -10,19 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.kernels.gemm.tiling import Shape
-from dse.evaluators.kernels.partition import k
-from dse.evaluators.kernels.partition.placement import grid
-from dse.evaluators.machine.machine import of_tiles
-from dse.evaluators.passes.call import Group, Product
-from dse.evaluators.program.counts import activity
-from dse.evaluators.program.rounds import Program, Round, Send
-from dse.evaluators.readers import READERS, price
-from dse.evaluators.readers.events import play
-from dse.evaluators.readers.numeric import play as by_numbers
-from dse.space.design import stacked
+from dse.evaluators.calls.call import CallProduct, CoreGroupSplit
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.cost_models import call_cost as price
+from dse.evaluators.cost_models.event_simulator import simulate_events
+from dse.evaluators.cost_models.functional_simulator import run_program as by_numbers
+from dse.evaluators.kernels.gemm.tiling import GemmShape
+from dse.evaluators.kernels.partition import split_k as k
+from dse.evaluators.kernels.partition.group_placement import ring_grid
+from dse.evaluators.machine.machine import tile_core_machine
+from dse.evaluators.program.activity_counts import count_activity
+from dse.evaluators.program.kernel_ir import Program, Round, SendInstruction
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from dse.space.mapping import AUTO, PLACEMENTS, TILE_SUMS
 from dse.studies.fidelity_gap.kernels import preset
 from tests.evaluators.test_partition import ENGINES, LOCKED, WORMHOLE
@@ -34,12 +35,12 @@ SHORT = ("workload.prompt=1024", "workload.output=256")
 KTREE = ("mapping=npu_ktree", "mapping.both.sums.algorithm=ktree", "mapping.both.sums.ktree_k=2")
 
 
-def computed(sums: str, placement: str, cores: int, phases: int, shape: Shape, program: Program | None = None) -> bool:
+def computed(sums: str, placement: str, cores: int, phases: int, shape: GemmShape, program: Program | None = None) -> bool:
     rng = np.random.default_rng(cores)
     a, w = (rng.normal(size=size).astype(np.float32) for size in ((shape.m, shape.k), (shape.k, shape.n)))
-    program = program or k.steps(shape, placement, cores, sums=sums, phases=phases)
+    program = program or k.build_program(shape, placement, cores, sums=sums, phases=phases)
     try:
-        found = k.result(by_numbers(program, k.place(a, w, placement, cores)), placement, cores, shape)
+        found = k.gather_result(by_numbers(program, k.scatter_operands(a, w, placement, cores)), placement, cores, shape)
     except ValueError:
         return False
     return bool(np.allclose(found, a @ w, atol=1e-3))
@@ -51,17 +52,19 @@ def computed(sums: str, placement: str, cores: int, phases: int, shape: Shape, p
 )  # fmt: skip
 @settings(max_examples=120, deadline=None)
 def test_every_core_has_the_product(sums: str, placement: str, cores: int, phases: int, m: int, depth: int, n: int) -> None:
-    assert computed(sums, placement, cores, phases, Shape(m, depth, n))
+    assert computed(sums, placement, cores, phases, GemmShape(m, depth, n))
 
 
 @pytest.mark.parametrize(("sums", "placement"), list(combinations(OTHERS, PLACEMENTS)))
 def test_a_wrong_destination_is_noticed(sums: str, placement: str) -> None:
-    shape = Shape(8, 16, 16)
-    program = k.steps(shape, placement, 8, sums=sums, phases=2)
+    shape = GemmShape(8, 16, 16)
+    program = k.build_program(shape, placement, 8, sums=sums, phases=2)
     (rounds,) = program.strands
-    which = next(i for i, turn in enumerate(rounds) if any(isinstance(step, Send) and not step.into for step in turn.steps))
+    which = next(
+        i for i, turn in enumerate(rounds) if any(isinstance(step, SendInstruction) and not step.into for step in turn.steps)
+    )
     (send,) = rounds[which].steps
-    assert isinstance(send, Send)
+    assert isinstance(send, SendInstruction)
     wrong = replace(send, target=send.source)
     assert not computed(
         sums, placement, 8, 2, shape, replace(program, strands=((*rounds[:which], Round((wrong,)), *rounds[which + 1 :]),))
@@ -71,10 +74,10 @@ def test_a_wrong_destination_is_noticed(sums: str, placement: str) -> None:
 @pytest.mark.parametrize(("sums", "placement"), list(combinations(TILE_SUMS, PLACEMENTS)))
 @pytest.mark.parametrize("cores", CORES)
 def test_all_send_as_many_bytes(sums: str, placement: str, cores: int) -> None:
-    shape = Shape(16, 2 * cores, 3 * cores * cores)
-    counted = activity(k.steps(shape, placement, cores, sums=sums, phases=2))
+    shape = GemmShape(16, 2 * cores, 3 * cores * cores)
+    counted = count_activity(k.build_program(shape, placement, cores, sums=sums, phases=2))
     divided = sums == "two_level"
-    assert counted.sent_bytes / 4 / cores == pytest.approx(k.moved(shape, *grid(placement, cores, divided=divided)))
+    assert counted.sent_bytes / 4 / cores == pytest.approx(k.values_sent(shape, *ring_grid(placement, cores, divided=divided)))
 
 
 @pytest.mark.parametrize("fabric", [WORMHOLE, LOCKED], ids=["wormhole", "locked"])
@@ -83,9 +86,9 @@ def test_all_send_as_many_bytes(sums: str, placement: str, cores: int) -> None:
 def test_the_closed_form_of_a_tree_of_equal_groups_on_a_line_is_the_program_played(
     placement: str, cores: int, phases: int, fabric: Any
 ) -> None:
-    shape = Shape(16, 8 * cores, 64)
+    shape = GemmShape(16, 8 * cores, 64)
     closed, _ = k.cost(shape, placement, cores, fabric, ENGINES, 4, sums="ktree", phases=phases)
-    played = play(k.steps(shape, placement, cores, sums="ktree", phases=phases), fabric, engines=ENGINES)
+    played = simulate_events(k.build_program(shape, placement, cores, sums="ktree", phases=phases), fabric, engines=ENGINES)
     assert played.seconds == pytest.approx(closed, rel=0.02)
 
 
@@ -96,9 +99,11 @@ def test_sums_in_turns_are_the_program_played(placement: str, cores: int, fabric
     """Interleaved messages on locked routes get out of step, as without turns."""
     rng = np.random.default_rng(cores)
     for _ in range(3):
-        shape = Shape(cores * int(rng.integers(1, 40)), cores * int(rng.integers(1, 40)), cores**2 * int(rng.integers(1, 8)))
+        shape = GemmShape(
+            cores * int(rng.integers(1, 40)), cores * int(rng.integers(1, 40)), cores**2 * int(rng.integers(1, 8))
+        )
         closed, engines = k.cost(shape, placement, cores, fabric, ENGINES, 4, sums="turns")
-        played = play(k.steps(shape, placement, cores, sums="turns"), fabric, engines=ENGINES)
+        played = simulate_events(k.build_program(shape, placement, cores, sums="turns"), fabric, engines=ENGINES)
         assert played.engine_seconds == pytest.approx(engines)
         apart = fabric is LOCKED and (placement == "linear_interleave" or (placement in ("ring", "mesh") and cores % 2))
         assert played.seconds == pytest.approx(closed, rel=0.1 if apart else 0.03)
@@ -107,7 +112,7 @@ def test_sums_in_turns_are_the_program_played(placement: str, cores: int, fabric
 def test_sums_in_turns_hide_behind_products_or_products_behind_them() -> None:
     rng = np.random.default_rng(2)
     for _ in range(100):
-        shape = Shape(*(int(size) for size in (rng.integers(1, 500), 16 * rng.integers(1, 50), 256 * rng.integers(1, 20))))
+        shape = GemmShape(*(int(size) for size in (rng.integers(1, 500), 16 * rng.integers(1, 50), 256 * rng.integers(1, 20))))
         turns, product = k.cost(shape, "ring", 16, WORMHOLE, ENGINES, 4, sums="turns")
         part = k.cost(replace(shape, n=shape.n // 16), "ring", 16, WORMHOLE, ENGINES, 4)[0] - product / 16
         assert turns == pytest.approx(max(product + part, 16 * part + product / 16))
@@ -122,8 +127,8 @@ def test_sums_in_turns_hide_behind_what_reads_of_the_next_turn_take(
     def seconds(each: float) -> float:
         return each + (turns - 1) * max(each, sums) + sums
 
-    of = Group("k", "ring", cores, "turns")
-    _, shown = price._messages(of, Product(1.0, 1, 1, n), seconds(product), turns * product)
+    of = CoreGroupSplit("k", "ring", cores, "turns")
+    _, shown = price._messages(of, CallProduct(1.0, 1, 1, n), seconds(product), turns * product)
     assert shown is not None
     assert shown(reads * turns) + turns * max(product, reads) == pytest.approx(seconds(max(product, reads)))
 
@@ -132,22 +137,22 @@ def test_sums_in_turns_hide_behind_what_reads_of_the_next_turn_take(
 def test_quicker_engines_never_make_prompts_slower(model: str) -> None:
     """Experts whose weights take longer than their products: sums go round beside the weights of the next turn."""
     of = asked("chip=npu64", f"model={model}", "workload.batch=1", "workload.prompt=2048", "workload.output=8")
-    some = [replaced(of.base, {"chip.tile.vector.lanes": 4096.0 * 2**more}) for more in range(4)]
-    found = evaluate(stacked(some), of.workload).columns["ttft"]
+    some = [replace_leaves(of.base, {"chip.tile.vector.lanes": 4096.0 * 2**more}) for more in range(4)]
+    found = evaluate(stack_designs(some), of.workload).columns["ttft"]
     assert np.all(np.diff(found) <= 1e-12)
 
 
 def test_nine_of_ten_random_sums_cost_what_events_say() -> None:
     """Of K-trees and two levels, placements and routings, on 2 to 16 cores; the product itself apart."""
     rng, gaps = np.random.default_rng(5), []
-    on = {name: of_tiles(preset(name)) for name in ("npu64", "npu256")}
+    on = {name: tile_core_machine(preset(name)) for name in ("npu64", "npu256")}
     for _ in range(200):
         machine = on[str(rng.choice(list(on)))]
         machine = machine._replace(fabric=machine.fabric._replace(locked=float(rng.integers(2))))  # type: ignore[union-attr]
         cores, phases = int(rng.integers(2, 17)), int(rng.integers(1, 5))
         m, depth, n = (int(side) for side in np.exp(rng.uniform(0, np.log(16384), 3)))
-        group = Group("k", str(rng.choice(PLACEMENTS)), cores, str(rng.choice(OTHERS)), phases)
-        given_ = (group, Product(1.0, m, max(depth, cores), n), machine, 2.0)
+        group = CoreGroupSplit("k", str(rng.choice(PLACEMENTS)), cores, str(rng.choice(OTHERS)), phases)
+        given_ = (group, CallProduct(1.0, m, max(depth, cores), n), machine, 2.0)
         found, events = (np.subtract(*READERS[reader].product(*given_)) for reader in ("closed", "events"))
         gaps.append(abs(found / events - 1))
     assert np.mean(np.array(gaps) <= 0.1) >= 0.9
@@ -160,24 +165,27 @@ def test_a_batch_is_its_singles(sums: str, placement: str) -> None:
     rng = np.random.default_rng(1)
     cores, phases = rng.choice([1.0, 2.0, 4.0, 8.0, 16.0], size=20), rng.choice([1.0, 2.0, 3.0], size=20)
     m, depth, n = (rng.integers(1, 4000, size=20).astype(float) for _ in range(3))
-    many = k.cost(Shape(m, depth, n), placement, cores, LOCKED, ENGINES, 2, sums=sums, phases=phases)
+    many = k.cost(GemmShape(m, depth, n), placement, cores, LOCKED, ENGINES, 2, sums=sums, phases=phases)
     for i in range(20):
-        one = k.cost(Shape(m[i], depth[i], n[i]), placement, cores[i], LOCKED, ENGINES, 2, sums=sums, phases=phases[i])
+        one = k.cost(GemmShape(m[i], depth[i], n[i]), placement, cores[i], LOCKED, ENGINES, 2, sums=sums, phases=phases[i])
         assert [float(value[i]) for value in many] == pytest.approx([float(value) for value in one])
 
 
 def test_each_product_has_the_quickest_sums_and_events_play_them() -> None:
-    machine, rng, chosen = of_tiles(preset("npu64")), np.random.default_rng(4), set()
+    machine, rng, chosen = tile_core_machine(preset("npu64")), np.random.default_rng(4), set()
     for _ in range(8):
         m, depth, n = (np.exp(rng.uniform(0, np.log(400), 3)) // 1 for _ in range(3))
         cores, phases = rng.choice([1.0, 2.0, 4.0, 9.0, 16.0], 3), float(rng.integers(1, 4))
-        group, said = Group("k", str(rng.choice(PLACEMENTS)), cores, AUTO, phases), Product(1.0, m, np.maximum(depth, cores), n)
+        group, said = (
+            CoreGroupSplit("k", str(rng.choice(PLACEMENTS)), cores, AUTO, phases),
+            CallProduct(1.0, m, np.maximum(depth, cores), n),
+        )
         by = [READERS["closed"].product(group._replace(sums=name), said, machine, 2.0)[0] for name in TILE_SUMS]
         found, events = (READERS[name].product(group, said, machine, 2.0)[0] for name in ("closed", "events"))
         assert np.array_equal(found, np.minimum.reduce(by))
         for place, which in enumerate(np.argmin(by, axis=0)):
             one = group._replace(sums=TILE_SUMS[which], cores=cores[place])
-            alone = Product(1.0, *(float(side[place]) for side in said[1:]))
+            alone = CallProduct(1.0, *(float(side[place]) for side in said[1:]))
             assert READERS["events"].product(one, alone, machine, 2.0)[0] == events[place]
             chosen.add(one.sums)
     assert chosen >= {"ring", "ktree"}
@@ -187,11 +195,11 @@ def test_the_breakdown_says_what_adds_up_and_no_word_is_quicker() -> None:
     sizes = ("workload.batch=[1]", "workload.prompt=64", "workload.output=8", "chip.noc.word_bytes='960 B'")
     of = asked("chip=npu64", "model=qwen3_1b7", *KTREE, *sizes, "mapping.both.tp=16", "mapping.both.placement=mesh")
     designs = [
-        replaced(of.base, {f"mapping.{phase}.sums.algorithm": name for phase in ("prefill", "decode")} | trees)
+        replace_leaves(of.base, {f"mapping.{phase}.sums.algorithm": name for phase in ("prefill", "decode")} | trees)
         for name in (*TILE_SUMS, AUTO)
         for trees in [{f"mapping.{phase}.sums.ktree_k": 2 for phase in ("prefill", "decode")}]
     ]
-    *single, auto = evaluate(stacked(designs), of.workload).columns["tpot"]
+    *single, auto = evaluate(stack_designs(designs), of.workload).columns["tpot"]
     assert auto < min(single)
     rows = explain(designs[-1], of.workload.cases[0]).rows
     chosen = {row.shape.partition(" by ")[2] for row in rows if row.operator in ("down", "head")}
@@ -206,13 +214,13 @@ def test_designs_with_several_trees_are_together_as_each_alone() -> None:
         knobs = {"tp": int(rng.choice([2, 4, 8])), "pp": 4, "sums.algorithm": str(rng.choice([*TILE_SUMS, AUTO]))}
         knobs["sums.ktree_k"] = int(rng.choice([1, 2, 3]))
         designs.append(
-            replaced(
+            replace_leaves(
                 question.base, {f"mapping.{p}.{name}": value for p in ("prefill", "decode") for name, value in knobs.items()}
             )
         )
     for fidelity in ("closed", "events"):
-        together = evaluate(stacked(designs), question.workload, fidelity=fidelity).columns["latency"]
-        alone = [evaluate(stacked([one]), question.workload, fidelity=fidelity).columns["latency"][0] for one in designs]
+        together = evaluate(stack_designs(designs), question.workload, fidelity=fidelity).columns["latency"]
+        alone = [evaluate(stack_designs([one]), question.workload, fidelity=fidelity).columns["latency"][0] for one in designs]
         assert together == pytest.approx(alone, rel=1e-12)
 
 
@@ -257,9 +265,9 @@ def test_a_tree_pays_for_short_vectors_on_wide_links() -> None:
     wide = ("chip.noc.word_bytes='960 B'", "mapping.both.tp=64", "mapping.both.pp=1", "mapping.both.placement=mesh")
     question = asked("chip=npu64", "model=qwen3_4b", *KTREE, "workload.batch=[1]", *wide, *SHORT)
     ring, levels, tree = (
-        evaluate(stacked([replaced(question.base, {"mapping.decode.sums.algorithm": name})]), question.workload).columns[
-            "tpot"
-        ][0]
+        evaluate(
+            stack_designs([replace_leaves(question.base, {"mapping.decode.sums.algorithm": name})]), question.workload
+        ).columns["tpot"][0]
         for name in ("ring", "two_level", "ktree")
     )
     assert tree < levels < ring

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.evaluators.machine import hbm
-from dse.evaluators.machine.scattered import pace
+from dse.evaluators.machine import memory_system as hbm
+from dse.evaluators.machine.random_access import random_piece_slowdown
+from dse.space.dram import HASHES, ORDERS, MemorySystem, capacity_bytes, check_memory, pseudo_channel_count
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
-from dse.space.memory import HASHES, ORDERS, Memory, capacity, channels, refuse
+from dse.space.fields import replace_leaves
 from tests.samples import asked as question_of
 from tests.samples import memory, metrics
 
@@ -20,23 +20,23 @@ GENERATIONS = ("hbm2", "hbm2_legacy", "hbm2e", "hbm3", "hbm3e", "hbm4")
 STACKS = ("hbm2", "hbm2e", "hbm3", "hbm3e", "hbm4")
 
 
-def small(name: str = "hbm3", **changes: Any) -> Memory:
+def small(name: str = "hbm3", **changes: Any) -> MemorySystem:
     """Four channels."""
     return memory(name, **{"channels": 2, "pseudo": 2, **changes})
 
 
-def sequential(of: Memory, requests: int, size: int = 64, **given: Any) -> hbm.Report:
-    return hbm.play(of, np.arange(requests) * size, size, **{"write": False, **given})
+def sequential(of: MemorySystem, requests: int, size: int = 64, **given: Any) -> hbm.MemoryReport:
+    return hbm.simulate_memory(of, np.arange(requests) * size, size, **{"write": False, **given})
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("hashed", HASHES)
 def test_every_address_has_its_own_place(order: str, hashed: str) -> None:
     of = small(rows=8, order=order, hashed=hashed)
-    channel, at = hbm.place(of, np.arange(0, int(capacity(of)), int(of.access)))
+    channel, at = hbm.map_addresses(of, np.arange(0, int(capacity_bytes(of)), int(of.access)))
     banks, columns = of.groups * of.banks, of.row / of.access
     number = ((channel * banks + at[:, 0]) * of.rows + at[:, 1]) * columns + at[:, 2]
-    assert sorted(number) == list(range(int(capacity(of) / of.access)))
+    assert sorted(number) == list(range(int(capacity_bytes(of) / of.access)))
 
 
 @pytest.mark.parametrize("name", GENERATIONS)
@@ -44,11 +44,11 @@ def test_unloaded_latencies_are_exact(name: str) -> None:
     """A clock to the bank's queue; RCD, CL and burst for a closed row, CL and burst for an open one."""
     of = memory(name)
     t, cycle = of.timing, 1 / of.clock
-    report = hbm.play(of, np.array([0, 0]), int(of.access), False, np.array([0.0, 200 * cycle]))
+    report = hbm.simulate_memory(of, np.array([0, 0]), int(of.access), False, np.array([0.0, 200 * cycle]))
     closed, opened = np.rint(report.latencies / cycle)
     assert closed == 1 + t.rcd_read + t.cl + t.burst
     assert opened == 1 + t.cl + t.burst
-    assert [hbm.latency(of, row_open=state) for state in (False, True)] == pytest.approx(report.latencies.tolist())
+    assert [hbm.idle_read_latency(of, row_open=state) for state in (False, True)] == pytest.approx(report.latencies.tolist())
 
 
 @pytest.mark.parametrize("name", STACKS)
@@ -59,14 +59,14 @@ def test_a_stream_in_one_bank_group_has_half_the_rate(name: str) -> None:
     number, group = np.arange(2**15), int(of.banks * of.row / of.access)
     single = number // group * group * int(of.groups) + number % group
     for order, which, rate in (("row_group_bank_column", single, 0.5), ("row_column_bank_group", number, 1.0)):
-        report = hbm.play(replaced(of, {"order": order}), which * int(of.access), int(of.access), False)
+        report = hbm.simulate_memory(replace_leaves(of, {"order": order}), which * int(of.access), int(of.access), False)
         assert report.share == pytest.approx(rate * (1 - lost), rel=0.03)
         assert report.binding == ("group" if rate < 1 else "bandwidth")
 
 
 def test_busy_and_idle_time_make_up_all_time() -> None:
     of = small()
-    report = hbm.play(of, np.random.default_rng(0).integers(0, 2**20, 5000) * 64, 64, np.arange(5000) % 3 == 0)
+    report = hbm.simulate_memory(of, np.random.default_rng(0).integers(0, 2**20, 5000) * 64, 64, np.arange(5000) % 3 == 0)
     assert report.share + sum(report.idle.values()) == pytest.approx(1.0)
 
 
@@ -86,15 +86,15 @@ def test_busy_and_idle_time_make_up_all_time() -> None:
 def test_what_binds_is_what_blocked_the_bus(what: str, given_: dict[str, Any]) -> None:
     changes = {key: value for key, value in given_.items() if key in ("order", "refresh") or key.startswith("timing")}
     of, count = small(**changes), 8000
-    rng, rows = np.random.default_rng(1), channels(of) * int(of.groups * of.banks * of.row)
+    rng, rows = np.random.default_rng(1), pseudo_channel_count(of) * int(of.groups * of.banks * of.row)
     address = {
         "random": rng.integers(0, 2**22, count) * 64,
-        "one channel": np.arange(count) * 256 * channels(of),
-        "one bank": (np.arange(count) // 4 * rows + np.arange(count) % 4 * int(of.granularity)) % int(capacity(of)),
+        "one channel": np.arange(count) * 256 * pseudo_channel_count(of),
+        "one bank": (np.arange(count) // 4 * rows + np.arange(count) % 4 * int(of.granularity)) % int(capacity_bytes(of)),
     }.get(given_.get("address", ""), np.arange(count) * 64)
     write = rng.random(count) < 0.5 if "write" in given_ else False
     arrival = np.arange(count) * given_.get("gap", 0.0)
-    assert hbm.play(of, address, 64, write, arrival, windows=np.array([given_.get("window", 0)])).binding == what
+    assert hbm.simulate_memory(of, address, 64, write, arrival, windows=np.array([given_.get("window", 0)])).binding == what
 
 
 @st.composite
@@ -117,7 +117,7 @@ def test_requests_go_through_their_phases_and_never_beat_the_peak(
     given_: dict[str, Any], name: str, order: str, hashed: str
 ) -> None:
     of = memory(name, order=order, hashed=hashed)
-    report, again = (hbm.play(of, **given_) for _ in range(2))
+    report, again = (hbm.simulate_memory(of, **given_) for _ in range(2))
     assert report.nbytes == given_["nbytes"].sum()
     assert 0 < report.share <= 1
     cycle = 1 / of.clock
@@ -139,7 +139,7 @@ def test_a_window_is_never_exceeded(given_: dict[str, Any]) -> None:
     """Of requests of one burst, so that those outstanding can be counted from their stamps."""
     of = small()
     given_ = {**given_, "nbytes": 1}
-    report = hbm.play(of, **given_)
+    report = hbm.simulate_memory(of, **given_)
     for number, window in enumerate(given_["windows"]):
         mine = given_["requester"] == number
         begin, end = np.sort(report.begin_request[mine]), np.sort(report.end_response[mine])
@@ -159,7 +159,7 @@ def test_a_larger_window_and_more_channels_never_slow_a_sequential_stream(name: 
 def test_banks_are_refreshed_one_by_one() -> None:
     """A bank that is read all the time loses what its refreshes take, and all others nothing."""
     of = memory("hbm3", stacks=1, channels=1, pseudo=1)
-    report = hbm.play(of, np.arange(20000) % 8 * 128, 32, False)
+    report = hbm.simulate_memory(of, np.arange(20000) % 8 * 128, 32, False)
     assert report.idle["refresh"] == pytest.approx(of.timing.rfc_bank / of.timing.refi, rel=0.35)
     assert sequential(of, 20000).idle["refresh"] < 0.01
 
@@ -169,8 +169,8 @@ def test_banks_are_refreshed_one_by_one() -> None:
 def test_a_large_transfer_is_priced_as_played(name: str, size: int) -> None:
     of = memory(name)
     starts = np.arange(0, size, int(of.granularity))
-    played = hbm.play(of, starts, np.minimum(int(of.granularity), size - starts), False).seconds
-    assert hbm.seconds(of, size) == pytest.approx(played, rel=0.01)
+    played = hbm.simulate_memory(of, starts, np.minimum(int(of.granularity), size - starts), False).seconds
+    assert hbm.transfer_seconds(of, size) == pytest.approx(played, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -198,27 +198,29 @@ def test_a_large_transfer_is_priced_as_played(name: str, size: int) -> None:
 )
 def test_a_memory_that_makes_no_sense_is_refused_by_field(changes: dict[str, Any], field: str) -> None:
     with pytest.raises(DesignError, match=rf"^memory\.{field}: ") as refused:
-        refuse(memory("hbm3", **changes))
+        check_memory(memory("hbm3", **changes))
     assert "\n" not in str(refused.value)
 
 
 def test_requests_beyond_the_end_are_refused() -> None:
     with pytest.raises(DesignError, match="ends at"):
-        hbm.play(memory("hbm2"), np.array([2**40]), 64, False)
+        hbm.simulate_memory(memory("hbm2"), np.array([2**40]), 64, False)
 
 
 @pytest.mark.parametrize("name", STACKS)
 def test_pieces_at_random_places_cost_what_the_formula_says(name: str) -> None:
     of, pieces = memory(name), (32, 64, 128, 256, 288, 512, 576, 656, 1024, 1152, 4096, 0)
-    assert [pace(of, piece) for piece in pieces] == pytest.approx([hbm.scattered(of, piece) for piece in pieces], rel=0.13)
+    assert [random_piece_slowdown(of, piece) for piece in pieces] == pytest.approx(
+        [hbm.random_access_slowdown(of, piece) for piece in pieces], rel=0.13
+    )
 
 
 def test_rows_of_latent_keys_cost_little_and_index_keys_by_themselves_much() -> None:
     """1,152 B is a row of 512 + 64 values of 16 bits, 132 B one of 128 of 8 bits and its scale."""
     of = memory("hbm4")
-    assert hbm.scattered(of, 1152) < 1.08
-    assert hbm.scattered(of, 656) < 1.15
-    assert hbm.scattered(of, 132) > 1.5
+    assert hbm.random_access_slowdown(of, 1152) < 1.08
+    assert hbm.random_access_slowdown(of, 656) < 1.15
+    assert hbm.random_access_slowdown(of, 132) > 1.5
 
 
 @pytest.mark.parametrize("words", [("chip=tile_gh200", "model=qwen3_1b7"), ("chip=npu64", "model=qwen3_4b")], ids=" ".join)

@@ -8,27 +8,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.kernels.gemm.tiling import Mesh
-from dse.evaluators.kernels.vector import streamed, walked
-from dse.evaluators.kernels.vector.index import Index, scores, selection
-from dse.evaluators.machine.channels import ColumnMemory, channels
+from dse.evaluators.cost_models import jobs
+from dse.evaluators.cost_models.analytical_indexer import indexer_jobs, score_job
+from dse.evaluators.cost_models.event_simulator import simulate_events as timed
+from dse.evaluators.cost_models.functional_simulator import run_program
+from dse.evaluators.cost_models.submesh_jobs import job_on_submesh
+from dse.evaluators.kernels.gemm.tiling import CoreMesh
+from dse.evaluators.kernels.vector import block_loop_kernels as walked
+from dse.evaluators.kernels.vector import row_kernels as streamed
+from dse.evaluators.kernels.vector.sparse_indexer import IndexerShape, score_kernel, topk_kernel
+from dse.evaluators.machine.memory_channels import ColumnMemory, mesh_channels
 from dse.evaluators.program.activity import COUNTS
-from dse.evaluators.program.rounds import Cores, Load, Round
-from dse.evaluators.readers import jobs
-from dse.evaluators.readers.closed_indexed import indexed, scored
-from dse.evaluators.readers.events import play as timed
-from dse.evaluators.readers.numeric import play
-from dse.evaluators.readers.part_jobs import job_on
+from dse.evaluators.program.kernel_ir import CoreIndex, LoadInstruction, Round
+from dse.space.array_math import Array
 from dse.space.chip import Chip
-from dse.space.elementwise import Array
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 from tests.samples import asked
 
-MESH = Mesh(2, 3)
+MESH = CoreMesh(2, 3)
 
 
-def drawn(of: Index, seed: int) -> dict[str, Array]:
+def drawn(of: IndexerShape, seed: int) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     v = {
         "q": rng.normal(size=(of.sequences, of.queries, of.heads, of.dim)),
@@ -37,16 +38,16 @@ def drawn(of: Index, seed: int) -> dict[str, Array]:
     return v | {"k": rng.normal(size=(of.sequences, of.keys, of.dim)), "scale": rng.uniform(0.5, 2, (of.sequences, of.keys))}
 
 
-def told(of: Index, v: dict[str, Array]) -> Array:
+def told(of: IndexerShape, v: dict[str, Array]) -> Array:
     """Scores as they are defined, shape (sequences, queries, keys or blocks)."""
     keys = v["k"] * v["scale"][..., None] if of.scale else v["k"]
     found = np.einsum("bth,bths->bts", v["w"], np.maximum(np.einsum("bthd,bsd->bths", v["q"], keys), 0))
     return np.asarray(found.reshape(*found.shape[:2], -1, of.block).max(axis=-1))
 
 
-def played(of: Index, v: dict[str, Array], queries: int, keys: int, change: Any = None) -> Array:
+def played(of: IndexerShape, v: dict[str, Array], queries: int, keys: int, change: Any = None) -> Array:
     """Scores by the program, of one sequence's queries and all its keys an item."""
-    walk = scores(of, queries, keys, "float32")
+    walk = score_kernel(of, queries, keys, "float32")
     down, across, many = of.queries // queries, of.keys // keys, keys // of.block
     blocks = (across,) * -(-of.sequences * down // 6)
     q = v["q"].reshape(-1, 1, queries, of.heads, of.dim)
@@ -56,9 +57,11 @@ def played(of: Index, v: dict[str, Array], queries: int, keys: int, change: Any 
     given = {"q": q, "w": w} | {
         name: np.repeat(x, down, axis=0) for name, x in (("k", k), ("scale", scale)) if name in walk.loads
     }
-    program = walked.steps(walk, len(q), blocks, MESH, channels=3)
+    program = walked.build_program(walk, len(q), blocks, MESH, channels=3)
     program = change(program) if change else program
-    out = walked.result(play(program, {}, walked.place(given, walk, blocks, MESH)), walk.stored[0], walk, blocks)
+    out = walked.gather_result(
+        run_program(program, {}, walked.scatter_operands(given, walk, blocks, MESH)), walk.stored[0], walk, blocks
+    )
     return np.moveaxis(out, -1, 1).reshape(of.sequences, of.queries, across, -1, many).max(axis=3) if of.block > 1 else (
         np.moveaxis(out, -1, 1).reshape(of.sequences, of.queries, -1)
     )  # fmt: skip
@@ -71,7 +74,7 @@ def test_an_index_scores_what_its_definition_says(data: Any) -> None:
         return int(data.draw(st.sampled_from(values)))
 
     queries, keys, block = one(1, 2, 3), one(4, 8), one(1, 2, 4)
-    of = Index(one(1, 3), 5, one(1, 4, 9), queries * one(1, 2), keys * one(1, 2, 5), block=block, scale=one(0, 4))
+    of = IndexerShape(one(1, 3), 5, one(1, 4, 9), queries * one(1, 2), keys * one(1, 2, 5), block=block, scale=one(0, 4))
     if one(0, 1):
         of = replace(of, packed=0.53125, expand=3.0)
     v = drawn(of, data.draw(st.integers(0, 99)))
@@ -83,8 +86,8 @@ def elsewhere(program: Any, slot: str) -> Any:
     """The program with blocks of a slot loaded to the tile beside the one that they are for."""
 
     def step(of: Any) -> Any:
-        wrong = isinstance(of, Load) and of.slot == slot
-        return replace(of, cores=Cores(of.cores.row, (of.cores.col + 1) % MESH.cols)) if wrong else of
+        wrong = isinstance(of, LoadInstruction) and of.slot == slot
+        return replace(of, cores=CoreIndex(of.cores.row, (of.cores.col + 1) % MESH.cols)) if wrong else of
 
     def turn(of: Any) -> Any:
         return (
@@ -96,7 +99,7 @@ def elsewhere(program: Any, slot: str) -> Any:
 
 @pytest.mark.parametrize("slot", ["q", "w", "k"])
 def test_what_comes_to_another_tile_is_noticed(slot: str) -> None:
-    of = Index(3, 5, 6, 2, 12)
+    of = IndexerShape(3, 5, 6, 2, 12)
     v = drawn(of, 1)
     right, wrong = (played(of, v, 2, 4, change) for change in (None, lambda program: elsewhere(program, slot)))
     assert right.reshape(told(of, v).shape) == pytest.approx(told(of, v), abs=1e-4)
@@ -111,11 +114,11 @@ def test_positions_of_the_largest_are_found(data: Any) -> None:
     part = data.draw(st.integers(top + 1, 12))
     x = np.random.default_rng(data.draw(st.integers(0, 99))).normal(size=(rows, parts * part)).astype(np.float32)
     wanted = np.sort(np.argsort(-x, axis=1)[:, :top], axis=1)
-    first = largest(x.reshape(-1, part)[None], selection(top, 40, carried=True), "x")
+    first = largest(x.reshape(-1, part)[None], topk_kernel(top, 40, carried=True), "x")
     at = first["chosen"].reshape(rows, parts, top) + part * np.arange(parts)[:, None]
     assert first["values"] == pytest.approx(np.take_along_axis(x, at.reshape(rows, -1).astype(int), axis=1).reshape(-1, top))
     again = largest(
-        np.stack([first["values"].reshape(1, rows, -1), at.reshape(1, rows, -1)]), selection(top, 40, later=True), "x", "at"
+        np.stack([first["values"].reshape(1, rows, -1), at.reshape(1, rows, -1)]), topk_kernel(top, 40, later=True), "x", "at"
     )
     assert np.sort(again["found"], axis=1).tolist() == wanted.tolist()
 
@@ -123,33 +126,33 @@ def test_positions_of_the_largest_are_found(data: Any) -> None:
 def test_the_largest_are_found_among_many_that_are_equal() -> None:
     """As scores are where no head is above zero: equal ones that come first leave no larger one out."""
     x = np.array([[0.0, 0.0, 0.0, 0.0, 5.0, 0.0, 3.0]], np.float32)
-    assert sorted(largest(x[None], selection(3, 16), "x")["chosen"][0].tolist()) == [0, 4, 6]
+    assert sorted(largest(x[None], topk_kernel(3, 16), "x")["chosen"][0].tolist()) == [0, 4, 6]
 
 
-def largest(values: Array, recipe: streamed.Recipe, *names: str) -> dict[str, Array]:
+def largest(values: Array, recipe: streamed.RowKernel, *names: str) -> dict[str, Array]:
     given = dict(zip(names, values if len(names) > 1 else [values], strict=True))
     rows, width = values.shape[-2:]
-    block = streamed.Block(2, width)
-    program = streamed.steps(recipe, rows, block, MESH, "float32", channels=3)
-    out = play(program, {}, streamed.place(given, recipe, block, MESH))
+    block = streamed.RowBlock(2, width)
+    program = streamed.build_program(recipe, rows, block, MESH, "float32", channels=3)
+    out = run_program(program, {}, streamed.scatter_operands(given, recipe, block, MESH))
     stored = {key: value for key, value in out.items() if "/" in key or rows > 12}
-    return {name: streamed.result(stored, name, rows) for name in recipe.stored}
+    return {name: streamed.gather_result(stored, name, rows) for name in recipe.stored}
 
 
 @pytest.mark.parametrize(
     "of",
     [
-        Index(3, 5, 4, 2, 24),
-        Index(2, 4, 13, 1, 24, scale=4),
-        Index(2, 4, 3, 4, 24, block=4),
-        Index(2, 4, 7, 2, 24, packed=0.53125, expand=3.0),
+        IndexerShape(3, 5, 4, 2, 24),
+        IndexerShape(2, 4, 13, 1, 24, scale=4),
+        IndexerShape(2, 4, 3, 4, 24, block=4),
+        IndexerShape(2, 4, 7, 2, 24, packed=0.53125, expand=3.0),
     ],
 )
 @pytest.mark.parametrize("blocks", [1, 2, 5])
-def test_the_closed_form_counts_what_is_played(of: Index, blocks: int) -> None:
-    walk, items = scores(of, 2, 4, "float16"), 2 * of.sequences
-    program = walked.steps(walk, items, (blocks,) * -(-items // 6), MESH, channels=3)
-    memory = channels("south", 3, program.rows, 3, 100.0, 1.0)
+def test_the_closed_form_counts_what_is_played(of: IndexerShape, blocks: int) -> None:
+    walk, items = score_kernel(of, 2, 4, "float16"), 2 * of.sequences
+    program = walked.build_program(walk, items, (blocks,) * -(-items // 6), MESH, channels=3)
+    memory = mesh_channels("south", 3, program.rows, 3, 100.0, 1.0)
     found = timed(program, CYCLES, engines=ENGINES, memory=memory).activity
     on: Any = (MESH, CYCLES, ENGINES, ColumnMemory(3, 100.0, 1.0, 1.0))
     closed = walked.cost(walk, items, blocks, *on, items * blocks).activity
@@ -169,12 +172,12 @@ def test_closed_and_played_times_agree_on_random_sizes(data: Any) -> None:
         return data.draw(st.sampled_from(values))
 
     itemsize, sequences = one(1.0, 2.0), data.draw(st.integers(1, 80))
-    of = Index(
+    of = IndexerShape(
         one(32, 64), 128, sequences, one(1, 2), one(4096, 9000, 40000), scale=4 if itemsize == 1 else 0, block=one(1, 128)
     )
     of = replace(of, sequences=1, queries=of.keys, causal=True) if of.keys == 4096 and one(True, False) else of
-    for job in indexed(of, 2048, chip(one("tile32", "tile_gh200")), itemsize).jobs:
-        closed, played = (jobs.price(fidelity, job) for fidelity in ("closed", "events"))
+    for job in indexer_jobs(of, 2048, chip(one("tile32", "tile_gh200")), itemsize).jobs:
+        closed, played = (jobs.job_cost(fidelity, job) for fidelity in ("closed", "events"))
         # a few tiles by themselves have their channel's links alone
         assert closed.seconds == pytest.approx(played.seconds, rel=0.2 if sequences > 8 else 0.3)
         assert closed.activity.memory_bytes == pytest.approx(played.activity.memory_bytes, rel=1e-12)
@@ -182,15 +185,15 @@ def test_closed_and_played_times_agree_on_random_sizes(data: Any) -> None:
 
 def test_an_index_of_bytes_is_read_once_by_a_decode_step() -> None:
     """Of 132 B a position, and as many operations as 16,384 a position."""
-    of = Index(64, 128, 64, 1, 131072, scale=4)
-    moved = jobs.price("closed", scored(of, chip(), 1.0)).activity.memory_bytes
+    of = IndexerShape(64, 128, 64, 1, 131072, scale=4)
+    moved = jobs.job_cost("closed", score_job(of, chip(), 1.0)).activity.memory_bytes
     scores_and_queries = 64 * 131072 * 2 + 1024 * 64 * (128 + 4)
     assert moved == 64 * 131072 * 132 + scores_and_queries
     assert of.scored == 64 * 131072 * 16384
 
 
 def test_a_part_of_the_mesh_stands_for_all_of_it() -> None:
-    for of in (Index(64, 128, 64, 1, 16384), Index(64, 128, 2, 4096, 4096, causal=True)):
-        job = indexed(of, 2048, chip())
-        part, times = job_on(job, 8)
-        assert times * jobs.price("events", part).seconds == pytest.approx(jobs.price("events", job).seconds, rel=0.15)
+    for of in (IndexerShape(64, 128, 64, 1, 16384), IndexerShape(64, 128, 2, 4096, 4096, causal=True)):
+        job = indexer_jobs(of, 2048, chip())
+        part, times = job_on_submesh(job, 8)
+        assert times * jobs.job_cost("events", part).seconds == pytest.approx(jobs.job_cost("events", job).seconds, rel=0.15)

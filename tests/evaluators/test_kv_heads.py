@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import Question, question
 from dse.config.compose import compose
+from dse.config.question import Question, build_question
 from dse.evaluators import evaluate
-from dse.space.design import stacked
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 
 METRICS = ("latency", "ttft", "hbm_used", "attention_layer", "energy")
 
@@ -21,7 +21,7 @@ METRICS = ("latency", "ttft", "hbm_used", "attention_layer", "energy")
 @cache
 def asked(model: str, *words: str) -> Question:
     lengths = ("workload.batch=[4]", "workload.prompt=1000", "workload.output=50")
-    return question(compose(["chip=ascend910b", *lengths, f"model={model}", *words]), Path())
+    return build_question(compose(["chip=ascend910b", *lengths, f"model={model}", *words]), Path())
 
 
 def found(word: str, tp: int, **heads: int) -> list[float]:
@@ -29,8 +29,8 @@ def found(word: str, tp: int, **heads: int) -> list[float]:
     of = asked("llama3_8b", f"+mapping.both.kv_heads={word}")
     case = of.workload.cases[0]
     workload = replace(of.workload, cases=(replace(case, model=replace(case.model, **heads)),))
-    design = replaced(of.base, {"mapping.prefill.tp": tp, "mapping.decode.tp": tp})
-    columns = evaluate(stacked([design]), workload).columns
+    design = replace_leaves(of.base, {"mapping.prefill.tp": tp, "mapping.decode.tp": tp})
+    columns = evaluate(stack_designs([design]), workload).columns
     return [float(columns[name][0]) for name in METRICS]
 
 
@@ -56,4 +56,4 @@ def test_phases_that_hold_different_heads_and_models_that_have_none_are_refused(
     ):
         of = asked(*words)
         with pytest.raises(DesignError, match=said):
-            evaluate(stacked([of.base]), of.workload).accepted()
+            evaluate(stack_designs([of.base]), of.workload).accepted()

@@ -8,29 +8,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
-from dse.evaluators.machine import bank_state, bursts, laid
-from dse.evaluators.machine.hbm import occupied
-from dse.evaluators.machine.laid import Asked
-from dse.space.design import stacked
-from dse.space.elementwise import Array
-from dse.space.fields import replaced
-from dse.space.memory import ORDERS, Memory, behind, capacity, channels, peak
+from dse.evaluators.machine import bank_tables as bank_state
+from dse.evaluators.machine import burst_simulator as bursts
+from dse.evaluators.machine import channel_layout as laid
+from dse.evaluators.machine.channel_layout import MemoryRequest
+from dse.evaluators.machine.memory_system import channel_occupancy
+from dse.space.array_math import Array
+from dse.space.design import stack_designs
+from dse.space.dram import (
+    ORDERS,
+    MemorySystem,
+    capacity_bytes,
+    peak_bandwidth,
+    pseudo_channel_count,
+    pseudo_channels_for_bandwidth,
+)
+from dse.space.fields import replace_leaves
 from tests.samples import asked, memory
 
 MEMORIES, EACH = 5, 6
 
 
-def drawn(rng: np.random.Generator) -> Memory:
+def drawn(rng: np.random.Generator) -> MemorySystem:
     """A stack of some kind, with another interleaving."""
     order, hashed = str(rng.choice(list(ORDERS))), str(rng.choice(["none", "bank"]))
     granularity = float(rng.choice([128, 256, 512, 1024]))
     return memory(str(rng.choice(["hbm2", "hbm3", "hbm4"])), order=order, hashed=hashed, granularity=granularity)
 
 
-def blocks(rng: np.random.Generator) -> Asked:
+def blocks(rng: np.random.Generator) -> MemoryRequest:
     """Pages that are read, and a few smaller blocks that are written among them."""
     written = float(rng.choice([0.0, 0.002, 0.01, 0.05]))
-    return Asked(1.0, float(int(2 ** rng.uniform(9, 17))), 0.0, written, float(int(2 ** rng.uniform(7, 11))))
+    return MemoryRequest(1.0, float(int(2 ** rng.uniform(9, 17))), 0.0, written, float(int(2 ** rng.uniform(7, 11))))
 
 
 @cache
@@ -39,11 +48,14 @@ def paces() -> Array:
     rng, found = np.random.default_rng(3), []
     for _ in range(MEMORIES):
         of = drawn(rng)
-        long = bank_state.pace(memory("hbm2"), 1.0, Asked(1.0, 1e6))
+        long = bank_state.request_slowdown(memory("hbm2"), 1.0, MemoryRequest(1.0, 1e6))
         for _ in range(EACH):
             count, what = float(rng.choice([1, 2, 4])), blocks(rng)
             found.append(
-                (laid.pace(of, count, what) * long, *(float(one.pace(of, count, what)) for one in (bank_state, bursts)))
+                (
+                    laid.layout_slowdown(of, count, what) * long,
+                    *(float(one.pace(of, count, what)) for one in (bank_state, bursts)),
+                )
             )
     return np.array(found).T
 
@@ -62,10 +74,13 @@ GROUPED = ("row_group_bank_column", "row_bank_column_group")
 @pytest.mark.parametrize("waiting", [8, 16, 32, 64])
 def test_a_controller_that_looks_ahead_hides_what_one_bank_group_costs(kind: str, waiting: int) -> None:
     """Bank groups above columns: the formula and what is played agree for every queue; 8 requests nearly double the time."""
-    one, every = (replaced(memory(kind, order=order), {"controller.waiting": waiting}) for order in GROUPED)
+    one, every = (replace_leaves(memory(kind, order=order), {"controller.waiting": waiting}) for order in GROUPED)
     size = 1 << 13
-    played = [occupied(of, (size, size), (1, 0), np.random.default_rng(0)) for of in (one, every)]
-    formula = float(laid.apart(one, size * float(one.access)) / laid.apart(every, size * float(every.access)))
+    played = [channel_occupancy(of, (size, size), (1, 0), np.random.default_rng(0)) for of in (one, every)]
+    formula = float(
+        laid.random_block_slowdown_model(one, size * float(one.access))
+        / laid.random_block_slowdown_model(every, size * float(every.access))
+    )
     assert formula == pytest.approx(played[0] / played[1], rel=0.15)
     assert (formula > 1.5) == (waiting < 32)
 
@@ -76,27 +91,33 @@ KNOWN = memory("hbm2")
 @given(st.floats(1e9, 1e12), st.floats(1.0, 3.0), st.floats(64, 1e6), st.floats(0, 0.1), st.floats(32, 4096))
 @settings(deadline=None)
 def test_more_bandwidth_is_never_slower(rate: float, more: float, piece: float, written: float, wrote: float) -> None:
-    what = Asked(1.0, piece, 0.0, written, wrote)
-    for one in (laid, bank_state):
-        slow, fast = (float(one.pace(KNOWN, behind(KNOWN, bandwidth), what)) / bandwidth for bandwidth in (rate, rate * more))
-        assert fast <= slow * (1 + 1e-3 * (one is bank_state))  # tables are played, mixes too
+    what = MemoryRequest(1.0, piece, 0.0, written, wrote)
+    for slowdown in (laid.layout_slowdown, bank_state.request_slowdown):
+        slow, fast = (
+            float(slowdown(KNOWN, pseudo_channels_for_bandwidth(KNOWN, bandwidth), what)) / bandwidth
+            for bandwidth in (rate, rate * more)
+        )
+        assert fast <= slow * (1 + 1e-3 * (slowdown is bank_state.request_slowdown))  # tables are played, mixes too
 
 
 @given(st.floats(32, 1e6), st.floats(1, 4))
 def test_a_larger_block_takes_longer_and_its_bytes_do_not(piece: float, more: float) -> None:
-    for time in (lambda size: laid.apart(KNOWN, size), lambda size: bank_state.apart(KNOWN, size, write=True)):
+    for time in (
+        lambda size: laid.random_block_slowdown_model(KNOWN, size),
+        lambda size: bank_state.random_block_slowdown(KNOWN, size, write=True),
+    ):
         assert time(piece * more) * more >= time(piece) * (1 - 1e-9)
-    assert behind(KNOWN, 0.5 * peak(KNOWN) / channels(KNOWN)) == 1
+    assert pseudo_channels_for_bandwidth(KNOWN, 0.5 * peak_bandwidth(KNOWN) / pseudo_channel_count(KNOWN)) == 1
 
 
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.01, 0.3, 1.0]))
 def test_every_stretch_is_in_memory_and_in_one_channel(seed: int, written: float) -> None:
     rng = np.random.default_rng(seed)
     of, piece, wrote = drawn(rng), int(rng.integers(1, 4000)) * 32, int(rng.integers(1, 40)) * 32
-    address, nbytes, write = bursts.layout(of, 1 << 20, piece, written, wrote)
+    address, nbytes, write = bursts.block_layout(of, 1 << 20, piece, written, wrote)
     assert nbytes.min() > 0
     assert address.min() >= 0
-    assert (address + nbytes).max() <= capacity(of)
+    assert (address + nbytes).max() <= capacity_bytes(of)
     assert (address // of.granularity == (address + nbytes - 1) // of.granularity).all()
     assert nbytes[write].sum() == pytest.approx(written * nbytes.sum(), abs=0.5 * (piece + wrote))
 
@@ -109,7 +130,7 @@ def test_poor_interleaving_costs_whole_models(chip: str) -> None:
     for order in ("row_bank_column_group", "row_group_bank_column"):
         of = asked(f"chip={chip}", f"chip.hbm.banks.order={order}", *step)
         for fidelity in ("closed", "events", "cycles"):
-            outcome = evaluate(stacked([of.base]), of.workload, fidelity=fidelity)
+            outcome = evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity)
             found[order, fidelity] = float(outcome.columns["tpot"][0])
     for fidelity in ("closed", "events", "cycles"):
         assert 1.1 < found["row_group_bank_column", fidelity] / found["row_bank_column_group", fidelity] < 2

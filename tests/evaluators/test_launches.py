@@ -6,18 +6,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators.evaluation import evaluate
-from dse.evaluators.kernels.library import context, generation, took
-from dse.evaluators.machine.library import Libraries, libraries
-from dse.space.design import stacked
+from dse.evaluators.kernels.library import decode_attention as generation
+from dse.evaluators.kernels.library import library_kernel_time
+from dse.evaluators.kernels.library import prefill_attention as context
+from dse.evaluators.machine.library_die import DieLibraries, die_libraries
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 BASE = asked("chip=h100", "stack=trtllm_h100", "mapping=sglang", "mapping.both.allreduce=library").base
 
 
-def _libraries(launches: str) -> Libraries:
-    found = libraries(BASE.chip, replaced(BASE, {"mapping.stack.context.launches": launches}).mapping.stack)
+def _libraries(launches: str) -> DieLibraries:
+    found = die_libraries(BASE.chip, replace_leaves(BASE, {"mapping.stack.context.launches": launches}).mapping.stack)
     assert found is not None
     return found
 
@@ -33,28 +35,28 @@ def test_two_launches_take_what_each_takes(
     kv = max(1.0, heads / 8)
     each = 4 * 128 * kv
     moved = prompts * m * heads * 1024 + prompts * past * each
-    alone = context.Attend(m, prompts, past + (m + 1) / 2, past + m, 0.0, 0.0, heads, 256.0, moved)
-    single = generation.Decode(decodes, keys, heads, kv, 1.0, 256.0, decodes * keys * each, decodes * heads * 512)
+    alone = context.PrefillAttention(m, prompts, past + (m + 1) / 2, past + m, 0.0, 0.0, heads, 256.0, moved)
+    single = generation.DecodeAttention(decodes, keys, heads, kv, 1.0, 256.0, decodes * keys * each, decodes * heads * 512)
     both = alone._replace(decodes=decodes, cached=keys, nbytes=moved + decodes * keys * each)
-    problem = context.Beside(both, alone, single)
-    two, here = _libraries("two"), took(problem, _libraries("two"))
+    problem = context.MixedBatchAttention(both, alone, single)
+    two, here = _libraries("two"), library_kernel_time(problem, _libraries("two"))
     assert here is not None
-    parts = [took(one, two) for one in (alone, single)]
+    parts = [library_kernel_time(one, two) for one in (alone, single)]
     assert parts[0] is not None
     assert parts[1] is not None
     whole = parts[0].seconds() + (parts[1].seconds() if decodes else 0.0)
     assert float(here.seconds()) == pytest.approx(float(whole), rel=1e-12)
-    one = took(problem, _libraries("one"))
+    one = library_kernel_time(problem, _libraries("one"))
     assert one is not None
-    assert one.seconds() == took(both, _libraries("one")).seconds()  # type: ignore[union-attr]
+    assert one.seconds() == library_kernel_time(both, _libraries("one")).seconds()  # type: ignore[union-attr]
 
 
 def test_two_launches_need_a_part_for_decodes() -> None:
-    lone = Libraries(_libraries("two").die, tuple(part for part in _libraries("two").parts if part[0] != "generation"))
-    alone = context.Attend(64.0, 1.0, 32.5, 64.0, 0.0, 0.0, 32.0, 256.0, 1e6)
-    problem = context.Beside(alone, alone, generation.Decode(4.0, 64.0, 32.0, 8.0, 1.0, 256.0, 1e6, 1e4))
+    lone = DieLibraries(_libraries("two").die, tuple(part for part in _libraries("two").parts if part[0] != "generation"))
+    alone = context.PrefillAttention(64.0, 1.0, 32.5, 64.0, 0.0, 0.0, 32.0, 256.0, 1e6)
+    problem = context.MixedBatchAttention(alone, alone, generation.DecodeAttention(4.0, 64.0, 32.0, 8.0, 1.0, 256.0, 1e6, 1e4))
     with pytest.raises(DesignError, match=r"add mapping\.stack\.generation, or say one"):
-        took(problem, lone)
+        library_kernel_time(problem, lone)
 
 
 def test_a_word_of_the_stack_decides_what_serving_takes() -> None:
@@ -64,7 +66,7 @@ def test_a_word_of_the_stack_decides_what_serving_takes() -> None:
     tpot = []
     for launches in ("one", "two"):
         question = asked(*words, f"mapping.stack.context.launches={launches}")
-        found = evaluate(stacked([question.base]), question.workload)
+        found = evaluate(stack_designs([question.base]), question.workload)
         assert found.feasible.all()
         tpot.append(float(found.columns["tpot"][0]))
     assert np.isfinite(tpot).all()

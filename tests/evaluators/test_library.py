@@ -8,25 +8,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.kernels.library import LIBRARY, generation, latent_generation
-from dse.evaluators.kernels.library.context import Attend
-from dse.evaluators.kernels.library.experts import Expert
-from dse.evaluators.kernels.library.passes import SORTS, Elements
-from dse.evaluators.kernels.library.products import Multiply
-from dse.evaluators.kernels.library.took import Took
-from dse.evaluators.machine.library import Die, libraries
-from dse.space.design import stacked
+from dse.evaluators.kernels.library import LIBRARY
+from dse.evaluators.kernels.library import decode_attention as generation
+from dse.evaluators.kernels.library import mla_decode_attention as latent_generation
+from dse.evaluators.kernels.library.elementwise import ELEMENTWISE_KINDS, ElementwiseKernel
+from dse.evaluators.kernels.library.gemm import Gemm
+from dse.evaluators.kernels.library.grouped_gemm import GroupedGemm
+from dse.evaluators.kernels.library.kernel_time import LibraryKernelTime
+from dse.evaluators.kernels.library.prefill_attention import PrefillAttention
+from dse.evaluators.machine.library_die import LibraryDie, die_libraries
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
-from dse.space.libraries.context import Context
-from dse.space.libraries.experts import Grouped
-from dse.space.libraries.generation import Generation
-from dse.space.libraries.latent_generation import LatentGeneration
-from dse.space.libraries.passes import Pass, Passes
-from dse.space.libraries.products import Eight, Products, Quantised
+from dse.space.fields import replace_leaves
+from dse.space.libraries.decode_attention import DecodeAttentionConstants
+from dse.space.libraries.elementwise import ElementwiseConstants, ElementwisePass
+from dse.space.libraries.gemm import EightBitGemm, GemmConstants, QuantisedGemm
+from dse.space.libraries.grouped_gemm import GroupedGemmConstants
+from dse.space.libraries.mla_decode_attention import MlaDecodeConstants
+from dse.space.libraries.prefill_attention import PrefillAttentionConstants
 from tests.samples import asked, metrics
 
-A_DIE = Die(cores=132.0, peak=7.5e12, bandwidth=3.35e12, cache_bandwidth=9e12, cache=50e6, vector=9e11, clock=1.8e9)
+A_DIE = LibraryDie(cores=132.0, peak=7.5e12, bandwidth=3.35e12, cache_bandwidth=9e12, cache=50e6, vector=9e11, clock=1.8e9)
 BITS = ("mapping.precision.weights=bf16", "mapping.precision.activations=bf16", "mapping.precision.kv=bf16")
 FEW = ("model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=96", "workload.output=4", *BITS)
 PRODUCTS = "+mapping.stack.products={start: 4 us, achieved: 0.8, hbm: 0.83, sharpness: 4, waves: 0.5, tile: 0.5 us, splits: 16}"
@@ -34,10 +36,10 @@ PRODUCTS = "+mapping.stack.products={start: 4 us, achieved: 0.8, hbm: 0.83, shar
 share = st.floats(0.1, 1.0)
 microseconds = st.floats(0.0, 2e-5)
 splits = st.sampled_from([1, 2, 4, 8, 16])
-quantised = st.builds(Quantised, start=microseconds, achieved=share, splits=splits)
+quantised = st.builds(QuantisedGemm, start=microseconds, achieved=share, splits=splits)
 constants = {
     "products": st.builds(
-        Products,
+        GemmConstants,
         start=microseconds,
         achieved=share,
         hbm=share,
@@ -45,11 +47,11 @@ constants = {
         waves=st.floats(0.0, 1.0),
         tile=st.floats(0.0, 1e-5),
         splits=splits,
-        eight=st.none() | st.builds(Eight, traffic=share, tensor=st.none() | quantised, block=st.none() | quantised),
+        eight=st.none() | st.builds(EightBitGemm, traffic=share, tensor=st.none() | quantised, block=st.none() | quantised),
     ),
 }
 constants["experts"] = st.builds(
-    Grouped,
+    GroupedGemmConstants,
     start=microseconds,
     achieved=share,
     hbm=share,
@@ -59,16 +61,18 @@ constants["experts"] = st.builds(
     block=st.none() | share,
     group=st.none() | microseconds,
 )
-a_pass = st.builds(Pass, start=microseconds, share=share, cached=st.none() | share, core=st.none() | st.floats(1e9, 1e12))
+a_pass = st.builds(
+    ElementwisePass, start=microseconds, share=share, cached=st.none() | share, core=st.none() | st.floats(1e9, 1e12)
+)
 constants["elementwise"] = st.builds(
-    Passes,
+    ElementwiseConstants,
     row=st.none() | st.floats(1e9, 1e12),
     walked=st.none(),
     sharpness=st.floats(1.0, 20.0),
-    **dict.fromkeys(SORTS, a_pass),
+    **dict.fromkeys(ELEMENTWISE_KINDS, a_pass),
 )
 context = st.builds(
-    Context,
+    PrefillAttentionConstants,
     start=microseconds,
     achieved=share,
     hbm=share,
@@ -81,7 +85,7 @@ context = st.builds(
 )
 constants["context"] = constants["latent_context"] = context
 constants["generation"] = st.builds(
-    Generation,
+    DecodeAttentionConstants,
     start=microseconds,
     hbm=share,
     ramp=microseconds,
@@ -104,7 +108,7 @@ constants["generation"] = st.builds(
     block=st.sampled_from([128, 512]),
 )
 constants["latent_generation"] = st.builds(
-    LatentGeneration,
+    MlaDecodeConstants,
     start=microseconds,
     merge=microseconds,
     achieved=share,
@@ -117,25 +121,25 @@ constants["latent_generation"] = st.builds(
 size = st.integers(1, 20000).map(float)
 problems = {
     "products": st.builds(
-        lambda m, k, n, scaling: Multiply(m, k, n, k * n * (1.0 if scaling else 2.0), 2.0, scaling, 0.5 if scaling else 1.0),
+        lambda m, k, n, scaling: Gemm(m, k, n, k * n * (1.0 if scaling else 2.0), 2.0, scaling, 0.5 if scaling else 1.0),
         size,
         size,
         size,
         st.sampled_from(["", "tensor", "block"]),
     ),
     "experts": st.builds(
-        lambda m, k, n, touched, scaling: Expert(m * touched, k, n, touched, 2 * touched, touched * k * n, n, k, scaling),
+        lambda m, k, n, touched, scaling: GroupedGemm(m * touched, k, n, touched, 2 * touched, touched * k * n, n, k, scaling),
         size,
         size,
         size,
         st.integers(1, 256).map(float),
         st.sampled_from(["", "tensor", "block"]),
     ),
-    "elementwise": st.builds(Elements, size, size, st.sampled_from(SORTS)),
+    "elementwise": st.builds(ElementwiseKernel, size, size, st.sampled_from(ELEMENTWISE_KINDS)),
 }
 few, head = st.integers(1, 64).map(float), st.sampled_from([1.0, 8.0, 32.0, 64.0])
 attends = st.builds(
-    lambda m, requests, past, decodes, cached, heads, latent: Attend(
+    lambda m, requests, past, decodes, cached, heads, latent: PrefillAttention(
         m, requests, past + (m + 1) / 2, past + m, decodes, cached, heads, 256.0, requests * heads * m * 512, m * 256, latent
     ),
     size,
@@ -149,7 +153,7 @@ attends = st.builds(
 problems["context"] = attends.map(lambda of: of._replace(latent=False))
 problems["latent_context"] = attends.map(lambda of: of._replace(latent=True))
 problems["generation"] = st.builds(
-    lambda m, keys, heads, group, queries: generation.Decode(
+    lambda m, keys, heads, group, queries: generation.DecodeAttention(
         m, keys, heads * group, heads, queries, 256.0, m * keys * heads * 512, m
     ),
     few,
@@ -159,15 +163,17 @@ problems["generation"] = st.builds(
     st.sampled_from([1.0, 2.0]),
 )
 problems["latent_generation"] = st.builds(
-    lambda m, keys, heads: latent_generation.Decode(m, keys, heads, 1.0, 1088.0, 512.0, m * keys * 1152, m * heads * 2176),
+    lambda m, keys, heads: latent_generation.MlaDecodeAttention(
+        m, keys, heads, 1.0, 1088.0, 512.0, m * keys * 1152, m * heads * 2176
+    ),
     few,
     size,
     head,
 )
 
 
-def took(kind: str, problem: Any, of: Any, die: Die = A_DIE) -> Took:
-    found: Took = LIBRARY[kind].took(problem, of, die)
+def took(kind: str, problem: Any, of: Any, die: LibraryDie = A_DIE) -> LibraryKernelTime:
+    found: LibraryKernelTime = LIBRARY[kind].kernel_time(problem, of, die)
     return found
 
 
@@ -215,14 +221,14 @@ def test_what_is_in_the_cache_never_costs_more_than_from_memory(kind: str, data:
 
 
 def test_a_product_of_few_rows_takes_what_its_weights_take() -> None:
-    of = Products(start=4e-6, achieved=0.8, hbm=0.83, sharpness=4.0, waves=0.0, tile=0.0, splits=16)
-    seconds = [took("products", Multiply(m, 8192.0, 8192.0, 2 * 8192.0**2, 2.0), of).seconds() for m in (1.0, 64.0, 128.0)]
+    of = GemmConstants(start=4e-6, achieved=0.8, hbm=0.83, sharpness=4.0, waves=0.0, tile=0.0, splits=16)
+    seconds = [took("products", Gemm(m, 8192.0, 8192.0, 2 * 8192.0**2, 2.0), of).seconds() for m in (1.0, 64.0, 128.0)]
     assert seconds[-1] < 1.1 * seconds[0]
 
 
 @given(constants["experts"], problems["experts"], st.floats(1.0, 16.0))
 def test_experts_of_a_die_that_no_token_goes_to_are_looked_through_in_blocks_alone(
-    of: Grouped, problem: Expert, more: float
+    of: GroupedGemmConstants, problem: GroupedGemm, more: float
 ) -> None:
     beside = took("experts", problem._replace(held=problem.held * more), of).seconds()
     each = of.group if problem.scaling == "block" and of.group is not None else 0.0
@@ -240,27 +246,33 @@ def test_a_die_with_more_experts_takes_longer_for_one_token() -> None:
 
 
 @given(constants["generation"], problems["generation"], st.floats(1.0, 8.0))
-def test_longer_caches_are_never_read_faster(of: Generation, problem: generation.Decode, factor: float) -> None:
+def test_longer_caches_are_never_read_faster(
+    of: DecodeAttentionConstants, problem: generation.DecodeAttention, factor: float
+) -> None:
     longer = problem._replace(keys=problem.keys * factor, nbytes=problem.nbytes * factor)
     assert took("generation", longer, of).seconds() >= took("generation", problem, of).seconds() * (1 - 1e-12)
 
 
 @given(constants["generation"], problems["generation"], st.integers(1, 64))
-def test_parts_of_caches_are_those_of_the_library(of: Generation, problem: generation.Decode, many: int) -> None:
+def test_parts_of_caches_are_those_of_the_library(
+    of: DecodeAttentionConstants, problem: generation.DecodeAttention, many: int
+) -> None:
     """A tile that has the die is cut in full, up to a root and to the most; of so many that cores are full none is cut."""
-    of = replaced(of, {"shared": 10**6, "fewest": 1, "waves": 1e9, "sharpness": 1.0, "merge": 0.0})
+    of = replace_leaves(of, {"shared": 10**6, "fewest": 1, "waves": 1e9, "sharpness": 1.0, "merge": 0.0})
     one = problem._replace(m=1.0, heads=2.0, kv_heads=1.0, nbytes=1e-9, near=0.0)
     parts = max(one.keys / of.part, 1.0)
     parts = min(parts, max((of.full * parts) ** 0.5, 1.0) if of.full is not None else np.inf, of.most)
     assert took("generation", one, of).compute == pytest.approx(of.unit * parts / A_DIE.cores, rel=1e-9)
     crowd = one._replace(m=many * A_DIE.cores)
-    assert took("generation", crowd, replaced(of, {"waves": 1e-9})).compute == pytest.approx(of.unit * many, rel=1e-9)
+    assert took("generation", crowd, replace_leaves(of, {"waves": 1e-9})).compute == pytest.approx(of.unit * many, rel=1e-9)
 
 
 @given(constants["generation"], problems["generation"], st.integers(1, 4), st.integers(0, 63))
-def test_queries_beyond_a_tile_are_further_tiles(of: Generation, problem: generation.Decode, more: int, rest: int) -> None:
+def test_queries_beyond_a_tile_are_further_tiles(
+    of: DecodeAttentionConstants, problem: generation.DecodeAttention, more: int, rest: int
+) -> None:
     """Sixty-five of a KV head on tiles of 64 take what 128 do, and engines what as many KV heads of 64 each would."""
-    of = replaced(of, {"shared": 64, "fewest": 1, "wider": "tiles"})
+    of = replace_leaves(of, {"shared": 64, "fewest": 1, "wider": "tiles"})
     one = problem._replace(kv_heads=1.0, queries=1.0, heads=64.0)
     wide = one._replace(heads=64.0 * more + rest + 1)
     assert took("generation", wide, of).seconds() == pytest.approx(
@@ -274,32 +286,38 @@ def test_queries_beyond_a_tile_are_further_tiles(of: Generation, problem: genera
 
 @given(st.floats(1e-7, 1e-5), st.integers(1, 40).map(float))
 def test_few_rows_of_a_table_are_picked_one_after_the_other(walked: float, rows: float) -> None:
-    of = Passes(row=None, walked=walked, sharpness=1.0, **dict.fromkeys(SORTS, Pass(start=1e-6, share=0.5, cached=None)))
-    for sort in SORTS:
-        problem = Elements(rows, 8192.0, sort)
+    of = ElementwiseConstants(
+        row=None,
+        walked=walked,
+        sharpness=1.0,
+        **dict.fromkeys(ELEMENTWISE_KINDS, ElementwisePass(start=1e-6, share=0.5, cached=None)),
+    )
+    for sort in ELEMENTWISE_KINDS:
+        problem = ElementwiseKernel(rows, 8192.0, sort)
         more = (
-            took("elementwise", problem, of).seconds() - took("elementwise", problem, replaced(of, {"walked": 0.0})).seconds()
+            took("elementwise", problem, of).seconds()
+            - took("elementwise", problem, replace_leaves(of, {"walked": 0.0})).seconds()
         )
         assert more == pytest.approx(walked * rows if sort == "gather" and rows <= 16 else 0.0, abs=1e-15)
 
 
 @given(st.floats(1e9, 1e12), st.integers(1, 40), st.integers(1, int(A_DIE.cores)))
 def test_rows_in_the_cache_come_in_waves_over_the_cores(core: float, full: int, more: int) -> None:
-    sort = Pass(start=0.0, share=0.5, cached=1.0, core=core)
-    of = Passes(row=None, walked=None, sharpness=1.0, **dict.fromkeys(SORTS, sort))
+    sort = ElementwisePass(start=0.0, share=0.5, cached=1.0, core=core)
+    of = ElementwiseConstants(row=None, walked=None, sharpness=1.0, **dict.fromkeys(ELEMENTWISE_KINDS, sort))
     for rows in (full * A_DIE.cores + 1, full * A_DIE.cores + more):
-        there = took("elementwise", Elements(rows, 1e-3, "gate"), of).seconds()
+        there = took("elementwise", ElementwiseKernel(rows, 1e-3, "gate"), of).seconds()
         assert there == pytest.approx((full + 1) * 1e-3 / core, rel=1e-6)
 
 
 @given(constants["generation"], problems["generation"])
-def test_caches_come_from_the_die_and_from_memory(of: Generation, problem: generation.Decode) -> None:
+def test_caches_come_from_the_die_and_from_memory(of: DecodeAttentionConstants, problem: generation.DecodeAttention) -> None:
     """Far below what the cache keeps they are read from there, far above it from memory, and then the ramp is paid whole."""
-    of = replaced(of, {"wider": "alone"})  # further tiles read it all again
+    of = replace_leaves(of, {"wider": "alone"})  # further tiles read it all again
     quick = max(of.cached * A_DIE.cache_bandwidth, of.hbm * A_DIE.bandwidth)
     ends = ((1e9, quick, 0.0), (1e-9, of.hbm * A_DIE.bandwidth, of.ramp))
     for kept, rate, ramp in ends:
-        found = took("generation", problem._replace(near=0.0), replaced(of, {"kept": kept, "knee": 8.0, "length": 0.0}))
+        found = took("generation", problem._replace(near=0.0), replace_leaves(of, {"kept": kept, "knee": 8.0, "length": 0.0}))
         assert found.memory == pytest.approx(problem.nbytes / rate + ramp, rel=1e-6)
 
 
@@ -311,7 +329,7 @@ def asked_of(chip: str, *words: str) -> tuple[Any, Any]:
 @pytest.mark.parametrize("words", [("mapping.both.tp=1",), ("mapping.both.tp=2", "mapping.both.prefetch=partial")], ids=str)
 def test_a_breakdown_with_a_library_adds_up(words: tuple[str, ...]) -> None:
     design, workload = asked_of("h100", *words)
-    found = evaluate(stacked([design]), workload).columns["latency"][0]
+    found = evaluate(stack_designs([design]), workload).columns["latency"][0]
     of = explain(design, workload.cases[0])
     assert sum(row.seconds for row in of.rows) == pytest.approx(found, rel=1e-9)
     for row in of.rows:
@@ -322,7 +340,7 @@ def test_designs_with_a_library_are_answered_alike_alone_and_together() -> None:
     design, workload = asked_of("h100", "mapping.both.tp=2", "mapping.both.prefetch=whole")
     random = np.random.default_rng(3)
     drawn = [
-        replaced(
+        replace_leaves(
             design,
             {
                 "mapping.stack.products.start": float(random.uniform(0, 1e-5)),
@@ -332,14 +350,14 @@ def test_designs_with_a_library_are_answered_alike_alone_and_together() -> None:
         )
         for _ in range(5)
     ]
-    together = evaluate(stacked(drawn), workload).columns["latency"]
-    alone = [evaluate(stacked([one]), workload).columns["latency"][0] for one in drawn]
+    together = evaluate(stack_designs(drawn), workload).columns["latency"]
+    alone = [evaluate(stack_designs([one]), workload).columns["latency"][0] for one in drawn]
     np.testing.assert_allclose(together, alone, rtol=1e-12)
 
 
 def test_prefetching_helps_products_of_a_library() -> None:
     none, whole = (asked_of("h100", "mapping.both.tp=2", f"mapping.both.prefetch={policy}") for policy in ("none", "whole"))
-    before, after = (evaluate(stacked([design]), workload).columns["latency"][0] for design, workload in (none, whole))
+    before, after = (evaluate(stack_designs([design]), workload).columns["latency"][0] for design, workload in (none, whole))
     assert after < before
 
 
@@ -350,8 +368,8 @@ def test_products_of_the_same_rows_are_one_kernel() -> None:
     rows = {row.operator: row.seconds for row in found if row.phase == "decode" and row.segment == "ffn"}
     assert rows["gate"] == pytest.approx(rows["up"])
     columns = 2.0 * model.ffn_intermediate
-    one = Multiply(2.0, model.hidden, columns, model.hidden * columns * 2, 2.0)
-    priced = libraries(design.chip, design.mapping.stack)
+    one = Gemm(2.0, model.hidden, columns, model.hidden * columns * 2, 2.0)
+    priced = die_libraries(design.chip, design.mapping.stack)
     assert priced is not None
     seconds = took("products", one, design.mapping.stack.products, priced.die).seconds()
     assert rows["gate"] + rows["up"] == pytest.approx(seconds * model.layers * steps, rel=1e-9)
@@ -417,7 +435,7 @@ def test_many_dies_ask_the_library_too() -> None:
     moved = {row.operator for row in found.rows if abs(row.seconds / tuned[row.phase, row.segment, row.operator] - 1) > 1e-9}
     assert {"experts_gate", "experts_down", "experts_activation", "shared_up", "o_proj", "head", "attention"} <= moved
     assert not moved & {"attention_norm", "rope"}
-    latency = evaluate(stacked([of.base]), of.workload).columns["latency"][0]
+    latency = evaluate(stack_designs([of.base]), of.workload).columns["latency"][0]
     assert sum(row.seconds for row in found.rows) == pytest.approx(latency, rel=1e-9)
 
 

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account.outcomes import LIMITS
-from dse.evaluators.evaluation import binding, infeasible
-from dse.evaluators.serving import loop
-from dse.running.study import study
-from dse.space.design import stacked
+from dse.evaluators.accounting.outcomes import SILICON_LIMITS
+from dse.evaluators.evaluation import explain_infeasibility, worst_violation
+from dse.evaluators.serving import simulator as loop
+from dse.execution.study import build_study
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 SERVING = ("chip=npu64", "model=qwen3_4b", "workload=serving", "workload.requests=8")
@@ -28,35 +28,35 @@ def nothing_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
     def played(*args: object) -> int:
         raise AssertionError("a request was played")
 
-    monkeypatch.setattr(loop, "play", played)
+    monkeypatch.setattr(loop, "run_event_loop", played)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=" ".join)
 def test_a_sequence_longer_than_its_model_was_made_for_is_infeasible(kind: tuple[str, ...], nothing_is_played: None) -> None:
     found = asked(*kind, "model=llama3_8b", *LONG)
-    verdict = infeasible(found.base, found.workload)
-    outcomes = evaluate(stacked([found.base]), found.workload)
+    verdict = explain_infeasibility(found.base, found.workload)
+    outcomes = evaluate(stack_designs([found.base]), found.workload)
     assert not outcomes.feasible[0]
     assert verdict is not None
-    lengths = [limit for limit in (verdict.limit, list(LIMITS)[outcomes.limit[0]]) if limit == "model.max_position"]
+    lengths = [limit for limit in (verdict.limit, list(SILICON_LIMITS)[outcomes.limit[0]]) if limit == "model.max_position"]
     assert lengths or verdict.excess > 900_008 / 8192 - 1  # memory may lack even more
 
 
 def test_a_model_that_is_said_to_be_extended_takes_longer_sequences() -> None:
     long = ("chip=npu_dse", "model=llama3_8b", "workload.sequence=[16384]", "workload.batch=[1]")
     before, after = asked(*long), asked(*long, "model.max_position=16384")
-    verdict = infeasible(before.base, before.workload)
+    verdict = explain_infeasibility(before.base, before.workload)
     assert verdict is not None
     assert (verdict.need, verdict.have) == (16384, 8192)
     assert "model.max_position=16384" in verdict.remedy
-    assert infeasible(after.base, after.workload) is None
+    assert explain_infeasibility(after.base, after.workload) is None
 
 
 def test_a_study_of_sequences_that_no_design_can_take_is_refused() -> None:
     from dse.config.compose import compose
 
     with pytest.raises(DesignError, match=r"no design of this study can be: .*900,008 tokens"):
-        study(compose(["model=llama3_8b", "+objectives.tpot=min", *LONG]), Path())
+        build_study(compose(["model=llama3_8b", "+objectives.tpot=min", *LONG]), Path())
 
 
 both = st.sampled_from([1, 2, 4, 8, 16, 64])
@@ -67,16 +67,16 @@ both = st.sampled_from([1, 2, 4, 8, 16, 64])
 def test_a_service_that_breaks_a_limit_is_not_played(tp: int, pp: int, tp2: int, pp2: int, cores: int, how: str) -> None:
     found = asked(*SERVING)
     values = {"prefill.tp": tp, "prefill.pp": pp, "decode.tp": tp2, "decode.pp": pp2, "serving.prefill_cores": cores}
-    design = replaced(found.base, {f"mapping.{name}": value for name, value in values.items()} | {
+    design = replace_leaves(found.base, {f"mapping.{name}": value for name, value in values.items()} | {
         "mapping.prefill.partition": how, "mapping.decode.partition": how})  # fmt: skip
-    verdict = binding(design, found.workload)
+    verdict = worst_violation(design, found.workload)
     if verdict is None:
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "play", None)
-        outcomes = evaluate(stacked([design]), found.workload)
+        patch.setattr(loop, "run_event_loop", None)
+        outcomes = evaluate(stack_designs([design]), found.workload)
         parts = explain(design, found.workload.cases[0])
-    assert list(LIMITS)[outcomes.limit[0]] == verdict.limit
+    assert list(SILICON_LIMITS)[outcomes.limit[0]] == verdict.limit
     assert outcomes.need[0] == pytest.approx(verdict.need)
     assert np.isnan(outcomes.columns["throughput"][0])
     assert not parts.rows
@@ -84,11 +84,11 @@ def test_a_service_that_breaks_a_limit_is_not_played(tp: int, pp: int, tp2: int,
 
 def test_a_pipeline_without_room_names_the_cores_and_a_change_that_makes_room() -> None:
     found = asked(*SERVING, "mapping.both.tp=4", "mapping.both.pp=8", "mapping.serving.prefill_cores=16")
-    verdict = infeasible(found.base, found.workload)
+    verdict = explain_infeasibility(found.base, found.workload)
     assert verdict is not None
     assert "TP 4 x PP 8 = 32 cores to prefill, 16 of 64 are set aside by mapping.serving.prefill_cores" in verdict.remedy
     count = int(verdict.remedy.split("mapping.serving.prefill_cores=")[1].split()[0])
-    assert infeasible(replaced(found.base, {"mapping.serving.prefill_cores": count}), found.workload) is None
+    assert explain_infeasibility(replace_leaves(found.base, {"mapping.serving.prefill_cores": count}), found.workload) is None
 
 
 def test_an_overloaded_service_is_bound_by_work_not_by_waiting() -> None:
@@ -106,11 +106,11 @@ def test_an_overloaded_service_is_bound_by_work_not_by_waiting() -> None:
 def test_dies_that_are_too_few_are_told_how_many_would_do(chip: str, model: str) -> None:
     words = (f"chip={chip}", f"model={model}", "workload.batch=[4]", "workload.prompt=1000", "workload.output=100")
     of = asked(*words, "mapping.both.tp=2")
-    verdict = infeasible(of.base, of.workload)
+    verdict = explain_infeasibility(of.base, of.workload)
     assert verdict is not None
     tp = int(verdict.remedy.split("mapping.both.tp=")[1])
     with_tp = [asked(*words, f"mapping.both.tp={count}") for count in (tp, tp // 2)]
-    assert [infeasible(one.base, one.workload) is None for one in with_tp] == [True, False]
+    assert [explain_infeasibility(one.base, one.workload) is None for one in with_tp] == [True, False]
 
 
 SHARED = (
@@ -126,10 +126,10 @@ SHARED = (
 @pytest.mark.parametrize(("asks", "parts"), SHARED, ids=[" ".join(asks) for asks, _ in SHARED])
 def test_each_die_has_a_head_or_a_column(asks: tuple[str, ...], parts: int) -> None:
     found = asked("chip=a100", *asks)
-    each = [replaced(found.base, {"mapping.prefill.tp": tp, "mapping.decode.tp": tp}) for tp in (parts, parts + 1)]
-    assert infeasible(each[0], found.workload) is None
-    left = infeasible(each[1], found.workload)
+    each = [replace_leaves(found.base, {"mapping.prefill.tp": tp, "mapping.decode.tp": tp}) for tp in (parts, parts + 1)]
+    assert explain_infeasibility(each[0], found.workload) is None
+    left = explain_infeasibility(each[1], found.workload)
     assert left is not None
     assert left.limit in ("mapping.prefill.tp", "mapping.decode.tp")
     assert (left.need, left.have) == (parts + 1, parts)
-    assert evaluate(stacked(each), found.workload).feasible.tolist() == [True, False]
+    assert evaluate(stack_designs(each), found.workload).feasible.tolist() == [True, False]

@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.evaluators.machine import meeting
-from dse.evaluators.machine.fabric import Fabric
-from dse.space.elementwise import Array
+from dse.evaluators.machine import link_contention as meeting
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.space.array_math import Array
 
-PLAIN = Fabric(
+PLAIN = MeshFabric(
     hop=1e-9, stage=3e-9, word=1e-9, copy=0.0, post=0.0, ramp=2e-9, launch=0.0, call=0.0, mac=0.0, operation=0.0, special=0.0,
     word_bytes=4,
 )  # fmt: skip
 
 
-def drawn(rng: np.random.Generator) -> tuple[list[Array], Array, list[Array], Fabric]:
+def drawn(rng: np.random.Generator) -> tuple[list[Array], Array, list[Array], MeshFabric]:
     """Ends and words of messages, what is kept of a mesh, and its fabric; times are often the same, and often nothing costs."""
     rows, cols, count = (int(side) for side in rng.integers(1, (9, 9, 80)))
     ends = [rng.integers(0, side, count) for side in (rows, cols, rows, cols)]
@@ -35,7 +35,7 @@ def drawn(rng: np.random.Generator) -> tuple[list[Array], Array, list[Array], Fa
     return ends, words, state, PLAIN._replace(post=rng.choice([0.0, 5e-9]), **free)
 
 
-def walked(ends: list[Array], words: Array, state: list[Array], on: Fabric) -> Array:
+def walked(ends: list[Array], words: Array, state: list[Array], on: MeshFabric) -> Array:
     """When targets have messages: each head takes ramps and links of its route in turn, the earliest of all heads first."""
     ready, free, engine, read, ramps, links = state
     rows, cols = ready.shape
@@ -84,7 +84,7 @@ def test_links_one_by_one_are_the_earliest_head_anywhere_to_the_bit(seed: int) -
     other: list[Any] = [times.copy() for times in state]
     ready, free, engine, read, ramps, links = state
     end = np.empty(len(words))
-    meeting.met(*ends, words, on.stage, False, ready, free, engine, ramps, links, on, end, read)
+    meeting.carry_contending_messages(*ends, words, on.stage, False, ready, free, engine, ramps, links, on, end, read)
     assert np.array_equal(end, walked(ends, words, other, on))
     for times, expected in zip(state, other, strict=True):
         assert np.array_equal(times, expected)

@@ -7,22 +7,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import explain
-from dse.evaluators.account.dies_memory import caches, units_of, weights
-from dse.evaluators.graph.step import Step
-from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.layouts.devices import footprint
-from dse.evaluators.layouts.dies import EMBEDDING, HEAD, Split, named
-from dse.evaluators.layouts.formats import sizes
-from dse.space.layers import by_reach, layers
-from dse.space.mapping import Precision
+from dse.evaluators.accounting.multi_die_memory import cache_bytes, layers_of_units, unit_weight_bytes
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.layouts.multi_die import EMBEDDING, HEAD, DieSplit, layer_label
+from dse.evaluators.layouts.tensor_formats import value_bytes
+from dse.evaluators.layouts.tensor_parallel import device_memory
+from dse.space.layers import layers, per_reach
+from dse.space.mapping import FormatPlan
 from dse.space.model import Model
-from dse.space.numbers import BYTES
-from dse.space.parameters import growths, parameters
+from dse.space.number_formats import BYTES_BY_FORMAT
+from dse.space.parameter_counts import parameter_count, sequence_memory
 from tests.presets import EVERY
 from tests.samples import asked, typed
 
 FORMATS = st.sampled_from(("bf16", "fp8", "fp32"))
-ALONE = Split(tp=1, pp=1, ep=1, dp=1, group=1, redundant=0, batches=1, halves=1)
+ALONE = DieSplit(tp=1, pp=1, ep=1, dp=1, group=1, redundant=0, batches=1, halves=1)
 
 
 def shipped(name: str) -> Model:
@@ -32,27 +32,30 @@ def shipped(name: str) -> Model:
 
 def units(model: Model) -> list[str]:
     """Units of a model, each as often as it is there."""
-    return [EMBEDDING, *(named(model, *names) for names in layers(model).line), HEAD]
+    return [EMBEDDING, *(layer_label(model, *names) for names in layers(model).line), HEAD]
 
 
 @given(st.sampled_from(EVERY), st.booleans(), FORMATS)
 @settings(max_examples=20, deadline=None)
 def test_a_die_by_itself_has_the_weights_of_a_model_once(name: str, tied: bool, word: str) -> None:
     model = replace(shipped(name), tied_embeddings=tied)
-    of = sizes(Precision(weights=word, activations="bf16", kv="bf16"))
-    held = sum(weights(unit, units_of(model).get(unit, ("", "")), model, ALONE, of) for unit in units(model))
-    assert held == pytest.approx(parameters(model) * BYTES[word], rel=1e-3)  # biases of experts apart
+    of = value_bytes(FormatPlan(weights=word, activations="bf16", kv="bf16"))
+    held = sum(unit_weight_bytes(unit, layers_of_units(model).get(unit, ("", "")), model, ALONE, of) for unit in units(model))
+    assert held == pytest.approx(parameter_count(model) * BYTES_BY_FORMAT[word], rel=1e-3)  # biases of experts apart
 
 
 @given(st.sampled_from(EVERY), st.sampled_from([2, 3, 4, 8]), FORMATS)
 @settings(max_examples=30, deadline=None)
 def test_dies_that_share_heads_each_have_all_of_what_has_none(name: str, tp: int, word: str) -> None:
     """What a die multiplies by is on it: as one of as many devices holds it."""
-    model, said = shipped(name), Precision(weights=word, activations="bf16", kv="bf16")
+    model, said = shipped(name), FormatPlan(weights=word, activations="bf16", kv="bf16")
     of = ALONE._replace(tp=tp, group=tp)
-    held = sum(weights(unit, units_of(model).get(unit, ("", "")), model, of, sizes(said)) for unit in units(model))
-    parts = transformer(model, Step("decode", 1.0, 1.0, 1.0, 1.0))
-    whole = footprint(parts, model, tp, said, cached=0.0, sequences=0.0, tokens=0.0)
+    held = sum(
+        unit_weight_bytes(unit, layers_of_units(model).get(unit, ("", "")), model, of, value_bytes(said))
+        for unit in units(model)
+    )
+    parts = transformer_segments(model, StepCounts("decode", 1.0, 1.0, 1.0, 1.0))
+    whole = device_memory(parts, model, tp, said, cached=0.0, sequences=0.0, tokens=0.0)
     assert held == pytest.approx(whole.weights, rel=3e-3)  # biases and norms apart: 0.12 % of gpt-oss at TP 8
 
 
@@ -60,13 +63,19 @@ def test_dies_that_share_heads_each_have_all_of_what_has_none(name: str, tp: int
 @settings(max_examples=30, deadline=None)
 def test_layers_have_caches_or_states_of_their_sequences(name: str, length: int, many: int, kv: str, activations: str) -> None:
     """A recurrent layer has no keys and values beside its state."""
-    model, of = shipped(name), sizes(Precision(weights="bf16", activations=activations, kv=kv))
-    cached = by_reach(model, lambda reach: float(many * reach.kept(length)))
-    held = sum(caches(units_of(model).get(unit, ("", ""))[0], model, cached, many, ALONE, of) for unit in units(model))
+    model, of = shipped(name), value_bytes(FormatPlan(weights="bf16", activations=activations, kv=kv))
+    cached = per_reach(model, lambda reach: float(many * reach.kept(length)))
+    held = sum(
+        cache_bytes(layers_of_units(model).get(unit, ("", ""))[0], model, cached, many, ALONE, of) for unit in units(model)
+    )
     wanted = 0.0
-    for layer in growths(model):
+    for layer in sequence_memory(model):
         kept, scored = layer.kept(length)
-        each = (layer.kv * kept + layer.scores * scored) * BYTES[kv] + 4 * layer.state + layer.conv * BYTES[activations]
+        each = (
+            (layer.kv * kept + layer.scores * scored) * BYTES_BY_FORMAT[kv]
+            + 4 * layer.state
+            + layer.conv * BYTES_BY_FORMAT[activations]
+        )
         wanted += many * layer.layer.times * each
     assert held == pytest.approx(wanted, rel=1e-9)
 
@@ -79,12 +88,17 @@ def test_copies_of_attention_share_out_caches_of_a_batch_evenly(chip: str, name:
         "workload.speculation=none", "workload.batch=[16]", "workload.prompt=10", "workload.output=5090",
     )  # fmt: skip
     model, said = shipped(name), of.base.mapping.precision
-    grown = sum(layer.layer.times * layer.kv * layer.kept(5100)[0] * BYTES[said.kv] for layer in growths(model))
-    states = sum(layer.layer.times * (4 * layer.state + BYTES[said.activations] * layer.conv) for layer in growths(model))
+    grown = sum(
+        layer.layer.times * layer.kv * layer.kept(5100)[0] * BYTES_BY_FORMAT[said.kv] for layer in sequence_memory(model)
+    )
+    states = sum(
+        layer.layer.times * (4 * layer.state + BYTES_BY_FORMAT[said.activations] * layer.conv)
+        for layer in sequence_memory(model)
+    )
     assert explain(of.base, of.workload.cases[0]).memory["KV cache"] == pytest.approx(2 * (grown + states), rel=1e-9)
     tables = model.vocab * model.hidden * (1 if model.tied_embeddings else 2) + model.hidden
     found = explain(of.base, of.workload.cases[0]).memory["weights of embedding and head"]
-    assert found == pytest.approx(tables * BYTES[said.weights], rel=1e-9)
+    assert found == pytest.approx(tables * BYTES_BY_FORMAT[said.weights], rel=1e-9)
 
 
 @pytest.mark.parametrize("chip", ["chip=h800_ep chip.dies.rows=2", "chip=wafer64 chip.dies.rows=2 chip.dies.cols=8"])
@@ -98,10 +112,10 @@ def test_rows_of_exchanges_say_what_leaves_dies(chip: str, tp: int) -> None:
     case, said = of.workload.cases[0], of.base.mapping.precision
     rows = {row.operator: row for row in explain(of.base, case).rows if row.phase == "decode"}
     copies = 48 * case.decode_steps * 64 * 8 * 2048 * 15 / 16
-    assert rows["dispatch"].sent == pytest.approx(copies * BYTES[said.activations], rel=1e-9)
-    assert rows["combine"].sent == pytest.approx(copies * BYTES[said.combine or said.activations], rel=1e-9)
+    assert rows["dispatch"].sent == pytest.approx(copies * BYTES_BY_FORMAT[said.activations], rel=1e-9)
+    assert rows["combine"].sent == pytest.approx(copies * BYTES_BY_FORMAT[said.combine or said.activations], rel=1e-9)
     if tp > 1:  # slices of a token's values go to three others, those of each of four copies of attention
-        whole = 48 * case.decode_steps * 64 * 2048 * BYTES[said.activations]
+        whole = 48 * case.decode_steps * 64 * 2048 * BYTES_BY_FORMAT[said.activations]
         assert rows["attention sums"].sent == pytest.approx(3 * whole, rel=1e-9)
         assert rows["tokens"].sent == pytest.approx(3 * whole, rel=1e-9)
 
@@ -118,7 +132,7 @@ def test_stages_hand_on_each_token_once_and_pay_for_it(pp: int, tp: int) -> None
     of = asked(*words)
     case, said = of.workload.cases[0], of.base.mapping.precision
     steps = {"prefill": 16 * 100, "decode": 16 * case.decode_steps}
-    each = {phase: (pp - 1) * tp * tokens * 2048 * BYTES[said.activations] for phase, tokens in steps.items()}
+    each = {phase: (pp - 1) * tp * tokens * 2048 * BYTES_BY_FORMAT[said.activations] for phase, tokens in steps.items()}
     rows = {row.phase: row for row in explain(of.base, case).rows if row.operator == "to the next stage"}
     assert {phase: row.sent for phase, row in rows.items()} == pytest.approx(each, rel=1e-9)
     if tp == 1:  # else sums cross links too
@@ -138,5 +152,5 @@ def test_rows_of_served_loads_say_what_dies_of_attention_and_of_ffns_exchange(ap
     )  # fmt: skip
     said, copies = of.base.mapping.precision, 48 * 4 * apart * 64 * 8 * 2048
     rows = {row.operator: row.sent for row in explain(of.base, of.workload.cases[0]).rows}
-    assert rows["dispatch"] == pytest.approx(copies * BYTES[said.activations], rel=1e-9)
-    assert rows["combine"] == pytest.approx(copies * BYTES[said.combine or said.activations], rel=1e-9)
+    assert rows["dispatch"] == pytest.approx(copies * BYTES_BY_FORMAT[said.activations], rel=1e-9)
+    assert rows["combine"] == pytest.approx(copies * BYTES_BY_FORMAT[said.combine or said.activations], rel=1e-9)

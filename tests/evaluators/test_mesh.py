@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import METRICS, evaluate, explain
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.silicon.energy import static
-from dse.space.design import Design, stacked
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.silicon.energy import static_power
+from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from dse.space.workload import Workload
 from tests.samples import asked
 
@@ -22,7 +22,7 @@ ONE = ("chip=wse2", "workload.batch=[1]", "workload.prompt=2048", "workload.outp
 
 
 def columns(design: Design, workload: Workload, **options: str) -> dict[str, float]:
-    return {name: float(column[0]) for name, column in evaluate(stacked([design]), workload, **options).columns.items()}
+    return {name: float(column[0]) for name, column in evaluate(stack_designs([design]), workload, **options).columns.items()}
 
 
 def varied(*overrides: str) -> list[Design]:
@@ -39,7 +39,7 @@ def varied(*overrides: str) -> list[Design]:
             "chip.core.sram": float(rng.choice([49152, 262144])),
             "mapping.prefill.gemm": str(rng.choice(["meshgemm", "cannon", "summa"])),
         }
-        found.append(replaced(base, changes))
+        found.append(replace_leaves(base, changes))
     return found
 
 
@@ -48,9 +48,9 @@ def varied(*overrides: str) -> list[Design]:
 def test_a_batch_is_its_singles(model: str, batch: str) -> None:
     asked_ = asked(*ONE, f"model={model}", f"workload.batch={batch}")
     designs = varied(f"model={model}", f"workload.batch={batch}")
-    many = evaluate(stacked(designs), asked_.workload)
+    many = evaluate(stack_designs(designs), asked_.workload)
     for row, design in enumerate(designs):
-        one = evaluate(stacked([design]), asked_.workload)
+        one = evaluate(stack_designs([design]), asked_.workload)
         for name in METRICS:
             assert many.columns[name][row] == pytest.approx(one.columns[name][0], rel=1e-12, nan_ok=True), name
         assert many.limit[row] == one.limit[0]
@@ -70,14 +70,14 @@ def test_the_breakdown_sums_to_the_total(mapping: str, batch: int) -> None:
 @pytest.mark.parametrize("chip", MESHES)
 def test_every_mesh_that_ships_serves_a_model(chip: str) -> None:
     asked_ = asked(f"chip={chip}", *ONE[1:])
-    assert infeasible(asked_.base, asked_.workload) is None
+    assert explain_infeasibility(asked_.base, asked_.workload) is None
     found = columns(asked_.base, asked_.workload)
     assert all(value > 0 for name, value in found.items() if value == value and name != "transition")
     parts = explain(asked_.base, asked_.workload.cases[0])
     assert parts.seconds == pytest.approx(found["latency"], rel=1e-9)
     for name, kernel in (("gemm", "1024x1024x1024"), ("gemv", "1x4096x4096")):
         alone = asked(f"chip={chip}", f"workload={name}", f"workload.shapes=[{kernel}]", "mapping.rows=150")
-        assert infeasible(alone.base, alone.workload) is None
+        assert explain_infeasibility(alone.base, alone.workload) is None
         assert 0 < columns(alone.base, alone.workload)["efficiency"] < 1
 
 
@@ -114,7 +114,7 @@ def test_shifting_holds_as_many_times_more_as_there_are_rows() -> None:
 def test_a_faster_part_never_hurts(address: str) -> None:
     asked_ = asked(*ONE)
     slow = columns(asked_.base, asked_.workload)
-    fast = columns(replaced(asked_.base, {address: 0.0}), asked_.workload)
+    fast = columns(replace_leaves(asked_.base, {address: 0.0}), asked_.workload)
     assert fast["ttft"] <= slow["ttft"]
     assert fast["tpot"] <= slow["tpot"]
 
@@ -134,7 +134,7 @@ def test_a_faster_part_never_hurts(address: str) -> None:
 )
 def test_what_cannot_be_is_a_value_that_says_what_would_do(overrides: tuple[str, ...], limit: str, said: str) -> None:
     asked_ = asked(*ONE, *overrides)
-    verdict = infeasible(asked_.base, asked_.workload)
+    verdict = explain_infeasibility(asked_.base, asked_.workload)
     assert verdict is not None
     assert verdict.limit == limit, verdict
     assert said in str(verdict)
@@ -145,19 +145,19 @@ def test_what_cannot_be_is_a_value_that_says_what_would_do(overrides: tuple[str,
 
 def test_the_mesh_that_would_do_does() -> None:
     asked_ = asked(*ONE, "mapping.decode.rows=100")
-    verdict = infeasible(asked_.base, asked_.workload)
+    verdict = explain_infeasibility(asked_.base, asked_.workload)
     assert verdict is not None
     side = int(verdict.remedy.split("decode would do on ")[1].split()[0])
-    better = replaced(asked_.base, {"mapping.decode.rows": side})
-    assert infeasible(better, asked_.workload) is None
-    smaller = replaced(asked_.base, {"mapping.decode.rows": side - 1})
-    assert infeasible(smaller, asked_.workload) is not None
+    better = replace_leaves(asked_.base, {"mapping.decode.rows": side})
+    assert explain_infeasibility(better, asked_.workload) is None
+    smaller = replace_leaves(asked_.base, {"mapping.decode.rows": side - 1})
+    assert explain_infeasibility(smaller, asked_.workload) is not None
 
 
 def test_a_format_without_kernels_is_refused_by_name() -> None:
     asked_ = asked(*ONE, "mapping.precision.activations=int8")
     with pytest.raises(DesignError, match="int8"):
-        evaluate(stacked([asked_.base]), asked_.workload).accepted()
+        evaluate(stack_designs([asked_.base]), asked_.workload).accepted()
 
 
 @pytest.mark.parametrize("window", [0, 40])
@@ -178,7 +178,7 @@ def test_kernels_played_are_near_their_closed_forms(window: int) -> None:
 def test_a_sliding_window_never_makes_a_model_slower_and_long_prompts_much_faster(prompt: int) -> None:
     words = ("model=mistral_7b", f"workload.prompt={prompt}", "model.max_position=65536")
     whole, near = asked(*ONE, *words, "model.mistral_7b.window=0"), asked(*ONE, *words)
-    designs = stacked(varied("model=mistral_7b"))
+    designs = stack_designs(varied("model=mistral_7b"))
     slow, fast = (evaluate(designs, of.workload).columns for of in (whole, near))
     for name in ("ttft", "tpot", "sram_used"):
         assert (fast[name] <= slow[name] * (1 + 1e-12)).all(), name
@@ -201,5 +201,5 @@ def test_energy_is_below_the_rated_power_whose_product_with_time_the_paper_divid
     """[he2025] tables 6 to 8 divide power x time; ours is counted: a wafer that waits for words takes less than its rating."""
     asked_ = asked(*ONE)
     found = columns(asked_.base, asked_.workload)
-    assert static(asked_.base.chip) * found["latency"] < found["energy"] < asked_.base.chip.power * found["latency"]
+    assert static_power(asked_.base.chip) * found["latency"] < found["energy"] < asked_.base.chip.power * found["latency"]
     assert found["power_energy"] == pytest.approx(asked_.base.chip.power * found["latency"])

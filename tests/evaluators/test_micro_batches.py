@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
-from dse.evaluators.account import pipelines, regions
-from dse.evaluators.account.stretches import stretches_by_model
-from dse.evaluators.layouts.turns import micro_batches
-from dse.evaluators.readers import READERS
-from dse.space.design import stacked
-from dse.space.fields import replaced
+from dse.evaluators.accounting import pipelines, regions
+from dse.evaluators.accounting.decode_segments import arrays_by_model
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.layouts.micro_batches import micro_batch_counts
+from dse.space.design import stack_designs
+from dse.space.fields import replace_leaves
 from tests.samples import asked, metrics
 
 SHORT = ("workload.prompt=[20]", "workload.output=[4]")
@@ -22,7 +22,7 @@ SHORT = ("workload.prompt=[20]", "workload.output=[4]")
 
 @given(st.integers(1, 10_000), st.integers(1, 200))
 def test_no_fewer_micro_batches_hold_requests_and_none_is_larger_than_it_must_be(requests: int, most: int) -> None:
-    count, each = micro_batches(requests, most)
+    count, each = micro_batch_counts(requests, most)
     assert count <= most
     assert (count - 1) * each < requests <= count * each
     assert most * (each - 1) < requests
@@ -32,8 +32,8 @@ def test_no_fewer_micro_batches_hold_requests_and_none_is_larger_than_it_must_be
 @given(st.sampled_from((2, 3, 4, 6, 8)), st.integers(1, 60))
 def test_a_step_of_a_pipeline_waits_for_micro_batches_that_there_are(stages: int, batch: int) -> None:
     of = asked("chip=npu64", "model=qwen3_4b", "mapping.both.tp=4", f"workload.batch={batch}", *SHORT)
-    design = replaced(of.base, {f"mapping.{phase}.pp": stages for phase in ("prefill", "decode")})
-    (job,) = stretches_by_model(of.workload)
+    design = replace_leaves(of.base, {f"mapping.{phase}.pp": stages for phase in ("prefill", "decode")})
+    (job,) = arrays_by_model(of.workload)
     made, seconds = pipelines._passed(design, job, "decode", *pipelines._laid(design, job)["decode"], READERS["closed"])
     here = ceil(batch / (64 // (4 * stages)))
     turns = next(count for count in range(1, stages + 1) if count * ceil(here / stages) >= here)
@@ -45,7 +45,7 @@ def test_a_step_of_a_pipeline_waits_for_micro_batches_that_there_are(stages: int
 @given(st.integers(1, 30))
 def test_regions_of_a_wafer_have_no_empty_micro_batch(batch: int) -> None:
     of = asked("chip=wse2", "model=llama3_8b", f"workload.batch={batch}", *SHORT)
-    (job,) = stretches_by_model(of.workload)
+    (job,) = arrays_by_model(of.workload)
     decode = regions.phases(of.base, job, "closed")[1]
     turns, each = decode.runs / job.steps, ceil(batch / 6)  # six regions of 360 x 360 cores
     assert np.all((turns - 1) * each < batch)
@@ -64,6 +64,6 @@ def test_requests_fewer_than_stages_are_as_many_micro_batches_on_dies(word: str)
 def test_regions_that_wait_leave_main_memory_to_those_that_work(bandwidth: float) -> None:
     """More requests never make all slower: while a region waits for the slowest one, which has the head, others read."""
     of = [asked("chip=wse2_hbm", "model=qwen3_30b_a3b", f"workload.batch={batch}", *SHORT) for batch in (1, 3, 4, 6)]
-    design = replaced(of[0].base, {"chip.hbm.channel_bandwidth": bandwidth})
-    each = [float(evaluate(stacked([design]), one.workload).columns["decode_throughput"][0]) for one in of]
+    design = replace_leaves(of[0].base, {"chip.hbm.channel_bandwidth": bandwidth})
+    each = [float(evaluate(stack_designs([design]), one.workload).columns["decode_throughput"][0]) for one in of]
     assert all(after >= before * (1 - 2e-3) for before, after in itertools.pairwise(each)), each

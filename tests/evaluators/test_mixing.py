@@ -7,22 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.evaluators.account import whole_chip
-from dse.evaluators.account.services import whole_chip as tiles
-from dse.evaluators.account.stretches import by_case
-from dse.evaluators.graph.operators import Attention, Index, MatMul, Part, Recur, useful
-from dse.evaluators.graph.step import Step, decode, prefill
-from dse.evaluators.graph.transformer import line, transformer
-from dse.evaluators.layouts.devices import blocks
+from dse.evaluators.accounting import whole_chip
+from dse.evaluators.accounting.decode_segments import arrays_by_case
+from dse.evaluators.accounting.serving_instances import whole_chip as tiles
+from dse.evaluators.graph.operators import AttentionOp, IndexerOp, MatMulOp, RecurrenceOp, Segment, useful_flop
+from dse.evaluators.graph.step_counts import StepCounts, decode_steps, prefill_step
+from dse.evaluators.graph.transformer import segment_order, transformer_segments
+from dse.evaluators.layouts.tensor_parallel import device_blocks
 from dse.space.errors import DesignError
-from dse.space.layers import Reach, at_reach, layers
-from dse.space.mapping import Precision
+from dse.space.layers import AttentionReach, layers, value_at_reach
+from dse.space.mapping import FormatPlan
 from dse.space.model import Model
-from dse.space.parameters import parameters
-from dse.space.workload import Case
+from dse.space.parameter_counts import parameter_count
+from dse.space.workload import BatchCase
 from tests.samples import asked, load_of, metrics
 
-BF16 = Precision(weights="bf16", activations="bf16", kv="bf16")
+BF16 = FormatPlan(weights="bf16", activations="bf16", kv="bf16")
 
 DELTA = "{rule: delta, heads: 32, key_heads: 16, key_dim: 128, value_dim: 64, conv: 4}"
 SSD = "{rule: ssd, heads: 64, key_heads: 8, key_dim: 128, value_dim: 64, conv: 4, conv_bias: true}"
@@ -47,32 +47,32 @@ HYBRIDS = {
 """Overrides that make layers of a small model differ."""
 
 
-def case_of(name: str, batch: int = 2, prompt: int = 3000, output: int = 64) -> Case:
+def case_of(name: str, batch: int = 2, prompt: int = 3000, output: int = 64) -> BatchCase:
     words = (f"workload.batch=[{batch}]", f"workload.prompt={prompt}", f"workload.output={output}")
-    found: Case = asked("model=qwen3_1b7", *words, *HYBRIDS[name]).workload.cases[0]  # type: ignore[assignment]
+    found: BatchCase = asked("model=qwen3_1b7", *words, *HYBRIDS[name]).workload.cases[0]  # type: ignore[assignment]
     return found
 
 
-def weights(parts: tuple[Part, ...]) -> float:
-    products = [(part.times, one) for part in parts for one in part.operators if isinstance(one, MatMul)]
+def weights(parts: tuple[Segment, ...]) -> float:
+    products = [(part.times, one) for part in parts for one in part.operators if isinstance(one, MatMulOp)]
     return sum(times * one.stored * one.k.units * one.k.width * one.n.units * one.n.width for times, one in products)
 
 
 @pytest.mark.parametrize("name", HYBRIDS)
 def test_products_hold_all_weights_but_norms_convolutions_and_single_values(name: str) -> None:
     model = case_of(name).model
-    held = weights(transformer(model, Step("decode", 1.0, 1.0, 1.0, 1.0)))
+    held = weights(transformer_segments(model, StepCounts("decode", 1.0, 1.0, 1.0, 1.0)))
     table = 0 if model.tied_embeddings else model.vocab * model.hidden
-    assert held + table <= parameters(model) <= (held + table) * 1.001
+    assert held + table <= parameter_count(model) <= (held + table) * 1.001
 
 
 @pytest.mark.parametrize("name", HYBRIDS)
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_devices_do_each_layer_once_in_its_place(name: str, phase: str) -> None:
     case = case_of(name)
-    at = prefill(case) if phase == "prefill" else decode(case, "mean")[0][1]
-    order, parts = line(case.model, at), transformer(case.model, at)
-    found = blocks(parts, order, 2, BF16, "ring")
+    at = prefill_step(case) if phase == "prefill" else decode_steps(case, "mean")[0][1]
+    order, parts = segment_order(case.model, at), transformer_segments(case.model, at)
+    found = device_blocks(parts, order, 2, BF16, "ring")
     assert {part.name: part.times for part in parts} == {name: order.count(name) for name in dict.fromkeys(order)}
     assert sum(block.times for block in found) == len(order)
     met = sum(block.times for block in found if block.opener is not None)
@@ -82,15 +82,15 @@ def test_devices_do_each_layer_once_in_its_place(name: str, phase: str) -> None:
 
 @given(st.integers(1, 5000), st.integers(0, 700), st.integers(1, 400))
 def test_pairs_of_a_prompt_are_those_of_its_tokens_one_by_one(prompt: int, limit: int, top: int) -> None:
-    for reach in (Reach(), Reach(window=limit), Reach(top=top)):
+    for reach in (AttentionReach(), AttentionReach(window=limit), AttentionReach(top=top)):
         assert reach.pairs(prompt) == sum(reach.seen(context) for context in range(1, prompt + 1))
     chunk = limit + 1
-    assert Reach(chunk=chunk).pairs(prompt) == sum((place % chunk) + 1 for place in range(prompt))
+    assert AttentionReach(chunk=chunk).pairs(prompt) == sum((place % chunk) + 1 for place in range(prompt))
 
 
 @given(st.integers(1, 300), st.integers(1, 8), st.integers(0, 300), st.integers(0, 50))
 def test_pairs_of_compressed_entries_grow_as_they_are_seen(prompt: int, ratio: int, window: int, top: int) -> None:
-    reach = Reach(window=window, ratio=ratio, top=top)  # an indexer has entries alone
+    reach = AttentionReach(window=window, ratio=ratio, top=top)  # an indexer has entries alone
     one_by_one = sum(reach.seen(context) for context in range(1, prompt + 1))
     assert reach.pairs(prompt) == pytest.approx(one_by_one, abs=prompt)  # entries begin within a token
     assert reach.kept(prompt) == min(prompt, window) + prompt / ratio
@@ -98,12 +98,12 @@ def test_pairs_of_compressed_entries_grow_as_they_are_seen(prompt: int, ratio: i
 
 def test_steps_look_as_far_as_each_kind_does() -> None:
     case = case_of("windows")
-    (count, at), *_ = decode(case, "last")
+    (count, at), *_ = decode_steps(case, "last")
     assert count == 64
-    assert [at_reach(at.positions, place) for place in (0, 1)] == [2 * 512.0, 2 * 3064.0]
+    assert [value_at_reach(at.positions, place) for place in (0, 1)] == [2 * 512.0, 2 * 3064.0]
     chunks = case_of("chunks", batch=1, prompt=512, output=512)
-    ((_, mean),) = decode(chunks, "mean")
-    assert at_reach(mean.positions, 0) == sum((place % 512) + 1 for place in range(512, 1024)) / 512
+    ((_, mean),) = decode_steps(chunks, "mean")
+    assert value_at_reach(mean.positions, 0) == sum((place % 512) + 1 for place in range(512, 1024)) / 512
 
 
 def state(model: Model) -> tuple[int, int, int]:
@@ -114,13 +114,13 @@ def state(model: Model) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("name", ["delta", "ssd"])
 def test_states_cost_the_same_whatever_the_context(name: str) -> None:
-    def of(prompt: int) -> Recur:
+    def of(prompt: int) -> RecurrenceOp:
         case = case_of(name, batch=3, prompt=prompt)
         (found,) = (
             one
-            for part in transformer(case.model, decode(case, "last")[0][1])
+            for part in transformer_segments(case.model, decode_steps(case, "last")[0][1])
             for one in part.operators
-            if isinstance(one, Recur)
+            if isinstance(one, RecurrenceOp)
         )
         return found
 
@@ -128,26 +128,31 @@ def test_states_cost_the_same_whatever_the_context(name: str) -> None:
     assert replace(one, tokens=0) == replace(other, tokens=0)
     heads, keys, values = state(case_of(name).model)
     # read with keys where values are corrected, written with keys and values, read with queries
-    assert useful(one) == 3 * heads * 2 * keys * values * (3 if name == "delta" else 2)
+    assert useful_flop(one) == 3 * heads * 2 * keys * values * (3 if name == "delta" else 2)
 
 
 @pytest.mark.parametrize(("name", "corrected"), [("delta", True), ("ssd", False)])
 def test_prompts_go_through_states_in_chunks(name: str, corrected: bool) -> None:
     """Operations of the chunked forms of Gated DeltaNet and of Mamba-2, written down from their papers."""
     case = case_of(name, batch=2, prompt=6400)
-    (of,) = (one for part in transformer(case.model, prefill(case)) for one in part.operators if isinstance(one, Recur))
+    (of,) = (
+        one
+        for part in transformer_segments(case.model, prefill_step(case))
+        for one in part.operators
+        if isinstance(one, RecurrenceOp)
+    )
     heads, keys, values = state(case.model)
     c = of.chunk
     groups = heads / of.shared
     delta = heads * (6 * keys * values + 2 * c * (3 * keys + 2 * values))
     ssd = heads * (4 * keys * values + 2 * c * values) + groups * 2 * c * keys
-    assert useful(of) == pytest.approx(2 * 6400 * (delta if corrected else ssd))
+    assert useful_flop(of) == pytest.approx(2 * 6400 * (delta if corrected else ssd))
 
 
 def calls(name: str, **lengths: Any) -> dict[str, Any]:
     case = case_of(name, **lengths)
-    at = decode(case, "last")[0][1]
-    found = blocks(transformer(case.model, at), line(case.model, at), 1, BF16, "ring")
+    at = decode_steps(case, "last")[0][1]
+    found = device_blocks(transformer_segments(case.model, at), segment_order(case.model, at), 1, BF16, "ring")
     return {f"{call.part}/{call.name}": call for block in found for call in block.calls}
 
 
@@ -178,13 +183,13 @@ def test_keys_and_values_of_another_layer_are_read_and_not_made() -> None:
 @pytest.mark.parametrize("name", HYBRIDS)
 def test_attention_is_asked_with_the_reach_of_its_kind(name: str) -> None:
     case = case_of(name)
-    at, reaches = prefill(case), layers(case.model).reaches
-    for part in transformer(case.model, at):
+    at, reaches = prefill_step(case), layers(case.model).reaches
+    for part in transformer_segments(case.model, at):
         for one in part.operators:
-            if isinstance(one, Attention):
+            if isinstance(one, AttentionOp):
                 assert one.pairs == 2 * reaches[part.reach].pairs(3000)
-            if isinstance(one, Index):
-                assert one.pairs == 2 * Reach().pairs(3000)
+            if isinstance(one, IndexerOp):
+                assert one.pairs == 2 * AttentionReach().pairs(3000)
 
 
 def test_picked_pieces_open_rows_on_a_die_and_smaller_ones_more_of_them() -> None:
@@ -206,8 +211,8 @@ def test_decodes_beside_a_prompt_read_and_write_their_states() -> None:
     model = case_of("delta").model
 
     def moved(resumed: float) -> float:
-        at = Step("prefill", 100.0 + 8.0, 8.0 + 1.0, 1.0, 1.0, resumed=resumed)
-        found = blocks(transformer(model, at), line(model, at), 1, BF16, "ring")
+        at = StepCounts("prefill", 100.0 + 8.0, 8.0 + 1.0, 1.0, 1.0, resumed=resumed)
+        found = device_blocks(transformer_segments(model, at), segment_order(model, at), 1, BF16, "ring")
         return sum(call.fetch for block in found for call in block.calls if call.name == "state")
 
     heads, keys, values = state(model)
@@ -223,7 +228,7 @@ def test_tiles_that_serve_take_longer_for_states_and_indexers_of_more_requests(n
     order = () if name == "indexed" else ("model.qwen3_1b7.order='3 delta, full'",)
     words = ("chip=tile32", *small, "model=qwen3_1b7", *HYBRIDS[name], *order, "workload.speculation=none")
     batch = asked(*words, "workload.batch=[4]", "workload.prompt=600", "workload.output=1", "workload.decode_at=last")
-    (job,) = by_case(batch.workload)
+    (job,) = arrays_by_case(batch.workload)
     step = whole_chip.phases(batch.base, job, "closed")[1].seconds
     served, load = load_of(*words[:-1], "workload=serving", "workload.requests=8", "workload.prompt=600", "workload.output=4")
     prices = tiles._prices(served, load, "decode", "closed")

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse.accuracy.validate import compare_file, simulated_metric
 from dse.config.compose import CONF
 from dse.evaluators import METRICS, evaluate, explain
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.machine.machine import of_die
-from dse.evaluators.passes.call import Opener
-from dse.evaluators.readers.closed_collective import collective
-from dse.evaluators.silicon import links
-from dse.measured.validate import compare, measured
-from dse.space.design import Design, stacked
-from dse.space.fields import at, replaced
+from dse.evaluators.calls.call import LeadingCollective
+from dse.evaluators.cost_models.analytical_collectives import die_allreduce_seconds
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.machine.machine import shared_cache_machine
+from dse.evaluators.silicon import link_wiring as links
+from dse.space.design import Design, stack_designs
+from dse.space.fields import leaf_at, replace_leaves
 from tests.samples import asked
 
 CHIP = ("chip=a100", "stack=sglang_he2025", "workload.batch=[1]", "workload.prompt=512", "workload.output=8")
@@ -40,7 +40,7 @@ counts = st.sampled_from([1, 2, 7, 8, 9, 12, 16, 32])
 
 def gpus(count: int, **changes: object) -> Design:
     both = {f"mapping.{phase}.tp": count for phase in ("prefill", "decode")}
-    return replaced(asked(*CHIP).base, both | changes)
+    return replace_leaves(asked(*CHIP).base, both | changes)
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "bidirectional_ring", "full_mesh", "two_level"])
@@ -50,19 +50,21 @@ def test_no_sum_leaves_a_node_faster_than_all_its_adapters_send(algorithm: str, 
     free: dict[str, object] = {"chip.network.bandwidth": 1e30, "chip.network.latency": 0.0, "chip.network.nodes.latency": 0.0}
     ideal: dict[str, object] = {"mapping.stack.network_achieved": 1.0, "mapping.stack.nodes_call": 0.0}
     design = gpus(8 * nodes, **free, **ideal)
-    found = collective(Opener(algorithm, 8 * nodes, 1e6, recorded=True), of_die(design.chip, design.mapping))
+    found = die_allreduce_seconds(
+        LeadingCollective(algorithm, 8 * nodes, 1e6, recorded=True), shared_cache_machine(design.chip, design.mapping)
+    )
     adapter = 200e9 / 8
     assert found == pytest.approx(2 * (nodes - 1) / nodes * (1e6 / 8) / adapter, rel=1e-9)
 
 
 def seconds(*designs: Design, metric: str = "latency") -> list[float]:
-    column: list[float] = evaluate(stacked(designs), asked(*CHIP).workload).columns[metric].tolist()
+    column: list[float] = evaluate(stack_designs(designs), asked(*CHIP).workload).columns[metric].tolist()
     return column
 
 
 def alone(design: Design) -> Design:
     """The design with all of its dies in one node, which has no network of its own."""
-    return replaced(design, {"chip.network": with_fields(design.chip.network, nodes=None)})  # type: ignore[union-attr]
+    return replace_leaves(design, {"chip.network": with_fields(design.chip.network, nodes=None)})  # type: ignore[union-attr]
 
 
 @given(st.integers(1, 8))
@@ -90,7 +92,9 @@ def test_sums_reach_their_share_of_links_and_of_the_network_between_nodes(
     network, nbytes, nodes = of.chip.network, 1e9, count // node
     inside = 2 * (node - 1) / node * nbytes / (reached * network.bandwidth)
     between = 2 * (nodes - 1) / nodes * nbytes / node / (reached * used * network.nodes.bandwidth / node)
-    found = collective(Opener("ring", count, nbytes, recorded=True), of_die(of.chip, of.mapping))
+    found = die_allreduce_seconds(
+        LeadingCollective("ring", count, nbytes, recorded=True), shared_cache_machine(of.chip, of.mapping)
+    )
     assert found == pytest.approx(inside + between, rel=1e-9)
 
 
@@ -148,8 +152,8 @@ def test_a_chip_with_links_is_in_boxes_or_says_why_not(name: str) -> None:
     if nodes is None:
         return
     sizes = [{f"mapping.{phase}.tp": nodes.size + more for phase in ("prefill", "decode")} for more in (0, 1)]
-    slow = replaced(base, {"chip.network.nodes.bandwidth": 1e9})
-    designs = stacked([replaced(design, size) for size in sizes for design in (base, slow)])
+    slow = replace_leaves(base, {"chip.network.nodes.bandwidth": 1e9})
+    designs = stack_designs([replace_leaves(design, size) for size in sizes for design in (base, slow)])
     inside, same, across, slower = evaluate(designs, found.workload).columns["latency"]
     assert inside == same
     assert across < slower
@@ -159,12 +163,14 @@ def test_a_chip_with_links_is_in_boxes_or_says_why_not(name: str) -> None:
 def test_boxes_are_the_same_with_the_part_and_without(name: str, part: str) -> None:
     plain, boxed = (asked(f"chip={name}", *words).base.chip for words in ((), (f"+part@chip={part}",)))
     assert plain.network.nodes.size == boxed.boxes.size  # type: ignore[union-attr]
-    assert links.port(plain) == boxed.boxes.bandwidth
+    assert links.node_port_bandwidth(plain) == boxed.boxes.bandwidth
 
 
 def test_ports_join_the_dies_of_a_node_only() -> None:
     outcomes = evaluate(
-        stacked([gpus(16, **{"mapping.prefill.allreduce": "full_mesh", "chip.network.ports": ports}) for ports in (6, 7)]),
+        stack_designs(
+            [gpus(16, **{"mapping.prefill.allreduce": "full_mesh", "chip.network.ports": ports}) for ports in (6, 7)]
+        ),
         asked(*CHIP).workload,
     )
     assert outcomes.need.tolist() == [7, 0]
@@ -174,8 +180,8 @@ def test_ports_join_the_dies_of_a_node_only() -> None:
 def test_a_product_by_itself_pays_every_start(count: int) -> None:
     design = gpus(count)
     product = asked("chip=a100", "stack=sglang_he2025", "mapping=sglang", "workload=gemv")
-    free = replaced(design, dict.fromkeys(WORSE, 0.0))
-    started, moved = (float(evaluate(stacked([each]), product.workload).columns["latency"][0]) for each in (design, free))
+    free = replace_leaves(design, dict.fromkeys(WORSE, 0.0))
+    started, moved = (float(evaluate(stack_designs([each]), product.workload).columns["latency"][0]) for each in (design, free))
     chip = design.chip
     stack = design.mapping.stack
     starts = stack.operator_overhead + (count > 1) * (stack.collective_call + chip.network.latency)  # type: ignore[union-attr]
@@ -187,9 +193,9 @@ def test_a_product_by_itself_pays_every_start(count: int) -> None:
 def test_a_product_is_explained_and_a_batch_is_its_singles(count: int, kind: str) -> None:
     product = asked("chip=a100", "mapping=sglang", f"workload={kind}", "workload.shapes=[64x512x4096,2x4096x512]")
     designs = [gpus(count), gpus(3), gpus(17)]
-    many = evaluate(stacked(designs), product.workload, cases=True)
+    many = evaluate(stack_designs(designs), product.workload, cases=True)
     for row, design in enumerate(designs):
-        one = evaluate(stacked([design]), product.workload, cases=True)
+        one = evaluate(stack_designs([design]), product.workload, cases=True)
         for name in METRICS:
             assert many.columns[name][row] == pytest.approx(one.columns[name][0], rel=1e-12, nan_ok=True), name
         for place, case in enumerate(product.workload.cases):
@@ -205,13 +211,13 @@ def test_a_ratio_may_be_to_another_chip(tmp_path: Path) -> None:
         "id,where,overrides,baseline,metric,value,unit,role,note\n"
         f'x,here,"{" ".join(gpu)}","{" ".join(wafer)}",power_energy,1,ratio,check,\n'
     )
-    (row,) = compare(path)
-    energies = [measured(overrides, "power_energy", strict=False) for overrides in (gpu, wafer)]
+    (row,) = compare_file(path)
+    energies = [simulated_metric(overrides, "power_energy", strict=False) for overrides in (gpu, wafer)]
     assert row.simulated == energies[0] / energies[1]  # type: ignore[operator]
 
 
 def _at(address: str) -> float:
-    return float(at(asked(*CHIP).base, address))
+    return float(leaf_at(asked(*CHIP).base, address))
 
 
 @pytest.mark.parametrize(
@@ -229,16 +235,18 @@ def test_sums_beside_a_library_make_one_design_infeasible(words: tuple[str, ...]
     plans = [(tp, word) for tp in (1, 2, 16) for word in knobs]
     both = {"tp": 0, "allreduce": 1}
     designs = [
-        replaced(of.base, {f"mapping.{phase}.{leaf}": plan[at] for phase in ("prefill", "decode") for leaf, at in both.items()})
+        replace_leaves(
+            of.base, {f"mapping.{phase}.{leaf}": plan[at] for phase in ("prefill", "decode") for leaf, at in both.items()}
+        )
         for plan in plans
     ]
-    together = evaluate(stacked(designs), of.workload)
+    together = evaluate(stack_designs(designs), of.workload)
     assert together.refused
     assert together.feasible.any()
     for row, design in enumerate(designs):
-        one = evaluate(stacked([design]), of.workload)
+        one = evaluate(stack_designs([design]), of.workload)
         assert (one.limit[0], one.need[0], one.have[0]) == (together.limit[row], together.need[row], together.have[row])
         assert one.refused.get(0) == together.refused.get(row)
-        assert (infeasible(design, of.workload) is None) == one.feasible[0] == together.feasible[row]
+        assert (explain_infeasibility(design, of.workload) is None) == one.feasible[0] == together.feasible[row]
         if one.feasible[0]:
             assert together.columns["latency"][row] == pytest.approx(one.columns["latency"][0], rel=1e-12, nan_ok=True)

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.kernels.partition import onward, ring
-from dse.evaluators.kernels.partition.onward import Way, arrivals, places
-from dse.evaluators.kernels.partition.placement import Group, placed, sides
-from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.rounds import Program, Round, Send, Slot
-from dse.evaluators.readers.cycles import play as by_cycles
-from dse.evaluators.readers.events import play
-from dse.evaluators.readers.numeric import play as by_numbers
+from dse.evaluators.cost_models.cycle_simulator import simulate_cycles as by_cycles
+from dse.evaluators.cost_models.event_simulator import simulate_events
+from dse.evaluators.cost_models.functional_simulator import run_program as by_numbers
+from dse.evaluators.kernels.partition import ring_collectives as ring
+from dse.evaluators.kernels.partition import stage_transfer as onward
+from dse.evaluators.kernels.partition.group_placement import GroupRings, group_sides, place_group
+from dse.evaluators.kernels.partition.stage_transfer import PipelinePlacement, stage_arrivals, stage_cores
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.program.kernel_ir import Buffer, Program, Round, SendInstruction
 from dse.space.mapping import PLACEMENTS
 from tests.evaluators.test_partition import LOCKED, WORMHOLE
 
@@ -23,16 +24,16 @@ CORES = (1, 2, 3, 4, 6, 8, 9, 16)
 ROUTED = {"locked": LOCKED, "wormhole": WORMHOLE}
 
 
-def drawn(rng: np.random.Generator) -> Way:
+def drawn(rng: np.random.Generator) -> PipelinePlacement:
     """A pipeline that fits on its mesh, with others beside it."""
     placement, cores, stages = str(rng.choice(PLACEMENTS)), int(rng.choice(CORES)), int(rng.choice([2, 3, 4, 6, 8, 16]))
-    high = max(int(rng.choice([4, 8, 16])), sides(placement, cores)[0])
-    return Way(placement, cores, stages, int(rng.integers(1, 9)), high)
+    high = max(int(rng.choice([4, 8, 16])), group_sides(placement, cores)[0])
+    return PipelinePlacement(placement, cores, stages, int(rng.integers(1, 9)), high)
 
 
-def arrived(way: Way, program: Program) -> bool:
+def arrived(way: PipelinePlacement, program: Program) -> bool:
     """Whether each stage has what the one before it had, core by core."""
-    at, _ = places(way)
+    at, _ = stage_cores(way)
     x = np.random.default_rng(way.stages).integers(-99, 99, (program.rows, program.cols, *program.slots[0].shape), np.int8)
     found = by_numbers(program, {"x": x})["x"]
     before, after = (x[at[some, :, 0], at[some, :, 1]] for some in (slice(None, -1), slice(1, None)))
@@ -45,12 +46,12 @@ def arrived(way: Way, program: Program) -> bool:
 @pytest.mark.parametrize("seed", range(12))
 def test_each_stage_gets_what_the_one_before_it_had(seed: int) -> None:
     way = drawn(np.random.default_rng(seed))
-    program = onward.steps(way, 5)
+    program = onward.stage_transfer_program(way, 5)
     assert arrived(way, program)
     (turn,) = program.strands[0]
     assert isinstance(turn, Round)
     (send,) = turn.steps
-    assert isinstance(send, Send)
+    assert isinstance(send, SendInstruction)
     wrong = replace(send, target=replace(send.target, row=(send.target.row + 1) % program.rows))
     if program.rows > 1:
         assert not arrived(way, replace(program, strands=((Round((wrong,)),),)))
@@ -59,9 +60,9 @@ def test_each_stage_gets_what_the_one_before_it_had(seed: int) -> None:
 def test_stages_are_apart_and_next_to_one_another() -> None:
     for seed in range(20):
         way = drawn(np.random.default_rng(seed))
-        at, beside = places(way)
+        at, beside = stage_cores(way)
         assert len(np.unique(at.reshape(-1, 2), axis=0)) == way.stages * way.cores
-        high, wide = sides(way.placement, way.cores)
+        high, wide = group_sides(way.placement, way.cores)
         moved = np.abs(np.diff(at, axis=0))
         assert (moved == np.where(np.array(beside)[:, None, None], (0, wide), (high, 0))).all()
         assert at[..., 0].max() < way.high
@@ -74,8 +75,10 @@ def test_a_way_from_stage_to_stage_takes_its_closed_form(routing: str) -> None:
     for _ in range(60):
         way, words = drawn(rng), int(rng.integers(1, 400))
         nbytes = words * way.cores * int(fabric.word_bytes)
-        closed = onward.cost(way, float(nbytes), fabric)
-        played = arrivals(way, play(onward.steps(way, nbytes // way.cores), fabric).ready["x"])
+        closed = onward.stage_transfer_time(way, float(nbytes), fabric)
+        played = stage_arrivals(
+            way, simulate_events(onward.stage_transfer_program(way, nbytes // way.cores), fabric).ready["x"]
+        )
         gaps += [abs(float(closed.mean) / played.mean - 1), abs(float(closed.slowest) / played.slowest - 1)]
     assert np.quantile(gaps, 0.9) < 0.15
     assert np.median(gaps) < (1e-9 if routing == "locked" else 0.05)
@@ -84,15 +87,15 @@ def test_a_way_from_stage_to_stage_takes_its_closed_form(routing: str) -> None:
 def test_routers_take_what_links_do() -> None:
     for seed in range(4):
         way, fabric = drawn(np.random.default_rng(seed)), WORMHOLE._replace(cycle=1.0, vcs=4, depth=8)
-        program = onward.steps(way, 300)
-        flits, links = (arrivals(way, of(program, fabric).ready["x"]) for of in (by_cycles, play))
+        program = onward.stage_transfer_program(way, 300)
+        flits, links = (stage_arrivals(way, of(program, fabric).ready["x"]) for of in (by_cycles, simulate_events))
         assert flits.slowest == pytest.approx(links.slowest, rel=0.15)
 
 
-def gathering(of: Group, placement: str, rows: int, program: Program | None = None) -> bool:
+def gathering(of: GroupRings, placement: str, rows: int, program: Program | None = None) -> bool:
     """Whether all cores end with all slices."""
-    slots = (Slot("x", (of.row.size * rows, 2), depth=2),)
-    program = program or Program(*sides(placement, of.row.size), slots, (ring.gathered(of, "x", rows),))
+    slots = (Buffer("x", (of.row.size * rows, 2), depth=2),)
+    program = program or Program(*group_sides(placement, of.row.size), slots, (ring.allgather_rounds(of, "x", rows),))
     x = np.random.default_rng(rows).normal(size=(of.row.size, rows, 2)).astype(np.float32)
     tiles = np.zeros((program.rows, program.cols, *slots[0].shape), np.float32)
     for place, (row, col) in enumerate(zip(of.row.ravel(), of.col.ravel(), strict=True)):
@@ -104,10 +107,10 @@ def gathering(of: Group, placement: str, rows: int, program: Program | None = No
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("cores", CORES[1:])
 def test_slices_and_sums_go_around(placement: str, cores: int) -> None:
-    of, rows = placed(placement, cores), 3
+    of, rows = place_group(placement, cores), 3
     assert gathering(of, placement, rows)
-    slots = (Slot("x", (cores * rows, 2), depth=2),)
-    program = Program(*sides(placement, cores), slots, (ring.summed(of, "x", rows),))
+    slots = (Buffer("x", (cores * rows, 2), depth=2),)
+    program = Program(*group_sides(placement, cores), slots, (ring.reduce_scatter_rounds(of, "x", rows),))
     x = np.random.default_rng(cores).normal(size=(program.rows, program.cols, cores * rows, 2)).astype(np.float32)
     found = by_numbers(program, {"x": x})["x"][of.row.ravel(), of.col.ravel()].reshape(cores, cores, rows, 2)
     sums = x[of.row.ravel(), of.col.ravel()].sum(axis=0).reshape(cores, rows, 2)
@@ -115,12 +118,12 @@ def test_slices_and_sums_go_around(placement: str, cores: int) -> None:
 
 
 def test_a_slice_to_another_core_is_noticed() -> None:
-    of = placed("ring", 8)
-    first, *others = ring.gathered(of, "x", 3)
+    of = place_group("ring", 8)
+    first, *others = ring.allgather_rounds(of, "x", 3)
     (send,) = first.steps
-    assert isinstance(send, Send)
+    assert isinstance(send, SendInstruction)
     wrong = Round((replace(send, target=replace(send.target, row=1 - send.target.row)),))
-    program = Program(2, 4, (Slot("x", (24, 2), depth=2),), ((wrong, *others),))
+    program = Program(2, 4, (Buffer("x", (24, 2), depth=2),), ((wrong, *others),))
     assert not gathering(of, "ring", 3, program)
 
 
@@ -129,7 +132,9 @@ def test_a_slice_to_another_core_is_noticed() -> None:
     st.sampled_from(PLACEMENTS), st.sampled_from(CORES[1:]), st.integers(1, 4000), st.sampled_from(sorted(ROUTED)), st.data()
 )
 def test_a_way_around_a_group_takes_its_closed_form(placement: str, cores: int, words: int, routing: str, data: Any) -> None:
-    fabric: Fabric = ROUTED[routing]
+    fabric: MeshFabric = ROUTED[routing]
     times, nbytes = data.draw(st.sampled_from([1, 2])), words * int(fabric.word_bytes)
-    closed = times * ring.cost(placement, cores, float(nbytes), fabric)
-    assert closed == pytest.approx(play(ring.steps(placement, cores, nbytes, times), fabric).seconds, rel=0.15)
+    closed = times * ring.ring_seconds(placement, cores, float(nbytes), fabric)
+    assert closed == pytest.approx(
+        simulate_events(ring.ring_program(placement, cores, nbytes, times), fabric).seconds, rel=0.15
+    )

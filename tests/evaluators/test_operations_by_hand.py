@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from dse.evaluators.graph.operators import useful
-from dse.evaluators.graph.step import Step, decode, prefill
-from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.graph.operators import useful_flop
+from dse.evaluators.graph.step_counts import StepCounts, decode_steps, prefill_step
+from dse.evaluators.graph.transformer import transformer_segments
 from dse.space.model import Model
 from tests.presets import EVERY, FOLDER
 from tests.samples import asked
@@ -118,8 +118,8 @@ def by_hand(model: Of, tokens: float, positions: range, prompt: bool) -> float:
     return 2 * (each + BATCH * model["hidden"] * model["vocab"])
 
 
-def counted(model: Model, at: Step) -> float:
-    return sum(part.times * float(useful(one)) for part in transformer(model, at) for one in part.operators)
+def counted(model: Model, at: StepCounts) -> float:
+    return sum(part.times * float(useful_flop(one)) for part in transformer_segments(model, at) for one in part.operators)
 
 
 def written(name: str) -> Of:
@@ -137,6 +137,6 @@ def test_operations_of_a_model_are_those_of_its_file(name: str) -> None:
     words = (f"workload.batch=[{BATCH}]", f"workload.prompt={PROMPT}", "workload.output=1", "model.max_position=1048576")
     case = replace(asked("chip=h100", f"model={name}", *words).workload.cases[0], speculation=None)
     of = written(name)
-    assert counted(case.model, prefill(case)) == pytest.approx(by_hand(of, BATCH * PROMPT, range(1, PROMPT + 1), True))
-    ((_, token),) = decode(case, "mean")
+    assert counted(case.model, prefill_step(case)) == pytest.approx(by_hand(of, BATCH * PROMPT, range(1, PROMPT + 1), True))
+    ((_, token),) = decode_steps(case, "mean")
     assert counted(case.model, token) == pytest.approx(by_hand(of, BATCH, range(PROMPT + 1, PROMPT + 2), False))

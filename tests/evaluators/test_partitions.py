@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import Question
+from dse.config.question import Question
 from dse.evaluators import METRICS, evaluate, explain
-from dse.evaluators.account.copies import COPIED
-from dse.evaluators.account.partitions import (
-    Phase,
-    Tried,
+from dse.evaluators.accounting.decode_segments import arrays_by_model
+from dse.evaluators.accounting.partition_search import (
+    PartitionedPhase,
+    TriedPlan,
     _blocks,
     _cost,
     _everywhere,
@@ -26,28 +26,28 @@ from dse.evaluators.account.partitions import (
     _tried,
     _weights,
     _words,
-    frames,
+    counting_plans,
 )
-from dse.evaluators.account.pipelines import _laid, _left_open, _passed
-from dse.evaluators.account.stretches import stretches_by_model
-from dse.evaluators.choices.assigned import Factor, least
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.layouts.partitioned import (
-    CUTS,
-    FOUND,
+from dse.evaluators.accounting.pipelines import _laid, _left_open, _passed
+from dse.evaluators.accounting.weight_copies import COPIED
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.layouts.operator_partitions import (
+    ACCEPTED_LAYOUTS,
+    DATA_LAYOUTS,
     PRODUCTS,
-    STATES,
-    STREAM,
-    Chosen,
-    alone,
-    cut,
-    gathering,
-    merged,
-    offered,
+    RESIDUAL_LAYOUTS,
+    SLICE_LAYOUTS,
+    PartitionChoice,
+    cut_index,
+    gather_exchange,
+    offered_partitions,
+    partitioned_blocks,
+    uniform_partition,
 )
-from dse.evaluators.readers import READERS
-from dse.space.design import Design, stacked
-from dse.space.fields import replaced
+from dse.evaluators.tuning.variable_elimination import CostFactor, minimise_factors
+from dse.space.design import Design, stack_designs
+from dse.space.fields import replace_leaves
 from dse.space.mapping import AUTO, DIVISIONS, PLACEMENTS
 from tests.samples import asked
 
@@ -81,11 +81,11 @@ def shaken(base: Design, rng: np.random.Generator) -> Design:
         "noc.word_bytes": base.chip.noc.word_bytes,
     }
     sizes = {f"chip.{name}": float(value) * float(rng.choice([0.25, 1.0, 4.0])) for name, value in chip.items()}
-    return replaced(base, both(**sides) | sizes)
+    return replace_leaves(base, both(**sides) | sizes)
 
 
 def with_word(of: Design, word: str) -> Design:
-    return replaced(of, both(partition=word))
+    return replace_leaves(of, both(partition=word))
 
 
 @given(st.integers(0, 9999))
@@ -95,19 +95,22 @@ def test_no_partition_for_all_is_quicker_and_what_one_has_room_for_has_room(seed
     for case in of.workload.cases:
         asked_ = replace(of.workload, cases=(case,))
         found = {}
-        for word in (*offered(design.mapping.prefill), AUTO):
+        for word in (*offered_partitions(design.mapping.prefill), AUTO):
             if word in ("k", AUTO) or design.mapping.decode.sums is None:  # no other has sums of its own
                 one = with_word(design, word)
-                found[word] = infeasible(one, asked_) is None, float(evaluate(stacked([one]), asked_).columns["latency"][0])
+                found[word] = (
+                    explain_infeasibility(one, asked_) is None,
+                    float(evaluate(stack_designs([one]), asked_).columns["latency"][0]),
+                )
         able = [latency for word, (fits, latency) in found.items() if fits and word != AUTO]
         assert found[AUTO][0] == bool(able) or design.mapping.decode.sums is not None
         assert not able or found[AUTO][1] <= min(able) * (1 + 1e-12)
 
 
 def same_as_singles(designs: list[Design], of: Question, fidelity: str) -> None:
-    many = evaluate(stacked(designs), of.workload, fidelity=fidelity)
+    many = evaluate(stack_designs(designs), of.workload, fidelity=fidelity)
     for row, design in enumerate(designs):
-        one = evaluate(stacked([design]), of.workload, fidelity=fidelity)
+        one = evaluate(stack_designs([design]), of.workload, fidelity=fidelity)
         assert many.limit[row] == one.limit[0]
         for name in METRICS:
             assert many.columns[name][row] == pytest.approx(one.columns[name][0], rel=1e-12, nan_ok=True), name
@@ -118,20 +121,22 @@ def same_as_singles(designs: list[Design], of: Question, fidelity: str) -> None:
 def test_a_batch_that_chooses_is_its_singles(seed: int) -> None:
     of, _ = questions(seed)
     rng = np.random.default_rng(seed)
-    same_as_singles([with_word(replaced(shaken(of.base, rng), both(placement="mesh")), AUTO) for _ in range(2)], of, "closed")
+    same_as_singles(
+        [with_word(replace_leaves(shaken(of.base, rng), both(placement="mesh")), AUTO) for _ in range(2)], of, "closed"
+    )
 
 
 def test_a_batch_whose_choices_are_played_is_its_singles() -> None:
     of = asked("chip=npu64", "model=qwen3_1b7", "workload.batch=[6]", "workload.prompt=40", "workload.output=4")
-    designs = [with_word(replaced(of.base, both(tp=tp, pp=4, placement="mesh")), AUTO) for tp in (2, 4, 8)]
+    designs = [with_word(replace_leaves(of.base, both(tp=tp, pp=4, placement="mesh")), AUTO) for tp in (2, 4, 8)]
     same_as_singles(designs, of, "events")
 
 
-def phase_of(design: Design, question: Question, name: str) -> Phase:
-    return _left_open(design, stretches_by_model(question.workload)[0], name)
+def phase_of(design: Design, question: Question, name: str) -> PartitionedPhase:
+    return _left_open(design, arrays_by_model(question.workload)[0], name)
 
 
-def drawn_phase(seed: int, *, free: bool, name: str) -> Phase:
+def drawn_phase(seed: int, *, free: bool, name: str) -> PartitionedPhase:
     """A phase of a small dense model, all of whose weights come from memory, on a group whose messages may take no time."""
     rng = np.random.default_rng(seed)
     of = asked(
@@ -141,7 +146,7 @@ def drawn_phase(seed: int, *, free: bool, name: str) -> Phase:
     design = shaken(of.base, rng)
     noc = {"chip.noc.hop": 0.0, "chip.noc.ramp": 0.0, "chip.noc.word": 0.0} if free else {}
     sizes = {"chip.tile.sram": 4e6, "mapping.sram_kv": 0.0} | both(tp=int(rng.choice([2, 4, 8])))
-    design = with_word(replaced(design, noc | sizes), AUTO)
+    design = with_word(replace_leaves(design, noc | sizes), AUTO)
     return phase_of(design, of, name)
 
 
@@ -151,7 +156,7 @@ def drawn_phase(seed: int, *, free: bool, name: str) -> Phase:
 def test_where_layouts_are_free_each_operator_has_its_own_quickest(name: str, seed: int) -> None:
     """A sum of the least of each, with attention of heads or of rows."""
     phase = drawn_phase(seed, free=True, name=name)
-    for frame in frames(tuple(phase.by_word))[:2]:
+    for frame in counting_plans(tuple(phase.by_word))[:2]:
         seconds = _seconds(phase, phase.held(frame.counted, 0.0), tuple(phase.by_word))
         found = cost_of(phase, _words(phase, frame, seconds, _gather(phase)), frame.counted)
         attention = DIVISIONS.index("k" if frame.heads else "mn")
@@ -164,8 +169,8 @@ def test_where_layouts_are_free_each_operator_has_its_own_quickest(name: str, se
         assert found == pytest.approx(float(np.sum(each)), rel=1e-9)
 
 
-def cost_of(phase: Phase, of: Chosen, counted: str) -> float:
-    blocks = merged(phase.parts, phase.by_word, of, phase.plan, 2.0)
+def cost_of(phase: PartitionedPhase, of: PartitionChoice, counted: str) -> float:
+    blocks = partitioned_blocks(phase.parts, phase.by_word, of, phase.plan, 2.0)
     staged, _ = phase.passed(blocks, phase.held(counted, 0.0))
     return float(sum(np.sum(one.seconds * one.block.times * phase.runs) for one in staged.timed))
 
@@ -177,7 +182,7 @@ def test_words_with_their_layouts_are_what_enumeration_finds(name: str, seed: in
     """Every word of every product of an FFN and every layout of the stream, by rules that are written down here."""
     phase = drawn_phase(seed, free=False, name=name)
     words = tuple(phase.by_word)
-    frame = frames(words)[int(np.random.default_rng(seed).integers(2))]
+    frame = counting_plans(words)[int(np.random.default_rng(seed).integers(2))]
     chosen = _words(phase, frame, _seconds(phase, phase.held(frame.counted, 0.0), words), _gather(phase))
     found = cost_of(phase, chosen, frame.counted)
     (ffn,) = (part for part in phase.parts if part.name == "ffn")
@@ -190,11 +195,12 @@ def test_words_with_their_layouts_are_what_enumeration_finds(name: str, seed: in
         (of, which): ffn.times
         * float(
             np.sum(
-                READERS["closed"].exchange(gathering(ffn, operators[of], phase.plan, 2.0, which), phase.machine) * phase.runs
+                READERS["closed"].exchange(gather_exchange(ffn, operators[of], phase.plan, 2.0, which), phase.machine)
+                * phase.runs
             )
         )
         for of in operators
-        for which in range(len(CUTS))
+        for which in range(len(SLICE_LAYOUTS))
     }
     rest = found - sum(
         float(seconds["ffn", of][int(chosen.words["ffn", of])])
@@ -202,8 +208,8 @@ def test_words_with_their_layouts_are_what_enumeration_finds(name: str, seed: in
         for of in operators
     )
     for gate, up, down in product(frame.words, repeat=3):
-        for norm, activation in product([state for state in STATES if state != "dealt"], repeat=2):
-            if enter not in FOUND[norm]:
+        for norm, activation in product([state for state in DATA_LAYOUTS if state != "dealt"], repeat=2):
+            if enter not in ACCEPTED_LAYOUTS[norm]:
                 continue
             leaves = {of: PRODUCTS[word][1] for of, word in (("gate", gate), ("up", up), ("down", down))}
             leaves |= {"ffn_norm": norm, "activation": activation}
@@ -214,13 +220,13 @@ def test_words_with_their_layouts_are_what_enumeration_finds(name: str, seed: in
             said = {"gate": gate, "up": up, "down": down, "ffn_norm": "mn", "activation": "mn"}
             cost = sum(float(seconds["ffn", of][DIVISIONS.index(word)]) for of, word in said.items())
             for of, some in wanted.items():
-                if not all(leaves[of] in FOUND[need] for need in some):
-                    cost += both_ways[of, cut(leaves[of])]
+                if not all(leaves[of] in ACCEPTED_LAYOUTS[need] for need in some):
+                    cost += both_ways[of, cut_index(leaves[of])]
             best = min(best, cost)
     assert found == pytest.approx(rest + best, rel=1e-9)
 
 
-def entering(phase: Phase, of: Chosen, kind: str, before: Any) -> str:
+def entering(phase: PartitionedPhase, of: PartitionChoice, kind: str, before: Any) -> str:
     """The layout of the stream that a part of a layer is given: the least that what stands before it leaves."""
     last = before.operators[-1].name
     if bool(np.any(of.gathered[before.name, last])):
@@ -241,11 +247,11 @@ def tight(seed: int) -> tuple[Question, list[Design]]:
         "pp": int(rng.choice([1, 2, 4])),
         "placement": str(rng.choice(["ring", "mesh"])),
     }
-    base = with_word(replaced(of.base, both(**sides)), AUTO)
+    base = with_word(replace_leaves(of.base, both(**sides)), AUTO)
     held = phase_of(base, of, "prefill").held
     bare, every = (float(np.squeeze(held(word, 0.0).hbm)) for word in ("mn", "input_only"))
     rooms = np.sort(bare + rng.random(4) * (every - bare))
-    return of, [replaced(base, {"chip.hbm.capacity": float(room)}) for room in rooms]
+    return of, [replace_leaves(base, {"chip.hbm.capacity": float(room)}) for room in rooms]
 
 
 @given(st.integers(0, 9999))
@@ -254,7 +260,7 @@ def test_copies_that_have_room_are_those_of_enumeration(seed: int) -> None:
     """Every set of products that may be copied, each with words of least time: of those that have room, the least."""
     of, designs = tight(seed)
     phase = phase_of(designs[2], of, ("prefill", "decode")[seed % 2])
-    frame = frames(tuple(phase.by_word))[2 + seed % 3]
+    frame = counting_plans(tuple(phase.by_word))[2 + seed % 3]
     seconds, weights, gather = _seconds(phase, phase.held(frame.counted, 0.0), frame.words), _weights(phase), _gather(phase)
     sets = np.array(list(product((False, True), repeat=len(weights))))
     among = {name: dict(by) for name, by in seconds.items()}
@@ -274,9 +280,9 @@ def test_copies_that_have_room_are_those_of_enumeration(seed: int) -> None:
 @settings(max_examples=2, deadline=None)
 def test_more_memory_is_never_slower_and_a_batch_of_memories_is_its_singles(seed: int) -> None:
     of, designs = tight(seed)
-    latency = evaluate(stacked(designs), of.workload).columns["latency"]
+    latency = evaluate(stack_designs(designs), of.workload).columns["latency"]
     assert np.all(np.diff(latency) <= 1e-12 * latency[1:])
-    assert latency[1] == pytest.approx(evaluate(stacked(designs[1:2]), of.workload).columns["latency"][0], rel=1e-12)
+    assert latency[1] == pytest.approx(evaluate(stack_designs(designs[1:2]), of.workload).columns["latency"][0], rel=1e-12)
 
 
 def test_where_copies_of_all_have_no_room_some_are_copied() -> None:
@@ -285,7 +291,7 @@ def test_where_copies_of_all_have_no_room_some_are_copied() -> None:
     of = asked(*words, "mapping.both.tp=16", "mapping.both.pp=4")
     by = {word: explain(with_word(of.base, word), of.workload.cases[0]) for word in ("k", "mn_k", AUTO)}
     seconds = {word: sum(row.seconds for row in shown.rows) for word, shown in by.items()}
-    assert infeasible(with_word(of.base, "input_only"), of.workload) is not None
+    assert explain_infeasibility(with_word(of.base, "input_only"), of.workload) is not None
     assert 1.5 * seconds[AUTO] < min(seconds["k"], seconds["mn_k"])
     partitions = {row.shape.rpartition(" by ")[2] for row in by[AUTO].rows if row.phase == "prefill" and " by " in row.shape}
     assert {"input_only"} < partitions
@@ -296,11 +302,11 @@ def test_elimination_finds_the_least_sum(seed: int) -> None:
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 6))
     words = rng.integers(1, 4, count)
-    factors = [Factor((f"v{one}",), np.zeros(words[one])) for one in range(count)]
+    factors = [CostFactor((f"v{one}",), np.zeros(words[one])) for one in range(count)]
     for _ in range(int(rng.integers(1, 2 * count + 2))):
         some = rng.permutation(count)[: int(rng.integers(1, min(4, count + 1)))]
         cost = rng.random((*words[some], int(rng.choice([1, 3])), 2))
-        factors.append(Factor(tuple(f"v{one}" for one in some), np.where(rng.random(cost.shape) < 0.1, np.inf, cost)))
+        factors.append(CostFactor(tuple(f"v{one}" for one in some), np.where(rng.random(cost.shape) < 0.1, np.inf, cost)))
     entries = np.broadcast_shapes(*(cost.shape[len(of) :] for of, cost in factors))
     places = np.indices(entries, sparse=True)
 
@@ -314,15 +320,15 @@ def test_elimination_finds_the_least_sum(seed: int) -> None:
         return found
 
     every = [total({f"v{one}": np.full(entries, word[one]) for one in range(count)}) for word in product(*map(range, words))]
-    assert np.allclose(total(least(factors)), np.min(every, axis=0))
+    assert np.allclose(total(minimise_factors(factors)), np.min(every, axis=0))
 
 
 @given(st.integers(0, 9999))
 @settings(max_examples=2, deadline=None)
 def test_events_play_what_the_closed_form_chooses(seed: int) -> None:
     of, design = questions(seed)
-    design = with_word(replaced(design, both(tp=4, pp=4)), AUTO)
-    job = stretches_by_model(replace(of.workload, cases=of.workload.cases[:1]))[0]
+    design = with_word(replace_leaves(design, both(tp=4, pp=4)), AUTO)
+    job = arrays_by_model(replace(of.workload, cases=of.workload.cases[:1]))[0]
     for name, (laid, held) in _laid(design, job).items():
         by = {word: _passed(design, job, name, laid, held, READERS[word])[0].timed for word in ("closed", "events")}
         for closed, events in zip(by["closed"], by["events"], strict=True):
@@ -335,9 +341,9 @@ def test_events_play_what_the_closed_form_chooses(seed: int) -> None:
 
 
 def of_machine(design: Design) -> Any:
-    from dse.evaluators.machine.machine import of_tiles
+    from dse.evaluators.machine.machine import tile_core_machine
 
-    return of_tiles(design.chip)
+    return tile_core_machine(design.chip)
 
 
 @pytest.mark.parametrize("fidelity", ["closed", "events"])
@@ -346,7 +352,7 @@ def test_the_breakdown_says_what_was_chosen_and_adds_up(model: str, fidelity: st
     words = ("chip=npu64", f"model={model}", "workload.batch=[8]", "workload.prompt=200", "workload.output=8")
     of = asked(*words, "mapping.both.tp=16", "mapping.both.pp=4", "mapping.both.partition=auto")
     shown = explain(of.base, of.workload.cases[0], fidelity=fidelity)
-    latency = float(evaluate(stacked([of.base]), of.workload, fidelity=fidelity).columns["latency"][0])
+    latency = float(evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity).columns["latency"][0])
     assert sum(row.seconds for row in shown.rows) == pytest.approx(latency)
     products = [row for row in shown.rows if row.operator in ("q_proj", "o_proj", "q_up", "head")]
     assert products
@@ -370,11 +376,11 @@ def test_a_two_dimensional_product_behind_attention_waits_for_blocks() -> None:
 def test_experts_that_are_whole_are_left_open_too(placement: str) -> None:
     words = ("chip=npu64", "model=qwen3_30b_a3b", "workload.batch=[8]", "workload.prompt=100", "workload.output=8")
     of = asked(*words, "mapping.both.experts=whole", "mapping.both.tp=8", "mapping.both.pp=8")
-    design, found = replaced(of.base, both(placement=placement)), {}
-    for word in (*offered(design.mapping.prefill), AUTO):
+    design, found = replace_leaves(of.base, both(placement=placement)), {}
+    for word in (*offered_partitions(design.mapping.prefill), AUTO):
         one = with_word(design, word)
-        if infeasible(one, of.workload) is None:
-            found[word] = float(evaluate(stacked([one]), of.workload).columns["latency"][0])
+        if explain_infeasibility(one, of.workload) is None:
+            found[word] = float(evaluate(stack_designs([one]), of.workload).columns["latency"][0])
     auto = found.pop(AUTO)
     assert auto <= min(found.values()) * (1 + 1e-12)
     shown = explain(with_word(design, AUTO), of.workload.cases[0])
@@ -382,27 +388,27 @@ def test_experts_that_are_whole_are_left_open_too(placement: str) -> None:
 
 
 def test_layouts_of_the_stream_are_layouts() -> None:
-    assert set(STREAM) <= set(FOUND)
-    assert all(needs in FOUND and leaves in FOUND for needs, leaves in PRODUCTS.values())
+    assert set(RESIDUAL_LAYOUTS) <= set(ACCEPTED_LAYOUTS)
+    assert all(needs in ACCEPTED_LAYOUTS and leaves in ACCEPTED_LAYOUTS for needs, leaves in PRODUCTS.values())
 
 
-def tried_one_by_one(phase: Phase) -> Iterator[Tried]:
+def tried_one_by_one(phase: PartitionedPhase) -> Iterator[TriedPlan]:
     """Every plan, none left out because it has no room or is like another: what `_tried` says in fewer passes."""
     words = tuple(phase.by_word)
     for word in sorted(words, key=lambda word: word != "k"):
-        of = alone(phase.parts, word, phase.plan)
+        of = uniform_partition(phase.parts, word, phase.plan)
         held = phase.held(word, 0.0)
         seconds = np.where(phase.fits(word, held), phase.passed(_blocks(phase, of), held)[1], np.inf)
-        yield Tried(of, word, held, 0.0, seconds)
+        yield TriedPlan(of, word, held, 0.0, seconds)
     gather = _gather(phase)
-    for frame in frames(words):
+    for frame in counting_plans(words):
         first = seconds = _seconds(phase, phase.held(frame.counted, 0.0), words)
         for _ in range(2 if "input_only" in frame.words else 1):
             of = _words(phase, frame, seconds, gather)
             held = phase.held(frame.counted, everywhere := _everywhere(_weights(phase), of))
             fits = phase.fits(frame.counted, held)
             yield (
-                one := Tried(
+                one := TriedPlan(
                     of, frame.counted, held, everywhere, np.where(fits, phase.passed(_blocks(phase, of), held)[1], np.inf)
                 )
             )
@@ -418,7 +424,7 @@ def test_auto_is_the_best_of_all_plans_one_by_one_to_the_bit(seed: int) -> None:
     of, design = questions(seed)
     rng = np.random.default_rng(seed)
     sizes = [float(design.chip.tile.sram) * float(rng.choice([1e-3, 0.02, 0.1, 1.0])) for _ in range(3)]
-    (_, many), *_ = stacked([with_word(replaced(design, {"chip.tile.sram": size}), AUTO) for size in sizes]).groups
+    (_, many), *_ = stack_designs([with_word(replace_leaves(design, {"chip.tile.sram": size}), AUTO) for size in sizes]).groups
     phase = phase_of(many, of, ("prefill", "decode")[seed % 2])
     mine, every = list(_tried(phase)), list(tried_one_by_one(phase))
     assert len(mine) <= len(every)
@@ -438,14 +444,14 @@ def test_the_least_of_many_entries_is_that_of_every_combination() -> None:
     """Tables that are compared word by word, some of whose costs are equal: the first word of equal ones counts."""
     rng = np.random.default_rng(0)
     factors = [
-        Factor(("x", "y"), rng.integers(0, 4, (3, 5, 2_000)) * 1.0),
-        Factor(("y", "z"), rng.integers(0, 4, (5, 4, 2_000)) * 1.0),
-        Factor(("z",), rng.integers(0, 4, (4, 1)) * 1.0),
+        CostFactor(("x", "y"), rng.integers(0, 4, (3, 5, 2_000)) * 1.0),
+        CostFactor(("y", "z"), rng.integers(0, 4, (5, 4, 2_000)) * 1.0),
+        CostFactor(("z",), rng.integers(0, 4, (4, 1)) * 1.0),
     ]
     xy, yz, z = (factor.cost for factor in factors)
     every = xy[:, :, None] + yz[None] + z[None, None]
-    found = least(factors)
+    found = minimise_factors(factors)
     taken = every[found["x"], found["y"], found["z"], np.arange(2_000)]
     assert np.array_equal(taken, every.min(axis=(0, 1, 2)))
-    few = [least([Factor(of, cost[..., i % cost.shape[-1]]) for of, cost in factors]) for i in range(50)]
+    few = [minimise_factors([CostFactor(of, cost[..., i % cost.shape[-1]]) for of, cost in factors]) for i in range(50)]
     assert all(int(one[name]) == found[name][i] for i, one in enumerate(few) for name in "xyz")

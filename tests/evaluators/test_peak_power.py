@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
-from dse.evaluators.account.played import peak
-from dse.evaluators.account.services import devices
-from dse.evaluators.judges import serving
+from dse.evaluators.accounting.serving_instances import tensor_parallel as devices
+from dse.evaluators.accounting.serving_runs import peak_power as peak
 from dse.evaluators.silicon import energy
-from dse.space.design import stacked
+from dse.evaluators.workloads import serving
+from dse.space.design import stack_designs
 from tests.samples import asked, load_of
 
 LOAD = ("workload=serving", "workload.requests=20", "workload.prompt=400", "workload.output=30")
@@ -29,7 +29,7 @@ def test_the_peak_lies_between_the_mean_and_what_chips_take_at_full_use(layout: 
     found = asked(*LAYOUTS[layout], *LOAD, "workload.rate=2 Hz")
     of = {
         name: float(column[0])
-        for name, column in evaluate(stacked([found.base]), found.workload, fidelity=fidelity).columns.items()
+        for name, column in evaluate(stack_designs([found.base]), found.workload, fidelity=fidelity).columns.items()
     }
     assert of["power"] <= of["peak_power"] <= of["tdp"] * of["devices"]
 
@@ -37,7 +37,7 @@ def test_the_peak_lies_between_the_mean_and_what_chips_take_at_full_use(layout: 
 def test_a_chip_that_is_seldom_busy_has_the_peak_of_one_that_works() -> None:
     """Chunks of one prompt by itself: idle time moves the mean alone."""
     seldom, often = (
-        evaluate(stacked([of.base]), of.workload).columns
+        evaluate(stack_designs([of.base]), of.workload).columns
         for of in (
             asked(*LAYOUTS["devices"], *LOAD, "workload.arrivals=fixed", f"workload.rate={rate} Hz") for rate in (0.1, 1)
         )
@@ -54,12 +54,17 @@ def test_no_iteration_of_a_run_takes_much_more_than_those_that_are_kept(policy: 
     assert run is not None
     assert len(run.log) == run.total["iterations"]
     most = float(
-        np.squeeze(peak.peak(peak.of_run(run), lambda pool, made_of: devices.watts(design, load, pool, made_of, "closed")))
+        np.squeeze(
+            peak.peak_power(
+                peak.concurrency_of_run(run),
+                lambda pool, made_of: devices.iteration_power(design, load, pool, made_of, "closed"),
+            )
+        )
     )
     for kind in (run.log["prompt"] > 0, run.log["prompt"] == 0):
-        each = devices.watts(design, load, 0, peak.columns(run.log[kind]), "closed")
+        each = devices.iteration_power(design, load, 0, peak.composition_columns(run.log[kind]), "closed")
         assert each.max() <= most * 1.02
-    assert most <= energy.design_power(design.chip)
+    assert most <= energy.peak_design_power(design.chip)
 
 
 @given(st.integers(0, 5), st.integers(0, 5), st.integers(0, 10), st.floats(1, 100), st.floats(1, 100))
@@ -68,7 +73,9 @@ def test_as_many_iterations_of_the_kind_that_takes_more_as_there_may_be(
 ) -> None:
     most = min(max(most, prompts, decodes), prompts + decodes)
     made = (np.ones((1, 1)),), (np.zeros((1, 1)),)
-    of = peak.Fullest(peak.Kind(made[0], float(prompts)), peak.Kind(made[1], float(decodes)), float(most))
-    found = peak.peak([of, of], lambda pool, made_of: np.array([[first if made_of[0].any() else then]]))
+    of = peak.PoolConcurrency(
+        peak.IterationKind(made[0], float(prompts)), peak.IterationKind(made[1], float(decodes)), float(most)
+    )
+    found = peak.peak_power([of, of], lambda pool, made_of: np.array([[first if made_of[0].any() else then]]))
     each = max(a * first + b * then for a in range(prompts + 1) for b in range(decodes + 1) if a + b <= most)
     assert float(np.squeeze(found)) == pytest.approx(2 * each)

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import Question
+from dse.config.question import Question
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account.pipelines import phases
-from dse.evaluators.account.stretches import stretches_by_model
-from dse.evaluators.layouts.residency import Resident
-from dse.space.design import stacked
+from dse.evaluators.accounting.decode_segments import arrays_by_model
+from dse.evaluators.accounting.pipelines import phases
+from dse.evaluators.layouts.residency import CoreResidency
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 SMALL = ("chip=npu64", "workload.batch=[8]", "workload.prompt=256", "workload.output=4")
@@ -38,13 +38,13 @@ def of_any() -> Question:
 
 
 def replaced_sram(of: Question, sram: float) -> Question:
-    return replace(of, base=replaced(of.base, {"chip.tile.sram": sram}))
+    return replace(of, base=replace_leaves(of.base, {"chip.tile.sram": sram}))
 
 
-def held(of: Question, **changes: Any) -> Resident:
+def held(of: Question, **changes: Any) -> CoreResidency:
     """What the fullest core holds in decode."""
-    (job,) = stretches_by_model(of.workload)
-    design = replaced(of.base, {f"mapping.{name.replace('__', '.')}": value for name, value in changes.items()})
+    (job,) = arrays_by_model(of.workload)
+    design = replace_leaves(of.base, {f"mapping.{name.replace('__', '.')}": value for name, value in changes.items()})
     return phases(design, job, "closed")[1].held  # type: ignore[no-any-return]
 
 
@@ -74,7 +74,7 @@ def test_states_that_stay_are_not_read_from_memory(share: float) -> None:
     here = float(np.max(held(of).states_here))
     assert (here > 0) == (share > 0)
     rows = [row for row in explain(of.base, of.workload.cases[0]).rows if row.phase == "decode"]
-    base = explain(replaced(of.base, {STATES: 0.0}), of.workload.cases[0]).rows
+    base = explain(replace_leaves(of.base, {STATES: 0.0}), of.workload.cases[0]).rows
     all_read = [row for row in base if row.phase == "decode"]
     read, whole = (sum(row.nbytes for row in some if row.operator == "state") for some in (rows, all_read))
     assert whole > 0
@@ -83,10 +83,10 @@ def test_states_that_stay_are_not_read_from_memory(share: float) -> None:
 
 def test_shares_side_by_side_are_those_of_each() -> None:
     of = of_states(f"+{STATES}=0", "chip.tile.sram='4 MB'")
-    designs = [replaced(of.base, {STATES: share}) for share in (0.0, 0.2, 0.9)]
-    together = evaluate(stacked(designs), of.workload).columns
+    designs = [replace_leaves(of.base, {STATES: share}) for share in (0.0, 0.2, 0.9)]
+    together = evaluate(stack_designs(designs), of.workload).columns
     for name in ("tpot", "sram_used", "hbm_used", "energy"):
-        alone = [evaluate(stacked([design]), of.workload).columns[name][0] for design in designs]
+        alone = [evaluate(stack_designs([design]), of.workload).columns[name][0] for design in designs]
         assert np.allclose(together[name], alone, rtol=1e-12), name
 
 

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.graph.experts import parts_reached
-from dse.evaluators.machine.d2d import Level, level, placed
-from dse.evaluators.readers import die_exchange
-from dse.evaluators.readers.crossings import together
-from dse.space.design import stacked
-from dse.space.model import Experts
+from dse.evaluators.cost_models import die_exchange_model as die_exchange
+from dse.evaluators.cost_models.die_exchange_jobs import members_per_node
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.graph.expert_loads import parts_reached
+from dse.evaluators.machine.die_network import DieNetworkLevel, die_network, place_groups
+from dse.space.design import stack_designs
+from dse.space.model import ExpertLayers
 from tests.samples import asked, metrics
 
 SMALL = ("chip=h800_ep", "chip.dies.rows=2", "mapping.both.ep=16")
 MOE = ("model=deepseek_v2_lite", "workload.batch=[64]", "workload.prompt=128", "workload.output=8", "workload.routing=even")
 DENSE = ("model=qwen3_1b7", "workload.batch=[64]", "workload.prompt=128", "workload.output=8")
-DEEPSEEK = Experts(count=256, top_k=8, intermediate=2048, groups=8, groups_kept=4)
+DEEPSEEK = ExpertLayers(count=256, top_k=8, intermediate=2048, groups=8, groups_kept=4)
 
 
 def split(tp: int = 1, pp: int = 1, ep: int = 1) -> tuple[str, ...]:
@@ -95,9 +95,9 @@ def test_designs_in_batches_are_those_one_by_one(data: st.DataObject) -> None:
         )
 
     questions = [asked(*SMALL, *MOE, *drawn()) for _ in range(4)]
-    several = evaluate(stacked([one.base for one in questions]), questions[0].workload)
+    several = evaluate(stack_designs([one.base for one in questions]), questions[0].workload)
     for row, question in enumerate(questions):
-        alone = evaluate(stacked([question.base]), question.workload)
+        alone = evaluate(stack_designs([question.base]), question.workload)
         assert several.feasible[row] == alone.feasible[0]
         for name, column in several.columns.items():
             np.testing.assert_allclose(column[row], alone.columns[name][0], rtol=1e-12, err_msg=name)
@@ -128,14 +128,16 @@ def test_what_stays_in_a_box_is_as_without_boxes() -> None:
 
 def test_by_node_sends_as_many_copies_over_the_network_as_boxes_are_reached() -> None:
     """Per die of two boxes of eight, one box of them away: copies x half of what goes out, and all of them inside."""
-    on = Level(2, 8, "switch", 1, 1e11, 0.0, box=8, outer=Level(2, 8, "switch", 1, 1e10, 0.0))
+    on = DieNetworkLevel(2, 8, "switch", 1, 1e11, 0.0, box=8, outer=DieNetworkLevel(2, 8, "switch", 1, 1e10, 0.0))
     at = np.arange(16)[None]
-    across, inside = die_exchange.by_node(on, at, 8e6, 8, 2 / 8, 1.0)
+    across, inside = die_exchange.hierarchical_cost(on, at, 8e6, 8, 2 / 8, 1.0)
     assert across.seconds - across.barrier == pytest.approx(8e6 * (2 / 8) / 2 / 1e10)
     assert inside.seconds - inside.barrier == pytest.approx(8e6 * 7 / 8 / 1e11)
     even = np.full((16, 16), 1 / 16)
     for back in (False, True):
-        for one, same in zip(die_exchange.by_node(on, at, 8e6, 8, 2 / 8, 1.0, even, back=back), (across, inside), strict=True):
+        for one, same in zip(
+            die_exchange.hierarchical_cost(on, at, 8e6, 8, 2 / 8, 1.0, even, back=back), (across, inside), strict=True
+        ):
             assert one.seconds == pytest.approx(same.seconds, rel=1e-12)
 
 
@@ -143,19 +145,19 @@ def test_by_node_sends_as_many_copies_over_the_network_as_boxes_are_reached() ->
 @given(st.sampled_from([(2, 4), (4, 2), (1, 8), (8, 1)]), st.integers(0, 1000))
 def test_what_comes_back_by_boxes_mirrors_what_went(sides: tuple[int, int], seed: int) -> None:
     """Loads of links turn round: the same time to shares of experts and from them."""
-    on = Level(*sides, "switch", 1, 1e11, 1e-6, box=2, outer=Level(*sides, "switch", 1, 1e10, 1e-6))
+    on = DieNetworkLevel(*sides, "switch", 1, 1e11, 1e-6, box=2, outer=DieNetworkLevel(*sides, "switch", 1, 1e10, 1e-6))
     shares = np.random.default_rng(seed).dirichlet(np.ones(8))
     matrix = np.broadcast_to(shares, (8, 8))
-    there = die_exchange.by_node(on, np.arange(8)[None], 8e6, 2, 0.5, 1.0, shares)
-    here = die_exchange.by_node(on, np.arange(8)[None], 8e6, 2, 0.5, 1.0, matrix.T.copy(), back=True)
+    there = die_exchange.hierarchical_cost(on, np.arange(8)[None], 8e6, 2, 0.5, 1.0, shares)
+    here = die_exchange.hierarchical_cost(on, np.arange(8)[None], 8e6, 2, 0.5, 1.0, matrix.T.copy(), back=True)
     assert [one.seconds for one in there] == pytest.approx([one.seconds for one in here], rel=1e-12)
 
 
 @pytest.mark.parametrize("placement", ["linear", "interleave", "snake"])
 def test_members_of_a_box_are_together_or_not(placement: str) -> None:
     """Groups of eight over boxes of four: all members of a box follow one another but where groups interleave."""
-    at = placed(placement, 4, 8, 4, 8)
-    assert together(at, 4) == {"linear": 4, "interleave": 1, "snake": 4}[placement]
+    at = place_groups(placement, 4, 8, 4, 8)
+    assert members_per_node(at, 4) == {"linear": 4, "interleave": 1, "snake": 4}[placement]
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 8, 16, 32])
@@ -196,7 +198,7 @@ def test_exchanges_of_tokens_are_below_those_measured(ep: int) -> None:
     """
     chip = asked("chip=h800_ep", f"chip.dies.rows={ep // 8}", f"mapping.both.ep={ep}").base.chip
     for nbytes, measured in zip((7392.0, 14336.0), LOW_LATENCY[ep], strict=True):
-        found = die_exchange.all_to_all(level(chip), np.arange(ep)[None], 128 * 8 * nbytes).seconds
+        found = die_exchange.all_to_all_cost(die_network(chip), np.arange(ep)[None], 128 * 8 * nbytes).seconds
         assert 0.55 < found / (measured * 1e-6) < 0.9
 
 
@@ -224,7 +226,7 @@ def test_exchanges_of_tokens_are_below_those_measured(ep: int) -> None:
 )
 def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], said: str) -> None:
     question = asked(*SMALL, *(() if DENSE[0] in words else MOE), *words)
-    verdict = infeasible(question.base, question.workload)
+    verdict = explain_infeasibility(question.base, question.workload)
     assert verdict is not None
     assert said in str(verdict)
-    assert not evaluate(stacked([question.base]), question.workload).feasible[0]
+    assert not evaluate(stack_designs([question.base]), question.workload).feasible[0]

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse.answers.trace import write
+from dse.analysis.chrome_trace import write_trace
 from dse.evaluators import evaluate
-from dse.evaluators.account.played import served
-from dse.evaluators.account.profile import Profile, idle, together
+from dse.evaluators.accounting.power_profile import PowerProfile, idle_power, profile_of_intervals
+from dse.evaluators.accounting.serving_runs import run_metrics as served
 from dse.evaluators.evaluation import power_over_time
-from dse.evaluators.judges import serving
-from dse.space.design import stacked
+from dse.evaluators.workloads import serving
+from dse.space.design import stack_designs
 from tests.samples import asked
 
 BATCHES = {
@@ -33,10 +33,10 @@ LOADS = {
 }
 
 
-def answered(*words: str, fidelity: str = "closed") -> tuple[Profile | None, dict[str, float]]:
+def answered(*words: str, fidelity: str = "closed") -> tuple[PowerProfile | None, dict[str, float]]:
     """Power over time of the only case, and metrics."""
     found = asked(*words)
-    columns = evaluate(stacked([found.base]), found.workload, fidelity=fidelity).columns
+    columns = evaluate(stack_designs([found.base]), found.workload, fidelity=fidelity).columns
     profile = power_over_time(found.base, found.workload.cases[0], decode_at=found.workload.decode_at, fidelity=fidelity)
     return profile, {name: float(column[0]) for name, column in columns.items()}
 
@@ -62,7 +62,7 @@ def test_a_kernel_by_itself_takes_its_mean(words: tuple[str, ...]) -> None:
 
 
 @cache
-def load(layout: str, rate: float) -> tuple[Profile | None, dict[str, float]]:
+def load(layout: str, rate: float) -> tuple[PowerProfile | None, dict[str, float]]:
     words = ("workload=serving", "workload.requests=60", "workload.prompt=300", "workload.output=20")
     return answered(*LOADS[layout], *words, f"workload.rate={rate} Hz")
 
@@ -79,12 +79,12 @@ def test_iterations_of_a_load_spend_its_energy_and_stay_below_its_peak(layout: s
 def test_chips_that_wait_take_what_they_take_idle() -> None:
     found, _ = load("devices", 2.0)
     assert found is not None
-    assert found.watts.min() == pytest.approx(idle(asked(*LOADS["devices"]).base.chip), rel=1e-9)
+    assert found.watts.min() == pytest.approx(idle_power(asked(*LOADS["devices"]).base.chip), rel=1e-9)
 
 
 def test_a_longer_run_is_drawn_as_far_as_iterations_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, _ = load("devices", 60.0)
-    monkeypatch.setattr(served, "KEPT", 50)
+    monkeypatch.setattr(served, "LOGGED_ITERATIONS", 50)
     part, _ = load.__wrapped__("devices", 60.0)
     assert whole is not None
     assert part is not None
@@ -97,7 +97,7 @@ def test_a_longer_run_is_drawn_as_far_as_iterations_are_kept(monkeypatch: pytest
 def test_what_has_no_time_line_has_none() -> None:
     assert answered("chip=mesh8", "workload=traffic")[0] is None
     found = asked(*LOADS["devices"], "workload=serving", "workload.requests=20", "workload.rate=2 Hz")
-    assert serving.profile(found.base, found.workload.cases[0], "mean", "steady") is None
+    assert serving.case_power_profile(found.base, found.workload.cases[0], "mean", "steady") is None
 
 
 SPANS = st.lists(st.tuples(st.floats(-1, 9), st.floats(0, 9), st.floats(0, 100)), max_size=8)
@@ -106,7 +106,7 @@ SPANS = st.lists(st.tuples(st.floats(-1, 9), st.floats(0, 9), st.floats(0, 100))
 @given(SPANS, st.floats(0, 10), st.floats(0.1, 8))
 def test_what_overlaps_adds_up(spans: list[tuple[float, float, float]], rest: float, last: float) -> None:
     starts, lengths, watts = np.array(spans).reshape(-1, 3).T
-    found = together(starts, starts + lengths, watts, rest, 0.0, last)
+    found = profile_of_intervals(starts, starts + lengths, watts, rest, 0.0, last)
     inside = np.clip(starts + lengths, 0.0, last) - np.clip(starts, 0.0, last)
     assert found.energy == pytest.approx(float(np.sum(inside * watts)) + rest * last, rel=1e-9, abs=1e-9)
     assert found.watts.min() >= rest
@@ -114,7 +114,7 @@ def test_what_overlaps_adds_up(spans: list[tuple[float, float, float]], rest: fl
 
 def test_a_counter_of_a_trace_holds_each_power_until_the_next(tmp_path: Path) -> None:
     found = dse.evaluate(*BATCHES["regions"], "workload.batch=[1]", "workload.prompt=128", "workload.output=8")
-    write(found.breakdown, found.profile, tmp_path / "step.json")
+    write_trace(found.breakdown, found.profile, tmp_path / "step.json")
     every = json.loads((tmp_path / "step.json").read_text())["traceEvents"]
     events = [event for event in every if event["pid"] == len(found.breakdown.segments)]
     samples = [(event["ts"] / 1e6, event["args"]["W"]) for event in events if event["ph"] == "C"]

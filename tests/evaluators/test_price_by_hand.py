@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from dse.evaluators import evaluate
-from dse.evaluators.silicon import area, links, price
-from dse.space.chip import Chip, memory_of
-from dse.space.design import Design, stacked
-from dse.space.fields import leaves, replaced
+from dse.evaluators.silicon import area, price
+from dse.evaluators.silicon import link_wiring as links
+from dse.space.chip import Chip, main_memory_bytes
+from dse.space.design import Design, stack_designs
+from dse.space.fields import iterate_leaves, replace_leaves
 from tests.evaluators.test_silicon import CHIPS, asked
 
 PARTS = ("technology", "economics", "dram", "die", "carrier", "base", "hbm", "l2", "d2d", "boxes", "network", "tile", "core")
@@ -25,14 +26,14 @@ def drawn(design: Design, seed: int) -> Design:
     rng, changes = np.random.default_rng(seed), dict[str, Any]()
     some = [
         (address, value)
-        for address, value, spec in leaves(design.chip)
+        for address, value, spec in iterate_leaves(design.chip)
         if isinstance(value, int | float) and value not in (0, 1, True, False) and "whole" not in spec.metadata
         if address.split(".")[0] in PARTS and "banks" not in address and address.split(".")[-1] not in (*SHARES, *SUPPLIES)
     ]
     for place in rng.permutation(len(some))[:15]:
         address, value = some[place]
         changes[f"chip.{address}"] = float(value * rng.uniform(0.6, 1.5))
-    return replaced(design, changes)
+    return replace_leaves(design, changes)
 
 
 def whole_dies(mm2: float) -> float:
@@ -43,9 +44,9 @@ def whole_dies(mm2: float) -> float:
 def by_hand(chip: Chip) -> dict[str, float]:
     """What a chip is made of, by what it is spent on. [USD]"""
     node, own, of = chip.technology, chip.die, chip.economics
-    parts = {name: float(value) for name, value in area.parts(chip).items()}
-    whole, count = sum(parts.values()), float(area.dies(chip, area.total(chip))[0])
-    below = area.BELOW if chip.base is not None else ()
+    parts = {name: float(value) for name, value in area.area_by_block(chip).items()}
+    whole, count = sum(parts.values()), float(area.die_counts(chip, area.total_area(chip))[0])
+    below = area.BASE_DIE_BLOCKS if chip.base is not None else ()
     inside = sum(value for name, value in parts.items() if name not in (*below, "other"))
     one = inside / (1 - node.other) / count
 
@@ -66,7 +67,7 @@ def by_hand(chip: Chip) -> dict[str, float]:
         under = (whole - count * one) / chip.base.dies
         silicon += chip.base.dies * node.wafer / (whole_dies(under) * unhit(under))
     sold = of.markup / of.assembly
-    memory = 0.0 if chip.dram is None else chip.dram.price * float(memory_of(chip))
+    memory = 0.0 if chip.dram is None else chip.dram.price * float(main_memory_bytes(chip))
     found = {"dies": silicon * sold, "memory": memory * sold, "package": of.package * whole * sold}
     if chip.carrier is not None:
         devices = chip.hbm.channels * chip.hbm.channel_bandwidth / chip.dram.device
@@ -82,7 +83,7 @@ def test_what_a_chip_is_made_of_costs_what_it_multiplies_out_to(name: str) -> No
     for seed in range(4):
         chip = (drawn(base, seed) if seed else base).chip
         expected = by_hand(chip)
-        found = {part: float(value) for part, value in price.parts(chip).items() if part in expected}
+        found = {part: float(value) for part, value in price.price_by_part(chip).items() if part in expected}
         assert found == pytest.approx(expected, rel=1e-6)
 
 
@@ -91,10 +92,12 @@ def test_tokens_cost_the_time_of_all_chips_and_what_they_draw(name: str) -> None
     """A share of a life that is not all work, and of electricity what supplies and cooling lose."""
     of = asked(name)
     chip, ((requests, _, output),) = of.base.chip, of.workload.cases[0].requests
-    found = {key: float(value[0]) for key, value in evaluate(stacked([of.base]), of.workload).columns.items()}
-    chips, money, tokens = found["system_mm2"] / float(area.total(chip)), chip.economics, requests * output
-    owned = chips * sum(float(value) for value in price.parts(chip).values()) * found["latency"] / (money.life * money.busy)
-    beside = money.host_power + money.fabric_power * float(links.port(chip))
+    found = {key: float(value[0]) for key, value in evaluate(stack_designs([of.base]), of.workload).columns.items()}
+    chips, money, tokens = found["system_mm2"] / float(area.total_area(chip)), chip.economics, requests * output
+    owned = (
+        chips * sum(float(value) for value in price.price_by_part(chip).values()) * found["latency"] / (money.life * money.busy)
+    )
+    beside = money.host_power + money.fabric_power * float(links.node_port_bandwidth(chip))
     drawn_ = (found["energy"] + chips * beside * found["latency"]) / money.supply * money.pue
     assert found["chips_per_mtoken"] == pytest.approx(owned / tokens * 1e6)
     assert found["electricity_per_mtoken"] == pytest.approx(drawn_ * money.electricity / tokens * 1e6)

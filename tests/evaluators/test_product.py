@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from dse.evaluators import METRICS, evaluate, explain
-from dse.evaluators.evaluation import infeasible, limits
+from dse.evaluators.calls.call import MeshKernel
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.evaluation import explain_infeasibility, limits
 from dse.evaluators.kernels.gemm import GEMM
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.kernels.gemv import GEMV
-from dse.evaluators.machine.machine import of_mesh
-from dse.evaluators.passes.call import Kernel
-from dse.evaluators.program.rounds import Multiply, rounds_of
-from dse.evaluators.readers import READERS
-from dse.space.design import Design, stacked
+from dse.evaluators.machine.machine import mesh_program_machine
+from dse.evaluators.program.kernel_ir import MultiplyInstruction, iterate_rounds
+from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 GEMM_ = ("chip=wse2", "workload=gemm", "workload.shapes=[512x512x512,2048x1024x4096]")
@@ -34,16 +34,16 @@ def varied(base: Design, kind: str, name: str) -> list[Design]:
         }
         for _ in range(10)
     ]
-    return [replaced(base, change) for change in changes]
+    return [replace_leaves(base, change) for change in changes]
 
 
 @pytest.mark.parametrize(("overrides", "kind", "name"), KINDS)
 def test_a_batch_is_its_singles(overrides: tuple[str, ...], kind: str, name: str) -> None:
     asked_ = asked(*overrides)
     designs = varied(asked_.base, kind, name)
-    many = evaluate(stacked(designs), asked_.workload, cases=True)
+    many = evaluate(stack_designs(designs), asked_.workload, cases=True)
     for row, design in enumerate(designs):
-        one = evaluate(stacked([design]), asked_.workload, cases=True)
+        one = evaluate(stack_designs([design]), asked_.workload, cases=True)
         for metric in METRICS:
             assert many.columns[metric][row] == pytest.approx(one.columns[metric][0], rel=1e-12, nan_ok=True), metric
             assert many.cases[metric][:, row] == pytest.approx(one.cases[metric][:, 0], rel=1e-12, nan_ok=True), metric
@@ -54,8 +54,8 @@ def test_a_batch_is_its_singles(overrides: tuple[str, ...], kind: str, name: str
 @pytest.mark.parametrize(("overrides", "kind", "name"), KINDS)
 def test_the_breakdown_sums_to_the_total(overrides: tuple[str, ...], kind: str, name: str, fidelity: str) -> None:
     asked_ = asked(*overrides[:2], f"workload.shapes=[{'48x48x48' if kind == 'gemm' else '1x200x200'}]")
-    design = replaced(asked_.base, {"mapping.rows": 12, f"mapping.{kind}": name})
-    found = evaluate(stacked([design]), asked_.workload, fidelity=fidelity).columns
+    design = replace_leaves(asked_.base, {"mapping.rows": 12, f"mapping.{kind}": name})
+    found = evaluate(stack_designs([design]), asked_.workload, fidelity=fidelity).columns
     parts = explain(design, asked_.workload.cases[0], fidelity=fidelity)
     assert parts.seconds == pytest.approx(found["latency"][0], rel=1e-9)
     assert sum(parts.by_bound().values()) == pytest.approx(parts.seconds, rel=1e-9)
@@ -68,40 +68,40 @@ def test_the_breakdown_sums_to_the_total(overrides: tuple[str, ...], kind: str, 
 @pytest.mark.parametrize("fidelity", ["closed", "events"])
 def test_many_designs_and_cases_are_played_as_one_by_one(fidelity: str) -> None:
     asked_ = asked(*GEMV_[:2], "workload.shapes=[1x64x64,1x90x70]")
-    designs = [replaced(asked_.base, {"mapping.rows": rows, "mapping.ktree_k": k}) for rows in (8, 9, 12) for k in (1, 2)]
-    many = evaluate(stacked(designs), asked_.workload, fidelity=fidelity).columns
+    designs = [replace_leaves(asked_.base, {"mapping.rows": rows, "mapping.ktree_k": k}) for rows in (8, 9, 12) for k in (1, 2)]
+    many = evaluate(stack_designs(designs), asked_.workload, fidelity=fidelity).columns
     for row, design in enumerate(designs):
-        one = evaluate(stacked([design]), asked_.workload, fidelity=fidelity).columns
+        one = evaluate(stack_designs([design]), asked_.workload, fidelity=fidelity).columns
         assert many["latency"][row] == pytest.approx(one["latency"][0])
         assert many["energy"][row] == pytest.approx(one["energy"][0])
 
 
 def test_a_play_over_arrays_has_their_shape() -> None:
-    on = of_mesh(asked(*GEMM_).base.chip)
-    shape = Shape(np.array([[16.0], [32.0]]), 16.0, 16.0)
+    on = mesh_program_machine(asked(*GEMM_).base.chip)
+    shape = GemmShape(np.array([[16.0], [32.0]]), 16.0, 16.0)
     cost = READERS["events"].kernel(
-        Kernel("", "", "gemm", "cannon", shape, Mesh(np.array([4, 5, 8]), np.array([4, 5, 8])), {}), on
+        MeshKernel("", "", "gemm", "cannon", shape, CoreMesh(np.array([4, 5, 8]), np.array([4, 5, 8])), {}), on
     )
     assert cost.seconds.shape == cost.activity.macs.shape == (2, 3)
     assert (np.diff(cost.seconds, axis=0) > 0).all()
 
 
-@pytest.mark.parametrize("mesh", [Mesh(6, 6), Mesh(4, 6), Mesh(6, 3)], ids=str)
+@pytest.mark.parametrize("mesh", [CoreMesh(6, 6), CoreMesh(4, 6), CoreMesh(6, 3)], ids=str)
 @pytest.mark.parametrize("name", GEMM)
-def test_tiles_and_products_are_those_of_the_program(name: str, mesh: Mesh) -> None:
-    shape = Shape(50, 60, 70)
-    program = GEMM[name].steps(shape, mesh, "float16")
-    assert sum(slot.nbytes for slot in GEMM[name].slots(shape, mesh, "float16")) == program.core_bytes
+def test_tiles_and_products_are_those_of_the_program(name: str, mesh: CoreMesh) -> None:
+    shape = GemmShape(50, 60, 70)
+    program = GEMM[name].build_program(shape, mesh, "float16")
+    assert sum(slot.nbytes for slot in GEMM[name].buffers(shape, mesh, "float16")) == program.core_bytes
     (strand,) = program.strands
-    started = sum(isinstance(step, Multiply) for turn in rounds_of(strand) for step in turn.steps)
-    assert started == GEMM[name].products(mesh)
+    started = sum(isinstance(step, MultiplyInstruction) for turn in iterate_rounds(strand) for step in turn.steps)
+    assert started == GEMM[name].local_product_count(mesh)
 
 
 @pytest.mark.parametrize("name", GEMV)
 def test_tiles_of_a_gemv_are_those_of_the_program(name: str) -> None:
-    shape, mesh = Shape(2, 50, 70), Mesh(6, 4)
-    held = sum(slot.nbytes for slot in GEMV[name].slots(shape, mesh, "float16"))
-    assert held == GEMV[name].steps(shape, mesh, "float16").core_bytes
+    shape, mesh = GemmShape(2, 50, 70), CoreMesh(6, 4)
+    held = sum(slot.nbytes for slot in GEMV[name].buffers(shape, mesh, "float16"))
+    assert held == GEMV[name].build_program(shape, mesh, "float16").core_bytes
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_tiles_of_a_gemv_are_those_of_the_program(name: str) -> None:
 )
 def test_what_cannot_be_says_what_would_do(overrides: tuple[str, ...], limit: str, said: str) -> None:
     asked_ = asked("chip=wse2", "workload=gemm", *overrides)
-    verdict = infeasible(asked_.base, asked_.workload)
+    verdict = explain_infeasibility(asked_.base, asked_.workload)
     assert verdict is not None
     assert verdict.limit == limit
     assert said in str(verdict)
@@ -125,9 +125,9 @@ def test_what_cannot_be_says_what_would_do(overrides: tuple[str, ...], limit: st
 
 def test_the_mesh_that_would_do_does() -> None:
     asked_ = asked("chip=wse2", "workload=gemm", "mapping.rows=40")
-    side = int(str(infeasible(asked_.base, asked_.workload)).split("would do on ")[1].split()[0])
+    side = int(str(explain_infeasibility(asked_.base, asked_.workload)).split("would do on ")[1].split()[0])
     for rows, fits in ((side, True), (side - 1, False)):
-        found = limits(replaced(asked_.base, {"mapping.rows": rows}), asked_.workload)
+        found = limits(replace_leaves(asked_.base, {"mapping.rows": rows}), asked_.workload)
         assert all(np.all(limit.need <= limit.have) for limit in found) is fits
 
 
@@ -154,4 +154,4 @@ def test_what_makes_no_question_is_refused_by_name(overrides: tuple[str, ...], s
 def test_an_unknown_algorithm_is_answered_with_the_address() -> None:
     asked_ = asked("chip=wse2", "workload=gemm", "mapping.gemm=meshgem")
     with pytest.raises(DesignError, match="did you mean 'meshgemm'"):
-        evaluate(stacked([asked_.base]), asked_.workload)
+        evaluate(stack_designs([asked_.base]), asked_.workload)

@@ -5,24 +5,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.answers.certified import certificate
-from dse.config.build import Question
+from dse.analysis.optimality_gap import optimality_gap
+from dse.config.question import Question
 from dse.evaluators import METRICS, evaluate, explain
-from dse.evaluators.account.alone.product import ON_LOCKED, ON_TILES
-from dse.evaluators.evaluation import infeasible
+from dse.evaluators.accounting.kernel_workloads.mesh_product import LOCKED_ALGORITHMS, TILE_ALGORITHMS
+from dse.evaluators.evaluation import explain_infeasibility
 from dse.evaluators.kernels import gemm, gemv
-from dse.space.design import Design, stacked
+from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from dse.space.mapping import AUTO
 from tests.samples import asked
 
 WAFER, TILES, LOCKED = ("chip=wse2",), ("chip=tile32", "mapping=product"), ("chip=npu64", "mapping=product")
 WORDS = {
-    (WAFER, "gemm"): gemm.RIVALS,
-    (WAFER, "gemv"): gemv.RIVALS,
-    (TILES, "gemm"): tuple(word for word in gemm.RIVALS if word in ON_TILES),
-    (LOCKED, "gemm"): tuple(word for word in gemm.RIVALS if word in ON_LOCKED),
+    (WAFER, "gemm"): gemm.GEMM_CANDIDATES,
+    (WAFER, "gemv"): gemv.GEMV_CANDIDATES,
+    (TILES, "gemm"): tuple(word for word in gemm.GEMM_CANDIDATES if word in TILE_ALGORITHMS),
+    (LOCKED, "gemm"): tuple(word for word in gemm.GEMM_CANDIDATES if word in LOCKED_ALGORITHMS),
 }
 
 
@@ -32,7 +32,7 @@ def drawn(chip: tuple[str, ...], kind: str, seed: int) -> tuple[Question, Design
     m, k, n = (int(2**size) for size in rng.uniform(3, 11, 3))
     of = asked(*chip, f"workload={kind}", f"workload.shapes=[{1 if kind == 'gemv' else m}x{k}x{n}]")
     rows = int(rng.integers(2, 9))
-    return of, replaced(
+    return of, replace_leaves(
         of.base, {"mapping.rows": rows, "mapping.cols": int(rng.choice([0, rows, *range(2, 9)]))} | memory(of, rng)
     )
 
@@ -43,7 +43,7 @@ def memory(of: Question, rng: np.random.Generator) -> dict[str, float]:
 
 
 def latency(of: Question, design: Design, fidelity: str = "closed") -> float:
-    return float(evaluate(stacked([design]), of.workload, fidelity=fidelity).columns["latency"][0])
+    return float(evaluate(stack_designs([design]), of.workload, fidelity=fidelity).columns["latency"][0])
 
 
 @pytest.mark.parametrize(("chip", "kind"), WORDS)
@@ -51,8 +51,8 @@ def latency(of: Question, design: Design, fidelity: str = "closed") -> float:
 @settings(max_examples=6, deadline=None)
 def test_the_quickest_that_fits_is_chosen_and_played(chip: tuple[str, ...], kind: str, seed: int) -> None:
     of, design = drawn(chip, kind, seed)
-    each = {word: replaced(design, {f"mapping.{kind}": word}) for word in (*WORDS[chip, kind], AUTO)}
-    able = {word: latency(of, one) for word, one in each.items() if infeasible(one, of.workload) is None}
+    each = {word: replace_leaves(design, {f"mapping.{kind}": word}) for word in (*WORDS[chip, kind], AUTO)}
+    able = {word: latency(of, one) for word, one in each.items() if explain_infeasibility(one, of.workload) is None}
     assert (AUTO in able) == (len(able) > 0)
     if AUTO not in able:
         return
@@ -61,7 +61,7 @@ def test_the_quickest_that_fits_is_chosen_and_played(chip: tuple[str, ...], kind
     word = shown.rows[0].segment
     assert able[word] == able[AUTO]
     assert latency(of, each[AUTO], "events") == latency(of, each[word], "events")
-    found = certificate(each[AUTO], of.workload, able[AUTO])
+    found = optimality_gap(each[AUTO], of.workload, able[AUTO])
     assert found is not None
     assert found.gap == pytest.approx(0.0, abs=1e-12)
 
@@ -73,11 +73,12 @@ def test_a_batch_that_chooses_is_its_singles(chip: tuple[str, ...], kind: str, s
     of, design = drawn(chip, kind, seed)
     rng = np.random.default_rng(seed)
     designs = [
-        replaced(design, {f"mapping.{kind}": AUTO, "mapping.rows": int(rng.integers(2, 9))} | memory(of, rng)) for _ in range(5)
+        replace_leaves(design, {f"mapping.{kind}": AUTO, "mapping.rows": int(rng.integers(2, 9))} | memory(of, rng))
+        for _ in range(5)
     ]
-    many = evaluate(stacked(designs), of.workload)
+    many = evaluate(stack_designs(designs), of.workload)
     for row, one in enumerate(designs):
-        alone = evaluate(stacked([one]), of.workload)
+        alone = evaluate(stack_designs([one]), of.workload)
         assert many.limit[row] == alone.limit[0]
         for name in METRICS:
             assert many.columns[name][row] == pytest.approx(alone.columns[name][0], rel=1e-12, nan_ok=True), name
@@ -86,4 +87,4 @@ def test_a_batch_that_chooses_is_its_singles(chip: tuple[str, ...], kind: str, s
 def test_a_partition_of_groups_is_refused_with_what_would_do() -> None:
     of = asked("chip=npu64", "mapping=product", "workload=gemm", "mapping.rows=8", "mapping.gemm=k")
     with pytest.raises(DesignError, match=r"mapping.gemm: k divides .* one product by itself takes summa, t10 or auto"):
-        evaluate(stacked([of.base]), of.workload)
+        evaluate(stack_designs([of.base]), of.workload)

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
-from dse.space.design import Design, stacked
+from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 WORDS = ("meshgemm", "cannon", "summa", "allgather", "t10", "ladder")
@@ -17,7 +17,9 @@ OF = asked("chip=wse2", "model=llama3_8b", *SIZES)
 
 
 def design(rows: int, **words: str) -> Design:
-    return replaced(OF.base, {"mapping.prefill.rows": rows} | {f"mapping.prefill.{name}": word for name, word in words.items()})
+    return replace_leaves(
+        OF.base, {"mapping.prefill.rows": rows} | {f"mapping.prefill.{name}": word for name, word in words.items()}
+    )
 
 
 def prefilled(of: Design) -> dict[str, float]:
@@ -35,7 +37,9 @@ def test_each_part_takes_what_it_takes_where_all_are_alike(usual: str, attention
     mixed = prefilled(design(rows, gemm=usual, gemm_attention=attention, gemm_ffn=ffn))
     assert mixed["attention"] == pytest.approx(prefilled(design(rows, gemm=attention))["attention"], rel=1e-12)
     assert mixed["ffn"] == pytest.approx(prefilled(design(rows, gemm=ffn))["ffn"], rel=1e-12)
-    (ttft,) = evaluate(stacked([design(rows, gemm=usual, gemm_attention=attention, gemm_ffn=ffn)]), OF.workload).columns["ttft"]
+    (ttft,) = evaluate(stack_designs([design(rows, gemm=usual, gemm_attention=attention, gemm_ffn=ffn)]), OF.workload).columns[
+        "ttft"
+    ]
     assert sum(mixed.values()) == pytest.approx(ttft, rel=1e-9)
 
 
@@ -45,9 +49,9 @@ def test_a_batch_of_words_is_its_designs_one_by_one() -> None:
     for _ in range(20):
         words = {name: str(rng.choice(WORDS)) for name in ("gemm", "gemm_attention", "gemm_ffn")}
         designs.append(design(int(rng.integers(20, 700)), **words))
-    together = evaluate(stacked(designs), OF.workload)
+    together = evaluate(stack_designs(designs), OF.workload)
     for place, one in enumerate(designs):
-        alone = evaluate(stacked([one]), OF.workload)
+        alone = evaluate(stack_designs([one]), OF.workload)
         assert together.limit[place] == alone.limit[0]
         for name, column in alone.columns.items():
             assert together.columns[name][place] == pytest.approx(column[0], rel=1e-12, nan_ok=True), name
@@ -74,7 +78,7 @@ def test_played_kernels_are_those_of_each_part() -> None:
 def test_what_nothing_reads_is_refused(word: str, why: str) -> None:
     def answered() -> None:
         found = asked("chip=wse2", "model=llama3_8b", word)
-        evaluate(stacked([found.base]), found.workload)
+        evaluate(stack_designs([found.base]), found.workload)
 
     with pytest.raises(DesignError, match=why):
         answered()

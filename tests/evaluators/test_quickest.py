@@ -10,26 +10,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.evaluators.choices import quickest
-from dse.evaluators.choices.quickest import BETWEEN, RATE, ROOM, ROOMS, STEPS, WORTH
-from dse.evaluators.choices.structures import place, structures
+from dse.evaluators.cost_models import analytical_attention as closed_attention
+from dse.evaluators.cost_models import analytical_rows as closed_streamed
+from dse.evaluators.cost_models import analytical_summa as closed_summa
+from dse.evaluators.cost_models.analytical_attention import TilingChoice, propose_tiling, resolve_job
 from dse.evaluators.kernels.attention import ATTENTION
+from dse.evaluators.kernels.attention.attention_shape import SAME_AS_ACTIVATIONS, AttentionShape, AttentionTiling
 from dse.evaluators.kernels.attention.dataflow import Dataflow
-from dse.evaluators.kernels.attention.shape import AS_OTHERS, Heads, Tiling
-from dse.evaluators.kernels.gemm.summa_diagonal import Part, Weights
-from dse.evaluators.kernels.gemm.summa_diagonal import slots as held
-from dse.evaluators.kernels.gemm.tiling import Shape
-from dse.evaluators.kernels.vector.streamed import norm
-from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa
-from dse.evaluators.readers.closed_attention import Choice, proposed, suited
+from dse.evaluators.kernels.gemm.summa_diagonal import SummaTiling, WeightStorage
+from dse.evaluators.kernels.gemm.summa_diagonal import buffers as held
+from dse.evaluators.kernels.gemm.tiling import GemmShape
+from dse.evaluators.kernels.vector.row_kernels import norm_kernel
+from dse.evaluators.tuning import fastest_candidate as quickest
+from dse.evaluators.tuning.design_groups import group_designs, interval_index
+from dse.evaluators.tuning.fastest_candidate import BETWEEN, MEMORY_SIZES, MIN_SPEEDUP, RATE, ROOM, STEPS
 from dse.space.chip import Chip
-from dse.space.fields import replaced
-from dse.space.mapping import AttentionPlan, SummaPlan
+from dse.space.fields import replace_leaves
+from dse.space.mapping import AttentionPlan, TileGemmPlan
 from tests.samples import asked
 
 DRAWS = int(os.environ.get("CHOICES", "12"))
 SLICES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
-OPEN = SummaPlan(rows=0, m=0, k=0, n=0, split_k=0)
+OPEN = TileGemmPlan(rows=0, m=0, k=0, n=0, split_k=0)
 
 
 def chip(rng: np.random.Generator) -> Chip:
@@ -46,24 +48,24 @@ def chip(rng: np.random.Generator) -> Chip:
         "hbm.channel_bandwidth": float(rng.uniform(1e10, 2e11)),
         "hbm.channels": int(rng.choice([8, 16, 32, 64])),
     }
-    return replaced(asked("chip=tile32", "workload=attention").base.chip, changes)  # type: ignore[return-value]
+    return replace_leaves(asked("chip=tile32", "workload=attention").base.chip, changes)  # type: ignore[return-value]
 
 
-def layer(rng: np.random.Generator) -> Heads:
+def layer(rng: np.random.Generator) -> AttentionShape:
     """Prefill or decode of heads with keys of their own, shared or latent."""
     keys, heads = int(rng.choice([128, 300, 512, 1000, 4096, 8192, 32768])), int(rng.choice([8, 32, 64]))
     batch, causal = int(rng.choice([1, 4, 32])), bool(rng.random() < 0.2 and keys < 8192)
     queries, shared = int(rng.choice([keys, keys, 1, 4])), int(rng.choice([1, 4, 8]))
     if rng.random() < 0.2:
-        return Heads(batch, heads, 1, min(queries, 4), keys, 576, 512, False, True)
-    return Heads(batch, heads, heads // shared, queries, keys, int(rng.choice([64, 128])), 128, causal)
+        return AttentionShape(batch, heads, 1, min(queries, 4), keys, 576, 512, False, True)
+    return AttentionShape(batch, heads, heads // shared, queries, keys, int(rng.choice([64, 128])), 128, causal)
 
 
 def divisors(side: Any) -> list[int]:
     return [count for count in range(1, int(side) + 1) if side % count == 0]
 
 
-def explicit(of: Dataflow, shape: Heads, on: Chip) -> tuple[Any, ...]:
+def explicit(of: Dataflow, shape: AttentionShape, on: Chip) -> tuple[Any, ...]:
     """Groups and slices that could be said."""
     sides = (divisors(on.mesh.rows), divisors(on.mesh.cols)) if of.grouped else ([1], [1])
     slices = ([*(size for size in SLICES if size < most), most] for most in (shape.rows, shape.keys))
@@ -73,13 +75,13 @@ def explicit(of: Dataflow, shape: Heads, on: Chip) -> tuple[Any, ...]:
     return tuple(np.array([(row, col, *pair) for pair in pairs for row, col in product(*sides)], float).T)
 
 
-def seconds(of: Dataflow, shape: Heads, on: Chip, sizes: tuple[Any, ...]) -> Any:
-    return closed_attention.price(closed_attention.Job(of, shape, Tiling(*sizes), on)).seconds
+def seconds(of: Dataflow, shape: AttentionShape, on: Chip, sizes: tuple[Any, ...]) -> Any:
+    return closed_attention.job_cost(closed_attention.AttentionJob(of, shape, AttentionTiling(*sizes), on)).seconds
 
 
-def chosen(of: Dataflow, shape: Heads, on: Chip) -> Any:
+def chosen(of: Dataflow, shape: AttentionShape, on: Chip) -> Any:
     """Time of what is chosen."""
-    found = proposed(of, shape, on)
+    found = propose_tiling(of, shape, on)
     return seconds(of, shape, on, (found.rows, found.cols, found.queries, found.keys))
 
 
@@ -89,7 +91,7 @@ def test_what_is_left_open_is_as_fast_as_the_best_group_and_slice(name: str) -> 
     for _ in range(max(DRAWS // len(ATTENTION), 1)):
         shape, on = layer(rng), chip(rng)
         sizes = explicit(of, shape, on)
-        fits = np.asarray(Choice(of, shape, 2.0).held(sizes)) <= on.tile.sram
+        fits = np.asarray(TilingChoice(of, shape, 2.0).held(sizes)) <= on.tile.sram
         if not fits.any():
             continue
         best = np.min(seconds(of, shape, on, tuple(size[fits] for size in sizes)))
@@ -101,27 +103,29 @@ def test_more_memory_never_makes_what_is_chosen_slower() -> None:
     for _ in range(DRAWS):
         of, shape, on = ATTENTION[str(rng.choice(list(ATTENTION)))], layer(rng), chip(rng)
         rooms = on.tile.sram * np.sort(rng.uniform(1, 8, 6))
-        times = [chosen(of, shape, replaced(on, {"tile.sram": float(room)})) for room in rooms]
-        if Choice(of, shape, 2.0).held((1, 1, 1, 1)) <= rooms[0]:
+        times = [chosen(of, shape, replace_leaves(on, {"tile.sram": float(room)})) for room in rooms]
+        if TilingChoice(of, shape, 2.0).held((1, 1, 1, 1)) <= rooms[0]:
             # candidates that differ by less are not told apart
-            assert (np.diff(times) <= (1 - WORTH) * times[0]).all(), (of, shape, times)
+            assert (np.diff(times) <= (1 - MIN_SPEEDUP) * times[0]).all(), (of, shape, times)
 
 
-def product_seconds(shape: Shape, part: Part, on: Chip, weights: Weights | None = None) -> Any:
-    return np.asarray(closed_summa.seconds(closed_summa.Job(shape, part, on, 1, 2.0, weights)))
+def product_seconds(shape: GemmShape, part: SummaTiling, on: Chip, weights: WeightStorage | None = None) -> Any:
+    return np.asarray(closed_summa.job_seconds(closed_summa.SummaJob(shape, part, on, 1, 2.0, weights)))
 
 
 def test_products_left_open_are_as_fast_as_the_best_slices_and_never_slower_with_more_memory() -> None:
     rng = np.random.default_rng(2)
     for _ in range(max(DRAWS // 3, 1)):
         m, k, n = (int(rng.choice(sizes)) for sizes in ((1, 16, 300, 1024, 4096), (512, 1000, 4096), (512, 1000, 14336)))
-        shape, on = Shape(m, k, n), chip(rng)
+        shape, on = GemmShape(m, k, n), chip(rng)
         twos = [size for size in SLICES if size & (size - 1) == 0 and size <= 512]
         said = np.array(list(product(twos, twos, twos, divisors(on.mesh.rows))), float).T
-        fits = sum(slot.nbytes for slot in held(Part(*said), "float16")) <= on.tile.sram
-        best = np.min(product_seconds(shape, Part(*said[:, fits]), on))
+        fits = sum(slot.nbytes for slot in held(SummaTiling(*said), "float16")) <= on.tile.sram
+        best = np.min(product_seconds(shape, SummaTiling(*said[:, fits]), on))
         rooms = on.tile.sram * np.array([1.0, 1.5, 2.5, 4.0])
-        parts = [closed_summa.proposed(shape, replaced(on, {"tile.sram": float(room)}), OPEN).part for room in rooms]
+        parts = [
+            closed_summa.propose_summa_job(shape, replace_leaves(on, {"tile.sram": float(room)}), OPEN).part for room in rooms
+        ]
         times = [float(product_seconds(shape, part, on)) for part in parts]
         assert times[0] <= 1.02 * best, (shape, on, parts[0])
         assert (np.diff(times) <= 0).all()
@@ -132,24 +136,26 @@ def test_slices_of_a_product_are_the_first_of_the_quickest_that_fit(differ: str)
     """Of all candidates, however many designs and structures are looked at together."""
     rng = np.random.default_rng(4)
     for _ in range(max(DRAWS // 6, 1)):
-        shape, on = Shape(int(rng.choice([1, 16, 300, 4096])), int(rng.choice([1000, 4096])), 4096), chip(rng)
-        weights = [None, Weights(1.0), Weights(0.53125, 3.0)][rng.integers(3)]
+        shape, on = GemmShape(int(rng.choice([1, 16, 300, 4096])), int(rng.choice([1000, 4096])), 4096), chip(rng)
+        weights = [None, WeightStorage(1.0), WeightStorage(0.53125, 3.0)][rng.integers(3)]
         many = {"tile.sram": 10 ** rng.uniform(3.5, 7, 900), "hbm.channel_bandwidth": 10 ** rng.uniform(9, 12, 900)}
         if differ != "memory":
             many |= {side: rng.choice([4.0, 8.0, 12.0], 900) for side in ("mesh.rows", "mesh.cols")}
             many |= {"tile.matrix.rows": rng.choice([16.0, 32.0, 64.0], 900)}
         if differ == "clocks too":
             many |= {"clock": rng.uniform(5e8, 2e9, 900), "noc.word_bytes": rng.choice([64.0, 128.0], 900)}
-        found = closed_summa.proposed(shape, replaced(on, many), OPEN, 1, 2.0, weights).part
+        found = closed_summa.propose_summa_job(shape, replace_leaves(on, many), OPEN, 1, 2.0, weights).part
         for row in range(0, 900, 40):
-            alone = replaced(on, {name: value[row].item() for name, value in many.items()})
+            alone = replace_leaves(on, {name: value[row].item() for name, value in many.items()})
             options = closed_summa._options(shape, 1, (alone.mesh.rows, alone.mesh.cols), OPEN)
             need = np.asarray(sum(slot.nbytes for slot in held(options, "float16", weights)))
             over = np.maximum(need / alone.tile.sram - 1, 0.0)
             best = np.lexsort((product_seconds(shape, options, alone, weights), over))[0]
             assert [of_row(side, row) for side in found] == [side[best] for side in options], (shape, alone)
             # few designs are looked at without a compiled loop
-            assert closed_summa.searched(shape, alone, OPEN, 1, 2.0, weights) == tuple(side[best] for side in options)
+            assert closed_summa.search_summa_tiling(shape, alone, OPEN, 1, 2.0, weights) == tuple(
+                side[best] for side in options
+            )
 
 
 def test_what_was_chosen_takes_the_time_that_it_was_chosen_for() -> None:
@@ -157,27 +163,29 @@ def test_what_was_chosen_takes_the_time_that_it_was_chosen_for() -> None:
     rng, known = np.random.default_rng(5), 0
     plan = {"rows": 0, "cols": 0, "queries": 0, "keys": 0}
     for name in list(ATTENTION) * max(DRAWS // 12, 1):
-        on, product = chip(rng), Shape(int(rng.choice([1, 300, 4096])), 1000, 4096)
+        on, product = chip(rng), GemmShape(int(rng.choice([1, 300, 4096])), 1000, 4096)
         many: dict[str, Any] = {
             "hbm.channel_bandwidth": 10 ** rng.uniform(9, 12, 90),
             "tile.sram": 10 ** rng.uniform(4.5, 7, 90),
         }
         if rng.random() < 0.5:
             many |= {side: rng.choice([4.0, 8.0, 12.0], 90) for side in ("mesh.rows", "mesh.cols")}
-        designs, weights = replaced(on, many), [None, Weights(0.53125, 3.0)][rng.integers(2)]
-        several = Shape(np.array([[1.0], [300.0]]), 1000, 4096)
+        designs, weights = replace_leaves(on, many), [None, WeightStorage(0.53125, 3.0)][rng.integers(2)]
+        several = GemmShape(np.array([[1.0], [300.0]]), 1000, 4096)
         jobs: list[tuple[Any, Any]] = [
-            (closed_summa, closed_summa.proposed(product, designs, OPEN, 1, 2.0, weights)),
-            (closed_summa, closed_summa.proposed(several, designs, OPEN)),
-            (closed_streamed, closed_streamed.proposed(norm(), 700, 4096, designs)),
-            (closed_streamed, closed_streamed.proposed(norm(), several.m, 4096, designs)),
+            (closed_summa, closed_summa.propose_summa_job(product, designs, OPEN, 1, 2.0, weights)),
+            (closed_summa, closed_summa.propose_summa_job(several, designs, OPEN)),
+            (closed_streamed, closed_streamed.propose_row_job(norm_kernel(), 700, 4096, designs)),
+            (closed_streamed, closed_streamed.propose_row_job(norm_kernel(), several.m, 4096, designs)),
             (
                 closed_attention,
-                suited(ATTENTION[name], layer(rng), designs, AttentionPlan(dataflow=name, **plan), 2.0, AS_OTHERS),
+                resolve_job(
+                    ATTENTION[name], layer(rng), designs, AttentionPlan(dataflow=name, **plan), 2.0, SAME_AS_ACTIVATIONS
+                ),
             ),
         ]
         for reader, job in jobs:
-            priced, anew = reader.price(job), reader.price(job._replace(taken=None))
+            priced, anew = reader.job_cost(job), reader.job_cost(job._replace(taken=None))
             assert np.array_equal(priced.seconds, anew.seconds), (name, on, job)
             assert all(np.array_equal(*of) for of in zip(priced.activity, anew.activity, strict=True))
             known += job.taken is not None
@@ -194,13 +202,13 @@ def test_what_is_chosen_does_not_depend_on_what_is_chosen_beside_it() -> None:
             "tile.sram": 10 ** rng.uniform(4.5, 7, 24),
             "hbm.channel_bandwidth": 10 ** rng.uniform(9, 12, 24),
         }
-        product = Shape(int(rng.choice([1, 300, 4096])), 1000, 4096)
-        designs = replaced(on, many)
-        groups, parts = proposed(of, shape, designs), closed_summa.proposed(product, designs, OPEN).part
+        product = GemmShape(int(rng.choice([1, 300, 4096])), 1000, 4096)
+        designs = replace_leaves(on, many)
+        groups, parts = propose_tiling(of, shape, designs), closed_summa.propose_summa_job(product, designs, OPEN).part
         for row in range(0, 24, 5):
-            alone = replaced(on, {name: value[row].item() for name, value in many.items()})
+            alone = replace_leaves(on, {name: value[row].item() for name, value in many.items()})
             quickest._known.clear()
-            one, part = proposed(of, shape, alone), closed_summa.proposed(product, alone, OPEN).part
+            one, part = propose_tiling(of, shape, alone), closed_summa.propose_summa_job(product, alone, OPEN).part
             for name in ("rows", "cols", "queries", "keys"):
                 assert of_row(getattr(groups, name), row) == getattr(one, name), (of, shape, alone)
             assert tuple(of_row(side, row) for side in parts) == part
@@ -214,22 +222,22 @@ def of_row(side: Any, row: int) -> Any:
 Sizes = tuple[float, ...]
 
 
-def worth(kernel: Choice, on: Chip, said: Tiling) -> list[list[Sizes]]:
+def worth(kernel: TilingChoice, on: Chip, said: AttentionTiling) -> list[list[Sizes]]:
     """Of one structure, what is worth its memory at each rate, by memory and sizes: candidate by candidate, as defined."""
-    room = ROOMS[min(int(place(ROOMS, on.tile.sram)) + 1, len(ROOMS) - 1)]
-    rates = BETWEEN[int(place(STEPS[RATE], on.hbm.channel_bandwidth))]  # type: ignore[arg-type]
+    room = MEMORY_SIZES[min(int(interval_index(MEMORY_SIZES, on.tile.sram)) + 1, len(MEMORY_SIZES) - 1)]
+    rates = BETWEEN[int(interval_index(STEPS[RATE], on.hbm.channel_bandwidth))]  # type: ignore[arg-type]
 
     def chains(candidates: list[Sizes]) -> tuple[list[list[int]], Any]:
         sizes, found = tuple(np.array(candidates).T), []
         held = np.asarray(kernel.held(sizes))
         fits = [at for at in range(len(held)) if held[at] <= room] or [min(range(len(held)), key=lambda at: held[at])]
         for rate in rates:
-            here = replaced(on, {RATE: rate})
+            here = replace_leaves(on, {RATE: rate})
             work = kernel.work(here, sizes, kernel.counted(here, sizes))
             times = np.broadcast_to(kernel.seconds(here, sizes, work, kernel.memory(here)), held.shape)
             least, kept = np.inf, []
             for at in sorted(fits, key=lambda at: (held[at], at)):
-                kept += [at] * bool(times[at] < least * WORTH)
+                kept += [at] * bool(times[at] < least * MIN_SPEEDUP)
                 least = min(least, times[at])
             found.append(kept)
         return found, held
@@ -248,14 +256,14 @@ def test_bounds_are_never_above_the_time_that_they_are_of() -> None:
     rng, near = np.random.default_rng(8), 0.0
     for of in list(ATTENTION.values()) * max(DRAWS // 12, 1):
         shape, on = layer(rng), chip(rng)
-        many = replaced(on, {RATE: BETWEEN.reshape(-1, 1)})
-        kernel = Choice(of, shape, 2.0)
-        sizes = kernel.options(on, Tiling(0 if of.grouped else 1, 0 if of.grouped else 1, 0, 0, 0 if of.split else 1))
+        many = replace_leaves(on, {RATE: BETWEEN.reshape(-1, 1)})
+        kernel = TilingChoice(of, shape, 2.0)
+        sizes = kernel.options(on, AttentionTiling(0 if of.grouped else 1, 0 if of.grouped else 1, 0, 0, 0 if of.split else 1))
         counted, memory = kernel.counted(on, sizes), kernel.memory(many)
         seconds = kernel.seconds(on, sizes, kernel.work(on, sizes, counted), memory)
         every, none = np.arange(len(sizes[0])), np.zeros(len(sizes[0]), int)
         bounds = kernel.bounds(on, kernel.bounded(sizes, counted), memory)
-        least = bounds.of(quickest.Pairs(none, every, every, np.array([0, len(every)])))
+        least = bounds.of(quickest.CandidatePairs(none, every, every, np.array([0, len(every)])))
         assert (least <= seconds).all(), (of, shape, on)
         near = max(near, float((least / seconds).max()))
     assert near > 0.5
@@ -269,10 +277,10 @@ def test_what_bounds_leave_out_is_no_faster_than_what_needs_less() -> None:
         starts = np.cumsum([0, *counts])
         structure = np.repeat(np.arange(count), counts)
         order = np.lexsort((rng.random(starts[-1]), structure))
-        pairs = quickest.Pairs(structure, np.arange(starts[-1]), order, starts)
+        pairs = quickest.CandidatePairs(structure, np.arange(starts[-1]), order, starts)
         turns, nbytes = np.round(rng.uniform(1, 3, (2, starts[-1])), 1)
         busy, byte = rng.choice([0.5, 1.0], (4, count)), rng.choice([0.5, 1.0, 2.0], (5, count))
-        bounds = quickest.Bounds(turns, nbytes, rng.integers(0, 4, starts[-1]), busy, byte)
+        bounds = quickest.CandidateBounds(turns, nbytes, rng.integers(0, 4, starts[-1]), busy, byte)
         least = bounds.of(pairs)
         seconds = least / rng.choice([0.3, 0.99, 1.0], least.shape, p=[0.05, 0.45, 0.5])
         kept = quickest._promising(bounds, pairs, lambda some, seconds=seconds: seconds[:, some.candidate])  # type: ignore[misc]
@@ -298,15 +306,15 @@ def test_what_is_worth_its_memory_is_what_a_loop_over_candidates_finds(many: int
             RATE: 10 ** rng.uniform(9, 12, count),
         }
         rows = rng.choice([0.0, 1.0, 2.0, 4.0], count) if of.grouped else 1
-        said = Tiling(rows, 0 if of.grouped else 1, 0, 0, 0 if of.split else 1)
-        kernel, designs = Choice(of, shape, 2.0), structures(replaced(on, values), said, STEPS)
+        said = AttentionTiling(rows, 0 if of.grouped else 1, 0, 0, 0 if of.split else 1)
+        kernel, designs = TilingChoice(of, shape, 2.0), group_designs(replace_leaves(on, values), said, STEPS)
         quickest._known.clear()
         found = quickest._worths(kernel, designs)
         for row in range(0, count, 11):
             one = found[designs.which[row]]
             sizes = one.table[: len(one.form[0])].T
-            own = replaced(on, {name: column[row].item() for name, column in values.items()})
-            alone = replaced(said, {"rows": rows[row].item()}) if of.grouped else said
+            own = replace_leaves(on, {name: column[row].item() for name, column in values.items()})
+            alone = replace_leaves(said, {"rows": rows[row].item()}) if of.grouped else said
             chosen = [
                 [tuple(sizes[at].tolist()) for at, need in zip(places, needs, strict=True) if need < np.inf]
                 for places, needs in zip(one.places, one.needs, strict=True)

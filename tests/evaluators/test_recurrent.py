@@ -5,19 +5,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.evaluators.kernels.gemm.tiling import Mesh
-from dse.evaluators.kernels.vector.recurrent import RULES, update
-from dse.evaluators.kernels.vector.streamed import Block, cost, place, result, steps
-from dse.evaluators.machine.channels import ColumnMemory, channels
+from dse.evaluators.cost_models.event_simulator import simulate_events as timed
+from dse.evaluators.cost_models.functional_simulator import run_program
+from dse.evaluators.kernels.gemm.tiling import CoreMesh
+from dse.evaluators.kernels.vector.recurrent_decode import RULE_OPERATIONS, update_kernel
+from dse.evaluators.kernels.vector.row_kernels import RowBlock, build_program, cost, gather_result, scatter_operands
+from dse.evaluators.machine.memory_channels import ColumnMemory, mesh_channels
 from dse.evaluators.program.activity import COUNTS
-from dse.evaluators.program.rounds import Program, Store
-from dse.evaluators.readers.events import play as timed
-from dse.evaluators.readers.numeric import play
-from dse.space.elementwise import Array
+from dse.evaluators.program.kernel_ir import Program, StoreInstruction
+from dse.space.array_math import Array
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 
-MESH, KEYS, VALUES = Mesh(2, 3), 5, 4
+MESH, KEYS, VALUES = CoreMesh(2, 3), 5, 4
 
 
 def told(rule: str, v: dict[str, Array], state: Array) -> tuple[Array, Array]:
@@ -43,56 +43,62 @@ def drawn(rule: str, rows: int, seed: int) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("rows", [1, 5, 13, 37])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", RULE_OPERATIONS)
 def test_a_token_updates_states_as_published(rule: str, rows: int) -> None:
-    recipe, block, v = update(rule, KEYS), Block(2, VALUES), drawn(rule, rows, rows)
-    program = steps(recipe, rows, block, MESH, "float32", channels=3)
-    out = play(program, {}, place({name: v[name][None] for name in recipe.loads}, recipe, block, MESH))
+    recipe, block, v = update_kernel(rule, KEYS), RowBlock(2, VALUES), drawn(rule, rows, rows)
+    program = build_program(recipe, rows, block, MESH, "float32", channels=3)
+    out = run_program(program, {}, scatter_operands({name: v[name][None] for name in recipe.loads}, recipe, block, MESH))
     state, read = told(rule, v, v["state"])
     stored = {key: value for key, value in out.items() if "/" in key or rows > 12}
-    assert result(stored, "next", rows) == pytest.approx(state, abs=1e-5)
-    assert result(stored, "out", rows)[:, 0] == pytest.approx(read, abs=1e-5)
+    assert gather_result(stored, "next", rows) == pytest.approx(state, abs=1e-5)
+    assert gather_result(stored, "out", rows)[:, 0] == pytest.approx(read, abs=1e-5)
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", RULE_OPERATIONS)
 def test_states_that_stay_are_updated_where_they_are(rule: str) -> None:
-    recipe, block, rows, v = update(rule, KEYS, resident=True), Block(2, VALUES), 12, drawn(rule, 12, 1)
-    program = steps(recipe, rows, block, MESH, "float32", channels=3)
-    here = place({"state": v["state"][None]}, recipe, block, MESH)["state/last"].reshape(2, 3, KEYS, VALUES, 2)
-    out = play(program, {"state": here}, place({name: v[name][None] for name in recipe.loads}, recipe, block, MESH))
+    recipe, block, rows, v = update_kernel(rule, KEYS, resident=True), RowBlock(2, VALUES), 12, drawn(rule, 12, 1)
+    program = build_program(recipe, rows, block, MESH, "float32", channels=3)
+    here = scatter_operands({"state": v["state"][None]}, recipe, block, MESH)["state/last"].reshape(2, 3, KEYS, VALUES, 2)
+    out = run_program(
+        program, {"state": here}, scatter_operands({name: v[name][None] for name in recipe.loads}, recipe, block, MESH)
+    )
     state, read = told(rule, v, v["state"])
-    assert result({"state/last": out["state"].reshape(1, 6, KEYS, VALUES, 2)}, "state", rows) == pytest.approx(state, abs=1e-5)
-    assert result({"out/last": out["out/last"]}, "out", rows)[:, 0] == pytest.approx(read, abs=1e-5)
-    assert "state" not in {step.slot for turn in program.strands[0] for step in turn.steps if isinstance(step, Store)}  # type: ignore
+    assert gather_result({"state/last": out["state"].reshape(1, 6, KEYS, VALUES, 2)}, "state", rows) == pytest.approx(
+        state, abs=1e-5
+    )
+    assert gather_result({"out/last": out["out/last"]}, "out", rows)[:, 0] == pytest.approx(read, abs=1e-5)
+    assert "state" not in {
+        step.slot for turn in program.strands[0] for step in turn.steps if isinstance(step, StoreInstruction)
+    }  # type: ignore
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", RULE_OPERATIONS)
 def test_an_update_that_goes_elsewhere_is_found(rule: str) -> None:
     from dataclasses import replace
 
-    from dse.evaluators.program.rounds import Round, Vector
+    from dse.evaluators.program.kernel_ir import Round, VectorInstruction
 
-    recipe, block, rows, v = update(rule, KEYS), Block(2, VALUES), 12, drawn(rule, 12, 2)
-    program = steps(recipe, rows, block, MESH, "float32", channels=3)
+    recipe, block, rows, v = update_kernel(rule, KEYS), RowBlock(2, VALUES), 12, drawn(rule, 12, 2)
+    program = build_program(recipe, rows, block, MESH, "float32", channels=3)
 
     def wrong(turn: Any) -> Any:
         first = turn.steps[0]
-        bad = isinstance(first, Vector) and first.function == "updated"
+        bad = isinstance(first, VectorInstruction) and first.function == "updated"
         return Round((replace(first, out="state"),)) if bad else turn
 
     bad = Program(program.rows, program.cols, program.slots, (tuple(wrong(turn) for turn in program.strands[0]),))
-    out = play(bad, {}, place({name: v[name][None] for name in recipe.loads}, recipe, block, MESH))
+    out = run_program(bad, {}, scatter_operands({name: v[name][None] for name in recipe.loads}, recipe, block, MESH))
     state, _ = told(rule, v, v["state"])
-    assert result({"next/last": out["next/last"]}, "next", rows) != pytest.approx(state, abs=1e-5)
+    assert gather_result({"next/last": out["next/last"]}, "next", rows) != pytest.approx(state, abs=1e-5)
 
 
 @pytest.mark.parametrize("resident", [False, True])
 @pytest.mark.parametrize("rows", [1, 5, 12, 37])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", RULE_OPERATIONS)
 def test_the_closed_form_counts_what_is_played(rule: str, rows: int, resident: bool) -> None:
-    recipe, block = update(rule, KEYS, resident=resident), Block(-(-rows // 6) if resident else 2, VALUES)
-    program = steps(recipe, rows, block, MESH, channels=3)
-    memory = channels("south", 3, program.rows, 3, 100.0, 1.0)
+    recipe, block = update_kernel(rule, KEYS, resident=resident), RowBlock(-(-rows // 6) if resident else 2, VALUES)
+    program = build_program(recipe, rows, block, MESH, channels=3)
+    memory = mesh_channels("south", 3, program.rows, 3, 100.0, 1.0)
     played = timed(program, CYCLES, engines=ENGINES, memory=memory).activity
     closed = cost(recipe, rows, block, MESH, CYCLES, ENGINES, ColumnMemory(3, 100.0, 1.0, 1.0), "float16").activity
     for count in COUNTS:

@@ -8,23 +8,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import Question
+from dse.config.question import Question
 from dse.evaluators import METRICS, evaluate, explain
-from dse.evaluators.account.regions import phases
-from dse.evaluators.account.stretches import stretches_by_model
-from dse.evaluators.evaluation import infeasible
+from dse.evaluators.accounting.decode_segments import arrays_by_model
+from dse.evaluators.accounting.regions import phases
+from dse.evaluators.calls.call import KernelCall
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.cost_models import analytical as closed
+from dse.evaluators.cost_models.fastest_algorithm import kernels_by_choice
+from dse.evaluators.evaluation import explain_infeasibility
 from dse.evaluators.kernels import gemm, gemv
-from dse.evaluators.machine.machine import of_mesh
-from dse.evaluators.passes.call import Call
-from dse.evaluators.readers import READERS, closed
-from dse.evaluators.readers.rivals import settled
-from dse.space.design import Design, stacked
+from dse.evaluators.machine.machine import mesh_program_machine
+from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from dse.space.mapping import AUTO
 from tests.samples import asked
 
-WORDS = {"gemm": gemm.RIVALS, "gemv": gemv.RIVALS}
+WORDS = {"gemm": gemm.GEMM_CANDIDATES, "gemv": gemv.GEMV_CANDIDATES}
 EXAMPLES = settings(max_examples=8, deadline=None)
 
 
@@ -46,17 +47,19 @@ def designs(draw: Any) -> Design:
     }
     depth = {"mapping.both.ktree_k": draw(st.integers(1, 3))}
     paths = {"chip.noc.paths": draw(st.sampled_from([4, 7, 24]))}
-    return with_words(replaced(wafer().base, rates | sides | paths), **{k.split(".")[-1]: v for k, v in depth.items()})
+    return with_words(replace_leaves(wafer().base, rates | sides | paths), **{k.split(".")[-1]: v for k, v in depth.items()})
 
 
 def with_words(of: Design, **said: Any) -> Design:
     """A design with words or numbers of both phases."""
-    return replaced(of, {f"mapping.{phase}.{name}": value for phase in ("prefill", "decode") for name, value in said.items()})
+    return replace_leaves(
+        of, {f"mapping.{phase}.{name}": value for phase in ("prefill", "decode") for name, value in said.items()}
+    )
 
 
-def calls(of: Design, fidelity: str = "closed") -> list[tuple[Call, Any]]:
+def calls(of: Design, fidelity: str = "closed") -> list[tuple[KernelCall, Any]]:
     """Calls of both phases and their seconds."""
-    job = stretches_by_model(wafer().workload)[0]
+    job = arrays_by_model(wafer().workload)[0]
     found = phases(of, job, fidelity, detailed=True)[:2]
     return [pair for phase in found for one in phase.timed for pair in zip(one.block.calls, one.durations, strict=True)]
 
@@ -65,14 +68,14 @@ def calls(of: Design, fidelity: str = "closed") -> list[tuple[Call, Any]]:
 @EXAMPLES
 def test_each_kernel_has_the_quickest_of_the_words(of: Design) -> None:
     open_ = with_words(of, gemm=AUTO, gemv=AUTO)
-    if infeasible(open_, wafer().workload) is not None:
+    if explain_infeasibility(open_, wafer().workload) is not None:
         return
     by = {word: calls(with_words(of, **{kind: word})) for kind, words in WORDS.items() for word in words}
     for place, (call, seconds) in enumerate(calls(open_)):
         assert call.kernel is not None
         fitting = [rival.word for rival in call.kernel.rivals if rival.fits] or ["ktree"]  # who has no choice has it always
         assert np.array_equal(seconds, np.minimum.reduce([by[word][place][1] for word in fitting]))
-        named = settled(call.kernel, of_mesh(of.chip), closed.kernel)
+        named = kernels_by_choice(call.kernel, mesh_program_machine(of.chip), closed.kernel_cost)
         assert all(any(by[word][place][0].kernel == one for word in fitting) for one in named)
 
 
@@ -80,11 +83,11 @@ def test_each_kernel_has_the_quickest_of_the_words(of: Design) -> None:
 @settings(max_examples=2, deadline=None)
 def test_events_play_what_the_closed_form_chooses(of: Design) -> None:
     sides = {f"mapping.{phase}.{side}": size for phase in ("prefill", "decode") for side, size in (("rows", 5), ("cols", 4))}
-    of = replaced(with_words(of, gemm=AUTO, gemv=AUTO, ktree_k=2), {**sides, "chip.noc.paths": 24.0})
-    machine = of_mesh(of.chip)
+    of = replace_leaves(with_words(of, gemm=AUTO, gemv=AUTO, ktree_k=2), {**sides, "chip.noc.paths": 24.0})
+    machine = mesh_program_machine(of.chip)
     for (call, closed_), (_, events) in zip(calls(of), calls(of, "events"), strict=True):
         assert call.kernel is not None
-        ways = settled(call.kernel, machine, closed.kernel)
+        ways = kernels_by_choice(call.kernel, machine, closed.kernel_cost)
         assert not any(one.rivals for one in ways)
         by = [[READERS[word].kernel(one, machine).seconds * one.times for one in ways] for word in ("closed", "events")]
         which = np.argmin(np.broadcast_arrays(*by[0]), axis=0)
@@ -96,7 +99,9 @@ def test_events_play_what_the_closed_form_chooses(of: Design) -> None:
 @EXAMPLES
 def test_no_word_is_quicker_than_all_together_and_what_any_can_do_is_done(of: Design, kind: str) -> None:
     said, asked_ = wafer().workload, [with_words(of, **{kind: word}) for word in (*WORDS[kind], AUTO)]
-    *single, auto = [(infeasible(one, said), evaluate(stacked([one]), said).columns["latency"][0]) for one in asked_]
+    *single, auto = [
+        (explain_infeasibility(one, said), evaluate(stack_designs([one]), said).columns["latency"][0]) for one in asked_
+    ]
     able = [latency for limit, latency in single if limit is None]
     assert (auto[0] is None) == bool(able)
     assert not able or auto[1] <= min(able) * (1 + 1e-12)
@@ -106,9 +111,9 @@ def test_no_word_is_quicker_than_all_together_and_what_any_can_do_is_done(of: De
 @settings(max_examples=4, deadline=None)
 def test_a_batch_whose_kernels_choose_is_its_singles(drawn: list[Design]) -> None:
     some, said = [with_words(one, gemm=AUTO, gemv=AUTO) for one in drawn], wafer().workload
-    many = evaluate(stacked(some), said)
+    many = evaluate(stack_designs(some), said)
     for row, one in enumerate(some):
-        alone = evaluate(stacked([one]), said)
+        alone = evaluate(stack_designs([one]), said)
         assert many.limit[row] == alone.limit[0]
         for name in METRICS:
             assert many.columns[name][row] == pytest.approx(alone.columns[name][0], rel=1e-12, nan_ok=True), name
@@ -117,12 +122,14 @@ def test_a_batch_whose_kernels_choose_is_its_singles(drawn: list[Design]) -> Non
 @pytest.mark.parametrize(("fidelity", "side"), [("closed", 20), ("events", 6), ("cycles@3", 240)])
 def test_the_breakdown_says_what_was_chosen_and_adds_up(fidelity: str, side: int) -> None:
     of, said = with_words(wafer().base, gemm=AUTO, gemv=AUTO, rows=side, regions=1), wafer().workload
-    of = replaced(of, {"chip.core.stage": 0.0})
+    of = replace_leaves(of, {"chip.core.stage": 0.0})
     found, case = explain(of, said.cases[0], fidelity=fidelity), said.cases[0]
-    assert found.seconds == pytest.approx(evaluate(stacked([of]), said, fidelity=fidelity).columns["latency"][0], rel=1e-9)
+    assert found.seconds == pytest.approx(
+        evaluate(stack_designs([of]), said, fidelity=fidelity).columns["latency"][0], rel=1e-9
+    )
     chosen = {(row.phase, row.operator): row.shape.partition(" by ")[2] for row in found.rows}
-    assert {chosen["prefill", name] for name in ("down", "scores", "values")} <= set(gemm.RIVALS)
-    assert chosen["decode", "softmax"] in gemv.RIVALS
+    assert {chosen["prefill", name] for name in ("down", "scores", "values")} <= set(gemm.GEMM_CANDIDATES)
+    assert chosen["decode", "softmax"] in gemv.GEMV_CANDIDATES
     assert chosen["decode", "rope"] == ""
     closed_ = {(row.phase, row.operator): row.shape.partition(" by ")[2] for row in explain(of, case).rows}
     assert chosen.items() <= closed_.items()
@@ -130,4 +137,4 @@ def test_the_breakdown_says_what_was_chosen_and_adds_up(fidelity: str, side: int
 
 def test_a_word_that_nobody_has_is_refused() -> None:
     with pytest.raises(DesignError, match=r"mapping.prefill.gemm_ffn: no option 'atuo'"):
-        evaluate(stacked([replaced(wafer().base, {"mapping.prefill.gemm_ffn": "atuo"})]), wafer().workload)
+        evaluate(stack_designs([replace_leaves(wafer().base, {"mapping.prefill.gemm_ffn": "atuo"})]), wafer().workload)

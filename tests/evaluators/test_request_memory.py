@@ -11,29 +11,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
-from dse.evaluators.account.services import devices, pipelines, regions, whole_chip
-from dse.evaluators.account.services.fleet import fleet_of
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.serving.kvcache import Memory, Room, paged, prefixes, two_level, two_paged
-from dse.evaluators.serving.loop import Pool, serve
-from dse.evaluators.serving.policy import POLICIES
-from dse.evaluators.serving.price import constant
-from dse.evaluators.serving.state import Transfer
-from dse.space.design import Design, stacked
+from dse.evaluators.accounting.serving_instances import pipelines, regions, whole_chip
+from dse.evaluators.accounting.serving_instances import tensor_parallel as devices
+from dse.evaluators.accounting.serving_instances.pipeline_fleet import pipeline_pools
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.serving.iteration_time import constant_time
+from dse.evaluators.serving.kv_memory import (
+    KvMemory,
+    RequestMemory,
+    paged_memory,
+    prefix_cache_sizes,
+    two_level_memory,
+    two_level_paged_memory,
+)
+from dse.evaluators.serving.scheduling_policy import POLICIES
+from dse.evaluators.serving.simulator import InstancePool, simulate_serving
+from dse.evaluators.serving.simulator_state import KvTransfer
+from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
-from dse.space.layers import ordered
-from dse.space.mapping import BYTES
-from dse.space.model import Indexer, Kind, Model, Recurrence
-from dse.space.requests import requests
-from dse.space.workload import Load, Workload
+from dse.space.fields import replace_leaves
+from dse.space.layers import expand_order
+from dse.space.mapping import BYTES_BY_FORMAT
+from dse.space.model import LayerKind, Model, RecurrentMixing, SparseIndexer
+from dse.space.requests import make_requests
+from dse.space.workload import ServingLoad, Workload
 from tests.samples import asked, load_of
 
 SERVING = ("workload=serving", "model=qwen3_1b7", "workload.requests=20")
-DELTA = Recurrence(rule="delta", heads=16, key_heads=8, key_dim=64, value_dim=64, conv=4)
+DELTA = RecurrentMixing(rule="delta", heads=16, key_heads=8, key_dim=64, value_dim=64, conv=4)
 
 
-def of_kinds(model: Model, order: str, **kinds: Kind) -> Model:
+def of_kinds(model: Model, order: str, **kinds: LayerKind) -> Model:
     return replace(model, order=order, kinds=tuple(kinds.items()))
 
 
@@ -41,13 +49,13 @@ def asking(model: Model, *overrides: str) -> tuple[Design, Workload]:
     """A design, and its load asked of a model."""
     found = asked(*SERVING, *overrides)
     case = found.workload.cases[0]
-    assert isinstance(case, Load)
+    assert isinstance(case, ServingLoad)
     return found.base, replace(found.workload, cases=(replace(case, model=model),))
 
 
 def columns(model: Model, *overrides: str) -> dict[str, float]:
     design, workload = asking(model, *overrides)
-    return {name: float(column[0]) for name, column in evaluate(stacked([design]), workload).columns.items()}
+    return {name: float(column[0]) for name, column in evaluate(stack_designs([design]), workload).columns.items()}
 
 
 @st.composite
@@ -55,15 +63,15 @@ def models(draw: st.DrawFn, *, states: bool = True) -> Model:
     """Layers of one to three kinds, in any order; the first with keys of its own."""
     base = load_of(*SERVING)[1].model
     kinds = {
-        "near": Kind(window=draw(st.integers(1, 3000))),
-        "chunks": Kind(chunk=draw(st.integers(1, 3000)), kv_heads=draw(st.sampled_from([1, 2, 8]))),
-        "all": Kind(head_dim=draw(st.sampled_from([64, 128]))),
-        "wide": Kind(window=draw(st.integers(1, 500)), kv_heads=4),
+        "near": LayerKind(window=draw(st.integers(1, 3000))),
+        "chunks": LayerKind(chunk=draw(st.integers(1, 3000)), kv_heads=draw(st.sampled_from([1, 2, 8]))),
+        "all": LayerKind(head_dim=draw(st.sampled_from([64, 128]))),
+        "wide": LayerKind(window=draw(st.integers(1, 500)), kv_heads=4),
     }
     if states:
         rule, conv = draw(st.sampled_from(["delta", "ssd"])), draw(st.sampled_from([0, 4]))
-        kinds["state"] = Kind(recurrence=replace(DELTA, rule=rule, conv=conv))
-        kinds["picks"] = Kind(indexer=Indexer(heads=4, dim=32, top=64))
+        kinds["state"] = LayerKind(recurrence=replace(DELTA, rule=rule, conv=conv))
+        kinds["picks"] = LayerKind(indexer=SparseIndexer(heads=4, dim=32, top=64))
     names = draw(st.lists(st.sampled_from(sorted(kinds)), min_size=1, max_size=3, unique=True))
     times = draw(st.lists(st.integers(1, 5), min_size=len(names), max_size=len(names)))
     order = ", ".join(f"{count} {name}" for count, name in zip(times, names, strict=True))
@@ -75,7 +83,7 @@ def counted(model: Model, positions: int, *, kv: float, others: float, indexes: 
     four; keys of an indexer are there so many times.
     """
     kinds, total = dict(model.kinds), 0.0
-    for name in ordered(model.order, tuple(kinds), model.layers):
+    for name in expand_order(model.order, tuple(kinds), model.layers):
         kind = kinds[name]
         if kind.recurrence is not None:
             state = kind.recurrence
@@ -94,7 +102,7 @@ ROOMS = {
     "tiles": (("chip=tile_gh200", "mapping=flat_serving"), whole_chip._room),
     "pipelines": (
         ("chip=npu64", "mapping.both.tp=4", "mapping.both.pp=1", "mapping.both.partition=mn"),
-        lambda design, load: fleet_of(design, load)[0].room.times(4),
+        lambda design, load: pipeline_pools(design, load)[0].room.times(4),
     ),
     "wafer": (("chip=wse2",), regions._request),
 }
@@ -112,29 +120,29 @@ def test_bytes_of_a_request_are_those_of_its_layers_one_by_one(layout: str, data
     room, said = room_in(design, workload.cases[0]), design.mapping.precision
     indexes = 4 if layout == "pipelines" else 1  # each core of a group has all
     for positions in (1, data.draw(st.integers(1, 5000)), 40_000):
-        bytes_of = {"kv": BYTES[said.kv], "others": BYTES[said.activations], "indexes": indexes}
+        bytes_of = {"kv": BYTES_BY_FORMAT[said.kv], "others": BYTES_BY_FORMAT[said.activations], "indexes": indexes}
         assert float(room.of(positions)) == pytest.approx(counted(model, positions, **bytes_of), rel=1e-9)
 
 
 @st.composite
-def rooms(draw: st.DrawFn) -> Room:
+def rooms(draw: st.DrawFn) -> RequestMemory:
     """Of whole bytes."""
     nbytes = st.integers(1, 300).map(lambda count: 64.0 * count)
     windows = draw(st.dictionaries(st.integers(1, 4000), nbytes, max_size=3))
     growing, fixed = draw(st.one_of(st.just(0.0), nbytes)), draw(st.one_of(st.just(0.0), st.floats(1.0, 1e6)))
-    return Room(growing if windows or fixed else 64.0, fixed, tuple(sorted(windows.items())))
+    return RequestMemory(growing if windows or fixed else 64.0, fixed, tuple(sorted(windows.items())))
 
 
-def capacity(memory: Memory, positions: int) -> int:
+def capacity(memory: KvMemory, positions: int) -> int:
     """Requests of so many positions that there are blocks for."""
     return memory.blocks // max(memory.needed(positions), 1)
 
 
 @given(rooms(), st.floats(1e7, 1e9), st.integers(1, 64), st.integers(1, 20_000))
 def test_blocks_of_a_request_hold_it_and_no_more_than_steps_and_one_block_more(
-    room: Room, free: float, block: int, positions: int
+    room: RequestMemory, free: float, block: int, positions: int
 ) -> None:
-    memory = paged(free, room, block=block)
+    memory = paged_memory(free, room, block=block)
     size = free / memory.blocks if room.windows or not room.growing else block * room.growing
     steps = -(-positions // block) * block
     most = sum(nbytes * min(steps, -(-window // block) * block) for window, nbytes in room.windows)
@@ -147,21 +155,28 @@ def test_blocks_of_a_request_hold_it_and_no_more_than_steps_and_one_block_more(
 
 
 @given(rooms(), st.floats(1e7, 1e9), st.integers(1, 64), st.integers(1, 20_000))
-def test_windows_fit_at_least_as_many_requests_as_full_attention(room: Room, free: float, block: int, positions: int) -> None:
+def test_windows_fit_at_least_as_many_requests_as_full_attention(
+    room: RequestMemory, free: float, block: int, positions: int
+) -> None:
     near = room._replace(fixed=0.0)
-    full = Room(near.position)
+    full = RequestMemory(near.position)
     if not full.growing:
         return
-    assert capacity(paged(free, near, block=block), positions) >= capacity(paged(free, full, block=block), positions)
-    buffers = [two_level(free, free * 100, of, longest=positions, block=block).buffers for of in (near, full)]
+    assert capacity(paged_memory(free, near, block=block), positions) >= capacity(
+        paged_memory(free, full, block=block), positions
+    )
+    buffers = [two_level_memory(free, free * 100, of, longest=positions, block=block).buffers for of in (near, full)]
     assert buffers[0] >= buffers[1]
 
 
 @given(rooms(), st.floats(0.0, 1e8), st.floats(1e7, 1e10), st.integers(1, 64), st.integers(1, 20_000))
 def test_pages_of_two_memories_hold_what_one_of_both_sizes_does(
-    room: Room, sram: float, hbm: float, block: int, positions: int
+    room: RequestMemory, sram: float, hbm: float, block: int, positions: int
 ) -> None:
-    two, one = two_paged(sram, hbm, room, longest=positions, block=block), paged(sram + hbm, room, block=block)
+    two, one = (
+        two_level_paged_memory(sram, hbm, room, longest=positions, block=block),
+        paged_memory(sram + hbm, room, block=block),
+    )
     assert two.longest >= positions
     fits = two.needed(positions) <= one.blocks
     assert (two.blocks + two.pages <= one.blocks) or not fits or one.blocks == 1
@@ -170,7 +185,7 @@ def test_pages_of_two_memories_hold_what_one_of_both_sizes_does(
 
 @given(st.floats(1.0, 1e6), st.floats(1e7, 1e9), st.integers(1, 10**9))
 def test_states_alone_fit_as_often_whatever_the_length(fixed: float, free: float, positions: int) -> None:
-    memory = paged(free, Room(0.0, fixed))
+    memory = paged_memory(free, RequestMemory(0.0, fixed))
     assert capacity(memory, positions) == capacity(memory, 1) == int(free // fixed)
     assert memory.longest > 10**9
 
@@ -189,7 +204,7 @@ def test_dies_with_layers_that_differ_serve_all_within_their_memory(model: Model
 @pytest.mark.parametrize("layout", ["die", "tiles", "pipelines"])
 def test_a_model_of_states_takes_the_same_memory_whatever_the_length(layout: str) -> None:
     words, room_in = ROOMS[layout]
-    model = of_kinds(load_of(*SERVING)[1].model, "28 state", state=Kind(recurrence=DELTA))
+    model = of_kinds(load_of(*SERVING)[1].model, "28 state", state=LayerKind(recurrence=DELTA))
     found = []
     for prompt in (300, 9000):
         design, workload = asking(model, *words, f"workload.prompt={prompt}")
@@ -202,7 +217,7 @@ def test_a_model_of_states_takes_the_same_memory_whatever_the_length(layout: str
 
 def test_a_model_of_states_holds_as_many_long_requests_as_short_ones() -> None:
     """All at once, with memory taken for their last tokens: as many run as there is room for."""
-    model = of_kinds(load_of(*SERVING)[1].model, "28 state", state=Kind(recurrence=DELTA))
+    model = of_kinds(load_of(*SERVING)[1].model, "28 state", state=LayerKind(recurrence=DELTA))
     words = ("mapping.both.tp=1", "workload.arrivals=at_once", "workload.output=8", "mapping.serving.policy=static")
     for kinds, alike in ((model, True), (load_of(*SERVING)[1].model, False)):
         peaks = []
@@ -212,8 +227,8 @@ def test_a_model_of_states_holds_as_many_long_requests_as_short_ones() -> None:
             load = workload.cases[0]
             room = devices.instances(design, load, "closed")[0]  # type: ignore[arg-type]
             used = float(design.chip.hbm.capacity) - room.free
-            small = replaced(design, {"chip.hbm.capacity": used + 20 * room.room.of(608)})
-            played = evaluate(stacked([small]), workload)
+            small = replace_leaves(design, {"chip.hbm.capacity": used + 20 * room.room.of(608)})
+            played = evaluate(stack_designs([small]), workload)
             peaks.append(float(played.columns["kv_peak"][0]) * 20 if played.feasible[0] else 0.0)
         assert (peaks[0] == peaks[1] == 20) is alike
 
@@ -221,15 +236,15 @@ def test_a_model_of_states_holds_as_many_long_requests_as_short_ones() -> None:
 @pytest.mark.parametrize("chip", [("mapping.serving.prefill_instances=1",), ("chip=npu64", "mapping.serving.prefill_cores=32")])
 def test_caches_on_their_way_are_as_long_as_what_a_request_has(chip: tuple[str, ...]) -> None:
     base, words = load_of(*SERVING)[1].model, (*chip, "workload.prompt=4000", "workload.rate=0.1 Hz")
-    near = of_kinds(base, "28 near", near=Kind(window=1000))
+    near = of_kinds(base, "28 near", near=LayerKind(window=1000))
 
     def sent(model: Model) -> float:
         design, workload = asking(model, *words)
         load = workload.cases[0]
-        assert isinstance(load, Load)
+        assert isinstance(load, ServingLoad)
         if not chip[0].startswith("chip"):
-            return float(devices.transfer(design, load)[0].of(4000))
-        run = pipelines._served(design, load, fleet_of(design, load), "closed", 0)[0]
+            return float(devices.kv_transfer(design, load)[0].of(4000))
+        run = pipelines._served(design, load, pipeline_pools(design, load), "closed", 0)[0]
         assert run["sending"] == pytest.approx(run.transfer.seconds(4000))
         return float(run.transfer.seconds(4000))
 
@@ -249,14 +264,14 @@ def test_only_what_is_kept_of_states_is_reused(tmp_path: Path) -> None:
     )
     words = (f"workload.trace={trace}", "workload.arrivals=trace", "mapping.serving.prefix=0.3")
     base = load_of(*SERVING)[1].model
-    mixed = of_kinds(base, "7 (3 state, all)", state=Kind(recurrence=DELTA), all=Kind())
+    mixed = of_kinds(base, "7 (3 state, all)", state=LayerKind(recurrence=DELTA), all=LayerKind())
 
     def reused(model: Model, **changes: object) -> float:
         design, workload = asking(model, *words)
         assert design.mapping.serving is not None
         serving = replace(design.mapping.serving, **changes)
         made = replace(design, mapping=replace(design.mapping, serving=serving))
-        return float(evaluate(stacked([made]), workload).columns["prefix_reused"][0]) * 4 * 7 * 512
+        return float(evaluate(stack_designs([made]), workload).columns["prefix_reused"][0]) * 4 * 7 * 512
 
     assert reused(base) == pytest.approx(2 * 6 * 512 + 7 * 512 - 1)
     # a snapshot at the end of a prompt is of all 7 blocks, of which the last token is to be computed again
@@ -267,17 +282,20 @@ def test_only_what_is_kept_of_states_is_reused(tmp_path: Path) -> None:
 
 def test_a_follow_up_reuses_the_state_at_the_end_of_the_prompt_before() -> None:
     """Block hashes of a conversation: the second prompt is the first and more."""
-    many = requests([(24, 1), (40, 1)], [0.0, 100.0])
+    many = make_requests([(24, 1), (40, 1)], [0.0, 100.0])
     many = replace(many, starts=np.array([0, 3, 8]), hashes=np.arange(3).tolist() + np.arange(5).tolist(), block=8)
     many = replace(many, hashes=np.array(many.hashes, np.int32))
-    pool = Pool(constant(1.0), POLICIES["chunked"], Memory(100), prefix=20, snapshot=2)
-    assert serve(many, [pool])["hit"].tolist() == [0, 24]
-    assert serve(many, [replace(pool, prefix=2)])["hit"].tolist() == [0, 0]  # no room for a snapshot beside its block
+    pool = InstancePool(constant_time(1.0), POLICIES["chunked"], KvMemory(100), prefix=20, snapshot=2)
+    assert simulate_serving(many, [pool])["hit"].tolist() == [0, 24]
+    assert simulate_serving(many, [replace(pool, prefix=2)])["hit"].tolist() == [
+        0,
+        0,
+    ]  # no room for a snapshot beside its block
 
 
 @given(rooms(), st.floats(0, 1e9), st.integers(1, 1024), st.integers(0, 5000))
-def test_what_is_remembered_fits(room: Room, free: float, block: int, every: int) -> None:
-    found = prefixes(free, room, block, every)
+def test_what_is_remembered_fits(room: RequestMemory, free: float, block: int, every: int) -> None:
+    found = prefix_cache_sizes(free, room, block, every)
     entry = block * room.position
     unit = entry or room.fixed
     assert found.prefix * unit <= free
@@ -307,8 +325,8 @@ def test_prefixes_in_the_pool_are_shared_in_a_design(tmp_path: Path) -> None:
 
     def answered(*words: str) -> dict[str, float]:
         design, workload = asking(load_of(*SERVING)[1].model, f"workload.trace={trace}", *SHARING, *words)
-        found = evaluate(stacked([design]), workload)
-        assert infeasible(design, workload) is None
+        found = evaluate(stack_designs([design]), workload)
+        assert explain_infeasibility(design, workload) is None
         return {name: float(values[0]) for name, values in found.columns.items()}
 
     assert answered()["prefix_reused"] == pytest.approx((5 + 6) / 19)
@@ -319,12 +337,12 @@ def test_a_conversation_goes_where_its_cache_is_unless_others_wait_there() -> No
     """Two conversations in turn on two instances, then a burst of one of them: far more than another has go elsewhere."""
     arrival = [0.0, 0.0, 100.0, 200.0, 300.0, *[400.0] * 6]
     mine = [0, 1, 1, 0, 1, *[0] * 6]
-    many = requests([(32, 1)] * len(mine), arrival)
+    many = make_requests([(32, 1)] * len(mine), arrival)
     hashes = np.array([block + 4 * conversation for conversation in mine for block in range(4)], np.int32)
     many = replace(many, starts=np.arange(len(mine) + 1) * 4, hashes=hashes, block=8)
-    pool = Pool(constant(1.0), POLICIES["chunked"], Memory(100, 8), instances=2, pooled=True)
-    moving = Transfer(0.0, 0.0, 1, True, apart=2)
-    found = serve(many, [pool], transfer=moving, routing="cache_aware")
+    pool = InstancePool(constant_time(1.0), POLICIES["chunked"], KvMemory(100, 8), instances=2, pooled=True)
+    moving = KvTransfer(0.0, 0.0, 1, True, apart=2)
+    found = simulate_serving(many, [pool], transfer=moving, routing="cache_aware")
     assert found["instance"].tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 1, 0, 1]
     assert found["hit"].tolist() == [0, 0, 24, 24, 24, 24, 24, 24, 0, 24, 0]
 
@@ -334,7 +352,7 @@ def test_what_a_pool_cannot_share_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DesignError, match=r"mapping\.serving\.reuse: .* has layers that do not keep all positions; give part"):
         asked(*SERVING[:1], "model=gpt_oss_120b", *SERVING[2:], turns, "mapping.serving.reuse=pool")
     with pytest.raises(DesignError, match="requests share blocks of one memory"):
-        Pool(constant(1.0), POLICIES["chunked"], Memory(100), pooled=True, prefix=1)
-    many = replace(requests([(24, 1)], [0.0]), starts=np.array([0, 3]), hashes=np.arange(3, dtype=np.int32), block=8)
+        InstancePool(constant_time(1.0), POLICIES["chunked"], KvMemory(100), pooled=True, prefix=1)
+    many = replace(make_requests([(24, 1)], [0.0]), starts=np.array([0, 3]), hashes=np.arange(3, dtype=np.int32), block=8)
     with pytest.raises(DesignError, match="blocks of 16 tokens do not divide the 8 of a hash"):
-        serve(many, [Pool(constant(1.0), POLICIES["chunked"], Memory(100), pooled=True)])
+        simulate_serving(many, [InstancePool(constant_time(1.0), POLICIES["chunked"], KvMemory(100), pooled=True)])

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.graph.step import Step
+from dse.evaluators.calls.call import GroupExchange
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.cost_models.event_simulator import simulate_events
+from dse.evaluators.cost_models.functional_simulator import run_program as by_numbers
+from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.kernels.partition import ring_attention
 from dse.evaluators.layouts import pipelines
-from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.machine.machine import Machine
-from dse.evaluators.passes.call import Exchange
-from dse.evaluators.program.counts import activity
-from dse.evaluators.program.rounds import Loop, Program, Round, Send
-from dse.evaluators.readers import READERS
-from dse.evaluators.readers.events import play
-from dse.evaluators.readers.numeric import play as by_numbers
+from dse.evaluators.machine.machine import HardwareModel
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.program.activity_counts import count_activity
+from dse.evaluators.program.kernel_ir import Loop, Program, Round, SendInstruction
 from dse.space.mapping import PLACEMENTS
 from tests.evaluators.test_partition import ENGINES, LOCKED, WORMHOLE
 from tests.samples import asked
@@ -34,32 +34,32 @@ def right(at: tuple[str, int, int, int, int], program: Program) -> bool:
     placement, cores, rows, qk_dim, v_dim = at
     rng = np.random.default_rng(rows)
     q, k, v = (3 * rng.normal(size=(cores * rows, dim)).astype(np.float32) for dim in (qk_dim, qk_dim, v_dim))
-    tiles = by_numbers(program, ring_attention.place(q, k, v, placement, cores))
+    tiles = by_numbers(program, ring_attention.scatter_operands(q, k, v, placement, cores))
     scores = q.astype(float) @ k.T
     shares = np.exp(scores - scores.max(axis=1, keepdims=True))
     wanted = shares @ v / shares.sum(axis=1, keepdims=True)
-    return bool(np.allclose(ring_attention.result(tiles, placement, cores), wanted, atol=1e-3))
+    return bool(np.allclose(ring_attention.gather_result(tiles, placement, cores), wanted, atol=1e-3))
 
 
 def sends(turn: Round | Loop) -> bool:
-    return isinstance(turn, Round) and isinstance(turn.steps[0], Send)
+    return isinstance(turn, Round) and isinstance(turn.steps[0], SendInstruction)
 
 
 @pytest.mark.parametrize("seed", range(16))
 def test_rows_attend_to_all_keys(seed: int) -> None:
     at = drawn(seed)
-    assert right(at, ring_attention.steps(*at))
+    assert right(at, ring_attention.build_program(*at))
 
 
 def test_a_wrong_destination_is_noticed() -> None:
     at = ("ring", 8, 4, 5, 3)
-    program = ring_attention.steps(*at)
+    program = ring_attention.build_program(*at)
     turns = list(program.strands[0])
     first = next(place for place, turn in enumerate(turns) if sends(turn))
     turn = turns[first]
     assert isinstance(turn, Round)
     keys, values = turn.steps
-    assert isinstance(keys, Send)
+    assert isinstance(keys, SendInstruction)
     turns[first] = Round((replace(keys, target=keys.source), values))
     assert not right(at, replace(program, strands=(tuple(turns),)))
 
@@ -70,22 +70,25 @@ def test_blocks_go_on_beside_work_as_long_as_the_closed_form_says(routing: str) 
     for _ in range(30):
         placement, cores = str(rng.choice(PLACEMENTS)), int(rng.choice([2, 3, 4, 6, 8, 16]))
         rows, dim = int(rng.integers(8, 65)), int(rng.choice([32, 64, 128]))
-        program = ring_attention.steps(placement, cores, rows, dim, dim, "float16")
-        way, whole = play(ring_attention.messages(program), fabric), play(program, fabric, engines=ENGINES)
-        assert activity(program).sent_bytes == (cores - 1) * cores * rows * 2 * dim * 2
-        work = play(
+        program = ring_attention.build_program(placement, cores, rows, dim, dim, "float16")
+        way, whole = (
+            simulate_events(ring_attention.message_program(program), fabric),
+            simulate_events(program, fabric, engines=ENGINES),
+        )
+        assert count_activity(program).sent_bytes == (cores - 1) * cores * rows * 2 * dim * 2
+        work = simulate_events(
             replace(program, strands=(tuple(turn for turn in program.strands[0] if not sends(turn)),)), fabric, engines=ENGINES
         )
         assert max(work.seconds, way.seconds) <= whole.seconds * (1 + 1e-9)
         assert whole.seconds < work.seconds + way.seconds
-        waits = ring_attention.cost(placement, cores, 2.0 * rows * 2 * dim, work.seconds, fabric)
+        waits = ring_attention.ring_attention_wait(placement, cores, 2.0 * rows * 2 * dim, work.seconds, fabric)
         gaps.append(abs((work.seconds + waits) / whole.seconds - 1))
     # keys and values are two messages there, and the running sums of a block do not all wait for its values
     assert np.median(gaps) < 0.05
     assert np.quantile(gaps, 0.9) < 0.1
 
 
-def fabrics(locked: float) -> st.SearchStrategy[Fabric]:
+def fabrics(locked: float) -> st.SearchStrategy[MeshFabric]:
     """Networks of all paces."""
     times = st.floats(0.0, 20.0)
     return st.builds(
@@ -109,9 +112,9 @@ LONG_WAYS = WORMHOLE._replace(hop=1.0, ramp=0.0, post=4.0)
 @example(("linear_seq", 8, 40), LONG_WAYS._replace(hop=13.0, post=0.0, word=1.9), 1.0)
 @example(("linear_interleave", 6, 105), LONG_WAYS._replace(hop=12.3, ramp=20.0, post=0.0, word=4.0, locked=1.0), 0.0)
 @settings(max_examples=25)
-def test_events_say_what_the_closed_form_says(of: tuple[str, int, int], fabric: Fabric, worked: float) -> None:
+def test_events_say_what_the_closed_form_says(of: tuple[str, int, int], fabric: MeshFabric, worked: float) -> None:
     placement, cores, nbytes = of
-    machine, asked = _machine(fabric), Exchange(1.0, placement, cores, float(nbytes), attended=True)
+    machine, asked = _machine(fabric), GroupExchange(1.0, placement, cores, float(nbytes), attended=True)
     work = worked * float(READERS["closed"].exchange(asked, machine, 0.0))
     closed, played = (work + READERS[word].exchange(asked, machine, work) for word in ("closed", "events"))
     assert played >= work
@@ -124,10 +127,10 @@ def test_events_say_what_the_closed_form_says(of: tuple[str, int, int], fabric: 
 @given(GROUPS, MACHINES, st.floats(0.0, 4.0), st.floats(1.0, 3.0))
 @settings(max_examples=15)
 def test_more_work_or_longer_blocks_never_take_less(
-    of: tuple[str, int, int], fabric: Fabric, worked: float, more: float
+    of: tuple[str, int, int], fabric: MeshFabric, worked: float, more: float
 ) -> None:
     placement, cores, nbytes = of
-    machine, asked = _machine(fabric), Exchange(1.0, placement, cores, float(nbytes), attended=True)
+    machine, asked = _machine(fabric), GroupExchange(1.0, placement, cores, float(nbytes), attended=True)
     work = worked * float(READERS["closed"].exchange(asked, machine, 0.0))
     for word in ("closed", "events"):
         takes = READERS[word].exchange
@@ -140,10 +143,10 @@ def test_a_block_as_a_whole_moves_what_keys_and_values_do() -> None:
     for placement in PLACEMENTS:
         for cores in (1, 2, 6, 9, 16):
             whole, parts = (
-                ring_attention.turns(placement, cores, 6 * 8),
-                ring_attention.steps(placement, cores, 6, 3, 5, "int8"),
+                ring_attention.single_instruction_program(placement, cores, 6 * 8),
+                ring_attention.build_program(placement, cores, 6, 3, 5, "int8"),
             )
-            assert activity(whole).sent_bytes == activity(parts).sent_bytes == cores * (cores - 1) * 6 * 8
+            assert count_activity(whole).sent_bytes == count_activity(parts).sent_bytes == cores * (cores - 1) * 6 * 8
 
 
 @pytest.mark.parametrize("word", ["mn", "mn_k", "input_only"])
@@ -153,8 +156,8 @@ def test_keys_of_earlier_chunks_go_around_as_well(word: str) -> None:
     kv = 2 * model.kv_heads * model.head_dim * 2.0  # keys and values of 16 bits
 
     def moved(tokens: float, cached: float) -> tuple[float, float]:
-        step = Step("prefill", tokens, 1.0, tokens * (cached + tokens / 2), cached)
-        calls = (call for block in pipelines.blocks(model, step, plan, base.mapping.precision) for call in block.calls)
+        step = StepCounts("prefill", tokens, 1.0, tokens * (cached + tokens / 2), cached)
+        calls = (call for block in pipelines.group_blocks(model, step, plan, base.mapping.precision) for call in block.calls)
         call = next(call for call in calls if call.exchange is not None and call.exchange.attended)
         return call.exchange.nbytes, call.sent
 
@@ -163,5 +166,5 @@ def test_keys_of_earlier_chunks_go_around_as_well(word: str) -> None:
         assert moved(tokens, cached) == ((tokens + cached) / cores * kv, (cores - 1) * (tokens + cached) * kv)
 
 
-def _machine(fabric: Fabric) -> Machine:
-    return Machine(None, None, None, 0.0, fabric, None, 0.0)
+def _machine(fabric: MeshFabric) -> HardwareModel:
+    return HardwareModel(None, None, None, 0.0, fabric, None, 0.0)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from dse.evaluators.graph.operators import Attention
-from dse.evaluators.graph.step import decode
-from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.layouts.attended import attended
-from dse.space.parameters import kv_values
+from dse.evaluators.graph.operators import AttentionOp
+from dse.evaluators.graph.step_counts import decode_steps
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.layouts.attention_requests import attention_shape
+from dse.space.parameter_counts import kv_values_per_token
 from tests.presets import EVERY
 from tests.samples import asked
 
@@ -15,11 +15,11 @@ from tests.samples import asked
 def test_a_position_of_a_cache_is_loaded_once(name: str) -> None:
     """Rows that are key and value of all heads too, as latents are: DeepSeek-V4's were loaded as keys, and again as values."""
     of = asked(f"model={name}", "workload.batch=[3]", "workload.prompt=700", "workload.output=9", "workload.speculation=none")
-    ((_, step),) = decode(of.workload.cases[0], "mean")
-    some = [(part, one) for part in transformer(of.workload.cases[0].model, step) for one in part.operators]
-    found = [(part.of, one) for part, one in some if isinstance(one, Attention)]
+    ((_, step),) = decode_steps(of.workload.cases[0], "mean")
+    some = [(part, one) for part in transformer_segments(of.workload.cases[0].model, step) for one in part.operators]
+    found = [(part.of, one) for part, one in some if isinstance(one, AttentionOp)]
     assert found
     for model, one in found:
-        shape = attended(model, one, 3, 1, 700, prefilling=False)
+        shape = attention_shape(model, one, 3, 1, 700, prefilling=False)
         assert shape.kv_heads * (shape.key_dim + shape.v) == one.cached(one.kv_heads.units)
-        assert model.kv_reused or shape.kv_heads * (shape.key_dim + shape.v) == kv_values(model)
+        assert model.kv_reused or shape.kv_heads * (shape.key_dim + shape.v) == kv_values_per_token(model)

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import question
 from dse.config.compose import compose
+from dse.config.question import build_question
 from dse.evaluators import evaluate
-from dse.evaluators.graph.operators import MatMul, Recur, useful
-from dse.evaluators.graph.step import decode, prefill
-from dse.evaluators.graph.transformer import transformer
-from dse.space.design import stacked
+from dse.evaluators.graph.operators import MatMulOp, RecurrenceOp, useful_flop
+from dse.evaluators.graph.step_counts import decode_steps, prefill_step
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.model import Model, Recurrence
-from dse.space.parameters import attention_parameters, fixed_bytes
-from dse.space.workload import Case, Workload
+from dse.space.model import Model, RecurrentMixing
+from dse.space.parameter_counts import fixed_bytes_per_sequence, mixing_parameter_count
+from dse.space.workload import BatchCase, Workload
 from tests.samples import base
 
 SHAPES = st.tuples(*(st.integers(1, most) for most in (4, 8, 12, 16)), st.integers(0, 4), st.booleans())
@@ -25,7 +25,7 @@ SHAPES = st.tuples(*(st.integers(1, most) for most in (4, 8, 12, 16)), st.intege
 
 def model_of(shape: tuple[int, int, int, int, int, bool], hidden: int = 24) -> Model:
     heads, value_dim, key_dim, rank, conv, bias = shape
-    state = Recurrence(
+    state = RecurrentMixing(
         rule="selective", heads=heads, key_heads=1, key_dim=key_dim, value_dim=value_dim, conv=conv, conv_bias=bias,
         gate_rank=rank, chunk=1,
     )  # fmt: skip
@@ -42,8 +42,8 @@ def test_weights_and_states_are_those_counted_by_hand(shape: tuple[int, int, int
     of, inner, h = model_of(shape), heads * value_dim, 24
     projections = h * 2 * inner + inner * (2 * n + rank) + rank * inner + inner * h
     vectors = inner * conv + bias * inner + inner + inner * n + inner + bias * (2 * n + rank)
-    assert attention_parameters(of) == projections + vectors
-    assert fixed_bytes(of, 2.0) == 3 * (inner * n * 4 + max(conv - 1, 0) * inner * 2)
+    assert mixing_parameter_count(of) == projections + vectors
+    assert fixed_bytes_per_sequence(of, 2.0) == 3 * (inner * n * 4 + max(conv - 1, 0) * inner * 2)
 
 
 @given(SHAPES, st.sampled_from(["prefill", "decode"]), st.integers(1, 5), st.integers(2, 60))
@@ -53,12 +53,12 @@ def test_operators_do_what_the_layer_does(
 ) -> None:
     heads, value_dim, n, rank, _, _ = shape
     of, inner = model_of(shape), heads * value_dim
-    case = Case("", of, ((requests, tokens, 4),))
-    step = prefill(case) if phase == "prefill" else decode(case, "last")[0][1]
-    part = next(part for part in transformer(of, step) if part.kind == "mixing")
+    case = BatchCase("", of, ((requests, tokens, 4),))
+    step = prefill_step(case) if phase == "prefill" else decode_steps(case, "last")[0][1]
+    part = next(part for part in transformer_segments(of, step) if part.kind == "mixing")
     rows = requests * tokens if phase == "prefill" else requests
-    products = sum(useful(one) for one in part.operators if isinstance(one, MatMul))
-    states = sum(useful(one) for one in part.operators if isinstance(one, Recur))
+    products = sum(useful_flop(one) for one in part.operators if isinstance(one, MatMulOp))
+    states = sum(useful_flop(one) for one in part.operators if isinstance(one, RecurrenceOp))
     assert products == pytest.approx(2 * rows * (3 * 24 * inner + inner * (2 * n + rank) + rank * inner))
     assert states == pytest.approx(2 * rows * inner * 2 * n)
 
@@ -69,14 +69,14 @@ def test_larger_states_take_longer_and_more_memory_on_devices() -> None:
     large = replace(small, recurrence=replace(small.recurrence, key_dim=128))
     found = []
     for model in (small, large):
-        outcomes = evaluate(stacked([base()]), Workload("one", (Case("one", model, ((64, 256, 64),)),)))
+        outcomes = evaluate(stack_designs([base()]), Workload("one", (BatchCase("one", model, ((64, 256, 64),)),)))
         found.append({name: float(column[0]) for name, column in outcomes.columns.items()})
     assert all(found[0][name] < found[1][name] for name in ("ttft", "tpot", "hbm_used"))
 
 
 @pytest.mark.parametrize("chip", ["tile_gh200", "wse3"])
 def test_chips_without_such_kernels_say_so(chip: str) -> None:
-    design = question(compose([f"chip={chip}"]), Path()).base
-    case = Case("one", model_of((2, 8, 4, 4, 4, True)), ((1, 64, 4),))
+    design = build_question(compose([f"chip={chip}"]), Path()).base
+    case = BatchCase("one", model_of((2, 8, 4, 4, 4, True)), ((1, 64, 4),))
     with pytest.raises(DesignError, match=r"states of Mamba-1 .* say chip=h100"):
-        evaluate(stacked([design]), Workload("one", (case,))).accepted()
+        evaluate(stack_designs([design]), Workload("one", (case,))).accepted()

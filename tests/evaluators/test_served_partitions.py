@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account.services.fleet import Pipelines, _asked, fleet_of, iteration
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.layouts.partitioned import offered
-from dse.evaluators.readers import READERS
-from dse.space.design import Design, stacked
-from dse.space.fields import replaced
+from dse.evaluators.accounting.serving_instances.pipeline_fleet import PipelinePool, _asked, iteration_pass, pipeline_pools
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.layouts.operator_partitions import offered_partitions
+from dse.space.design import Design, stack_designs
+from dse.space.fields import replace_leaves
 from dse.space.mapping import AUTO
-from dse.space.workload import Load
+from dse.space.workload import ServingLoad
 from tests.samples import asked
 
 WORDS = (
@@ -21,16 +21,16 @@ WORDS = (
 
 
 def with_word(of: Design, word: str) -> Design:
-    return replaced(of, {f"mapping.{phase}.partition": word for phase in ("prefill", "decode")})
+    return replace_leaves(of, {f"mapping.{phase}.partition": word for phase in ("prefill", "decode")})
 
 
-def typical(of: Pipelines, load: Load, prompts: float) -> float:
+def typical(of: PipelinePool, load: ServingLoad, prompts: float) -> float:
     """Seconds of what a mean request asks of pipelines, with caches that a full micro-batch leaves in local memory."""
     _, (prompt, generating), runs = _asked(of, load, prompts)
     lengths, outputs = float(load.requests.prompt.mean()), float(load.requests.output.mean())
     phase = "prefill" if prompts or of.name == "prefill" else "decode"
     counts = (prompt.tokens, lengths / 2, generating.tokens, lengths + outputs / 2, 1 - of.held.kv_here)
-    return float(np.sum(iteration(load, of, READERS["closed"], phase, *counts).seconds * runs))
+    return float(np.sum(iteration_pass(load, of, READERS["closed"], phase, *counts).seconds * runs))
 
 
 @pytest.mark.parametrize("apart", [0, 32])
@@ -38,12 +38,12 @@ def typical(of: Pipelines, load: Load, prompts: float) -> float:
 def test_typical_work_takes_no_longer_than_with_one_partition_for_all(placement: str, apart: int) -> None:
     of = asked(*WORDS, "model=qwen3_1b7", f"mapping.both.placement={placement}", f"mapping.serving.prefill_cores={apart}")
     (load,) = of.workload.cases
-    assert isinstance(load, Load)
+    assert isinstance(load, ServingLoad)
     found: dict[str, list[float]] = {}
-    for word in (AUTO, *offered(of.base.mapping.prefill)):
+    for word in (AUTO, *offered_partitions(of.base.mapping.prefill)):
         design = with_word(of.base, word)
-        if infeasible(design, of.workload) is None:
-            fleet = fleet_of(design, load)
+        if explain_infeasibility(design, of.workload) is None:
+            fleet = pipeline_pools(design, load)
             found[word] = [typical(one, load, 0.0 if apart else float(load.requests.prompt.mean())) for one in fleet]
     auto = found.pop(AUTO)
     for pool, seconds in enumerate(auto):
@@ -57,13 +57,13 @@ def test_a_run_has_the_words_in_its_breakdown_and_its_prices(model: str) -> None
     names = [row.shape for row in shown.rows if row.operator in ("o_proj", "head")]
     assert names
     assert all(" by " in name for name in names)
-    found = evaluate(stacked([of.base]), of.workload)
+    found = evaluate(stack_designs([of.base]), of.workload)
     assert found.columns["ttft"][0] > 0
 
 
 def test_operators_that_phases_do_not_share_are_not_left_open_on_the_same_cores() -> None:
     of = asked(*WORDS, "model=deepseek_v2_lite", "mapping.both.partition=auto")
-    worst = infeasible(of.base, of.workload)
+    worst = explain_infeasibility(of.base, of.workload)
     assert worst is not None
     assert worst.limit == "mapping.decode.partition"
     assert "set cores apart by mapping.serving.prefill_cores" in worst.remedy

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from dse.evaluators import evaluate
-from dse.evaluators.account.pipelines import phases
-from dse.evaluators.account.stretches import stretches_by_model
-from dse.evaluators.choices import quickest
-from dse.evaluators.readers import READERS
-from dse.evaluators.readers.price import price
-from dse.space.design import stacked
-from dse.space.fields import replaced
+from dse.evaluators.accounting.decode_segments import arrays_by_model
+from dse.evaluators.accounting.pipelines import phases
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.cost_models.call_cost import call_cost
+from dse.evaluators.tuning import fastest_candidate as quickest
+from dse.space.design import stack_designs
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 
@@ -20,11 +20,11 @@ def test_a_step_costs_what_its_calls_cost_one_by_one(seed):
     words = {"mapping.both.tp": float(rng.choice((1, 2, 4))), "mapping.both.partition": str(rng.choice(("mn", "k", "mn_k")))}
     both = {a.replace("both", phase): value for a, value in words.items() for phase in ("prefill", "decode")}
     chip = {"chip.tile.sram": rng.uniform(1e5, 1e8, 5), "chip.hbm.channel_bandwidth": rng.uniform(3e10, 5e11, 5)}
-    (job,) = stretches_by_model(question.workload)
-    for phase in phases(replaced(question.base, both | chip), job, "closed", detailed=True):
+    (job,) = arrays_by_model(question.workload)
+    for phase in phases(replace_leaves(question.base, both | chip), job, "closed", detailed=True):
         for of, shares in zip(phase.timed, phase.away, strict=True):
             for call, cost, away in zip(of.block.calls, of.costs, shares, strict=True):
-                alone = price(call, phase.machine, READERS["closed"], away)
+                alone = call_cost(call, phase.machine, READERS["closed"], away)
                 for name in ("need", "read", "per_byte", "memory"):
                     assert np.array_equal(getattr(cost, name), getattr(alone, name)), (call.name, name)
 
@@ -35,13 +35,13 @@ def test_chips_get_the_same_whatever_was_asked_before():
 
     def chips(clock: float) -> list[object]:
         sides = {f"chip.{side}": float(rng.choice((8, 16, 32))) for side in ("mesh.rows", "mesh.cols", "tile.matrix.rows")}
-        return [replaced(question.base, {**sides, "chip.clock": clock, "chip.tile.sram": rng.uniform(1e5, 8e5)})]
+        return [replace_leaves(question.base, {**sides, "chip.clock": clock, "chip.tile.sram": rng.uniform(1e5, 8e5)})]
 
     some = [one for number in range(6) for one in chips(8e8 + 1e6 * number)]
     for others in (some[::-1], some[:3]):
-        evaluate(stacked([replaced(one, {"chip.clock": 9e8}) for one in others]), question.workload)
-    after = evaluate(stacked(some), question.workload)
+        evaluate(stack_designs([replace_leaves(one, {"chip.clock": 9e8}) for one in others]), question.workload)
+    after = evaluate(stack_designs(some), question.workload)
     for kept in (quickest._known, quickest._tried):
         kept.clear()
-    first = evaluate(stacked(some), question.workload)
+    first = evaluate(stack_designs(some), question.workload)
     assert all(np.array_equal(column, first.columns[name], equal_nan=True) for name, column in after.columns.items())

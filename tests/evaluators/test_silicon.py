@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
-from dse.evaluators.evaluation import infeasible, limits
-from dse.evaluators.machine.d2d import routes
-from dse.evaluators.silicon import area, energy, links, price, supply
-from dse.space.choices import CONSTANTS, FREE, PRICED, choice
-from dse.space.design import stacked
-from dse.space.fields import at, leaves, replaced
+from dse.evaluators.evaluation import explain_infeasibility, limits
+from dse.evaluators.machine.die_network import die_routes
+from dse.evaluators.silicon import area, energy, price
+from dse.evaluators.silicon import link_wiring as links
+from dse.evaluators.silicon import supply_voltage as supply
+from dse.space.design import stack_designs
+from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
+from dse.space.fixed_leaves import CONSTANTS, FREE, PRICED_PREFIXES, is_design_choice
 from tests.samples import asked as question_of
 
 FOLDER = Path(__file__).resolve().parents[2] / "conf/chip"
@@ -50,18 +52,18 @@ def asked(chip: str, *words: str):
 
 
 def metrics(design, workload):
-    found = evaluate(stacked([design]), workload)
+    found = evaluate(stack_designs([design]), workload)
     return {name: float(found.columns[name][0]) for name in METRICS}
 
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_parts_add_up_to_dies_and_dies_to_the_chip(chip):
     of = asked(chip).base.chip
-    whole = area.total(of)
-    above, below = area.dies(of, whole)
-    assert sum(area.parts(of).values()) == pytest.approx(whole)
+    whole = area.total_area(of)
+    above, below = area.die_counts(of, whole)
+    assert sum(area.area_by_block(of).values()) == pytest.approx(whole)
     if not below:
-        assert area.die(of) * above == pytest.approx(whole)
+        assert area.die_area(of) * above == pytest.approx(whole)
 
 
 DIES = ("mapping.decode.tp=4", "workload.along=rectangle", "workload.root=0", "workload.group=mesh", "workload.combine=sum")
@@ -69,7 +71,7 @@ DIES = ("mapping.decode.tp=4", "workload.along=rectangle", "workload.root=0", "w
 SERVED = ("workload=serving", "workload.requests=20", "workload.prompt=256", "workload.output=16")
 
 
-COSTS = {"system_mm2": area.total, "tdp": energy.design_power, "system_price": price.system}
+COSTS = {"system_mm2": area.total_area, "tdp": energy.peak_design_power, "system_price": price.system_price}
 """What is paid for is area, rated power or money, of all chips where a case says how many: energy by itself falls with time."""
 
 USUAL = {"tile.sram_bandwidth": 1024.0, "tile.sram_per_row": 8.0, "d2d.credits": 1e6, "l2.size": 1e6}
@@ -81,8 +83,8 @@ FACTORS = (0.25, 0.5, 2.0, 4.0)
 
 def changed(chip):
     """Each numeric choice of a chip up to a factor of four less and more, and each word another one, as far as they can be."""
-    for address, value, spec in leaves(chip):
-        if not choice(address) or address in FREE or isinstance(value, bool):
+    for address, value, spec in iterate_leaves(chip):
+        if not is_design_choice(address) or address in FREE or isinstance(value, bool):
             continue
         if not value:
             yield address, USUAL.get(address, 1.0)
@@ -99,8 +101,8 @@ def changed(chip):
 
 def crossed(chip):
     """Other words of a chip, from which all numbers move too; of a topology, links that are there all the same differ."""
-    for address, value, spec in leaves(chip):
-        if isinstance(value, str) and address not in CONSTANTS and not address.startswith(PRICED):
+    for address, value, spec in iterate_leaves(chip):
+        if isinstance(value, str) and address not in CONSTANTS and not address.startswith(PRICED_PREFIXES):
             yield from ((address, word) for word in spec.metadata.get("options", ()) if word != value)
 
 
@@ -111,7 +113,7 @@ def test_whatever_buys_time_costs_area_power_or_money(chip):
     words = [(address, word) for address, word in crossed(of.base.chip) if is_read(of, address, word)]
     for place in np.random.default_rng([len(chip), *chip.encode()]).permutation(len(words))[:CROSSED]:
         address, word = words[place]
-        dear_or_no_sooner(of, replaced(of.base, {f"chip.{address}": word}))
+        dear_or_no_sooner(of, replace_leaves(of.base, {f"chip.{address}": word}))
 
 
 CROSSED = int(os.environ.get("CROSSED", "1"))
@@ -122,7 +124,7 @@ def is_read(of, address, word):
     """Whether what is asked runs on a chip with another word, and fits it."""
     if address == "noc.topology":  # of collectives by themselves alone
         return False
-    return infeasible(replaced(of.base, {f"chip.{address}": word}), of.workload) is None
+    return explain_infeasibility(replace_leaves(of.base, {f"chip.{address}": word}), of.workload) is None
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ def dominates(base, address, value):
     if address == "hbm.place":  # a channel at each core is many more of them, which columns of links do not carry
         return value == "core"
     if address in SMALLER:
-        return base.chip.tile.matrix.dataflow != "ce" and value < at(base.chip, address)
+        return base.chip.tile.matrix.dataflow != "ce" and value < leaf_at(base.chip, address)
     return address == "network.nodes.size" and value == 1
 
 
@@ -173,8 +175,8 @@ def dear_or_no_sooner(of, base=None):
         if not (crossing and isinstance(value, str)) and not dominates(base, address, value)
     ]
     changes.insert(0, (None, None))
-    designs = [replaced(base, along(base.chip, address, value)) for address, value in changes]
-    found = evaluate(stacked(designs), of.workload)
+    designs = [replace_leaves(base, along(base.chip, address, value)) for address, value in changes]
+    found = evaluate(stack_designs(designs), of.workload)
     latency = found.columns["latency" if "latency" in found.columns else "tpot"]
     costs = [
         found.columns[name] if name in found.columns else np.array([float(cost(design.chip)) for design in designs])
@@ -198,24 +200,24 @@ def made(design, workload):
 def test_fewer_pipeline_registers_cost_clock_or_power_and_more_cost_area(depth, more, clock):
     """Of elements with pipelines; a systolic array has none."""
     base = asked("tile32").base
-    few, many = (replaced(base, {"chip.tile.matrix.depth": of, "chip.clock": clock}).chip for of in (depth, depth + more))
-    assert supply.fastest(few) <= supply.fastest(many)
-    assert depth >= 3 or supply.fastest(few) < supply.fastest(many)
-    assert supply.volts(few) >= supply.volts(many)
-    assert area.total(few) < area.total(many)
-    arrays = [replace(chip, tile=replaced(chip.tile, {"matrix.dataflow": "weight"})) for chip in (few, many)]
-    assert supply.fastest(arrays[0]) == supply.fastest(arrays[1])
-    assert area.total(arrays[0]) == area.total(arrays[1])
+    few, many = (replace_leaves(base, {"chip.tile.matrix.depth": of, "chip.clock": clock}).chip for of in (depth, depth + more))
+    assert supply.maximum_clock(few) <= supply.maximum_clock(many)
+    assert depth >= 3 or supply.maximum_clock(few) < supply.maximum_clock(many)
+    assert supply.supply_voltage(few) >= supply.supply_voltage(many)
+    assert area.total_area(few) < area.total_area(many)
+    arrays = [replace(chip, tile=replace_leaves(chip.tile, {"matrix.dataflow": "weight"})) for chip in (few, many)]
+    assert supply.maximum_clock(arrays[0]) == supply.maximum_clock(arrays[1])
+    assert area.total_area(arrays[0]) == area.total_area(arrays[1])
 
 
 def test_a_clock_that_few_pipeline_registers_do_not_reach_is_refused_with_what_would():
     of = asked("tile32", "chip.tile.matrix.depth=0", "chip.die.cooling='100 W/mm2'")
-    verdict = infeasible(of.base, of.workload)
+    verdict = explain_infeasibility(of.base, of.workload)
     assert verdict is not None
     assert verdict.limit == "chip.clock"
     assert "chip.tile.matrix.depth" in verdict.remedy
-    slower = replaced(of.base, {"chip.clock": verdict.have})
-    assert infeasible(slower, of.workload) is None
+    slower = replace_leaves(of.base, {"chip.clock": verdict.have})
+    assert explain_infeasibility(slower, of.workload) is None
 
 
 @given(st.sampled_from(["tile32", "npu64", "wse2"]), st.floats(1.05, 8.0))
@@ -223,7 +225,7 @@ def test_hops_take_more_energy_between_larger_cores(chip, more):
     """The wires do, in proportion to the side of a core; the router does not."""
     base = asked(chip).base
     memory = "chip.core.sram" if chip == "wse2" else "chip.tile.sram"
-    small, large = (replaced(base, {memory: at(base, memory) * of}).chip for of in (1.0, more))
+    small, large = (replace_leaves(base, {memory: leaf_at(base, memory) * of}).chip for of in (1.0, more))
     grown = area.pitch(large) / area.pitch(small)
     assert grown > 1
     assert energy.hop(small) < energy.hop(large) < energy.hop(small) * grown
@@ -232,28 +234,30 @@ def test_hops_take_more_energy_between_larger_cores(chip, more):
 
 
 def test_constants_are_leaves_of_some_chip():
-    known = {address for chip in CHIPS for address, _, _ in leaves(asked(chip).base.chip)}
+    known = {address for chip in CHIPS for address, _, _ in iterate_leaves(asked(chip).base.chip)}
     assert {*CONSTANTS, *FREE} <= known
     assert all(
-        any(address.startswith(part) for address in known) for part in PRICED if part not in ("areas.", "base.", "published.")
+        any(address.startswith(part) for address in known)
+        for part in PRICED_PREFIXES
+        if part not in ("areas.", "base.", "published.")
     )
 
 
 @given(st.floats(0.2e9, 2.5e9), st.floats(1.01, 1.5))
 def test_a_faster_clock_needs_a_higher_supply(clock, more):
     chip = asked("a100").base.chip
-    slow, fast = (supply.volts(replace(chip, clock=of)) for of in (clock, clock * more))
+    slow, fast = (supply.supply_voltage(replace(chip, clock=of)) for of in (clock, clock * more))
     assert fast >= slow >= chip.technology.least
     if slow > chip.technology.least:
         assert fast > slow
-    assert supply.volts(replace(chip, clock=np.array([clock])))[0] == pytest.approx(slow)
+    assert supply.supply_voltage(replace(chip, clock=np.array([clock])))[0] == pytest.approx(slow)
 
 
 @pytest.mark.parametrize("chip", ["wse2", "npu64", "tile32"])
 def test_twice_the_clock_takes_more_energy_for_the_same_work(chip):
     of = asked(chip)
     usual, fast = (
-        metrics(replaced(of.base, {"chip.clock": of.base.chip.clock * factor}), of.workload) for factor in (1.5, 3.0)
+        metrics(replace_leaves(of.base, {"chip.clock": of.base.chip.clock * factor}), of.workload) for factor in (1.5, 3.0)
     )
     assert fast["latency"] < usual["latency"]
     assert fast["tdp"] > 1.9 * usual["tdp"]
@@ -261,20 +265,23 @@ def test_twice_the_clock_takes_more_energy_for_the_same_work(chip):
 
 def test_a_die_beyond_the_reticle_is_refused_with_the_dies_that_would_do():
     of = asked("npu64", "chip.die.dies=1")
-    verdict = infeasible(of.base, of.workload)
+    verdict = explain_infeasibility(of.base, of.workload)
     assert verdict is not None
     assert verdict.limit == "chip.die.reticle"
     assert sum(value for _, value in verdict.parts) == pytest.approx(verdict.need)
     count = int(verdict.remedy.split()[0])
-    enough = replaced(of.base, {"chip.die.dies": count})
-    assert infeasible(enough, of.workload) is None
-    wafer = replaced(of.base, {"chip.die.wafer": True})
-    assert infeasible(wafer, of.workload) is None or infeasible(wafer, of.workload).limit != "chip.die.reticle"
+    enough = replace_leaves(of.base, {"chip.die.dies": count})
+    assert explain_infeasibility(enough, of.workload) is None
+    wafer = replace_leaves(of.base, {"chip.die.wafer": True})
+    assert (
+        explain_infeasibility(wafer, of.workload) is None
+        or explain_infeasibility(wafer, of.workload).limit != "chip.die.reticle"
+    )
 
 
 def test_a_clock_beyond_the_supply_and_heat_are_refused():
     of = asked("a100", "chip.clock=6GHz")
-    verdict = infeasible(of.base, of.workload)
+    verdict = explain_infeasibility(of.base, of.workload)
     assert verdict is not None
     assert verdict.limit in ("chip.clock", "chip.die.cooling")
 
@@ -284,7 +291,7 @@ def test_a_clock_beyond_the_supply_and_heat_are_refused():
 )
 def test_heat_and_edges_are_itemised(limit, words):
     of = asked("b200", "chip.die.reticle=5000 mm2", *words)
-    verdict = infeasible(of.base, of.workload)
+    verdict = explain_infeasibility(of.base, of.workload)
     assert verdict is not None
     assert verdict.limit == f"chip.die.{limit}"
     assert len(verdict.parts) > 1
@@ -293,9 +300,9 @@ def test_heat_and_edges_are_itemised(limit, words):
 
 @given(st.integers(1, 6), st.integers(1, 6), st.sampled_from(["mesh", "torus", "ring", "full"]))
 def test_links_are_as_many_and_as_long_as_those_that_messages_take(rows, cols, topology):
-    ends = routes(rows, cols, topology).ends
+    ends = die_routes(rows, cols, topology).ends
     far = np.abs(ends // cols - ends[:, ::-1] // cols)[:, 0] + np.abs(ends % cols - ends[:, ::-1] % cols)[:, 0]
-    of = links.wiring(rows, cols, topology)
+    of = links.link_wiring(rows, cols, topology)
     assert (of.links, of.length) == (len(ends) / 2, far.sum() / 2)  # both ways of a link are one
 
 
@@ -303,31 +310,34 @@ def test_links_are_as_many_and_as_long_as_those_that_messages_take(rows, cols, t
 def test_a_switch_is_in_the_middle(rows, cols):
     at, to = np.indices((rows, cols))
     far = np.abs(at - rows // 2) + np.abs(to - cols // 2)
-    assert links.wiring(rows, cols, "switch").length == far.sum()
+    assert links.link_wiring(rows, cols, "switch").length == far.sum()
 
 
 @given(st.floats(1.05, 100.0), st.sampled_from(["chip.boxes.bandwidth", "chip.boxes.size", "chip.d2d.bandwidth"]))
 def test_a_network_of_boxes_costs_what_it_carries_and_joins(more, address):
     usual = asked("h800_ep").base
-    few, many = (replaced(usual, {address: at(usual, address) * factor}).chip for factor in (1.0, more))
-    assert price.system(many) > price.system(few)
+    few, many = (replace_leaves(usual, {address: leaf_at(usual, address) * factor}).chip for factor in (1.0, more))
+    assert price.system_price(many) > price.system_price(few)
     if address == "chip.boxes.bandwidth":
         added = few.economics.fabric * few.boxes.bandwidth * (more - 1)
-        between = [price.parts(of)["network between servers"] for of in (few, many)]
+        between = [price.price_by_part(of)["network between servers"] for of in (few, many)]
         assert between[1] - between[0] == pytest.approx(added)
-        assert energy.design_power(many) > energy.design_power(few)
-        assert price.of_tokens(many, 8, 1.0, 0.0, 1.0)["electricity"] > price.of_tokens(few, 8, 1.0, 0.0, 1.0)["electricity"]
+        assert energy.peak_design_power(many) > energy.peak_design_power(few)
+        assert (
+            price.token_price_by_part(many, 8, 1.0, 0.0, 1.0)["electricity"]
+            > price.token_price_by_part(few, 8, 1.0, 0.0, 1.0)["electricity"]
+        )
 
 
 @given(st.integers(1, 8), st.integers(1, 8))
 def test_links_that_reach_further_take_more_area_and_power(rows, cols):
-    usual = replaced(asked("wafer64").base, {"chip.dies.rows": rows, "chip.dies.cols": cols, "chip.d2d.ports": 64})
-    mesh, *others = (replaced(usual, {"chip.d2d.topology": of}).chip for of in ("mesh", "torus", "full", "switch"))
+    usual = replace_leaves(asked("wafer64").base, {"chip.dies.rows": rows, "chip.dies.cols": cols, "chip.d2d.ports": 64})
+    mesh, *others = (replace_leaves(usual, {"chip.d2d.topology": of}).chip for of in ("mesh", "torus", "full", "switch"))
     for other in others:
-        assert area.total(other) >= area.total(mesh)
-        assert energy.design_power(other) >= energy.design_power(mesh)
-    assert area.total(others[-1]) > area.total(mesh)
-    assert max(rows, cols) < 3 or area.total(others[0]) > area.total(mesh)
+        assert area.total_area(other) >= area.total_area(mesh)
+        assert energy.peak_design_power(other) >= energy.peak_design_power(mesh)
+    assert area.total_area(others[-1]) > area.total_area(mesh)
+    assert max(rows, cols) < 3 or area.total_area(others[0]) > area.total_area(mesh)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -336,18 +346,18 @@ def test_many_chips_at_once_are_as_one_by_one(seed):
     of = asked(str(random.choice(CHIPS)))
     found = [
         address
-        for address, value, spec in leaves(of.base.chip)
-        if isinstance(value, float) and value and choice(address) and "whole" not in spec.metadata
+        for address, value, spec in iterate_leaves(of.base.chip)
+        if isinstance(value, float) and value and is_design_choice(address) and "whole" not in spec.metadata
     ]
     picked = random.choice(found, 3, replace=False)
-    usual = np.array([float(at(of.base.chip, str(address))) for address in picked])
+    usual = np.array([float(leaf_at(of.base.chip, str(address))) for address in picked])
     designs = [
-        replaced(of.base, {f"chip.{address}": float(value) for address, value in zip(picked, row, strict=True)})
+        replace_leaves(of.base, {f"chip.{address}": float(value) for address, value in zip(picked, row, strict=True)})
         for row in random.uniform(0.6, 1.4, (4, 3)) * usual
     ]
-    together = evaluate(stacked(designs), of.workload)
+    together = evaluate(stack_designs(designs), of.workload)
     for row, design in enumerate(designs):
-        alone = evaluate(stacked([design]), of.workload)
+        alone = evaluate(stack_designs([design]), of.workload)
         for name in (*METRICS, "price_per_mtoken", "peak_power", "die_mm2"):
             assert together.columns[name][row] == pytest.approx(alone.columns[name][0], rel=1e-12)
         assert together.limit[row] == alone.limit[0]
@@ -355,22 +365,22 @@ def test_many_chips_at_once_are_as_one_by_one(seed):
 
 def test_energy_is_what_is_done_and_what_runs_meanwhile():
     of = asked("a100")
-    found = evaluate(stacked([of.base]), of.workload).columns
+    found = evaluate(stack_designs([of.base]), of.workload).columns
     chips = max(of.base.mapping.prefill.tp, of.base.mapping.decode.tp)
-    idle = energy.static(of.base.chip) * chips
+    idle = energy.static_power(of.base.chip) * chips
     assert found["energy"][0] > idle * found["latency"][0]
     assert found["power"][0] == pytest.approx(found["energy"][0] / found["latency"][0])
     assert found["peak_power"][0] >= found["power"][0]
-    assert found["peak_power"][0] <= chips * energy.design_power(of.base.chip)
+    assert found["peak_power"][0] <= chips * energy.peak_design_power(of.base.chip)
     parts = found["chips_per_mtoken"][0] + found["electricity_per_mtoken"][0]
     assert found["price_per_mtoken"][0] == pytest.approx(parts)
-    assert found["system_price"][0] == pytest.approx(chips * sum(price.parts(of.base.chip).values()))
+    assert found["system_price"][0] == pytest.approx(chips * sum(price.price_by_part(of.base.chip).values()))
 
 
 def test_metrics_that_nobody_asks_for_are_left_out():
     of = asked("a100")
-    few = evaluate(stacked([of.base]), of.workload, metrics=("energy",)).columns
-    everything = evaluate(stacked([of.base]), of.workload).columns
+    few = evaluate(stack_designs([of.base]), of.workload, metrics=("energy",)).columns
+    everything = evaluate(stack_designs([of.base]), of.workload).columns
     assert "price_per_mtoken" not in few
     assert few["energy"][0] == everything["energy"][0]
     assert few["latency"][0] == everything["latency"][0]

@@ -9,7 +9,7 @@ import yaml
 import dse
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon import area, energy
-from dse.evaluators.silicon.energy import Pooled
+from dse.evaluators.silicon.energy import PooledActivity
 from tests.evaluators.test_silicon import asked
 
 CONF = Path(dse.__file__).parent / "conf"
@@ -131,12 +131,12 @@ CHIPS = {"npu_dse": pool, "wse2": wafer, "npu64": tiles, "tile_gh200": tiles}
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_areas_are_what_constants_multiply_out_to(chip: str) -> None:
-    of, found = Written(chip), area.parts(asked(chip).base.chip)
+    of, found = Written(chip), area.area_by_block(asked(chip).base.chip)
     by_hand = CHIPS[chip](of)
     left = {name: value for name, value in found.items() if name not in by_hand and value}
     assert {name: found[name] for name in by_hand} == pytest.approx(by_hand)
-    assert set(left) <= {"other", area.BETWEEN}  # a mesh over several dies is cut
-    whole = sum(by_hand.values()) + left.get(area.BETWEEN, 0.0)
+    assert set(left) <= {"other", area.DIE_LINK_BLOCK}  # a mesh over several dies is cut
+    whole = sum(by_hand.values()) + left.get(area.DIE_LINK_BLOCK, 0.0)
     assert left["other"] == pytest.approx(whole * 0.08 / 0.92)
     assert tech(of, "other") == 0.08
 
@@ -146,22 +146,22 @@ def test_energies_are_what_constants_multiply_out_to(chip: str) -> None:
     """Of 10^12 multiply-adds of 16 bits and as many bytes of main memory, and of a second in which nothing is done."""
     of, made, many = Written(chip), asked(chip).base.chip, 1e12
     if chip == "npu_dse":
-        found = energy.of_pool(Pooled(macs=many, operands=2 * many, memory_bytes=many), made)
+        found = energy.pooled_dynamic_energy(PooledActivity(macs=many, operands=2 * many, memory_bytes=many), made)
         each = tech(of, "mac") + 2 * 2 / of("die.reuse") * of.access(of("die.private"))
         by_hand = many * (each * of.squared + of("dram.byte"))
     else:
         memory = 0.0 if chip == "wse2" else many
-        found = energy.dynamic(Activity(macs=many, memory_bytes=memory), made)
+        found = energy.dynamic_energy(Activity(macs=many, memory_bytes=memory), made)
         byte = of.access(of("core.sram" if chip == "wse2" else "tile.sram"))
         operands = 3.0 if chip == "wse2" else 1 / of("tile.matrix.rows") + 1 / of("tile.matrix.cols")
         by_hand = many * (tech(of, "mac") + 2 * operands * byte) * of.squared
         if memory:  # a byte of main memory is written to a local one, where engines read it
             by_hand += memory * (byte * of.squared + of("dram.byte"))
     assert found == pytest.approx(by_hand, rel=1e-6)
-    idle = tech(of, "static") * area.total(made) * of.squared
+    idle = tech(of, "static") * area.total_area(made) * of.squared
     if chip != "wse2":
         bandwidth = of("hbm.bandwidth") if chip == "npu_dse" else of("hbm.channel_bandwidth") * (
             of("mesh.rows") * of("mesh.cols") if chip == "npu64" else of("hbm.channels")
         )  # fmt: skip
         idle += bandwidth / of("dram.device") * of("dram.idle")
-    assert energy.static(made) == pytest.approx(idle, rel=1e-6)
+    assert energy.static_power(made) == pytest.approx(idle, rel=1e-6)

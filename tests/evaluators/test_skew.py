@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.graph.experts import busiest, chosen, dealt, drawn
-from dse.space.design import stacked
-from dse.space.model import Experts
+from dse.evaluators.graph.expert_loads import busiest_core_load, core_of_expert, expert_probabilities, sampled_rows
+from dse.space.design import stack_designs
+from dse.space.model import ExpertLayers
 from tests.samples import asked
 
 MODEL = ("model=qwen3_30b_a3b", "workload.batch=[16]", "workload.prompt=256", "workload.output=16")
@@ -19,7 +19,7 @@ MODEL = ("model=qwen3_30b_a3b", "workload.batch=[16]", "workload.prompt=256", "w
 def token(chip: str, skew: float) -> float:
     """Seconds of each further one."""
     given = asked(f"chip={chip}", *MODEL, f"+model.qwen3_30b_a3b.experts.skew={skew}")
-    return float(evaluate(stacked([given.base]), given.workload).columns["tpot"][0])
+    return float(evaluate(stack_designs([given.base]), given.workload).columns["tpot"][0])
 
 
 @pytest.mark.parametrize("chip", ["wse2", "a100", "tile32"])
@@ -41,15 +41,15 @@ def test_a_wafer_sends_tokens_to_experts_and_back_and_adds_them_in_both_phases()
 @pytest.mark.parametrize(("count", "top_k", "skew"), [(256, 8, 0.0), (256, 8, 0.5), (128, 8, 0.8), (64, 6, 1.0), (8, 2, 0.6)])
 def test_a_draw_goes_to_experts_as_often_as_is_expected(count: int, top_k: int, skew: float) -> None:
     """Also where some are chosen by nearly all tokens; and the busiest core of a draw has about the rows of the estimate."""
-    experts = Experts(count=count, top_k=top_k, intermediate=1, skew=skew, load="sampled")
+    experts = ExpertLayers(count=count, top_k=top_k, intermediate=1, skew=skew, load="sampled")
     tokens, draws = 4096.0, 6
-    found = [drawn(replace(experts, seed=seed), tokens) for seed in range(draws)]
-    wanted = chosen(experts)
+    found = [sampled_rows(replace(experts, seed=seed), tokens) for seed in range(draws)]
+    wanted = expert_probabilities(experts)
     assert [some.sum() for some in found] == [tokens * top_k] * draws
     deviation = np.sqrt(wanted * (1 - wanted) / (tokens * draws))
     assert (abs(np.mean(found, axis=0) / tokens - wanted) < 5 * deviation + 0.03 * wanted).all()
-    most = [float(busiest(replace(experts, seed=seed), tokens, 8)[0]) for seed in range(draws)]
-    estimate = float(busiest(replace(experts, load="expected"), tokens, 8)[0])
+    most = [float(busiest_core_load(replace(experts, seed=seed), tokens, 8)[0]) for seed in range(draws)]
+    estimate = float(busiest_core_load(replace(experts, load="expected"), tokens, 8)[0])
     assert np.mean(most) == pytest.approx(estimate, rel=0.05)
 
 
@@ -60,10 +60,10 @@ def test_the_busiest_core_of_random_routings_is_that_of_draws() -> None:
         count = int(rng.choice([8, 16, 64, 128, 256]))
         top_k, cores = int(rng.choice([1, 2, 4])), int(rng.choice([one for one in (2, 4, 8, 16, 64, 128) if one <= count]))
         tokens = float(rng.choice([1, 2, 5, 16, 50, 128, 400]))
-        experts = Experts(count=count, top_k=top_k, intermediate=1, skew=float(rng.choice([0.0, 0.1, 0.3, 0.6, 1.0])))
+        experts = ExpertLayers(count=count, top_k=top_k, intermediate=1, skew=float(rng.choice([0.0, 0.1, 0.3, 0.6, 1.0])))
         draws = [replace(experts, load="sampled", seed=seed) for seed in range(120)]
-        most = np.mean([float(busiest(draw, tokens, cores)[0]) for draw in draws])
-        off.append(abs(float(busiest(experts, tokens, cores)[0]) / most - 1))
+        most = np.mean([float(busiest_core_load(draw, tokens, cores)[0]) for draw in draws])
+        off.append(abs(float(busiest_core_load(experts, tokens, cores)[0]) / most - 1))
     assert np.median(off) < 0.02
     assert max(off) < 0.12
 
@@ -73,10 +73,10 @@ def test_the_busiest_core_of_random_routings_is_that_of_draws() -> None:
 def test_more_tokens_never_have_fewer_rows_and_a_few_more_have_a_few(
     of: tuple[int, int], skew: float, cores: int, tokens: float
 ) -> None:
-    experts = Experts(count=of[0], top_k=of[1], intermediate=1, skew=skew)
-    rows, more = (float(busiest(experts, some, cores)[0]) for some in (tokens, tokens * 1.0001))
+    experts = ExpertLayers(count=of[0], top_k=of[1], intermediate=1, skew=skew)
+    rows, more = (float(busiest_core_load(experts, some, cores)[0]) for some in (tokens, tokens * 1.0001))
     assert rows * (1 - 1e-9) <= more <= rows + 0.001 * of[1] * tokens
-    share = max(np.bincount(dealt(of[0], cores), chosen(experts), cores))
+    share = max(np.bincount(core_of_expert(of[0], cores), expert_probabilities(experts), cores))
     assert share * tokens * (1 - 1e-9) <= rows <= of[1] * tokens * (1 + 1e-9)
     if cores == 1:
         assert rows == pytest.approx(of[1] * tokens, rel=1e-9)

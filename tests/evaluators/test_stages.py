@@ -8,52 +8,52 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.graph.step import Step
-from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.layouts.stages import Line, Stages, cut, line_of
-from dse.space.elementwise import Array
-from dse.space.mapping import Precision
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.layouts.stage_boundaries import OperatorLine, StageCuts, cut_whole_layers, operator_line
+from dse.space.array_math import Array
+from dse.space.mapping import FormatPlan
 from dse.space.model import Model
 from tests.evaluators.test_tile_serving import SERVING, metrics
 from tests.samples import asked
 
-FP16 = Precision(weights="fp16", activations="fp16", kv="fp16")
+FP16 = FormatPlan(weights="fp16", activations="fp16", kv="fp16")
 
 OPERATORS = 3
 """Of a layer in a drawn line; the second one has the cache."""
 
 
 @st.composite
-def lines(draw: st.DrawFn, *, divisible: bool = True) -> Line:
+def lines(draw: st.DrawFn, *, divisible: bool = True) -> OperatorLine:
     layers = draw(st.integers(1, 6))
     count = layers * OPERATORS + 1
     amounts = st.lists(st.floats(0.1, 10), min_size=count, max_size=count).map(np.array)
     may = np.array(draw(st.lists(st.booleans(), min_size=count, max_size=count))) & divisible
     starts = np.arange(layers + 1) * OPERATORS
     may[starts[:-1] + 1] = False
-    return Line(draw(amounts)[None], draw(amounts), may, draw(amounts), draw(amounts), starts, starts[:-1] + 1)
+    return OperatorLine(draw(amounts)[None], draw(amounts), may, draw(amounts), draw(amounts), starts, starts[:-1] + 1)
 
 
-def whole_layers(line: Line, stages: int, *, inside: bool = False, value: float = 0.0) -> Stages:
-    return cut(line, np.array([stages]), np.array([value]), np.array([inside]))
+def whole_layers(line: OperatorLine, stages: int, *, inside: bool = False, value: float = 0.0) -> StageCuts:
+    return cut_whole_layers(line, np.array([stages]), np.array([value]), np.array([inside]))
 
 
-def parts_of_layers(line: Line, stages: int, value: float) -> Stages:
+def parts_of_layers(line: OperatorLine, stages: int, value: float) -> StageCuts:
     return whole_layers(line, stages, inside=True, value=value)
 
 
-def seconds_of(of: Stages, line: Line, value: float) -> Array:
+def seconds_of(of: StageCuts, line: OperatorLine, value: float) -> Array:
     return of.seconds(line, np.array([value]))[0]
 
 
-def carried(line: Line, places: Array) -> Array:
+def carried(line: OperatorLine, places: Array) -> Array:
     """Values of a token that go over each of some places."""
     crossing, result = np.append(line.crossing, 0.0), np.append(line.result, 0.0)
     at = np.floor(places).astype(int)
     return np.asarray(crossing[at] + (places - at) * result[at])
 
 
-def taken(line: Line, ends: Array, value: float) -> Array:
+def taken(line: OperatorLine, ends: Array, value: float) -> Array:
     """Of each stage, and of what it sends on."""
     up_to = np.append(0.0, np.cumsum(line.seconds[0]))
     seconds = np.diff(np.interp(ends, np.arange(len(up_to)), up_to))
@@ -61,21 +61,21 @@ def taken(line: Line, ends: Array, value: float) -> Array:
     return np.asarray(seconds)
 
 
-def slowest(line: Line, ends: Array, value: float) -> float:
+def slowest(line: OperatorLine, ends: Array, value: float) -> float:
     return float(taken(line, ends, value).max())
 
 
 @given(lines(), st.lists(st.integers(1, 9), min_size=2, max_size=5), st.integers(0, 10**9))
 @settings(max_examples=40, deadline=None)
-def test_designs_that_are_cut_together_are_what_each_is_by_itself(line: Line, counts: list[int], seed: int) -> None:
+def test_designs_that_are_cut_together_are_what_each_is_by_itself(line: OperatorLine, counts: list[int], seed: int) -> None:
     rng, size = np.random.default_rng(seed), len(counts)
     of = line._replace(seconds=rng.uniform(0.1, 10, (size, len(line.weights))))
     value, inside = rng.choice([0.0, 0.01, 1.0], size), rng.random(size) < 0.7
-    found = cut(of, np.array(counts), value, inside)
+    found = cut_whole_layers(of, np.array(counts), value, inside)
     seconds = found.seconds(of, value)
     for row, count in enumerate(counts):
         own = of._replace(seconds=of.seconds[row : row + 1])
-        one = cut(own, np.array([count]), value[row : row + 1], inside[row : row + 1])
+        one = cut_whole_layers(own, np.array([count]), value[row : row + 1], inside[row : row + 1])
         assert (found.of(np.array([row])).ends[0, : count + 1] == one.ends[0]).all()
         assert (found.of_layer[row] == one.of_layer[0]).all()
         assert [values[row] for values in found.share] == [values[0] for values in one.share]
@@ -90,7 +90,7 @@ def test_designs_that_are_cut_together_are_what_each_is_by_itself(line: Line, co
 
 @given(lines(), st.integers(1, 9), st.sampled_from([0.0, 0.01, 1.0]))
 @settings(max_examples=100, deadline=None)
-def test_parts_are_never_slower_than_whole_layers_and_leave_nothing_out(line: Line, stages: int, value: float) -> None:
+def test_parts_are_never_slower_than_whole_layers_and_leave_nothing_out(line: OperatorLine, stages: int, value: float) -> None:
     whole, parts = whole_layers(line, stages), parts_of_layers(line, stages, value)
     assert seconds_of(parts, line, value).max() <= seconds_of(whole, line, value).max() * (1 + 1e-9)
     for of in (whole, parts):
@@ -110,7 +110,7 @@ def test_parts_are_never_slower_than_whole_layers_and_leave_nothing_out(line: Li
 
 @given(lines(divisible=False), st.integers(2, 4), st.sampled_from([0.0, 0.5]))
 @settings(max_examples=40, deadline=None)
-def test_where_nothing_can_be_divided_no_other_cut_is_faster(line: Line, stages: int, value: float) -> None:
+def test_where_nothing_can_be_divided_no_other_cut_is_faster(line: OperatorLine, stages: int, value: float) -> None:
     count = len(line.weights)
     cuts = ([0, *inner, count] for few in range(1, stages + 1) for inner in combinations(range(1, count), few - 1))
     best = min(slowest(line, np.array(ends, float), value) for ends in cuts)
@@ -120,14 +120,14 @@ def test_where_nothing_can_be_divided_no_other_cut_is_faster(line: Line, stages:
 
 @given(lines(), st.integers(1, 8))
 @settings(max_examples=40, deadline=None)
-def test_more_stages_are_never_slower(line: Line, stages: int) -> None:
+def test_more_stages_are_never_slower(line: OperatorLine, stages: int) -> None:
     few, more = (seconds_of(parts_of_layers(line, count, 0.1), line, 0.1).max() for count in (stages, stages + 1))
     assert more <= few * (1 + 1e-6)
 
 
-def by_weights(model: Model) -> Line:
+def by_weights(model: Model) -> OperatorLine:
     """A line whose operators take as long as their weights are many."""
-    line = line_of(model, transformer(model, Step("decode", 4.0, 4.0, 4e3, 4e3)), FP16)
+    line = operator_line(model, transformer_segments(model, StepCounts("decode", 4.0, 4.0, 4e3, 4e3)), FP16)
     return line._replace(seconds=line.weights[None])
 
 

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account.alone import stream as alone
-from dse.evaluators.account.alone.stream import addresses
-from dse.evaluators.account.profile import idle
-from dse.space.design import stacked
+from dse.evaluators.accounting.kernel_workloads import memory_stream as alone
+from dse.evaluators.accounting.kernel_workloads.memory_stream import request_addresses
+from dse.evaluators.accounting.power_profile import idle_power
+from dse.space.design import stack_designs
+from dse.space.dram import pseudo_channel_count
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
-from dse.space.memory import channels
-from dse.space.workload import Stream
+from dse.space.fields import replace_leaves
+from dse.space.workload import MemoryStreamCase
 from tests.agreement.streams import compared
 from tests.samples import asked
 
@@ -25,7 +25,7 @@ SMALL = ("chip=hbm3", "workload=stream", "chip.memory.channels=2", "workload.req
 
 def metrics(*overrides: str, fidelity: str = "events") -> dict[str, float]:
     question = asked(*SMALL, *overrides)
-    columns = evaluate(stacked([question.base]), question.workload, fidelity=fidelity).columns
+    columns = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns
     return {name: float(column[0]) for name, column in columns.items() if column[0] == column[0]}
 
 
@@ -47,7 +47,7 @@ def test_the_formula_is_near_what_is_played_on_random_memories() -> None:
 def test_the_formula_is_near_the_reference(pattern: str, share: float) -> None:
     """Shares of the peak that a cycle-accurate simulator of DRAM gives: studies/hbm_patterns/published.csv."""
     question = asked("chip=hbm2_legacy", "workload=stream", f"workload.patterns=[{pattern}]", "workload.requests=20000")
-    found = evaluate(stacked([question.base]), question.workload).columns["peak_share"][0]
+    found = evaluate(stack_designs([question.base]), question.workload).columns["peak_share"][0]
     assert found == pytest.approx(share, rel=0.05)
 
 
@@ -60,11 +60,11 @@ def test_one_request_at_a_time_takes_its_latency_in_both() -> None:
 
 def test_many_designs_are_answered_as_each_alone() -> None:
     question = asked(*SMALL, "workload.patterns=[sequential,random]")
-    designs = [replaced(question.base, {"mapping.window": window}) for window in (0, 4, 64)]
+    designs = [replace_leaves(question.base, {"mapping.window": window}) for window in (0, 4, 64)]
     for fidelity in ("closed", "events"):
-        many = evaluate(stacked(designs), question.workload, fidelity=fidelity).columns
+        many = evaluate(stack_designs(designs), question.workload, fidelity=fidelity).columns
         for row, design in enumerate(designs):
-            one = evaluate(stacked([design]), question.workload, fidelity=fidelity).columns
+            one = evaluate(stack_designs([design]), question.workload, fidelity=fidelity).columns
             for name in ("bandwidth", "read_latency", "peak_share"):
                 assert many[name][row] == pytest.approx(one[name][0], rel=1e-12)
 
@@ -80,7 +80,7 @@ def test_random_designs_of_the_study_stay_below_their_peak() -> None:
 def test_the_breakdown_sums_to_the_time(fidelity: str) -> None:
     question = asked(*SMALL, "workload.writes=[0.33]")
     parts = explain(question.base, question.workload.cases[0], fidelity=fidelity)
-    total = evaluate(stacked([question.base]), question.workload, fidelity=fidelity).columns["latency"][0]
+    total = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns["latency"][0]
     assert sum(parts.by_bound().values()) == pytest.approx(total)
 
 
@@ -89,7 +89,7 @@ ON_TILES = ("chip=tile32", "workload=stream", "mapping=stream", "workload.reques
 
 def tiles(*overrides: str, fidelity: str = "events") -> dict[str, float]:
     question = asked(*ON_TILES, *overrides)
-    columns = evaluate(stacked([question.base]), question.workload, fidelity=fidelity).columns
+    columns = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns
     return {name: float(column[0]) for name, column in columns.items() if column[0] == column[0]}
 
 
@@ -127,7 +127,7 @@ def test_on_links_that_take_no_time_tiles_are_as_a_memory_by_itself() -> None:
     free = ("chip.noc.word_bytes='1 TiB'", "chip.noc.hop='0 cycle'", "chip.noc.ramp='0 cycle'")
     given = ("workload.patterns=[random]", "workload.writes=[0.3]", "workload.requests=200", "mapping.window=64")
     alone = asked("chip=hbm4", "workload=stream", *given)
-    columns = evaluate(stacked([alone.base]), alone.workload, fidelity="events").columns
+    columns = evaluate(stack_designs([alone.base]), alone.workload, fidelity="events").columns
     found = tiles(*free, *given)
     for name in ("latency", "bandwidth", "read_latency", "row_hits", "idle_row", "idle_window"):
         assert found[name] == pytest.approx(float(columns[name][0]), rel=2e-3)
@@ -135,7 +135,7 @@ def test_on_links_that_take_no_time_tiles_are_as_a_memory_by_itself() -> None:
 
 def test_more_requesters_than_tiles_are_infeasible() -> None:
     question = asked(*ON_TILES, "chip.mesh.rows=4", "chip.mesh.cols=4", "mapping.requesters=17")
-    assert not evaluate(stacked([question.base]), question.workload).feasible[0]
+    assert not evaluate(stack_designs([question.base]), question.workload).feasible[0]
 
 
 def test_memories_that_no_link_leads_to_are_refused() -> None:
@@ -154,8 +154,8 @@ def test_memories_that_no_link_leads_to_are_refused() -> None:
 )
 def test_addresses_stay_in_their_part(pattern: str, steps: int, request: int, count: int, part: int) -> None:
     span = 64 * 100 * 64
-    stream = Stream("", pattern, steps * request, 0.0, request, 0.0, span, count, 0)
-    at = addresses(stream, count, part, span)
+    stream = MemoryStreamCase("", pattern, steps * request, 0.0, request, 0.0, span, count, 0)
+    at = request_addresses(stream, count, part, span)
     assert len(at) == count
     assert (at >= part * span).all()
     assert (at + request <= (part + 1) * span).all()
@@ -202,7 +202,7 @@ def test_a_memory_has_no_other_workload() -> None:
 
 def test_a_span_beyond_the_memory_is_infeasible() -> None:
     question = asked(*SMALL, "workload.span='1 TiB'")
-    outcomes = evaluate(stacked([question.base]), question.workload, fidelity="events")
+    outcomes = evaluate(stack_designs([question.base]), question.workload, fidelity="events")
     assert not outcomes.feasible[0]
     assert outcomes.columns["bandwidth"][0] > 0
 
@@ -216,12 +216,12 @@ def test_a_memory_that_a_knob_moved_out_of_what_makes_sense_is_refused(refresh: 
     least = 2 * (2 + t.ras + t.rp)  # more than two a bank
     for refi in (4, least - 1, least):
         changes = {"refresh": refresh, "timing.refi": refi, "timing.rfc": 2, "timing.rfc_bank": 2}
-        design = replaced(of.base, {f"chip.memory.{name}": value for name, value in changes.items()})
+        design = replace_leaves(of.base, {f"chip.memory.{name}": value for name, value in changes.items()})
         if refi < least:
             with pytest.raises(DesignError, match=r"memory\.timing\.refi: "):
-                evaluate(stacked([design]), of.workload, fidelity=fidelity)
+                evaluate(stack_designs([design]), of.workload, fidelity=fidelity)
         else:
-            assert evaluate(stacked([design]), of.workload, fidelity=fidelity).columns["bandwidth"][0] > 0
+            assert evaluate(stack_designs([design]), of.workload, fidelity=fidelity).columns["bandwidth"][0] > 0
 
 
 @pytest.mark.parametrize("refresh", ["all", "bank"])
@@ -229,9 +229,9 @@ def test_idle_rounds_of_refreshes_are_passed_over(refresh: str) -> None:
     """A requester far away leaves channels idle for thousands of refreshes between its requests, which take no time to play."""
     of = asked("chip=hbm3", "workload=stream", "workload.requests=300", "workload.patterns=[random]", "mapping.window=1")
     near, far = (
-        replaced(of.base, {"chip.memory.refresh": refresh, "chip.memory.controller.path": path}) for path in (1e-8, 1e-3)
+        replace_leaves(of.base, {"chip.memory.refresh": refresh, "chip.memory.controller.path": path}) for path in (1e-8, 1e-3)
     )
-    soon, late = (evaluate(stacked([one]), of.workload).columns["latency"][0] for one in (near, far))
+    soon, late = (evaluate(stack_designs([one]), of.workload).columns["latency"][0] for one in (near, far))
     assert late > 300 * 1e-3 * 0.9
     assert soon < 1e-3
     with pytest.raises(DesignError, match=r"path: .* is above the most that makes sense"):
@@ -240,15 +240,15 @@ def test_idle_rounds_of_refreshes_are_passed_over(refresh: str) -> None:
 
 def test_bytes_of_a_stream_on_tiles_have_an_energy_however_they_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     question = asked("chip=tile32", "workload=stream", "workload.requests=50", "workload.patterns=[sequential]")
-    designs, spent = stacked([replaced(question.base, {"mapping.requesters": count}) for count in (4, 64)]), []
+    designs, spent = stack_designs([replace_leaves(question.base, {"mapping.requesters": count}) for count in (4, 64)]), []
     (stream,) = question.workload.cases
-    assert isinstance(stream, Stream)
+    assert isinstance(stream, MemoryStreamCase)
     chip = question.base.chip
-    moved = float(stream.requests * stream.request * channels(chip.hbm.banks))
+    moved = float(stream.requests * stream.request * pseudo_channel_count(chip.hbm.banks))
     played = SimpleNamespace(seconds=1e-5, bandwidth=1.0, share=1.0, latencies=[], row_hits=1.0, idle={})
     monkeypatch.setattr(alone, "_report", lambda design, stream: played)
     for fidelity in ("closed", "events"):
         found = evaluate(designs, question.workload, fidelity=fidelity).columns
-        spent.append(found["energy"] - idle(chip) * found["latency"])
+        spent.append(found["energy"] - idle_power(chip) * found["latency"])
     assert spent[0] == pytest.approx(spent[1], rel=1e-9)
     assert (spent[0] > moved * chip.dram.byte).all()

@@ -6,50 +6,50 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.evaluators.kernels.gemm.tiling import Mesh
-from dse.evaluators.kernels.vector.streamed import (
-    Block,
-    Recipe,
-    cap,
-    choice,
-    combination,
-    convolution,
-    copy,
+from dse.evaluators.cost_models import analytical_rows as closed_streamed
+from dse.evaluators.cost_models.analytical_rows import RowJob, local_bytes
+from dse.evaluators.cost_models.event_simulator import simulate_events as timed
+from dse.evaluators.cost_models.functional_simulator import run_program
+from dse.evaluators.kernels.gemm.tiling import CoreMesh
+from dse.evaluators.kernels.vector.row_kernels import (
+    RowBlock,
+    RowKernel,
+    build_program,
+    convolution_kernel,
+    copy_kernel,
     cost,
-    cut,
-    gate,
-    norm,
-    place,
-    result,
-    rotation,
-    steps,
+    expert_choice_kernel,
+    expert_combine_kernel,
+    gate_kernel,
+    gather_result,
+    norm_kernel,
+    rotary_kernel,
+    row_waves,
+    scatter_operands,
+    softcap_kernel,
 )
-from dse.evaluators.layouts.formats import BYTES
-from dse.evaluators.machine.channels import ColumnMemory, channels
+from dse.evaluators.layouts.tensor_formats import BYTES_BY_FORMAT
+from dse.evaluators.machine.memory_channels import ColumnMemory, mesh_channels
 from dse.evaluators.program.activity import COUNTS
-from dse.evaluators.readers import closed_streamed
-from dse.evaluators.readers.closed_streamed import Job, nbytes
-from dse.evaluators.readers.events import play as timed
-from dse.evaluators.readers.numeric import play
-from dse.space.elementwise import Array
-from dse.space.fields import replaced
-from dse.space.numbers import FORMATS
+from dse.space.array_math import Array
+from dse.space.fields import replace_leaves
+from dse.space.number_formats import FORMATS
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 from tests.samples import asked
 
-RECIPES: dict[str, Recipe] = {
-    "norm": norm(),
-    "rotation": rotation(normed=False),
-    "normed rotation": rotation(normed=True),
-    "gate": gate(),
-    "copy": copy(),
-    "choice": choice(2),
-    "combination": combination(3),
-    "cap": cap(),
-    "convolution alone": convolution(3, alone=True),
+RECIPES: dict[str, RowKernel] = {
+    "norm": norm_kernel(),
+    "rotation": rotary_kernel(normed=False),
+    "normed rotation": rotary_kernel(normed=True),
+    "gate": gate_kernel(),
+    "copy": copy_kernel(),
+    "choice": expert_choice_kernel(2),
+    "combination": expert_combine_kernel(3),
+    "cap": softcap_kernel(),
+    "convolution alone": convolution_kernel(3, alone=True),
 }
-MESH, WIDTH = Mesh(2, 3), 5
+MESH, WIDTH = CoreMesh(2, 3), 5
 ROWS = (1, 4, 13, 37, 60)
 
 
@@ -77,26 +77,26 @@ def expected(name: str, v: dict[str, Array]) -> dict[str, Array]:
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("name", RECIPES)
 def test_it_computes_what_it_says(name: str, rows: int) -> None:
-    recipe, block, rng = RECIPES[name], Block(2, WIDTH), np.random.default_rng(rows)
+    recipe, block, rng = RECIPES[name], RowBlock(2, WIDTH), np.random.default_rng(rows)
     times = {slot: recipe.loads.count(slot) for slot in recipe.loads}
     v = {slot: rng.normal(size=(n, rows, 1 if slot == "score" else WIDTH)) for slot, n in times.items()}
-    program = steps(recipe, rows, block, MESH, "float64", channels=3)
+    program = build_program(recipe, rows, block, MESH, "float64", channels=3)
     known = {"weight": 3.0, "cos": 0.6, "sin": 0.8, "minus": -0.8, "w0": 2.0, "w1": 3.0, "w2": -1.0}
     tiles = {slot.name: np.full((program.rows, 3, *slot.shape), known.get(slot.name, 1.0)) for slot in program.slots}
-    out = play(program, tiles, place(v, recipe, block, MESH))
+    out = run_program(program, tiles, scatter_operands(v, recipe, block, MESH))
     # slots keep their names beside the streams of the same name: what was stored in full turns is there only if there were any
     full = [name for name in (*recipe.stored,) if rows > 12]
     stored = {key: value for key, value in out.items() if key in full or key.endswith("/last")}
     for slot, wanted in expected(name, v).items():
-        assert result(stored, slot, rows) == pytest.approx(wanted), slot
+        assert gather_result(stored, slot, rows) == pytest.approx(wanted), slot
 
 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_closed_form_counts_what_is_played(name: str, rows: int) -> None:
-    recipe, block = RECIPES[name], Block(2, WIDTH)
-    program = steps(recipe, rows, block, MESH, channels=3)
-    memory = channels("south", 3, program.rows, 3, 100.0, 1.0)
+    recipe, block = RECIPES[name], RowBlock(2, WIDTH)
+    program = build_program(recipe, rows, block, MESH, channels=3)
+    memory = mesh_channels("south", 3, program.rows, 3, 100.0, 1.0)
     played = timed(program, CYCLES, engines=ENGINES, memory=memory).activity
     on: Any = (CYCLES, ENGINES, ColumnMemory(3, 100.0, 1.0, 1.0), "float16")
     closed = cost(recipe, rows, block, MESH, *on).activity
@@ -107,18 +107,18 @@ def test_the_closed_form_counts_what_is_played(name: str, rows: int) -> None:
 @pytest.mark.parametrize("rows", ROWS)
 def test_a_convolution_reads_the_rows_before_a_block_once_more(rows: int) -> None:
     """Of a sequence whose rows are cut into blocks of two, each block with the two rows before it."""
-    recipe, block, rng = convolution(3, alone=False), Block(2, WIDTH), np.random.default_rng(rows)
+    recipe, block, rng = convolution_kernel(3, alone=False), RowBlock(2, WIDTH), np.random.default_rng(rows)
     x = rng.normal(size=(rows, WIDTH))
-    blocks = cut(rows, block, MESH).blocks
+    blocks = row_waves(rows, block, MESH).blocks
     padded = np.concatenate([np.zeros((2, WIDTH)), x, np.zeros((2 * blocks - rows, WIDTH))])
     windows = np.stack([padded[2 * turn : 2 * turn + 4] for turn in range(blocks)]).reshape(-1, WIDTH)
-    program = steps(recipe, rows, block, MESH, "float64", channels=3)
+    program = build_program(recipe, rows, block, MESH, "float64", channels=3)
     known = {"w0": 2.0, "w1": 3.0, "w2": -1.0}
     tiles = {slot.name: np.full((program.rows, 3, *slot.shape), known.get(slot.name, 1.0)) for slot in program.slots}
-    out = play(program, tiles, place({"x": windows[None]}, recipe, Block(4, WIDTH), MESH))
+    out = run_program(program, tiles, scatter_operands({"x": windows[None]}, recipe, RowBlock(4, WIDTH), MESH))
     stored = {key: value for key, value in out.items() if key.endswith("/last") or (rows > 12 and key == "out")}
     y = 2 * padded[:rows] + 3 * padded[1 : rows + 1] - x
-    assert result(stored, "out", rows) == pytest.approx(y / (1 + np.exp(-y)))
+    assert gather_result(stored, "out", rows) == pytest.approx(y / (1 + np.exp(-y)))
     on: Any = (CYCLES, ENGINES, ColumnMemory(3, 100.0, 1.0, 1.0), "float16")
     assert cost(recipe, rows, block, MESH, *on).activity.memory_bytes == blocks * (4 + 2) * WIDTH * 2
 
@@ -127,10 +127,10 @@ def test_a_convolution_reads_the_rows_before_a_block_once_more(rows: int) -> Non
 def test_a_block_takes_its_rows_beside_what_it_takes_without_any(name: str) -> None:
     rng = np.random.default_rng(0)
     chip, recipe = asked("chip=tile_gh200", "workload=gemm", "mapping=summa").base.chip, RECIPES[name]
-    packed = [replace(recipe, packed=tuple((slot, BYTES[word]) for slot, _ in recipe.slots[:1])) for word in FORMATS]
+    packed = [replace(recipe, packed=tuple((slot, BYTES_BY_FORMAT[word]) for slot, _ in recipe.slots[:1])) for word in FORMATS]
     for of in (recipe, *packed):
         rows, width = rng.integers(1, 1 << 20, 64).astype(float), rng.integers(1, 1 << 14, 64).astype(float)
-        none, one, some = (nbytes(Job(of, rows, Block(count, width), chip)) for count in (0, 1, rows))
+        none, one, some = (local_bytes(RowJob(of, rows, RowBlock(count, width), chip)) for count in (0, 1, rows))
         np.testing.assert_array_equal(some, none + (one - none) * rows)
 
 
@@ -148,7 +148,7 @@ def test_blocks_of_many_designs_are_those_of_a_few(name: str, monkeypatch: pytes
     for rows, width in ((1, 64), (16, 4096), (700, 151_936), (40_000, 4096)):
         jobs = []
         for few in (64, 1 << 30):
-            monkeypatch.setattr(closed_streamed, "FEW", few)
-            jobs.append(closed_streamed.proposed(RECIPES[name], rows, width, replaced(of, many)))
+            monkeypatch.setattr(closed_streamed, "MAX_LOOP_DESIGNS", few)
+            jobs.append(closed_streamed.propose_row_job(RECIPES[name], rows, width, replace_leaves(of, many)))
         one, other = ((job.rows, *job.block, job.taken) for job in jobs)
         assert all(map(np.array_equal, one, other)), (rows, width)

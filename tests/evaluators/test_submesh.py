@@ -9,28 +9,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.config.build import Question, question
 from dse.config.compose import compose
+from dse.config.question import Question, build_question
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account.alone import attention, product, summa
+from dse.evaluators.accounting.kernel_workloads import mesh_product as product
+from dse.evaluators.accounting.kernel_workloads import tile_attention as attention
+from dse.evaluators.accounting.kernel_workloads import tile_gemm as summa
+from dse.evaluators.calls.submesh import OVER, kernel_on_submesh, submesh_sides
+from dse.evaluators.cost_models import jobs
+from dse.evaluators.cost_models.submesh_jobs import MAX_WAVES, job_on_submesh
 from dse.evaluators.evaluation import limits
-from dse.evaluators.graph.step import Step
-from dse.evaluators.judges.kernels import part
-from dse.evaluators.kernels.attention.shape import Tiling, cut
-from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.kernels.attention.attention_shape import AttentionTiling, block_counts
+from dse.evaluators.kernels.gemm.tiling import CoreMesh
 from dse.evaluators.layouts import regions
-from dse.evaluators.layouts.whole_chip import turns
-from dse.evaluators.passes.part import OVER, kernel_on, sides
-from dse.evaluators.readers import jobs
-from dse.evaluators.readers.part_jobs import WAVES, job_on
-from dse.space.design import stacked
+from dse.evaluators.layouts.whole_chip import passes_by_phase
+from dse.evaluators.workloads.kernels import shrink_to_submesh
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
-from dse.space.workload import Case, Product, Workload
+from dse.space.fields import replace_leaves
+from dse.space.workload import BatchCase, ProductCase, Workload
 
 
 def asked(*words: str) -> Question:
-    return question(compose(words), Path())
+    return build_question(compose(words), Path())
 
 
 @lru_cache
@@ -44,14 +46,14 @@ def wafer() -> Question:
 
 
 def smaller(of: Question, side: int) -> tuple[Any, Any]:
-    found = part(of.base, of.workload.cases[0], side)
+    found = shrink_to_submesh(of.base, of.workload.cases[0], side)
     assert found is not None
     return found
 
 
 @given(st.integers(1, 700), st.integers(1, 700), st.integers(1, 32))
 def test_a_part_is_within_its_side_and_never_larger_than_the_mesh(rows: int, cols: int, side: int) -> None:
-    high, wide = sides(rows, cols, side)
+    high, wide = submesh_sides(rows, cols, side)
     assert 1 <= high <= min(rows, side)
     assert 1 <= wide <= min(cols, side)
     assert (high, wide) == (rows, cols) or max(high, wide) * 2 > side
@@ -59,18 +61,18 @@ def test_a_part_is_within_its_side_and_never_larger_than_the_mesh(rows: int, col
 
 @given(st.integers(8, 40), st.integers(1, 2), st.integers(20, 900), st.sampled_from(["gemm", "gemv"]))
 def test_the_tiles_of_a_product_stay(rows: int, tall: int, size: int, kind: str) -> None:
-    design = replaced(wafer().base, {"mapping.rows": rows * tall, "mapping.cols": rows})
-    case = Product("", kind, 1 if kind == "gemv" else size, size, size)
-    found = part(design, case, 8)
+    design = replace_leaves(wafer().base, {"mapping.rows": rows * tall, "mapping.cols": rows})
+    case = ProductCase("", kind, 1 if kind == "gemv" else size, size, size)
+    found = shrink_to_submesh(design, case, 8)
     assert found is not None
-    whole, here = (product.limits(one, product.asked(one, (of,)))[0] for one, of in ((design, case), found))  # type: ignore[arg-type]
+    whole, here = (product.limits(one, product.prepare_case(one, (of,)))[0] for one, of in ((design, case), found))  # type: ignore[arg-type]
     assert (here.need, here.parts) == (whole.need, whole.parts)
 
 
 def test_a_mesh_that_is_small_enough_is_played_as_it_is() -> None:
     of = asked("chip=wse2", "workload=gemm", "workload.shapes=[60x96x48]", "mapping.rows=6")
     for fidelity in ("closed", "events"):
-        whole, here = (evaluate(stacked([of.base]), of.workload, fidelity=word) for word in (fidelity, f"{fidelity}@8"))
+        whole, here = (evaluate(stack_designs([of.base]), of.workload, fidelity=word) for word in (fidelity, f"{fidelity}@8"))
         assert {name: column[0] for name, column in whole.columns.items()} == pytest.approx(
             {name: column[0] for name, column in here.columns.items()}, nan_ok=True
         )
@@ -87,16 +89,20 @@ def test_attention_keeps_its_slices_blocks_and_share_of_the_memory(words: list[s
     of = asked("chip=tile_gh200", "workload=attention", *words)
     design, case = smaller(of, 8)
     (before, whole), (after, here) = (
-        (attention.tiling(one, c), c) for one, c in ((of.base, of.workload.cases[0]), (design, case))
+        (attention.chosen_tiling(one, c), c) for one, c in ((of.base, of.workload.cases[0]), (design, case))
     )
     assert (after.queries, after.keys) == (before.queries, before.keys)
     cuts = [
-        cut(attention.heads(c), Tiling(*(int(getattr(t, name)) for name in ("rows", "cols", "queries", "keys"))), Mesh(n, n))
+        block_counts(
+            attention.attention_shape(c),
+            AttentionTiling(*(int(getattr(t, name)) for name in ("rows", "cols", "queries", "keys"))),
+            CoreMesh(n, n),
+        )
         for c, t, n in ((whole, before, 32), (here, after, 8))
     ]
     assert cuts[1].inner == cuts[0].inner
-    assert cuts[1].waves == min(cuts[0].waves, WAVES)
-    slow, fast = (evaluate(stacked([one]), Workload("", (c,))).columns for one, c in ((of.base, whole), (design, case)))
+    assert cuts[1].waves == min(cuts[0].waves, MAX_WAVES)
+    slow, fast = (evaluate(stack_designs([one]), Workload("", (c,))).columns for one, c in ((of.base, whole), (design, case)))
     assert fast["hbm_utilisation"][0] == pytest.approx(slow["hbm_utilisation"][0], rel=0.35)
     assert fast["engine_utilisation"][0] == slow["engine_utilisation"][0]
 
@@ -104,10 +110,13 @@ def test_attention_keeps_its_slices_blocks_and_share_of_the_memory(words: list[s
 def test_a_product_on_tiles_keeps_what_a_tile_multiplies_and_every_reader_plays_it() -> None:
     of = asked("chip=tile_gh200", "workload=gemm", "mapping=summa", "workload.shapes=[4096x512x8192]")
     design, case = smaller(of, 8)
-    whole, here = (summa.asked(one, (c,)).part for one, c in ((of.base, cast(Product, of.workload.cases[0])), (design, case)))
+    whole, here = (
+        summa.prepare_case(one, (c,)).part for one, c in ((of.base, cast(ProductCase, of.workload.cases[0])), (design, case))
+    )
     assert here == whole._replace(rows=8)  # of 32
     times = [
-        evaluate(stacked([of.base]), of.workload, fidelity=word).columns["latency"][0] for word in ("events@4", "cycles@4")
+        evaluate(stack_designs([of.base]), of.workload, fidelity=word).columns["latency"][0]
+        for word in ("events@4", "cycles@4")
     ]
     assert times[1] == pytest.approx(times[0], rel=0.1)
 
@@ -115,13 +124,13 @@ def test_a_product_on_tiles_keeps_what_a_tile_multiplies_and_every_reader_plays_
 @given(st.integers(8, 700), st.integers(8, 700), st.integers(1, 700), st.sampled_from(["llama3_8b", "qwen3_30b_a3b"]))
 def test_every_kernel_of_a_model_keeps_the_tiles_of_its_cores(rows: int, cols: int, tokens: int, model: str) -> None:
     of = on_a_wafer(model)
-    mapping, place = of.base.mapping, regions.Region(Mesh(rows, cols), 1, 1, 1)
-    prompt, token = Step("prefill", float(tokens), 1.0, 0.0, 0.0), Step("decode", 2.0, 2.0, 1000.0, 1000.0)
-    blocks = regions.blocks(of.workload.cases[0].model, prompt, place, mapping)
-    blocks += regions.blocks(of.workload.cases[0].model, token, place, mapping, 9.0)
+    mapping, place = of.base.mapping, regions.Region(CoreMesh(rows, cols), 1, 1, 1)
+    prompt, token = StepCounts("prefill", float(tokens), 1.0, 0.0, 0.0), StepCounts("decode", 2.0, 2.0, 1000.0, 1000.0)
+    blocks = regions.region_blocks(of.workload.cases[0].model, prompt, place, mapping)
+    blocks += regions.region_blocks(of.workload.cases[0].model, token, place, mapping, 9.0)
     for kernel in (call.kernel for block in blocks for call in block.calls):
         assert kernel is not None
-        here = kernel_on(kernel, 8)
+        here = kernel_on_submesh(kernel, 8)
         assert here._replace(shape=kernel.shape, mesh=kernel.mesh) == kernel
         assert here.mesh.rows <= kernel.mesh.rows
         assert here.mesh.cols <= kernel.mesh.cols
@@ -137,7 +146,7 @@ def test_a_model_on_a_wafer_is_played_kernel_by_kernel() -> None:
     of = asked("chip=wse2", "model=qwen3_1b7", "workload.sequence=[256]", "workload.batch=1", *sides_)
 
     def column(fidelity: str) -> Any:
-        return evaluate(stacked([of.base]), of.workload, fidelity=fidelity).columns
+        return evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity).columns
 
     whole, part_, cycles = column("events"), column("events@9999"), column("cycles@6")
     assert part_["ttft"] == whole["ttft"]
@@ -152,14 +161,14 @@ def test_a_model_on_a_wafer_is_played_kernel_by_kernel() -> None:
 def test_operators_of_a_model_on_tiles_take_on_a_part_what_they_take(model: str) -> None:
     """By the closed form, that is, in which turns are alike; what is short has no turns, and waits for a hop more or less."""
     of = asked("chip=tile_gh200", f"model={model}", "mapping=flat", "workload.sequence=[4096]", "workload.batch=16")
-    passes = turns(cast(Case, of.workload.cases[0]), of.base.chip, of.base.mapping, "mean")  # type: ignore[arg-type]
+    passes = passes_by_phase(cast(BatchCase, of.workload.cases[0]), of.base.chip, of.base.mapping, "mean")  # type: ignore[arg-type]
     calls = [call for some in passes.values() for _, blocks in some for block in blocks for call in block.calls]
     assert calls
     for call in calls:
-        whole = jobs.price("closed", call.job).seconds
-        job, count = job_on(call.job, 8)
+        whole = jobs.job_cost("closed", call.job).seconds
+        job, count = job_on_submesh(call.job, 8)
         assert count >= 1
-        here = jobs.price("closed", job).seconds * count
+        here = jobs.job_cost("closed", job).seconds * count
         assert here == pytest.approx(whole, rel=0.1, abs=1e-6), call.name
         assert max(job.chip.mesh.rows, job.chip.mesh.cols) == 8
 
@@ -168,7 +177,7 @@ def test_a_model_on_tiles_is_played_operator_by_operator() -> None:
     of = asked("chip=tile_gh200", "model=qwen3_1b7", "mapping=flat", "workload.sequence=[512]")
 
     def column(fidelity: str) -> Any:
-        return evaluate(stacked([of.base]), of.workload, fidelity=fidelity).columns
+        return evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity).columns
 
     whole, events, cycles = column("events"), column("events@8"), column("cycles@8")
     assert column("events@99")["latency"] == pytest.approx(whole["latency"], rel=1e-3)  # but for turns left out
@@ -201,4 +210,4 @@ def test_a_collective_keeps_its_bytes() -> None:
 def test_what_makes_no_part_is_refused(words: list[str], line: str) -> None:
     of = asked(*words)
     with pytest.raises(DesignError, match=line):
-        evaluate(stacked([of.base]), of.workload, fidelity=words[-1].partition("=")[2])
+        evaluate(stack_designs([of.base]), of.workload, fidelity=words[-1].partition("=")[2])

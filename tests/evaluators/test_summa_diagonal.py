@@ -9,76 +9,94 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.kernels.gemm.summa_diagonal import Part, Weights, cost, memory_bytes, place, result, slots, steps
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.layouts.whole_chip import kept_as
-from dse.evaluators.machine.channels import ColumnMemory, channels
+from dse.evaluators.cost_models import analytical_summa as closed_summa
+from dse.evaluators.cost_models.event_simulator import simulate_events as timed
+from dse.evaluators.cost_models.functional_simulator import run_program
+from dse.evaluators.cost_models.simulated_job import remove_instructions
+from dse.evaluators.cost_models.simulated_summa import EVENTS
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.kernels.gemm.summa_diagonal import (
+    SummaTiling,
+    WeightStorage,
+    buffers,
+    build_program,
+    cost,
+    gather_result,
+    memory_bytes,
+    scatter_operands,
+)
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.layouts.whole_chip import weight_storage
+from dse.evaluators.machine.memory_channels import ColumnMemory, mesh_channels
 from dse.evaluators.program.activity import COUNTS
-from dse.evaluators.program.rounds import Loop, Multicast, Program, Round, Vector
-from dse.evaluators.readers import closed_summa
-from dse.evaluators.readers.events import play as timed
-from dse.evaluators.readers.events_summa import EVENTS
-from dse.evaluators.readers.job_attribution import without
-from dse.evaluators.readers.numeric import play
-from dse.space.design import stacked
+from dse.evaluators.program.kernel_ir import Loop, MulticastInstruction, Program, Round, VectorInstruction
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
-from dse.space.mapping import Precision
-from dse.space.numbers import BYTES, PLAIN, of_tensor
+from dse.space.fields import replace_leaves
+from dse.space.mapping import FormatPlan
+from dse.space.number_formats import BYTES_BY_FORMAT, UNSCALED_FORMATS, formats_of_tensor
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 from tests.samples import asked
 
-sizes = st.builds(Shape, *[st.integers(1, 20)] * 3)
+sizes = st.builds(GemmShape, *[st.integers(1, 20)] * 3)
 slices = st.tuples(*[st.integers(1, 5)] * 3)
-meshes = st.builds(Mesh, st.integers(1, 6), st.integers(1, 5))
+meshes = st.builds(CoreMesh, st.integers(1, 6), st.integers(1, 5))
 stored = st.none() | st.builds(
-    Weights, st.sampled_from([BYTES[name] for name in of_tensor("weights")]), st.sampled_from([0.0, 1.0, 2.0, 3.0])
+    WeightStorage,
+    st.sampled_from([BYTES_BY_FORMAT[name] for name in formats_of_tensor("weights")]),
+    st.sampled_from([0.0, 1.0, 2.0, 3.0]),
 )
 """Formats of B, expanded by as many operations."""
 
 
 @st.composite
-def cuts(draw: Any) -> tuple[Part, Mesh]:
+def cuts(draw: Any) -> tuple[SummaTiling, CoreMesh]:
     mesh = draw(meshes)
     sides = st.integers(1, mesh.rows)  # rows that are left over are idle
     rows = draw(sides)
-    return Part(*draw(slices), rows, draw(sides) if rows == 1 else 1), mesh
+    return SummaTiling(*draw(slices), rows, draw(sides) if rows == 1 else 1), mesh
 
 
 def wrong(
-    shape: Shape, part: Part, mesh: Mesh, copies: int = 1, written: Program | None = None, weights: Weights | None = None
+    shape: GemmShape,
+    part: SummaTiling,
+    mesh: CoreMesh,
+    copies: int = 1,
+    written: Program | None = None,
+    weights: WeightStorage | None = None,
 ) -> float:
     rng = np.random.default_rng(shape.m)
     a, b = rng.normal(size=(copies, shape.m, shape.k)), rng.normal(size=(copies, shape.k, shape.n))
-    program = written or steps(shape, part, mesh, "float32", channels=mesh.cols, copies=copies, weights=weights)
-    out = play(program, {}, place(a.astype("f4"), b.astype("f4"), part, mesh))
+    program = written or build_program(shape, part, mesh, "float32", channels=mesh.cols, copies=copies, weights=weights)
+    out = run_program(program, {}, scatter_operands(a.astype("f4"), b.astype("f4"), part, mesh))
     # slot and stream have one name; the stream is what was stored
-    return float(np.abs(result(out["c"], shape, part, mesh, copies) - a @ b).max())
+    return float(np.abs(gather_result(out["c"], shape, part, mesh, copies) - a @ b).max())
 
 
 @given(sizes, cuts(), st.integers(1, 4), stored)
 @settings(max_examples=40, deadline=None)
-def test_the_products_come_out(shape: Shape, cut: tuple[Part, Mesh], copies: int, weights: Weights | None) -> None:
+def test_the_products_come_out(
+    shape: GemmShape, cut: tuple[SummaTiling, CoreMesh], copies: int, weights: WeightStorage | None
+) -> None:
     assert wrong(shape, *cut, copies, weights=weights) < 1e-4
 
 
 @pytest.mark.parametrize("slot", ["a_in", "b_in"])
 def test_one_block_astray_is_noticed(slot: str) -> None:
-    shape, part, mesh = Shape(12, 9, 12), Part(2, 3, 2, 3), Mesh(3, 3)
+    shape, part, mesh = GemmShape(12, 9, 12), SummaTiling(2, 3, 2, 3), CoreMesh(3, 3)
 
     def turned(turn: Round) -> Round:
         return replace(turn, steps=tuple(astray(step) for step in turn.steps))
 
     def astray(step: Any) -> Any:
-        if not isinstance(step, Multicast) or step.slot != slot:
+        if not isinstance(step, MulticastInstruction) or step.slot != slot:
             return step
         row, col = (np.array(np.broadcast_to(axis, step.path.shape)) for axis in (step.path.row, step.path.col))
         row[0], row[1], col[0], col[1] = row[1].copy(), row[0].copy(), col[1].copy(), col[0].copy()
         return replace(step, path=replace(step.path, row=row[:2], col=col[:2]))
 
-    program = steps(shape, part, mesh, "float32", channels=3)
+    program = build_program(shape, part, mesh, "float32", channels=3)
     strand = tuple(
         replace(one, body=tuple(map(turned, one.body))) if isinstance(one, Loop) else turned(one) for one in program.strands[0]
     )
@@ -87,21 +105,21 @@ def test_one_block_astray_is_noticed(slot: str) -> None:
 
 
 def test_weights_that_nobody_expands_are_noticed() -> None:
-    shape, part, mesh, weights = Shape(12, 9, 12), Part(2, 3, 2, 3), Mesh(3, 3), Weights(0.53125, 3.0)
-    program = steps(shape, part, mesh, "float32", channels=3, weights=weights)
+    shape, part, mesh, weights = GemmShape(12, 9, 12), SummaTiling(2, 3, 2, 3), CoreMesh(3, 3), WeightStorage(0.53125, 3.0)
+    program = build_program(shape, part, mesh, "float32", channels=3, weights=weights)
     assert wrong(shape, part, mesh, written=program) < 1e-4
-    last = without(program, lambda step: isinstance(step, Vector) and step.inputs == ("b",))
+    last = remove_instructions(program, lambda step: isinstance(step, VectorInstruction) and step.inputs == ("b",))
     assert wrong(shape, part, mesh, written=last) > 1e-2
 
 
 @given(sizes, cuts(), st.integers(1, 4), stored)
 @settings(max_examples=25, deadline=None)
 def test_the_closed_form_counts_what_is_played(
-    shape: Shape, cut: tuple[Part, Mesh], copies: int, weights: Weights | None
+    shape: GemmShape, cut: tuple[SummaTiling, CoreMesh], copies: int, weights: WeightStorage | None
 ) -> None:
     (part, mesh), kept = cut, {"copies": copies, "weights": weights}
-    program = steps(shape, part, mesh, channels=mesh.cols, **kept)  # type: ignore[arg-type]
-    memory = channels("south", mesh.cols, program.rows, mesh.cols, 100.0, 1.0)
+    program = build_program(shape, part, mesh, channels=mesh.cols, **kept)  # type: ignore[arg-type]
+    memory = mesh_channels("south", mesh.cols, program.rows, mesh.cols, 100.0, 1.0)
     played = timed(program, CYCLES, engines=ENGINES, memory=memory).activity
     closed = cost(shape, part, mesh, CYCLES, ENGINES, ColumnMemory(mesh.cols, 100.0, 1.0, 1.0), **kept).activity  # type: ignore
     for count in COUNTS:
@@ -110,25 +128,25 @@ def test_the_closed_form_counts_what_is_played(
     values = part.k * part.n * (4 * (weights.nbytes if weights else 2) + 4 * bool(weights and weights.expand))
     a = part.m * part.k * 2 * (5 if weights and weights.expand else 4)
     c = 2 * part.m * part.n * (3 if part.split > 1 else 2)
-    assert program.core_bytes == values + a + c == sum(one.nbytes for one in slots(part, "float16", weights))
+    assert program.core_bytes == values + a + c == sum(one.nbytes for one in buffers(part, "float16", weights))
 
 
-products = st.builds(Shape, st.integers(1, 2000), st.integers(256, 4096), st.integers(256, 4096))
+products = st.builds(GemmShape, st.integers(1, 2000), st.integers(256, 4096), st.integers(256, 4096))
 
 
-@given(products, st.integers(1, 3), st.sampled_from(of_tensor("weights")))
-@example(Shape(262, 289, 425), 2, "nvfp4")
-@example(Shape(322, 295, 2539), 1, "fp16")
-@example(Shape(11, 2077, 306), 3, "nvfp4")
+@given(products, st.integers(1, 3), st.sampled_from(formats_of_tensor("weights")))
+@example(GemmShape(262, 289, 425), 2, "nvfp4")
+@example(GemmShape(322, 295, 2539), 1, "fp16")
+@example(GemmShape(11, 2077, 306), 3, "nvfp4")
 @settings(max_examples=8, deadline=None)
-def test_events_agree_with_the_closed_form_in_all_formats_of_weights(shape: Shape, copies: int, name: str) -> None:
+def test_events_agree_with_the_closed_form_in_all_formats_of_weights(shape: GemmShape, copies: int, name: str) -> None:
     question = asked("chip=tile32", "workload=gemm", "mapping=summa")
-    chip = replaced(question.base.chip, {"mesh.rows": 8, "mesh.cols": 8, "hbm.channels": 8})
-    weights = kept_as(name, Precision(weights=name, activations="bf16", kv="bf16"))
-    job = closed_summa.proposed(shape, chip, question.base.mapping.kernel, copies, 2.0, weights)
-    closed, played = closed_summa.split(job), EVENTS.split(job)
+    chip = replace_leaves(question.base.chip, {"mesh.rows": 8, "mesh.cols": 8, "hbm.channels": 8})
+    weights = weight_storage(name, FormatPlan(weights=name, activations="bf16", kv="bf16"))
+    job = closed_summa.propose_summa_job(shape, chip, question.base.mapping.kernel, copies, 2.0, weights)
+    closed, played = closed_summa.time_by_resource(job), EVENTS.time_by_resource(job)
     assert list(closed) == list(played)
-    assert ("vector" in closed) == (name not in PLAIN)
+    assert ("vector" in closed) == (name not in UNSCALED_FORMATS)
     assert sum(closed.values()) == pytest.approx(sum(played.values()), rel=0.12)
     assert closed["matrix"] == pytest.approx(played["matrix"])
 
@@ -138,12 +156,12 @@ def test_random_parts_on_random_chips_take_what_is_played() -> None:
     for _ in range(30):
         rows, cols = (int(side) for side in rng.choice([4, 8, 16], 2))
         leaves = {"mesh.rows": rows, "mesh.cols": cols, "hbm.channels": int(rng.choice([2, 4])), "tile.matrix.rows": 32}
-        chip = replaced(question.base.chip, leaves | {"hbm.channel_bandwidth": float(rng.uniform(2e10, 2e11))})
-        shape = Shape(*(int(2**power) for power in rng.uniform((0, 7, 7), (10, 12, 12))))
+        chip = replace_leaves(question.base.chip, leaves | {"hbm.channel_bandwidth": float(rng.uniform(2e10, 2e11))})
+        shape = GemmShape(*(int(2**power) for power in rng.uniform((0, 7, 7), (10, 12, 12))))
         slices = {"m": 0, "k": 0, "n": 0} if rng.random() < 0.5 else {"m": 32, "k": int(rng.choice([128, 512, 4096])), "n": 32}
-        plan = replaced(question.base.mapping.kernel, slices | {"split_k": int(rng.choice([0, 1, 2, 4]))})
-        job = closed_summa.proposed(shape, chip, plan, int(rng.choice([1, 3])))
-        ratios.append(closed_summa.seconds(job) / sum(EVENTS.split(job).values()))
+        plan = replace_leaves(question.base.mapping.kernel, slices | {"split_k": int(rng.choice([0, 1, 2, 4]))})
+        job = closed_summa.propose_summa_job(shape, chip, plan, int(rng.choice([1, 3])))
+        ratios.append(closed_summa.job_seconds(job) / sum(EVENTS.time_by_resource(job).values()))
     assert np.median(np.abs(np.array(ratios) - 1)) < 0.03
     assert np.percentile(ratios, [5, 95]) == pytest.approx([1, 1], abs=0.2)
 
@@ -155,7 +173,7 @@ SHAPES = ("4096x1024x4096", "4096x4096x8192", "256x2048x2112", "16x4096x12288", 
 def test_events_agree_with_the_closed_form(shape: str) -> None:
     question = asked("chip=tile32", "workload=gemm", "mapping=summa", f"workload.shapes=[{shape}]")
     closed, played = (
-        evaluate(stacked([question.base]), question.workload, fidelity=name).columns for name in ("closed", "events")
+        evaluate(stack_designs([question.base]), question.workload, fidelity=name).columns for name in ("closed", "events")
     )
     assert closed["latency"] == pytest.approx(played["latency"], rel=0.05)
     assert closed["hbm_bytes"] == played["hbm_bytes"]
@@ -173,10 +191,12 @@ def test_many_designs_and_products_are_each_as_if_alone() -> None:
         "chip.hbm.channels": (16, 64),
     }
     rng = np.random.default_rng(2)
-    designs = [replaced(question.base, {name: float(rng.choice(values)) for name, values in knobs.items()}) for _ in range(8)]
-    together = evaluate(stacked(designs), question.workload)
+    designs = [
+        replace_leaves(question.base, {name: float(rng.choice(values)) for name, values in knobs.items()}) for _ in range(8)
+    ]
+    together = evaluate(stack_designs(designs), question.workload)
     for place_, design in enumerate(designs):
-        alone = evaluate(stacked([design]), question.workload)
+        alone = evaluate(stack_designs([design]), question.workload)
         for name, column in together.columns.items():
             assert column[place_] == pytest.approx(alone.columns[name][0], nan_ok=True), name
         assert together.limit[place_] == alone.limit[0]
@@ -184,14 +204,14 @@ def test_many_designs_and_products_are_each_as_if_alone() -> None:
 
 def test_what_does_not_fit_is_said_with_what_would() -> None:
     question = asked("chip=tile32", "workload=gemm", "mapping=summa", "mapping.m=512", "mapping.k=512")
-    verdict = infeasible(question.base, question.workload)
+    verdict = explain_infeasibility(question.base, question.workload)
     assert verdict is not None
     assert verdict.limit == "chip.tile.sram"
     assert sum(value for _, value in verdict.parts) == pytest.approx(verdict.need)
     said = dict(word.split("=") for word in str(verdict).split() if word.startswith("mapping."))
     assert set(said) == {"mapping.rows", "mapping.m", "mapping.k", "mapping.n", "mapping.split_k"}
-    fits = replaced(question.base, {name: float(value) for name, value in said.items()})
-    assert infeasible(fits, question.workload) is None
+    fits = replace_leaves(question.base, {name: float(value) for name, value in said.items()})
+    assert explain_infeasibility(fits, question.workload) is None
     with pytest.raises(DesignError, match="choose mapping=summa"):
         asked("chip=tile32", "workload=gemm", "mapping=attention")
 
@@ -203,12 +223,12 @@ def test_a_depth_that_is_divided_is_chosen_where_it_is_sooner() -> None:
     for _ in range(12):
         side = int(rng.choice([8, 16, 32]))
         leaves = {"mesh.rows": side, "hbm.channel_bandwidth": float(rng.uniform(2e10, 2e11))}
-        chip = replaced(question.base.chip, leaves)
-        shape = Shape(*(int(2**power) for power in rng.uniform((0, 8, 8), (9, 13, 12))))
+        chip = replace_leaves(question.base.chip, leaves)
+        shape = GemmShape(*(int(2**power) for power in rng.uniform((0, 8, 8), (9, 13, 12))))
         times = {}
         for split in (0, *(share for share in (1, 2, 4, 8, 16, 32) if side % share == 0)):
-            job = closed_summa.proposed(shape, chip, replaced(question.base.mapping.kernel, {"split_k": split}))
-            times[split] = float(closed_summa.seconds(job))
+            job = closed_summa.propose_summa_job(shape, chip, replace_leaves(question.base.mapping.kernel, {"split_k": split}))
+            times[split] = float(closed_summa.job_seconds(job))
             assert job.part.split == split or not split
             assert job.part.split == 1 or job.part.rows == 1
         assert times[0] == pytest.approx(min(times.values()), rel=1e-12)
@@ -229,6 +249,6 @@ def test_a_depth_that_is_divided_is_chosen_where_it_is_sooner() -> None:
 )
 def test_a_split_that_cannot_be_says_what_would_do(said: tuple[str, ...], limit: str, words: str) -> None:
     question = asked("chip=tile32", "workload=gemm", "mapping=summa", *said)
-    found = infeasible(question.base, question.workload)
+    found = explain_infeasibility(question.base, question.workload)
     assert found is not None
     assert (found.limit, found.remedy) == (limit, words)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.evaluators.silicon import supply
+from dse.evaluators.silicon import supply_voltage as supply
 from tests.samples import asked
 
 CHIP = asked("chip=a100").base.chip
@@ -23,10 +23,10 @@ CHIP = asked("chip=a100").base.chip
 def test_the_supply_makes_transistors_as_fast_as_the_clock(faster, threshold, above, least, most):
     volts = threshold + above
     node = replace(CHIP.technology, threshold=threshold, volts=volts, least=least, most=most)
-    clocks = np.array(faster) * supply.nominal(CHIP)
-    many = supply.volts(replace(CHIP, technology=node, clock=clocks))
+    clocks = np.array(faster) * supply.nominal_clock(CHIP)
+    many = supply.supply_voltage(replace(CHIP, technology=node, clock=clocks))
     for clock, found, times in zip(clocks, many, faster, strict=True):
-        one = supply.volts(replace(CHIP, technology=node, clock=float(clock)))
+        one = supply.supply_voltage(replace(CHIP, technology=node, clock=float(clock)))
         assert found == pytest.approx(one, rel=1e-12)
         lowest = max(least, threshold + supply.ABOVE)
         law = [(of - threshold) ** supply.EXPONENT / of for of in (found, volts, lowest)]

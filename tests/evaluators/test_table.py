@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.evaluators.kernels.table import tabulated
-from dse.space.elementwise import Array
+from dse.evaluators.kernels.tabulated_counts import tabulate
+from dse.space.array_math import Array
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -24,7 +24,7 @@ def test_every_row_has_its_own_value(largest: int, together: bool, data: st.Data
         return np.array([value(*row) for row in rows.tolist()])
 
     a, b, c = np.array(keys, dtype=float).T
-    of = tabulated(value, several if together else None)
+    of = tabulate(value, several if together else None)
     for down in (b, b[::-1], b[:1]):
         found = of(a, down[:, None], c)
         assert found.shape == (len(down), len(keys))

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import Question
+from dse.config.question import Question
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account.passes import Staged, through_stages
-from dse.evaluators.account.pipelines import _blocks, _held, _instances, _tokens, _way
-from dse.evaluators.account.stretches import stretches_by_model
-from dse.evaluators.machine.machine import of_tiles
-from dse.evaluators.readers import READERS
-from dse.space.design import Design, stacked
+from dse.evaluators.accounting.decode_segments import arrays_by_model
+from dse.evaluators.accounting.forward_passes import StagedPass, pass_through_stages
+from dse.evaluators.accounting.pipelines import _blocks, _held, _instances, _tokens, _way
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.machine.machine import tile_core_machine
+from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from dse.space.mapping import PARTITIONS, PLACEMENTS
 from tests.samples import asked, metrics
 
@@ -31,16 +31,16 @@ def question(model: str = "qwen3_4b", *more: str) -> Question:
 
 
 def said(design: Design, **knobs: Any) -> Design:
-    return replaced(design, {f"mapping.{phase}.{name}": value for name, value in knobs.items()
+    return replace_leaves(design, {f"mapping.{phase}.{name}": value for name, value in knobs.items()
                              for phase in ("prefill", "decode")})  # fmt: skip
 
 
-def passed(design: Design, model: str, phase: str, fidelity: str = "closed") -> Staged:
-    (job,) = stretches_by_model(question(model).workload)
+def passed(design: Design, model: str, phase: str, fidelity: str = "closed") -> StagedPass:
+    (job,) = arrays_by_model(question(model).workload)
     plan = getattr(design.mapping, phase)
     laid = _blocks(job, phase, plan, design.mapping.precision, _tokens(job, phase, plan, _instances(design.chip, plan)))
     way, held = _way(design.chip, plan), _held(design, job, phase)
-    return through_stages(job.model, laid, 0.0, of_tiles(design.chip), way, plan, held, READERS[fidelity])
+    return pass_through_stages(job.model, laid, 0.0, tile_core_machine(design.chip), way, plan, held, READERS[fidelity])
 
 
 @settings(max_examples=40, deadline=None)
@@ -53,10 +53,10 @@ def test_a_larger_or_faster_cache_never_slows_a_pass_and_takes_from_main_memory_
     model: str, phase: str, partition: str, placement: str, tp: int, sram: float, one: float, other: float, rate: float,
     faster: float,
 ) -> None:  # fmt: skip
-    design = replaced(said(question(model).base, partition=partition, placement=placement, tp=tp, pp=64 // tp),
+    design = replace_leaves(said(question(model).base, partition=partition, placement=placement, tp=tp, pp=64 // tp),
                       {"chip.tile.sram": sram})  # fmt: skip
     none, small, large, fast = (
-        passed(replaced(design, {"chip.l2.size": size, "chip.l2.bandwidth": bandwidth}), model, phase)
+        passed(replace_leaves(design, {"chip.l2.size": size, "chip.l2.bandwidth": bandwidth}), model, phase)
         for size, bandwidth in ((0.0, rate), (min(one, other), rate), (max(one, other), rate), (max(one, other), rate * faster))
     )
     order = (none, small, large, fast)
@@ -71,9 +71,9 @@ def test_a_larger_or_faster_cache_never_slows_a_pass_and_takes_from_main_memory_
 
 @pytest.mark.parametrize("model", MODELS)
 def test_what_fits_a_cache_is_read_at_its_rate(model: str) -> None:
-    design = replaced(said(question(model).base, tp=8, pp=8), {"chip.l2.size": 1e13, "chip.tile.sram": 1e6})
+    design = replace_leaves(said(question(model).base, tp=8, pp=8), {"chip.l2.size": 1e13, "chip.tile.sram": 1e6})
     of = passed(design, model, "decode")
-    held, rate = _held(design, stretches_by_model(question(model).workload)[0], "decode"), design.chip.l2.bandwidth / 64
+    held, rate = _held(design, arrays_by_model(question(model).workload)[0], "decode"), design.chip.l2.bandwidth / 64
     assert np.all(of.activity.memory_bytes == 0)
     for call, cost, *_ in of.calls():
         if call.reads:
@@ -84,9 +84,9 @@ def test_what_fits_a_cache_is_read_at_its_rate(model: str) -> None:
 
 def test_an_empty_cache_or_a_slow_one_changes_no_time() -> None:
     plain = asked("chip=npu64", "model=qwen3_4b", *SIZES)
-    before = evaluate(stacked([plain.base]), plain.workload).columns
+    before = evaluate(stack_designs([plain.base]), plain.workload).columns
     for change in ({"chip.l2.size": 0.0}, {"chip.l2.bandwidth": 1e11}):
-        after = evaluate(stacked([replaced(question().base, change)]), plain.workload).columns
+        after = evaluate(stack_designs([replace_leaves(question().base, change)]), plain.workload).columns
         for name in ("ttft", "tpot", "latency", "hbm_used", "sram_used"):
             assert after[name] == pytest.approx(before[name], rel=1e-12), name
 
@@ -103,8 +103,8 @@ def test_a_cache_costs_area_and_saves_energy_of_main_memory() -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_rows_add_up_to_the_latency(model: str, fidelity: str) -> None:
     asked_ = question(model, "mapping=npu_prefetch")
-    design = replaced(said(asked_.base, tp=8, pp=8, partition="k"), {"chip.tile.sram": 8e6})
-    latency = evaluate(stacked([design]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"]
+    design = replace_leaves(said(asked_.base, tp=8, pp=8, partition="k"), {"chip.tile.sram": 8e6})
+    latency = evaluate(stack_designs([design]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"]
     for case, wanted in zip(asked_.workload.cases, latency, strict=True):
         found = explain(design, case, fidelity=fidelity)
         assert found.seconds == pytest.approx(wanted[0], rel=1e-9)
@@ -119,10 +119,10 @@ def test_a_batch_is_its_designs_one_by_one() -> None:
         tp = int(rng.choice([1, 2, 4, 8, 16]))
         one = said(asked_.base, tp=tp, pp=64 // tp, partition=str(rng.choice(PARTITIONS)))
         sizes = {"chip.l2.size": 10 ** rng.uniform(7, 11), "chip.l2.bandwidth": 10 ** rng.uniform(12.5, 14)}
-        designs.append(replaced(one, sizes))
-    together = evaluate(stacked(designs), asked_.workload).columns
+        designs.append(replace_leaves(one, sizes))
+    together = evaluate(stack_designs(designs), asked_.workload).columns
     for place, design in enumerate(designs):
-        alone = evaluate(stacked([design]), asked_.workload).columns
+        alone = evaluate(stack_designs([design]), asked_.workload).columns
         for name, column in alone.items():
             assert together[name][place] == pytest.approx(column[0], rel=1e-12, nan_ok=True), name
 

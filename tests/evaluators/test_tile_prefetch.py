@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import Question
+from dse.config.question import Question
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account.passes import Staged, through_stages
-from dse.evaluators.account.pipelines import _blocks, _held, _instances, _tokens, _way
-from dse.evaluators.account.services.fleet import fleet_of, iteration
-from dse.evaluators.account.stretches import stretches_by_model
-from dse.evaluators.evaluation import binding
-from dse.evaluators.machine.machine import of_tiles
-from dse.evaluators.readers import READERS
-from dse.space.design import Design, stacked
+from dse.evaluators.accounting.decode_segments import arrays_by_model
+from dse.evaluators.accounting.forward_passes import StagedPass, pass_through_stages
+from dse.evaluators.accounting.pipelines import _blocks, _held, _instances, _tokens, _way
+from dse.evaluators.accounting.serving_instances.pipeline_fleet import iteration_pass, pipeline_pools
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.evaluation import worst_violation
+from dse.evaluators.machine.machine import tile_core_machine
+from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from dse.space.mapping import PARTITIONS, PLACEMENTS
-from dse.space.workload import Load
+from dse.space.workload import ServingLoad
 from tests.samples import asked
 
 MODELS = ("qwen3_4b", "deepseek_v2_lite")
@@ -33,18 +33,20 @@ def question(model: str = "qwen3_4b", *more: str) -> Question:
 
 
 def said(design: Design, **knobs: Any) -> Design:
-    return replaced(design, {f"mapping.{phase}.{name.replace('__', '.')}": value for name, value in knobs.items()
+    return replace_leaves(design, {f"mapping.{phase}.{name.replace('__', '.')}": value for name, value in knobs.items()
                              for phase in ("prefill", "decode")})  # fmt: skip
 
 
-def passed(design: Design, model: str, phase: str, budget: float, fidelity: str = "closed") -> Staged:
+def passed(design: Design, model: str, phase: str, budget: float, fidelity: str = "closed") -> StagedPass:
     """A pass under so large a buffer, with what stays in local memory as if there were none."""
-    (job,) = stretches_by_model(question(model).workload)
+    (job,) = arrays_by_model(question(model).workload)
     plan = getattr(design.mapping, phase)
     none = said(design, prefetch__policy="none")
     laid = _blocks(job, phase, plan, design.mapping.precision, _tokens(job, phase, plan, _instances(design.chip, plan)))
     held = _held(none, job, phase)._replace(buffer=budget)
-    return through_stages(job.model, laid, 0.0, of_tiles(design.chip), _way(design.chip, plan), plan, held, READERS[fidelity])
+    return pass_through_stages(
+        job.model, laid, 0.0, tile_core_machine(design.chip), _way(design.chip, plan), plan, held, READERS[fidelity]
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -56,7 +58,7 @@ def test_a_larger_buffer_never_slows_a_pass(
     model: str, phase: str, partition: str, placement: str, tp: int, word: float, one: float, other: float
 ) -> None:
     design = said(question(model).base, partition=partition, placement=placement, tp=tp, pp=64 // tp)
-    design = replaced(design, {"chip.noc.word_bytes": word, "mapping.sram_kv": 0.0})
+    design = replace_leaves(design, {"chip.noc.word_bytes": word, "mapping.sram_kv": 0.0})
     small, large = (passed(design, model, phase, budget).seconds for budget in sorted((one, other)))
     assert np.all(large <= small * (1 + 1e-12))
 
@@ -80,16 +82,16 @@ def test_what_is_prefetched_is_read_within_the_messages_before_it_and_fits(polic
 
 def test_without_a_buffer_nothing_changes() -> None:
     plain = asked("chip=npu64", "model=qwen3_4b", "mapping=npu", *SIZES)
-    now = evaluate(stacked([plain.base]), plain.workload).columns
+    now = evaluate(stack_designs([plain.base]), plain.workload).columns
     for knobs in ({"prefetch__policy": "none"}, {"prefetch__cap": 0.0}):
-        then = evaluate(stacked([said(question().base, **knobs)]), plain.workload).columns
+        then = evaluate(stack_designs([said(question().base, **knobs)]), plain.workload).columns
         for name, column in now.items():
             assert then[name] == pytest.approx(column, rel=1e-12, nan_ok=True), name
 
 
 def test_prefetching_pays_where_sums_leave_the_memory_idle() -> None:
     none, some = (said(question().base, tp=16, pp=4, prefetch__policy=word) for word in ("none", "partial"))
-    tpot = evaluate(stacked([none, some]), question().workload).columns["tpot"]
+    tpot = evaluate(stack_designs([none, some]), question().workload).columns["tpot"]
     assert tpot[1] < 0.95 * tpot[0]
 
 
@@ -106,7 +108,7 @@ def test_a_prefetched_byte_is_read_once(model: str) -> None:
 def test_rows_add_up_to_the_latency(model: str, fidelity: str) -> None:
     asked_ = question(model)
     design = said(asked_.base, tp=8, pp=8, partition="k")
-    latency = evaluate(stacked([design]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"]
+    latency = evaluate(stack_designs([design]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"]
     for case, wanted in zip(asked_.workload.cases, latency, strict=True):
         found = explain(design, case, fidelity=fidelity)
         assert found.seconds == pytest.approx(wanted[0], rel=1e-9)
@@ -122,10 +124,10 @@ def test_a_batch_is_its_designs_one_by_one() -> None:
         tp = int(rng.choice([1, 2, 4, 8, 16]))
         words = {"prefetch__policy": str(rng.choice(["none", "whole", "partial"])), "partition": str(rng.choice(PARTITIONS))}
         one = said(asked_.base, tp=tp, pp=64 // tp, prefetch__cap=float(rng.random()), **words)
-        designs.append(replaced(one, {"chip.noc.word_bytes": float(rng.choice([16, 64, 256]))}))
-    together = evaluate(stacked(designs), asked_.workload).columns
+        designs.append(replace_leaves(one, {"chip.noc.word_bytes": float(rng.choice([16, 64, 256]))}))
+    together = evaluate(stack_designs(designs), asked_.workload).columns
     for place, design in enumerate(designs):
-        alone = evaluate(stacked([design]), asked_.workload).columns
+        alone = evaluate(stack_designs([design]), asked_.workload).columns
         for name, column in alone.items():
             assert together[name][place] == pytest.approx(column[0], rel=1e-12, nan_ok=True), name
 
@@ -173,18 +175,18 @@ def test_a_larger_buffer_never_slows_an_iteration(
 ) -> None:
     asked_ = asked(*SERVED, "mapping=npu_serving_prefetch")
     (load,) = asked_.workload.cases
-    assert isinstance(load, Load)
-    (of,) = fleet_of(said(asked_.base, partition=partition, tp=tp, pp=64 // tp), load)
+    assert isinstance(load, ServingLoad)
+    (of,) = pipeline_pools(said(asked_.base, partition=partition, tp=tp, pp=64 // tp), load)
     counts = (float(prompt), (prompt + 1) / 2, float(decodes), context, spilled)
 
     def seconds(budget: float) -> float:
         held = of._replace(held=of.held._replace(buffer=budget))
-        return float(iteration(load, held, READERS["closed"], "prefill", *counts).seconds)
+        return float(iteration_pass(load, held, READERS["closed"], "prefill", *counts).seconds)
 
     small, large = (seconds(budget) for budget in sorted((one, other)))
     assert large <= small * (1 + 1e-12)
     plain = of._replace(plan=replace(of.plan, prefetch=None))
-    none = float(iteration(load, plain, READERS["closed"], "prefill", *counts).seconds)
+    none = float(iteration_pass(load, plain, READERS["closed"], "prefill", *counts).seconds)
     assert seconds(0.0) == pytest.approx(none, rel=1e-12)
 
 
@@ -192,16 +194,18 @@ def test_served_pipelines_prefetch_behind_their_sums() -> None:
     said_ = (*SERVED, "workload.rate=2 Hz", "mapping=npu_serving_prefetch", "mapping.both.tp=16", "mapping.sram_kv=0")
     none, some = (asked(*said_, f"mapping.prefill.prefetch.policy={word}") for word in ("none", "partial"))
     for fidelity in ("closed", "steady"):
-        found = [evaluate(stacked([one.base]), one.workload, fidelity=fidelity).columns["tpot"][0] for one in (none, some)]
+        found = [
+            evaluate(stack_designs([one.base]), one.workload, fidelity=fidelity).columns["tpot"][0] for one in (none, some)
+        ]
         assert found[1] < 0.99 * found[0], fidelity
 
 
 @pytest.mark.parametrize("part", ["prefetch.policy=none", "sums={algorithm:two_level}"])
 def test_cores_that_serve_both_phases_have_one_plan(part: str) -> None:
     question = asked(*SERVED, "mapping=npu_serving_prefetch", f"++mapping.decode.{part}")
-    outcome = evaluate(stacked([question.base]), question.workload)
+    outcome = evaluate(stack_designs([question.base]), question.workload)
     assert not outcome.feasible[0]
-    found = binding(question.base, question.workload)
+    found = worst_violation(question.base, question.workload)
     assert found is not None
     assert found.limit == f"mapping.decode.{part.partition('=')[0].partition('.')[0]}"
 

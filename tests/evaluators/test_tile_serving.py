@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.answers.trace import events
+from dse.analysis.chrome_trace import trace_events
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account.played.served import means
-from dse.evaluators.account.services import pipelines
-from dse.evaluators.account.services.fleet import Pipelines, fleet_of
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.layouts.kv_transfer import Fleet, Layout, line, ways
-from dse.evaluators.machine.fabric import tile_fabric
-from dse.evaluators.serving.loop import Served
-from dse.space.chip import decoding
-from dse.space.design import Design, stacked
-from dse.space.fields import replaced
+from dse.evaluators.accounting.serving_instances import pipelines
+from dse.evaluators.accounting.serving_instances.pipeline_fleet import PipelinePool, pipeline_pools
+from dse.evaluators.accounting.serving_runs.run_metrics import mean_iterations
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.layouts.kv_transfer import FleetLayout, PipelineFleet, core_order, transfer_cost
+from dse.evaluators.machine.mesh_fabric import tile_fabric
+from dse.evaluators.serving.simulator import ServingRun
+from dse.space.chip import decode_only_chip
+from dse.space.design import Design, stack_designs
+from dse.space.fields import replace_leaves
 from dse.space.mapping import ARRANGEMENTS
-from dse.space.parameters import active_parameters
+from dse.space.parameter_counts import active_parameter_count
 from dse.space.workload import Workload
 from tests.samples import asked
 
@@ -30,7 +30,7 @@ PRESETS = ("npu_serving", "npu_serving_prefetch", "npu_serving_t10", "npu_servin
 
 
 def columns(design: Design, workload: Workload, **options: str) -> dict[str, float]:
-    return {name: float(column[0]) for name, column in evaluate(stacked([design]), workload, **options).columns.items()}
+    return {name: float(column[0]) for name, column in evaluate(stack_designs([design]), workload, **options).columns.items()}
 
 
 def metrics(*overrides: str, **options: str) -> dict[str, float]:
@@ -38,10 +38,10 @@ def metrics(*overrides: str, **options: str) -> dict[str, float]:
     return columns(found.base, found.workload, **options)
 
 
-def run(*overrides: str) -> tuple[Served, tuple[Pipelines, ...]]:
+def run(*overrides: str) -> tuple[ServingRun, tuple[PipelinePool, ...]]:
     found = asked(*overrides)
     load = found.workload.cases[0]
-    fleet = fleet_of(found.base, load)  # type: ignore[arg-type]
+    fleet = pipeline_pools(found.base, load)  # type: ignore[arg-type]
     return pipelines._served(found.base, load, fleet, "closed", 0)[0], fleet  # type: ignore[arg-type]
 
 
@@ -71,7 +71,7 @@ def test_the_time_of_pipelines_goes_into_operators_or_is_idle(extra: tuple[str, 
     # mean iterations, priced by themselves, take together what the table has said of each one
     load, priced, of_pool = found.workload.cases[0], pipelines.READERS["closed"], served.state.instances["pool"]
     for number, of in enumerate(fleet):
-        each = [(mean.times, pipelines.mean_iteration(load, of, priced, mean)) for mean in means(served, number)]  # type: ignore[arg-type]
+        each = [(mean.times, pipelines.mean_iteration_pass(load, of, priced, mean)) for mean in mean_iterations(served, number)]  # type: ignore[arg-type]
         busy = float(served.state.instances["busy"][of_pool == number].sum())
         assert sum(times * float(at.seconds) for times, at in each) == pytest.approx(busy, rel=0.1)
     for name in ("utilisation", "hbm_utilisation", "noc_utilisation"):
@@ -85,7 +85,7 @@ def test_operations_of_a_run_are_twice_its_weights_a_token_and_attention() -> No
     model, requests = found.workload.cases[0].model, found.workload.cases[0].requests  # type: ignore[union-attr]
     tokens, outputs = float((requests.prompt + requests.output - 1).sum()), float(requests.output.sum())
     head = model.hidden * model.vocab
-    layers = active_parameters(model) - head * (1 if model.tied_embeddings else 2)
+    layers = active_parameter_count(model) - head * (1 if model.tied_embeddings else 2)
     products = 2.0 * layers * tokens + 2.0 * head * outputs
     pairs = ((requests.prompt + requests.output - 1.0) * (requests.prompt + requests.output) / 2).sum()
     attending = 4.0 * pairs * model.heads * model.head_dim * model.layers
@@ -128,10 +128,10 @@ def test_many_designs_are_judged_as_each_by_itself() -> None:
         {"mapping.prefill.tp": 8, "mapping.decode.tp": 8},
         {"mapping.prefill.tp": 8},
     ]
-    designs = [replaced(found.base, some) for some in knobs]
-    many = evaluate(stacked(designs), found.workload)
+    designs = [replace_leaves(found.base, some) for some in knobs]
+    many = evaluate(stack_designs(designs), found.workload)
     for row, design in enumerate(designs):
-        alone = evaluate(stacked([design]), found.workload)
+        alone = evaluate(stack_designs([design]), found.workload)
         for name, column in many.columns.items():
             assert column[row] == pytest.approx(alone.columns[name][0], nan_ok=True), name
         assert many.limit[row] == alone.limit[0]
@@ -151,10 +151,10 @@ def test_many_designs_are_judged_as_each_by_itself() -> None:
 )
 def test_cores_that_do_both_phases_do_them_alike(override: str, limit: str) -> None:
     together, apart = asked(*SERVING, override), asked(*SERVING, override, *APART)
-    verdict = infeasible(together.base, together.workload)
+    verdict = explain_infeasibility(together.base, together.workload)
     assert verdict is not None
     assert verdict.limit == limit
-    assert infeasible(apart.base, apart.workload) is None
+    assert explain_infeasibility(apart.base, apart.workload) is None
 
 
 def test_cores_that_are_given_to_no_phase_stand_idle() -> None:
@@ -169,7 +169,7 @@ def test_cores_that_are_given_to_no_phase_stand_idle() -> None:
 @pytest.mark.parametrize("knob", ["prefill", "decode"])
 def test_cores_that_there_are_not_cannot_be_set_apart(knob: str) -> None:
     found = asked(*SERVING, *APART, f"mapping.serving.{knob}_cores=64")
-    verdict = infeasible(found.base, found.workload)
+    verdict = explain_infeasibility(found.base, found.workload)
     assert verdict is not None
     assert verdict.limit == f"mapping.serving.{knob}_cores"
     assert "set fewer cores apart" in verdict.remedy
@@ -177,7 +177,7 @@ def test_cores_that_there_are_not_cannot_be_set_apart(knob: str) -> None:
 
 def test_a_model_that_does_not_fit_says_what_would() -> None:
     found = asked(*SERVING, "model=qwen3_32b", "mapping.prefill.tp=2", "mapping.prefill.pp=2")
-    verdict = infeasible(found.base, found.workload)
+    verdict = explain_infeasibility(found.base, found.workload)
     assert verdict is not None
     assert verdict.limit == "chip.hbm.capacity"
     assert dict(verdict.parts)["weights"] > verdict.have
@@ -185,7 +185,7 @@ def test_a_model_that_does_not_fit_says_what_would() -> None:
     both = {
         f"mapping.{phase}.{name}": int(value) for phase in ("prefill", "decode") for name, value in (("tp", tp), ("pp", pp))
     }
-    assert infeasible(replaced(found.base, both), found.workload) is None
+    assert explain_infeasibility(replace_leaves(found.base, both), found.workload) is None
 
 
 def test_cores_that_decode_may_have_measures_of_their_own() -> None:
@@ -202,7 +202,7 @@ def test_cores_that_decode_may_have_measures_of_their_own() -> None:
     of = asked(*apart, "chip.decode.bandwidth=480 GB/s")
     assert sum(explain(of.base, of.workload.cases[0]).price.values()) == pytest.approx(faster["system_price"])
     chip = asked(*apart, "chip.decode.lanes=2048 op/cycle").base.chip
-    assert decoding(chip).tile.vector.special * 2 == chip.tile.vector.special
+    assert decode_only_chip(chip).tile.vector.special * 2 == chip.tile.vector.special
 
 
 def test_what_local_memory_has_no_room_for_costs_time() -> None:
@@ -264,7 +264,7 @@ def test_prefill_by_itself_leaves_decodes_alone() -> None:
 @pytest.mark.parametrize("extra", [(), APART])
 def test_a_timeline_has_cores_memory_and_links_as_tracks_and_requests_as_flows(extra: tuple[str, ...]) -> None:
     found = asked(*SERVING, "workload.output=20", *extra)
-    drawn = events(explain(found.base, found.workload.cases[0]))
+    drawn = trace_events(explain(found.base, found.workload.cases[0]))
     tracks = {entry["tid"]: entry["args"]["name"] for entry in drawn if entry["name"] == "thread_name"}
     for kind in ("stage 3", "stage 3: HBM", "stage 3: links", *(["links: KV cache 0"] if extra else [])):
         assert any(name.endswith(kind) for name in tracks.values()), kind
@@ -282,7 +282,7 @@ def test_a_timeline_has_cores_memory_and_links_as_tracks_and_requests_as_flows(e
 
 @given(st.integers(1, 9), st.integers(1, 9), st.sampled_from(ARRANGEMENTS), st.integers(1, 6))
 def test_a_line_goes_through_all_cores_once(rows: int, cols: int, arrangement: str, blocks: int) -> None:
-    cores = line(rows, cols, arrangement, blocks)
+    cores = core_order(rows, cols, arrangement, blocks)
     assert sorted(cores) == [(r, c) for r in range(rows) for c in range(cols)]
     if arrangement == "pp_first":
         assert all(abs(a[0] - b[0]) + abs(a[1] - b[1]) == 1 for a, b in pairwise(cores))
@@ -290,7 +290,7 @@ def test_a_line_goes_through_all_cores_once(rows: int, cols: int, arrangement: s
 
 @given(st.sampled_from(ARRANGEMENTS), st.integers(1, 12), st.integers(1, 12))
 def test_every_pipeline_has_partners(arrangement: str, prefill: int, decode: int) -> None:
-    layout = Layout(12, 12, arrangement, *(Fleet(1, 1, count, (0,), 1.0, 1.0) for count in (prefill, decode)))
+    layout = FleetLayout(12, 12, arrangement, *(PipelineFleet(1, 1, count, (0,), 1.0, 1.0) for count in (prefill, decode)))
     assert all(layout.partners)
     assert sorted({d for some in layout.partners for d in some}) == list(range(decode))
     # each block has its own
@@ -309,15 +309,15 @@ def test_caches_take_at_least_their_bytes_and_nobody_gains_from_others(
     fabric = tile_fabric(chip)  # type: ignore[arg-type]
     layers = 12
     fleets = [
-        Fleet(tp, depth, count, tuple(layer * depth // layers for layer in range(layers)), 2048 / tp, 5120.0)
+        PipelineFleet(tp, depth, count, tuple(layer * depth // layers for layer in range(layers)), 2048 / tp, 5120.0)
         for depth, count in ((pp, dp), (down, more))
     ]
-    layout = Layout(16, 16, arrangement, *fleets)
-    found = ways(layout, fabric, 16, rate, made * rate)
+    layout = FleetLayout(16, 16, arrangement, *fleets)
+    found = transfer_cost(layout, fabric, 16, rate, made * rate)
     # keys and values of all its layers come to a decoding core by four links
     least = -(-layers // down) * 2048 / tp / fabric.word_bytes * fabric.pace / 4
     assert found.per_token >= least * (1 - 1e-9)
     assert min(found.prefill, found.decode, found.together, found.blocks) >= 1
-    idle = ways(layout, fabric, 16, 0.0, 0.0)
+    idle = transfer_cost(layout, fabric, 16, 0.0, 0.0)
     assert idle.per_token <= found.per_token * (1 + 1e-9)
     assert idle.prefill == idle.decode == 1

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.commands.sheet import sheet
+from dse.commands.evaluate_output import print_evaluation_of
 from dse.config.compose import compose
 from dse.evaluators import METRICS, evaluate, explain
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.silicon.area import parts
-from dse.space.chip import memory_channels, memory_of, memory_of_core
-from dse.space.design import Design, stacked
-from dse.space.fields import replaced
-from dse.space.mapping import EXPERTS, PARTITIONS, PLACEMENTS
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.silicon.area import area_by_block
+from dse.space.chip import channel_count, main_memory_bytes, memory_bytes_per_core
+from dse.space.design import Design, stack_designs
+from dse.space.fields import replace_leaves
+from dse.space.mapping import EXPERT_PARTITIONS, PARTITIONS, PLACEMENTS
 from dse.space.workload import Workload
 from tests.samples import asked
 
@@ -33,7 +33,7 @@ def both(**knobs: object) -> dict[str, object]:
 
 
 def columns(design: Design, workload: Workload, **options: str) -> dict[str, float]:
-    return {name: float(column[0]) for name, column in evaluate(stacked([design]), workload, **options).columns.items()}
+    return {name: float(column[0]) for name, column in evaluate(stack_designs([design]), workload, **options).columns.items()}
 
 
 def varied(base: Design) -> list[Design]:
@@ -45,11 +45,11 @@ def varied(base: Design) -> list[Design]:
             pp=int(rng.choice([1, 4, 16])),
             partition=str(rng.choice(PARTITIONS)),
             placement=str(rng.choice(PLACEMENTS)),
-            experts=str(rng.choice(EXPERTS)),
+            experts=str(rng.choice(EXPERT_PARTITIONS)),
         )
         knobs |= {"chip.tile.sram": float(rng.choice([8e6, 128e6])), "chip.noc.word_bytes": float(rng.choice([32, 512]))}
         knobs |= {"chip.tile.matrix.rows": int(rng.choice([32, 64, 128])), "mapping.sram_kv": float(rng.choice([0.1, 0.9]))}
-        found.append(replaced(base, knobs))
+        found.append(replace_leaves(base, knobs))
     return found
 
 
@@ -58,9 +58,9 @@ def varied(base: Design) -> list[Design]:
 def test_a_batch_is_its_singles(model: str, batch: str, fidelity: str) -> None:
     asked_ = asked(*ONE, f"model={model}", f"workload.batch={batch}", "workload.prompt=96", "workload.output=8")
     designs = varied(asked_.base)
-    many = evaluate(stacked(designs), asked_.workload, fidelity=fidelity)
+    many = evaluate(stack_designs(designs), asked_.workload, fidelity=fidelity)
     for row, design in enumerate(designs):
-        one = evaluate(stacked([design]), asked_.workload, fidelity=fidelity)
+        one = evaluate(stack_designs([design]), asked_.workload, fidelity=fidelity)
         for name in METRICS:
             assert many.columns[name][row] == pytest.approx(one.columns[name][0], rel=1e-12, nan_ok=True), name
         assert many.limit[row] == one.limit[0]
@@ -71,9 +71,11 @@ def test_a_batch_whose_memories_differ_in_their_banks_is_its_singles() -> None:
     """Banks are played, one memory after the other."""
     asked_ = asked("chip=npu64", "model=qwen3_4b", "workload.batch=[1,3]", "workload.sequence=[256]")
     slow = {"chip.hbm.banks.clock": 3e8, "chip.hbm.latency": 2e-7}
-    designs = [asked_.base, replaced(asked_.base, slow)]
-    together = evaluate(stacked(designs), asked_.workload, fidelity="events").columns["latency"]
-    singles = [evaluate(stacked([design]), asked_.workload, fidelity="events").columns["latency"][0] for design in designs]
+    designs = [asked_.base, replace_leaves(asked_.base, slow)]
+    together = evaluate(stack_designs(designs), asked_.workload, fidelity="events").columns["latency"]
+    singles = [
+        evaluate(stack_designs([design]), asked_.workload, fidelity="events").columns["latency"][0] for design in designs
+    ]
     assert together == pytest.approx(singles, rel=1e-12)
     assert singles[1] > singles[0]
 
@@ -105,7 +107,7 @@ def test_the_breakdown_sums_to_the_total(partition: str, batch: int, fidelity: s
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_readers_agree(partition: str, placement: str) -> None:
     asked_ = asked(*ONE)
-    design = replaced(asked_.base, both(partition=partition, placement=placement))
+    design = replace_leaves(asked_.base, both(partition=partition, placement=placement))
     closed, events = (columns(design, asked_.workload, fidelity=name)["latency"] for name in ("closed", "events"))
     apart = partition == "k" and placement == "linear_interleave"  # sums in turns get out of step there
     assert events == pytest.approx(closed, rel=0.02 if apart else 0.01)
@@ -114,7 +116,7 @@ def test_readers_agree(partition: str, placement: str) -> None:
 @pytest.mark.parametrize("chip", NPUS)
 def test_every_npu_that_ships_serves_a_model(chip: str) -> None:
     asked_ = asked(f"chip={chip}", *ONE[1:])
-    assert infeasible(asked_.base, asked_.workload) is None
+    assert explain_infeasibility(asked_.base, asked_.workload) is None
     found = columns(asked_.base, asked_.workload)
     assert all(value > 0 for value in found.values() if value == value)
 
@@ -134,9 +136,9 @@ def test_every_npu_that_ships_serves_a_model(chip: str) -> None:
 @settings(max_examples=40, deadline=None)
 def test_more_never_hurts(better: tuple[str, float], partition: str, placement: str, batch: int) -> None:
     asked_ = asked(*ONE, f"workload.batch=[{batch}]")
-    design = replaced(asked_.base, both(partition=partition, placement=placement))
+    design = replace_leaves(asked_.base, both(partition=partition, placement=placement))
     before = columns(design, asked_.workload)["latency"]
-    assert columns(replaced(design, {better[0]: better[1]}), asked_.workload)["latency"] <= before * (1 + 1e-9)
+    assert columns(replace_leaves(design, {better[0]: better[1]}), asked_.workload)["latency"] <= before * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("chip", NPUS)
@@ -145,14 +147,14 @@ def test_a_larger_mesh_brings_the_memory_of_its_cores(chip: str) -> None:
     asked_ = asked(f"chip={chip}", *ONE[1:])
     npu = asked_.base.chip
     assert npu.hbm.place == "core"
-    larger = replaced(npu, {"mesh.rows": 2 * npu.mesh.rows})
-    assert memory_of(larger) == 2 * memory_of(npu) == 2 * {"npu64": 128e9, "npu256": 256e9}[chip]
-    assert memory_channels(larger) == 2 * memory_channels(npu)
-    before, after = (parts(one)["hbm_phy"] / memory_of(one) for one in (npu, larger))
+    larger = replace_leaves(npu, {"mesh.rows": 2 * npu.mesh.rows})
+    assert main_memory_bytes(larger) == 2 * main_memory_bytes(npu) == 2 * {"npu64": 128e9, "npu256": 256e9}[chip]
+    assert channel_count(larger) == 2 * channel_count(npu)
+    before, after = (area_by_block(one)["hbm_phy"] / main_memory_bytes(one) for one in (npu, larger))
     assert after == pytest.approx(before)
     few = {"mapping.prefill.tp": 1, "mapping.prefill.pp": 1, "mapping.decode.tp": 1, "mapping.decode.pp": 1}
-    tight = replaced(asked("model=qwen3_32b", f"chip={chip}", "workload.batch=[1]").base, few)
-    worst, still = (infeasible(replaced(tight, {"chip.mesh.rows": rows}), asked_.workload) for rows in (8, 32))
+    tight = replace_leaves(asked("model=qwen3_32b", f"chip={chip}", "workload.batch=[1]").base, few)
+    worst, still = (explain_infeasibility(replace_leaves(tight, {"chip.mesh.rows": rows}), asked_.workload) for rows in (8, 32))
     assert worst is not None
     assert still is not None
     assert (worst.limit, worst.have) == ("chip.hbm.capacity", still.have)
@@ -161,21 +163,21 @@ def test_a_larger_mesh_brings_the_memory_of_its_cores(chip: str) -> None:
 @pytest.mark.parametrize("chip", [name for name in TILES if name not in NPUS])
 def test_memory_at_an_edge_is_the_whole_chip_s(chip: str) -> None:
     tiles = asked(f"chip={chip}", "workload=attention").base.chip
-    larger = replaced(tiles, {"mesh.rows": 2 * tiles.mesh.rows})
-    assert memory_of(larger) == memory_of(tiles)
-    assert memory_of_core(larger) == memory_of_core(tiles) / 2
+    larger = replace_leaves(tiles, {"mesh.rows": 2 * tiles.mesh.rows})
+    assert main_memory_bytes(larger) == main_memory_bytes(tiles)
+    assert memory_bytes_per_core(larger) == memory_bytes_per_core(tiles) / 2
 
 
 def test_what_does_not_fit_says_what_would() -> None:
     asked_ = asked(*ONE, "model=qwen3_32b", "mapping.prefill.tp=1", "mapping.prefill.pp=1")
-    worst = infeasible(asked_.base, asked_.workload)
+    worst = explain_infeasibility(asked_.base, asked_.workload)
     assert worst is not None
     assert worst.limit == "chip.hbm.capacity"
     assert "TP" in worst.remedy
     assert "PP" in worst.remedy
     tp, pp = worst.remedy.split("mapping.both.tp=")[1].split(" mapping.both.pp=")
-    trial = replaced(asked_.base, both(tp=int(tp), pp=int(pp)))
-    assert infeasible(trial, asked_.workload) is None
+    trial = replace_leaves(asked_.base, both(tp=int(tp), pp=int(pp)))
+    assert explain_infeasibility(trial, asked_.workload) is None
     assert int(tp) * int(pp) > 1
 
 
@@ -190,7 +192,7 @@ def test_memory_is_that_of_the_model() -> None:
 def test_whole_experts_are_those_that_are_divided_elsewhere() -> None:
     """All weights are somewhere; the work of all cores is the same; the core with most rows decides, and more so with skew."""
     moe = (*ONE, "model=qwen3_30b_a3b", "mapping.prefill.tp=8", "mapping.prefill.pp=8")
-    found = [asked(*moe, f"mapping.prefill.experts={experts}") for experts in EXPERTS]
+    found = [asked(*moe, f"mapping.prefill.experts={experts}") for experts in EXPERT_PARTITIONS]
     divided, whole = (columns(of.base, of.workload) for of in found)
     assert whole["sram_used"] + whole["hbm_used"] == pytest.approx(divided["sram_used"] + divided["hbm_used"])
     counts = [sum(row.flop for row in explain(of.base, of.workload.cases[0]).rows) for of in found]
@@ -216,7 +218,7 @@ def test_shares_of_work_that_overlaps_add_up_to_all_of_it(words: tuple[str, ...]
     parts = explain(of.base, of.workload.cases[0])
     assert parts.by_bound()["overlap"] < 0
     assert sum(parts.binding().values()) == pytest.approx(sum(row.seconds for row in parts.rows if row.seconds > 0))
-    sheet(compose(line), as_json=False)
+    print_evaluation_of(compose(line), as_json=False)
     text = capsys.readouterr().out
     shares = [float(share) for share in re.findall(r"([\d.]+)%", text[text.index("bound by") :].splitlines()[0])]
     assert 99 < sum(shares) < 100.5

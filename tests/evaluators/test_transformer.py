@@ -7,29 +7,29 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dse.evaluators.graph.experts import busiest, chosen, touched
-from dse.evaluators.graph.operators import Attention, MatMul, Part
-from dse.evaluators.graph.step import Step, decode, prefill
-from dse.evaluators.graph.transformer import line, transformer
-from dse.evaluators.layouts.devices import blocks, footprint
-from dse.space.layers import Reach
-from dse.space.mapping import Precision
-from dse.space.model import Experts, Model
-from dse.space.parameters import STATE_BYTES, active_parameters, drafting, growths
+from dse.evaluators.graph.expert_loads import busiest_core_load, expert_probabilities, experts_touched
+from dse.evaluators.graph.operators import AttentionOp, MatMulOp, Segment
+from dse.evaluators.graph.step_counts import StepCounts, decode_steps, prefill_step
+from dse.evaluators.graph.transformer import segment_order, transformer_segments
+from dse.evaluators.layouts.tensor_parallel import device_blocks, device_memory
+from dse.space.layers import AttentionReach
+from dse.space.mapping import FormatPlan
+from dse.space.model import ExpertLayers, Model
+from dse.space.parameter_counts import STATE_BYTES, active_parameter_count, mtp_layers, sequence_memory
 from tests.presets import EVERY, MODELS
 from tests.samples import asked
 
-BF16 = Precision(weights="bf16", activations="bf16", kv="bf16")
+BF16 = FormatPlan(weights="bf16", activations="bf16", kv="bf16")
 
 
 def model_of(name: str) -> Model:
     return asked(f"model={name}").workload.cases[0].model
 
 
-def flop(parts: tuple[Part, ...], tp: int = 1) -> dict[str, float]:
+def flop(parts: tuple[Segment, ...], tp: int = 1) -> dict[str, float]:
     """Of all layers, by operator."""
     found: dict[str, float] = {}
-    for block in blocks(parts, tuple(part.name for part in parts for _ in range(part.times)), tp, BF16, "ring"):
+    for block in device_blocks(parts, tuple(part.name for part in parts for _ in range(part.times)), tp, BF16, "ring"):
         for call in block.calls:
             found[call.name] = found.get(call.name, 0.0) + call.flop * block.times
     return found
@@ -40,22 +40,22 @@ def flop(parts: tuple[Part, ...], tp: int = 1) -> dict[str, float]:
 def test_a_token_costs_two_operations_a_weight_that_it_uses(name: str, phase: str) -> None:
     """Also in both forms of latent attention, which use the same weights on one token."""
     model = model_of(name)
-    parts = transformer(model, Step(phase, 1.0, 1.0, 0.0, 0.0))
+    parts = transformer_segments(model, StepCounts(phase, 1.0, 1.0, 0.0, 0.0))
     table = 0 if model.tied_embeddings else model.vocab * model.hidden  # a look-up
     found = flop(parts)
     products = sum(found.values()) - found.get("state", 0.0)  # whose values are no weights
-    assert products == pytest.approx(2 * (active_parameters(model) - table), rel=5e-4)  # norms and biases are no products
+    assert products == pytest.approx(2 * (active_parameter_count(model) - table), rel=5e-4)  # norms and biases are no products
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_decode_reads_what_is_cached_once(name: str) -> None:
     case = asked(f"model={name}", "workload.batch=[3]", "workload.prompt=100", "workload.output=20").workload.cases[0]
-    (_, step), model = decode(case, "last")[0], case.model
+    (_, step), model = decode_steps(case, "last")[0], case.model
     guesses = case.guesses
-    cut = blocks(transformer(model, step), line(model, step), 1, BF16, "ring")
+    cut = device_blocks(transformer_segments(model, step), segment_order(model, step), 1, BF16, "ring")
     read = sum(call.fetch * block.times for block in cut for call in block.calls if call.reads == "kv")
-    drafted, wanted = drafting(model)[0].name, 0.0
-    for of in growths(model):
+    drafted, wanted = mtp_layers(model)[0].name, 0.0
+    for of in sequence_memory(model):
         times, context = of.layer.times + guesses * (of.layer.name == drafted), 120 + guesses
         wanted += times * 2 * (of.kv * of.reach.seen(context) + of.scores * of.indexed.seen(context))
         wanted += times * 2 * STATE_BYTES * of.state  # read and written
@@ -66,7 +66,7 @@ def test_decode_reads_what_is_cached_once(name: str) -> None:
 def test_pairs_of_a_prompt_are_those_of_a_causal_mask(prompt: int, window: int) -> None:
     queries, keys = np.indices((prompt, prompt))
     seen = (keys <= queries) & (keys > queries - (window or prompt))
-    assert Reach(window=window).pairs(prompt) == seen.sum()
+    assert AttentionReach(window=window).pairs(prompt) == seen.sum()
 
 
 @given(st.integers(1, 9), st.integers(1, 9000), st.integers(2, 600), st.sampled_from(["mean", "last"]))
@@ -74,7 +74,7 @@ def test_decode_looks_at_all_that_was_said_within_the_window(batch: int, prompt:
     case = asked("model=mistral_7b", "workload.batch=[1]").workload.cases[0]
     for window in (0, 4096):
         of = replace(case, model=replace(case.model, window=window), requests=((batch, prompt, output),))
-        ((steps, at),) = decode(of, decode_at)
+        ((steps, at),) = decode_steps(of, decode_at)
         said = prompt + (steps if decode_at == "last" else (1 + steps) / 2)
         assert at.positions == at.pairs == batch * min(said, window or said)
 
@@ -82,18 +82,18 @@ def test_decode_looks_at_all_that_was_said_within_the_window(batch: int, prompt:
 @given(st.sampled_from(EVERY), st.integers(1, 200), st.integers(1, 9000))
 def test_a_device_reads_the_cache_that_it_holds(name: str, tp: int, context: int) -> None:
     """Whole KV heads, also where there are more devices than heads."""
-    model, step = replace(model_of(name), window=0), Step("decode", 1.0, 1.0, float(context), float(context))
-    assume(all(of.state == of.scores == 0 for of in growths(model)))  # what is read of these is not what is held
-    parts = transformer(model, step)
-    cut = blocks(parts, line(model, step), tp, BF16, "ring")
+    model, step = replace(model_of(name), window=0), StepCounts("decode", 1.0, 1.0, float(context), float(context))
+    assume(all(of.state == of.scores == 0 for of in sequence_memory(model)))  # what is read of these is not what is held
+    parts = transformer_segments(model, step)
+    cut = device_blocks(parts, segment_order(model, step), tp, BF16, "ring")
     read = sum(call.fetch * block.times for block in cut for call in block.calls if call.reads == "kv")
-    assert read == pytest.approx(footprint(parts, model, tp, BF16, cached=context, sequences=1.0, tokens=1).kv, rel=1e-12)
+    assert read == pytest.approx(device_memory(parts, model, tp, BF16, cached=context, sequences=1.0, tokens=1).kv, rel=1e-12)
 
 
 def test_decode_of_deepseek_v3_is_the_published_shapes() -> None:
     """128 requests with 4,096 tokens each, weight-absorbed; operations of one layer from the shapes of its kernels."""
     b, s, h, heads = 128, 4096, 7168, 128
-    found = flop(transformer(model_of("deepseek_v3"), Step("decode", b, b, b * s, b * s)))
+    found = flop(transformer_segments(model_of("deepseek_v3"), StepCounts("decode", b, b, b * s, b * s)))
     layer = {
         "q_down": 2 * b * h * 1536,
         "kv_down": 2 * b * h * (512 + 64),
@@ -113,7 +113,7 @@ def test_decode_of_deepseek_v3_is_the_published_shapes() -> None:
 
 def test_prefill_of_latent_attention_is_the_naive_form() -> None:
     case = asked("model=deepseek_v3", "workload.batch=[1]", "workload.prompt=512", "workload.output=1").workload.cases[0]
-    found = flop(transformer(case.model, prefill(case)))
+    found = flop(transformer_segments(case.model, prefill_step(case)))
     assert found["kv_up"] == (61 + 1) * 2 * 512 * 512 * 128 * 256
     assert found["attention"] == (61 + 1) * 2 * (512 * 513 / 2) * 128 * (192 + 128)
     assert "q_absorb" not in found
@@ -125,7 +125,7 @@ def test_experts_touched_are_those_of_uniform_routing(count: int, top_k: int, to
     picks = rng.random((draws, tokens, count)).argsort(axis=2)[:, :, :top_k].reshape(draws, -1)
     distinct = np.array([len(np.unique(row)) for row in picks])
     error = distinct.std() / np.sqrt(draws)
-    expected = touched(Experts(count=count, top_k=top_k, intermediate=1), float(tokens))
+    expected = experts_touched(ExpertLayers(count=count, top_k=top_k, intermediate=1), float(tokens))
     assert abs(distinct.mean() - expected) <= 5 * error + 1e-9
 
 
@@ -135,18 +135,20 @@ def test_a_large_batch_reads_every_expert_once_and_one_token_its_own(name: str) 
     experts = model.experts
     assert experts is not None
     for tokens, copies in ((1.0, experts.top_k), (1e5, experts.count)):
-        moe = next(part for part in transformer(model, Step("decode", tokens, tokens, 0.0, 0.0)) if part.name == "moe")
-        routed = [one for one in moe.operators if isinstance(one, MatMul) and one.name.startswith("experts")]
+        moe = next(
+            part for part in transformer_segments(model, StepCounts("decode", tokens, tokens, 0.0, 0.0)) if part.name == "moe"
+        )
+        routed = [one for one in moe.operators if isinstance(one, MatMulOp) and one.name.startswith("experts")]
         assert [one.copies for one in routed] == [pytest.approx(copies)] * 3
         assert [one.stored for one in routed] == [experts.count] * 3
 
 
 def test_latent_attention_caches_one_head_for_all_devices() -> None:
-    model, at = model_of("deepseek_v3"), Step("decode", 1.0, 1.0, 100.0, 100.0)
+    model, at = model_of("deepseek_v3"), StepCounts("decode", 1.0, 1.0, 100.0, 100.0)
     for tp in (1, 16):
         (call,) = [
             call
-            for block in blocks(transformer(model, at), line(model, at), tp, BF16, "ring")
+            for block in device_blocks(transformer_segments(model, at), segment_order(model, at), tp, BF16, "ring")
             if block.name == "attention"
             for call in block.calls
             if call.reads == "kv"
@@ -154,9 +156,9 @@ def test_latent_attention_caches_one_head_for_all_devices() -> None:
         assert call.fetch == 100 * 576 * 2
     attention = next(
         one
-        for part in transformer(model, Step("decode", 1.0, 1.0, 1.0, 1.0))
+        for part in transformer_segments(model, StepCounts("decode", 1.0, 1.0, 1.0, 1.0))
         for one in part.operators
-        if isinstance(one, Attention)
+        if isinstance(one, AttentionOp)
     )
     assert (attention.qk_dim, attention.v_dim) == (576, 512)
 
@@ -166,15 +168,15 @@ def test_popular_experts_are_chosen_more_often_and_fewer_are_touched(
     count: int, data: st.DataObject, skew: float, tokens: int, cores: int
 ) -> None:
     top_k = data.draw(st.integers(1, count))
-    even, uneven = (Experts(count=count, top_k=top_k, intermediate=1, skew=exponent) for exponent in (0.0, skew))
-    shares = chosen(uneven)
+    even, uneven = (ExpertLayers(count=count, top_k=top_k, intermediate=1, skew=exponent) for exponent in (0.0, skew))
+    shares = expert_probabilities(uneven)
     assert shares.sum() == pytest.approx(top_k)
     assert (np.diff(shares) <= 1e-12).all()
     assert shares.max() <= 1 + 1e-12
-    assert touched(uneven, float(tokens)) <= touched(even, float(tokens)) * (1 + 1e-9)
-    rows, copies = busiest(uneven, float(tokens), cores)
+    assert experts_touched(uneven, float(tokens)) <= experts_touched(even, float(tokens)) * (1 + 1e-9)
+    rows, copies = busiest_core_load(uneven, float(tokens), cores)
     assert tokens * top_k / cores <= rows * (1 + 1e-9)
     assert rows <= tokens * top_k * (1 + 1e-9)
-    assert copies <= touched(uneven, float(tokens)) * (1 + 1e-9)
+    assert copies <= experts_touched(uneven, float(tokens)) * (1 + 1e-9)
     if cores == 1:
-        assert (rows, copies) == pytest.approx((tokens * top_k, touched(uneven, float(tokens))))
+        assert (rows, copies) == pytest.approx((tokens * top_k, experts_touched(uneven, float(tokens))))

@@ -8,22 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import Question
+from dse.config.question import Question
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account.passes import through_regions
-from dse.evaluators.account.regions import _regions, _stream, phases
-from dse.evaluators.account.stretches import stretches_by_model
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.graph.step import Step
-from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.layouts.regions import blocks
-from dse.evaluators.layouts.residency import nbytes
-from dse.evaluators.machine.edge import edge
-from dse.evaluators.machine.machine import of_mesh
-from dse.evaluators.readers import READERS
-from dse.space.design import Design, stacked
+from dse.evaluators.accounting.decode_segments import arrays_by_model
+from dse.evaluators.accounting.forward_passes import pass_through_regions
+from dse.evaluators.accounting.regions import _regions, _stream, phases
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.layouts.regions import region_blocks
+from dse.evaluators.layouts.residency import segment_bytes
+from dse.evaluators.machine.edge_memory import edge_memory
+from dse.evaluators.machine.machine import mesh_program_machine
+from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 MODELS = ("llama2_13b", "llama2_70b", "mixtral_8x7b")
@@ -36,12 +36,12 @@ def question(model: str, *more: str, chip: str = "wse2_hbm") -> Question:
 
 
 def said(design: Design, **knobs: Any) -> Design:
-    return replaced(design, {f"mapping.{phase}.{name.replace('__', '.')}": value for name, value in knobs.items()
+    return replace_leaves(design, {f"mapping.{phase}.{name.replace('__', '.')}": value for name, value in knobs.items()
                              for phase in ("prefill", "decode")})  # fmt: skip
 
 
 def columns(designs: list[Design], of: Question) -> dict[str, Any]:
-    return dict(evaluate(stacked(designs), of.workload).columns.items())
+    return dict(evaluate(stack_designs(designs), of.workload).columns.items())
 
 
 @settings(max_examples=15, deadline=None)
@@ -49,7 +49,7 @@ def columns(designs: list[Design], of: Question) -> dict[str, Any]:
 def test_a_model_that_fits_its_cores_is_as_fast_as_without(prefill: int, decode: int, regions: int) -> None:
     sides = {"mapping.prefill.rows": prefill, "mapping.decode.rows": decode, "mapping.decode.regions": regions}
     plain, edged = (question("qwen3_1b7", chip=chip) for chip in ("wse2", "wse2_hbm"))
-    before, after = (columns([replaced(of.base, sides)], of) for of in (plain, edged))
+    before, after = (columns([replace_leaves(of.base, sides)], of) for of in (plain, edged))
     for name in TIMES[:2]:
         assert after[name] == pytest.approx(before[name], rel=1e-9)
     assert after["transition"][0] <= before["transition"][0] * (1 + 1e-9)
@@ -64,11 +64,11 @@ def test_more_memory_or_bandwidth_never_slows(
     model: str, gemm: str, prefill: int, decode: int, rate: float, sram: float, more: float
 ) -> None:
     of = question(model)
-    base = replaced(said(of.base, gemm=gemm), {"mapping.prefill.rows": prefill, "mapping.decode.rows": decode})
-    base = replaced(base, {"chip.hbm.channel_bandwidth": base.chip.hbm.channel_bandwidth * rate, "chip.core.sram": sram})
+    base = replace_leaves(said(of.base, gemm=gemm), {"mapping.prefill.rows": prefill, "mapping.decode.rows": decode})
+    base = replace_leaves(base, {"chip.hbm.channel_bandwidth": base.chip.hbm.channel_bandwidth * rate, "chip.core.sram": sram})
     before = columns([base], of)
     for address, value in (("chip.hbm.channel_bandwidth", base.chip.hbm.channel_bandwidth), ("chip.core.sram", sram)):
-        after = columns([replaced(base, {address: value * more})], of)
+        after = columns([replace_leaves(base, {address: value * more})], of)
         for name in TIMES:
             assert after[name][0] <= before[name][0] * (1 + 1e-9), (address, name)
     assert before["hbm_utilisation"][0] <= base.chip.hbm.achieved * (1 + 1e-9)
@@ -83,17 +83,19 @@ def test_more_room_to_read_ahead_never_slows_and_what_is_read_ahead_fits(
     model: str, policy: str, side: int, phase: int, one: float, other: float
 ) -> None:
     design = said(question(model, "mapping=waferllm_prefetch").base, rows=side, prefetch__policy=policy)
-    (job,) = stretches_by_model(question(model).workload)
+    (job,) = arrays_by_model(question(model).workload)
     name = ("prefill", "decode")[phase]
-    at = Step(name, 200.0, 1.0, 2e4, 0.0) if name == "prefill" else Step(name, 1.0, 1.0, 300.0, 300.0)
+    at = StepCounts(name, 200.0, 1.0, 2e4, 0.0) if name == "prefill" else StepCounts(name, 1.0, 1.0, 300.0, 300.0)
     place = _regions(design, job.model)[name]
     made = _stream(design, job, name, place, "closed")
     assert made is not None
     stream = made(1.0)._replace(away=1.0)
-    of, seconds = blocks(job.model, at, place, design.mapping), []
+    of, seconds = region_blocks(job.model, at, place, design.mapping), []
     for budget in (0.0, *sorted((one, other))):
         with_room = stream._replace(budget=budget)
-        found = through_regions(of, job.model, place, 0, of_mesh(design.chip), READERS["closed"], lambda _, of=with_room: of)
+        found = pass_through_regions(
+            of, job.model, place, 0, mesh_program_machine(design.chip), READERS["closed"], lambda _, of=with_room: of
+        )
         seconds.append(found.seconds)
         assert all(np.all(here <= budget * (1 + 1e-9)) for part in found.timed for here in part.resident if here is not None)
         assert np.all(found.seconds >= found.activity.memory_bytes * stream.edge.byte * (1 - 1e-9))
@@ -104,12 +106,14 @@ def test_more_room_to_read_ahead_never_slows_and_what_is_read_ahead_fits(
 @pytest.mark.parametrize("model", ["llama2_13b", "llama2_70b"])
 def test_every_step_reads_the_share_of_weights_that_does_not_stay(model: str) -> None:
     of = question(model, "mapping.both.rows=600")
-    (job,) = stretches_by_model(of.workload)
+    (job,) = arrays_by_model(of.workload)
     _, decode, _ = phases(of.base, job, "closed")
     away = max(float(part.away) for part in decode.held)
-    step = Step("decode", 1.0, 1.0, 1.0, 1.0)
+    step = StepCounts("decode", 1.0, 1.0, 1.0, 1.0)
     said = of.base.mapping.precision
-    weights = sum(part.times * nbytes(part, said) for part in transformer(job.model, step) if part.name != "embedding")
+    weights = sum(
+        part.times * segment_bytes(part, said) for part in transformer_segments(job.model, step) if part.name != "embedding"
+    )
     assert decode.activity is not None
     assert np.max(decode.activity.memory_bytes) == pytest.approx(weights * away * float(np.sum(job.steps)), rel=1e-9)
 
@@ -118,13 +122,13 @@ def test_the_slower_of_channels_and_links_sets_the_pace() -> None:
     chip = question("llama2_70b").base.chip
     link = chip.noc.word_bytes * chip.clock
     channels = chip.hbm.channel_bandwidth * chip.hbm.channels * chip.hbm.achieved
-    assert 1 / edge(chip, 360, 360, 1.0).byte == pytest.approx(360 * link)
-    assert 1 / edge(chip, 360, 360, 3.0).byte == pytest.approx(360 * link)  # three side by side, one has a third
-    assert 1 / edge(chip, 360, 360, 6.0).byte == pytest.approx(180 * link)  # two in each column
-    slow = replaced(chip, {"hbm.channel_bandwidth": 1e9})
-    assert 1 / edge(slow, 360, 360, 1.0).byte == pytest.approx(channels * 1e9 / chip.hbm.channel_bandwidth)
-    side = replaced(chip, {"hbm.place": "west"})
-    assert 1 / edge(side, 300, 10, 1.0).byte == pytest.approx(300 * link)
+    assert 1 / edge_memory(chip, 360, 360, 1.0).byte == pytest.approx(360 * link)
+    assert 1 / edge_memory(chip, 360, 360, 3.0).byte == pytest.approx(360 * link)  # three side by side, one has a third
+    assert 1 / edge_memory(chip, 360, 360, 6.0).byte == pytest.approx(180 * link)  # two in each column
+    slow = replace_leaves(chip, {"hbm.channel_bandwidth": 1e9})
+    assert 1 / edge_memory(slow, 360, 360, 1.0).byte == pytest.approx(channels * 1e9 / chip.hbm.channel_bandwidth)
+    side = replace_leaves(chip, {"hbm.place": "west"})
+    assert 1 / edge_memory(side, 300, 10, 1.0).byte == pytest.approx(300 * link)
 
 
 def test_reading_ahead_pays_in_prefill() -> None:
@@ -136,10 +140,10 @@ def test_reading_ahead_pays_in_prefill() -> None:
 
 def test_a_model_runs_that_does_not_fit_without() -> None:
     without, beside = (question("llama2_70b", chip=chip) for chip in ("wse2", "wse2_hbm"))
-    assert infeasible(without.base, without.workload) is not None
-    assert infeasible(beside.base, beside.workload) is None
+    assert explain_infeasibility(without.base, without.workload) is not None
+    assert explain_infeasibility(beside.base, beside.workload) is None
     larger = question("llama3_405b")
-    verdict = infeasible(larger.base, larger.workload)
+    verdict = explain_infeasibility(larger.base, larger.workload)
     assert verdict is not None
     assert verdict.limit == "chip.hbm.capacity"
 
@@ -148,7 +152,7 @@ def test_a_model_runs_that_does_not_fit_without() -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_rows_add_up_to_the_latency(model: str, mapping: str) -> None:
     of = question(model, f"mapping={mapping}", "workload.batch=[1,4]")
-    latency = evaluate(stacked([of.base]), of.workload, cases=True).cases["latency"]
+    latency = evaluate(stack_designs([of.base]), of.workload, cases=True).cases["latency"]
     for case, wanted in zip(of.workload.cases, latency, strict=True):
         found = explain(of.base, case)
         assert found.seconds == pytest.approx(wanted[0], rel=1e-9)
@@ -163,7 +167,7 @@ def test_a_batch_is_its_designs_one_by_one() -> None:
         one = said(
             of.base, prefetch__cap=float(rng.random() / 4), prefetch__policy=str(rng.choice(["none", "whole", "partial"]))
         )
-        designs.append(replaced(one, sides | {"chip.hbm.channel_bandwidth": 10 ** rng.uniform(9, 11)}))
+        designs.append(replace_leaves(one, sides | {"chip.hbm.channel_bandwidth": 10 ** rng.uniform(9, 11)}))
     together = columns(designs, of)
     for place, design in enumerate(designs):
         for name, column in columns([design], of).items():
@@ -199,10 +203,12 @@ def test_events_play_kernels_that_wait_for_what_the_closed_form_says() -> None:
     sides = (f"{side}=16" for side in ("chip.mesh.rows", "chip.mesh.cols", "mapping.prefill.rows", "mapping.decode.rows"))
     of = question("qwen3_1b7", *sizes, *sides, "chip.core.sram='48 KiB'")
     workload = replace(of.workload, cases=of.workload.cases[:1])
-    roomy = replaced(of.base, {"chip.core.sram": 200e3})
+    roomy = replace_leaves(of.base, {"chip.core.sram": 200e3})
 
     def found(design: Design, fidelity: str) -> dict[str, float]:
-        return {name: float(of[0]) for name, of in evaluate(stacked([design]), workload, fidelity=fidelity).columns.items()}
+        return {
+            name: float(of[0]) for name, of in evaluate(stack_designs([design]), workload, fidelity=fidelity).columns.items()
+        }
 
     closed, events = (found(of.base, fidelity) for fidelity in ("closed", "events"))
     assert events["hbm_bytes"] == pytest.approx(closed["hbm_bytes"], rel=1e-9)
@@ -219,7 +225,7 @@ def test_a_part_of_the_mesh_has_no_share_of_its_edge() -> None:
     workload = replace(of.workload, cases=of.workload.cases[:1])
     for fidelity in ("events@8", "cycles@8"):
         with pytest.raises(DesignError, match="fidelity=events; valid: closed"):
-            evaluate(stacked([of.base]), workload, fidelity=fidelity)
+            evaluate(stack_designs([of.base]), workload, fidelity=fidelity)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +245,7 @@ def test_layers_that_stand_for_all_are_of_the_model_and_of_no_wafer_with_main_me
 ) -> None:
     """Else weights that have to come from main memory would come for nothing, or more layers move than there are."""
     of = question("llama3_8b", f"mapping.resident_layers={layers}", chip=chip)
-    found = infeasible(of.base, of.workload)
+    found = explain_infeasibility(of.base, of.workload)
     assert (found and found.need) == needs
     assert found is None or (found.limit == "mapping.resident_layers" and "mapping.resident_layers=0" in found.remedy)
 
@@ -250,7 +256,7 @@ def test_a_token_of_fewer_requests_takes_no_longer(seed: int) -> None:
     rng = np.random.default_rng(seed)
     of = question(("llama2_70b", "mixtral_8x7b")[seed == 2])
     knobs = {"mapping.decode.rows": float(rng.integers(300, 400)), "chip.hbm.channels": float(rng.integers(32, 300))}
-    design, (case,) = replaced(of.base, knobs), of.workload.cases
+    design, (case,) = replace_leaves(of.base, knobs), of.workload.cases
     batches = tuple(replace(case, requests=((count, 512, 8),)) for count in range(1, 10))
     taken = [columns([design], replace(of, workload=replace(of.workload, cases=(one,))))["tpot"][0] for one in batches]
     assert (np.diff(taken) >= -1e-9).all(), taken

@@ -6,18 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account import regions
-from dse.evaluators.account.services import regions as service
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.graph.operators import useful
-from dse.evaluators.graph.step import prefill
-from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.passes.call import Kernel
-from dse.space.design import Designs, stacked
+from dse.evaluators.accounting import regions
+from dse.evaluators.accounting.serving_instances import regions as service
+from dse.evaluators.calls.call import MeshKernel
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.graph.operators import useful_flop
+from dse.evaluators.graph.step_counts import prefill_step
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.space.design import Designs, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from dse.space.mapping import KV_HEADS
-from dse.space.workload import Case
+from dse.space.workload import BatchCase
 from tests.samples import asked, load_of, metrics
 
 SERVING = ("chip=wse2", "model=qwen3_1b7", "workload=serving", "workload.requests=40")
@@ -28,7 +28,7 @@ OVER_KEYS = {"scores": "n", "softmax": "k", "values": "k"}
 """Kernels that go over keys, and along which side of their shape."""
 
 
-def priced(*overrides: str) -> service.Instance:
+def priced(*overrides: str) -> service.ServingInstance:
     design, load = load_of(*SERVING, *overrides)
     return service.instances(design, load, "closed")[0]
 
@@ -96,7 +96,7 @@ def test_an_iteration_of_prompts_and_decodes_is_one_after_the_other() -> None:
 def test_what_goes_over_keys_goes_over_those_before_a_chunk_too() -> None:
     design, load = load_of(*SERVING)
 
-    def kernels(past: float) -> list[Kernel]:
+    def kernels(past: float) -> list[MeshKernel]:
         prefill = regions.phases(design, service._job(load, prompts=300.0, past=past), "closed", detailed=True)[0]
         return [call.kernel for of in prefill.timed for call in of.block.calls if call.kernel is not None]
 
@@ -115,9 +115,11 @@ def test_chunks_of_a_prompt_are_as_useful_as_the_prompt(model: str, chunks: int,
     """Within a window a token looks at no more than it, however long the prompt is, and wherever it is cut."""
     _, load = load_of("chip=wse2", "workload=serving", "workload.prompt=20000", f"model={model}")
     prompt = float(chunks * chunk)
-    at = prefill(Case("", load.model, ((1, int(prompt), 1),)))
-    operators = [(part.times, one) for part in transformer(load.model, at) if part.name != "head" for one in part.operators]
-    wanted = sum(times * float(useful(one)) for times, one in operators)
+    at = prefill_step(BatchCase("", load.model, ((1, int(prompt), 1),)))
+    operators = [
+        (part.times, one) for part in transformer_segments(load.model, at) if part.name != "head" for one in part.operators
+    ]
+    wanted = sum(times * float(useful_flop(one)) for times, one in operators)
     whole, *parts = (
         service._useful(load, (own, past + (own + 1) / 2, 0.0, 0.0, 0.0))
         for own, past in ((prompt, 0.0), *((float(chunk), float(chunk * place)) for place in range(chunks)))
@@ -168,12 +170,12 @@ def test_caches_of_requests_have_the_room_that_the_static_case_has() -> None:
 
 def test_a_model_that_does_not_fit_is_refused_with_the_bytes_and_with_what_would_do() -> None:
     found = asked(*SERVING, "model=llama3_70b")
-    verdict = infeasible(found.base, found.workload)
+    verdict = explain_infeasibility(found.base, found.workload)
     assert verdict is not None
     assert verdict.limit == "chip.core.sram"
     assert {name.split()[-1] for name, _ in verdict.parts} >= {"weights", "cache", "activations", "buffers"}
     assert "would do" in verdict.remedy
-    outcomes = evaluate(stacked([found.base]), found.workload)
+    outcomes = evaluate(stack_designs([found.base]), found.workload)
     assert not outcomes.feasible[0]
     assert np.isnan(outcomes.columns["throughput"][0])
 
@@ -181,10 +183,10 @@ def test_a_model_that_does_not_fit_is_refused_with_the_bytes_and_with_what_would
 def test_many_designs_are_judged_as_each_by_itself() -> None:
     found = asked(*SERVING)
     rows = np.array([300.0, 360.0, 375.0])
-    many = Designs(3, ((np.arange(3), replaced(found.base, {"mapping.prefill.rows": rows})),))
+    many = Designs(3, ((np.arange(3), replace_leaves(found.base, {"mapping.prefill.rows": rows})),))
     together = evaluate(many, found.workload)
     for place, some in enumerate(rows):
-        alone = evaluate(stacked([replaced(found.base, {"mapping.prefill.rows": float(some)})]), found.workload)
+        alone = evaluate(stack_designs([replace_leaves(found.base, {"mapping.prefill.rows": float(some)})]), found.workload)
         for name in alone.columns:
             assert together.columns[name][place] == alone.columns[name][0], name
 

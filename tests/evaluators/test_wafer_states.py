@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import Question
+from dse.config.question import Question
 from dse.evaluators import METRICS, evaluate, explain
-from dse.evaluators.account.regions import phases
-from dse.evaluators.account.stretches import stretches_by_model
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.graph.operators import MIXING, useful
-from dse.evaluators.graph.step import Step
-from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.kernels.gemm.tiling import Mesh
-from dse.evaluators.layouts.formats import piece_bytes
-from dse.evaluators.layouts.held import held
+from dse.evaluators.accounting.decode_segments import arrays_by_model
+from dse.evaluators.accounting.regions import phases
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.graph.operators import MIXING, useful_flop
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.kernels.gemm.tiling import CoreMesh
 from dse.evaluators.layouts.region_calls import kv_widths
-from dse.evaluators.layouts.regions import Region, blocks
-from dse.evaluators.machine.machine import of_mesh
-from dse.evaluators.readers import READERS
-from dse.space.design import Design, stacked
-from dse.space.fields import replaced
-from dse.space.layers import by_reach, layers, reach_of, scored
-from dse.space.model import Compressed, Indexer, Recurrence
+from dse.evaluators.layouts.region_memory import region_core_memory
+from dse.evaluators.layouts.regions import Region, region_blocks
+from dse.evaluators.layouts.tensor_formats import piece_bytes
+from dse.evaluators.machine.machine import mesh_program_machine
+from dse.space.design import Design, stack_designs
+from dse.space.fields import replace_leaves
+from dse.space.layers import attention_reach, indexer_reach, layers, per_reach
+from dse.space.model import CompressedAttention, RecurrentMixing, SparseIndexer
 from dse.space.workload import Workload
 from tests.contract.test_one_transcription import weights
 from tests.samples import asked
@@ -66,7 +66,7 @@ def of_any() -> Question:
 
 
 def columns(of: Question, **options: str) -> dict[str, float]:
-    found = evaluate(stacked([of.base]), of.workload, **options).columns
+    found = evaluate(stack_designs([of.base]), of.workload, **options).columns
     return {name: float(column[0]) for name, column in found.items()}
 
 
@@ -76,10 +76,10 @@ def seconds(of: Question, phase: str, *names: str) -> float:
     return sum(row.seconds for row in rows if row.phase == phase and row.operator in names)
 
 
-def core(of: Question, mesh: Mesh, *, scores: bool = False, **counts: Any) -> Any:
+def core(of: Question, mesh: CoreMesh, *, scores: bool = False, **counts: Any) -> Any:
     """What a core of a region of all layers holds."""
     model = of.workload.cases[0].model
-    return held(model, Region(mesh, 1.0, model.layers, model.layers), of.base.mapping, scores=scores, **counts)[0]
+    return region_core_memory(model, Region(mesh, 1.0, model.layers, model.layers), of.base.mapping, scores=scores, **counts)[0]
 
 
 @given(st.integers(1, 400), st.integers(1, 400), st.integers(1, 9), st.booleans(), st.sampled_from([0, 4]))
@@ -90,21 +90,21 @@ def test_states_are_single_precision_evenly_over_the_rows_of_their_columns(
     of = of_kinds("7 (3 state, full)", state=state(conv=conv))
     values, mixed = -(-16 * 128 // cols), -(-(2 * 8 * 128 + 16 * 128) // cols)
     one = 4 * -(-128 * values // rows) + 2 * 3 * mixed * (conv > 0)
-    found = core(of, Mesh(rows, cols), scores=scores, tokens=1.0, cached=0.0, sequences=float(sequences))
+    found = core(of, CoreMesh(rows, cols), scores=scores, tokens=1.0, cached=0.0, sequences=float(sequences))
     assert found.states == pytest.approx(sequences * 21 * one, rel=1e-12)
     assert found.per_sequence * sequences == pytest.approx(found.states, rel=1e-12)
 
 
 def test_all_cores_together_hold_each_state_once() -> None:
     of = of_kinds("7 (3 state, full)", state=state(conv=0))
-    assert core(of, Mesh(64, 32), tokens=1.0, cached=0.0).states * 64 * 32 == 21 * 16 * 128 * 128 * 4
+    assert core(of, CoreMesh(64, 32), tokens=1.0, cached=0.0).states * 64 * 32 == 21 * 16 * 128 * 128 * 4
 
 
 def test_a_batch_has_a_state_for_each_request() -> None:
     words = ("mapping.both.rows=360", "mapping.both.regions=1")
     one, many = (of_kinds("28 state", *words, f"workload.batch=[{n}]", state=state()) for n in (1, 8))
     used = [columns(of)["sram_used"] for of in (one, many)]
-    per = core(one, Mesh(360, 360), tokens=1.0, cached=0.0).per_sequence
+    per = core(one, CoreMesh(360, 360), tokens=1.0, cached=0.0).per_sequence
     assert used[1] == pytest.approx(used[0] + 7 * per, abs=1.0)
 
 
@@ -129,7 +129,7 @@ def test_a_hybrid_is_between_its_pure_forms(rule: str, states: int, prompt: int)
     of = of_kinds("27 state, full", f"workload.prompt={prompt}", "mapping.both.regions=1", state=state(rule))
     found = []
     for order in ("28 full", f"{states} state, {28 - states} full", "28 state"):
-        outcome = evaluate(stacked([of.base]), ordered(of, order)).columns
+        outcome = evaluate(stack_designs([of.base]), ordered(of, order)).columns
         ends = seconds(replace(of, workload=ordered(of, order)), "decode", "head", "final_norm")
         found.append({"ttft": outcome["ttft"][0], "tpot": outcome["tpot"][0], "ends": ends})
     assert found[0]["ends"] == found[2]["ends"]
@@ -151,16 +151,18 @@ def test_products_of_states_of_any_shape_are_those_of_the_graph_or_more(
 ) -> None:
     of = of_any()
     dims = {"key_heads": heads, "key_dim": key, "value_dim": value}
-    recurrence = Recurrence(rule=rule, heads=shared * heads, **dims, conv=4, chunk=chunk)
+    recurrence = RecurrentMixing(rule=rule, heads=shared * heads, **dims, conv=4, chunk=chunk)
     model = replace(of.workload.cases[0].model, recurrence=recurrence)
     tokens = max(tokens, chunk)  # the graph counts shorter prompts as a share of a chunk
-    at = Step(phase, float(tokens), 1.0 if phase == "prefill" else float(tokens), 0.0, 0.0)
-    (part, *_) = (part for part in transformer(model, at) if part.kind == MIXING)
+    at = StepCounts(phase, float(tokens), 1.0 if phase == "prefill" else float(tokens), 0.0, 0.0)
+    (part, *_) = (part for part in transformer_segments(model, at) if part.kind == MIXING)
     (block,) = (
-        block for block in blocks(model, at, Region(Mesh(rows, cols), 1.0, 28, 28), of.base.mapping) if block.name == part.name
+        block
+        for block in region_blocks(model, at, Region(CoreMesh(rows, cols), 1.0, 28, 28), of.base.mapping)
+        if block.name == part.name
     )
-    assert sum(call.flop for call in block.calls) == pytest.approx(sum(map(useful, part.operators)), rel=1e-9)
-    machine = of_mesh(of.base.chip)
+    assert sum(call.flop for call in block.calls) == pytest.approx(sum(map(useful_flop, part.operators)), rel=1e-9)
+    machine = mesh_program_machine(of.base.chip)
     for call in block.calls:
         kernel = call.kernel
         assert kernel is not None
@@ -227,9 +229,11 @@ def test_each_kernel_played_is_near_its_closed_form(order: str, kinds: dict[str,
 def test_weights_from_the_edge_are_read_once_a_step(order: str, kinds: dict[str, str]) -> None:
     words = ("chip=wse2_hbm", "mapping=waferllm_prefetch", "chip.core.sram='6 KiB'", "workload.prompt=512", "workload.output=8")
     of = of_kinds(order, *words, **kinds)
-    (job,) = stretches_by_model(of.workload)
+    (job,) = arrays_by_model(of.workload)
     _, decode, _ = phases(of.base, job, "closed")
-    parts = [part for part in transformer(job.model, Step("decode", 1.0, 1.0, 1.0, 1.0)) if part.name != "embedding"]
+    parts = [
+        part for part in transformer_segments(job.model, StepCounts("decode", 1.0, 1.0, 1.0, 1.0)) if part.name != "embedding"
+    ]
     read = 2 * weights(parts) * max(float(part.away) for part in decode.held)
     assert decode.activity is not None
     assert np.max(decode.activity.memory_bytes) == pytest.approx(read * float(np.sum(job.steps)), rel=1e-9)
@@ -240,7 +244,7 @@ def varied(base: Design) -> list[Design]:
     rng, found = np.random.default_rng(4), []
     for _ in range(8):
         sides = {"mapping.prefill.rows": int(rng.integers(3, 751)), "mapping.decode.rows": int(rng.integers(3, 751))}
-        found.append(replaced(base, {**sides, "mapping.decode.cols": int(rng.choice([0, 120, 360]))}))
+        found.append(replace_leaves(base, {**sides, "mapping.decode.cols": int(rng.choice([0, 120, 360]))}))
     return found
 
 
@@ -253,9 +257,9 @@ KINDS += [("9 (2 sparse, heavy), full", {"sparse": SPARSE, "heavy": HEAVY})]
 def test_a_batch_of_designs_is_its_singles(order: str, kinds: dict[str, str], batch: str) -> None:
     of = of_kinds(order, f"workload.batch={batch}", **kinds)
     designs = varied(of.base)
-    many = evaluate(stacked(designs), of.workload)
+    many = evaluate(stack_designs(designs), of.workload)
     for row, design in enumerate(designs):
-        one = evaluate(stacked([design]), of.workload)
+        one = evaluate(stack_designs([design]), of.workload)
         for name in METRICS:
             assert many.columns[name][row] == pytest.approx(one.columns[name][0], rel=1e-12, nan_ok=True), name
         assert many.limit[row] == one.limit[0]
@@ -272,7 +276,7 @@ def test_the_breakdown_sums_to_the_total(order: str, kinds: dict[str, str]) -> N
 @settings(max_examples=20, deadline=None)
 def test_a_latent_lies_over_the_rows_once_for_all_heads(rows: int, cols: int, tokens: int) -> None:
     of = of_kinds("28 latent", latent=LATENT)
-    found = core(of, Mesh(rows, cols), tokens=1.0, cached=-1.0, across=float(tokens))
+    found = core(of, CoreMesh(rows, cols), tokens=1.0, cached=-1.0, across=float(tokens))
     assert found.kv == pytest.approx(28 * 2 * -(-576 // rows) * tokens, rel=1e-12)
 
 
@@ -306,7 +310,7 @@ def test_wafers_serve_them(order: str, kinds: dict[str, str]) -> None:
     said = ",".join(f"{name}:{kind}" for name, kind in ({"full": "{}"} | kinds).items() if name in order)
     words = ("chip=wse2", "model=qwen3_1b7", f"+model.qwen3_1b7.order='{order}'", f"+model.qwen3_1b7.kinds={{{said}}}")
     of = asked(*words, *SERVING)
-    assert infeasible(of.base, of.workload) is None
+    assert explain_infeasibility(of.base, of.workload) is None
     assert columns(of)["throughput"] > 0
 
 
@@ -330,17 +334,17 @@ def test_products_of_compressed_attention_of_any_shape_are_those_of_the_graph_or
     cols: int,
 ) -> None:
     of, how = of_any(), {"q_rank": rank, "o_rank": rank, "groups": groups}
-    index = Indexer(heads=heads, dim=row, top=max(tokens // 3, 1)) if picks else None
-    kept = Compressed(ratio=ratio, **how)
+    index = SparseIndexer(heads=heads, dim=row, top=max(tokens // 3, 1)) if picks else None
+    kept = CompressedAttention(ratio=ratio, **how)
     sizes = {"heads": heads * groups, "kv_heads": 1, "head_dim": row, "window": window}
     model = replace(of.workload.cases[0].model, compressed=kept, indexer=index, qk_norm=False, **sizes)
-    pairs = by_reach(model, lambda reach: float(reach.pairs(tokens) if phase == "prefill" else reach.seen(tokens)))
+    pairs = per_reach(model, lambda reach: float(reach.pairs(tokens) if phase == "prefill" else reach.seen(tokens)))
     count = float(tokens) if phase == "prefill" else 1.0
-    at = Step(phase, count, 1.0, pairs, pairs if phase == "decode" else 0.0)
-    (part, *_) = (part for part in transformer(model, at) if part.kind == MIXING)
-    (block, *_) = blocks(model, at, Region(Mesh(rows, cols), 1.0, 28, 28), of.base.mapping, 0.0)
-    assert sum(call.flop for call in block.calls) == pytest.approx(sum(map(useful, part.operators)), rel=1e-9)
-    machine = of_mesh(of.base.chip)
+    at = StepCounts(phase, count, 1.0, pairs, pairs if phase == "decode" else 0.0)
+    (part, *_) = (part for part in transformer_segments(model, at) if part.kind == MIXING)
+    (block, *_) = region_blocks(model, at, Region(CoreMesh(rows, cols), 1.0, 28, 28), of.base.mapping, 0.0)
+    assert sum(call.flop for call in block.calls) == pytest.approx(sum(map(useful_flop, part.operators)), rel=1e-9)
+    machine = mesh_program_machine(of.base.chip)
     for call in block.calls:
         assert call.kernel is not None
         cost = READERS["closed"].kernel(call.kernel, machine)
@@ -355,10 +359,10 @@ def test_compressed_entries_are_kept_once_for_all_heads(rows: int, cols: int, to
     for name, kind in (("sparse", SPARSE), ("heavy", HEAVY)):
         of = of_kinds(f"28 {name}", **{name: kind})
         model = of.workload.cases[0].model
-        near = float(reach_of(layers(model).mixings[0].of).kept(tokens))
-        far = float(scored(layers(model).mixings[0].of).kept(tokens))
-        across = by_reach(model, lambda reach: reach.kept(float(tokens)))
-        found = core(of, Mesh(rows, cols), tokens=1.0, cached=across, across=across)
+        near = float(attention_reach(layers(model).mixings[0].of).kept(tokens))
+        far = float(indexer_reach(layers(model).mixings[0].of).kept(tokens))
+        across = per_reach(model, lambda reach: reach.kept(float(tokens)))
+        found = core(of, CoreMesh(rows, cols), tokens=1.0, cached=across, across=across)
         index = 2 * -(-64 // rows) * far if name == "sparse" else 0.0
         assert float(np.ravel(found.kv)[0]) == pytest.approx(28 * (2 * -(-128 // rows) * near + index), rel=1e-9), name
 
@@ -372,9 +376,11 @@ def test_caches_are_shifted_in_their_formats(kind: str, word: str, rows: int, co
     """What a core sends of a position are the bytes that it holds of it, in whole 16-bit values."""
     of = of_kinds(f"28 {kind}", **({"latent": LATENT, "picked": PICKED, "full": "{}"} if kind != "full" else {}))
     model, mapping = of.workload.cases[0].model, of.base.mapping
-    said = replaced(mapping, {"precision.kv": word, "precision.index": word})
-    at = Step("decode", float(requests), float(requests), *[by_reach(model, lambda reach: requests * reach.seen(900.0))] * 2)
-    (block, *_) = blocks(model, at, Region(Mesh(rows, cols), 1.0, 28, 28), said, 0.0)
+    said = replace_leaves(mapping, {"precision.kv": word, "precision.index": word})
+    at = StepCounts(
+        "decode", float(requests), float(requests), *[per_reach(model, lambda reach: requests * reach.seen(900.0))] * 2
+    )
+    (block, *_) = region_blocks(model, at, Region(CoreMesh(rows, cols), 1.0, 28, 28), said, 0.0)
     shifts = {call.name: call.kernel for call in block.calls if call.kernel is not None and call.kernel.kind == "kv"}
     assert set(shifts) == ({"kv_cache", "index_cache"} if kind == "picked" else {"kv_cache"})
     values = {"full": sum(kv_widths(model, mapping.kv_heads)), "latent": 576, "picked": 576}[kind]

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.evaluators.silicon import area, energy, price, whole
-from dse.evaluators.silicon.limits import exceeded
-from dse.evaluators.silicon.limits import limits as silicon_limits
-from dse.evaluators.silicon.whole import together
+from dse.evaluators.silicon import area, energy, price
+from dse.evaluators.silicon import chip_batches as whole
+from dse.evaluators.silicon.chip_batches import batch_chips
+from dse.evaluators.silicon.manufacturing_limits import exceeded_limits
+from dse.evaluators.silicon.manufacturing_limits import silicon_limits as silicon_limits
+from dse.space.array_math import ALIKE, distinct_values, map_distinct, sum_nonzero
 from dse.space.chip import Chip
 from dse.space.design import Design
-from dse.space.elementwise import ALIKE, distinct, of_each, total
-from dse.space.fields import at, leaves, replaced
+from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
 from tests.samples import asked as question_of
 
 
@@ -29,20 +30,25 @@ def test_silicon_of_groups_of_a_block_is_that_of_each_by_itself(chip: str) -> No
         size = int(rng.integers(1, 40))
         numbers = {"clock": rng.uniform(0.6, 1.3, size) * question.base.chip.clock, "die.cooling": rng.uniform(0.1, 2.0, size)}
         words = {"die.reticle": float(rng.choice([400.0, 858.0]))}
-        groups.append(replaced(question.base.chip, numbers | words))
+        groups.append(replace_leaves(question.base.chip, numbers | words))
     alone = [
-        (silicon_limits(replaced(of, {})), price.parts(replaced(of, {})), energy.static(replaced(of, {}))) for of in groups
+        (
+            silicon_limits(replace_leaves(of, {})),
+            price.price_by_part(replace_leaves(of, {})),
+            energy.static_power(replace_leaves(of, {})),
+        )
+        for of in groups
     ]
-    assert len({id(made) for _, made, _ in whole.parts(groups).values()}) in (1, 2)  # those of one reticle are one
-    with together([(np.arange(np.size(of.clock)), Design(of, question.base.mapping)) for of in groups]):
+    assert len({id(made) for _, made, _ in whole.chips_by_batch(groups).values()}) in (1, 2)  # those of one reticle are one
+    with batch_chips([(np.arange(np.size(of.clock)), Design(of, question.base.mapping)) for of in groups]):
         for of, (limits, spent, idle) in zip(groups, alone, strict=True):
             found = silicon_limits(of)
             assert [limit.address for limit in found] == [limit.address for limit in limits]
             for one, other in zip(found, limits, strict=True):
                 assert np.array_equal(one.need, other.need)
                 assert np.array_equal(one.have, other.have)
-            assert all(np.array_equal(value, spent[name]) for name, value in price.parts(of).items())
-            assert np.array_equal(energy.static(of), idle)
+            assert all(np.array_equal(value, spent[name]) for name, value in price.price_by_part(of).items())
+            assert np.array_equal(energy.static_power(of), idle)
     assert not whole._parts
 
 
@@ -53,15 +59,15 @@ def test_silicon_of_few_values_is_worked_out_once_for_each_combination(chip: str
     of, size = base.base.chip, int(rng.integers(400, 800))
     some = [
         address
-        for address, _, _ in leaves(of)
+        for address, _, _ in iterate_leaves(of)
         if address in ("clock", "hbm.bandwidth", "tile.sram", "core.sram", "hbm.capacity")
     ]
-    several = [np.sort(rng.uniform(0.6, 1.3, int(rng.integers(2, 7)))) * at(of, address) for address in some]
+    several = [np.sort(rng.uniform(0.6, 1.3, int(rng.integers(2, 7)))) * leaf_at(of, address) for address in some]
     for _ in range(2):
         numbers = {address: rng.choice(values, size) for address, values in zip(some, several, strict=True)}
-        one, alone = replaced(of, numbers), replaced(of, numbers)
+        one, alone = replace_leaves(of, numbers), replace_leaves(of, numbers)
         expected = [work(alone) for work in OF_CHIPS]
-        with together([(np.arange(size), Design(one, base.base.mapping))]):
+        with batch_chips([(np.arange(size), Design(one, base.base.mapping))]):
             _, made, places = whole._parts[id(one)]
             found = [work(one) for work in OF_CHIPS]
         assert len(made.chip.clock) == prod(
@@ -74,10 +80,10 @@ def test_silicon_of_few_values_is_worked_out_once_for_each_combination(chip: str
 
 
 OF_CHIPS: tuple[Callable[[Chip], dict[str, Any]], ...] = (
-    area.parts,
-    energy.design_parts,
-    price.parts,
-    lambda chip: {"static": energy.static(chip), "system": price.system(chip), "plugged": price.plugged(chip)},
+    area.area_by_block,
+    energy.design_power_by_part,
+    price.price_by_part,
+    lambda chip: {"static": energy.static_power(chip), "system": price.system_price(chip), "plugged": price.wall_power(chip)},
     lambda chip: {limit.address: limit.have for limit in silicon_limits(chip)},
     lambda chip: {name: part for limit in silicon_limits(chip) for name, part in (("need", limit.need), *limit.parts)},
 )
@@ -88,9 +94,9 @@ OF_CHIPS: tuple[Callable[[Chip], dict[str, Any]], ...] = (
 def test_limits_that_every_design_keeps_are_left_out(chip: str) -> None:
     of, rng = question_of(f"chip={chip}").base.chip, np.random.default_rng(len(chip))
     for scale in (1.0, 40.0):
-        some = replaced(of, {"clock": of.clock * rng.uniform(0.5, scale, 50)})
+        some = replace_leaves(of, {"clock": of.clock * rng.uniform(0.5, scale, 50)})
         over = [limit.address for limit in silicon_limits(some) if np.any(limit.need > limit.have)]
-        assert [limit.address for limit in exceeded(some)] == over
+        assert [limit.address for limit in exceeded_limits(some)] == over
     assert "chip.clock" in over
 
 
@@ -98,7 +104,7 @@ def test_limits_that_every_design_keeps_are_left_out(chip: str) -> None:
 def test_few_values_are_told_and_many_are_not(values: list[float], size: int, seed: int) -> None:
     numbers = np.random.default_rng(seed).choice(values, size)
     few = np.unique(numbers)
-    found = distinct(numbers)
+    found = distinct_values(numbers)
     if found is None:  # many, one, or two that are nearly the same
         near = np.diff(few).min() < (few[-1] - few[0]) / 4000 if len(few) > 1 else True
         assert near or len(few) * ALIKE > size
@@ -106,10 +112,10 @@ def test_few_values_are_told_and_many_are_not(values: list[float], size: int, se
         assert np.isin(few, found[0]).all()  # beside values of the same ends from before
         assert (np.diff(found[0]) > 0).all()
         assert np.array_equal(found[0][found[1]], numbers)
-    assert np.array_equal(of_each(np.sqrt, numbers), np.sqrt(numbers))
+    assert np.array_equal(map_distinct(np.sqrt, numbers), np.sqrt(numbers))
 
 
 @given(st.lists(st.one_of(st.just(0.0), st.floats(0, 1e9), st.lists(st.floats(0, 1e9), min_size=3, max_size=3)), max_size=6))
 def test_a_total_is_the_sum(values: list[Any]) -> None:
     terms = [np.array(value) if isinstance(value, list) else value for value in values]
-    assert np.array_equal(total(terms), sum(terms))
+    assert np.array_equal(sum_nonzero(terms), sum(terms))

@@ -5,15 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dse.evaluators.cost_models.event_simulator import simulate_events
+from dse.evaluators.cost_models.functional_simulator import run_program as by_numbers
 from dse.evaluators.evaluation import limits
-from dse.evaluators.kernels.partition import ring, whole_experts
-from dse.evaluators.program.counts import activity
-from dse.evaluators.program.rounds import Program, Round, Send
-from dse.evaluators.readers.events import play
-from dse.evaluators.readers.numeric import play as by_numbers
-from dse.space.elementwise import Array
-from dse.space.mapping import BYTES, PLACEMENTS
-from dse.space.parameters import ffn_parameters
+from dse.evaluators.kernels.partition import expert_per_core as whole_experts
+from dse.evaluators.kernels.partition import ring_collectives as ring
+from dse.evaluators.program.activity_counts import count_activity
+from dse.evaluators.program.kernel_ir import Program, Round, SendInstruction
+from dse.space.array_math import Array
+from dse.space.mapping import BYTES_BY_FORMAT, PLACEMENTS
+from dse.space.parameter_counts import ffn_parameter_count
 from tests.evaluators.test_partition import WORMHOLE
 from tests.samples import asked
 
@@ -40,11 +41,13 @@ class Layer:
     @property
     def program(self) -> Program:
         at = (self.placement, self.cores, self.choices, self.weights, self.width, self.hidden)
-        return whole_experts.steps(*at, inner=self.inner)
+        return whole_experts.build_program(*at, inner=self.inner)
 
     def played(self, program: Program) -> Array:
-        held = whole_experts.place(self.placement, self.cores, self.x, self.gate, self.up, self.down, inner=self.inner)
-        return whole_experts.result(by_numbers(program, held), self.placement, self.cores)
+        held = whole_experts.scatter_operands(
+            self.placement, self.cores, self.x, self.gate, self.up, self.down, inner=self.inner
+        )
+        return whole_experts.gather_result(by_numbers(program, held), self.placement, self.cores)
 
     @property
     def right(self) -> Array:
@@ -69,7 +72,7 @@ def test_a_wrong_destination_is_noticed(seed: int) -> None:
     first, *others = layer.program.strands[0]
     assert isinstance(first, Round)
     (send,) = first.steps
-    assert isinstance(send, Send)
+    assert isinstance(send, SendInstruction)
     wrong = replace(send, target=send.source)  # to itself
     program = replace(layer.program, strands=((Round((wrong,)), *others),))
     assert not np.allclose(layer.played(program), layer.right, atol=1e-4)
@@ -82,17 +85,19 @@ def test_messages_are_those_that_are_priced(seed: int, inner: bool) -> None:
     layer = Layer(seed, inner=inner)
     turns = layer.program.strands[0]
     sent = tuple(
-        turn for turn in turns if isinstance(turn, Round) and isinstance(turn.steps[0], Send) and around(turn.steps[0])
+        turn
+        for turn in turns
+        if isinstance(turn, Round) and isinstance(turn.steps[0], SendInstruction) and around(turn.steps[0])
     )
     slice_ = len(layer.x) // layer.cores * layer.width * 4
-    assert activity(replace(layer.program, strands=(sent,))).sent_bytes == 2 * (layer.cores - 1) * layer.cores * slice_
+    assert count_activity(replace(layer.program, strands=(sent,))).sent_bytes == 2 * (layer.cores - 1) * layer.cores * slice_
     # products stand between both ways
     halves = (replace(layer.program, strands=(part,)) for part in (sent[: len(sent) // 2], sent[len(sent) // 2 :]))
-    priced = 2 * ring.cost(layer.placement, layer.cores, float(slice_), WORMHOLE)
-    assert sum(play(half, WORMHOLE).seconds for half in halves) == pytest.approx(priced, rel=0.15)
+    priced = 2 * ring.ring_seconds(layer.placement, layer.cores, float(slice_), WORMHOLE)
+    assert sum(simulate_events(half, WORMHOLE).seconds for half in halves) == pytest.approx(priced, rel=0.15)
 
 
-def around(send: Send) -> bool:
+def around(send: SendInstruction) -> bool:
     """Whether a step leaves its core."""
     return bool(((send.source.row != send.target.row) | (send.source.col != send.target.col)).any())
 
@@ -112,6 +117,6 @@ def test_the_fullest_core_holds_whole_experts(tp: int) -> None:
     for said in ("divided", "whole"):
         of = asked(*words, "mapping.both.partition=mn", f"mapping.both.experts={said}", "chip.hbm.capacity='8 TB'")
         held[said] = max(dict(one.parts).get("weights", 0.0) for one in limits(of.base, of.workload))
-    model, byte = of.workload.cases[0].model, BYTES[of.base.mapping.precision.weights]
-    routed = 32 * 8 * ffn_parameters(model, model.experts.intermediate) * byte
+    model, byte = of.workload.cases[0].model, BYTES_BY_FORMAT[of.base.mapping.precision.weights]
+    routed = 32 * 8 * ffn_parameter_count(model, model.experts.intermediate) * byte
     assert held["whole"] - held["divided"] == pytest.approx(routed * (-(-8 // tp) / 8 - 1 / tp), rel=1e-9, abs=1.0)

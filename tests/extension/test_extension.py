@@ -12,8 +12,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 
 import pytest
 
@@ -21,8 +22,8 @@ from dse.evaluators.kernels.attention import ATTENTION
 from dse.evaluators.kernels.collective import ALLREDUCE
 from dse.evaluators.kernels.gemm import GEMM
 from dse.evaluators.kernels.gemv import GEMV, ring
-from dse.evaluators.serving.policy import POLICIES
-from dse.space.errors import DesignError, chosen
+from dse.evaluators.serving.scheduling_policy import POLICIES
+from dse.space.errors import DesignError, choose_option
 from dse.space.registry import Registry
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,18 +33,18 @@ CODE = """
 import json, sys
 import numpy as np
 from dse.evaluators import evaluate, explain, fidelities
-from dse.evaluators.account.outside import EVALUATORS, Evaluator
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.kernels.gemv import gemv
-from dse.evaluators.readers.numeric import play
-from dse.evaluators.serving.policy import policy
-from dse.space.design import stacked
+from dse.evaluators.accounting.external_evaluators import EVALUATORS, ExternalEvaluator
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.kernels.gemv import find_gemv
+from dse.evaluators.cost_models.functional_simulator import run_program
+from dse.evaluators.serving.scheduling_policy import make_policy
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 def cycles(question, fidelity):
-    return float(evaluate(stacked([question.base]), question.workload, fidelity=fidelity).columns["latency"][0])
+    return float(evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns["latency"][0])
 
 alone = [asked("chip=wse2", "workload=gemv", "workload.shapes=[1x512x700]", f"mapping.rows={rows}", "mapping.gemv=binary")
          for rows in (2, 4, 8, 16)]
@@ -57,19 +58,19 @@ found = {
     "alone": [[cycles(question, fidelity) for fidelity in ("closed", "events")] for question in alone],
     "model": [cycles(model[1], fidelity) for fidelity in ("closed", "events")],
     "imported": [first, shipped, "my_mesh.binary" in sys.modules],
-    "tokens": policy("hasty").tokens,
-    "metric": [evaluate(stacked([alone[0].base]), alone[0].workload, metrics=only).columns[name][0]
+    "tokens": make_policy("hasty").tokens,
+    "metric": [evaluate(stack_designs([alone[0].base]), alone[0].workload, metrics=only).columns[name][0]
                for only in (None, ["core_share"]) for name in ("core_share", "cores")],
 }
 alone_ = alone[1]
 fidelities_ = fidelities(alone_.base, alone_.workload), fidelities(model[0].base, model[0].workload)
 found["fidelities"] = [list(words) for words in fidelities_]
 found["launched"] = cycles(alone_, "launched") - cycles(alone_, "closed")
-found["same"] = [evaluate(stacked([alone_.base]), alone_.workload, fidelity=word).columns["die_mm2"][0]
+found["same"] = [evaluate(stack_designs([alone_.base]), alone_.workload, fidelity=word).columns["die_mm2"][0]
                  for word in ("closed", "launched")]
 found["explained"] = explain(alone_.base, alone_.workload.cases[0], fidelity="launched").seconds - cycles(alone_, "launched")
-small = replaced(alone_.base, {"chip.core.sram": 16.0})
-over = evaluate(stacked([small]), alone_.workload, fidelity="launched")
+small = replace_leaves(alone_.base, {"chip.core.sram": 16.0})
+over = evaluate(stack_designs([small]), alone_.workload, fidelity="launched")
 found["broken"] = [bool(over.feasible[0]), bool(np.isnan(over.columns["latency"][0]))]
 found["refused"] = []
 for question, word in ((model[0], "launched"), (alone_, "lunched")):
@@ -77,19 +78,23 @@ for question, word in ((model[0], "launched"), (alone_, "lunched")):
         cycles(question, word)
     except DesignError as error:
         found["refused"].append(str(error))
-EVALUATORS["launched"] = Evaluator("of a test", lambda design, case: True, lambda design, case, closed: {"speed": 1.0})
+EVALUATORS["launched"] = ExternalEvaluator("of a test", lambda design, case: True, lambda design, case, closed: {"speed": 1.0})
 try:
     cycles(alone_, "launched")
 except DesignError as error:
     found["refused"].append(str(error))
-EVALUATORS["launched"] = Evaluator("of a test", lambda design, case: True, lambda design, case, closed: {"latency": 1 / 0})
+def divides_by_zero(design, case, closed):
+    return {"latency": 1 / 0}
+
+EVALUATORS["launched"] = ExternalEvaluator("of a test", lambda design, case: True, divides_by_zero)
 try:
     cycles(alone_, "launched")
 except DesignError as error:
     found["refused"].append(str(error))
-shape, mesh, rng = Shape(1, 90, 70), Mesh(11, 5), np.random.default_rng(3)
-x, w, kernel = rng.normal(size=(1, 90)).astype("f4"), rng.normal(size=(90, 70)).astype("f4"), gemv("binary")
-out = kernel.result(shape, mesh, play(kernel.steps(shape, mesh), kernel.place(shape, mesh, x, w)))
+shape, mesh, rng = GemmShape(1, 90, 70), CoreMesh(11, 5), np.random.default_rng(3)
+x, w, kernel = rng.normal(size=(1, 90)).astype("f4"), rng.normal(size=(90, 70)).astype("f4"), find_gemv("binary")
+blocks = run_program(kernel.build_program(shape, mesh), kernel.scatter_operands(shape, mesh, x, w))
+out = kernel.gather_result(shape, mesh, blocks)
 found["wrong"] = float(np.abs(out - x @ w).max())
 try:
     cycles(asked("chip=wse2", "workload=gemv", "mapping.gemv=binry"), "closed")
@@ -99,23 +104,42 @@ print(json.dumps(found))
 """
 
 
+FORMER = Path(__file__).parent / "former"
+"""Sources of the template with the names of PHYSICS 31."""
+
+
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The template copied, and installed beside it; nothing is downloaded."""
-    folder = tmp_path_factory.mktemp("stranger")
+    """Return a folder with a copy of the template, installed beside it without a download."""
+    return installed_template(tmp_path_factory.mktemp("stranger"))
+
+
+@pytest.fixture(scope="module")
+def former(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a copy of the template that has the names of PHYSICS 31, installed beside it."""
+    return installed_template(tmp_path_factory.mktemp("former"), {path.stem: path for path in FORMER.glob("*/*.txt")})
+
+
+def installed_template(folder: Path, sources: Mapping[str, Path] = MappingProxyType({})) -> Path:
     shutil.copytree(TEMPLATE, folder / "mine")
+    for name, path in sources.items():
+        shutil.copy(path, folder / f"mine/my_mesh/{name}.py")
     quiet = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation")
     subprocess.run([sys.executable, "-m", "pip", "install", *quiet, "--target", folder / "site", folder / "mine"], check=True)
     return folder
 
 
-def test_an_installed_gemv_is_evaluated_as_those_that_ship(copied: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", ["copied", "former"])
+def test_an_installed_gemv_is_evaluated_as_those_that_ship(names: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Former names of functions, classes and modules work, and one line says so."""
+    copied = request.getfixturevalue(names)
     path = os.pathsep.join(map(str, (copied / "site", ROOT)))
     done = subprocess.run(
         [sys.executable, "-c", CODE], cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
     assert not done.returncode, done.stderr
+    assert done.stderr.count("former names work for one release") == (names == "former")
     found = json.loads(done.stdout)
     for closed, events in found["alone"]:
         assert closed == pytest.approx(events, rel=1e-9)
@@ -163,7 +187,7 @@ def test_what_ships_has_all_that_is_asked_of_a_package(registry: Registry[object
 
 def test_packages_are_not_asked_for_names_that_ship(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(importlib.metadata, "entry_points")
-    assert chosen(GEMV, "ring", "mapping.gemv") is ring
+    assert choose_option(GEMV, "ring", "mapping.gemv") is ring
 
 
 def installed(folder: Path, package: str, line: str, source: str = "") -> None:
@@ -203,7 +227,7 @@ def test_a_package_that_cannot_be_is_refused_by_name(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "added", raising=False)
     with pytest.raises(DesignError) as refused:
-        chosen(lines(), "mine", "mapping.gemv")
+        choose_option(lines(), "mine", "mapping.gemv")
     assert str(refused.value) == f"added: dse.test {message}"
 
 
@@ -212,7 +236,7 @@ def test_two_packages_with_one_name_are_refused(tmp_path: Path, monkeypatch: pyt
     installed(tmp_path, "two", "mine = two")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(DesignError, match=r"the name is that of \w+: dse.test 'mine' = \w+; one of them needs another name"):
-        chosen(lines(), "mine", "mapping.gemv")
+        choose_option(lines(), "mine", "mapping.gemv")
 
 
 def test_a_module_that_no_package_declares_is_never_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,5 +244,5 @@ def test_a_module_that_no_package_declares_is_never_imported(tmp_path: Path, mon
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("stray", "stray:cost", "os", "dse.evaluators.kernels.gemv.ring"):
         with pytest.raises(DesignError, match="valid: ring"):
-            chosen(lines(), name, "mapping.gemv")
+            choose_option(lines(), name, "mapping.gemv")
     assert "stray" not in sys.modules

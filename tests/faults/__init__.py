@@ -46,7 +46,7 @@ class Fault(NamedTuple):
 FAULTS = (
     Fault(
         "a link between dies carries twice what it can",
-        "evaluators/machine/link.py",
+        "evaluators/machine/device_links.py",
         "+ nbytes / links.bandwidth",
         "+ nbytes / (2 * links.bandwidth)",
         "chip=npu_dse model=llama3_8b mapping.both.tp=8",
@@ -54,7 +54,7 @@ FAULTS = (
     ),
     Fault(
         "a ring allreduce takes n steps each way, not n - 1",
-        "evaluators/kernels/collective/ring.py",
+        "evaluators/kernels/collective/ring_allreduce.py",
         "rounds = 2 * (p - 1)\n",
         "rounds = 2 * p\n",
         "chip=npu_dse model=mixtral_8x7b mapping.both.tp=8 mapping.prefill.allreduce=ring chip.network.latency_per=hop",
@@ -70,7 +70,7 @@ FAULTS = (
     ),
     Fault(
         "the last tiles of a systolic array are not padded",
-        "evaluators/machine/engine.py",
+        "evaluators/machine/compute_engines.py",
         "tiles = ceil_div(stays[0], rows) * ceil_div(stays[1], cols)",
         "tiles = stays[0] / rows * (stays[1] / cols)",
         "chip=npu64 model=qwen3_4b workload.sequence=[512]",
@@ -78,7 +78,7 @@ FAULTS = (
     ),
     Fault(
         "a message of a group passes routers in no time",
-        "evaluators/kernels/partition/placement.py",
+        "evaluators/kernels/partition/group_placement.py",
         "takes = takes + 2 * fabric.ramp + _hops(*key, minimum(halves, 2)) * fabric.hop",
         "takes = takes + 2 * fabric.ramp",
         "chip=tile32 model=mistral_7b mapping=npu workload.sequence=[8192] workload.decode_at=last",
@@ -94,7 +94,7 @@ FAULTS = (
     ),
     Fault(
         "refreshes of a memory take no time",
-        "evaluators/machine/hbm.py",
+        "evaluators/machine/memory_system.py",
         "rfc=int(t.rfc_bank if single else t.rfc)",
         "rfc=0",
         "chip=hbm4 workload=stream workload.patterns=[sequential,chunk512] workload.requests=200",
@@ -102,8 +102,8 @@ FAULTS = (
     ),
     Fault(
         "devices read a fraction of a KV head where there are more of them than heads",
-        "evaluators/layouts/devices.py",
-        "kv_heads = heads_on(of.kv_heads, tp, held)",
+        "evaluators/layouts/tensor_parallel.py",
+        "kv_heads = kv_heads_per_device(of.kv_heads, tp, held)",
         "kv_heads = of.kv_heads.units / tp",
         "chip=npu_dse model=llama3_405b mapping.prefill.tp=32 mapping.prefill.prefetch=partial",
         ("tests/evaluators/test_transformer.py::test_a_device_reads_the_cache_that_it_holds",),
@@ -118,7 +118,7 @@ FAULTS = (
     ),
     Fault(
         "a prefetch goes on for nothing when the messages it was behind have ended",
-        "evaluators/passes/prefetch.py",
+        "evaluators/calls/prefetch.py",
         "bytes_in = minimum(room, self.seconds / byte)",
         "bytes_in = room",
         "chip=npu64 mapping=npu_prefetch model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 workload.batch=[1,16] "
@@ -127,7 +127,7 @@ FAULTS = (
     ),
     Fault(
         "a K-tree's sums come back for nothing",
-        "evaluators/kernels/partition/tree_sums.py",
+        "evaluators/kernels/partition/ktree_allreduce.py",
         "locked = 2 * (_count(*key) * fabric.post",
         "locked = (_count(*key) * fabric.post",
         "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 mapping.prefill.sums.algorithm=ktree "
@@ -144,7 +144,7 @@ FAULTS = (
     ),
     Fault(
         "decode reads the whole cache of a model that has a window",
-        "evaluators/graph/step.py",
+        "evaluators/graph/step_counts.py",
         "return reach.seen(prompt + generated + ahead)",
         "return prompt + generated",
         "chip=npu_dse model=mistral_7b workload.decode_at=last mapping.prefill.tp=4",
@@ -153,14 +153,14 @@ FAULTS = (
     Fault(
         "a step reads every expert, touched or not",
         "evaluators/graph/transformer.py",
-        "read, stored = touched(experts, m), float(experts.count)",
+        "read, stored = experts_touched(experts, m), float(experts.count)",
         "read, stored = float(experts.count), float(experts.count)",
         "chip=npu_dse model=mixtral_8x7b mapping.both.tp=8 mapping.prefill.allreduce=ring chip.network.latency_per=hop",
         ("tests/evaluators/test_transformer.py::test_a_large_batch_reads_every_expert_once_and_one_token_its_own",),
     ),
     Fault(
         "states of decodes beside prompts are worked out as parts of chunks",
-        "evaluators/graph/mixing.py",
+        "evaluators/graph/token_mixing.py",
         '((at, None) if at.phase == "decode" else _apart(at))',
         "(at, None)",
         "chip=h200 model=qwen35_27b $SERVED mapping.both.tp=4 workload.speculation={tokens:1,acceptance:0.7}",
@@ -169,14 +169,14 @@ FAULTS = (
     Fault(
         "decode on a wafer does one of the products that it folds into one",
         "evaluators/layouts/regions.py",
-        "shape = Shape(m, width(k), sum(width(on.columns(one)) for one in together))",
-        "shape = Shape(m, width(k), width(on.columns(of)))",
+        "shape = GemmShape(m, dim_width(k), sum(dim_width(on.columns(one)) for one in together))",
+        "shape = GemmShape(m, dim_width(k), dim_width(on.columns(of)))",
         "chip=wse2 workload.batch=[1] workload.prompt=2048 workload.output=128",
         ("tests/contract/test_one_transcription.py::test_what_regions_do_beyond_is_padding_or_repetition_or_masked",),
     ),
     Fault(
         "cores of a wafer hold one expert of all",
-        "evaluators/layouts/held.py",
+        "evaluators/layouts/region_memory.py",
         "of.stored * part.times / model.layers",
         "part.times / model.layers",
         "chip=wse2 model=mixtral_8x7b mapping.resident_layers=4 mapping.prefill.rows=500 mapping.prefill.cols=250",
@@ -184,7 +184,7 @@ FAULTS = (
     ),
     Fault(
         "several dies draw the power of one",
-        "evaluators/account/devices.py",
+        "evaluators/accounting/tensor_parallel.py",
         "energies(power * dies,",
         "energies(power,",
         "chip=npu_dse model=llama3_405b mapping.prefill.tp=32 mapping.prefill.prefetch=partial",
@@ -200,8 +200,8 @@ FAULTS = (
     ),
     Fault(
         "a message by way of a switch crosses one link",
-        "evaluators/readers/closed_collective.py",
-        "(inside * on.hops + between * BETWEEN)",
+        "evaluators/cost_models/analytical_collectives.py",
+        "(inside * on.hops + between * INTER_NODE_HOPS)",
         "(inside + between)",
         "chip=a100 mapping.prefill.tp=16",
         ("tests/evaluators/test_energy_by_hand.py::test_sums_of_several_nodes_cross_two_links_between_them",),
@@ -220,22 +220,22 @@ FAULTS = (
     Fault(
         "a faster clock takes no higher supply",
         "evaluators/silicon/energy.py",
-        "found = on_chip * supply.squared(chip)",
+        "found = on_chip * supply.relative_energy(chip)",
         "found = on_chip",
         "chip=wse2 workload.batch=[1] workload.prompt=2048 workload.output=128",
         ("tests/evaluators/test_silicon.py::test_twice_the_clock_takes_more_energy_for_the_same_work",),
     ),
     Fault(
         "weights have the room of the KV cache that is beside them",
-        "evaluators/serving/kvcache.py",
-        "return Sram(for_kv, minimum(weights, room - for_kv))",
-        "return Sram(for_kv, minimum(weights, room))",
+        "evaluators/serving/kv_memory.py",
+        "return SramShares(for_kv, minimum(weights, room - for_kv))",
+        "return SramShares(for_kv, minimum(weights, room))",
         "chip=npu64 model=qwen3_4b workload.sequence=[512]",
         ("tests/serving/test_price.py::test_sram_is_shared_out_to_the_last_byte_that_is_wanted",),
     ),
     Fault(
         "time per output token counts the first token, which prefill makes",
-        "evaluators/serving/measures.py",
+        "evaluators/serving/run_statistics.py",
         "/ (requests.output[several] - 1)",
         "/ requests.output[several]",
         "chip=npu_dse model=qwen3_1b7 mapping.both.tp=8 $SERVED",

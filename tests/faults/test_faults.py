@@ -8,7 +8,7 @@ from tests.contract.golden.questions import QUESTIONS
 from tests.faults import FAULTS, GOLDEN, ROOT, Fault, failed, mutated
 from tests.house.sources import place
 
-LINK = next(fault for fault in FAULTS if fault.path.endswith("link.py"))
+LINK = next(fault for fault in FAULTS if fault.path.endswith("device_links.py"))
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.wrong.replace(" ", "-"))
@@ -26,7 +26,7 @@ def test_every_fault_names_a_question_of_the_golden_set() -> None:
 
 def test_every_room_that_holds_physics_has_a_fault() -> None:
     rooms = {fault.path.split("/")[1] for fault in FAULTS}
-    assert rooms >= {"graph", "layouts", "kernels", "machine", "account", "serving", "silicon"}
+    assert rooms >= {"graph", "layouts", "kernels", "machine", "accounting", "serving", "silicon"}
 
 
 def test_a_fault_is_found_by_an_identity_and_by_the_golden_set(tmp_path: Path) -> None:

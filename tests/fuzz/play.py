@@ -33,7 +33,7 @@ FORBIDDEN = {
 }
 PLAIN = [
     *(("builtins", name) for name in ("dict", "int", "list", "object")),
-    *(("collections", "defaultdict"), ("typing", "Any"), ("dse.config.sources", "Sketch")),
+    *(("collections", "defaultdict"), ("typing", "Any"), ("dse.config.hydra_sources", "ParsedConfig")),
 ]
 """Types of values that run nothing."""
 

@@ -11,7 +11,7 @@ from tests.house.sources import ROOT, SOURCES, arrows, parsed, place
 
 PACKAGE = "evaluators"
 OWN = [path for path in SOURCES if place(path).startswith(f"{PACKAGE}/")]
-BUILDING = {"dse/config/build.py", "dse/config/records.py"}
+BUILDING = {"dse/config/question.py", "dse/config/record_parser.py"}
 """Where kinds of chips and mappings are made from names, which must ask for kinds."""
 
 Measured = tuple[int, str]

@@ -67,9 +67,9 @@ def arrows(*, eager: bool = False) -> dict[str, set[str]]:
     it are left out.
     """
     from dse.evaluators.evaluation import READERS
-    from dse.evaluators.judges.kernels import KERNELS
-    from dse.evaluators.judges.models import LAYOUTS
-    from dse.evaluators.judges.serving import SERVICES
+    from dse.evaluators.workloads.batch_inference import LAYOUT_MODULES
+    from dse.evaluators.workloads.kernels import KERNEL_MODULES
+    from dse.evaluators.workloads.serving import INSTANCE_MODULES
 
     modules = {module(path): path for path in SOURCES}
     found = {
@@ -77,10 +77,16 @@ def arrows(*, eager: bool = False) -> dict[str, set[str]]:
         for name, path in modules.items()
     }
     if not eager:
-        found["dse.evaluators.evaluation"] |= {f"dse.evaluators.judges.{judge}" for judge in READERS.values()}
-        rooms = {"models": ("", LAYOUTS), "kernels": ("alone.", KERNELS), "serving": ("services.", SERVICES)}
+        found["dse.evaluators.evaluation"] |= {f"dse.evaluators.workloads.{judge}" for judge in READERS.values()}
+        rooms = {
+            "batch_inference": ("", LAYOUT_MODULES),
+            "kernels": ("kernel_workloads.", KERNEL_MODULES),
+            "serving": ("serving_instances.", INSTANCE_MODULES),
+        }
         for judge, (room, registry) in rooms.items():
-            found[f"dse.evaluators.judges.{judge}"] |= {f"dse.evaluators.account.{room}{name}" for name in registry.values()}
+            found[f"dse.evaluators.workloads.{judge}"] |= {
+                f"dse.evaluators.accounting.{room}{name}" for name in registry.values()
+            }
     for package in (module(path) for path in SOURCES if path.name == "__init__.py"):
         for name in modules:
             if name.startswith(f"{package}."):

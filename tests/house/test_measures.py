@@ -6,8 +6,8 @@ from tests.house.measures import MEASURES
 
 MOST = {
     "modules at the top": 2,
-    "lines of the longest file": 600,
-    "lines of the longest function": 74,
+    "lines of the longest file": 621,
+    "lines of the longest function": 80,
     "modules of the longest import chain": 15,
     "modules of the longest chain with lazy imports": 20,
     "modules in import cycles": 0,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dse.space.parameters import growing_values
+from dse.space.parameter_counts import growing_values_per_token
 from dse.studies.long_context.in_sram import LONGEST, MODELS, STEP, asked, longest, taken
 
 
@@ -20,6 +20,6 @@ def test_a_token_is_sooner_where_its_cache_is_in_sram(model: str) -> None:
 
 
 def test_a_latent_cache_has_fewer_values_and_ends_sooner_on_a_wafer() -> None:
-    values = {model: growing_values(asked(model, "h200", STEP).workload.cases[0].model) for model in MODELS}  # type: ignore[union-attr]
+    values = {model: growing_values_per_token(asked(model, "h200", STEP).workload.cases[0].model) for model in MODELS}  # type: ignore[union-attr]
     assert values["deepseek_v2_lite"] < values["qwen3_8b"] / 4
     assert longest("deepseek_v2_lite", "wse3") < longest("qwen3_8b", "wse3")

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.measured.validate import asked_of, measured
+from dse.accuracy.validate import question_of, simulated_metric
 from dse.space.errors import DesignError
-from dse.space.numbers import BYTES
+from dse.space.number_formats import BYTES_BY_FORMAT
 from dse.studies.gpu_measured import fit
 from dse.studies.gpu_measured.measured import Part, die_of, spread
 from tests.published.drawn_tables import tables
@@ -25,7 +25,7 @@ def parts(kind: str, folder: Path) -> list[Part]:
 
 def shipped(part: Part) -> Any:
     """The constants that conf has of a part."""
-    question = asked_of((f"chip={part.chip}", f"stack={part.stack}")).question
+    question = question_of((f"chip={part.chip}", f"stack={part.stack}")).question
     return getattr(question.base.mapping.stack, part.kind)
 
 
@@ -40,7 +40,7 @@ def test_what_is_fitted_is_what_is_evaluated(kind: str, tmp_path: Path) -> None:
                 assert part.kind == "dispatch"
                 continue
             words = (f"chip={part.chip}", f"stack={part.stack}", *row.words.split())
-            assert measured(words, "latency", strict=False) == pytest.approx(expected, rel=1e-9), row.words
+            assert simulated_metric(words, "latency", strict=False) == pytest.approx(expected, rel=1e-9), row.words
 
 
 def test_numbers_that_rows_were_made_with_come_back(tmp_path: Path) -> None:
@@ -120,4 +120,4 @@ def test_files_that_ship_come_as_near_as_they_say(kind: str) -> None:
 def test_formats_of_tables_are_formats() -> None:
     from dse.studies.gpu_measured.products import FORMATS
 
-    assert {name for weights, act, _ in FORMATS.values() for name in (weights, act)} <= set(BYTES)
+    assert {name for weights, act, _ in FORMATS.values() for name in (weights, act)} <= set(BYTES_BY_FORMAT)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dse.commands.api import studies, study_of
-from dse.commands.validation import Checked
-from dse.measured.promised import misses, tolerance
-from dse.measured.validate import COLUMNS, Compared, compare, ends, measured
+from dse.accuracy.tolerances import known_misses, row_tolerance
+from dse.accuracy.validate import COLUMNS, ValidationRow, compare_file, simulated_metric, value_range
+from dse.commands.notebook_api import find_study, study_paths
+from dse.commands.validate_all import ValidatedRow
 from dse.studies.write import PAPERS, VERDICTS, line, names, of, written
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,7 +18,7 @@ SHARED = ROOT.parent / "shared" / "validation" / "published.csv"
 
 
 def test_every_speedup_of_table_1_is_within_fifteen_hundredths() -> None:
-    rows = [row for row in compare(ROOT / "studies/preserve_table1/published.csv") if row.unit == "ratio"]
+    rows = [row for row in compare_file(ROOT / "studies/preserve_table1/published.csv") if row.unit == "ratio"]
     assert len(rows) == 10
     for row in rows:
         assert row.simulated == pytest.approx(float(row.published), abs=0.15), row.id
@@ -28,7 +28,7 @@ def test_every_speedup_of_table_1_is_within_fifteen_hundredths() -> None:
 def test_prefetching_gains_most_on_as_many_devices_as_the_text_of_table_1_says(model: str) -> None:
     study = "study=preserve_table1", f"model={model}"
     gain = {
-        tp: measured((*study, f"mapping.prefill.tp={tp}"), "ratio(mapping.prefill.prefetch=none, throughput)")
+        tp: simulated_metric((*study, f"mapping.prefill.tp={tp}"), "ratio(mapping.prefill.prefetch=none, throughput)")
         for tp in (2, 4, 8)
     }
     most = 2 if model == "qwen2_7b" else 4
@@ -36,14 +36,14 @@ def test_prefetching_gains_most_on_as_many_devices_as_the_text_of_table_1_says(m
 
 
 def test_the_gain_and_the_optimum_of_figure_6_come_out() -> None:
-    rows = {row.id: row for row in compare(ROOT / "studies/preserve_l2/published.csv")}
+    rows = {row.id: row for row in compare_file(ROOT / "studies/preserve_l2/published.csv")}
     assert rows["p-f6-gain"].simulated == pytest.approx(1.25, abs=0.05)
     assert rows["p-f6-l2-on"].simulated == pytest.approx(104, abs=32)
     assert rows["p-f6-l2-off"].simulated == 8
 
 
 def test_multicasts_in_the_network_gain_what_is_published_at_large_sizes() -> None:
-    rows = {row.id: row for row in compare(ROOT / "studies/flat_fig7/published.csv")}
+    rows = {row.id: row for row in compare_file(ROOT / "studies/flat_fig7/published.csv")}
     for name in ("f-mc-tree", "f-mc-seq"):
         for size in ("", "-64k", "-384k"):
             assert abs(rows[name + size].error or 0.0) < 0.10
@@ -84,9 +84,9 @@ A result that changes is noticed by the golden set; whoever writes that again wr
 LEFT_OUT = set() if os.environ.get("FINDINGS") == "all" else LONG
 
 
-@pytest.mark.parametrize("name", studies())
+@pytest.mark.parametrize("name", study_paths())
 def test_a_study_that_ships_can_be_run_as_it_stands(name: str) -> None:
-    assert study_of(name).question.workload.cases
+    assert find_study(name).question.workload.cases
 
 
 @pytest.mark.parametrize("name", [name for name in names() if name not in LEFT_OUT | {VERDICTS}])
@@ -101,24 +101,24 @@ def test_the_summary_leaves_no_study_out() -> None:
 
 
 @pytest.fixture(scope="module")
-def quick() -> dict[str, list[Compared]]:
+def quick() -> dict[str, list[ValidationRow]]:
     """Rows of the studies that are asked, simulated."""
-    return {path.parent.name: compare(path) for path in FILES if path.parent.name not in LEFT_OUT}
+    return {path.parent.name: compare_file(path) for path in FILES if path.parent.name not in LEFT_OUT}
 
 
-def test_a_check_is_said_to_hold_or_is_among_the_misses(quick: dict[str, list[Compared]]) -> None:
+def test_a_check_is_said_to_hold_or_is_among_the_misses(quick: dict[str, list[ValidationRow]]) -> None:
     """Whoever makes a check hold takes it off the list, and whoever breaks one says why there."""
     failing = {
         (study, row.id)
         for study, rows in quick.items()
         for row in rows
-        if row.role == "check" and Checked(study, row, tolerance(study, row.id), "").fails
+        if row.role == "check" and ValidatedRow(study, row, row_tolerance(study, row.id), "").fails
     }
-    assert failing == {(study, row) for study, row in misses() if study not in LEFT_OUT}
-    assert {study for study, _ in misses()} <= {path.parent.name for path in FILES}
+    assert failing == {(study, row) for study, row in known_misses() if study not in LEFT_OUT}
+    assert {study for study, _ in known_misses()} <= {path.parent.name for path in FILES}
 
 
-def test_the_readme_says_how_far_off_papers_are(quick: dict[str, list[Compared]]) -> None:
+def test_the_readme_says_how_far_off_papers_are(quick: dict[str, list[ValidationRow]]) -> None:
     """Of papers all of whose studies are asked."""
     known = {path.parent.name for path in FILES}
     asked = [prefix for prefix in PAPERS if all(study in quick for study in known if study.startswith(prefix))]
@@ -173,4 +173,4 @@ def test_figures_are_keyed_as_collected() -> None:
         with path.open() as file:
             for row in csv.DictReader(file):
                 if row["id"] in collected:
-                    assert ends(row["value"]) == ends(collected[row["id"]]), row["id"]
+                    assert value_range(row["value"]) == value_range(collected[row["id"]]), row["id"]

@@ -42,7 +42,7 @@ def test_the_area_of_a_die_is_linear_in_what_is_fitted(name: str, data: st.DataO
     chip = fit.chip_of(f"chip={name}")
     values = {known: of.value * data.draw(st.floats(0.1, 10.0)) for known, of in fit.AREAS.items()}
     bare, per = fit.of_die(chip)
-    assert area.die(fit.fitted(chip, values)) == pytest.approx(bare + per @ list(values.values()))
+    assert area.die_area(fit.fitted(chip, values)) == pytest.approx(bare + per @ list(values.values()))
 
 
 def test_the_fit_finds_constants_that_made_the_areas() -> None:
@@ -58,5 +58,5 @@ def test_the_fit_finds_constants_that_made_the_areas() -> None:
 def test_a_chip_above_its_rated_power_is_slowed_until_it_takes_that() -> None:
     chip = fit.chip_of("chip=rtx4090")
     assert slowed(chip) == 1.0 or 0.5 < slowed(chip) < 1.0
-    less = fit.replaced(chip, {"power": chip.power / 2})
+    less = fit.replace_leaves(chip, {"power": chip.power / 2})
     assert slowed(less) < slowed(chip)

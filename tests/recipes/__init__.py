@@ -79,7 +79,7 @@ RECIPES: dict[str, Recipe] = {
         "no metric 'core_seconds'",
         {},
         {
-            "evaluators/account/metrics.py": (
+            "evaluators/accounting/metrics.py": (
                 (
                     '    "die_mm2": Metric("mm2", "min", "area of one die"),\n',
                     '    "core_seconds": Metric(\n'
@@ -98,11 +98,14 @@ RECIPES: dict[str, Recipe] = {
         {
             "space/chip.py": (
                 (
-                    "@record\nclass Chip:\n",
-                    '@record\nclass Io:\n    """Ports to the outside."""\n\n'
-                    '    area: Number = quantity("mm2", "area of all of them")\n\n\n@record\nclass Chip:\n',
+                    "@record_class\nclass Chip:\n",
+                    '@record_class\nclass Io:\n    """Ports to the outside."""\n\n'
+                    '    area: Number = quantity("mm2", "area of all of them")\n\n\n@record_class\nclass Chip:\n',
                 ),
-                ("    memory: Any = part(", '    io: Any = part("ports to the outside", Io)\n    memory: Any = part('),
+                (
+                    "    memory: Any = part_field(",
+                    '    io: Any = part_field("ports to the outside", Io)\n    memory: Any = part_field(',
+                ),
             ),
             "space/machines.py": (
                 ('("faults", "decode", "l2", "published")', '("faults", "decode", "l2", "published", "io")'),

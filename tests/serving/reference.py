@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from math import ceil, inf
 from typing import Any
 
-from dse.evaluators.serving.loop import Pool
-from dse.evaluators.serving.state import Transfer
+from dse.evaluators.serving.simulator import InstancePool
+from dse.evaluators.serving.simulator_state import KvTransfer
 from dse.space.requests import Requests
 
 COUNTS = (
@@ -26,7 +26,7 @@ COUNTS = (
 FAR = "in the second memory"
 
 
-def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def run(many: Requests, pools: Sequence[InstancePool], transfer: KvTransfer) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The requests, each with the instants of its tokens, and counts."""
     requests = []
     for r in range(len(many)):
@@ -94,7 +94,7 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
     return requests, world
 
 
-def machine(number: int, pool: Pool) -> dict[str, Any]:
+def machine(number: int, pool: InstancePool) -> dict[str, Any]:
     return {
         "pool": number, "queue": [], "lanes": [{"members": [], "end": None} for _ in range(pool.stages)], "next": 0,
         "free": set(range(pool.memory.blocks)), "buffers": set(range(pool.memory.buffers)), "stages": [0.0] * pool.stages,
@@ -151,7 +151,7 @@ def why(world: dict[str, Any], m: dict[str, Any]) -> str:
     return "by_batch" if pool.policy.static and r["state"] != "elsewhere" else ""
 
 
-def hit_of(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any]) -> int:
+def hit_of(world: dict[str, Any], m: dict[str, Any], pool: InstancePool, r: dict[str, Any]) -> int:
     """Leading positions of a request that a machine has."""
     if pool.pooled:
         match = matching(world, m, pool, r)
@@ -215,7 +215,7 @@ def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: f
 
 
 def compose(
-    world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], pool: Pool, room: int, now: float, plan: list[Any]
+    world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], pool: InstancePool, room: int, now: float, plan: list[Any]
 ) -> tuple[bool, list[int]]:
     """Fills a plan. Returns whether somebody had to leave, and positions of each that is moved from and to the host."""
     policy, pushed = pool.policy, False
@@ -252,7 +252,7 @@ def compose(
     return pushed, moved
 
 
-def can_join(m: dict[str, Any], lane: dict[str, Any], pool: Pool, room: int) -> bool:
+def can_join(m: dict[str, Any], lane: dict[str, Any], pool: InstancePool, room: int) -> bool:
     return len(lane["members"]) < room and load(m) < pool.batch
 
 
@@ -260,7 +260,7 @@ def prompts(
     world: dict[str, Any],
     m: dict[str, Any],
     lane: dict[str, Any],
-    pool: Pool,
+    pool: InstancePool,
     room: int,
     now: float,
     formed: list[Any],
@@ -316,7 +316,7 @@ def prompts(
     return plan, moved
 
 
-def remember(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any], positions: int) -> None:
+def remember(world: dict[str, Any], m: dict[str, Any], pool: InstancePool, r: dict[str, Any], positions: int) -> None:
     if not pool.prefix:
         return
     known, size = m["prefixes"], world["block"]
@@ -337,7 +337,7 @@ def remember(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, 
         known[h] = state
 
 
-def matching(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any]) -> list[tuple[int, int]]:
+def matching(world: dict[str, Any], m: dict[str, Any], pool: InstancePool, r: dict[str, Any]) -> list[tuple[int, int]]:
     """Leading hash blocks of a request that are there, each with the positions up to its end, which leave one to compute."""
     found: list[tuple[int, int]] = []
     for place, h in enumerate(r["hashes"]):
@@ -351,7 +351,7 @@ def matching(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, 
     return found
 
 
-def offer(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any]) -> None:
+def offer(world: dict[str, Any], m: dict[str, Any], pool: InstancePool, r: dict[str, Any]) -> None:
     """A request's hash blocks that are computed belong to all from now on, unless others of the same name do."""
     size, block = world["block"], pool.memory.block
     covered = r["prompt"] if len(r["hashes"]) == ceil(r["prompt"] / size) else len(r["hashes"]) * size
@@ -407,13 +407,13 @@ def block_of(world: dict[str, Any], m: dict[str, Any]) -> Any:
     return (m["free"] or m["pages"]).pop()
 
 
-def of_step(pool: Pool, step: int) -> int:
+def of_step(pool: InstancePool, step: int) -> int:
     """Blocks that a request takes for one step of positions: of layers that keep all, and of windows that are not full."""
     memory = pool.memory
     return memory.each + sum(blocks for most, blocks in memory.windows if step * memory.block < most)
 
 
-def cells_of(pool: Pool, positions: int) -> int:
+def cells_of(pool: InstancePool, positions: int) -> int:
     """What moves with a request, in positions of one block."""
     if not positions:
         return 0
@@ -422,13 +422,13 @@ def cells_of(pool: Pool, positions: int) -> int:
     return memory.fixed * memory.block + memory.each * positions + sum(near)
 
 
-def far_of(pool: Pool, r: dict[str, Any]) -> float:
+def far_of(pool: InstancePool, r: dict[str, Any]) -> float:
     """Positions in the second memory, whose share of all that there is room for is that of the blocks."""
     far = sum(isinstance(block, str) for block in r["memory"])
     return far * pool.memory.block * r["steps"] / len(r["memory"]) if far else 0
 
 
-def wanted(pool: Pool, r: dict[str, Any], hands_over: bool, computed: int = 0) -> int:
+def wanted(pool: InstancePool, r: dict[str, Any], hands_over: bool, computed: int = 0) -> int:
     """Steps to be taken up: by chunk for what is computed next, or for what comes back or arrives."""
     positions = r["prompt"] + len(r["tokens"])
     if pool.policy.by_chunk:
@@ -440,16 +440,16 @@ def wanted(pool: Pool, r: dict[str, Any], hands_over: bool, computed: int = 0) -
     return ceil(positions / pool.memory.block)
 
 
-def up_to(pool: Pool, r: dict[str, Any]) -> int:
+def up_to(pool: InstancePool, r: dict[str, Any]) -> int:
     """A decoding request's tokens after an iteration whose guesses are all right."""
     return min(len(r["tokens"]) + 1 + pool.guesses, r["output"])
 
 
-def blocks_of(pool: Pool, steps: int) -> int:
+def blocks_of(pool: InstancePool, steps: int) -> int:
     return pool.memory.fixed + sum(of_step(pool, step) for step in range(steps))
 
 
-def fits(m: dict[str, Any], pool: Pool, r: dict[str, Any], computed: int, held_by_others: int) -> bool:
+def fits(m: dict[str, Any], pool: InstancePool, r: dict[str, Any], computed: int, held_by_others: int) -> bool:
     if pool.memory.buffers:
         return bool(m["buffers"])
     if pool.policy.gated:
@@ -460,7 +460,7 @@ def fits(m: dict[str, Any], pool: Pool, r: dict[str, Any], computed: int, held_b
 
 
 def take(
-    world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any], computed: int = 0, *, shares: bool = False
+    world: dict[str, Any], m: dict[str, Any], pool: InstancePool, r: dict[str, Any], computed: int = 0, *, shares: bool = False
 ) -> bool:
     m["hands over"] = len(world["pools"]) == 2 and m["pool"] == 0
     names = [h for h, _ in matching(world, m, pool, r)] if shares else []
@@ -486,7 +486,7 @@ def take(
     return True
 
 
-def grow(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any], positions: int = 0) -> bool:
+def grow(world: dict[str, Any], m: dict[str, Any], pool: InstancePool, r: dict[str, Any], positions: int = 0) -> bool:
     """Room for so many positions, or for the next token's."""
     steps = ceil((positions or r["prompt"] + len(r["tokens"])) / pool.memory.block)
     more = sum(of_step(pool, step) for step in range(r["steps"], steps))
@@ -510,7 +510,7 @@ def give_back(world: dict[str, Any], m: dict[str, Any], memory: list[Any], buffe
         m["buffers"].add(buffer)
 
 
-def preempt(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], pool: Pool) -> list[int]:
+def preempt(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], pool: InstancePool) -> list[int]:
     """The last to come leaves. Returns the positions that it moves to the host."""
     r = lane["members"].pop()
     give_back(world, m, r["memory"], r["buffer"])
@@ -572,7 +572,7 @@ def book(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: fl
             r["goal"] = r["cached"]
 
 
-def accepted(pool: Pool, r: dict[str, Any]) -> int:
+def accepted(pool: InstancePool, r: dict[str, Any]) -> int:
     """Guesses that are right before one is not, and before the last token."""
     for guess in range(min(pool.guesses, r["output"] - len(r["tokens"]) - 1)):
         bits = 0
@@ -611,7 +611,7 @@ def send(world: dict[str, Any], m: dict[str, Any], now: float) -> None:
         world["total"]["sent"] += r["prompt"]
 
 
-def behind(transfer: Transfer, r: dict[str, Any], tokens: int, start: float, end: float) -> None:
+def behind(transfer: KvTransfer, r: dict[str, Any], tokens: int, start: float, end: float) -> None:
     """A channel that does nothing else has sent what an iteration has computed, layer after layer."""
     whole = sending(transfer, r["prompt"])
     if r["gone"] is None and r["begun"]:
@@ -621,7 +621,7 @@ def behind(transfer: Transfer, r: dict[str, Any], tokens: int, start: float, end
     r["gone"] = max((first if r["gone"] is None else max(r["gone"], first)) + part, end + part / transfer.layers)
 
 
-def sending(transfer: Transfer, positions: int) -> float:
+def sending(transfer: KvTransfer, positions: int) -> float:
     seconds = positions * transfer.per_token + transfer.fixed
     for most, each in transfer.windows:
         seconds += min(positions, most) * each

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.judges.serving import held
-from dse.evaluators.serving.kvcache import Memory
-from dse.evaluators.serving.loop import Pool, Served, serve
-from dse.evaluators.serving.policy import POLICIES, Policy
-from dse.evaluators.serving.price import linear
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.serving.iteration_time import linear_time
+from dse.evaluators.serving.kv_memory import KvMemory
+from dse.evaluators.serving.scheduling_policy import POLICIES, SchedulingPolicy
+from dse.evaluators.serving.simulator import InstancePool, ServingRun, simulate_serving
+from dse.evaluators.workloads.serving import kv_memory_by_pool
 from dse.space.errors import DesignError
-from dse.space.requests import Requests, requests
+from dse.space.requests import Requests, make_requests
 from dse.studies.measured_run import compared, measured, simulated
 from tests.samples import asked as posed
 from tests.samples import load_of, metrics
@@ -26,11 +26,11 @@ CHIP = ("chip=h100", "model=llama3_8b", "mapping=serving", "mapping.both.tp=1")
 
 def _drawn(seed: int) -> Requests:
     rng = np.random.default_rng(seed)
-    return requests(rng.integers(1, 60, (20, 2)), np.cumsum(rng.exponential(3.0, 20)))
+    return make_requests(rng.integers(1, 60, (20, 2)), np.cumsum(rng.exponential(3.0, 20)))
 
 
-def _played(asked: Requests, rule: Policy, blocks: int) -> Served:
-    return serve(asked, [Pool(linear(1.0, 0.25), rule, Memory(blocks, 4, spare=0.0))])
+def _played(asked: Requests, rule: SchedulingPolicy, blocks: int) -> ServingRun:
+    return simulate_serving(asked, [InstancePool(linear_time(1.0, 0.25), rule, KvMemory(blocks, 4, spare=0.0))])
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -44,7 +44,7 @@ def test_where_memory_is_plenty_it_does_not_matter_when_it_is_taken(seed: int) -
 def test_blocks_for_the_chunk_never_take_somebody_up_later(seed: int) -> None:
     """A decode holds 25 of 30 blocks; a prompt of 40 begins beside it by chunk, and waits for its end by the other rules."""
     rng = np.random.default_rng(seed)
-    asked = requests([(97, int(rng.integers(2, 4))), (40, 2)], [0.0, 0.5])
+    asked = make_requests([(97, int(rng.integers(2, 4))), (40, 2)], [0.0, 0.5])
     whole, gate, chunk = (_played(asked, rule, 30)["scheduled"][1] for rule in RULES)
     assert chunk < gate == whole
 
@@ -53,7 +53,7 @@ def test_blocks_for_the_chunk_never_take_somebody_up_later(seed: int) -> None:
 def test_a_prompt_whose_next_chunk_has_no_room_starts_again(seed: int) -> None:
     """The first keeps growing to the end of memory; who came last gives way, and all are served."""
     output = int(np.random.default_rng(seed).integers(12, 20))
-    found = _played(requests([(97, output), (40, 2)], [0.0, 0.5]), BY_CHUNK, 30)
+    found = _played(make_requests([(97, output), (40, 2)], [0.0, 0.5]), BY_CHUNK, 30)
     assert found["preempted"].tolist()[0] == 0
     assert found["preempted"].tolist()[1] > 0
     assert found.total["lost"] > 0
@@ -61,7 +61,7 @@ def test_a_prompt_whose_next_chunk_has_no_room_starts_again(seed: int) -> None:
 
 def test_a_rule_that_could_never_end_is_refused() -> None:
     with pytest.raises(DesignError, match="one stage"):
-        Pool(linear(1.0), BY_CHUNK, Memory(30, 4), shares=(0.5, 0.5))
+        InstancePool(linear_time(1.0), BY_CHUNK, KvMemory(30, 4), shares=(0.5, 0.5))
     with pytest.raises(DesignError, match=r"policy\.by_chunk"):
         replace(POLICIES["orca"], by_chunk=True)
     with pytest.raises(DesignError, match=r"policy\.gated"):
@@ -85,10 +85,10 @@ def test_what_engines_keep_is_gone_from_each_device(words: tuple[str, ...]) -> N
     """As if its memory were so much smaller, however many devices of an instance have caches of their own."""
     asked = (*words, "workload=serving", "workload.requests=5", "mapping.serving.blocks=9000")
     fewer = (("chip.hbm.capacity=80 GB", "mapping.serving.reserved=7 GB"), ("chip.hbm.capacity=73 GB",))
-    kept, smaller = (held(*load_of(*asked, *said)) for said in fewer)
+    kept, smaller = (kv_memory_by_pool(*load_of(*asked, *said)) for said in fewer)
     assert kept == smaller
     question = posed(*asked, "mapping.serving.reserved=79 GB")
-    found = infeasible(question.base, question.workload)
+    found = explain_infeasibility(question.base, question.workload)
     assert found is not None
     assert found.limit == "mapping.serving.reserved"
 
@@ -103,7 +103,7 @@ def test_what_engines_keep_is_gone_from_each_device(words: tuple[str, ...]) -> N
 )
 def test_blocks_that_are_not_there_or_do_not_do_are_limits(override: str, limit: str) -> None:
     question = posed(*CHIP, "workload=serving", "workload.requests=5", override)
-    found = infeasible(question.base, question.workload)
+    found = explain_infeasibility(question.base, question.workload)
     assert found is not None
     assert found.limit == limit
 
@@ -111,7 +111,7 @@ def test_blocks_that_are_not_there_or_do_not_do_are_limits(override: str, limit:
 def test_a_run_that_the_loop_made_is_measured_as_it_was(tmp_path: Path) -> None:
     words = (*CHIP, "mapping.serving.blocks=400", "mapping.serving.admit=gate")
     rng = np.random.default_rng(3)
-    asked = requests(rng.integers(1, 900, (30, 2)), np.cumsum(rng.exponential(0.05, 30)))
+    asked = make_requests(rng.integers(1, 900, (30, 2)), np.cumsum(rng.exponential(0.05, 30)))
     run = simulated(asked, words)
     path = tmp_path / "run.csv"
     with path.open("w", newline="") as file:

@@ -9,24 +9,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
+from dse.accuracy.validate import question_of
 from dse.evaluators import evaluate
-from dse.evaluators.judges.serving import judged
-from dse.evaluators.serving import arrivals
-from dse.evaluators.serving.clocks import GAPS, LEAST, OCTAVES, PER_OCTAVE, gap, nth
-from dse.evaluators.serving.kvcache import Memory
-from dse.evaluators.serving.loop import Deployment, Pool
-from dse.evaluators.serving.measures import Slo, measures
-from dse.evaluators.serving.policy import policy
-from dse.evaluators.serving.price import linear
-from dse.evaluators.serving.standing import FIRST, mix, stations
-from dse.evaluators.serving.state import Transfer
-from dse.evaluators.serving.stood import BRIEF, TAIL, standing
-from dse.measured.validate import asked_of
-from dse.space.elementwise import Array
-from dse.space.later import asked as wanted
-from dse.space.later import asking, now
+from dse.evaluators.serving import prefill_replay as arrivals
+from dse.evaluators.serving.iteration_time import linear_time
+from dse.evaluators.serving.kv_memory import KvMemory
+from dse.evaluators.serving.lane_clocks import GAPS, LEAST, OCTAVES, PER_OCTAVE, count_gaps, order_statistic
+from dse.evaluators.serving.run_statistics import SloTargets, run_statistics
+from dse.evaluators.serving.scheduling_policy import make_policy
+from dse.evaluators.serving.simulator import Deployment, InstancePool
+from dse.evaluators.serving.simulator_state import KvTransfer
+from dse.evaluators.serving.steady_state import MAIN_FIELDS, pool_records, request_mix
+from dse.evaluators.serving.steady_state_solver import BRIEF, TAIL, solve_deployments
+from dse.evaluators.workloads.serving import evaluate_cases
+from dse.space.array_math import Array
+from dse.space.lazy_metrics import compute_all, requested_metrics
+from dse.space.lazy_metrics import select_metrics as wanted
 from dse.space.mapping import ROUTING
-from dse.space.requests import Requests, requests
+from dse.space.requests import Requests, make_requests
 
 TIMES = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99")
 
@@ -34,20 +34,22 @@ TIMES = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99")
 def _asked(rng: np.random.Generator, count: int, most: int, rate: float) -> Requests:
     """Requests in bursts, some at the same time."""
     gaps = rng.gamma(0.3, 1 / 0.3 / rate, count) * (rng.random(count) > 0.1)
-    return requests(np.stack([rng.integers(1, 3000, count), rng.integers(1, most + 1, count)], 1), np.cumsum(gaps))
+    return make_requests(np.stack([rng.integers(1, 3000, count), rng.integers(1, most + 1, count)], 1), np.cumsum(gaps))
 
 
 def _loaded(of: Deployment, asked: Requests, share: float) -> Requests:
     """Requests that come as fast as a share of what is served of them."""
-    most = float(standing([of], asked, prompts=False)[0]["saturated"])
+    most = float(solve_deployments([of], asked, prompts=False)[0]["saturated"])
     return asked.scaled(share * most / asked.rate)
 
 
-def _pool(rng: np.random.Generator, rule: str) -> Pool:
-    price = linear(*(float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8, -9), (-2, -4, -7, -3, -6, -8))))
+def _pool(rng: np.random.Generator, rule: str) -> InstancePool:
+    price = linear_time(*(float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8, -9), (-2, -4, -7, -3, -6, -8))))
     shares = rng.dirichlet(np.full(int(rng.integers(1, 6)), 20.0))
     batch, instances = int(rng.integers(8, 65)), int(rng.integers(1, 5))
-    return Pool(price, policy(rule, by_chunk=False), Memory(1 << 22), instances, tuple((shares / shares.sum()).tolist()), batch)
+    return InstancePool(
+        price, make_policy(rule, by_chunk=False), KvMemory(1 << 22), instances, tuple((shares / shares.sum()).tolist()), batch
+    )
 
 
 @settings(max_examples=20, deadline=None)
@@ -55,13 +57,13 @@ def _pool(rng: np.random.Generator, rule: str) -> Pool:
 def test_one_server_of_prompts_that_go_by_themselves_is_lindleys_recursion(seed: int, share: float) -> None:
     rng = np.random.default_rng(seed)
     each, token = 10 ** rng.uniform(-3, -2), 10 ** rng.uniform(-6, -4)
-    pool = Pool(linear(each, prefill_token=token), policy("prefill_first", tokens=1), Memory(1 << 22))
+    pool = InstancePool(linear_time(each, prefill_token=token), make_policy("prefill_first", tokens=1), KvMemory(1 << 22))
     of, asked = Deployment((pool,), None, "least_loaded"), _asked(rng, 300, 1, 1.0)
     asked = _loaded(of, asked, share)
     services, gaps, waits = each + token * asked.prompt, np.diff(asked.arrival), [0.0]
     for service, between in zip(services, gaps, strict=False):
         waits.append(max(0.0, waits[-1] + service - between))
-    found = standing([of], asked)[0]
+    found = solve_deployments([of], asked)[0]
     assert found["wait"] == pytest.approx(np.mean(waits), rel=1e-9, abs=1e-12)
     assert found["ttft"] == pytest.approx(np.mean(waits + services), rel=1e-9)
     assert found["ttft_p90"] == pytest.approx(np.quantile(waits + services, 0.9, method="inverted_cdf"), rel=1e-9)
@@ -76,8 +78,8 @@ def test_where_nothing_decodes_it_is_the_loop(seed: int, share: float, rule: str
     rng = np.random.default_rng(seed)
     of, asked = Deployment((_pool(rng, rule),), None, routing), _asked(rng, 200, 1, 1.0)
     asked = _loaded(of, asked, share)
-    run, found = of.serve(asked), standing([of], asked)[0]
-    loop = measures(run, Slo())
+    run, found = of.serve(asked), solve_deployments([of], asked)[0]
+    loop = run_statistics(run, SloTargets())
     if share > 1:
         assert found["span"] == pytest.approx(run["completed"].max() - asked.arrival[0], rel=1e-9)
     for name in TIMES:
@@ -89,10 +91,10 @@ def test_where_nothing_decodes_it_is_the_loop(seed: int, share: float, rule: str
 @given(st.integers(0, 10**9), st.floats(0.05, 3.0), st.sampled_from(("chunked", "prefill_first")))
 def test_prompts_that_have_a_pool_of_their_own_are_those_of_the_loop(seed: int, share: float, rule: str) -> None:
     rng = np.random.default_rng(seed)
-    of = Deployment((_pool(rng, rule), _pool(rng, "chunked")), Transfer(1e-8, 1e-5, 4, True), "least_loaded")
+    of = Deployment((_pool(rng, rule), _pool(rng, "chunked")), KvTransfer(1e-8, 1e-5, 4, True), "least_loaded")
     asked = _loaded(of, _asked(rng, 200, 90, 1.0), share)
     bound = float(rng.uniform(0.05, 2))
-    loop, found = measures(of.serve(asked), Slo(ttft=bound)), standing([of], asked, bound)[0]
+    loop, found = run_statistics(of.serve(asked), SloTargets(ttft=bound)), solve_deployments([of], asked, bound)[0]
     for name in TIMES:
         assert found[name] == pytest.approx(loop[name], rel=1e-9), name
     assert found["within"] == pytest.approx(loop["slo_attainment"], rel=1e-9)
@@ -106,9 +108,9 @@ def test_bursts_are_nearer_to_the_loop_than_a_queue_in_closed_form() -> None:
         pool = replace(_pool(rng, ("chunked", "prefill_first")[seed % 2]), shares=(1.0,), batch=64)
         of = Deployment((pool,), None, "least_loaded")
         asked = _loaded(of, _asked(rng, 400, 90, 1.0), 0.3 + 0.05 * seed)
-        loop = measures(of.serve(asked), Slo())["ttft_p90"]
+        loop = run_statistics(of.serve(asked), SloTargets())["ttft_p90"]
         for played, some in off.items():
-            some.append(abs(standing([of], asked, prompts=played)[0]["ttft_p90"] / loop - 1))
+            some.append(abs(solve_deployments([of], asked, prompts=played)[0]["ttft_p90"] / loop - 1))
     assert np.median(off[True]) < 0.1
     assert np.median(off[False]) > 3 * np.median(off[True])
 
@@ -116,10 +118,10 @@ def test_bursts_are_nearer_to_the_loop_than_a_queue_in_closed_form() -> None:
 def test_many_requests_are_left_to_the_queue() -> None:
     rng = np.random.default_rng(3)
     of, asked = Deployment((_pool(rng, "chunked"),), None, ROUTING[0]), _asked(rng, 200, 9, 1.0)
-    many = _asked(rng, arrivals.MOST + 1, 9, 1.0)
+    many = _asked(rng, arrivals.MAX_REQUESTS + 1, 9, 1.0)
     for some, played in ((_loaded(of, asked, 0.5), True), (_loaded(of, asked, 1.2), True), (_loaded(of, many, 0.5), False)):
-        whole, queue = standing([of], some)[0], standing([of], some, prompts=False)[0]
-        others = [name for name in queue.dtype.names if name not in (*FIRST, "span")]
+        whole, queue = solve_deployments([of], some)[0], solve_deployments([of], some, prompts=False)[0]
+        others = [name for name in queue.dtype.names if name not in (*MAIN_FIELDS, "span")]
         assert whole[others] == queue[others]
         late = queue["span"] - (some.arrival[-1] - some.arrival[0]) > TAIL * queue["span"]
         at_once = played and (some.rate >= whole["saturated"] or late or len(some) <= BRIEF)
@@ -133,13 +135,15 @@ def test_passes_end_in_turn_in_stages_that_differ(seed: int, share: float, rule:
     """Beside decodes in all lanes, of which passes with long prompts wait more than those with short ones."""
     rng = np.random.default_rng(seed)
     shares = rng.dirichlet(np.full(8, 5.0))
-    price = linear(1e-3, prefill_token=3e-6, decode_request=10 ** rng.uniform(-4, -3))
-    pool = Pool(price, policy(rule, by_chunk=False), Memory(1 << 22), 2, tuple((shares / shares.sum()).tolist()), batch=64)
+    price = linear_time(1e-3, prefill_token=3e-6, decode_request=10 ** rng.uniform(-4, -3))
+    pool = InstancePool(
+        price, make_policy(rule, by_chunk=False), KvMemory(1 << 22), 2, tuple((shares / shares.sum()).tolist()), batch=64
+    )
     asked = _loaded(Deployment((pool,), None, "least_loaded"), _asked(rng, 300, 200, 1.0), share)
-    at = stations((pool,), asked, prefills=True, decodes=True)
-    room = arrivals.room(at, len(asked))
-    said = (np.array(pool.shares), True, arrivals.of(asked), mix(asked), 0.0, room)
-    arrivals.played(pool.price, at[0], *said)
+    at = pool_records((pool,), asked, prefills=True, decodes=True)
+    room = arrivals.replay_workspace(at, len(asked))
+    said = (np.array(pool.shares), True, arrivals.arrival_arrays(asked), request_mix(asked), 0.0, room)
+    arrivals.replay_prefill(pool.price, at[0], *said)
     here = room.instances
     assert not here["flying"].any()
     assert not here["queued"].any()
@@ -162,16 +166,16 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 def test_prompts_are_played_where_somebody_asks_when_first_tokens_come(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     more = ("workload=serving", "workload.requests=400", "workload.prompt=500", "workload.output=60", "workload.rate='1 Hz'")
-    asked = asked_of((*more, *LINES[name])).question
+    asked = question_of((*more, *LINES[name])).question
     space = asked.space
     designs = space.stack(space.sample(np.array([[0.1], [0.9]])))
-    real, played = arrivals.prompted, list[int]()
+    real, played = arrivals.replay_prompts, list[int]()
 
     def prompted(*args: Array) -> None:
         played.append(len(args[-1]))
         real(*args)
 
-    monkeypatch.setattr(arrivals, "prompted", prompted)
+    monkeypatch.setattr(arrivals, "replay_prompts", prompted)
     evaluate(designs, asked.workload, fidelity="steady", metrics=("throughput", "offered_load"))
     assert not played
     evaluate(designs, asked.workload, fidelity="steady", metrics=("ttft_p90", "slo_attainment"))
@@ -182,29 +186,29 @@ def test_prompts_are_played_where_somebody_asks_when_first_tokens_come(name: str
 def test_what_nobody_asks_for_is_left_out_until_somebody_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     more = ("workload=serving", "workload.requests=60", "workload.prompt=500", "workload.output=60")
     rate = {"dies": "60 Hz", "tiles": "29 Hz"}[name]
-    asked = asked_of((*more, f"workload.rate='{rate}'", *LINES[name])).question
+    asked = question_of((*more, f"workload.rate='{rate}'", *LINES[name])).question
     space = asked.space
     designs = space.stack(space.sample(np.array([[0.1], [0.9]])))
     whole = evaluate(designs, asked.workload, fidelity="steady").columns
     assert (whole["offered_load"] > 1).tolist() == [True, False]  # the first one is played for its span, too
-    real, counted = arrivals.prompted, list[tuple[list[bool], bool]]()
+    real, counted = arrivals.replay_prompts, list[tuple[list[bool], bool]]()
 
     def prompted(*args: Any) -> None:
         counted.append((args[-3].tolist(), len(args[-2].gaps) > 0))
         real(*args)
 
-    monkeypatch.setattr(arrivals, "prompted", prompted)
+    monkeypatch.setattr(arrivals, "replay_prompts", prompted)
     few = evaluate(designs, asked.workload, fidelity="steady", metrics=("ttft_p90", "slo_attainment"))
     assert set(map(str, counted)) == {str(([False, True, False], False))}
     assert not {"ttft_p50", "ttft_p99", "tbt_p99"} & few.columns.keys()
     assert {"ttft_p50", "ttft_p99", "tbt_p99"} <= few.left
     for metric in few.columns:
         assert few.columns[metric].tobytes() == whole[metric].tobytes(), metric
-    with asking(("ttft_p90",)):
-        late = [judged(design, asked.workload, "steady") for _, design in designs.groups]
-        early = [now(wanted(one[0].metrics, ("ttft_p90",))) for one in late]
+    with requested_metrics(("ttft_p90",)):
+        late = [evaluate_cases(design, asked.workload, "steady") for _, design in designs.groups]
+        early = [compute_all(wanted(one[0].metrics, ("ttft_p90",))) for one in late]
     for (rows, _), (one,), had in zip(designs.groups, late, early, strict=True):
-        for metric, values in (now(one.metrics) | had).items():
+        for metric, values in (compute_all(one.metrics) | had).items():
             assert np.array_equal(np.broadcast_to(values, len(rows)), whole[metric][rows], equal_nan=True), metric
 
 
@@ -213,7 +217,7 @@ def test_what_nobody_asks_for_is_left_out_until_somebody_does(name: str, monkeyp
 def test_the_nth_value_is_that_of_values_in_order(values: list[int], place: int) -> None:
     place = min(place, len(values) - 1)
     some = np.array(values, float)
-    assert nth(some, place) == sorted(values)[place] == some[place:].min()
+    assert order_statistic(some, place) == sorted(values)[place] == some[place:].min()
 
 
 class _Counted(NamedTuple):
@@ -222,7 +226,7 @@ class _Counted(NamedTuple):
 
 @njit  # type: ignore[untyped-decorator]
 def _counts(room: _Counted, seconds: float) -> None:
-    gap(room, seconds, 3)
+    count_gaps(room, seconds, 3)
 
 
 @settings(max_examples=50, deadline=None)

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
-from dse.evaluators.account import dies, shared_dies
-from dse.evaluators.account.services import whole_chip
-from dse.space.design import Design, stacked
-from dse.space.fields import replaced
+from dse.evaluators.accounting import die_batches as shared_dies
+from dse.evaluators.accounting import tile_dies as dies
+from dse.evaluators.accounting.serving_instances import whole_chip
+from dse.space.design import Design, stack_designs
+from dse.space.fields import replace_leaves
 from dse.space.workload import Workload
 from tests.samples import asked
 
@@ -41,7 +42,7 @@ def drawn(kind: str, seed: int, count: int) -> tuple[list[Design], Workload]:
         if kind == "dies":
             tp = 1 + int(number == 2)
             changes |= {f"mapping.{phase}.tp": tp for phase in ("prefill", "decode")}
-        found.append(replaced(of.base, changes))
+        found.append(replace_leaves(of.base, changes))
     return found, of.workload
 
 
@@ -51,10 +52,10 @@ def drawn(kind: str, seed: int, count: int) -> tuple[list[Design], Workload]:
 def test_designs_of_several_structures_are_what_each_is_by_itself(kind: str, seed: int) -> None:
     """Metrics and limits, whatever is priced at once."""
     designs, workload = drawn(kind, seed, 5)
-    together = evaluate(stacked(designs), workload, fidelity="steady")
+    together = evaluate(stack_designs(designs), workload, fidelity="steady")
     assert 0 < together.feasible.sum() < len(designs)
     for row, design in enumerate(designs[:3]):  # one that shares its prices, one that breaks a limit, one of its own
-        alone = evaluate(stacked([design]), workload, fidelity="steady")
+        alone = evaluate(stack_designs([design]), workload, fidelity="steady")
         assert alone.limit[0] == together.limit[row]
         assert alone.excess[0] == pytest.approx(together.excess[row], rel=1e-12)
         for name, column in together.columns.items():
@@ -67,10 +68,10 @@ def test_what_is_asked_of_several_is_worked_out_at_once(monkeypatch: pytest.Monk
     prices, several, sizes = whole_chip._prices, dies._several, list[int]()
 
     def priced(design: Design, *others: Any) -> Any:
-        sizes.append(whole_chip.several(design))
+        sizes.append(whole_chip.design_count(design))
         return prices(design, *others)
 
-    def worked(asked_: Any, of: Any, some: shared_dies.Dies, *others: Any) -> Any:
+    def worked(asked_: Any, of: Any, some: shared_dies.DieBatch, *others: Any) -> Any:
         sizes.append(np.size(some.die.clock))
         return several(asked_, of, some, *others)
 
@@ -79,9 +80,9 @@ def test_what_is_asked_of_several_is_worked_out_at_once(monkeypatch: pytest.Monk
     for kind in KINDS:
         designs, workload = drawn(kind, 5, 4)
         some = [
-            replaced(designs[0], {"chip.clock": 0.61e9 + 1e7 * number, "mapping.serving.batch": 2 + number})
+            replace_leaves(designs[0], {"chip.clock": 0.61e9 + 1e7 * number, "mapping.serving.batch": 2 + number})
             for number in range(3)
         ]
         sizes.clear()
-        evaluate(stacked(some), workload, fidelity="steady")
+        evaluate(stack_designs(some), workload, fidelity="steady")
         assert max(sizes) == 3, kind

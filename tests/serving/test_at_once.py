@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from dse.evaluators import evaluate
-from dse.evaluators.account.played import at_once, served
-from dse.evaluators.account.services import several
-from dse.evaluators.evaluation import bound
-from dse.evaluators.judges.serving import service_of
-from dse.space.design import stacked
-from dse.space.fields import replaced
+from dse.evaluators.accounting.serving_instances import design_count
+from dse.evaluators.accounting.serving_runs import run_metrics as served
+from dse.evaluators.accounting.serving_runs import simulated_designs as at_once
+from dse.evaluators.evaluation import worst_limits
+from dse.evaluators.workloads.serving import instance_module
+from dse.space.design import stack_designs
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 SERVED = (
@@ -42,11 +43,11 @@ def _designs(rng: np.random.Generator, count: int) -> list[dict[str, object]]:
 def test_many_designs_are_worth_what_each_is_alone(output: int) -> None:
     """With one token to a request, instances that decode have nothing to do."""
     question = asked(*SERVED, "workload.prompt=400", f"workload.output={output}")
-    designs = [replaced(question.base, one) for one in _designs(np.random.default_rng(3), 12)]
-    many = evaluate(stacked(designs), question.workload)
+    designs = [replace_leaves(question.base, one) for one in _designs(np.random.default_rng(3), 12)]
+    many = evaluate(stack_designs(designs), question.workload)
     assert many.feasible.all()
     for row, one in enumerate(designs):
-        alone = evaluate(stacked([one]), question.workload)
+        alone = evaluate(stack_designs([one]), question.workload)
         for name, column in alone.columns.items():
             assert many.columns[name][row].tobytes() == column[0].tobytes(), (name, row)
 
@@ -56,14 +57,14 @@ def test_designs_at_once_differ_in_how_they_serve_alone() -> None:
     rng = np.random.default_rng(4)
     rates, many = rng.choice([1e12, 2e12, 3e12], 30), rng.integers(1, 5, 30)
     pools = rng.choice([0.0, 1.0], 30)
-    design = replaced(
+    design = replace_leaves(
         question.base,
         {"chip.hbm.bandwidth": rates, "mapping.serving.instances": many, "mapping.serving.prefill_instances": pools},
     )
     rows = []
-    for some, part in at_once.parts(design):
+    for some, part in at_once.rows_by_serving(design):
         assert len(set(rates[some])) == len(set(pools[some])) == 1
-        assert several(part) == (len(some) if len(some) > 1 else 0)
+        assert design_count(part) == (len(some) if len(some) > 1 else 0)
         rows += some.tolist()
     assert sorted(rows) == list(range(30))
 
@@ -74,23 +75,23 @@ def test_designs_of_other_budgets_have_room_for_their_own_chunks(pools: int) -> 
     question = asked(*SERVED, "workload.prompt=4000", "workload.output=4", f"mapping.serving.prefill_instances={pools}")
     address = "mapping.serving.prefill_tokens" if pools else "mapping.serving.tokens"
     said = {"mapping.serving.policy": "chunked", "mapping.serving.prefill_policy": "chunked", "mapping.serving.tokens": 128}
-    designs = [replaced(question.base, {**said, address: tokens}) for tokens in (256, 2048, 256, 512)]
-    many = evaluate(stacked(designs), question.workload)
-    limits = bound(stacked(designs), question.workload)
+    designs = [replace_leaves(question.base, {**said, address: tokens}) for tokens in (256, 2048, 256, 512)]
+    many = evaluate(stack_designs(designs), question.workload)
+    limits = worst_limits(stack_designs(designs), question.workload)
     of_memory = set[float]()
     for row, one in enumerate(designs):
-        alone, mine = evaluate(stacked([one]), question.workload), bound(stacked([one]), question.workload)
+        alone, mine = evaluate(stack_designs([one]), question.workload), worst_limits(stack_designs([one]), question.workload)
         assert (limits.limit[row], limits.need[row], limits.have[row]) == (mine.limit[0], mine.need[0], mine.have[0])
         for name, column in alone.columns.items():
             assert many.columns[name][row].tobytes() == column[0].tobytes(), (name, row)
-        (capacity, *_) = service_of(one).limits(one, question.workload.cases[0])
+        (capacity, *_) = instance_module(one).limits(one, question.workload.cases[0])
         of_memory.add(float(capacity.need))
     assert len(of_memory) == 3
 
 
 def test_errors_of_tables_are_worked_out_at_once_when_somebody_asks() -> None:
     question = asked(*SERVED, "workload.prompt=400", "workload.output=40")
-    designs = stacked([replaced(question.base, {"mapping.serving.batch": batch}) for batch in (2, 8, 64, 8)])
+    designs = stack_designs([replace_leaves(question.base, {"mapping.serving.batch": batch}) for batch in (2, 8, 64, 8)])
     served.ERRORS.clear()
     quick = evaluate(designs, question.workload, metrics=["ttft"])
     assert "step_price_error" not in quick.columns

@@ -5,25 +5,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.serving.kvcache import Memory
-from dse.evaluators.serving.loop import Deployment, Pool
-from dse.evaluators.serving.measures import Slo, measures
-from dse.evaluators.serving.policy import policy
-from dse.evaluators.serving.price import linear
-from dse.evaluators.serving.state import Transfer
-from dse.evaluators.serving.stood import standing
+from dse.evaluators.serving.iteration_time import linear_time
+from dse.evaluators.serving.kv_memory import KvMemory
+from dse.evaluators.serving.run_statistics import SloTargets, run_statistics
+from dse.evaluators.serving.scheduling_policy import make_policy
+from dse.evaluators.serving.simulator import Deployment, InstancePool
+from dse.evaluators.serving.simulator_state import KvTransfer
+from dse.evaluators.serving.steady_state_solver import solve_deployments
 from dse.space.mapping import ROUTING
-from dse.space.requests import Requests, requests
+from dse.space.requests import Requests, make_requests
 
 RULES = ("chunked", "prefill_first", "orca", "fusion")
 
 
-def _pool(rng: np.random.Generator, rule: str, stages: int, positions: float = 0.0) -> Pool:
+def _pool(rng: np.random.Generator, rule: str, stages: int, positions: float = 0.0) -> InstancePool:
     low, high = (-3.0, -6.0, -9.0, -5.0), (-2.0, -4.0, -7.0, -3.0)
-    price = linear(*(float(value) for value in 10 ** rng.uniform(low, high)), position=positions)
+    price = linear_time(*(float(value) for value in 10 ** rng.uniform(low, high)), position=positions)
     shares = rng.dirichlet(np.full(stages, 50.0))
-    batch, chosen = int(rng.integers(8, 65)) * stages, policy(rule, by_chunk=False)
-    return Pool(price, chosen, Memory(1 << 22), int(rng.integers(1, 4)), tuple((shares / shares.sum()).tolist()), batch)
+    batch, chosen = int(rng.integers(8, 65)) * stages, make_policy(rule, by_chunk=False)
+    return InstancePool(
+        price, chosen, KvMemory(1 << 22), int(rng.integers(1, 4)), tuple((shares / shares.sum()).tolist()), batch
+    )
 
 
 def _loaded(rng: np.random.Generator, of: Deployment, bursts: bool) -> Requests:
@@ -31,17 +33,17 @@ def _loaded(rng: np.random.Generator, of: Deployment, bursts: bool) -> Requests:
     count = 300
     gaps = rng.gamma(0.3, 1 / 0.3, count) if bursts else rng.exponential(1.0, count)
     prompt, output = (np.clip(rng.lognormal(mean, 1.0, count), 1, most).astype(int) for mean, most in ((6.5, 9000), (3.5, 400)))
-    asked = requests(np.stack([prompt, output], 1), np.cumsum(gaps))
-    most = float(standing([of], asked, prompts=False)[0]["saturated"])
+    asked = make_requests(np.stack([prompt, output], 1), np.cumsum(gaps))
+    most = float(solve_deployments([of], asked, prompts=False)[0]["saturated"])
     return asked.scaled(float(rng.uniform(0.1, 1.5)) * most / asked.rate)
 
 
-def _bounds(rng: np.random.Generator, of: Deployment, asked: Requests) -> tuple[Slo, dict[str, float]]:
+def _bounds(rng: np.random.Generator, of: Deployment, asked: Requests) -> tuple[SloTargets, dict[str, float]]:
     """That a part of the requests keep, between two of them; and what the loop says by these."""
     run = of.serve(asked)
     tpot = (run["completed"] - run["first"])[asked.output > 1] / (asked.output[asked.output > 1] - 1)
-    slo = Slo(*(_between(some, float(rng.uniform(0.4, 1.0))) for some in (run["first"] - asked.arrival, tpot)))
-    return slo, measures(run, slo)
+    slo = SloTargets(*(_between(some, float(rng.uniform(0.4, 1.0))) for some in (run["first"] - asked.arrival, tpot)))
+    return slo, run_statistics(run, slo)
 
 
 def _between(values: np.ndarray, share: float) -> float:
@@ -58,7 +60,7 @@ def test_of_one_stage_that_reads_nothing_it_is_the_loop(seed: int, rule: str, ro
     of = Deployment((_pool(rng, rule, 1),), None, routing)
     asked = _loaded(rng, of, bursts)
     slo, loop = _bounds(rng, of, asked)
-    found = standing([of], asked, float(slo.ttft), float(slo.tpot))[0]
+    found = solve_deployments([of], asked, float(slo.ttft), float(slo.tpot))[0]
     if found["saturated"] <= asked.rate:
         assert len(asked) / found["span"] == pytest.approx(loop["request_throughput"], rel=1e-9)
     assert found["within"] == pytest.approx(loop["slo_attainment"], abs=1e-9)
@@ -74,11 +76,11 @@ def test_of_pools_of_their_own_it_is_nearly_the_loop() -> None:
     for seed in range(40):
         rng = np.random.default_rng(seed)
         pools = _pool(rng, RULES[seed % 4], 1), _pool(rng, "chunked", 1)
-        transfer = Transfer(0.0, float(rng.uniform(0, 0.01)), 1, True, fixed=float(rng.uniform(0, 1e-3)))
+        transfer = KvTransfer(0.0, float(rng.uniform(0, 0.01)), 1, True, fixed=float(rng.uniform(0, 1e-3)))
         of = Deployment(pools, transfer, ROUTING[seed // 4 % 2])
         asked = _loaded(rng, of, bool(seed // 8 % 2))
         slo, loop = _bounds(rng, of, asked)
-        found = standing([of], asked, float(slo.ttft), float(slo.tpot))[0]
+        found = solve_deployments([of], asked, float(slo.ttft), float(slo.tpot))[0]
         times = [abs(found[name] / loop[name] - 1) for name in ("latency", "tpot", "tbt_p99")]
         off.append([abs(found["within"] - loop["slo_attainment"]), *times])
     assert (np.median(off, axis=0) < [0.001, 0.001, 0.001, 0.005]).all()
@@ -95,7 +97,7 @@ def test_random_pools_keep_bounds_for_as_many_as_in_the_loop(stages: int) -> Non
         of = Deployment((_pool(rng, RULES[seed % 4], stages, 10 ** rng.uniform(-8, -7)),), None, "least_loaded")
         asked = _loaded(rng, of, bool(seed // 4 % 2))
         slo, loop = _bounds(rng, of, asked)
-        found = standing([of], asked, float(slo.ttft), float(slo.tpot))[0]
+        found = solve_deployments([of], asked, float(slo.ttft), float(slo.tpot))[0]
         off.append(found["within"] - loop["slo_attainment"])
         gaps.append(abs(np.log(found["tbt_p99"] / loop["tbt_p99"])))
     assert abs(np.mean(off)) < 0.035
@@ -108,19 +110,22 @@ def test_bounds_on_tokens_are_those_of_a_queue_where_nothing_is_played() -> None
     rng = np.random.default_rng(4)
     of = Deployment((_pool(rng, "chunked", 2),), None, "least_loaded")
     asked = _loaded(rng, of, False)
-    tpot = float(standing([of], asked, prompts=False)[0]["tpot"])
-    kept = [float(standing([of], asked, np.inf, times * tpot, prompts=False)[0]["within"]) for times in (0.99, 1.01)]
+    tpot = float(solve_deployments([of], asked, prompts=False)[0]["tpot"])
+    kept = [float(solve_deployments([of], asked, np.inf, times * tpot, prompts=False)[0]["within"]) for times in (0.99, 1.01)]
     assert kept == [0.0, pytest.approx(1.0)]
 
 
 def test_pools_of_their_own_count_what_a_cache_takes_on_its_way() -> None:
     """A request of one further token has all of it in that token, one of many has next to nothing."""
-    price = linear(1e-3, prefill_token=1e-6)
-    pools = Pool(price, policy("prefill_first"), Memory(1 << 22)), Pool(price, policy("chunked"), Memory(1 << 22))
-    of = Deployment(pools, Transfer(0.0, 0.05, 1, True), "least_loaded")
-    asked = requests([(10, 2), (10, 200)] * 20, 5.0 * np.arange(40))
+    price = linear_time(1e-3, prefill_token=1e-6)
+    pools = (
+        InstancePool(price, make_policy("prefill_first"), KvMemory(1 << 22)),
+        InstancePool(price, make_policy("chunked"), KvMemory(1 << 22)),
+    )
+    of = Deployment(pools, KvTransfer(0.0, 0.05, 1, True), "least_loaded")
+    asked = make_requests([(10, 2), (10, 200)] * 20, 5.0 * np.arange(40))
     for bound in (0.01, 0.1):
-        loop = measures(of.serve(asked), Slo(tpot=bound))["slo_attainment"]
-        assert standing([of], asked, np.inf, bound)[0]["within"] == loop == (0.5 if bound < 0.05 else 1.0)
+        loop = run_statistics(of.serve(asked), SloTargets(tpot=bound))["slo_attainment"]
+        assert solve_deployments([of], asked, np.inf, bound)[0]["within"] == loop == (0.5 if bound < 0.05 else 1.0)
     one = of._replace(pools=pools[1:], transfer=None)
-    assert standing([one], asked, np.inf, 0.01)[0]["within"] == 1.0
+    assert solve_deployments([one], asked, np.inf, 0.01)[0]["within"] == 1.0

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import Question, question
-from dse.config.compose import compose, folder_of
+from dse.config.compose import compose, study_folder
+from dse.config.question import Question, build_question
 from dse.evaluators import evaluate
-from dse.evaluators.account.played import balanced
-from dse.evaluators.account.played.served import picked
+from dse.evaluators.accounting.serving_runs import steady_state_designs as balanced
+from dse.evaluators.accounting.serving_runs.run_metrics import select_rows
 from dse.evaluators.evaluation import Outcomes
-from dse.evaluators.judges.serving import service_for
+from dse.evaluators.workloads.serving import instance_module_of_software
+from dse.space.array_math import Array
 from dse.space.design import Design, Designs
-from dse.space.elementwise import Array
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from dse.space.software import SERVED_DEVICES, SERVED_WHOLE_CHIP, software_of
 from dse.space.workload import Workload
 
@@ -25,16 +25,21 @@ from dse.space.workload import Workload
 def asked() -> Question:
     """The space of the study over all papers' machines, and its load, shorter."""
     config = compose(["study=mesh_llm", "workload.requests=40"])
-    return question(config, folder_of(config))
+    return build_question(config, study_folder(config))
 
 
 def drawn(software: str, seed: int, most: int) -> Design:
     """Designs of one structure that come together: as many as random samples of the space have."""
-    space, together = asked().space, service_for(software).TOGETHER
+    space, together = asked().space, instance_module_of_software(software).MERGEABLE_LEAVES
     sample = space.stack(space.sample(np.random.default_rng(seed).random((400, len(space.knobs)))))
-    kinds = [part for _, of in sample.groups if software_of(of.mapping) == software for part in balanced.alike(of, together)]
+    kinds = [
+        part
+        for _, of in sample.groups
+        if software_of(of.mapping) == software
+        for part in balanced.groups_with_equal_serving(of, together)
+    ]
     rows, of = max(kinds, key=lambda part: len(part[0]))
-    return picked(of, np.arange(len(rows))[:most])
+    return select_rows(of, np.arange(len(rows))[:most])
 
 
 def answered(design: Design, count: int, workload: Workload | None = None) -> Outcomes:
@@ -48,7 +53,7 @@ def one_by_one(design: Design, count: int, workload: Workload | None = None) -> 
     kept = np.isfinite(together.columns["power"])
     assert (together.columns["peak_power"][kept] >= together.columns["power"][kept]).all()
     for row in range(count):
-        alone = answered(picked(design, np.array([row])), 1, workload)
+        alone = answered(select_rows(design, np.array([row])), 1, workload)
         assert alone.limit[0] == together.limit[row]
         for name, column in together.columns.items():
             value = alone.columns[name][0] if name in alone.columns else np.nan
@@ -57,7 +62,7 @@ def one_by_one(design: Design, count: int, workload: Workload | None = None) -> 
 
 def size_of(design: Design) -> int:
     """How many designs it is."""
-    return balanced.several(design) or 1
+    return balanced.design_count(design) or 1
 
 
 @settings(max_examples=6, deadline=None)
@@ -65,7 +70,7 @@ def size_of(design: Design) -> int:
 def test_dies_together_are_what_they_are_one_by_one(seed: int, prefilling: float) -> None:
     """With prompts and decodes on the same dies, and apart."""
     design = drawn(SERVED_DEVICES, seed, 8)
-    design = replaced(design, {"mapping.serving.prefill_instances": prefilling})
+    design = replace_leaves(design, {"mapping.serving.prefill_instances": prefilling})
     one_by_one(design, size_of(design))
 
 
@@ -82,12 +87,12 @@ def test_whole_chips_together_are_what_they_are_one_by_one(seed: int) -> None:
 def test_pipelines_together_are_what_they_are_one_by_one(seed: int, model: str) -> None:
     """Cores that do both phases and such as do one, whole layers and parts of them, of random chips."""
     config = compose(["study=npu_serving", f"model={model}", "workload.requests=40"])
-    space = question(config, folder_of(config))
+    space = build_question(config, study_folder(config))
     sample = space.space.stack(space.space.sample(np.random.default_rng(seed).random((300, len(space.space.knobs)))))
     rows, design = max(sample.groups, key=lambda part: len(part[0]))
     good = answered(design, len(rows), space.workload).feasible
     assume(good.sum() > 1)
-    one_by_one(picked(design, np.argsort(~good, kind="stable")[[0, 1, -1]]), 3, space.workload)
+    one_by_one(select_rows(design, np.argsort(~good, kind="stable")[[0, 1, -1]]), 3, space.workload)
 
 
 def test_rows_that_are_served_alike_come_together() -> None:
@@ -98,7 +103,7 @@ def test_rows_that_are_served_alike_come_together() -> None:
         if software_of(design.mapping) not in (SERVED_DEVICES, SERVED_WHOLE_CHIP):
             continue
         found: list[Array] = []
-        for some, part in balanced.alike(design):
+        for some, part in balanced.groups_with_equal_serving(design):
             found.append(some)
             assert np.ndim(part.mapping.serving.batch) == 0
             assert size_of(part) in (1, len(some))

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from dse.config.build import question
-from dse.config.compose import compose, folder_of
-from dse.config.workloads import MOST_REQUESTS
-from dse.evaluators.serving.traces import MOST_BYTES, MOST_TEXTS, read
+from dse.config.compose import compose, study_folder
+from dse.config.question import build_question
+from dse.config.workloads import MAX_REQUESTS
+from dse.evaluators.serving.traces import MOST_BYTES, MOST_TEXTS, read_trace
 from dse.space.errors import DesignError
 
 
@@ -18,7 +18,7 @@ def _refused(words: list[str], said: str) -> int:
     try:
         config = compose(["chip=h200", "workload=serving", *words])
         with pytest.raises(DesignError, match=said):
-            question({**config, "space": {}}, folder_of(config))
+            build_question({**config, "space": {}}, study_folder(config))
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -26,7 +26,7 @@ def _refused(words: list[str], said: str) -> int:
 
 @pytest.mark.parametrize("times", [1.000001, 15, 1e6])
 def test_more_requests_than_memory_has_room_for_are_refused_before_they_are_drawn(times: float) -> None:
-    count = int(MOST_REQUESTS * times) + 1
+    count = int(MAX_REQUESTS * times) + 1
     taken = _refused([f"workload.requests={count}"], r"^workload\.requests: at most 2,000,000, .* got [\d,]+; say fewer")
     assert taken < 100e6
 
@@ -42,6 +42,6 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path, b
         file.truncate(most + 1)
     tracemalloc.start()
     with pytest.raises(DesignError, match=r"trace\.csv: a file of \d+ MB; at most \d+ MB are read: "):
-        read(trace)
+        read_trace(trace)
     assert tracemalloc.get_traced_memory()[1] < 10e6
     tracemalloc.stop()

@@ -8,30 +8,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import Question
+from dse.accuracy.validate import question_of
+from dse.config.question import Question
 from dse.evaluators import evaluate
-from dse.evaluators.account.played.steady import measured
-from dse.evaluators.serving.kvcache import Memory
-from dse.evaluators.serving.loop import Deployment, Pool
-from dse.evaluators.serving.measures import Slo, measures
-from dse.evaluators.serving.policy import policy
-from dse.evaluators.serving.price import linear
-from dse.evaluators.serving.state import Transfer
-from dse.evaluators.serving.stood import alone
-from dse.measured.validate import asked_of
-from dse.space.design import stacked
+from dse.evaluators.accounting.serving_runs.steady_state_run import steady_state_columns
+from dse.evaluators.serving.iteration_time import linear_time
+from dse.evaluators.serving.kv_memory import KvMemory
+from dse.evaluators.serving.run_statistics import SloTargets, run_statistics
+from dse.evaluators.serving.scheduling_policy import make_policy
+from dse.evaluators.serving.simulator import Deployment, InstancePool
+from dse.evaluators.serving.simulator_state import KvTransfer
+from dse.evaluators.serving.steady_state_solver import solve_deployment
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.later import now
-from dse.space.requests import requests
+from dse.space.lazy_metrics import compute_all
+from dse.space.requests import make_requests
 
-PRICE = linear(0.5, prefill_token=0.125, decode_request=0.25)
+PRICE = linear_time(0.5, prefill_token=0.125, decode_request=0.25)
 
 
-def _apart(transfer: Transfer, chunk: int = 0, instances: int = 1) -> Deployment:
-    first = policy("chunked", tokens=chunk, by_chunk=False) if chunk else policy("prefill_first")
+def _apart(transfer: KvTransfer, chunk: int = 0, instances: int = 1) -> Deployment:
+    first = make_policy("chunked", tokens=chunk, by_chunk=False) if chunk else make_policy("prefill_first")
     pools = (
-        Pool(PRICE, first, Memory(1 << 16), instances, batch=8),
-        Pool(PRICE, policy("orca"), Memory(1 << 16), instances, batch=64),
+        InstancePool(PRICE, first, KvMemory(1 << 16), instances, batch=8),
+        InstancePool(PRICE, make_policy("orca"), KvMemory(1 << 16), instances, batch=64),
     )
     return Deployment(pools, transfer, "least_loaded")
 
@@ -54,8 +54,8 @@ def test_a_cache_is_there_when_a_link_that_is_played_has_sent_it(
     prompt: int, layers: int, chunk: int, per_token: float, latency: float, many: int
 ) -> None:
     """Several prompts at once, one channel: each chunk of each is as many parts as layers."""
-    of = _apart(Transfer(per_token, latency, 1, True, layers=layers), chunk)
-    found = of.serve(requests([(prompt, 2)] * many, np.zeros(many)), log=1000)
+    of = _apart(KvTransfer(per_token, latency, 1, True, layers=layers), chunk)
+    found = of.serve(make_requests([(prompt, 2)] * many, np.zeros(many)), log=1000)
     log = found.log[found.log["instance"] == 0]
     busy = 0.0
     order = np.argsort(found["first"], kind="stable")
@@ -79,8 +79,8 @@ def test_what_is_exposed_is_the_last_layer_or_what_the_link_has_not_caught_up_wi
     prompt: int, layers: int, per_token: float
 ) -> None:
     sent, taken = per_token * prompt, 0.5 + 0.125 * prompt
-    whole = _apart(Transfer(per_token, 0.0, 1, True)).serve(requests([(prompt, 2)], [0.0]))
-    by_layer = _apart(Transfer(per_token, 0.0, 1, True, layers=layers)).serve(requests([(prompt, 2)], [0.0]))
+    whole = _apart(KvTransfer(per_token, 0.0, 1, True)).serve(make_requests([(prompt, 2)], [0.0]))
+    by_layer = _apart(KvTransfer(per_token, 0.0, 1, True, layers=layers)).serve(make_requests([(prompt, 2)], [0.0]))
     assert whole["ready"][0] - whole["first"][0] == pytest.approx(sent)
     left = max(sent / layers, sent - taken * (layers - 1) / layers)
     assert by_layer["ready"][0] - by_layer["first"][0] == pytest.approx(left)
@@ -91,17 +91,17 @@ def test_what_is_exposed_is_the_last_layer_or_what_the_link_has_not_caught_up_wi
 @given(st.integers(0, 10**6), st.integers(1, 40))
 def test_by_layer_is_never_later_than_whole_where_caches_have_a_channel_each(seed: int, layers: int) -> None:
     rng = np.random.default_rng(seed)
-    asked = requests(rng.integers(1, 60, (20, 2)), np.cumsum(rng.exponential(20, 20)))
-    sent = Transfer(float(rng.uniform(0.001, 0.5)), 0.0, 20, True)
+    asked = make_requests(rng.integers(1, 60, (20, 2)), np.cumsum(rng.exponential(20, 20)))
+    sent = KvTransfer(float(rng.uniform(0.001, 0.5)), 0.0, 20, True)
     whole, parts = (_apart(sent._replace(layers=n)).serve(asked) for n in (0, layers))
     several = asked.output > 1
     assert (parts["ready"][several] <= whole["ready"][several] + 1e-9).all()
 
 
 def test_what_finds_no_room_when_its_prompt_is_done_goes_whole() -> None:
-    of = _apart(Transfer(1.0, 0.0, 1, True, layers=4))
+    of = _apart(KvTransfer(1.0, 0.0, 1, True, layers=4))
     full = replace(of.pools[1], batch=1)
-    found = of._replace(pools=(of.pools[0], full)).serve(requests([(8, 40), (8, 2)], [0.0, 0.0]))
+    found = of._replace(pools=(of.pools[0], full)).serve(make_requests([(8, 40), (8, 2)], [0.0, 0.0]))
     first, second = found["ready"]
     assert first - found["first"][0] < 8
     assert second == found["completed"][0] + 8
@@ -110,16 +110,19 @@ def test_what_finds_no_room_when_its_prompt_is_done_goes_whole() -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 900), st.sampled_from([0, 100]), st.integers(1, 60), st.floats(1e-4, 0.5))
 def test_the_steady_state_says_the_same_of_a_request_alone(prompt: int, chunk: int, layers: int, per_token: float) -> None:
-    of = _apart(Transfer(per_token, 0.25, 1, True, layers=layers), chunk)
-    asked = requests([(prompt, 9)] * 3, 1e6 * np.arange(3))
-    loop, found = measures(of.serve(asked), Slo()), now(measured(alone(of, asked), asked))
+    of = _apart(KvTransfer(per_token, 0.25, 1, True, layers=layers), chunk)
+    asked = make_requests([(prompt, 9)] * 3, 1e6 * np.arange(3))
+    loop, found = (
+        run_statistics(of.serve(asked), SloTargets()),
+        compute_all(steady_state_columns(solve_deployment(of, asked), asked)),
+    )
     # chunks count as equal there
     assert found["tpot"] == pytest.approx(loop["tpot"], rel=1e-5 if not chunk or prompt % chunk == 0 else 0.3)
 
 
 def _asked(words: str) -> Question:
     more = ("workload=serving", "workload.requests=40", "workload.prompt=2000", "workload.output=30", "workload.rate=4 Hz")
-    return asked_of((*more, *shlex.split(words))).question
+    return question_of((*more, *shlex.split(words))).question
 
 
 LINES = {
@@ -135,7 +138,7 @@ def test_by_layer_takes_less_between_prefill_and_decode(name: str) -> None:
     found = []
     for word in ("whole", "by_layer"):
         asked = _asked(f"{LINES[name]} mapping.serving.transfer={word}")
-        found.append(evaluate(stacked([asked.base]), asked.workload).columns)
+        found.append(evaluate(stack_designs([asked.base]), asked.workload).columns)
     assert found[1]["ttft"][0] == pytest.approx(found[0]["ttft"][0])
     assert found[1]["tpot"][0] < found[0]["tpot"][0]
 

@@ -13,56 +13,74 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.answers.capacity import ORDERS, _place, capacity, parsed, unread
-from dse.answers.deployments import Candidate
-from dse.answers.most import ROUNDS, of_most, of_prompts
-from dse.answers.race import NEAR, Tried, _known, by_class, holds, of_hope, raced
-from dse.commands.capacities import few, leave, record
-from dse.config.build import question
-from dse.config.compose import compose, folder_of
+from dse.analysis.capacity import CHIP_ORDERS, _place, find_capacity, parse_query, unread_overrides
+from dse.analysis.capacity_bounds import ROUNDS, max_rate_bound, prefill_rate_bound
+from dse.analysis.deployment_search import (
+    NEAR,
+    SimulatedDeployment,
+    _known,
+    drop_hopeless,
+    find_best_deployment,
+    holds,
+    requests_by_class,
+)
+from dse.analysis.deployments import CandidateDeployment
+from dse.commands.capacity_output import capacity_record, too_few_requests_note, write_capacity
+from dse.config.compose import compose, study_folder
+from dse.config.question import build_question
 from dse.evaluators import evaluate
-from dse.evaluators.serving.capacity import BEYOND, DIGITS, Bounds, Capacity, bounds_of, largest, spent
-from dse.evaluators.serving.closed_loop import saturated
-from dse.evaluators.serving.kvcache import Memory
-from dse.evaluators.serving.loop import UNBOUNDED, Deployment, Pool, Served
+from dse.evaluators.serving.closed_loop import saturated_rate
+from dse.evaluators.serving.iteration_time import linear_time
+from dse.evaluators.serving.kv_memory import KvMemory
 from dse.evaluators.serving.max_rate import RateSearch
-from dse.evaluators.serving.measures import VERDICTS
-from dse.evaluators.serving.policy import SHIPPED, policy
-from dse.evaluators.serving.price import linear
-from dse.evaluators.serving.state import Stop, Transfer
-from dse.evaluators.serving.steady import Steady, paces, steady
-from dse.space.design import stacked
-from dse.space.elementwise import Array
+from dse.evaluators.serving.run_statistics import LOAD_STATUSES
+from dse.evaluators.serving.scheduling_policy import SHIPPED, make_policy
+from dse.evaluators.serving.simulator import NO_STOP, Deployment, InstancePool, ServingRun
+from dse.evaluators.serving.simulator_state import KvTransfer, StopBounds
+from dse.evaluators.serving.slo_bounds import (
+    BREAKING_FACTOR,
+    DIGITS,
+    CapacityResult,
+    SloBounds,
+    find_max_rate,
+    latency_percentiles,
+    slo_bounds,
+)
+from dse.evaluators.serving.sustained_rate import SustainedRate, pool_paces, sustained_rate
+from dse.space.array_math import Array
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.requests import Requests, requests
-from dse.space.workload import Class, Load
-from dse.terminal.progress import Progress
+from dse.space.requests import Requests, make_requests
+from dse.space.workload import ServingLoad, SloClass
+from dse.terminal.progress import ProgressBar
 
 
 def _draw(seed: int) -> tuple[Deployment, Requests]:
     rng = np.random.default_rng(seed)
     lengths = [(int(rng.integers(1, 600)), int(rng.integers(1, 80))) for _ in range(int(rng.integers(60, 200)))]
-    asked = requests(lengths).arriving("poisson", rate=1.0, seed=seed)
-    price = linear(*(float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8, -9), (-2, -4, -7, -3, -6, -8))))
+    asked = make_requests(lengths).arriving("poisson", rate=1.0, seed=seed)
+    price = linear_time(*(float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8, -9), (-2, -4, -7, -3, -6, -8))))
 
-    def pool(rule: str, instances: int) -> Pool:
-        return Pool(price, policy(rule), Memory(int(rng.integers(700, 20_000))), instances, batch=int(rng.integers(4, 65)))
+    def pool(rule: str, instances: int) -> InstancePool:
+        return InstancePool(
+            price, make_policy(rule), KvMemory(int(rng.integers(700, 20_000))), instances, batch=int(rng.integers(4, 65))
+        )
 
     count = int(rng.integers(1, 4))
     if rng.random() < 0.4:
         pools = (pool("prefill_first", int(rng.integers(1, 4))), pool("chunked", count))
-        return Deployment(pools, Transfer(1e-6, 1e-4, 1, True), "least_loaded"), asked
+        return Deployment(pools, KvTransfer(1e-6, 1e-4, 1, True), "least_loaded"), asked
     return Deployment((pool(str(rng.choice(list(SHIPPED))), count),), None, "least_loaded"), asked
 
 
-def _bounds(of: Deployment, asked: Requests, rng: np.random.Generator) -> Bounds:
+def _bounds(of: Deployment, asked: Requests, rng: np.random.Generator) -> SloBounds:
     """Some times what requests take when they are alone."""
     served = of.serve(replace(asked, arrival=1e3 * np.arange(len(asked))))
-    ttft, tpot = spent(served, 0.9)
-    return Bounds(float(rng.uniform(1.2, 8)) * ttft, float(rng.uniform(1.2, 5)) * tpot, float(rng.choice([0.5, 0.9, 0.99])))
+    ttft, tpot = latency_percentiles(served, 0.9)
+    return SloBounds(float(rng.uniform(1.2, 8)) * ttft, float(rng.uniform(1.2, 5)) * tpot, float(rng.choice([0.5, 0.9, 0.99])))
 
 
-def _share(served: Served, ttft: float, tpot: float, of: Array | slice = slice(None)) -> float:
+def _share(served: ServingRun, ttft: float, tpot: float, of: Array | slice = slice(None)) -> float:
     """Of the requests, those that keep both bounds."""
     asked = served.requests
     first, each = served["first"] - asked.arrival, (served["completed"] - served["first"]) / np.maximum(asked.output - 1, 1)
@@ -75,20 +93,22 @@ def test_bounds_are_kept_at_the_largest_rate_and_broken_beyond(seed: int) -> Non
     of, asked = _draw(seed)
     bounds = _bounds(of, asked, np.random.default_rng(seed))
 
-    def play(rate: float, stop: Stop) -> Served:
+    def play(rate: float, stop: StopBounds) -> ServingRun:
         return of.serve(asked.scaled(rate / asked.rate), stop=stop)
 
-    found = largest(play, bounds, len(asked), 1.0)
+    found = find_max_rate(play, bounds, len(asked), 1.0)
     if found.rate == 0:
         return
     if found.rate == np.inf:  # bounds are kept whatever comes
-        assert not bounds.broken(play(1e12, UNBOUNDED))
+        assert not bounds.broken(play(1e12, NO_STOP))
         return
     # as it is printed, of few digits
-    assert any(times * float(f"{found.rate / times:.{DIGITS}g}") == found.rate for times in (1.0, BEYOND, BEYOND**2))
+    assert any(
+        times * float(f"{found.rate / times:.{DIGITS}g}") == found.rate for times in (1.0, BREAKING_FACTOR, BREAKING_FACTOR**2)
+    )
     # whole runs say the same as what stopped the runs
-    for rate, kept in ((found.rate, True), (BEYOND * found.rate, False)):
-        assert (_share(play(rate, UNBOUNDED), bounds.ttft, bounds.tpot) >= bounds.share - 1e-9) == kept
+    for rate, kept in ((found.rate, True), (BREAKING_FACTOR * found.rate, False)):
+        assert (_share(play(rate, NO_STOP), bounds.ttft, bounds.tpot) >= bounds.share - 1e-9) == kept
 
 
 @settings(max_examples=12, deadline=None)
@@ -98,17 +118,17 @@ def test_every_class_keeps_its_bounds_at_the_largest_rate(seed: int) -> None:
     of, asked = _draw(seed)
     rng = np.random.default_rng(seed)
     some = _bounds(of, asked, rng)
-    classes = (Class("near", some.ttft, some.tpot, 0), Class("far", 4 * some.ttft, math.inf, 1))
+    classes = (SloClass("near", some.ttft, some.tpot, 0), SloClass("far", 4 * some.ttft, math.inf, 1))
     kinds = rng.integers(0, 2, len(asked)).astype(np.int32)
 
-    def found(of_kinds: Array, several: tuple[Class, ...]) -> tuple[Capacity, Load]:
-        load = Load("", None, replace(asked, kinds=of_kinds, ranks=of_kinds), *some[:2], classes=several)  # type: ignore[arg-type]
-        bounds = bounds_of(load, some.share)
-        return largest(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0), load
+    def found(of_kinds: Array, several: tuple[SloClass, ...]) -> tuple[CapacityResult, ServingLoad]:
+        load = ServingLoad("", None, replace(asked, kinds=of_kinds, ranks=of_kinds), *some[:2], classes=several)  # type: ignore[arg-type]
+        bounds = slo_bounds(load, some.share)
+        return find_max_rate(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0), load
 
     got, load = found(kinds, classes)
     if 0 < got.rate < np.inf:
-        for rate, kept in ((got.rate, True), (BEYOND * got.rate, False)):
+        for rate, kept in ((got.rate, True), (BREAKING_FACTOR * got.rate, False)):
             served = of.serve(load.at(rate))
             each = [_share(served, one.ttft, one.tpot, kinds == number) for number, one in enumerate(classes)]
             assert (min(each) >= some.share - 1e-9) == kept
@@ -122,9 +142,9 @@ def test_every_class_keeps_its_bounds_at_the_largest_rate(seed: int) -> None:
 def test_no_deployment_computes_prompts_faster_than_alone(seed: int) -> None:
     of, asked = _draw(seed)
     bounds = _bounds(of, asked, np.random.default_rng(seed))
-    load = Load("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
-    found = largest(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0)
-    assert found.rate <= of_prompts(of.pools, paces(of.pools, asked), load, bounds)
+    load = ServingLoad("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
+    found = find_max_rate(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0)
+    assert found.rate <= prefill_rate_bound(of.pools, pool_paces(of.pools, asked), load, bounds)
 
 
 @settings(max_examples=40, deadline=None)
@@ -134,12 +154,12 @@ def test_no_deployment_serves_more_than_it_may(seed: int) -> None:
     rng = np.random.default_rng(seed)
     step, token, row = (float(10 ** rng.uniform(*ends)) for ends in ((-3, -1), (-7, -5), (-5, -3)))
     of, asked = _draw(seed)
-    pools = tuple(replace(pool, price=linear(step, token, 1e-10, row, 1e-8)) for pool in of.pools)
+    pools = tuple(replace(pool, price=linear_time(step, token, 1e-10, row, 1e-8)) for pool in of.pools)
     of = of._replace(pools=pools)
     asked = asked.drawn(500, seed).arriving("poisson", rate=1.0, seed=seed)
     bounds = _bounds(of, asked.first(50), rng)
-    load = Load("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
-    most = of_most(of.pools, paces(of.pools, asked), load, bounds)
+    load = ServingLoad("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
+    most = max_rate_bound(of.pools, pool_paces(of.pools, asked), load, bounds)
     assert most == np.inf or bounds.broken(of.serve(load.at(1.001 * most), stop=bounds.stop(len(asked))))
 
 
@@ -160,8 +180,8 @@ def test_no_population_that_keeps_its_bounds_has_more_users_than_it_may(
         asked.drawn(many, seed), before=np.where(places == 0, -1, np.arange(many) - 1).astype(np.int32),
         turns=places.astype(np.int32), think=rng.gamma(1 / cv**2, 10**think * cv**2, many), arrival=np.zeros(many),
     ).closed(1)  # fmt: skip
-    load = Load("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
-    most = of_most(of.pools, paces(of.pools, asked), load, bounds)
+    load = ServingLoad("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
+    most = max_rate_bound(of.pools, pool_paces(of.pools, asked), load, bounds)
     sessions = int((places == 0).sum())
     if most < np.inf:
         assert ROUNDS * most <= sessions
@@ -173,12 +193,12 @@ def test_no_population_that_keeps_its_bounds_has_more_users_than_it_may(
 @given(st.integers(0, 10**9), st.integers(1, 4), st.integers(2, 12), st.integers(64, 512))
 def test_as_many_decode_as_fill_iterations_with_their_prompts(seed: int, output: int, chunks: int, tokens: int) -> None:
     """Where an iteration takes the same whatever it has, chunks are full in the steady state as in the loop."""
-    pool = Pool(linear(1.0, 1e-6), policy("chunked", tokens=tokens), Memory(1 << 30), batch=16)
+    pool = InstancePool(linear_time(1.0, 1e-6), make_policy("chunked", tokens=tokens), KvMemory(1 << 30), batch=16)
     rng = np.random.default_rng(seed)
     lengths = [(int(rng.integers(tokens // 2, chunks * tokens)), output) for _ in range(2000)]
-    of, asked = Deployment((pool,), None, "least_loaded"), requests(lengths, np.zeros(2000))
-    found = steady(of, asked, tpot=np.inf).rate
-    assert found == pytest.approx(saturated(of, asked), rel=0.05)
+    of, asked = Deployment((pool,), None, "least_loaded"), make_requests(lengths, np.zeros(2000))
+    found = sustained_rate(of, asked, tpot=np.inf).rate
+    assert found == pytest.approx(saturated_rate(of, asked), rel=0.05)
 
 
 @settings(max_examples=30, deadline=None)
@@ -186,9 +206,9 @@ def test_as_many_decode_as_fill_iterations_with_their_prompts(seed: int, output:
 def test_few_further_tokens_and_long_prompts_have_a_steady_state(seed: int, output: int, times: int) -> None:
     """Less than one request decodes in the mean; with one token none does. The loop in the end serves that."""
     of, asked = _draw(seed)
-    of = of._replace(pools=tuple(replace(pool, memory=Memory(20_000), batch=16) for pool in of.pools))
+    of = of._replace(pools=tuple(replace(pool, memory=KvMemory(20_000), batch=16) for pool in of.pools))
     asked = replace(asked, prompt=times * asked.prompt, output=np.minimum(asked.output, output)).drawn(2000, seed)
-    found, served = steady(of, asked, tpot=np.inf).rate, saturated(of, asked)
+    found, served = sustained_rate(of, asked, tpot=np.inf).rate, saturated_rate(of, asked)
     assert 0.5 < served / found < 2.0
 
 
@@ -202,7 +222,7 @@ def test_prompts_longer_than_a_budget_are_searched() -> None:
         "mapping.serving.policy=chunked",
     ]
     for output in (1, 2):
-        (side,) = capacity([*words, *knobs, f"workload.output={output}", "workload.requests=400", "apart=false"])
+        (side,) = find_capacity([*words, *knobs, f"workload.output={output}", "workload.requests=400", "apart=false"])
         assert side.best is not None
         assert 0.7 < side.best.rate / side.best.candidate.estimate.rate < 1.4
         assert all(one.estimate.rate > 0.3 * side.best.rate for one in side.candidates)
@@ -211,7 +231,7 @@ def test_prompts_longer_than_a_budget_are_searched() -> None:
 def test_no_wafer_serves_more_than_it_may() -> None:
     words = ["chip=wse2", "model=qwen3_1b7", "devices=2", "workload.prompt=500", "workload.output=200", "space=empty"]
     words += ["workload.ttft='500 ms'", "workload.tpot='10 ms'", "workload.requests=2000", "apart=false"]
-    (side,) = capacity([*words, "mapping.serving.policy=prefill_first", "mapping.serving.batch=64"])
+    (side,) = find_capacity([*words, "mapping.serving.policy=prefill_first", "mapping.serving.batch=64"])
     assert side.best is not None
     assert side.best.rate <= side.best.candidate.most
 
@@ -221,15 +241,17 @@ def test_prompts_that_are_reused_bound_no_rate(reuse: dict[str, Any]) -> None:
     """The same prompt again and again, of which only the last block is computed: far more than by prompts alone."""
     hashes = np.tile(np.arange(40), 100)
     asked = replace(
-        requests([(640, 2)] * 100).arriving("poisson", rate=1.0, seed=1),
+        make_requests([(640, 2)] * 100).arriving("poisson", rate=1.0, seed=1),
         starts=40 * np.arange(101), hashes=hashes.astype(np.int32), block=16,
     )  # fmt: skip
-    price = linear(1e-3, 1e-4, 1e-9)
-    of = Deployment((Pool(price, policy("prefill_first"), Memory(2000, 16), batch=8, **reuse),), None, "least_loaded")
-    bounds, load = Bounds(0.5, 0.5), Load("", None, asked, 0.5, 0.5)  # type: ignore[arg-type]
-    found = largest(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0).rate
-    taken = paces(of.pools, asked)
-    assert of_prompts(of.pools, taken, load, bounds) < found <= of_most(of.pools, taken, load, bounds)
+    price = linear_time(1e-3, 1e-4, 1e-9)
+    of = Deployment(
+        (InstancePool(price, make_policy("prefill_first"), KvMemory(2000, 16), batch=8, **reuse),), None, "least_loaded"
+    )
+    bounds, load = SloBounds(0.5, 0.5), ServingLoad("", None, asked, 0.5, 0.5)  # type: ignore[arg-type]
+    found = find_max_rate(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0).rate
+    taken = pool_paces(of.pools, asked)
+    assert prefill_rate_bound(of.pools, taken, load, bounds) < found <= max_rate_bound(of.pools, taken, load, bounds)
 
 
 @settings(max_examples=60, deadline=None)
@@ -248,11 +270,11 @@ def test_a_race_plays_none_twice_and_leaves_none_that_could_win(drawn: list[tupl
         own = one.own if one.own > best * NEAR else 0.0
         return SimpleNamespace(candidate=one, rate=own, lost=(best * NEAR, ()), capacity=SimpleNamespace(rate=own))
 
-    with pytest.MonkeyPatch.context() as patch, Progress("") as progress, ThreadPoolExecutor(2) as several:
-        patch.setattr("dse.answers.race._against", against)
-        patch.setattr("dse.answers.race.of_hope", lambda left, *_: left)
+    with pytest.MonkeyPatch.context() as patch, ProgressBar("") as progress, ThreadPoolExecutor(2) as several:
+        patch.setattr("dse.analysis.deployment_search._against", against)
+        patch.setattr("dse.analysis.deployment_search.drop_hopeless", lambda left, *_: left)
         load = SimpleNamespace(requests=SimpleNamespace(users=0), draw=None)
-        tried = raced(found, load, Bounds(), progress, several)  # type: ignore[arg-type]
+        tried = find_best_deployment(found, load, SloBounds(), progress, several)  # type: ignore[arg-type]
     best = max(one.rate for one in tried)
     assert len({id(one) for one in played}) == len(played) == len(tried)
     assert best >= max(one.own for one in found) / NEAR
@@ -265,11 +287,11 @@ def test_runs_whose_batches_are_never_full_are_the_same(seed: int, batches: list
     """What a race takes as known: `Candidate.but_batch` is that of both, and neither has as many requests as its batch."""
     of, asked = _draw(seed)
     one, other = (of._replace(pools=tuple(replace(pool, batch=most) for pool in of.pools)) for most in batches)
-    served = one.serve(asked, stop=Bounds(0.5, 0.1).stop(len(asked)))
+    served = one.serve(asked, stop=SloBounds(0.5, 0.1).stop(len(asked)))
     held = served.state.instances["most"]
     pools = tuple(int(held[served.state.instances["pool"] == at].max()) for at in range(len(of.pools)))
-    lost = Tried(_candidate(one), None, (NEAR, pools))
-    again = other.serve(asked, stop=Bounds(0.5, 0.1).stop(len(asked)))
+    lost = SimulatedDeployment(_candidate(one), None, (NEAR, pools))
+    again = other.serve(asked, stop=SloBounds(0.5, 0.1).stop(len(asked)))
     if _known(_candidate(other), [lost], NEAR):
         assert max(pools) < min(batches)
         assert all(np.array_equal(served[name], again[name], equal_nan=True) for name in ("first", "completed", "scheduled"))
@@ -277,8 +299,8 @@ def test_runs_whose_batches_are_never_full_are_the_same(seed: int, batches: list
         raise AssertionError("a run that is known is played again")
 
 
-def _candidate(of: Deployment) -> Candidate:
-    return Candidate(None, None, {}, 1, False, of.pools, Steady(0.5, 0.0, 0.0, 1.0), 0.0, 0.0)  # type: ignore[arg-type]
+def _candidate(of: Deployment) -> CandidateDeployment:
+    return CandidateDeployment(None, None, {}, 1, False, of.pools, SustainedRate(0.5, 0.0, 0.0, 1.0), 0.0, 0.0)  # type: ignore[arg-type]
 
 
 @settings(max_examples=60, deadline=None)
@@ -287,7 +309,7 @@ def test_a_run_that_stops_early_says_what_the_whole_one_does(seed: int, rate: fl
     of, asked = _draw(seed)
     bounds = _bounds(of, asked, np.random.default_rng(seed))
     scaled = asked.scaled(rate / asked.rate)
-    ttft, tpot = spent(whole := of.serve(scaled), bounds.share)
+    ttft, tpot = latency_percentiles(whole := of.serve(scaled), bounds.share)
     if whole.never:
         return
     stopped = of.serve(scaled, stop=bounds.stop(len(asked)))
@@ -297,12 +319,12 @@ def test_a_run_that_stops_early_says_what_the_whole_one_does(seed: int, rate: fl
 
 def test_requests_alone_are_no_faster_than_the_steady_state_says() -> None:
     """Where nothing queues, the steady state's prompt is the loop's to rounding."""
-    price = linear(1e-3, 1e-5, 1e-9, 1e-4, 1e-8)
+    price = linear_time(1e-3, 1e-5, 1e-9, 1e-4, 1e-8)
     for rule in ("chunked", "prefill_first", "orca"):
-        of = Deployment((Pool(price, policy(rule), Memory(10_000), batch=16),), None, "least_loaded")
-        asked = requests([(1000, 50)] * 20, [100.0 * i for i in range(20)])
-        ttft, _ = spent(of.serve(asked), 0.5)
-        assert steady(of, asked, tpot=1.0).ttft == pytest.approx(ttft, rel=1e-6)
+        of = Deployment((InstancePool(price, make_policy(rule), KvMemory(10_000), batch=16),), None, "least_loaded")
+        asked = make_requests([(1000, 50)] * 20, [100.0 * i for i in range(20)])
+        ttft, _ = latency_percentiles(of.serve(asked), 0.5)
+        assert sustained_rate(of, asked, tpot=1.0).ttft == pytest.approx(ttft, rel=1e-6)
 
 
 QUICK = [
@@ -314,10 +336,10 @@ QUICK = [
 
 def test_the_winner_is_that_of_all_deployments() -> None:
     """Every deployment searched by itself, without estimates: none serves three percent more."""
-    (side,) = capacity([*QUICK, "devices=4"])
+    (side,) = find_capacity([*QUICK, "devices=4"])
     assert side.best is not None
 
-    def own(one: Candidate) -> float:
+    def own(one: CandidateDeployment) -> float:
         return RateSearch(one.at, side.load, side.bounds).settle(one.estimate.rate).rate
 
     rates = [own(one) for one in side.candidates if one.estimate.rate]
@@ -330,19 +352,19 @@ def test_the_winner_is_that_of_all_deployments() -> None:
 
 def test_what_is_printed_is_what_an_evaluation_finds() -> None:
     """Overrides of the best deployment, evaluated by themselves at the printed rate."""
-    (side,) = capacity([*QUICK, "devices=4"])
+    (side,) = find_capacity([*QUICK, "devices=4"])
     assert side.best is not None
-    for one in record([side])["chips"][0]["deployments"]:
+    for one in capacity_record([side])["chips"][0]["deployments"]:
         assert one["rate_override"] == f"workload.rate='{one['max_rate_hz']:.10g} Hz'"
     base = [word for word in QUICK if not word.lstrip("+").startswith(("space", "workload.requests"))]
     config = compose(
         [*base, "workload=serving", *side.best.candidate.words, *side.words, f"workload.rate={side.best.rate!r} Hz"]
     )
-    asked = question({**config, "space": {}}, folder_of(config))
-    found = evaluate(stacked([asked.base]), asked.workload).columns
+    asked = build_question({**config, "space": {}}, study_folder(config))
+    found = evaluate(stack_designs([asked.base]), asked.workload).columns
     assert found["devices"][0] == side.best.candidate.devices
     assert found["slo_attainment"][0] >= 0.9
-    assert VERDICTS[int(found["load_verdict"][0])] != "overloaded"
+    assert LOAD_STATUSES[int(found["load_verdict"][0])] != "overloaded"
 
 
 def test_pipelines_of_a_chip_are_a_deployment() -> None:
@@ -350,17 +372,17 @@ def test_pipelines_of_a_chip_are_a_deployment() -> None:
     words = ["chip=npu64", "model=qwen3_1b7", "workload.prompt=200", "workload.output=20", "workload.ttft='150 ms'"]
     words += ["workload.tpot='20 ms'", "mapping.both.tp=4", "mapping.both.pp=4", "workload.requests=150"]
     knobs = ["space=empty", "+space.mapping.serving.prefill_cores='choice(0,32)'"]
-    (side,) = capacity([*words, *knobs, "devices=3"])
+    (side,) = find_capacity([*words, *knobs, "devices=3"])
     assert (side.cells, side.devices, side.words) == (3, 1, ("workload.requests=150", "seed=0"))
     assert side.best is not None
     assert {one.candidate.apart for one in side.tried} == {True, False}
     assert [one.devices for one in side.candidates] == [1, 1]
     rate = f"workload.rate={side.best.rate!r} Hz"
     config = compose([*words, "workload=serving", *side.best.candidate.words, rate])
-    asked = question({**config, "space": {}}, folder_of(config))
+    asked = build_question({**config, "space": {}}, study_folder(config))
     (load,) = asked.workload.cases
-    assert isinstance(load, Load)
-    found = evaluate(stacked([asked.base]), asked.workload).columns
+    assert isinstance(load, ServingLoad)
+    found = evaluate(stack_designs([asked.base]), asked.workload).columns
     run = side.best.candidate.at(load.requests).serve(load.requests)
     assert found["ttft"][0] == pytest.approx(float((run["first"] - load.requests.arrival).mean()))
     assert found["system_price"][0] == pytest.approx(side.best.price)
@@ -373,7 +395,7 @@ def test_the_most_users_of_a_closed_population_keep_the_bounds() -> None:
     words += ["workload.sessions={turns: 2, think: 100 ms}", "workload.arrivals=closed", "workload.tpot='12 ms'"]
     words += ["mapping.both.tp=1", "percentile=80"]
     knobs = ["space=empty", "+space.mapping.serving.batch='choice(64,256)'"]
-    (side,) = capacity([*words, *knobs, "devices=1"])
+    (side,) = find_capacity([*words, *knobs, "devices=1"])
     assert side.best is not None
     assert side.best.capacity is not None
     users = side.best.rate
@@ -381,13 +403,13 @@ def test_the_most_users_of_a_closed_population_keep_the_bounds() -> None:
     kept = []
     for some in (round(users), math.ceil(1.2 * users)):
         config = compose([*words[:-1], "workload=serving", *side.best.candidate.words, *side.words, f"workload.users={some}"])
-        (load,) = question({**config, "space": {}}, folder_of(config)).workload.cases
-        assert isinstance(load, Load)
+        (load,) = build_question({**config, "space": {}}, study_folder(config)).workload.cases
+        assert isinstance(load, ServingLoad)
         run = side.best.candidate.at(load.requests).serve(load.requests)
         kept.append(not side.bounds.breaks(run))
         assert kept != [True] or np.array_equal(run["completed"], side.best.capacity.served["completed"])  # type: ignore[index]
     assert kept == [True, False]
-    (told,) = record([side])["chips"]
+    (told,) = capacity_record([side])["chips"]
     assert (told["best"]["max_users"], told["best"]["rate_override"]) == (users, f"workload.users={users:.0f}")
     assert told["best"]["max_rate_hz"] < users / 0.1
 
@@ -403,7 +425,7 @@ def test_most_users_last_and_are_found_from_any_guess(seed: int) -> None:
     words += [f"workload.sessions={{turns: {turns}, think: {think:.2f} s}}", "workload.arrivals=closed", "workload.clip=8000"]
     words += ["workload.ttft='200 ms'", "workload.tpot='8 ms'", "mapping.serving.reuse=pool", "mapping.both.tp=1"]
     knobs = ["space=empty", "+space.mapping.serving.batch='choice(32)'"]
-    (side,) = capacity([*words, *knobs, "devices=2"])
+    (side,) = find_capacity([*words, *knobs, "devices=2"])
     assert side.best is not None
     assert side.best.capacity is not None
     assert side.best.capacity.lasts
@@ -429,13 +451,13 @@ def test_a_largest_rate_is_a_metric() -> None:
         "workload.output=50",
     ]
     config = compose([*words, "workload.rate=largest", "workload.ttft='300 ms'", "workload.percentile=95"])
-    asked = question({**config, "space": {}}, folder_of(config))
-    found = evaluate(stacked([asked.base]), asked.workload).columns
+    asked = build_question({**config, "space": {}}, study_folder(config))
+    found = evaluate(stack_designs([asked.base]), asked.workload).columns
     rate = float(found["max_rate"][0])
-    for times in (1.0, BEYOND):
+    for times in (1.0, BREAKING_FACTOR):
         config = compose([*words, f"workload.rate={times * rate!r} Hz", "workload.ttft='300 ms'"])
-        again = question({**config, "space": {}}, folder_of(config))
-        one = evaluate(stacked([again.base]), again.workload).columns
+        again = build_question({**config, "space": {}}, study_folder(config))
+        one = evaluate(stack_designs([again.base]), again.workload).columns
         if times == 1.0:
             assert one["ttft"][0] == pytest.approx(float(found["ttft"][0]), rel=1e-9)
             assert one["ttft_p50"][0] <= 0.3
@@ -446,12 +468,12 @@ def test_a_largest_rate_is_a_metric() -> None:
 def test_more_devices_serve_no_less_and_the_fewest_are_enough() -> None:
     rates = []
     for devices in (1, 2, 4):
-        (side,) = capacity([*QUICK, f"devices={devices}"])
+        (side,) = find_capacity([*QUICK, f"devices={devices}"])
         assert side.best is not None
         rates.append(side.best.rate)
     assert rates[0] < rates[1] * 1.05
     assert rates[1] < rates[2] * 1.05
-    (fewest,) = capacity([*QUICK, f"rate='{rates[1] * 0.9} Hz'"])
+    (fewest,) = find_capacity([*QUICK, f"rate='{rates[1] * 0.9} Hz'"])
     assert fewest.devices == 2
     assert fewest.best is not None
     assert fewest.best.rate >= rates[1] * 0.9 / NEAR
@@ -461,26 +483,26 @@ def test_more_devices_serve_no_less_and_the_fewest_are_enough() -> None:
 @given(st.integers(0, 10**9), st.floats(0.5, 1.5), st.floats(0.5, 1.5))
 def test_who_breaks_a_bound_alone_keeps_it_at_no_rate(seed: int, ttft: float, tpot: float) -> None:
     of, asked = _draw(seed)
-    alone = spent(of.serve(replace(asked, arrival=1e3 * np.arange(len(asked)))), 0.9)
-    bounds = Bounds(ttft * alone[0], tpot * alone[1], 0.9)
-    load = Load("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
-    one = SimpleNamespace(pools=of.pools, estimate=Steady(0.5, 0.1, 0.0, 1.0), at=lambda _: of)
-    found = largest(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0)
-    assert of_hope([one], load, bounds, {}) == [one] or found.rate == 0  # type: ignore[list-item]
+    alone = latency_percentiles(of.serve(replace(asked, arrival=1e3 * np.arange(len(asked)))), 0.9)
+    bounds = SloBounds(ttft * alone[0], tpot * alone[1], 0.9)
+    load = ServingLoad("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
+    one = SimpleNamespace(pools=of.pools, estimate=SustainedRate(0.5, 0.1, 0.0, 1.0), at=lambda _: of)
+    found = find_max_rate(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0)
+    assert drop_hopeless([one], load, bounds, {}) == [one] or found.rate == 0  # type: ignore[list-item]
 
 
 def test_json_and_page(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
-    sides = capacity([*QUICK, "devices=2"])
-    leave(sides, tmp_path / "page.html", as_json=True)
+    sides = find_capacity([*QUICK, "devices=2"])
+    write_capacity(sides, tmp_path / "page.html", as_json=True)
     data = json.loads(capsys.readouterr().out)
-    assert data == json.loads(json.dumps(record(sides)))
+    assert data == json.loads(json.dumps(capacity_record(sides)))
     assert data["chips"][0]["best"]["max_rate_hz"] == data["chips"][0]["deployments"][0]["max_rate_hz"]
     assert "Plotly.newPlot" in (tmp_path / "page.html").read_text()
     best = data["chips"][0]["best"]
     words = [word for word in QUICK if "space" not in word]
     config = compose([*words, "workload=serving", *best["overrides"], best["rate_override"]])
-    asked = question({**config, "space": {}}, folder_of(config))
-    found = evaluate(stacked([asked.base]), asked.workload).columns
+    asked = build_question({**config, "space": {}}, study_folder(config))
+    found = evaluate(stack_designs([asked.base]), asked.workload).columns
     assert best["system_price_usd"] == pytest.approx(float(found["system_price"][0]))
     # the override has six digits of the rate
     assert best["price_per_mtoken_usd"] == pytest.approx(float(found["price_per_mtoken"][0]), rel=1e-4)
@@ -494,8 +516,8 @@ def test_chips_stand_in_the_order_of_what_is_asked(rows: list[tuple[int, int, in
     for cells, devices, price, token in rows:
         best = SimpleNamespace(candidate=SimpleNamespace(devices=devices), price=float(price), per_mtoken=token)
         sides.append(SimpleNamespace(cells=cells, best=best if devices else None))
-    by, rate = data.draw(st.sampled_from(ORDERS)), data.draw(st.sampled_from([0.0, 1.0]))
-    asked = replace(parsed(["chip=h200", "devices=1", f"by={by}"]), rate=rate)
+    by, rate = data.draw(st.sampled_from(CHIP_ORDERS)), data.draw(st.sampled_from([0.0, 1.0]))
+    asked = replace(parse_query(["chip=h200", "devices=1", f"by={by}"]), rate=rate)
     found = sorted(sides, key=lambda side: _place(side, asked))  # type: ignore[arg-type]
     some = [(side.cells, side.best) for side in found if side.best]
     devices, whole = [cells * best.candidate.devices for cells, best in some], [cells * best.price for cells, best in some]
@@ -505,7 +527,7 @@ def test_chips_stand_in_the_order_of_what_is_asked(rows: list[tuple[int, int, in
 
 
 def test_words_are_told_from_overrides() -> None:
-    asked = parsed(["chip=[h200,h100]", "rate='10 Hz'", "percentile=99", "model=qwen3_32b", "apart=false"])
+    asked = parse_query(["chip=[h200,h100]", "rate='10 Hz'", "percentile=99", "model=qwen3_32b", "apart=false"])
     assert (asked.chips, asked.rate, asked.share, asked.apart) == (("h200", "h100"), 10.0, 0.99, False)
     assert asked.overrides == ("model=qwen3_32b",)
 
@@ -518,50 +540,50 @@ SMALL = ("chip=h100", "model=qwen3_1b7", "devices=4", "workload.prompt=700", "wo
 def test_as_many_instances_as_are_said(instances: int, prefill: int | None) -> None:
     words = [f"mapping.serving.instances={instances}"]
     words += [] if prefill is None else [f"mapping.serving.prefill_instances={prefill}"]
-    (side,) = capacity([*SMALL, *words])
+    (side,) = find_capacity([*SMALL, *words])
     assert side.candidates
     for one in side.candidates:
         assert one.values["mapping.serving.instances"] == instances
         assert prefill is None or one.values.get("mapping.serving.prefill_instances", 0) == prefill
     with pytest.raises(DesignError, match="the smallest takes 9"):
-        capacity([*SMALL, "mapping.serving.instances=9"])
+        find_capacity([*SMALL, "mapping.serving.instances=9"])
 
 
 def test_what_only_some_deployments_read_is_kept_by_those() -> None:
     """Caches that go layer by layer: pools apart send them so; alike instances send none, and say that nothing reads it."""
     words = ["mapping.serving.transfer=by_layer", "mapping.serving.prefill_policy=chunked"]
-    (side,) = capacity([*SMALL, *words])
+    (side,) = find_capacity([*SMALL, *words])
     apart = [one for one in side.candidates if one.apart]
     assert apart
     assert all(one.at(side.load.requests).transfer.layers > 0 for one in apart)  # type: ignore[union-attr]
-    assert all(one.pools[0].policy.chunked and unread(one, side.typed) == [] for one in apart)
+    assert all(one.pools[0].policy.chunked and unread_overrides(one, side.typed) == [] for one in apart)
     together = [one for one in side.candidates if not one.apart]
     assert together
-    assert all(unread(one, side.typed) == words for one in together)
-    for best in record([side])["chips"][0]["deployments"]:
+    assert all(unread_overrides(one, side.typed) == words for one in together)
+    for best in capacity_record([side])["chips"][0]["deployments"]:
         left = [*SMALL[:2], *SMALL[3:8], *(word for word in words if word not in best["left_out"])]
-        question(config := compose(["workload=serving", *left, *best["overrides"]]), folder_of(config))
+        build_question(config := compose(["workload=serving", *left, *best["overrides"]]), study_folder(config))
 
 
 @pytest.mark.parametrize("word", ["workload.rate=5 Hz", "workload.scale=2"])
 def test_a_rate_that_is_looked_for_is_not_said(word: str) -> None:
     with pytest.raises(DesignError, match="looks for the largest rate"):
-        capacity([*SMALL, word])
+        find_capacity([*SMALL, word])
 
 
 def test_a_rate_within_bounds_that_nothing_keeps_plays_one_of_each_number_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deployments whose requests break a bound alone are not played at the rate."""
     rates: list[float] = []
 
-    def played(one: Candidate, load: Load, bounds: Bounds, rate: float) -> bool:
+    def played(one: CandidateDeployment, load: ServingLoad, bounds: SloBounds, rate: float) -> bool:
         rates.append(rate)
         return holds(one, load, bounds, rate)
 
-    monkeypatch.setattr("dse.answers.capacity.MOST_SEARCHED", 4)
-    monkeypatch.setattr("dse.answers.capacity.holds", played)
+    monkeypatch.setattr("dse.analysis.capacity.MAX_SEARCHED_DEVICES", 4)
+    monkeypatch.setattr("dse.analysis.capacity.holds", played)
     words = ["workload.ttft='1 ms'", "workload.requests=50", "workload.prompt=300", "workload.output=20"]
     with pytest.raises(DesignError, match=r"no deployment keeps 1 ms to the first token.* 4 devices do not serve 20 requests"):
-        capacity(["chip=h200", "model=llama3_8b", "rate='20 Hz'", *words])
+        find_capacity(["chip=h200", "model=llama3_8b", "rate='20 Hz'", *words])
     assert rates == [20.0] * 3
 
 
@@ -570,14 +592,14 @@ def test_a_class_that_nobody_serves_is_refused_by_its_name() -> None:
     asked = ("chip=h200", "model=qwen3_1b7", "devices=1", "apart=false", "mapping.serving.batch=8")
     few = ("workload.requests=40", "workload.prompt=64", "workload.output=8", f"workload.classes={classes}")
     with pytest.raises(DesignError, match="keeps 1 us to the first token and 9 s a token of far; a request alone takes"):
-        capacity((*asked, *few))
+        find_capacity((*asked, *few))
 
 
 def test_requests_by_class_are_all_of_them_each_with_its_bounds() -> None:
     kinds = np.random.default_rng(3).integers(0, 3, 50)
-    asked = replace(requests([(10 + row, 5) for row in range(50)], 1.0 * np.arange(50)), kinds=kinds, ranks=kinds)
-    classes = tuple(Class(name, 1.0 + place, 0.1, place) for place, name in enumerate("abc"))
-    found = by_class(Load("", None, asked, 1.0, 0.1, classes=classes), Bounds(3.0, 0.1, 0.9, classes))  # type: ignore[arg-type]
+    asked = replace(make_requests([(10 + row, 5) for row in range(50)], 1.0 * np.arange(50)), kinds=kinds, ranks=kinds)
+    classes = tuple(SloClass(name, 1.0 + place, 0.1, place) for place, name in enumerate("abc"))
+    found = requests_by_class(ServingLoad("", None, asked, 1.0, 0.1, classes=classes), SloBounds(3.0, 0.1, 0.9, classes))  # type: ignore[arg-type]
     assert sorted(length for _, some, _ in found for length in some.prompt) == asked.prompt.tolist()
     for place, (name, some, its) in enumerate(found):
         assert (name, its.ttft) == (classes[place].name, classes[place].ttft)
@@ -589,11 +611,11 @@ def test_a_short_load_names_as_many_requests_as_last_and_these_are_enough(count:
     """A short run keeps its bounds at rates that do not last, of which requests would be counted that nobody needs."""
     words = ("chip=h200", "model=llama3_8b", "mapping=serving", "devices=2", "apart=false", "workload.ttft='1 s'")
     asked = (*words, "workload.tpot='30 ms'", "mapping.serving.batch=256", "mapping.serving.tokens=4096")
-    (short,) = capacity((*asked, f"workload.requests={count}"))
-    said = re.search(r"or say ([\d,]+) or more", few(short))
+    (short,) = find_capacity((*asked, f"workload.requests={count}"))
+    said = re.search(r"or say ([\d,]+) or more", too_few_requests_note(short))
     assert said
-    assert not record([short])["chips"][0]["best"]["lasts"]
-    (usual,), (long,) = capacity(asked), capacity((*asked, f"workload.requests={4 * int(said[1].replace(',', ''))}"))
-    assert not few(usual)
-    assert not few(long)
+    assert not capacity_record([short])["chips"][0]["best"]["lasts"]
+    (usual,), (long,) = find_capacity(asked), find_capacity((*asked, f"workload.requests={4 * int(said[1].replace(',', ''))}"))
+    assert not too_few_requests_note(usual)
+    assert not too_few_requests_note(long)
     assert (usual.best.rate, usual.words) == (long.best.rate, long.words)  # type: ignore[union-attr]

@@ -6,13 +6,13 @@ from pathlib import Path
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from dse.answers.answer import answered
-from dse.answers.capacity import capacity
-from dse.commands.capacities import few, leave, record
-from dse.commands.sheet import record as sheet_record
-from dse.commands.sheet import tell
+from dse.analysis.capacity import find_capacity
+from dse.analysis.evaluation import evaluate_config
+from dse.commands.capacity_output import capacity_record, too_few_requests_note, write_capacity
+from dse.commands.evaluate_output import evaluation_record as sheet_record
+from dse.commands.evaluate_output import print_evaluation
 from dse.config.compose import compose
-from dse.schemas import published
+from dse.schemas import schema_of
 from dse.space.errors import DesignError
 from dse.terminal.json_text import json_text
 
@@ -24,28 +24,28 @@ ROUTED = "mapping.serving.routing=round_robin"
 
 
 def test_routing_is_asked_of_as_many_instances_as_are_looked_for() -> None:
-    (side,) = capacity([*SMALL, "devices=3", "workload.output=20", ROUTED])
+    (side,) = find_capacity([*SMALL, "devices=3", "workload.output=20", ROUTED])
     assert side.candidates
     for one in side.candidates:
         assert (one.values["mapping.serving.instances"], one.at(side.load.requests).routing) == (3, "round_robin")
-    assert record([side])["chips"][0]["best"]["left_out"] == []
+    assert capacity_record([side])["chips"][0]["best"]["left_out"] == []
 
 
 def test_one_device_has_nothing_to_route_and_says_so() -> None:
-    (side,) = capacity([*SMALL, "devices=1", "workload.output=20", ROUTED])
-    assert record([side])["chips"][0]["best"]["left_out"] == [ROUTED]
+    (side,) = find_capacity([*SMALL, "devices=1", "workload.output=20", ROUTED])
+    assert capacity_record([side])["chips"][0]["best"]["left_out"] == [ROUTED]
     with pytest.raises(DesignError, match=r"mapping\.serving\.routing: nothing reads it"):
-        capacity([*SMALL, "devices=1", "mapping.serving.instances=1", ROUTED])
+        find_capacity([*SMALL, "devices=1", "mapping.serving.instances=1", ROUTED])
 
 
 def test_answers_of_one_token_have_no_pace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sides = capacity([*SMALL, "devices=2", "workload.output=1"])
-    leave(sides, tmp_path / "page.html", as_json=True)
+    sides = find_capacity([*SMALL, "devices=2", "workload.output=1"])
+    write_capacity(sides, tmp_path / "page.html", as_json=True)
     data = json.loads(capsys.readouterr().out)
-    jsonschema.validate(data, published("capacity"))
+    jsonschema.validate(data, schema_of("capacity"))
     best = data["chips"][0]["best"]
     assert (best["tokens_per_s_user"], best["tpot_s"], data["chips"][0]["front"]) == (None, None, [])
-    leave(sides, tmp_path / "page.html", as_json=False)
+    write_capacity(sides, tmp_path / "page.html", as_json=False)
     assert "nan" not in capsys.readouterr().out
 
 
@@ -54,18 +54,18 @@ def test_a_largest_rate_says_what_a_capacity_says(more: list[str], capsys: pytes
     """The same rate, its range over seeds, its number of requests and whether it lasts, in the first lines and as values."""
     words = ["chip=h200", "model=qwen3_8b", "workload.ttft='300 ms'", "workload.tpot='20 ms'", "mapping=serving", *more]
     words += ["mapping.both.tp=1", "mapping.serving.policy=chunked", "mapping.serving.tokens=2048", "mapping.serving.batch=64"]
-    (side,) = capacity([*words, "devices=1", "apart=false"])
-    best = record([side])["chips"][0]["best"]
+    (side,) = find_capacity([*words, "devices=1", "apart=false"])
+    best = capacity_record([side])["chips"][0]["best"]
     config = compose([*words, "workload=serving", "workload.rate=largest", "mapping.serving.instances=1"])
-    found = answered(config)
+    found = evaluate_config(config)
     told = json.loads(json_text(sheet_record(found)))
-    jsonschema.validate(told, published("evaluate"))
+    jsonschema.validate(told, schema_of("evaluate"))
     (case,) = told["cases"]
     assert {name: case["max_rate"][name] for name in case["max_rate"] if name != "note"} == {
         name: best[name] for name in case["max_rate"] if name != "note"
     }
     assert bool(case["max_rate"]["note"]) == (not best["lasts"]) == ("300" in more[0] and "requests" in more[0])
-    tell(found, config)
+    print_evaluation(found, config)
     for text in (capsys.readouterr().out, repr(found)):
         first = " ".join(" ".join(text.splitlines()[:5]).split())
         assert f"{best['max_rate_hz']:.4g} requests/s (" in first
@@ -75,14 +75,14 @@ def test_a_largest_rate_says_what_a_capacity_says(more: list[str], capsys: pytes
 def test_few_requests_are_no_faster_than_what_lasts_and_say_so(tmp_path: Path) -> None:
     """A burst is answered at many times the rate that lasts, which no answer has; a trace that is replayed says so."""
     words = ["chip=h200", "model=qwen3_8b", "devices=1", "apart=false", "workload.ttft='1.3 s'", "workload.tpot='64 ms'"]
-    (side,) = capacity([*words, "workload.prompt=367", "workload.output=17", "workload.requests=300"])
+    (side,) = find_capacity([*words, "workload.prompt=367", "workload.output=17", "workload.requests=300"])
     assert side.best is not None
     assert side.best.rate <= 1.01 * side.best.candidate.estimate.rate
-    assert few(side).startswith("300 requests are too few to tell whether this lasts")
+    assert too_few_requests_note(side).startswith("300 requests are too few to tell whether this lasts")
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival,prompt,output\n" + "".join(f"{number / 10},367,17\n" for number in range(300)))
-    (side,) = capacity([*words, f"workload.trace={trace}", "workload.arrivals=trace"])
-    assert "these 300 requests, replayed once in" in few(side)
+    (side,) = find_capacity([*words, f"workload.trace={trace}", "workload.arrivals=trace"])
+    assert "these 300 requests, replayed once in" in too_few_requests_note(side)
 
 
 @pytest.mark.parametrize(("typed", "found"), [([], {"least_loaded", "cache_aware"}), ([ROUTED], {"round_robin"})])
@@ -91,6 +91,6 @@ def test_routing_is_looked_through_where_instances_keep_prefixes(typed: list[str
     words = ["chip=h200", "model=qwen3_8b", "devices=2", "mapping.both.tp=1", "apart=false", *talks, "workload.requests=200"]
     knobs = ["space=empty", "+space.mapping.serving.batch=choice(32, 64)", "mapping.serving.tokens=2048"]
     for reuse, several in ((["mapping.serving.reuse=pool"], found), ([], {"round_robin"} if typed else {"least_loaded"})):
-        (side,) = capacity([*words, *knobs, *reuse, *typed])
+        (side,) = find_capacity([*words, *knobs, *reuse, *typed])
         assert {one.design.mapping.serving.routing for one in side.candidates} == several
         assert len(side.candidates) == 2 * len(several)

@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from dse.answers import capacity as asked_of
-from dse.answers import deployments
-from dse.answers.capacity import capacity
-from dse.answers.most import of_engines
-from dse.commands.capacities import record
+from dse.analysis import capacity as asked_of
+from dse.analysis import deployments
+from dse.analysis.capacity import find_capacity
+from dse.analysis.capacity_bounds import compute_rate_bound
+from dse.commands.capacity_output import capacity_record
 from dse.space.errors import DesignError
 
 
@@ -42,7 +42,7 @@ from dse.space.errors import DesignError
 )
 def test_what_cannot_be_asked_is_said(words: list[str], said: str) -> None:
     with pytest.raises(DesignError, match=said):
-        capacity(["workload.requests=50", *words] if "workload=static" not in words else words)
+        find_capacity(["workload.requests=50", *words] if "workload=static" not in words else words)
 
 
 def test_a_rate_that_no_devices_serve_is_refused_before_anything_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,21 +53,21 @@ def test_a_rate_that_no_devices_serve_is_refused_before_anything_is_played(monke
     with pytest.raises(
         DesignError, match=r"h200: 1e\+08 requests/s take more than 65,536 devices, which serve [\d.e+]+ requests/s at most"
     ):
-        capacity([*words, "rate='1e8 Hz'"])
+        find_capacity([*words, "rate='1e8 Hz'"])
     assert not played
     with pytest.raises(pytest.fail.Exception, match="played"):
-        capacity([*words, "rate='1e5 Hz'"])
+        find_capacity([*words, "rate='1e5 Hz'"])
 
 
 def test_a_rate_that_no_devices_serve_is_no_bound_that_nobody_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where so many requests are said: a request alone keeps the bounds, and the line has the nearest rate instead."""
-    monkeypatch.setattr(asked_of, "MOST_SEARCHED", 2)
+    monkeypatch.setattr(asked_of, "MAX_SEARCHED_DEVICES", 2)
     words = ["chip=h200", "model=qwen3_32b", "workload.requests=200", "workload.output=20", "workload.ttft='300 ms'"]
     with pytest.raises(
         DesignError,
         match=r"^capacity: h200: 1e\+06 requests/s take more than 2 devices, which serve [\d.]+ requests/s at most$",
     ):
-        capacity([*words, "workload.tpot='50 ms'", "rate='1e6 Hz'"])
+        find_capacity([*words, "workload.tpot='50 ms'", "rate='1e6 Hz'"])
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_what_nothing_serves_is_said_without_a_look_at_all_devices(words: list[s
     usual = ["chip=h200", "model=qwen3_32b", "workload.prompt=4000", "workload.output=500"]
     begin = time.process_time()
     with pytest.raises(DesignError, match=said):
-        capacity([*usual, "workload.ttft='2 s'", "workload.tpot='50 ms'", *words])
+        find_capacity([*usual, "workload.ttft='2 s'", "workload.tpot='50 ms'", *words])
     assert time.process_time() - begin < 15  # 97 and more, were all of 65,536 devices looked at
 
 
@@ -92,25 +92,25 @@ def test_a_rate_that_no_engines_serve_is_refused_before_any_split_of_dies_is_pri
     """Splits of dies with pools apart take a minute to price; the line has what their engines serve at most."""
     priced = []
     monkeypatch.setattr(asked_of, "_most", lambda *_, **__: pytest.fail("played"))
-    plain = deployments.pools_of
-    monkeypatch.setattr(deployments, "pools_of", lambda *given: priced.append(given[0].mapping.serving) or plain(*given))
+    plain = deployments.make_pools
+    monkeypatch.setattr(deployments, "make_pools", lambda *given: priced.append(given[0].mapping.serving) or plain(*given))
     words = ["chip=h800_ep", "model=deepseek_v3", "workload.prompt=4000", "workload.output=500", "workload.ttft='2 s'"]
     said = r"1e\+06 requests/s take more than the 4 instances that are said, which serve [\d.]+ requests/s at most$"
     with pytest.raises(DesignError, match=said):
-        capacity([*words, "workload.tpot='50 ms'", "rate='1e6 Hz'", "mapping.serving.instances=4"])
+        find_capacity([*words, "workload.tpot='50 ms'", "rate='1e6 Hz'", "mapping.serving.instances=4"])
     assert not any(serving.prefill_instances for serving in priced)
 
 
 @pytest.mark.parametrize(("chip", "apart"), [("h800_ep", True), ("h200_ep", False)])
 def test_engines_serve_no_less_than_prices_say(chip: str, apart: bool) -> None:
     words = [f"chip={chip}", "model=qwen3_30b_a3b", "workload.prompt=3000", "workload.output=50", "workload.requests=40000"]
-    asked = asked_of.parsed([*words, "mapping.both.ep=8", "devices=64", "workload.ttft='100 ms'", "workload.tpot='50 ms'"])
-    kinds, bounds, knobs = asked_of.posed(chip, asked, trust=False)
-    found, _ = deployments.candidates(kinds, bounds, knobs, 64, apart=apart, every=True)
+    asked = asked_of.parse_query([*words, "mapping.both.ep=8", "devices=64", "workload.ttft='100 ms'", "workload.tpot='50 ms'"])
+    kinds, bounds, knobs = asked_of.build_chip_query(chip, asked, trust=False)
+    found, _ = deployments.find_candidates(kinds, bounds, knobs, 64, apart=apart, every=True)
     assert found
     for one in found:
         stages = int(one.design.mapping.prefill.pp)
-        assert one.most <= of_engines(one.design, one.load, bounds, stages, apart=one.apart) < 1000 * one.most
+        assert one.most <= compute_rate_bound(one.design, one.load, bounds, stages, apart=one.apart) < 1000 * one.most
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -120,11 +120,11 @@ def test_every_deployment_of_a_space_fits_or_is_counted(seed: int) -> None:
     words = [f"chip={rng.choice(('h100', 'h200', 'a100'))}", f"model={rng.choice(('llama3_8b', 'qwen3_32b', 'llama3_70b'))}"]
     words += [f"workload.prompt={rng.choice((50, 2000, 6000))}", "workload.output=100", "workload.ttft='2 s'"]
     devices, apart = rng.randint(1, 17), rng.random() < 0.7
-    asked = asked_of.parsed([*words, f"devices={devices}", "workload.tpot='50 ms'", "workload.requests=100"])
-    kinds, bounds, knobs = asked_of.posed(words[0].partition("=")[2], asked, trust=False)
+    asked = asked_of.parse_query([*words, f"devices={devices}", "workload.tpot='50 ms'", "workload.requests=100"])
+    kinds, bounds, knobs = asked_of.build_chip_query(words[0].partition("=")[2], asked, trust=False)
     plans = len(list(deployments._plans(kinds, knobs, devices, apart=apart)))
-    found, refused = deployments.candidates(kinds, bounds, knobs, devices, apart=apart)
-    every, broken = deployments.candidates(kinds, bounds, knobs, devices, apart=apart, every=True)
+    found, refused = deployments.find_candidates(kinds, bounds, knobs, devices, apart=apart)
+    every, broken = deployments.find_candidates(kinds, bounds, knobs, devices, apart=apart, every=True)
     assert len(found) + sum(refused.values()) == len(every) + sum(broken.values()) == plans
     assert {why: count for why, count in refused.items() if why not in deployments.REASONS} == broken
     assert all(count > 0 for count in refused.values())
@@ -132,16 +132,16 @@ def test_every_deployment_of_a_space_fits_or_is_counted(seed: int) -> None:
 
 def test_reasons_that_break_no_limit_are_told() -> None:
     words = ["chip=h200", "model=llama3_8b", "devices=4", "workload.prompt=6000", "workload.output=50", "workload.ttft='2 s'"]
-    (side,) = asked_of.capacity([*words, "workload.tpot='50 ms'", "workload.requests=200"])
+    (side,) = asked_of.find_capacity([*words, "workload.tpot='50 ms'", "workload.requests=200"])
     assert set(deployments.REASONS) & set(side.refused)
-    (told,) = record([side])["chips"]
+    (told,) = capacity_record([side])["chips"]
     for why in set(deployments.REASONS) & set(side.refused):
         assert f"{why} {side.refused[why]}" in told["looked_at"]["left_out"]
 
 
 def test_instances_that_are_said_are_no_cell_of_several() -> None:
     usual = ["chip=h200", "model=qwen3_32b", "workload.prompt=4000", "workload.output=50", "workload.ttft='2 s'"]
-    (side,) = capacity([*usual, "workload.tpot='50 ms'", "devices=512", "apart=false", "mapping.serving.instances=2"])
+    (side,) = find_capacity([*usual, "workload.tpot='50 ms'", "devices=512", "apart=false", "mapping.serving.instances=2"])
     assert side.cells == 1
     assert side.best is not None
     assert side.best.candidate.values["mapping.serving.instances"] == 2

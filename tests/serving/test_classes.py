@@ -9,36 +9,36 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.classes import classes, divided
-from dse.evaluators.serving.kvcache import Memory
-from dse.evaluators.serving.loop import Pool, Served, serve
-from dse.evaluators.serving.measures import Slo, by_class, measures
-from dse.evaluators.serving.policy import policy
-from dse.evaluators.serving.price import constant
-from dse.evaluators.serving.trace_rows import Sorts
-from dse.evaluators.serving.traces import read
+from dse.config.slo_classes import assign_slo_classes, read_slo_classes
+from dse.evaluators.serving.iteration_time import constant_time
+from dse.evaluators.serving.kv_memory import KvMemory
+from dse.evaluators.serving.run_statistics import SloTargets, class_results, run_statistics
+from dse.evaluators.serving.scheduling_policy import make_policy
+from dse.evaluators.serving.simulator import InstancePool, ServingRun, simulate_serving
+from dse.evaluators.serving.trace_rows import RequestKinds
+from dse.evaluators.serving.traces import read_trace
 from dse.space.errors import DesignError
-from dse.space.requests import Requests, requests
-from dse.space.workload import Class
+from dse.space.requests import Requests, make_requests
+from dse.space.workload import SloClass
 
 TWO = [{"name": "chat", "share": 0.7}, {"name": "batch", "share": 0.3, "ttft": "9 s", "priority": 1}]
 
 
-def served(many: Requests, batch: int = 1) -> Served:
-    return serve(many, [Pool(constant(1.0), policy("prefill_first"), Memory(100), batch=batch)])
+def served(many: Requests, batch: int = 1) -> ServingRun:
+    return simulate_serving(many, [InstancePool(constant_time(1.0), make_policy("prefill_first"), KvMemory(100), batch=batch)])
 
 
 def test_the_least_rank_is_served_first_and_of_one_rank_the_first_to_come() -> None:
     """All wait for one that runs; it stays where it is."""
-    many = replace(requests([(4, 2)] * 5, [0.0, 0.1, 0.2, 0.3, 0.4]), ranks=np.array([2, 1, 0, 1, 0]))
+    many = replace(make_requests([(4, 2)] * 5, [0.0, 0.1, 0.2, 0.3, 0.4]), ranks=np.array([2, 1, 0, 1, 0]))
     assert np.argsort(served(many)["scheduled"]).tolist() == [0, 2, 4, 1, 3]
 
 
 def test_for_want_of_memory_the_least_urgent_leaves_though_it_came_first() -> None:
-    lengths, pool = [(4, 8), (4, 8)], Pool(constant(1.0), policy("prefill_first"), Memory(14, 1, spare=0.0))
-    many = requests(lengths, [0.0, 0.5])
-    assert serve(many, [pool])["preempted"].tolist() == [0, 1]
-    found = serve(replace(many, ranks=np.array([1, 0])), [pool])
+    lengths, pool = [(4, 8), (4, 8)], InstancePool(constant_time(1.0), make_policy("prefill_first"), KvMemory(14, 1, spare=0.0))
+    many = make_requests(lengths, [0.0, 0.5])
+    assert simulate_serving(many, [pool])["preempted"].tolist() == [0, 1]
+    found = simulate_serving(replace(many, ranks=np.array([1, 0])), [pool])
     assert found["preempted"].tolist() == [1, 0]
     assert found["completed"][1] < found["completed"][0]
 
@@ -47,28 +47,28 @@ def test_for_want_of_memory_the_least_urgent_leaves_though_it_came_first() -> No
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 9), st.integers(0, 2)), min_size=2, max_size=30))
 def test_each_request_counts_against_the_bounds_of_its_class(rows: list[tuple[int, int, int]]) -> None:
     lengths, kinds = [row[:2] for row in rows], np.array([row[2] for row in rows])
-    some = (Class("a", 2.0, 1.0), Class("b", 6.0, 2.0, 1), Class("c", 20.0, 4.0, 1))
-    many = replace(requests(lengths, 0.7 * np.arange(len(rows))), kinds=kinds, ranks=np.array([0, 1, 1])[kinds])
+    some = (SloClass("a", 2.0, 1.0), SloClass("b", 6.0, 2.0, 1), SloClass("c", 20.0, 4.0, 1))
+    many = replace(make_requests(lengths, 0.7 * np.arange(len(rows))), kinds=kinds, ranks=np.array([0, 1, 1])[kinds])
     found = served(many, batch=3)
     good, span = np.zeros(len(rows), bool), found["completed"].max()
     for r, of in enumerate(some[kind] for kind in kinds):
         each = (found["completed"][r] - found["first"][r]) / (lengths[r][1] - 1) if lengths[r][1] > 1 else 0.0
         good[r] = found["first"][r] - many.arrival[r] <= of.ttft and each <= of.tpot
-    bounds = Slo(np.array([of.ttft for of in some])[kinds], np.array([of.tpot for of in some])[kinds])
-    values = measures(found, bounds)
+    bounds = SloTargets(np.array([of.ttft for of in some])[kinds], np.array([of.tpot for of in some])[kinds])
+    values = run_statistics(found, bounds)
     assert values["slo_attainment"] == good.sum() / len(rows)
     assert values["goodput"] == pytest.approx(good.sum() / span)
-    for number, told in enumerate(by_class(found, some)):
+    for number, told in enumerate(class_results(found, some)):
         mine = kinds == number
         assert told.requests == mine.sum()
         assert told.attainment == pytest.approx(good[mine].mean() if mine.any() else np.nan, nan_ok=True)
 
 
 def test_classes_are_drawn_by_their_shares_whatever_the_rate() -> None:
-    many = requests([(1, 1)] * 4000)
-    of = classes({"classes": TWO}, 1.0, 0.05)
-    assert of == (Class("chat", 1.0, 0.05, 0), Class("batch", 9.0, 0.05, 1))
-    found = divided(many, of, {"classes": TWO}, seed=3)
+    many = make_requests([(1, 1)] * 4000)
+    of = read_slo_classes({"classes": TWO}, 1.0, 0.05)
+    assert of == (SloClass("chat", 1.0, 0.05, 0), SloClass("batch", 9.0, 0.05, 1))
+    found = assign_slo_classes(many, of, {"classes": TWO}, seed=3)
     assert (found.kinds == 0).mean() == pytest.approx(0.7, abs=0.03)  # four standard deviations
     assert (found.ranks == found.kinds).all()
     assert found.digest != many.digest
@@ -77,17 +77,19 @@ def test_classes_are_drawn_by_their_shares_whatever_the_rate() -> None:
 
 def test_one_priority_is_none() -> None:
     said = [{"name": "a", "share": 0.5, "priority": 4}, {"name": "b", "share": 0.5, "priority": 4}]
-    found = divided(requests([(1, 1)] * 9), classes({"classes": said}, 1.0, 1.0), {"classes": said}, seed=0)
+    found = assign_slo_classes(
+        make_requests([(1, 1)] * 9), read_slo_classes({"classes": said}, 1.0, 1.0), {"classes": said}, seed=0
+    )
     assert len(found.ranks) == 0
 
 
 def test_a_column_says_the_class(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("arrival,prompt,output,tier\n0,3,0,chat\n1,3,2,batch\n2,3,1,chat\n")
-    found = read(path, skip="zero_output", sorts=Sorts("tier", ("chat", "batch")))
+    found = read_trace(path, skip="zero_output", sorts=RequestKinds("tier", ("chat", "batch")))
     assert found.kinds.tolist() == [1, 0]
     with pytest.raises(DesignError, match="row 3, column tier: 'batch' is none of chat, other"):
-        read(path, skip="zero_output", sorts=Sorts("tier", ("chat", "other")))
+        read_trace(path, skip="zero_output", sorts=RequestKinds("tier", ("chat", "other")))
 
 
 @pytest.mark.parametrize(
@@ -104,4 +106,4 @@ def test_a_column_says_the_class(tmp_path: Path) -> None:
 )
 def test_classes_that_cannot_be_are_refused(said: Any, why: str) -> None:
     with pytest.raises(DesignError, match=why):
-        divided(requests([(1, 1)]), classes({"classes": said}, 1.0, 1.0), {"classes": said}, seed=0)
+        assign_slo_classes(make_requests([(1, 1)]), read_slo_classes({"classes": said}, 1.0, 1.0), {"classes": said}, seed=0)

@@ -6,13 +6,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from dse.answers.capacity import capacity
-from dse.evaluators.account.dies_memory import fed_weights, units_of, weights
-from dse.evaluators.account.many_dies import to_and_fro
-from dse.evaluators.account.pooled_dies import KIND
-from dse.evaluators.account.services import many_dies
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.layouts.dies import Split
+from dse.analysis.capacity import find_capacity
+from dse.evaluators.accounting.multi_die import pingpong_seconds
+from dse.evaluators.accounting.multi_die_memory import ffn_weight_bytes, layers_of_units, unit_weight_bytes
+from dse.evaluators.accounting.serving_instances import multi_die as many_dies
+from dse.evaluators.accounting.shared_cache_dies import DIE_KIND
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.layouts.multi_die import DieSplit
 from dse.space.errors import DesignError
 from tests.samples import asked, load_of, metrics
 
@@ -41,7 +41,7 @@ def test_a_layer_takes_what_micro_batches_that_are_played_take(micro: int, each:
             for station, taken in enumerate(each):
                 free[station] = ready[place] = max(free[station], ready[place]) + taken
         ends.append(max(ready))
-    assert (ends[-1] - ends[layers // 2 - 1]) / (layers // 2) == pytest.approx(to_and_fro(micro, each), rel=1e-3)
+    assert (ends[-1] - ends[layers // 2 - 1]) / (layers // 2) == pytest.approx(pingpong_seconds(micro, each), rel=1e-3)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -56,14 +56,14 @@ def test_what_the_model_asks_is_done_once(
     """Useful operations of all dies of an instance are those of the model, and rows take the time of the iteration."""
     pp = pp if pp * (attention + ep) <= 16 else 1
     design, load = load_of(*words(model, attention, ep, tp, pp, pingpong=parts))
-    (pool,) = many_dies.pools_of(design, load)
+    (pool,) = many_dies.die_pools(design, load)
     count = each * pool.slots
     assert pool.slots == attention // tp * parts
     made_of = (count * 64.0, 32.5, 0.0, 0.0, 0.0) if prompts else (0.0, 0.0, float(count), 300.0, 0.0)
     run = many_dies._run(design, load, pool, made_of, "closed")
     done = sum(unit.flop * unit.times for unit in run.played.units) * run.split.group * run.split.halves
     assert done == pytest.approx(many_dies._asked(many_dies._whole(load, made_of)), rel=1e-9)
-    rows = many_dies.operators(design, load, 0, 1.0, made_of, "closed")
+    rows = many_dies.iteration_rows(design, load, 0, 1.0, made_of, "closed")
     assert sum(row.seconds for row in rows) == pytest.approx(run.seconds, rel=1e-9)
     assert sum(row.flop for row in rows) == pytest.approx(done, rel=1e-9)
     fed = {row.operator for row in rows if row.operator.startswith(("experts_", "shared_", "gate", "up", "down"))}
@@ -79,12 +79,12 @@ def test_what_the_model_asks_is_done_once(
 @pytest.mark.parametrize("model", MODELS)
 def test_weights_of_both_kinds_of_dies_are_those_of_one_that_has_both(model: str) -> None:
     design, load = load_of(*words(model, 4, 4))
-    sizes = KIND.sizes(design.mapping)
+    sizes = DIE_KIND.sizes(design.mapping)
     experts = load.model.experts
-    both, apart = Split(1, 1, 4 if experts else 1, 1, 4, 0, 1), Split(1, 1, 4, 1, 8, 0, 1, 3, 4)
-    for name, names in units_of(load.model).items():
-        whole = weights(name, names, load.model, both, sizes)
-        parts = weights(name, names, load.model, apart, sizes) + fed_weights(names, load.model, apart, sizes)
+    both, apart = DieSplit(1, 1, 4 if experts else 1, 1, 4, 0, 1), DieSplit(1, 1, 4, 1, 8, 0, 1, 3, 4)
+    for name, names in layers_of_units(load.model).items():
+        whole = unit_weight_bytes(name, names, load.model, both, sizes)
+        parts = unit_weight_bytes(name, names, load.model, apart, sizes) + ffn_weight_bytes(names, load.model, apart, sizes)
         assert parts == pytest.approx(whole, rel=1e-12), name
 
 
@@ -93,7 +93,7 @@ def test_more_micro_batches_hide_exchanges_where_there_is_enough_to_do() -> None
     taken = {}
     for parts in (1, 2, 3):
         design, load = load_of(*words("deepseek_v2_lite", 8, 8, pingpong=parts))
-        (pool,) = many_dies.pools_of(design, load)
+        (pool,) = many_dies.die_pools(design, load)
         for count in (24, 6144):
             made_of = (0.0, 0.0, float(count), 2000.0, 0.0)
             taken[parts, count] = many_dies._run(design, load, pool, made_of, "closed").seconds
@@ -110,10 +110,10 @@ def test_parts_of_a_micro_batch_that_have_no_request_take_nothing(
 ) -> None:
     """Four copies of attention: up to four requests are one part, and more of them never take less."""
 
-    def run(said: dict[str, object], count: int) -> many_dies.Run:
+    def run(said: dict[str, object], count: int) -> many_dies.DieIteration:
         of = (f"mapping.both.{name}={value}" for name, value in said.items())
         design, load = load_of(*BOXES, *MODELS["qwen3_30b_a3b"], "mapping.both.tp=1", "mapping.both.pp=1", *of, *SERVED, *FEW)
-        (pool,) = many_dies.pools_of(design, load)
+        (pool,) = many_dies.die_pools(design, load)
         made_of = (count * 64.0, 32.5, 0.0, 0.0, 0.0) if prompts else (0.0, 0.0, float(count), 300.0, 0.0)
         return many_dies._run(design, load, pool, made_of, "closed")
 
@@ -130,10 +130,10 @@ def test_tokens_cross_links_between_the_two() -> None:
     slow, fast = (metrics(*words("deepseek_v2_lite", 4, 4), f"chip.boxes.bandwidth='{gbs} GB/s'") for gbs in (1, 50))
     assert fast["tpot"] < slow["tpot"]
     design, load = load_of(*words("deepseek_v2_lite", 4, 4))
-    (pool,) = many_dies.pools_of(design, load)
+    (pool,) = many_dies.die_pools(design, load)
     stage = many_dies._stage(design, load, pool)
     less = many_dies._stage(
-        *load_of(*words("deepseek_v2_lite", 4, 8)), many_dies.pools_of(*load_of(*words("deepseek_v2_lite", 4, 8)))[0]
+        *load_of(*words("deepseek_v2_lite", 4, 8)), many_dies.die_pools(*load_of(*words("deepseek_v2_lite", 4, 8)))[0]
     )
     assert dict(less.fed)["weights"] < dict(stage.fed)["weights"]
     assert less.weights == stage.weights
@@ -158,7 +158,7 @@ REFUSED = {
 @pytest.mark.parametrize("said", REFUSED)
 def test_what_cannot_be_laid_out_says_what_can(said: str) -> None:
     question = asked(*words("deepseek_v2_lite", 4, 4), *said.split())
-    worst = infeasible(question.base, question.workload)
+    worst = explain_infeasibility(question.base, question.workload)
     assert worst is not None
     assert REFUSED[said] in worst.remedy
 
@@ -177,13 +177,13 @@ def test_capacity_looks_at_them_where_it_is_asked() -> None:
         "space=capacity_dies", "space.mapping.both.tp='choice(1)'",
         "space.mapping.both.ep='choice(8)'", "space.mapping.serving.batch='choice(512)'",
     )  # fmt: skip
-    (beside,), (apart,) = capacity(said), capacity((*said, "ffn=apart"))
+    (beside,), (apart,) = find_capacity(said), find_capacity((*said, "ffn=apart"))
     kinds = [{one.values.get("mapping.decode.attention_dies") for one in side.candidates} for side in (beside, apart)]
     assert kinds == [{None}, {None, 4, 8}]
     # whatever wins, the answer says what the others serve
     rates = {bool(one.candidate.values.get("mapping.decode.attention_dies")): one.rate for one in apart.tried}
     assert min(rates[False], rates[True]) > 0
     with pytest.raises(DesignError, match="is of boxes of dies"):
-        capacity(("chip=h200", "model=llama3_8b", "devices=2", "ffn=apart"))
+        find_capacity(("chip=h200", "model=llama3_8b", "devices=2", "ffn=apart"))
     with pytest.raises(DesignError, match="valid: beside, apart"):
-        capacity(("chip=h200", "model=llama3_8b", "devices=2", "ffn=yes"))
+        find_capacity(("chip=h200", "model=llama3_8b", "devices=2", "ffn=yes"))

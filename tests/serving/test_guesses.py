@@ -7,23 +7,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.answers.capacity import capacity
-from dse.evaluators.account.services.devices import _iteration
+from dse.analysis.capacity import find_capacity
+from dse.evaluators.accounting.serving_instances.tensor_parallel import _iteration
 from dse.evaluators.evaluation import limits
-from dse.evaluators.graph.step import prefill
-from dse.evaluators.kernels.library.context import Attend, Beside
-from dse.evaluators.serving.guesses import drawn
-from dse.evaluators.serving.kvcache import Memory
-from dse.evaluators.serving.loop import Pool, Served, serve
-from dse.evaluators.serving.measures import measures
-from dse.evaluators.serving.policy import policy
-from dse.evaluators.serving.price import linear
-from dse.evaluators.serving.steady import steady
+from dse.evaluators.graph.step_counts import prefill_step
+from dse.evaluators.kernels.library.prefill_attention import MixedBatchAttention, PrefillAttention
+from dse.evaluators.serving.iteration_time import linear_time
+from dse.evaluators.serving.kv_memory import KvMemory
+from dse.evaluators.serving.run_statistics import run_statistics
+from dse.evaluators.serving.scheduling_policy import make_policy
+from dse.evaluators.serving.simulator import InstancePool, ServingRun, simulate_serving
+from dse.evaluators.serving.speculation import uniform_draw
+from dse.evaluators.serving.sustained_rate import sustained_rate
 from dse.space.errors import DesignError
-from dse.space.numbers import BYTES
-from dse.space.parameters import drafting, growths
-from dse.space.requests import requests
-from dse.space.workload import Case, Speculation
+from dse.space.number_formats import BYTES_BY_FORMAT
+from dse.space.parameter_counts import mtp_layers, sequence_memory
+from dse.space.requests import make_requests
+from dse.space.workload import BatchCase, Speculation
 from tests.samples import asked, load_of, metrics
 from tests.serving.reference import splitmix
 from tests.serving.test_loop import Load, loads, streams
@@ -36,7 +36,7 @@ def test_draws_are_hashes_by_splitmix(seed: int, request: int, made: int, guess:
     bits = 0
     for word in (seed, request, made, guess):
         bits = splitmix(bits ^ word)
-    assert drawn(seed, request, made, guess) == (bits >> 11) / 2**53
+    assert uniform_draw(seed, request, made, guess) == (bits >> 11) / 2**53
 
 
 def test_splitmix_is_the_published_generator() -> None:
@@ -48,20 +48,20 @@ def test_splitmix_is_the_published_generator() -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**31), st.integers(0, 2**20))
 def test_draws_are_even_and_do_not_know_their_neighbours(seed: int, request: int) -> None:
-    found = np.array([[drawn(seed, request, made, guess) for guess in range(4)] for made in range(1000)])
+    found = np.array([[uniform_draw(seed, request, made, guess) for guess in range(4)] for made in range(1000)])
     assert abs(found.mean() - 0.5) < 6 * (1 / 12 / found.size) ** 0.5
     for one, other in ((found[:, 0], found[:, 1]), (found[1:, 0], found[:-1, 0]), (found[1:, 0], found[:-1, 1])):
         assert abs(np.corrcoef(one, other)[0, 1]) < 6 / len(one) ** 0.5
 
 
-def _roomy(load: Load, **changes: object) -> Served:
+def _roomy(load: Load, **changes: object) -> ServingRun:
     """A load on instances whose memory holds all, and whose prompts go whole."""
     pools = [
         replace(
             pool,
-            memory=Memory(100_000, 8),
+            memory=KvMemory(100_000, 8),
             prefix=0,
-            policy=policy("orca" if pool.policy.mixed else "prefill_first"),
+            policy=make_policy("orca" if pool.policy.mixed else "prefill_first"),
             **changes,
         )
         for pool in load.pools
@@ -87,12 +87,18 @@ def test_which_guesses_are_right_does_not_depend_on_who_serves(
 ) -> None:
     rng, found = np.random.default_rng(draw), []
     for _ in range(2):
-        rule = policy(str(rng.choice(["prefill_first", "orca", "static", "chunked", "fusion"])))
-        pool = Pool(
-            linear(*rng.uniform(0.1, 1, 5)), rule, Memory(100_000, 8), int(rng.integers(1, 4)), batch=int(rng.integers(1, 9)),
-            guesses=guesses, acceptance=acceptance, seed=seed,
-        )  # fmt: skip
-        found.append(serve(asked, [pool]).total)  # type: ignore[arg-type]
+        rule = make_policy(str(rng.choice(["prefill_first", "orca", "static", "chunked", "fusion"])))
+        pool = InstancePool(
+            linear_time(*rng.uniform(0.1, 1, 5)),
+            rule,
+            KvMemory(100_000, 8),
+            int(rng.integers(1, 4)),
+            batch=int(rng.integers(1, 9)),
+            guesses=guesses,
+            acceptance=acceptance,
+            seed=seed,
+        )
+        found.append(simulate_serving(asked, [pool]).total)  # type: ignore[arg-type]
     assert found[0]["guessed"] == found[1]["guessed"]
     assert found[0]["decoded"] == found[1]["decoded"]
 
@@ -100,40 +106,44 @@ def test_which_guesses_are_right_does_not_depend_on_who_serves(
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 5))
 def test_guesses_that_are_always_right_are_as_many_tokens_an_iteration(prompt: int, output: int, guesses: int) -> None:
-    pool = Pool(linear(0.5), policy("orca"), Memory(1000, 8), guesses=guesses, acceptance=1.0)
-    found = serve(requests([(prompt, output)], [0.0]), [pool])
+    pool = InstancePool(linear_time(0.5), make_policy("orca"), KvMemory(1000, 8), guesses=guesses, acceptance=1.0)
+    found = simulate_serving(make_requests([(prompt, output)], [0.0]), [pool])
     assert found.total["iterations"] == 1 + -(-(output - 1) // (1 + guesses))
     if output > 1:
-        assert measures(found)["tpot"] == pytest.approx(0.5 * (found.total["iterations"] - 1) / (output - 1))
+        assert run_statistics(found)["tpot"] == pytest.approx(0.5 * (found.total["iterations"] - 1) / (output - 1))
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 4), st.floats(0, 1), st.integers(0, 2**31))
 def test_as_many_are_right_as_a_batch_expects(guesses: int, acceptance: float, seed: int) -> None:
-    pool = Pool(linear(0.01), policy("orca"), Memory(1 << 30), batch=64, guesses=guesses, acceptance=acceptance, seed=seed)
-    asked = requests([(8, 2000)] * 20).arriving("poisson", rate=0.001)
-    found = serve(asked, [pool])
+    pool = InstancePool(
+        linear_time(0.01), make_policy("orca"), KvMemory(1 << 30), batch=64, guesses=guesses, acceptance=acceptance, seed=seed
+    )
+    asked = make_requests([(8, 2000)] * 20).arriving("poisson", rate=0.001)
+    found = simulate_serving(asked, [pool])
     expected = Speculation(guesses, acceptance).expected
     passes = found.total["decoded"]
     # an iteration's tokens lie between 1 and 1 + guesses; the last one of a request is cut
-    assert measures(found)["yielded"] == pytest.approx(expected, abs=6 * guesses / 2 / passes**0.5 + 20 * guesses / passes)
-    assert steady(found.deployment, asked, tpot=np.inf).tpot == pytest.approx(0.01 / expected)
+    assert run_statistics(found)["yielded"] == pytest.approx(
+        expected, abs=6 * guesses / 2 / passes**0.5 + 20 * guesses / passes
+    )
+    assert sustained_rate(found.deployment, asked, tpot=np.inf).tpot == pytest.approx(0.01 / expected)
 
 
 def test_a_budget_has_room_for_a_decode_with_its_guesses() -> None:
     with pytest.raises(DesignError, match="3 guesses, and a budget of 3"):
-        Pool(linear(1.0), policy("chunked", tokens=3), Memory(10), guesses=3)
+        InstancePool(linear_time(1.0), make_policy("chunked", tokens=3), KvMemory(10), guesses=3)
     base, load = load_of("workload=serving", "model=glm_45_air", *GUESSED, "mapping.serving.policy=chunked")
     assert load.guesses == 1
     worst = asked(
         "workload=serving", "model=glm_45_air", *GUESSED, "mapping.serving.policy=chunked", "mapping.serving.tokens=1"
     )
-    from dse.evaluators.evaluation import binding
+    from dse.evaluators.evaluation import worst_violation
 
-    refused = binding(worst.base, worst.workload)
+    refused = worst_violation(worst.base, worst.workload)
     assert refused is not None
     assert refused.limit == "mapping.serving.tokens"
-    assert binding(base, worst.workload) is None
+    assert worst_violation(base, worst.workload) is None
 
 
 GUESSED = ("workload.speculation={tokens: 1, acceptance: 0.7}", "chip.hbm.capacity=4 TB")
@@ -178,10 +188,12 @@ def test_modules_that_predict_tokens_have_caches_of_their_own(chip: str, model: 
         found = limits(question.base, question.workload)
         held[said] = max(float(np.max(dict(one.parts)["KV cache"])) for one in found if "KV cache" in dict(one.parts))
     of, formats = question.workload.cases[0].model, question.base.mapping.precision
-    mixing, _ = drafting(of)
-    (one,) = (growth for growth in growths(of) if growth.layer.name == mixing.name)
+    mixing, _ = mtp_layers(of)
+    (one,) = (growth for growth in sequence_memory(of) if growth.layer.name == mixing.name)
     kept, scored = one.kept(3090)
-    more = 8 * (one.kv * kept * BYTES[formats.kv] + one.scores * scored * BYTES[formats.index or formats.kv])
+    more = 8 * (
+        one.kv * kept * BYTES_BY_FORMAT[formats.kv] + one.scores * scored * BYTES_BY_FORMAT[formats.index or formats.kv]
+    )
     assert held["{tokens: 1, acceptance: 0.7}"] - held["none"] == pytest.approx(more, rel=1e-9)
 
 
@@ -190,7 +202,7 @@ def test_modules_that_predict_tokens_have_caches_of_their_own(chip: str, model: 
 def test_a_batch_has_as_many_prompts_whatever_is_guessed(batch: int, prompt: int, tokens: int) -> None:
     of = load_of("workload=serving", "model=glm_45_air")[1].model
     guessed = Speculation(tokens, 0.5) if tokens else None
-    assert prefill(Case("", of, ((batch, prompt, 10),), guessed)).sequences == batch
+    assert prefill_step(BatchCase("", of, ((batch, prompt, 10),), guessed)).sequences == batch
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -203,10 +215,10 @@ def test_guesses_beside_prompts_are_not_asked_of_their_kernel(seed: int) -> None
         words = ("workload=serving", "chip=h100", "stack=trtllm_h100", "model=glm_45_air", "chip.hbm.capacity=4 TB")
         base, load = load_of(*words, f"workload.speculation={said}")
         calls = [call for timed in _iteration(base, load, 1, made_of) for call in timed.block.calls if call.name == "attention"]
-        assert isinstance(calls[0].asked, Beside)
+        assert isinstance(calls[0].asked, MixedBatchAttention)
         found.append(calls[0].asked)
     plain, guessed = found
-    for name in Attend._fields:
+    for name in PrefillAttention._fields:
         assert np.all(getattr(guessed.prompts, name) == pytest.approx(getattr(plain.prompts, name))), name
     assert (plain.decodes.queries, guessed.decodes.queries) == (1.0, 2.0)
     assert guessed.decodes.keys == plain.decodes.keys + 1
@@ -223,7 +235,7 @@ def test_capacity_is_that_of_guesses() -> None:
     )
     bounds = ("workload.ttft=300 ms", "workload.tpot=20 ms", "apart=false")
     rates = [
-        capacity([*words, *bounds, f"workload.speculation={said}"])[0].best.rate  # type: ignore[union-attr]
+        find_capacity([*words, *bounds, f"workload.speculation={said}"])[0].best.rate  # type: ignore[union-attr]
         for said in ("none", "{tokens: 1, acceptance: 1.0}")
     ]
     assert rates[0] < rates[1]

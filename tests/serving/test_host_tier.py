@@ -8,17 +8,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import Question
+from dse.accuracy.validate import question_of
+from dse.config.question import Question
 from dse.evaluators import evaluate
-from dse.evaluators.serving.kvcache import Memory
-from dse.evaluators.serving.loop import Pool, serve
-from dse.evaluators.serving.policy import POLICIES, policy
-from dse.evaluators.serving.price import linear
-from dse.evaluators.serving.state import Transfer
-from dse.measured.validate import asked_of
-from dse.space.design import stacked
+from dse.evaluators.serving.iteration_time import linear_time
+from dse.evaluators.serving.kv_memory import KvMemory
+from dse.evaluators.serving.scheduling_policy import POLICIES, make_policy
+from dse.evaluators.serving.simulator import InstancePool, simulate_serving
+from dse.evaluators.serving.simulator_state import KvTransfer
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.requests import Requests, requests
+from dse.space.requests import Requests, make_requests
 from tests.serving import reference
 
 
@@ -35,7 +35,7 @@ def streams(draw: st.DrawFn) -> Requests:
         if max(place, like) < len(some):
             some[place] = some[like]  # named twice, by a trace whose names say nothing of what stands before
     starts = np.cumsum([0, *(len(some) for some in hashes)])
-    many = requests(lengths, np.cumsum(gaps))
+    many = make_requests(lengths, np.cumsum(gaps))
     return replace(many, starts=starts, hashes=np.array([h for some in hashes for h in some], np.int32), block=8)
 
 
@@ -46,24 +46,30 @@ def test_both_tiers_do_what_the_plain_reference_does(many: Requests, data: st.Da
     longest = int((many.prompt + many.output - 1).max())
     block = draw(st.sampled_from([1, 2, 4, 8]))
 
-    def pool() -> Pool:
+    def pool() -> InstancePool:
         blocks, host = -(-longest // block) + draw(st.integers(0, 4)), draw(st.sampled_from([0.0, 0.01]))
         rule = POLICIES[draw(st.sampled_from(sorted(POLICIES)))]
         by_chunk = rule.chunked and not rule.lifetime and draw(st.booleans())
         rule = replace(rule, by_chunk=by_chunk, tokens=64, swap=draw(st.booleans()))
-        return Pool(
-            linear(1.0, 0.125), rule, Memory(blocks, block, spare=0.0, host=host), draw(st.sampled_from([1, 2])), batch=4,
-            pooled=True, hosted=draw(st.sampled_from([0, 3, 10, 1000])), copies=draw(st.sampled_from([1, 2, 3])),
-        )  # fmt: skip
+        return InstancePool(
+            linear_time(1.0, 0.125),
+            rule,
+            KvMemory(blocks, block, spare=0.0, host=host),
+            draw(st.sampled_from([1, 2])),
+            batch=4,
+            pooled=True,
+            hosted=draw(st.sampled_from([0, 3, 10, 1000])),
+            copies=draw(st.sampled_from([1, 2, 3])),
+        )
 
     pools = [pool()]
     if draw(st.booleans()):  # prefill and decode; who decodes may share nothing
         last = pool()
         pools.append(last if draw(st.booleans()) else replace(last, pooled=False, hosted=0))
-    way = Transfer(
+    way = KvTransfer(
         draw(st.sampled_from([0.0, 0.01, 0.1])), draw(st.sampled_from([0.0, 0.3])), draw(st.sampled_from([1, 2])), True
     )
-    found = serve(many, pools, transfer=way)
+    found = simulate_serving(many, pools, transfer=way)
     plain, world = reference.run(many, pools, way)
     assert found["completed"].tolist() == [r["tokens"][-1] for r in plain]
     assert found["hit"].tolist() == [r["hit"] for r in plain]
@@ -73,17 +79,17 @@ def test_both_tiers_do_what_the_plain_reference_does(many: Requests, data: st.Da
 
 def _in_turn(rounds: int = 3) -> Requests:
     """Three prompts of 32 tokens that come one after the other, again and again, each when nobody else is there."""
-    many = requests([(32, 1)] * 3 * rounds, 1000.0 * np.arange(3 * rounds))
+    many = make_requests([(32, 1)] * 3 * rounds, 1000.0 * np.arange(3 * rounds))
     hashes = np.tile(np.arange(12), rounds).astype(np.int32)
     return replace(many, starts=np.arange(0, 12 * rounds + 1, 4), hashes=hashes, block=8)
 
 
 def test_what_left_the_pool_is_reused_and_takes_the_way_from_the_host() -> None:
     """One of three prompts fits: without a host each is forgotten before it comes again."""
-    memory = Memory(40, 1, spare=0.0, host=0.25)
-    pool = Pool(linear(1.0, 0.5), policy("prefill_first"), memory, pooled=True)
-    forgotten, kept = serve(_in_turn(), [pool]), serve(_in_turn(), [replace(pool, hosted=1000)])
-    whole = serve(_in_turn(), [replace(pool, memory=replace(memory, blocks=1000))])
+    memory = KvMemory(40, 1, spare=0.0, host=0.25)
+    pool = InstancePool(linear_time(1.0, 0.5), make_policy("prefill_first"), memory, pooled=True)
+    forgotten, kept = simulate_serving(_in_turn(), [pool]), simulate_serving(_in_turn(), [replace(pool, hosted=1000)])
+    whole = simulate_serving(_in_turn(), [replace(pool, memory=replace(memory, blocks=1000))])
     assert forgotten["hit"].sum() == 0
     assert kept["hit"].tolist() == whole["hit"].tolist() == [0] * 3 + [24] * 6
     # one token at least is computed, so that of four blocks the last is, and three come back
@@ -98,18 +104,25 @@ def test_a_host_that_forgets_nothing_and_costs_nothing_is_a_pool_that_forgets_no
     """Requests by themselves, so that no blocks are short."""
     alone = replace(many, arrival=1e4 * np.arange(len(many)))
     longest = int((many.prompt + many.output - 1).max())
-    small = Pool(linear(1.0, 0.125), policy("orca"), Memory(longest + more, 1, spare=0.0), pooled=True, hosted=1 << 30, batch=4)
-    found = serve(alone, [small])
-    large = serve(alone, [replace(small, hosted=0, memory=Memory(1 << 20, 1, spare=0.0))])
+    small = InstancePool(
+        linear_time(1.0, 0.125),
+        make_policy("orca"),
+        KvMemory(longest + more, 1, spare=0.0),
+        pooled=True,
+        hosted=1 << 30,
+        batch=4,
+    )
+    found = simulate_serving(alone, [small])
+    large = simulate_serving(alone, [replace(small, hosted=0, memory=KvMemory(1 << 20, 1, spare=0.0))])
     assert found["hit"].tolist() == large["hit"].tolist()
     assert found["completed"].tolist() == large["completed"].tolist()
 
 
 def test_prefill_instances_have_a_host_as_one_pool_has() -> None:
     """Each prompt comes alone: its first token is that of a pool that does all."""
-    memory = Memory(40, 1, spare=0.0, host=0.25)
-    pool = Pool(linear(1.0, 0.5), policy("prefill_first"), memory, pooled=True, hosted=1000)
-    one, two = serve(_in_turn(), [pool]), serve(_in_turn(), [pool, replace(pool, pooled=False, hosted=0)])
+    memory = KvMemory(40, 1, spare=0.0, host=0.25)
+    pool = InstancePool(linear_time(1.0, 0.5), make_policy("prefill_first"), memory, pooled=True, hosted=1000)
+    one, two = simulate_serving(_in_turn(), [pool]), simulate_serving(_in_turn(), [pool, replace(pool, pooled=False, hosted=0)])
     assert two["first"].tolist() == one["first"].tolist()
     assert two.total["fetched"] == one.total["fetched"] == 24 * 6
 
@@ -117,12 +130,14 @@ def test_prefill_instances_have_a_host_as_one_pool_has() -> None:
 def test_a_request_computed_again_elsewhere_fetches_nothing_again() -> None:
     """Two caches that do not fit a decode instance together: one is lost and computed again, by who has no host."""
     many = replace(
-        requests([(32, 1), (32, 1), (32, 40), (32, 40)], [0.0, 1e3, 2e3, 2e3]),
+        make_requests([(32, 1), (32, 1), (32, 40), (32, 40)], [0.0, 1e3, 2e3, 2e3]),
         starts=np.arange(0, 17, 4), hashes=np.tile(np.arange(8), 2).astype(np.int32), block=8,
     )  # fmt: skip
-    pool = Pool(linear(1.0, 0.5), policy("prefill_first"), Memory(32, 1, spare=0.0, host=0.25), pooled=True, hosted=1000)
-    last = replace(pool, memory=Memory(80, 1, spare=0.0), pooled=False, hosted=0)
-    found = serve(many, [pool, last])
+    pool = InstancePool(
+        linear_time(1.0, 0.5), make_policy("prefill_first"), KvMemory(32, 1, spare=0.0, host=0.25), pooled=True, hosted=1000
+    )
+    last = replace(pool, memory=KvMemory(80, 1, spare=0.0), pooled=False, hosted=0)
+    found = simulate_serving(many, [pool, last])
     assert found.total["preempted"] > 0
     assert found.total["fetched"] == 2 * 24
 
@@ -131,18 +146,18 @@ def test_a_request_computed_again_elsewhere_fetches_nothing_again() -> None:
 def test_copies_of_attention_fetch_at_the_same_time(copies: int, most: int) -> None:
     """Three prompts that come back in one iteration, dealt to copies: the one with most of them ends last."""
     one, starts = [(32, 1)] * 3, np.array([0, 4, 8, 12, 12, 16, 20, 24])  # and one without hashes that takes all memory
-    many = requests([*one, (160, 1), *one], [0.0, 1e3, 2e3, 2.5e3, 3e3, 3e3, 3e3])
+    many = make_requests([*one, (160, 1), *one], [0.0, 1e3, 2e3, 2.5e3, 3e3, 3e3, 3e3])
     many = replace(many, starts=starts, hashes=np.tile(np.arange(12), 2).astype(np.int32), block=8)
-    memory = Memory(160, 1, spare=0.0, host=0.25)
-    pool = Pool(linear(1.0, 0.5), policy("prefill_first"), memory, pooled=True, hosted=1000, copies=copies)
-    found = serve(many, [pool])
+    memory = KvMemory(160, 1, spare=0.0, host=0.25)
+    pool = InstancePool(linear_time(1.0, 0.5), make_policy("prefill_first"), memory, pooled=True, hosted=1000, copies=copies)
+    found = simulate_serving(many, [pool])
     assert found.total["fetched"] == 3 * 24
     assert (found["first"][-3:] - 3e3).tolist() == [1 + 3 * 8 * 0.5 + most * 24 * 0.25] * 3
 
 
 def test_a_host_beside_no_pool_of_blocks_is_refused() -> None:
     with pytest.raises(DesignError, match="5 blocks on the host"):
-        Pool(linear(1.0), policy("orca"), Memory(9), hosted=5)
+        InstancePool(linear_time(1.0), make_policy("orca"), KvMemory(9), hosted=5)
 
 
 def _asked(words: str) -> Question:
@@ -151,7 +166,7 @@ def _asked(words: str) -> Question:
         "workload.prompt=400", "workload.output=30", "workload.sessions={turns: 8, think: 30 s}", "workload.rate=6 Hz",
         "mapping.both.tp=1",
     )  # fmt: skip
-    return asked_of((*more, *shlex.split(words))).question
+    return question_of((*more, *shlex.split(words))).question
 
 
 def test_the_host_keeps_what_sessions_come_back_for() -> None:
@@ -164,7 +179,7 @@ def test_the_host_keeps_what_sessions_come_back_for() -> None:
         f"{pool} mapping.serving.host_capacity='20 MB' mapping.serving.host='64 GB/s'",
     ):
         asked = _asked(words)
-        columns = evaluate(stacked([asked.base]), asked.workload).columns
+        columns = evaluate(stack_designs([asked.base]), asked.workload).columns
         found.append({name: float(columns[name][0]) if name in columns else 0.0 for name in NAMES})
     none, fast, slow, small = found
     assert fast["prefix_reused"] > none["prefix_reused"] + 0.1

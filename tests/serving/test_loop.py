@@ -9,24 +9,24 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.serving.kvcache import Memory
-from dse.evaluators.serving.loop import UNBOUNDED, Pool, Served, serve
-from dse.evaluators.serving.policy import POLICIES, Policy
-from dse.evaluators.serving.price import linear
-from dse.evaluators.serving.state import Stop, Transfer
-from dse.space.requests import Requests, requests
+from dse.evaluators.serving.iteration_time import linear_time
+from dse.evaluators.serving.kv_memory import KvMemory
+from dse.evaluators.serving.scheduling_policy import POLICIES, SchedulingPolicy
+from dse.evaluators.serving.simulator import NO_STOP, InstancePool, ServingRun, simulate_serving
+from dse.evaluators.serving.simulator_state import KvTransfer, StopBounds
+from dse.space.requests import Requests, make_requests
 from tests.serving import reference
 
 
 @dataclass
 class Load:
     requests: Requests
-    pools: list[Pool]
-    transfer: Transfer
+    pools: list[InstancePool]
+    transfer: KvTransfer
 
-    def served(self, stop: Stop = UNBOUNDED) -> Served:
+    def served(self, stop: StopBounds = NO_STOP) -> ServingRun:
         routing = "cache_aware" if self.transfer.aware else "least_loaded" if self.transfer.nearest else "round_robin"
-        return serve(self.requests, self.pools, transfer=self.transfer, routing=routing, stop=stop)
+        return simulate_serving(self.requests, self.pools, transfer=self.transfer, routing=routing, stop=stop)
 
 
 def in_turns(draw: st.DrawFn, many: Requests) -> Requests:
@@ -47,7 +47,7 @@ def streams(draw: st.DrawFn) -> Requests:
     count = draw(st.integers(1, 25))
     lengths = draw(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=count, max_size=count))
     gaps = draw(st.lists(st.sampled_from([0.0, 0.0, 0.001, 0.5, 2.0, 40.0]), min_size=count, max_size=count))
-    many = requests(lengths, np.cumsum(gaps))
+    many = make_requests(lengths, np.cumsum(gaps))
     if draw(st.booleans()):
         many = in_turns(draw, many)
     if draw(st.booleans()):
@@ -63,7 +63,7 @@ def streams(draw: st.DrawFn) -> Requests:
 
 
 @st.composite
-def policies(draw: st.DrawFn) -> Policy:
+def policies(draw: st.DrawFn) -> SchedulingPolicy:
     """One by name with a budget of a small machine, or any choice at all."""
     name = draw(st.sampled_from([*POLICIES, "", "", ""]))
     swap = draw(st.booleans())
@@ -77,7 +77,7 @@ def policies(draw: st.DrawFn) -> Policy:
     flags |= {key: draw(st.integers(0, 3)) == 0 for key in ("static", "lifetime")}
     flags["by_chunk"] = flags["chunked"] and not flags["lifetime"] and draw(st.booleans())
     flags["gated"] = flags["by_chunk"] and draw(st.booleans())
-    return Policy(**flags, swap=swap, tokens=draw(st.integers(1, 60)), chunk=draw(st.sampled_from([0, 1, 7])))
+    return SchedulingPolicy(**flags, swap=swap, tokens=draw(st.integers(1, 60)), chunk=draw(st.sampled_from([0, 1, 7])))
 
 
 SHARES = [(1.0,), (1.0,), (0.5, 0.5), (0.5, 0.375, 0.125), (0.25, 0.75, 0.0)]
@@ -85,17 +85,17 @@ COEFFICIENTS = ([1.0, 0.25], [0.0, 0.125], [0.0, 0.01], [0.0, 0.25], [0.0, 0.001
 
 
 @st.composite
-def sizes(draw: st.DrawFn, block: int) -> Memory:
+def sizes(draw: st.DrawFn, block: int) -> KvMemory:
     """What layers that are alike take of blocks, or those that differ: windows, states, and nothing that grows."""
     if draw(st.booleans()):
-        return Memory(1, block)
+        return KvMemory(1, block)
     windows = draw(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 3)), max_size=2))
     each, fixed = draw(st.sampled_from([0, 1, 2])), draw(st.sampled_from([0, 1, 5]))
-    return Memory(1, block, each=each, fixed=fixed, windows=tuple(windows))
+    return KvMemory(1, block, each=each, fixed=fixed, windows=tuple(windows))
 
 
 @st.composite
-def pools(draw: st.DrawFn, longest: int) -> Pool:
+def pools(draw: st.DrawFn, longest: int) -> InstancePool:
     """A pool whose memory holds the longest request, and often not much more."""
     block, spare = draw(st.integers(1, 8)), draw(st.sampled_from([0.0, 0.1]))
     one = draw(sizes(block))
@@ -116,8 +116,8 @@ def pools(draw: st.DrawFn, longest: int) -> Pool:
     plain = memory.each and not (memory.pages or memory.buffers or memory.windows or memory.fixed) and 8 % block == 0
     pooled = bool(plain) and draw(st.booleans())
     guesses = min(draw(st.sampled_from([0, 0, 1, 3])), rule.tokens - 1)
-    return Pool(
-        linear(*(draw(st.sampled_from(choice)) for choice in COEFFICIENTS)), rule, memory,
+    return InstancePool(
+        linear_time(*(draw(st.sampled_from(choice)) for choice in COEFFICIENTS)), rule, memory,
         instances=draw(st.sampled_from([1, 1, 2, 3])), shares=shares,
         batch=draw(st.sampled_from([1, 3, 12])), prefix=0 if pooled else draw(st.sampled_from([0, 2, 5])),
         entry=draw(st.sampled_from([1, 1, 0])), snapshot=draw(st.sampled_from([0, 0, 1, 2, 9])),
@@ -138,7 +138,7 @@ def loads(draw: st.DrawFn) -> Load:
     elif many[0].hosted:
         places = np.concatenate([np.arange(count) for count in np.diff(asked.starts)] or [np.empty(0, int)])
         asked = replace(asked, hashes=(asked.hashes + 6 * places).astype(np.int32)) if len(asked.hashes) else asked
-    moving = Transfer(*(draw(st.sampled_from(choice)) for choice in ([0.0, 0.01, 0.1], [0.0, 0.5], [1, 2], [True, False])))
+    moving = KvTransfer(*(draw(st.sampled_from(choice)) for choice in ([0.0, 0.01, 0.1], [0.0, 0.5], [1, 2], [True, False])))
     if moving.nearest:
         thresholds = (
             draw(st.sampled_from([0.0, 0.3, 0.9])),
@@ -154,20 +154,22 @@ def loads(draw: st.DrawFn) -> Load:
 
 
 def small(
-    rule: Policy,
+    rule: SchedulingPolicy,
     lengths: list[tuple[int, int]],
     arrival: list[float],
     hashes: list[list[int]],
-    memory: Memory,
+    memory: KvMemory,
     guesses: int = 0,
 ) -> Load:
     """One pool that shares prefixes; with guesses, all of them right, it has two stages."""
     starts = np.cumsum([0, *(len(some) for some in hashes)])
-    many = requests(lengths, arrival)
+    many = make_requests(lengths, arrival)
     many = replace(many, starts=starts, hashes=np.array([h for some in hashes for h in some], np.int32), block=8)
-    price, shares = linear(1.0, 0.25 if rule.lifetime else 0.0), (0.5, 0.5) if guesses else (1.0,)
-    pool = Pool(price, replace(rule, tokens=24), memory, shares=shares, batch=8, pooled=True, guesses=guesses, acceptance=1.0)
-    return Load(many, [pool], Transfer(0.0, 0.0, 1, True))
+    price, shares = linear_time(1.0, 0.25 if rule.lifetime else 0.0), (0.5, 0.5) if guesses else (1.0,)
+    pool = InstancePool(
+        price, replace(rule, tokens=24), memory, shares=shares, batch=8, pooled=True, guesses=guesses, acceptance=1.0
+    )
+    return Load(many, [pool], KvTransfer(0.0, 0.0, 1, True))
 
 
 many_examples = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
@@ -176,18 +178,18 @@ many_examples = settings(max_examples=150, suppress_health_check=[HealthCheck.to
 @many_examples
 @given(loads())
 # a hash block enters at the end of the iteration whose right guess is its last token
-@example(small(POLICIES["orca"], [(6, 11), (11, 9)], [1.0, 2.0], [[1, 2], [2, 2]], Memory(5, 4), 1))
-@example(small(replace(POLICIES["chunked"], by_chunk=False), [(8, 11), (8, 6)], [0.0, 1.0], [[2, 0], [0]], Memory(5, 4), 1))
+@example(small(POLICIES["orca"], [(6, 11), (11, 9)], [1.0, 2.0], [[1, 2], [2, 2]], KvMemory(5, 4), 1))
+@example(small(replace(POLICIES["chunked"], by_chunk=False), [(8, 11), (8, 6)], [0.0, 1.0], [[2, 0], [0]], KvMemory(5, 4), 1))
 @example(
     small(
         POLICIES["prefill_first"], [(11, 8), (6, 12), (14, 4), (14, 11), (10, 10)], [0.0, 0.0, 0.0, 0.0, 4.0],
-        [[1, 1], [0, 0], [1, 2], [0, 1, 1], [0, 1]], Memory(5, 8), 1,
+        [[1, 1], [0, 0], [1, 2], [0, 1, 1], [0, 1]], KvMemory(5, 8), 1,
     )
 )  # fmt: skip
 # decodes alone: a known prefix that has to go makes the first chunk smaller; who waits for a batch waits for memory as well
-@example(small(POLICIES["chunked"], [(3, 15), (13, 10), (3, 3)], [0.0] * 3, [[0, 2], [2, 0], []], Memory(25, 1)))
+@example(small(POLICIES["chunked"], [(3, 15), (13, 10), (3, 3)], [0.0] * 3, [[0, 2], [2, 0], []], KvMemory(25, 1)))
 @example(
-    small(replace(POLICIES["static"], lifetime=False), [(15, 7), (3, 2), (2, 2)], [0.0, 1.0, 2.0], [[]] * 3, Memory(22, 1))
+    small(replace(POLICIES["static"], lifetime=False), [(15, 7), (3, 2), (2, 2)], [0.0, 1.0, 2.0], [[]] * 3, KvMemory(22, 1))
 )
 def test_the_loop_does_what_its_plain_reference_does(load: Load) -> None:
     found = load.served()
@@ -266,7 +268,7 @@ def test_pages_do_what_a_ring_does_where_neither_runs_out(asked: Requests, data:
     )
     ring = replace(one, policy=rule, memory=memory, pooled=False, hosted=0)
     pages = replace(ring, memory=replace(memory, pages=10**6, buffers=0, buffer=0))
-    found = [serve(asked, (pool,)) for pool in (ring, pages)]
+    found = [simulate_serving(asked, (pool,)) for pool in (ring, pages)]
     for name in ("scheduled", "first", "completed"):
         assert found[0][name].tolist() == found[1][name].tolist()
     assert found[0].total["preempted"] == found[1].total["preempted"] == 0
@@ -321,7 +323,7 @@ def test_the_same_load_has_the_same_result(load: Load) -> None:
 @many_examples
 @given(loads(), st.integers(1, 20))
 def test_a_run_that_pauses_goes_on_as_if_it_had_not(load: Load, work: int) -> None:
-    whole, paused = load.served(), load.served(UNBOUNDED._replace(work=work))
+    whole, paused = load.served(), load.served(NO_STOP._replace(work=work))
     for name in ("scheduled", "first", "completed"):
         assert paused[name].tolist() == whole[name].tolist()
     kept = {name: value for name, value in whole.total.items() if name not in ("work", "now", "coming")}
@@ -333,14 +335,14 @@ def test_a_request_of_a_thousand_million_tokens_can_be_interrupted() -> None:
     def pressed(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    pool = Pool(linear(1.0), POLICIES["orca"], Memory(1 << 40), batch=4)
-    serve(requests([(1, 1)], [0.0]), [pool])  # compiled
+    pool = InstancePool(linear_time(1.0), POLICIES["orca"], KvMemory(1 << 40), batch=4)
+    simulate_serving(make_requests([(1, 1)], [0.0]), [pool])  # compiled
     before = signal.signal(signal.SIGALRM, pressed)
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     start = time.monotonic()
     try:
         with pytest.raises(KeyboardInterrupt):
-            serve(requests([(1, 2**31 - 1)], [0.0]), [pool])
+            simulate_serving(make_requests([(1, 2**31 - 1)], [0.0]), [pool])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -355,7 +357,9 @@ def test_first_come_first_served(load: Load) -> None:
     longest = int((asked.prompt + asked.output).argmax())
     pair = (int(asked.prompt[longest]), int(asked.output[longest]))
     alike = Load(
-        requests([pair] * len(asked), asked.arrival), [replace(load.pools[0], instances=1)], load.transfer._replace(blocks=1)
+        make_requests([pair] * len(asked), asked.arrival),
+        [replace(load.pools[0], instances=1)],
+        load.transfer._replace(blocks=1),
     )
     found = alike.served()
     assert (np.diff(found["scheduled"]) >= 0).all()
@@ -370,8 +374,8 @@ def test_an_instance_is_not_idle_while_it_could_work(load: Load) -> None:
     pool = load.pools[0]
     if pool.policy.unit:
         pool = replace(pool, policy=replace(pool.policy, tokens=pool.policy.unit + 30))
-    roomy = replace(pool, instances=1, shares=(1.0,), batch=30, memory=Memory(100_000, 8), prefix=0)
-    found = serve(load.requests, [roomy])
+    roomy = replace(pool, instances=1, shares=(1.0,), batch=30, memory=KvMemory(100_000, 8), prefix=0)
+    found = simulate_serving(load.requests, [roomy])
     busy, end = 0.0, 0.0
     for arrival, completed in sorted(zip(found.requests.arrival, found["completed"], strict=True)):
         busy += max(0.0, completed - max(arrival, end))

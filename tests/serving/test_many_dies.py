@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 
 from dse.evaluators import evaluate, explain, fidelities
-from dse.evaluators.account.services import die_iterations, many_dies
-from dse.evaluators.account.services.die_iterations import Asked, Pool
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.serving.kvcache import room_of
-from dse.space.design import Design, stacked
+from dse.evaluators.accounting.serving_instances import multi_die as many_dies
+from dse.evaluators.accounting.serving_instances import multi_die_iterations as die_iterations
+from dse.evaluators.accounting.serving_instances.multi_die_iterations import DiePool, ReplicaWork
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.serving.kv_memory import request_memory
+from dse.space.design import Design, stack_designs
 from tests.samples import asked, load_of, metrics
 
 TILES = ("chip=wafer64", "chip.dies.rows=2", "chip.dies.cols=4", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8")
@@ -33,8 +34,8 @@ def seconds(words: tuple[str, ...], **made_of: float) -> float:
     """Of an iteration of the one pool."""
     design, load = load_of(*words)
     names = ("prompt", "prompt_context", "decodes", "context", "spilled")
-    (pool,) = many_dies.pools_of(design, load)
-    pricing = many_dies.pricing_of(design, load, pool, "closed")
+    (pool,) = many_dies.die_pools(design, load)
+    pricing = many_dies.iteration_time_function(design, load, pool, "closed")
     return float(np.squeeze(pricing(*(np.array([made_of.get(name, 0.0)]) for name in names))))
 
 
@@ -78,16 +79,16 @@ def test_iterations_take_what_steps_of_batches_take(
 )
 def test_a_table_by_arrays_is_that_of_iterations_one_by_one(model: str, of: tuple[str, ...], others: tuple[str, ...]) -> None:
     design, load = load_of(*BOXES, f"model={model}", *of, *others, *SERVED, *FEW)
-    (pool,) = many_dies.pools_of(design, load)
+    (pool,) = many_dies.die_pools(design, load)
     draw = np.random.default_rng(len(model) + len(others))
     tokens, decodes = draw.integers(0, 900, 12), draw.integers(0, 70, 12) * draw.integers(0, 2, 12)
     counts = tokens, np.maximum(tokens / draw.integers(1, 9, 12), 1.0), decodes, draw.integers(1, 900, 12), np.zeros(12)
-    alone = die_iterations.tables(design, load, pool, partial(_one_by_one, design, pool))(*counts)
-    found = many_dies.pricing_of(design, load, pool, "closed")(*counts)
+    alone = die_iterations.part_time_tables(design, load, pool, partial(_one_by_one, design, pool))(*counts)
+    found = many_dies.iteration_time_function(design, load, pool, "closed")(*counts)
     np.testing.assert_allclose(found, alone, rtol=1e-12)  # powers of arrays and of numbers may differ in their last bit
 
 
-def _one_by_one(design: Design, pool: Pool, many: Sequence[Asked | None]) -> list[float]:
+def _one_by_one(design: Design, pool: DiePool, many: Sequence[ReplicaWork | None]) -> list[float]:
     return [0.0 if one is None else many_dies._ran(design, pool, "closed", one).seconds for one in many]
 
 
@@ -112,11 +113,11 @@ def test_rows_add_up_and_stages_share_the_time(chip: tuple[str, ...]) -> None:
     assert len(instance.shares) == 2
     assert sum(instance.shares) == pytest.approx(1)
     found = explain(design, load)
-    columns = evaluate(stacked([design]), asked(*chip, *LATENT, *split(1, 2, 4), *SERVED, *FEW).workload).columns
+    columns = evaluate(stack_designs([design]), asked(*chip, *LATENT, *split(1, 2, 4), *SERVED, *FEW).workload).columns
     span = 24 / columns["request_throughput"][0]
     assert found.seconds == pytest.approx(span, rel=1e-9)
     made_of = (1024.0, 128.5, 8.0, 300.0, 0.0)
-    rows = many_dies.operators(design, load, 0, 3.0, made_of, "closed")
+    rows = many_dies.iteration_rows(design, load, 0, 3.0, made_of, "closed")
     whole = many_dies._asked(many_dies._whole(load, made_of))
     assert sum(row.flop for row in rows) == pytest.approx(3 * whole, rel=1e-9)
     priced = float(np.squeeze(instance.pricing(*(np.array([value]) for value in made_of))))
@@ -131,9 +132,9 @@ def test_caches_cross_links_between_dies(chip: tuple[str, ...], link: str) -> No
     slow, usual = (metrics(*words, f"{link}='{gbs} GB/s'") for gbs in (1, 50))
     assert usual["latency"] < slow["latency"]
     design, load = load_of(*words, f"{link}='1 GB/s'")
-    room, latency = many_dies.transfer(design, load)
+    room, latency = many_dies.kv_transfer(design, load)
     held, _ = many_dies.instances(design, load, "closed")
-    each = many_dies.channels(design, load)
+    each = many_dies.parallel_transfers(design, load)
     assert each == 4
     # a copy on one die sends its cache by a port of its own where there are boxes; rows of a mesh share their columns' links
     assert room.of(256) == pytest.approx(held.room.of(256) / 1e9, rel=1e-9)
@@ -148,10 +149,10 @@ def test_what_takes_a_cache_is_sent_what_it_holds(model: str, before: int, after
     plans = {"prefill.tp": before, "prefill.ep": 4 if parts else 1, "decode.tp": after, "decode.ep": 4 if parts else 1}
     words = (f"mapping.{name}={value}" for name, value in plans.items())
     design, load = load_of(*BOXES, *model.split(), *words, *SERVED, "mapping.serving.prefill_instances=1", *FEW)
-    room, _ = many_dies.transfer(design, load)
-    _, pool = many_dies.pools_of(design, load)
-    held = room_of(load.model, many_dies._stage(design, load, pool).kv).of(256)
-    port = design.chip.boxes.bandwidth * many_dies._kind(design).KIND.reached(design.mapping)
+    room, _ = many_dies.kv_transfer(design, load)
+    _, pool = many_dies.die_pools(design, load)
+    held = request_memory(load.model, many_dies._stage(design, load, pool).kv).of(256)
+    port = design.chip.boxes.bandwidth * many_dies._kind(design).DIE_KIND.reached(design.mapping)
     leaving = max(after / before, 1.0)  # a die that sends to several shares its port among these
     assert room.of(256) == pytest.approx(held * leaving / port, rel=1e-9)
 
@@ -168,7 +169,7 @@ REFUSED = {
 @pytest.mark.parametrize("words", REFUSED)
 def test_what_cannot_be_laid_out_says_what_can(words: str) -> None:
     question = asked(*BOXES, *LATENT, *split(1, 1, 4), *SERVED, *words.split())
-    worst = infeasible(question.base, question.workload)
+    worst = explain_infeasibility(question.base, question.workload)
     assert worst is not None
     assert REFUSED[words] in worst.remedy
 
@@ -189,7 +190,8 @@ def test_a_load_on_played_iterations_is_near_that_on_formulas() -> None:
     question = asked(*words)
     assert fidelities(question.base, question.workload) == ("steady", "closed", "events")
     times = [
-        evaluate(stacked([question.base]), question.workload, fidelity=word).columns["tpot"][0] for word in ("closed", "events")
+        evaluate(stack_designs([question.base]), question.workload, fidelity=word).columns["tpot"][0]
+        for word in ("closed", "events")
     ]
     assert times[0] == pytest.approx(times[1], rel=0.1)
     assert times[0] != times[1]

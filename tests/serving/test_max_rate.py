@@ -8,17 +8,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dse.evaluators.serving.capacity import Bounds
-from dse.evaluators.serving.kvcache import Memory
-from dse.evaluators.serving.loop import Deployment, Pool, Served
-from dse.evaluators.serving.max_rate import MaxRate, RateSearch, at_best, fewer_digits, lower_bound, place_of, rate_at
-from dse.evaluators.serving.measures import verdict
-from dse.evaluators.serving.policy import policy
-from dse.evaluators.serving.price import linear
-from dse.evaluators.serving.state import Transfer
-from dse.evaluators.serving.steady import steady
-from dse.space.requests import Requests, requests
-from dse.space.workload import Load
+from dse.evaluators.serving.iteration_time import linear_time
+from dse.evaluators.serving.kv_memory import KvMemory
+from dse.evaluators.serving.max_rate import MaxRate, RateSearch, at_best, fewer_digits, lower_bound, rate_at, rate_index
+from dse.evaluators.serving.run_statistics import load_status
+from dse.evaluators.serving.scheduling_policy import make_policy
+from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRun
+from dse.evaluators.serving.simulator_state import KvTransfer
+from dse.evaluators.serving.slo_bounds import SloBounds
+from dse.evaluators.serving.sustained_rate import sustained_rate
+from dse.space.requests import Requests, make_requests
+from dse.space.workload import ServingLoad
 
 UNSEEN = range(100, 106)
 
@@ -36,22 +36,22 @@ class Asked(SimpleNamespace):
     def deployed(self, instances: float = 1, pace: float = 1.0) -> Deployment:
         """So many times as many instances, whose iterations take so many times as long."""
         pools = tuple(
-            Pool(
-                linear(*(pace * price for price in self.prices)),
-                policy(rule),
-                Memory(self.memory),
+            InstancePool(
+                linear_time(*(pace * price for price in self.prices)),
+                make_policy(rule),
+                KvMemory(self.memory),
                 round(instances * many),
                 batch=self.batch,
             )
             for rule, many in self.pools
         )
-        return Deployment(pools, Transfer(1e-6, 1e-4, 1, True) if len(pools) == 2 else None, "least_loaded")
+        return Deployment(pools, KvTransfer(1e-6, 1e-4, 1, True) if len(pools) == 2 else None, "least_loaded")
 
-    def found(self, of: Deployment | None = None, bounds: Bounds | None = None, most: int = 0) -> MaxRate:
+    def found(self, of: Deployment | None = None, bounds: SloBounds | None = None, most: int = 0) -> MaxRate:
         """The maximum rate of some deployment within some bounds, of so many requests at most."""
         of, bounds = of or self.deployed(), bounds or self.bounds
-        load = Load("", None, self.draw(500, 0, 1.0), bounds.ttft, bounds.tpot, draw=self.draw, most=most)  # type: ignore[arg-type]
-        guess = steady(of, load.requests, tpot=bounds.tpot)
+        load = ServingLoad("", None, self.draw(500, 0, 1.0), bounds.ttft, bounds.tpot, draw=self.draw, most=most)  # type: ignore[arg-type]
+        guess = sustained_rate(of, load.requests, tpot=bounds.tpot)
         return RateSearch(lambda _: of, load, bounds).settle(guess.rate or 1 / guess.ttft)
 
 
@@ -62,7 +62,7 @@ def _asked(seed: int) -> Asked:
 
     def draw(count: int, number: int, rate: float) -> Requests:
         order = np.random.default_rng((seed, number)).integers(len(pairs), size=count)
-        return requests([pairs[row] for row in order]).arriving("poisson", rate=rate, seed=number)
+        return make_requests([pairs[row] for row in order]).arriving("poisson", rate=rate, seed=number)
 
     apart = rng.random() < 0.3
     pools = [("prefill_first", int(rng.integers(1, 4))), ("chunked", int(rng.integers(1, 4)))]
@@ -74,11 +74,11 @@ def _asked(seed: int) -> Asked:
     ttft = float(np.quantile(alone["first"] - alone.requests.arrival, 0.95))
     each = (alone["completed"] - alone["first"]) / np.maximum(alone.requests.output - 1, 1)
     tpot, share = float(np.quantile(each, 0.95)), float(rng.choice([0.5, 0.9, 0.95]))
-    found.bounds = Bounds(float(rng.uniform(1.5, 12)) * ttft, float(rng.uniform(1.3, 6)) * tpot, share)
+    found.bounds = SloBounds(float(rng.uniform(1.5, 12)) * ttft, float(rng.uniform(1.3, 6)) * tpot, share)
     return found
 
 
-def _share(served: Served, bounds: Bounds) -> float:
+def _share(served: ServingRun, bounds: SloBounds) -> float:
     first = served["first"] - served.requests.arrival
     each = (served["completed"] - served["first"]) / np.maximum(served.requests.output - 1, 1)
     return float(((first <= bounds.ttft) & (each <= bounds.tpot)).mean())
@@ -97,7 +97,7 @@ def test_a_maximum_rate_is_kept_by_streams_that_nobody_has_seen(seed: int) -> No
     assert found.range[0] <= found.rate * 1.02
     printed = of.serve(asked.draw(found.count, found.seed, found.rate))
     assert _share(printed, asked.bounds) >= asked.bounds.share
-    assert verdict(printed) != "overloaded"
+    assert load_status(printed) != "overloaded"
     others = [_share(of.serve(asked.draw(found.count, number, found.rate)), asked.bounds) for number in UNSEEN]
     assert np.mean(others) >= asked.bounds.share - 0.02
     if found.lasts:
@@ -144,7 +144,7 @@ def test_rates_of_the_grid_are_a_hundredth_apart_at_most() -> None:
     rates = [rate_at(place) for place in range(-1000, 1000)]
     steps = [more / rate for rate, more in pairwise(rates)]
     assert 1.004 < min(steps) < max(steps) < 1.0101
-    assert [place_of(rate) for rate in rates] == list(range(-1000, 1000))
+    assert [rate_index(rate) for rate in rates] == list(range(-1000, 1000))
     assert all(float(f"{rate:.3g}") == rate for rate in rates)
 
 

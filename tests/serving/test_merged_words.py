@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
-from dse.evaluators.account.played import asked_first
-from dse.evaluators.judges.serving import service_of
+from dse.evaluators.accounting.serving_runs import iteration_time_batches as asked_first
+from dse.evaluators.workloads.serving import instance_module
 from dse.space.chip import DATAFLOWS
-from dse.space.design import Design, stacked
-from dse.space.fields import replaced
-from dse.space.mapping import ARRANGEMENTS, ON_MESH, PLACEMENTS, STAGES
+from dse.space.design import Design, stack_designs
+from dse.space.fields import replace_leaves
+from dse.space.mapping import ARRANGEMENTS, MESH_GEMMS, PLACEMENTS, STAGE_CUTS
 from tests.samples import asked
 
 LINE = ("chip=npu64", "workload=serving", "workload.requests=24", "workload.rate='3 Hz'", "workload.prompt=256",
@@ -23,28 +23,32 @@ LINE = ("chip=npu64", "workload=serving", "workload.requests=24", "workload.rate
 def drawn(base: Design, rng: np.random.Generator, partition: str) -> Design:
     tp, pp = int(rng.choice([2, 4])), int(rng.choice([2, 4, 8]))
     both = {
-        "partition": partition, "placement": str(rng.choice(PLACEMENTS)), "stages": str(rng.choice(STAGES)), "tp": tp, "pp": pp,
-    }  # fmt: skip
+        "partition": partition,
+        "placement": str(rng.choice(PLACEMENTS)),
+        "stages": str(rng.choice(STAGE_CUTS)),
+        "tp": tp,
+        "pp": pp,
+    }
     changes: dict[str, Any] = {f"mapping.{phase}.{word}": of for phase in ("prefill", "decode") for word, of in both.items()}
     changes |= {
         "mapping.serving.arrangement": str(rng.choice(ARRANGEMENTS)),
         "mapping.serving.prefill_cores": int(rng.choice([0, 8, 32])),
         "chip.hbm.channel_bandwidth": float(rng.choice([3e10, 1.2e11])),
     }
-    return replaced(base, changes)
+    return replace_leaves(base, changes)
 
 
 @settings(max_examples=1, deadline=None)
 @given(st.integers(0, 2**32))
 def test_designs_whose_words_differ_are_what_each_is_by_itself(seed: int) -> None:
     of, rng = asked(*LINE), np.random.default_rng(seed)
-    partitions = [str(rng.choice(["k", "mn"]))] * 10 + [ON_MESH[0]] * 2  # of which one may clash with its placement
+    partitions = [str(rng.choice(["k", "mn"]))] * 10 + [MESH_GEMMS[0]] * 2  # of which one may clash with its placement
     designs = [drawn(of.base, rng, partition) for partition in partitions]
-    groups = asked_first.alike(service_of, stacked(designs)).groups
+    groups = asked_first.merge_equal_groups(instance_module, stack_designs(designs)).groups
     assert max(len(rows) for rows, _ in groups) == 10
-    together = evaluate(stacked(designs), of.workload, fidelity="steady")
+    together = evaluate(stack_designs(designs), of.workload, fidelity="steady")
     for row in (0, 1, 2, 10):
-        alone = evaluate(stacked([designs[row]]), of.workload, fidelity="steady")
+        alone = evaluate(stack_designs([designs[row]]), of.workload, fidelity="steady")
         assert alone.limit[0] == together.limit[row]
         assert alone.excess[0] == pytest.approx(together.excess[row], rel=1e-12)
         assert alone.refused.get(0) == together.refused.get(row)
@@ -59,7 +63,7 @@ def test_arrays_in_which_something_else_stays_are_what_each_is_by_itself() -> No
     for word in DATAFLOWS[:-1] * 2:
         side = int(rng.choice([16, 32, 64]))
         designs.append(
-            replaced(
+            replace_leaves(
                 of.base,
                 {
                     "chip.tile.matrix.dataflow": word,
@@ -70,11 +74,11 @@ def test_arrays_in_which_something_else_stays_are_what_each_is_by_itself() -> No
                 },
             )
         )
-    assert len(asked_first.alike(service_of, stacked(designs)).groups) == 1
-    together = evaluate(stacked(designs), of.workload, fidelity="steady")
+    assert len(asked_first.merge_equal_groups(instance_module, stack_designs(designs)).groups) == 1
+    together = evaluate(stack_designs(designs), of.workload, fidelity="steady")
     assert together.feasible.any()
     for row, design in enumerate(designs[:3]):
-        alone = evaluate(stacked([design]), of.workload, fidelity="steady")
+        alone = evaluate(stack_designs([design]), of.workload, fidelity="steady")
         assert alone.limit[0] == together.limit[row]
         for name, column in alone.columns.items():
             assert together.columns[name][row] == pytest.approx(column[0], rel=1e-11, nan_ok=True), name

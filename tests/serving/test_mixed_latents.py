@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.account.services.devices import _timeline
-from dse.evaluators.account.services.fleet import _steps
-from dse.evaluators.graph.step import Step
-from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.layouts.pipelines import blocks
-from dse.space.fields import replaced
+from dse.evaluators.accounting.serving_instances.pipeline_fleet import _steps
+from dse.evaluators.accounting.serving_instances.tensor_parallel import _timeline
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.layouts.pipelines import group_blocks
+from dse.space.fields import replace_leaves
 from dse.space.layers import layers
-from dse.space.mapping import BYTES
+from dse.space.mapping import BYTES_BY_FORMAT
 from dse.space.model import Model
-from dse.space.parameters import kv_values
+from dse.space.parameter_counts import kv_values_per_token
 from tests.samples import asked, load_of
 
 MODELS = st.sampled_from(["deepseek_v2_lite", "deepseek_v3", "kimi_k2", "mistral_small_4", "qwen3_8b", "gemma3_12b"])
@@ -30,10 +30,10 @@ def compulsory(model: Model, past: float, decodes: float, context: float, kv: st
     found = layers(model)
     seen = [(layer, found.reaches[layer.reach]) for layer in found.mixings]
     each = (
-        layer.times * kv_values(layer.of) * (decodes * float(reach.seen(context)) + float(reach.seen(past)))
+        layer.times * kv_values_per_token(layer.of) * (decodes * float(reach.seen(context)) + float(reach.seen(past)))
         for layer, reach in seen
     )
-    return sum(each) * BYTES[kv]
+    return sum(each) * BYTES_BY_FORMAT[kv]
 
 
 @given(st.sampled_from(["a100", "h100", "npu_dse"]), MODELS | STATES, COUNTS, st.sampled_from([1, 2, 4]))
@@ -73,15 +73,19 @@ def test_pipelines_move_what_is_cached_of_prompts_and_of_decodes(
 ) -> None:
     of = asked("chip=npu64", f"model={name}", "workload.batch=[1]")
     model, new, (_, past, decodes, context) = of.workload.cases[0].model, counts[0], counts
-    plan = replaced(of.base.mapping.prefill, {"tp": float(tp), "partition": partition})
+    plan = replace_leaves(of.base.mapping.prefill, {"tp": float(tp), "partition": partition})
 
-    def moved(at: Step, attending: tuple[Step, ...]) -> float:
-        found = blocks(model, at, plan, of.base.mapping.precision, attending)
+    def moved(at: StepCounts, attending: tuple[StepCounts, ...]) -> float:
+        found = group_blocks(model, at, plan, of.base.mapping.precision, attending)
         return sum(one.times * float(call.nbytes) for one in found for call in one.calls if call.reads == "kv")
 
     at, attending = _steps(model, "prefill", *map(float, (new, past + (new + 1) / 2, decodes, context)))
     said = of.base.mapping.precision.kv
-    written = (new + decodes) * sum(layer.times * kv_values(layer.of) for layer in layers(model).mixings) * BYTES[said]
+    written = (
+        (new + decodes)
+        * sum(layer.times * kv_values_per_token(layer.of) for layer in layers(model).mixings)
+        * BYTES_BY_FORMAT[said]
+    )
     assert moved(at, attending) <= (compulsory(model, past + new, decodes, context, said) + written) * (1 + 1e-9)
 
 
@@ -91,6 +95,6 @@ def test_latents_before_a_chunk_are_expanded_again(counts: tuple[int, int, int, 
     """Queries of a chunk meet keys of heads, which a cache of latents has none of."""
     model: Any = asked("model=deepseek_v3").workload.cases[0].model
     new, past, _, _ = map(float, counts)
-    parts = transformer(model, Step("prefill", new, 1.0, new * (past + (new + 1) / 2), past))
+    parts = transformer_segments(model, StepCounts("prefill", new, 1.0, new * (past + (new + 1) / 2), past))
     (rows,) = {float(one.m) for part in parts for one in part.operators if one.name == "kv_up"}
     assert rows == new + past

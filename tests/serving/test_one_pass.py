@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from dse.evaluators.account.services import devices, many_dies, regions, whole_chip
-from dse.evaluators.account.services.devices import _seconds
-from dse.evaluators.account.services.fleet import fleet_of
-from dse.evaluators.account.services.pipeline_pools import priced
-from dse.evaluators.graph.operators import MatMul, Part, repeated, useful
-from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.accounting.serving_instances import multi_die as many_dies
+from dse.evaluators.accounting.serving_instances import regions, whole_chip
+from dse.evaluators.accounting.serving_instances import tensor_parallel as devices
+from dse.evaluators.accounting.serving_instances.pipeline_fleet import pipeline_pools
+from dse.evaluators.accounting.serving_instances.pipeline_pools import iteration_time_function
+from dse.evaluators.accounting.serving_instances.tensor_parallel import _seconds
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.graph.operators import MatMulOp, Segment, repeated_flop, useful_flop
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.layouts.micro_batches import IterationWork
 from dse.evaluators.layouts.residency import BLOCK
-from dse.evaluators.layouts.turns import Iteration
-from dse.evaluators.readers import READERS
 from dse.space.model import Model
 from tests.samples import asked, load_of
 
@@ -32,19 +34,19 @@ def model_of(name: str) -> Model:
     return asked(f"model={name}").workload.cases[0].model
 
 
-def parts_of(name: str, *counts: int) -> tuple[Part, ...]:
+def parts_of(name: str, *counts: int) -> tuple[Segment, ...]:
     prompts, own, past, decodes, context, guesses = counts
     phase = "prefill" if prompts else "decode"
-    one = Iteration(model_of(name), phase, phase, prompts, own, past, decodes, float(context), guesses)
-    return transformer(model_of(name), one.step())
+    one = IterationWork(model_of(name), phase, phase, prompts, own, past, decodes, float(context), guesses)
+    return transformer_segments(model_of(name), one.step())
 
 
-def size(of: MatMul) -> int:
+def size(of: MatMulOp) -> int:
     """Values of a matrix."""
     return of.k.units * of.k.width * of.n.units * of.n.width
 
 
-def total(parts: tuple[Part, ...], of: Any) -> float:
+def total(parts: tuple[Segment, ...], of: Any) -> float:
     return sum(part.times * float(of(one)) for part in parts for one in part.operators)
 
 
@@ -56,19 +58,19 @@ def test_an_iteration_is_asked_for_what_its_prompts_and_its_decodes_are(name: st
     both, first, then = (
         parts_of(name, *some) for some in (counts, (prompts, own, past, 0, 1, guesses), (0, 0, 0, decodes, context, guesses))
     )
-    assert total(both, useful) == pytest.approx(total(first, useful) + total(then, useful), rel=1e-9)
-    kept = [total(some, lambda of: of.stored * size(of) if isinstance(of, MatMul) else 0) for some in (both, first)]
+    assert total(both, useful_flop) == pytest.approx(total(first, useful_flop) + total(then, useful_flop), rel=1e-9)
+    kept = [total(some, lambda of: of.stored * size(of) if isinstance(of, MatMulOp) else 0) for some in (both, first)]
     assert kept[0] == kept[1]
     for part, one, other in zip(both, first, then, strict=True):
         names = [of.name for of in part.operators]
         assert len(set(names)) == len(names)
-        each = {(of.name): of for of in (*one.operators, *other.operators) if isinstance(of, MatMul)}
+        each = {(of.name): of for of in (*one.operators, *other.operators) if isinstance(of, MatMulOp)}
         for of in part.operators:
-            if isinstance(of, MatMul):
+            if isinstance(of, MatMulOp):
                 apart = [
                     float(by.copies)
                     for by in (*one.operators, *other.operators)
-                    if by.name == of.name and isinstance(by, MatMul)
+                    if by.name == of.name and isinstance(by, MatMulOp)
                 ]
                 assert max(apart) <= of.copies <= sum(apart) + 1e-9
                 assert each.pop(of.name)
@@ -82,11 +84,11 @@ def test_chunks_of_a_prompt_are_asked_together_for_what_the_prompt_is(name: str,
     ends = np.cumsum(chunks).tolist()
     each = [parts_of(name, 1, of, end - of, 0, 1, 0)[:-1] for end, of in zip(ends, chunks, strict=True)]
     whole = parts_of(name, 1, ends[-1], 0, 0, 1, 0)[:-1]
-    assert sum(total(one, useful) for one in each) == pytest.approx(total(whole, useful), rel=1e-9)
+    assert sum(total(one, useful_flop) for one in each) == pytest.approx(total(whole, useful_flop), rel=1e-9)
     before = sum(end - of for end, of in zip(ends, chunks, strict=True))
     row = total(whole, lambda of: size(of) if of.name == "kv_up" else 0)
-    assert sum(total(one, repeated) for one in each) == pytest.approx(2.0 * before * row)
-    assert not total(whole, repeated)
+    assert sum(total(one, repeated_flop) for one in each) == pytest.approx(2.0 * before * row)
+    assert not total(whole, repeated_flop)
 
 
 SMALL = ("deepseek_v2_lite", "qwen3_next_80b_a3b", "nemotron3_nano", "qwen3_8b")
@@ -125,14 +127,14 @@ def pricing(layout: str, model: str) -> Any:
         if layout == "devices":
             return _seconds(design, load, 2, *counts)[:, 0]
         if layout.startswith("dies"):
-            (pool,) = many_dies.pools_of(design, load)
+            (pool,) = many_dies.die_pools(design, load)
             each = zip(*counts, np.zeros(len(counts[0])), strict=True)
             return np.array([many_dies._run(design, load, pool, one, "closed").seconds for one in each])
         if layout == "tiles":
             return whole_chip.instances(design, load, "closed")[0].pricing(*counts, np.zeros(1))
-        (of,) = fleet_of(design, load)
+        (of,) = pipeline_pools(design, load)
         columns = (count[:, None] for count in (*counts, np.zeros(1)))
-        return np.ravel(priced(load, of, READERS["closed"], None, 1.0)(*columns))
+        return np.ravel(iteration_time_function(load, of, READERS["closed"], None, 1.0)(*columns))
 
     return found
 
@@ -167,7 +169,7 @@ def test_what_was_expanded_before_is_repetition(layout: str, own: int, past: int
     design, load = load_of(*words, "model=deepseek_v2_lite", *SERVED)
     decodes *= not layout.startswith("dies")  # rows of these are shares of all that the fullest copy of attention does
     made_of = (float(own), past + (own + 1) / 2, float(decodes), 300.0, 0.0)
-    rows = SERVICES[layout].operators(design, load, 0, 1.0, made_of, "closed")
+    rows = SERVICES[layout].iteration_rows(design, load, 0, 1.0, made_of, "closed")
     ups = [row for row in rows if row.operator == "kv_up"]
     each = 2 * 512 * 16 * (128 + 128) * 27
     assert sum(row.flop for row in ups) == pytest.approx(own * each)
@@ -179,7 +181,7 @@ def test_what_was_expanded_before_is_repetition(layout: str, own: int, past: int
 def test_an_iteration_that_is_played_takes_what_the_closed_form_says(layout: str, near: float, model: str) -> None:
     words = "chip.dies.rows=1", *(("chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4") if "tiles" in layout else ())
     design, load = load_of(*CHIPS[layout], *words, "mapping.both.ep=4", f"model={model}", *SERVED)
-    (pool,) = many_dies.pools_of(design, load)
+    (pool,) = many_dies.die_pools(design, load)
     made_of = (1024.0, 512.5, 8.0, 600.0, 0.0)
     closed, played = (many_dies._run(design, load, pool, made_of, word).seconds for word in ("closed", "events"))
     assert played == pytest.approx(closed, rel=near)

@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 from numba import njit
 
-from dse.evaluators.serving import arrivals
-from dse.evaluators.serving.balance import STATION
-from dse.evaluators.serving.clocks import station
-from dse.evaluators.serving.price import linear
-from dse.evaluators.serving.standing import mix
+from dse.evaluators.serving import prefill_replay as arrivals
+from dse.evaluators.serving.iteration_time import linear_time
+from dse.evaluators.serving.lane_clocks import replay_pool
+from dse.evaluators.serving.pool_balance import STATION
+from dse.evaluators.serving.steady_state import request_mix
 from dse.space.requests import Requests
 
 
 @njit(error_model="numpy")  # type: ignore[untyped-decorator]
 def of_any(price: Any, of: Any, shares: Any, nearest: Any, load: Any, steady: Any, spilled: Any, room: Any) -> None:
     """Of as many stages as the record says, which the compiler does not know."""
-    arrivals._played(price, station(of, int(of.stages)), shares, nearest, load, steady, spilled, room)
+    arrivals._played(price, replay_pool(of, int(of.stages)), shares, nearest, load, steady, spilled, room)
 
 
-def fresh(room: arrivals.Room) -> arrivals.Room:
+def fresh(room: arrivals.ReplayWorkspace) -> arrivals.ReplayWorkspace:
     """A room as `played` hands it on."""
     room.paces[:] = -1.0
     room.prices["tokens"] = -1.0
@@ -30,7 +30,7 @@ def fresh(room: arrivals.Room) -> arrivals.Room:
 @pytest.mark.parametrize("rule", ["chunked", "whole", "first", "apart", "units"])
 @pytest.mark.parametrize("alike", [True, False])
 def test_one_stage_is_played_as_any_number_of_stages(rule: str, alike: bool) -> None:
-    rng, price = np.random.default_rng(7), linear(2e-3, 1e-5, 1e-9, 3e-5, 1e-8)
+    rng, price = np.random.default_rng(7), linear_time(2e-3, 1e-5, 1e-9, 3e-5, 1e-8)
     left = 0
     for instances in (1, 3):
         for nearest in (True, False):
@@ -43,9 +43,18 @@ def test_one_stage_is_played_as_any_number_of_stages(rule: str, alike: bool) -> 
                 mixed, cut, decodes = rule not in ("first", "apart"), rule in ("chunked", "units"), rule != "apart"
                 row = (instances, 1, 1.0, batch, np.inf, mixed, cut, tokens, unit, chunk, True, decodes)
                 stations, found = np.array([row], STATION), []
-                for play in (arrivals.played, of_any):
-                    room = fresh(arrivals.room(stations, 300))
-                    play(price, stations[0], np.ones(1), nearest, arrivals.of(requests), mix(requests), 0.0, room)
+                for play in (arrivals.replay_prefill, of_any):
+                    room = fresh(arrivals.replay_workspace(stations, 300))
+                    play(
+                        price,
+                        stations[0],
+                        np.ones(1),
+                        nearest,
+                        arrivals.arrival_arrays(requests),
+                        request_mix(requests),
+                        0.0,
+                        room,
+                    )
                     found.append(room)
                 for name in ("first", "begun", "last"):
                     assert getattr(found[0], name).tobytes() == getattr(found[1], name).tobytes(), (instances, nearest, batch)

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from dse.evaluators import evaluate
-from dse.evaluators.account.played import served
-from dse.evaluators.account.services import Done
-from dse.evaluators.judges.serving import deployed, service_of
-from dse.evaluators.serving.price import before, dealt, points, spread, tabled
-from dse.evaluators.serving.priced import composed
-from dse.space.design import Design, stacked
-from dse.space.elementwise import Array
-from dse.space.later import now
-from dse.space.workload import Load, Workload
+from dse.evaluators.accounting.serving_instances import IterationCounts
+from dse.evaluators.accounting.serving_runs import run_metrics as served
+from dse.evaluators.serving.iteration_time import axis_points, dealt_request_counts, geometric_axes, prefix_axis, tabulate_time
+from dse.evaluators.serving.iteration_time_lookup import table_at_composition
+from dse.evaluators.workloads.serving import deploy_load, instance_module
+from dse.space.array_math import Array
+from dse.space.design import Design, stack_designs
+from dse.space.lazy_metrics import compute_all
+from dse.space.workload import ServingLoad, Workload
 from tests.samples import load_of
 
 CHIPS = {
@@ -46,7 +46,7 @@ class Off(NamedTuple):
     each: float
 
 
-def _drawn(chip: str, rng: np.random.Generator) -> tuple[Design, Load]:
+def _drawn(chip: str, rng: np.random.Generator) -> tuple[Design, ServingLoad]:
     """A random deployment: requests of one length, all at once or at a rate, by any policy."""
     words, models = CHIPS[chip]
     prompt, output = (int(10 ** rng.uniform(*ends)) for ends in ((1.3, 4.0), (0.5, 2.2)))
@@ -62,13 +62,13 @@ def _drawn(chip: str, rng: np.random.Generator) -> tuple[Design, Load]:
 def _off(chip: str, rng: np.random.Generator) -> Off:
     """Of a random deployment."""
     design, load = _drawn(chip, rng)
-    of, (table,) = deployed(design, load, "closed")
-    run = served.run(lambda requests: of, load, 4000)
+    of, (table,) = deploy_load(design, load, "closed")
+    run = served.run_load(lambda requests: of, load, 4000)
     assert run is not None
     log = run.log[np.sort(rng.permutation(len(run.log))[:LOOKED_AT])]
     made_of = _compositions(log)
     taken: Array = np.ravel(np.asarray(table.pricing(*made_of), float))
-    told = np.array([composed(table.price, *one) for one in zip(*made_of, strict=True)])
+    told = np.array([table_at_composition(table.price, *one) for one in zip(*made_of, strict=True)])
     return Off(float(told.sum() / taken.sum() - 1), float(np.abs(told - taken).sum() / taken.sum()))
 
 
@@ -105,13 +105,13 @@ def test_what_a_run_uses_is_what_its_iterations_use_one_by_one(chip: str, tmp_pa
     trace.write_text("".join(["prompt,output\n", *rows]))
     words = f"workload.trace={trace}", "workload.requests=60", "workload.arrivals=at_once"
     design, load = load_of(f"chip={chip}", "workload=serving", *USES[chip], *words)
-    of, _ = deployed(design, load, "closed")
-    run = served.run(lambda requests: of, load, 1 << 14)
+    of, _ = deploy_load(design, load, "closed")
+    run = served.run_load(lambda requests: of, load, 1 << 14)
     assert run is not None
     assert run.total["iterations"] == len(run.log)
-    each: Done = [[(1.0, one) for one in zip(*(column.tolist() for column in _compositions(run.log)), strict=True)]]
-    alone = now(service_of(design).used(design, load, each, served.span(run), "closed", float))
-    told = evaluate(stacked([design]), Workload("serving", (load,))).accepted().columns
+    each: IterationCounts = [[(1.0, one) for one in zip(*(column.tolist() for column in _compositions(run.log)), strict=True)]]
+    alone = compute_all(instance_module(design).usage_metrics(design, load, each, served.run_duration(run), "closed", float))
+    told = evaluate(stack_designs([design]), Workload("serving", (load,))).accepted().columns
     for name in ("energy", "hbm_utilisation", "utilisation"):
         assert float(np.squeeze(told[name])) == pytest.approx(float(np.squeeze(alone[name])), rel=0.03), name
 
@@ -125,22 +125,24 @@ def test_a_request_more_than_copies_have_turns_for_gives_one_of_them_another(cop
         prompts = np.ceil(np.rint(prompt / own) / copies)
         return np.asarray(1e-3 + prompts * own + np.ceil(decodes / copies) * read + 0 * spilled)
 
-    table = tabled(fullest, spread(1 << 16, 1 << 10, 1 << 8, 1 << 10, copies=copies))
+    table = tabulate_time(fullest, geometric_axes(1 << 16, 1 << 10, 1 << 8, 1 << 10, copies=copies))
     for turn in range(1, 8):
         for more in (0, 1, copies // 2):
             number = turn * copies + more
-            assert composed(table, 512.0 * number, 256.5, 0.0, 0.0, 0.0) == pytest.approx(
+            assert table_at_composition(table, 512.0 * number, 256.5, 0.0, 0.0, 0.0) == pytest.approx(
                 512 * -(-number // copies), rel=0.01 if more < 2 else 0.04
             )
-            assert composed(table, 0.0, 0.0, float(number), 512.0, 0.0) == pytest.approx(512 * -(-number // copies), rel=1e-3)
+            assert table_at_composition(table, 0.0, 0.0, float(number), 512.0, 0.0) == pytest.approx(
+                512 * -(-number // copies), rel=1e-3
+            )
 
 
 def test_points_of_several_prompts_are_whole_numbers_of_them() -> None:
     for copies in (1, 3, 16):
-        several = before(100.0, prompts=500, copies=copies)
+        several = prefix_axis(100.0, prompts=500, copies=copies)
         numbers = 1 / (1 + several[several < 0])
         assert numbers == pytest.approx(np.rint(numbers))
-        assert set(dealt(copies, numbers.max())) <= set(np.rint(numbers).tolist()) | {1.0}
-        _tokens, context, *_ = points([np.array([0.0, 4096.0]), several, *[np.zeros(1)] * 3])
+        assert set(dealt_request_counts(copies, numbers.max())) <= set(np.rint(numbers).tolist()) | {1.0}
+        _tokens, context, *_ = axis_points([np.array([0.0, 4096.0]), several, *[np.zeros(1)] * 3])
         own = np.ravel(2 * context[1, several < 0] - 1)
         assert own == pytest.approx(np.maximum(4096 / numbers, 1.0))

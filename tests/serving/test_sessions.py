@@ -10,25 +10,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import Question
+from dse.accuracy.validate import question_of
+from dse.config.question import Question
 from dse.evaluators import METRICS, evaluate
-from dse.evaluators.evaluation import by_group
-from dse.evaluators.serving.kvcache import Memory
-from dse.evaluators.serving.loop import Deployment, Pool, serve
-from dse.evaluators.serving.measures import VERDICTS, by_turn, growth, measures, offered_load
-from dse.evaluators.serving.policy import policy
-from dse.evaluators.serving.price import constant, linear
-from dse.evaluators.serving.traces import read
-from dse.measured.validate import asked_of
-from dse.space.design import stacked
+from dse.evaluators.evaluation import results_by_class_and_turn
+from dse.evaluators.serving.iteration_time import constant_time, linear_time
+from dse.evaluators.serving.kv_memory import KvMemory
+from dse.evaluators.serving.run_statistics import LOAD_STATUSES, offered_load, queue_growth, run_statistics, turn_results
+from dse.evaluators.serving.scheduling_policy import make_policy
+from dse.evaluators.serving.simulator import Deployment, InstancePool, simulate_serving
+from dse.evaluators.serving.traces import read_trace
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
-from dse.space.sessions import sessions
+from dse.space.sessions import make_sessions
 
 
 @st.composite
 def talks(draw: st.DrawFn) -> Requests:
-    return sessions(
+    return make_sessions(
         draw(st.integers(1, 6)), draw(st.sampled_from([1.0, 2.5, 6.0])), rate=draw(st.sampled_from([1e-6, 0.1])), think=1e6,
         system=draw(st.integers(0, 60)), question=draw(st.sampled_from([1.0, 20.0])), answer=draw(st.sampled_from([1.0, 50.0])),
         block=16, seed=draw(st.integers(0, 1000)),
@@ -51,8 +51,8 @@ def test_answers_are_reused_by_the_next_turn(many: Requests) -> None:
     """One instance with room for all, and time to think: leading blocks that were computed before, never all of a prompt."""
     nobody = np.zeros(0, np.int32)
     spaced = replace(many, arrival=np.arange(len(many)) * 1e4, before=nobody, think=nobody, turns=nobody)
-    pool = Pool(constant(1e-3), policy("chunked", tokens=4096), Memory(1 << 20, 4, spare=0.0), pooled=True)
-    found = serve(spaced, [pool])
+    pool = InstancePool(constant_time(1e-3), make_policy("chunked", tokens=4096), KvMemory(1 << 20, 4, spare=0.0), pooled=True)
+    found = simulate_serving(spaced, [pool])
     before: set[int] = set()
     for r in range(len(many)):
         mine = many.hashes[many.starts[r] : many.starts[r + 1]].tolist()
@@ -62,11 +62,13 @@ def test_answers_are_reused_by_the_next_turn(many: Requests) -> None:
         before |= set(mine[: (many.total[r] - 1) // 16])
 
 
-def _pool(seed: int) -> Pool:
+def _pool(seed: int) -> InstancePool:
     rng = np.random.default_rng(seed)
-    price = linear(*(float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8), (-2, -4, -7, -3, -6))))
-    rule = policy(str(rng.choice(["chunked", "orca", "prefill_first"])))
-    return Pool(price, rule, Memory(1 << 20, 4, spare=0.0), int(rng.integers(1, 3)), batch=16, pooled=bool(rng.integers(2)))
+    price = linear_time(*(float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8), (-2, -4, -7, -3, -6))))
+    rule = make_policy(str(rng.choice(["chunked", "orca", "prefill_first"])))
+    return InstancePool(
+        price, rule, KvMemory(1 << 20, 4, spare=0.0), int(rng.integers(1, 3)), batch=16, pooled=bool(rng.integers(2))
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -93,15 +95,15 @@ def test_a_turn_stands_below_the_answer_it_waits_for_however_sessions_begin(many
 @given(st.integers(0, 1000), st.integers(1, 12), st.sampled_from([0.0, 0.1, 5.0]))
 def test_a_closed_population_is_never_backlogged_and_keeps_its_bounds(seed: int, users: int, think: float) -> None:
     """Users in turn ask no faster than each alone, nor than instances that always have work."""
-    many = sessions(
+    many = make_sessions(
         40, 3.0, rate=1.0, think=think, system=20, question=30.0, answer=20.0, block=16, seed=seed, cv=0.5, spread="geometric"
     )
     pool = replace(_pool(seed), instances=1, pooled=False)
     of = Deployment((pool,), None, "least_loaded")
     found = of.serve(many.closed(users))
-    told = VERDICTS[int(measures(found)["load_verdict"])]
+    told = LOAD_STATUSES[int(run_statistics(found)["load_verdict"])]
     assert told in ("stable", "saturated", "too short to say")
-    assert growth(found) == 0
+    assert queue_growth(found) == 0
     alone = of.serve(many.closed(1))
     took, took_alone = ((run["completed"] - run.requests.arrival).mean() for run in (found, alone))
     assert took >= took_alone * (1 - 1e-9)
@@ -112,30 +114,35 @@ def test_a_closed_population_is_never_backlogged_and_keeps_its_bounds(seed: int,
 
 def test_the_load_of_a_population_is_where_the_bounds_on_its_rate_meet() -> None:
     """One at a time, an instance serves a second in 1 s; users think 9 s: the tenth is the first that has to wait."""
-    many = sessions(300, 4.0, rate=1.0, think=9.0, system=0, question=8.0, answer=1.0, block=16, seed=1, cv=0, spread="equal")
-    pool = Pool(constant(1.0), policy("orca"), Memory(1 << 20), batch=1)
+    many = make_sessions(
+        300, 4.0, rate=1.0, think=9.0, system=0, question=8.0, answer=1.0, block=16, seed=1, cv=0, spread="equal"
+    )
+    pool = InstancePool(constant_time(1.0), make_policy("orca"), KvMemory(1 << 20), batch=1)
     for users, load in ((5, 0.5), (10, 1.0), (20, 2.0)):
-        found = serve(many.closed(users), [pool])
+        found = simulate_serving(many.closed(users), [pool])
         assert offered_load(found) == pytest.approx(load, rel=0.01)
         answered = float((found["completed"] - found.requests.arrival)[100:-100].mean())
         assert answered == pytest.approx(max(1.0, users * 1.0 - 9.0), rel=0.02)
 
 
 def test_sessions_that_come_faster_than_they_are_served_are_overloaded() -> None:
-    many = sessions(400, 4.0, rate=1.0, think=5.0, system=0, question=8.0, answer=4.0, block=16, seed=1)
-    of = Deployment((Pool(constant(1.0), policy("orca"), Memory(1 << 20), batch=1),), None, "least_loaded")
+    many = make_sessions(400, 4.0, rate=1.0, think=5.0, system=0, question=8.0, answer=4.0, block=16, seed=1)
+    of = Deployment((InstancePool(constant_time(1.0), make_policy("orca"), KvMemory(1 << 20), batch=1),), None, "least_loaded")
     told = []
     for rate in (0.1, 0.6):  # a request takes 4 s
         found = of.serve(many.arriving("poisson", rate=rate, seed=2))
-        told.append(VERDICTS[int(measures(found)["load_verdict"])])
+        told.append(LOAD_STATUSES[int(run_statistics(found)["load_verdict"])])
         assert offered_load(found) == pytest.approx(4 * rate, rel=0.25)
     assert told == ["stable", "overloaded"]
 
 
 def test_turns_are_told_apart_by_their_places() -> None:
-    many = sessions(50, 6.0, rate=1.0, think=1.0, system=64, question=20.0, answer=30.0, block=16, seed=4)
-    found = serve(many, [Pool(constant(1e-3), policy("chunked", tokens=4096), Memory(1 << 20, 4, spare=0.0), pooled=True)])
-    some = by_turn(found)
+    many = make_sessions(50, 6.0, rate=1.0, think=1.0, system=64, question=20.0, answer=30.0, block=16, seed=4)
+    found = simulate_serving(
+        many,
+        [InstancePool(constant_time(1e-3), make_policy("chunked", tokens=4096), KvMemory(1 << 20, 4, spare=0.0), pooled=True)],
+    )
+    some = turn_results(found)
     assert [one.name for one in some][:4] == ["1", "2", "3-4", "5-8"]
     assert sum(one.requests for one in some) == len(many)
     reused = sum(one.reused * one.prompt * one.requests for one in some)
@@ -143,7 +150,12 @@ def test_turns_are_told_apart_by_their_places() -> None:
     assert some[0].reused < some[1].reused < some[2].reused  # of the first, the system's prompt alone
     third = (many.turns == 2) | (many.turns == 3)
     assert some[2].ttft == pytest.approx(float((found["first"] - found.requests.arrival)[third].mean()))
-    assert by_turn(serve(replace(many, before=many.before[:0], think=many.think[:0], turns=many.turns[:0]), found.pools)) == []
+    assert (
+        turn_results(
+            simulate_serving(replace(many, before=many.before[:0], think=many.think[:0], turns=many.turns[:0]), found.pools)
+        )
+        == []
+    )
 
 
 def _line(**more: object) -> str:
@@ -167,14 +179,14 @@ def test_sessions_of_a_file_wait_for_their_answers(tmp_path: Path) -> None:
             ]
         )
     )  # fmt: skip
-    many = read(path)
+    many = read_trace(path)
     assert many.prompt.tolist() == [32, 9, 70, 50, 60]
     assert many.before.tolist() == [-1, -1, -1, 0, 3]
     assert many.think.tolist() == [0, 0, 0, 2, 0]
     assert many.turns.tolist() == [0, 0, 0, 1, 2]
     assert many.rows.tolist() == [1, 2, 3, 1, 1]
-    pool = Pool(constant(0.5), policy("orca"), Memory(1 << 20, 16, spare=0.0), pooled=True)
-    found = serve(many, [pool])
+    pool = InstancePool(constant_time(0.5), make_policy("orca"), KvMemory(1 << 20, 16, spare=0.0), pooled=True)
+    found = simulate_serving(many, [pool])
     assert found.requests.arrival[3] == found["completed"][0] + 2
     assert found.requests.arrival[4] == found["completed"][3]
     assert found["hit"][3] == 32  # the answer's last token is never computed
@@ -197,12 +209,12 @@ def test_sessions_that_are_none_are_refused_with_their_place(tmp_path: Path, lin
     path = tmp_path / "agents.jsonl"
     path.write_text(line)
     with pytest.raises(DesignError, match=said):
-        read(path)
+        read_trace(path)
 
 
 def _asked(words: str) -> Question:
     more = ("chip=h200", "model=llama3_8b", "model.max_position=131072", "workload=serving", "workload.requests=60")
-    return asked_of((*more, "workload.prompt=100", "workload.output=30", *shlex.split(words))).question
+    return question_of((*more, "workload.prompt=100", "workload.output=30", *shlex.split(words))).question
 
 
 def test_sessions_are_asked_for_in_words() -> None:
@@ -210,14 +222,14 @@ def test_sessions_are_asked_for_in_words() -> None:
     (load,) = asked.workload.cases
     assert len(load.requests) == 60
     assert load.requests.rate == pytest.approx(8, rel=0.6)
-    found = evaluate(stacked([asked.base]), asked.workload, fidelity="closed").columns
+    found = evaluate(stack_designs([asked.base]), asked.workload, fidelity="closed").columns
     assert found["prefix_reused"][0] > 0.3
-    assert sum(one.requests for one in by_group(asked.base, load, "closed")[1]) == 60
+    assert sum(one.requests for one in results_by_class_and_turn(asked.base, load, "closed")[1]) == 60
     several = _asked("'workload.sessions={turns: 4, think: 0 s}' workload.arrivals=closed 'workload.users=[1,8]'")
-    told = evaluate(stacked([several.base]), several.workload, fidelity="closed", cases=True).cases
+    told = evaluate(stack_designs([several.base]), several.workload, fidelity="closed", cases=True).cases
     assert told["request_throughput"][1, 0] > 2 * told["request_throughput"][0, 0]
     assert told["offered_load"][1, 0] == pytest.approx(8 * told["offered_load"][0, 0])
-    assert METRICS["load_verdict"].words == VERDICTS
+    assert METRICS["load_verdict"].words == LOAD_STATUSES
 
 
 @pytest.mark.parametrize(
@@ -243,11 +255,11 @@ def test_sessions_that_make_no_sense_are_refused_in_one_line(words: str, said: s
 def test_the_steady_state_leaves_sessions_to_the_loop() -> None:
     asked = _asked("'workload.sessions={turns: 4, think: 2 s}'")
     with pytest.raises(DesignError, match="turns wait for answers"):
-        evaluate(stacked([asked.base]), asked.workload, fidelity="steady")
+        evaluate(stack_designs([asked.base]), asked.workload, fidelity="steady")
 
 
 def test_conversations_that_cannot_be_are_refused() -> None:
     with pytest.raises(DesignError, match="sessions: 0 of 8 system tokens"):
-        sessions(0, 2.0, rate=1.0, think=1.0, system=8, question=2.0, answer=2.0, block=16, seed=0)
+        make_sessions(0, 2.0, rate=1.0, think=1.0, system=8, question=2.0, answer=2.0, block=16, seed=0)
     with pytest.raises(DesignError, match=r"0\.5 turns"):
-        sessions(1, 0.5, rate=1.0, think=1.0, system=8, question=2.0, answer=2.0, block=16, seed=0)
+        make_sessions(1, 0.5, rate=1.0, think=1.0, system=8, question=2.0, answer=2.0, block=16, seed=0)

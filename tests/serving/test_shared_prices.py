@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.account.played.served import picked
-from dse.evaluators.account.services import HERE, shared_prices
-from dse.evaluators.account.services.shared_prices import Shared
+from dse.evaluators.accounting.serving_instances import SERVING_PREFIXES
+from dse.evaluators.accounting.serving_instances import shared_part_times as shared_prices
+from dse.evaluators.accounting.serving_instances.shared_part_times import SharedTimes
+from dse.evaluators.accounting.serving_runs.run_metrics import select_rows
+from dse.space.array_math import Array
 from dse.space.design import Design
-from dse.space.elementwise import Array
-from dse.space.fields import replaced
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 BASE = asked("chip=tile_gh200", "model=qwen3_1b7", "workload=serving").base
@@ -24,7 +25,7 @@ def several(seed: int, count: int, words: str = "flat_async") -> Design:
         "chip.hbm.channel_bandwidth": rng.choice([1e10, 2e10], count),
         "mapping.serving.batch": rng.choice([8.0, 16.0], count),
     }
-    return replaced(BASE, {**columns, "mapping.prefill.attention.dataflow": words})
+    return replace_leaves(BASE, {**columns, "mapping.prefill.attention.dataflow": words})
 
 
 def price(of: Design, tokens: float) -> Array:
@@ -46,30 +47,30 @@ def test_what_is_shared_is_what_each_design_is_by_itself_and_is_worked_out_once(
     shared_prices._KNOWN.clear()
     for place, count in enumerate(counts):
         design = several(seed + place, count)
-        of = Shared(design, lambda some: some, HERE)
+        of = SharedTimes(design, lambda some: some, SERVING_PREFIXES)
         for tokens in (1.0, 7.0):
             found = of.of(tokens, lambda some, tokens=tokens: spent(some, tokens))  # type: ignore[misc]
             for row in range(count):
-                assert found[:, row].tolist() == price(picked(design, np.array([row])), tokens)[:, 0].tolist()
+                assert found[:, row].tolist() == price(select_rows(design, np.array([row])), tokens)[:, 0].tolist()
     assert len(priced) == len(set(priced))
 
 
 def test_another_word_shares_nothing_unless_it_is_said_not_to_matter() -> None:
     def asked_of(words: str, without: tuple[str, ...]) -> float:
-        of = Shared(several(0, 5, words), lambda some: some, without)
+        of = SharedTimes(several(0, 5, words), lambda some: some, without)
         return float(of.of("which", lambda some: price(some, 0.0) * 0 + len(words))[0, 0])
 
     shared_prices._KNOWN.clear()
-    assert asked_of("flat_async", HERE) != asked_of("flash3", HERE)
-    apart = (*HERE, "mapping.prefill.attention.")
+    assert asked_of("flat_async", SERVING_PREFIXES) != asked_of("flash3", SERVING_PREFIXES)
+    apart = (*SERVING_PREFIXES, "mapping.prefill.attention.")
     assert asked_of("flat_async", apart) == asked_of("flash3", apart)
 
 
 def test_structures_that_were_not_used_for_long_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     shared_prices._KNOWN.clear()
-    monkeypatch.setattr(shared_prices, "MOST", 5)
+    monkeypatch.setattr(shared_prices, "MAX_VALUES", 5)
     for words in ("flat_async", "flash3", "flat_tree"):
-        of = Shared(several(0, 9, words), lambda some: some, HERE)
+        of = SharedTimes(several(0, 9, words), lambda some: some, SERVING_PREFIXES)
         of.of(1.0, lambda some: price(some, 1.0))
     assert len(shared_prices._KNOWN) < 3
     assert of.of(1.0, lambda some: np.full((2, 9), np.nan))[0, 0] > 0

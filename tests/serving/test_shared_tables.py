@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dse.config.build import question
-from dse.config.compose import compose, folder_of
-from dse.evaluators.account.played import served
-from dse.evaluators.account.services.prompts import whole_points
-from dse.evaluators.judges.serving import deployed
-from dse.space.fields import replaced
+from dse.config.compose import compose, study_folder
+from dse.config.question import build_question
+from dse.evaluators.accounting.serving_instances.prompt_table_points import integer_table_points
+from dse.evaluators.accounting.serving_runs import run_metrics as served
+from dse.evaluators.workloads.serving import deploy_load
+from dse.space.fields import replace_leaves
 
 SERVED = [
     ["chip=h200", "mapping=serving", "model=qwen3_32b"],
@@ -24,13 +24,13 @@ SERVED = [
 @pytest.mark.parametrize("words", SERVED, ids=lambda words: f"{words[0]}-{words[-1]}")
 def test_what_was_priced_before_changes_no_run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     config = compose([*words, "workload=serving", "workload.requests=60"])
-    asked = question({**config, "space": {}}, folder_of(config))
+    asked = build_question({**config, "space": {}}, study_folder(config))
     (load,) = asked.workload.cases
     rng = np.random.default_rng(7)
 
     def last(batch: int) -> tuple[list[float], float]:
-        run, tables = deployed(replaced(asked.base, {"mapping.serving.batch": batch}), load, "closed")  # type: ignore[arg-type]
-        return run.serve(load.requests)["completed"].tolist(), served.errors_of([tables])[0].mean  # type: ignore[union-attr]
+        run, tables = deploy_load(replace_leaves(asked.base, {"mapping.serving.batch": batch}), load, "closed")  # type: ignore[arg-type]
+        return run.serve(load.requests)["completed"].tolist(), served.table_errors_by_design([tables])[0].mean  # type: ignore[union-attr]
 
     batches = [int(2 ** rng.uniform(0, 8)) for _ in range(3)]
     alone = []
@@ -52,9 +52,9 @@ def test_points_of_the_largest_table_are_those_of_all(seed: int) -> None:
     prompts = rng.integers(20, 3000, 3 if seed % 2 else 30)
     load = SimpleNamespace(requests=SimpleNamespace(prompt=prompts), longest=int(prompts.max() + rng.integers(1, 500)))
     sizes = [(int(2 ** rng.integers(1, 14)), int(2 ** rng.integers(0, 10))) for _ in range(6)]
-    largest = whole_points(load, *(max(each) for each in zip(*sizes, strict=True)))  # type: ignore[arg-type]
+    largest = integer_table_points(load, *(max(each) for each in zip(*sizes, strict=True)))  # type: ignore[arg-type]
     for prompt, batch in sizes:
-        for axis, (most, few) in enumerate(zip(largest, whole_points(load, prompt, batch), strict=True)):  # type: ignore[arg-type]
+        for axis, (most, few) in enumerate(zip(largest, integer_table_points(load, prompt, batch), strict=True)):  # type: ignore[arg-type]
             skipped = int((most < few[0]).sum())  # of more prompts at once
             assert skipped == 0 or axis == 1
             assert (most[skipped : skipped + len(few)] == few).all()
@@ -62,7 +62,7 @@ def test_points_of_the_largest_table_are_those_of_all(seed: int) -> None:
 
 def test_a_long_request_after_the_last_changes_none_before_it() -> None:
     config = compose([*SERVED[0], "workload=serving", "workload.requests=60"])
-    asked = question({**config, "space": {}}, folder_of(config))
+    asked = build_question({**config, "space": {}}, study_folder(config))
     (load,) = asked.workload.cases
     many = load.requests  # type: ignore[union-attr]
     late = replace(
@@ -71,5 +71,5 @@ def test_a_long_request_after_the_last_changes_none_before_it() -> None:
         prompt=np.append(many.prompt, 30_000),
         output=np.append(many.output, 9),
     )
-    runs = [deployed(asked.base, replace(load, requests=some), "closed")[0].serve(some) for some in (many, late)]  # type: ignore[type-var]
+    runs = [deploy_load(asked.base, replace(load, requests=some), "closed")[0].serve(some) for some in (many, late)]  # type: ignore[type-var]
     assert runs[0]["completed"].tolist() == runs[1]["completed"][:-1].tolist()

@@ -8,48 +8,50 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import Question
+from dse.accuracy.validate import question_of
+from dse.config.question import Question
 from dse.evaluators import evaluate, explain, fidelities
-from dse.evaluators.account.played.steady import measured
-from dse.evaluators.serving.balance import met
-from dse.evaluators.serving.closed_loop import saturated
-from dse.evaluators.serving.kvcache import Memory
-from dse.evaluators.serving.loop import Deployment, Pool
-from dse.evaluators.serving.measures import Slo, growth, measures, offered_load
-from dse.evaluators.serving.policy import policy
-from dse.evaluators.serving.price import linear
-from dse.evaluators.serving.state import Transfer
-from dse.evaluators.serving.stood import BRIEF, alone, standing
-from dse.evaluators.serving.waits import kept, others, quantile, wait
-from dse.measured.validate import asked_of
-from dse.space.design import stacked
+from dse.evaluators.accounting.serving_runs.steady_state_run import steady_state_columns
+from dse.evaluators.serving.closed_loop import saturated_rate
+from dse.evaluators.serving.iteration_time import linear_time
+from dse.evaluators.serving.kv_memory import KvMemory
+from dse.evaluators.serving.pool_balance import requests_met_ratio
+from dse.evaluators.serving.queueing import mean_wait, others_in_lane, response_quantile, response_share
+from dse.evaluators.serving.run_statistics import SloTargets, offered_load, queue_growth, run_statistics
+from dse.evaluators.serving.scheduling_policy import make_policy
+from dse.evaluators.serving.simulator import Deployment, InstancePool
+from dse.evaluators.serving.simulator_state import KvTransfer
+from dse.evaluators.serving.steady_state_solver import BRIEF, solve_deployment, solve_deployments
+from dse.space.design import stack_designs
 from dse.space.errors import DesignError
-from dse.space.later import now
-from dse.space.requests import Requests, requests
+from dse.space.lazy_metrics import compute_all
+from dse.space.requests import Requests, make_requests
 
 RULES = ("chunked", "prefill_first", "orca", "fusion")
 
 
-def _pool(rng: np.random.Generator, instances: int, rule: str = "") -> Pool:
+def _pool(rng: np.random.Generator, instances: int, rule: str = "") -> InstancePool:
     """A pool of random prices and stages."""
-    price = linear(*(float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8, -9), (-2, -4, -7, -3, -6, -8))))
+    price = linear_time(*(float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8, -9), (-2, -4, -7, -3, -6, -8))))
     stages = int(rng.integers(1, 6))
     shares = rng.dirichlet(np.full(stages, 50.0))
-    chosen = policy(rule or str(rng.choice(RULES)), by_chunk=False)
+    chosen = make_policy(rule or str(rng.choice(RULES)), by_chunk=False)
     batch = int(rng.integers(8, 65))
-    return Pool(price, chosen, Memory(1 << 16), instances, tuple((shares / shares.sum()).tolist()), batch=batch)
+    return InstancePool(price, chosen, KvMemory(1 << 16), instances, tuple((shares / shares.sum()).tolist()), batch=batch)
 
 
 def _deployment(rng: np.random.Generator) -> Deployment:
     count = int(rng.integers(1, 4))
     if rng.random() < 0.3:
         pools = (_pool(rng, int(rng.integers(1, 4)), "prefill_first"), _pool(rng, count))
-        return Deployment(pools, Transfer(1e-6, 1e-4, 1, True, fixed=1e-4), "least_loaded")
+        return Deployment(pools, KvTransfer(1e-6, 1e-4, 1, True, fixed=1e-4), "least_loaded")
     return Deployment((_pool(rng, count),), None, "least_loaded")
 
 
 def _steady(of: Deployment, asked: Requests) -> dict[str, float]:
-    return {name: float(value[0]) for name, value in now(measured(alone(of, asked), asked)).items()}
+    return {
+        name: float(value[0]) for name, value in compute_all(steady_state_columns(solve_deployment(of, asked), asked)).items()
+    }
 
 
 @settings(max_examples=50, deadline=None)
@@ -57,8 +59,8 @@ def _steady(of: Deployment, asked: Requests) -> dict[str, float]:
 def test_without_load_a_request_takes_what_it_takes_alone_in_the_loop(seed: int) -> None:
     rng = np.random.default_rng(seed)
     of, lengths = _deployment(rng), (int(rng.integers(1, 1500)), int(rng.integers(2, 200)))
-    asked = requests([lengths] * 3, 1e6 * np.arange(3))
-    loop, found = measures(of.serve(asked), Slo()), _steady(of, asked)
+    asked = make_requests([lengths] * 3, 1e6 * np.arange(3))
+    loop, found = run_statistics(of.serve(asked), SloTargets()), _steady(of, asked)
     for name in ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "tpot", "latency"):
         assert found[name] == pytest.approx(loop[name], rel=1e-5), name
 
@@ -69,8 +71,8 @@ def test_prompts_of_any_lengths_take_what_they_take_alone(seed: int) -> None:
     """Chunks of long prompts are priced in thirds, which is exact for linear prices."""
     rng = np.random.default_rng(seed)
     of = _deployment(rng)
-    asked = requests(np.stack([rng.integers(1, 9000, 20), rng.integers(2, 90, 20)], 1), 1e6 * np.arange(20))
-    loop, found = measures(of.serve(asked), Slo()), _steady(of, asked)
+    asked = make_requests(np.stack([rng.integers(1, 9000, 20), rng.integers(2, 90, 20)], 1), 1e6 * np.arange(20))
+    loop, found = run_statistics(of.serve(asked), SloTargets()), _steady(of, asked)
     assert found["ttft"] == pytest.approx(loop["ttft"], rel=1e-5)
     assert found["ttft_p90"] == pytest.approx(loop["ttft_p90"], rel=1e-5)
 
@@ -81,10 +83,10 @@ def test_prompts_of_any_lengths_take_what_they_take_alone(seed: int) -> None:
 def test_throughput_is_the_offered_rate_below_saturation_and_the_saturated_one_above(seed: int, share: float) -> None:
     rng = np.random.default_rng(seed)
     of = _deployment(rng)
-    asked = requests([(int(rng.integers(1, 1500)), int(rng.integers(2, 200)))] * 40_000).arriving(
+    asked = make_requests([(int(rng.integers(1, 1500)), int(rng.integers(2, 200)))] * 40_000).arriving(
         "poisson", rate=1.0, seed=seed
     )
-    most = float(standing([of], asked)[0]["saturated"])
+    most = float(solve_deployments([of], asked)[0]["saturated"])
     below, above = asked.scaled(share * most / asked.rate), asked.scaled(2 * most / asked.rate)
     found, late = _steady(of, below), _steady(of, above)
     window = below.arrival[-1] - below.arrival[0]
@@ -109,8 +111,8 @@ def test_the_load_and_what_is_served_of_few_requests_are_the_loops() -> None:
         rng = np.random.default_rng(seed)
         of, many = _deployment(rng), int(rng.integers(24, 400))
         lengths = np.stack([rng.integers(1, 1500, many), rng.integers(1, 200, many)], axis=1)
-        asked = requests(lengths).arriving("poisson", rate=1.0, seed=seed)
-        most = float(standing([of], asked, prompts=False)[0]["saturated"])
+        asked = make_requests(lengths).arriving("poisson", rate=1.0, seed=seed)
+        most = float(solve_deployments([of], asked, prompts=False)[0]["saturated"])
         asked = asked.scaled(rng.uniform(0.3, 2.0) * most / asked.rate)
         found, served = _steady(of, asked), of.serve(asked)
         load, deep = offered_load(served), any(pool.stages > 1 for pool in of.pools)
@@ -119,7 +121,7 @@ def test_the_load_and_what_is_served_of_few_requests_are_the_loops() -> None:
         if many <= BRIEF:
             alike = not deep and len(of.pools) == 1
             off["served, one stage" if alike else "served"].append(
-                found["throughput"] / measures(served, Slo())["throughput"] - 1
+                found["throughput"] / run_statistics(served, SloTargets())["throughput"] - 1
             )
     usual = {name: np.median(np.abs(some)) for name, some in off.items()}
     nine_in_ten = {name: np.quantile(np.abs(some), 0.9) for name, some in off.items()}
@@ -139,11 +141,13 @@ def test_more_instances_never_raise_tpot_nor_lower_what_is_served(seed: int, sha
     rng = np.random.default_rng(seed)
     pool = _pool(rng, int(rng.integers(1, 4)))
     one = Deployment((pool,), None, "least_loaded")
-    asked = requests([(int(rng.integers(1, 1500)), int(rng.integers(2, 200)))] * 500).arriving("poisson", rate=1.0, seed=seed)
-    asked = asked.scaled(share * float(standing([one], asked)[0]["saturated"]) / asked.rate)
+    asked = make_requests([(int(rng.integers(1, 1500)), int(rng.integers(2, 200)))] * 500).arriving(
+        "poisson", rate=1.0, seed=seed
+    )
+    asked = asked.scaled(share * float(solve_deployments([one], asked)[0]["saturated"]) / asked.rate)
     several = [replace(pool, instances=pool.instances + more) for more in range(4)]
     # what is played is only as near as it is to the loop: 1.9 % more with one instance more, at 1.5 times saturation
-    found = standing([Deployment((some,), None, "least_loaded") for some in several], asked, prompts=False)
+    found = solve_deployments([Deployment((some,), None, "least_loaded") for some in several], asked, prompts=False)
     assert (np.diff(found["tpot"]) <= 1e-6 * found["tpot"][1:]).all()
     assert (np.diff(found["saturated"]) >= 0).all()
 
@@ -155,9 +159,11 @@ def test_random_pools_are_near_the_loop(seed: int, share: float) -> None:
     """Bounds are wide: a draw of arrivals is not their mean."""
     rng = np.random.default_rng(seed)
     of = _deployment(rng)
-    asked = requests([(int(rng.integers(64, 1500)), int(rng.integers(8, 200)))] * 300).arriving("poisson", rate=1.0, seed=seed)
-    asked = asked.scaled(share * float(standing([of], asked)[0]["saturated"]) / asked.rate)
-    loop, found = measures(of.serve(asked), Slo()), _steady(of, asked)
+    asked = make_requests([(int(rng.integers(64, 1500)), int(rng.integers(8, 200)))] * 300).arriving(
+        "poisson", rate=1.0, seed=seed
+    )
+    asked = asked.scaled(share * float(solve_deployments([of], asked)[0]["saturated"]) / asked.rate)
+    loop, found = run_statistics(of.serve(asked), SloTargets()), _steady(of, asked)
     assert found["throughput"] == pytest.approx(loop["throughput"], rel=0.25)
     assert found["tpot"] == pytest.approx(loop["tpot"], rel=0.6)
 
@@ -166,30 +172,32 @@ def test_random_pools_are_near_the_loop(seed: int, share: float) -> None:
 def test_full_lanes_do_not_wait_a_pass_for_every_prompt_of_another(stages: int) -> None:
     """Prompts by themselves that take as long as decodes: what is behind one ends as if it was another decode."""
     shares, rng = (1 / stages,) * stages, np.random.default_rng(1)
-    price = linear(1e-4, prefill_token=1e-4, decode_request=1.25e-3)
-    pool = Pool(price, policy("prefill_first"), Memory(1 << 16), shares=shares, batch=8 * stages)
-    asked = requests(np.stack([np.full(3000, 100), rng.geometric(1 / 60, 3000) + 1], 1), np.cumsum(rng.exponential(1, 3000)))
+    price = linear_time(1e-4, prefill_token=1e-4, decode_request=1.25e-3)
+    pool = InstancePool(price, make_policy("prefill_first"), KvMemory(1 << 16), shares=shares, batch=8 * stages)
+    asked = make_requests(
+        np.stack([np.full(3000, 100), rng.geometric(1 / 60, 3000) + 1], 1), np.cumsum(rng.exponential(1, 3000))
+    )
     of = Deployment((pool,), None, "least_loaded")
-    assert standing([of], asked)[0]["saturated"] == pytest.approx(saturated(of, asked), rel=0.1)
+    assert solve_deployments([of], asked)[0]["saturated"] == pytest.approx(saturated_rate(of, asked), rel=0.1)
 
 
 @pytest.mark.parametrize("rule", ["chunked", "prefill_first", "orca"])
 def test_long_pipelines_wait_for_the_longest_of_prompts_that_differ(rule: str) -> None:
     """Few tokens a prompt, and lengths that spread: if all were as the mean one, two to four times as many would be served."""
     rng = np.random.default_rng(5)
-    shares, price = (1 / 16,) * 16, linear(2e-3, prefill_token=1.5e-5, pair=2e-8, decode_request=1e-4)
+    shares, price = (1 / 16,) * 16, linear_time(2e-3, prefill_token=1.5e-5, pair=2e-8, decode_request=1e-4)
     lengths = [np.clip(rng.lognormal(np.log(mean), 0.8, 3000), 2, 8000).astype(int) for mean in (900, 14)]
-    pool = Pool(price, policy(rule, by_chunk=False), Memory(1 << 18), shares=shares, batch=16 * 16)
-    asked = requests(np.stack(lengths, 1), np.cumsum(rng.exponential(1, 3000)))
+    pool = InstancePool(price, make_policy(rule, by_chunk=False), KvMemory(1 << 18), shares=shares, batch=16 * 16)
+    asked = make_requests(np.stack(lengths, 1), np.cumsum(rng.exponential(1, 3000)))
     of = Deployment((pool,), None, "least_loaded")
-    assert standing([of], asked)[0]["saturated"] == pytest.approx(saturated(of, asked), rel=0.25)
+    assert solve_deployments([of], asked)[0]["saturated"] == pytest.approx(saturated_rate(of, asked), rel=0.25)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 9), st.floats(0.01, 90.0), st.integers(0, 10**6))
 def test_a_prompt_finds_what_is_left_of_every_nth_request(instances: int, held: float, seed: int) -> None:
     left = np.random.default_rng(seed).poisson(instances * held, 200_000) // instances
-    assert met(instances, held) == pytest.approx(
+    assert requests_met_ratio(instances, held) == pytest.approx(
         left.mean() / held, rel=0.05, abs=5 * (left.var() + 1e-4) ** 0.5 / 200_000**0.5 / held
     )
 
@@ -199,35 +207,37 @@ def test_few_gaps_have_a_prompt_where_it_goes_to_who_decodes_least(seed: int) ->
     """Prompts that take ten times an iteration: the loop's share of gaps that are long, which the p99 follows."""
     rng = np.random.default_rng(seed)
     instances, held = int(rng.integers(2, 6)), float(rng.uniform(0.3, 3))
-    price, further = linear(0.01, 1e-4, decode_request=1e-5), int(rng.integers(50, 150))
-    asked = requests([(1000, 1 + further)] * 8000).arriving("poisson", rate=held * instances / further / 0.011, seed=seed)
-    of = Deployment((Pool(price, policy("orca"), Memory(10**6), instances, batch=64),), None, "least_loaded")
-    run, found = of.serve(asked), standing([of], asked)[0]
+    price, further = linear_time(0.01, 1e-4, decode_request=1e-5), int(rng.integers(50, 150))
+    asked = make_requests([(1000, 1 + further)] * 8000).arriving("poisson", rate=held * instances / further / 0.011, seed=seed)
+    of = Deployment((InstancePool(price, make_policy("orca"), KvMemory(10**6), instances, batch=64),), None, "least_loaded")
+    run, found = of.serve(asked), solve_deployments([of], asked)[0]
     gaps = run.state.gaps[run.state.gaps["count"] > 0]
     long = gaps["count"][gaps["seconds"] / gaps["count"] > 0.05].sum() / gaps["count"].sum()
     each = asked.rate / instances * found["period"]
-    estimate = each * met(instances, each * further)
+    estimate = each * requests_met_ratio(instances, each * further)
     assert estimate == pytest.approx(long, rel=0.45)
     assert abs(estimate / long - 1) < abs(each / long - 1)
     if not 0.6 < long / 0.01 < 1.5:  # nearer than that, a draw of arrivals decides on which side of it a percentile is
-        assert found["tbt_p99"] == pytest.approx(measures(run, Slo())["tbt_p99"], rel=0.1)
+        assert found["tbt_p99"] == pytest.approx(run_statistics(run, SloTargets())["tbt_p99"], rel=0.1)
 
 
 def test_deployments_that_share_prices_are_solved_as_if_they_were_alone() -> None:
     rng = np.random.default_rng(7)
-    asked = requests(np.stack([rng.integers(1, 900, 80), rng.integers(1, 90, 80)], 1)).arriving("poisson", rate=2.0, seed=3)
+    asked = make_requests(np.stack([rng.integers(1, 900, 80), rng.integers(1, 90, 80)], 1)).arriving(
+        "poisson", rate=2.0, seed=3
+    )
     pools = [_pool(rng, 1) for _ in range(3)]
     several = [Deployment((replace(pool, instances=n),), None, "least_loaded") for n in (1, 2, 4) for pool in pools]
-    together = standing(several, asked)
+    together = solve_deployments(several, asked)
     for place, one in enumerate(several):
-        assert together[place] == standing([one], asked)[0]
+        assert together[place] == solve_deployments([one], asked)[0]
 
 
 @given(st.floats(0.01, 0.99), st.floats(0.1, 10), st.floats(0, 5))
 @settings(max_examples=30, deadline=None)
 def test_one_server_waits_as_pollaczek_and_khinchine_have_it(load: float, service: float, spread: float) -> None:
     rate = load / service
-    assert wait(load, 1.0, service, 1.0, spread) == pytest.approx(rate * service**2 * (1 + spread) / (2 * (1 - load)))
+    assert mean_wait(load, 1.0, service, 1.0, spread) == pytest.approx(rate * service**2 * (1 + spread) / (2 * (1 - load)))
 
 
 @given(st.integers(0, 10**9), st.floats(0.05, 0.995))
@@ -236,16 +246,16 @@ def test_a_percentile_is_kept_and_no_shorter_time_is(seed: int, share: float) ->
     rng = np.random.default_rng(seed)
     services, weights = np.sort(rng.uniform(0.1, 5, 9)), rng.dirichlet(np.ones(9))
     waiting, mean = float(rng.uniform()), float(rng.uniform(0.01, 5))
-    found = quantile(share, services, weights, waiting, mean)
-    assert kept(found * (1 + 1e-9), services, weights, waiting, mean) >= share - 1e-6
-    assert kept(found * (1 - 1e-3), services, weights, waiting, mean) < share
+    found = response_quantile(share, services, weights, waiting, mean)
+    assert response_share(found * (1 + 1e-9), services, weights, waiting, mean) >= share - 1e-6
+    assert response_share(found * (1 - 1e-3), services, weights, waiting, mean) < share
 
 
 def test_others_in_a_lane_are_what_is_left_of_an_even_spread() -> None:
     rng = np.random.default_rng(5)
     for held, lanes in ((20.0, 4.0), (3.0, 4.0), (40.0, 8.0)):
         beside = (rng.poisson(held, 20_000) + 1) / lanes - 1
-        assert others(held, lanes) == pytest.approx(np.maximum(beside, 0).mean(), abs=0.06)
+        assert others_in_lane(held, lanes) == pytest.approx(np.maximum(beside, 0).mean(), abs=0.06)
 
 
 LINES = {
@@ -259,14 +269,14 @@ LINES = {
 
 def _asked(words: str) -> Question:
     more = ("workload=serving", "workload.requests=60", "workload.prompt=500", "workload.output=60")
-    return asked_of((*more, *shlex.split(words))).question
+    return question_of((*more, *shlex.split(words))).question
 
 
 @pytest.mark.parametrize("name", LINES)
 def test_through_the_door_it_says_what_the_loop_says(name: str) -> None:
     asked = _asked(LINES[name])
     assert fidelities(asked.base, asked.workload)[:2] == ("steady", "closed")
-    low, high = (evaluate(stacked([asked.base]), asked.workload, fidelity=word).columns for word in ("steady", "closed"))
+    low, high = (evaluate(stack_designs([asked.base]), asked.workload, fidelity=word).columns for word in ("steady", "closed"))
     for metric, within in (("throughput", 0.05), ("tpot", 0.15), ("ttft", 0.25), ("energy_per_token", 0.25), ("tbt_p99", 0.4)):
         assert low[metric][0] == pytest.approx(high[metric][0], rel=within), metric
     assert "tbt_p50" not in {key for key, values in low.items() if not np.isnan(values).all()}
@@ -286,20 +296,20 @@ def test_through_the_door_it_says_what_the_loop_says(name: str) -> None:
 def test_what_it_cannot_say_is_refused_in_one_line(words: str, said: str) -> None:
     asked = _asked(f"chip=h200 model=llama3_8b {words}")
     with pytest.raises(DesignError, match=said):
-        evaluate(stacked([asked.base]), asked.workload, fidelity="steady")
+        evaluate(stack_designs([asked.base]), asked.workload, fidelity="steady")
 
 
 @pytest.mark.parametrize("rule", ["chunked", "prefill_first"])
 def test_what_pipelines_serve_at_most_is_what_they_serve_of_requests_that_come_at_random(rule: str) -> None:
     """Of equal lengths: all at once they stay in step, and 36 and 40 % more are served."""
-    rng, price = np.random.default_rng(7), linear(2e-3, prefill_token=1.5e-5, pair=2e-8, decode_request=1e-4)
-    pool = Pool(price, policy(rule, by_chunk=False), Memory(1 << 18), shares=(1 / 8,) * 8, batch=8 * 8)
+    rng, price = np.random.default_rng(7), linear_time(2e-3, prefill_token=1.5e-5, pair=2e-8, decode_request=1e-4)
+    pool = InstancePool(price, make_policy(rule, by_chunk=False), KvMemory(1 << 18), shares=(1 / 8,) * 8, batch=8 * 8)
     of, count = Deployment((pool,), None, "least_loaded"), 2000
-    asked = requests(np.tile([256, 64], (count, 1)), np.zeros(count))
-    most = saturated(of, asked)
+    asked = make_requests(np.tile([256, 64], (count, 1)), np.zeros(count))
+    most = saturated_rate(of, asked)
     for share, grows in ((0.85, False), (1.2, True)):
         found = of.serve(replace(asked, arrival=np.cumsum(rng.exponential(1 / (share * most), count))))
         ended = np.sort(found["completed"])[count // 10 : -count // 10]
         rate = (len(ended) - 1) / (ended[-1] - ended[0])
         assert rate == pytest.approx(min(share, 1.0) * most, rel=0.1)
-        assert (growth(found) > 0) == grows
+        assert (queue_growth(found) > 0) == grows

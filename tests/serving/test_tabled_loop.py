@@ -6,12 +6,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dse.evaluators.serving.kvcache import Memory
-from dse.evaluators.serving.loop import Pool, serve
-from dse.evaluators.serving.policy import POLICIES
-from dse.evaluators.serving.price import spread, tabled
-from dse.space.elementwise import Array
-from dse.space.requests import Requests, requests
+from dse.evaluators.serving.iteration_time import geometric_axes, tabulate_time
+from dse.evaluators.serving.kv_memory import KvMemory
+from dse.evaluators.serving.scheduling_policy import POLICIES
+from dse.evaluators.serving.simulator import InstancePool, simulate_serving
+from dse.space.array_math import Array
+from dse.space.requests import Requests, make_requests
 
 LOADS = 12
 """Of each policy."""
@@ -88,19 +88,19 @@ def _finished(
 
 @pytest.mark.parametrize("name", ["chunked", "orca", "prefill_first", "static"])
 def test_requests_end_when_a_plain_loop_on_the_same_table_says(name: str) -> None:
-    axes = spread(1 << 14, 1 << 10, 64, 1 << 10)
-    price = tabled(_taken, axes)
+    axes = geometric_axes(1 << 14, 1 << 10, 64, 1 << 10)
+    price = tabulate_time(_taken, axes)
     values = price.table.reshape([len(axis) for axis in axes])
     rng = np.random.default_rng(11)
     for _ in range(LOADS):
         count, batch = int(rng.integers(1, 60)), int(rng.choice([1, 4, 17, 64]))
         lengths = list(zip(rng.integers(1, 400, count).tolist(), rng.integers(1, 60, count).tolist(), strict=True))
-        asked = requests(lengths, np.cumsum(rng.exponential(10 ** rng.uniform(-4, -1), count) * (rng.random(count) < 0.8)))
+        asked = make_requests(lengths, np.cumsum(rng.exponential(10 ** rng.uniform(-4, -1), count) * (rng.random(count) < 0.8)))
         tokens = int(rng.choice([16, 100, 512, 4096]))
         rule = POLICIES[name]
         if name in ("chunked", "prefill_first"):
             rule = replace(rule, tokens=tokens)
-        found = serve(asked, [Pool(price, rule, Memory(1 << 20, 16), batch=batch)])
+        found = simulate_serving(asked, [InstancePool(price, rule, KvMemory(1 << 20, 16), batch=batch)])
         told = _finished(asked, name, rule.tokens, batch, values, axes)
         assert found["first"] == pytest.approx([first for first, _ in told], rel=1e-9)
         assert found["completed"] == pytest.approx([last for _, last in told], rel=1e-9)

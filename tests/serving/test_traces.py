@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.evaluators.serving.kvcache import Memory
-from dse.evaluators.serving.loop import Pool, serve
-from dse.evaluators.serving.policy import POLICIES
-from dse.evaluators.serving.price import constant
-from dse.evaluators.serving.traces import FORMATS, read
+from dse.evaluators.serving.iteration_time import constant_time
+from dse.evaluators.serving.kv_memory import KvMemory
+from dse.evaluators.serving.scheduling_policy import POLICIES
+from dse.evaluators.serving.simulator import InstancePool, simulate_serving
+from dse.evaluators.serving.traces import TRACE_FORMATS, read_trace
 from dse.space.errors import DesignError
-from dse.space.requests import PROCESSES, Requests, requests
+from dse.space.requests import ARRIVAL_PROCESSES, Requests, make_requests
 
 SAMPLE = Path(__file__).resolve().parent.parent / "lengths.csv"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"
@@ -27,7 +27,7 @@ timed = st.lists(st.tuples(st.integers(1, 10_000_000), lengths), min_size=1, max
 
 def written(kind: str, rows: list[tuple[float, int, int, list[int]]]) -> str:
     """A file of a format, from seconds, lengths and hashes."""
-    of = FORMATS[kind]
+    of = TRACE_FORMATS[kind]
     if of.lines == "jsonl":
         objects = [
             {of.arrival: t / of.unit, of.prompt: prompt, of.output: output} | ({of.hashes: hashes} if of.hashes else {})
@@ -58,7 +58,7 @@ def test_tokens_themselves_name_blocks_by_all_before_them(
         rows.append(row | ({} if output is None else {"output_tok_ids": output}))
     path = tmp_path_factory.mktemp("trace") / "trace.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = read(path)
+    found = read_trace(path)
     said = [prompt + (output or []) for prompt, output in many]
     # so many blocks as a prompt would have with one that is not whole are those of the prompt alone
     wanted = [
@@ -85,12 +85,12 @@ def test_tokens_count_as_far_as_they_are_said(tmp_path: Path) -> None:
     ]
     rows[0] |= {"output_tok_ids": list(range(40))}
     (tmp_path / "trace.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = read(tmp_path / "trace.jsonl")
+    found = read_trace(tmp_path / "trace.jsonl")
     assert np.diff(found.starts).tolist() == [2, 0, 6]
     assert found.hashes[:2].tolist() == found.hashes[2:4].tolist()
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", TRACE_FORMATS)
 @given(given_rows=timed)
 def test_what_is_written_is_read(
     kind: str, given_rows: list[tuple[int, tuple[int, int]]], tmp_path_factory: pytest.TempPathFactory
@@ -101,14 +101,14 @@ def test_what_is_written_is_read(
         rows.append((at * 1e-3, prompt, output, [-1, number]))
     path = tmp_path_factory.mktemp("trace") / "trace"
     path.write_text(written(kind, rows))
-    found = read(path)
+    found = read_trace(path)
     assert found.prompt.tolist() == [row[1] for row in rows]
     assert found.output.tolist() == [row[2] for row in rows]
-    if FORMATS[kind].arrival:
+    if TRACE_FORMATS[kind].arrival:
         assert found.arrival == pytest.approx([row[0] - rows[0][0] for row in rows], abs=2e-7)
     else:
         assert not found.timed
-    if FORMATS[kind].hashes:
+    if TRACE_FORMATS[kind].hashes:
         shared, own = found.hashes[::2], found.hashes[1::2]
         assert len(set(shared)) == 1
         assert len({*own, shared[0]}) == len(rows) + 1
@@ -150,7 +150,7 @@ def test_bad_input_is_one_line_with_row_and_column(text: str, message: str, tmp_
     path = tmp_path / "bad"
     path.write_text(text)
     with pytest.raises(DesignError, match=message) as caught:
-        read(path)
+        read_trace(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -159,31 +159,31 @@ def test_many_bad_rows_are_one_message_that_counts_them(tmp_path: Path) -> None:
     path = tmp_path / "bad.csv"
     path.write_text("prompt,output\n" + "0,1\n" * 25)
     with pytest.raises(DesignError, match=r"row 11, .*; and 15 more \(workload.skip") as caught:
-        read(path)
+        read_trace(path)
     assert "row 12" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DesignError, match="cannot be read"):
-        read(tmp_path / "none.csv")
+        read_trace(tmp_path / "none.csv")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DesignError, match="not text"):
-        read(tmp_path / "bytes")
+        read_trace(tmp_path / "bytes")
 
 
 def test_ticks_are_accepted_where_the_clock_is_coarse(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("arrival,prompt,output\n0,5,5\n2,5,3\n2,5,1\n")
-    assert read(path, ticks=True).arrival.tolist() == [0, 2, 2]
+    assert read_trace(path, ticks=True).arrival.tolist() == [0, 2, 2]
 
 
 def test_a_named_format_must_fit(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("arrival,prompt,output\n0,5,5\n")
     with pytest.raises(DesignError, match="did you mean 'azure'"):
-        read(path, "azur")
+        read_trace(path, "azur")
     with pytest.raises(DesignError, match="no column TIMESTAMP"):
-        read(path, "azure")
+        read_trace(path, "azure")
 
 
 @pytest.mark.parametrize("skip", ["zero_output", "zero_prompt", "zero"])
@@ -201,9 +201,9 @@ def test_rows_that_a_rule_skips_are_counted_and_all_else_is_as_without_them(
     bad = [place for place in kept if 0 in drawn[place]]
     if bad or not kept:
         with pytest.raises(DesignError, match=f"row {bad[0] + 1}, " if bad else f"no requests; {len(drawn)} rows were skipped"):
-            read(folder / "whole", skip=skip)
+            read_trace(folder / "whole", skip=skip)
         return
-    found, expected = read(folder / "whole", skip=skip), read(folder / "kept")
+    found, expected = read_trace(folder / "whole", skip=skip), read_trace(folder / "kept")
     assert found.skipped == len(drawn) - len(kept)
     assert found.digest == expected.digest
     assert found.rows.tolist() == [place + 1 for place in kept]
@@ -211,12 +211,12 @@ def test_rows_that_a_rule_skips_are_counted_and_all_else_is_as_without_them(
 
 def test_as_many_are_read_as_are_asked_for(tmp_path: Path) -> None:
     (tmp_path / "trace").write_text("Timestamp,Model,Request tokens,Response tokens\n5,m,8,0\n5,m,9,2\n5,m,7,1\n9,m,none,3\n")
-    found = read(tmp_path / "trace", skip="zero_output", most=2)
+    found = read_trace(tmp_path / "trace", skip="zero_output", most=2)
     assert (found.prompt.tolist(), found.arrival.tolist(), found.skipped) == ([9, 7], [0.0, 0.0], 1)
     with pytest.raises(DesignError, match="row 5, column Request tokens: 'none'"):
-        read(tmp_path / "trace", skip="zero_output")
+        read_trace(tmp_path / "trace", skip="zero_output")
     with pytest.raises(DesignError, match="did you mean 'zero_output'"):
-        read(tmp_path / "trace", skip="zero_outputs")
+        read_trace(tmp_path / "trace", skip="zero_outputs")
 
 
 def test_conversations_have_tokens_where_somebody_says_how_many_characters_one_is(tmp_path: Path) -> None:
@@ -225,16 +225,16 @@ def test_conversations_have_tokens_where_somebody_says_how_many_characters_one_i
     path = tmp_path / "talk.json"
     path.write_text(json.dumps(text, indent=1))
     with pytest.raises(DesignError, match=r"say workload.characters=4"):
-        read(path)
+        read_trace(path)
     with pytest.raises(DesignError, match=r"row 2, column first text: 0 is not .*row 3, column conversations"):
-        read(path, characters=4)
+        read_trace(path, characters=4)
     for characters in (-4.0, float("nan"), float("inf")):
         with pytest.raises(DesignError, match="is not a number of characters above 0"):
-            read(path, characters=characters)
-    found = read(path, characters=4, skip="zero")
+            read_trace(path, characters=characters)
+    found = read_trace(path, characters=4, skip="zero")
     assert (found.prompt.tolist(), found.output.tolist(), found.skipped) == ([3, 2], [1, 2], 2)
     with pytest.raises(DesignError, match="this file has tokens"):
-        read(SAMPLE, characters=4)
+        read_trace(SAMPLE, characters=4)
 
 
 @HERE
@@ -250,7 +250,7 @@ def test_conversations_have_tokens_where_somebody_says_how_many_characters_one_i
 def test_public_traces_have_the_statistics_stated_beside_them(
     name: str, rows: int, prompt: float, output: float, seconds: float | None
 ) -> None:
-    found = read(SHARED / name)
+    found = read_trace(SHARED / name)
     assert len(found) == rows
     assert found.prompt.mean() == pytest.approx(prompt, abs=0.05)
     assert found.output.mean() == pytest.approx(output, abs=0.05)
@@ -260,14 +260,14 @@ def test_public_traces_have_the_statistics_stated_beside_them(
 
 
 def test_the_same_seed_draws_the_same_requests() -> None:
-    known = read(SAMPLE)
+    known = read_trace(SAMPLE)
     assert known.drawn(8, seed=3).prompt.tolist() == known.drawn(8, seed=3).prompt.tolist()
     assert known.drawn(8, seed=3).prompt.tolist() != known.drawn(8, seed=4).prompt.tolist()
 
 
 @given(st.lists(lengths, min_size=1, max_size=20), st.integers(2, 6000))
 def test_clipping_takes_from_the_prompt_first(pairs: list[tuple[int, int]], total: int) -> None:
-    many = requests(pairs)
+    many = make_requests(pairs)
     clipped = many.clipped(total)
     assert (clipped.prompt + clipped.output <= np.maximum(total, 2)).all()
     assert (clipped.prompt >= 1).all()
@@ -283,7 +283,7 @@ def test_shuffling_moves_lengths_and_hashes_together(rows: list[tuple[tuple[int,
 
     starts = np.cumsum([0, *(len(hashes) for _, hashes in rows)])
     many = replace(
-        requests([pair for pair, _ in rows], range(len(rows))),
+        make_requests([pair for pair, _ in rows], range(len(rows))),
         starts=starts, hashes=np.array([h for _, hashes in rows for h in hashes], np.int32),
     )  # fmt: skip
     mixed = many.shuffled(seed)
@@ -297,9 +297,9 @@ def test_shuffling_moves_lengths_and_hashes_together(rows: list[tuple[tuple[int,
     assert as_rows(many.first(3)) == as_rows(many)[:3]
 
 
-@pytest.mark.parametrize("process", PROCESSES)
+@pytest.mark.parametrize("process", ARRIVAL_PROCESSES)
 def test_arrivals_start_at_0_do_not_fall_and_follow_the_seed(process: str) -> None:
-    many = requests([(1, 1)] * 200)
+    many = make_requests([(1, 1)] * 200)
     here = many.arriving(process, rate=3.0, cv=2.0, seed=5)
     assert here.arrival[0] == 0
     assert (np.diff(here.arrival) >= 0).all()
@@ -308,7 +308,7 @@ def test_arrivals_start_at_0_do_not_fall_and_follow_the_seed(process: str) -> No
 
 @pytest.mark.parametrize(("process", "cv"), [("poisson", 1.0), ("gamma", 0.5), ("gamma", 2.0), ("fixed", 0.0)])
 def test_arrivals_have_the_rate_and_spread_that_were_asked(process: str, cv: float) -> None:
-    gaps = np.diff(requests([(1, 1)] * 40_000).arriving(process, rate=5.0, cv=cv or 1.0, seed=1).arrival)
+    gaps = np.diff(make_requests([(1, 1)] * 40_000).arriving(process, rate=5.0, cv=cv or 1.0, seed=1).arrival)
     assert gaps.mean() == pytest.approx(0.2, rel=0.05)
     assert gaps.std() / gaps.mean() == pytest.approx(cv, abs=0.05)
 
@@ -325,21 +325,21 @@ def test_arrivals_have_the_rate_and_spread_that_were_asked(process: str, cv: flo
 def test_a_file_that_is_nearly_a_trace_says_what_to_do(content: bytes, why: str, tmp_path: Path) -> None:
     (tmp_path / "one.csv").write_bytes(content)
     with pytest.raises(DesignError, match=why):
-        read(tmp_path / "one.csv")
+        read_trace(tmp_path / "one.csv")
 
 
 def test_twice_as_fast_is_half_the_time() -> None:
-    assert requests([(1, 1)] * 3, [0, 1, 4]).scaled(2.0).arrival.tolist() == [0, 0.5, 2]
+    assert make_requests([(1, 1)] * 3, [0, 1, 4]).scaled(2.0).arrival.tolist() == [0, 0.5, 2]
 
 
 def test_rates_that_are_none_are_refused() -> None:
     for value in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(DesignError, match="not a number above 0"):
-            requests([(1, 1)]).arriving("poisson", rate=value)
+            make_requests([(1, 1)]).arriving("poisson", rate=value)
         with pytest.raises(DesignError, match="not a number above 0"):
-            requests([(1, 1)]).scaled(value)
+            make_requests([(1, 1)]).scaled(value)
     with pytest.raises(DesignError, match="did you mean 'poisson'"):
-        requests([(1, 1)]).arriving("poison")
+        make_requests([(1, 1)]).arriving("poison")
 
 
 def test_a_part_of_the_memory_keeps_prompts_alone(tmp_path: Path) -> None:
@@ -350,6 +350,9 @@ def test_a_part_of_the_memory_keeps_prompts_alone(tmp_path: Path) -> None:
     ]
     lines = [json.dumps(row | {"arrival_time_ns": place * 10**12}) + "\n" for place, row in enumerate(rows)]
     (tmp_path / "trace.jsonl").write_text("".join(lines))
-    asked, pool = read(tmp_path / "trace.jsonl"), Pool(constant(1.0), POLICIES["prefill_first"], Memory(100, 16))
-    assert serve(asked, [replace(pool, prefix=50)])["hit"].tolist() == [0, 16]
-    assert serve(asked, [replace(pool, pooled=True)])["hit"].tolist() == [0, 32]
+    asked, pool = (
+        read_trace(tmp_path / "trace.jsonl"),
+        InstancePool(constant_time(1.0), POLICIES["prefill_first"], KvMemory(100, 16)),
+    )
+    assert simulate_serving(asked, [replace(pool, prefix=50)])["hit"].tolist() == [0, 16]
+    assert simulate_serving(asked, [replace(pool, pooled=True)])["hit"].tolist() == [0, 32]

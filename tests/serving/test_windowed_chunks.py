@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.account.services import devices, fleet
-from dse.space.layers import Reach, layers
+from dse.evaluators.accounting.serving_instances import pipeline_fleet as fleet
+from dse.evaluators.accounting.serving_instances import tensor_parallel as devices
+from dse.space.layers import AttentionReach, layers
 from tests.samples import load_of, metrics
 
 LOADS = {name: load_of("chip=h200", "workload=serving", f"model={name}")[1] for name in ("gemma3_12b", "qwen3_8b")}
@@ -16,14 +17,14 @@ LOADS = {name: load_of("chip=h200", "workload=serving", f"model={name}")[1] for 
 NONE = np.zeros((1, 1))
 
 
-def on_devices(load: Any, tokens: Any, context: Any) -> list[tuple[Reach, float, float]]:
+def on_devices(load: Any, tokens: Any, context: Any) -> list[tuple[AttentionReach, float, float]]:
     return [
         (reach, *(float(np.sum(value)) for value in devices._looked(reach, 0, tokens, context, NONE, NONE)))
         for reach in layers(load.model).reaches
     ]
 
 
-def on_pipelines(load: Any, tokens: Any, context: Any) -> list[tuple[Reach, float, float]]:
+def on_pipelines(load: Any, tokens: Any, context: Any) -> list[tuple[AttentionReach, float, float]]:
     _, (prompts, _) = fleet._steps(load.model, "prefill", tokens, context, NONE, NONE)
     reaches = layers(load.model).reaches
     several = len(reaches) > 1
@@ -46,8 +47,8 @@ def test_chunks_of_prompts_have_the_pairs_of_these_and_read_what_was_before(
     """A token alone goes through its positions one by one; a chunk reads those before it that its first token may see."""
     seen = np.arange(1, chunks * chunk + 1)
 
-    def one(count: int, own: int, past: int) -> list[tuple[Reach, float, float]]:
-        found: list[tuple[Reach, float, float]] = looked(
+    def one(count: int, own: int, past: int) -> list[tuple[AttentionReach, float, float]]:
+        found: list[tuple[AttentionReach, float, float]] = looked(
             LOADS[model], np.array([[float(count * own)]]), np.array([[past + (own + 1) / 2]])
         )
         return found

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.config.build import question
 from dse.config.compose import compose
-from dse.config.sweeps import knobs
-from dse.space.design import Design, key, stacked
+from dse.config.question import build_question
+from dse.config.sweep_syntax import parse_knobs
+from dse.space.design import Design, design_key, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import leaves, replaced
-from dse.space.knobs import Choice, Interval, Space
+from dse.space.fields import iterate_leaves, replace_leaves
+from dse.space.knobs import ChoiceKnob, IntervalKnob, Space
 from tests.samples import base, wide
 
 
@@ -24,26 +24,26 @@ def space(design: Design) -> Space:
     return Space(
         design,
         (
-            Choice("chip.l2.size", (8e6, 16e6, 32e6)),
-            Choice("mapping.both.prefetch", ("none", "whole")),
-            Choice("mapping.both.prefetch_cap", (0.5, 1.0), when=(("mapping.both.prefetch", ("whole",)),)),
-            Choice("mapping.both.tp", (2, 4)),
+            ChoiceKnob("chip.l2.size", (8e6, 16e6, 32e6)),
+            ChoiceKnob("mapping.both.prefetch", ("none", "whole")),
+            ChoiceKnob("mapping.both.prefetch_cap", (0.5, 1.0), when=(("mapping.both.prefetch", ("whole",)),)),
+            ChoiceKnob("mapping.both.tp", (2, 4)),
         ),
     )
 
 
 def test_a_range_leaves_out_its_end() -> None:
-    assert knobs({"x": "range(8, 24, 8)"})["x"]["values"] == [8, 16]
+    assert parse_knobs({"x": "range(8, 24, 8)"})["x"]["values"] == [8, 16]
 
 
 def test_an_interval_has_both_ends(design: Design) -> None:
-    knob = Interval("chip.l2.size", 8e6, 16e6)
+    knob = IntervalKnob("chip.l2.size", 8e6, 16e6)
     columns = Space(design, (knob,)).sample(np.array([[0.0], [1.0]]))
     assert columns["chip.l2.size"].tolist() == [8e6, 16e6]
 
 
 def test_a_tag_gives_the_unit_of_a_sweep() -> None:
-    asked = question(compose(["space=l2"]), Path())
+    asked = build_question(compose(["space=l2"]), Path())
     assert asked.space.knobs[0].values[:2] == (8e6, 16e6)  # type: ignore[union-attr]
 
 
@@ -70,14 +70,16 @@ def test_stacked_columns_are_the_designs_of_their_rows(design: Design) -> None:
     for rows, group in tried.stack(columns).groups:
         for place, row in enumerate(rows):
             one = tried.at(tried.row(columns, row))
-            for address, value, _ in leaves(one):
-                entry = next(v for a, v, _ in leaves(group) if a == address)
+            for address, value, _ in iterate_leaves(one):
+                entry = next(v for a, v, _ in iterate_leaves(group) if a == address)
                 assert (entry[place] if isinstance(entry, np.ndarray) else entry) == value, address
 
 
 def test_parts_of_rows_have_one_structure_where_it_has_rows_enough(design: Design) -> None:
-    shapes = (Choice("mapping.both.tp", (1, 2, 4)), Choice("mapping.both.prefetch", ("none", "whole")))
-    tried = Space(design, (Interval("chip.l2.size", 8e6, 3e7), Choice("chip.network.ports", tuple(range(2, 100))), *shapes))
+    shapes = (ChoiceKnob("mapping.both.tp", (1, 2, 4)), ChoiceKnob("mapping.both.prefetch", ("none", "whole")))
+    tried = Space(
+        design, (IntervalKnob("chip.l2.size", 8e6, 3e7), ChoiceKnob("chip.network.ports", tuple(range(2, 100))), *shapes)
+    )
     columns = tried.sample(np.random.default_rng(0).random((6000, 4)))
     parts = tried.parts(columns, 900)
     assert sorted(np.concatenate(parts).tolist()) == list(range(6000))
@@ -91,34 +93,34 @@ def test_parts_of_rows_have_one_structure_where_it_has_rows_enough(design: Desig
 @pytest.mark.parametrize(
     "knob",
     [
-        Choice("chip.l3.size", (1.0,)),
-        Choice("mapping.both.prefetch", ("hole",)),
-        Choice("chip.cores", (1.5,)),
-        Choice("chip.cores", (2, 2)),
-        Interval("chip.cores", 1, 9),
-        Interval("chip.l2.size", 9.0, 1.0),
-        Choice("mapping.both.prefetch_cap", (1.5,)),
+        ChoiceKnob("chip.l3.size", (1.0,)),
+        ChoiceKnob("mapping.both.prefetch", ("hole",)),
+        ChoiceKnob("chip.cores", (1.5,)),
+        ChoiceKnob("chip.cores", (2, 2)),
+        IntervalKnob("chip.cores", 1, 9),
+        IntervalKnob("chip.l2.size", 9.0, 1.0),
+        ChoiceKnob("mapping.both.prefetch_cap", (1.5,)),
     ],
 )
-def test_a_knob_that_makes_no_sense_is_refused(design: Design, knob: Choice | Interval) -> None:
+def test_a_knob_that_makes_no_sense_is_refused(design: Design, knob: ChoiceKnob | IntervalKnob) -> None:
     with pytest.raises(DesignError):
         Space(design, (knob,))
 
 
 def test_two_knobs_on_one_leaf_are_refused(design: Design) -> None:
     with pytest.raises(DesignError, match="both move"):
-        Space(design, (Choice("mapping.both.tp", (2, 4)), Choice("mapping.prefill.tp", (1, 2))))
+        Space(design, (ChoiceKnob("mapping.both.tp", (2, 4)), ChoiceKnob("mapping.prefill.tp", (1, 2))))
 
 
 def test_equal_designs_have_equal_keys(design: Design) -> None:
-    assert key(replaced(design, {"chip.cores": 435})) == key(replaced(design, {"chip.cores": 435.0}))
+    assert design_key(replace_leaves(design, {"chip.cores": 435})) == design_key(replace_leaves(design, {"chip.cores": 435.0}))
 
 
-@given(st.sampled_from([a for a, v, _ in leaves(base()) if not isinstance(v, str)]))
+@given(st.sampled_from([a for a, v, _ in iterate_leaves(base()) if not isinstance(v, str)]))
 def test_every_number_is_in_the_key(address: str) -> None:
     design = base()
-    value = next(v for a, v, _ in leaves(design) if a == address)
-    assert key(design) != key(replaced(design, {address: value * 1.5 + 1}))
+    value = next(v for a, v, _ in iterate_leaves(design) if a == address)
+    assert design_key(design) != design_key(replace_leaves(design, {address: value * 1.5 + 1}))
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -126,8 +128,8 @@ def test_the_key_at_values_is_the_key_of_the_design_there(seed: int) -> None:
     tried = wide(base())
     columns = tried.sample(np.random.default_rng(seed).random((1, len(tried.knobs))))
     values = tried.row(columns, 0)
-    assert tried.key_at(values) == key(tried.at(values))
+    assert tried.key_at(values) == design_key(tried.at(values))
 
 
 def test_one_design_stacked_is_itself(design: Design) -> None:
-    assert stacked([design]).groups[0][1] is design
+    assert stack_designs([design]).groups[0][1] is design

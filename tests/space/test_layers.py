@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.space.errors import DesignError
-from dse.space.layers import layers, ordered
+from dse.space.layers import expand_order, layers
 from tests.samples import asked
 
 
@@ -31,16 +31,16 @@ def orders(draw: st.DrawFn, depth: int = 2) -> tuple[str, list[str]]:
 @given(orders())
 def test_an_order_says_each_layer(said: tuple[str, list[str]]) -> None:
     text, turns = said
-    assert list(ordered(text, ("local", "full", "delta"), len(turns))) == turns
+    assert list(expand_order(text, ("local", "full", "delta"), len(turns))) == turns
     for wrong in (len(turns) - 1, len(turns) + 1):
         with pytest.raises(DesignError, match="layers"):
-            ordered(text, ("local", "full", "delta"), wrong)
+            expand_order(text, ("local", "full", "delta"), wrong)
 
 
 @given(st.text(alphabet="(),12 afullocal+", max_size=30))
 def test_any_text_is_an_order_or_refused(text: str) -> None:
     with contextlib.suppress(DesignError):
-        assert len(ordered(text, ("local", "full"), 12)) == 12
+        assert len(expand_order(text, ("local", "full"), 12)) == 12
 
 
 M = "+model.qwen3_1b7"

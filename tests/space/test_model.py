@@ -7,17 +7,17 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from dse.config.workloads import models
+from dse.config.workloads import read_models
 from dse.space.model import Model
-from dse.space.parameters import (
-    active_parameters,
+from dse.space.parameter_counts import (
+    active_parameter_count,
     cache_growth,
-    cached_values,
-    fixed_bytes,
-    fixed_values,
-    growing_values,
-    growths,
-    parameters,
+    cached_values_at,
+    fixed_bytes_per_sequence,
+    growing_values_per_token,
+    parameter_count,
+    sequence_memory,
+    window_values,
 )
 
 FILES = sorted((Path(__file__).resolve().parent.parent.parent / "conf/model").glob("*.yaml"))
@@ -82,7 +82,7 @@ FACTS = {
 
 
 def model_of(path: Path) -> Model:
-    (model,) = models({path.stem: yaml.safe_load(path.read_text())}).values()
+    (model,) = read_models({path.stem: yaml.safe_load(path.read_text())}).values()
     return model
 
 
@@ -96,13 +96,15 @@ def test_the_fields_add_up_to_the_published_total(path: Path) -> None:
     published = entry.get("published_parameters")
     assert (published is None) == (path.stem in FACTS)
     if published is not None:
-        assert parameters(model_of(path)) == pytest.approx(published, rel=5e-4)
+        assert parameter_count(model_of(path)) == pytest.approx(published, rel=5e-4)
     assert entry["source"]
 
 
 @pytest.mark.parametrize("name", ACTIVE)
 def test_active_parameters_are_those_of_the_card(name: str) -> None:
-    assert active_parameters(shipped(name)) == pytest.approx(ACTIVE[name], rel=0.02)  # cards round, some leave embeddings out
+    assert active_parameter_count(shipped(name)) == pytest.approx(
+        ACTIVE[name], rel=0.02
+    )  # cards round, some leave embeddings out
 
 
 def test_a_model_trained_further_is_the_model_it_was_made_of() -> None:
@@ -112,8 +114,8 @@ def test_a_model_trained_further_is_the_model_it_was_made_of() -> None:
 @pytest.mark.parametrize("name", FACTS)
 def test_totals_are_those_worked_out_by_hand(name: str) -> None:
     model, fact = shipped(name), FACTS[name]
-    assert parameters(model) / 1e9 == pytest.approx(fact.total, rel=5e-3)
-    assert active_parameters(model) / 1e9 == pytest.approx(fact.active, rel=5e-3)
+    assert parameter_count(model) / 1e9 == pytest.approx(fact.total, rel=5e-3)
+    assert active_parameter_count(model) / 1e9 == pytest.approx(fact.active, rel=5e-3)
 
 
 @pytest.mark.parametrize("name", FACTS)
@@ -126,31 +128,35 @@ def test_caches_grow_by_what_is_said_of_a_token(name: str, window: int) -> None:
     start = 0 if growth.until is not None else model.max_position
     tokens = growth.until if growth.until is not None else 1000
     assert tokens
-    grown = cached_values(model, start + tokens) - cached_values(model, start)
+    grown = cached_values_at(model, start + tokens) - cached_values_at(model, start)
     assert growth.nbytes == pytest.approx(grown / tokens)
-    assert growth.nbytes > 0 or not any(of.kv for of in growths(model))
+    assert growth.nbytes > 0 or not any(of.kv for of in sequence_memory(model))
 
 
 @pytest.mark.parametrize("name", FACTS)
 def test_caches_are_those_worked_out_by_hand(name: str) -> None:
     model, fact = shipped(name), FACTS[name]
-    index = sum(of.layer.times * of.scores * of.indexed.grows for of in growths(model))
-    assert 2 * (growing_values(model) - index) / 1e3 == pytest.approx(fact.growing, abs=0.05 if fact.growing < 10 else 0.55)
+    index = sum(of.layer.times * of.scores * of.indexed.grows for of in sequence_memory(model))
+    assert 2 * (growing_values_per_token(model) - index) / 1e3 == pytest.approx(
+        fact.growing, abs=0.05 if fact.growing < 10 else 0.55
+    )
     each = 256 if name == "minimax_m3" else 132
     if fact.indexed:
         assert index / 128 * each / 1e3 == pytest.approx(fact.indexed, abs=0.5)
     if fact.fixed:
-        assert (2 * fixed_values(model) + fixed_bytes(model, 0)) / 1e6 == pytest.approx(fact.fixed, abs=0.5, rel=5e-3)
+        assert (2 * window_values(model) + fixed_bytes_per_sequence(model, 0)) / 1e6 == pytest.approx(
+            fact.fixed, abs=0.5, rel=5e-3
+        )
 
 
 @pytest.mark.parametrize(("name", "growing", "fixed"), [("deepseek_v4_flash", 3.5, 3.2), ("deepseek_v4_pro", 5.0, 4.5)])
 def test_compressed_caches_in_their_formats(name: str, growing: float, fixed: float) -> None:
     """Rows of 512 values have 576 bytes in FP8, keys of indexers 68 in MXFP4."""
     model = shipped(name)
-    rows = sum(of.layer.times * of.kv / 512 * 576 * of.reach.grows for of in growths(model))
-    keys = sum(of.layer.times * of.scores / 128 * 68 * of.indexed.grows for of in growths(model))
+    rows = sum(of.layer.times * of.kv / 512 * 576 * of.reach.grows for of in sequence_memory(model))
+    keys = sum(of.layer.times * of.scores / 128 * 68 * of.indexed.grows for of in sequence_memory(model))
     assert (rows + keys) / 1e3 == pytest.approx(growing, abs=0.05)
-    assert fixed_values(model) / 512 * 576 / 1e6 == pytest.approx(fixed, abs=0.05)
+    assert window_values(model) / 512 * 576 / 1e6 == pytest.approx(fixed, abs=0.05)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from dse.config.workloads import models
-from dse.evaluators.graph.operators import MatMul
-from dse.evaluators.graph.step import prefill
-from dse.evaluators.graph.transformer import transformer
-from dse.from_hf import fields_of
-from dse.space.parameters import parameters, position_values
-from dse.space.workload import Case
+from dse.config.workloads import read_models
+from dse.evaluators.graph.operators import MatMulOp
+from dse.evaluators.graph.step_counts import prefill_step
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.huggingface import model_fields
+from dse.space.parameter_counts import parameter_count, position_values
+from dse.space.workload import BatchCase
 from tests.dse.published_models import PUBLISHED, Published
 from tests.space.test_model import FILES, model_of
 
@@ -21,13 +21,13 @@ def test_products_have_the_weights_of_the_model(path: Path) -> None:
     model = model_of(path)
     products = sum(
         part.times * of.k.units * of.k.width * of.n.units * of.n.width * of.stored
-        for part in transformer(model, prefill(Case("one", model, ((1, 512, 64),))))
+        for part in transformer_segments(model, prefill_step(BatchCase("one", model, ((1, 512, 64),))))
         for of in part.operators
-        if isinstance(of, MatMul)
+        if isinstance(of, MatMulOp)
     )
     table = 0 if model.tied_embeddings else model.vocab * model.hidden
-    rest = parameters(model) - table - products
-    assert 0 < rest < 4e-4 * parameters(model)
+    rest = parameter_count(model) - table - products
+    assert 0 < rest < 4e-4 * parameter_count(model)
 
 
 @pytest.mark.parametrize("one", PUBLISHED, ids=lambda one: one.name)
@@ -35,12 +35,12 @@ def test_products_have_the_weights_of_published_models(one: Published, tmp_path:
     """Tables of positions and of embeddings apart; biases are up to some thousandths of the smallest."""
     path = tmp_path / "config.json"
     path.write_text(json.dumps(one.fields))
-    (model,) = models({"read": fields_of(path)}).values()
+    (model,) = read_models({"read": model_fields(path)}).values()
     products = sum(
         part.times * of.k.units * of.k.width * of.n.units * of.n.width * of.stored
-        for part in transformer(model, prefill(Case("one", model, ((1, 512, 64),))))
+        for part in transformer_segments(model, prefill_step(BatchCase("one", model, ((1, 512, 64),))))
         for of in part.operators
-        if isinstance(of, MatMul)
+        if isinstance(of, MatMulOp)
     )
     table = position_values(model) + (0 if model.tied_embeddings else model.vocab * model.hidden)
-    assert 0 < parameters(model) - table - products < 3e-3 * parameters(model)
+    assert 0 < parameter_count(model) - table - products < 3e-3 * parameter_count(model)

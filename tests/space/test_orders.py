@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.config.workloads import models
-from dse.from_hf.turns import order
+from dse.config.workloads import read_models
+from dse.huggingface.layer_order import order_text
 from dse.space.errors import DesignError
-from dse.space.layers import layers, ordered
+from dse.space.layers import expand_order, layers
 from dse.space.model import Model
-from dse.space.parameters import active_parameters, growing_values, parameters
+from dse.space.parameter_counts import active_parameter_count, growing_values_per_token, parameter_count
 
 ENTRY: dict[str, Any] = {
     "name": "small",
@@ -39,19 +39,19 @@ turns = st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=40)
 
 
 def read(**said: Any) -> Model:
-    (model,) = models({"small": ENTRY | said}).values()
+    (model,) = read_models({"small": ENTRY | said}).values()
     return model
 
 
 @given(turns)
 def test_an_order_is_read_as_it_was_written(names: list[str]) -> None:
-    assert ordered(order(names), tuple(KINDS), len(names)) == tuple(names)
+    assert expand_order(order_text(names), tuple(KINDS), len(names)) == tuple(names)
 
 
 @given(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=12), st.integers(2, 40))
 def test_what_repeats_is_said_once(block: list[str], times: int) -> None:
-    assert ordered(order(block * times), tuple(KINDS), len(block) * times) == tuple(block) * times
-    assert len(order(block * times)) <= len(order(block)) + len("40 ()")
+    assert expand_order(order_text(block * times), tuple(KINDS), len(block) * times) == tuple(block) * times
+    assert len(order_text(block * times)) <= len(order_text(block)) + len("40 ()")
 
 
 @given(turns)
@@ -59,13 +59,13 @@ def test_a_model_is_the_sum_of_its_layers(names: list[str]) -> None:
     if all(name == "fed" for name in names):
         names = [*names, "full"]
     kinds = {name: KINDS[name] for name in names}
-    model = read(layers=len(names), order=order(names), kinds=kinds)
+    model = read(layers=len(names), order=order_text(names), kinds=kinds)
     alone = {name: read(layers=1, order=name, kinds={name: KINDS[name]}) for name in kinds if name != "fed"}
     outside = 2 * 512 * 64 + 64
     fed = 3 * 64 * 96 + 64
-    each = {name: parameters(one) - outside for name, one in alone.items()} | {"fed": fed}
-    assert parameters(model) == active_parameters(model) == outside + sum(each[name] for name in names)
-    assert growing_values(model) == sum(growing_values(alone[name]) for name in names if name != "fed")
+    each = {name: parameter_count(one) - outside for name, one in alone.items()} | {"fed": fed}
+    assert parameter_count(model) == active_parameter_count(model) == outside + sum(each[name] for name in names)
+    assert growing_values_per_token(model) == sum(growing_values_per_token(alone[name]) for name in names if name != "fed")
     assert sum(layer.times for layer in layers(model).mixings) == sum(name != "fed" for name in names)
     assert sum(layer.times for layer in layers(model).ffns) == sum(name != "mixed" for name in names)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.space.errors import DesignError
-from dse.space.shown import masked, masked_in, printable
+from dse.space.safe_text import mask_passwords, mask_passwords_in, printable
 
 SECRET = st.text(min_size=8, max_size=20).map(lambda text: quote(f"<{text}>", safe="~/:"))
 
@@ -17,27 +17,27 @@ SECRET = st.text(min_size=8, max_size=20).map(lambda text: quote(f"<{text}>", sa
 @given(SECRET, st.sampled_from(["store={}", "search.warm_start=[{},b]", "['{}', 'x']", "no store at {}: refused"]))
 def test_no_password_of_a_url_is_shown(secret: str, text: str) -> None:
     for url in (f"postgresql://me:{secret}@host/db", f"postgresql+psycopg://me:{secret}@host:5432/db?x=1"):
-        assert secret not in masked(text.format(url))
-        assert "host" in masked(text.format(url))
+        assert secret not in mask_passwords(text.format(url))
+        assert "host" in mask_passwords(text.format(url))
     for key in ("password", "sslpassword", "token"):
-        assert secret not in masked(text.format(f"postgresql://me@host/db?{key}={secret}&x=1"))
+        assert secret not in mask_passwords(text.format(f"postgresql://me@host/db?{key}={secret}&x=1"))
 
 
 @pytest.mark.parametrize("password", ["open sesame", "a/b", "a:b", "a@b", "?", "'"])
 def test_passwords_that_were_not_quoted_are_not_shown(password: str) -> None:
-    assert masked(f"store=postgresql://me:{password}@host/db") == "store=postgresql://me:***@host/db"
+    assert mask_passwords(f"store=postgresql://me:{password}@host/db") == "store=postgresql://me:***@host/db"
 
 
 @pytest.mark.parametrize(
     "text", ["sqlite:///runs/a.sqlite", "postgresql://host:5432/db", "file://a/b", "at 12:30, see x://y", "a@b"]
 )
 def test_what_has_no_password_is_shown_as_it_is(text: str) -> None:
-    assert masked(text) == text
+    assert mask_passwords(text) == text
 
 
 def test_every_text_of_a_value_is_masked() -> None:
     url, shown = "x://me:secret@host", "x://me:***@host"
-    assert masked_in({"a": [url, {"b": (url, 1)}], url: None}) == {"a": [shown, {"b": [shown, 1]}], shown: None}
+    assert mask_passwords_in({"a": [url, {"b": (url, 1)}], url: None}) == {"a": [shown, {"b": [shown, 1]}], shown: None}
 
 
 @given(st.text())

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ray import cloudpickle
 
-from dse.config.build import Question
+from dse.config.question import Question
 from dse.evaluators import evaluate
-from dse.space.design import key
+from dse.explanations.neighbours import neighbours_of_base
+from dse.space.design import design_key
 from dse.space.errors import DesignError
-from dse.space.fields import at
+from dse.space.fields import leaf_at
 from dse.space.knobs import Space
-from dse.why.moves import steps_from
 from tests.samples import asked
 
 SIDES = "choice(4, 8, 16)"
@@ -35,7 +35,7 @@ def test_what_is_tied_follows() -> None:
     for rows in (4, 8, 16):
         design = space.at({"chip.mesh.rows": rows})
         assert (design.chip.mesh.cols, design.chip.hbm.channels) == (rows, rows * rows)
-        assert space.key_at({"chip.mesh.rows": rows}) == key(design)
+        assert space.key_at({"chip.mesh.rows": rows}) == design_key(design)
     assert [knob.address for knob in space.knobs] == ["chip.mesh.rows"]
     assert space.combinations == 3
 
@@ -56,21 +56,21 @@ def test_columns_are_designs_one_by_one(seed: int, memory: float, per_row: float
     found = {leaf: np.empty(40, dtype=object) for leaf in leaves}
     for rows, design in space.stack(columns).groups:
         for leaf in leaves:
-            found[leaf][rows] = at(design, leaf)
+            found[leaf][rows] = leaf_at(design, leaf)
     for place in range(40):
         values = space.row(columns, place)
         alone = space.at(values)
         for leaf in leaves:
             assert (
-                found[leaf][place] == pytest.approx(at(alone, leaf), rel=1e-15)
+                found[leaf][place] == pytest.approx(leaf_at(alone, leaf), rel=1e-15)
                 if leaf.startswith("chip")
-                else (found[leaf][place] == at(alone, leaf))
+                else (found[leaf][place] == leaf_at(alone, leaf))
             )
         assert alone.chip.tile.sram == pytest.approx(memory * 2**30 / alone.chip.mesh.rows**2)
         assert alone.chip.tile.sram_bandwidth == pytest.approx(
             per_row * alone.chip.tile.matrix.rows + alone.chip.noc.word_bytes
         )
-        assert space.key_at(values) == key(alone)
+        assert space.key_at(values) == design_key(alone)
 
 
 def test_a_screen_of_tied_leaves_is_its_designs() -> None:
@@ -137,7 +137,7 @@ def test_a_knob_and_a_tie_do_not_move_one_leaf() -> None:
 def test_a_step_of_a_knob_moves_what_follows_it() -> None:
     space = question().space
     assert isinstance(space, Space)
-    found = {step.new: step.design for step in steps_from(space)}
+    found = {step.new: step.design for step in neighbours_of_base(space)}
     assert {rows: (of.chip.mesh.cols, of.chip.hbm.channels) for rows, of in found.items()} == {4: (4, 16), 16: (16, 256)}
     assert space.following(space.base) == space.base
 

@@ -19,13 +19,13 @@ from rich.table import Table
 
 from dse.config.compose import compose
 from dse.evaluators import evaluate
-from dse.running.ask_tell import search
-from dse.running.study import study
-from dse.search.from_optuna import sampler
-from dse.space.design import Designs, stacked
-from dse.space.fields import replaced
-from dse.space.knobs import Choice, Interval, Space
-from dse.store.store import Context, Result, Store
+from dse.execution.ask_tell import run_search
+from dse.execution.study import build_study
+from dse.search.optuna_samplers import make_sampler
+from dse.space.design import Designs, stack_designs
+from dse.space.fields import replace_leaves
+from dse.space.knobs import ChoiceKnob, IntervalKnob, Space
+from dse.store.store import DesignResult, ResultContext, Store
 from tests.samples import asked
 from tests.speed import chips, dies, hbm, mesh, mixed, noc, serving, tiles
 from tests.speed.clock import cpu
@@ -49,7 +49,7 @@ def closed_form() -> list[tuple[str, str, str]]:
     lines = []
     for designs, repeats in ((1, 2000), (8192, 60), (49152, 12)):
         columns = space.sample(np.random.default_rng(0).random((designs, len(space.knobs))))
-        many = space.stack(columns) if designs > 1 else stacked([space.at(space.row(columns, 0))])
+        many = space.stack(columns) if designs > 1 else stack_designs([space.at(space.row(columns, 0))])
         evaluate(many, question.workload)
 
         def work(many: Any = many, repeats: int = repeats) -> None:
@@ -94,7 +94,9 @@ def products() -> list[tuple[str, str, str]]:
     for kind, name in (("gemm", "meshgemm"), ("gemv", "ktree")):
         question = asked("chip=wse2", f"workload={kind}")
         columns = {"mapping.rows": rng.integers(100, 751, designs), "chip.core.launch": rng.uniform(50, 200, designs)}
-        many = Designs(designs, ((np.arange(designs), replaced(question.base, {a: c * 1.0 for a, c in columns.items()})),))
+        many = Designs(
+            designs, ((np.arange(designs), replace_leaves(question.base, {a: c * 1.0 for a, c in columns.items()})),)
+        )
         evaluate(many, question.workload)
 
         def work(many: Any = many, question: Any = question) -> None:
@@ -110,12 +112,12 @@ def knobs_of(base: Any) -> Space:
     return Space(
         base,
         (
-            Choice("chip.cores", tuple(range(100, 600, 20))),
-            Interval("chip.l2.size", 8e6, 256e6),
-            Interval("chip.l2.bandwidth", 4e12, 20e12),
-            Interval("chip.hbm.bandwidth", 1e12, 4e12),
-            Interval("chip.network.bandwidth", 1e10, 2e11),
-            Choice("mapping.both.tp", (1, 2, 4, 8, 16, 32)),
+            ChoiceKnob("chip.cores", tuple(range(100, 600, 20))),
+            IntervalKnob("chip.l2.size", 8e6, 256e6),
+            IntervalKnob("chip.l2.bandwidth", 4e12, 20e12),
+            IntervalKnob("chip.hbm.bandwidth", 1e12, 4e12),
+            IntervalKnob("chip.network.bandwidth", 1e10, 2e11),
+            ChoiceKnob("mapping.both.tp", (1, 2, 4, 8, 16, 32)),
         ),
     )
 
@@ -136,13 +138,13 @@ SCREEN = """
 import resource, sys, time
 from pathlib import Path
 from dse.config.compose import compose
-from dse.running.screen import screen
-from dse.running.study import study
+from dse.execution.screen import run_screen
+from dse.execution.study import build_study
 from tests.speed.__main__ import MILLION
 
-asked = study(compose([*MILLION, "run_dir=" + sys.argv[1]]), Path("."))
+asked = build_study(compose([*MILLION, "run_dir=" + sys.argv[1]]), Path("."))
 start = time.perf_counter()
-found = screen(asked, lambda done, total, size: None)
+found = run_screen(asked, lambda done, total, size: None)
 memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(found.rows, len(found.front), time.perf_counter() - start, time.process_time(), memory)
 """
@@ -166,13 +168,13 @@ class Trivial:
     def submit(self, batch: Any) -> None:
         self._queue += batch
 
-    def collect(self) -> list[Result]:
+    def collect(self) -> list[DesignResult]:
         batch, self._queue = self._queue, []
         results = []
         for key, values, _ in batch:
             numbers = [float(value) for value in values.values() if not isinstance(value, str)]
             metrics = {"throughput_per_system_mm2": sum(numbers), "tpot": sum(x * x for x in numbers)}
-            results.append(Result(key, values, metrics))
+            results.append(DesignResult(key, values, metrics))
         return results
 
 
@@ -215,11 +217,11 @@ def driven(name: str, trials: int) -> float:
             ["name=speed", "+objectives.throughput_per_system_mm2=max", "+objectives.tpot=min", *TWELVE,
              f"search.sampler={name}", f"search.budget={trials}", f"run_dir={folder}"]
         )  # fmt: skip
-        question = study(config, Path(folder))
+        question = build_study(config, Path(folder))
         store = Store(question.store)
-        source = sampler(name, question.question.space, question.directions, seed=0, population=50)
+        source = make_sampler(name, question.question.space, question.directions, seed=0, population=50)
         start = time.perf_counter()
-        search(question, store, source, Trivial(), trials, [], lambda told, results: None)
+        run_search(question, store, source, Trivial(), trials, [], lambda told, results: None)
         return trials / (time.perf_counter() - start)
 
 
@@ -262,7 +264,7 @@ def loading() -> list[tuple[str, str, str]]:
     import json
 
     with tempfile.TemporaryDirectory() as folder:
-        store, context = Store(f"{folder}/s.sqlite"), Context("w", "closed", 1)
+        store, context = Store(f"{folder}/s.sqlite"), ResultContext("w", "closed", 1)
         rng = np.random.default_rng(0)
         metrics = [f"metric_{i}" for i in range(14)]
         knobs = "abcdefghijkl"
@@ -270,7 +272,7 @@ def loading() -> list[tuple[str, str, str]]:
         def named(names: Sequence[str]) -> dict[str, float]:
             return dict(zip(names, rng.random(len(names)).tolist(), strict=True))
 
-        rows = [Result(f"{i:032x}", named(knobs), named(metrics)) for i in range(100_000)]
+        rows = [DesignResult(f"{i:032x}", named(knobs), named(metrics)) for i in range(100_000)]
         for start in range(0, len(rows), 5000):
             store.append("s", context, ("b", "{}"), [], rows[start : start + 5000])
         start_time = time.perf_counter()

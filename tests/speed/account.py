@@ -15,11 +15,11 @@ from typing import Any
 from unittest import mock
 
 from dse.config.compose import compose
-from dse.evaluators.account import power
-from dse.evaluators.silicon import limits as silicon
-from dse.evaluators.silicon import whole
-from dse.running.screen import screen
-from dse.running.study import study
+from dse.evaluators.accounting import power
+from dse.evaluators.silicon import chip_batches as whole
+from dse.evaluators.silicon import manufacturing_limits as silicon
+from dse.execution.screen import run_screen
+from dse.execution.study import build_study
 from tests.speed.chips import ASKED, TILES
 
 SCREENS = {
@@ -69,8 +69,8 @@ def added(chips: str, knobs: tuple[str, ...], designs: int) -> tuple[float, dict
     for _ in range(2):  # the first one imports
         inside = Inside()
         with (
-            mock.patch.object(whole, "parts", inside.counted("putting chips together", whole.parts)),
-            mock.patch.object(silicon, "exceeded", inside.counted("limits", silicon.exceeded)),
+            mock.patch.object(whole, "chips_by_batch", inside.counted("putting chips together", whole.chips_by_batch)),
+            mock.patch.object(silicon, "exceeded_limits", inside.counted("limits", silicon.exceeded_limits)),
             mock.patch.object(power, "_of_phases", inside.counted("metrics", power._of_phases)),
         ):
             seconds = _screened(designs, f"chips=[{chips}]", *words, *SILICON)
@@ -84,9 +84,9 @@ def _said(word: str, knobs: tuple[str, ...]) -> bool:
 
 def _screened(designs: int, *words: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        asked = study(compose([*words, f"screen.limit={designs}", f"run_dir={folder}"]), Path())
+        asked = build_study(compose([*words, f"screen.limit={designs}", f"run_dir={folder}"]), Path())
         start = time.process_time()
-        screen(asked, lambda done, total, size: None)
+        run_screen(asked, lambda done, total, size: None)
         return time.process_time() - start
 
 

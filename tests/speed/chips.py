@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 
 from dse.config.compose import compose
-from dse.running.screen import screen
-from dse.running.study import study
+from dse.execution.screen import run_screen
+from dse.execution.study import build_study
 
 ASKED = (
     "model=llama3_8b",
@@ -48,8 +48,8 @@ def screened() -> list[tuple[str, str, str]]:
 
 def _timed(designs: int, *words: str) -> tuple[str, str]:
     with tempfile.TemporaryDirectory() as folder:
-        asked = study(compose([*ASKED, *words, f"screen.limit={designs}", f"run_dir={folder}"]), Path())
+        asked = build_study(compose([*ASKED, *words, f"screen.limit={designs}", f"run_dir={folder}"]), Path())
         start, cpu = time.perf_counter(), time.process_time()
-        found = screen(asked, lambda done, total, size: None)
+        found = run_screen(asked, lambda done, total, size: None)
     wall, cpu = time.perf_counter() - start, time.process_time() - cpu
     return f"{wall:.1f} s wall, {cpu:.1f} s CPU", f"{found.rows:,} designs"

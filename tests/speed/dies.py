@@ -5,8 +5,8 @@ from time import process_time
 import numpy as np
 
 from dse.evaluators import evaluate
-from dse.space.design import stacked
-from dse.space.fields import replaced
+from dse.space.design import stack_designs
+from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 BATCHES = (64, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 49152)
@@ -31,9 +31,11 @@ def priced() -> list[tuple[str, str, str]]:
     taken = process_time() - begun
     step = ("mapping.both.ep=32", "workload.batch=[16384]")
     question = asked(*WORDS, *step)
-    evaluate(stacked([asked(*WORDS, *step, "chip.clock=1.8 GHz").base]), question.workload, fidelity="events")  # compiled loops
+    evaluate(
+        stack_designs([asked(*WORDS, *step, "chip.clock=1.8 GHz").base]), question.workload, fidelity="events"
+    )  # compiled loops
     begun = process_time()
-    evaluate(stacked([question.base]), question.workload, fidelity="events")
+    evaluate(stack_designs([question.base]), question.workload, fidelity="events")
     played = process_time() - begun
     alone, many = (_random(*words) for words in (ALONE, (*WORDS, *step)))
     return [
@@ -60,9 +62,9 @@ def _random(*words: str) -> float:
     usual = question.base.chip.hbm.channel_bandwidth, question.base.chip.clock
     for count in (1, 1024, 1024, 1024):  # the first one loads what is loaded
         rates = zip(rng.uniform(0.5, 2.0, count) * usual[0], rng.uniform(0.6, 1.2, count) * usual[1], strict=True)
-        designs = [replaced(question.base, {"chip.hbm.channel_bandwidth": a, "chip.clock": b}) for a, b in rates]
+        designs = [replace_leaves(question.base, {"chip.hbm.channel_bandwidth": a, "chip.clock": b}) for a, b in rates]
         begun = process_time()
-        evaluate(stacked(designs), question.workload)
+        evaluate(stack_designs(designs), question.workload)
         taken.append(process_time() - begun)
     return float(np.median(taken[1:]))
 

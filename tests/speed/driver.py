@@ -12,12 +12,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dse.commands.loop import _Best
+from dse.commands.run_study import _Best
 from dse.config.compose import compose
-from dse.running.study import Study, study
-from dse.search.samplers import Ask, Told, Uniform
+from dse.execution.study import Study, build_study
+from dse.search.samplers import Ask, Feedback, RandomSampler
 from dse.store.store import Store
-from dse.terminal.progress import Progress
+from dse.terminal.progress import ProgressBar
 from tests.speed.__main__ import TWELVE, Trivial
 
 
@@ -31,7 +31,7 @@ class Prepared:
     designs = None
 
     def __init__(self, asked: Study, block: int) -> None:
-        self._source = Uniform(asked.question.space, asked.seed)
+        self._source = RandomSampler(asked.question.space, asked.seed)
         self._block = block
         self._ahead: list[Ask] = []
         self._since: float | None = None
@@ -45,27 +45,29 @@ class Prepared:
             self._since = time.process_time()
         return self._ahead.pop()
 
-    def tell(self, ask: Ask, told: Told) -> None:
+    def tell(self, ask: Ask, told: Feedback) -> None:
         pass
 
-    def restore(self, ask: Ask, told: Told | None) -> None:
+    def restore(self, ask: Ask, told: Feedback | None) -> None:
         pass
 
 
 def growth(designs: int, block: int) -> list[float]:
     """CPU seconds of the driver for every block of designs."""
-    from dse.running.ask_tell import search
+    from dse.execution.ask_tell import run_search
 
     with tempfile.TemporaryDirectory() as folder:
         objectives = ("+objectives.throughput_per_system_mm2=max", "+objectives.tpot=min")
         config = compose(["name=speed", *objectives, *TWELVE, "search.sampler=random", f"run_dir={folder}"])
-        asked = study(config, Path(folder))
+        asked = build_study(config, Path(folder))
         source, best = Prepared(asked, block), _Best(asked)
-        with contextlib.closing(Store(asked.store)) as store, Progress("search") as bar:
+        with contextlib.closing(Store(asked.store)) as store, ProgressBar("search") as bar:
             store.begin(asked.name, asked.identity(), {})
             # one more than there are blocks to count, so that the last of these is whole
             budget = designs + 1
-            search(asked, store, source, Trivial(), budget, [], lambda told, results: bar.update(told, budget, best(results)))
+            run_search(
+                asked, store, source, Trivial(), budget, [], lambda told, results: bar.update(told, budget, best(results))
+            )
     return source.seconds
 
 

@@ -10,32 +10,32 @@ import sys
 import time
 from tempfile import TemporaryDirectory
 
-from dse.commands.api import load, study_of
-from dse.running.screen import coded, screen
-from dse.running.workers import Crew
-from dse.why.elastic import of_designs
-from dse.why.moves import quick
-from dse.why.why import front_points, goal_of
+from dse.commands.notebook_api import find_study, load
+from dse.execution.screen import encode_rows, run_screen
+from dse.execution.workers import WorkerSettings
+from dse.explanations.elasticities import knob_effects
+from dse.explanations.explanation import front_outcomes, study_goal
+from dse.explanations.neighbours import analytical_goal
 
 
 def stepped(study: str, designs: int, *words: str) -> tuple[str, str, str]:
     """A line of a table."""
     with TemporaryDirectory() as folder:
         if "stored" in words:
-            asked = study_of(study)
-            rows = [values for _, values, _ in front_points(asked, load(study).frame())][:designs]
+            asked = find_study(study)
+            rows = [values for _, values, _ in front_outcomes(asked, load(study).frame())][:designs]
         else:
             said = [word for word in words if word != "alone"]
-            asked = study_of(study, "workers.kind=serial", f"run_dir={folder}", *said)
-            front = screen(asked, lambda done, total, size: None).front.iloc[:designs]
-            columns = coded(asked.question.space, front)
+            asked = find_study(study, "workers.kind=serial", f"run_dir={folder}", *said)
+            front = run_screen(asked, lambda done, total, size: None).front.iloc[:designs]
+            columns = encode_rows(asked.question.space, front)
             rows = [asked.question.space.row(columns, row) for row in range(len(front))]
-    space, goal, crew = asked.question.space, goal_of(asked), Crew("serial" if "alone" in words else "auto")
+    space, goal, crew = asked.question.space, study_goal(asked), WorkerSettings("serial" if "alone" in words else "auto")
     start, wall = time.process_time(), time.perf_counter()
-    changes = of_designs(space, rows, goal, crew=crew)
+    changes = knob_effects(space, rows, goal, crew=crew)
     spent, wall = time.process_time() - start, time.perf_counter() - wall
     steps = sum(len(some) for some in changes if some is not None)
-    reader = quick(goal, space.base).fidelity
+    reader = analytical_goal(goal, space.base).fidelity
     said_of = f"{steps:,} steps around {len(rows)} designs of {study}'s front, {reader}"
     return said_of, f"{wall:.2f} s, {spent:.2f} s CPU of this process", "20 s for 100"
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.machine import hbm
-from dse.evaluators.machine.crossing import ways
-from dse.evaluators.machine.dram import serve
-from dse.evaluators.machine.dram_words import Queues
-from dse.evaluators.machine.fabric import tile_fabric
-from dse.space.elementwise import Array
-from dse.space.memory import channels
+from dse.evaluators.machine import memory_system as hbm
+from dse.evaluators.machine.dram_constants import QueueSizes
+from dse.evaluators.machine.dram_simulator import simulate_requests
+from dse.evaluators.machine.mesh_fabric import tile_fabric
+from dse.evaluators.machine.requester_mesh import requester_mesh
+from dse.space.array_math import Array
+from dse.space.dram import pseudo_channel_count
 from tests.evaluators.plain_dram import Plain
 from tests.samples import asked, memory
 from tests.speed.clock import cpu
@@ -32,14 +32,14 @@ def transactions() -> list[tuple[str, str, str]]:
         ("reads at a stride of 1 KiB", np.arange(COUNT) * 16, 0.0),
         ("random reads", rng.integers(0, 1 << 24, COUNT), 0.0),
     ):
-        _, place = hbm.place(of, block * 64)
+        _, place = hbm.map_addresses(of, block * 64)
         write = rng.random(COUNT) < share
 
         def one(place: Array = place, write: Array = write) -> Any:
-            return serve(place, write, np.zeros(COUNT), hbm.timing(of), groups=4, banks=4)
+            return simulate_requests(place, write, np.zeros(COUNT), hbm.clocked_timing(of), groups=4, banks=4)
 
         one()
-        few = Plain(place[:PLAIN].tolist(), write[:PLAIN].tolist(), [0] * PLAIN, hbm.timing(of), 4, 4, Queues())
+        few = Plain(place[:PLAIN].tolist(), write[:PLAIN].tolist(), [0] * PLAIN, hbm.clocked_timing(of), 4, 4, QueueSizes())
         plain = PLAIN / cpu(lambda few=few: few.play(1 << 60))  # type: ignore[misc]
         rate = COUNT / min(cpu(one) for _ in range(3))
         lines.append((f"HBM, a channel: {name}", f"{rate / 1e6:.2f} M transactions/s", f"{plain:,.0f}/s in plain Python"))
@@ -47,7 +47,7 @@ def transactions() -> list[tuple[str, str, str]]:
         many, size = memory(stack), 1 << 24
 
         def stream(many: Any = many, size: int = size) -> Any:
-            return hbm.play(many, np.arange(0, size, 256), 256, False)
+            return hbm.simulate_memory(many, np.arange(0, size, 256), 256, False)
 
         stream()
         lines.append(
@@ -69,8 +69,12 @@ def across() -> list[tuple[str, str, str]]:
     fabric = tile_fabric(asked("chip=tile32", "workload=collective").base.chip)
 
     def play(mesh: bool) -> Any:
-        between = ways((32, 32), "south", int(channels(of)), 1024, fabric, float(of.clock), 32.0) if mesh else None
-        return hbm.play(of, address, 32, False, windows=np.full(1024, 8), requester=by, ways=between)
+        between = (
+            requester_mesh((32, 32), "south", int(pseudo_channel_count(of)), 1024, fabric, float(of.clock), 32.0)
+            if mesh
+            else None
+        )
+        return hbm.simulate_memory(of, address, 32, False, windows=np.full(1024, 8), requester=by, ways=between)
 
     play(True)
     rate, beside = (COUNT / cpu(lambda mesh=mesh: play(mesh), 3) for mesh in (True, False))  # type: ignore[misc]

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators import evaluate
+from dse.space.column_parts import split_columns
 from dse.space.design import Designs
-from dse.space.in_parts import in_parts
-from dse.space.knobs import Choice, Columns, Interval, Knob, Space
+from dse.space.knobs import ChoiceKnob, Columns, IntervalKnob, Knob, Space
 from dse.space.workload import Workload
 from tests.samples import asked, wide
 from tests.speed.clock import cpu
@@ -19,30 +19,30 @@ SIDES = tuple(range(300, 751, 30))
 
 KNOBS: dict[tuple[str, ...], tuple[Knob, ...]] = {
     ("chip=npu64",): (
-        Choice("chip.mesh.rows", (8, 16)),
-        Choice("chip.tile.matrix.rows", (32, 64, 128)),
-        Interval("chip.tile.sram", 1e6, 1e8, log=True),
-        Interval("chip.hbm.channel_bandwidth", 3e10, 5e11, log=True),
-        Interval("chip.noc.word_bytes", 8, 256, log=True),
-        Choice("mapping.both.tp", (1, 2, 4, 8)),
-        Choice("mapping.both.pp", (4, 8, 16)),
-        Choice("mapping.both.partition", ("input_only", "mn", "k", "mn_k")),
-        Choice("mapping.both.placement", ("linear_seq", "linear_interleave", "ring", "mesh")),
+        ChoiceKnob("chip.mesh.rows", (8, 16)),
+        ChoiceKnob("chip.tile.matrix.rows", (32, 64, 128)),
+        IntervalKnob("chip.tile.sram", 1e6, 1e8, log=True),
+        IntervalKnob("chip.hbm.channel_bandwidth", 3e10, 5e11, log=True),
+        IntervalKnob("chip.noc.word_bytes", 8, 256, log=True),
+        ChoiceKnob("mapping.both.tp", (1, 2, 4, 8)),
+        ChoiceKnob("mapping.both.pp", (4, 8, 16)),
+        ChoiceKnob("mapping.both.partition", ("input_only", "mn", "k", "mn_k")),
+        ChoiceKnob("mapping.both.placement", ("linear_seq", "linear_interleave", "ring", "mesh")),
     ),
     ("chip=wse2",): (
-        Choice("mapping.prefill.rows", SIDES),
-        Choice("mapping.decode.rows", SIDES),
-        Choice("mapping.both.gemm", ("meshgemm", "cannon", "summa", "allgather")),
-        Choice("mapping.both.gemv", ("ktree", "ring", "pipeline")),
-        Choice("mapping.kv", ("shift", "concat")),
-        Interval("chip.core.sram", 3e4, 2e5, log=True),
-        Interval("chip.core.launch", 10, 200),
+        ChoiceKnob("mapping.prefill.rows", SIDES),
+        ChoiceKnob("mapping.decode.rows", SIDES),
+        ChoiceKnob("mapping.both.gemm", ("meshgemm", "cannon", "summa", "allgather")),
+        ChoiceKnob("mapping.both.gemv", ("ktree", "ring", "pipeline")),
+        ChoiceKnob("mapping.kv", ("shift", "concat")),
+        IntervalKnob("chip.core.sram", 3e4, 2e5, log=True),
+        IntervalKnob("chip.core.launch", 10, 200),
     ),
     ("chip=tile_gh200", "mapping=flat"): (
-        Interval("chip.tile.sram", 2e5, 2e6, log=True),
-        Interval("chip.hbm.channel_bandwidth", 5e10, 2e11, log=True),
-        Choice("chip.tile.matrix.rows", (16, 32, 64)),
-        Choice("mapping.both.attention.dataflow", ("flat_async", "flat_hw", "flash2", "flash3")),
+        IntervalKnob("chip.tile.sram", 2e5, 2e6, log=True),
+        IntervalKnob("chip.hbm.channel_bandwidth", 5e10, 2e11, log=True),
+        ChoiceKnob("chip.tile.matrix.rows", (16, 32, 64)),
+        ChoiceKnob("mapping.both.attention.dataflow", ("flat_async", "flat_hw", "flash2", "flash3")),
     ),
 }
 """Of chips, beside dies with a cache."""
@@ -65,24 +65,24 @@ STRUCTURES: dict[str, tuple[tuple[str, ...], tuple[Knob, ...]]] = {
     "dies: TP, prefetch, format of weights": (
         (),
         (
-            Choice("chip.cores", tuple(range(100, 600, 20))),
-            Interval("chip.l2.size", 8e6, 256e6),
-            Interval("chip.l2.bandwidth", 4e12, 20e12),
-            Interval("chip.hbm.bandwidth", 1e12, 4e12),
-            Interval("chip.network.bandwidth", 1e10, 2e11),
-            Choice("mapping.both.tp", (1, 2, 4, 8, 16, 32)),
-            Choice("mapping.both.prefetch", ("none", "whole", "partial")),
-            Choice("mapping.precision.weights", ("int8", "bf16")),
+            ChoiceKnob("chip.cores", tuple(range(100, 600, 20))),
+            IntervalKnob("chip.l2.size", 8e6, 256e6),
+            IntervalKnob("chip.l2.bandwidth", 4e12, 20e12),
+            IntervalKnob("chip.hbm.bandwidth", 1e12, 4e12),
+            IntervalKnob("chip.network.bandwidth", 1e10, 2e11),
+            ChoiceKnob("mapping.both.tp", (1, 2, 4, 8, 16, 32)),
+            ChoiceKnob("mapping.both.prefetch", ("none", "whole", "partial")),
+            ChoiceKnob("mapping.precision.weights", ("int8", "bf16")),
         ),
     ),
     "dies: every word and number": ((), wide(asked(*LOAD).base).knobs),
     "pipelines: TP, PP, partition": (
         ("chip=npu64",),
         (
-            *(knob for knob in KNOBS["chip=npu64",] if isinstance(knob, Interval)),
-            Choice("mapping.both.tp", (1, 2, 4, 8)),
-            Choice("mapping.both.pp", (4, 8, 16)),
-            Choice("mapping.both.partition", ("input_only", "mn", "k", "mn_k")),
+            *(knob for knob in KNOBS["chip=npu64",] if isinstance(knob, IntervalKnob)),
+            ChoiceKnob("mapping.both.tp", (1, 2, 4, 8)),
+            ChoiceKnob("mapping.both.pp", (4, 8, 16)),
+            ChoiceKnob("mapping.both.partition", ("input_only", "mn", "k", "mn_k")),
         ),
     ),
     "pipelines: placement, mesh and array as well": (("chip=npu64",), KNOBS["chip=npu64",]),
@@ -100,7 +100,7 @@ def of_screens() -> list[tuple[str, str, str]]:
 
         def work(space: Space = space, columns: Columns = columns, workload: Workload = question.workload) -> int:
             groups = 0
-            for part in in_parts(columns, space.parts(columns, PART)):
+            for part in split_columns(columns, space.parts(columns, PART)):
                 some = space.stack(part)
                 groups += len(some.groups)
                 evaluate(some, workload, metrics=NAMES)

@@ -3,9 +3,9 @@
 Its figures are BookSim 2's, measured for this project on two cores like ours: whole runs, uniform traffic, four channels of 8.
 """
 
-from dse.evaluators.machine.traffic import measure
+from dse.evaluators.machine.traffic_measurement import measure_traffic
 from dse.space.chip import Router
-from dse.space.workload import Traffic
+from dse.space.workload import NocTrafficCase
 from tests.speed.clock import cpu
 
 PLAIN = Router(
@@ -33,14 +33,14 @@ LARGE = (64, 1, 0.02, 0.075)
 
 def routers() -> list[tuple[str, str, str]]:
     """A line for each load."""
-    measure(PLAIN, 4, 4, "xy", _load(1, 0.1))
+    measure_traffic(PLAIN, 4, 4, "xy", _load(1, 0.1))
     lines = []
     for side, flits, rate, reference in (*REFERENCE, LARGE):
         crossed = 0
 
         def once(side: int = side, flits: int = flits, rate: float = rate) -> None:
             nonlocal crossed
-            crossed = measure(PLAIN, side, side, "xy", _load(flits, rate)).crossed
+            crossed = measure_traffic(PLAIN, side, side, "xy", _load(flits, rate)).crossed
 
         seconds = cpu(once)
         what = f"routers, {side} x {side}, packets of {flits}, {rate:g} flits a node and cycle"
@@ -48,8 +48,8 @@ def routers() -> list[tuple[str, str, str]]:
     return lines
 
 
-def _load(flits: int, rate: float) -> Traffic:
-    return Traffic("", "uniform", (), 0, rate, flits, 1000, 4000, 1)
+def _load(flits: int, rate: float) -> NocTrafficCase:
+    return NocTrafficCase("", "uniform", (), 0, rate, flits, 1000, 4000, 1)
 
 
 if __name__ == "__main__":

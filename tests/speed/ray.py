@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.table import Table
 
 from dse.config.compose import compose
-from dse.running.actors import Ray
-from dse.running.ask_tell import search
-from dse.running.study import study
-from dse.running.workers import Batch, Crew, Serial, Workers
-from dse.search.from_optuna import sampler
-from dse.store.store import Result, Store
+from dse.execution.ask_tell import run_search
+from dse.execution.ray_actors import RayWorkers
+from dse.execution.study import build_study
+from dse.execution.workers import Batch, SerialWorkers, WorkerPool, WorkerSettings
+from dse.search.optuna_samplers import make_sampler
+from dse.store.store import DesignResult, Store
 from tests.speed.__main__ import TWELVE
 
 
@@ -34,7 +34,7 @@ class Sleeping:
     seconds: float
     folder: str
 
-    def __call__(self, batch: Batch) -> list[Result]:
+    def __call__(self, batch: Batch) -> list[DesignResult]:
         (Path(self.folder) / f"{os.getpid()}.pid").touch()
         if self.seconds:
             time.sleep(self.seconds * len(batch))
@@ -42,7 +42,7 @@ class Sleeping:
         for key, values, _ in batch:
             numbers = [float(value) for value in values.values() if not isinstance(value, str)]
             metrics = {"throughput_per_system_mm2": sum(numbers), "tpot": sum(x * x for x in numbers)}
-            found.append(Result(key, values, metrics, seconds=self.seconds))
+            found.append(DesignResult(key, values, metrics, seconds=self.seconds))
         return found
 
 
@@ -61,12 +61,12 @@ def timed(name: str, designs: int, seconds: float, count: int, kill: float = 0.0
             ["name=speed", "+objectives.throughput_per_system_mm2=max", "+objectives.tpot=min", *TWELVE,
              f"search={name}", f"search.budget={designs}", f"run_dir={folder}"]
         )  # fmt: skip
-        asked = study(config, Path(folder))
+        asked = build_study(config, Path(folder))
         evaluate = Sleeping(seconds, folder)
         window = asked.search["window"]
-        workers: Workers = Serial(evaluate)
+        workers: WorkerPool = SerialWorkers(evaluate)
         if count:
-            workers = Ray(Crew("ray", count), evaluate, window=window, example=[], say=print)
+            workers = RayWorkers(WorkerSettings("ray", count), evaluate, window=window, example=[], say=print)
         warm = 0
         while len(processes(folder)) < max(count, 1):
             batch = [(f"warm {warm + place}", {}, asked.question.base) for place in range(4)]
@@ -75,13 +75,13 @@ def timed(name: str, designs: int, seconds: float, count: int, kill: float = 0.0
             while left:
                 left -= len(workers.collect())
             warm += len(batch)
-        source = sampler(name, asked.question.space, asked.directions, seed=0, population=64)
+        source = make_sampler(name, asked.question.space, asked.directions, seed=0, population=64)
         store = Store(asked.store)
         killer = threading.Timer(kill, lambda: os.kill(processes(folder)[0], signal.SIGKILL))
         if kill:
             killer.start()
         start = time.perf_counter()
-        search(asked, store, source, workers, designs, [], lambda told, results: None)
+        run_search(asked, store, source, workers, designs, [], lambda told, results: None)
         spent = time.perf_counter() - start
         workers.close()
         assert len(processes(folder)) == max(count, 1) + bool(kill), "as many processes as there should have been"

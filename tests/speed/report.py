@@ -9,11 +9,11 @@ from typing import Any
 
 import plotly.offline
 
-from dse.commands.api import Loaded
+from dse.commands.notebook_api import StoredStudy
 from dse.config.compose import compose
-from dse.report.page import write_page
-from dse.running.screen import screen
-from dse.running.study import study
+from dse.execution.screen import run_screen
+from dse.execution.study import build_study
+from dse.report.study_page import write_page
 
 FIRST = "document.querySelector('#parallel canvas')?.dataset.painted"
 FRONT = "document.querySelector('#front canvas, #front .scatterlayer .point')"
@@ -26,9 +26,9 @@ def report_page(overrides: tuple[str, ...]) -> list[tuple[str, str, str]]:
     """Lines of the speed table."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        asked = study(compose([*overrides, "search.sampler=none", f"run_dir={folder}"]), folder)
-        screen(asked, lambda done, total, size: None)
-        part = Loaded(asked).part()
+        asked = build_study(compose([*overrides, "search.sampler=none", f"run_dir={folder}"]), folder)
+        run_screen(asked, lambda done, total, size: None)
+        part = StoredStudy(asked).part()
         start = time.process_time()
         path = write_page([part], folder / "report.html")
         seconds, size, rows = time.process_time() - start, path.stat().st_size / 1e6, len(part.frame)

@@ -7,9 +7,9 @@ import sys
 
 import numpy as np
 
-from dse.commands.api import study_of
+from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
-from dse.search.samplers import sobol
+from dse.search.samplers import sobol_points
 from tests.speed.clock import cpu
 
 CHIPS = ("npu64", "npu_whole", "tile_gh200", "wafer64", "npu_dse", "wse2")
@@ -20,8 +20,8 @@ WARM = 8
 
 def screened(chip: str, count: int) -> tuple[int, float, float]:
     """Designs that keep all limits, and seconds of CPU: of designs that are new, and of the same ones again. [s]"""
-    asked = study_of("mesh_llm", f"chips=[{chip}]").question
-    sample = asked.space.sample(sobol(len(asked.space.knobs), 0, count + WARM, 0))
+    asked = find_study("mesh_llm", f"chips=[{chip}]").question
+    sample = asked.space.sample(sobol_points(len(asked.space.knobs), 0, count + WARM, 0))
     few, many = (asked.space.stack({a: c[some] for a, c in sample.items()}) for some in (slice(WARM), slice(WARM, None)))
     evaluate(few, asked.workload, fidelity="steady")
     kept = 0

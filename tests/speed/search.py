@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from dse.running.ask_tell import search
-from dse.running.possible import limits_of
-from dse.running.workers import Serial, attempted, evaluator
-from dse.search.from_optuna import sampler
-from dse.search.samplers import Uniform, suited
-from dse.store.store import Result, Store
+from dse.execution.ask_tell import run_search
+from dse.execution.limit_filter import make_early_limits
+from dse.execution.workers import SerialWorkers, evaluate_with_retries, make_evaluator
+from dse.search.optuna_samplers import make_sampler
+from dse.search.samplers import RandomSampler, recommend_sampler
+from dse.store.store import DesignResult, Store
 from dse.studies.search_quality.replay import SPACES
 
 SAMPLED = 40
@@ -36,14 +36,14 @@ WIDE = (
 class Answered:
     """Workers that evaluate by a reader, and count the time that it takes."""
 
-    def __init__(self, serial: Serial) -> None:
+    def __init__(self, serial: SerialWorkers) -> None:
         self._serial, self.spent, self.cpu = serial, 0.0, 0.0
 
     def submit(self, batch: Any) -> None:
         """Queued."""
         self._serial.submit(batch)
 
-    def collect(self) -> list[Result]:
+    def collect(self) -> list[DesignResult]:
         """Evaluated."""
         start = time.process_time()
         found = self._serial.collect()
@@ -56,29 +56,33 @@ class Answered:
 
 def overhead(designs: int, overrides: Sequence[str] = WIDE, answers: str = "closed") -> list[tuple[str, str, str]]:
     """Lines of the speed table; `answers` is the fidelity of what the search is told."""
-    from dse.commands.api import study_of
+    from dse.commands.notebook_api import find_study
 
     with tempfile.TemporaryDirectory() as folder:
-        asked = study_of(*SPACES["attention"], *overrides, f"search.budget={designs}", f"run_dir={folder}", "search.window=16")
+        asked = find_study(
+            *SPACES["attention"], *overrides, f"search.budget={designs}", f"run_dir={folder}", "search.window=16"
+        )
         question = asked.question
         space, workload = question.space, question.workload
-        limits = limits_of(space, workload, asked.fidelity)
+        limits = make_early_limits(space, workload, asked.fidelity)
         assert limits is not None
-        name, _ = suited(space, len(asked.objectives), designs)
+        name, _ = recommend_sampler(space, len(asked.objectives), designs)
         population = asked.search["population"]
-        source = sampler(name, space, asked.directions, seed=0, population=population, possible=limits.possible)
-        workers = Answered(Serial(evaluator(workload, answers)))
+        source = make_sampler(name, space, asked.directions, seed=0, population=population, possible=limits.possible)
+        workers = Answered(SerialWorkers(make_evaluator(workload, answers)))
         with closing(Store(asked.store)) as store:
             store.begin(asked.name, asked.identity(), {})
             start = time.process_time()
-            found = search(asked, store, source, workers, designs, [], lambda told, results: None, ruled_out=limits.ruled_out)
+            found = run_search(
+                asked, store, source, workers, designs, [], lambda told, results: None, ruled_out=limits.ruled_out
+            )
             spent = time.process_time() - start - workers.spent
-        draws, events = Uniform(space, 1, limits.possible), evaluator(workload, asked.fidelity)
+        draws, events = RandomSampler(space, 1, limits.possible), make_evaluator(workload, asked.fidelity)
         entries = [(space.key_at(one), one, space.at(one)) for one in (draws.ask(k, None).values for k in range(SAMPLED + 1))]
-        attempted(events, entries[:1], 0)
+        evaluate_with_retries(events, entries[:1], 0)
         start = time.process_time()
         for entry in entries[1:]:
-            attempted(events, [entry], 0)
+            evaluate_with_retries(events, [entry], 0)
         each = (time.process_time() - start) / SAMPLED
     different = len({result.key for _, result in found.values()})
     share = spent / (spent + different * each)

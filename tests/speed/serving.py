@@ -14,54 +14,65 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.evaluators.serving.kvcache import Memory
-from dse.evaluators.serving.loop import Pool, Served, serve
-from dse.evaluators.serving.measures import measures
-from dse.evaluators.serving.policy import policy
-from dse.evaluators.serving.price import constant, spread, tabled
-from dse.evaluators.serving.traces import read
+from dse.evaluators.serving.iteration_time import constant_time, geometric_axes, tabulate_time
+from dse.evaluators.serving.kv_memory import KvMemory
+from dse.evaluators.serving.run_statistics import run_statistics
+from dse.evaluators.serving.scheduling_policy import make_policy
+from dse.evaluators.serving.simulator import InstancePool, ServingRun, simulate_serving
+from dse.evaluators.serving.traces import read_trace
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 BLOCKS = 3600
 """Of 16 tokens: what 80 GB leave beside the weights of Llama-2-7B in fp16, at 512 KiB a token."""
 
 
-def run_a() -> Served:
-    many = read(TRACES / "azure_llm_2023_conv.csv").shuffled(42).first(5000).clipped(4096)
+def run_a() -> ServingRun:
+    many = read_trace(TRACES / "azure_llm_2023_conv.csv").shuffled(42).first(5000).clipped(4096)
     many = many.arriving("poisson", rate=2.0, seed=42)
-    return serve(many, [Pool(constant(0.0157), policy("chunked", tokens=512), Memory(BLOCKS), batch=128)])
+    return simulate_serving(
+        many, [InstancePool(constant_time(0.0157), make_policy("chunked", tokens=512), KvMemory(BLOCKS), batch=128)]
+    )
 
 
-def azure() -> Served:
+def azure() -> ServingRun:
     """The whole trace as it came, at four instances, priced by a table of a rooflined step."""
-    many = read(TRACES / "azure_llm_2023_conv.csv")
-    axes = spread(512, 16384, 128, 16384)
-    table = tabled(lambda p, c, d, e, s: 4e-3 + 4e-5 * (p + d) + 2e-10 * p * c + 1.5e-7 * d * e, axes)
-    return serve(many, [Pool(table, policy("chunked", tokens=512), Memory(BLOCKS), instances=4, batch=128)])
+    many = read_trace(TRACES / "azure_llm_2023_conv.csv")
+    axes = geometric_axes(512, 16384, 128, 16384)
+    table = tabulate_time(lambda p, c, d, e, s: 4e-3 + 4e-5 * (p + d) + 2e-10 * p * c + 1.5e-7 * d * e, axes)
+    return simulate_serving(
+        many, [InstancePool(table, make_policy("chunked", tokens=512), KvMemory(BLOCKS), instances=4, batch=128)]
+    )
 
 
-def mooncake() -> Served:
+def mooncake() -> ServingRun:
     """12,031 requests of 12,000 tokens, at 8 instances in turn with a prefix cache, priced by a table."""
-    return serve(read(TRACES / "mooncake_conversation.jsonl"), [_mooncake()], routing="round_robin")
+    return simulate_serving(read_trace(TRACES / "mooncake_conversation.jsonl"), [_mooncake()], routing="round_robin")
 
 
-def _mooncake() -> Pool:
-    axes = spread(2048, 131072, 128, 131072)
-    table = tabled(lambda p, c, d, e, s: 4e-3 + 2e-5 * (p + d) + 1e-10 * p * c + 2e-8 * d * e, axes)
-    return Pool(table, policy("chunked", tokens=2048), Memory(40_000), instances=8, batch=128, prefix=20_000)
+def _mooncake() -> InstancePool:
+    axes = geometric_axes(2048, 131072, 128, 131072)
+    table = tabulate_time(lambda p, c, d, e, s: 4e-3 + 2e-5 * (p + d) + 1e-10 * p * c + 2e-8 * d * e, axes)
+    return InstancePool(table, make_policy("chunked", tokens=2048), KvMemory(40_000), instances=8, batch=128, prefix=20_000)
 
 
-def pooled() -> Served:
+def pooled() -> ServingRun:
     """The same, with prefixes in the blocks that nobody needs."""
-    many = read(TRACES / "mooncake_conversation.jsonl")
-    pool = replace(_mooncake(), memory=Memory(60_000), prefix=0, pooled=True)
-    return serve(many, [pool], routing="round_robin")
+    many = read_trace(TRACES / "mooncake_conversation.jsonl")
+    pool = replace(_mooncake(), memory=KvMemory(60_000), prefix=0, pooled=True)
+    return simulate_serving(many, [pool], routing="round_robin")
 
 
-def million() -> Served:
+def million() -> ServingRun:
     """A million requests drawn from Azure's lengths, at 16 instances."""
-    many = read(TRACES / "azure_llm_2023_conv.csv").drawn(1_000_000, 1).arriving("poisson", rate=60.0, seed=1)
-    return serve(many, [Pool(constant(0.0157), policy("chunked", tokens=2048), Memory(BLOCKS * 4), instances=16, batch=128)])
+    many = read_trace(TRACES / "azure_llm_2023_conv.csv").drawn(1_000_000, 1).arriving("poisson", rate=60.0, seed=1)
+    return simulate_serving(
+        many,
+        [
+            InstancePool(
+                constant_time(0.0157), make_policy("chunked", tokens=2048), KvMemory(BLOCKS * 4), instances=16, batch=128
+            )
+        ],
+    )
 
 
 LOADS = {"run_a": run_a, "azure": azure, "mooncake": mooncake, "pooled": pooled, "million": million}
@@ -71,7 +82,7 @@ def timed(name: str) -> None:
     """Prints iterations, CPU seconds of the load (file to metrics) and of the loop alone, and the process's peak memory."""
     start = time.process_time()
     served = LOADS[name]()
-    found = measures(served)
+    found = run_statistics(served)
     whole = time.process_time() - start
     # of this process alone: what `getrusage` says is its parent's where that had more
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
@@ -97,12 +108,12 @@ SPACES = {
 
 def drawn(words: Sequence[str]) -> float:
     """CPU seconds of designs that serve 1,000 requests of Azure's trace."""
-    from dse.config.build import question
-    from dse.config.compose import compose, folder_of
+    from dse.config.compose import compose, study_folder
+    from dse.config.question import build_question
     from dse.evaluators import evaluate
 
     config = compose([*words, f"workload.trace={TRACES / 'azure_llm_2023_conv.csv'}", "workload.requests=1000"])
-    asked = question(config, folder_of(config))
+    asked = build_question(config, study_folder(config))
     rng = np.random.default_rng(0)
     warm, designs = (
         asked.space.stack(asked.space.sample(rng.random((count, len(asked.space.knobs))))) for count in (2, DESIGNS)
@@ -122,17 +133,17 @@ def several(count: int, seed: int) -> tuple[float, float]:
     They differ in instances, policy, budget, batch, where prefixes are kept and who gets which request.
     """
     rng, start = np.random.default_rng(seed), time.process_time()
-    many, usual, iterations = read(TRACES / "mooncake_conversation.jsonl"), _mooncake(), 0.0
+    many, usual, iterations = read_trace(TRACES / "mooncake_conversation.jsonl"), _mooncake(), 0.0
     for _ in range(count):
-        rule = policy(str(rng.choice(["chunked", "prefill_first"])), tokens=int(rng.choice([1024, 2048, 4096])))
+        rule = make_policy(str(rng.choice(["chunked", "prefill_first"])), tokens=int(rng.choice([1024, 2048, 4096])))
         kept = rng.random() < 0.5
         pool = replace(
             usual, policy=rule, instances=int(rng.integers(4, 17)), batch=int(rng.choice([32, 64, 128])),
-            memory=Memory(60_000 if kept else 40_000), prefix=0 if kept else 20_000, pooled=kept,
+            memory=KvMemory(60_000 if kept else 40_000), prefix=0 if kept else 20_000, pooled=kept,
         )  # fmt: skip
         routing = str(rng.choice(["round_robin", "least_loaded", "cache_aware"]))
-        served = serve(many, [pool], routing=routing)
-        measures(served)
+        served = simulate_serving(many, [pool], routing=routing)
+        run_statistics(served)
         iterations += served.total["iterations"]
     spent = time.process_time() - start
     return spent, iterations / spent
@@ -140,15 +151,15 @@ def several(count: int, seed: int) -> tuple[float, float]:
 
 def pipelines() -> float:
     """Iterations a second of the loop on 64 tiles: pipelines of Qwen3-4B, 2,000 requests of Azure's trace."""
-    from dse.config.build import question
-    from dse.config.compose import compose, folder_of
-    from dse.evaluators.judges.serving import deployer
+    from dse.config.compose import compose, study_folder
+    from dse.config.question import build_question
+    from dse.evaluators.workloads.serving import deployment_factory
 
     words = ["chip=npu64", "model=qwen3_4b", "workload=serving", f"workload.trace={TRACES / 'azure_llm_2023_conv.csv'}"]
     config = compose([*words, "workload.requests=2000", "workload.clip=8192", "workload.rate=4 Hz"])
-    asked = question(config, folder_of(config))
+    asked = build_question(config, study_folder(config))
     load = asked.workload.cases[0]
-    of = deployer(asked.base, load, ())(load.requests)
+    of = deployment_factory(asked.base, load, ())(load.requests)
     of.serve(load.requests)
     start = time.process_time()
     served = of.serve(load.requests)

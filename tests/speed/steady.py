@@ -17,16 +17,16 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from scipy.stats import kendalltau
 
-from dse.commands.api import study_of
-from dse.config.build import question
-from dse.config.compose import compose, folder_of
-from dse.config.expressions import evaluate as defined_evaluate
+from dse.commands.notebook_api import find_study
+from dse.config.compose import compose, study_folder
+from dse.config.metric_expressions import evaluate_with_derived as defined_evaluate
+from dse.config.question import build_question
 from dse.evaluators import evaluate
-from dse.evaluators.account.played.steady import LOADED
-from dse.running.block import TOGETHER
-from dse.running.block import asked as names
-from dse.running.screen import left_out, screen
-from dse.search.samplers import sobol
+from dse.evaluators.accounting.serving_runs.steady_state_run import LOADED
+from dse.execution.screen import run_screen, screen_left_out_text
+from dse.execution.screen_block import BATCH_ROWS
+from dse.execution.screen_block import requested_metrics as names
+from dse.search.samplers import sobol_points
 
 BELOW = 0.95
 
@@ -37,7 +37,7 @@ KEPT = 0.9
 def compared(count: int, seed: int, *words: str) -> list[tuple[str, str, str]]:
     """Lines of a table: what, the figure, what was asked for."""
     config = compose(["study=npu_serving", *words])
-    asked = question(config, folder_of(config))
+    asked = build_question(config, study_folder(config))
     rng = np.random.default_rng(seed)
     designs = asked.space.stack(asked.space.sample(rng.random((count, len(asked.space.knobs)))))
     found, spent = {}, {}
@@ -87,7 +87,7 @@ DIES = (
 def of_dies(count: int, seed: int) -> list[tuple[str, str, str]]:
     """Lines of a table: designs that differ in splits, batches, policies and a bandwidth of its own each; the second draw."""
     config = compose(list(DIES))
-    asked = question(config, folder_of(config))
+    asked = build_question(config, study_folder(config))
     rng, lines, known = np.random.default_rng(seed), [], list[str]()
     wanted: dict[str, tuple[str, ...] | None] = {
         "steady, all metrics": None,
@@ -110,7 +110,7 @@ def of_dies(count: int, seed: int) -> list[tuple[str, str, str]]:
 def of_pipelines(count: int) -> Iterator[tuple[str, str, str]]:
     """Lines of a table: designs of studies/npu_serving, with the load, for which a closed loop is played, and without it."""
     config = compose(["study=npu_serving"])
-    asked = question(config, folder_of(config))
+    asked = build_question(config, study_folder(config))
     rng, known = np.random.default_rng(5), list[str]()
     for what in ("all metrics", "all but the load"):
         designs = asked.space.stack(asked.space.sample(rng.random((count, len(asked.space.knobs)))))
@@ -123,10 +123,10 @@ def of_pipelines(count: int) -> Iterator[tuple[str, str, str]]:
 
 def of_machines(count: int) -> Iterator[tuple[str, str, str]]:
     """Lines of a table: the first designs of the screen of studies/mesh_llm, by chip and altogether."""
-    asked = study_of("mesh_llm")
+    asked = find_study("mesh_llm")
     space, total = asked.question.space, 0.0
-    columns = space.sample(sobol(len(space.knobs), 0, count, asked.seed))
-    for rows in space.parts(columns, TOGETHER):
+    columns = space.sample(sobol_points(len(space.knobs), 0, count, asked.seed))
+    for rows in space.parts(columns, BATCH_ROWS):
         start = time.process_time()
         designs = space.stack({address: column[rows] for address, column in columns.items()})
         defined_evaluate(designs, asked.question.workload, asked.question.defined, fidelity="steady", metrics=names(asked))
@@ -141,12 +141,12 @@ def pruned(count: int) -> Iterator[tuple[str, str, str]]:
     """Lines of a table: a screen of studies/mesh_llm that evaluates what may be on its front."""
     with TemporaryDirectory() as folder:
         words = (f"screen.limit={count}", "screen.keep=front", "screen.prune=true", "workers.kind=serial", f"run_dir={folder}")
-        asked, start = study_of("mesh_llm", *words), time.process_time()
-        found = screen(asked, lambda done, total, size: None)
+        asked, start = find_study("mesh_llm", *words), time.process_time()
+        found = run_screen(asked, lambda done, total, size: None)
         spent = time.process_time() - start
     peak = getrusage(RUSAGE_SELF).ru_maxrss / 1e3
     yield f"screen of {found.rows:,} designs of studies/mesh_llm", f"{spent / found.rows * 1e3:.1f} ms CPU a design", "3 ms"
-    yield "the same: designs evaluated", f"{found.rows - sum(found.pruned.values()):,}", left_out(found)
+    yield "the same: designs evaluated", f"{found.rows - sum(found.pruned.values()):,}", screen_left_out_text(found)
     yield "the same: peak", f"{peak:,.0f} MB", "3,000 MB"
 
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 
 from dse.evaluators import evaluate
+from dse.evaluators.cost_models import simulated_attention as events_attention
+from dse.evaluators.cost_models.analytical_attention import AttentionJob
 from dse.evaluators.kernels.attention import ATTENTION
-from dse.evaluators.kernels.attention.shape import Heads, Tiling
-from dse.evaluators.machine.engine import engines
-from dse.evaluators.readers import events_attention
-from dse.evaluators.readers.closed_attention import Job
-from dse.space.design import Designs, stacked
-from dse.space.fields import replaced
+from dse.evaluators.kernels.attention.attention_shape import AttentionShape, AttentionTiling
+from dse.evaluators.machine.compute_engines import tile_engines
+from dse.space.design import Designs, stack_designs
+from dse.space.fields import replace_leaves
 from dse.space.layers import layers
 from tests.samples import asked
 from tests.speed.clock import cpu
@@ -30,9 +30,9 @@ def attended() -> list[tuple[str, str, str]]:
     knobs = {"rows": (1, 4, 8, 16, 32), "cols": (4, 8, 16, 32), "queries": (16, 32, 64, 128), "keys": (16, 32, 64, 128)}
     rates = rng.uniform(3e10, 1e11, 8192)
     sides = [{f"mapping.{name}": float(rng.choice(of)) for name, of in knobs.items()} for _ in rates]
-    designs = stacked(
+    designs = stack_designs(
         [
-            replaced(question.base, {"chip.hbm.channel_bandwidth": float(rate), **side})
+            replace_leaves(question.base, {"chip.hbm.channel_bandwidth": float(rate), **side})
             for rate, side in zip(rates, sides, strict=True)
         ]
     )
@@ -40,18 +40,20 @@ def attended() -> list[tuple[str, str, str]]:
     closed = cpu(lambda: evaluate(designs, question.workload))
     open_ = asked("chip=tile32", "workload=attention", "mapping=attention")
     # memory is in no structure, a clock is: chips of another one have structures that nobody has met
-    clocks = [stacked([replaced(open_.base, changed(rng) | {"chip.clock": clock}) for _ in rates]) for clock in (9e8, 1e9)]
+    clocks = [
+        stack_designs([replace_leaves(open_.base, changed(rng) | {"chip.clock": clock}) for _ in rates]) for clock in (9e8, 1e9)
+    ]
     evaluate(clocks[0], open_.workload)
     new, again = (cpu(lambda: evaluate(clocks[1], open_.workload)) for _ in range(2))
-    one = stacked([question.base])
+    one = stack_designs([question.base])
     single = cpu(lambda: evaluate(one, question.workload), 20)
     chip = question.base.chip
     played = {}
     for name, of in ATTENTION.items():
-        tiling = Tiling(32, 32, 128, 128) if of.grouped else Tiling(1, 1, 128, 128)
+        tiling = AttentionTiling(32, 32, 128, 128) if of.grouped else AttentionTiling(1, 1, 128, 128)
         for batch in (1, 2):  # the first one compiles
-            job = Job(of, Heads(batch, 32, 32, 4096, 4096, 128, 128), tiling, chip)  # type: ignore[arg-type]
-            played[name] = cpu(lambda job=job: events_attention.EVENTS.price(job))  # type: ignore[misc]
+            job = AttentionJob(of, AttentionShape(batch, 32, 32, 4096, 4096, 128, 128), tiling, chip)  # type: ignore[arg-type]
+            played[name] = cpu(lambda job=job: events_attention.EVENTS.job_cost(job))  # type: ignore[misc]
     slowest = max(played, key=lambda name: played[name])
     median = sorted(played.values())[len(played) // 2]
     return [
@@ -93,19 +95,19 @@ def flattened() -> list[tuple[str, str, str]]:
     ):
         question = asked("chip=tile_gh200", *overrides)
         chips, warm = (
-            stacked([replaced(question.base, changed(rng) | {"chip.clock": clock}) for _ in range(1024)])
+            stack_designs([replace_leaves(question.base, changed(rng) | {"chip.clock": clock}) for _ in range(1024)])
             for clock in (1e9, 9e8)
         )
-        evaluate(stacked([question.base]), question.workload, fidelity="events")
+        evaluate(stack_designs([question.base]), question.workload, fidelity="events")
         evaluate(warm, question.workload)
         closed = cpu(lambda: evaluate(chips, question.workload))  # noqa: B023
         again = cpu(lambda: evaluate(chips, question.workload))  # noqa: B023
         # memory is in no structure
         memories = [{address: changed(rng)[address] for address in MEMORY} for _ in range(1024)]
-        alike = stacked([replaced(question.base, memory) for memory in memories])
+        alike = stack_designs([replace_leaves(question.base, memory) for memory in memories])
         evaluate(alike, question.workload)
         same = cpu(lambda: evaluate(alike, question.workload))  # noqa: B023
-        other = stacked([replaced(question.base, {"chip.hbm.channel_bandwidth": 6e10})])
+        other = stack_designs([replace_leaves(question.base, {"chip.hbm.channel_bandwidth": 6e10})])
         single = cpu(lambda: evaluate(other, question.workload))  # noqa: B023
         played = cpu(lambda: evaluate(other, question.workload, fidelity="events"))  # noqa: B023
         lines += [
@@ -128,22 +130,22 @@ def priced() -> list[tuple[str, str, str]]:
     """Products of random sizes on a tile's engine; a model on tiles, by formulas and played."""
     rng = np.random.default_rng(0)
     m, k, n = (rng.integers(1, 4096, DESIGNS).astype(float) for _ in range(3))
-    of = engines(asked("chip=tile32", "workload=collective").base.chip)  # type: ignore[arg-type]
+    of = tile_engines(asked("chip=tile32", "workload=collective").base.chip)  # type: ignore[arg-type]
     roofline = cpu(lambda: m * k * n / 512 / 965e6)
     engine = cpu(lambda: of.product(m, k, n, 2))
     question = asked("chip=npu64", "model=qwen3_4b", "workload.batch=[16]", "workload.prompt=1024", "workload.output=256")
-    designs = stacked(
-        [replaced(question.base, {"chip.hbm.channel_bandwidth": float(rate)}) for rate in rng.uniform(3e10, 5e11, 4096)]
+    designs = stack_designs(
+        [replace_leaves(question.base, {"chip.hbm.channel_bandwidth": float(rate)}) for rate in rng.uniform(3e10, 5e11, 4096)]
     )
     evaluate(designs, question.workload)
     closed = cpu(lambda: evaluate(designs, question.workload))
     rates = {"chip.hbm.channel_bandwidth": rng.uniform(3e10, 5e11, LARGE), "chip.tile.sram": rng.uniform(1e6, 1e8, LARGE)}
-    block = Designs(LARGE, ((np.arange(LARGE), replaced(question.base, rates)),))
+    block = Designs(LARGE, ((np.arange(LARGE), replace_leaves(question.base, rates)),))
     evaluate(block, question.workload)
     large = cpu(lambda: evaluate(block, question.workload), 5)
     flop, nbytes = rng.random((2, LARGE))
     roofs = cpu(lambda: [np.maximum(flop * 2.0, nbytes * 3.0) for _ in range(30)], 5)
-    one = stacked([question.base])
+    one = stack_designs([question.base])
     single = cpu(lambda: evaluate(one, question.workload), 20)
     warm, new = (
         asked(
@@ -191,7 +193,7 @@ def layered() -> list[tuple[str, str, str]]:
     for name, (preset, kind) in LAYERS.items():
         question = asked("chip=tile_gh200", "mapping=flat", f"model={preset}", "workload.batch=[1]")
         (case,) = question.workload.cases
-        model, one = replace(layers(case.model).mixings[kind].of, layers=1), stacked([question.base])  # type: ignore[union-attr]
+        model, one = replace(layers(case.model).mixings[kind].of, layers=1), stack_designs([question.base])  # type: ignore[union-attr]
         short, new = (
             replace(question.workload, cases=(replace(case, model=model, requests=((1, prompt, 64),)),))  # type: ignore[arg-type]
             for prompt in (1024, 4096)

@@ -17,9 +17,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from dse.commands.api import study_of
-from dse.running.bench import Turn
-from dse.running.screen import hands_of, screen
+from dse.commands.notebook_api import find_study
+from dse.execution.affinity_pool import WorkerInterval
+from dse.execution.screen import run_screen, screen_workers
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -115,20 +115,20 @@ def screened(designs: int, count: int, words: tuple[str, ...]) -> Spent:
     crew = ("workers.kind=ray", f"workers.count={count}") if count else ("workers.kind=serial",)
     with TemporaryDirectory() as folder:
         pruned = ("screen.keep=front", "screen.prune=true")
-        asked = study_of("mesh_llm", f"screen.limit={designs}", *pruned, *crew, f"run_dir={folder}", *words)
-        with Watch() as watch, hands_of(asked) as hands:
+        asked = find_study("mesh_llm", f"screen.limit={designs}", *pruned, *crew, f"run_dir={folder}", *words)
+        with Watch() as watch, screen_workers(asked) as hands:
             start = time.monotonic()
             if count:
                 hands.hire()
             begin, before = time.monotonic(), time.process_time()
-            found = screen(asked, lambda done, total, size: None, hands)
+            found = run_screen(asked, lambda done, total, size: None, hands)
             end, alone = time.monotonic(), time.process_time() - before
     said = f"{found.rows:,} designs, {found.rows - sum(found.pruned.values()):,} evaluated, front of {len(found.front)}"
     busy = [sum(turn.cpu for turn in hands.turns if turn.worker == place) for place in range(count)]
     return Spent(watch, begin - start, end - begin, busy, alone, alone + longest(hands.turns), said)
 
 
-def longest(turns: list[Turn]) -> float:
+def longest(turns: list[WorkerInterval]) -> float:
     """CPU of the worker who has most of it in each stage, of all stages, which come one after the other. [s]"""
     stages: dict[int, dict[int, float]] = {}
     for turn in turns:

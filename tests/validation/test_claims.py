@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import dse
+from dse.accuracy import claims, validate
+from dse.accuracy.claims import COLUMNS, CONTRADICTED, REPRODUCED, UNDECIDABLE, Claim, decide_claim, find_claims
+from dse.accuracy.validate import ValidationRow, compare_row, score_rows
 from dse.commands.claim_output import record
 from dse.main import main
-from dse.measured import claims, validate
-from dse.measured.claims import COLUMNS, CONTRADICTED, REPRODUCED, UNDECIDABLE, Claim, decide_claim, find_claims
-from dse.measured.validate import Compared, compare_row, score_rows
-from dse.report.alone import claims_page
-from dse.schemas import published
+from dse.report.standalone_pages import claims_page
+from dse.schemas import schema_of
 from dse.studies.write import WITH_VERDICTS, line, written
 from tests.dse.test_report_page import browser
 
@@ -133,7 +133,7 @@ def test_a_design_is_simulated_once(here: Path, monkeypatch: pytest.MonkeyPatch)
     evaluate = validate.evaluate
     monkeypatch.setattr(validate, "evaluate", lambda *a, **k: (count.append(a), evaluate(*a, **k))[1])
     validate._evaluated.cache_clear()
-    validate.measured.cache_clear()
+    validate.simulated_metric.cache_clear()
     for claim in find_claims(()):
         decide_claim(claim)
     assert len(count) == 1
@@ -149,7 +149,7 @@ def test_what_cannot_be_simulated_is_undecidable(here: Path) -> None:
 @pytest.mark.parametrize("role", ["calibration", "check"])
 def test_a_claim_of_a_published_row_asks_what_the_row_asks(here: Path, role: str) -> None:
     """And says where constants were fitted on the row, so that nobody takes it for a confirmation."""
-    (cells,) = [cells for _, cells in validate.rows_of(here / "alpha" / "published.csv")]
+    (cells,) = [cells for _, cells in validate.read_rows(here / "alpha" / "published.csv")]
     write_table(here / "alpha" / "published.csv", validate.COLUMNS, [cells | {"role": role, "value": "1..1000"}])
     blank = dict.fromkeys(("overrides", "metric", "value", "unit", "tolerance"), "")
     write_table(
@@ -255,7 +255,7 @@ def test_json_and_page_have_every_claim(
     code, out, _ = typed(monkeypatch, capsys, "--json", "--out", "there/page.html")
     data = json.loads(out)
     assert code == 0
-    jsonschema.Draft202012Validator(published("claims")).validate(data)
+    jsonschema.Draft202012Validator(schema_of("claims")).validate(data)
     assert [one["id"] for one in data["claims"]] == ["c-1", "c-2", "c-3"]
     text = (here / "there/page.html").read_text()
     inner = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
@@ -290,7 +290,7 @@ def test_numbers_and_ranges_are_scored_apart() -> None:
     draws = np.random.default_rng(5)
     one = compare_row({"role": "check", "note": "", "baseline": "", **row()})
     for _ in range(20):
-        rows: list[Compared] = []
+        rows: list[ValidationRow] = []
         for error in draws.choice([0.0, 0.1, 0.3], draws.integers(1, 12)):
             rows.append(replace(one, published=str(draws.choice(["3", "2..4"])), error=float(error)))
         score = score_rows([*rows, replace(one, published="3", error=None), replace(one, published="2..4", error=None)])

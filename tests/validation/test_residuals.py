@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dse
+from dse.accuracy import residuals
+from dse.accuracy.residuals import ENOUGH_ROWS, SCORED_ROLES, Residual, error_bands, nearest_rows
+from dse.accuracy.result_kind import MEASURES, ResultKind, result_kind
+from dse.accuracy.validate import ROLES
 from dse.evaluators import METRICS
-from dse.evaluators.evaluation import PHYSICS
-from dse.measured import residuals
-from dse.measured.kind import MEASURES, Kind, kind_of
-from dse.measured.residuals import MANY, SCORED, Residual, bands, nearest
-from dse.measured.validate import ROLES
+from dse.evaluators.evaluation import PHYSICS_VERSION
 
 KINDS = st.builds(
-    Kind,
+    ResultKind,
     st.sampled_from(["wse2", "a100"]),
     st.sampled_from(["waferllm", "t10", "ladder"]),
     st.just("static"),
@@ -41,37 +41,37 @@ def test_a_measure_of_time_falls_where_the_metric_is_better_the_larger(name: str
 
 
 @given(KINDS, ROWS)
-def test_no_row_that_is_left_out_is_nearer(kind: Kind, rows: list[Residual]) -> None:
-    found, _ = nearest(kind, rows)
+def test_no_row_that_is_left_out_is_nearer(kind: ResultKind, rows: list[Residual]) -> None:
+    found, _ = nearest_rows(kind, rows)
     near = [row for row in rows if (row.kind.chip, row.kind.phase) == (kind.chip, kind.phase)]
     assert bool(found) == bool(near)
 
     def unlike(row: Residual) -> tuple[bool, ...]:
         own = row.kind
-        return own.software != kind.software, row.compares, row.role not in SCORED, own.fidelity != kind.fidelity
+        return own.software != kind.software, row.compares, row.role not in SCORED_ROLES, own.fidelity != kind.fidelity
 
     for row in near:
         assert (row in found) == (unlike(row) == min(map(unlike, near)))
 
 
-def with_rows(monkeypatch: pytest.MonkeyPatch, rows: list[Residual], version: int = PHYSICS) -> None:
+def with_rows(monkeypatch: pytest.MonkeyPatch, rows: list[Residual], version: int = PHYSICS_VERSION) -> None:
     monkeypatch.setattr(residuals, "_read", lambda: (version, tuple(rows)))
 
 
 def test_a_band_is_what_the_rows_were_off_by_and_times_and_rates_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     draws = np.random.default_rng(3)
-    for many in (1, 3, MANY, 60):
-        of = kind_of({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "closed")
+    for many in (1, 3, ENOUGH_ROWS, 60):
+        of = result_kind({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "closed")
         errors = draws.uniform(-0.3, 0.4, many)
         with_rows(monkeypatch, [Residual("s", "i", "check", of, False, float(error)) for error in errors])
         spent = float(draws.uniform(1e-4, 1e-1))
-        (time,) = (one for one in bands({"tpot": spent}, {"chip": "wse2", "mapping": "waferllm"}, "", "static", "closed"))
-        ends = (0.05, 0.95) if many >= MANY else (0, 1)
+        (time,) = (one for one in error_bands({"tpot": spent}, {"chip": "wse2", "mapping": "waferllm"}, "", "static", "closed"))
+        ends = (0.05, 0.95) if many >= ENOUGH_ROWS else (0, 1)
         assert (time.low, time.high) == pytest.approx(tuple(np.quantile(errors, ends)))
-        rate = residuals.band(of, "decode_rate", 1 / spent)
+        rate = residuals.error_band(of, "decode_rate", 1 / spent)
         assert time.measured is not None
         assert rate.measured is not None
-        if many < MANY:  # quantiles between rows do not turn over exactly
+        if many < ENOUGH_ROWS:  # quantiles between rows do not turn over exactly
             assert rate.measured == pytest.approx((1 / time.measured[1], 1 / time.measured[0]))
         inside = [spent / (1 + error) for error in errors if time.low <= error <= time.high]
         assert min(inside) >= time.measured[0] * (1 - 1e-9)
@@ -84,26 +84,26 @@ def test_no_row_near_is_said_and_old_rows_are(monkeypatch: pytest.MonkeyPatch) -
     found = dse.evaluate("chip=wse2", "workload.batch=[1]")
     assert {band.metric for band in found.bands} == {"ttft", "tpot", "latency"}
     assert {str(band) for band in found.bands} == {"no measured row of this kind"}
-    of = kind_of(found.names, "", "static", "tpot", "closed")
-    with_rows(monkeypatch, [Residual("s", "i", "calibration", of, False, 0.1)], PHYSICS - 1)
+    of = result_kind(found.names, "", "static", "tpot", "closed")
+    with_rows(monkeypatch, [Residual("s", "i", "calibration", of, False, 0.1)], PHYSICS_VERSION - 1)
     (band,) = (band for band in dse.evaluate("chip=wse2", "workload.batch=[1]").bands if band.rows)
     assert band.stale
-    assert f"by physics {PHYSICS - 1}, this is {PHYSICS}: stale" in str(band)
+    assert f"by physics {PHYSICS_VERSION - 1}, this is {PHYSICS_VERSION}: stale" in str(band)
     assert "1 fitted on" in str(band)
-    assert not replace(band, physics=PHYSICS).stale
+    assert not replace(band, physics=PHYSICS_VERSION).stale
 
 
 def test_another_chip_than_the_measured_one_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = kind_of({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "closed")
+    of = result_kind({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "closed")
     with_rows(monkeypatch, [Residual("s", "i", "check", of, False, 0.1)])
     (band,) = (band for band in dse.evaluate("chip=wse2", "chip.clock=1 GHz", "workload.batch=[1]").bands if band.rows)
     assert "the chip as it ships" in str(band)
 
 
 def test_comparisons_say_nothing_of_a_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = kind_of({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "closed")
+    of = result_kind({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "closed")
     with_rows(monkeypatch, [Residual("s", "i", "check", of, True, 0.1), Residual("s", "j", "check", of, True, -0.1)])
-    band = residuals.band(of, "tpot", 1e-3)
+    band = residuals.error_band(of, "tpot", 1e-3)
     assert band.measured is None
     assert "2 comparisons of" in str(band)
 
@@ -116,6 +116,6 @@ def test_the_file_that_ships_is_of_this_physics_and_of_kinds_that_answers_have()
     found = dse.evaluate("chip=wse2", "model=llama3_8b", "workload.batch=[1]", "mapping.resident_layers=4")
     decode = next(band for band in found.bands if band.metric == "tpot")
     own = [row for row in rows if (row["chip"], row["software"], row["phase"]) == ("wse2", "waferllm", "decode")]
-    own = [row for row in own if (row["measure"], row["compares"]) == ("time", "0") and row["role"] in SCORED]
+    own = [row for row in own if (row["measure"], row["compares"]) == ("time", "0") and row["role"] in SCORED_ROLES]
     assert decode.rows == len(own) > 3
     assert str(decode) in repr(found)

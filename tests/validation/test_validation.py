@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import dse
-from dse.commands import validation
+from dse.accuracy import residuals
+from dse.accuracy import tolerances as promised
+from dse.accuracy.validate import COLUMNS, ROLES
+from dse.commands import validate_all as validation
 from dse.main import main
-from dse.measured import promised, residuals
-from dse.measured.validate import COLUMNS, ROLES
-from dse.report.alone import validated_page
+from dse.report.standalone_pages import validation_page
 
 OFF = {"alpha": 0.05, "beta": 0.30}
 """Tolerances of two made studies."""
@@ -44,11 +45,11 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]
     monkeypatch.setattr(promised, "STUDIES", tmp_path)
     monkeypatch.setattr(validation, "STUDIES", tmp_path)
     monkeypatch.setattr(residuals, "FILE", tmp_path / "none.csv")
-    for cached in (promised.misses, promised._tolerances, residuals._read):
+    for cached in (promised.known_misses, promised._tolerances, residuals._read):
         cached.cache_clear()
     monkeypatch.chdir(tmp_path)
     yield made
-    for cached in (promised.misses, promised._tolerances, residuals._read):
+    for cached in (promised.known_misses, promised._tolerances, residuals._read):
         cached.cache_clear()
 
 
@@ -64,17 +65,17 @@ def fail(made: dict[str, float], name: str) -> bool:
 
 
 def test_rows_fail_by_the_tolerance_of_their_study(shipped: dict[str, float]) -> None:
-    rows = validation.rerun(validation.places(()))
+    rows = validation.simulate_rows(validation.published_files(()))
     assert {one.row.id: one.fails for one in rows} == {name: fail(shipped, name) for name in shipped}
     assert [one.row.error for one in rows] == pytest.approx([shipped[one.row.id] for one in rows], abs=1e-6)
     for role in ROLES:
         own = [one.row.id for one in rows if one.row.role == role]
-        assert validation.failures(rows)[role] == (sum(fail(shipped, name) for name in own), len(own))
+        assert validation.count_failures(rows)[role] == (sum(fail(shipped, name) for name in own), len(own))
 
 
 def test_groups_have_the_errors_of_their_scored_rows(shipped: dict[str, float]) -> None:
-    rows = validation.rerun(validation.places(()))
-    found = validation.groups(rows)
+    rows = validation.simulate_rows(validation.published_files(()))
+    found = validation.group_errors(rows)
     assert sum(group.rows for group in found) == len(rows)
     for group in found:
         own = [one for one in rows if one.place == (group.study, group.chip, group.phase)]
@@ -86,16 +87,18 @@ def test_groups_have_the_errors_of_their_scored_rows(shipped: dict[str, float]) 
 
 def test_a_range_that_holds_is_no_number_without_an_error(shipped: dict[str, float]) -> None:
     """Neither in a group's mean nor in the score of a role."""
-    rows = validation.rerun(validation.places(()))
+    rows = validation.simulate_rows(validation.published_files(()))
     ranged = [
         replace(one, row=replace(one.row, published="1..2", error=(0.0, 0.7)[place % 3 == 0])) for place, one in enumerate(rows)
     ]
-    assert [group.mean for group in validation.groups([*rows, *ranged])] == [group.mean for group in validation.groups(rows)]
-    for group in validation.groups(ranged):
+    assert [group.mean for group in validation.group_errors([*rows, *ranged])] == [
+        group.mean for group in validation.group_errors(rows)
+    ]
+    for group in validation.group_errors(ranged):
         own = [one for one in ranged if one.place == (group.study, group.chip, group.phase)]
         assert (group.mean, group.scored) == (None, 0)
         assert (group.held, group.ranges) == (sum(one.row.error == 0 for one in own), len(own))
-    data = validation.record([*rows, *ranged])
+    data = validation.validation_record([*rows, *ranged])
     assert {role: of["median"] for role, of in data["scores"].items()} == pytest.approx(
         {role: np.median([abs(one.row.error or 0.0) for one in rows if one.row.role == role]) for role in ROLES}
     )
@@ -114,7 +117,7 @@ def test_a_check_that_is_said_to_hold_and_fails_ends_it_with_1(
         assert f"{name}: {shipped[name]:+.1%}, tolerance {OFF[name.partition('-')[0]]:.0%}; said to hold" in said
     known = [f"{name.partition('-')[0]},{name},as was decided" for name in checks]
     (tmp_path / "misses.csv").write_text("\n".join(["study,id,why", *known, ""]))
-    promised.misses.cache_clear()
+    promised.known_misses.cache_clear()
     assert typed(monkeypatch, capsys)[0] == 0  # calibration rows and reports that fail are counted
 
 
@@ -149,8 +152,8 @@ def test_what_cannot_be_validated_is_one_line(
 
 
 def test_the_page_has_every_row(shipped: dict[str, float]) -> None:
-    data = validation.record(validation.rerun(validation.places(())))
-    text = validated_page(data)
+    data = validation.validation_record(validation.simulate_rows(validation.published_files(())))
+    text = validation_page(data)
     inner = text.partition('id="data">')[2].partition("</script>")[0]
     assert json.loads(inner)["rows"] == json.loads(json.dumps(data["rows"]))
     assert "Plotly.newPlot" in text

@@ -16,7 +16,7 @@ group dse.dataflow.
 """
 
 from dse.evaluators.kernels.attention.dataflow import Dataflow
-from dse.space.errors import chosen
+from dse.space.errors import choose_option
 from dse.space.registry import Registry
 
 SHIPPED = {
@@ -33,6 +33,6 @@ SHIPPED = {
 ATTENTION: Registry[Dataflow] = Registry("dse.dataflow", SHIPPED)
 
 
-def attention(name: str) -> Dataflow:
+def find_dataflow(name: str) -> Dataflow:
     """The dataflow of a name."""
-    return chosen(ATTENTION, name, "mapping.dataflow")
+    return choose_option(ATTENTION, name, "mapping.dataflow")

@@ -16,17 +16,38 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.kernels.attention.blocks import Wave, band, stream, waves
-from dse.evaluators.kernels.attention.shape import AS_OTHERS, Cached, Cut, Heads, Tiling, busy_mesh, cut, slots
+from dse.evaluators.kernels.attention.attention_shape import (
+    SAME_AS_ACTIVATIONS,
+    AttentionShape,
+    AttentionTiling,
+    BlockCounts,
+    KvStorage,
+    attention_buffers,
+    block_counts,
+    busy_mesh,
+)
+from dse.evaluators.kernels.attention.block_schedule import GroupWave, causal_band, list_waves, stream_name
 from dse.evaluators.kernels.collective import TEAMS
-from dse.evaluators.kernels.collective.team import Groups, Tile
-from dse.evaluators.kernels.gemm.tiling import Mesh
-from dse.evaluators.program.rounds import Cores, Load, Loop, Multiply, Program, Round, Send, Step, Store, Vector, expansion
-from dse.space.elementwise import Array, ceil_div, where
+from dse.evaluators.kernels.collective.core_groups import BufferRows, MeshGroups
+from dse.evaluators.kernels.gemm.tiling import CoreMesh
+from dse.evaluators.program.kernel_ir import (
+    CoreIndex,
+    Instruction,
+    LoadInstruction,
+    Loop,
+    MultiplyInstruction,
+    Program,
+    Round,
+    SendInstruction,
+    StoreInstruction,
+    VectorInstruction,
+    dequantize_instructions,
+)
+from dse.space.array_math import Array, ceil_div, where
 
-Part = Round | Loop
+ProgramPart = Round | Loop
 
-PARTIAL = ("o", "m", "l")
+PARTIAL_OUTPUTS = ("o", "m", "l")
 """What is stored of an item that has a part of the keys: outputs that are not divided, maxima and sums."""
 
 
@@ -55,18 +76,18 @@ class Dataflow:
         return self.collective != "hardware"
 
 
-def steps(
+def attention_program(
     of: Dataflow,
-    shape: Heads,
-    tiling: Tiling,
-    mesh: Mesh,
+    shape: AttentionShape,
+    tiling: AttentionTiling,
+    mesh: CoreMesh,
     dtype: str = "float16",
     *,
     channels: int,
     scale: float = 0.0,
     pace: float = 1.0,
     cap: float = 1.0,
-    kv: Cached = AS_OTHERS,
+    kv: KvStorage = SAME_AS_ACTIVATIONS,
 ) -> Program:
     """The program of the tiles that work, as of `busy_mesh`; of split keys, the one before that of `merge`.
 
@@ -80,48 +101,50 @@ def steps(
         cap: of scores that are capped, c tanh(s / c), whose first scale is with that of queries.
         kv: how keys and values are stored.
     """
-    counted, factor = in_turns(of, shape, tiling), (scale or float(shape.qk) ** -0.5) / (cap if shape.capped else 1.0)
+    counted, factor = tiling_of_pairs(of, shape, tiling), (scale or float(shape.qk) ** -0.5) / (cap if shape.capped else 1.0)
     mesh = busy_mesh(shape, counted, mesh)
-    on = _On(of, shape, tiling, mesh, dtype, channels, factor, cut(shape, counted, mesh), {}, pace, cap, kv)
-    turns = waves(shape, counted, mesh)
+    on = _On(of, shape, tiling, mesh, dtype, channels, factor, block_counts(shape, counted, mesh), {}, pace, cap, kv)
+    turns = list_waves(shape, counted, mesh)
     alone = 1 if counted != tiling else of.strands
     strands = [turns[number::alone] for number in range(min(alone, len(turns)))]
-    written = tuple(tuple(_strand(mine, name(number, of), on)) for number, mine in enumerate(strands))
+    written = tuple(tuple(_strand(mine, strand_prefix(number, of), on)) for number, mine in enumerate(strands))
     several = of.strands if counted != tiling else len(strands)
-    held = tuple(slot for number in range(several) for slot in kept(of, shape, tiling, dtype, number, kv))
+    held = tuple(slot for number in range(several) for slot in strand_buffers(of, shape, tiling, dtype, number, kv))
     return Program(mesh.rows, mesh.cols, held, written)
 
 
-def kept(of: Dataflow, shape: Heads, tiling: Tiling, dtype: str, strand: int, kv: Cached = AS_OTHERS) -> tuple[Any, ...]:
+def strand_buffers(
+    of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, dtype: str, strand: int, kv: KvStorage = SAME_AS_ACTIVATIONS
+) -> tuple[Any, ...]:
     """Slots of a strand; of two that share keys and values, the first has them, and the second what else there is.
 
     Latent values are read by both products of a block: only a second buffer lets the next ones come meanwhile.
     """
-    found = slots(shape, tiling, dtype, software=of.software, prefix=name(strand, of), kv=kv)
-    if not np.any(pairs(of, shape, tiling)):
+    found = attention_buffers(shape, tiling, dtype, software=of.software, prefix=strand_prefix(strand, of), kv=kv)
+    if not np.any(is_paired(of, shape, tiling)):
         return found
     shared = tuple(slot for slot in found if slot.name[2:] in ("k", "v", "wk", "wv"))
     own = tuple(slot for slot in found if slot not in shared)
     if strand and not shape.latent:
         shared = tuple(
-            slot._replace(shape=(where(pairs(of, shape, tiling), 0, slot.shape[0]), *slot.shape[1:])) for slot in shared
+            slot._replace(shape=(where(is_paired(of, shape, tiling), 0, slot.shape[0]), *slot.shape[1:])) for slot in shared
         )
-    if np.all(pairs(of, shape, tiling)):
+    if np.all(is_paired(of, shape, tiling)):
         shared = tuple(slot._replace(name=f"{strand}.{slot.name[2:]}") for slot in shared if np.any(slot.shape[0]))
     return (*own, *shared)
 
 
-def pairs(of: Dataflow, shape: Heads, tiling: Tiling) -> Any:
+def is_paired(of: Dataflow, shape: AttentionShape, tiling: AttentionTiling) -> Any:
     """Whether two blocks of queries go together."""
     return of.paired and not shape.selected and (ceil_div(shape.rows, tiling.rows * tiling.queries) % 2 == 0)
 
 
-def in_turns(of: Dataflow, shape: Heads, tiling: Tiling) -> Tiling:
+def tiling_of_pairs(of: Dataflow, shape: AttentionShape, tiling: AttentionTiling) -> AttentionTiling:
     """The tiling as turns count it: two blocks of queries that go together are one of twice the size."""
-    return replace(tiling, queries=tiling.queries * where(pairs(of, shape, tiling), 2, 1)) if of.paired else tiling
+    return replace(tiling, queries=tiling.queries * where(is_paired(of, shape, tiling), 2, 1)) if of.paired else tiling
 
 
-def name(strand: int, of: Dataflow) -> str:
+def strand_prefix(strand: int, of: Dataflow) -> str:
     """What the slots of a strand begin with."""
     return f"{'ab'[strand]}." if of.strands > 1 else ""
 
@@ -130,22 +153,22 @@ class _On(NamedTuple):
     """What is written, and rounds that are written already."""
 
     of: Dataflow
-    shape: Heads
-    tiling: Tiling
-    mesh: Mesh
+    shape: AttentionShape
+    tiling: AttentionTiling
+    mesh: CoreMesh
     dtype: str
     channels: int
     scale: float
-    cut: Cut
+    cut: BlockCounts
     known: dict[Any, Any]
     pace: float
     cap: float
-    kv: Cached
+    kv: KvStorage
 
     @property
     def paired(self) -> bool:
         """Whether strands are blocks of queries of one problem."""
-        return bool(pairs(self.of, self.shape, self.tiling))
+        return bool(is_paired(self.of, self.shape, self.tiling))
 
     @property
     def blocking(self) -> bool:
@@ -162,12 +185,12 @@ class _On(NamedTuple):
         """The slot from which keys or values are multiplied."""
         return f"{slot[:-1]}w{slot[-1]}" if self.kv.expand else slot
 
-    def rounds(self, *steps: Step) -> tuple[Round, ...]:
+    def rounds(self, *steps: Instruction) -> tuple[Round, ...]:
         """Steps side by side, which a tile that blocks waits for together; else each for itself."""
         return (Round(steps, "core"),) if self.blocking else tuple(Round((step,)) for step in steps)
 
 
-def _strand(turns: list[Wave], prefix: str, on: _On) -> Iterator[Part]:
+def _strand(turns: list[GroupWave], prefix: str, on: _On) -> Iterator[ProgramPart]:
     """Waves that are alike are a loop over their rounds, or one after the other where these are loops."""
     following = [*turns[1:], None]
     keys = [(place == 0, wave, after) for place, (wave, after) in enumerate(zip(turns, following, strict=True))]
@@ -180,11 +203,11 @@ def _strand(turns: list[Wave], prefix: str, on: _On) -> Iterator[Part]:
             yield from parts * times
 
 
-def _unrolled(part: Part) -> tuple[Round, ...]:
+def _unrolled(part: ProgramPart) -> tuple[Round, ...]:
     return part.body * part.times if isinstance(part, Loop) else (part,)
 
 
-def _wave(wave: Wave, after: Wave | None, p: str, on: _On, *, first: bool) -> Iterator[Part]:
+def _wave(wave: GroupWave, after: GroupWave | None, p: str, on: _On, *, first: bool) -> Iterator[ProgramPart]:
     """One item of each group, from Q to O; where tiles do not block, with what the wave after it begins with loaded ahead."""
     if first or on.blocking:
         for opening in _opening(wave, p, on):
@@ -192,9 +215,9 @@ def _wave(wave: Wave, after: Wave | None, p: str, on: _On, *, first: bool) -> It
     for part in on.queries:
         yield from _spread(part, "row", p, on)
     for part in on.queries:
-        yield from on.rounds(Vector("scale", (p + part,), p + part, given=np.array(on.scale), joined=True))
+        yield from on.rounds(VectorInstruction("scale", (p + part,), p + part, given=np.array(on.scale), joined=True))
     lead, middle = _alike(wave)
-    ahead: Ahead = _ahead(after, p, on) if after is not None and not on.blocking else ((), ())
+    ahead: PrefetchInstructions = _ahead(after, p, on) if after is not None and not on.blocking else ((), ())
     for block in range(lead):
         yield from _block(wave, block, ahead, p, on)
     if middle:
@@ -203,42 +226,42 @@ def _wave(wave: Wave, after: Wave | None, p: str, on: _On, *, first: bool) -> It
         yield from _block(wave, block, ahead, p, on)
     whole = on.cut.parts == 1
     if whole:
-        yield from on.rounds(Vector("divide", (p + "o", p + "l"), p + "o"))
+        yield from on.rounds(VectorInstruction("divide", (p + "o", p + "l"), p + "o"))
     yield from _combined("o", "sum", p, on)
-    for slot in ("o",) if whole else PARTIAL:
-        yield from on.rounds(Store(stream(p + slot, wave, on.cut), p + slot, *_loaders("row", wave, on)))
+    for slot in ("o",) if whole else PARTIAL_OUTPUTS:
+        yield from on.rounds(StoreInstruction(stream_name(p + slot, wave, on.cut), p + slot, *_loaders("row", wave, on)))
 
 
-def _alike(wave: Wave) -> tuple[int, int]:
+def _alike(wave: GroupWave) -> tuple[int, int]:
     """Blocks of keys before those that are alike, the first one and those that windows have left a part of; and these."""
     lead = max(wave.low, 1)
     return lead, max(min(wave.plain, wave.inner - 1) - lead, 0)
 
 
-def _opening(wave: Wave, p: str, on: _On) -> tuple[tuple[Step, ...], ...]:
+def _opening(wave: GroupWave, p: str, on: _On) -> tuple[tuple[Instruction, ...], ...]:
     """What an item begins with: queries and the first keys, before them the numbers of their rows where they were selected."""
     queries = tuple(_load(slot, "row", wave, p, on) for slot in on.queries)
     keys = () if on.shape.latent else (_load("k", "column", wave, p, on),)
     return ((*queries, _load("i", "column", wave, p, on)), keys) if on.shape.selected else ((*queries, *keys),)
 
 
-Ahead = tuple[tuple[Step, ...], tuple[Step, ...]]
+PrefetchInstructions = tuple[tuple[Instruction, ...], tuple[Instruction, ...]]
 """What an item begins with where it is loaded beside the one before: row numbers, and what comes when these are there."""
 
 
-def _ahead(wave: Wave, p: str, on: _On) -> Ahead:
+def _ahead(wave: GroupWave, p: str, on: _On) -> PrefetchInstructions:
     steps = tuple(step for part in _opening(wave, p, on) for step in part)
-    numbers = tuple(step for step in steps if isinstance(step, Load) and step.slot == p + "i")
+    numbers = tuple(step for step in steps if isinstance(step, LoadInstruction) and step.slot == p + "i")
     return numbers, tuple(step for step in steps if step not in numbers)
 
 
-def _block(wave: Wave, block: int, following: Ahead, p: str, on: _On) -> Iterator[Round]:
+def _block(wave: GroupWave, block: int, following: PrefetchInstructions, p: str, on: _On) -> Iterator[Round]:
     """A block of keys, algorithm 2 lines 8 to 26; `following` is what else is loaded beside the last Q K^T and P V."""
     q, k, v, s, o = (p + slot for slot in ("q", "k", "v", "s", "o"))
     k, v = on.operand(k), on.operand(v)
     first, last = block == 0, block == wave.inner - 1
     values = _load("v", "column", wave, p, on)
-    scores = Multiply(q, k, s, "md,nd->nm", combine="set")
+    scores = MultiplyInstruction(q, k, s, "md,nd->nm", combine="set")
     # numbers of the next rows come when both keys and values of these have been asked for
     numbers, ahead = following if last or not on.shape.selected else ((_load("i", "column", wave, p, on),), following[1])
     if on.shape.latent:  # values are keys as well: they come after the others, whose scores are computed meanwhile
@@ -250,7 +273,7 @@ def _block(wave: Wave, block: int, following: Ahead, p: str, on: _On) -> Iterato
         if not on.blocking:
             yield from on.rounds(values, *numbers)
         yield from _arrived("v", p, on)
-        yield from on.rounds(Multiply(p + "c", v, s, "md,nd->nm", combine="sum" if others else "set"))
+        yield from on.rounds(MultiplyInstruction(p + "c", v, s, "md,nd->nm", combine="sum" if others else "set"))
     else:
         yield from _arrived("k", p, on)
         yield from on.rounds(values, scores, *numbers)
@@ -258,11 +281,11 @@ def _block(wave: Wave, block: int, following: Ahead, p: str, on: _On) -> Iterato
     if not on.shape.latent:
         yield from _arrived("v", p, on)
         ahead = ahead if last else (_load("k", "column", wave, p, on),)
-    outputs = Multiply(s, v, o, "nm,nv->vm", combine="set" if first else "sum")
+    outputs = MultiplyInstruction(s, v, o, "nm,nv->vm", combine="set" if first else "sum")
     yield from on.rounds(*(ahead if last or not on.shape.latent else ()), outputs)
 
 
-def _softmax(wave: Wave, block: int, p: str, on: _On, strand: int = 0) -> Iterator[Round]:
+def _softmax(wave: GroupWave, block: int, p: str, on: _On, strand: int = 0) -> Iterator[Round]:
     """Scores of a block of keys become weights, algorithm 2 lines 12 to 24 and 26.
 
     Instructions between two exchanges are a sequence, which is started once: up to the maxima, the sums, and what they do to
@@ -272,34 +295,34 @@ def _softmax(wave: Wave, block: int, p: str, on: _On, strand: int = 0) -> Iterat
     first = block == 0
     begun = on.shape.capped
     if begun:
-        yield from on.rounds(Vector("capped", (s,), s, given=np.array(on.cap)))
+        yield from on.rounds(VectorInstruction("capped", (s,), s, given=np.array(on.cap)))
     if block >= wave.plain:
-        yield from on.rounds(Vector("mask", (s,), s, given=_seen(wave, block, on, strand)[0], joined=begun))
+        yield from on.rounds(VectorInstruction("mask", (s,), s, given=_seen(wave, block, on, strand)[0], joined=begun))
         begun = True
     if block < wave.low:
-        yield from on.rounds(Vector("mask_before", (s,), s, given=_seen(wave, block, on, strand)[1], joined=begun))
+        yield from on.rounds(VectorInstruction("mask_before", (s,), s, given=_seen(wave, block, on, strand)[1], joined=begun))
         begun = True
-    yield from on.rounds(Vector("largest", (s,), top, joined=begun))
+    yield from on.rounds(VectorInstruction("largest", (s,), top, joined=begun))
     if not first:
-        yield from on.rounds(Vector("larger", (top, m), top, joined=True))
+        yield from on.rounds(VectorInstruction("larger", (top, m), top, joined=True))
     yield from _combined("top", "max", p, on, back=True)
-    yield from on.rounds(Vector("exponentials", (s, top), s))
-    yield from on.rounds(Vector("total", (s,), total, joined=True))
+    yield from on.rounds(VectorInstruction("exponentials", (s, top), s))
+    yield from on.rounds(VectorInstruction("total", (s,), total, joined=True))
     yield from _combined("total", "sum", p, on, back=True)
     if first:
         yield from on.rounds(_moved(total, l_, on))
     else:
-        yield from on.rounds(Vector("exponentials", (m, top), decay))
-        yield from on.rounds(Vector("decayed", (l_, decay, total), l_, joined=True))
-        yield from on.rounds(Vector("scale", (o, decay), o, joined=True))
+        yield from on.rounds(VectorInstruction("exponentials", (m, top), decay))
+        yield from on.rounds(VectorInstruction("decayed", (l_, decay, total), l_, joined=True))
+        yield from on.rounds(VectorInstruction("scale", (o, decay), o, joined=True))
     yield from on.rounds(_moved(top, m, on))
 
 
-BOTH = ("a.", "b.")
+STRAND_PREFIXES = ("a.", "b.")
 """What slots of two blocks of queries that go together begin with; those of keys and values, their buffer's number."""
 
 
-def _both(wave: Wave, after: Wave | None, on: _On, *, first: bool) -> Iterator[Part]:
+def _both(wave: GroupWave, after: GroupWave | None, on: _On, *, first: bool) -> Iterator[ProgramPart]:
     """Two blocks of queries of each group's problem, from Q to O, with what the wave after it begins with loaded ahead."""
     if first:
         yield from _begun(wave, on, _load("v", "column", wave, "0.", on))
@@ -313,24 +336,24 @@ def _both(wave: Wave, after: Wave | None, on: _On, *, first: bool) -> Iterator[P
         yield Loop(body, middle // period)
     for block in range(middle // period * period + lead, wave.inner):
         yield from _both_block(wave, block, after, on)
-    for p in BOTH:
-        yield from on.rounds(Vector("divide", (p + "o", p + "l"), p + "o"))
+    for p in STRAND_PREFIXES:
+        yield from on.rounds(VectorInstruction("divide", (p + "o", p + "l"), p + "o"))
         yield from _combined("o", "sum", p, on)
-        yield from on.rounds(Store(stream(p + "o", wave, on.cut), p + "o", *_loaders("row", wave, on)))
+        yield from on.rounds(StoreInstruction(stream_name(p + "o", wave, on.cut), p + "o", *_loaders("row", wave, on)))
 
 
-def _begun(wave: Wave, on: _On, *beside: Load) -> Iterator[Round]:
+def _begun(wave: GroupWave, on: _On, *beside: LoadInstruction) -> Iterator[Round]:
     """What both blocks of queries begin with, themselves and the first keys, and what else is loaded."""
-    yield from on.rounds(*(_load(part, "row", wave, p, on) for p in BOTH for part in on.queries))
+    yield from on.rounds(*(_load(part, "row", wave, p, on) for p in STRAND_PREFIXES for part in on.queries))
     yield from on.rounds(*(() if on.shape.bare else (_load("k", "column", wave, "0.", on),)), *beside)
-    for p, part in ((p, part) for p in BOTH for part in on.queries):
+    for p, part in ((p, part) for p in STRAND_PREFIXES for part in on.queries):
         yield from _spread(part, "row", p, on)
-        yield from on.rounds(Vector("scale", (p + part,), p + part, given=np.array(on.scale), joined=True))
+        yield from on.rounds(VectorInstruction("scale", (p + part,), p + part, given=np.array(on.scale), joined=True))
     if not on.shape.bare:
         yield from _arrived("k", "0.", on)
 
 
-def _both_block(wave: Wave, block: int, after: Wave | None, on: _On) -> Iterator[Round]:
+def _both_block(wave: GroupWave, block: int, after: GroupWave | None, on: _On) -> Iterator[Round]:
     """A block of keys for both: products of one while the other's scores become weights.
 
     Both multiply keys before either multiplies values, so that one buffer of keys fills while both multiply values, and one of
@@ -345,12 +368,12 @@ def _both_block(wave: Wave, block: int, after: Wave | None, on: _On) -> Iterator
     ahead = latent and here != there and not last
     if ahead:
         yield from on.rounds(*keys, *values)
-    for p in BOTH:
+    for p in STRAND_PREFIXES:
         if not bare:
-            yield from on.rounds(Multiply(p + "q", on.operand(here + "k"), p + "s", "md,nd->nm", combine="set"))
+            yield from on.rounds(MultiplyInstruction(p + "q", on.operand(here + "k"), p + "s", "md,nd->nm", combine="set"))
         if latent:
             combine = "set" if bare else "sum"
-            yield from on.rounds(Multiply(p + "c", on.operand(here + "v"), p + "s", "md,nd->nm", combine=combine))
+            yield from on.rounds(MultiplyInstruction(p + "c", on.operand(here + "v"), p + "s", "md,nd->nm", combine=combine))
     yield from _softmax(wave, block, "a.", on)
     if not latent:
         yield from on.rounds(*keys)
@@ -364,28 +387,30 @@ def _both_block(wave: Wave, block: int, after: Wave | None, on: _On) -> Iterator
         yield from on.rounds(*values)
     if ahead:
         yield from _arrived("v", there, on)
-    for p in BOTH:
-        yield from on.rounds(Multiply(p + "s", on.operand(here + "v"), p + "o", "nm,nv->vm", combine="sum" if block else "set"))
+    for p in STRAND_PREFIXES:
+        yield from on.rounds(
+            MultiplyInstruction(p + "s", on.operand(here + "v"), p + "o", "nm,nv->vm", combine="sum" if block else "set")
+        )
     if not ahead:
         yield from on.rounds(*(() if early else values))
         yield from _arrived("v", there, on) if latent and values else ()
 
 
-def _load(slot: str, along: str, wave: Wave, p: str, on: _On) -> Load:
+def _load(slot: str, along: str, wave: GroupWave, p: str, on: _On) -> LoadInstruction:
     chosen = on.shape.selected and slot in ("k", "v")
     numbers, pace = (p + "i", on.pace) if chosen else ("", 1.0)
-    return Load(stream(p + slot, wave, on.cut), p + slot, *_loaders(along, wave, on), numbers, pace)
+    return LoadInstruction(stream_name(p + slot, wave, on.cut), p + slot, *_loaders(along, wave, on), numbers, pace)
 
 
-def _loaders(along: str, wave: Wave, on: _On) -> tuple[Cores, Array]:
+def _loaders(along: str, wave: GroupWave, on: _On) -> tuple[CoreIndex, Array]:
     """Diagonal tiles of the groups that work, shape (groups, members), and the channel of each one's column."""
     if (along, wave.active) not in on.known:
         group, side = np.arange(wave.active)[:, None], on.tiling
         across = on.mesh.cols // side.cols
         place = np.arange(side.rows if along == "row" else side.cols)
         row, col = group // across * side.rows + place % side.rows, group % across * side.cols + place % side.cols
-        on.known[along, wave.active] = Cores(row, col), col * on.channels // on.mesh.cols
-    found: tuple[Cores, Array] = on.known[along, wave.active]
+        on.known[along, wave.active] = CoreIndex(row, col), col * on.channels // on.mesh.cols
+    found: tuple[CoreIndex, Array] = on.known[along, wave.active]
     return found
 
 
@@ -397,7 +422,7 @@ def _spread(slot: str, along: str, p: str, on: _On) -> tuple[Round, ...]:
 def _arrived(slot: str, p: str, on: _On) -> Iterator[Round]:
     """Keys or values go from the diagonal down its columns, where each tile makes of them what it multiplies."""
     yield from _spread(slot, "column", p, on)
-    for step in expansion(p + slot, on.operand(p + slot), on.kv.expand) if on.kv.expand else ():
+    for step in dequantize_instructions(p + slot, on.operand(p + slot), on.kv.expand) if on.kv.expand else ():
         yield from on.rounds(step)
 
 
@@ -413,25 +438,25 @@ def _collective(pattern: str, slot: str, along: str, p: str, on: _On, *options: 
         return ()
     key = (pattern, p + slot, along)
     if key not in on.known:
-        height = {held.name: held.shape[0] for held in slots(on.shape, side, on.dtype, software=False)}[slot]
-        write = getattr(TEAMS[on.of.collective], pattern)
-        rounds = write(Groups(side.rows, side.cols, along), on.mesh, Tile(p + slot, 0, height), *options)
+        height = {held.name: held.shape[0] for held in attention_buffers(on.shape, side, on.dtype, software=False)}[slot]
+        write = getattr(TEAMS[on.of.collective], f"{pattern}_rounds")
+        rounds = write(MeshGroups(side.rows, side.cols, along), on.mesh, BufferRows(p + slot, 0, height), *options)
         on.known[key] = tuple(replace(turn, wait="core" if on.blocking else "slots") for turn in rounds)
     found: tuple[Round, ...] = on.known[key]
     return found
 
 
-def _moved(slot: str, into: str, on: _On) -> Send:
+def _moved(slot: str, into: str, on: _On) -> SendInstruction:
     """What a tile has under another name."""
     key = "moved", slot, into
     if key not in on.known:
-        everyone = Cores(*np.indices((on.mesh.rows, on.mesh.cols)))
-        on.known[key] = Send(slot, everyone, everyone, np.array(0), np.array(1), into=into)
-    found: Send = on.known[key]
+        everyone = CoreIndex(*np.indices((on.mesh.rows, on.mesh.cols)))
+        on.known[key] = SendInstruction(slot, everyone, everyone, np.array(0), np.array(1), into=into)
+    found: SendInstruction = on.known[key]
     return found
 
 
-def _seen(wave: Wave, block: int, on: _On, strand: int = 0) -> tuple[Array, Array]:
+def _seen(wave: GroupWave, block: int, on: _On, strand: int = 0) -> tuple[Array, Array]:
     """Keys of its slice before the end and before the beginning of what each query of each tile sees.
 
     Both have the shape (rows, cols, 1, queries).
@@ -440,7 +465,7 @@ def _seen(wave: Wave, block: int, on: _On, strand: int = 0) -> tuple[Array, Arra
     row, col = np.indices((mesh.rows, mesh.cols))
     group = row // tiling.rows * (mesh.cols // tiling.cols) + col // tiling.cols
     blocks, parts = (np.array([*of, *([0] * (on.cut.groups - len(of)))]) for of in (wave.blocks, wave.parts))
-    begins = band(shape, in_turns(on.of, shape, tiling), blocks[group]).first[..., None] if shape.causal else 0
+    begins = causal_band(shape, tiling_of_pairs(on.of, shape, tiling), blocks[group]).first[..., None] if shape.causal else 0
     blocks = 2 * blocks + strand if on.paired else blocks
     start = (blocks[group] * tiling.rows + row % tiling.rows) * tiling.queries
     query = (start[..., None] + np.arange(tiling.queries)) // shape.shared

@@ -26,27 +26,22 @@ and exchanges' ``place`` and ``result``, operands as tiles and back.
 from types import ModuleType
 from typing import Any
 
-from dse.evaluators.kernels.collective import (
-    bidirectional_ring,
-    die_ktree,
-    die_tree,
-    direct,
-    full_mesh,
-    grid,
-    hardware,
-    ring,
-    rings,
-    sequential,
-    tree,
-    two_level,
-)
-from dse.evaluators.kernels.collective.two_level import Phased
-from dse.evaluators.machine.link import Links
-from dse.space.elementwise import where
-from dse.space.errors import chosen
+from dse.evaluators.kernels.collective import bidirectional_ring, die_ktree, die_tree, full_mesh
+from dse.evaluators.kernels.collective import direct_exchange as direct
+from dse.evaluators.kernels.collective import hierarchical as two_level
+from dse.evaluators.kernels.collective import in_network as hardware
+from dse.evaluators.kernels.collective import mesh_rings as rings
+from dse.evaluators.kernels.collective import ring_allreduce as ring
+from dse.evaluators.kernels.collective import software_sequential as sequential
+from dse.evaluators.kernels.collective import software_tree as tree
+from dse.evaluators.kernels.collective import two_level_rings as grid
+from dse.evaluators.kernels.collective.hierarchical import PhasedAllreduce
+from dse.evaluators.machine.device_links import DeviceGroupLinks
+from dse.space.array_math import where
+from dse.space.errors import choose_option
 from dse.space.registry import Registry
 
-Algorithm = ModuleType | Phased
+Algorithm = ModuleType | PhasedAllreduce
 """An allreduce between dies: a module of `ALLREDUCE`, or one of those with numbers of its own."""
 
 KTREE, TWO_LEVEL = "ktree", "two_level"
@@ -61,10 +56,10 @@ ALLREDUCE: Registry[ModuleType] = Registry(
         KTREE: die_ktree,
         TWO_LEVEL: grid,
     },
-    ("ports", "cost", "steps"),
+    ("ports_needed", "cost", "build_program"),
 )
 
-LIBRARY = "library"
+LIBRARY_OPTION = "library"
 """The allreduce that the stack of software has, instead of one of `ALLREDUCE`."""
 
 TEAMS: dict[str, ModuleType] = {"hardware": hardware, "tree": tree, "sequential": sequential}
@@ -72,7 +67,7 @@ TEAMS: dict[str, ModuleType] = {"hardware": hardware, "tree": tree, "sequential"
 EXCHANGES: dict[str, ModuleType] = {"rings": rings, "direct": direct}
 
 
-def ports(name: str, peers: Any, nodes: Any = 1.0, phases: Any = None) -> Any:
+def ports_needed(name: str, peers: Any, nodes: Any = 1.0, phases: Any = None) -> Any:
     """Links that a die needs, in its node, for an allreduce of a name; a library's takes what there is.
 
     Args:
@@ -81,19 +76,19 @@ def ports(name: str, peers: Any, nodes: Any = 1.0, phases: Any = None) -> Any:
         nodes: that take part.
         phases: of a K-tree.
     """
-    if name == LIBRARY:
+    if name == LIBRARY_OPTION:
         return where(peers > 1, 1.0, 0.0)
-    found = allreduce(name, phases).ports(peers)
-    return where(nodes > 1, ring.ports(peers), found) if name == TWO_LEVEL else found
+    found = find_allreduce(name, phases).ports_needed(peers)
+    return where(nodes > 1, ring.ports_needed(peers), found) if name == TWO_LEVEL else found
 
 
-def allreduce(name: str, phases: Any = None) -> Algorithm:
+def find_allreduce(name: str, phases: Any = None) -> Algorithm:
     """The allreduce of a name, of a K-tree that of some phases."""
-    found = chosen(ALLREDUCE, name, "mapping.both.allreduce")
-    return die_ktree.of(phases) if name == KTREE else found
+    found = choose_option(ALLREDUCE, name, "mapping.both.allreduce")
+    return die_ktree.ktree_with_phases(phases) if name == KTREE else found
 
 
-def seconds(name: str, nbytes: Any, within: Links, between: Links, phases: Any = None) -> Any:
+def allreduce_seconds(name: str, nbytes: Any, within: DeviceGroupLinks, between: DeviceGroupLinks, phases: Any = None) -> Any:
     """Time of an allreduce of a name, inside each node and between them. [s]
 
     Of two levels the nodes are one, where there are several.
@@ -103,13 +98,13 @@ def seconds(name: str, nbytes: Any, within: Links, between: Links, phases: Any =
         nbytes: vector on each die. [B]
         within, between: as of `two_level.cost`.
     """
-    found = two_level.cost(allreduce(name, phases), nbytes, within, between).seconds
+    found = two_level.cost(find_allreduce(name, phases), nbytes, within, between).seconds
     if name != TWO_LEVEL:
         return found
     return where(between.peers > 1, two_level.cost(ring, nbytes, within, between).seconds, found)
 
 
-def moved(name: str, nbytes: Any, members: Any, nodes: Any = 1.0, phases: Any = None) -> tuple[Any, Any]:
+def allreduce_bytes(name: str, nbytes: Any, members: Any, nodes: Any = 1.0, phases: Any = None) -> tuple[Any, Any]:
     """Bytes that all dies of an allreduce send inside their nodes, and between these; a library's are a ring's. [B], [B]
 
     Args:
@@ -118,15 +113,15 @@ def moved(name: str, nbytes: Any, members: Any, nodes: Any = 1.0, phases: Any = 
         members: dies of a node.
         nodes: that take part.
 
-    >>> moved("ring", 8.0, 4), moved("tree", 8.0, 4, 2)
+    >>> allreduce_bytes("ring", 8.0, 4), allreduce_bytes("tree", 8.0, 4, 2)
     ((48.0, 0.0), (96.0, 16.0))
     """
-    algorithm = ring if name == LIBRARY else allreduce(name, phases)
-    inside, between = (Links(peers, 1.0, 0.0, "hop") for peers in (members, nodes))
+    algorithm = ring if name == LIBRARY_OPTION else find_allreduce(name, phases)
+    inside, between = (DeviceGroupLinks(peers, 1.0, 0.0, "hop") for peers in (members, nodes))
     inner, outer = algorithm.cost(nbytes, inside), algorithm.cost(nbytes / members, between)
     return inner.activity.sent_bytes * nodes, outer.activity.sent_bytes * members
 
 
-def collective(name: str) -> ModuleType:
+def find_collective(name: str) -> ModuleType:
     """The implementation of a name, of teams or of an exchange."""
-    return chosen(TEAMS | EXCHANGES, name, "mapping.collective")
+    return choose_option(TEAMS | EXCHANGES, name, "mapping.collective")

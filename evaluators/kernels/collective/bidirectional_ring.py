@@ -2,17 +2,17 @@
 
 import numpy as np
 
-from dse.evaluators.kernels.collective.ring import ports, rounds
-from dse.evaluators.kernels.cost import Cost
-from dse.evaluators.machine.link import Links, seconds
+from dse.evaluators.kernels.collective.ring_allreduce import ports_needed, ring_rounds
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.machine.device_links import DeviceGroupLinks, transfer_seconds
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.program.rounds import Program, Slot
-from dse.space.elementwise import Number, maximum
+from dse.evaluators.program.kernel_ir import Buffer, Program
+from dse.space.array_math import Number, maximum
 
-__all__ = ["cost", "ports", "steps"]
+__all__ = ["build_program", "cost", "ports_needed"]
 
 
-def cost(nbytes: Number, links: Links) -> Cost:
+def cost(nbytes: Number, links: DeviceGroupLinks) -> KernelCost:
     """Time until every peer holds the sum of all vectors, with both directions of every link in use.
 
     The halves travel at the same time, so every link carries half of what a one-way ring does:
@@ -33,20 +33,21 @@ def cost(nbytes: Number, links: Links) -> Cost:
     Returns:
         Seconds, exactly 0 for one peer, and the bytes that all links carry.
 
-    >>> cost(8e6, Links(4, bandwidth=1e9, latency=0.0, latency_per="hop")).seconds
+    >>> cost(8e6, DeviceGroupLinks(4, bandwidth=1e9, latency=0.0, latency_per="hop")).seconds
     0.006
-    >>> cost(8e6, Links(4, 1e9, 0.0, "hop", ports=1)).seconds
+    >>> cost(8e6, DeviceGroupLinks(4, 1e9, 0.0, "hop", ports=1)).seconds
     0.012
     """
     p = links.peers
     turns = 2 * (p - 1)
-    return Cost(
-        seconds(links, turns, turns / (2 * p) * maximum(1.0, 2 / links.ports) * nbytes), Activity(sent_bytes=turns * nbytes)
+    return KernelCost(
+        transfer_seconds(links, turns, turns / (2 * p) * maximum(1.0, 2 / links.ports) * nbytes),
+        Activity(sent_bytes=turns * nbytes),
     )
 
 
-def steps(rows: int, peers: int) -> Program:
+def build_program(rows: int, peers: int) -> Program:
     """The program on a ring, a torus of one row: a strand a direction."""
     ring = np.arange(peers)
-    strands = (rounds(ring, 0, rows // 2), rounds(ring[::-1], rows // 2, rows))
-    return Program(1, peers, (Slot("x", (rows, 1), depth=2),), strands, "torus")
+    strands = (ring_rounds(ring, 0, rows // 2), ring_rounds(ring[::-1], rows // 2, rows))
+    return Program(1, peers, (Buffer("x", (rows, 1), depth=2),), strands, "torus")

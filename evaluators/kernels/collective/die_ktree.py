@@ -11,32 +11,34 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.kernels.collective.two_level import Phased
-from dse.evaluators.kernels.cost import Cost
-from dse.evaluators.kernels.gemv.ktree import groups
-from dse.evaluators.kernels.table import tabulated
-from dse.evaluators.machine.link import Links, seconds
+from dse.evaluators.kernels.collective.hierarchical import PhasedAllreduce
+from dse.evaluators.kernels.gemv.ktree import phase_groups
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.kernels.tabulated_counts import tabulate
+from dse.evaluators.machine.device_links import DeviceGroupLinks, transfer_seconds
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
-from dse.space.elementwise import Array, Number, maximum, where
+from dse.evaluators.program.kernel_ir import Buffer, CoreIndex, Program, Round, SendInstruction
+from dse.space.array_math import Array, Number, maximum, where
 
-PHASES = 2
+DEFAULT_PHASES = 2
 """Where a plan says no other number."""
 
 
-def of(phases: Any) -> Phased:
+def ktree_with_phases(phases: Any) -> PhasedAllreduce:
     """The tree of some phases; `PHASES` of None."""
-    said = PHASES if phases is None else phases
-    return Phased(partial(ports, phases=said), partial(cost, phases=said), partial(steps, phases=int(said)))
+    said = DEFAULT_PHASES if phases is None else phases
+    return PhasedAllreduce(
+        partial(ports_needed, phases=said), partial(cost, phases=said), partial(build_program, phases=int(said))
+    )
 
 
-def ports(peers: Number, phases: Any = PHASES) -> Number:
+def ports_needed(peers: Number, phases: Any = DEFAULT_PHASES) -> Number:
     """Links that the die with most of them needs: one for each other die that it exchanges with."""
     found: Number = _partners(peers, phases)
     return found
 
 
-def cost(nbytes: Number, links: Links, phases: Any = PHASES) -> Cost:
+def cost(nbytes: Number, links: DeviceGroupLinks, phases: Any = DEFAULT_PHASES) -> KernelCost:
     """Time until every peer holds the sum of all vectors.
 
     Up and down a phase at a time, in which whole vectors go between the root of each group and its other members:
@@ -58,35 +60,40 @@ def cost(nbytes: Number, links: Links, phases: Any = PHASES) -> Cost:
     Source:
         [he2025] section 6.2 for groups and their roots; all members send to their root at once.
 
-    >>> [cost(8e6, Links(8, bandwidth=1e9, latency=0.0, latency_per="hop"), phases).seconds for phases in (1, 2, 3, 4)]
+    >>> [
+    ...     cost(8e6, DeviceGroupLinks(8, bandwidth=1e9, latency=0.0, latency_per="hop"), phases).seconds
+    ...     for phases in (1, 2, 3, 4)
+    ... ]
     [0.016, 0.032, 0.048, 0.048]
-    >>> [cost(8e6, Links(8, 1e9, 0.0, "hop", ports=1), phases).seconds for phases in (1, 2, 3, 4)]
+    >>> [cost(8e6, DeviceGroupLinks(8, 1e9, 0.0, "hop", ports=1), phases).seconds for phases in (1, 2, 3, 4)]
     [0.112, 0.064, 0.048, 0.048]
     """
     others = [_others(links.peers, phases, phase) for phase in range(int(phases))]
     loads = sum((where(sent > 0, maximum(1.0, sent / links.ports), 0.0) for sent in others), 0.0)
     turns = sum((where(sent > 0, 1.0, 0.0) for sent in others), 0.0)
-    return Cost(seconds(links, 2 * turns, 2 * loads * nbytes), Activity(sent_bytes=2 * (links.peers - 1) * nbytes))
+    return KernelCost(
+        transfer_seconds(links, 2 * turns, 2 * loads * nbytes), Activity(sent_bytes=2 * (links.peers - 1) * nbytes)
+    )
 
 
-def steps(rows: int, peers: int, phases: int = PHASES) -> Program:
+def build_program(rows: int, peers: int, phases: int = DEFAULT_PHASES) -> Program:
     """The program on `peers` cores with a link for each pair, some of which it uses; slot ``x`` has `rows` rows a core."""
     up = _up(peers, phases)
     turns = [_turn(*pair, rows, "sum") for pair in up]
     turns += [_turn(to, at, rows, "set") for at, to in reversed(up)]
-    return Program(1, peers, (Slot("x", (rows, 1), depth=2),), (tuple(turns),), "full")
+    return Program(1, peers, (Buffer("x", (rows, 1), depth=2),), (tuple(turns),), "full")
 
 
 def _turn(source: Array, target: Array, rows: int, combine: str) -> Round:
     row, all_ = np.zeros(len(source), int), np.full(len(source), rows)
-    return Round((Send("x", Cores(row, source), Cores(row, target), 0 * all_, all_, combine=combine),))
+    return Round((SendInstruction("x", CoreIndex(row, source), CoreIndex(row, target), 0 * all_, all_, combine=combine),))
 
 
 @lru_cache(maxsize=1024)
 def _up(peers: int, phases: int) -> list[tuple[Array, Array]]:
     """Members and their roots, phase by phase; of phases in which some send."""
     found = []
-    for level in groups(peers, phases):
+    for level in phase_groups(peers, phases):
         source = np.concatenate([group for group, _ in level])
         target = np.concatenate([np.full(len(group), group[place]) for group, place in level])
         apart = source != target
@@ -95,13 +102,13 @@ def _up(peers: int, phases: int) -> list[tuple[Array, Array]]:
     return found
 
 
-@tabulated
+@tabulate
 def _others(peers: int, phases: int, phase: int) -> float:
     """Members of the largest group of a phase beside its root."""
-    return float(max(len(group) for group, _ in groups(peers, phases)[phase]) - 1)
+    return float(max(len(group) for group, _ in phase_groups(peers, phases)[phase]) - 1)
 
 
-@tabulated
+@tabulate
 def _partners(peers: int, phases: int) -> float:
     """Other dies that one exchanges with, of the die that has most."""
     ends = [die for pair in _up(peers, phases) for die in pair]

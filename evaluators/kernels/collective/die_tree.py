@@ -2,21 +2,21 @@
 
 import numpy as np
 
-from dse.evaluators.kernels.cost import Cost
-from dse.evaluators.kernels.table import tabulated
-from dse.evaluators.machine.link import Links, seconds
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.kernels.tabulated_counts import tabulate
+from dse.evaluators.machine.device_links import DeviceGroupLinks, transfer_seconds
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
-from dse.space.elementwise import Number, where
+from dse.evaluators.program.kernel_ir import Buffer, CoreIndex, Program, Round, SendInstruction
+from dse.space.array_math import Number, where
 
 
-def ports(peers: Number) -> Number:
+def ports_needed(peers: Number) -> Number:
     """Links that the die at the root needs: one a level."""
     found: Number = _levels(peers)
     return found
 
 
-def cost(nbytes: Number, links: Links) -> Cost:
+def cost(nbytes: Number, links: DeviceGroupLinks) -> KernelCost:
     """Time until every peer holds the sum of all vectors.
 
     The die of number i sends to that whose number has the lowest one of i cleared, so that it is as many messages from the root
@@ -42,19 +42,19 @@ def cost(nbytes: Number, links: Links) -> Cost:
     Source:
         [thakur2005] binomial trees of reductions and broadcasts, one after the other.
 
-    >>> cost(8e6, Links(4, bandwidth=1e9, latency=0.0, latency_per="hop")).seconds
+    >>> cost(8e6, DeviceGroupLinks(4, bandwidth=1e9, latency=0.0, latency_per="hop")).seconds
     0.032
-    >>> [round(cost(8e6, Links(5, 1e9, 1e-3, "hop", ports=ports)).seconds, 6) for ports in (1, 2)]
+    >>> [round(cost(8e6, DeviceGroupLinks(5, 1e9, 1e-3, "hop", ports=ports)).seconds, 6) for ports in (1, 2)]
     [0.052, 0.036]
     """
     turns, levels = 2 * _furthest(links.peers), 2 * _levels(links.peers)
-    return Cost(
-        seconds(links, turns, where(links.ports < 2, levels, turns) * nbytes),
+    return KernelCost(
+        transfer_seconds(links, turns, where(links.ports < 2, levels, turns) * nbytes),
         Activity(sent_bytes=2 * (links.peers - 1) * nbytes),
     )
 
 
-def steps(rows: int, peers: int) -> Program:
+def build_program(rows: int, peers: int) -> Program:
     """The program on `peers` cores with a link for each pair, some of which it uses; slot ``x`` has `rows` rows a core."""
     die = np.arange(peers)
     up = []
@@ -63,20 +63,20 @@ def steps(rows: int, peers: int) -> Program:
         up.append((senders, senders - apart))
     turns = [_turn(*pair, rows, "sum") for pair in up]
     turns += [_turn(to, at, rows, "set") for at, to in reversed(up)]
-    return Program(1, peers, (Slot("x", (rows, 1), depth=2),), (tuple(turns),), "full")
+    return Program(1, peers, (Buffer("x", (rows, 1), depth=2),), (tuple(turns),), "full")
 
 
 def _turn(source: np.ndarray, target: np.ndarray, rows: int, combine: str) -> Round:
     row, all_ = np.zeros(len(source), int), np.full(len(source), rows)
-    return Round((Send("x", Cores(row, source), Cores(row, target), 0 * all_, all_, combine=combine),))
+    return Round((SendInstruction("x", CoreIndex(row, source), CoreIndex(row, target), 0 * all_, all_, combine=combine),))
 
 
-@tabulated
+@tabulate
 def _levels(peers: int) -> float:
     return float((peers - 1).bit_length())
 
 
-@tabulated
+@tabulate
 def _furthest(peers: int) -> float:
     """The most ones of any number below `peers`."""
     return float(peers.bit_length() - 1)

@@ -2,19 +2,19 @@
 
 import numpy as np
 
-from dse.evaluators.kernels.cost import Cost
-from dse.evaluators.machine.link import Links, seconds
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.machine.device_links import DeviceGroupLinks, transfer_seconds
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
-from dse.space.elementwise import Number, maximum
+from dse.evaluators.program.kernel_ir import Buffer, CoreIndex, Program, Round, SendInstruction
+from dse.space.array_math import Number, maximum
 
 
-def ports(peers: Number) -> Number:
+def ports_needed(peers: Number) -> Number:
     """Links a die needs."""
     return peers - 1.0
 
 
-def cost(nbytes: Number, links: Links) -> Cost:
+def cost(nbytes: Number, links: DeviceGroupLinks) -> KernelCost:
     """Time until every peer holds the sum of all vectors, all pairs linked.
 
     A direct reduce-scatter, then a direct allgather; in each, every link carries one slice:
@@ -35,24 +35,25 @@ def cost(nbytes: Number, links: Links) -> Cost:
     Source:
         [chan2007] section 5, direct exchange as the bandwidth-optimal algorithm of a fully connected network.
 
-    >>> cost(8e6, Links(4, bandwidth=1e9, latency=0.0, latency_per="hop")).seconds
+    >>> cost(8e6, DeviceGroupLinks(4, bandwidth=1e9, latency=0.0, latency_per="hop")).seconds
     0.004
-    >>> cost(8e6, Links(4, 1e9, 0.0, "hop", ports=1)).seconds  # as much as a ring's
+    >>> cost(8e6, DeviceGroupLinks(4, 1e9, 0.0, "hop", ports=1)).seconds  # as much as a ring's
     0.012
     """
     p = links.peers
-    return Cost(
-        seconds(links, 2.0, 2.0 / p * maximum(1.0, (p - 1) / links.ports) * nbytes), Activity(sent_bytes=2 * (p - 1) * nbytes)
+    return KernelCost(
+        transfer_seconds(links, 2.0, 2.0 / p * maximum(1.0, (p - 1) / links.ports) * nbytes),
+        Activity(sent_bytes=2 * (p - 1) * nbytes),
     )
 
 
-def steps(rows: int, peers: int) -> Program:
+def build_program(rows: int, peers: int) -> Program:
     """The program on `peers` cores, every pair linked; slot ``x`` has `rows` rows a core."""
     bounds = np.linspace(0, rows, peers + 1).round().astype(int)
     source, target = (grid[~np.eye(peers, dtype=bool)] for grid in np.indices((peers, peers)))
     row = np.zeros(len(source), int)
-    pairs = Cores(row, source), Cores(row, target)
-    reduce = Send("x", *pairs, bounds[target], bounds[target + 1], combine="sum")
-    gather = Send("x", *pairs, bounds[source], bounds[source + 1])
+    pairs = CoreIndex(row, source), CoreIndex(row, target)
+    reduce = SendInstruction("x", *pairs, bounds[target], bounds[target + 1], combine="sum")
+    gather = SendInstruction("x", *pairs, bounds[source], bounds[source + 1])
     turns = (Round((reduce,)), Round((gather,))) if peers > 1 else ()
-    return Program(1, peers, (Slot("x", (rows, 1), depth=2),), (turns,), "full")
+    return Program(1, peers, (Buffer("x", (rows, 1), depth=2),), (turns,), "full")

@@ -2,25 +2,39 @@
 
 Each module has
 
-    steps(shape, mesh, dtype)     the program
-    place(shape, mesh, a, b)      the operands as tiles, before it
-    result(shape, mesh, tiles)    the product, after it
-    cost(shape, mesh, fabric)     its time and activity, in closed form
-    slots(shape, mesh, dtype)     tiles that a core holds meanwhile
-    products(mesh)                products that a core starts
-    paths(mesh), at_once(mesh)    routing paths that a core needs, in all and at a time
-    LEAST                         cores of a line that it needs
+    build_program(shape, mesh, dtype)     program of the product
+    scatter_operands(shape, mesh, a, b)   operands as blocks of the cores, before it
+    gather_result(shape, mesh, blocks)    product from the blocks of the cores, after it
+    cost(shape, mesh, fabric)             time and activity by the analytical model
+    buffers(shape, mesh, dtype)           blocks that a core holds meanwhile
+    local_product_count(mesh)             products that a core starts
+    routing_paths(mesh)                   routing paths that a core needs in all
+    concurrent_paths(mesh)                routing paths that a core needs at a time
+    MIN_SIDE                              cores of a line that it needs
 
 Installed packages add modules by entry points of the group dse.gemm.
 """
 
 from types import ModuleType
 
-from dse.evaluators.kernels.gemm import allgather, cannon, ladder, meshgemm, meshgemm_t, meshgemm_v, summa, t10
-from dse.space.errors import chosen
+from dse.evaluators.kernels.gemm import allgather_gemm as allgather
+from dse.evaluators.kernels.gemm import cannon, ladder, meshgemm, summa, t10
+from dse.evaluators.kernels.gemm import meshgemm_after_transposed as meshgemm_v
+from dse.evaluators.kernels.gemm import meshgemm_transposed as meshgemm_t
+from dse.space.errors import choose_option
 from dse.space.registry import Registry
 
-NEEDS = ("steps", "place", "result", "cost", "slots", "products", "paths", "at_once", "LEAST")
+REQUIRED_FUNCTIONS = (
+    "build_program",
+    "scatter_operands",
+    "gather_result",
+    "cost",
+    "buffers",
+    "local_product_count",
+    "routing_paths",
+    "concurrent_paths",
+    "MIN_SIDE",
+)
 
 SHIPPED = {
     "allgather": allgather,
@@ -33,12 +47,12 @@ SHIPPED = {
     "ladder": ladder,
 }
 
-RIVALS = ("meshgemm", "cannon", "summa", "allgather", "t10", "ladder")
+GEMM_CANDIDATES = ("meshgemm", "cannon", "summa", "allgather", "t10", "ladder")
 """Algorithms that begin and end with operands and product in the same layout, so that each product may have its own."""
 
-GEMM: Registry[ModuleType] = Registry("dse.gemm", SHIPPED, NEEDS)
+GEMM: Registry[ModuleType] = Registry("dse.gemm", SHIPPED, REQUIRED_FUNCTIONS)
 
 
-def gemm(name: str) -> ModuleType:
+def find_gemm(name: str) -> ModuleType:
     """The algorithm of a name."""
-    return chosen(GEMM, name, "mapping.both.gemm")
+    return choose_option(GEMM, name, "mapping.both.gemm")

@@ -7,53 +7,53 @@ from functools import lru_cache
 
 import numpy as np
 
-from dse.evaluators.kernels.cost import Cost
-from dse.evaluators.kernels.gemm import shift
-from dse.evaluators.kernels.gemm.shift import place, products, result, slots
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.rounds import Program
-from dse.space.elementwise import Array
+from dse.evaluators.kernels.gemm import compute_shift as shift
+from dse.evaluators.kernels.gemm.compute_shift import buffers, gather_result, local_product_count, scatter_operands
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.program.kernel_ir import Program
+from dse.space.array_math import Array
 
 __all__ = [
-    "LEAST",
-    "WAIT",
-    "at_once",
+    "BARRIER",
+    "MIN_SIDE",
+    "buffers",
+    "build_program",
+    "concurrent_paths",
     "cost",
-    "interleave",
-    "interleaved",
-    "paths",
-    "place",
-    "products",
-    "result",
-    "slots",
-    "steps",
+    "gather_result",
+    "interleaved_order",
+    "local_product_count",
+    "ring_neighbours",
+    "routing_paths",
+    "scatter_operands",
 ]
 
-WAIT = "slots"
+BARRIER = "slots"
 """[he2025] section 7.2: interleaving lets MeshGEMM "as much as possible, overlap communication with computation"."""
 
-LEAST = 3
+MIN_SIDE = 3
 """Cores of a line that INTERLEAVE needs."""
 
 
-def paths(mesh: Mesh) -> int:
+def routing_paths(mesh: CoreMesh) -> int:
     """Routing paths of a core: two neighbours in row and column, and one message that passes through in each."""
     return 4 + 2
 
 
-def at_once(mesh: Mesh) -> int:
+def concurrent_paths(mesh: CoreMesh) -> int:
     """Routing paths of a core at a time: all of them, set once."""
-    return paths(mesh)
+    return routing_paths(mesh)
 
 
-def interleave(places: int) -> tuple[Array, Array]:
+def ring_neighbours(places: int) -> tuple[Array, Array]:
     """Whom each place of a line sends to and receives from, [he2025] algorithm 1.
 
     Returns:
         send, receive: places, shape (places,).
 
-    >>> interleave(5)[0].tolist(), interleave(5)[1].tolist()
+    >>> ring_neighbours(5)[0].tolist(), ring_neighbours(5)[1].tolist()
     ([2, 0, 4, 1, 3], [1, 3, 0, 4, 2])
     """
     index = np.arange(places)
@@ -69,24 +69,24 @@ def interleave(places: int) -> tuple[Array, Array]:
 
 
 @lru_cache(maxsize=4096)
-def interleaved(places: int) -> Array:
+def interleaved_order(places: int) -> Array:
     """The order of the ring: the place on the line of each logical position, every place's follower one position back.
 
-    >>> interleaved(5).tolist()
+    >>> interleaved_order(5).tolist()
     [1, 3, 4, 2, 0]
     """
-    send, _ = interleave(places)
+    send, _ = ring_neighbours(places)
     ring = [0]
     while len(ring) < places:
         ring.append(int(send[ring[-1]]))
     return np.array(ring[::-1])
 
 
-def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
+def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
     """The closed form: two hops whatever the mesh."""
-    return shift.cost(shape, mesh, fabric, order=interleaved, reach=2, leave=2, overlapped=True)
+    return shift.cost(shape, mesh, fabric, order=interleaved_order, reach=2, leave=2, overlapped=True)
 
 
-def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
+def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32") -> Program:
     """The program."""
-    return shift.steps(shape, mesh, order=interleaved(mesh.chunks), wait=WAIT, dtype=dtype)
+    return shift.build_program(shape, mesh, order=interleaved_order(mesh.chunks), wait=BARRIER, dtype=dtype)

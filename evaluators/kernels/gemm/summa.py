@@ -9,33 +9,33 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.kernels.cost import Cost
-from dse.evaluators.kernels.gemm.shift import words_of
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape, blocks, joined
-from dse.evaluators.kernels.table import tabulated
-from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.kernels.gemm.compute_shift import link_words
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape, join_blocks, matrix_blocks
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.kernels.tabulated_counts import tabulate
+from dse.evaluators.machine.mesh_fabric import MeshFabric
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.program.rounds import Cores, Multicast, Multiply, Program, Round, Slot, Tiles
-from dse.space.elementwise import Array, ceil_div, maximum, where
+from dse.evaluators.program.kernel_ir import Buffer, CoreIndex, MulticastInstruction, MultiplyInstruction, Program, Round, Tiles
+from dse.space.array_math import Array, ceil_div, maximum, where
 
-WAIT = "line"
+BARRIER = "line"
 """[he2025] section 7.2: "pipeline broadcast in SUMMA" is not overlapped with computation as MeshGEMM's shifts are."""
 
-LEAST = 1
+MIN_SIDE = 1
 """Cores of a line that it needs."""
 
 
-def paths(mesh: Mesh) -> int:
+def routing_paths(mesh: CoreMesh) -> int:
     """Routing paths of a core: one from every core of its row and of its column."""
     return int(mesh.rows + mesh.cols)
 
 
-def at_once(mesh: Mesh) -> int:
+def concurrent_paths(mesh: CoreMesh) -> int:
     """Routing paths of a core at a time: one along its row and one along its column, set anew for each chunk."""
     return 2
 
 
-def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
+def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
     """Time of the program.
 
     Each chunk: a multicast of A, then of B by the core that roots both, to the farthest core, then the product; on one line of
@@ -54,7 +54,7 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
     """
     chunks = mesh.chunks * 1.0
     m_, k_, n_ = ceil_div(shape.m, mesh.rows), ceil_div(shape.k, chunks), ceil_div(shape.n, mesh.cols)
-    a_words, b_words = words_of(m_ * k_, fabric), words_of(k_ * n_, fabric)
+    a_words, b_words = link_words(m_ * k_, fabric), link_words(k_ * n_, fabric)
     macs = m_ * k_ * n_
     product = fabric.launch + macs / maximum(m_, n_) * fabric.call + macs * fabric.mac
     across, down = where(mesh.cols > 1, 1.0, 0.0), where(mesh.rows > 1, 1.0, 0.0)
@@ -70,76 +70,76 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
     hops = a_bytes * (mesh.cols - 1) + b_bytes * (mesh.rows - 1)
     seconds = chunks * product + maximum(sending, where(both > 1, behind, 0.0))
     # what comes to cores crosses a link for each of them
-    return Cost(seconds, Activity(macs * chunks * mesh.rows * mesh.cols, sent, hops, spread_bytes=hops - sent))
+    return KernelCost(seconds, Activity(macs * chunks * mesh.rows * mesh.cols, sent, hops, spread_bytes=hops - sent))
 
 
-@tabulated
+@tabulate
 def _farthest(rows: int, cols: int) -> float:
     """Hops to the farthest core from the roots of each chunk, all chunks together."""
-    mesh = Mesh(rows, cols)
+    mesh = CoreMesh(rows, cols)
     chunk = np.arange(mesh.chunks)
     col, row = chunk // mesh.per_col, chunk // mesh.per_row
     return float(np.maximum.reduce([col, cols - 1 - col, row, rows - 1 - row]).sum())
 
 
-@tabulated
+@tabulate
 def _around(rows: int, cols: int) -> float:
     """Hops along the row of the one root and the column of the other, but for the one that words of A are ahead, likewise."""
-    mesh = Mesh(rows, cols)
+    mesh = CoreMesh(rows, cols)
     chunk = np.arange(mesh.chunks)
     col, row = chunk // mesh.per_col, chunk // mesh.per_row
     return float((np.maximum(col, cols - 1 - col) + np.maximum(row, rows - 1 - row) - 1).sum())
 
 
-def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
+def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32") -> Program:
     """The program: a multicast of each chunk, then its product."""
-    multiply = Multiply("a_in", "b_in", "c", "imk,ikn->imn")
+    multiply = MultiplyInstruction("a_in", "b_in", "c", "imk,ikn->imn")
     strand = []
     for chunk in range(mesh.chunks):
-        strand += [Round((_along_rows(mesh, chunk), _along_cols(mesh, chunk)), WAIT), Round((multiply,), WAIT)]
-    return Program(mesh.rows, mesh.cols, slots(shape, mesh, dtype), (tuple(strand),))
+        strand += [Round((_along_rows(mesh, chunk), _along_cols(mesh, chunk)), BARRIER), Round((multiply,), BARRIER)]
+    return Program(mesh.rows, mesh.cols, buffers(shape, mesh, dtype), (tuple(strand),))
 
 
-def slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
+def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str) -> tuple[Buffer, ...]:
     """Both operands, the chunks of them in use, and the product; leaves broadcast over designs."""
     m, k, n = ceil_div(shape.m, mesh.rows), ceil_div(shape.k, mesh.chunks), ceil_div(shape.n, mesh.cols)
     return (
-        Slot("a", (mesh.per_col, m, k), dtype),
-        Slot("b", (mesh.per_row, k, n), dtype),
-        Slot("a_in", (1, m, k), dtype, depth=2),
-        Slot("b_in", (1, k, n), dtype, depth=2),
-        Slot("c", (1, m, n), "float32"),
+        Buffer("a", (mesh.per_col, m, k), dtype),
+        Buffer("b", (mesh.per_row, k, n), dtype),
+        Buffer("a_in", (1, m, k), dtype, depth=2),
+        Buffer("b_in", (1, k, n), dtype, depth=2),
+        Buffer("c", (1, m, n), "float32"),
     )
 
 
-def products(mesh: Mesh) -> Any:
+def local_product_count(mesh: CoreMesh) -> Any:
     """Products that each core starts: one a chunk."""
     return mesh.chunks
 
 
-def place(shape: Shape, mesh: Mesh, a: Array, b: Array) -> Tiles:
+def scatter_operands(shape: GemmShape, mesh: CoreMesh, a: Array, b: Array) -> Tiles:
     """Operands in the natural layout, chunks of K stacked."""
-    cut_a, cut_b = blocks(a, mesh.rows, mesh.chunks), blocks(b, mesh.chunks, mesh.cols)
+    cut_a, cut_b = matrix_blocks(a, mesh.rows, mesh.chunks), matrix_blocks(b, mesh.chunks, mesh.cols)
     return {
         "a": cut_a.reshape(mesh.rows, mesh.cols, mesh.per_col, *cut_a.shape[2:]),
         "b": cut_b.reshape(mesh.rows, mesh.per_row, mesh.cols, *cut_b.shape[2:]).swapaxes(1, 2),
     }
 
 
-def result(shape: Shape, mesh: Mesh, tiles: Tiles) -> Array:
+def gather_result(shape: GemmShape, mesh: CoreMesh, tiles: Tiles) -> Array:
     """The product, from the natural layout."""
-    return joined(tiles["c"][:, :, 0], shape.m, shape.n)
+    return join_blocks(tiles["c"][:, :, 0], shape.m, shape.n)
 
 
-def _along_rows(mesh: Mesh, chunk: int) -> Multicast:
+def _along_rows(mesh: CoreMesh, chunk: int) -> MulticastInstruction:
     root, part = divmod(chunk, mesh.per_col)
     others = np.array([root, *(col for col in range(mesh.cols) if col != root)])
-    path = Cores(np.arange(mesh.rows)[:, None], others[None, :])
-    return Multicast("a", path, np.asarray(part), np.asarray(part + 1), "a_in", via="core")
+    path = CoreIndex(np.arange(mesh.rows)[:, None], others[None, :])
+    return MulticastInstruction("a", path, np.asarray(part), np.asarray(part + 1), "a_in", via="core")
 
 
-def _along_cols(mesh: Mesh, chunk: int) -> Multicast:
+def _along_cols(mesh: CoreMesh, chunk: int) -> MulticastInstruction:
     root, part = divmod(chunk, mesh.per_row)
     others = np.array([root, *(row for row in range(mesh.rows) if row != root)])
-    path = Cores(others[None, :], np.arange(mesh.cols)[:, None])
-    return Multicast("b", path, np.asarray(part), np.asarray(part + 1), "b_in", via="core")
+    path = CoreIndex(others[None, :], np.arange(mesh.cols)[:, None])
+    return MulticastInstruction("b", path, np.asarray(part), np.asarray(part + 1), "b_in", via="core")

@@ -21,31 +21,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.kernels import expanded
-from dse.evaluators.kernels.collective import hardware, team
-from dse.evaluators.kernels.collective.team import Groups, Tile
-from dse.evaluators.kernels.cost import Cost
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.machine.channels import ColumnMemory
-from dse.evaluators.machine.engine import Engines
-from dse.evaluators.machine.fabric import VALUE, Fabric
+from dse.evaluators.kernels import dequantization as expanded
+from dse.evaluators.kernels.collective import core_groups as team
+from dse.evaluators.kernels.collective import in_network as hardware
+from dse.evaluators.kernels.collective.core_groups import BufferRows, MeshGroups
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.machine.compute_engines import TileEngines
+from dse.evaluators.machine.memory_channels import ColumnMemory
+from dse.evaluators.machine.mesh_fabric import VALUE, MeshFabric
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.program.rounds import (
-    Cores,
-    Load,
+from dse.evaluators.program.kernel_ir import (
+    Buffer,
+    CoreIndex,
+    LoadInstruction,
     Loop,
-    Multicast,
-    Multiply,
+    MulticastInstruction,
+    MultiplyInstruction,
     Program,
     Round,
-    Slot,
-    Store,
-    expansion,
+    StoreInstruction,
+    dequantize_instructions,
 )
-from dse.space.elementwise import Array, ceil_div, floor_div, maximum, minimum, remainder, where
+from dse.space.array_math import Array, ceil_div, floor_div, maximum, minimum, remainder, where
 
 
-class Part(NamedTuple):
+class SummaTiling(NamedTuple):
     """How a product is cut; whole numbers, or arrays over designs for a closed form.
 
     Attributes:
@@ -61,7 +62,7 @@ class Part(NamedTuple):
     split: Any = 1
 
 
-class Weights(NamedTuple):
+class WeightStorage(NamedTuple):
     """How B is stored, where it is not as A is.
 
     Attributes:
@@ -77,7 +78,7 @@ class Weights(NamedTuple):
         return itemsize if self.expand else max(itemsize, self.nbytes)
 
 
-class Blocks(NamedTuple):
+class SummaBlocks(NamedTuple):
     """How often what is done; leaves broadcast over designs.
 
     Attributes:
@@ -92,7 +93,7 @@ class Blocks(NamedTuple):
     waves: Any
 
 
-def cut(shape: Shape, part: Part, mesh: Mesh, copies: Any = 1) -> Blocks:
+def block_counts(shape: GemmShape, part: SummaTiling, mesh: CoreMesh, copies: Any = 1) -> SummaBlocks:
     """Blocks of products on a mesh, the last ones padded.
 
     Args:
@@ -100,40 +101,42 @@ def cut(shape: Shape, part: Part, mesh: Mesh, copies: Any = 1) -> Blocks:
         part, mesh: groups and slices, and the tiles.
         copies: products of that shape, of other matrices each.
 
-    >>> cut(Shape(4096, 7168, 8192), Part(128, 128, 128, 32), Mesh(32, 32))
-    Blocks(down=1, across=2, chunks=56, waves=2)
-    >>> cut(Shape(16, 7168, 8192), Part(16, 128, 128, 1), Mesh(32, 32))
-    Blocks(down=1, across=2, chunks=56, waves=1)
-    >>> cut(Shape(16, 7168, 1024), Part(16, 128, 32, 1, 32), Mesh(32, 32))
-    Blocks(down=1, across=1, chunks=2, waves=1)
+    >>> block_counts(GemmShape(4096, 7168, 8192), SummaTiling(128, 128, 128, 32), CoreMesh(32, 32))
+    SummaBlocks(down=1, across=2, chunks=56, waves=2)
+    >>> block_counts(GemmShape(16, 7168, 8192), SummaTiling(16, 128, 128, 1), CoreMesh(32, 32))
+    SummaBlocks(down=1, across=2, chunks=56, waves=1)
+    >>> block_counts(GemmShape(16, 7168, 1024), SummaTiling(16, 128, 32, 1, 32), CoreMesh(32, 32))
+    SummaBlocks(down=1, across=1, chunks=2, waves=1)
     """
     down, across = ceil_div(shape.m, part.m * part.rows), ceil_div(shape.n, part.n * mesh.cols)
     chunks, waves = ceil_div(ceil_div(shape.k, part.k), part.split), ceil_div(copies * down * across, _teams(part, mesh))
-    return Blocks(down, across, chunks, waves)
+    return SummaBlocks(down, across, chunks, waves)
 
 
-def _teams(part: Part, mesh: Mesh) -> Any:
+def _teams(part: SummaTiling, mesh: CoreMesh) -> Any:
     """Blocks of outputs that are made at a time."""
     return floor_div(mesh.rows, part.rows * part.split)
 
 
-def busy_mesh(shape: Shape, part: Part, mesh: Mesh, copies: Any = 1) -> Mesh:
+def busy_mesh(shape: GemmShape, part: SummaTiling, mesh: CoreMesh, copies: Any = 1) -> CoreMesh:
     """Tiles that work: the fewest rows in which groups make all blocks in as many turns.
 
-    >>> busy_mesh(Shape(1024, 4096, 4096), Part(32, 128, 64, 32), Mesh(48, 64))
-    Mesh(rows=32, cols=64)
+    >>> busy_mesh(GemmShape(1024, 4096, 4096), SummaTiling(32, 128, 64, 32), CoreMesh(48, 64))
+    CoreMesh(rows=32, cols=64)
     """
-    return _busy(cut(shape, part, mesh, copies), part, mesh, copies)
+    return _busy(block_counts(shape, part, mesh, copies), part, mesh, copies)
 
 
-def _busy(of: Blocks, part: Part, mesh: Mesh, copies: Any) -> Mesh:
+def _busy(of: SummaBlocks, part: SummaTiling, mesh: CoreMesh, copies: Any) -> CoreMesh:
     """Likewise of blocks that are known."""
-    return Mesh(ceil_div(copies * of.down * of.across, of.waves) * part.rows * part.split, mesh.cols)
+    return CoreMesh(ceil_div(copies * of.down * of.across, of.waves) * part.rows * part.split, mesh.cols)
 
 
-def memory_bytes(shape: Shape, part: Part, mesh: Mesh, itemsize: float, copies: Any = 1, weights: Weights | None = None) -> Any:
+def memory_bytes(
+    shape: GemmShape, part: SummaTiling, mesh: CoreMesh, itemsize: float, copies: Any = 1, weights: WeightStorage | None = None
+) -> Any:
     """Bytes between memory and tiles: A once for each block across, B once for each block down, the output once; padded."""
-    of, stored = cut(shape, part, mesh, copies), weights or Weights(itemsize)
+    of, stored = block_counts(shape, part, mesh, copies), weights or WeightStorage(itemsize)
     mesh = _busy(of, part, mesh, copies)
     m, k, n = part.m * mesh.rows, part.k * of.chunks, part.n * mesh.cols
     return of.waves * (
@@ -142,39 +145,44 @@ def memory_bytes(shape: Shape, part: Part, mesh: Mesh, itemsize: float, copies: 
 
 
 def cost(
-    shape: Shape,
-    part: Part,
-    mesh: Mesh,
-    fabric: Fabric,
-    engines: Engines,
+    shape: GemmShape,
+    part: SummaTiling,
+    mesh: CoreMesh,
+    fabric: MeshFabric,
+    engines: TileEngines,
     memory: ColumnMemory,
     itemsize: float = VALUE,
     copies: Any = 1,
-    weights: Weights | None = None,
-) -> Cost:
+    weights: WeightStorage | None = None,
+) -> KernelCost:
     """Time and activity of the program; arguments as of `seconds`."""
     taken = seconds(shape, part, mesh, fabric, engines, memory, itemsize, copies, weights)
-    return Cost(taken, activity(shape, part, mesh, itemsize, copies, weights))
+    return KernelCost(taken, activity(shape, part, mesh, itemsize, copies, weights))
 
 
 def activity(
-    shape: Shape, part: Part, mesh: Mesh, itemsize: float = VALUE, copies: Any = 1, weights: Weights | None = None
+    shape: GemmShape,
+    part: SummaTiling,
+    mesh: CoreMesh,
+    itemsize: float = VALUE,
+    copies: Any = 1,
+    weights: WeightStorage | None = None,
 ) -> Activity:
     """What the program does; arguments as of `seconds`."""
-    of = cut(shape, part, mesh, copies)
+    of = block_counts(shape, part, mesh, copies)
     return _activity(part, _busy(of, part, mesh, copies), of, itemsize, weights)
 
 
 def seconds(
-    shape: Shape,
-    part: Part,
-    mesh: Mesh,
-    fabric: Fabric,
-    engines: Engines,
+    shape: GemmShape,
+    part: SummaTiling,
+    mesh: CoreMesh,
+    fabric: MeshFabric,
+    engines: TileEngines,
     memory: ColumnMemory,
     itemsize: float = VALUE,
     copies: Any = 1,
-    weights: Weights | None = None,
+    weights: WeightStorage | None = None,
 ) -> Any:
     """Time of the program.
 
@@ -200,10 +208,10 @@ def seconds(
         itemsize: bytes of a value of A and of the output.
         weights: how B is stored; as A where it is None.
     """
-    return timed(worked(shape, part, mesh, fabric, engines, memory, itemsize, copies, weights), memory.crowded)
+    return program_seconds(program_work(shape, part, mesh, fabric, engines, memory, itemsize, copies, weights), memory.crowded)
 
 
-class Work(NamedTuple):
+class SummaWork(NamedTuple):
     """What a program is, whatever the rate of its memory; leaves broadcast over designs.
 
     Attributes:
@@ -230,20 +238,20 @@ class Work(NamedTuple):
     added: Any
 
 
-def worked(
-    shape: Shape,
-    part: Part,
-    mesh: Mesh,
-    fabric: Fabric,
-    engines: Engines,
+def program_work(
+    shape: GemmShape,
+    part: SummaTiling,
+    mesh: CoreMesh,
+    fabric: MeshFabric,
+    engines: TileEngines,
     memory: ColumnMemory,
     itemsize: float = VALUE,
     copies: Any = 1,
-    weights: Weights | None = None,
+    weights: WeightStorage | None = None,
     product: Any = None,
-) -> Work:
+) -> SummaWork:
     """What does not depend on the rate of memory; arguments as of `seconds`, and the time of a chunk's product where known."""
-    of, kept = cut(shape, part, mesh, copies), weights or Weights(itemsize)
+    of, kept = block_counts(shape, part, mesh, copies), weights or WeightStorage(itemsize)
     mesh = _busy(of, part, mesh, copies)
     a, b, c = _nbytes(part, itemsize, kept)
     expand = _expanded(part, engines, itemsize, kept)
@@ -257,7 +265,7 @@ def worked(
     sent = sum(_spread_seconds(along, part, mesh, fabric) for along in ("row", "column")) + words
     added = where(part.split > 1, _added_seconds(part, c, fabric), 0.0)
     after = added + where(part.split > 1, fabric.post + ceil_div(c, fabric.word_bytes) * fabric.pace, 0.0)
-    return Work(
+    return SummaWork(
         of.waves,
         of.waves * of.chunks,
         engines.started(part.m, part.k, part.n, kept.width(itemsize)) if product is None else product,
@@ -273,7 +281,7 @@ def worked(
     )
 
 
-def timed(work: Work, byte: Any) -> Any:
+def program_seconds(work: SummaWork, byte: Any) -> Any:
     """Time of the program, a channel taking so long for a byte of blocks that wait for one another. [s]"""
     loaded, stored, each = work.loaded * byte, work.stored * byte, work.chunks / work.waves
     busy = maximum(work.product, work.words)
@@ -289,19 +297,19 @@ def timed(work: Work, byte: Any) -> Any:
     return maximum(tiles, channels) + (work.added + work.ends)
 
 
-def _nbytes(part: Part, itemsize: float, weights: Weights) -> tuple[Any, Any, Any]:
+def _nbytes(part: SummaTiling, itemsize: float, weights: WeightStorage) -> tuple[Any, Any, Any]:
     """Of a tile's block of A, of B as it is stored, and of the output. [B]"""
     return part.m * part.k * itemsize, part.k * part.n * weights.nbytes, part.m * part.n * itemsize
 
 
-def _expanded(part: Part, engines: Engines, itemsize: float, weights: Weights) -> Any:
+def _expanded(part: SummaTiling, engines: TileEngines, itemsize: float, weights: WeightStorage) -> Any:
     """Time in which a tile makes wide values of a block of B, one sequence of instructions. [s]"""
     if not weights.expand:
         return 0.0
-    return expanded.seconds(part.k * part.n, weights.nbytes, weights.expand, itemsize, engines)
+    return expanded.dequantize_seconds(part.k * part.n, weights.nbytes, weights.expand, itemsize, engines)
 
 
-def _added_seconds(part: Part, nbytes: Any, fabric: Fabric) -> Any:
+def _added_seconds(part: SummaTiling, nbytes: Any, fabric: MeshFabric) -> Any:
     """Time in which the network adds up blocks of groups at the middle one: that of `hardware`, with its root there."""
     return (
         fabric.post
@@ -311,8 +319,10 @@ def _added_seconds(part: Part, nbytes: Any, fabric: Fabric) -> Any:
     )
 
 
-def _activity(part: Part, mesh: Mesh, of: Blocks, itemsize: float, weights: Weights | None = None) -> Activity:
-    kept = weights or Weights(itemsize)
+def _activity(
+    part: SummaTiling, mesh: CoreMesh, of: SummaBlocks, itemsize: float, weights: WeightStorage | None = None
+) -> Activity:
+    kept = weights or WeightStorage(itemsize)
     a, b, c = _nbytes(part, itemsize, kept)
     chunks, groups = of.waves * of.chunks, floor_div(mesh.rows, part.rows)
     total = Activity()
@@ -337,20 +347,20 @@ def _activity(part: Part, mesh: Mesh, of: Blocks, itemsize: float, weights: Weig
     return total + Activity(macs=macs, elements=elements, memory_bytes=moved, hop_bytes=links)
 
 
-def _spread(along: str, nbytes: Any, part: Part, mesh: Mesh) -> Activity:
+def _spread(along: str, nbytes: Any, part: SummaTiling, mesh: CoreMesh) -> Activity:
     """A multicast along all rows, or along the columns of all groups, diagonals being their roots."""
     rows = mesh.rows if along == "row" else part.rows
-    return hardware.activity(Shape(nbytes / VALUE, 1, 1), mesh, pattern="multicast", along=along, rows=rows, cols=mesh.cols)
+    return hardware.activity(GemmShape(nbytes / VALUE, 1, 1), mesh, pattern="multicast", along=along, rows=rows, cols=mesh.cols)
 
 
-def _spread_seconds(along: str, part: Part, mesh: Mesh, fabric: Fabric) -> Any:
+def _spread_seconds(along: str, part: SummaTiling, mesh: CoreMesh, fabric: MeshFabric) -> Any:
     """Time of its first word."""
     rows = mesh.rows if along == "row" else part.rows
-    taken = hardware.seconds(Shape(0.0, 1, 1), fabric, pattern="multicast", along=along, rows=rows, cols=mesh.cols)
+    taken = hardware.seconds(GemmShape(0.0, 1, 1), fabric, pattern="multicast", along=along, rows=rows, cols=mesh.cols)
     return where((mesh.cols if along == "row" else rows) > 1, taken, 0.0)
 
 
-def slots(part: Part, dtype: str, weights: Weights | None = None) -> tuple[Slot, ...]:
+def buffers(part: SummaTiling, dtype: str, weights: WeightStorage | None = None) -> tuple[Buffer, ...]:
     """What a tile holds: blocks that it loads, blocks that it multiplies, and the output, two of each; leaves broadcast.
 
     Where B is expanded, two blocks of what it becomes, and one block of A more, which waits for that. Groups that divide the
@@ -358,25 +368,25 @@ def slots(part: Part, dtype: str, weights: Weights | None = None) -> tuple[Slot,
     """
     packed, wide = weights.nbytes if weights else 0.0, bool(weights and weights.expand)
     found = (
-        Slot("a_in", (part.m, part.k), dtype, depth=2),
-        Slot("b_in", (part.k, part.n), dtype, depth=2, packed=packed),
-        Slot("a", (part.m, part.k), dtype, depth=3 if wide else 2),
-        Slot("b", (part.k, part.n), dtype, depth=2, packed=packed),
-        Slot("c", (part.m, part.n), dtype, depth=2),
-        Slot("sum", (part.m * (part.split > 1), part.n), dtype),
+        Buffer("a_in", (part.m, part.k), dtype, depth=2),
+        Buffer("b_in", (part.k, part.n), dtype, depth=2, packed=packed),
+        Buffer("a", (part.m, part.k), dtype, depth=3 if wide else 2),
+        Buffer("b", (part.k, part.n), dtype, depth=2, packed=packed),
+        Buffer("c", (part.m, part.n), dtype, depth=2),
+        Buffer("sum", (part.m * (part.split > 1), part.n), dtype),
     )
-    return (*found, Slot("wide", (part.k, part.n), dtype, depth=2)) if wide else found
+    return (*found, Buffer("wide", (part.k, part.n), dtype, depth=2)) if wide else found
 
 
-def steps(
-    shape: Shape,
-    part: Part,
-    mesh: Mesh,
+def build_program(
+    shape: GemmShape,
+    part: SummaTiling,
+    mesh: CoreMesh,
     dtype: str = "float16",
     *,
     channels: int,
     copies: int = 1,
-    weights: Weights | None = None,
+    weights: WeightStorage | None = None,
 ) -> Program:
     """The program of the tiles that work; arguments as of `cut`, whole numbers.
 
@@ -386,27 +396,29 @@ def steps(
         weights: how B is stored; as A where it is None.
         channels: memory channels, at most one a column; a tile's are those of its column.
     """
-    of = cut(shape, part, mesh, copies)
+    of = block_counts(shape, part, mesh, copies)
     mesh = _busy(of, part, mesh, copies)
     rows, cols = np.indices((mesh.rows, mesh.cols))
     row, col, first = np.arange(mesh.rows), np.arange(mesh.cols), np.arange(0, mesh.rows, part.rows)[:, None]
     # rows take turns among columns whatever their group, so that all channels have as much to do
-    diagonal = {"a": Cores(row, row % mesh.cols), "b": Cores(first + col % part.rows, col)}
-    loads = tuple(Load(name, f"{name}_in", cores, cores.col * channels // mesh.cols) for name, cores in diagonal.items())
+    diagonal = {"a": CoreIndex(row, row % mesh.cols), "b": CoreIndex(first + col % part.rows, col)}
+    loads = tuple(
+        LoadInstruction(name, f"{name}_in", cores, cores.col * channels // mesh.cols) for name, cores in diagonal.items()
+    )
     spreads = tuple(_multicast(name, along, mesh, part) for name, along in (("a", "row"), ("b", "column")))
-    wide = expansion("b", "wide", weights.expand) if weights and weights.expand else ()
+    wide = dequantize_instructions("b", "wide", weights.expand) if weights and weights.expand else ()
 
     def chunk(combine: str, *, last: bool = False) -> tuple[Round, ...]:
         """Multicasts and products of a chunk, the next one being loaded meanwhile."""
-        product = Multiply("a", "wide" if wide else "b", "c", combine=combine)
+        product = MultiplyInstruction("a", "wide" if wide else "b", "c", combine=combine)
         return Round((*spreads, *(() if last else loads))), *(Round((step,)) for step in wide), Round((product,))
 
     roots = slice(part.split // 2, None, part.split)
-    stored, of_all = ("sum", Cores(rows[roots], cols[roots])) if part.split > 1 else ("c", Cores(rows, cols))
-    store: tuple[Round, ...] = (Round((Store("c", stored, of_all, of_all.col * channels // mesh.cols),)),)
+    stored, of_all = ("sum", CoreIndex(rows[roots], cols[roots])) if part.split > 1 else ("c", CoreIndex(rows, cols))
+    store: tuple[Round, ...] = (Round((StoreInstruction("c", stored, of_all, of_all.col * channels // mesh.cols),)),)
     if part.split > 1:
-        teams = Groups(part.split, mesh.cols, "column", root=part.split // 2)
-        store = (*hardware.reduction(teams, mesh, Tile("c", 0, part.m), "sum", into="sum"), *store)
+        teams = MeshGroups(part.split, mesh.cols, "column", root=part.split // 2)
+        store = (*hardware.reduction_rounds(teams, mesh, BufferRows("c", 0, part.m), "sum", into="sum"), *store)
 
     def wave(*, last: bool) -> tuple[tuple[Round, ...], tuple[Round, ...]]:
         """Rounds of the first chunk, and of the last one and the store."""
@@ -422,23 +434,25 @@ def steps(
         turns = (*begin, Loop(chunk("sum"), middle), *end) * more
     begin, end = wave(last=True)
     final = (*begin, *((Loop(chunk("sum"), middle),) if middle else ()), *end)
-    return Program(mesh.rows, mesh.cols, slots(part, dtype, weights), ((Round(loads), *turns, *final),))
+    return Program(mesh.rows, mesh.cols, buffers(part, dtype, weights), ((Round(loads), *turns, *final),))
 
 
-def _multicast(name: str, along: str, mesh: Mesh, part: Part) -> Multicast:
+def _multicast(name: str, along: str, mesh: CoreMesh, part: SummaTiling) -> MulticastInstruction:
     height, rows = (part.m, mesh.rows) if name == "a" else (part.k, part.rows)
     ends = np.asarray(0), np.asarray(height)
-    return Multicast(f"{name}_in", team.members(Groups(rows, mesh.cols, along), mesh), *ends, name, at=ends[0])
+    return MulticastInstruction(
+        f"{name}_in", team.group_members(MeshGroups(rows, mesh.cols, along), mesh), *ends, name, at=ends[0]
+    )
 
 
-def place(a: Array, b: Array, part: Part, mesh: Mesh) -> dict[str, Array]:
+def scatter_operands(a: Array, b: Array, part: SummaTiling, mesh: CoreMesh) -> dict[str, Array]:
     """Blocks by stream, in the order in which they are loaded, shape (blocks, tiles that load, rows, columns).
 
     Args:
         a, b: shape (copies, m, k) and (copies, k, n).
         part, mesh: as of the program.
     """
-    of = cut(Shape(a.shape[1], a.shape[2], b.shape[2]), part, mesh, len(a))
+    of = block_counts(GemmShape(a.shape[1], a.shape[2], b.shape[2]), part, mesh, len(a))
     mesh = _busy(of, part, mesh, len(a))
     groups = mesh.rows // part.rows
     padded_a = _padded(a, of.down * part.rows * part.m, part.split * of.chunks * part.k)
@@ -458,9 +472,9 @@ def place(a: Array, b: Array, part: Part, mesh: Mesh) -> dict[str, Array]:
     }
 
 
-def result(stored: Array, shape: Shape, part: Part, mesh: Mesh, copies: int = 1) -> Array:
+def gather_result(stored: Array, shape: GemmShape, part: SummaTiling, mesh: CoreMesh, copies: int = 1) -> Array:
     """The products, shape (copies, m, n), from what tiles stored, by turn, tile that stores, row and column of its block."""
-    of = cut(shape, part, mesh, copies)
+    of = block_counts(shape, part, mesh, copies)
     groups = _teams(part, _busy(of, part, mesh, copies))
     blocks = stored.reshape(of.waves, groups, part.rows, mesh.cols, part.m, part.n).transpose(0, 1, 2, 4, 3, 5)
     out = np.zeros((copies, of.down, of.across, part.rows * part.m, mesh.cols * part.n))
@@ -470,7 +484,7 @@ def result(stored: Array, shape: Shape, part: Part, mesh: Mesh, copies: int = 1)
     return whole[:, : shape.m, : shape.n]
 
 
-def _items(of: Blocks, groups: int, copies: int) -> tuple[Array, Array, Array]:
+def _items(of: SummaBlocks, groups: int, copies: int) -> tuple[Array, Array, Array]:
     """Of each group in each turn, its product and the block down and across; the last one again where there is none left."""
     item = np.minimum(np.arange(of.waves * groups), copies * of.down * of.across - 1).reshape(of.waves, groups)
     return item // (of.down * of.across), item // of.across % of.down, item % of.across

@@ -7,39 +7,50 @@ software.
 
 import numpy as np
 
-from dse.evaluators.kernels.cost import Cost
-from dse.evaluators.kernels.gemm import shift
-from dse.evaluators.kernels.gemm.shift import place, products, result, slots
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.rounds import Program
-from dse.space.elementwise import maximum
+from dse.evaluators.kernels.gemm import compute_shift as shift
+from dse.evaluators.kernels.gemm.compute_shift import buffers, gather_result, local_product_count, scatter_operands
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.program.kernel_ir import Program
+from dse.space.array_math import maximum
 
-__all__ = ["LEAST", "WAIT", "at_once", "cost", "paths", "place", "products", "result", "slots", "steps"]
+__all__ = [
+    "BARRIER",
+    "MIN_SIDE",
+    "buffers",
+    "build_program",
+    "concurrent_paths",
+    "cost",
+    "gather_result",
+    "local_product_count",
+    "routing_paths",
+    "scatter_operands",
+]
 
-WAIT = "line"
+BARRIER = "line"
 """[he2025] section 7.1: the order of memory accesses along a row or column is enforced."""
 
-LEAST = 1
+MIN_SIDE = 1
 """Cores of a line that it needs."""
 
 
-def paths(mesh: Mesh) -> int:
+def routing_paths(mesh: CoreMesh) -> int:
     """Routing paths of a core: to and from neighbours in row and column, and both again for what it relays."""
     return 8
 
 
-def at_once(mesh: Mesh) -> int:
+def concurrent_paths(mesh: CoreMesh) -> int:
     """Routing paths of a core at a time: all of them, set once."""
-    return paths(mesh)
+    return routing_paths(mesh)
 
 
-def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
+def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
     """The closed form: a relay over the whole line decides each shift."""
     reach = maximum(mesh.rows, mesh.cols) - 1
     return shift.cost(shape, mesh, fabric, order=np.arange, reach=reach, leave=1, overlapped=False, via="relay")
 
 
-def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
+def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32") -> Program:
     """The program."""
-    return shift.steps(shape, mesh, order=np.arange(mesh.chunks), wait=WAIT, dtype=dtype, via="relay")
+    return shift.build_program(shape, mesh, order=np.arange(mesh.chunks), wait=BARRIER, dtype=dtype, via="relay")

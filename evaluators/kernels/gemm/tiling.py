@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from dse.space.elementwise import Array
+from dse.space.array_math import Array
 
-MOST_CHUNKS = 4096
+MAX_CHUNKS = 4096
 """Chunks of K beyond which a non-square mesh is refused: its sides have too little in common."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class GemmShape:
     """C[m, n] = A[m, k] B[k, n]; whole numbers, or arrays over designs for a closed form."""
 
     m: Any
@@ -26,16 +26,16 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Mesh:
+class CoreMesh:
     """Cores by rows and columns; whole numbers, or arrays over designs for a closed form."""
 
     rows: Any
     cols: Any
 
     @property
-    def turned(self) -> "Mesh":
+    def turned(self) -> "CoreMesh":
         """The same cores with rows for columns."""
-        return Mesh(self.cols, self.rows)
+        return CoreMesh(self.cols, self.rows)
 
     @property
     def chunks(self) -> Any:
@@ -57,7 +57,7 @@ class Mesh:
         return self.chunks // self.cols
 
 
-def blocks(matrix: Array, rows: int, cols: int) -> Array:
+def matrix_blocks(matrix: Array, rows: int, cols: int) -> Array:
     """A matrix in rows x cols equal blocks, zero-padded: shape (rows, cols, height, width)."""
     height, width = ceil(matrix.shape[0] / rows), ceil(matrix.shape[1] / cols)
     padded = np.zeros((rows * height, cols * width), matrix.dtype)
@@ -65,18 +65,18 @@ def blocks(matrix: Array, rows: int, cols: int) -> Array:
     return padded.reshape(rows, height, cols, width).swapaxes(1, 2)
 
 
-def joined(tiles: Array, m: int, n: int) -> Array:
+def join_blocks(tiles: Array, m: int, n: int) -> Array:
     """The matrix of blocks, shape (rows, cols, height, width), without its padding."""
     rows, cols, height, width = tiles.shape
     return tiles.swapaxes(1, 2).reshape(rows * height, cols * width)[:m, :n]
 
 
-def all_cores(mesh: Mesh) -> tuple[Array, Array]:
+def core_indices(mesh: CoreMesh) -> tuple[Array, Array]:
     """Row and column numbers of all cores, as arrays that broadcast to the mesh."""
     return np.arange(mesh.rows)[:, None], np.arange(mesh.cols)[None, :]
 
 
-def square(cores: int) -> tuple[int, int]:
+def near_square(cores: int) -> tuple[int, int]:
     """The rectangle of some cores that is nearest to a square, wide rather than high."""
     rows = next(rows for rows in range(isqrt(cores), 0, -1) if cores % rows == 0)
     return rows, cores // rows

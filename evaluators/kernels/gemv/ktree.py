@@ -12,60 +12,60 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.kernels.cost import Cost
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.kernels.gemv import partial
-from dse.evaluators.kernels.gemv.partial import copies, place, result, slots
-from dse.evaluators.kernels.table import tabulated
-from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.rounds import Program, Round
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.kernels.gemv import local_product as partial
+from dse.evaluators.kernels.gemv.local_product import buffers, extra_deliveries, gather_result, scatter_operands
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.kernels.tabulated_counts import tabulate
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.program.kernel_ir import Program, Round
 
 __all__ = [
-    "at_once",
-    "copies",
+    "buffers",
+    "build_program",
+    "concurrent_paths",
     "cost",
-    "groups",
-    "line",
-    "moved",
-    "paths",
-    "place",
-    "reduction",
-    "result",
-    "root",
-    "slots",
-    "stages",
-    "steps",
+    "extra_deliveries",
+    "gather_result",
+    "line_seconds",
+    "message_counts",
+    "phase_groups",
+    "reduction_rounds",
+    "root_row",
+    "routing_paths",
+    "scatter_operands",
+    "software_stages",
 ]
 
 
-def paths(mesh: Mesh, phases: Any = 2) -> Any:
+def routing_paths(mesh: CoreMesh, phases: Any = 2) -> Any:
     """Routing paths of a core: a phase each, and the broadcast."""
     return phases + 1
 
 
-def at_once(mesh: Mesh, phases: Any = 2) -> Any:
+def concurrent_paths(mesh: CoreMesh, phases: Any = 2) -> Any:
     """Routing paths of a core at a time: all of them, set once."""
-    return paths(mesh, phases)
+    return routing_paths(mesh, phases)
 
 
-@tabulated
-def stages(side: int, phases: int = 2) -> int:
+@tabulate
+def software_stages(side: int, phases: int = 2) -> int:
     """Software stages on the critical path: the longer arm of the largest group of each phase."""
-    return sum(max(max(place, len(group) - 1 - place) for group, place in phase) for phase in groups(side, phases))
+    return sum(max(max(place, len(group) - 1 - place) for group, place in phase) for phase in phase_groups(side, phases))
 
 
-def root(mesh: Mesh, phases: int = 2) -> int:
+def root_row(mesh: CoreMesh, phases: int = 2) -> int:
     """The row that holds the sums."""
     return int(_root(mesh.rows, phases))
 
 
 @lru_cache(maxsize=4096)
-def groups(side: int, phases: int) -> list[list[tuple[np.ndarray, int]]]:
+def phase_groups(side: int, phases: int) -> list[list[tuple[np.ndarray, int]]]:
     """For each phase, its groups as (rows in order, place of the root among them).
 
     The last phase takes all roots that are left, so that there is one group whatever N^(1/K) rounds to.
 
-    >>> [[(group.tolist(), int(group[place])) for group, place in phase] for phase in groups(9, 2)]
+    >>> [[(group.tolist(), int(group[scatter_operands])) for group, scatter_operands in phase] for phase in phase_groups(9, 2)]
     [[([0, 1, 2], 1), ([3, 4, 5], 4), ([6, 7, 8], 7)], [([1, 4, 7], 4)]]
     """
     members = np.arange(side)
@@ -80,7 +80,7 @@ def groups(side: int, phases: int) -> list[list[tuple[np.ndarray, int]]]:
     return found
 
 
-def line(side: Any, words: Any, fabric: Fabric, *, broadcast: bool = True, phases: Any = 2) -> Any:
+def line_seconds(side: Any, words: Any, fabric: MeshFabric, *, broadcast: bool = True, phases: Any = 2) -> Any:
     """Time until the root (or with `broadcast` all cores) of a line has the sums.
 
     Phase by phase the longer arm of its largest group, whose members are `gap` rows apart, through which the words stream:
@@ -96,71 +96,75 @@ def line(side: Any, words: Any, fabric: Fabric, *, broadcast: bool = True, phase
     Source:
         [he2025] section 6.2.
     """
-    stages_, hops = stages(side, phases), _arm_hops(side, phases)
+    stages_, hops = software_stages(side, phases), _arm_hops(side, phases)
     active = _active(side, phases)
     reduction = active * (words * fabric.pace) + stages_ * (2 * fabric.ramp + fabric.stage) + hops * fabric.hop
     if not broadcast:
         return reduction
-    return reduction + partial.spread_seconds(side, _root(side, phases), words, fabric)
+    return reduction + partial.broadcast_seconds(side, _root(side, phases), words, fabric)
 
 
-def moved(side: Any, *, broadcast: bool = True, phases: Any = 2) -> tuple[Any, Any]:
+def message_counts(side: Any, *, broadcast: bool = True, phases: Any = 2) -> tuple[Any, Any]:
     """Messages of a line, and links that they cross."""
     spread = broadcast * (side > 1)
     return side - 1.0 + spread, _all_hops(side, phases) + spread * (side - 1.0)
 
 
-def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, broadcast: bool = True, phases: Any = 2) -> Cost:
+def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, broadcast: bool = True, phases: Any = 2) -> KernelCost:
     """Time until the root (or with `broadcast` every row) has the product; leaves broadcast over designs."""
     options = {"broadcast": broadcast, "phases": phases}
-    way = bound(line, **options), bound(moved, **options), bound(copies, broadcast=broadcast)
-    return partial.cost(shape, mesh, fabric, *way)
+    way = bound(line_seconds, **options), bound(message_counts, **options), bound(extra_deliveries, broadcast=broadcast)
+    return partial.gemv_cost(shape, mesh, fabric, *way)
 
 
-@tabulated
+@tabulate
 def _root(side: int, phases: int) -> int:
-    ((group, place),) = groups(side, phases)[-1]
+    ((group, place),) = phase_groups(side, phases)[-1]
     return int(group[place])
 
 
-@tabulated
+@tabulate
 def _arm_hops(side: int, phases: int) -> float:
     """Links along the longer arm of a group, the most of each phase."""
     return float(
-        sum(max(max(group[-1] - group[p], group[p] - group[0]) for group, p in level) for level in groups(side, phases))
+        sum(max(max(group[-1] - group[p], group[p] - group[0]) for group, p in level) for level in phase_groups(side, phases))
     )
 
 
-@tabulated
+@tabulate
 def _all_hops(side: int, phases: int) -> float:
     """Links that all partial sums of a column cross."""
-    return float(sum(int(group[-1] - group[0]) for level in groups(side, phases) for group, _ in level))
+    return float(sum(int(group[-1] - group[0]) for level in phase_groups(side, phases) for group, _ in level))
 
 
-@tabulated
+@tabulate
 def _active(side: int, phases: int) -> float:
     """Phases in which some group has more than one member."""
-    return float(sum(any(len(group) > 1 for group, _ in level) for level in groups(side, phases)))
+    return float(sum(any(len(group) > 1 for group, _ in level) for level in phase_groups(side, phases)))
 
 
-def reduction(mesh: Mesh, length: int, *, broadcast: bool = True, phases: int = 2, combine: str = "sum") -> tuple[Round, ...]:
+def reduction_rounds(
+    mesh: CoreMesh, length: int, *, broadcast: bool = True, phases: int = 2, combine: str = "sum"
+) -> tuple[Round, ...]:
     """``y`` of every column combined into ``out``."""
     rounds = []
-    for phase, level in enumerate(groups(mesh.rows, phases)):
+    for phase, level in enumerate(phase_groups(mesh.rows, phases)):
         into = "out" if phase == phases - 1 and not broadcast else "y"
         reductions = []
         for group, middle in level:
             if len(group) > 1 or into == "out":
                 ordered = np.concatenate(([group[middle]], np.delete(group, middle)))
-                reductions.append(partial.reduced(mesh, ordered, length, into, combine))
+                reductions.append(partial.column_reduction(mesh, ordered, length, into, combine))
         if reductions:
             rounds.append(Round(tuple(reductions)))
     if broadcast:
-        rounds.append(partial.spread(mesh, root(mesh, phases), length))
+        rounds.append(partial.column_broadcast(mesh, root_row(mesh, phases), length))
     return tuple(rounds)
 
 
-def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, broadcast: bool = True, phases: int = 2) -> Program:
+def build_program(
+    shape: GemmShape, mesh: CoreMesh, dtype: str = "float32", *, broadcast: bool = True, phases: int = 2
+) -> Program:
     """The program; without `broadcast` the sums stay at the root."""
-    sums = reduction(mesh, ceil(shape.n / mesh.cols), broadcast=broadcast, phases=phases)
-    return partial.program(shape, mesh, dtype, sums)
+    sums = reduction_rounds(mesh, ceil(shape.n / mesh.cols), broadcast=broadcast, phases=phases)
+    return partial.gemv_program(shape, mesh, dtype, sums)

@@ -10,40 +10,53 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.kernels.cost import Cost
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.kernels.gemv import partial
-from dse.evaluators.kernels.gemv.partial import result
-from dse.evaluators.kernels.table import tabulated
-from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.kernels.gemv import local_product as partial
+from dse.evaluators.kernels.gemv.local_product import gather_result
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.kernels.tabulated_counts import tabulate
+from dse.evaluators.machine.mesh_fabric import MeshFabric
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot, Tiles
-from dse.space.elementwise import Array, ceil_div, where
+from dse.evaluators.program.kernel_ir import Buffer, CoreIndex, Program, Round, SendInstruction, Tiles
+from dse.space.array_math import Array, ceil_div, where
 
-__all__ = ["at_once", "cost", "line", "moved", "paths", "place", "reduction", "result", "root", "slots", "stages", "steps"]
+__all__ = [
+    "buffers",
+    "build_program",
+    "concurrent_paths",
+    "cost",
+    "gather_result",
+    "line_seconds",
+    "message_counts",
+    "reduction_rounds",
+    "root_row",
+    "routing_paths",
+    "scatter_operands",
+    "software_stages",
+]
 
 
-def paths(mesh: Mesh, phases: Any = 2) -> Any:
+def routing_paths(mesh: CoreMesh, phases: Any = 2) -> Any:
     """Routing paths of a core: one to and from each core of its row and column, were it not for software that routes."""
     return mesh.rows + mesh.cols
 
 
-def at_once(mesh: Mesh, phases: Any = 2) -> Any:
+def concurrent_paths(mesh: CoreMesh, phases: Any = 2) -> Any:
     """Routing paths of a core at a time: to and from four neighbours; software routes the rest of the way."""
     return 8
 
 
-def stages(side: int) -> int:
+def software_stages(side: int) -> int:
     """Software stages on the critical path: one addition for each core."""
     return side - 1
 
 
-def root(mesh: Mesh) -> int:
+def root_row(mesh: CoreMesh) -> int:
     """The row that holds the sums."""
     return 0
 
 
-def line(side: Any, words: Any, fabric: Fabric, *, broadcast: bool = True, phases: int = 2) -> Any:
+def line_seconds(side: Any, words: Any, fabric: MeshFabric, *, broadcast: bool = True, phases: int = 2) -> Any:
     """Time until all cores of a line have the sums.
 
     The root adds N - 1 messages one after the other, then answers them, the last of them to the far end:
@@ -57,63 +70,79 @@ def line(side: Any, words: Any, fabric: Fabric, *, broadcast: bool = True, phase
     return where(others > 0, add + (load if broadcast else 0.0), 0.0)
 
 
-def moved(side: Any, *, broadcast: bool = True, phases: int = 2) -> tuple[Any, Any]:
+def message_counts(side: Any, *, broadcast: bool = True, phases: int = 2) -> tuple[Any, Any]:
     """Messages of a line, and links that they cross."""
     others, links = side - 1.0, side * (side - 1.0) / 2
     return others * (1 + broadcast), links * (1 + broadcast)
 
 
-def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, broadcast: bool = True, phases: int = 2) -> Cost:
+def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, broadcast: bool = True, phases: int = 2) -> KernelCost:
     """Loads of the weights, then as `partial.cost`; leaves broadcast over designs.
 
     loads = sum over a tile's rows, at distance d, of served + values 2 (2 ramp + d hop)
     """
-    rest = partial.cost(
-        shape, mesh, fabric, lambda *of: line(*of, broadcast=broadcast), lambda side: moved(side, broadcast=broadcast)
+    rest = partial.gemv_cost(
+        shape,
+        mesh,
+        fabric,
+        lambda *of: line_seconds(*of, broadcast=broadcast),
+        lambda side: message_counts(side, broadcast=broadcast),
     )
     k, n = ceil_div(shape.k, mesh.rows), ceil_div(shape.n, mesh.cols)
     rows, hops = _remote_rows(k, mesh.cols), _remote_hops(k, mesh.cols)
     loads = rows * (fabric.served() + n * 4 * fabric.ramp) + n * 2 * hops * fabric.hop
     tile = 2.0 * n * mesh.rows
     sent, links = tile * rows * mesh.cols, tile * _all_hops(k, mesh.cols)
-    return Cost(rest.seconds + loads, rest.activity + Activity(sent_bytes=sent, hop_bytes=links))
+    return KernelCost(rest.seconds + loads, rest.activity + Activity(sent_bytes=sent, hop_bytes=links))
 
 
-def reduction(mesh: Mesh, length: int, *, broadcast: bool = True, phases: int = 2, combine: str = "sum") -> tuple[Round, ...]:
+def reduction_rounds(
+    mesh: CoreMesh, length: int, *, broadcast: bool = True, phases: int = 2, combine: str = "sum"
+) -> tuple[Round, ...]:
     """``y`` of every column combined into ``out``."""
     col = np.arange(mesh.cols)[None, :]
     others = np.arange(1, mesh.rows)[:, None]
-    top, low = Cores(np.zeros((1, 1), int), col), Cores(others, col)
+    top, low = CoreIndex(np.zeros((1, 1), int), col), CoreIndex(others, col)
     whole = np.asarray(0), np.asarray(length)
-    own = Send("y", top, top, *whole, into="out")
-    add = Send("y", low, Cores(np.zeros_like(others), col), *whole, into="out", combine=combine, via="shared")
-    load = Send("out", Cores(np.zeros_like(others), col), low, *whole, via="answer")
+    own = SendInstruction("y", top, top, *whole, into="out")
+    add = SendInstruction("y", low, CoreIndex(np.zeros_like(others), col), *whole, into="out", combine=combine, via="shared")
+    load = SendInstruction("out", CoreIndex(np.zeros_like(others), col), low, *whole, via="answer")
     rounds = (Round((own,), "mesh"), Round((add,), "mesh"), Round((load,), "mesh"))
     return rounds if broadcast else rounds[:2]
 
 
-def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, broadcast: bool = True, phases: int = 2) -> Program:
+def build_program(
+    shape: GemmShape, mesh: CoreMesh, dtype: str = "float32", *, broadcast: bool = True, phases: int = 2
+) -> Program:
     """The program; without `broadcast` the sums stay at the root."""
     k, n = ceil(shape.k / mesh.rows), ceil(shape.n / mesh.cols)
     row, col = np.arange(mesh.rows)[:, None], np.arange(mesh.cols)[None, :]
     loads = tuple(
-        Send("home", Cores(row, _home(col, r, k, mesh.cols)), Cores(row, col), np.asarray(r), np.asarray(r + 1), into="w",
-             at=np.asarray(r), via="shared")
+        SendInstruction(
+            "home",
+            CoreIndex(row, _home(col, r, k, mesh.cols)),
+            CoreIndex(row, col),
+            np.asarray(r),
+            np.asarray(r + 1),
+            into="w",
+            at=np.asarray(r),
+            via="shared",
+        )
         for r in range(k)
-    )  # fmt: skip
-    rounds = (Round(loads, "mesh"), partial.product(), *reduction(mesh, n, broadcast=broadcast))
-    return Program(mesh.rows, mesh.cols, slots(shape, mesh, dtype), (rounds,))
+    )
+    rounds = (Round(loads, "mesh"), partial.local_product(), *reduction_rounds(mesh, n, broadcast=broadcast))
+    return Program(mesh.rows, mesh.cols, buffers(shape, mesh, dtype), (rounds,))
 
 
-def slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
+def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str) -> tuple[Buffer, ...]:
     """x, the loaded part of W, sums, the result, and what lives here of W; leaves broadcast over designs."""
-    x, w, y, out = partial.slots(shape, mesh, dtype)
+    x, w, y, out = partial.buffers(shape, mesh, dtype)
     return x, w, y, out._replace(depth=2), w._replace(name="home")
 
 
-def place(shape: Shape, mesh: Mesh, x: Array, w: Array) -> Tiles:
+def scatter_operands(shape: GemmShape, mesh: CoreMesh, x: Array, w: Array) -> Tiles:
     """X as for other GEMVs; each row of a weight tile at its home."""
-    tiles = partial.place(shape, mesh, x, w)
+    tiles = partial.scatter_operands(shape, mesh, x, w)
     own = tiles.pop("w")
     k = own.shape[2]
     home = np.zeros_like(own)
@@ -127,19 +156,19 @@ def _home(col: Array, r: int, k: int, cols: int) -> Array:
     return (col + r * cols // k) % cols
 
 
-@tabulated
+@tabulate
 def _remote_rows(k: int, cols: int) -> float:
     """Rows of a tile that live elsewhere."""
     return float(sum(r * cols // k > 0 for r in range(k)))
 
 
-@tabulated
+@tabulate
 def _remote_hops(k: int, cols: int) -> float:
     """Hops from the first core of a line, which has the longest way, to all rows of its tile."""
     return float(sum(r * cols // k for r in range(k)))
 
 
-@tabulated
+@tabulate
 def _all_hops(k: int, cols: int) -> float:
     """Hops of a line's cores to all rows of their tiles."""
     col = np.arange(cols)

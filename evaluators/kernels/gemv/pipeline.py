@@ -9,52 +9,52 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.kernels.cost import Cost
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.kernels.gemv import partial
-from dse.evaluators.kernels.gemv.partial import copies, place, result, slots
-from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.rounds import Program, Round
-from dse.space.elementwise import where
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.kernels.gemv import local_product as partial
+from dse.evaluators.kernels.gemv.local_product import buffers, extra_deliveries, gather_result, scatter_operands
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.program.kernel_ir import Program, Round
+from dse.space.array_math import where
 
 __all__ = [
-    "at_once",
-    "copies",
+    "buffers",
+    "build_program",
+    "concurrent_paths",
     "cost",
-    "line",
-    "moved",
-    "paths",
-    "place",
-    "reduction",
-    "result",
-    "root",
-    "slots",
-    "stages",
-    "steps",
+    "extra_deliveries",
+    "gather_result",
+    "line_seconds",
+    "message_counts",
+    "reduction_rounds",
+    "root_row",
+    "routing_paths",
+    "scatter_operands",
+    "software_stages",
 ]
 
 
-def paths(mesh: Mesh, phases: Any = 2) -> Any:
+def routing_paths(mesh: CoreMesh, phases: Any = 2) -> Any:
     """Routing paths of a core: the chain, and the broadcast."""
     return 2
 
 
-def at_once(mesh: Mesh, phases: Any = 2) -> Any:
+def concurrent_paths(mesh: CoreMesh, phases: Any = 2) -> Any:
     """Routing paths of a core at a time: all of them, set once."""
-    return paths(mesh, phases)
+    return routing_paths(mesh, phases)
 
 
-def stages(side: int) -> int:
+def software_stages(side: int) -> int:
     """Software stages on the critical path."""
     return side - 1
 
 
-def root(mesh: Mesh) -> int:
+def root_row(mesh: CoreMesh) -> int:
     """The row that holds the sums."""
     return 0
 
 
-def line(side: Any, words: Any, fabric: Fabric, *, broadcast: bool = True, phases: int = 2) -> Any:
+def line_seconds(side: Any, words: Any, fabric: MeshFabric, *, broadcast: bool = True, phases: int = 2) -> Any:
     """Time until the root (or with `broadcast` all cores) of a line has the sums.
 
     The chain of N - 1 software stages, one hop apart, through which the words stream:
@@ -68,30 +68,34 @@ def line(side: Any, words: Any, fabric: Fabric, *, broadcast: bool = True, phase
     """
     legs = side - 1.0
     chain = where(legs > 0, legs * (2 * fabric.ramp + fabric.hop + fabric.stage) + words * fabric.pace, 0.0)
-    return chain + partial.spread_seconds(side, 0, words, fabric) if broadcast else chain
+    return chain + partial.broadcast_seconds(side, 0, words, fabric) if broadcast else chain
 
 
-def moved(side: Any, *, broadcast: bool = True, phases: int = 2) -> tuple[Any, Any]:
+def message_counts(side: Any, *, broadcast: bool = True, phases: int = 2) -> tuple[Any, Any]:
     """Messages of a line, and links that they cross."""
     legs = side - 1.0
     spread = broadcast * (side > 1)
     return legs + spread, legs + spread * legs
 
 
-def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, broadcast: bool = True, phases: int = 2) -> Cost:
+def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, broadcast: bool = True, phases: int = 2) -> KernelCost:
     """Time until the root (or with `broadcast` every row) has the product; leaves broadcast over designs."""
-    return partial.cost(
-        shape, mesh, fabric, bound(line, broadcast=broadcast), bound(moved, broadcast=broadcast),
-        bound(copies, broadcast=broadcast),
+    return partial.gemv_cost(
+        shape, mesh, fabric, bound(line_seconds, broadcast=broadcast), bound(message_counts, broadcast=broadcast),
+        bound(extra_deliveries, broadcast=broadcast),
     )  # fmt: skip
 
 
-def reduction(mesh: Mesh, length: int, *, broadcast: bool = True, phases: int = 2, combine: str = "sum") -> tuple[Round, ...]:
+def reduction_rounds(
+    mesh: CoreMesh, length: int, *, broadcast: bool = True, phases: int = 2, combine: str = "sum"
+) -> tuple[Round, ...]:
     """``y`` of every column combined into ``out``."""
-    chain = Round((partial.reduced(mesh, np.arange(mesh.rows), length, "y" if broadcast else "out", combine),))
-    return (chain, partial.spread(mesh, 0, length)) if broadcast else (chain,)
+    chain = Round((partial.column_reduction(mesh, np.arange(mesh.rows), length, "y" if broadcast else "out", combine),))
+    return (chain, partial.column_broadcast(mesh, 0, length)) if broadcast else (chain,)
 
 
-def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, broadcast: bool = True, phases: int = 2) -> Program:
+def build_program(
+    shape: GemmShape, mesh: CoreMesh, dtype: str = "float32", *, broadcast: bool = True, phases: int = 2
+) -> Program:
     """The program; without `broadcast` the sums stay at the root."""
-    return partial.program(shape, mesh, dtype, reduction(mesh, ceil(shape.n / mesh.cols), broadcast=broadcast))
+    return partial.gemv_program(shape, mesh, dtype, reduction_rounds(mesh, ceil(shape.n / mesh.cols), broadcast=broadcast))

@@ -9,38 +9,51 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.kernels.cost import Cost
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.kernels.gemv import partial
-from dse.evaluators.kernels.gemv.partial import place, result, slots
-from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.rounds import Cores, Program, Round, Send
-from dse.space.elementwise import ceil_div, maximum, where
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.kernels.gemv import local_product as partial
+from dse.evaluators.kernels.gemv.local_product import buffers, gather_result, scatter_operands
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.program.kernel_ir import CoreIndex, Program, Round, SendInstruction
+from dse.space.array_math import ceil_div, maximum, where
 
-__all__ = ["at_once", "cost", "line", "moved", "paths", "place", "reduction", "result", "root", "slots", "stages", "steps"]
+__all__ = [
+    "buffers",
+    "build_program",
+    "concurrent_paths",
+    "cost",
+    "gather_result",
+    "line_seconds",
+    "message_counts",
+    "reduction_rounds",
+    "root_row",
+    "routing_paths",
+    "scatter_operands",
+    "software_stages",
+]
 
 
-def paths(mesh: Mesh, phases: Any = 2) -> Any:
+def routing_paths(mesh: CoreMesh, phases: Any = 2) -> Any:
     """Routing paths of a core: one in, one out, and the wrap that passes through."""
     return 3
 
 
-def at_once(mesh: Mesh, phases: Any = 2) -> Any:
+def concurrent_paths(mesh: CoreMesh, phases: Any = 2) -> Any:
     """Routing paths of a core at a time: all of them, set once."""
-    return paths(mesh, phases)
+    return routing_paths(mesh, phases)
 
 
-def stages(side: int) -> int:
+def software_stages(side: int) -> int:
     """Software stages on the critical path."""
     return 2 * (side - 1)
 
 
-def root(mesh: Mesh) -> int:
+def root_row(mesh: CoreMesh) -> int:
     """The row that holds the sums; with a ring all do."""
     return 0
 
 
-def line(side: Any, words: Any, fabric: Fabric, *, broadcast: bool = True, phases: int = 2) -> Any:
+def line_seconds(side: Any, words: Any, fabric: MeshFabric, *, broadcast: bool = True, phases: int = 2) -> Any:
     """Time until all cores of a line have the sums; a ring leaves them everywhere, so `broadcast` changes nothing.
 
     2 (N - 1) rounds, each a software stage and a message from memory; a slice that goes round twice meets the wrap of N - 1
@@ -57,33 +70,37 @@ def line(side: Any, words: Any, fabric: Fabric, *, broadcast: bool = True, phase
     return where(side > 1, rounds * each + 2 * (2 * side - 3) * fabric.hop, 0.0)
 
 
-def moved(side: Any, *, broadcast: bool = True, phases: int = 2) -> tuple[Any, Any]:
+def message_counts(side: Any, *, broadcast: bool = True, phases: int = 2) -> tuple[Any, Any]:
     """Messages of a line, and links that they cross, in whole vectors."""
     # a round moves one slice of each core: together a whole vector, over N - 1 single hops and one wrap of N - 1
     rounds = 2.0 * (side - 1)
     return rounds, rounds * 2 * (side - 1) / side
 
 
-def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, broadcast: bool = True, phases: int = 2) -> Cost:
+def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, broadcast: bool = True, phases: int = 2) -> KernelCost:
     """Time until every row has the product; leaves broadcast over designs."""
-    return partial.cost(shape, mesh, fabric, line, moved)
+    return partial.gemv_cost(shape, mesh, fabric, line_seconds, message_counts)
 
 
-def reduction(mesh: Mesh, length: int, *, broadcast: bool = True, phases: int = 2, combine: str = "sum") -> tuple[Round, ...]:
+def reduction_rounds(
+    mesh: CoreMesh, length: int, *, broadcast: bool = True, phases: int = 2, combine: str = "sum"
+) -> tuple[Round, ...]:
     """``y`` of every column combined into ``out``: reduce-scatter, then allgather."""
     side = mesh.rows
     bounds = np.linspace(0, length, side + 1).round().astype(int)
     row, col = np.arange(side)[:, None], np.arange(mesh.cols)[None, :]
-    here, there = Cores(row, col), Cores(np.roll(row, -1, axis=0), col)
+    here, there = CoreIndex(row, col), CoreIndex(np.roll(row, -1, axis=0), col)
     rounds = []
     for how, lag in ((combine, 0), ("set", -1)):
         for turn in range(side - 1):
             part = (row - turn - lag) % side
-            rounds.append(Round((Send("y", here, there, bounds[part], bounds[part + 1], combine=how, via="core"),)))
-    keep = Send("y", here, here, np.asarray(0), np.asarray(length), into="out")
+            rounds.append(Round((SendInstruction("y", here, there, bounds[part], bounds[part + 1], combine=how, via="core"),)))
+    keep = SendInstruction("y", here, here, np.asarray(0), np.asarray(length), into="out")
     return (*rounds, Round((keep,)))
 
 
-def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, broadcast: bool = True, phases: int = 2) -> Program:
+def build_program(
+    shape: GemmShape, mesh: CoreMesh, dtype: str = "float32", *, broadcast: bool = True, phases: int = 2
+) -> Program:
     """The program; a ring leaves the sums everywhere, so `broadcast` changes nothing."""
-    return partial.program(shape, mesh, dtype, reduction(mesh, ceil(shape.n / mesh.cols)))
+    return partial.gemv_program(shape, mesh, dtype, reduction_rounds(mesh, ceil(shape.n / mesh.cols)))

@@ -12,12 +12,13 @@ Each module has
 
 from types import ModuleType
 
-from dse.evaluators.kernels.kv import concat, shift
-from dse.space.errors import chosen
+from dse.evaluators.kernels.kv import append_last_row as concat
+from dse.evaluators.kernels.kv import balanced_shift as shift
+from dse.space.errors import choose_option
 
 KV: dict[str, ModuleType] = {"concat": concat, "shift": shift}
 
 
-def kv(name: str) -> ModuleType:
+def find_kv_method(name: str) -> ModuleType:
     """The method of a name."""
-    return chosen(KV, name, "mapping.kv")
+    return choose_option(KV, name, "mapping.kv")

@@ -11,11 +11,16 @@ No more bandwidth, and no more cores, makes a kernel slower.
 from types import ModuleType
 from typing import Any
 
-from dse.evaluators.kernels.library import context, experts, generation, latent_generation, passes, products
+from dse.evaluators.kernels.library import decode_attention as generation
+from dse.evaluators.kernels.library import elementwise as passes
+from dse.evaluators.kernels.library import gemm as products
+from dse.evaluators.kernels.library import grouped_gemm as experts
+from dse.evaluators.kernels.library import mla_decode_attention as latent_generation
+from dse.evaluators.kernels.library import prefill_attention as context
 from dse.evaluators.kernels.library.extrapolation import extrapolate
-from dse.evaluators.kernels.library.took import Took, one_after_the_other
-from dse.evaluators.machine.library import Die, Libraries
-from dse.space.elementwise import where
+from dse.evaluators.kernels.library.kernel_time import LibraryKernelTime, add_in_sequence
+from dse.evaluators.machine.library_die import DieLibraries, LibraryDie
+from dse.space.array_math import where
 from dse.space.errors import DesignError
 
 LIBRARY: dict[str, ModuleType] = {
@@ -30,18 +35,18 @@ LIBRARY: dict[str, ModuleType] = {
 """By kind: parts of `space.stack.Stack`."""
 
 
-def took(problem: Any, libraries: Libraries | None) -> Took | None:
+def library_kernel_time(problem: Any, libraries: DieLibraries | None) -> LibraryKernelTime | None:
     """What a problem takes, in parts; None where the stack has no part for its kind, or it is none of a library."""
     if problem is None or libraries is None:
         return None
     constants = next((part for kind, part in libraries.parts if kind == problem.kind), None)
     if constants is None:
         return None
-    if isinstance(problem, context.Beside):
+    if isinstance(problem, context.MixedBatchAttention):
         if constants.launches == "one":
             problem = problem.both
         else:
-            decodes = took(problem.decodes, libraries)
+            decodes = library_kernel_time(problem.decodes, libraries)
             if decodes is None:
                 raise DesignError(
                     f"mapping.stack.{problem.kind}.launches: two, but the stack has no part for decodes; add "
@@ -49,14 +54,18 @@ def took(problem: Any, libraries: Libraries | None) -> Took | None:
                 )
             some = problem.decodes.m > 0
             prompts = extrapolate(
-                context.took(problem.prompts, constants, libraries.die), problem.prompts, constants, libraries.die, context
+                context.kernel_time(problem.prompts, constants, libraries.die),
+                problem.prompts,
+                constants,
+                libraries.die,
+                context,
             )
-            return one_after_the_other(prompts, decodes.times(where(some, 1.0, 0.0)))
+            return add_in_sequence(prompts, decodes.times(where(some, 1.0, 0.0)))
     return _within_reason(problem, constants, libraries.die)
 
 
-def _within_reason(problem: Any, constants: Any, die: Die) -> Took | None:
+def _within_reason(problem: Any, constants: Any, die: LibraryDie) -> LibraryKernelTime | None:
     """What the form of its kind gives, and outside of the sizes that were measured what is near the roofline."""
     kernel = LIBRARY[problem.kind]
-    form: Took | None = kernel.took(problem, constants, die)
+    form: LibraryKernelTime | None = kernel.kernel_time(problem, constants, die)
     return None if form is None else extrapolate(form, problem, constants, die, kernel)

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.kernels.library.took import Took, together
-from dse.evaluators.machine.library import Die
-from dse.space.elementwise import divisor, maximum, minimum, where
+from dse.evaluators.kernels.library.kernel_time import LibraryKernelTime, smooth_maximum
+from dse.evaluators.machine.library_die import LibraryDie
+from dse.space.array_math import divisor, maximum, minimum, where
 
 REASON = 5.0
 """Times its roofline that a kernel takes at most where no measured row says that it takes more."""
@@ -52,7 +52,9 @@ def is_outside(sizes: Mapping[str, Any], nearest: Mapping[str, Any]) -> Any:
     return found
 
 
-def extrapolate(form: Took, problem: Any, constants: Any, die: Die, kernel: ModuleType) -> Took:
+def extrapolate(
+    form: LibraryKernelTime, problem: Any, constants: Any, die: LibraryDie, kernel: ModuleType
+) -> LibraryKernelTime:
     """Time of a kernel in its parts, held near its roofline where its sizes are outside the measured ranges.
 
     Args:
@@ -71,19 +73,19 @@ def extrapolate(form: Took, problem: Any, constants: Any, die: Die, kernel: Modu
     compute, _ = problem.peak_times(die)
     roofline, beyond_cache = rooflines(problem, die)
     streams = isinstance(compute, float) and not compute  # nothing is computed: what a form has beside memory is its start
-    at_edge: Took = kernel.took(edge, constants, die)
+    at_edge: LibraryKernelTime = kernel.kernel_time(edge, constants, die)
     limit = maximum(_work(at_edge, streams) / divisor(rooflines(edge, die)[0]), REASON)
     work = _work(form, streams)
     scale = where(is_outside(sizes, nearest), maximum(minimum(work, limit * roofline), beyond_cache) / divisor(work), 1.0)
     return form._replace(compute=form.compute if streams else form.compute * scale, memory=form.memory * scale)
 
 
-def rooflines(problem: Any, die: Die) -> tuple[Any, Any]:
+def rooflines(problem: Any, die: LibraryDie) -> tuple[Any, Any]:
     """Time at the peaks of a die with all bytes from main memory, and with those that its cache cannot hold. [s], [s]"""
     compute, memory = problem.peak_times(die)
     return maximum(compute, memory), maximum(compute, maximum(memory - die.cache / die.bandwidth, 0.0))
 
 
-def _work(form: Took, streams: bool) -> Any:
+def _work(form: LibraryKernelTime, streams: bool) -> Any:
     """Time of engines and memory together, without start and conversions; of what streams, of memory. [s]"""
-    return form.memory if streams else together(form.compute, form.memory, form.sharpness)
+    return form.memory if streams else smooth_maximum(form.compute, form.memory, form.sharpness)

@@ -15,21 +15,24 @@ and `DIVIDED`: whether it makes use of a grid of rows and columns.
 from typing import Any
 
 from dse.evaluators.kernels.gemm import cannon, meshgemm, summa
-from dse.evaluators.kernels.partition import input_only, k, mn, mn_k
-from dse.evaluators.kernels.partition.on_mesh import OnMesh
-from dse.space.errors import chosen
+from dse.evaluators.kernels.partition import input_only
+from dse.evaluators.kernels.partition import split_k as k
+from dse.evaluators.kernels.partition import split_mn as mn
+from dse.evaluators.kernels.partition import split_mn_k as mn_k
+from dse.evaluators.kernels.partition.mesh_partition import MeshPartition
+from dse.space.errors import choose_option
 
 PARTITION: dict[str, Any] = {
     "input_only": input_only,
     "mn": mn,
     "k": k,
     "mn_k": mn_k,
-    "meshgemm": OnMesh(meshgemm, shifts=True),
-    "cannon": OnMesh(cannon, shifts=True),
-    "summa": OnMesh(summa, shifts=False),
+    "meshgemm": MeshPartition(meshgemm, shifts=True),
+    "cannon": MeshPartition(cannon, shifts=True),
+    "summa": MeshPartition(summa, shifts=False),
 }
 
 
-def partition(name: str) -> Any:
+def find_partition(name: str) -> Any:
     """The way of a name."""
-    return chosen(PARTITION, name, "mapping.both.partition")
+    return choose_option(PARTITION, name, "mapping.both.partition")

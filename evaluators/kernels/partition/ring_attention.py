@@ -11,29 +11,50 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.kernels.partition.input_only import gathered, spread
-from dse.evaluators.kernels.partition.placement import buffered_steps, grid, placed, sides
-from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.rounds import Loop, Multiply, Program, Round, Send, Slot, Tiles, Vector
-from dse.space.elementwise import Array, maximum
+from dse.evaluators.kernels.partition.group_placement import buffered_steps, group_sides, place_group, ring_grid
+from dse.evaluators.kernels.partition.input_only import gather_blocks, scatter_blocks
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.program.kernel_ir import (
+    Buffer,
+    Loop,
+    MultiplyInstruction,
+    Program,
+    Round,
+    SendInstruction,
+    Tiles,
+    VectorInstruction,
+)
+from dse.space.array_math import Array, maximum
 
-ATTEND = (
-    Round((Multiply("q", "k", "scores", "dr,kd->kr", combine="set"),)),
-    Round((Vector("largest", ("scores",), "here"),)),
-    Round((Vector("larger", ("here", "most"), "now"),)),
-    Round((Vector("exponentials", ("scores", "now"), "shares"), Vector("exponentials", ("most", "now"), "ebb"))),
-    Round((Vector("total", ("shares",), "sum"), Multiply("shares", "v", "part", "kr,kd->dr", combine="set"))),
-    Round((Vector("decayed", ("out", "ebb", "part"), "out"), Vector("decayed", ("all", "ebb", "sum"), "all"))),
-    Round((Vector("larger", ("now", "now"), "most"),)),
+ATTENTION_ROUNDS = (
+    Round((MultiplyInstruction("q", "k", "scores", "dr,kd->kr", combine="set"),)),
+    Round((VectorInstruction("largest", ("scores",), "here"),)),
+    Round((VectorInstruction("larger", ("here", "most"), "now"),)),
+    Round(
+        (
+            VectorInstruction("exponentials", ("scores", "now"), "shares"),
+            VectorInstruction("exponentials", ("most", "now"), "ebb"),
+        )
+    ),
+    Round(
+        (VectorInstruction("total", ("shares",), "sum"), MultiplyInstruction("shares", "v", "part", "kr,kd->dr", combine="set"))
+    ),
+    Round(
+        (
+            VectorInstruction("decayed", ("out", "ebb", "part"), "out"),
+            VectorInstruction("decayed", ("all", "ebb", "sum"), "all"),
+        )
+    ),
+    Round((VectorInstruction("larger", ("now", "now"), "most"),)),
 )
 """What a core does with a block; slots have keys, or what is of a head, first, and rows of queries last."""
 
 
-LEAST = -1e30
+MINUS_INFINITY = -1e30
 """A score below all others."""
 
 
-def cost(placement: str, cores: Any, nbytes: Any, work: Any, fabric: Fabric) -> Any:
+def ring_attention_wait(placement: str, cores: Any, nbytes: Any, work: Any, fabric: MeshFabric) -> Any:
     """Time that attention takes beyond its work, waiting for blocks. [s]
 
         t = rings steps(along, members - 1) + steps(across, rings - 1) - (cores - 1) / cores work
@@ -50,13 +71,13 @@ def cost(placement: str, cores: Any, nbytes: Any, work: Any, fabric: Fabric) -> 
     Source:
         [liu2023ring] section 3: blocks go on beside the attention to them, which hides their way where it takes longer.
     """
-    rings, members = grid(placement, cores)
+    rings, members = ring_grid(placement, cores)
     of, each = (nbytes, fabric, work / cores), (cores - 1) * (work / cores)
     along, across = (buffered_steps(placement, cores, axis, n - 1, *of) for axis, n in ((1, members), (0, rings)))
     return maximum(rings * along + across - each, 0.0)
 
 
-def steps(placement: str, cores: int, rows: int, qk_dim: int, v_dim: int, dtype: str = "float32") -> Program:
+def build_program(placement: str, cores: int, rows: int, qk_dim: int, v_dim: int, dtype: str = "float32") -> Program:
     """The program: ``out`` of every core is the attention of its rows to all keys; a head.
 
     Args:
@@ -65,7 +86,7 @@ def steps(placement: str, cores: int, rows: int, qk_dim: int, v_dim: int, dtype:
         qk_dim, v_dim: of the head.
         dtype: number format.
     """
-    of = placed(placement, cores)
+    of = place_group(placement, cores)
 
     def on(axis: int) -> Round:
         return Round(tuple(of.shift(slot, axis, np.asarray(0), np.asarray(rows)) for slot in ("k", "v")))
@@ -73,53 +94,55 @@ def steps(placement: str, cores: int, rows: int, qk_dim: int, v_dim: int, dtype:
     turns: list[Round] = []
     for ring in range(of.rings):
         for member in range(of.members):
-            turns += ATTEND
+            turns += ATTENTION_ROUNDS
             if member + 1 < of.members:
                 turns.append(on(1))
         if ring + 1 < of.rings:
             turns.append(on(0))
     slots = [
-        Slot("q", (qk_dim, rows), dtype),
-        Slot("k", (rows, qk_dim), dtype, depth=2),
-        Slot("v", (rows, v_dim), dtype, depth=2),
+        Buffer("q", (qk_dim, rows), dtype),
+        Buffer("k", (rows, qk_dim), dtype, depth=2),
+        Buffer("v", (rows, v_dim), dtype, depth=2),
     ]
-    slots += [Slot(name, (rows, rows), dtype) for name in ("scores", "shares")]
-    slots += [Slot(name, (1, rows), dtype) for name in ("here", "most", "now", "ebb", "sum", "all")]
-    slots += [Slot(name, (v_dim, rows), dtype) for name in ("part", "out")]
-    last = Round((Vector("divide", ("out", "all"), "out"),))
-    return Program(*sides(placement, cores), tuple(slots), ((*turns, last),))
+    slots += [Buffer(name, (rows, rows), dtype) for name in ("scores", "shares")]
+    slots += [Buffer(name, (1, rows), dtype) for name in ("here", "most", "now", "ebb", "sum", "all")]
+    slots += [Buffer(name, (v_dim, rows), dtype) for name in ("part", "out")]
+    last = Round((VectorInstruction("divide", ("out", "all"), "out"),))
+    return Program(*group_sides(placement, cores), tuple(slots), ((*turns, last),))
 
 
-def turns(placement: str, cores: int, nbytes: int) -> Program:
+def single_instruction_program(placement: str, cores: int, nbytes: int) -> Program:
     """The program with attention to a block as one instruction, on as many elements as the block has bytes."""
-    of = placed(placement, cores)
-    work = Round((Vector("larger", ("kv", "kv"), "out"),))
+    of = place_group(placement, cores)
+    work = Round((VectorInstruction("larger", ("kv", "kv"), "out"),))
 
     def on(axis: int) -> Round:
         return Round((of.shift("kv", axis, np.asarray(0), np.asarray(nbytes)),))
 
     ring = (Loop((work, on(1)), of.members - 1), work)
     between = (*ring, on(0))
-    slots = (Slot("kv", (nbytes, 1), "int8", depth=2), Slot("out", (1, 1), "int8"))
-    return Program(*sides(placement, cores), slots, ((*between * (of.rings - 1), *ring),))
+    slots = (Buffer("kv", (nbytes, 1), "int8", depth=2), Buffer("out", (1, 1), "int8"))
+    return Program(*group_sides(placement, cores), slots, ((*between * (of.rings - 1), *ring),))
 
 
-def messages(program: Program) -> Program:
+def message_program(program: Program) -> Program:
     """The way of the blocks by itself."""
-    strand = tuple(turn for turn in program.strands[0] if isinstance(turn, Round) and isinstance(turn.steps[0], Send))
+    strand = tuple(
+        turn for turn in program.strands[0] if isinstance(turn, Round) and isinstance(turn.steps[0], SendInstruction)
+    )
     return replace(program, strands=(strand,))
 
 
-def place(q: Array, k: Array, v: Array, placement: str, cores: int) -> Tiles:
+def scatter_operands(q: Array, k: Array, v: Array, placement: str, cores: int) -> Tiles:
     """Queries, keys and values of all rows, shape (rows, of a head), as tiles; scores so far are as small as can be."""
-    of, rows = placed(placement, cores), len(q) // cores
+    of, rows = place_group(placement, cores), len(q) // cores
     parts = {name: some.reshape(cores, rows, -1) for name, some in (("q", q), ("k", k), ("v", v))}
-    tiles = {name: spread(some, of, placement) for name, some in parts.items()}
+    tiles = {name: scatter_blocks(some, of, placement) for name, some in parts.items()}
     tiles["q"] = tiles["q"].swapaxes(2, 3)
-    return tiles | {"most": np.full((*sides(placement, cores), 1, rows), LEAST, q.dtype)}
+    return tiles | {"most": np.full((*group_sides(placement, cores), 1, rows), MINUS_INFINITY, q.dtype)}
 
 
-def result(tiles: Tiles, placement: str, cores: int) -> Array:
+def gather_result(tiles: Tiles, placement: str, cores: int) -> Array:
     """Attention of all rows, shape (rows, v_dim)."""
-    found = gathered(tiles["out"], placed(placement, cores)).swapaxes(1, 2)
+    found = gather_blocks(tiles["out"], place_group(placement, cores)).swapaxes(1, 2)
     return found.reshape(-1, found.shape[2])

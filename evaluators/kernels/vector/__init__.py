@@ -5,7 +5,10 @@ A width lies over the rows of the mesh; tokens lie over its columns, or are on e
 
 from types import ModuleType
 
-from dse.evaluators.kernels.vector import choice, elementwise, expand, norm, softmax
+from dse.evaluators.kernels.vector import dequantize as expand
+from dse.evaluators.kernels.vector import elementwise_kernels as elementwise
+from dse.evaluators.kernels.vector import norm, softmax
+from dse.evaluators.kernels.vector import radix_select as choice
 
 VECTOR: dict[str, ModuleType] = {
     "elementwise": elementwise,

@@ -2,17 +2,19 @@
 
 from math import ceil
 
-from dse.evaluators.kernels.cost import Cost
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.kernels.gemv import copies, gemv
-from dse.evaluators.kernels.vector.elementwise import instruction, tile
-from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.kernels.gemv import extra_deliveries, find_gemv
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.kernels.vector.elementwise_kernels import core_block_shape, instruction_seconds
+from dse.evaluators.machine.mesh_fabric import MeshFabric
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.program.rounds import Program, Round, Slot, Vector
-from dse.space.elementwise import ceil_div
+from dse.evaluators.program.kernel_ir import Buffer, Program, Round, VectorInstruction
+from dse.space.array_math import ceil_div
 
 
-def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, allreduce: str, phases: int = 2, replicated: bool = False) -> Cost:
+def cost(
+    shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, allreduce: str, phases: int = 2, replicated: bool = False
+) -> KernelCost:
     """Time of the program; leaves broadcast over designs.
 
         t = squares + allreduce of a word a token + roots + scaling
@@ -24,22 +26,25 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, allreduce: str, phases: in
         phases: of its tree.
         replicated: whether every column of cores has all tokens.
     """
-    k, m = tile(shape, mesh, replicated)
+    k, m = core_block_shape(shape, mesh, replicated)
     words = ceil_div(4.0 * m, fabric.word_bytes)
-    line = gemv(allreduce).line(mesh.rows, words, fabric, phases=phases)
+    line = find_gemv(allreduce).line_seconds(mesh.rows, words, fabric, phases=phases)
     seconds = (
-        instruction("squares", k * m, fabric) + line + instruction("roots", m, fabric) + instruction("scale", k * m, fabric)
+        instruction_seconds("squares", k * m, fabric)
+        + line
+        + instruction_seconds("roots", m, fabric)
+        + instruction_seconds("scale", k * m, fabric)
     )
-    sent, hops = gemv(allreduce).moved(mesh.rows, phases=phases)
+    sent, hops = find_gemv(allreduce).message_counts(mesh.rows, phases=phases)
     cores = mesh.rows * mesh.cols
-    sums, spread = 4.0 * m * mesh.cols, copies(allreduce, mesh.rows)
+    sums, spread = 4.0 * m * mesh.cols, extra_deliveries(allreduce, mesh.rows)
     done = Activity(0.0, sent * sums, hops * sums, cores * (2.0 * k * m + m), spread_bytes=spread * sums)
-    return Cost(seconds, done)
+    return KernelCost(seconds, done)
 
 
-def steps(
-    shape: Shape,
-    mesh: Mesh,
+def build_program(
+    shape: GemmShape,
+    mesh: CoreMesh,
     dtype: str = "float32",
     *,
     allreduce: str,
@@ -48,11 +53,11 @@ def steps(
 ) -> Program:
     """The program: slot ``x`` of every core is divided by the root of the sum of squares of its tokens."""
     k, m = ceil(shape.k / mesh.rows), shape.m if replicated else ceil(shape.m / mesh.cols)
-    slots = (Slot("x", (k, m), dtype), Slot("y", (1, m), depth=2), Slot("out", (1, m), depth=2), Slot("root", (1, m)))
+    slots = (Buffer("x", (k, m), dtype), Buffer("y", (1, m), depth=2), Buffer("out", (1, m), depth=2), Buffer("root", (1, m)))
     rounds = (
-        Round((Vector("squares", ("x",), "y"),)),
-        *gemv(allreduce).reduction(mesh, 1, phases=phases),
-        Round((Vector("roots", ("out",), "root"),)),
-        Round((Vector("scale", ("x", "root"), "x"),)),
+        Round((VectorInstruction("squares", ("x",), "y"),)),
+        *find_gemv(allreduce).reduction_rounds(mesh, 1, phases=phases),
+        Round((VectorInstruction("roots", ("out",), "root"),)),
+        Round((VectorInstruction("scale", ("x", "root"), "x"),)),
     )
     return Program(mesh.rows, mesh.cols, slots, (rounds,))

@@ -2,17 +2,19 @@
 
 from math import ceil
 
-from dse.evaluators.kernels.cost import Cost
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.kernels.gemv import copies, gemv
-from dse.evaluators.kernels.vector.elementwise import instruction, tile
-from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.kernels.gemv import extra_deliveries, find_gemv
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.kernels.vector.elementwise_kernels import core_block_shape, instruction_seconds
+from dse.evaluators.machine.mesh_fabric import MeshFabric
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.program.rounds import Program, Round, Slot, Vector
-from dse.space.elementwise import ceil_div
+from dse.evaluators.program.kernel_ir import Buffer, Program, Round, VectorInstruction
+from dse.space.array_math import ceil_div
 
 
-def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, allreduce: str, phases: int = 2, replicated: bool = False) -> Cost:
+def cost(
+    shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, allreduce: str, phases: int = 2, replicated: bool = False
+) -> KernelCost:
     """Time of the program; leaves broadcast over designs.
 
         t = largest + allreduce + exponentials + total + allreduce + quotients
@@ -24,21 +26,21 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, allreduce: str, phases: in
         phases: of its tree.
         replicated: whether every column of cores has all queries.
     """
-    k, m = tile(shape, mesh, replicated)
+    k, m = core_block_shape(shape, mesh, replicated)
     words = ceil_div(4.0 * m, fabric.word_bytes)
-    line = gemv(allreduce).line(mesh.rows, words, fabric, phases=phases)
-    over = sum(instruction(name, k * m, fabric) for name in ("largest", "exponentials", "total", "divide"))
-    sent, hops = gemv(allreduce).moved(mesh.rows, phases=phases)
+    line = find_gemv(allreduce).line_seconds(mesh.rows, words, fabric, phases=phases)
+    over = sum(instruction_seconds(name, k * m, fabric) for name in ("largest", "exponentials", "total", "divide"))
+    sent, hops = find_gemv(allreduce).message_counts(mesh.rows, phases=phases)
     words_all = 2 * 4.0 * m * mesh.cols
-    spread = copies(allreduce, mesh.rows) * words_all
+    spread = extra_deliveries(allreduce, mesh.rows) * words_all
     elements = mesh.rows * mesh.cols * 4.0 * k * m
     activity = Activity(0.0, sent * words_all, hops * words_all, elements, spread_bytes=spread)
-    return Cost(over + 2 * line, activity)
+    return KernelCost(over + 2 * line, activity)
 
 
-def steps(
-    shape: Shape,
-    mesh: Mesh,
+def build_program(
+    shape: GemmShape,
+    mesh: CoreMesh,
     dtype: str = "float32",
     *,
     allreduce: str,
@@ -47,14 +49,14 @@ def steps(
 ) -> Program:
     """The program: slot ``x`` of every core becomes its share of the softmax; padding must be minus infinity."""
     k, m = ceil(shape.k / mesh.rows), shape.m if replicated else ceil(shape.m / mesh.cols)
-    slots = (Slot("x", (k, m), dtype), Slot("y", (1, m), depth=2), Slot("out", (1, m), depth=2))
-    kernel = gemv(allreduce)
+    slots = (Buffer("x", (k, m), dtype), Buffer("y", (1, m), depth=2), Buffer("out", (1, m), depth=2))
+    kernel = find_gemv(allreduce)
     rounds = (
-        Round((Vector("largest", ("x",), "y"),)),
-        *kernel.reduction(mesh, 1, phases=phases, combine="max"),
-        Round((Vector("exponentials", ("x", "out"), "x"),)),
-        Round((Vector("total", ("x",), "y"),)),
-        *kernel.reduction(mesh, 1, phases=phases),
-        Round((Vector("divide", ("x", "out"), "x"),)),
+        Round((VectorInstruction("largest", ("x",), "y"),)),
+        *kernel.reduction_rounds(mesh, 1, phases=phases, combine="max"),
+        Round((VectorInstruction("exponentials", ("x", "out"), "x"),)),
+        Round((VectorInstruction("total", ("x",), "y"),)),
+        *kernel.reduction_rounds(mesh, 1, phases=phases),
+        Round((VectorInstruction("divide", ("x", "out"), "x"),)),
     )
     return Program(mesh.rows, mesh.cols, slots, (rounds,))

@@ -10,47 +10,60 @@ from math import ceil
 
 import numpy as np
 
-from dse.evaluators.kernels.gemv import partial
-from dse.evaluators.kernels.gemv.partial import place, result, slots
-from dse.evaluators.kernels.table import tabulated
-from dse.evaluators.program.rounds import Round
+from dse.evaluators.kernels.gemv import local_product as partial
+from dse.evaluators.kernels.gemv.local_product import buffers, gather_result, scatter_operands
+from dse.evaluators.kernels.tabulated_counts import tabulate
+from dse.evaluators.program.kernel_ir import Round
 
-__all__ = ["at_once", "cost", "line", "moved", "paths", "place", "reduction", "result", "root", "slots", "stages", "steps"]
+__all__ = [
+    "buffers",
+    "build_program",
+    "concurrent_paths",
+    "cost",
+    "gather_result",
+    "line_seconds",
+    "message_counts",
+    "reduction_rounds",
+    "root_row",
+    "routing_paths",
+    "scatter_operands",
+    "software_stages",
+]
 
 
-@tabulated
-def stages(side):
+@tabulate
+def software_stages(side):
     """Rounds until one core has the sum."""
     return ceil(np.log2(side))
 
 
-def root(mesh):
+def root_row(mesh):
     """The row of the core that has the sum at the end."""
     return 0
 
 
-def paths(mesh, phases=2):
+def routing_paths(mesh, phases=2):
     """Routes that a router has to know."""
-    return stages(mesh.rows) + 1
+    return software_stages(mesh.rows) + 1
 
 
-at_once = paths
+concurrent_paths = routing_paths
 
 
-def line(side, words, fabric, *, broadcast=True, phases=2):
+def line_seconds(side, words, fabric, *, broadcast=True, phases=2):
     """Seconds until the sum of a line is there, on all of its cores with `broadcast`."""
-    rounds = stages(side)
+    rounds = software_stages(side)
     hops = 2.0**rounds - 1  # 1 + 2 + 4 + ..
     sums = rounds * (2 * fabric.ramp + fabric.stage + words * fabric.pace) + hops * fabric.hop
-    return sums + partial.spread_seconds(side, 0, words, fabric) if broadcast else sums
+    return sums + partial.broadcast_seconds(side, 0, words, fabric) if broadcast else sums
 
 
-@tabulated
+@tabulate
 def _links(side):
     return sum(end - start for pairs in _pairs(side) for start, end in pairs)
 
 
-def moved(side, *, broadcast=True, phases=2):
+def message_counts(side, *, broadcast=True, phases=2):
     """How often partial sums are sent along a line, and over how many links in all."""
     spread = broadcast * (side > 1)
     return side - 1.0 + spread, _links(side) + spread * (side - 1.0)
@@ -58,7 +71,9 @@ def moved(side, *, broadcast=True, phases=2):
 
 def cost(shape, mesh, fabric, *, broadcast=True, phases=2):
     """Time and traffic of the product in closed form."""
-    return partial.cost(shape, mesh, fabric, bound(line, broadcast=broadcast), bound(moved, broadcast=broadcast))
+    return partial.gemv_cost(
+        shape, mesh, fabric, bound(line_seconds, broadcast=broadcast), bound(message_counts, broadcast=broadcast)
+    )
 
 
 def _pairs(side):
@@ -68,16 +83,16 @@ def _pairs(side):
         apart *= 2
 
 
-def reduction(mesh, length, *, broadcast=True, phases=2, combine="sum"):
+def reduction_rounds(mesh, length, *, broadcast=True, phases=2, combine="sum"):
     """The rounds as messages between rows, of `length` words each."""
     rounds = list(_pairs(mesh.rows))
     found = []
     for number, pairs in enumerate(rounds):
         into = "out" if number == len(rounds) - 1 and not broadcast else "y"
-        found.append(Round(tuple(partial.reduced(mesh, np.array(pair), length, into, combine) for pair in pairs)))
-    return (*found, partial.spread(mesh, 0, length)) if broadcast else tuple(found)
+        found.append(Round(tuple(partial.column_reduction(mesh, np.array(pair), length, into, combine) for pair in pairs)))
+    return (*found, partial.column_broadcast(mesh, 0, length)) if broadcast else tuple(found)
 
 
-def steps(shape, mesh, dtype="float32", *, broadcast=True, phases=2):
+def build_program(shape, mesh, dtype="float32", *, broadcast=True, phases=2):
     """The program: local products, then the rounds. Whatever plays programs plays this one."""
-    return partial.program(shape, mesh, dtype, reduction(mesh, ceil(shape.n / mesh.cols), broadcast=broadcast))
+    return partial.gemv_program(shape, mesh, dtype, reduction_rounds(mesh, ceil(shape.n / mesh.cols), broadcast=broadcast))

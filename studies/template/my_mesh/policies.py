@@ -1,5 +1,5 @@
 """A scheduling policy of another package."""
 
-from dse.evaluators.serving.policy import Policy
+from dse.evaluators.serving.scheduling_policy import SchedulingPolicy
 
-HASTY = Policy(mixed=True, chunked=True, tokens=64)
+HASTY = SchedulingPolicy(mixed=True, chunked=True, tokens=64)

@@ -3,17 +3,19 @@
 import dse
 import numpy as np
 import pytest
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.readers.numeric import play
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.cost_models.functional_simulator import run_program
 
 from my_mesh import binary
 
 
 @pytest.mark.parametrize(("rows", "cols", "k", "n"), [(1, 1, 5, 3), (2, 3, 8, 8), (11, 5, 90, 70), (16, 16, 100, 33)])
 def test_its_program_is_the_product(rows: int, cols: int, k: int, n: int) -> None:
-    shape, mesh, rng = Shape(1, k, n), Mesh(rows, cols), np.random.default_rng(3)
+    shape, mesh, rng = GemmShape(1, k, n), CoreMesh(rows, cols), np.random.default_rng(3)
     x, w = rng.normal(size=(1, k)).astype("f4"), rng.normal(size=(k, n)).astype("f4")
-    out = binary.result(shape, mesh, play(binary.steps(shape, mesh), binary.place(shape, mesh, x, w)))
+    out = binary.gather_result(
+        shape, mesh, run_program(binary.build_program(shape, mesh), binary.scatter_operands(shape, mesh, x, w))
+    )
     assert np.abs(out - x @ w).max() < 1e-4
 
 

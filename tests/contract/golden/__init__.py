@@ -18,14 +18,14 @@ from zlib import crc32
 
 import numpy as np
 
-from dse.config.build import Question
-from dse.evaluators import PHYSICS, evaluate
-from dse.evaluators.account.breakdown import Breakdown
-from dse.evaluators.account.outcomes import LIMITS, Outcomes
+from dse.config.question import Question
+from dse.evaluators import PHYSICS_VERSION, evaluate
+from dse.evaluators.accounting.breakdown import Breakdown
+from dse.evaluators.accounting.outcomes import SILICON_LIMITS, Outcomes
 from dse.evaluators.evaluation import explain, limits
-from dse.space.design import Design, stacked
+from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import leaves, replaced
+from dse.space.fields import iterate_leaves, replace_leaves
 from tests.contract.draws import shaken, words
 from tests.contract.golden.questions import QUESTIONS, fidelity, overrides
 from tests.samples import asked
@@ -55,7 +55,7 @@ def write() -> None:
     for judge, questions in QUESTIONS.items():
         path = FOLDER / f"{judge}.json"
         before = read(judge)["designs"] if path.exists() else {}
-        golden: dict[str, Any] = {"physics": PHYSICS, **{section: {} for section in SECTIONS}}
+        golden: dict[str, Any] = {"physics": PHYSICS_VERSION, **{section: {} for section in SECTIONS}}
         for question in questions:
             designs = before.get(question) or drawn(question)
             golden["designs"][question] = designs
@@ -67,8 +67,8 @@ def write() -> None:
 def answers(question: str, designs: list[Changes]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The results and the work of a question: of some designs stacked, and of the first of them, also alone."""
     of, word = asked(*overrides(question)), fidelity(question)
-    together = evaluate(stacked([replaced(of.base, changes) for changes in designs]), of.workload, fidelity=word)
-    alone = evaluate(stacked([of.base]), of.workload, fidelity=word, cases=True)
+    together = evaluate(stack_designs([replace_leaves(of.base, changes) for changes in designs]), of.workload, fidelity=word)
+    alone = evaluate(stack_designs([of.base]), of.workload, fidelity=word, cases=True)
     cases = alone.cases if len(of.workload.cases) > 1 else {}
     spent = explain(of.base, of.workload.cases[0], decode_at=of.workload.decode_at, fidelity=word)
     result: dict[str, Any] = {
@@ -116,7 +116,7 @@ def drawn(question: str) -> list[Changes]:
     of, word, rng = asked(*overrides(question)), fidelity(question), np.random.default_rng([SEED, crc32(question.encode())])
     found: list[Changes] = [{}]
     if word != "closed":
-        feasible = evaluate(stacked([of.base]), of.workload, fidelity=word).feasible[0]
+        feasible = evaluate(stack_designs([of.base]), of.workload, fidelity=word).feasible[0]
         for _ in range(TRIES):
             changes = _near(of.base, rng) | _words(of.base, rng, dict(words(of.base)), 0.3)
             outcomes = _tried(of, changes, word)
@@ -125,7 +125,9 @@ def drawn(question: str) -> list[Changes]:
             if len(found) > PLAYED:
                 break
         return found
-    found += [{address: 2 * value} for address, value, spec in leaves(of.base) if spec.metadata["unit"] in ("J/op", "J/B")]
+    found += [
+        {address: 2 * value} for address, value, spec in iterate_leaves(of.base) if spec.metadata["unit"] in ("J/op", "J/B")
+    ]
     left = {address: set(options) for address, options in words(of.base).items()}
     for count in range(TRIES):
         said = _words(of.base, rng, left, 1.0) if count >= AROUND else {}
@@ -161,7 +163,7 @@ def _words(base: Design, rng: np.random.Generator, left: dict[str, Any], share: 
 
 def _near(base: Design, rng: np.random.Generator) -> Changes:
     """Rates and sizes of a chip, up to twice or down to half what they are, but no cycles, and nothing of memories' banks."""
-    near = [found for found in leaves(base.chip, "chip.") if "high" in found[2].metadata and ".banks." not in found[0]]
+    near = [found for found in iterate_leaves(base.chip, "chip.") if "high" in found[2].metadata and ".banks." not in found[0]]
     return {
         address: _rounded(np.clip(value * 2 ** rng.uniform(-1, 1), spec.metadata["low"], spec.metadata["high"]))
         for address, value, spec in near
@@ -171,7 +173,7 @@ def _near(base: Design, rng: np.random.Generator) -> Changes:
 
 def _changed(base: Design, other: Design) -> Changes:
     """What differs, rounded; but refreshes as often, since memories that do nothing else never come to an end."""
-    pairs = zip(leaves(base), leaves(other), strict=True)
+    pairs = zip(iterate_leaves(base), iterate_leaves(other), strict=True)
     return {address: _rounded(new) for (address, old, spec), (_, new, _) in pairs if new != old and spec.name != "refi"}
 
 
@@ -182,14 +184,14 @@ def _rounded(value: float) -> float:
 def _tried(of: Question, changes: Changes, word: str) -> Outcomes | None:
     """The outcome of a design; None where it is refused."""
     try:
-        return evaluate(stacked([replaced(of.base, changes)]), of.workload, fidelity=word)
+        return evaluate(stack_designs([replace_leaves(of.base, changes)]), of.workload, fidelity=word)
     except DesignError:
         return None
 
 
 def _columns(outcomes: Outcomes) -> dict[str, Any]:
     """Metrics that some design has, and the limits that bind, with need and have."""
-    names = list(LIMITS)
+    names = list(SILICON_LIMITS)
     found = {name: values for name, column in outcomes.columns.items() if known(values := _plain(column))}
     limit = [names[index] if index >= 0 else None for index in outcomes.limit]
     return found | {"limit": limit, "need": _plain(outcomes.need), "have": _plain(outcomes.have)}

@@ -3,12 +3,13 @@
 from string import Template
 from typing import Any
 
+from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import READERS
-from dse.evaluators.judges import kernels, models, serving
-from dse.evaluators.passes.part import PART
+from dse.evaluators.workloads import batch_inference as models
+from dse.evaluators.workloads import kernels, serving
 from dse.space.design import Design
 from dse.space.software import software_of
-from dse.space.workload import Asked
+from dse.space.workload import WorkloadCase
 
 SHORT = {
     "BANKS": "+memory@chip.hbm.banks=hbm3",
@@ -402,25 +403,29 @@ def fidelity(question: str) -> str:
     return question.partition("fidelity=")[2].partition(" ")[0] or "closed"
 
 
-def judge(design: Design, case: Asked) -> str:
+def judge(design: Design, case: WorkloadCase) -> str:
     """Who answers for a design and a case."""
     return READERS[software_of(design.mapping), type(case)]
 
 
-def cell(design: Design, case: Asked, word: str) -> tuple[str, str, str]:
+def cell(design: Design, case: WorkloadCase, word: str) -> tuple[str, str, str]:
     """The kinds of mapping and case, the judge, and the fidelity, of a question; of parts of all sizes alike."""
-    name, (word, part, _) = judge(design, case), word.partition(PART)
+    name, (word, part, _) = judge(design, case), word.partition(SUBMESH_MARK)
     return (f"{software_of(design.mapping)} {type(case).__name__}", name, word + part)
 
 
 def cells() -> set[tuple[str, str, str]]:
     """Every cell that there is, from the registries."""
     found = set()
-    by_software = {"models": models.layout_for, "serving": serving.service_for, "kernels": kernels.kernel_for}
+    by_software = {
+        "batch_inference": models.layout_module_of_software,
+        "serving": serving.instance_module_of_software,
+        "kernels": kernels.kernel_module_of_software,
+    }
     for (software, case), name in READERS.items():
         of: Any = by_software[name](software)
-        parts = getattr(of, "IN_PART", of.FIDELITIES) if getattr(of, "SMALLER", "") else ()
+        parts = getattr(of, "SUBMESH_FIDELITIES", of.FIDELITIES) if getattr(of, "SUBMESH_TEXT", "") else ()
         formulas = case in getattr(of, "UNREAD", ())
-        words = of.FIDELITIES[:1] if formulas else (*of.FIDELITIES, *(word + PART for word in parts))
+        words = of.FIDELITIES[:1] if formulas else (*of.FIDELITIES, *(word + SUBMESH_MARK for word in parts))
         found |= {(f"{software} {case.__name__}", name, word) for word in words}
     return found

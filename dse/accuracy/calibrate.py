@@ -1,0 +1,318 @@
+"""``dse calibrate``: named constants of a chip or a stack by measured rows, those of role calibration; checks are shown only.
+
+Rows are those of `dse.accuracy.validate`. Every vector of constants is tried on all rows at once: designs of rows that ask
+the same are stacked. Nothing is written before all is known.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dse.accuracy.least_squares import (
+    ConstantBounds,
+    FitResult,
+    Vector,
+    cross_validation_folds,
+    fit_with_statistics,
+    log_ratios,
+    solve_constants,
+    start_vectors,
+)
+from dse.accuracy.validate import (
+    ROLES,
+    RowQuestion,
+    escape_line,
+    overrides_of,
+    question_of,
+    read_rows,
+    unit_of_metric,
+    value_range,
+)
+from dse.evaluators import evaluate
+from dse.evaluators.accounting.metrics import find_metric
+from dse.space.aliases import current_address
+from dse.space.design import Design, stack_designs
+from dse.space.errors import DesignError, suggest_nearest
+from dse.space.fields import addresses, field_at, leaf_at, replace_leaves
+from dse.space.machines import machine_of
+from dse.space.units import parse_quantity
+from dse.terminal.progress import ProgressBar
+
+CALIBRATE_OPTIONS = ("fit", "folds", "seed", "name")
+"""What is said of a calibration itself; all else is an override, put before those of each row."""
+
+EXAMPLE = "fit=[chip.hbm.gap,mapping.stack.operator_overhead]"
+
+
+@dataclass(frozen=True)
+class FittedConstant:
+    """One constant that is fitted, in SI."""
+
+    address: str
+    unit: str
+    doc: str
+    before: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class MeasuredRow:
+    """One row: the measured range in SI, and what is asked; `base` is what the metric is over, if anything."""
+
+    id: str
+    role: str
+    metric: str
+    unit: str
+    divisor: float
+    low: float
+    high: float
+    asked: RowQuestion
+    base: RowQuestion | None
+    base_fixed: bool
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a calibration found.
+
+    Attributes:
+        before: of each row, simulated in SI with the constants as they were; `after` likewise as they came out.
+        held_out: (calibration rows,), logarithms of rows by constants that were fitted without them; None where too few.
+        skipped: rows that ask for a peak of a space, and are not of role calibration.
+    """
+
+    file: Path
+    constants: tuple[FittedConstant, ...]
+    rows: tuple[MeasuredRow, ...]
+    fitted: FitResult
+    before: Vector
+    after: Vector
+    held_out: Vector | None
+    seed: int
+    simulations: int
+    skipped: int = 0
+    overrides: tuple[str, ...] = field(default=())
+
+    def errors(self, role: str, simulated: Vector) -> Vector:
+        """Relative errors of the rows of a role."""
+        picked = [i for i, row in enumerate(self.rows) if row.role == role]
+        return np.expm1(_logs(self.rows, simulated)[picked])
+
+
+def calibrate(path: Path, words: Sequence[str]) -> Calibration:
+    """Fits what ``fit=[...]`` names on the rows of a file.
+
+    Args:
+        path: of rows.
+        words: those of `WORDS`, overrides, and Hydra's flags.
+
+    Raises:
+        DesignError: what cannot be fitted or understood, with file, row and column.
+    """
+    said = {key: value for key, _, value in (word.partition("=") for word in words) if key in CALIBRATE_OPTIONS}
+    overrides = tuple(word for word in words if word.partition("=")[0] not in CALIBRATE_OPTIONS)
+    wanted = [text.strip(" '\"") for text in said.get("fit", "").strip("[] ").split(",") if text.strip(" '\"")]
+    if not wanted:
+        raise DesignError(f"calibrate: say what to fit, as in {EXAMPLE}")
+    count, seed = _whole(said, "folds", 5, 2), _whole(said, "seed", 0, 0)
+    if not path.exists():
+        raise DesignError(f"calibrate: no file {path}")
+    rows, constants, skipped = _read(path, overrides, wanted)
+    fitted_on = [i for i, row in enumerate(rows) if row.role == "calibration"]
+    if len(fitted_on) < len(constants):
+        raise DesignError(
+            f"{path}: {len(fitted_on)} rows of role calibration for {len(constants)} constants; add rows, or fit fewer"
+        )
+    done = [0, 0]
+    with ProgressBar("calibrate") as progress:
+
+        def model(vectors: Vector, of: Sequence[int] = fitted_on) -> Vector:
+            done[0] += len(vectors) * len(of)
+            progress.update(done[1], count + 1, f"{done[0]:,} simulations")
+            return simulate_rows([rows[i] for i in of], [one.address for one in constants], vectors)
+
+        low, high = (np.array([getattr(rows[i], end) for i in fitted_on]) for end in ("low", "high"))
+        bounds = _bounds(constants)
+        before = model(bounds.start[None], range(len(rows)))[0]
+        _refuse_unknown(path, rows, before)
+        begun = start_vectors(model, bounds, seed)
+        found = fit_with_statistics(model, low, high, bounds, begun)
+        done[1] += 1
+        held_out: Vector | None = np.full(len(fitted_on), np.nan)
+        for held in cross_validation_folds(len(fitted_on), count, seed):
+            rest = np.setdiff1d(np.arange(len(fitted_on)), held)
+            if len(rest) < len(constants):
+                held_out = None
+                break
+            part = [fitted_on[i] for i in rest]
+            values = solve_constants(
+                lambda vectors, part=part: model(vectors, part),  # type: ignore[misc]
+                low[rest], high[rest], bounds, (begun[0], begun[1][:, rest]),
+            )  # fmt: skip
+            there = model(values[None], [fitted_on[i] for i in held])
+            held_out[held] = log_ratios(there, low[held], high[held])[0]  # type: ignore[index]
+            done[1] += 1
+        after = model(found.values[None], range(len(rows)))[0]
+    return Calibration(
+        path, constants, tuple(rows), found, before, after, held_out, seed, done[0], skipped, tuple(map(str, overrides))
+    )
+
+
+def simulate_rows(rows: Sequence[MeasuredRow], names: Sequence[str], vectors: Vector) -> Vector:
+    """What comes out of rows, (vectors, rows), in SI, for constants, (vectors, constants); all that ask alike at once."""
+    found, base = np.empty((len(vectors), len(rows))), np.ones((len(vectors), len(rows)))
+    groups: dict[tuple[Any, ...], list[tuple[Vector, int, Design, bool, str]]] = {}
+    for place, row in enumerate(rows):
+        for into, asked, fixed in ((found, row.asked, False), (base, row.base, row.base_fixed)):
+            if asked is not None:
+                entry = (into, place, asked.question.base, fixed, row.metric)
+                groups.setdefault((asked.question.workload, asked.fidelity), []).append(entry)
+    changes = [dict(zip(names, map(float, vector), strict=True)) for vector in vectors]
+    for (workload, fidelity), entries in groups.items():
+        designs = [one if fixed else replace_leaves(one, change) for _, _, one, fixed, _ in entries for change in changes]
+        columns = evaluate(stack_designs(designs), workload, fidelity=fidelity).accepted().columns
+        for start, (into, place, _, _, name) in enumerate(entries):
+            into[:, place] = columns[name][start * len(vectors) : (start + 1) * len(vectors)]
+    return found / base
+
+
+def _read(
+    path: Path, overrides: Sequence[str], wanted: Sequence[str]
+) -> tuple[list[MeasuredRow], tuple[FittedConstant, ...], int]:
+    """Rows of a file, the constants as the first of role calibration has them, and how many rows are left out."""
+    rows: list[MeasuredRow] = []
+    constants: tuple[FittedConstant, ...] = ()
+    skipped = 0
+    for number, cells in read_rows(path):
+        where = f"{path}, row {number} ({escape_line(cells['id'][:40])})"
+        try:
+            if cells["role"] in ROLES and cells["role"] != "calibration" and "(" in cells["metric"]:
+                skipped += 1
+                continue
+            row = _row(cells, overrides)
+        except DesignError as error:
+            raise DesignError(f"{where}: {escape_line(str(error))}") from None
+        design = row.asked.question.base
+        if not constants:
+            constants = tuple(_constant(text, design) for text in wanted)
+            if len({one.address for one in constants}) < len(constants):
+                raise DesignError("fit: a constant is named twice; name each once")
+        if row.role == "calibration":
+            for one in constants:
+                try:
+                    addresses(design, one.address)
+                except DesignError as error:
+                    raise DesignError(f"{where}: column overrides: {error}; its chip has none to fit") from None
+        rows.append(row)
+    if not rows:
+        raise DesignError(f"{path}: no rows to fit")
+    return rows, constants, skipped
+
+
+def _row(cells: Mapping[str, str], overrides: Sequence[str]) -> MeasuredRow:
+    if cells["role"] not in ROLES:
+        raise DesignError(f"column role: no role {cells['role'][:40]!r}; {suggest_nearest(cells['role'], ROLES)}")
+    low, high = value_range(cells["value"])
+    name = cells["metric"].strip()
+    if "(" in name:
+        raise DesignError(
+            f"column metric: {name[:40]} is of a space; constants are fitted on metrics of one design, as latency"
+        )
+    try:
+        find_metric(name)
+    except DesignError as error:
+        raise DesignError(f"column metric: {error}") from None
+    own, beside = (overrides_of(dict(cells), column) for column in ("overrides", "baseline"))
+    said = {word.partition("=")[0] for word in own}
+    words = (*(word for word in overrides if word.partition("=")[0] not in said), *own)
+    try:
+        asked = question_of(words)
+        alone = any(word.startswith("chip=") for word in beside)
+        base = question_of(beside if alone else (*words, *beside)) if beside else None
+    except DesignError as error:
+        raise DesignError(f"column overrides: {error}") from None
+    divisor = 1.0
+    if not beside and cells["unit"] not in ("ratio", ""):
+        try:
+            divisor = parse_quantity(f"1 {cells['unit']}", unit_of_metric(words, name))
+        except DesignError as error:
+            raise DesignError(f"column unit: {error}") from None
+    row = MeasuredRow(
+        cells["id"], cells["role"], name, cells["unit"], divisor, low * divisor, high * divisor, asked, base, alone
+    )
+    return row if row.low else replace(row, low=row.high * 1e-9)
+
+
+RANGE = re.compile(r"(?P<address>[\w.]+)\s*(?:=\s*(?P<low>.+?)\s*\.\.\s*(?P<high>.+))?")
+
+
+def _constant(text: str, design: Design) -> FittedConstant:
+    """A constant by its address, or by its address and a range, as in ``chip.hbm.gap=0..20 ns``."""
+    found = RANGE.fullmatch(text)
+    if found is None:
+        raise DesignError(f"fit: {text[:80]!r} is no address, or address and range, as in chip.hbm.gap=0..20 ns")
+    address = current_address(found["address"], machine_of(design.chip))
+    if not address.startswith(("chip.", "mapping.stack.")):
+        raise DesignError(f"fit: {address}: constants are those of a chip or a stack, as in {EXAMPLE}")
+    try:
+        (address,) = addresses(design, address)
+    except DesignError as error:
+        raise DesignError(f"fit: {error}") from None
+    limits, before = field_at(design, address).metadata, leaf_at(design, address)
+    if not limits.get("unit") or "whole" in limits:
+        kind = "a whole number of things" if "whole" in limits else "a word"
+        raise DesignError(f"fit: {address}: {before} is {kind}; only quantities are fitted")
+    unit, least, most = str(limits["unit"]), float(limits["low"]), float(limits.get("high", np.inf))
+    low, high = least, most
+    if found["low"]:
+        of = re.sub(r"^[0-9.eE+-]+", "", found["high"]).strip()
+        given = (
+            found["low"]
+            if not of or re.search(r"[A-Za-z]", found["low"].lstrip("0123456789.eE+- "))
+            else f"{found['low']} {of}"
+        )
+        try:
+            low, high = parse_quantity(given, unit), parse_quantity(found["high"], unit)
+        except DesignError as error:
+            raise DesignError(f"fit: {address}: {error}; a range is LOW..HIGH UNIT, as in 0..20 ns") from None
+        if not least <= low < high <= most:
+            raise DesignError(f"fit: {address}: {low:g}..{high:g} {unit} is not a range within {least:g}..{most:g} {unit}")
+    if limits.get("positive") and not low:
+        low = 1e-3 * (high if np.isfinite(high) else before)
+    if not before and not np.isfinite(high):
+        raise DesignError(f"fit: {address}: it is 0 and has no end above; say a range, as in {address}=0..20 {unit}")
+    return FittedConstant(address, unit, str(limits["doc"]), float(before), low, high)
+
+
+def _bounds(constants: Sequence[FittedConstant]) -> ConstantBounds:
+    """Where constants begin; a scale is what they are, or an eighth of their range where they are 0."""
+    low, high = (np.array([getattr(one, end) for one in constants]) for end in ("low", "high"))
+    start = np.clip(np.array([one.before for one in constants]), low, high)
+    scale = np.where(start > low, start, np.where(np.isfinite(high), (high - low) / 8, 1.0))
+    return ConstantBounds(start, low, high, scale)
+
+
+def _refuse_unknown(path: Path, rows: Sequence[MeasuredRow], before: Vector) -> None:
+    for row, value in zip(rows, before, strict=True):
+        if row.role == "calibration" and not (np.isfinite(value) and value > 0):
+            raise DesignError(
+                f"{path} ({escape_line(row.id[:40])}): column metric: nothing comes out for {row.metric} here, which "
+                f"this kind of "
+                "chip or workload has not, or which does not fit; dse evaluate says what does"
+            )
+
+
+def _logs(rows: Sequence[MeasuredRow], values: Vector) -> Vector:
+    return log_ratios(values, np.array([row.low for row in rows]), np.array([row.high for row in rows]))
+
+
+def _whole(said: Mapping[str, str], key: str, default: int, least: int) -> int:
+    text = said.get(key, str(default))
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least:
+        raise DesignError(f"calibrate: {key}: {text[:40]!r} is not a whole number of at least {least}")
+    return int(text)

@@ -1,0 +1,224 @@
+"""How far answers were off where somebody measured: residuals of rows that ship, and the band of those nearest in kind.
+
+Residuals are written by ``python -m dse.studies.write residuals``, with the version of the physics that rows were simulated at,
+and only read here. A band says how far off rows were; it is no confidence interval of an answer.
+"""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.accuracy.result_kind import CHIP, MODELS, SERVICES, ResultKind, quantity_of_metric, result_kind
+from dse.config.compose import STUDIES
+from dse.evaluators.accounting.kernel_basis import EXTRAPOLATED, FLAT
+from dse.evaluators.evaluation import PHYSICS_VERSION
+
+if TYPE_CHECKING:
+    from dse.accuracy.validate import ValidationRow
+
+FILE = STUDIES / "residuals.csv"
+COLUMNS = ("physics", "study", "id", "role", *ResultKind._fields, "compares", "error")
+
+ENOUGH_ROWS = 20
+"""Rows from which on a band is from 5 to 95 % of them; of fewer it is all."""
+
+SCORED_ROLES = ("calibration", "check")
+"""Roles of rows that a band is of; of rows that are reports only where there are no others, as not all is known of them."""
+
+ASKED = {MODELS: ("ttft", "tpot", "latency"), SERVICES: ("ttft", "tpot", "latency")}
+"""Metrics of an answer that have a band or say that they have none; of other questions the first of `ALONE` that there is."""
+
+NEAR = ("chip", "question", "phase", "measure")
+"""What rows and an answer have to have in common."""
+
+ALONE = ("latency", "bandwidth", "packet_latency")
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """One row: simulated over measured, less 1, and what it is of."""
+
+    study: str
+    id: str
+    role: str
+    kind: ResultKind
+    compares: bool
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBand:
+    """What measured rows say of a metric of an answer.
+
+    Attributes:
+        metric, value: of the answer, in SI.
+        kind: of the answer.
+        low, high: simulated over measured less 1, in rows of this kind; None where there are none.
+        rows, fitted: how many rows, and on how many of them constants were fitted.
+        of: in words, the software of the rows, and what of them is not as in the answer.
+        compares: whether the rows compare two designs, by a ratio.
+        physics: version that the rows were simulated at.
+    """
+
+    metric: str
+    value: float
+    kind: ResultKind
+    low: float | None = None
+    high: float | None = None
+    rows: int = 0
+    fitted: int = 0
+    of: str = ""
+    compares: bool = False
+    physics: int = PHYSICS_VERSION
+
+    @property
+    def stale(self) -> bool:
+        """Whether rows were simulated by another version of the physics than this one."""
+        return self.physics != PHYSICS_VERSION
+
+    @property
+    def measured(self) -> tuple[float, float] | None:
+        """From where to where the answer would be measured, if it were off as these rows are; None where nothing says so.
+
+        >>> ErrorBand("tpot", 1.0, ResultKind("c", "s", "static", "decode", "time", "closed"), -0.2, 0.25, 3).measured
+        (0.8, 1.25)
+        """
+        if self.low is None or self.high is None or self.compares:
+            return None
+        return self.value / (1 + self.high), self.value / (1 + self.low)
+
+    def __str__(self) -> str:
+        return f"measured rows of this kind: {self.said}" if self.rows else self.said
+
+    @property
+    def said(self) -> str:
+        """For people."""
+        if self.low is None or self.high is None:
+            return "no measured row of this kind"
+        span = _percent(self.low) if self.rows == 1 else f"{_percent(self.low)} to {_percent(self.high)}"
+        span += " in 90 %" if self.rows >= ENOUGH_ROWS else ""
+        of = ", ".join(part for part in (f"chip={self.kind.chip}", self.kind.phase, self.of) if part)
+        kind = "comparison" if self.compares else "row"
+        fitted = f", {self.fitted} fitted on" if self.fitted else ""
+        stale = f"; by physics {self.physics}, this is {PHYSICS_VERSION}: stale" if self.stale else ""
+        return f"{span} ({self.rows} {kind}{'s' * (self.rows > 1)} of {of}{fitted}{stale})"
+
+
+def error_bands(
+    metrics: Mapping[str, float], names: Mapping[str, str], kernel: str, question: str, fidelity: str, *, changed: bool = False
+) -> tuple[ErrorBand, ...]:
+    """What measured rows say of an answer: of its times, and of each other metric that there are rows of.
+
+    Args:
+        metrics: of the answer, in SI.
+        names: what was chosen by name: chip, mapping, stack.
+        kernel, question: as `kind.kernel_of` and `space.kinds.called` have them.
+        fidelity: of the reader.
+        changed: whether the chip is not as it ships, while rows are of that.
+    """
+    always = ASKED.get(question) or [name for name in ALONE if name in metrics][:1]
+    shown: dict[tuple[str, str], ErrorBand] = {}
+    for name in dict.fromkeys((*(name for name in always if name in metrics), *metrics)):
+        kind = result_kind(names, kernel, question, name, fidelity)
+        if (kind.phase, kind.measure) in shown:
+            continue
+        found = error_band(kind, name, float(metrics[name]), changed=changed)
+        if name in always or found.rows:
+            shown[kind.phase, kind.measure] = found
+    return tuple(shown.values())
+
+
+def error_band(kind: ResultKind, metric: str, value: float, *, changed: bool = False) -> ErrorBand:
+    """The band of one metric; `changed` as `bands` has it."""
+    rows, of = nearest_rows(kind, read_residuals())
+    if not rows:
+        return ErrorBand(metric, value, kind)
+    of = ", ".join(filter(None, (of, "the chip as it ships" if changed else "")))
+    errors = np.array([row.error for row in rows])
+    if quantity_of_metric(metric).sign < 0:
+        errors = 1 / (1 + errors) - 1
+    ends = (5, 95) if len(rows) >= ENOUGH_ROWS else (0, 100)
+    low, high = np.percentile(errors, ends)
+    fitted = sum(row.role == "calibration" for row in rows)
+    return ErrorBand(metric, value, kind, float(low), float(high), len(rows), fitted, of, rows[0].compares, residuals_version())
+
+
+def band_beyond_rows(found: ErrorBand, basis: Sequence[str]) -> ErrorBand:
+    """The band of a kernel by itself: without rows where no row is of this kernel, and said where rows have other sizes.
+
+    Args:
+        found: of its chip and software.
+        basis: of each kernel, as `evaluators.account.kernel_basis` has it.
+    """
+    if found.kind.phase == CHIP:
+        return found
+    if FLAT in basis:
+        return ErrorBand(found.metric, found.value, found.kind)
+    if found.rows and any(text.startswith(EXTRAPOLATED) for text in basis):
+        return replace(found, of=", ".join(filter(None, (found.of, "of other sizes"))))
+    return found
+
+
+def nearest_rows(kind: ResultKind, rows: Sequence[Residual]) -> tuple[list[Residual], str]:
+    """The rows nearest in kind, and in words what of them is not as asked.
+
+    Rows are of the same chip, question, phase and measure, or they are not near. Of these the same software comes first, then
+    figures before comparisons of two designs, scored rows before reports, and the same reader.
+    """
+    near = [row for row in rows if all(getattr(row.kind, name) == getattr(kind, name) for name in NEAR)]
+    if not near:
+        return [], ""
+
+    def distance(row: Residual) -> tuple[bool, bool, bool, bool]:
+        of = row.kind
+        return of.software != kind.software, row.compares, row.role not in SCORED_ROLES, of.fidelity != kind.fidelity
+
+    least = min(map(distance, near))
+    far, _, reports, read = least
+    unlike = ("other software" if far else kind.software, "reports only" if reports else "", "another reader" if read else "")
+    return [row for row in near if distance(row) == least], ", ".join(filter(None, unlike))
+
+
+def residuals_csv(rows: Mapping[str, Sequence["ValidationRow"]]) -> str:
+    """The file of some studies' rows: those that have a figure; ranges and optima of a space are left out."""
+    lines = [",".join(COLUMNS)]
+    for study, compared in rows.items():
+        for row in compared:
+            if row.error is None or row.error <= -1 or ".." in row.published or "(" in row.metric:
+                continue
+            # of times, whatever the metric
+            error = row.error if quantity_of_metric(row.metric.strip()).sign > 0 else 1 / (1 + row.error) - 1
+            cells = (PHYSICS_VERSION, study, row.id, row.role, *row.kind, int(row.compares), f"{error:.4f}")
+            lines.append(",".join(f'"{cell}"' if "," in str(cell) else str(cell) for cell in cells))
+    return "\n".join([*lines, ""])
+
+
+def read_residuals() -> tuple[Residual, ...]:
+    """Every row of the file that ships; none where there is no such file."""
+    return _read()[1]
+
+
+def residuals_version() -> int:
+    """The version of the physics that the file was written at."""
+    return _read()[0]
+
+
+@lru_cache(maxsize=1)
+def _read() -> tuple[int, tuple[Residual, ...]]:
+    found, version = [], PHYSICS_VERSION
+    if FILE.exists():
+        with FILE.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                version = int(row["physics"])
+                kind = ResultKind(*(row[name] for name in ResultKind._fields))
+                one = Residual(row["study"], row["id"], row["role"], kind, row["compares"] == "1", float(row["error"]))
+                found.append(one)
+    return version, tuple(found)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * round(share, 3) + 0.0:+.1f} %".replace("-", "\N{MINUS SIGN}")

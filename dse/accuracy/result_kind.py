@@ -1,0 +1,109 @@
+"""What a figure is a figure of: which chip, software and question, which phase of it, and what is measured there.
+
+Figures of one kind are told by one error: times and rates of a phase are the same measure, one upside down.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from dse.space.design import Design
+
+MODELS, SERVICES = "static", "serving"
+"""Questions that have phases; of others the question is the phase."""
+
+CHIP = "chip"
+"""Phase of what no question changes."""
+
+
+class MeasuredQuantity(NamedTuple):
+    """What a metric measures.
+
+    Attributes:
+        phase: prefill, decode, whole, or chip, which no question changes.
+        what: time, or the metric itself.
+        sign: -1 where the metric falls as what is measured grows, as a rate does with time.
+    """
+
+    phase: str
+    what: str
+    sign: int
+
+
+def _times(phase: str, seconds: str, rates: str) -> dict[str, MeasuredQuantity]:
+    found = {name: MeasuredQuantity(phase, "time", 1) for name in seconds.split()}
+    return found | {name: MeasuredQuantity(phase, "time", -1) for name in rates.split()}
+
+
+MEASURES: dict[str, MeasuredQuantity] = {
+    **_times("prefill", "ttft ttft_p50 ttft_p90 ttft_p99", "prefill_rate"),
+    **_times("decode", "tpot tbt tbt_p50 tbt_p90 tbt_p99", "decode_rate decode_throughput decode_throughput_per_chip"),
+    **_times(
+        "whole",
+        "latency latency_p50 latency_p90 latency_p99 cycles",
+        "throughput utilisation bandwidth peak_share request_throughput",
+    ),
+    **{name: MeasuredQuantity(CHIP, name, 1) for name in ("die_mm2", "system_mm2", "tdp", "power_density", "system_price")},
+    **{name: MeasuredQuantity("prefill", "energy", 1) for name in ("prefill_power_energy",)},
+    **{name: MeasuredQuantity("decode", "energy", 1) for name in ("decode_power_energy",)},
+}
+"""By metric; one that is not here is a measure of its own, of the whole."""
+
+
+class ResultKind(NamedTuple):
+    """What a figure is of.
+
+    Attributes:
+        chip: by name.
+        software: mapping and stack by name, and the algorithm of a kernel by itself.
+        question: static (a model), serving, gemm, gemv, attention and others; "" of a chip whatever is asked.
+        phase: prefill, decode or whole of models and services, else the question; "chip".
+        measure: time, or a metric.
+        fidelity: the reader.
+    """
+
+    chip: str
+    software: str
+    question: str
+    phase: str
+    measure: str
+    fidelity: str
+
+
+def quantity_of_metric(metric: str) -> MeasuredQuantity:
+    """What a metric measures.
+
+    >>> quantity_of_metric("decode_rate")
+    MeasuredQuantity(phase='decode', what='time', sign=-1)
+    >>> quantity_of_metric("sram_used")
+    MeasuredQuantity(phase='whole', what='sram_used', sign=1)
+    """
+    return MEASURES.get(metric, MeasuredQuantity("whole", metric, 1))
+
+
+def kernel_algorithm(design: Design, question: str) -> str:
+    """The algorithm that a question about a kernel by itself is answered with; "" of any other question."""
+    plan = design.mapping.kernel
+    return next((str(getattr(plan, name)) for name in (question, "dataflow") if hasattr(plan, name)), "")
+
+
+def result_kind(names: Mapping[str, str], kernel: str, question: str, metric: str, fidelity: str) -> ResultKind:
+    """The kind of a figure.
+
+    Args:
+        names: what was chosen by name: chip, mapping and, where there is one, stack.
+        kernel: as `kernel_of` has it.
+        question: as `space.kinds.called` has it.
+        metric: by name, of one design.
+        fidelity: of the reader.
+
+    >>> result_kind({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "closed").phase
+    'decode'
+    >>> result_kind({"chip": "wse2", "mapping": "product"}, "ring", "gemv", "cycles", "events")[1:5]
+    ('product: ring', 'gemv', 'gemv', 'time')
+    """
+    phase, what, _ = quantity_of_metric(metric)
+    if phase == CHIP:
+        return ResultKind(names["chip"], "", "", phase, what, fidelity)
+    software = " on ".join(name for name in (names.get("mapping", ""), names.get("stack", "")) if name)
+    software += f": {kernel}" if kernel else ""
+    return ResultKind(names["chip"], software, question, phase if question in (MODELS, SERVICES) else question, what, fidelity)

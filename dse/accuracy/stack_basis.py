@@ -1,0 +1,146 @@
+"""What stands behind a software stack: which of its kernels were measured, on what, and which are assumed.
+
+All of it is read from the constants of the stack as they are. A part with a fitted constant was measured. A kind of kernels for
+which a stack has no part runs at flat rates: these were fitted, or no measurement stands behind them.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dse.config.record_parser import STACK, ConstantSource
+from dse.config.unread_stack_leaves import (
+    ATTENTION,
+    COLLECTIVES,
+    FLAT,
+    KERNELS,
+    LINKS,
+    NODES,
+    attention_library_part,
+    unread_stack_leaves,
+)
+from dse.space.design import Design
+from dse.space.workload import AttentionCase, BatchCase, ServingLoad, Workload
+
+FITTED = "fitted"
+"""The source of a constant that was fitted on measurements."""
+
+PARTS = (*KERNELS, *ATTENTION, *COLLECTIVES)
+"""Parts of a stack, each of which has the library kernels of one kind."""
+
+NONE = "no measurement stands behind it"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPart:
+    """A part of a stack whose constants were fitted.
+
+    Attributes:
+        part: a name of `PARTS`, or of flat rates.
+        rows: measurements that they were fitted on; 0 where nothing says how many.
+        chips: that were measured.
+        source: key of who published the measurements; the empty string where nothing says it.
+    """
+
+    part: str
+    rows: int
+    chips: tuple[str, ...]
+    source: str
+
+    def __str__(self) -> str:
+        rows = f"{self.rows:,} rows on " if self.rows else "on "
+        return f"{self.part} ({rows}{' and '.join(self.chips)})"
+
+
+@dataclass(frozen=True, slots=True)
+class StackBasis:
+    """What stands behind the stack of a design.
+
+    Attributes:
+        stack: its name.
+        measured: parts that the design reads and that were measured.
+        assumed: kinds of kernels that it runs at flat rates which nobody measured; or, where some rates were, the others.
+        idle: parts that were measured and that it does not read.
+    """
+
+    stack: str
+    measured: tuple[MeasuredPart, ...]
+    assumed: tuple[str, ...]
+    idle: tuple[MeasuredPart, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """In a line."""
+        idle = f"; measured, and not read here: {', '.join(of.part for of in self.idle)}" if self.idle else ""
+        if not self.measured:
+            return f"stack {self.stack}: {NONE}{' here' if self.idle else ''}{idle}"
+        measured = ", ".join(map(str, self.measured))
+        assumed = ", ".join(self.assumed) or "nothing"
+        return f"stack {self.stack}: measured: {measured}; assumed: {assumed}{idle}"
+
+    def record(self) -> dict[str, Any]:
+        """As plain values."""
+        measured = [
+            {"part": of.part, "rows": of.rows, "chips": list(of.chips), "source": of.source or None} for of in self.measured
+        ]
+        return {"text": self.text, "measured": measured, "assumed": list(self.assumed)}
+
+
+def stack_basis(
+    sources: Iterable[ConstantSource], names: Mapping[str, str], base: Design, asked_for: Workload, moved: Collection[str] = ()
+) -> StackBasis | None:
+    """What stands behind the stack of a design for what it is asked; None where a chip runs without a stack.
+
+    Args:
+        sources: of one chip's design.
+        names: what was chosen by name: stack.
+        base, asked_for, moved: by which it is known what nothing reads, as `dse.config.unread_stack_leaves.unread_of_stack`
+        has them.
+    """
+    stack = base.mapping.stack
+    if stack is None:
+        return None
+    unread = {*unread_stack_leaves(base, asked_for, moved), *_other_attention(asked_for)}
+    constants: dict[str, list[ConstantSource]] = {}
+    for of in sources:
+        address = of.address.rpartition(": ")[2]
+        if address.startswith(f"{STACK}."):
+            constants.setdefault(address.removeprefix(f"{STACK}.").partition(".")[0], []).append(of)
+    fitted = {name: part for name in PARTS if getattr(stack, name) and (part := _measured(name, constants.get(name, ())))}
+    absent = [name for name in _kinds(base, unread) if getattr(stack, name, None) is None]
+    flat = {name: of for name in (*FLAT, *LINKS, *NODES) if name not in unread for of in constants.get(name, ())}
+    known = [name for name, of in flat.items() if of.source == FITTED] if absent else []
+    rates = _measured(", ".join(known), [flat[name] for name in known])
+    return StackBasis(
+        str(names.get("stack", "")),
+        (*(part for name, part in fitted.items() if name not in unread), *((rates,) if rates else ())),
+        tuple(name for name in flat if name not in known) if rates else tuple(absent),
+        tuple(part for name, part in fitted.items() if name in unread),
+    )
+
+
+def _measured(part: str, constants: Iterable[ConstantSource]) -> MeasuredPart | None:
+    """A part by its constants; None where none was fitted."""
+    found = next((of for of in constants if of.source == FITTED), None)
+    return MeasuredPart(part, found.measured_rows, found.fitted_on, found.measured_by) if found else None
+
+
+def _kinds(base: Design, unread: Collection[str]) -> list[str]:
+    """Kinds of kernels that a design runs; collectives by an algorithm of its mapping are a kind without a part."""
+    found = [name for name in (*KERNELS, *ATTENTION) if name not in unread]
+    plans = (base.mapping.prefill, base.mapping.decode)
+    if LINKS[0] not in unread and all(getattr(plan, "allreduce", "") not in ("", "library") for plan in plans):
+        found.append("allreduces")
+    return found + [name for name in ("exchanges", "dispatch") if name not in unread]
+
+
+def _other_attention(asked_for: Workload) -> set[str]:
+    """Parts for attention that no case asks for."""
+    asked = set()
+    for case in asked_for.cases:
+        if isinstance(case, AttentionCase):
+            asked.add(attention_library_part(case))
+        elif isinstance(case, BatchCase | ServingLoad):
+            latent = case.model.latent is not None or case.model.compressed is not None
+            asked |= {*(ATTENTION[2:] if latent else ATTENTION[:2])}
+    return set(ATTENTION) - asked

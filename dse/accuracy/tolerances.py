@@ -1,0 +1,43 @@
+"""How far rows of studies may be off, and which checks are known not to hold: what ``dse validate`` counts failures by.
+
+Both are tables that ship beside the studies: ``tolerances.csv`` has rows by pattern, of which the last that matches counts;
+``misses.csv`` has rows of role check that do not hold, each with the reason. All other checks are said to hold.
+"""
+
+import csv
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+from dse.config.compose import STUDIES
+from dse.space.units import parse_quantity
+
+
+def row_tolerance(study: str, row: str) -> float:
+    """How far off a row may be before it counts as a failure, relative to what is published.
+
+    >>> row_tolerance("hbm_patterns", "d-random-share")
+    0.05
+    """
+    return next(share for pattern, share in reversed(_tolerances()) if fnmatchcase(f"{study}/{row}", pattern + "*"))
+
+
+def known_miss(study: str, row: str) -> str:
+    """Why a check is known not to hold; "" where it is said to hold."""
+    return known_misses().get((study, row), "")
+
+
+@cache
+def known_misses() -> dict[tuple[str, str], str]:
+    """By study and row, why a check does not hold."""
+    return {(row["study"], row["id"]): row["why"] for row in _table(STUDIES / "misses.csv")}
+
+
+@cache
+def _tolerances() -> tuple[tuple[str, float], ...]:
+    return tuple((row["rows"], parse_quantity(row["tolerance"], "1")) for row in _table(STUDIES / "tolerances.csv"))
+
+
+def _table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))

@@ -1,0 +1,473 @@
+"""Published against simulated: every row of a file of published figures, with its error.
+
+A file has the columns ``id, where, overrides, baseline, metric, value, unit, role, note``. Overrides are those of the command
+line, and state only what the paper's row states. With a baseline, the metric is the design's over the baseline's; a baseline
+is further overrides, or with a chip of its own all of them. A metric is a name, ``peak(NAME)`` over the row's space, or a value
+of a knob there: ``at_peak(KNOB, NAME)``, where that peak is; ``plateau(KNOB, NAME)``, the same, which is right where designs
+within 1 % of the peak reach the published value; ``reached(KNOB, NAME)``, the lowest value from which on all are within 1 %.
+``each(NAME)`` is the mean over a workload's cases of their ratios to the baseline, where a name alone is the ratio of means.
+``ratio(OVERRIDE, NAME)`` is a metric over what it is with one more override, so that a row with a baseline compares two gains.
+A value may be a range ``a..b``. Roles: calibration (a constant was fitted on it), check, report (compared, not scored).
+"""
+
+import csv
+import re
+import shlex
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.markup import escape
+from rich.table import Table
+
+from dse.accuracy.result_kind import ResultKind, kernel_algorithm, result_kind
+from dse.config.compose import compose, study_folder
+from dse.config.question import Question, build_question
+from dse.config.untrusted_files import check_stored_overrides
+from dse.evaluators import METRICS, Outcomes, evaluate
+from dse.evaluators.accounting.metrics import find_metric
+from dse.evaluators.serving.trace_parsing import csv_error_text, first_undecodable_row
+from dse.schemas import stamp_document
+from dse.space.compatibility import workload_name
+from dse.space.design import stack_designs
+from dse.space.errors import DesignError, suggest_nearest
+from dse.space.units import parse_quantity
+from dse.terminal.json_text import json_text
+from dse.terminal.progress import SafeConsole
+
+COLUMNS = ("id", "where", "overrides", "baseline", "metric", "value", "unit", "role", "note")
+ROLES = ("calibration", "check", "report")
+ORDER = 1.25
+"""Upper over lower end of a published range from which on it says an order, as in 1..100, and no figure."""
+MESSAGE = 1000
+"""Characters of a message."""
+
+FLAT = 0.01
+"""Of a peak, that designs on its plateau may be off."""
+
+RATIO = re.compile(r"ratio\((?P<override>.+=.+),\s*(?P<name>\w+)\)")
+"""A metric of a design over that of the design with one more override."""
+
+NUMBER = r"[0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?"
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationRow:
+    """One published figure and what came out, in the published unit.
+
+    Attributes:
+        simulated: None where no design of a space is feasible.
+        error: relative; 0 inside a published range, and where a plateau reaches the published value.
+        fits: whether every limit holds; else the figure is what it would be if it fitted.
+        kind: what it is a figure of; of a comparison, the design that is compared.
+        compares: whether it is a design's over a baseline's.
+        order: whether the published range is so wide that it says an order, no figure: more than `ORDER` from end to end.
+        seconds: that it took to simulate.
+    """
+
+    id: str
+    where: str
+    role: str
+    metric: str
+    unit: str
+    published: str
+    simulated: float | None
+    error: float | None
+    note: str
+    fits: bool
+    kind: ResultKind
+    compares: bool
+    order: bool
+    seconds: float = 0.0
+
+    @property
+    def is_range(self) -> bool:
+        """Whether the published value is a range."""
+        return ".." in self.published
+
+    @property
+    def in_range(self) -> bool:
+        """Whether the published value is a range and the simulated value lies in it."""
+        return self.is_range and self.error == 0
+
+    def record(self) -> dict[str, Any]:
+        """The row as plain values."""
+        return asdict(self) | {"kind": self.kind._asdict(), "is_range": self.is_range, "in_range": self.in_range}
+
+
+class Score(NamedTuple):
+    """Errors of numeric rows, and how many ranges hold; a range that holds has no error to count.
+
+    Attributes:
+        errors: absolute relative errors of the rows that publish a number and have a simulated value, ascending.
+        held: published ranges with the simulated value inside.
+        ranges: published ranges.
+    """
+
+    errors: tuple[float, ...]
+    held: int
+    ranges: int
+
+    @property
+    def error_text(self) -> str:
+        """Median and worst error; empty string where no row publishes a number."""
+        return f"{median(self.errors):.1%}, {self.errors[-1]:.1%}" if self.errors else ""
+
+    @property
+    def range_text(self) -> str:
+        """Ranges that hold, of how many; empty string where no row publishes a range."""
+        return f"{self.held} of {self.ranges}" if self.ranges else ""
+
+    def __str__(self) -> str:
+        errors = f"median error {median(self.errors):.1%}, worst {self.errors[-1]:.1%}" if self.errors else ""
+        ranges = f"{self.range_text} ranges hold" if self.ranges else ""
+        return "; ".join(filter(None, (errors, ranges)))
+
+
+def score_rows(rows: Iterable[ValidationRow]) -> Score:
+    """Errors of the numeric rows among some rows, and how many of their ranges hold."""
+    rows = list(rows)
+    errors = sorted(abs(row.error) for row in rows if row.error is not None and not row.is_range)
+    return Score(tuple(errors), sum(row.in_range for row in rows), sum(row.is_range for row in rows))
+
+
+class RowQuestion(NamedTuple):
+    """What a row asks: a question, the reader, what was chosen by name, and what the question is called."""
+
+    question: Question
+    fidelity: str
+    names: dict[str, str]
+    called: str
+
+
+def validate_files(files: Sequence[Path], *, as_json: bool) -> int:
+    """Prints every row of some files and a summary of each; returns the exit status."""
+    report: dict[str, list[ValidationRow]] = {str(path): compare_file(path) for path in files}
+    if as_json:
+        data = {path: [row.record() for row in rows] for path, rows in report.items()}
+        print(json_text(stamp_document("validate", {"files": data}), indent=1))
+        return 0
+    console = SafeConsole(150)
+    for path, rows in report.items():
+        console.print(rows_table(path, rows))
+        console.print(f"  {error_summary(rows)}\n")
+    return 0
+
+
+def rows_table(title: str, rows: Sequence[ValidationRow]) -> Table:
+    """Rows for people: published, simulated and error of each."""
+    table = Table(title=escape(title), title_justify="left", box=None)
+    for column in ("id", "where", "metric", "published", "simulated", "unit", "error", "role"):
+        table.add_column(column, justify="right" if column in ("published", "simulated", "error") else "left")
+    for row in rows:
+        shown = (row.id, row.where, row.metric, row.published, _number(row), row.unit, error_text(row), row.role)
+        table.add_row(*(escape(text) for text in shown))
+    return table
+
+
+def compare_file(path: Path) -> list[ValidationRow]:
+    """Every row of a file, simulated.
+
+    Raises:
+        DesignError: the file is missing, lacks a column, or a row cannot be understood; with file and row.
+    """
+    if not path.exists():
+        raise DesignError(f"validate: no file {path}")
+    return list(_compare(path, path.stat().st_mtime_ns))
+
+
+@lru_cache(maxsize=64)
+def _compare(path: Path, changed: int) -> tuple[ValidationRow, ...]:
+    """Once for each state of a file: findings and READMEs come back to the same figures."""
+    return tuple(compare_rows(path))
+
+
+def compare_rows(path: Path) -> Iterator[ValidationRow]:
+    """The same row by row, as each is done.
+
+    Raises:
+        DesignError: as `compare` does.
+    """
+    for number, row in read_rows(path):
+        begun = time.perf_counter()
+        try:
+            found = compare_row(row)
+        except DesignError as error:
+            raise DesignError(f"{path}, row {number} ({escape_line(row['id'][:40])}): {escape_line(str(error))}") from None
+        yield replace(found, seconds=time.perf_counter() - begun)
+
+
+def read_rows(
+    path: Path, columns: Sequence[str] = COLUMNS, content: str = "published figures"
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Rows of a file with the lines that they begin on, each with all columns.
+
+    Args:
+        path: of the file.
+        columns: that the file must have.
+        content: of the file, for messages.
+
+    Raises:
+        DesignError: what is no table of that content, with the row.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            table, start = csv.reader(file, strict=True), 1
+            header = next(table, [])
+            for column in columns:
+                if header.count(column) != 1:
+                    times = f"stands {header.count(column)} times" if column in header else "is missing"
+                    raise DesignError(
+                        f"{path}, row 1: column {column!r} {times}; a file of {content} has once each {', '.join(columns)}"
+                    )
+            found = 0
+            while True:
+                start = table.line_num + 1
+                values = next(table, None)
+                if values is None and not found:
+                    raise DesignError(f"{path}: no rows below its header")
+                if values is None:
+                    return
+                if values and len(values) != len(header):
+                    raise DesignError(f"{path}, row {start}: {len(values)} columns where the header has {len(header)}")
+                if values:
+                    found += 1
+                    yield start, dict(zip(header, values, strict=True))
+    except OSError as error:
+        raise DesignError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise DesignError(f"{path}, row {first_undecodable_row(path)}: not text in UTF-8; write the file as UTF-8") from None
+    except csv.Error as error:
+        raise DesignError(f"{path}, row {start}: {csv_error_text(error)}") from None
+
+
+def escape_line(text: str) -> str:
+    """A message that quotes a stranger's text: what a terminal would not print is escaped, and of very much the first part."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text[:MESSAGE]) + " ..." * (len(text) > MESSAGE)
+
+
+def error_summary(rows: Sequence[ValidationRow]) -> str:
+    """Errors of the numeric rows that are scored, and how many of their ranges hold."""
+    scored = [row for row in rows if row.role != "report" and row.error is not None]
+    if not scored:
+        return f"{len(rows)} rows, none scored"
+    return f"{len(rows)} rows, {len(scored)} scored: {score_rows(scored)}"
+
+
+def compare_row(row: dict[str, str]) -> ValidationRow:
+    """Simulate one row of a file, by column, and compare the result with its published value.
+
+    Raises:
+        DesignError: a cell that cannot be understood, with its column.
+    """
+    if row["role"] not in ROLES:
+        raise DesignError(f"column role: no role {row['role'][:40]!r}; {suggest_nearest(row['role'], ROLES)}")
+    overrides, baseline = (overrides_of(row, column) for column in ("overrides", "baseline"))
+    low, high = value_range(row["value"])
+    each = re.fullmatch(r"each\((\w+)\)", row["metric"].strip())
+    if each:
+        value, fits = _ratios(overrides, baseline, each[1])
+    else:
+        value, fits = simulated_metric(overrides, row["metric"]), True
+    if value is None and not each:
+        value, fits = simulated_metric(overrides, row["metric"], strict=False), False
+    if baseline and value is not None and not each:
+        alone = any(override.startswith("chip=") for override in baseline)
+        # where another chip is the baseline, both are judged alike: by what they would do if they fitted
+        base = simulated_metric(baseline if alone else (*overrides, *baseline), row["metric"], strict=not alone)
+        value = value / base if base else None
+    nearest_ = value
+    if not baseline and value is not None and row["unit"] not in ("ratio", ""):
+        unit = parse_quantity(f"1 {row['unit']}", unit_of_metric(overrides, row["metric"]))
+        value /= unit
+        nearest_ = value
+        if row["metric"].strip().startswith("plateau"):
+            first, last = (end / unit for end in optimum_range(overrides, row["metric"]))
+            nearest_ = min(max(first, low), last)
+    error = None
+    if value is not None and nearest_ is not None:
+        error = min(0.0, nearest_ / low - 1 if low else 0.0) + max(0.0, nearest_ / high - 1)
+    asked = question_of(overrides)
+    return ValidationRow(
+        row["id"],
+        row["where"],
+        row["role"],
+        row["metric"],
+        row["unit"],
+        row["value"],
+        value,
+        error,
+        row["note"],
+        fits,
+        result_kind(
+            asked.names,
+            kernel_algorithm(asked.question.base, asked.called),
+            asked.called,
+            row["metric"].strip(),
+            asked.fidelity,
+        ),
+        bool(baseline),
+        high > ORDER * low,
+    )
+
+
+def overrides_of(row: dict[str, str], column: str) -> tuple[str, ...]:
+    """The overrides of a column, as on the command line."""
+    try:
+        return tuple(check_stored_overrides(shlex.split(row[column]), column))
+    except ValueError as error:
+        text = f"{row[column][:80]!r}: {str(error).lower()}"
+        raise DesignError(f"column {column}: {text}; expected overrides, as on the command line") from None
+
+
+def value_range(text: str) -> tuple[float, float]:
+    """The ends of a published value, which are one where it is a number."""
+    found = re.fullmatch(rf"\s*({NUMBER})(?:\s*\.\.\s*({NUMBER}))?\s*", text)
+    low, high = (float(found[1]), float(found[2] or found[1])) if found else (0.0, 0.0)
+    if not 0 <= low <= high < float("inf") or not high:
+        raise DesignError(f"column value: {text[:40]!r} is not a number above 0, or two from low to high, as in 0.9..1.1")
+    return low, high
+
+
+@lru_cache(maxsize=256)
+def question_of(overrides: tuple[str, ...]) -> RowQuestion:
+    """What some overrides ask."""
+    config = compose(overrides)
+    names = {group: str(config["choices"].get(group, "")) for group in ("chip", "mapping", "stack")}
+    return RowQuestion(
+        build_question(config, study_folder(config)), str(config["fidelity"]), names, workload_name(config["workload"])
+    )
+
+
+@lru_cache(maxsize=1024)
+def _evaluated(overrides: tuple[str, ...]) -> Outcomes:
+    """One design, of which rows ask several metrics."""
+    asked, fidelity, *_ = question_of(overrides)
+    return evaluate(stack_designs([asked.base]), asked.workload, fidelity=fidelity).accepted()
+
+
+def _ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: str) -> tuple[float | None, bool]:
+    """Mean over cases of a metric over that of the baseline, None where there is none; and whether the design fits.
+
+    As of a single ratio: a design that does not fit counts as if it did, and so does a baseline that has a chip of its own.
+    """
+    find_metric(name)
+    if not baseline:
+        raise DesignError(f"metric: each({name}) is of ratios; say what to in the column baseline")
+    alone = any(override.startswith("chip=") for override in baseline)
+    found, fits = [], []
+    for words in (overrides, baseline if alone else (*overrides, *baseline)):
+        asked, fidelity, *_ = question_of(words)
+        outcomes = evaluate(stack_designs([asked.base]), asked.workload, fidelity=fidelity, cases=True).accepted()
+        fits.append(bool(outcomes.feasible[0]))
+        found.append(np.asarray(outcomes.cases[name])[:, 0])
+    if not (fits[1] or alone) or np.isnan(np.concatenate(found)).any():
+        return None, fits[0]
+    if len(found[0]) != len(found[1]):
+        raise DesignError(f"metric: each({name}): {len(found[0])} cases, and {len(found[1])} of the baseline")
+    return float(np.mean(found[0] / found[1])), fits[0]
+
+
+@lru_cache(maxsize=4096)
+def simulated_metric(overrides: tuple[str, ...], what: str, strict: bool = True) -> float | None:
+    """A metric of one design in SI, or of the best of a space; None where it is infeasible, unless not `strict`."""
+    found = re.fullmatch(r"(peak|at_peak|plateau|reached)\((?:([^,]+),\s*)?(\w+)\)", what.strip())
+    if gain := RATIO.fullmatch(what.strip()):
+        name, further = gain["name"], tuple(check_stored_overrides([gain["override"].strip()], "metric"))
+        own, other = (simulated_metric(words, name, strict) for words in (overrides, (*overrides, *further)))
+        return own / other if own is not None and other else None
+    if found is None:
+        find_metric(what)
+        outcomes = _evaluated(overrides)
+        value = float(outcomes.columns[what][0])
+        if outcomes.feasible[0] and np.isnan(value):
+            raise DesignError(f"metric: this kind of chip or workload has no {what}")
+        return None if np.isnan(value) or (strict and not outcomes.feasible[0]) else value
+    kind, knob, name = found.groups()
+    if (kind == "peak") != (knob is None):
+        raise DesignError(
+            f"metric: {what!r}; expected peak(NAME), at_peak(KNOB, NAME), plateau(KNOB, NAME) or reached(KNOB, NAME)"
+        )
+    columns, losses = _grid(overrides, what, name)
+    best = int(losses.argmin())
+    if not np.isfinite(losses[best]):
+        return None
+    if kind == "peak":
+        return float(losses[best] if find_metric(name).better == "min" else -losses[best])
+    if kind == "reached":
+        settled = _flat(columns[knob], losses, knob)[1]
+        if np.isnan(settled):
+            raise DesignError(f"metric: {name} is not within 1 % of its best at the last value of {knob}: it settles nowhere")
+        return settled
+    return float(columns[knob][best])
+
+
+def optimum_range(overrides: tuple[str, ...], what: str) -> tuple[float, float]:
+    """The ends of the values of a knob around its best one, at all of which the metric is within 1 % of its peak, in SI."""
+    found = re.fullmatch(r"plateau\(([^,]+),\s*(\w+)\)", what.strip())
+    assert found is not None  # `measured` has read it
+    columns, losses = _grid(overrides, what, found[2])
+    first, _, last = _flat(columns[found[1]], losses, found[1])
+    return first, last
+
+
+def _flat(values: np.ndarray, losses: np.ndarray, knob: str) -> tuple[float, float, float]:
+    """Where the plateau around the peak begins, from where on all is within 1 % of the peak (NaN for nowhere), and its end."""
+    if values.dtype.kind not in "if":
+        raise DesignError(f"metric: {knob} has no numbers, so that there is no order of its values")
+    steps = np.unique(values)
+    least = np.array([losses[values == step].min() for step in steps])
+    high = least > least.min() + FLAT * abs(least.min())
+    at = int(least.argmin())
+    before, after = np.flatnonzero(high[:at]), np.flatnonzero(high[at:])
+    first = before[-1] + 1 if before.size else 0
+    last = at + after[0] - 1 if after.size else len(steps) - 1
+    above = np.flatnonzero(high)
+    settled = above[-1] + 1 if above.size else 0
+    return float(steps[first]), float(steps[settled]) if settled < len(steps) else np.nan, float(steps[last])
+
+
+def _grid(overrides: tuple[str, ...], what: str, name: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Knobs of every design of a row's space, and its metric so that less is better; infinite where it is infeasible."""
+    asked, fidelity, *_ = question_of(overrides)
+    size = asked.space.combinations
+    if not asked.space.knobs or size is None:
+        raise DesignError(f"metric: {what} needs a space that can be enumerated; add space=NAME to the overrides")
+    columns = asked.space.grid(0, size)
+    if found := re.match(r"\w+\(([^,]+),", what.strip()):
+        asked.space.knob(found[1])
+    outcomes = evaluate(asked.space.stack(columns), asked.workload, fidelity=fidelity)
+    sign = 1.0 if find_metric(name).better == "min" else -1.0
+    losses = np.where(outcomes.feasible, sign * outcomes.columns[name], np.inf)
+    if np.isnan(losses).any():
+        raise DesignError(f"metric: this kind of chip or workload has no {name}")
+    return columns, losses
+
+
+def unit_of_metric(overrides: tuple[str, ...], what: str) -> str:
+    """The SI unit of a metric, or of the knob whose value is looked for; a ratio has none."""
+    if RATIO.fullmatch(what.strip()):
+        return "1"
+    found = re.fullmatch(r"(?:at_peak|plateau|reached)\(([^,]+),\s*(\w+)\)", what.strip())
+    if found is None:
+        return METRICS[re.sub(r"peak\((\w+)\)", r"\1", what.strip())].unit
+    asked = question_of(overrides).question
+    unit = asked.space.spec(found[1]).metadata["unit"]
+    return str(unit)
+
+
+def _number(row: ValidationRow) -> str:
+    number = "infeasible" if row.simulated is None else f"{row.simulated:.4g}"
+    return number if row.fits or row.simulated is None else f"{number} (does not fit)"
+
+
+def error_text(row: ValidationRow) -> str:
+    """The error of a row for people; of a range "holds", or how far outside it is; empty string where nothing comes out."""
+    if row.error is None:
+        return ""
+    return "holds" if row.in_range else f"{row.error:+.1%}"

@@ -1,0 +1,545 @@
+"""``dse capacity``: the largest rate of requests that keeps its bounds, of every deployment of a model on so many devices.
+
+A deployment is instances that do both phases, or some that prefill and some that decode. Each has an estimate from the steady
+state (`evaluators.serving.steady`); the loop plays those whose estimate could win, the best first, at the best rate so far: who
+breaks a bound there by far is out, others are searched for their own rate.
+
+A rate goes on for long (`evaluators.serving.max_rate`): so many requests are played as it takes to see queues which grow, of
+several seeds. Where the first of these streams would have more than `MOST_PLAYED`, devices are taken as cells that are alike,
+each with a router and its part of the requests; one is played. Requests that somebody says are the most that are played; a
+trace is played as it is.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from dse.accuracy.stack_basis import StackBasis
+from dse.analysis.deployment_search import (
+    Alone,
+    SimulatedDeployment,
+    best_of_other_kinds,
+    drop_hopeless,
+    find_best_deployment,
+    holds,
+    latency_curve,
+    no_deployment_text,
+    thread_pool,
+    unloaded_latency_text,
+)
+from dse.analysis.deployments import (
+    INSTANCES,
+    MULTI_DIE_SERVING,
+    PREFILL,
+    CandidateDeployment,
+    InstanceKinds,
+    fewest_devices,
+    find_candidates,
+    rate_bound,
+    routings,
+    sets_routing_alone,
+)
+from dse.config.compose import compose, study_folder
+from dse.config.question import Question, build_question
+from dse.config.record_parser import parse_value as number
+from dse.config.searchable_knobs import searchable_knobs
+from dse.config.session_workloads import CLOSED
+from dse.config.unread_stack_leaves import USUAL as OF_IDLE
+from dse.config.workloads import MAX_REQUESTS
+from dse.evaluators.serving.max_rate import MOST_PLAYED, USUAL, decisive, enough_requests
+from dse.evaluators.serving.slo_bounds import BREAKING_FACTOR, SloBounds, slo_bounds
+from dse.evaluators.workloads.serving import system_and_token_price
+from dse.execution.precompile import start_precompile
+from dse.space.compatibility import case_type_of as kind_of
+from dse.space.errors import DesignError
+from dse.space.fields import iterate_leaves, match_addresses_or_none, replace_leaves
+from dse.space.knobs import Space
+from dse.space.safe_text import count_text
+from dse.space.software import SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
+from dse.space.unread_leaves import why_unread as beside
+from dse.space.workload import ServingLoad
+from dse.terminal.progress import ProgressBar
+
+QUERY_OPTIONS = ("devices", "rate", "percentile", "apart", "ffn", "by")
+"""What is said of the question itself; all else is an override."""
+
+CHIP_ORDERS = ("devices", "dollars")
+"""What chips are put in order by; as they are typed where nobody says it."""
+
+EXAMPLE = "dse capacity chip=h200 model=qwen3_32b devices=16 workload.ttft='2 s' workload.tpot='50 ms'"
+
+SPACE = "capacity"
+SPACES = dict.fromkeys(MULTI_DIE_SERVING, "capacity_dies") | {SERVED_PIPELINES: "capacity_pipelines"}
+"""What is looked through where nobody says it: by software, and by any other."""
+
+MAX_DEVICES = 1 << 16
+
+MAX_SEARCHED_DEVICES = 256
+"""Devices up to which the fewest are looked for: so many serve the rates of `MOST_PLAYED` requests, where any do."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChipCapacity:
+    """What a chip can serve.
+
+    Attributes:
+        tried: in the order of the search.
+        candidates: that fit, by falling estimate; `refused` do not, by what limit, or are left out, by what reason.
+        curve: of the best deployment: times its largest rate, percentiles of TTFT and TPOT, which bound is broken.
+        why: why there is none; "" where there is one.
+        cells: alike, of which this is one.
+        asked: devices that there are for all cells; 0 where the fewest are asked for.
+        typed: overrides of the question.
+        extrapolated: which constants of the best one's software were fitted on other chips alone; "" where none were.
+        stack_basis: which kernels of its software stack were measured; None of a chip without one.
+    """
+
+    chip: str
+    load: ServingLoad
+    bounds: SloBounds
+    devices: int
+    tried: tuple[SimulatedDeployment, ...]
+    candidates: tuple[CandidateDeployment, ...]
+    refused: dict[str, int]
+    curve: tuple[tuple[float, float, float, float, str], ...] = ()
+    why: str = ""
+    cells: int = 1
+    asked: int = 0
+    typed: tuple[str, ...] = ()
+    extrapolated: str = ""
+    stack_basis: StackBasis | None = None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Overrides that say which requests confirm the rate; none of requests that are replayed."""
+        found = self.best and self.best.capacity
+        return (f"workload.requests={found.count}", f"seed={found.seed}") if found and self.load.draw is not None else ()
+
+    @property
+    def breaks(self) -> str:
+        """What the best deployment breaks at `BEYOND` times its rate, in the words of the curve."""
+        return next((broken for times, *_, broken in self.curve if times == BREAKING_FACTOR), "")
+
+    @cached_property
+    def best(self) -> SimulatedDeployment | None:
+        """Which serves most; of equals the first."""
+        found = [one for one in self.tried if one.rate > 0]
+        return max(found, key=lambda one: one.rate) if found else None
+
+    @cached_property
+    def front(self) -> list[tuple[float, float, SimulatedDeployment]]:
+        """Tokens per second of a user and of a device, which no other exceeds in both: of runs of the loop."""
+        points = [(user, device, one) for one in self.tried for _, device, user in one.points if user == user]
+        found: list[tuple[float, float, SimulatedDeployment]] = []
+        for user, device, one in sorted(points, key=lambda point: (-point[0], -point[1])):
+            if not found or device > found[-1][1]:
+                found.append((user, device, one))
+        return found[::-1]
+
+
+@dataclass(frozen=True)
+class CapacityQuery:
+    """A question of capacity.
+
+    Attributes:
+        devices: that there are; 0 where the fewest are asked for that serve `rate`.
+        rate: to be served; 0 where the largest is asked for. [1/s]
+        apart: whether instances that only prefill are looked at.
+        by: a word of `ORDERS`; "" for none.
+        ffn: whether instances whose attention and FFNs are on dies of their own are looked at, too.
+        most: requests that are played at most; 0 where nobody says.
+    """
+
+    chips: tuple[str, ...]
+    overrides: tuple[str, ...]
+    devices: int
+    rate: float
+    share: float
+    apart: bool
+    by: str = ""
+    ffn: bool = False
+    most: int = 0
+
+
+OF_PREFILL = tuple(f"mapping.serving.{leaf}" for leaf in (*OF_IDLE, "transfer"))
+"""Leaves that only prefill instances read."""
+
+
+def unread_overrides(one: CandidateDeployment, words: Sequence[str]) -> list[str]:
+    """Overrides that somebody typed and that nothing of a deployment reads: with its own words, they are left out."""
+    together = not one.apart
+    found = []
+    for word in words:
+        address = word.lstrip("+").partition("=")[0]
+        targets = (
+            match_addresses_or_none([leaf for leaf, _, _ in iterate_leaves(one.design)], address)
+            if address.startswith("mapping.")
+            else []
+        )
+        if targets and (all(beside(one.design, leaf) for leaf in targets) or (together and address in OF_PREFILL)):
+            found.append(word)
+    return found
+
+
+def find_capacity(words: Sequence[str], *, trust: bool = False) -> list[ChipCapacity]:
+    """What chips can serve, each by its best deployment.
+
+    Args:
+        words: those of `WORDS`, and overrides.
+        trust: whether files that are not ours may run code.
+
+    Raises:
+        DesignError: what cannot be asked, in one line.
+    """
+    asked = parse_query(words)
+    start_precompile()
+    sides = [replace(_side(chip, asked, trust), typed=asked.overrides) for chip in asked.chips]
+    if all(side.why for side in sides):
+        raise DesignError(f"capacity: {'; '.join(side.why for side in sides)}")
+    return sorted(sides, key=lambda side: _place(side, asked)) if asked.by else sides
+
+
+def _place(side: ChipCapacity, asked: CapacityQuery) -> float:
+    """What chips are put in order by: devices; or what all cost where the fewest are asked for, else what a token costs."""
+    if side.best is None:
+        return math.inf
+    if asked.by == "devices":
+        return side.cells * side.best.candidate.devices
+    return side.cells * side.best.price if asked.rate else side.best.per_mtoken
+
+
+def parse_query(words: Sequence[str]) -> CapacityQuery:
+    """The question that is typed.
+
+    >>> asked = parse_query(["chip=[h200,h100]", "devices=16", "model=qwen3_32b"])
+    >>> asked.chips, asked.devices, asked.overrides
+    (('h200', 'h100'), 16, ('model=qwen3_32b',))
+    """
+    said = {key: value for key, _, value in (word.partition("=") for word in words) if key in QUERY_OPTIONS}
+    chips = [word.partition("=")[2] for word in words if word.startswith("chip=")]
+    names = [name.strip() for name in chips[-1].strip("[]").split(",")] if chips else []
+    if not names or not all(names):
+        raise DesignError(f"capacity: say which chip, as in {EXAMPLE}")
+    if len(set(names)) < len(names):
+        raise DesignError(f"capacity: a chip stands twice among {', '.join(names)}")
+    others = tuple(word for word in words if word.partition("=")[0] not in (*QUERY_OPTIONS, "chip"))
+    for word in others:
+        if word.startswith(("study=", "chips=", "mappings=")):
+            raise DesignError(f"capacity: {word.partition('=')[0]} is of studies; say chip=[...], and what is served")
+    rate = number(said["rate"].strip("'\""), "Hz", "rate") if "rate" in said else 0.0
+    if "devices" not in said and not rate:
+        raise DesignError(
+            f"capacity: say devices=16 for the largest rate of so many, or rate='10 Hz' for the fewest, as in {EXAMPLE}"
+        )
+    if "devices" in said and rate:
+        raise DesignError("capacity: devices and rate at once leave nothing to ask; say one of them")
+    try:
+        devices = int(said.get("devices", 0))
+    except ValueError:
+        devices = -1
+    if not (rate or 1 <= devices <= MAX_DEVICES):
+        raise DesignError(f"devices: {said['devices']!r} is not a whole number from 1 to {MAX_DEVICES}")
+    if rate and not 0 < rate < math.inf:
+        raise DesignError(f"rate: {said['rate']!r} is not above 0")
+    share = number(said.get("percentile", "90"), "1", "percentile") / 100
+    if said.get("apart", "true") not in ("true", "false"):
+        raise DesignError(f"apart: {said['apart']!r}; valid: true, false")
+    if said.get("ffn", "beside") not in ("beside", "apart"):
+        raise DesignError(f"ffn: {said['ffn']!r}; valid: beside, apart")
+    if said.get("by", CHIP_ORDERS[0]) not in CHIP_ORDERS:
+        raise DesignError(f"by: {said['by']!r}; valid: {', '.join(CHIP_ORDERS)}")
+    apart, ffn = said.get("apart", "true") == "true", said.get("ffn") == "apart"
+    others, most = _bounded(others)
+    return CapacityQuery(tuple(names), others, devices, rate, share, apart, said.get("by", ""), ffn, most)
+
+
+def _bounded(words: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
+    """Overrides without the number of requests, and that number, where it is one and they are no trace's; else as they are."""
+    counts = [word.partition("=")[2] for word in words if word.startswith("workload.requests=")]
+    if not counts or not counts[-1].isdigit() or not 1 <= int(counts[-1]) <= MAX_REQUESTS or _traced(words):
+        return words, 0
+    return tuple(word for word in words if not word.startswith("workload.requests=")), int(counts[-1])
+
+
+def _traced(words: Sequence[str]) -> bool:
+    """Whether requests are a trace's."""
+    return any(word.startswith("workload.trace=") and word != "workload.trace=null" for word in words)
+
+
+def _side(chip: str, asked: CapacityQuery, trust: bool) -> ChipCapacity:
+    kinds, bounds, knobs = usual = build_chip_query(chip, asked, trust=trust)
+    if kinds.by_chip:
+        return _in_cells(chip, asked, trust, 1, usual)
+    if _traced(asked.overrides):
+        return (_fewest if asked.rate else _most)(chip, asked, kinds, bounds, knobs)
+    if asked.most or (asked.rate and enough_requests(kinds.load, bounds, asked.rate) <= MOST_PLAYED):
+        rate = asked.rate or _estimated(kinds, bounds, knobs, asked.devices, asked)
+        more = _posed(chip, asked, trust, enough_requests(kinds.load, bounds, rate), kinds)
+        return (_fewest if asked.rate else _most)(chip, asked, *more)
+    return _in_cells(chip, asked, trust, asked.devices or MAX_DEVICES, usual)
+
+
+def _posed(
+    chip: str, asked: CapacityQuery, trust: bool, count: int, before: InstanceKinds
+) -> tuple[InstanceKinds, SloBounds, Space]:
+    """The question with so many requests; what was known of fewer is known still."""
+    kinds, bounds, knobs = build_chip_query(chip, asked, trust=trust, count=count)
+    kinds.recall(before)
+    return kinds, bounds, knobs
+
+
+def _in_cells(
+    chip: str, asked: CapacityQuery, trust: bool, most: int, usual: tuple[InstanceKinds, SloBounds, Space]
+) -> ChipCapacity:
+    """The best deployment of as many devices as so many requests tell about, and how many such cells there are.
+
+    The first streams have as many requests as the estimate asks for. Where somebody says how many there are, these are one
+    cell's. Instances that somebody says are all that there are: one cell.
+
+    Args:
+        chip, asked, trust: what is asked.
+        most: devices of a cell.
+        usual: what `posed` says of that.
+    """
+    kinds, bounds, knobs = usual
+    said = bool(kinds.counts)
+    devices, rate = _cell(most, lambda some: _estimated(kinds, bounds, knobs, some, asked), kinds.load, bounds, alone=said)
+    needed = enough_requests(kinds.load, bounds, rate)
+    if said and not asked.most and devices > 1 and needed > MOST_PLAYED:
+        part = f"1/{math.ceil(needed / MOST_PLAYED)} of them, or workload.requests={needed} for all"
+        some = f"{_instances(kinds)} serve some {rate:.4g} requests/s on {devices} devices"
+        raise DesignError(f"capacity: {chip}: {some}, more than is played; say {part}")
+    many = 1 if said else MAX_DEVICES // devices
+    beyond = f"the {_instances(kinds)} that are said" if said else f"{MAX_DEVICES:,} devices"
+    count = needed if needed <= MOST_PLAYED else USUAL  # so long bounds are told about by none that can be played
+    if kinds.load.requests.users:  # prices are for the longest of the requests that decide
+        count = decisive(kinds.load, bounds, rate, count)
+    kinds, bounds, knobs = usual if _traced(asked.overrides) else _posed(chip, asked, trust, count, kinds)
+    load, least = kinds.load, asked.rate / many
+    if asked.rate > (whole := many * rate_bound(kinds, bounds, knobs, devices, apart=asked.apart, least=least)):
+        why = f"{chip}: {asked.rate:g} requests/s take more than {beyond}, which serve {whole:.4g} requests/s at most"
+        return ChipCapacity(chip, load, bounds, devices, (), (), {}, why=why)
+    side = _most(chip, replace(asked, devices=devices), kinds, bounds, knobs, least=least)
+    if side.best is None:
+        return side
+    if asked.rate > (whole := many * side.best.rate):
+        why = f"{asked.rate:g} requests/s take more than {beyond}, which serve {whole:.4g} requests/s"
+        return replace(side, why=f"{chip}: {why}")
+    if said:
+        return side
+    return replace(side, cells=math.ceil(asked.rate / side.best.rate) or asked.devices // devices, asked=asked.devices)
+
+
+def _instances(kinds: InstanceKinds) -> str:
+    """How many somebody says that there are, in words."""
+    names = {INSTANCES: "instance", PREFILL: "prefill instance"}
+    return " and ".join(count_text(many, names[address]) for address, many in kinds.counts.items())
+
+
+def _estimated(kinds: InstanceKinds, bounds: SloBounds, knobs: Space, devices: int, asked: CapacityQuery) -> float:
+    """The largest rate by the estimates, 0 where none fits; of instances that do both phases, where nobody says how many there
+    are, or where these are dies, whose pools that share links are priced one by one. [1/s]
+    """
+    prefill = kinds.counts.get(PREFILL) or (kinds.counts and software_of(kinds.usual.base.mapping) not in MULTI_DIE_SERVING)
+    found, _ = find_candidates(kinds, bounds, knobs, devices, apart=asked.apart and bool(prefill))
+    return max((one.estimate.rate for one in found), default=0.0)
+
+
+def _cell(
+    most: int, estimated: Callable[[int], float], load: ServingLoad, bounds: SloBounds, *, alone: bool = False
+) -> tuple[int, float]:
+    """Devices of a cell, and their rate by the estimate: all, or the most of 1, 2, 4 and so on that can be played.
+
+    Of a cell that is alone, as many as help, where that is less.
+    """
+    # more devices serve no less: where all can be played, fewer need no look
+    if most <= MAX_SEARCHED_DEVICES and (rate := estimated(most)) > 0 and enough_requests(load, bounds, rate) <= MOST_PLAYED:
+        return most, rate
+    devices, rate = 1, estimated(1)
+    while devices < most:
+        more = min(2 * devices, most)
+        next_rate = estimated(more)
+        if rate and (next_rate <= rate if alone else enough_requests(load, bounds, next_rate) > MOST_PLAYED):
+            break
+        devices, rate = more, next_rate
+        if alone and enough_requests(load, bounds, rate) > MOST_PLAYED:
+            break
+    return devices, rate
+
+
+def build_chip_query(
+    chip: str, asked: CapacityQuery, *, trust: bool, count: int = USUAL
+) -> tuple[InstanceKinds, SloBounds, Space]:
+    """Instances of a chip and what they serve, within which bounds, and the knobs.
+
+    Args:
+        chip, asked, trust: what is asked.
+        count: requests, where they are no trace's; no more than are said.
+
+    Raises:
+        DesignError: what cannot be asked of it.
+    """
+    words = [f"chip={chip}", *asked.overrides]
+    counts = _counts(asked)
+    if counts.get(PREFILL) and not asked.apart:
+        raise DesignError(f"apart: false looks at no instances that only prefill; leave it out, or {PREFILL}")
+    fixed = {address: 1 for address in (PREFILL,) if asked.apart and address not in counts and _said_of_prefill(asked)}
+    words += [f"{address}={count}" for address, count in fixed.items()]
+    if not any(word.startswith("workload=") for word in words):
+        words.insert(1, "workload=serving")
+    drawn = not any(word.startswith(("workload.requests=", "workload.trace=")) for word in words)
+    if drawn:
+        words.append(f"workload.requests={min(count, asked.most or count)}")
+    words += _closed(asked)
+    free = not any(word.lstrip("+").startswith(("space=", "space.")) for word in words)
+    # of most chips the space is this one: to compose once is half of a short answer
+    config = compose([*words, f"space={SPACE}"] if free else words, trust=trust)
+    if config["fidelity"] != "closed":
+        raise DesignError("fidelity: dse capacity plays the loop on prices of the closed form; look closer with dse evaluate")
+    if kind_of(config["workload"]) is not ServingLoad:
+        raise DesignError("capacity: the workload has no requests that come; choose workload=serving")
+    if several := sets_routing_alone(asked.overrides, counts) and "instances" in (config["mapping"].get("serving") or {}):
+        config["mapping"]["serving"]["instances"] = 2
+    usual = build_question({**config, "space": {}}, study_folder(config))
+    if free and (own := SPACES.get(software_of(usual.base.mapping), SPACE)) != SPACE:
+        config = compose([*words, f"space={own}"], trust=trust)
+    load = usual.workload.cases[0]
+    assert isinstance(load, ServingLoad)
+    load = replace(load, most=asked.most) if drawn else load
+    if len(usual.workload.cases) > 1:
+        raise DesignError(f"capacity: {len(usual.workload.cases)} models; serve one, as in model=qwen3_32b")
+    if len(load.requests) < 2:
+        raise DesignError("workload.requests: one request has no rate; two or more are played")
+    if not math.isfinite(load.requests.rate) and not load.requests.users:
+        raise DesignError(
+            "workload.arrivals: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's"
+        )
+    bounds = slo_bounds(load, asked.share)
+    if asked.ffn and software_of(usual.base.mapping) != SERVED_POOLED_DIES:
+        raise DesignError("ffn: attention apart from FFNs is of boxes of dies, as chip=h800_ep or chip=h100_ep; leave it out")
+    knobs = _space(config, usual, words)
+    # what is said of prefill instances, or of several, has been looked at; there need be none, or one
+    usual = replace(usual, base=replace_leaves(usual.base, dict.fromkeys(fixed, 0) | ({INSTANCES: 1} if several else {})))
+    routing = routings(usual.base, load, asked.overrides)
+    kinds = InstanceKinds(
+        usual, load, config["choices"], ffn=asked.ffn, counts=counts, routings=routing, models=config["model"]
+    )  # fmt: skip
+    return kinds, bounds, knobs
+
+
+def _closed(asked: CapacityQuery) -> list[str]:
+    """Of a closed population, one user: how many there may be is looked for."""
+    said = {address: value for address, _, value in (word.partition("=") for word in asked.overrides)}
+    if said.get("workload.arrivals") != CLOSED:
+        return []
+    if asked.rate:
+        raise DesignError(f"rate: arrivals={CLOSED} asks as fast as it is answered; say devices=N for the most users")
+    if "workload.users" in said:
+        raise DesignError("workload.users: dse capacity looks for the most; leave it out, or use dse evaluate")
+    return ["workload.users=1"]
+
+
+def _counts(asked: CapacityQuery) -> dict[str, int]:
+    """How many instances somebody says that there are, by address."""
+    said = {address: value for address, _, value in (word.partition("=") for word in asked.overrides)}
+    for address in ("workload.rate", "workload.scale"):
+        if said.get(address, "largest") != "largest":
+            raise DesignError(
+                f"{address}: dse capacity looks for the largest rate; leave it out, or say rate='10 Hz' for the fewest devices"
+            )
+    return {address: int(said[address]) for address in (INSTANCES, PREFILL) if said.get(address, "").isdigit()}
+
+
+def _said_of_prefill(asked: CapacityQuery) -> bool:
+    """Whether somebody says something of prefill instances, how many there are apart."""
+    return any(word.partition("=")[0] in OF_PREFILL for word in asked.overrides)
+
+
+def _space(config: Mapping[str, Any], usual: Question, words: Sequence[str]) -> Space:
+    """The knobs of an instance that its mapping has and the user has not set."""
+    asked = build_question({**config, "space": searchable_knobs(config["space"], usual, words)}, study_folder(config))
+    assert isinstance(asked.space, Space)
+    return asked.space
+
+
+def _most(
+    chip: str, asked: CapacityQuery, kinds: InstanceKinds, bounds: SloBounds, knobs: Space, least: float = 0.0
+) -> ChipCapacity:
+    """The best deployment on so many devices, with what it is compared with where it serves the least that is asked for."""
+    devices, load = asked.devices, kinds.load
+    found, refused = find_candidates(kinds, bounds, knobs, devices, apart=asked.apart)
+    side = ChipCapacity(chip, load, bounds, devices, (), tuple(found), refused)
+    if not found:
+        return replace(side, why=_why_none(chip, refused, devices, kinds, knobs))
+    with ProgressBar(f"capacity of {chip} on {devices}") as progress, thread_pool() as several:
+        tried = find_best_deployment(found, load, bounds, progress, several)
+        side = replace(side, tried=tuple(tried))
+        if side.best is not None and side.best.rate >= least:
+            best, drawn = latency_curve(side.best, load, bounds, several)
+            others = best_of_other_kinds(found, tried, load, bounds, several)
+            again = {id(one.candidate) for one in others}  # lost at the best rate, and searched for its own since
+            every = [best if one is side.best else one for one in tried if id(one.candidate) not in again]
+            side = replace(side, tried=tuple(_priced(one, load) for one in (*every, *others)), curve=drawn)
+    if side.best is None:
+        return replace(side, why=no_deployment_text(chip, unloaded_latency_text(found, load, bounds)))
+    design = side.best.candidate.design
+    return replace(side, extrapolated=kinds.extrapolated(design), stack_basis=kinds.stack_basis(design))
+
+
+def _fewest(chip: str, asked: CapacityQuery, kinds: InstanceKinds, bounds: SloBounds, knobs: Space) -> ChipCapacity:
+    """The fewest devices of which some deployment keeps the bounds at a rate."""
+    load, known = kinds.load, Alone()
+
+    def keeper(devices: int) -> CandidateDeployment | None:
+        found, _ = find_candidates(kinds, bounds, knobs, devices, apart=asked.apart)
+        left = [one for one in found if one.most >= asked.rate]
+        while left:
+            one, *left = left
+            if holds(one, load, bounds, asked.rate):
+                return one
+            left = drop_hopeless(left, load, bounds, known)
+        return None
+
+    few, many = 0, 1
+    with ProgressBar(f"capacity of {chip}") as progress:
+        while keeper(many) is None:
+            progress.update(0, 1, f"{many} devices are too few")
+            few, many = many, many * 2
+            if many > MAX_SEARCHED_DEVICES:
+                found, refused = find_candidates(kinds, bounds, knobs, few, apart=asked.apart)
+                side = ChipCapacity(chip, load, bounds, few, (), tuple(found), refused)
+                if not found:
+                    why = _why_none(chip, refused, few, kinds, knobs)
+                    return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests a second")
+                alone, most = unloaded_latency_text(found, load, bounds), max(one.most for one in found)
+                if most < asked.rate and not any(broken for broken, _ in alone):  # at lower rates bounds are kept
+                    why = f"{asked.rate:g} requests/s take more than {few} devices, which serve {most:.4g} requests/s at most"
+                    return replace(side, why=f"{chip}: {why}")
+                why = no_deployment_text(chip, alone)
+                return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests a second")
+        while many - few > 1:
+            middle = (few + many) // 2
+            few, many = (middle, many) if keeper(middle) is None else (few, middle)
+            progress.update(0, 1, f"between {few} and {many} devices")
+    return _most(chip, replace(asked, devices=many), kinds, bounds, knobs)
+
+
+def _priced(one: SimulatedDeployment, load: ServingLoad) -> SimulatedDeployment:
+    """A deployment with what it costs at its largest rate, where it has one."""
+    if one.capacity is None or one.capacity.served is None:
+        return one
+    run = one.capacity.served
+    price, per_mtoken = system_and_token_price(one.candidate.design, replace(load, requests=run.requests), run, "closed")
+    return replace(one, price=price, per_mtoken=per_mtoken)
+
+
+def _why_none(chip: str, refused: Mapping[str, int], devices: int, kinds: InstanceKinds, knobs: Space) -> str:
+    if not refused:
+        least = "" if kinds.by_chip else f"; the smallest takes {fewest_devices(kinds, knobs)}"
+        return f"{chip}: no deployment of the space is of {devices} devices or fewer{least}"
+    most = max(refused, key=lambda name: refused[name])
+    on = count_text(devices, "device")
+    none = f"{chip}: none of {sum(refused.values())} deployments on {on} fits; {most} refuses {refused[most]}"
+    return f"{none}; the nearest {kinds.nearest}"

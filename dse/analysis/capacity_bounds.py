@@ -1,0 +1,132 @@
+"""What a deployment may serve at most, by the prices of its iterations: one that serves less than the best is not played."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dse.evaluators.serving.simulator import InstancePool
+from dse.evaluators.serving.slo_bounds import SloBounds
+from dse.evaluators.serving.sustained_rate import PoolPaces, sustained_rate_of_paces
+from dse.evaluators.workloads.serving import instance_module
+from dse.space.design import Design
+from dse.space.workload import ServingLoad
+
+MARGIN = 1.4
+"""By how much the loop may serve more than the steady state says where nothing bounds a token's time, short loads apart. No
+deployment of `studies/capacity` needs all of it: of 80 questions drawn there, the highest rate is 0.84 of the bound."""
+
+ALONE = 1.05
+"""By how much the loop may compute prompts faster than `Paces.full` says, which takes iterations as full and equal."""
+
+ROUNDS = 2
+"""Sessions of a user, at least, of a population that is bounded by Little's law."""
+
+
+def max_rate_bound(pools: Sequence[InstancePool], taken: PoolPaces, load: ServingLoad, bounds: SloBounds) -> float:
+    """What the loop's rate may be, or users of a closed population: by all that is computed, and by prompts alone. [1/s]
+
+    Infinite where prompts may be reused: what is not computed again bounds nothing.
+
+    Args:
+        pools: of instances.
+        taken: what one of each takes.
+        load: what comes.
+        bounds: what requests have to keep.
+    """
+    if len(load.requests.starts) and any(pool.prefix or pool.pooled for pool in pools):
+        return math.inf
+    unbound = sustained_rate_of_paces(pools, taken, tpot=math.inf).rate
+    if load.requests.users:
+        served = min(unbound * MARGIN, _of_prompts_alone(pools, taken))
+        return max_users_bound(served, pools, load, bounds)
+    if len(load.requests.before):  # who has to wait asks later
+        return math.inf
+    return min(unbound * MARGIN * short_load_factor(unbound, load, bounds), prefill_rate_bound(pools, taken, load, bounds))
+
+
+def short_load_factor(rate: float, load: ServingLoad, bounds: SloBounds) -> float:
+    """By how much so few requests may come faster than they are served: queues grow, and are gone before bounds are broken.
+
+    The last one that has to keep them comes when the backlog is as long as a request may take:
+    `n p (1 / served - 1 / coming) = ttft + output tpot`.
+
+    Args:
+        rate: at which requests are served in the long run. [1/s]
+        load: how many they are, and how long.
+        bounds: what they have to keep.
+    """
+    may_take = bounds.ttft + float(load.requests.output.mean()) * bounds.tpot
+    gained = rate * may_take / (len(load.requests) * bounds.share)
+    return 1 / (1 - gained) if gained < 1 else math.inf
+
+
+def max_users_bound(served: float, pools: Sequence[InstancePool], load: ServingLoad, bounds: SloBounds) -> float:
+    """Users of a closed population beyond whom some bound is broken: by Little's law, and the time that a cycle may take.
+
+    Each thinks, waits for the first token and reads the others: `users = served (think + ttft + further tpot)`. Of an instance
+    that does both phases, no more than a batch have a first token and not yet the last. The first who comes is the first to be
+    served, so that requests that miss a bound wait while all other users are served once, at most: users may be more by their
+    share.
+
+    Args:
+        served: the most requests over time. [1/s]
+        pools: of instances.
+        load: of a closed population.
+        bounds: what requests have to keep.
+
+    Returns:
+        Infinite where requests have classes, whose order is another; and where users have less than `ROUNDS` sessions each, as
+        such a run may be over before a queue is as long as it becomes.
+    """
+    asked, missed = load.requests, 1 - bounds.share
+    if bounds.classes or 2 * missed >= 1:
+        return math.inf
+    waits = float(asked.think.mean()) + bounds.ttft
+    found = served * (waits + (float(asked.output.mean()) - 1) * bounds.tpot) / (1 - 2 * missed)
+    if len(pools) == 1:
+        found = min(found, (served * waits + pools[0].instances * pools[0].batch) / (1 - missed))
+    return found if ROUNDS * found <= int((asked.turns == 0).sum()) else math.inf
+
+
+def _of_prompts_alone(pools: Sequence[InstancePool], taken: PoolPaces) -> float:
+    """Prompts over time, were there nothing to decode. [1/s]"""
+    return ALONE * pools[0].instances * pools[0].stages / taken.full
+
+
+def prefill_rate_bound(pools: Sequence[InstancePool], taken: PoolPaces, load: ServingLoad, bounds: SloBounds) -> float:
+    """The rate above which prompts alone, were there nothing to decode, are computed too late.
+
+    As many prompts as must keep their bound are done when the last one may still have its first token, `ttft` after it comes.
+
+    Args:
+        pools: of which the first one has the prompts.
+        taken: what an instance of each takes.
+        load: what comes.
+        bounds: what requests have to keep.
+    """
+    left = len(load.requests) * bounds.share / _of_prompts_alone(pools, taken) - bounds.ttft
+    comes = load.requests.arrival[-1] * load.rate  # in which they come, at one a second
+    return comes / left if left > 0 else math.inf
+
+
+def compute_rate_bound(design: Design, load: ServingLoad, bounds: SloBounds, stages: int, *, apart: bool) -> float:
+    """The rate above which engines that never wait compute prompts too late, the shortest ones alone: no price is asked. [1/s]
+
+    Infinite where prompts may be reused, or come when others are answered.
+
+    Args:
+        design: a deployment.
+        load: what comes.
+        bounds: what requests have to keep.
+        stages: of an instance that has prompts, all of which have some at a time.
+        apart: whether some instances only prefill.
+    """
+    asked, serving = load.requests, design.mapping.serving
+    if len(asked.starts) or len(asked.before) or asked.users:
+        return math.inf
+    instances = int(serving.prefill_instances if apart else serving.instances)
+    kept = np.sort(asked.prompt)[: math.floor(len(asked) * bounds.share)]
+    token = float(instance_module(design).work_lower_bounds(design, load).prompt)
+    left = float(kept.sum()) * token / (instances * stages) - bounds.ttft
+    return asked.arrival[-1] * load.rate / left if left > 0 else math.inf

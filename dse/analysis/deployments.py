@@ -1,0 +1,521 @@
+"""Deployments of a model on so many devices: instances that do both phases, or pools that prefill and that decode, with the
+estimate of each from its steady state. Where instances are pipelines on one chip, a deployment is a chip.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
+from typing import Any
+
+from dse.accuracy.foreign_constants import foreign_constants_note
+from dse.accuracy.stack_basis import StackBasis, stack_basis
+from dse.analysis.capacity_bounds import compute_rate_bound, max_rate_bound
+from dse.analysis.published_formats import with_published_formats
+from dse.config.question import Question
+from dse.evaluators.evaluation import explain_infeasibility, worst_violation
+from dse.evaluators.serving.simulator import Deployment, InstancePool
+from dse.evaluators.serving.slo_bounds import SloBounds
+from dse.evaluators.serving.sustained_rate import PoolPaces, SustainedRate, pool_paces, sustained_rate_of_paces
+from dse.evaluators.workloads.serving import deployment_factory, make_pools
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.fields import leaf_at, replace_leaves
+from dse.space.knobs import Space, Value
+from dse.space.limits import Infeasibility
+from dse.space.requests import Requests
+from dse.space.software import SERVED_DEVICES, SERVED_DIES, SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
+from dse.space.workload import ServingLoad, Workload
+
+SPLITS = 2
+"""Ways to divide devices between pools that are played of each kind, by either estimate."""
+
+FINE = 64
+"""Steps to twice as many instances that prefill, where there are more than twice as many as steps."""
+
+BATCH, TOKENS = "mapping.serving.batch", "mapping.serving.tokens"
+
+NO_ROOM, UNBALANCED = REASONS = "same batch by memory", "pools out of balance"
+"""Why a deployment that breaks no limit is left out: memory has room for no more than a smaller batch that is looked at; others
+of its kind share devices better between prefill and decode."""
+
+SIZES = (TOKENS, BATCH)
+"""What says how large iterations become."""
+
+INSTANCES, PREFILL = "mapping.serving.instances", "mapping.serving.prefill_instances"
+
+ROUTING, ROUTINGS = "mapping.serving.routing", ("cache_aware", "least_loaded")
+"""Who gets a prompt, and what is looked through of it where prompts share prefixes that instances keep."""
+
+PHASE = ("mapping.prefill.", "mapping.decode.")
+
+TP = ("mapping.prefill.tp", "mapping.decode.tp")
+
+SPLIT = ("tp", "pp", "ep")
+"""Of many dies, what divides a copy of the model."""
+
+ATTENTION = ("mapping.prefill.attention_dies", "mapping.decode.attention_dies")
+"""Of many dies, those of a stage that have attention alone."""
+
+CORES = "mapping.serving.prefill_cores"
+"""Of a chip whose pipelines are the instances, those that only prefill."""
+
+ROWS, COLS = "chip.dies.rows", "chip.dies.cols"
+"""Of a system of many dies, which has as many rows of them as its instances take."""
+
+MULTI_DIE_SERVING = (SERVED_DIES, SERVED_POOLED_DIES)
+"""Software whose devices are dies of one system."""
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateDeployment:
+    """A deployment that could be asked.
+
+    Attributes:
+        load: what is served.
+        values: leaves that tell it from the others.
+        devices: that it takes.
+        apart: whether some instances only prefill.
+        pools: of instances.
+        estimate: of its steady state.
+        unbound: rate of the steady state with no bound on the time of a token. [1/s]
+        most: what the loop's rate may be, or its users, with so few requests as there are. [1/s]
+    """
+
+    design: Design
+    load: ServingLoad = field(repr=False)
+    values: dict[str, Any]
+    devices: int
+    apart: bool
+    pools: tuple[InstancePool, ...] = field(repr=False)
+    estimate: SustainedRate
+    unbound: float
+    most: float
+
+    @cached_property
+    def at(self) -> Callable[[Requests], Deployment]:
+        """What serves requests as they come."""
+        return deployment_factory(self.design, self.load, self.pools)
+
+    @cached_property
+    def but_batch(self) -> tuple[Any, ...]:
+        """What a run depends on beside the batch; equal for deployments whose runs are the same while no batch is full."""
+        names = [of.name for of in fields(InstancePool) if of.name not in ("price", "batch")]
+        return (
+            self.values.get(ROUTING, ""),
+            *((id(pool.price), *(getattr(pool, name) for name in names)) for pool in self.pools),
+        )
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        if software_of(self.design.mapping) == SERVED_PIPELINES:
+            each = [f"{address.removeprefix('mapping.').rpartition('.')[2]} {value}" for address, value in self.alike.items()]
+            return ", ".join(each) or "as the mapping says"
+        counts = {name: int(leaf_at(self.design, f"mapping.serving.{name}")) for name in ("prefill_instances", "instances")}
+        if self.apart:
+            who = f"{counts['prefill_instances']} that prefill{_split(self.design, PHASE[0])}, "
+            who += f"{counts['instances']} that decode{_split(self.design, PHASE[1])}"
+        else:
+            who = f"{counts['instances']} alike{_split(self.design, PHASE[0])}"
+        rest = [
+            f"{address.rpartition('.')[2]} {value}"
+            for address, value in self.values.items()
+            if address not in (*TP, INSTANCES, PREFILL, ROWS)
+            and not _divides(address)
+            and not (self.apart and address.endswith(".policy"))
+        ]
+        return ", ".join([who, *rest])
+
+    @property
+    def words(self) -> list[str]:
+        """As overrides of ``dse evaluate``."""
+        return [f"{address}={value}" for address, value in self.alike.items()]
+
+    @property
+    def alike(self) -> dict[str, Any]:
+        """Leaves, those of both phases once where they are the same."""
+        both = {
+            PHASE[0] + leaf.removeprefix(PHASE[1]): value for leaf, value in self.values.items() if leaf.startswith(PHASE[1])
+        }
+        alike = {leaf for leaf, value in both.items() if self.values.get(leaf) == value}
+        found = {}
+        for address, value in self.values.items():
+            if address in alike:
+                found[f"mapping.both.{address.removeprefix(PHASE[0])}"] = value
+            elif not (address.startswith(PHASE[1]) and PHASE[0] + address.removeprefix(PHASE[1]) in alike):
+                found[address] = value
+        return found
+
+
+class InstanceKinds:
+    """Kinds of instances, each looked at once, however many instances of it a deployment has."""
+
+    def __init__(
+        self,
+        usual: Question,
+        load: ServingLoad,
+        names: Mapping[str, str] | None = None,
+        *,
+        ffn: bool = False,
+        counts: Mapping[str, int] | None = None,
+        routings: tuple[str, ...] = (),
+        models: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Of a question without knobs, and what is served.
+
+        Args:
+            usual, load: these.
+            names: what was chosen by name: chip, stack.
+            ffn: whether those with FFNs on dies of their own are looked at, too.
+            counts: of instances that somebody says, by address; none where they follow from the devices.
+            routings: that are looked through; none where it stays as it is.
+            models: entries of the configuration, of which those of files say in which formats models are published.
+        """
+        self.routings, self.models = routings, models or {}
+        self.usual, self.load, self.ffn, self.counts, self.names = usual, load, ffn, counts or {}, names or {}
+        self._limits: dict[str, tuple[Design, Infeasibility | None]] = {}
+        self._pools: dict[str, tuple[list[InstancePool], PoolPaces]] = {}
+
+    def recall(self, before: "InstanceKinds") -> None:
+        """What the same question was told of another number of requests holds here too, where all are of one length.
+
+        Where they are not, drawn lengths differ in the mean, and instances are looked at again.
+        """
+        if _lengths(self.load) == _lengths(before.load) != ():
+            self._limits, self._pools = before._limits, before._pools
+
+    @property
+    def by_chip(self) -> bool:
+        """Whether the instances are on one chip, whatever there are of it."""
+        return software_of(self.usual.base.mapping) == SERVED_PIPELINES
+
+    def extrapolated(self, design: Design) -> str:
+        """Which constants of a deployment's software were fitted on other chips alone; "" where none were."""
+        names = {group: str(self.names.get(group, "")) for group in ("chip", "stack")}
+        return foreign_constants_note(self.usual.sources, names, design, self._workload)
+
+    def stack_basis(self, design: Design) -> StackBasis | None:
+        """Which kernels of a deployment's software stack were measured; None of a chip without one."""
+        return stack_basis(self.usual.sources, self.names, design, self._workload)
+
+    def limit(self, design: Design, values: Mapping[str, Any]) -> str:
+        """Which limit one instance of each pool breaks; "" for none."""
+        key = _key(values)
+        if key not in self._limits:
+            one = {INSTANCES: 1, PREFILL: int(values.get(PREFILL, 0) > 0)}
+            alone = design if self.by_chip else replace_leaves(design, one)
+            self._limits[key] = alone, worst_violation(alone, self._workload)
+        worst = self._limits[key][1]
+        return worst.limit if worst else ""
+
+    @property
+    def nearest(self) -> Infeasibility | None:
+        """What binds the one that is nearest to what fits, of those that do not, with what would do; None where all fit."""
+        refused = [(worst.excess, alone) for alone, worst in self._limits.values() if worst]
+        if not refused:
+            return None
+        design = min(refused, key=lambda one: one[0])[1]
+        return with_published_formats(explain_infeasibility(design, self._workload), design, self._workload, self.models)
+
+    @property
+    def _workload(self) -> Workload:
+        return replace(self.usual.workload, cases=(self.load,))
+
+    def pools(self, design: Design, values: Mapping[str, Any]) -> tuple[tuple[InstancePool, ...], PoolPaces]:
+        """Pools of a deployment, and what an instance of each takes."""
+        if self.by_chip:
+            made = deployment_factory(design, self.load, ())(self.load.requests).pools
+            return made, pool_paces(made, self.load.requests)
+        many = (int(values.get(PREFILL, 0)), int(values[INSTANCES]))
+        # how many instances share the links of a system of dies is in their prices
+        key = f"{_key(values)} {many if software_of(design.mapping) in MULTI_DIE_SERVING else ''}"
+        if key not in self._pools:
+            pools, _ = make_pools(design, self.load, "closed")
+            self._pools[key] = pools, pool_paces(pools, self.load.requests)
+        pools, taken = self._pools[key]
+        counts = many[-len(pools) :]
+        return tuple(replace(pool, instances=count) for pool, count in zip(pools, counts, strict=True)), taken
+
+
+def _lengths(load: ServingLoad) -> tuple[int, ...]:
+    """Prompt and output of all requests; nothing where they differ, or share prefixes."""
+    asked = load.requests
+    ends = [int(end) for of in (asked.prompt, asked.output) for end in (of.min(), of.max())]
+    alike = ends[0] == ends[1] and ends[2] == ends[3] and not len(asked.starts) and not len(asked.before)
+    return tuple(ends) if alike else ()
+
+
+def _key(values: Mapping[str, Any]) -> str:
+    """What tells kinds of instances apart: all but how many there are, of those that prefill and of all others."""
+    said = sorted((address, value) for address, value in values.items() if address not in (INSTANCES, PREFILL, ROUTING))
+    return repr((values.get(PREFILL, 0) > 0, said))
+
+
+def find_candidates(
+    kinds: InstanceKinds, bounds: SloBounds, knobs: Space, devices: int, *, apart: bool, every: bool = False, least: float = 0.0
+) -> tuple[list[CandidateDeployment], dict[str, int]]:
+    """Deployments that fit, by falling estimate; and how many each limit refuses, or are left out for one of the `REASONS`.
+
+    Args:
+        kinds: of the question.
+        bounds: what requests must keep.
+        knobs: of an instance.
+        devices: that there are.
+        apart: whether some instances may only prefill.
+        every: whether pools that lack prefill or decode, and batches that there is no room for, are kept.
+        least: a rate; those whose engines do not serve it are left out. [1/s]
+    """
+    found: dict[int, CandidateDeployment] = {}
+    refused: dict[str, int] = {}
+    load, plans = kinds.load, [one for plan in _plans(kinds, knobs, devices, apart=apart) for one in _routed(kinds, *plan)]
+    # a table of prices has the points of those of smaller iterations: the largest are looked at first
+    for place in sorted(range(len(plans)), key=lambda place: [-float(plans[place][0].get(size, 0)) for size in SIZES]):
+        values, divided = plans[place]
+        design = replace_leaves(kinds.usual.base, values)
+        if least and _engines(kinds, bounds, values, divided) < least:
+            continue
+        if limit := kinds.limit(design, values):
+            refused[limit] = refused.get(limit, 0) + 1
+            continue
+        pools, taken = kinds.pools(design, values)
+        estimate, unbound = (sustained_rate_of_paces(pools, taken, tpot=tpot) for tpot in (bounds.tightest[1], math.inf))
+        estimate, unbound = (users_at_steady_state(some, load) for some in (estimate, unbound))
+        most = max_rate_bound(pools, taken, load, bounds)
+        found[place] = CandidateDeployment(design, load, values, _devices(design), divided, pools, estimate, unbound.rate, most)
+    kept = [found[place] for place in sorted(found)]
+    for why, some in ((NO_ROOM, partial(_of_room, load=load)), (UNBALANCED, _balanced)) if not every else ():
+        left = some(kept)
+        if len(left) < len(kept):
+            refused[why] = len(kept) - len(left)
+        kept = left
+    return sorted(kept, key=lambda one: (-one.estimate.rate, one.devices)), refused
+
+
+def _routed(kinds: InstanceKinds, values: dict[str, Any], divided: bool) -> Iterator[tuple[dict[str, Any], bool]]:
+    """A plan by every routing that is looked through, where several instances have prompts."""
+    several = int(values.get(PREFILL, 0) if divided else values.get(INSTANCES, 1)) > 1
+    for routing in kinds.routings if several else ():
+        yield {**values, ROUTING: routing}, divided
+    if not (several and kinds.routings):
+        yield values, divided
+
+
+def rate_bound(kinds: InstanceKinds, bounds: SloBounds, knobs: Space, devices: int, *, apart: bool, least: float) -> float:
+    """What no deployment exceeds, whatever is played; infinite where none fits, or nothing is asked for; as of `candidates`.
+
+    Dies take long to price, each split by itself: those whose engines do not serve the least that is asked for are not.
+    """
+    if not least:
+        return math.inf
+    below = 0.0
+    if software_of(kinds.usual.base.mapping) in MULTI_DIE_SERVING:
+        engines = [_engines(kinds, bounds, *plan) for plan in _plans(kinds, knobs, devices, apart=apart)]
+        below = max((rate for rate in engines if rate < least), default=0.0)
+        if engines and max(engines) < least:
+            return below
+    found, _ = find_candidates(kinds, bounds, knobs, devices, apart=apart, least=least if below else 0.0)
+    return max(below, max((one.most for one in found), default=math.inf))
+
+
+def _engines(kinds: InstanceKinds, bounds: SloBounds, values: dict[str, Any], divided: bool) -> float:
+    """What a deployment does not exceed by engines that never wait, whether it fits or not. [1/s]"""
+    design = replace_leaves(kinds.usual.base, values)
+    stages = int(leaf_at(design, PHASE[0] + "pp")) if "pp" in _splits(software_of(design.mapping)) else 1
+    return compute_rate_bound(design, kinds.load, bounds, stages, apart=divided)
+
+
+def users_at_steady_state(found: SustainedRate, load: ServingLoad) -> SustainedRate:
+    """Of a closed population, the users who keep a steady state as it is, by Little's law: each thinks, and is answered."""
+    if not load.requests.users or not found.rate:
+        return found
+    further = float(load.requests.output.mean()) - 1
+    cycle = float(load.requests.think.mean()) + found.ttft + further * found.tpot
+    return found._replace(rate=max(1.0, found.rate * cycle))
+
+
+def sets_routing_alone(words: Sequence[str], counts: Mapping[str, int]) -> bool:
+    """Whether overrides say how requests are routed, which several instances read, and not how many there are."""
+    return INSTANCES not in counts and any(word.partition("=")[0] == ROUTING for word in words)
+
+
+def routings(base: Design, load: ServingLoad, words: Sequence[str]) -> tuple[str, ...]:
+    """What is looked through of routing: nothing where prompts share no prefixes, instances keep none, or somebody says it."""
+    serving = base.mapping.serving
+    keeps = float(getattr(serving, "prefix", 0)) > 0 or getattr(serving, "reuse", "part") == "pool"
+    shares = keeps and len(load.requests.starts) > 0 and software_of(base.mapping) != SERVED_PIPELINES
+    return ROUTINGS if shares and not any(word.partition("=")[0] == ROUTING for word in words) else ()
+
+
+def fewest_devices(kinds: InstanceKinds, knobs: Space) -> int:
+    """Devices of the smallest deployment that a space has, of as many instances as are said."""
+    base, many = kinds.usual.base, kinds.counts.get(INSTANCES, 1)
+    prefill, decode = ([_each(base, _leaves(knobs, row), phase) for row in _rows(knobs)] for phase in PHASE)
+    return many * min(decode) + kinds.counts.get(PREFILL, 0) * min(prefill)
+
+
+def _of_room(found: Sequence[CandidateDeployment], load: ServingLoad) -> list[CandidateDeployment]:
+    """Without those whose batch is more than memory has room for, where a smaller one is too."""
+    least = int(load.requests.prompt.min())
+    kept: dict[tuple[Any, ...], CandidateDeployment] = {}
+    for one in sorted(found, key=lambda one: float(one.values.get(BATCH, 0))):
+        memory = one.pools[-1].memory
+        room = memory.blocks // max(1, -(-least // memory.block))
+        batch = min(float(one.values.get(BATCH, 0)), float(room))
+        kept.setdefault((batch, *(pair for pair in one.values.items() if pair[0] != BATCH)), one)
+    here = {id(one) for one in kept.values()}
+    return [one for one in found if id(one) in here]
+
+
+def _balanced(found: Sequence[CandidateDeployment]) -> list[CandidateDeployment]:
+    """Of pools apart that differ in how many instances each has, those that are best by the estimates, with the bound on a
+    token's time and without; the others lack either prefill or decode.
+    """
+    kinds: dict[tuple[Any, ...], list[CandidateDeployment]] = {}
+    for one in found:
+        kinds.setdefault(
+            tuple((address, value) for address, value in one.values.items() if address not in (INSTANCES, PREFILL)), []
+        ).append(one)
+    kept = set()
+    for some in kinds.values():
+        for rate in (lambda one: one.estimate.rate, lambda one: one.unbound):
+            kept |= {id(one) for one in sorted(some, key=lambda one, rate=rate: -rate(one))[:SPLITS]}  # type: ignore[misc]
+    return [one for one in found if not one.apart or id(one) in kept]
+
+
+def _plans(kinds: InstanceKinds, knobs: Space, devices: int, *, apart: bool) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Leaves of each deployment on so many devices at most, and whether phases are apart."""
+    base = kinds.usual.base
+    rows = [_leaves(knobs, values) for values in _rows(knobs)]
+    if kinds.ffn:
+        rows = [one for row in rows for one in _with_ffns_apart(base, row)]
+    if software_of(base.mapping) == SERVED_PIPELINES:
+        cores = [int(row.get(CORES, leaf_at(base, CORES))) for row in rows]
+        yield from ((row, many > 0) for row, many in zip(rows, cores, strict=True) if apart or not many)
+        return
+    said, prefills = kinds.counts.get(INSTANCES, 0), int(leaf_at(base, PREFILL))
+    for leaves in rows:
+        each = [_each(base, leaves, phase) for phase in PHASE]
+        many = said or devices // each[0]
+        if not prefills and each[0] == each[1] and 0 < many * each[0] <= devices:
+            yield {**leaves, INSTANCES: many, **_system(base, (many * each[0],))}, False
+    if not apart or kinds.counts.get(PREFILL) == 0:
+        return
+    policy = "mapping.serving.policy"
+    pools = [
+        {a: v for a, v in row.items() if (not a.startswith("mapping.serving.") or a.endswith("batch")) and a not in ATTENTION}
+        for row in rows
+    ]
+    decodes = [{a: v for a, v in row.items() if a.startswith(PHASE[1]) and _divides(a)} for row in rows]
+    # decode instances have no prompts to mix
+    rule = {policy: "prefill_first"} if policy in knobs.targets else {}
+    for both in _distinct(leaves | decode | rule for leaves in _distinct(pools) for decode in _distinct(decodes)):
+        each = [_each(base, both, phase) for phase in PHASE]
+        for prefill in _shares(base, (devices - each[1]) // each[0], prefills):
+            left = _left(base, devices, prefill * each[0]) // each[1]
+            if (many := said or left) and many <= left:
+                sizes = (prefill * each[0], many * each[1])
+                yield {**both, PREFILL: prefill, INSTANCES: many, **_system(base, sizes)}, True
+
+
+def _with_ffns_apart(base: Design, leaves: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A deployment, and those of its split with half, as many and twice as many dies of attention as of FFNs."""
+    yield leaves
+    tp, ep = (int(leaves.get(PHASE[1] + name, leaf_at(base, PHASE[1] + name))) for name in ("tp", "ep"))
+    for attention in (ep // 2, ep, 2 * ep):
+        if attention and attention % tp == 0:
+            yield leaves | dict.fromkeys(ATTENTION, attention)
+
+
+def _distinct(several: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each once, where it stands first."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for one in several:
+        found.setdefault(tuple(sorted(one.items())), one)
+    return list(found.values())
+
+
+def _rows(knobs: Space) -> list[Mapping[str, Value]]:
+    if not knobs.knobs:
+        return [{}]
+    total = knobs.combinations
+    if total is None:
+        raise DesignError("space: dse capacity takes choices, as in choice(1, 2, 4); an interval has no end of deployments")
+    columns = knobs.grid(0, total)
+    return [knobs.canonical(knobs.row(columns, place)) for place in range(len(next(iter(columns.values()))))]
+
+
+def _leaves(knobs: Space, values: Mapping[str, Value]) -> dict[str, Any]:
+    return {leaf: value for address, value in values.items() for leaf in knobs.targets[address]}
+
+
+def _each(base: Design, leaves: Mapping[str, Any], phase: str) -> int:
+    """Devices of an instance, of a phase."""
+    software = software_of(base.mapping)
+    said = {name: int(leaves.get(phase + name, leaf_at(base, phase + name))) for name in _splits(software)}
+    attention = _attention(base, leaves, phase)
+    group = attention + said["ep"] if attention else max(said.get("tp", 1), said.get("ep", 1))
+    return group * said.get("pp", 1)
+
+
+def _attention(base: Design, leaves: Mapping[str, Any], phase: str) -> int:
+    """Dies of a stage that have attention alone; 0 where each has FFNs too."""
+    if software_of(base.mapping) != SERVED_POOLED_DIES:
+        return 0
+    return int(leaves.get(phase + "attention_dies", leaf_at(base, phase + "attention_dies")) or 0)
+
+
+def _splits(software: str) -> tuple[str, ...]:
+    """What divides a copy of the model over devices."""
+    return SPLIT if software in MULTI_DIE_SERVING else SPLIT[:1] if software == SERVED_DEVICES else ()
+
+
+def _divides(address: str) -> bool:
+    """Whether a leaf of a mapping is one of these."""
+    return address.startswith(PHASE) and (address.rpartition(".")[2] in SPLIT or address in ATTENTION)
+
+
+def _left(base: Design, devices: int, taken: int) -> int:
+    """Devices beside those of a pool, which has whole rows of dies."""
+    if software_of(base.mapping) not in MULTI_DIE_SERVING:
+        return devices - taken
+    cols = int(leaf_at(base, COLS))
+    return max(devices // cols - -(-taken // cols), 0) * cols
+
+
+def _shares(base: Design, most: int, said: int) -> Iterable[int]:
+    """How many instances may prefill: what is said, or any number, of many in steps of a `FINE`th; of many dies, whose links
+    they share, powers of two.
+    """
+    if said:
+        return [said] if said <= most else []
+    found, many, dies = list[int](), 1, software_of(base.mapping) in MULTI_DIE_SERVING
+    while many <= most:
+        found.append(many)
+        many += many if dies else max(1, many // FINE)
+    return found
+
+
+def _system(base: Design, sizes: Sequence[int]) -> dict[str, int]:
+    """Rows of dies that pools of so many take; nothing where devices are chips by themselves."""
+    if software_of(base.mapping) not in MULTI_DIE_SERVING:
+        return {}
+    return {ROWS: sum(-(-size // int(leaf_at(base, COLS))) for size in sizes)}
+
+
+def _split(design: Design, phase: str) -> str:
+    """Of an instance, in words."""
+    said = {name: int(leaf_at(design, phase + name)) for name in _splits(software_of(design.mapping))}
+    found = [f"{name.upper()} {many}" for name, many in said.items() if many > 1 or name == "tp"]
+    if attention := _attention(design, {}, phase):
+        found.append(f"{attention} attention dies apart")
+    return f" of {' x '.join(found)}" if found else ""
+
+
+def _devices(design: Design) -> int:
+    if software_of(design.mapping) == SERVED_PIPELINES:
+        return 1
+    if software_of(design.mapping) in MULTI_DIE_SERVING:
+        return int(leaf_at(design, ROWS)) * int(leaf_at(design, COLS))
+    prefill, instances = int(leaf_at(design, PREFILL)), int(leaf_at(design, INSTANCES))
+    return prefill * _each(design, {}, PHASE[0]) + instances * _each(design, {}, PHASE[1])

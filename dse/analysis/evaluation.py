@@ -1,0 +1,409 @@
+"""One design under one workload: what it is, what came out, and where the time goes; as a value, as text and as a table.
+
+The same for the command line and for a notebook.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from dse.accuracy.foreign_constants import foreign_constants_note
+from dse.accuracy.residuals import ErrorBand, band_beyond_rows, error_bands
+from dse.accuracy.result_kind import MODELS, SERVICES, kernel_algorithm
+from dse.accuracy.stack_basis import PARTS, StackBasis, stack_basis
+from dse.analysis.load_notes import LoadNotes, load_notes, max_rates, notes_text
+from dse.analysis.published_formats import with_published_formats
+from dse.analysis.withheld_metrics import WithheldMetrics, computed_metrics, nan_metrics
+from dse.config.compose import study_folder
+from dse.config.metric_expressions import evaluate_with_derived
+from dse.config.part_presets import chosen_parts, parts_from_outside
+from dse.config.question import Question, build_question
+from dse.config.record_parser import ConstantSource
+from dse.config.setting_effects import NoEffect, TypedSettings, evaluate_typed, not_taken
+from dse.evaluators import METRICS, explain, submesh_text
+from dse.evaluators.accounting.breakdown import Breakdown
+from dse.evaluators.accounting.kernel_basis import basis_text
+from dse.evaluators.accounting.power_profile import PowerProfile
+from dse.evaluators.calls.submesh import SUBMESH_MARK
+from dse.evaluators.evaluation import explain_infeasibility, power_over_time, submesh_of_case
+from dse.evaluators.machine.memory_channels import is_faster_than_banks
+from dse.evaluators.silicon.published import published_facts, remarks
+from dse.space.compatibility import workload_name
+from dse.space.design import Design, stack_designs
+from dse.space.errors import DesignError
+from dse.space.fields import addresses, field_at, iterate_leaves, leaf_at
+from dse.space.limits import Infeasibility
+from dse.space.peaks import peaks_text
+from dse.space.safe_text import count_text
+from dse.space.software import OF_CACHES, PIPELINES, SERVED_PIPELINES, software_of
+from dse.space.units import format_quantity
+from dse.space.unread_leaves import why_unread
+from dse.space.workload import BatchCase, ServingLoad, Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dse.analysis.optimality_gap import OptimalityGap
+
+OF_PART = "part."
+"""What begins the names of metrics that are of a part of the mesh: nothing of the whole can be read off them."""
+
+BEYOND = "beyond measured rows: "
+"""What begins the line of kernels that no measured row of the stack covers, or that rows say are slow."""
+
+CHOICES = ("chip", "mapping", "stack", "workload")
+"""Groups whose choice an answer names."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """One case of the workload by itself; reading a metric of one that breaks a limit raises it."""
+
+    label: str
+    feasible: bool
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """One design under one workload.
+
+    Attributes:
+        metrics: by name, in SI, those that its kind of chip and workload has, over all cases; `evaluators.METRICS` has units
+            and definitions. Of a part of the mesh (``fidelity=cycles@8``) names begin with ``part.``. Reading one of a design
+            that breaks a limit raises a `DesignError` with that limit.
+        cases: the same for each case.
+        infeasible: what binds, None where every limit holds.
+        fidelity: the reader that it was evaluated by.
+        names: what was chosen by name, as ``chip: a100``.
+        parts: parts of the chip that were, as ``technology@chip.technology: n7``.
+        others: those of them that the file of the chip does not choose.
+        question: what is asked, as `space.kinds.called` has it: static, serving, gemm and others.
+        untied: leaves that its study ties to others and that have another value here, in words.
+        devices: tensor parallelism that was left open and how it was found, in words; the empty string where none was.
+        typed: what was typed of it.
+        not_taken: settings of groups that no answer takes.
+    """
+
+    design: Design
+    workload: Workload
+    metrics: Mapping[str, float]
+    cases: tuple[CaseResult, ...]
+    infeasible: Infeasibility | None
+    sources: tuple[ConstantSource, ...]
+    fidelity: str
+    names: dict[str, str]
+    question: str
+    untied: tuple[str, ...] = ()
+    devices: str = ""
+    parts: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, str] = field(default_factory=dict)
+    typed: TypedSettings | None = field(default=None, compare=False)
+    not_taken: tuple[NoEffect, ...] = ()
+
+    @cached_property
+    def without_effect(self) -> tuple[NoEffect, ...]:
+        """Settings that were typed and have no effect on this answer."""
+        return (*self.not_taken, *(self.typed.without_effect() if self.typed else ()))
+
+    @property
+    def title(self) -> str:
+        """What was asked, of how many cases, and on how many devices where that was left open."""
+        return _titled(self.cases) + (f"; on {self.devices}" if self.devices else "")
+
+    @cached_property
+    def bands(self) -> tuple[ErrorBand, ...]:
+        """How far off measured rows of this kind were, metric by metric; of a part of a mesh nothing was measured."""
+        if SUBMESH_MARK in self.fidelity:
+            return ()
+        kernel = kernel_algorithm(self.design, self.question)
+        metrics = computed_metrics(self.metrics)
+        found = error_bands(metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self.changes))
+        if self.question in (MODELS, SERVICES) or not self.kernel_basis:
+            return found
+        return tuple(band_beyond_rows(band, [row.basis.text for row in self.breakdown.rows]) for band in found)
+
+    @cached_property
+    def extrapolated(self) -> str:
+        """Which constants of its software were fitted on other chips alone; "" where none were."""
+        return foreign_constants_note(self.sources, self.names, self.design, self.workload)
+
+    @cached_property
+    def stack_basis(self) -> StackBasis | None:
+        """Which kernels of its software stack were measured; None of a chip without one."""
+        return stack_basis(self.sources, self.names, self.design, self.workload)
+
+    @cached_property
+    def kernel_basis(self) -> str:
+        """Kernels that no measured row of the stack covers, of the first case; the empty string where there are none."""
+        basis = self.stack_basis
+        if basis is None:
+            return ""
+        kernels = ((row.operator, row.basis) for row in self.breakdown.rows)
+        return basis_text(kernels, measured=any(of.part in PARTS for of in (*basis.measured, *basis.idle)))
+
+    @property
+    def _basis_lines(self) -> list[str]:
+        """What stands behind the software; kernels by themselves where explaining them plays nothing again."""
+        if self.stack_basis is None:
+            return []
+        quick = self.fidelity == "closed" and not isinstance(self.workload.cases[0], ServingLoad)
+        return [self.stack_basis.text, *([f"{BEYOND}{text}"] if quick and (text := self.kernel_basis) else [])]
+
+    @cached_property
+    def breakdown(self) -> Breakdown:
+        """Time by operator, of the first case."""
+        return explain(self.design, self.workload.cases[0], decode_at=self.workload.decode_at, fidelity=self.fidelity)
+
+    @cached_property
+    def certificate(self) -> "OptimalityGap | None":
+        """How far what was left to the product is from a bound, of the first case; None where nothing was, or on a part."""
+        from dse.analysis.optimality_gap import optimality_gap
+
+        if self.infeasible is not None or SUBMESH_MARK in self.fidelity:
+            return None
+        return optimality_gap(self.design, self.workload, self.breakdown.seconds)
+
+    @cached_property
+    def profile(self) -> PowerProfile | None:
+        """Power of all chips over time, of the first case; None of a design that is not feasible, or where none is known."""
+        if self.infeasible is not None:
+            return None
+        return power_over_time(self.design, self.workload.cases[0], decode_at=self.workload.decode_at, fidelity=self.fidelity)
+
+    @cached_property
+    def part(self) -> str:
+        """On which part of the mesh it was played, and what becomes of the workload; "" for all of it."""
+        if SUBMESH_MARK not in self.fidelity:
+            return ""
+        whose = submesh_of_case(self.design, self.workload.cases[0], self.fidelity)
+        return f"{whose}: {submesh_text(self.design, self.workload)}"
+
+    def about(self) -> list[tuple[str, str]]:
+        """What was evaluated: parts by name, what was set of the chip, the plan of each phase, number formats, the fidelity."""
+        plans = _plans(self.design)
+        plans = [(name, f"{self.names[name]}: {text}" if name == "stack" else text) for name, text in plans]
+        formats = [(name, text) for name, text in plans if name == "formats"]
+        found = [("chip", ", ".join((self.names["chip"], *self.changes)))]
+        found += [("peak", text)] if (text := peaks_text(self.design.chip)) else []
+        found += [("data sheet", of.text) for of in published_facts(self.design.chip)]
+        found += [("remark", text) for text in remarks(self.design.chip)]
+        found += [("mapping", self.names["mapping"])]
+        found += [
+            *(plan for plan in plans if plan not in formats),
+            *formats,
+            *([("not fitted", self.extrapolated)] if self.extrapolated else []),
+            *self._guessed(),
+            *self._reusable(),
+            *self._skipped(),
+            *self._partial(),
+            *notes_text(
+                [case for case in self.workload.cases if isinstance(case, ServingLoad)][: len(self.beside)], self.beside
+            ),
+            *(("not tied", text) for text in self.untied),
+            ("fidelity", self.fidelity),
+            *self._paced(),
+        ]
+        return [*found, *([("on a part", self.part)] if self.part else [])]
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What the chip is not as it ships in: parts by name, and values that were set, as overrides say them."""
+        values = (of for of in self.sources if of.source == "override" and of.address.startswith("chip."))
+        parts = (f"{group}={name}" for group, name in self.others.items())
+        return (*parts, *(of.note if of.note.startswith("chip.") else f"{of.address}={of.value}" for of in values))
+
+    def _guessed(self) -> list[tuple[str, str]]:
+        """What is guessed in decode, of cases that guess."""
+        found = {
+            case.speculation for case in self.workload.cases if isinstance(case, BatchCase | ServingLoad) and case.speculation
+        }
+        text = (f"{of.tokens} tokens a step, accepted with {of.acceptance:g}: {of.expected:g} tokens a step" for of in found)
+        return [("speculation", "; ".join(text))] if found else []
+
+    @cached_property
+    def beside(self) -> tuple[LoadNotes, ...]:
+        """What is said of loads beside their metrics, case by case; nothing of a design that is not feasible."""
+        if self.infeasible is not None or not isinstance(self.workload.cases[0], ServingLoad):
+            return ()
+        loads = (case for case in self.workload.cases if isinstance(case, ServingLoad))
+        rates = (computed_metrics(one.metrics).get("max_rate") for one in self.cases)
+        return tuple(load_notes(self.design, of, self.fidelity, rate) for of, rate in zip(loads, rates, strict=True))
+
+    @property
+    def max_rates(self) -> list[str]:
+        """The maximum rate of each load with its range over seeds, in words, where it was looked for."""
+        loads = [case for case in self.workload.cases if isinstance(case, ServingLoad)]
+        return max_rates(loads[: len(self.beside)], self.beside)
+
+    def _reusable(self) -> list[tuple[str, str]]:
+        """What a trace with hashes would reuse of its prompts, where nothing is reused."""
+        serving = self.design.mapping.serving
+        if serving is None or float(serving.prefix) or getattr(serving, "reuse", "part") == "pool":
+            return []
+        most = max((case.requests.reusable for case in self.workload.cases if isinstance(case, ServingLoad)), default=0.0)
+        knob = "mapping.serving.reuse=pool" if hasattr(serving, "reuse") else "mapping.serving.prefix"
+        return [("prefixes", f"up to {most:.1%} of the prompt tokens came before; none are reused, see {knob}")] if most else []
+
+    def _skipped(self) -> list[tuple[str, str]]:
+        """Rows of a trace that were passed over."""
+        found = {(case.requests.skipped, len(case.requests)) for case in self.workload.cases if isinstance(case, ServingLoad)}
+        return [("trace", f"{some:,} rows skipped, {kept:,} requests kept") for some, kept in found if some]
+
+    def _partial(self) -> list[tuple[str, str]]:
+        """Which layers of a model are on the chip, where some stand for all: the chip has no room for the others."""
+        some = int(self.design.mapping.resident_layers or 0)
+        models = {of.model.name: of.model.layers for of in self.workload.cases if isinstance(of, BatchCase | ServingLoad)}
+        text = ", ".join(f"{some} of {layers} layers of {name}" for name, layers in models.items() if 0 < some < layers)
+        return [("on the chip", f"{text}: their time stands for all, and nothing says where the others are")] if text else []
+
+    def _paced(self) -> list[tuple[str, str]]:
+        """That blocks of tiles, or reads of a die, have a pace where banks would be played, since these move less."""
+        chip = self.design.chip
+        by_core = software_of(self.design.mapping) in (PIPELINES, SERVED_PIPELINES)
+        on_die = software_of(self.design.mapping) in OF_CACHES
+        played = self.fidelity in ("events", "cycles") if on_die else self.fidelity.startswith("cycles")
+        if not played or (chip.tile is None and not on_die) or by_core or not is_faster_than_banks(chip.hbm):
+            return []
+        said = "chip.hbm.bandwidth" if on_die else "chip.hbm.channel_bandwidth"
+        return [("memory", f"one pace for all blocks: {said} is more than chip.hbm.banks moves, so not played")]
+
+    def frame(self) -> "pd.DataFrame":
+        """The operators of the first case as a table; numbers are NaN of a design that breaks a limit."""
+        import pandas as pd
+
+        table = pd.DataFrame([row.record() for row in self.breakdown.rows])
+        if self.infeasible is not None:
+            table[table.select_dtypes("number").columns] = float("nan")
+        return table
+
+    def by_case(self) -> "pd.DataFrame":
+        """The cases as a table, with the metrics of each in SI; NaN of cases that break a limit."""
+        import pandas as pd
+
+        return pd.DataFrame([{"case": one.label, "feasible": one.feasible, **nan_metrics(one.metrics)} for one in self.cases])
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Name, value with unit, and definition of every metric; none of a design that breaks a limit."""
+        return metric_rows(self.metrics) if self.infeasible is None else []
+
+    def __repr__(self) -> str:
+        verdict = [f"infeasible: {self.infeasible}"] if self.infeasible else []
+        lines = [f"{name:11}{text}" for name, text in self.about()]
+        measured = [f"  {band.metric:32}{band}" for band in self.bands if self.infeasible is None]
+        metrics = [f"  {name:32}{text}" for name, text, _ in self.rows()]
+        rates = [f"{'max rate':11}{text}" for text in self.max_rates]
+        return "\n".join([*verdict, self.title, *self._basis_lines, *rates, *lines, *metrics, *measured])
+
+    def _repr_html_(self) -> str:
+        """The same as a table, for notebooks."""
+        verdict = [("infeasible", str(self.infeasible), "")] if self.infeasible else []
+        basis = [("measured", text, "") for text in self._basis_lines]
+        basis += [("max rate", text, "") for text in self.max_rates]
+        rows = [*verdict, *basis, *((name, text, "") for name, text in self.about()), *self.rows()]
+        rows += [(band.metric, str(band), "") for band in self.bands if self.infeasible is None]
+        cells = ("".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in row) for row in rows)
+        return f"<table><caption>{escape(self.title)}</caption>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
+def evaluate_config(config: Mapping[str, Any]) -> Evaluation:
+    """The design of a composed configuration, evaluated."""
+    chips = list(config.get("chips") or ())
+    if len(chips) > 1:
+        raise DesignError(f"evaluate: one design of {', '.join(chips)}: say whose, as in chips=[{chips[0]}]")
+    asked = build_question(config, study_folder(config), fewer=bool(chips))
+    if isinstance(asked.workload.cases[0], ServingLoad):
+        from dse.evaluators.accounting.serving_runs.steady_state_run import STEADY  # which loads the compiler, as the next does
+        from dse.execution.precompile import start_precompile
+
+        if config["fidelity"] != STEADY:
+            start_precompile()
+    found, own = evaluate_typed(asked, config, study_folder(config), lambda: evaluate_design(asked.base, asked, config))
+    devices = next(iter(asked.devices.values()), "")
+    return replace(found, untied=_untied(asked), devices=devices, typed=own, not_taken=not_taken("evaluate", config))
+
+
+def _untied(asked: Question) -> tuple[str, ...]:
+    """Leaves that a space ties and whose value is another: a design that was typed, and that no study of it has."""
+    (_, space), *_ = asked.space.each
+    there = space.following(asked.base)
+    found = []
+    for tied in space.tied:
+        for leaf in addresses(asked.base, tied.address):
+            unit, here, wanted = (
+                field_at(asked.base, leaf).metadata["unit"] or "1",
+                leaf_at(asked.base, leaf),
+                leaf_at(there, leaf),
+            )
+            if here != wanted:
+                found.append(
+                    f"{leaf} is {format_quantity(float(here), unit)}; tied to {tied.text} it would be "
+                    f"{format_quantity(float(wanted), unit)}"
+                )
+    return tuple(found)
+
+
+def evaluate_design(design: Design, asked: Question, config: Mapping[str, Any]) -> Evaluation:
+    """A design of a question, evaluated at the fidelity of its configuration.
+
+    Raises:
+        DesignError: words of its mapping that do not go together, which in a study is one infeasible design among others.
+    """
+    fidelity = config["fidelity"]
+    workload, prefix = asked.workload, OF_PART if SUBMESH_MARK in fidelity else ""
+    found = evaluate_with_derived(stack_designs([design]), workload, asked.defined, fidelity=fidelity, cases=True).accepted()
+
+    def own(columns: Iterable[tuple[str, Any]]) -> dict[str, float]:
+        """The metrics that there are: the others are not a number."""
+        return {f"{prefix}{name}": float(value) for name, value in columns if name in METRICS and value == value}
+
+    why = with_published_formats(explain_infeasibility(design, workload), design, workload, config["model"])
+
+    def kept(columns: Iterable[tuple[str, Any]], *, fits: bool) -> Mapping[str, float]:
+        return own(columns) if fits else WithheldMetrics(own(columns), str(why))
+
+    fit = [bool(fits) for fits in found.cases["fits"][:, 0]]
+    each = [
+        CaseResult(case.label, fit[row], kept(((name, at[row, 0]) for name, at in found.cases.items()), fits=fit[row]))
+        for row, case in enumerate(workload.cases)
+    ]
+    metrics = kept(((name, column[0]) for name, column in found.columns.items()), fits=why is None)
+    names = {group: str(config["choices"].get(group, "")) for group in CHOICES}
+    parts, others = chosen_parts(config["choices"]), parts_from_outside(config["choices"])
+    what = workload_name(config["workload"])
+    return Evaluation(
+        design, workload, metrics, tuple(each), why, asked.sources, fidelity, names, what, parts=parts, others=others
+    )
+
+
+def metric_text(name: str, value: float) -> str:
+    """A metric for people."""
+    metric = METRICS[name.removeprefix(OF_PART)]
+    return metric.words[round(value)] if metric.words else format_quantity(value, metric.unit)
+
+
+def metric_rows(metrics: Mapping[str, float]) -> list[tuple[str, str, str]]:
+    """Name, value with unit, and definition of metrics."""
+    return [(name, metric_text(name, value), METRICS[name.removeprefix(OF_PART)].definition) for name, value in metrics.items()]
+
+
+def _titled(cases: tuple[CaseResult, ...]) -> str:
+    return cases[0].label + (f" and {count_text(len(cases) - 1, 'more case')}; metrics are of all" if len(cases) > 1 else "")
+
+
+def _plans(design: Design) -> list[tuple[str, str]]:
+    """The fields of the mapping that something reads, by what they are of: phases that are alike together, formats apart."""
+    fields: dict[str, list[str]] = {}
+    for address, value, spec in iterate_leaves(design):
+        head, _, rest = address.removeprefix("mapping.").partition(".")
+        if not address.startswith("mapping.") or why_unread(design, address):
+            continue
+        text = value if isinstance(value, str) else format_quantity(float(value), spec.metadata["unit"] or "1")
+        group = ("formats" if head == "precision" else head) if rest else "kernels"
+        fields.setdefault(group, []).append(f"{rest or head} {text}")
+    texts = {name: ", ".join(parts) for name, parts in fields.items()}
+    if "prefill" in texts and texts["prefill"] == texts.get("decode"):
+        texts = {"both phases" if name == "prefill" else name: text for name, text in texts.items() if name != "decode"}
+    return list(texts.items())

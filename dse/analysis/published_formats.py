@@ -1,0 +1,46 @@
+"""What the formats in which a model is published would change of a design that has no room for it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dse.evaluators.evaluation import explain_infeasibility
+from dse.huggingface.quantization import overrides
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.fields import replace_leaves
+from dse.space.limits import Infeasibility
+from dse.space.workload import Workload
+
+
+def with_published_formats(
+    why: Infeasibility | None, design: Design, workload: Workload, models: Mapping[str, Any]
+) -> Infeasibility | None:
+    """A verdict, with the formats of the file that a model was read from where these alone would do.
+
+    Args:
+        why: what binds the design; None where nothing does.
+        models: entries of a configuration; those of files have `published_formats`.
+    """
+    if why is None or why.unit != "B":
+        return why
+    said = _formats(models)
+    if not said:
+        return why
+    try:
+        fits = (
+            explain_infeasibility(replace_leaves(design, {f"mapping.precision.{name}": said[name] for name in said}), workload)
+            is None
+        )
+    except DesignError:  # formats that kernels of this chip do not have
+        return why
+    if not fits:
+        return why
+    remedy = f"published in {', '.join(dict.fromkeys(said.values()))}, which would do: {overrides(said)}"
+    return replace(why, remedy="; ".join(filter(None, (remedy, why.remedy))))
+
+
+def _formats(models: Mapping[str, Any]) -> dict[str, str]:
+    """The formats that all models of a configuration are published in; none where they differ."""
+    found = [entry.get("published_formats") or {} for entry in models.values() if isinstance(entry, Mapping)]
+    return dict(found[0]) if found and all(one == found[0] for one in found) else {}

@@ -1,0 +1,388 @@
+"""What ``dse capacity`` leaves: a table for the terminal, a page with pictures, or all as JSON."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from dse.analysis.capacity import ChipCapacity, unread_overrides
+from dse.analysis.deployment_search import SimulatedDeployment, answered_rate, throughput_and_interactivity
+from dse.analysis.load_notes import trace_record, trace_text
+from dse.analysis.max_rate_text import beyond_text, caveat_text, range_text
+from dse.config.setting_effects import NoEffect, idle_in_all_designs, no_effect_records, print_no_effects
+from dse.evaluators.evaluation import PHYSICS_VERSION
+from dse.evaluators.serving.max_rate import MaxRate
+from dse.evaluators.serving.slo_bounds import latency_percentiles
+from dse.schemas import stamp_document
+from dse.space.safe_text import left_out_text
+from dse.space.units import format_quantity
+from dse.space.workload import Workload
+from dse.terminal.atomic_files import write_atomically
+from dse.terminal.json_text import json_text
+from dse.terminal.progress import SafeConsole, say
+from dse.terminal.signals import defer_signals
+
+MAX_ROWS = 12
+"""Deployments in a chip's table, and points of its front."""
+
+
+def write_capacity(sides: Sequence[ChipCapacity], out: Path, *, as_json: bool) -> None:
+    """Writes the page, and prints what was found."""
+    from dse.report.standalone_pages import capacity_page
+
+    idle = _idle(sides)
+    data = capacity_record(sides, idle)
+    print_no_effects(idle)
+    if as_json:
+        print(json_text(data, indent=1))
+    else:
+        _tell(sides)
+    out.parent.mkdir(parents=True, exist_ok=True)  # last: where nothing can be written, what was found is said
+    with defer_signals(), write_atomically(out) as place:
+        place.write_text(capacity_page(data), encoding="utf-8")
+    if not as_json:
+        say(f"wrote   {escape(str(out))}")
+
+
+def _idle(sides: Sequence[ChipCapacity]) -> tuple[NoEffect, ...]:
+    """Settings that were typed and have no effect on the best deployment of any chip, at its largest rate."""
+    answers = [
+        (one.candidate.design, Workload("", (replace(side.load, requests=one.capacity.served.requests),)))
+        for side in sides
+        if (one := side.best) and one.capacity and one.capacity.served
+    ]
+    return idle_in_all_designs("capacity", answers, sides[0].typed)
+
+
+def _tell(sides: Sequence[ChipCapacity]) -> None:
+    console = SafeConsole(150)
+    for side in sides:
+        if side.why:
+            console.print(f"[red]{escape(side.chip)}[/]  {escape(side.why)}")
+            continue
+        console.print(_answer(side))
+        console.print(_deployments(side))
+        console.print(_front(side))
+        console.print(_load(side))
+    if len(sides) > 1:
+        console.print(_chips(sides))
+
+
+def too_few_requests_note(side: ChipCapacity) -> str:
+    """What to say of a rate that need not last: of requests that are replayed, or too few; "" of one that lasts."""
+    return caveat_text(_found(side), side.load, side.bounds)
+
+
+def _found(side: ChipCapacity) -> MaxRate:
+    """What was found of the best deployment."""
+    assert side.best is not None
+    assert side.best.capacity is not None
+    return side.best.capacity
+
+
+def capacity_record(sides: Sequence[ChipCapacity], idle: Sequence[NoEffect] = ()) -> dict[str, Any]:
+    """The answer as plain values, in SI.
+
+    Args:
+        sides: chips.
+        idle: settings without effect.
+    """
+    data = {"physics": PHYSICS_VERSION, "chips": [_side(side) for side in sides], "without_effect": no_effect_records(idle)}
+    return stamp_document("capacity", data)
+
+
+def _side(side: ChipCapacity) -> dict[str, Any]:
+    return {
+        "chip": side.chip,
+        "why_not": side.why or None,
+        "note": (too_few_requests_note(side) or None) if side.best else None,
+        "extrapolated": side.extrapolated or None,
+        "stack_basis": side.stack_basis.record() if side.stack_basis else None,
+        "model": side.load.model.name,
+        "requests": {
+            "count": _found(side).count if side.best else len(side.load.requests),
+            "rows_skipped": side.load.requests.skipped,
+            "trace": trace_record(side.load),
+            "mean_prompt_tokens": float(side.load.requests.prompt.mean()),
+            "mean_output_tokens": float(side.load.requests.output.mean()),
+        },
+        "bounds": _bounds(side),
+        "devices": side.devices,
+        "cells": side.cells,
+        "best": _deployment(side.best, side) if side.best else None,
+        "deployments": [_deployment(one, side) for one in _ranked(side)],
+        "looked_at": {
+            "fit": len(side.candidates),
+            "played": len(side.tried),
+            "refused_by": side.refused,
+            "left_out": _refused(side),
+        },
+        "front": [
+            {"tokens_per_s_user": user, "tokens_per_s_device": device, "deployment": one.candidate.text}
+            for user, device, one in side.front
+        ],
+        "load": [
+            {"of_largest": times, "rate_hz": rate, "ttft_s": ttft, "tpot_s": tpot, "breaks": broken or None}
+            for times, rate, ttft, tpot, broken in side.curve
+        ],
+    }
+
+
+def _refused(side: ChipCapacity) -> str:
+    """How many deployments break a limit, by limit, in words."""
+    return left_out_text(side.refused, len(side.candidates) + sum(side.refused.values()), "deployment")
+
+
+def _bounds(side: ChipCapacity) -> dict[str, Any]:
+    """What requests must keep; of each class, where there are classes."""
+    classes = [{"name": of.name, "ttft_s": of.ttft, "tpot_s": of.tpot} for of in side.bounds.classes]
+    bounds = side.bounds
+    return {"ttft_s": bounds.ttft, "tpot_s": bounds.tpot, "share_of_requests": bounds.share, "classes": classes}
+
+
+def _by_class(one: SimulatedDeployment, side: ChipCapacity) -> list[dict[str, Any]]:
+    """What requests of each class take at the largest rate."""
+    assert one.capacity is not None
+    assert one.capacity.served is not None
+    found = []
+    for number, of in enumerate(side.bounds.classes):
+        ttft, tpot = latency_percentiles(one.capacity.served, side.bounds.share, number)
+        found.append({"name": of.name, "ttft_s": ttft, "tpot_s": tpot})
+    return found
+
+
+def _deployment(one: SimulatedDeployment, side: ChipCapacity) -> dict[str, Any]:
+    found = one.capacity
+    assert found is not None
+    assert found.served is not None
+    ttft, tpot = latency_percentiles(found.served, side.bounds.share)
+    device, user = throughput_and_interactivity(found.served, one.candidate.devices)
+    return {
+        "deployment": one.candidate.text,
+        "overrides": one.candidate.words,
+        "left_out": unread_overrides(one.candidate, side.typed),
+        "phases": "apart" if one.candidate.apart else "together",
+        "devices": one.candidate.devices,
+        "max_rate_hz": one.rate if not found.served.requests.users else answered_rate(found.served),
+        "max_users": found.served.requests.users or None,
+        "rate_override": _rate(one.rate, side),
+        "max_rate_range_hz": list(found.range) if found.range else None,
+        "requests": found.count,
+        "seed": found.seed,
+        "lasts": found.lasts,
+        "estimate_hz": None if side.load.requests.users else one.candidate.estimate.rate,
+        "breaks_beyond": _next(one, side),
+        "ttft_s": ttft,
+        "tpot_s": tpot,
+        "tokens_per_s_device": device,
+        "tokens_per_s_user": user,
+        "system_price_usd": one.price,
+        "price_per_mtoken_usd": one.per_mtoken,
+        "runs": found.runs,
+        "classes": _by_class(one, side),
+    }
+
+
+def _ranked(side: ChipCapacity) -> list[SimulatedDeployment]:
+    """Deployments whose rate is known, the largest first."""
+    return sorted((one for one in side.tried if one.rate > 0), key=lambda one: -one.rate)
+
+
+def _answer(side: ChipCapacity) -> str:
+    best = side.best
+    assert best is not None
+    assert best.capacity is not None
+    share = f"{100 * side.bounds.share:g} % of requests"
+    bound = ", and ".join(
+        f"{f'of {escape(of.name)} ' if of.name else ''}within {format_quantity(of.ttft, 's')} to the first token, "
+        f"{format_quantity(of.tpot, 's')} a token"
+        for of in side.bounds.each
+    )
+    asked = side.load.requests
+    lengths = f"{asked.prompt.mean():,.0f} in, {asked.output.mean():,.0f} out"
+    last = ", while these requests last," if too_few_requests_note(side) else ""
+    basis = f"{escape(side.stack_basis.text)}\n" if side.stack_basis else ""
+    return (
+        f"[bold]{escape(side.load.model.name)} on {side.devices} x {escape(side.chip)}[/], {_found(side).count:,} requests"
+        f"{f' ({asked.skipped:,} rows skipped)' if asked.skipped else ''}{escape(trace_text(side.load))}, {lengths}; "
+        f"{share} {bound}\n"
+        f"{basis}"
+        f"[bold]{_level(side)}[/]{last} ({range_text(_found(side))}) by {escape(best.candidate.text)}; "
+        f"{beyond_text(_next(best, side))}"
+        f"{_cells(side)}\n"
+        f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate(best.rate, side)]))}"
+        f"{_left_out(best, side)}{_each_class(best, side)}{_beside(side)}"
+    )
+
+
+def _level(side: ChipCapacity) -> str:
+    """What the best deployment serves, in words."""
+    assert side.best is not None
+    if not side.load.requests.users:
+        return f"{side.best.rate:.4g} requests/s"
+    assert side.best.capacity is not None
+    assert side.best.capacity.served is not None
+    return f"{side.best.rate:,.0f} users ({answered_rate(side.best.capacity.served):.4g} requests/s)"
+
+
+def _unit(side: ChipCapacity) -> str:
+    """Of what a deployment serves most."""
+    return "users" if side.load.requests.users else "requests/s"
+
+
+def _left_out(best: SimulatedDeployment, side: ChipCapacity) -> str:
+    """What was typed and nothing of the best deployment reads."""
+    words = unread_overrides(best.candidate, side.typed)
+    return f"\nwithout {escape(', '.join(words))}, which nothing of it reads" if words else ""
+
+
+def _each_class(best: SimulatedDeployment, side: ChipCapacity) -> str:
+    """What requests of each class take, a line each; nothing where there are no classes."""
+    return "".join(
+        f"\n{escape(of['name'])}: {format_quantity(of['ttft_s'], 's')} to the first token, {_known(of['tpot_s'], 's')} a token"
+        for of in _by_class(best, side)
+    )
+
+
+def _beside(side: ChipCapacity) -> str:
+    """What to say below the answer: that the rate holds just while so few requests come, what the search left out, and what
+    nobody has measured.
+    """
+    said = {
+        "note": too_few_requests_note(side),
+        "search": _refused(side) if side.refused else "",
+        "not fitted": side.extrapolated,
+    }
+    return "".join(f"\n[yellow]{name}:[/] {escape(text)}" for name, text in said.items() if text)
+
+
+def _cells(side: ChipCapacity) -> str:
+    """Of how many equal parts the whole is, where it is of several."""
+    if side.cells == 1:
+        return ""
+    whole = f"{side.cells * side.devices:,} devices serve {side.cells * side.best.rate:.4g} {_unit(side)}" if side.best else ""
+    idle = side.asked - side.cells * side.devices
+    left = f"; {idle} more are left over" if idle > 0 else ""
+    return f"\n[bold]{side.cells:,} such cells[/], each with a router and its part of the requests: {whole}{left}"
+
+
+def _next(one: SimulatedDeployment, side: ChipCapacity) -> str:
+    """What is broken at `BEYOND` times a deployment's rate: of the best by the whole run, of others what ends the run."""
+    assert one.capacity is not None
+    return (side.breaks if one is side.best else "") or one.capacity.binds
+
+
+def _rate(rate: float, side: ChipCapacity) -> str:
+    """As an override."""
+    if side.load.requests.users:
+        return f"workload.users={rate:.0f}"
+    # rates have few digits, and what a trace's is multiplied by has as many as it takes
+    return f"workload.rate='{rate:.10g} Hz'" if side.load.said else f"workload.scale={rate / side.load.rate:.15g}"
+
+
+def _deployments(side: ChipCapacity) -> Table:
+    fit, played = len(side.candidates), len(side.tried)
+    title = (
+        f"deployments: {fit:,} fit, {played:,} played; the others are slower by their estimates or by a run at the best rate; "
+        f"below the first, rates are of one stream and within 5 %"
+    )
+    table = Table(title=title, title_justify="left")
+    table.add_column("deployment")
+    for name in (
+        "devices",
+        _unit(side),
+        "closed estimate",
+        "tokens/s a device",
+        "tokens/s a user",
+        "price",
+        "a Mtoken",
+        "TTFT",
+        "TPOT",
+        "breaks next",
+    ):
+        table.add_column(name, justify="right")
+    for one in _ranked(side)[:MAX_ROWS]:
+        data = _deployment(one, side)
+        table.add_row(
+            escape(one.candidate.text),
+            str(one.candidate.devices),
+            f"{one.rate:.4g}",
+            f"{one.candidate.estimate.rate:.4g}",
+            f"{data['tokens_per_s_device']:.4g}",
+            _known(data["tokens_per_s_user"]),
+            dollar_text(one.price),
+            dollar_text(one.per_mtoken),
+            format_quantity(data["ttft_s"], "s"),
+            _known(data["tpot_s"], "s"),
+            data["breaks_beyond"],
+            style="bold" if one is side.best else "",
+        )
+    return table
+
+
+def _known(value: float, unit: str = "") -> str:
+    """For people; a dash where there is none, as of time per token where every answer has one."""
+    return "-" if math.isnan(value) else format_quantity(value, unit) if unit else f"{value:.4g}"
+
+
+def dollar_text(value: float) -> str:
+    """For people.
+
+    >>> dollar_text(1234567.8), dollar_text(0.04321)
+    ('$1,234,568', '$0.04321')
+    """
+    return f"${value:,.0f}" if value >= 1000 else f"${value:.4g}"
+
+
+def _front(side: ChipCapacity) -> Table:
+    table = Table(title="what a user gets against what a device gives: no run has more of both", title_justify="left")
+    for name in ("tokens/s a user", "tokens/s a device", "deployment"):
+        table.add_column(name, justify="left" if name == "deployment" else "right")
+    rows = side.front
+    # ends, and points in between at equal distances
+    places = sorted({round(at * (len(rows) - 1) / (MAX_ROWS - 1)) for at in range(MAX_ROWS)}) if rows else []
+    for user, device, one in (rows[place] for place in places):
+        table.add_row(f"{user:.4g}", f"{device:.4g}", escape(one.candidate.text))
+    return table
+
+
+def _load(side: ChipCapacity) -> Table:
+    table = Table(title="latency against load, of the best", title_justify="left")
+    share = f"{100 * side.bounds.share:g} %"
+    for name in ("of the largest rate", "requests/s", f"TTFT, {share}", f"TPOT, {share}", "breaks"):
+        table.add_column(name, justify="right")
+    for times, rate, ttft, tpot, broken in side.curve:
+        table.add_row(f"{times:g}", f"{rate:.4g}", _known(ttft, "s"), _known(tpot, "s"), broken)
+    return table
+
+
+def _chips(sides: Sequence[ChipCapacity]) -> Table:
+    table = Table(title="chips, each by its best deployment", title_justify="left")
+    names = (
+        "chip",
+        "devices",
+        _unit(sides[0]),
+        "tokens/s a device",
+        "tokens/s a user",
+        "price",
+        "a Mtoken",
+        "deployment",
+    )
+    for name in names:
+        table.add_column(name, justify="left" if name in ("chip", "deployment") else "right")
+    for side in sides:
+        if side.best is None:
+            table.add_row(escape(side.chip), str(side.devices), *"-----", "")
+            continue
+        data = _deployment(side.best, side)
+        table.add_row(
+            escape(side.chip), str(side.cells * data["devices"]), f"{side.cells * side.best.rate:.4g}",
+            f"{data['tokens_per_s_device']:.4g}",
+            _known(data["tokens_per_s_user"]), dollar_text(side.cells * side.best.price), dollar_text(side.best.per_mtoken),
+            escape(data["deployment"]),
+        )  # fmt: skip
+    return table

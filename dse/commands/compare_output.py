@@ -1,0 +1,140 @@
+"""What the terminal shows of chips side by side: a column each, metrics per area, energy and money; or all as JSON."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from dse.analysis.compare import ChipComparison, compare_best_mappings, comparison_notes
+from dse.analysis.evaluation import BEYOND, metric_text
+from dse.config import format_policy as formats
+from dse.config.setting_effects import NoEffect, idle_in_all_designs, no_effect_records, print_no_effects
+from dse.evaluators import METRICS
+from dse.schemas import stamp_document
+from dse.space.safe_text import count_text
+from dse.space.units import format_quantity
+from dse.terminal.json_text import json_text
+from dse.terminal.progress import SafeConsole
+
+SHOWN_METRICS = ("ttft", "tpot", "throughput", "throughput_per_die_mm2", "throughput_per_system_mm2", "energy_per_token")
+"""Metrics in the table, with what money says and the objective."""
+
+MONEY = ("price_per_mtoken", "system_price")
+
+SHOWN_BOTTLENECKS = 3
+"""Parts of the machine that are named where time goes."""
+
+
+def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, trust: bool) -> None:
+    """Prints chips side by side; arguments as of `dse.analysis.compare.compared`."""
+    sides = compare_best_mappings(words, objective, trust=trust)
+    answers = ((side.found.design, side.found.workload) for side in sides if side.found)
+    idle = idle_in_all_designs("compare", answers, [word for word in words if not word.startswith("chip=")])
+    print_no_effects(idle)
+    if as_json:
+        print(json_text(comparison_document(sides, objective, idle), indent=1))
+        return
+    console = SafeConsole(160)
+    found = [side.found for side in sides if side.found]
+    if found:
+        more = len(found[0].cases) - 1
+        console.print(f"[bold]{escape(found[0].cases[0].label)}[/]" + (f" and {count_text(more, 'more case')}" if more else ""))
+        for side in sides:
+            if side.found and side.found.stack_basis:
+                console.print(escape(f"{side.chip}: {side.found.stack_basis.text}"))
+            if side.found and side.found.kernel_basis:
+                console.print(escape(f"{side.chip}: {BEYOND}{side.found.kernel_basis}"))
+        console.print(_table(sides, objective))
+        if said := comparison_notes(sides):
+            console.print(f"[yellow]{escape(said)}[/]")
+    for side in sides:
+        if not side.found:
+            console.print(f"[red]{escape(side.chip)}[/]  {escape(side.why)}")
+
+
+def comparison_document(sides: Sequence[ChipComparison], objective: str, idle: Sequence[NoEffect]) -> dict[str, Any]:
+    """Chips side by side, as plain values; metrics in SI with their units."""
+    cases = next((side.found.cases for side in sides if side.found), ())
+    data = {
+        "objective": objective,
+        "note": comparison_notes(sides) or None,
+        "cases": [case.label for case in cases],
+        "chips": [chip_record(side) for side in sides],
+        "without_effect": no_effect_records(idle),
+    }
+    return stamp_document("compare", data)
+
+
+def chip_record(side: ChipComparison) -> dict[str, Any]:
+    """A side as plain values."""
+    metrics = side.found.metrics if side.found else {}
+    return {
+        "chip": side.chip,
+        "why_not": side.why or None,
+        "chips": side.chips,
+        "dies_of_a_chip": side.dies,
+        "set": list(side.changes),
+        "mapping": side.found.names["mapping"] if side.found else None,
+        "software": side.software or None,
+        "stack_basis": side.found.stack_basis.record() if side.found and side.found.stack_basis else None,
+        "kernel_basis": side.found.kernel_basis if side.found else "",
+        "knobs": side.values,
+        "formats": formats.formats_of(side.found.design) if side.found else {},
+        "metrics": {name: {"value": value, "unit": METRICS[name].unit} for name, value in metrics.items()},
+        "tokens_per_joule": tokens_per_joule(side),
+        "seconds_by_bound": side.found.breakdown.by_bound() if side.found else {},
+        "looked_at": {"designs": side.looked[0], "feasible": side.looked[1]}
+        | {"refused_by": dict(side.refused), "left_out": side.left_out},
+    }
+
+
+def tokens_per_joule(side: ChipComparison) -> float | None:
+    """Output tokens for a joule, where energy is known."""
+    energy = side.found.metrics.get("energy_per_token") if side.found else None
+    return 1 / energy if energy else None
+
+
+def _table(sides: Sequence[ChipComparison], objective: str) -> Table:
+    """A row a fact, a column a chip."""
+    table = Table(title=f"best by {objective} among mappings, closed form", title_justify="left")
+    table.add_column("", no_wrap=True)
+    for side in sides:
+        table.add_column(escape(side.chip), justify="right", overflow="fold")
+    names = dict.fromkeys((*SHOWN_METRICS, *(name for name in MONEY if name in METRICS), objective))
+
+    def row(name: str, texts: Sequence[str], **how: Any) -> None:
+        table.add_row(name, *(escape(text) if text else "-" for text in texts), **how)
+
+    row(
+        "chips",
+        [f"{side.chips} of {side.dies} die{'s' * (side.dies > 1)}" if side.chips and side.dies else "" for side in sides],
+    )
+    if any(side.changes for side in sides):
+        row("set", [", ".join(side.changes) for side in sides])
+    row("mapping", [side.mapping for side in sides])
+    row("software", [side.software for side in sides])
+    row("formats", [side.formats for side in sides], end_section=True)
+    for name in names:
+        texts = [
+            metric_text(name, side.found.metrics[name]) if side.found and name in side.found.metrics else "" for side in sides
+        ]
+        if name == "energy_per_token":
+            row(
+                "tokens per joule", [format_quantity(value, "1") if (value := tokens_per_joule(side)) else "" for side in sides]
+            )
+        else:
+            row(name, texts, style="bold" if name == objective else "")
+    row("time goes to", [_binds(side) for side in sides])
+    row("mappings looked at", [f"{side.looked[0]:,}, {side.looked[1]:,} fit" if side.looked[0] else "" for side in sides])
+    if any(side.refused for side in sides):
+        row("search", [side.left_out if side.refused else "" for side in sides])
+    return table
+
+
+def _binds(side: ChipComparison) -> str:
+    """The parts of the machine that most of the time goes to."""
+    parts = side.found.breakdown.binding() if side.found else {}
+    total = sum(parts.values())
+    most = sorted(parts.items(), key=lambda pair: -pair[1])[:SHOWN_BOTTLENECKS]
+    return ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in most if seconds) if total else ""

@@ -1,0 +1,308 @@
+"""From what is typed to why: a design by overrides, or one of a study by its id or overrides."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dse.commands.explain_output import explanation_record, front_explanation_record, print_explanation, print_front_explanation
+from dse.commands.notebook_api import StoredStudy, flatten_overrides, load
+from dse.commands.whynot_output import dominance_record, print_dominance
+from dse.config.compose import compose, run_with_hydra, study_folder
+from dse.config.question import build_question
+from dse.config.setting_effects import print_no_effects, without_effect
+from dse.config.unread_settings import unread_by_workload
+from dse.config.untrusted_files import TRUST
+from dse.evaluators.accounting.metrics import METRICS
+from dse.execution.result_frame import DESIGN, report_order
+from dse.execution.study import read_constraints, read_objectives
+from dse.explanations.design_from_overrides import (
+    design_from_overrides,
+    explain_dominance_of,
+    of_study_not_in,
+    space_with_tied_leaves,
+)
+from dse.explanations.dominance import DominanceReport
+from dse.explanations.explanation import (
+    BUDGET_S,
+    Explanation,
+    explain_front,
+    explain_named,
+    front_outcomes,
+    front_shadow_prices,
+    front_time_shares,
+    of_stored,
+    study_goal,
+)
+from dse.explanations.near_feasible import near_feasible_designs
+from dse.explanations.neighbours import (
+    DesignOutcome,
+    StudyGoal,
+    evaluate_points,
+    knob_values_of,
+    neighbourhood_space,
+    neighbours_of_base,
+)
+from dse.explanations.shadow_prices import MAX_RELAXATION
+from dse.explanations.stored_design import stored_design
+from dse.report.caveats import distinct_front, study_caveats
+from dse.report.page_cache import BINDING, PageCache
+from dse.report.page_cache import explained as explained_by_page
+from dse.space.errors import DesignError
+from dse.space.multi_chip_space import CHIP_KNOB
+from dse.terminal.json_text import json_text
+
+DEFAULT_OBJECTIVES = ("throughput_per_system_mm2", "ttft", "tpot", "energy_per_token", "price_per_mtoken")
+"""What a design is explained by where nobody says objectives: those of these that it has."""
+
+KERNEL_OBJECTIVES = ("latency", "bandwidth", "packet_latency", "utilisation", "energy")
+"""The same of kernels, streams and traffic by themselves."""
+
+PLACE = ("store=", "run_dir=")
+"""Overrides that say where results are, not what a design is."""
+
+
+def explain_overrides(*overrides: str | Sequence[str], trust: bool = False, seconds: float = BUDGET_S) -> Explanation:
+    """Why a design is as it is, that overrides name as for `dse.evaluate`.
+
+    Its knobs are those of its configuration's space (``space=NAME``); without any, the leaves of its chip that somebody
+    chooses and those of its mapping. Its objectives are those of the configuration, else the usual ones.
+
+    Raises:
+        DesignError: naming the override that is wrong.
+    """
+    typed = flatten_overrides(overrides)
+    return explain_config(compose(typed, trust=trust), " ".join(typed), seconds=seconds)
+
+
+def explain_config(config: Mapping[str, Any], name: str, *, seconds: float = BUDGET_S) -> Explanation:
+    """Why the design of a composed configuration is as it is.
+
+    Args:
+        config: as `dse.config.compose.compose` returns it.
+        name: what was typed.
+        seconds: what its steps may take.
+
+    Raises:
+        DesignError: several chips, or a value that is wrong.
+    """
+    if len(config.get("chips") or ()) > 1:
+        raise DesignError(
+            f"explain: one design of {', '.join(config['chips'])}: say whose, as in chip={next(iter(config['chips']))}"
+        )
+    asked = build_question(dict(config), study_folder(config), fewer=bool(config.get("chips")))
+    ((_, space),) = asked.space.each
+    if space.knobs:
+        space = space_with_tied_leaves(asked.base, space, config["overrides"])
+    else:
+        space = neighbourhood_space(
+            asked.base,
+            lambda address, word: _refused(config, address, word),
+            lambda design: unread_by_workload(design, asked.workload),
+        )
+    base = space.base
+    goal = StudyGoal(asked.workload, {}, read_constraints(config["constraints"]), config["fidelity"], defined=asked.defined)
+    (here,) = evaluate_points([base], goal)
+    assert here is not None
+    wanted = read_objectives(config["objectives"]) if config["objectives"] else _usual(here)
+    goal = replace(goal, objectives=wanted)
+    name = name or "the design as it is configured"
+    found = explain_named(name, space, knob_values_of(space, base), base, goal, neighbours_of_base(space), seconds=seconds)
+    return replace(found, without_effect=without_effect("explain", asked, config, study_folder(config), base))
+
+
+def explain_study_design(
+    name: str, which: str, *overrides: str | Sequence[str], trust: bool = False, seconds: float = BUDGET_S
+) -> Explanation:
+    """Why a design of a study is as it is.
+
+    Args:
+        name: of a study that ran here.
+        which: id of the design; "" where overrides name the design.
+        overrides: what names it, and where results are (``store=URL``).
+        trust: whether files that are not ours may run code.
+        seconds: what its steps may take.
+
+    Raises:
+        DesignError: no such design, or the study has no results here.
+    """
+    loaded, typed = _loaded(name, flatten_overrides(overrides), trust=trust)
+    part = loaded.part()
+    asked, frame = part.study, part.frame
+    if which:
+        if typed:
+            raise DesignError(f"--design: {which!r} names a design, and so do {' '.join(typed)}; give one of them")
+        found = stored_design(asked, frame, part.screened, which)
+        return of_stored(asked, frame, found, part.screened, seconds=seconds)
+    own = design_from_overrides(asked, typed, "explain", trust=trust)
+    space, base = own.space, own.space.base
+    rows = report_order(asked, frame)
+    own_values = knob_values_of(space, base)
+    near = front_outcomes(asked, rows)
+    if own.chip:
+        near = [
+            (label, {k: v for k, v in at.items() if k != CHIP_KNOB}, point)
+            for label, at, point in near
+            if at[CHIP_KNOB] == own.chip
+        ]
+    why = explain_named(
+        own.name,
+        space,
+        own_values,
+        base,
+        study_goal(asked),
+        neighbours_of_base(space),
+        front=near,
+        stored=lambda here: near_feasible_designs(asked, rows, part.screened, [here], MAX_RELAXATION),
+        seconds=seconds,
+    )
+    return replace(why, without_effect=own.without_effect)
+
+
+def study_front_record(name: str, *overrides: str, trust: bool = False) -> dict[str, Any]:
+    """The front of a study that ran here, which knobs move it and what its constraints cost, as plain values.
+
+    Args:
+        name: of the study.
+        overrides: where results are (``store=URL``).
+        trust: whether files that are not ours may run code.
+
+    Raises:
+        DesignError: the study has no results here.
+    """
+    asked, members, spent, found, notes, distinct = _front(name, overrides, trust=trust)
+    return front_explanation_record(asked, members, spent, found, notes, distinct)
+
+
+def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) -> None:
+    """Prints the front of a study, which knobs move it and what its constraints cost."""
+    if as_json:
+        print(json_text(study_front_record(name, *overrides, trust=trust), indent=1))
+        return
+    asked, members, spent, found, notes, _ = _front(name, overrides, trust=trust)
+    print_front_explanation(asked, members, spent, found, notes)
+
+
+def explain_dominance(
+    name: str, *overrides: str | Sequence[str], which: str = "", trust: bool = False, seconds: float = BUDGET_S
+) -> DominanceReport:
+    """Where a design that overrides name stands in a study that ran here.
+
+    Args:
+        name: of the study.
+        overrides: what names the design, over what the study starts from, and where results are (``store=URL``).
+        which: id of a design of the study; "" where overrides name the design.
+        trust: whether files that are not ours may run code.
+        seconds: what the steps of the way to a better design may take.
+
+    Raises:
+        DesignError: it is asked something else than the study asks, or the study has no results here.
+    """
+    loaded, typed = _loaded(name, flatten_overrides(overrides), trust=trust)
+    part = loaded.part()
+    if not which:
+        return explain_dominance_of(loaded.study, part.frame, typed, trust=trust, seconds=seconds)
+    if typed:
+        raise DesignError(f"--design: {which!r} names a design, and so do {' '.join(typed)}; give one of them")
+    found = stored_design(part.study, part.frame, part.screened, which)
+    return of_study_not_in(part.study, part.frame, found, seconds=seconds)
+
+
+def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool) -> None:
+    """What ``dse whynot`` does.
+
+    Args:
+        names: of the study.
+        typed: overrides.
+        which: id of a design of the study.
+
+    Raises:
+        DesignError: no study, or several.
+    """
+    if len(names) != 1:
+        raise DesignError(f"whynot: takes the name of one study, as dse list shows it; got {' '.join(names) or 'nothing'}")
+    found = explain_dominance(names[0], *typed, which=which, trust=trust)
+    print_no_effects(found.without_effect)
+    if as_json:
+        print(json_text(dominance_record(found), indent=1))
+    else:
+        print_dominance(found)
+
+
+def run_explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool) -> None:
+    """What ``dse explain`` does: one design, of a study or by itself, or the front of a study.
+
+    Args:
+        names: of the study, if one is named.
+        typed: overrides.
+        which: design of the study.
+
+    Raises:
+        DesignError: several studies, or a design without a study.
+    """
+    if len(names) > 1:
+        raise DesignError(f"explain: takes the name of one study, as dse list shows it; got {' '.join(names)}")
+    if which and not names:
+        raise DesignError(
+            f"explain --design: {which!r} is a design of a study; name it, as in dse explain quickstart --design {which}"
+        )
+    if names and not which and all(word.startswith(PLACE) for word in typed):
+        print_study_front(names[0], *typed, trust=trust, as_json=as_json)
+        return
+
+    def show(found: Explanation) -> None:
+        print_no_effects(found.without_effect)
+        if as_json:
+            print(json_text(explanation_record(found), indent=1))
+        else:
+            print_explanation(found)
+
+    if names:
+        show(explain_study_design(names[0], which, *typed, trust=trust))
+    else:
+        line = [*typed, *([TRUST] if trust else [])]
+        run_with_hydra(line, lambda config: show(explain_config(config, " ".join(typed))))
+
+
+def _front(name: str, overrides: Sequence[str], *, trust: bool) -> tuple[Any, ...]:
+    """What is said of a study's front, as `front_record` takes it."""
+    part = _loaded(name, overrides, trust=trust)[0].part()
+    asked, frame = part.study, part.frame
+    members, found = explain_front(asked, frame), front_shadow_prices(asked, frame, part.screened)
+    notes, page = study_caveats(asked, frame, part.screened), PageCache(asked)
+
+    def known(key: str, by: str) -> Any:
+        return (page.find(explained_by_page(key, by)) or {}).get(BINDING)
+
+    spent = front_time_shares(asked, members, known=known)
+    ids = report_order(asked, frame)[DESIGN]
+    return asked, members, spent, found, notes, [str(ids.iloc[place]) for place in distinct_front(asked, frame)[0]]
+
+
+def _loaded(name: str, typed: Sequence[str], *, trust: bool) -> tuple[StoredStudy, list[str]]:
+    """A study, found where overrides say, and the other overrides."""
+    places = [word for word in typed if word.startswith(PLACE)]
+    return load(name, *places, trust=trust), [word for word in typed if word not in places]
+
+
+def _usual(here: DesignOutcome) -> dict[str, str]:
+    known = [name for name in DEFAULT_OBJECTIVES if name in here.metrics] or [
+        name for name in KERNEL_OBJECTIVES if name in here.metrics
+    ]
+    return {name: METRICS[name].better for name in known}
+
+
+def _refused(config: Mapping[str, Any], address: str, word: str) -> bool:
+    """Whether a word of the chip would be refused where it was typed."""
+    changed: Any = deepcopy(dict(config))
+    node = changed
+    *path, last = address.split(".")
+    for part in path:
+        node = node[part]
+    node[last] = {**node[last], "value": word} if isinstance(node.get(last), dict) else word
+    try:
+        build_question(changed, Path.cwd())
+    except DesignError:
+        return True
+    return False

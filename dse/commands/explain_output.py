@@ -1,0 +1,347 @@
+"""Why, as the terminal shows it and as JSON."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from dse.config.setting_effects import no_effect_records
+from dse.evaluators.accounting.metrics import METRICS
+from dse.execution.study import Study
+from dse.explanations.elasticities import KnobEffect
+from dse.explanations.explanation import Explanation, FrontMember, NearestDesign, judged_metrics, study_goal
+from dse.explanations.neighbours import DesignOutcome, StudyGoal, analytical_goal, knob_value_text
+from dse.explanations.shadow_prices import ShadowPrice
+from dse.report.caveats import Caveat, caveat_records
+from dse.schemas import stamp_document
+from dse.space.design import Design
+from dse.space.fields import addresses, field_at, leaf_at
+from dse.space.knobs import TiedLeaf
+from dse.space.multi_chip_space import CHIP_KNOB, AnySpace
+from dse.space.safe_text import count_text
+from dse.space.units import format_quantity
+from dse.terminal.progress import SafeConsole
+
+SMALL = 5e-4
+"""Share of the time from which on what takes it is printed."""
+
+WIDTH = 160
+
+
+def print_explanation(found: Explanation) -> None:
+    """Prints why a design is as it is."""
+    console = SafeConsole(WIDTH)
+    knobs = f"  {escape(knobs_text(found.space, found.values))}" if found.name == found.id else ""
+    console.print(f"[bold]{escape(found.name)}[/]{knobs}")
+    if found.name != found.id:
+        console.print(f"design    {found.id}")
+    console.print(f"metrics   {escape(metrics_text(found.goal, found.point))}, by {found.goal.fidelity}")
+    console.print(f"feasible  {'yes' if found.point.feasible else f'no: {escape(found.point.why)}'}")
+    print_tied_leaves(console, found.space, found.values, found.design)
+    console.print(f"time      {shares_text(found.shares) or 'nothing is played of a design that breaks a limit'}")
+    if found.certificate is not None:
+        console.print(f"left      to the product: {escape(str(found.certificate))}")
+    if found.changes:
+        console.print(_changes_table(found))
+    if found.idle:
+        console.print(f"no step of these changes anything: {escape(', '.join(found.idle))}")
+    if found.left:
+        console.print(f"not looked at, for lack of time: {escape(', '.join(found.left))}")
+    if found.prices:
+        title = "shadow prices: of each constraint the smallest relaxation with which a known design would beat this one"
+        console.print(shadow_price_table(found.space, found.prices, title, found.values))
+    elif found.point.feasible:
+        console.print(f"constraints: no design that breaks one alone would beat this one ({found.known})")
+    for near, how in ((found.cheaper, "cheaper and slower"), (found.faster, "dearer and faster")):
+        console.print(f"{how}: {escape(nearest_design_text(found.space, near)) if near else 'none is known'}")
+
+
+def print_tied_leaves(console: SafeConsole, space: AnySpace, values: Mapping[str, Any], design: Design) -> None:
+    """Prints leaves that follow knobs, with what they follow; nothing where none does."""
+    several = [f"{leaf} {_leaf(design, leaf)} ({tied.text})" for tied, leaf in _tied(space, values)]
+    if several:
+        console.print(f"tied      {escape(', '.join(several))}")
+
+
+def tied_leaves_record(space: AnySpace, values: Mapping[str, Any], design: Design) -> dict[str, Any]:
+    """Leaves that follow knobs, as plain values."""
+    found = {}
+    for tied, leaf in _tied(space, values):
+        unit = field_at(design, leaf).metadata["unit"] or "1"
+        found[leaf] = {"value": float(leaf_at(design, leaf)), "unit": unit, "follows": tied.text}
+    return found
+
+
+def _tied(space: AnySpace, values: Mapping[str, Any]) -> list[tuple[TiedLeaf, str]]:
+    """What is tied in the space of a design's chip, and its leaves."""
+    of = next(one for chosen, one in space.each if chosen.get(CHIP_KNOB) in (None, values.get(CHIP_KNOB)))
+    return [(tied, leaf) for tied in of.tied for leaf in addresses(of.base, tied.address)]
+
+
+def _leaf(design: Design, leaf: str) -> str:
+    return format_quantity(float(leaf_at(design, leaf)), field_at(design, leaf).metadata["unit"] or "1")
+
+
+def metric_text(value: float, unit: str) -> str:
+    """A metric for people; money from ten thousand on without an exponent.
+
+    >>> metric_text(21730.4, "USD"), metric_text(0.013, "s")
+    ('21,730 USD', '13 ms')
+    """
+    return f"{value:,.0f} {unit}" if unit == "USD" and abs(value) >= 1e4 else format_quantity(value, unit)
+
+
+def shares_text(shares: Mapping[str, float]) -> str:
+    """Shares of time in one line, largest first."""
+    return "  ".join(f"{name} {share:.1%}" for name, share in shares.items() if share > SMALL)
+
+
+def metrics_text(goal: StudyGoal, point: DesignOutcome) -> str:
+    """Objectives and metrics of constraints, with units."""
+    known = [name for name in judged_metrics(goal) if name in point.metrics]
+    return ", ".join(f"{name} {metric_text(point.metrics[name], METRICS[name].unit)}" for name in known) or "none"
+
+
+def knobs_text(space: AnySpace, values: Mapping[str, Any]) -> str:
+    """Knobs and their values, with units."""
+    return ", ".join(f"{address} {knob_value_text(space, address, value)}" for address, value in values.items())
+
+
+def changed_knobs_text(space: AnySpace, knobs: Mapping[str, tuple[Any, Any]]) -> str:
+    """Knobs that differ, from which value to which."""
+
+    def side(address: str, value: Any) -> str:
+        return "-" if value is None else knob_value_text(space, address, value)
+
+    return ", ".join(f"{address} {side(address, old)} to {side(address, new)}" for address, (old, new) in knobs.items())
+
+
+def nearest_design_text(space: AnySpace, near: NearestDesign) -> str:
+    """The next design in one line: what it costs, how fast it is, and what of it differs."""
+    of = [f"{name} {metric_text(new, METRICS[name].unit)} ({new / old - 1:+.1%})" for name, old, new in (near.cost, near.pace)]
+    return f"{f'{near.name}, ' if near.name else ''}{', '.join(of)}: {changed_knobs_text(space, near.knobs)}"
+
+
+def _changes_table(found: Explanation) -> Table:
+    title = "one step of each knob: change of each objective, and its elasticity (change of its logarithm over the knob's)"
+    table = Table(title=title, title_justify="left")
+    table.add_column("knob", overflow="fold")
+    for name in ("from", "to", *found.goal.objectives):
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_column("then", overflow="fold")
+    idle, last = set(found.idle), ""
+    for one in found.changes:
+        if one.step.knob in idle:
+            continue
+        first, last = one.step.knob != last, one.step.knob
+        table.add_row(
+            one.step.knob if first else "",
+            knob_value_text(found.space, one.step.knob, one.step.old) if first else "",
+            knob_value_text(found.space, one.step.knob, one.step.new),
+            *(knob_effect_text(one, name) for name in found.goal.objectives),
+            escape(one.point.why),
+        )
+    return table
+
+
+def knob_effect_text(one: KnobEffect, name: str) -> str:
+    """What a step does to an objective: the change, and the elasticity where there is one."""
+    if name not in one.change:
+        return "-"
+    elastic = f" ({one.elasticity[name]:+.2f})" if name in one.elasticity else ""
+    return f"{one.change[name]:+.2%}{elastic}" if one.change[name] else "0"
+
+
+def shadow_price_table(space: AnySpace, prices: Sequence[ShadowPrice], title: str, here: Mapping[str, Any]) -> Table:
+    """Prices of constraints, a row each; of the designs that they admit, the knobs that differ from a design's."""
+    table = Table(title=title, title_justify="left", show_lines=len(prices) > 1)
+    for name in ("constraint", "shadow price", "with the design"):
+        table.add_column(name, overflow="fold")
+    for one in prices:
+        differ = {address: value for address, value in one.known.at.items() if here.get(address) != value}
+        table.add_row(escape(one.what), escape(one.text), f"{one.design}: {escape(knobs_text(space, differ))}")
+    return table
+
+
+SHOWN = 15
+"""Designs of a front that are printed."""
+
+
+def print_front_explanation(
+    asked: Study,
+    members: Sequence[FrontMember],
+    shares: Mapping[str, Mapping[str, float]],
+    prices: Sequence[ShadowPrice],
+    remarks: Sequence[Caveat],
+) -> None:
+    """Prints of each front design what takes its time and which step gains most, what constraints cost, and remarks."""
+    console, space = SafeConsole(WIDTH), asked.question.space
+    most = [members[round(i * (len(members) - 1) / (SHOWN - 1))] for i in range(SHOWN)] if len(members) > SHOWN else members
+    more = f", {SHOWN} shown" if len(members) > SHOWN else ""
+    by = (
+        f"; the step of a knob that gains most, by {analytical_goal(study_goal(asked), space.base).fidelity}" if members else ""
+    )
+    table = Table(title=f"front of {asked.name}: {count_text(len(members), 'design')}{more}{by}", title_justify="left")
+    table.add_column("rank", justify="right")
+    table.add_column("design", no_wrap=True)
+    table.add_column("time goes to", overflow="fold")
+    for name in asked.objectives:
+        table.add_column(name, justify="right", overflow="fold")
+        table.add_column("gains most by", overflow="fold")
+    ranks = {one.name: rank for rank, one in enumerate(members, 1)}
+    for one in most:
+        cells = [f"{ranks[one.name]:,}", one.name, _most_of(shares.get(one.name))]
+        for name in asked.objectives:
+            cells += [metric_text(one.point.metrics[name], METRICS[name].unit), escape(_best_step(asked, one, name))]
+        table.add_row(*cells)
+    console.print(table if members else f"front of {asked.name}: no design keeps every limit and constraint")
+    if prices:
+        console.print(
+            shadow_price_table(
+                space, prices, "shadow prices: of each constraint the smallest relaxation that moves the front", {}
+            )
+        )
+    else:
+        console.print("constraints: no design that is known breaks one alone and would move the front")
+    for note in remarks:
+        console.print(f"[yellow]note[/]  {escape(note.text)}")
+    if members:
+        console.print(f"one design: dse explain {escape(asked.name)} --design {members[0].name}")
+
+
+LARGEST = 3
+"""Parts of the machine that are named where time goes."""
+
+
+def _most_of(shares: Mapping[str, float] | None) -> str:
+    """The largest shares of the time, from a hundredth on."""
+    if shares is None:
+        return "no time to look"
+    return ", ".join(f"{name} {share:.0%}" for name, share in list(shares.items())[:LARGEST] if share >= 0.01)
+
+
+def _best_step(asked: Study, member: FrontMember, name: str) -> str:
+    """The feasible step that gains most in an objective."""
+    if member.changes is None:
+        return "no time to look"
+    sign = 1 if asked.objectives[name] == "max" else -1
+    good = [one for one in member.changes if one.point.feasible and sign * one.change.get(name, 0.0) > SMALL]
+    if not good:
+        return "none"
+    best = max(good, key=lambda one: sign * one.change[name])
+    knob, space = best.step.knob, asked.question.space
+    return (
+        f"{knob} {knob_value_text(space, knob, best.step.old)} to "
+        f"{knob_value_text(space, knob, best.step.new)}: {knob_effect_text(best, name)}"
+    )
+
+
+def front_explanation_record(
+    asked: Study,
+    members: Sequence[FrontMember],
+    shares: Mapping[str, Mapping[str, float]],
+    prices: Sequence[ShadowPrice],
+    remarks: Sequence[Caveat],
+    distinct: Sequence[str],
+) -> dict[str, Any]:
+    """A front, as plain values."""
+    space = asked.question.space
+    data = {
+        "study": asked.name,
+        "objectives": asked.objectives,
+        "designs": [
+            {
+                "design": one.name,
+                "rank": rank,
+                "knobs": {address: knob_record(space, address, value) for address, value in one.values.items()},
+                "metrics": metrics_record(one.point),
+                "shares_of_time": dict(shares[one.name]) if one.name in shares else None,
+                "steps": None if one.changes is None else [knob_effect_record(space, step) for step in one.changes],
+            }
+            for rank, one in enumerate(members, 1)
+        ],
+        "prices_of_constraints": [shadow_price_record(space, one) for one in prices],
+        "remarks": caveat_records(remarks),
+        "distinct": list(distinct),
+    }
+    return stamp_document("front", data)
+
+
+def explanation_record(found: Explanation) -> dict[str, Any]:
+    """Why, as plain values; metrics in SI with their units."""
+    data = {
+        "design": found.id,
+        "name": found.name,
+        "knobs": {address: knob_record(found.space, address, value) for address, value in found.values.items()},
+        "tied": tied_leaves_record(found.space, found.values, found.design),
+        "fidelity": found.goal.fidelity,
+        "objectives": dict(found.goal.objectives),
+        "metrics": metrics_record(found.point),
+        "feasible": found.point.feasible,
+        "breaks": found.point.why or None,
+        "shares_of_time": dict(found.shares),
+        "steps": [knob_effect_record(found.space, one) for one in found.changes],
+        "knobs_that_change_nothing": found.idle,
+        "knobs_not_looked_at": list(found.left),
+        "prices_of_constraints": [shadow_price_record(found.space, one) for one in found.prices],
+        "cheaper_and_slower": nearest_design_record(found.space, found.cheaper),
+        "dearer_and_faster": nearest_design_record(found.space, found.faster),
+        "looked_among": found.known,
+        "without_effect": no_effect_records(found.without_effect),
+    }
+    return stamp_document("explain", data)
+
+
+def metrics_record(point: DesignOutcome) -> dict[str, dict[str, Any]]:
+    """Metrics with their units."""
+    return {name: {"value": value, "unit": METRICS[name].unit} for name, value in point.metrics.items()}
+
+
+def knob_effect_record(space: AnySpace, one: KnobEffect) -> dict[str, Any]:
+    """A step as plain values."""
+    return {
+        "knob": one.step.knob,
+        "from": knob_record(space, one.step.knob, one.step.old),
+        "to": knob_record(space, one.step.knob, one.step.new),
+        "change": dict(one.change),
+        "elasticity": dict(one.elasticity),
+        "feasible": one.point.feasible,
+        "breaks": one.point.why or None,
+    }
+
+
+def shadow_price_record(space: AnySpace, one: ShadowPrice) -> dict[str, Any]:
+    """The price of a constraint as plain values."""
+    return {
+        "constraint": one.what,
+        "unit": one.unit,
+        "is": one.now,
+        "would_have_to_be": one.then,
+        "relaxation": one.relaxation,
+        "text": str(one),
+        "buys": {name: {"value": gain, "unit": METRICS[name].unit} for name, gain in one.gains.items()},
+        "design": one.design,
+        "for_each": {name: {"value": rate, "unit": f"{METRICS[name].unit} per {one.unit}"} for name, rate in one.rates.items()},
+        "knobs": {address: knob_record(space, address, value) for address, value in one.known.at.items()},
+    }
+
+
+def nearest_design_record(space: AnySpace, near: NearestDesign | None) -> dict[str, Any] | None:
+    """The next design as plain values."""
+    if near is None:
+        return None
+    pairs = {name: {"here": old, "there": new, "unit": METRICS[name].unit} for name, old, new in (near.cost, near.pace)}
+    knobs = {
+        address: {"from": knob_record(space, address, old), "to": knob_record(space, address, new)}
+        for address, (old, new) in near.knobs.items()
+    }
+    return {"design": near.name or None, "metrics": pairs, "knobs": knobs}
+
+
+def knob_record(space: AnySpace, address: str, value: Any) -> Any:
+    """A knob's value with its unit; words, and numbers without a unit, as they are."""
+    if value is None or isinstance(value, str):
+        return value
+    unit = space.spec(address).metadata["unit"]
+    return {"value": value, "unit": unit} if unit not in ("", "1") else value

@@ -1,0 +1,76 @@
+"""A report that keeps up with studies while they run. It reads what their stores say, and evaluates nothing."""
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from dse.commands.notebook_api import StoredStudy, load
+from dse.execution.screen import stored_block_files
+from dse.report.payload import report_payload
+from dse.report.study_page import LivePage, report_path
+from dse.space.errors import DesignError
+from dse.store.database import store_exists
+from dse.store.store import Store
+from dse.terminal.progress import say
+
+PERIOD_S = 2.0
+"""Seconds between two looks at a store."""
+
+
+def follow_studies(names: list[str], out: str = "", *, period: float = PERIOD_S, trust: bool = False) -> int:
+    """Writes the report of studies whenever there are new results, until all have ended or Ctrl-C; returns the exit status."""
+    loaded = [load(name, trust=trust) for name in names]
+    for one in loaded:
+        if not store_exists(one.study.store):
+            raise DesignError(
+                f"study {one.study.name!r} has no results in {one.study.run_dir}; run it first: dse run study={one.study.name}"
+            )
+    path = Path(out).resolve() if out else report_path([one.study for one in loaded])
+    page, seen, data = LivePage(path), None, None
+    say(f"report  {escape(str(path))} is kept up to date; Ctrl-C stops that, and not the study")
+    try:
+        while True:
+            running = [one for one in loaded if _running(one)]
+            now, begun = [_state(one) for one in loaded], time.monotonic()
+            if now != seen:
+                data, seen = _data(loaded) or data, now
+                if data is not None:
+                    page.write(data)
+            spent = time.monotonic() - begun
+            if not running:
+                break
+            time.sleep(max(period, 2 * spent))
+    except KeyboardInterrupt:
+        running = []
+    if data is None:
+        raise DesignError(f"study {names[0]!r} ended and left no results")
+    page.close(data)
+    with contextlib.suppress(KeyboardInterrupt):
+        time.sleep(2 * period)  # for pages that are open to hear of it
+    page.remove()
+    say(f"report  {escape(str(path))}")
+    return 0
+
+
+def _running(one: StoredStudy) -> bool:
+    runs = one.runs()
+    return bool(runs) and runs[-1]["state"] == "running"
+
+
+def _state(one: StoredStudy) -> Any:
+    """What changes when there is something new to show."""
+    with contextlib.closing(Store(one.study.store, create=False)) as store:
+        asked = store.asked(one.study.name, one.study.context.physics)
+        verified = store.counted(one.study.context_at(one.study.higher)) if one.study.higher else 0
+    return asked, verified, stored_block_files(one.study), [run["state"] for run in one.runs()]
+
+
+def _data(loaded: list[StoredStudy]) -> dict[str, Any] | None:
+    """The page's data, None while a study has nothing to show."""
+    try:
+        return report_payload([one.part() for one in loaded])
+    except DesignError:
+        return None

@@ -1,0 +1,289 @@
+"""The same from a notebook: `dse.evaluate(...)`, `dse.run(...)`, `dse.load(study).frame()`.
+
+>>> import dse
+>>> dse.evaluate("model=llama3_8b", "mapping.prefill.tp=8").metrics["tpot"] < 0.01
+True
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from dse.analysis.compare import DEFAULT_OBJECTIVE, ChipComparison, compare_best_mappings
+from dse.analysis.evaluation import Evaluation, evaluate_config, evaluate_design
+from dse.commands.run_study import run_study
+from dse.config.compose import compose, study_folder
+from dse.config.overrides import study_paths
+from dse.config.question import build_question
+from dse.config.untrusted_files import check_stored_overrides
+from dse.evaluators import METRICS
+from dse.execution.ask_tell import stored_asks
+from dse.execution.result_frame import report_order, search_frame, with_front
+from dse.execution.screen import ScreenResult, stored_screen
+from dse.execution.study import Study, build_study, stored_location
+from dse.execution.verify import Verification, stored_verification
+from dse.search.samplers import Ask
+from dse.space.errors import DesignError
+from dse.space.multi_chip_space import CHIP_KNOB
+from dse.store.database import store_exists
+from dse.store.store import DesignResult, Store
+
+if TYPE_CHECKING:
+    from dse.explanations.dominance import DominanceReport
+    from dse.explanations.explanation import Explanation
+    from dse.report.payload import ReportedStudy
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """A study with what is stored of it."""
+
+    study: Study
+
+    def frame(self) -> pd.DataFrame:
+        """Every design that was searched or screened: its id, knobs and metrics in SI, ``feasible``, ``front``, ``stage``."""
+        searched, screened = self._stages()
+        return with_front(self.study, searched, screened)
+
+    def front(self) -> pd.DataFrame:
+        """The designs that no other beats, best first objective first; none where nothing of this version is stored."""
+        frame = self.frame()
+        if not len(frame):
+            return frame
+        rows = report_order(self.study, frame)
+        return rows[rows["front"]].drop(columns="place").reset_index(drop=True)
+
+    def verified(self) -> Verification | None:
+        """The best designs at both fidelities, where the study verifies them; None where nothing of it is stored."""
+        return self._verified(self.frame())
+
+    def explain(self, design: str) -> "Explanation":
+        """Why one of its designs is as it is, at the study's fidelity.
+
+        Args:
+            design: its id, as ``frame()`` has it.
+
+        Raises:
+            DesignError: no such design, or no results here.
+        """
+        from dse.explanations.explanation import of_stored
+        from dse.explanations.stored_design import stored_design
+
+        part = self.part()
+        found = stored_design(self.study, part.frame, part.screened, design)
+        return of_stored(self.study, part.frame, found, part.screened)
+
+    why = explain
+
+    def evaluate(self, design: str) -> Evaluation:
+        """One of its designs as `dse.evaluate` answers: metrics, the time of every operator and what binds.
+
+        Args:
+            design: its id, as ``frame()`` has it.
+
+        Raises:
+            DesignError: no such design, or no results here.
+        """
+        return evaluated_design(self, design)[0]
+
+    def whynot(self, *overrides: str | Sequence[str]) -> "DominanceReport":
+        """Where a design stands that overrides name over what the study starts from, and how it would get better.
+
+        Raises:
+            DesignError: it is asked something else than the study asks, or there are no results here.
+        """
+        from dse.explanations.design_from_overrides import explain_dominance_of
+
+        return explain_dominance_of(self.study, self.part().frame, flatten_overrides(overrides))
+
+    def report(self) -> Path:
+        """Writes the report again, from what is stored; returns its path.
+
+        Raises:
+            DesignError: there are no results here.
+        """
+        return write_comparison_report([self])
+
+    def part(self) -> "ReportedStudy":
+        """What a report shows of it.
+
+        Raises:
+            DesignError: there are no results here.
+        """
+        from dse.report.payload import ReportedStudy
+
+        asked = self.study
+        searched, screened = self._stages()
+        frame = with_front(asked, searched, screened)
+        if not len(frame):
+            raise DesignError(
+                f"study {asked.name!r} has no results in {asked.run_dir}; run it first: dse run study={asked.name}"
+            )
+        return ReportedStudy(asked, frame, screened, self.runs(), self._verified(frame))
+
+    def runs(self) -> list[dict[str, Any]]:
+        """When, with what and how far it was run here."""
+        if not store_exists(self.study.store):
+            return []
+        with closing(Store(self.study.store, create=False)) as store:
+            return store.runs(self.study.name)
+
+    def check_rows(self) -> None:
+        """Tell the user of damaged rows among the stored results."""
+        if store_exists(self.study.store):
+            with closing(Store(self.study.store, create=False)) as store:
+                store.check_rows()
+
+    def _verified(self, frame: pd.DataFrame) -> Verification | None:
+        if not store_exists(self.study.store):
+            return None
+        with closing(Store(self.study.store, create=False)) as store:
+            return stored_verification(self.study, store, frame)
+
+    def _stages(self) -> tuple[pd.DataFrame, ScreenResult | None]:
+        asked = self.study
+        found: dict[int, tuple[Ask, DesignResult]] = {}
+        if store_exists(asked.store):
+            with closing(Store(asked.store, create=False)) as store:
+                found = stored_asks(asked, store)
+        screened = stored_screen(asked) if asked.screen["run"] else None
+        return search_frame(asked, found), screened
+
+    @property
+    def units(self) -> dict[str, str]:
+        """Unit of every metric column."""
+        return {name: metric.unit for name, metric in METRICS.items()}
+
+
+def evaluated_design(loaded: StoredStudy, design: str, *, trust: bool = False) -> tuple[Evaluation, dict[str, Any]]:
+    """A design of a study, evaluated at the study's fidelity, and the configuration that it is of.
+
+    Args:
+        loaded: the study.
+        design: its id.
+        trust: whether files that are not ours may run code.
+
+    Raises:
+        DesignError: no such design, or no results here.
+    """
+    from dse.explanations.stored_design import stored_design
+
+    part = loaded.part()
+    asked, found = part.study, stored_design(part.study, part.frame, part.screened, design)
+    chips = [f"chips=[{found.values[CHIP_KNOB]}]"] if CHIP_KNOB in found.values else []
+    config = compose([*asked.overrides, *chips], trust=trust)
+    own = build_question(config, study_folder(config), fewer=bool(chips))
+    return evaluate_design(asked.question.space.at(found.values), own, config), config
+
+
+def evaluate(*overrides: str | Sequence[str], trust: bool = False) -> Evaluation:
+    """One design, by Hydra overrides as on the command line, or by a list of them.
+
+    Args:
+        overrides: as they are typed.
+        trust: whether files that are not ours may run code.
+
+    Raises:
+        DesignError: naming the override that is wrong.
+    """
+    return evaluate_config(compose(flatten_overrides(overrides), trust=trust))
+
+
+def compare_chips(
+    *overrides: str | Sequence[str], objective: str = DEFAULT_OBJECTIVE, trust: bool = False
+) -> list[ChipComparison]:
+    """Chips side by side on one question, each with the best mapping that a short search finds.
+
+    Args:
+        overrides: as of `evaluate`, with ``chip=[NAME, NAME]``.
+        objective: the metric that the best mapping is best in.
+        trust: whether files that are not ours may run code.
+
+    Raises:
+        DesignError: an override that is wrong for all chips, no such metric, or formats that differ.
+    """
+    return compare_best_mappings(flatten_overrides(overrides), objective, trust=trust)
+
+
+def flatten_overrides(overrides: Iterable[str | Sequence[str]]) -> list[str]:
+    """Overrides, those in lists among them.
+
+    Raises:
+        DesignError: something is neither text nor a list of texts.
+
+    >>> flatten_overrides(["chip=a100", ["model=qwen3_8b", "workload.batch=[4]"]])
+    ['chip=a100', 'model=qwen3_8b', 'workload.batch=[4]']
+    """
+    found: list[str] = []
+    for override in overrides:
+        some = [override] if isinstance(override, str) else override
+        if not isinstance(some, list | tuple) or not all(isinstance(word, str) for word in some):
+            raise DesignError(f"overrides: {override!r} is none; write them as on the command line: 'chip=a100', 'seed=1'")
+        found += some
+    return found
+
+
+def run(name: str, *overrides: str | Sequence[str], trust: bool = False) -> StoredStudy:
+    """Starts a study or goes on with it."""
+    asked = find_study(name, *overrides, trust=trust)
+    run_study(asked)
+    return StoredStudy(asked)
+
+
+def load(name: str, *overrides: str | Sequence[str], trust: bool = False) -> StoredStudy:
+    """A study with what is stored of it here; what its files and its store say runs no code unless trusted."""
+    return StoredStudy(find_study(name, *overrides, trust=trust))
+
+
+def write_comparison_report(loaded: Sequence[StoredStudy], out: str = "") -> Path:
+    """Writes one report on one study or several, from what is stored, into `out` or the first one's run folder.
+
+    Raises:
+        DesignError: one of them has no results here.
+    """
+    from dse.report.study_page import report_path, write_page
+
+    path = Path(out) if out else report_path([one.study for one in loaded])
+    return write_page([one.part() for one in loaded], path)
+
+
+def find_study(name: str, *given: str | Sequence[str], trust: bool = False) -> Study:
+    """A study by name: one that ships or is in the working folder, or one that ran here or into a store, as it was run.
+
+    Raises:
+        DesignError: no such study, or overrides of one that is read as it was run.
+    """
+    known, overrides, run_dir = study_paths(), flatten_overrides(given), Path("runs") / name
+    place = None if overrides else stored_location(run_dir)
+    if name not in known and place is None:
+        said = dict(word.split("=", 1) for word in overrides if word.startswith(("store=", "run_dir=")))
+        if more := [word for word in overrides if not word.startswith(("store=", "run_dir="))]:
+            if said or stored_location(run_dir) is not None:
+                raise DesignError(f"study {name!r} is read as it was run; leave out {' '.join(more)}")
+        elif said:
+            run_dir = Path(said.get("run_dir", run_dir))
+            place = said.get("store") or stored_location(run_dir)
+    if name not in known and place is None:
+        compose([f"study={name}"])  # raises with the nearest name
+    line = [f"study={name}", *overrides] if place is None else _as_run(name, place, trust=trust)
+    config = compose(line, trust=trust)
+    if place is not None:
+        config |= {"store": place, "run_dir": str(run_dir)}  # overrides are kept without passwords, and are somebody's
+    return build_study(config, known[name].parent if name in known else study_folder(config))
+
+
+def _as_run(name: str, place: str, *, trust: bool) -> list[str]:
+    """The overrides of a study's last run; as data, unless they are trusted."""
+    with closing(Store(place, create=False)) as store:
+        runs = store.runs(name)
+    if not runs:
+        raise DesignError(f"no run of study {name!r} in {store.place}")
+    facts = runs[-1]["facts"]
+    overrides: Any = facts.get("overrides") if isinstance(facts, dict) else None
+    if not isinstance(overrides, list):
+        raise DesignError(f"{store.place}: the last run of study {name!r} says no overrides; give them: study={name} ...")
+    return overrides if trust else check_stored_overrides(overrides, store.place)

@@ -1,0 +1,365 @@
+"""What the terminal shows of studies: the front of one, how it is verified, those there are.
+
+Text only; pictures are in the report.
+"""
+
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.markup import escape
+from rich.table import Table
+
+from dse.evaluators import METRICS
+from dse.execution.rank_agreement import RankCorrelation
+from dse.execution.result_frame import DESIGN
+from dse.execution.study import Study, stored_location
+from dse.execution.verify import Verification
+from dse.explanations.advice import count_rejections, smallest_relaxation
+from dse.report.caveats import stack_texts
+from dse.schemas import stamp_document
+from dse.space.design import ids_of
+from dse.space.errors import DesignError
+from dse.space.multi_chip_space import CHIP_KNOB
+from dse.space.safe_text import count_text, mask_passwords, printable
+from dse.space.units import format_quantity
+from dse.space.workload import Workload
+from dse.terminal.json_text import json_text
+from dse.terminal.progress import SafeConsole
+
+MAX_ROWS = 15
+"""Designs of a front that are printed; the report has all."""
+
+MAX_COLUMNS = 12
+"""Knobs and objectives that fit side by side."""
+
+
+def print_front(asked: Study, frame: pd.DataFrame) -> None:
+    """Prints the front of a study, best first objective first: a design a row, or with many knobs a design a column.
+
+    Where nothing is feasible, what is in the way, and what would have to give.
+    """
+    if not frame["feasible"].any():
+        _rejected_table(asked, frame)
+        return
+    best = frame[frame["front"]]
+    first, direction = next(iter(asked.objectives.items()))
+    best = best.sort_values(first, ascending=direction == "min", kind="stable")
+    knobs = [knob.address for knob in asked.question.space.knobs if best[knob.address].notna().any()]
+    knobs[1:1] = ["formats"] if "formats" in best else []
+    across = 1 + len(knobs) + len(asked.objectives) <= MAX_COLUMNS
+    most = MAX_ROWS if across else MAX_COLUMNS // 2
+    picks = best.iloc[[round(i * (len(best) - 1) / max(most - 1, 1)) for i in range(most)]] if len(best) > most else best
+    names = ["rank", DESIGN, *knobs, *asked.objectives]
+    ranks = {place: rank for rank, place in enumerate(best.index, 1)}
+    cells = [
+        [f"{ranks[place]:,}", str(row[DESIGN])]
+        + [knob_text(asked, address, row[address]) for address in knobs]
+        + [format_quantity(float(row[name]), METRICS[name].unit) for name in asked.objectives]
+        for place, row in picks.iterrows()
+    ]
+    more = f", {most} shown" if len(best) > most else ""
+    table = Table(
+        title=f"front: {len(best):,} of {int(frame['feasible'].sum()):,} feasible designs in the report{more}",
+        title_justify="left",
+        show_header=across,
+    )
+    if across:
+        for name in names:
+            fixed = name in ("rank", DESIGN)
+            style = "bold" if name in asked.objectives else ""
+            table.add_column(name, justify="right", style=style, overflow="fold", no_wrap=fixed)
+        for row in cells:
+            table.add_row(*row)
+    else:
+        table.add_column(no_wrap=True)
+        for _ in cells:
+            table.add_column(justify="right", overflow="fold")
+        for place, name in enumerate(names):
+            row = [of[place] for of in cells]
+            table.add_row(name, *row, style="bold" if name in asked.objectives else "", end_section=place == len(knobs) + 1)
+    SafeConsole(160).print(table)
+
+
+def _rejected_table(asked: Study, frame: pd.DataFrame) -> None:
+    console = SafeConsole(160)
+    table = Table(title=f"none of {len(frame):,} designs is feasible", title_justify="left")
+    for column in ("limit or constraint", "designs that break it", "least by"):
+        table.add_column(column, justify="left" if column.startswith("limit") else "right", overflow="fold")
+    for one in count_rejections(asked, frame):
+        table.add_row(one.what, f"{one.designs:,}", f"{100 * one.least:.3g} %" if one.least else "-")
+    console.print(table)
+    values, gives = smallest_relaxation(asked, frame)
+    if gives:
+        knobs = ", ".join(f"{address} {knob_text(asked, address, value)}" for address, value in values.items())
+        console.print(f"the smallest relaxation that would admit one: {escape(', and '.join(gives))}")
+        console.print(f"for the design {ids_of([asked.question.space.key_at(values)])[0]}: {escape(knobs)}")
+
+
+def print_verification(asked: Study, found: Verification) -> None:
+    """Prints how far the metrics that a study wants or bounds move at a higher fidelity, and which designs that moves."""
+    console = SafeConsole(160)
+    table = Table(title=f"{found.high} against {found.low}: {count_text(len(found.after), 'design')}", title_justify="left")
+    for column in ("metric", "rank correlation", "median shift", "worst shift"):
+        table.add_column(column, justify="left" if column == "metric" else "right")
+    wanted = dict.fromkeys((*asked.objectives, *(bound.metric for bound in asked.bounds)))
+    for shift in found.shifts():
+        if shift.metric in wanted:
+            correlation = "-" if shift.correlation is None else f"{shift.correlation:.3f}"
+            table.add_row(shift.metric, correlation, f"{shift.median:+.2%}", f"{shift.worst:+.2%}")
+    console.print(table)
+    moves = found.moves()
+    names = [name for name in asked.objectives if found.before[name].notna().any()]
+    if found.part:
+        console.print(escape(found.part))
+        names = [name for name in names if (found.before[name] != found.after[name]).any()] or names[:1]
+    else:
+        stay, fall, come = (int((moves == move).sum()) for move in ("stays", "falls off", "comes on"))
+        console.print(
+            f"of {stay + fall:,} designs on the front, {stay:,} stay there at {found.high} and {fall:,} fall off; "
+            f"{come:,} come on from behind"
+        )
+    _ranks_table(console, asked, found)
+    shown = found.shown(MAX_ROWS)
+    if not shown:
+        return
+    table = Table()
+    knobs = [knob.address for knob in asked.question.space.knobs if found.after[knob.address].iloc[shown].nunique() > 1]
+    columns = ((name, f"{name}, {found.low}", f"{name}, {found.high}") for name in names)
+    said = ["" if found.part else str(moves.iloc[place]) for place in shown]
+    said = [escape(_failing(found.after.iloc[place])) or word for place, word in zip(shown, said, strict=True)]
+    for column in (
+        *([""] if any(said) else []),
+        DESIGN,
+        *knobs,
+        *(column for _, low, high in columns for column in (low, high, "gap")),
+    ):
+        table.add_column(column, justify="right", overflow="fold")
+    for place, word in zip(shown, said, strict=True):
+        before, after = found.before.iloc[place], found.after.iloc[place]
+        cells = [*([word] if any(said) else []), str(after[DESIGN])]
+        cells += [knob_text(asked, address, after[address]) for address in knobs]
+        for name in names:
+            low, high = float(before[name]), float(after[name])
+            cells += [
+                *(format_quantity(value, METRICS[name].unit) for value in (low, high)),
+                f"{high / low - 1:+.1%}" if low else "-",
+            ]
+        table.add_row(*cells)
+    console.print(table)
+
+
+def _ranks_table(console: SafeConsole, asked: Study, found: Verification) -> None:
+    """Whether both rank alike, on the front and off it, what moves most, and what the two share."""
+    off = found.off
+    table = Table(
+        title=f"rank correlation, 95 %: {len(found.after):,} of the best and {len(off.after):,} off the front",
+        title_justify="left",
+    )
+    for column in ("metric", "on the front", "off the front", "overall", "moves most", "order of the front"):
+        table.add_column(column, justify="left" if column == "metric" else "right", overflow="fold")
+    for one in found.ranks:
+        moved = f"{_knobs(asked, found, one.row)}: {one.before} to {one.after}" if one.row >= 0 else "none moves"
+        decided = f"{one.decided} of {one.pairs} neighbours decided" if one.pairs else "-"
+        table.add_row(one.metric, *(rank_text(group) for group in (one.front, one.off, one.overall)), moved, decided)
+    if found.ranks:
+        console.print(table)
+    for lead in found.decisions:
+        winner = _knobs(asked, found, lead.winner, lead.runner_up)
+        other = _knobs(asked, found, lead.runner_up, lead.winner)
+        said = lead.said(found.low, found.high, bool(found.part))
+        console.print(escape(f"best by {lead.metric}: {winner} leads {other} {said}"))
+    if int(off.better.sum()) and not found.part:
+        console.print(f"of {len(off.after):,} designs off the front, {int(off.better.sum()):,} would be on it at {found.high}")
+    if found.shared:
+        console.print(escape(f"{found.high} and {found.low} share: {'; '.join(found.shared)}"))
+        console.print(escape(f"each gives in its own way: {'; '.join(found.own)}"))
+
+
+def _knobs(asked: Study, found: Verification, row: int, beside: int | None = None) -> str:
+    """A verified design by the values of its knobs; beside another one, by those that differ."""
+
+    def texts(row: int) -> dict[str, str]:
+        values = found.before.loc[row] if row in found.before.index else found.off.before.loc[row]
+        return {knob.address: knob_text(asked, knob.address, values[knob.address]) for knob in asked.question.space.knobs}
+
+    shown, others = texts(row), texts(beside) if beside is not None else {}
+    differ = (f"{address} {text}" for address, text in shown.items() if text != "-" and others.get(address) != text)
+    return " ".join([_id(found, row), *filter(None, [", ".join(differ)])])
+
+
+def _id(found: Verification, row: int) -> str:
+    rows = found.before if row in found.before.index else found.off.before
+    return str(rows[DESIGN].loc[row])
+
+
+def rank_text(of: RankCorrelation) -> str:
+    """A rank correlation with its interval and how many designs it is of."""
+    if of.tau is None:
+        return f"- ({of.designs})"
+    span = f", {of.low:.2f} to {of.high:.2f}" if of.low is not None and of.high is not None else ""
+    return f"{of.tau:.2f}{span} ({of.designs})"
+
+
+def _failing(row: pd.Series) -> str:
+    """Why a design has no metrics, or breaks a limit."""
+    return next((str(row[name]) for name in ("error", "limit") if isinstance(row[name], str)), "")
+
+
+def knob_text(asked: Study, address: str, value: Any) -> str:
+    """A knob's value for people; a dash where it does not count."""
+    if value is None or (isinstance(value, float) and value != value):
+        return "-"
+    if isinstance(value, str):
+        return value
+    unit = asked.question.space.spec(address).metadata["unit"]
+    return format_quantity(float(value), unit)
+
+
+def print_studies(known: dict[str, Path], *, as_json: bool) -> int:
+    """Prints the studies that can be run and those that ran in this folder."""
+    data = studies_record(known)
+    if as_json:
+        print(json_text(data, indent=1))
+        return 0
+    table = Table(box=None, title="studies: dse run study=NAME", title_justify="left")
+    for column in ("name", "question", "ran here"):
+        table.add_column(column, overflow="fold")
+    for one in data["studies"]:
+        table.add_row(escape(one["name"]), escape(one["question"]), escape(_ran_text(one["ran"])))
+    SafeConsole(140).print(table)
+    return 0
+
+
+def studies_record(known: dict[str, Path]) -> dict[str, Any]:
+    """The same as plain values."""
+    ran = {path.name: place for path in sorted(Path("runs").glob("*")) if (place := stored_location(path)) is not None}
+    names = [*known, *(name for name in ran if name not in known)]
+    studies = [
+        {
+            "name": name,
+            "question": _question_of(known[name]) if name in known else "",
+            "defined": name in known,
+            "ran": _state(name, ran[name]) if name in ran else None,
+        }
+        for name in names
+    ]
+    return stamp_document("list", {"studies": studies})
+
+
+def _tied(asked: Study) -> dict[tuple[str, str], list[str]]:
+    """Leaves that follow knobs, with their expressions; and the chips on which they do, where there are several."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for chosen, space in asked.question.space.each:
+        for tied in space.tied:
+            found.setdefault((tied.address, tied.text), []).extend(str(name) for name in chosen.values())
+    return found
+
+
+def case_labels_text(workload: Workload) -> str:
+    """Labels of the cases of a workload: of one, or of the first and the last."""
+    first, last = workload.cases[0].label, workload.cases[-1].label
+    return first if len(workload.cases) == 1 else f"from {first} to {last}"
+
+
+def devices_texts(asked: Study) -> list[str]:
+    """Tensor parallelism that a study leaves open and no knob moves, in words, chip by chip."""
+    found = []
+    for chosen, space in asked.question.space.each:
+        name = str(chosen.get(CHIP_KNOB, ""))
+        moved = any(knob.address.endswith(".tp") for knob in space.knobs)
+        if text := "" if moved else asked.question.devices.get(name, ""):
+            found.append(f"{name}: {text}" if name else text)
+    return found
+
+
+def print_study(asked: Study, runs: list[dict[str, Any]]) -> int:
+    """Prints a study: question, objectives, knobs, constants that were assumed or fitted or have no source, runs."""
+    console = SafeConsole(140)
+    console.print(f"[bold]{escape(asked.name)}[/]  {escape(asked.text)}")
+    if asked.chips:
+        console.print(f"chips        {escape(asked.chips)}")
+    goals = ", ".join(f"{metric} {direction}" for metric, direction in asked.objectives.items())
+    console.print(f"objectives   {goals}")
+    console.print(f"constraints  {', '.join(map(str, asked.bounds)) or 'none'}")
+    cases = asked.question.workload.cases
+    console.print(f"workload     {count_text(len(cases), 'case')}, {escape(case_labels_text(asked.question.workload))}")
+    for text in devices_texts(asked):
+        console.print(f"devices      {escape(text)}")
+    for text in stack_texts(asked):
+        console.print(f"software     {escape(text)}")
+    for knob in asked.question.space.knobs:
+        values = getattr(knob, "values", None)
+        texts = [knob_text(asked, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]
+        text = ", ".join(texts if len(texts) <= 8 else [*texts[:3], "...", texts[-1]])
+        console.print(f"knob         {knob.address}: " + (f"{escape(text)} ({len(texts)})" if values else f"{text} (interval)"))
+    for (address, text), of in _tied(asked).items():
+        console.print(f"tied         {address}: {escape(text)}" + (f" ({', '.join(of)})" if of else ""))
+    unsure: dict[tuple[str, str], list[str]] = {}
+    for source in asked.question.sources:
+        if source.source in ("assumed", "fitted"):
+            unsure.setdefault((source.source, source.note), []).append(f"{source.address} = {source.value}")
+    for (kind, note), constants in unsure.items():
+        console.print(f"{kind:12} {escape(', '.join(constants))}: {escape(note)}")
+    bare = [f"{of.address} = {of.value}" for of in asked.question.sources if of.source == "override"]
+    if bare:
+        console.print(f"no source    {escape(', '.join(bare))}: said here, or in a file that names none")
+    for run in runs:
+        console.print(f"run          {escape(_run_text(run))}")
+    return 0
+
+
+def _run_text(run: Mapping[str, Any]) -> str:
+    """When a run was, how it ended, what it took, who ran it where, and with what."""
+    facts = run["facts"]
+    spent = [
+        f"{format_quantity(facts[f'{kind}_seconds'], 's', 3)} {kind}"
+        for kind in ("wall", "cpu")
+        if isinstance(facts.get(f"{kind}_seconds"), int | float)
+    ]
+    if spent and isinstance(facts.get("worker_cpu_seconds"), int | float):
+        spent[-1] += f", {format_quantity(facts['worker_cpu_seconds'], 's', 3)} of it in workers"
+    lost = f" (its machine {facts.get('host', '?')} does not hold this file: killed there, or this is a copy)"
+    parts = [f"{run['started']} {run['state']}" + (lost if run["state"] == "lost" else ""), *spent]
+    counts = (("results", "designs searched"), ("verified", "verified"))
+    parts += [f"{facts[name]:,} {what}" for name, what in counts if isinstance(facts.get(name), int)]
+    parts += [f"{facts.get('user', '?')} on {facts.get('host', '?')}, process {facts.get('pid', '?')}"]
+    parts += [f"seed {facts['seed']}"] if "seed" in facts else []
+    known = {"mesh-dse": facts.get("version"), "python": facts.get("python"), **facts.get("versions", {})}
+    parts += [", ".join(f"{name} {number}" for name, number in known.items() if number)]
+    parts += [f"git {facts['git']}"] if facts.get("git") else []
+    parts += [facts[key] for key in ("command", "error") if facts.get(key)]
+    return "; ".join(part for part in parts if part)
+
+
+def _question_of(path: Path) -> str:
+    for line in path.read_text(errors="replace").splitlines():
+        if line.startswith("question:"):
+            return line.partition(":")[2].strip().strip('"')
+    return ""
+
+
+def _state(name: str, place: str) -> dict[str, Any]:
+    """How far a study is, or why nobody can say."""
+    from dse.store.store import Store
+
+    found: dict[str, Any] = {"state": None, "searched": None, "refused": None}
+    try:
+        with closing(Store(place, create=False)) as store:
+            runs = store.runs(name)
+    except DesignError as error:  # the others are listed all the same
+        return found | {"refused": printable(mask_passwords(str(error)))}
+    if not runs:
+        return found
+    searched = runs[-1]["facts"].get("results", 0)
+    return found | {"state": runs[-1]["state"], "searched": searched if isinstance(searched, int) else None}
+
+
+def _ran_text(ran: Mapping[str, Any] | None) -> str:
+    if ran is None:
+        return ""
+    if ran["refused"]:
+        return str(ran["refused"])
+    return f"{ran['state']}, {ran['searched'] or 0} searched" if ran["state"] else "no run"

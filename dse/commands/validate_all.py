@@ -1,0 +1,254 @@
+"""``dse validate`` without a file: every measured row that ships is simulated again; what fails, and how far off groups are.
+
+A row fails where it is further off than its study's tolerance (`dse.accuracy.tolerances`), or where nothing comes out. The
+command ends with a status other than 0 where a row of role check fails that is not among the known misses: all others are
+said to hold. Calibration rows that fail, reports and known misses are counted and shown.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.markup import escape
+from rich.table import Table
+
+from dse.accuracy.residuals import residuals_version
+from dse.accuracy.tolerances import known_miss, row_tolerance
+from dse.accuracy.validate import ROLES, ValidationRow, compare_rows, error_text, read_rows, rows_table, score_rows
+from dse.config.compose import STUDIES
+from dse.evaluators.evaluation import PHYSICS_VERSION
+from dse.schemas import stamp_document
+from dse.space.errors import DesignError, suggest_nearest
+from dse.terminal.atomic_files import write_atomically
+from dse.terminal.json_text import json_text
+from dse.terminal.progress import ProgressBar, SafeConsole, say
+
+SLOWEST = 5
+"""Rows that are named for the time that they took."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidatedRow:
+    """A row of a study, with what was promised of it.
+
+    Attributes:
+        tolerance: how far off it may be, relative.
+        known: why it is known not to hold; "" where it is said to hold.
+    """
+
+    study: str
+    row: ValidationRow
+    tolerance: float
+    known: str
+
+    @property
+    def fails(self) -> bool:
+        """Whether it is further off than that, or nothing comes out."""
+        return self.row.error is None or abs(self.row.error) > self.tolerance
+
+    @property
+    def breaks(self) -> bool:
+        """Whether a check that is said to hold does not."""
+        return self.row.role == "check" and self.fails and not self.known
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Study, chip and phase."""
+        return self.study, self.row.kind.chip, self.row.kind.phase
+
+    def record(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"study": self.study, **self.row.record(), "tolerance": self.tolerance, "fails": self.fails, "known": self.known}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorGroup:
+    """Rows of one study, chip and phase.
+
+    Attributes:
+        rows: all of them.
+        scored: calibration and check rows that publish a number; errors are theirs, or of the reports where there are none.
+        mean, p90, worst: of absolute relative errors; None where there is none.
+        held, ranges: published ranges with the simulated value inside, and published ranges, of any role.
+        failures: by role, rows that fail and rows.
+    """
+
+    study: str
+    chip: str
+    phase: str
+    rows: int
+    scored: int
+    mean: float | None
+    p90: float | None
+    worst: float | None
+    held: int
+    ranges: int
+    failures: dict[str, tuple[int, int]]
+
+
+def published_files(names: Sequence[str]) -> list[Path]:
+    """The files of published rows of some studies that ship, or of all.
+
+    Raises:
+        DesignError: a study that has none.
+    """
+    known = {path.parent.name: path for path in sorted(STUDIES.glob("*/published.csv"))}
+    for name in names:
+        if name not in known:
+            raise DesignError(f"validate: no file {name}, and no study that has published rows; {suggest_nearest(name, known)}")
+    return [known[name] for name in names] if names else list(known.values())
+
+
+def simulate_rows(paths: Sequence[Path], *, bar: ProgressBar | None = None) -> list[ValidatedRow]:
+    """Every row of some files of studies, simulated.
+
+    Args:
+        paths: as `places` has them; the study is the folder.
+        bar: told after each row.
+
+    Raises:
+        DesignError: a file or a row that cannot be understood.
+    """
+    many = sum(1 for path in paths for _ in read_rows(path))
+    found: list[ValidatedRow] = []
+    for path in paths:
+        study = path.parent.name
+        for row in compare_rows(path):
+            found.append(
+                ValidatedRow(study, row, row_tolerance(study, row.id), known_miss(study, row.id) if row.role == "check" else "")
+            )
+            if bar is not None:
+                bar.update(len(found), many, study)
+    return found
+
+
+def group_errors(rows: Sequence[ValidatedRow]) -> list[ErrorGroup]:
+    """Rows by study, chip and phase, in the order that they come."""
+    by: dict[tuple[str, str, str], list[ValidatedRow]] = {}
+    for one in rows:
+        by.setdefault(one.place, []).append(one)
+    return [_group(*place, of) for place, of in by.items()]
+
+
+def count_failures(rows: Sequence[ValidatedRow]) -> dict[str, tuple[int, int]]:
+    """By role, how many rows fail, of how many."""
+    return {role: (sum(one.fails for one in rows if one.row.role == role), _many(rows, role)) for role in ROLES}
+
+
+def validation_record(rows: Sequence[ValidatedRow]) -> dict[str, Any]:
+    """Everything as plain values."""
+    return {
+        "physics": PHYSICS_VERSION,
+        "residuals_physics": residuals_version(),
+        "scores": {role: _score(rows, role) for role in ROLES},
+        "failures": {role: {"fail": bad, "rows": many} for role, (bad, many) in count_failures(rows).items()},
+        "broken": [f"{one.study}/{one.row.id}" for one in rows if one.breaks],
+        "groups": [asdict(group) for group in group_errors(rows)],
+        "slowest": [f"{one.study}/{one.row.id}" for one in slowest_rows(rows)],
+        "rows": [one.record() for one in rows],
+    }
+
+
+def slowest_rows(rows: Sequence[ValidatedRow]) -> list[ValidatedRow]:
+    """The rows that took longest, with what is compiled or built for the first of its kind."""
+    return sorted(rows, key=lambda one: -one.row.seconds)[:SLOWEST]
+
+
+def validate_studies(names: Sequence[str], out: Path, *, as_json: bool) -> int:
+    """Reruns studies, or all, writes the page, prints what came out; returns the exit status.
+
+    Args:
+        names: of studies; their rows are printed too.
+        out: where the page goes.
+        as_json: print everything as JSON.
+    """
+    from dse.report.standalone_pages import validation_page
+
+    paths = published_files(names)
+    with ProgressBar("validate") as bar:
+        rows = simulate_rows(paths, bar=bar)
+    data = validation_record(rows)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with write_atomically(out) as place:
+        place.write_text(validation_page(data), encoding="utf-8")
+    status = int(any(one.breaks for one in rows))
+    if as_json:
+        print(json_text(stamp_document("validation", data | {"page": str(out)}), indent=1))
+        return status
+    console = SafeConsole(150)
+    for path in paths if names else ():
+        console.print(rows_table(path.parent.name, [one.row for one in rows if one.study == path.parent.name]))
+    console.print(_groups_table(group_errors(rows)))
+    _tell(console, rows)
+    say(f"page    {escape(str(out))}")
+    return status
+
+
+def _tell(console: SafeConsole, rows: Sequence[ValidatedRow]) -> None:
+    bad = ", ".join(f"{some} of {many} of role {role}" for role, (some, many) in count_failures(rows).items() if many)
+    console.print(f"{len(rows):,} rows by physics {PHYSICS_VERSION}; further off than their study's tolerance: {bad}")
+    console.print(f"calibration and check rows: {score_rows(one.row for one in rows if one.row.role != 'report')}")
+    for one in rows:
+        if one.row.role == "check" and one.fails:
+            known = f"known not to hold: {one.known}" if one.known else "[red]said to hold[/]"
+            console.print(f"  {_named(one)}: {_error(one.row)}, tolerance {one.tolerance:.0%}; {known}")
+        elif one.known:
+            console.print(f"  {_named(one)}: {_error(one.row)}: holds, though it is among the known misses")
+    if residuals_version() != PHYSICS_VERSION:
+        console.print(
+            f"[yellow]bands of answers are stale[/]: by physics {residuals_version()}; python -m dse.studies.write residuals"
+        )
+    taken = ", ".join(f"{_named(one)} {one.row.seconds:.1f} s" for one in slowest_rows(rows))
+    console.print(f"{sum(one.row.seconds for one in rows):.0f} s; longest took {taken}")
+
+
+def _group(study: str, chip: str, phase: str, rows: Sequence[ValidatedRow]) -> ErrorGroup:
+    everything = score_rows(one.row for one in rows)
+    scored = score_rows(one.row for one in rows if one.row.role != "report").errors
+    mean, p90, worst = _spread(np.array(scored or everything.errors))
+    return ErrorGroup(
+        study, chip, phase, len(rows), len(scored), mean, p90, worst, everything.held, everything.ranges, count_failures(rows)
+    )
+
+
+def _spread(errors: np.ndarray) -> tuple[float | None, float | None, float | None]:
+    """Mean, 90 % and worst of absolute errors; None where there are none."""
+    return (float(errors.mean()), float(np.quantile(errors, 0.9)), float(errors.max())) if len(errors) else (None, None, None)
+
+
+def _groups_table(found: Sequence[ErrorGroup]) -> Table:
+    title = "rows that fail, errors of numbers that are scored, and ranges that hold"
+    table = Table(title=title, title_justify="left", box=None)
+    errors = ("scored", "mean", "90 %", "worst", "ranges hold")
+    heads = ("study", "chip", "phase", "rows", *errors, *(f"{role} fails" for role in ROLES))
+    for name in heads:
+        table.add_column(name, justify="left" if name in ("study", "chip", "phase") else "right")
+    before = ""
+    for group in found:
+        spread = ("" if value is None else f"{value:.1%}" for value in (group.mean, group.p90, group.worst))
+        fails = (f"{bad} of {many}" if many else "" for bad, many in group.failures.values())
+        name, before = "" if group.study == before else group.study, group.study
+        ranges = f"{group.held} of {group.ranges}" if group.ranges else ""
+        cells = (name, group.chip, group.phase, str(group.rows), str(group.scored), *spread, ranges, *fails)
+        table.add_row(*map(escape, cells))
+    return table
+
+
+def _score(rows: Sequence[ValidatedRow], role: str) -> dict[str, Any]:
+    errors, held, ranges = score_rows(one.row for one in rows if one.row.role == role)
+    spread = (float(np.median(errors)), errors[-1]) if errors else (None, None)
+    return {"numbers": len(errors), "median": spread[0], "worst": spread[1], "held": held, "ranges": ranges}
+
+
+def _many(rows: Sequence[ValidatedRow], role: str) -> int:
+    return sum(one.row.role == role for one in rows)
+
+
+def _named(one: ValidatedRow) -> str:
+    return escape(f"{one.study}/{one.row.id}")
+
+
+def _error(row: ValidationRow) -> str:
+    return error_text(row) or "nothing comes out"

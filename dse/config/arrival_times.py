@@ -1,0 +1,198 @@
+"""When the requests of a load come: rates of a process, scales of a trace's times, one or several, or the largest.
+
+A trace that has times is replayed at these where nobody says other arrivals or a rate. What a load has of its trace, and whose
+times these are, stands in its label.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dse.config.record_parser import parse_value
+from dse.config.session_workloads import CLOSED, requests_by_population
+from dse.space.errors import DesignError
+from dse.space.requests import Requests
+from dse.space.safe_text import count_text
+from dse.space.units import format_quantity
+from dse.space.workload import TraceUse
+
+AUTO, TRACE, USUAL = "auto", "trace", "poisson"
+"""Arrivals where nobody says any: at the times of a file, or of requests that have none."""
+
+USUAL_RATE = "2 Hz"
+"""Of a process, where nobody says one."""
+
+MAX_RATE_OPTION = "largest"
+"""The rate of requests, or the scale of a trace's, that is looked for."""
+
+
+def with_arrivals(spec: dict[str, Any], *, timed: bool) -> dict[str, Any]:
+    """Fields of a workload with the arrivals and the rate that hold where nobody says any.
+
+    Args:
+        spec: fields of the workload.
+        timed: whether requests have times of their own, which are replayed unless a rate is said.
+
+    >>> with_arrivals({}, timed=True)["arrivals"], with_arrivals({"rate": "3 Hz"}, timed=True)["arrivals"]
+    ('trace', 'poisson')
+    """
+    replayed = timed and spec.get("rate") is None
+    arrivals = spec.get("arrivals", AUTO)
+    arrivals = (TRACE if replayed else USUAL) if arrivals == AUTO else arrivals
+    return {**spec, "arrivals": arrivals, "rate": USUAL_RATE if spec.get("rate") is None else spec["rate"]}
+
+
+def trace_use(served: Requests, spec: dict[str, Any], file: str, *, clipped: bool) -> TraceUse:
+    """What a load has of its trace.
+
+    Args:
+        served: requests of the file as they are served.
+        spec: fields of the workload, with arrivals.
+        file: its name.
+        clipped: whether some are shorter than the file has them.
+    """
+    ordered = "some" if spec.get("shuffle") else "the first"
+    notes = [
+        *(["in another order"] if spec.get("shuffle") else []),
+        *([f"clipped to {spec['clip']:,} tokens"] if clipped else []),
+    ]
+    part = f"{ordered if served.truncated else 'all'} of {file}" + (f" ({', '.join(notes)})" if notes else "")
+    if spec["arrivals"] != TRACE:
+        return TraceUse(file, part, "drawn", str(spec["arrivals"]))
+    return TraceUse(file, part, "replayed" if spec.get("scale", 1.0) == 1.0 else "scaled")
+
+
+def _of_trace(of: TraceUse | None, served: Requests) -> str:
+    """What is said of a trace beside the number of requests; empty string where there is none."""
+    if of is None:
+        return ""
+    why = "the file's times are not used" if served.timed else "the file has no times"
+    how = f"times drawn ({of.process}; {why})" if of.process else "replayed"
+    skipped = f" ({served.skipped:,} rows skipped)" if served.skipped else ""
+    return f"{skipped}, {of.part}, {how}"
+
+
+def requests_by_rate(
+    served: Requests, spec: dict[str, Any], seed: int, trace: TraceUse | None = None
+) -> list[tuple[str, Requests, float]]:
+    """Requests as they come, at each rate of a process, or scale of a trace's times, that is said.
+
+    Args:
+        served: with times where they are a trace's.
+        spec: fields of the workload, with arrivals.
+        seed: of the process; at every rate the same draw, faster or slower.
+        trace: what these are of a trace; None where they are of none.
+
+    Returns:
+        Each in words, with times, and the rate of its process; 0 where times are a trace's. [1/s]
+    """
+    _refuse_unread(spec)
+    beside = _of_trace(trace, served)
+    if spec["arrivals"] == CLOSED:
+        return [(f"{label}{beside}", some, 0.0) for label, some in requests_by_population(served, spec)]
+    if spec.get("users") is not None:
+        raise DesignError(f"workload.users: of arrivals={CLOSED} only; say so, or leave it out")
+    of_trace = spec["arrivals"] == "trace"
+    key, unit = ("scale", "1") if of_trace else ("rate", "Hz")
+    said = spec.get(key, 1.0 if of_trace else None)
+    several, address = isinstance(said, list), f"workload.{key}"
+    if several and (not said or MAX_RATE_OPTION in said):
+        raise DesignError(f"{address}: {said!r} is not a list of {key}s; {MAX_RATE_OPTION} stands by itself, without a list")
+    if of_trace and not served.timed:
+        raise DesignError("workload.arrivals: no times to take from a trace; choose poisson, gamma, fixed or at_once")
+    cv = 1.0 if of_trace else parse_value(spec.get("cv", 1.0), "1", "workload.cv")
+    found = []
+    for one in said if isinstance(said, list) else [said]:
+        number = 1.0 if one == MAX_RATE_OPTION else parse_value(one, unit, address)
+        some = served.scaled(number) if of_trace else served.arriving(str(spec["arrivals"]), rate=number, cv=cv, seed=seed)
+        if (several or one == MAX_RATE_OPTION) and not np.isfinite(some.rate):
+            raise DesignError(
+                "workload.rate: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's times"
+            )
+        at = f"at {some.rate:.3g} a second" if np.isfinite(some.rate) else "at once"
+        at = f"at {number:g} times its rate, {at[3:]}" if of_trace and (several or number != 1) else at
+        at = "at the largest rate that keeps its bounds" if one == MAX_RATE_OPTION else at
+        if several:
+            at = at if of_trace else f"at {format_quantity(number, unit)}, drawn {at[3:]}"
+        turns = f" in {count_text(len(some.begins), 'session')}" if len(some.before) else ""
+        many = (
+            "requests" if one == MAX_RATE_OPTION and not of_trace else count_text(len(some), "request")
+        )  # as many as that takes
+        found.append((f"{many}{turns}{beside} {at}", some, 0.0 if of_trace else number))
+    return found
+
+
+def _refuse_unread(spec: dict[str, Any]) -> None:
+    """Refuses what only other arrivals read."""
+    for name, reader in (("cv", "gamma"), ("scale", "trace")):
+        if spec["arrivals"] != reader and spec.get(name, 1.0) not in (1.0, MAX_RATE_OPTION):
+            raise DesignError(
+                f"workload.{name}: arrivals={spec['arrivals']} does not read it; say arrivals={reader}, or leave it out"
+            )
+
+
+GOES_BEFORE: dict[str, tuple[str, ...]] = {
+    "trace": ("prompt", "output"),
+    "prompt": ("sequence", "output_share"),
+    "lengths": ("sequence", "output_share"),
+}
+"""Fields of a workload, and the fields that nothing reads where they are said."""
+
+GOES_WITH: dict[str, tuple[str, ...]] = {"lengths": ("requests",), "trace": ("shuffle", "ticks")}
+"""Files of requests, and the fields that nothing reads where no such file is said."""
+
+
+def refuse_unread_fields(spec: Mapping[str, Any], words: Sequence[str], written: Mapping[str, Any]) -> None:
+    """Refuses what nothing reads beside what a workload says, where somebody says it; what presets say stays unread.
+
+    Args:
+        spec: fields of the workload.
+        words: overrides.
+        written: fields that the file of a study says itself, which give way to those of overrides.
+
+    Raises:
+        DesignError: the first of them, and what to leave out.
+    """
+    pairs = [word.lstrip("+").removeprefix("workload.").partition("=")[::2] for word in words if "workload." in word[:10]]
+    typed = dict(pairs)
+    said = {name for name, value in {**written, **typed}.items() if value not in (None, "null")}
+    for reason, name, why in _unread(spec, said):
+        if name in typed or reason not in typed:
+            raise DesignError(f"workload.{name}: {why}")
+
+
+def _unread(spec: Mapping[str, Any], said: set[str]) -> Iterator[tuple[str, str, str]]:
+    """Fields that are said and that nothing reads: the field that is the reason, their name, and what to do."""
+    for first, others in GOES_BEFORE.items():
+        if spec.get(first) is not None:
+            for name in (name for name in others if name in said and name in spec):
+                yield first, name, f"nothing reads it beside workload.{first}; leave one of them out"
+    for file, others in GOES_WITH.items():
+        if file in spec and spec[file] is None:
+            yield from (
+                (file, name, f"of a file only; say workload.{file}, or leave it out") for name in others if name in said
+            )
+    if spec.get("arrivals") == "trace" and "rate" in said and spec.get("rate") != MAX_RATE_OPTION:
+        yield "arrivals", "rate", "arrivals=trace has the times of its file; say workload.scale, or other arrivals"
+
+
+def slo_share(spec: dict[str, Any]) -> float:
+    """Of the requests that must keep each bound at the largest rate; 0 where it is not asked for."""
+    said, largest = spec.get("percentile"), MAX_RATE_OPTION in (spec.get("rate"), spec.get("scale"))
+    if not largest:
+        if said is not None:
+            raise DesignError(
+                "workload.percentile: of the largest rate only; say workload.rate=largest, or workload.scale=largest"
+            )
+        return 0.0
+    wrong = "scale" if spec.get("rate") != MAX_RATE_OPTION else "rate"
+    if (wrong == "scale") != (spec["arrivals"] == "trace"):
+        right = "workload.scale" if spec["arrivals"] == "trace" else "workload.rate"
+        raise DesignError(
+            f"workload.{wrong}: {MAX_RATE_OPTION} is for other arrivals than {spec['arrivals']}; say {right}={MAX_RATE_OPTION}"
+        )
+    share = parse_value(90 if said is None else said, "1", "workload.percentile") / 100
+    if not 0 < share <= 1:
+        raise DesignError(f"workload.percentile: {said!r} is not above 0 and at most 100")
+    return share

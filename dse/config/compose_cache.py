@@ -1,0 +1,90 @@
+"""What Hydra composes of a line: of its choices once, and a copy of that under the values which it sets.
+
+To put files together takes far longer than to set values, and lines of a study, a table or a test choose the same again and
+again. Lines that name folders of the user's are composed every time: files come and go there.
+"""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+from dse.config.merge_defaults import merge_defaults
+from dse.config.overrides import CommandLine
+from dse.config.untrusted_files import SHIPPED_CONF, SHIPPED_STUDIES
+
+KEPT: dict[tuple[str, ...], tuple[bytes, dict[Path, tuple[int, int]]]] = {}
+"""Configurations by the words that choose, with the state of the files that they are of."""
+
+MAX_ENTRIES = 512
+"""Configurations that are kept, of some 55 kB each; the oldest goes."""
+
+
+def compose_cached(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
+    """The configuration of a line, and what is chosen in it by group.
+
+    Raises:
+        HydraException: what Hydra cannot compose.
+    """
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    places = [Path(place.partition("://")[2]).resolve() for place in typed.places]
+    if typed.trust or typed.sets_hydra:
+        return _by_hydra(typed.words)
+    parsed = OverridesParser.create().parse_overrides(typed.words)
+    if any(override.is_sweep_override() for override in parsed):
+        return _by_hydra(typed.words)  # which says why not
+    values = [override for override in parsed[1:] if not _chooses(override, [SHIPPED_CONF, *places])]
+    words = tuple(str(override.input_line) for override in parsed if override not in values)
+    if all(place.is_relative_to(SHIPPED_STUDIES) for place in places):
+        config, choices = _chosen(words)
+    elif found := merge_defaults(list(words)):
+        config, choices = found
+    else:
+        return _by_hydra(typed.words)
+    ConfigLoaderImpl._apply_overrides_to_config(values, config)
+    return config, choices
+
+
+def _chooses(override: Any, places: list[Path]) -> bool:
+    """Whether an override chooses a file of a group in one of some places, as Hydra tells it."""
+    return not isinstance(override.value(), dict) and any((place / override.key_or_group).is_dir() for place in places)
+
+
+def _chosen(words: tuple[str, ...]) -> tuple[Any, dict[str, Any]]:
+    """What some words choose, composed where nobody asked before or a file has changed."""
+    from dse.config.hydra_sources import READ, file_state
+
+    known = KEPT.get(words)
+    if known is None or any(file_state(path) != then for path, then in known[1].items()):
+        READ.clear()
+        found = merge_defaults(list(words)) or _by_hydra(list(words))
+        if len(KEPT) >= MAX_ENTRIES:
+            KEPT.pop(next(iter(KEPT)))
+        KEPT[words] = pickle.dumps(found), dict(READ)
+        return found
+    copy: tuple[Any, dict[str, Any]] = pickle.loads(known[0])
+    return copy
+
+
+def _by_hydra(words: list[str]) -> tuple[Any, dict[str, Any]]:
+    from hydra import compose, version
+    from hydra._internal.hydra import Hydra
+    from hydra.core.global_hydra import GlobalHydra
+    from omegaconf import OmegaConf, open_dict
+
+    from dse.config.hydra_sources import hydra_search_path, register_sources
+
+    register_sources()
+    version.setbase("1.3")
+    before = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        Hydra.create_main_hydra2("app", hydra_search_path())
+        config = compose("config", overrides=words, return_hydra_config=True)
+    finally:
+        GlobalHydra.instance().hydra = before
+    choices: Any = OmegaConf.to_container(config.hydra.runtime.choices)
+    with open_dict(config):
+        del config["hydra"]
+    return config, choices

@@ -1,0 +1,37 @@
+"""Leaves of a mapping that only its file says, and that the algorithm which the user chose instead has not: they fall away."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+BESIDE = {("sums", "ktree_k"): ("algorithm", "ktree")}
+"""Leaves of a part that one algorithm alone has, with the leaf that chooses it and its word."""
+
+
+def drop_leaves_of_other_algorithms(config: Mapping[str, Any], overrides: Sequence[str]) -> Any:
+    """The mapping of a configuration, without what the algorithm that was typed does not read and nobody typed.
+
+    A leaf stays where it was typed itself, or where a knob of the space chooses between algorithms.
+
+    Args:
+        config: plain, with its knobs by address.
+        overrides: of the user, a field for each phase.
+    """
+    found: Any = config.get("mapping")
+    typed = {word.lstrip("+").partition("=")[0] for word in overrides}
+    moved = set(config.get("space") or {})
+    for (part, leaf), (chooser, word) in BESIDE.items():
+        for phase in ("prefill", "decode"):
+            own = _group(_group(_group(found).get(phase)).get(part))
+            if own.get(leaf) is None or own.get(chooser) == word:
+                continue
+            # decode follows prefill where its file says so
+            said = {f"mapping.{of}.{part}.{leaf}" for of in ("prefill", phase)}
+            chose = {f"mapping.{of}.{part}.{chooser}" for of in ("prefill", phase)}
+            if typed & chose and not (typed & said or moved & {f"mapping.{of}.{part}.{chooser}" for of in (phase, "both")}):
+                found = {**found, phase: {**found[phase], part: {**own, leaf: None}}}
+    return found
+
+
+def _group(value: Any) -> dict[str, Any]:
+    """A group of fields, empty where something else stands."""
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,67 @@
+"""How many tokens went to each expert of each layer, as a file says it."""
+
+import csv
+import math
+from pathlib import Path
+
+from dse.space.errors import DesignError
+from dse.space.layers import MOE, layers
+from dse.space.model import ExpertLayers, Model
+
+COLUMNS = ("layer", "expert", "tokens")
+
+
+def read_expert_shares(path: Path, model: Model, experts: ExpertLayers) -> tuple[tuple[float, ...], ...]:
+    """Shares of tokens that go to each expert, layer by layer; those of a layer add up to `top_k`.
+
+    Args:
+        path: a CSV file with the columns layer, expert and tokens; layers are any names, experts are counted from 0.
+        model, experts: whose.
+
+    Raises:
+        DesignError: other columns, a row that says no number, more layers or experts than there are, or a layer without tokens.
+    """
+    found: dict[str, list[float]] = {}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file, strict=True)
+            if not set(COLUMNS) <= set(rows.fieldnames or ()):
+                raise _refused(path, f"has no columns {', '.join(COLUMNS)}")
+            for row in rows:
+                expert, tokens = _number(path, rows.line_num, row, "expert"), _number(path, rows.line_num, row, "tokens")
+                if expert != int(expert) or expert >= experts.count:
+                    raise _refused(path, f"line {rows.line_num}: no expert {row['expert']}; {model.name} has {experts.count}")
+                found.setdefault(str(row["layer"]), [0.0] * experts.count)[int(expert)] += tokens
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise _refused(path, f"cannot be read: {error}") from None
+    sparse = sum(layer.times for layer in layers(model).ffns if layer.name.startswith(MOE)) + model.mtp
+    if not 0 < len(found) <= sparse:
+        raise _refused(path, f"has {len(found)} layers; {model.name} has {sparse} with experts")
+    for layer, counts in found.items():
+        if not sum(counts):
+            raise _refused(path, f"layer {layer[:40]}: no tokens")
+    return tuple(_shares(counts, experts.top_k) for counts in found.values())
+
+
+def _shares(tokens: list[float], top_k: int) -> tuple[float, ...]:
+    """No expert is chosen more than once a token: what would be more goes to the others in proportion."""
+    left, found = float(top_k), [0.0] * len(tokens)
+    for place in sorted(range(len(tokens)), key=lambda expert: -tokens[expert]):
+        rest = sum(tokens[other] for other in range(len(tokens)) if not found[other])
+        found[place] = min(1.0, left * tokens[place] / rest) if rest else 0.0
+        left -= found[place]
+    return tuple(found)
+
+
+def _number(path: Path, line: int, row: dict[str, str | None], column: str) -> float:
+    try:
+        value = float(row[column] or "")
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise _refused(path, f"line {line}: {column} {str(row[column])[:40]!r} is not a number of at least 0")
+    return value
+
+
+def _refused(path: Path, why: str) -> DesignError:
+    return DesignError(f"workload.routing: {path}: {why}")

@@ -1,0 +1,74 @@
+"""Number formats of several chips: the same for all, so that no front compares eight bits with sixteen unsaid."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dse.space.design import Design
+from dse.space.errors import DesignError, suggest_nearest
+from dse.space.fields import iterate_leaves
+from dse.space.knobs import Knob
+from dse.space.multi_chip_space import CHIP_KNOB, AnySpace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RULES = ("equal", "own")
+"""What a study of several chips may say of their formats."""
+
+PRECISION = "mapping.precision."
+
+
+def formats_of(design: Design) -> dict[str, str]:
+    """Number formats of a design by what they are of; none where nothing computes."""
+    return {
+        address.removeprefix(PRECISION): word for address, word, _ in iterate_leaves(design) if address.startswith(PRECISION)
+    }
+
+
+def formats_text(design: Design) -> str:
+    """The formats in words: one where all are alike, as in "fp16"; else each, as in "weights int8, kv fp16"."""
+    found = formats_of(design)
+    words = dict.fromkeys(found.values())
+    return next(iter(words)) if len(words) == 1 else ", ".join(f"{name} {word}" for name, word in found.items())
+
+
+def chip_formats_text(bases: Mapping[str, Design], mappings: Mapping[str, str]) -> str:
+    """The chips in words, with the mapping and the formats of each; formats that all share once."""
+    formats = {name: formats_text(base) for name, base in bases.items()}
+    alike = next(iter(formats.values())) if len(set(formats.values())) == 1 else ""
+    own = {name: f", {word}" if word and not alike else "" for name, word in formats.items()}
+    each = ", ".join(f"{name} ({mappings[name]}{own[name]})" for name in bases)
+    return f"{each}, all in {alike}" if alike else each
+
+
+def formats_column(space: AnySpace, frame: "pd.DataFrame") -> "pd.Series":
+    """The formats of each design of a frame in words: those of its chip, or of the knobs that move them."""
+    moved = [knob.address for knob in space.knobs if knob.address.startswith(PRECISION)]
+    found = {}
+    for cells in frame[[CHIP_KNOB, *moved]].drop_duplicates().itertuples(index=False, name=None):
+        values = {name: cell for name, cell in zip((CHIP_KNOB, *moved), cells, strict=True) if isinstance(cell, str)}
+        found[cells] = formats_text(space.at(values))
+    return frame[[CHIP_KNOB, *moved]].apply(lambda row: found[tuple(row)], axis=1)
+
+
+def check_equal_formats(bases: Mapping[str, Design], knobs: Sequence[Knob], config: Mapping[str, Any]) -> None:
+    """Refuses chips whose formats differ, unless a knob of all of them moves what differs, or the study wants their own.
+
+    Raises:
+        DesignError: says which formats they have and what to set.
+    """
+    rule = config.get("formats", "equal")
+    if rule not in RULES:
+        raise DesignError(f"formats: no rule {rule!r}; {suggest_nearest(str(rule), RULES)}")
+    if rule == "own":
+        return
+    common = {knob.address for knob in knobs if not any(other == CHIP_KNOB for other, _ in knob.when)}
+    found = {name: formats_of(base) for name, base in bases.items()}
+    for field in dict.fromkeys(field for formats in found.values() for field in formats):
+        words = {name: formats[field] for name, formats in found.items() if field in formats}
+        if len(set(words.values())) > 1 and PRECISION + field not in common:
+            said = "; ".join(f"{name} {formats_text(base)}" for name, base in bases.items() if formats_of(base))
+            raise DesignError(
+                f"chips: their usual mappings compute in unlike formats ({said}); set precision={{weights: fp16, "
+                "activations: fp16, kv: fp16}, or say formats=own to compare them as they are"
+            )

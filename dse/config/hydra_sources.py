@@ -1,0 +1,280 @@
+"""Where Hydra reads: our files, each parsed once; those of users and strangers, which are checked when they are read; and the
+mapping and stack `usual`.
+
+The check sees the very text that is composed, whatever path led to the file.
+"""
+
+import io
+import os
+import pickle
+import re
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.object_type import ObjectType
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from omegaconf import DictConfig, OmegaConf
+from omegaconf._utils import get_yaml_loader
+
+from dse.config.record_parser import USUAL
+from dse.config.renamed_addresses import chosen, refuse_double_names
+from dse.config.untrusted_files import SHIPPED_CONF, check_package, is_shipped, read_untrusted_yaml
+from dse.space.errors import DesignError
+
+PHASES = ("prefill", "decode")
+
+
+def source_url(folder: str | Path, *, trust: bool) -> str:
+    """A folder for the search path."""
+    return f"{'trusted' if trust else 'theirs'}://{folder}"
+
+
+def register_sources() -> None:
+    """Makes the sources of this module known to Hydra; again is harmless."""
+    for source in (ShippedConfigSource, ParsedConfigSource, UserConfigSource, TrustedConfigSource, DefaultChoiceSource):
+        Plugins.instance().register(source)
+
+
+def hydra_search_path(scheme: str = "ours") -> ConfigSearchPath:
+    """Where our configuration is, and Hydra's own."""
+    found = create_config_search_path("pkg://dse.conf")
+    for place in found.get_path():
+        place.path = re.sub("^pkg://", f"{scheme}://", place.path)
+    return found
+
+
+class ShippedConfigSource(ImportlibResourcesConfigSource):
+    """Our files and Hydra's, each parsed once for as long as it is as it was: most of what it takes to compose is to parse."""
+
+    @staticmethod
+    def scheme() -> str:
+        """Of its addresses."""
+        return "ours"
+
+    def _read_config(self, res: Any) -> ConfigResult:
+        if not isinstance(res, Path):  # in an archive
+            return super()._read_config(res)
+        READ[res] = found = file_state(res)
+        place = res, self.provider, self.scheme()
+        known = PARSED.get(place)
+        if known is None or known[0] != found:
+            known = PARSED[place] = found, pickle.dumps(self._parsed(res))
+        copy: ConfigResult = pickle.loads(known[1])  # as Hydra changes it
+        return copy
+
+    def _parsed(self, res: Path) -> ConfigResult:
+        found = super()._read_config(res)
+        return replace(found, config=_cited(found.config))
+
+
+@dataclass
+class ParsedConfig(ConfigResult):
+    """What Hydra asks of a file to list it, and as `values` all that it says but its list, as pickled plain dictionaries."""
+
+    values: bytes = b""
+
+
+class ParsedConfigSource(ShippedConfigSource):
+    """The same files for who merges their values as plain dictionaries (`dse.config.merge_defaults`)."""
+
+    @staticmethod
+    def scheme() -> str:
+        """Of its addresses."""
+        return "sketched"
+
+    def _parsed(self, res: Path) -> ConfigResult:
+        text = res.read_text(encoding="utf-8")
+        said = yaml.load(text, Loader=_loader()) or {}
+        if not isinstance(said, dict):
+            return super()._parsed(res)
+        _cite(said)
+        listed = {key: said[key] for key in ("defaults", "hydra") if key in said}
+        more = {"values": True} if said.keys() - listed.keys() else {}
+        said.pop("defaults", None)
+        header, path = self._get_header_dict(text[:512]), f"{self.scheme()}://{self.path}"
+        return ParsedConfig(self.provider, path, OmegaConf.create(listed | more), header, values=pickle.dumps(said))
+
+
+@cache
+def _loader() -> Any:
+    """OmegaConf's loader of YAML, by libyaml's parser where that is there: six times as fast."""
+    usual: Any = get_yaml_loader()
+    if not yaml.__with_libyaml__:
+        return usual
+
+    parser: Any = vars(yaml.cyaml)["CParser"]
+
+    class Loader(parser, usual):  # type: ignore[misc]
+        def __init__(self, stream: Any) -> None:
+            parser.__init__(self, stream)
+            yaml.constructor.SafeConstructor.__init__(self)
+            yaml.resolver.Resolver.__init__(self)
+
+    return Loader
+
+
+def _cited(config: Any) -> Any:
+    """A file whose constants say where they are from, and nothing of where those are from that they stand for."""
+    if not isinstance(config, DictConfig):
+        return config
+    said = OmegaConf.to_container(config, resolve=False)
+    return OmegaConf.create(said) if _cite(said) else config
+
+
+def _cite(said: Any) -> bool:
+    """Gives each constant that names a source a page and a note, empty ones where it has none; whether there was one."""
+    if not isinstance(said, dict):
+        return False
+    if "value" in said and "source" in said:
+        lacking = {"page", "note"} - said.keys()
+        said.update(dict.fromkeys(sorted(lacking), ""))
+        return bool(lacking)
+    lacked = [_cite(one) for one in said.values()]
+    return any(lacked)
+
+
+def file_state(path: Path) -> tuple[int, int]:
+    """What tells that a file has changed; or that there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
+
+
+READ: dict[Path, tuple[int, int]] = {}
+"""Files that were read, with their state."""
+
+PARSED: dict[tuple[Path, str, str], tuple[tuple[int, int], bytes]] = {}
+"""Files of ours as they were parsed, with their state, by path, who asked, and for what."""
+
+
+class UserConfigSource(FileConfigSource):
+    """Files of others: what could run code is refused."""
+
+    trust = False
+
+    @staticmethod
+    def scheme() -> str:
+        """Of its addresses."""
+        return "theirs"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """A file as Hydra wants it, when it is sound."""
+        path = Path(os.path.realpath(os.path.join(self.path, self._normalize_file_name(config_path))))
+        trust = self.trust or is_shipped(path)
+        READ[path] = file_state(path)
+        text = read_untrusted_yaml(path, trust=trust)
+        header = ConfigSource._get_header_dict(text[:512])
+        if not trust:
+            check_package(header["package"], path)
+        config = OmegaConf.load(io.StringIO(text))
+        if isinstance(config, DictConfig) and "both" in text and not config_path.startswith("space/"):  # knobs know both
+            config = OmegaConf.create(_each_phase(OmegaConf.to_container(config), config_path, path))
+        if config_path.rpartition("/")[2] == "study":
+            config = OmegaConf.create(_with_overridden_groups(OmegaConf.to_container(config)))
+        if isinstance(config, DictConfig) and "defaults" in config:
+            config.defaults = chosen(OmegaConf.to_container(config.defaults))
+        refuse_double_names(OmegaConf.to_container(config), config_path, path)
+        return ConfigResult(config=_cited(config), path=self.full_path(), provider=self.provider, header=header)
+
+
+class TrustedConfigSource(UserConfigSource):
+    """Files of others that the user trusts."""
+
+    trust = True
+
+    @staticmethod
+    def scheme() -> str:
+        """Of its addresses."""
+        return "trusted"
+
+
+class DefaultChoiceSource(ConfigSource):
+    """Two files: the mapping and the stack `usual`, whose names are the path of this source; no stack is no fields."""
+
+    @staticmethod
+    def scheme() -> str:
+        """Of its addresses."""
+        return "usual"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """The file."""
+        group = config_path.partition("/")[0]
+        named = dict(zip(USUAL, self.path.split(":"), strict=True))[group]
+        config = OmegaConf.create({"defaults": [named, "_self_"]} if named else {})
+        package = None if named else "_global_"
+        return ConfigResult(config=config, path=self.full_path(), provider=self.provider, header={"package": package})
+
+    def available(self) -> bool:
+        """Always."""
+        return True
+
+    def is_group(self, config_path: str) -> bool:
+        """Whether there is such a folder."""
+        return config_path in ("", *USUAL)
+
+    def is_config(self, config_path: str) -> bool:
+        """Whether there is such a file."""
+        return config_path.removesuffix(".yaml") in [f"{group}/usual" for group in USUAL]
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        """None that anybody should choose by name."""
+        return []
+
+
+@cache
+def _groups() -> tuple[str, ...]:
+    """Groups of which every study has a choice, from the defaults list of the base configuration."""
+    config = yaml.safe_load((SHIPPED_CONF / "config.yaml").read_text(encoding="utf-8"))
+    return tuple(name for entry in config["defaults"] if isinstance(entry, dict) for name in entry if name.isidentifier())
+
+
+def _with_overridden_groups(config: Any) -> Any:
+    """A study's file whose defaults list overrides groups also where it was written as for a file that brings them.
+
+    `- chip: h100`, `- /chip: h100` and `- override chip: h100` all mean `- override /chip: h100`: a study brings no group of
+    its own, and Hydra would look for the chip in a folder of the study.
+    """
+    if not isinstance(config, dict) or not isinstance(config.get("defaults"), list):
+        return config
+
+    def overridden(entry: Any) -> Any:
+        if not isinstance(entry, dict) or len(entry) != 1:
+            return entry
+        ((key, chosen),) = entry.items()
+        found = re.fullmatch(r"(?:override\s+)?/?(\w+)", str(key))
+        return {f"override /{found[1]}": chosen} if found and found[1] in _groups() else entry
+
+    return {**config, "defaults": [overridden(entry) for entry in config["defaults"]]}
+
+
+def _each_phase(config: Any, config_path: str, path: Path) -> Any:
+    """A file with the fields of `mapping.both` in both phases; what it says of one phase counts there."""
+    at = config if config_path.startswith("mapping/") else config.get("mapping")
+    if not isinstance(at, dict) or "both" not in at:
+        return config
+    both = at.pop("both")
+    if not isinstance(both, dict):
+        raise DesignError(f"{path}: mapping.both: {both!r} is not a group of fields")
+    for phase in PHASES:
+        if not isinstance(at.setdefault(phase, {}), dict):
+            raise DesignError(f"{path}: mapping.{phase}: {at[phase]!r} is not a group of fields")
+        at[phase] = _over(both, at[phase])
+    return config
+
+
+def _over(below: dict[Any, Any], above: dict[Any, Any]) -> dict[Any, Any]:
+    merged = {**below, **above}
+    for key in below.keys() & above.keys():
+        if isinstance(below[key], dict) and isinstance(above[key], dict):
+            merged[key] = _over(below[key], above[key])
+    return merged

@@ -1,0 +1,153 @@
+"""Metrics that a study makes of others, as in ``goodput_per_watt: goodput / power``: numbers, + - * / **, and names.
+
+What they are worth is worked out from the other metrics when these are read: stores and workers know nothing of them.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from dse.config.unit_arithmetic import MAX_CHARACTERS, UnitExpression, ValueFunction, Values
+from dse.config.unit_arithmetic import parse_unit_expression as parsed
+from dse.evaluators import evaluate as evaluated
+from dse.evaluators.accounting.metrics import COLUMNS, METRICS, Metric
+from dse.evaluators.accounting.outcomes import Outcomes
+from dse.space.design import Designs
+from dse.space.errors import DesignError, suggest_nearest
+from dse.space.units import dimension, unit_text
+from dse.space.workload import Workload
+
+VALID = "write names of metrics, numbers, + - * / ** and brackets, as in 'goodput / power'"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricExpression:
+    """A metric made of others.
+
+    Attributes:
+        text: as it was written.
+        inputs: metrics that it is made of, none of which is an expression.
+        unit: what comes of theirs.
+        worth: its value from theirs, in SI: of numbers, or of arrays of one shape.
+    """
+
+    text: str
+    inputs: frozenset[str]
+    unit: str
+    worth: ValueFunction
+
+
+DefinedMetrics = Mapping[str, MetricExpression]
+"""The expressions of a study, by name."""
+
+LABELLED: set[str] = set()
+"""Names that stand in `METRICS` for their unit and definition alone: what they are worth is the study's."""
+
+
+def parse_metric_expressions(config: Mapping[str, Any]) -> dict[str, MetricExpression]:
+    """The metrics that a configuration defines in ``metrics``; more is better unless an objective says otherwise.
+
+    Raises:
+        DesignError: a name that is taken or none, an expression that is none, a metric that there is not, units that do not
+            fit, or expressions in a circle.
+    """
+    texts, objectives = config.get("metrics") or {}, config.get("objectives")
+    if not isinstance(texts, Mapping):
+        raise DesignError(f"metrics: {texts!r} is not expressions by name, as in metrics={{goodput_per_watt: goodput / power}}")
+    known = {str(name): text for name, text in texts.items()}
+    found = {name: _defined(name, known, ()) for name in known}
+    for name, expression in found.items():
+        wanted = objectives.get(name) if isinstance(objectives, Mapping) else None
+        LABELLED.add(name)
+        METRICS[name] = Metric(expression.unit, "min" if wanted == "min" else "max", f"{expression.text}, each over all cases")
+    return found
+
+
+def refuse_conflicting_definitions(several: Sequence[DefinedMetrics]) -> None:
+    """Raises where studies that are shown together mean different things by one name."""
+    seen: dict[str, str] = {}
+    for name, expression in (pair for defined in several for pair in defined.items()):
+        if seen.setdefault(name, expression.text) != expression.text:
+            raise DesignError(
+                f"metrics.{name}: {seen[name]!r} in one study and {expression.text!r} in another; rename one of them"
+            )
+
+
+def _defined(name: str, texts: Mapping[str, Any], path: tuple[str, ...]) -> MetricExpression:
+    if name in path:
+        raise DesignError(f"metrics.{name}: comes back to itself by {', '.join(path[path.index(name) + 1 :]) or 'itself'}")
+    if name in METRICS and name not in LABELLED:
+        raise DesignError(f"metrics.{name}: is a metric already; give the expression another name")
+    if name in COLUMNS:
+        raise DesignError(f"metrics.{name}: tables of designs have a column of that name; give the expression another")
+    if not name.isidentifier():
+        raise DesignError(f"metrics.{name}: names have letters, digits and _ only")
+    text = texts[name]
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        text = str(text)
+    if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
+        raise DesignError(f"metrics.{name}: {str(text)[:40]!r} is no expression; {VALID}")
+    term = parsed(text, f"metrics.{name}", lambda metric: _named(metric, name, texts, (*path, name)), VALID)
+    if not term.inputs:
+        raise DesignError(f"metrics.{name}: {text!r} is the same for all designs; {VALID}")
+    return MetricExpression(text.strip(), term.inputs, unit_text(term.unit), term.worth)
+
+
+def _named(metric: str, name: str, texts: Mapping[str, Any], path: tuple[str, ...]) -> UnitExpression:
+    if metric in texts:
+        inner = _defined(metric, texts, path)
+        return UnitExpression(dimension(inner.unit), inner.inputs, inner.worth)
+    if metric in LABELLED or metric not in METRICS:
+        others = [known for known in METRICS if known not in LABELLED]
+        raise DesignError(f"metrics.{name}: no metric {metric!r}; {suggest_nearest(metric, [*others, *texts])}")
+    if METRICS[metric].words:
+        raise DesignError(f"metrics.{name}: {metric} is a verdict ({', '.join(METRICS[metric].words)}), and no number")
+    return UnitExpression(dimension(METRICS[metric].unit), frozenset((metric,)), lambda values: values[metric])
+
+
+def derived_metrics(metrics: Values, defined: DefinedMetrics) -> dict[str, Any]:
+    """The defined metrics that some metrics are enough for; not a number where they come to none."""
+    found: dict[str, Any] = {}
+    for name, expression in defined.items():
+        if not expression.inputs <= metrics.keys():
+            continue
+        values = {one: np.asarray(metrics[one], dtype=float) for one in expression.inputs}
+        with np.errstate(all="ignore"):
+            worth = np.asarray(expression.worth(values), dtype=float)
+        found[name] = np.where(np.isfinite(worth), worth, np.nan)
+    return found
+
+
+def with_derived_metrics(metrics: Mapping[str, float], defined: DefinedMetrics) -> Mapping[str, float]:
+    """Metrics of one design, and those that are defined of them."""
+    if not defined:
+        return metrics
+    return {**metrics, **{name: float(value) for name, value in derived_metrics(metrics, defined).items() if isfinite(value)}}
+
+
+def input_metrics(names: Collection[str], defined: DefinedMetrics) -> tuple[str, ...]:
+    """The metrics that some metrics are made of, in the place of those that are defined."""
+    found: dict[str, None] = {}
+    for name in names:
+        found.update(dict.fromkeys(sorted(defined[name].inputs)) if name in defined else {name: None})
+    return tuple(found)
+
+
+def evaluate_with_derived(
+    designs: Designs,
+    workload: Workload,
+    defined: DefinedMetrics,
+    *,
+    fidelity: str = "closed",
+    cases: bool = False,
+    metrics: Collection[str] | None = None,
+) -> Outcomes:
+    """The metrics of designs under a workload, defined ones among them; the rest as `dse.evaluators.evaluate`."""
+    asked = None if metrics is None else input_metrics(metrics, defined)
+    outcomes = evaluated(designs, workload, fidelity=fidelity, cases=cases, metrics=asked)
+    outcomes.columns.update(derived_metrics(outcomes.columns, defined))
+    outcomes.cases.update(derived_metrics(outcomes.cases, defined))
+    return outcomes

@@ -1,0 +1,168 @@
+"""Several chips in one configuration: each composed as it would be alone, under its name."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from dse.config.overrides import CommandLine
+from dse.config.untrusted_files import MAX_FILE_BYTES
+from dse.space.errors import DesignError, suggest_nearest
+from dse.space.mapping import FormatPlan
+
+SETTINGS = ("chips", "mappings", "precision", "formats")
+"""What a study says of its chips."""
+
+GROUPS = ("chip", "mapping", "choices", "as_given")
+"""What is of each chip in a configuration; the rest is of all."""
+
+
+def compose_chips(line: CommandLine, one: Callable[[CommandLine], dict[str, Any]]) -> dict[str, Any]:
+    """The configuration of a line; where it names `chips`, with the groups of each under ``chips``.
+
+    Args:
+        line: what was typed.
+        one: composes a line that names one chip.
+
+    Raises:
+        DesignError: a list that is none, or a setting that nothing reads.
+    """
+    first = one(replace(line, overrides=_settings(line)) if _mentions(line) else line)
+    names = _names(first)
+    if not names:
+        return _alone(one(line) if _mentions(line) else first)
+    for group, instead in (("chip", "name it in chips=[...]"), ("chips", "")):
+        if instead and any(override.startswith(f"{group}=") for override in line.overrides):
+            raise DesignError(f"{group}: the study is of several chips, {', '.join(names)}; {instead}")
+    mappings = _mappings(_of(first.get("mappings"), names, line), names)
+    found = {}
+    for name in names:
+        own = [f"chip={name}", *([f"mapping={mappings[name]}"] if name in mappings else [])]
+        try:
+            found[name] = _precise(one(replace(line, overrides=(*line.overrides, *own))))
+        except DesignError as error:
+            own = [chip for place in line.places for chip in chips_of_study(Path(place.partition("://")[2]))]
+            more = f"; the study is of {', '.join(own)}" if own and name not in own else ""
+            raise DesignError(f"chips: {name}: {error}{more}") from None
+    head = next(iter(found.values()))
+    return head | {
+        "chips": {name: {group: config[group] for group in GROUPS if group in config} for name, config in found.items()}
+    }
+
+
+def chips_of_study(folder: Path) -> list[str]:
+    """The chips that the definition of a study in a folder lists; none of one of a single chip."""
+    path = folder / "study.yaml"
+    if not path.is_file():
+        return []
+    import yaml
+
+    with path.open(errors="replace") as stream:
+        try:
+            said = yaml.safe_load(stream.read(MAX_FILE_BYTES))
+        except yaml.YAMLError:  # Hydra says what is wrong with it
+            return []
+    names = said.get("chips") if isinstance(said, Mapping) else None
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def restrict_to_chips(config: Mapping[str, Any], own: Sequence[str]) -> dict[str, Any]:
+    """The configuration of a study for some of its chips, without the points in its report that are of others.
+
+    Args:
+        config: with `chips` by name.
+        own: the chips that its definition lists, of the first of which points are that say none.
+    """
+    points = config["report"]["points"]
+    if not isinstance(points, Mapping):
+        return dict(config)
+    kept = {
+        name: said
+        for name, said in points.items()
+        if not isinstance(said, Mapping) or (chip := said.get("chip", own[0])) in config["chips"] or chip not in own
+    }
+    return {**config, "report": {**config["report"], "points": kept}}
+
+
+def _of(mappings: Any, names: list[str], line: CommandLine) -> Any:
+    """The mappings that a study says, without those of chips that were typed away."""
+    fewer = any(word.lstrip("+").startswith("chips=") for word in line.overrides)
+    said = any(word.lstrip("+~").startswith("mappings") for word in line.overrides)
+    if not fewer or said or not isinstance(mappings, Mapping):
+        return mappings
+    return {chip: mapping for chip, mapping in mappings.items() if chip in names}
+
+
+def _alone(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration of one chip, which says nothing of several."""
+    if config.get("mappings"):
+        raise DesignError("mappings: nothing reads it without chips=[...]; for one chip say mapping=NAME")
+    if config.get("formats", "equal") != "equal":
+        raise DesignError("formats: nothing reads it without chips=[...]; leave it out")
+    return _precise(config)
+
+
+def _mentions(line: CommandLine) -> bool:
+    """Whether a line, or the study that it names, has a field `chips`."""
+    if any(override.lstrip("+").startswith("chips=") for override in line.overrides):
+        return True
+    studies = (Path(place.partition("://")[2]) / "study.yaml" for place in line.places)
+    return any(re.search(r"^chips:", _beginning(path), re.MULTILINE) for path in studies if path.is_file())
+
+
+def _beginning(path: Path) -> str:
+    """The first letters of a file."""
+    with path.open(errors="replace") as file:
+        return file.read(MAX_FILE_BYTES)
+
+
+def _settings(line: CommandLine) -> tuple[str, ...]:
+    """The overrides of a line without values of chips and mappings, which the chip that stands for all may not have."""
+    kept = {*line.choices.overrides}
+    return tuple(word for word in line.overrides if word in kept or word.lstrip("+").partition("=")[0] in SETTINGS)
+
+
+def _names(config: Mapping[str, Any]) -> list[str]:
+    chips = config.get("chips")
+    if chips is None:
+        return []
+    if not isinstance(chips, list) or not chips or not all(isinstance(name, str) for name in chips):
+        raise DesignError(f"chips: {chips!r} is not a list of chips, as in chips=[a100,wse2]")
+    for name in chips:
+        if not re.fullmatch(r"[\w-]+", name):
+            raise DesignError(f"chips: {name!r} is not the name of a chip")
+    if len(set(chips)) < len(chips):
+        raise DesignError(f"chips: a name stands twice among {', '.join(chips)}")
+    return chips
+
+
+def _mappings(mappings: Any, names: list[str]) -> dict[str, str]:
+    if mappings is None:
+        return {}
+    if not isinstance(mappings, Mapping) or not all(isinstance(name, str) for name in mappings.values()):
+        raise DesignError(f"mappings: {mappings!r} is not a mapping for some chips, as in mappings={{a100: sglang}}")
+    for chip, mapping in mappings.items():
+        if chip not in names:
+            raise DesignError(f"mappings: no chip {chip!r} in this study; {suggest_nearest(str(chip), names)}")
+        if not re.fullmatch(r"[\w-]+", mapping):
+            raise DesignError(f"mappings.{chip}: {mapping!r} is not the name of a mapping")
+    return dict(mappings)
+
+
+def _precise(config: dict[str, Any]) -> dict[str, Any]:
+    """With the number formats that `precision` says in the place of the mapping's own."""
+    formats = config.get("precision")
+    if formats is None:
+        return config
+    mapping = config["mapping"]
+    own = mapping.get("precision")
+    if not isinstance(formats, Mapping):
+        raise DesignError(f"precision: {formats!r} is not formats by name, as in precision={{weights: fp16, kv: fp16}}")
+    if not isinstance(own, Mapping):
+        raise DesignError("precision: this mapping has no number formats of its own; leave it out")
+    known = [spec.name for spec in fields(FormatPlan)]
+    for name in formats:
+        if name not in known:
+            raise DesignError(f"precision: no field 'precision.{name}'; {suggest_nearest(str(name), known)}")
+    return config | {"mapping": mapping | {"precision": {**own, **formats}}}

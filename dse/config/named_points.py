@@ -1,0 +1,72 @@
+"""Points of a space that a study names, such as chips that exist: asked before any other design, and marked in the report."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from dse.space.errors import DesignError, suggest_nearest
+from dse.space.fields import leaf_at
+from dse.space.knobs import ChoiceKnob, Knob, Value
+from dse.space.multi_chip_space import CHIP_KNOB, AnySpace
+
+
+def named_points(config: Any, space: AnySpace) -> dict[str, dict[str, Value]]:
+    """The values of each point: what it says, and of other knobs what its base has.
+
+    Args:
+        config: by name, values by the addresses of knobs, in the leaves' SI units or as words; what is left out is the base's.
+        space: in which they have to be.
+
+    Raises:
+        DesignError: a knob that there is not, or a value that is none of its.
+    """
+    if not isinstance(config, Mapping):
+        raise DesignError(f"report.points: {config!r} is no points by name, as in points={{NpuSim: {{chip: npu64}}}}")
+    return {str(name): _point(f"report.points.{name}", said, space) for name, said in config.items()}
+
+
+def _point(where: str, said: Any, space: AnySpace) -> dict[str, Value]:
+    if not isinstance(said, Mapping):
+        raise DesignError(f"{where}: {said!r} is no values by knob, as in {{chip: npu64}}; {{}} is the base itself")
+    for address in said:
+        if address not in space.targets:
+            raise DesignError(f"{where}: no knob {address!r}; {suggest_nearest(str(address), space.targets)}")
+    bases = {chosen.get(CHIP_KNOB): of for chosen, of in space.each}
+    chip = said.get(CHIP_KNOB, next(iter(bases)))
+    if chip not in bases:
+        raise DesignError(f"{where}.chip: no chip {chip!r}; {suggest_nearest(str(chip), [str(name) for name in bases])}")
+    own = bases[chip]
+    base = {address: leaf_at(own.base, leaves[0]) for address, leaves in own.targets.items()}
+    values: dict[str, Value] = {**base, **said, **({CHIP_KNOB: chip} if chip is not None else {})}
+    found = {}
+    for address, value in space.canonical(values).items():
+        found[address] = value if address == CHIP_KNOB else _near(where, own.knob(address), value)
+    return found
+
+
+def _near(where: str, knob: Knob, value: Any) -> Value:
+    """The value of a knob that is meant."""
+    if isinstance(knob, ChoiceKnob):
+        same: list[Value] = [
+            one for one in knob.values if one == value or (not knob.words and math.isclose(one, value, rel_tol=1e-9))
+        ]
+        if same:
+            return same[0]
+        raise DesignError(f"{where}: {knob.address} is {value!r} there, which is none of its values; have it among them")
+    if not knob.low <= value <= knob.high:
+        raise DesignError(f"{where}: {knob.address} is {value:g} there, outside {knob.low:g} to {knob.high:g}")
+    return float(value)
+
+
+def rows_of_points(points: Mapping[str, Mapping[str, Value]], space: AnySpace, frame: pd.DataFrame) -> dict[str, int | None]:
+    """The row of each named point in a frame of designs; None where it is not there."""
+    found: dict[str, int | None] = {}
+    for name, values in points.items():
+        here = pd.Series(True, index=frame.index)
+        for knob in space.knobs:
+            here &= frame[knob.address] == values[knob.address] if knob.address in values else frame[knob.address].isna()
+        places = frame.index[here]
+        found[name] = int(frame.index.get_loc(places[0])) if len(places) else None  # type: ignore[arg-type]
+    return found

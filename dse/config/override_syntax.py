@@ -1,0 +1,64 @@
+"""Which word of a command line Hydra cannot read, and how it is written."""
+
+import re
+from collections.abc import Sequence
+
+from dse.config.sweep_syntax import is_sweep
+
+OPEN, CLOSED = "[{(", "]})"
+
+
+def unparsable_override_text(overrides: Sequence[str]) -> str:
+    """The first override that Hydra does not read as one value, with what would do; "" where it does all of them.
+
+    >>> unparsable_override_text(["chip=a100", "workload.shapes=[8 x 8"])
+    "workload.shapes: '[8 x 8' has a bracket that is not closed; spaces end a word: put the whole of it in quotes"
+    >>> unparsable_override_text(["chip=a100", "TB/s"])
+    "'TB/s' is no override; write ADDRESS=VALUE, as in workload.batch=[1], in quotes where it has spaces"
+    >>> unparsable_override_text(["chip.cores=1,2"])
+    'chip.cores: one value, not 1,2; a study tries several with +space.chip.cores=choice(1,2)'
+    """
+    for word in overrides:
+        several = is_sweep(word)
+        if several:
+            return _several(word)
+        if several is None or word.startswith("="):
+            return _written(word)
+    return ""
+
+
+def _several(word: str) -> str:
+    address, _, value = word.lstrip("+~").partition("=")
+    if re.fullmatch(r"\d+,\d+\s*[A-Za-zµμ%].*", value):
+        return f"{address}: {value!r} has a comma; write a point, as in {value.replace(',', '.', 1)!r}"
+    if address == "chip":
+        return f"chip: one chip, not {value}; say dse compare chip=[{value}], or chips of a study"
+    sweep = value if value.endswith(")") else f"choice({value})"
+    return f"{address}: one value, not {value}; a study tries several with +space.{address}={sweep}"
+
+
+def _written(word: str) -> str:
+    key, equals, value = word.partition("=")
+    if key.endswith("@_global_") and value == "study":
+        return (
+            f"study: {key[1:].partition('@')[0]!r} cannot be named on a command line; rename its folder, with letters of ASCII"
+            ", digits, _ and -, a letter first"
+        )
+    if not equals or not key.lstrip("+~"):
+        return f"{word!r} is no override; write ADDRESS=VALUE, as in workload.batch=[1], in quotes where it has spaces"
+    address = key.lstrip("+~")
+    if not re.fullmatch(r"[\w.@/$-]+", address, re.ASCII):
+        return f"{address!r} is no address; it has letters of ASCII, digits, _ and dots, as in workload.batch"
+    unquoted = re.sub(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", "", value)
+    if re.search("['\"]", unquoted):
+        return f"{address}: {value!r} has a quote that is not closed"
+    if sum(map(unquoted.count, OPEN)) > sum(map(unquoted.count, CLOSED)):
+        return f"{address}: {value!r} has a bracket that is not closed; spaces end a word: put the whole of it in quotes"
+    if sum(map(unquoted.count, OPEN)) < sum(map(unquoted.count, CLOSED)):
+        return f"{address}: {value!r} has a bracket that is not open"
+    odd = next((letter for letter in unquoted if not letter.isascii()), "")
+    which = f" for {odd!r} in it" if odd else ""
+    quoted = '["TEXT"]' if value.startswith("[") else '"TEXT"'
+    return (
+        f"{address}: {value!r} cannot be read{which}; text of any letters stands in quotes within quotes, '{address}={quoted}'"
+    )

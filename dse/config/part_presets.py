@@ -1,0 +1,90 @@
+"""Parts of a chip chosen by name, as ``technology@chip.technology=n3``, and those that its own file does not choose."""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+
+from dse.config.untrusted_files import SHIPPED_CONF
+
+PRESETS = {
+    "MemorySystem": ("memory", "hbm3"),
+    "ProcessNode": ("technology", "n5"),
+    "DramDevices": ("dram", "hbm3"),
+    "Economics": ("economics", "datacenter"),
+}
+"""Groups of files that say all of a part of a chip, by its kind, and one that is usual."""
+
+
+def chosen_parts(choices: Mapping[str, object]) -> dict[str, str]:
+    """The parts of a chip among what is chosen by group: a name by group and place, as ``technology@chip.technology: n3``."""
+    return {group: str(name) for group, name in choices.items() if re.search(r"@chip(\.|$)", group)}
+
+
+def parts_from_outside(choices: Mapping[str, object]) -> dict[str, str]:
+    """Those that the file of the chip does not choose; all, where no such chip ships."""
+    own = _own(str(choices.get("chip", "")))
+    return {group: name for group, name in chosen_parts(choices).items() if own.get(group) != name}
+
+
+@lru_cache(maxsize=256)
+def _own(chip: str) -> Mapping[str, str]:
+    """What the file of a chip that ships chooses, by group and place; the last one counts, as in Hydra."""
+    import yaml
+
+    path = SHIPPED_CONF / "chip" / f"{chip}.yaml"
+    if not re.fullmatch(r"\w+", chip) or not path.is_file():
+        return MappingProxyType({})
+    found: dict[str, str] = {}
+    for entry in yaml.safe_load(path.read_text()).get("defaults", []):
+        if isinstance(entry, str):
+            found |= {} if entry == "_self_" else _own(entry)
+            continue
+        ((words, name),) = entry.items()
+        group, place = words.removeprefix("override ").strip().lstrip("/").split("@")
+        found[f"{group}@chip" if place == "_here_" else f"{group}@chip.{place}"] = name
+    return MappingProxyType(found)
+
+
+def preset_overrides(kind: str, address: str) -> str:
+    """The words that say all of a part of a chip at an address; "" of a part that no file says.
+
+    >>> preset_overrides("MemorySystem", "chip.hbm.banks")
+    '+memory@chip.hbm.banks=hbm3 says all of them (or hbm2, hbm2_legacy, hbm2e, hbm3e, hbm4)'
+    """
+    if kind not in PRESETS or not address.startswith("chip."):
+        return ""
+    group, usual = PRESETS[kind]
+    others = sorted(path.stem for path in (SHIPPED_CONF / group).glob("*.yaml") if path.stem != usual)
+    return f"+{group}@{address}={usual} says all of them (or {', '.join(others)})"
+
+
+def part_that_caused(error: str, choices: Mapping[str, object]) -> str:
+    """Which part that the file of a chip does not choose brings the address that an error is about, or makes another machine of
+    the chip, which does not read it; "" where none does.
+    """
+    address = (re.search(r"no field '(chip[\w.]*)'", error) or re.match(r"(chip[\w.]*):", error) or ("", ""))[1]
+    for group, name in parts_from_outside(choices).items():
+        folder, place = group.split("@")
+        within = address.removeprefix(place).lstrip(".")
+        if folder == "part" and f"{address}.".startswith(f"{place}.") and _says(name, within):
+            return f"{group}={name} brings it: leave that out, or take a chip that it is for"
+    made = parts_from_outside(choices).get("part@chip", "")
+    if made and "does not read it" in error:  # what the chip's own file has
+        return f"part@chip={made} makes that of it: leave that out, or take a chip that it is for"
+    return ""
+
+
+@lru_cache(maxsize=256)
+def _says(part: str, address: str) -> bool:
+    """Whether the file of a part, or one that it starts from, says an address."""
+    import yaml
+
+    path = SHIPPED_CONF / "part" / f"{part}.yaml"
+    if not path.is_file():
+        return False
+    file = yaml.safe_load(path.read_text())
+    at = file
+    for name in filter(None, address.split(".")):
+        at = at.get(name) if isinstance(at, dict) else None
+    return at is not None or any(isinstance(base, str) and _says(base, address) for base in file.get("defaults", []))

@@ -1,0 +1,429 @@
+"""Plain dictionaries to nouns. A misspelt address, a missing unit or a word that is no option stops here, by name."""
+
+from collections.abc import Mapping as Dict
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dse.config import format_policy as formats
+from dse.config.arrival_times import refuse_unread_fields
+from dse.config.knob_conditions import parse_conditions
+from dse.config.metric_expressions import DefinedMetrics, parse_metric_expressions
+from dse.config.open_settings import closed_mapping, with_devices
+from dse.config.part_presets import part_that_caused
+from dse.config.record_parser import USUAL_CHOICES, ConstantSource, parse_record, parse_value
+from dse.config.tied_leaves import parse_ties, space_of_chips, split_knobs_and_ties
+from dse.config.unread_settings import (
+    given_leaves,
+    group_in_study_file,
+    knobs_read_anywhere,
+    refuse_settings_unread_by_workload,
+    refuse_unread_optional,
+    refuse_unread_settings,
+)
+from dse.config.unread_stack_leaves import refuse_unread_host_link, refuse_unread_prefill
+from dse.config.workloads import read_workload
+from dse.space import dram as memory
+from dse.space import multi_chip_space as chips
+from dse.space import noc_router as network
+from dse.space.chip import Chip
+from dse.space.compatibility import KINDS, SPECULATING_SOFTWARE, WHERE, case_type_name, case_type_of
+from dse.space.design import Design, hash_lines, key_of_leaves
+from dse.space.errors import DesignError
+from dse.space.fields import addresses, check_leaf, field_at, iterate_leaves
+from dse.space.knobs import ChoiceKnob, IntervalKnob, Knob, Space
+from dse.space.layers import layers
+from dse.space.machines import MACHINES, NODE_HINT, POOL, machine_of
+from dse.space.mapping import Mapping
+from dse.space.model import Model
+from dse.space.multi_chip_space import AnySpace
+from dse.space.parameter_counts import fixed_bytes_per_sequence
+from dse.space.published import FACTS, as_modelled, is_said
+from dse.space.software import (
+    MANY_DIES,
+    POOLED_DIES,
+    REGIONS,
+    SERVED_DIES,
+    SERVED_POOLED_DIES,
+    SERVED_REGIONS,
+    SERVED_WHOLE_CHIP,
+    SOFTWARE,
+    software_of,
+    software_without_stack,
+)
+from dse.space.workload import BatchCase, CollectiveCase, ExpertsCase, MemoryStreamCase, ServingLoad, Workload
+
+
+@dataclass(frozen=True)
+class Question:
+    """Everything that one evaluation or one study is about, as nouns.
+
+    Attributes:
+        devices: by chip, or by the empty string where there is one, the tensor parallelism that was left open, in words.
+    """
+
+    base: Design
+    workload: Workload
+    space: AnySpace
+    sources: tuple[ConstantSource, ...]
+    defined: DefinedMetrics = field(default_factory=dict)
+    devices: Dict[str, str] = field(default_factory=dict)
+
+
+def build_question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Question:
+    """The nouns of a composed configuration.
+
+    Args:
+        config: plain dictionary; sweeps of `space` already parsed into knob dictionaries.
+        folder: against which relative files are found, after the working folder.
+        fewer: whether it may be of fewer chips than its space was written for; what those have not is left out.
+
+    Raises:
+        DesignError: naming the address, the value, what was expected and the nearest valid name.
+    """
+    _check_shape(config)
+    defined = parse_metric_expressions(config)
+    sources: list[ConstantSource] = []
+    bases, open_tp = _bases(config, sources)
+    asked_for = read_workload(
+        config, folder, guesses=all(software_of(base.mapping) in SPECULATING_SOFTWARE for base in bases.values())
+    )
+    found = {
+        name: with_devices(base, asked_for, open_tp[name], given_leaves(base, config, folder), config["space"])
+        for name, base in bases.items()
+    }
+    bases = {name: base for name, (base, _) in found.items()}
+    moving, following = split_knobs_and_ties(space_of_chips(config["space"], bases) if fewer else config["space"])
+    knobs = parse_conditions([_knob(address, knob, bases) for address, knob in moving.items()], bases)
+    knobs = knobs_read_anywhere(bases, knobs) if fewer else knobs
+    tied = parse_ties(following, bases, knobs)
+    for base in bases.values():
+        refuse_unread_optional(base, knobs)
+        refuse_unread_prefill(base, knobs)
+        refuse_unread_host_link(base, knobs)
+    refuse_unread_settings(bases, knobs, config, folder)
+    if "chip.noc.topology" in config["space"] and case_type_of(config["workload"]) is not CollectiveCase:
+        raise DesignError(
+            "space.chip.noc.topology: only workload=collective reads it; for others tiles are a mesh: leave it out"
+        )
+    base = next(iter(bases.values()))
+    space = chips.multi_chip_space(bases, knobs, tied) if config.get("chips") else Space(base, knobs, tied[""])
+    if config.get("chips"):
+        formats.check_equal_formats(bases, knobs, config)
+    refuse_unread_fields(config["workload"], config.get("overrides", ()), group_in_study_file(config, folder, "workload"))
+    refuse_settings_unread_by_workload(bases, asked_for, knobs, config, folder)
+    for base in bases.values():
+        _refuse_unread(base.mapping, asked_for)
+        _refuse_stateless(base, asked_for)
+        _refuse_snapshots(base.mapping, asked_for)
+        _refuse_pooled(base.mapping, asked_for)
+        _refuse_apart(base.mapping, asked_for)
+    return Question(base, asked_for, space, tuple(sources), defined, {name: text for name, (_, text) in found.items() if text})
+
+
+def _refuse_snapshots(mapping: Mapping, cases: Workload) -> None:
+    """Refuses snapshots of states where there are none: nothing else is kept apart from the blocks of a prefix."""
+    said = mapping.serving is not None and mapping.serving.snapshot is not None
+    models = [case.model for case in cases.cases if isinstance(case, ServingLoad)]
+    if said and not any(fixed_bytes_per_sequence(model, 1.0) for model in models):
+        raise DesignError(f"mapping.serving.snapshot: {models[0].name} has no recurrent states to keep; leave it out")
+
+
+def _refuse_apart(mapping: Mapping, cases: Workload) -> None:
+    """Refuses dies of attention alone beside batches, and micro-batches between them and FFNs where there are none."""
+    for phase in ("prefill", "decode"):
+        plan, served = getattr(mapping, phase), isinstance(cases.cases[0], ServingLoad)
+        apart = getattr(plan, "attention_dies", None)
+        if apart and not served:
+            raise DesignError(
+                f"mapping.{phase}.attention_dies: of requests that are served; say workload=serving, or leave it out"
+            )
+        if getattr(plan, "pingpong", None) and not apart:
+            raise DesignError(
+                f"mapping.{phase}.pingpong: nothing reads it where each die has attention and FFNs; say attention_dies"
+            )
+
+
+def _refuse_pooled(mapping: Mapping, cases: Workload) -> None:
+    """Refuses prefixes in the pool, of models that do not keep all positions: windows forget, states have no blocks."""
+    if getattr(mapping.serving, "reuse", "part") != "pool":
+        return
+    for model in (case.model for case in cases.cases if isinstance(case, ServingLoad)):
+        if fixed_bytes_per_sequence(model, 1.0) or any(reach.window or reach.chunk for reach in layers(model).reaches):
+            raise DesignError(
+                f"mapping.serving.reuse: {model.name} has layers that do not keep all positions; give part, and its size, "
+                "mapping.serving.prefix"
+            )
+
+
+def _bases(config: Dict[str, Any], sources: list[ConstantSource]) -> tuple[dict[str, Design], dict[str, tuple[str, ...]]]:
+    """The designs that knobs move, by chip; of a study of one chip, that one by no name.
+
+    Beside them the tensor parallelism that is left open, by address.
+    """
+    if not config.get("chips"):
+        try:
+            base, open_tp = _design(config, config["workload"], sources)
+            return {"": base}, {"": open_tp}
+        except DesignError as error:
+            if by := part_that_caused(str(error), config.get("choices", {})):
+                raise DesignError(f"{error}; {by}") from None
+            raise
+    bases, open_in = {}, {}
+    for name, group in config["chips"].items():
+        own: list[ConstantSource] = []
+        try:
+            bases[name], open_in[name] = _design(group, config["workload"], own)
+        except DesignError as error:
+            raise DesignError(f"chips: {name}: {error}") from None
+        sources += [replace(source, address=f"{name}: {source.address}") for source in own]
+    _refuse_mixed(bases)
+    return bases, open_in
+
+
+def _refuse_mixed(bases: Dict[str, Design]) -> None:
+    """Refuses areas of a paper's own model beside those of nodes: in one front they would be compared."""
+    own = [name for name, base in bases.items() if base.chip.areas is not None]
+    others = [name for name in bases if name not in own]
+    if own and others:
+        raise DesignError(
+            f"chips: {own[0]} has areas of a paper's own (chip.areas), {others[0]} those of its node, which do not compare; "
+            "leave chip.areas out"
+        )
+
+
+def _design(config: Dict[str, Any], workload: Dict[str, Any], sources: list[ConstantSource]) -> tuple[Design, tuple[str, ...]]:
+    """A chip of the parts that its fields say, with the mapping that goes with it and with what is asked.
+
+    Beside it the tensor parallelism that is left open, by address.
+    """
+    mapping, of = config["mapping"], _with_part(_chip(config["chip"], sources), config.get("as_given"))
+    machine, case = machine_of(of), case_type_of(workload)
+    if (machine, case) not in KINDS:
+        raise DesignError(
+            f"workload: nothing runs {case_type_name(case)} on this chip, which {_runs(machine)}; try {WHERE[case]}"
+        )
+    kind = KINDS[machine, case]
+    closed, open_tp = closed_mapping(mapping, workload)
+    on = parse_record(Mapping, closed, "mapping", sources)
+    if (plans := software_without_stack(on)) not in kind.software:
+        there = f"{case_type_name(case)} on {MACHINES[machine].name}"
+        boxes = f"; or {NODE_HINT}" if machine == POOL and plans in (POOLED_DIES, SERVED_POOLED_DIES) else ""
+        raise DesignError(f"mapping: this one is for {SOFTWARE[plans].name}; for {there} choose mapping={kind.choices}{boxes}")
+    software_of(on)
+    _refuse(of, case)
+    _refuse_ahead(of, on)
+    _refuse_products(on)
+    _refuse_states(on)
+    return Design(of, on), open_tp
+
+
+def _chip(chip: Dict[str, Any], sources: list[ConstantSource]) -> Chip:
+    return parse_record(Chip, {key: value for key, value in chip.items() if key not in USUAL_CHOICES}, "chip", sources)
+
+
+def _with_part(chip: Chip, as_given: Dict[str, Any] | None) -> Chip:
+    """A chip whose facts know the part that they are of: the chip itself, or that of the file which says them."""
+    facts = chip.published
+    if facts is None:
+        return chip
+    if facts.part is not None:
+        raise DesignError("chip.published.part: worked out from the chip that the facts are of; leave it out")
+    parts = dict.fromkeys((fact for fact in FACTS if is_said(chip, fact)), as_modelled(chip))
+    if as_given is not None:
+        parts |= dict.fromkeys(as_given["facts"], as_modelled(_chip(as_given["chip"], [])))
+    part = hash_lines(
+        f"{fact}: {key_of_leaves((address, value) for address, value, _ in iterate_leaves(of))}" for fact, of in parts.items()
+    )
+    return replace(chip, published=replace(facts, part=part, given=tuple(parts.items())))
+
+
+def _refuse(chip: Chip, case: type) -> None:
+    """Refuses parts that make no sense, alone or for what is asked."""
+    if chip.memory is not None:
+        memory.check_memory(chip.memory, "chip.memory")
+    if chip.router is not None:
+        network.check_network(chip)
+    elif chip.mesh is not None:
+        network.parse_faults(chip)
+    if chip.mesh is not None and chip.die is not None and (chip.hbm is None) != (chip.dram is None):
+        said = (
+            "nothing reads it without chip.hbm"
+            if chip.hbm is None
+            else "missing; say as what it is bought: +dram@chip.dram=hbm3"
+        )
+        raise DesignError(f"chip.dram: {said}")
+    if chip.hbm is not None and chip.hbm.banks is not None:
+        memory.check_memory(chip.hbm.banks, "chip.hbm.banks")
+    if chip.tile is None:
+        _refuse_edge(chip, case)
+        return
+    if chip.l2 is not None and case not in (BatchCase, ServingLoad):
+        raise DesignError(
+            f"chip.l2: asked alone, {case_type_name(case)} would read nothing twice; leave it out, or ask for models"
+        )
+    if case is MemoryStreamCase:
+        _refuse_stream(chip)
+    if case is not CollectiveCase and chip.noc.topology != "mesh":
+        raise DesignError(f"chip.noc.topology: only workload=collective runs on {chip.noc.topology!r}; say mesh")
+
+
+def _refuse_edge(chip: Chip, case: type) -> None:
+    """Refuses main memory of a mesh of cores that nothing reads so."""
+    if chip.mesh is None or chip.hbm is None:
+        return
+    if getattr(chip.hbm, "place", "core") == "core":
+        raise DesignError(
+            "chip.hbm.place: main memory of a mesh of cores is at an edge; say south, or add +part@chip.hbm=hbm3_edge"
+        )
+    if case is not BatchCase:
+        raise DesignError(
+            f"chip.hbm: {case_type_name(case)} on a mesh of cores do not read it; leave it out, or ask for batches"
+        )
+
+
+def _refuse_ahead(chip: Chip, mapping: Mapping) -> None:
+    """Refuses what is read ahead where requests come and go, or of a memory that is not there."""
+    software = software_of(mapping)
+    for phase in ("prefill", "decode"):
+        if software in (REGIONS, SERVED_REGIONS) and chip.hbm is None and getattr(mapping, phase).prefetch is not None:
+            raise DesignError(
+                f"mapping.{phase}.prefetch: this chip has no main memory to read ahead from; add +part@chip.hbm=hbm3_edge, or "
+                "leave it out"
+            )
+        if software == SERVED_WHOLE_CHIP and getattr(mapping, phase).prefetch is not None:
+            raise DesignError(
+                f"mapping.{phase}.prefetch: tiles that serve requests as they come do not read ahead; leave it out, or ask for "
+                "batches"
+            )
+
+
+def _refuse_products(mapping: Mapping) -> None:
+    """Refuses algorithms of matrix products that only decode has, whose products are of vectors."""
+    if software_of(mapping) not in (REGIONS, SERVED_REGIONS):
+        return
+    for name in ("gemm_attention", "gemm_ffn"):
+        if getattr(mapping.decode, name) not in (None, getattr(mapping.prefill, name)):
+            raise DesignError(f"mapping.decode.{name}: decode multiplies vectors, by gemv; say mapping.prefill.{name}")
+
+
+def _refuse_states(mapping: Mapping) -> None:
+    """Refuses room for states that nobody keeps there."""
+    if getattr(mapping.prefill, "states", None) is not None:
+        raise DesignError(
+            "mapping.prefill.states: a prompt's states are with the tiles that work on it; say mapping.decode.states"
+        )
+    if getattr(mapping.decode, "states", None) is not None and software_of(mapping) == SERVED_WHOLE_CHIP:
+        raise DesignError(
+            "mapping.decode.states: tiles that serve requests as they come keep states in main memory; leave it out"
+        )
+
+
+def _refuse_stateless(base: Design, workload: Workload) -> None:
+    """Refuses room for states where no model has any."""
+    models = [case.model for case in workload.cases if isinstance(case, BatchCase)]
+    if getattr(base.mapping.decode, "states", None) is not None and not any(
+        fixed_bytes_per_sequence(model, 0.0) for model in models
+    ):
+        raise DesignError("mapping.decode.states: no model that is asked for has recurrent states; leave it out")
+
+
+def _refuse_unread(mapping: Mapping, asked_for: Workload) -> None:
+    """Refuses formats of tensors that no model has which is asked for."""
+    models = [case.model for case in asked_for.cases if isinstance(case, BatchCase | ServingLoad)]
+    here = {
+        "attention": ("attention", bool(models)),
+        "experts": (
+            "experts",
+            any(model.experts is not None for model in models)
+            or any(isinstance(case, ExpertsCase) for case in asked_for.cases),
+        ),
+        "index": ("a sparse indexer", any(_indexed(model) for model in models)),
+    }
+    for name, (what, there) in here.items() if mapping.precision is not None else ():
+        if not there and getattr(mapping.precision, name) is not None:
+            raise DesignError(f"mapping.precision.{name}: nothing reads it, for no model here has {what}; leave it out")
+    _refuse_combine(mapping, there=here["experts"][1])
+
+
+def _refuse_combine(mapping: Mapping, *, there: bool) -> None:
+    """Refuses a format of what experts send back where they send nothing: `there` says whether a model has any.
+
+    The mappings of many dies with a cache say one whatever the model.
+    """
+    software = software_of(mapping)
+    pooled, tiles = software in (POOLED_DIES, SERVED_POOLED_DIES), software in (MANY_DIES, SERVED_DIES)
+    if getattr(mapping.precision, "combine", None) is None or pooled or (tiles and there):
+        return
+    why = "no model here has experts" if tiles else "experts send nothing back here"
+    raise DesignError(
+        f"mapping.precision.combine: nothing reads it, for {why}; leave it out, or ask a model with experts on many dies "
+        "(chip=wafer64, chip=h800_ep)"
+    )
+
+
+def _indexed(model: Model) -> bool:
+    """Whether some layers of a model choose what they attend to."""
+    return model.indexer is not None or any(kind.indexer is not None for _, kind in model.kinds)
+
+
+def _refuse_stream(chip: Chip) -> None:
+    if chip.hbm.banks is None:
+        raise DesignError("chip.hbm.banks: requests are played on banks; add `/memory@hbm.banks: hbm4` to the chip's defaults")
+    if chip.hbm.place == "core":
+        raise DesignError(
+            "chip.hbm.place: at core, each core reaches a memory of its own without links; ask that memory alone, as chip=hbm2"
+        )
+
+
+def _runs(machine: str) -> str:
+    return "runs " + ", ".join(case_type_name(case) for of, case in KINDS if of == machine)
+
+
+SHAPE: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("chip", "model", "mapping", "workload", "space", "objectives", "constraints"), (dict,)),
+    **dict.fromkeys(("screen", "search", "verify", "workers", "ray", "report"), (dict,)),
+    **dict.fromkeys(("name", "question", "fidelity", "run_dir"), (str,)),
+    "seed": (object,),  # `dse.config.workloads` says what it may be
+    "store": (str, type(None)),
+}
+
+
+def _check_shape(config: Dict[str, Any]) -> None:
+    for key, kinds in SHAPE.items():
+        if key not in config:
+            raise DesignError(f"{key}: missing from the configuration")
+        if not isinstance(config[key], kinds):
+            wanted = "a group of fields" if dict in kinds else "text"
+            raise DesignError(f"{key}: {config[key]!r} is not {wanted}")
+    name = config["name"]
+    if not name.isprintable() or set(name) & set('/\\:*?"<>|') or name.strip() != name or name[:1] in ("", ".", "-"):
+        raise DesignError(f"name: {name!r} cannot name a folder")
+
+
+def _knob(address: str, config: Dict[str, Any], bases: Dict[str, Design]) -> Knob:
+    where = f"space.{address}"
+    try:
+        base = bases[chips.chips_with_address(bases, address)[0]]
+    except DesignError as error:
+        raise DesignError(f"space: {error}") from None
+    leaf = addresses(base, address)[0]
+    spec = field_at(base, leaf)
+    unit = spec.metadata["unit"]
+    scale = parse_value(f"1 {config['unit']}", unit, where) if config.get("unit") else 1.0
+
+    def value(entry: Any) -> Any:
+        if not unit:
+            return entry
+        if unit != "1" and not config.get("unit") and not isinstance(entry, str):
+            raise DesignError(f"{where}: {entry!r} has no unit; say it once, as in tag({unit}, choice(1, 2))")
+        number = parse_value(entry, unit, where) if not config.get("unit") else parse_value(entry, "1", where) * scale
+        return check_leaf(number, spec, where)
+
+    when = tuple(
+        (other, tuple(allowed if isinstance(allowed, list) else [allowed])) for other, allowed in config.get("when", {}).items()
+    )
+    if "values" in config:
+        return ChoiceKnob(address, tuple(value(entry) for entry in config["values"]), when)
+    low, high = (value(config[key]) for key in ("low", "high"))
+    return IntervalKnob(address, low, high, bool(config.get("log")), when)

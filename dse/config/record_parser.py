@@ -1,0 +1,249 @@
+"""Dictionaries to value objects, and text with units to numbers: what every part of a configuration is read with."""
+
+from collections.abc import Mapping as Dict
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from functools import cache
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from dse.config.part_presets import preset_overrides
+from dse.space.errors import DesignError, suggest_nearest
+from dse.space.fields import check_leaf
+from dse.space.units import parse_quantity
+
+T = TypeVar("T")
+
+
+CONSTANT = {"value", "source", "page", "note", "fitted_on", "meant_for", "measured_rows", "measured_by", "measured_ranges"}
+USUAL_CHOICES = {
+    "mapping",
+    "mapping_serving",
+    "mapping_gemm",
+    "mapping_gemv",
+    "mapping_attention",
+    "mapping_collective",
+    "stack",
+}
+"""A chip or a workload may name the mapping that it usually has, a chip also for workload=serving, and its stack; the command
+line reads that (`dse.config.compose`)."""
+
+
+ORIGIN, STACK = ("fitted_on", "meant_for", "measured_rows", "measured_by", "measured_ranges"), "mapping.stack"
+"""What a stack, or a part of one, says of its constants beside them, as `Source` has it: chips by name, and measurements.
+
+`RANGES`, the sizes that rows have, go to the part itself, whose kernels are extrapolated outside of them.
+"""
+
+RANGES = "measured_ranges"
+
+USUAL = ("mapping", "stack")
+"""Groups of which a chip names its usual choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantSource:
+    """Where a number came from: a key of the bibliography, "override", or "assumed".
+
+    Attributes:
+        fitted_on, meant_for: of a constant of a stack, chips by name: those that it was fitted on, and others that it is for.
+        measured_rows: measurements that it was fitted on, with the others of its part; 0 where nothing says how many.
+        measured_by: likewise, the key of who published them.
+    """
+
+    address: str
+    value: str
+    source: str
+    page: str = ""
+    note: str = ""
+    fitted_on: tuple[str, ...] = ()
+    meant_for: tuple[str, ...] = ()
+    measured_rows: int = 0
+    measured_by: str = ""
+
+
+@cache
+def field_types(kind: Any) -> dict[str, Any]:
+    """Types of the fields of a kind of value objects."""
+    return get_type_hints(kind)
+
+
+def parse_record(cls: type[T], config: Any, address: str, sources: list[ConstantSource]) -> T:
+    """A value object from a dictionary of its fields; quantities are text with units, constants carry their source."""
+    if not isinstance(config, Dict):
+        raise DesignError(f"{address}: {config!r} is not a group of fields; {_has(address, cls)}")
+    hints = field_types(cls)  # type: ignore[arg-type]
+    names = {spec.name: spec for spec in fields(cls) if spec.compare}  # type: ignore[arg-type]
+    origin, begun = _origin(config, address), len(sources)
+    ranges = origin.pop(RANGES, None)
+    config = {key: value for key, value in config.items() if key not in origin and (ranges is None or key != RANGES)}
+    config = _gathered(config, names)
+    for key in config:
+        if key not in names:
+            raise DesignError(f"{address}: no field {f'{address}.{key}'!r}; {suggest_nearest(str(key), names)}")
+    values: dict[str, Any] = {}
+    for name, spec in names.items():
+        here = f"{address}.{name}"
+        if name not in config:
+            if spec.default is MISSING:
+                others = preset_overrides(cls.__name__, address)
+                raise DesignError(f"{here}: missing; {_meaning(spec)}{f'; {others}' if others else ''}")
+            continue
+        group = record_type(hints[name])
+        if "refused" in spec.metadata:
+            if config[name] is not None:
+                raise DesignError(f"{here}: {spec.metadata['refused']}")
+        elif "table" in spec.metadata:
+            values[name] = _table(spec.metadata["table"], config[name], here, sources)
+        elif "parts" in spec.metadata:
+            kinds = spec.metadata["parts"]
+            there = address if "inline" in spec.metadata else here
+            if len(kinds) > 1 and not isinstance(config[name], Dict | None):
+                raise DesignError(f"{here}: {config[name]!r} is not a group of fields; say them one by one, {here}.FIELD=VALUE")
+            values[name] = (
+                None
+                if config[name] is None
+                else parse_record(best_matching_kind(config[name], kinds), config[name], there, sources)
+            )
+        elif spec.default is None and config[name] is None:
+            continue
+        elif group is not None:
+            absent = config[name] is None and isinstance(hints[name], UnionType)
+            values[name] = None if absent else parse_record(group, config[name], here, sources)
+        else:
+            values[name] = _leaf(config[name], spec, here, sources)
+    if origin:
+        sources[begun:] = [_of(source, origin) for source in sources[begun:]]
+    return cls(**values) if ranges is None else cls(**values, **{RANGES: ranges})
+
+
+def _origin(config: Dict[Any, Any], address: str) -> dict[str, Any]:
+    """What a stack or a part of one, or a constant in it, says of chips that it is from and for, and of measurements.
+
+    Nothing of other groups.
+    """
+    if not f"{address}.".startswith(f"{STACK}."):
+        return {}
+    said = {key: config[key] for key in ORIGIN if key in config}
+    rows, by, ranges = said.pop("measured_rows", 0), said.pop("measured_by", ""), said.pop(RANGES, None)
+    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0 or not isinstance(by, str):
+        raise DesignError(f"{address}.measured_rows: {rows!r} of {by!r} are no count of measurements and key of their source")
+    for key, chips in said.items():
+        if not isinstance(chips, list) or not all(isinstance(name, str) for name in chips):
+            raise DesignError(f"{address}.{key}: {chips!r} is not a list of chips by name; write [h100, h200]")
+    chips_of = {key: tuple(chips) for key, chips in said.items()}
+    found: dict[str, Any] = chips_of | ({"measured_rows": rows} if rows else {}) | ({"measured_by": by} if by else {})
+    return found if ranges is None else found | {RANGES: _ranges(ranges, f"{address}.{RANGES}")}
+
+
+def _ranges(config: Any, address: str) -> tuple[tuple[str, float, float], ...]:
+    """Sizes that measured rows have, as (name, least, most)."""
+    if not isinstance(config, Dict):
+        raise DesignError(f"{address}: {config!r} is not a group of ranges; write {{keys: [256, 16384]}}")
+    for name, ends in config.items():
+        numbers = isinstance(ends, list) and len(ends) == 2 and all(type(end) in (int, float) for end in ends)
+        if not numbers or not 0 <= ends[0] <= ends[1]:
+            raise DesignError(f"{address}.{name}: {ends!r} is not a range; write the least and the most, as [256, 16384]")
+    return tuple((str(name), float(low), float(high)) for name, (low, high) in config.items())
+
+
+def _of(source: ConstantSource, origin: Dict[str, Any]) -> ConstantSource:
+    """A constant with what is said of chips, of its group where neither it nor a group in that says so itself."""
+    if source.fitted_on or source.source == "override":
+        return source
+    return replace(source, **origin)
+
+
+def _table(kind: type, config: Any, address: str, sources: list[ConstantSource]) -> tuple[tuple[str, Any], ...]:
+    """Value objects by name, in order."""
+    if config is None:
+        return ()
+    if not isinstance(config, Dict):
+        raise DesignError(f"{address}: {config!r} is not a group of groups; write NAME: {{...}} for each")
+    return tuple((str(name), parse_record(kind, entry or {}, f"{address}.{name}", sources)) for name, entry in config.items())
+
+
+def _gathered(config: Dict[Any, Any], names: Dict[str, Any]) -> Dict[Any, Any]:
+    """A group whose fields of an inline part are gathered under the name of that part."""
+    for name, spec in names.items():
+        if "inline" in spec.metadata:
+            known = {own.name for kind in spec.metadata["parts"] for own in fields(kind)}
+            own = {key: value for key, value in config.items() if key in known - set(names)}
+            config = {key: value for key, value in config.items() if key not in own} | ({name: own} if own else {})
+    return config
+
+
+def best_matching_kind(config: Any, kinds: Sequence[type]) -> type:
+    """The kind that has most of the fields of a group, then of the groups in it; the first of those that have as many."""
+
+    def shared(kind: type) -> tuple[int, int]:
+        hints, within = field_types(kind), 0
+        own = set(hints) & set(config)
+        for key in own:
+            group = record_type(hints[key])
+            if isinstance(config[key], Dict) and group is not None:
+                within += len(set(field_types(group)) & set(config[key]))
+        return len(own), within
+
+    if not isinstance(config, Dict) or len(kinds) == 1:
+        return kinds[0]
+    return max(kinds, key=shared)
+
+
+def parse_value(value: Any, unit: str, address: str) -> float:
+    """A number from text with a unit, or from a bare number where the field has none.
+
+    Raises:
+        DesignError: with the address in front.
+    """
+    if isinstance(value, str):
+        try:
+            return parse_quantity(value, unit)
+        except DesignError as error:
+            raise DesignError(f"{address}: {error}") from None
+    if isinstance(value, int | float) and not isinstance(value, bool) and unit != "1" and value != 0:
+        raise DesignError(f"{address}: {value!r} has no unit; expected one of {unit}, as in '{value} {unit}'")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise DesignError(f"{address}: {value!r} is not a number")
+    return value
+
+
+def _leaf(value: Any, spec: Any, address: str, sources: list[ConstantSource]) -> Any:
+    if isinstance(value, Dict):
+        chips = _origin(value, address)
+        unknown = set(value) - (CONSTANT - {*ORIGIN} | chips.keys())
+        if unknown or "value" not in value:
+            got = ", ".join(map(str, value))
+            raise DesignError(
+                f"{address}: one value, not a group of fields ({got}); its constant may have value, source, page and note; "
+                f"{_meaning(spec)}"
+            )
+        page, note = (str(value.get(key, "")) for key in ("page", "note"))
+        sources.append(
+            _of(ConstantSource(address, str(value["value"]), str(value.get("source", "override")), page, note), chips)
+        )
+        value = value["value"]
+    elif address.startswith(("chip", "mapping.stack")):
+        sources.append(ConstantSource(address, str(value), "override"))
+    unit = spec.metadata["unit"]
+    if isinstance(value, str) and "whole" in spec.metadata and value.rstrip().endswith(("%", "percent")):
+        raise DesignError(f"{address}: {value!r} is a share; write a whole number")
+    if unit and not isinstance(value, bool):
+        value = parse_value(value, unit, address)
+    return check_leaf(value, spec, address)
+
+
+def record_type(hint: Any) -> Any:
+    """The class of the values that a field has, where they are values of fields themselves."""
+    candidates = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    return next((c for c in candidates if isinstance(c, type) and is_dataclass(c)), None)
+
+
+def _meaning(spec: Any) -> str:
+    unit = spec.metadata.get("unit", "")
+    doc = str(spec.metadata.get("doc", "a group of fields"))
+    return f"{doc} [{unit}]" if unit not in ("", "1") else doc
+
+
+def _has(address: str, cls: type) -> str:
+    return f"{address} has {', '.join(sorted(spec.name for spec in fields(cls)))}"

@@ -1,0 +1,33 @@
+"""Which knobs of a space are left to look through on one chip, whatever the space was written for."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dse.config.question import Question
+from dse.config.unread_settings import unread_by_workload
+from dse.space.errors import DesignError
+from dse.space.fields import addresses
+
+
+def searchable_knobs(space: Mapping[str, Any], usual: Question, words: Sequence[str]) -> dict[str, Any]:
+    """The knobs of a space that a chip's mapping has, something reads and the user has not set, and that need none left out."""
+    typed = {word.lstrip("+").partition("=")[0] for word in words}
+    idle = unread_by_workload(usual.base, usual.workload)
+    kept = {}
+    for address, knob in space.items():
+        try:
+            moved = addresses(usual.base, address)
+        except DesignError:
+            continue
+        said = {*moved, address} & {leaf for name in typed for leaf in _named(usual, name)}
+        if not said and not set(moved) <= idle.keys():
+            kept[address] = knob
+    return {address: knob for address, knob in kept.items() if set(knob.get("when", {})) <= set(kept)}
+
+
+def _named(usual: Question, address: str) -> list[str]:
+    """The leaves that a typed address sets."""
+    try:
+        return addresses(usual.base, address)
+    except DesignError:
+        return []

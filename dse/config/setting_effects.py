@@ -1,0 +1,406 @@
+"""Settings that somebody typed and that have no effect on the answer: nothing reads them, or no other value changes it.
+
+Where a formula answers, a setting is tried at a quarter, at four times and at every other option. Where kernels or requests are
+simulated, its reads are recorded, and a formula says whether what is read matters.
+"""
+
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf, isclose, isfinite, isnan
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dse.config import command_groups as groups
+from dse.config.metric_expressions import DefinedMetrics, evaluate_with_derived
+from dse.config.question import Question
+from dse.config.unread_settings import set_by
+from dse.config.workloads import read_workload
+from dse.evaluators.accounting.outcomes import Outcomes
+from dse.evaluators.calls.submesh import SUBMESH_MARK
+from dse.evaluators.evaluation import FIDELITIES, fidelities, limits, submesh_text
+from dse.space.compatibility import SPECULATING_SOFTWARE
+from dse.space.design import Design, stack_designs
+from dse.space.errors import DesignError
+from dse.space.fields import check_leaf, field_at, iterate_leaves, leaf_at, replace_leaves
+from dse.space.knobs import Space
+from dse.space.read_recorder import record_reads
+from dse.space.software import software_of
+from dse.space.workload import BatchCase, ServingLoad, Workload
+from dse.terminal.forked_answers import answers_within
+
+T = TypeVar("T")
+
+CHEAP = 0.2
+"""An evaluation that took no longer is repeated for each other value of a setting. [s]"""
+
+SIDE = 4
+"""Of the part of a mesh that a fidelity plays to see whether it reads a setting. [cores]"""
+
+READER_SECONDS = 3.0
+"""For which another fidelity is evaluated to see whether it reads a setting. [s]"""
+
+SHORT = 8
+"""Tokens of a prompt and of an answer of a small case."""
+
+STEADY, CLOSED = FIDELITIES[:2]
+
+MAGNITUDES = tuple(10.0**power for power in range(-12, 16, 3))
+"""Values that are tried in place of zero."""
+
+SAME = 1e-12
+"""Relative difference up to which two metrics are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoEffect:
+    """A setting that was typed and has no effect.
+
+    Attributes:
+        address: as it was typed.
+        reader: what reads it, as ``fidelity=cycles``; empty string where nothing is known to.
+        command: that it has no effect on; empty string where it has none on this design.
+    """
+
+    address: str
+    reader: str = ""
+    command: str = ""
+
+    def __str__(self) -> str:
+        where = f"on {self.command}" if self.command else "here"
+        return f"{self.address} has no effect {where}" + (f"; {self.reader} reads it" if self.reader else "")
+
+
+def no_effect_records(found: Sequence[NoEffect]) -> list[dict[str, str | None]]:
+    """Settings without effect as plain values."""
+    return [{"setting": one.address, "reader": one.reader or None, "text": str(one)} for one in found]
+
+
+def print_no_effects(found: Sequence[NoEffect]) -> None:
+    """Print settings without effect on standard error, beside the answer."""
+    for one in found:
+        print(f"dse: note: {one}", file=sys.stderr)
+
+
+@dataclass(frozen=True, slots=True)
+class TypedSetting:
+    """A setting that was typed.
+
+    Attributes:
+        address: as it was typed.
+        leaves: of the chip and the mapping that it sets.
+        others: of a setting of the workload, workloads with other values; None for what cannot be.
+    """
+
+    address: str
+    leaves: tuple[str, ...] = ()
+    others: Callable[[], Iterator[Workload | None]] | None = None
+
+
+@dataclass
+class TypedSettings:
+    """What was typed of a design and its workload, and what of that was read where it was evaluated.
+
+    Attributes:
+        question: with the design.
+        fidelity: that answers.
+        settings: that were typed.
+        read: leaves that were read; all where that was not recorded.
+        seconds: CPU time of the evaluation.
+    """
+
+    question: Question
+    fidelity: str
+    settings: Sequence[TypedSetting]
+    read: frozenset[str]
+    seconds: float
+
+    def without_effect(self) -> tuple[NoEffect, ...]:
+        """Settings without effect on the answer, in the order in which they were typed."""
+        question, formula = self.question, formula_of(self.question.base, self.question.workload)
+        left = [one for one in self.settings if one.others or not self.read.isdisjoint(one.leaves)]
+        moving = effective_settings(question, left, formula) if left else set[str]()
+        left = [one for one in left if one.address not in moving]
+        if self.fidelity not in (formula, CLOSED if formula == STEADY else formula) and left:
+            if self.seconds < CHEAP:
+                moving |= effective_settings(question, left, self.fidelity)
+            else:
+                seen = _moving(question, [[one] for one in left], self.fidelity)
+                unknown = [True] * (len(left) - len(seen))
+                moving |= {one.address for one, moves in zip(left, [*seen, *unknown], strict=True) if moves}
+        idle = dict[str, list[TypedSetting]]()
+        for one in self.settings:
+            if one.address not in moving:
+                idle.setdefault(one.address, []).append(one)
+        readers = _readers(question, idle, self.fidelity)
+        return tuple(NoEffect(address, readers.get(address, "")) for address in idle)
+
+
+def not_taken(command: str, config: Mapping[str, Any]) -> tuple[NoEffect, ...]:
+    """Settings of groups that a command does not take and a run of a study does."""
+    found = groups.not_taken(command, config.get("overrides", ()))
+    return tuple(NoEffect(address, "dse run", f"dse {command}") for address in found)
+
+
+def without_effect(
+    command: str, question: Question, config: Mapping[str, Any], folder: Path, design: Design | None = None
+) -> tuple[NoEffect, ...]:
+    """Settings that were typed without effect on what a command answers.
+
+    Args:
+        command: its name.
+        question: what is asked.
+        config: with the overrides that were typed, and the fidelity.
+        folder: against which relative files are found.
+        design: that is answered; None for the question's own.
+    """
+    own = replace(question, base=design) if design is not None else question
+    settings = settings_of(own, config, folder)
+    read = frozenset(leaf for one in settings for leaf in one.leaves)
+    said = TypedSettings(own, str(config["fidelity"]), settings, read, inf).without_effect()
+    return (*not_taken(command, config), *said)
+
+
+def idle_in_all_designs(command: str, several: Iterable[tuple[Design, Workload]], words: Sequence[str]) -> tuple[NoEffect, ...]:
+    """Settings of a chip and a mapping that were typed for several designs and have no effect on any, by the formula.
+
+    Args:
+        command: its name.
+        several: designs, each with what is asked of it; none of a chip that cannot be asked.
+        words: that were typed.
+    """
+    idle: list[list[str]] = []
+    for design, asked in several:
+        own = [TypedSetting(address, tuple(some)) for address, some in set_by(design, words).items()]
+        question = Question(design, asked, Space(design, ()), ())
+        moving = effective_settings(question, own, formula_of(design, asked)) if own else set[str]()
+        idle.append([one.address for one in own if one.address not in moving])
+    found = [address for address in (idle[0] if idle else ()) if all(address in some for some in idle)]
+    return (*not_taken(command, {"overrides": words}), *(NoEffect(address) for address in found))
+
+
+def evaluate_typed(
+    question: Question, config: Mapping[str, Any], folder: Path, run: Callable[[], T]
+) -> tuple[T, TypedSettings]:
+    """Evaluate a design; with what was typed of it. Reads are recorded unless a formula answers.
+
+    Args:
+        question: with the design.
+        config: with the overrides that were typed, and the fidelity.
+        folder: against which relative files are found.
+        run: evaluates it.
+    """
+    settings, fidelity = settings_of(question, config, folder), str(config["fidelity"])
+    every = [leaf for one in settings for leaf in one.leaves]
+    began = time.process_time()
+    if not every or fidelity == formula_of(question.base, question.workload):
+        answer, read = run(), set(every)
+    else:
+        with record_reads(question.base, every) as read:
+            answer = run()
+    return answer, TypedSettings(question, fidelity, settings, frozenset(read), time.process_time() - began)
+
+
+def settings_of(question: Question, config: Mapping[str, Any], folder: Path) -> list[TypedSetting]:
+    """Settings of a chip, a mapping, a model and a workload that overrides set; of the first two first."""
+    words = [word for word in config.get("overrides", ()) if not word.startswith("-")]
+    found = [TypedSetting(address, tuple(some)) for address, some in set_by(question.base, words).items()]
+    for address in dict.fromkeys(word.lstrip("+~").partition("=")[0] for word in words):
+        part = address.partition("@")[2]
+        if part:  # a whole part of the chip, by one of its leaves
+            found += [
+                TypedSetting(part, (leaf,)) for leaf, _, _ in iterate_leaves(question.base) if leaf.startswith(f"{part}.")
+            ]
+        elif address == SEED or address.startswith(OF_LOADS):
+            found.append(TypedSetting(address, (), partial(_workloads, question, config, folder, address)))
+    return found
+
+
+SEED = "seed"
+OF_LOADS = ("workload.", "model.")
+"""Settings of what is asked, of which another value makes another workload."""
+
+NUMBER = re.compile(r"\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)(.*)", re.DOTALL)
+
+
+def _workloads(question: Question, config: Mapping[str, Any], folder: Path, address: str) -> Iterator[Workload | None]:
+    """Workloads with a setting at a quarter, at four times and at a thousandth, as a bound must be to bind; None of none."""
+    root, *path = address.split(".")
+    tried = 0
+    for by in (0.25, 4.0, 1e-3):
+        own = {**config, root: deepcopy(config[root])}
+        node: Any = own
+        for name in (root, *path)[:-1]:
+            node = node.get(name) if isinstance(node, dict) else None
+        last = (root, *path)[-1]
+        other = _scaled(node.get(last), by) if isinstance(node, dict) else None
+        other = node[last] + 1 if root == SEED else other
+        if other is None or other == node[last]:
+            continue
+        node[last] = other
+        try:
+            yield read_workload(own, folder, guesses=software_of(question.base.mapping) in SPECULATING_SOFTWARE)
+        except DesignError:
+            continue
+        tried += 1
+    if not tried:
+        yield None
+
+
+def _scaled(value: Any, by: float) -> Any:
+    """A number, a quantity or a list of these, times something; None of others."""
+    if isinstance(value, list):
+        some = [_scaled(one, by) for one in value]
+        return None if None in some else some
+    if isinstance(value, bool) or not value:
+        return None
+    if isinstance(value, int):
+        return max(1, int(value * by))
+    if isinstance(value, float):
+        return value * by
+    found = NUMBER.fullmatch(value) if isinstance(value, str) else None
+    return f"{float(found[1]) * by!r}{found[2]}" if found and found[2].strip() else None
+
+
+def formula_of(design: Design, workload: Workload) -> str:
+    """The fidelity at which a design is answered by a formula: the steady state of requests that are served."""
+    return STEADY if isinstance(workload.cases[0], ServingLoad) else CLOSED
+
+
+def effective_settings(question: Question, settings: Sequence[TypedSetting], fidelity: str) -> set[str]:
+    """Settings of which some other value changes a metric or a limit of a design, or which cannot have another."""
+    design, workload, defined = question.base, question.workload, question.defined
+    here, *_ = _answers([design], workload, defined, fidelity)
+    if here is None or here[0] >= 0:  # nothing is evaluated of what breaks a limit
+        return {one.address for one in settings}
+    own, found = _limits(design, workload), set[str]()
+    tried = [(one.address, other) for one in settings if not one.others for other in _others(design, one.leaves)]
+    found |= {name for name, other in tried if other is None}
+    some = [(name, other) for name, other in tried if other is not None]
+    for (name, other), point in zip(some, _answers([other for _, other in some], workload, defined, fidelity), strict=True):
+        if name not in found and not (point is not None and _same(here, point) and _limits(other, workload) == own):
+            found.add(name)
+    for one in settings:
+        for load in one.others() if one.others else ():
+            if load is not None:
+                (point,) = _answers([design], load, defined, fidelity)
+                if point is not None and _same(here, point) and _limits(design, load) == own:
+                    continue
+            found.add(one.address)
+            break
+    return found
+
+
+def _others(design: Design, several: Sequence[str]) -> Iterator[Design | None]:
+    """Designs with other values of some leaves: a quarter, four times, all options; None for what cannot be tried."""
+    spec, value = field_at(design, several[0]), leaf_at(design, several[0])
+    limits = spec.metadata
+    values: list[Any]
+    if isinstance(value, bool):
+        values = [not value]
+    elif isinstance(value, str):
+        values = [option for option in limits.get("options", ()) if option != value] or [None]
+    elif not value:
+        values = list(MAGNITUDES)
+    else:
+        values = [value / 4, value * 4] if "whole" not in limits else [value // 4, value * 4]
+    allowed = 0
+    for other in values:
+        if other is None:
+            yield None
+            continue
+        try:
+            fits = check_leaf(other if "whole" not in limits or isinstance(other, str) else int(other), spec, several[0])
+            if fits == value:
+                continue
+            made = replace_leaves(design, dict.fromkeys(several, fits))
+        except DesignError:
+            continue
+        allowed += 1
+        yield made
+    if not allowed and values != [None]:
+        yield None
+
+
+def _answers(designs: Sequence[Design], workload: Workload, defined: DefinedMetrics, fidelity: str) -> list[Any]:
+    """How designs come out; None of those that cannot be asked."""
+    if not designs:
+        return []
+    try:
+        found = evaluate_with_derived(stack_designs(designs), workload, defined, fidelity=fidelity)
+    except DesignError:
+        if len(designs) == 1:
+            return [None]
+        middle = len(designs) // 2
+        parts = (designs[:middle], designs[middle:])
+        return [one for some in parts for one in _answers(some, workload, defined, fidelity)]
+    return [_answer(found, row) for row in range(len(designs))]
+
+
+def _answer(found: Outcomes, row: int) -> Any:
+    if row in found.refused:
+        return None
+    return int(found.limit[row]), {name: float(column[row]) for name, column in found.columns.items()}
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two designs come out the same."""
+    if one[0] != other[0] or one[1].keys() != other[1].keys():
+        return False
+    pairs = ((value, other[1][name]) for name, value in one[1].items())
+    return all(a == b or (isnan(a) and isnan(b)) or (isfinite(a) and isclose(a, b, rel_tol=SAME)) for a, b in pairs)
+
+
+def _limits(design: Design, workload: Workload) -> list[tuple[str, list[float], list[float]]]:
+    """What each limit needs and has."""
+    return [(one.address, _floats(one.need), _floats(one.have)) for one in limits(design, workload)]
+
+
+def _floats(value: Any) -> list[float]:
+    import numpy as np
+
+    return [float(f"{number:.11g}") for number in np.ravel(value).astype(float).tolist()]
+
+
+def _readers(question: Question, idle: Mapping[str, Sequence[TypedSetting]], fidelity: str) -> dict[str, str]:
+    """By setting, the lowest other fidelity at which it has an effect, as it is typed; none of which none is known to."""
+    found: dict[str, str] = {}
+    for word in fidelities(question.base, question.workload) if idle else ():
+        if word == fidelity.partition(SUBMESH_MARK)[0] or word in (STEADY, CLOSED):
+            continue
+        left = {address: settings for address, settings in idle.items() if address not in found}
+        moves = _moving(question, list(left.values()), word)
+        found |= {address: f"fidelity={word}" for address, one in zip(left, moves, strict=False) if one}
+    return found
+
+
+def _moving(question: Question, several: Sequence[Sequence[TypedSetting]], fidelity: str) -> list[bool]:
+    """Whether settings change an answer, of a small case where there is one; of the first ones, as time allows."""
+    of_load = any(one.others for some in several for one in some)
+    part = SUBMESH_MARK not in fidelity and not of_load and submesh_text(question.base, question.workload)
+    word = f"{fidelity}{SUBMESH_MARK}{SIDE}" if part else fidelity
+
+    def moves() -> Iterator[bool]:
+        every = [leaf for some in several for one in some for leaf in one.leaves]
+        own = question if of_load else replace(question, workload=_small(question.workload))
+        own = replace(own, base=replace_leaves(question.base, {leaf: leaf_at(question.base, leaf) for leaf in every}))
+        with record_reads(own.base, every) as read:  # of objects of which nothing is known yet
+            evaluate_with_derived(stack_designs([own.base]), own.workload, {}, fidelity=word)
+        for some in several:
+            reading = [one for one in some if one.others or not read.isdisjoint(one.leaves)]
+            yield bool(reading) and bool(effective_settings(own, reading, word))
+
+    return answers_within(READER_SECONDS, moves) if several else []
+
+
+def _small(workload: Workload) -> Workload:
+    """The first case, of a model with one short request."""
+    case = workload.cases[0]
+    if isinstance(case, BatchCase):
+        (_, prompt, output), *_ = case.requests
+        case = replace(case, requests=((1, min(prompt, SHORT), min(output, SHORT)),))
+    return replace(workload, cases=(case,))

@@ -1,0 +1,94 @@
+"""Classes of requests with bounds and priorities of their own in one load, as a configuration says them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dse.config.record_parser import parse_value
+from dse.space.errors import DesignError, suggest_nearest
+from dse.space.requests import Requests
+from dse.space.workload import SloClass
+
+FIELDS = ("name", "share", "ttft", "tpot", "priority")
+
+EXAMPLE = "[{name: chat, share: 0.7, ttft: 1 s}, {name: batch, share: 0.3, ttft: 60 s, tpot: 1 s, priority: 1}]"
+
+SEED_OFFSET = 1
+"""Beside the seed of a load: which requests are of which class is drawn apart from when they come."""
+
+
+def read_slo_classes(spec: Mapping[str, Any], ttft: float, tpot: float) -> tuple[SloClass, ...]:
+    """The classes that `workload.classes` says; none where it says none.
+
+    Args:
+        spec: fields of the workload.
+        ttft, tpot: bounds of those that say none. [s]
+    """
+    said = spec.get("classes")
+    if said is None:
+        if spec.get("class_column") is not None:
+            raise DesignError(f"workload.class_column: says which class; say workload.classes too, as in {EXAMPLE}")
+        return ()
+    if not isinstance(said, list) or not said or not all(isinstance(one, Mapping) for one in said):
+        raise DesignError(f"workload.classes: {said!r} is not a list of classes, as in {EXAMPLE}")
+    found = tuple(_class(place, one, ttft, tpot) for place, one in enumerate(said))
+    names = [one.name for one in found]
+    if len(set(names)) < len(names):
+        raise DesignError(f"workload.classes: a name stands twice among {', '.join(names)}")
+    return found
+
+
+def assign_slo_classes(requests: Requests, of: tuple[SloClass, ...], spec: Mapping[str, Any], seed: int) -> Requests:
+    """Requests that know their classes, by a column of their trace or drawn by shares, and who is served before whom.
+
+    Args:
+        requests: with `kinds` where a column says them.
+        of: their classes; none leaves requests as they are.
+        spec: fields of the workload.
+        seed: of the draw.
+    """
+    if not of:
+        return requests
+    shares = [one.get("share") for one in spec["classes"]]
+    if spec.get("class_column") is not None:
+        if any(share is not None for share in shares):
+            raise DesignError("workload.classes: class_column says which request is of which class; leave share out")
+        kinds = requests.kinds
+    else:
+        kinds = np.random.default_rng((seed, SEED_OFFSET)).choice(len(of), len(requests), p=_shares(shares)).astype(np.int32)
+        kinds = kinds[requests.sessions] if len(requests.before) else kinds  # all turns of a session are of one
+    ranks = np.unique([one.priority for one in of], return_inverse=True)[1][kinds]
+    return replace(requests, kinds=kinds, ranks=ranks.astype(np.int32) if ranks.any() else requests.ranks)
+
+
+def _class(place: int, said: Mapping[str, Any], ttft: float, tpot: float) -> SloClass:
+    where = f"workload.classes.{place}"
+    if unknown := [key for key in said if key not in FIELDS]:
+        raise DesignError(f"{where}: no field {unknown[0]!r}; {suggest_nearest(str(unknown[0]), FIELDS)}")
+    if not isinstance(said.get("name"), str) or not said["name"]:
+        raise DesignError(f"{where}.name: {said.get('name')!r} is not a name, as in {EXAMPLE}")
+    priority = said.get("priority", 0)
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise DesignError(f"{where}.priority: {priority!r} is not a whole number; who has the least is served first")
+    first, each = (
+        parse_value(said[key], "s", f"{where}.{key}") if key in said else usual
+        for key, usual in (("ttft", ttft), ("tpot", tpot))
+    )
+    if min(first, each) <= 0:
+        raise DesignError(f"{where}: bounds of {first:g} s and {each:g} s; each must be above 0")
+    return SloClass(said["name"], first, each, priority)
+
+
+def _shares(said: list[Any]) -> list[float]:
+    """Of the requests, by class."""
+    for place, share in enumerate(said):
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+            raise DesignError(
+                f"workload.classes.{place}.share: {share!r} is not a share of the requests above 0 and at most 1; say it, or "
+                "workload.class_column of a trace"
+            )
+    if abs(sum(said) - 1) > 1e-6:
+        raise DesignError(f"workload.classes: shares of {' + '.join(f'{share:g}' for share in said)} are not 1 together")
+    return [share / sum(said) for share in said]

@@ -1,0 +1,129 @@
+"""Sweeps: what a space says of its knobs, in Hydra's grammar, as plain knob dictionaries."""
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from dse.space.errors import DesignError
+
+
+def parse_knobs(space: Any, prefix: str = "") -> dict[str, dict[str, Any]]:
+    """Hydra's sweep grammar as plain knob dictionaries by dotted address.
+
+    ``range(a, b, step)`` leaves out its end, as Hydra's and Python's do; ``interval(a, b)`` has both ends.
+    """
+    if not isinstance(space, dict):
+        raise DesignError(
+            f"space.{prefix.rstrip('.')}: {space!r} is not a sweep; write choice(...), range(...) or interval(...)"
+        )
+    found: dict[str, dict[str, Any]] = {}
+    for key, entry in space.items():
+        address = f"{prefix}{key}"
+        if isinstance(entry, dict) and "sweep" in entry:
+            unknown = set(entry) - {"sweep", "when"}
+            if unknown:
+                raise DesignError(f"space.{address}: a knob has sweep and when; got {', '.join(sorted(unknown))}")
+            found[address] = _sweep(address, entry["sweep"]) | {"when": dict(_flat(entry.get("when") or {}))}
+        elif isinstance(entry, dict) and "tied" in entry:
+            unknown = set(entry) - {"tied", "when"}
+            if unknown:
+                raise DesignError(f"space.{address}: what is tied has tied and when; got {', '.join(sorted(unknown))}")
+            found[address] = {"tied": entry["tied"], "when": dict(_flat(entry.get("when") or {}))}
+        elif isinstance(entry, dict):
+            found |= parse_knobs(entry, f"{address}.")
+        elif isinstance(entry, list):
+            found[address] = {"values": entry}
+        elif entry is not None:
+            found[address] = _sweep(address, entry)
+    return found
+
+
+MAX_VALUES = 100_000
+"""Values of a range."""
+
+
+def _sweep(address: str, text: Any) -> dict[str, Any]:
+    from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, RangeSweep
+    from hydra.errors import HydraException
+
+    where = f"space.{address}"
+    try:
+        sweep = _value(f"x={text}")
+    except HydraException as error:
+        raise DesignError(f"{where}: {str(text)!r} is not a sweep: {error_text(error)}") from None
+    if not isinstance(sweep, ChoiceSweep | RangeSweep | IntervalSweep):
+        raise DesignError(f"{where}: {str(text)!r} is not a sweep; write choice(...), range(...) or interval(...)")
+    units = sorted(sweep.tags - {"log"})
+    if len(units) > 1:
+        raise DesignError(f"{where}: more than one unit in {str(text)!r}: {', '.join(units)}")
+    unit = {"unit": units[0]} if units else {}
+    if isinstance(sweep, IntervalSweep):
+        return {"low": sweep.start, "high": sweep.end, "log": "log" in sweep.tags} | unit
+    if isinstance(sweep, ChoiceSweep):
+        return {"values": [str(v) if not isinstance(v, int | float | bool | str) else v for v in sweep.list]} | unit
+    start: Any = sweep.start
+    if sweep.step and (sweep.stop - start) / sweep.step > MAX_VALUES:
+        raise DesignError(f"{where}: {str(text)!r} has more than {MAX_VALUES:,} values; write interval(a, b), or a larger step")
+    if not sweep.step:
+        raise DesignError(f"{where}: {str(text)!r} has a step of 0")
+    values: list[Any] = []
+    while (start + len(values) * sweep.step - sweep.stop) * sweep.step < 0:
+        values.append(start + len(values) * sweep.step)
+    if not values:
+        raise DesignError(f"{where}: {str(text)!r} is empty; range leaves out its end")
+    return {"values": values} | unit
+
+
+@lru_cache(maxsize=4096)
+def _value(override: str) -> Any:
+    """What an override says, as Hydra reads it: once of a knob that several chips have."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    return OverridesParser.create().parse_override(override).value()
+
+
+def _flat(group: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    pairs = []
+    for key, value in group.items():
+        if isinstance(value, dict):
+            pairs += _flat(value, f"{prefix}{key}.")
+        else:
+            pairs.append((f"{prefix}{key}", value))
+    return pairs
+
+
+def overridden_group(override: str) -> Any:
+    """The group of fields that an override sets, as Hydra reads it; None where it sets none, or cannot be read."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        value = OverridesParser.create().parse_override(override).value()
+    except HydraException:  # it says so when it composes
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def is_sweep(override: str) -> bool | None:
+    """Whether an override asks for several values; None where Hydra cannot read it."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        return OverridesParser.create().parse_override(override).is_sweep_override()
+    except HydraException:
+        return None
+
+
+def hydra_text(value: Any) -> str:
+    """A value in Hydra's grammar."""
+    from hydra.core.override_parser.types import Override
+
+    return str(Override._get_value_element_as_str(value))
+
+
+def error_text(error: Exception) -> str:
+    """What an error says first, without the name of what a parser raised within."""
+    text = re.sub(r"^\w+Error while evaluating '.*': (?=\S)", "", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return "; ".join(lines[:2]) if lines else type(error).__name__

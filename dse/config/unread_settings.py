@@ -1,0 +1,270 @@
+"""Leaves of a mapping that somebody says, or makes a knob, beside words with which nothing reads them
+(`dse.space.unread_leaves`).
+
+What a preset says of an algorithm that was not chosen is nobody's: it stays, and changes nothing.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dse.config.renamed_addresses import overridden_leaves as given
+from dse.config.unread_stack_leaves import attention_library_part, unread_serving_leaves, unread_stack_leaves
+from dse.space.aliases import current_address, machine_of_leaves
+from dse.space.compatibility import case_type_name
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.fields import iterate_leaves, leaf_at, match_addresses_or_none
+from dse.space.knobs import Knob, why_never_read
+from dse.space.software import DEVICES, PIPELINES, PRODUCT, REGIONS, SERVED_PIPELINES, SERVED_REGIONS, software_of
+from dse.space.unread_leaves import deciding_leaves
+from dse.space.workload import AttentionCase, BatchCase, CollectiveCase, ProductCase, ServingLoad, Workload
+
+CHIP, MAPPING, STACK, PLANS = "chip.", "mapping.", "mapping.stack.", ("mapping.prefill.", "mapping.decode.")
+
+PRODUCTS = ("mapping.decode.gemm", "mapping.decode.gemm_attention", "mapping.decode.gemm_ffn")
+"""What regions of a mesh never read: tokens that are generated are vectors there, which `gemv` multiplies."""
+
+
+def given_leaves(base: Design, config: Mapping[str, Any], folder: Path) -> list[str]:
+    """Leaves of a design that overrides, the file of a study or knobs set."""
+    own = [address for address, _, _ in iterate_leaves(base)]
+    machine = machine_of_leaves(own)
+    of_file = (_inside(group_in_study_file(config, folder, group), f"{group}.") for group in ("mapping", "chip"))
+    addresses = [
+        *sorted(given(config.get("overrides", ()), own)),
+        *(current_address(address, machine) for some in of_file for address, _ in some),
+        *config["space"],
+    ]
+    found = (leaf for address in addresses for leaf in leaves_named(base, address.removesuffix(".value")))
+    return list(dict.fromkeys(found))
+
+
+def knobs_read_anywhere(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> tuple[Knob, ...]:
+    """The knobs of which some chip reads a leaf."""
+    return tuple(knob for knob in knobs if not _beside(bases, knob.address, knobs))
+
+
+def refuse_unread_optional(base: Design, knobs: Sequence[Knob]) -> None:
+    """Raises for a leaf that may be left out, is there, and that nothing reads.
+
+    Raises:
+        DesignError: the first, by its address, with the word beside which nothing reads it.
+    """
+    for address, _, spec in iterate_leaves(base.mapping, MAPPING):
+        if "unread" not in spec.metadata or spec.default is not None:
+            continue
+        if why_never_read(base, [address], knobs):
+            chooser, word = _first(base, address)
+            raise DesignError(f"{address}: nothing reads it beside {word}; say null, or another {chooser}")
+
+
+def refuse_unread_settings(bases: Mapping[str, Design], knobs: Sequence[Knob], config: Mapping[str, Any], folder: Path) -> None:
+    """Raises for a knob, an override or a line of a study's file that sets what nothing reads.
+
+    Args:
+        bases: by chip.
+        knobs: of the space.
+        config: with the overrides that were typed.
+        folder: of the study.
+
+    Raises:
+        DesignError: the first of them, by its address. A line of a file gives way to a word that was typed.
+    """
+    for knob in knobs:
+        if beside := _beside(bases, knob.address, knobs):
+            raise DesignError(f"space.{knob.address}: nothing reads it beside {beside}; leave it out")
+    told = dict(_typed(config.get("overrides", ())))
+    chosen = {leaf for address in told for base in bases.values() for leaf in leaves_named(base, address)}
+    own = {} if _idle(bases, knobs) == set() else dict(_inside(group_in_study_file(config, folder, "mapping"), MAPPING))
+    for address, value in (own | told).items():
+        if value in (None, 0, 0.0):  # not said, or chosen by the model
+            continue
+        if beside := _beside(bases, address, knobs, {*told, *own}):
+            if address not in told and {part.partition("=")[0] for part in beside.split(", ")} & chosen:
+                continue
+            raise DesignError(f"{address}: nothing reads it beside {beside}; leave it out")
+
+
+def refuse_settings_unread_by_workload(
+    bases: Mapping[str, Design], asked_for: Workload, knobs: Sequence[Knob], config: Mapping[str, Any], folder: Path
+) -> None:
+    """Raises for a knob, an override or a line of a study's file that sets what no chip reads for what is asked of it.
+
+    Raises:
+        DesignError: the first of them, by its address, and what to say instead.
+    """
+    of = {
+        name: unread_by_workload(base, asked_for, [leaf for knob in knobs for leaf in leaves_named(base, knob.address)])
+        for name, base in bases.items()
+    }
+    if not any(of.values()):
+        return
+    words = config.get("overrides", ())
+    said = dict(_inside(group_in_study_file(config, folder, "mapping"), MAPPING)) | dict(_typed(words))
+    told = [address for address, value in said.items() if value not in (None, 0, 0.0)]
+    moved = [knob.address for knob in knobs if not knob.address.endswith(".experts")]  # spaces are for models with and without
+    for prefix, address in (*(("space.", address) for address in moved), *(("", address) for address in told)):
+        here = {name: found for name, base in bases.items() if (found := _set(base, address, said))}
+        if here and all(set(found) <= of[name].keys() for name, found in here.items()):
+            name, found = next(iter(here.items()))
+            raise DesignError(f"{prefix}{address}: nothing reads it, for {of[name][found[0]]}")
+
+
+def refuse_unread_overrides(base: Design, asked_for: Workload, words: Sequence[str], others: Sequence[str] = ()) -> None:
+    """Raises for an override that names one design and sets what nothing reads of it, whatever a study's knobs could say there.
+
+    Args:
+        base: the design.
+        asked_for: of it.
+        words: that name it.
+        others: overrides beside them that somebody else says, as those that a study was run with.
+
+    Raises:
+        DesignError: the first of them, by its address.
+    """
+    told, of = {*dict(_typed([*others, *words]))}, {"": base}
+    for address, value in _typed(words):
+        if value not in (None, 0, 0.0) and (beside := _beside(of, address, (), told)):
+            raise DesignError(f"{address}: nothing reads it beside {beside}; leave it out")
+    typed_alone = [word for word in words if not word.startswith("study=")]  # without the lines of a study's file
+    refuse_settings_unread_by_workload(of, asked_for, (), {"overrides": typed_alone}, Path())
+
+
+def unread_by_workload(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> dict[str, str]:
+    """Leaves of a mapping that nothing reads for some cases, each with the reason and what to say instead.
+
+    Args:
+        base: chip and mapping.
+        asked_for: of them.
+        moved: leaves that knobs move.
+    """
+    return _of_plans(base, asked_for) | _of_stack(base, asked_for, moved) | unread_serving_leaves(base, asked_for)
+
+
+def _of_stack(base: Design, asked_for: Workload, moved: Collection[str]) -> dict[str, str]:
+    unread = unread_stack_leaves(base, asked_for, moved)
+    found = {leaf: leaf.removeprefix(STACK).partition(".")[0] for leaf, _, _ in iterate_leaves(base.mapping, MAPPING) if unread}
+    return {leaf: f"{unread[name]}; leave it out" for leaf, name in found.items() if leaf.startswith(STACK) and name in unread}
+
+
+def _of_plans(base: Design, asked_for: Workload) -> dict[str, str]:
+    case, software = asked_for.cases[0], software_of(base.mapping)
+    if software in (REGIONS, SERVED_REGIONS):
+        return dict.fromkeys(
+            PRODUCTS, "decode multiplies vectors here; say mapping.decode.gemv, or mapping.prefill.gemm for prompts"
+        )
+    if software == PRODUCT and isinstance(case, ProductCase):
+        if case.kind == "gemv":
+            return {"mapping.gemm": "workload=gemv multiplies a vector; say mapping.gemv, or ask workload=gemm"}
+        others = ("mapping.gemv", "mapping.ktree_k", "mapping.sums")
+        return dict.fromkeys(others, "workload=gemm multiplies matrices; say mapping.gemm, or ask workload=gemv")
+    if software == DEVICES and not isinstance(case, BatchCase):
+        read = sorted({leaf for one in asked_for.cases for leaf in _divided(one)})
+        plans = [leaf for leaf, _, _ in iterate_leaves(base.mapping, MAPPING) if leaf.startswith(PLANS) and leaf not in read]
+        return dict.fromkeys(plans, f"{case_type_name(type(case))} by themselves read {' and '.join(read)} alone; leave it out")
+    models = [one.model for one in asked_for.cases if isinstance(one, BatchCase | ServingLoad)]
+    if software in (PIPELINES, SERVED_PIPELINES) and not any(model.experts for model in models):
+        both = (f"mapping.{phase}.experts" for phase in ("prefill", "decode"))
+        return dict.fromkeys(both, "no model here has experts; leave it out")
+    return {}
+
+
+def _divided(case: Any) -> tuple[str, ...]:
+    """Leaves of the plans that a kernel by itself on dies with a cache reads."""
+    if isinstance(case, AttentionCase):
+        plan = "prefill" if attention_library_part(case).endswith("context") else "decode"
+        return f"mapping.{plan}.tp", f"mapping.{plan}.kv_heads"
+    sums = ("mapping.decode.allreduce",) if isinstance(case, ProductCase | CollectiveCase) else ()
+    return "mapping.decode.tp", *sums
+
+
+def _idle(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> set[str]:
+    """Leaves of the bases that nothing reads."""
+    return {
+        address
+        for base in bases.values()
+        for address, _, spec in iterate_leaves(base.mapping, MAPPING)
+        if "unread" in spec.metadata and why_never_read(base, [address], knobs)
+    }
+
+
+def _beside(bases: Mapping[str, Design], address: str, knobs: Sequence[Knob], said: set[str] | None = None) -> str:
+    """Beside what no chip reads the leaves of an address; "" where some chip may, or none has them.
+
+    Args:
+        bases: by chip.
+        address: of leaves of one phase or of both.
+        knobs: of the space.
+        said: addresses that somebody says; decode follows prefill where its own is not among them. None where it does not.
+    """
+    found = ""
+    for base in bases.values():
+        targets = leaves_named(base, address) if said is None else _set(base, address, said)
+        if not targets:
+            continue
+        found = why_never_read(base, targets, knobs)
+        if not found:
+            return ""
+    return found
+
+
+def _first(base: Design, address: str) -> tuple[str, str]:
+    """The first leaf that decides whether another is read, and its word."""
+    chooser = next(iter(deciding_leaves(base, address)))
+    return chooser, str(leaf_at(base, chooser))
+
+
+def leaves_named(base: Design, address: str) -> list[str]:
+    """Leaves that an address names."""
+    return match_addresses_or_none([leaf for leaf, _, _ in iterate_leaves(base)], address)
+
+
+def _set(base: Design, address: str, said: Collection[str]) -> list[str]:
+    """Leaves that an address sets: decode follows prefill where its own is not said."""
+    decode = address.replace(".prefill.", ".decode.")
+    return [
+        *leaves_named(base, address),
+        *(leaf for leaf in leaves_named(base, decode) if decode != address and leaf not in said),
+    ]
+
+
+def set_by(base: Design, words: Sequence[str]) -> dict[str, list[str]]:
+    """By address as it was typed, the leaves of a chip and a mapping that overrides set; of both phases where one follows."""
+    told = [address for address, _ in (*_typed(words, CHIP), *_typed(words))]
+    found = {address: _set(base, address.removesuffix(".value"), {*told}) for address in told}
+    return {address: leaves_of for address, leaves_of in found.items() if leaves_of}
+
+
+def _typed(words: Sequence[str], where: str = MAPPING) -> Iterator[tuple[str, Any]]:
+    """Leaves of the mapping that overrides set, or of the chip, with their values; of groups of fields, those inside."""
+    for word in words:
+        address, _, value = word.lstrip("+").partition("=")
+        if not address.startswith(where) and address != where[:-1]:
+            continue
+        if value.startswith("{"):
+            from dse.config.sweep_syntax import overridden_group
+
+            yield from _inside(overridden_group(word) or {}, f"{address}.")
+        elif address != where[:-1]:
+            yield address, {"null": None, "0": 0}.get(value, value)
+
+
+def group_in_study_file(config: Mapping[str, Any], folder: Path, group: str) -> Mapping[str, Any]:
+    """The fields of a group that the file of a study says itself."""
+    path = folder / "study.yaml"
+    if not any(str(word).startswith("study=") for word in config.get("overrides", ())) or not path.is_file():
+        return {}
+    found = yaml.safe_load(path.read_text())
+    said = found.get(group) if isinstance(found, dict) else None
+    return said if isinstance(said, dict) else {}
+
+
+def _inside(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in group.items() if isinstance(group, dict) else ():
+        if isinstance(value, dict):
+            yield from _inside(value, f"{prefix}{name}.")
+        elif not str(value).startswith("${"):
+            yield f"{prefix}{name}", value

@@ -1,0 +1,131 @@
+"""Designs of a screen that need no evaluation: what bounds say of them breaks a bound of the study, or a design that is known
+beats it.
+
+Exact: a design is left out only where no value within its bounds would bring it on the front, so that the front is that of a
+screen which evaluates every design. What is left out because another beats it may keep all limits or not, which nobody knows.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.execution.study import Study
+from dse.search.pareto import as_minimisation, front_mask, nondominated_layers
+from dse.space.array_math import Array
+from dse.space.knobs import Columns
+
+if TYPE_CHECKING:
+    from dse.evaluators.accounting.serving_runs.metric_bounds import MetricBounds
+
+BOUND_MARGIN = 1e-9
+"""Share by which a bound has to be beaten: what a bound and an evaluation round differently is less."""
+
+FIRST, MORE = 256, 64
+"""Designs that are evaluated until one looks who is beaten, the most promising ones, and how many times as many each time after
+that: few take as long as many, where calls of many are not much longer."""
+
+LIMITS, BEATEN = "limits", "front"
+"""Why a design is left out, beside the bounds of a study: a limit that needs no price, and a design that is known."""
+
+
+@dataclass
+class RemainingRows:
+    """Rows of a block that may be on its front.
+
+    Attributes:
+        study: whose objectives and constraints count.
+        why: of each row, 0 where it is not left out, else the place of a reason in `reasons` and one; shape (rows,).
+        values: objectives at their bounds, as `minimised` has them, shape (rows, objectives).
+        known: objectives of designs that keep all limits and that no other of them beats, likewise.
+    """
+
+    study: Study
+    why: Array
+    values: Array
+    known: Array = field(default_factory=lambda: np.zeros((0, 0)))
+
+    @classmethod
+    def of(cls, study: Study, size: int) -> "RemainingRows":
+        """Of a block of so many rows, of which nothing is known."""
+        return cls(study, np.zeros(size, np.int8), np.full((size, len(study.objectives)), -np.inf))
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why designs are left out."""
+        return (LIMITS, *map(str, self.study.bounds), BEATEN)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many are left out, by reason; those that leave out none are not there."""
+        found = np.bincount(self.why, minlength=len(self.reasons) + 1)[1:].tolist()
+        return {name: count for name, count in zip(self.reasons, found, strict=True) if count}
+
+    def take(self, rows: Array, found: tuple[Array, Array]) -> None:
+        """Notes what `bounded` says of some rows that were left, and leaves out those that a known design beats."""
+        self.why[rows], self.values[rows] = found
+        self.beaten(rows[self.why[rows] == 0])
+
+    def learn(self, values: Array) -> None:
+        """Designs that are evaluated, and keep all limits and constraints: their objectives, shape (designs, objectives)."""
+        every = as_minimisation(values, self.study.directions)
+        every = np.concatenate([self.known, every]) if len(self.known) else every
+        self.known = every[front_mask(every, ["min"] * every.shape[1])]
+
+    def beaten(self, rows: Array) -> Array:
+        """Leaves out those of some rows that a known design beats whatever they have within bounds; returns the others."""
+        lost = np.zeros(len(rows), bool)
+        mine = self.values[rows]
+        for one in self.known:
+            lost |= (one <= mine).all(axis=1)
+        self.why[rows[lost]] = len(self.reasons)
+        return rows[~lost]
+
+    def promising(self, rows: Array, most: int) -> Array:
+        """So many of these rows: those whose bounds no other's beat, and so on."""
+        if len(rows) <= most:
+            return rows
+        return np.sort(rows[nondominated_layers(self.values[rows], ["min"] * self.values.shape[1], most)])
+
+
+def bound_rows(study: Study, columns: Columns) -> tuple[Array, Array]:
+    """Bounds of designs, and which of them break one of the study: without prices, then with those of what is left.
+
+    Args:
+        study: whose objectives and constraints count.
+        columns: knobs of the designs.
+
+    Returns:
+        As `Left` has them: of each design why it is left out, and its objectives at their bounds.
+    """
+    why, values = _bounded(study, columns, priced=False)
+    left = np.flatnonzero(why == 0)
+    for part in study.question.space.parts({a: c[left] for a, c in columns.items()}, len(left)) if len(left) else ():
+        rows = left[part]
+        why[rows], values[rows] = _bounded(study, {a: c[rows] for a, c in columns.items()}, priced=True)
+    return why, values
+
+
+def _bounded(study: Study, columns: Columns, *, priced: bool) -> tuple[Array, Array]:
+    """The same, `priced` as `optimistic.bounds` has it."""
+    from dse.evaluators.accounting.serving_runs import metric_bounds as optimistic
+    from dse.evaluators.workloads.serving import instance_module
+
+    question = study.question
+    wanted = {*study.objectives, *(bound.metric for bound in study.bounds)}
+    found = optimistic.metric_bounds(instance_module, question.space.stack(columns), question.workload, wanted, priced=priced)
+    why = found.broken.astype(np.int8)
+    for place, bound in enumerate(study.bounds):
+        side, sign = (found.low, -BOUND_MARGIN) if bound.relation == "<=" else (found.high, BOUND_MARGIN)
+        if bound.metric in side:
+            over = bound.excess(side[bound.metric] * (1 + sign)) > 0
+            why[over & (why == 0)] = place + 2
+    return why, _best(study, found)
+
+
+def _best(study: Study, found: "MetricBounds") -> Array:
+    """Objectives at their bounds, beyond which by what rounding may differ."""
+    sides = [found.high if way == "max" else found.low for way in study.directions]
+    every = np.column_stack([side[name] for name, side in zip(study.objectives, sides, strict=True)])
+    every = as_minimisation(every, study.directions)
+    return np.asarray(every - BOUND_MARGIN * np.abs(every))

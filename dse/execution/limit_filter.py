@@ -1,0 +1,92 @@
+"""Designs that break a limit which is known before anything is played: samplers pass them over, workers never get them.
+
+An evaluation that plays requests or kernels takes seconds, its limits a thousandth of that. The closed form of a batch takes as
+long as its limits do, so there only those are looked at first that a layout knows before it prices anything: how many dies a
+division takes, and how requests are spread over them.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dse.evaluators.accounting.outcomes import SILICON_LIMITS
+from dse.evaluators.evaluation import early_limits, is_simulated, worst_limits
+from dse.search.samplers import Values
+from dse.space.design_columns import columns_from_values
+from dse.space.multi_chip_space import AnySpace
+from dse.space.workload import Workload
+from dse.store.store import DesignResult
+
+LimitFilter = Callable[[str, Values], DesignResult | None]
+"""What comes of a design, by its key and values, where a limit rules it out; None where it has to be evaluated."""
+
+_Broken = tuple[str, float, float]
+"""Which limit a design breaks most, what it needs of it, and what there is."""
+
+
+def accept_all(key: str, values: Values) -> None:
+    """Every design is evaluated."""
+
+
+class EarlyLimits:
+    """The limits of a space's designs under a workload, each worked out once; of several that are asked for, all together.
+
+    Args:
+        space: whose designs they are.
+        workload: what is asked of them.
+        soon: whether only limits count that are known before anything is priced.
+    """
+
+    def __init__(self, space: AnySpace, workload: Workload, *, soon: bool = False) -> None:
+        self._space, self._workload, self._soon = space, workload, soon
+        self._known: dict[tuple[tuple[str, Any], ...], _Broken | None] = {}
+
+    def ruled_out(self, key: str, values: Values) -> DesignResult | None:
+        """The result of a design that breaks a limit: by which, and no metrics."""
+        (worst,) = self._binding([self._space.canonical(values)])
+        return DesignResult(key, values, {}, *worst) if worst else None
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """How many of the designs that were asked for each limit rules out."""
+        return dict(Counter(worst[0] for worst in self._known.values() if worst))
+
+    def possible(self, several: Sequence[Values]) -> list[bool]:
+        """Whether designs keep all limits; of each only knobs that count."""
+        return [worst is None for worst in self._binding(several)]
+
+    def _binding(self, several: Sequence[Values]) -> list[_Broken | None]:
+        """What binds designs most; None where every limit holds."""
+        names = [tuple(values.items()) for values in several]
+        new = {name: values for name, values in zip(names, several, strict=True) if name not in self._known}
+        if new:
+            designs = self._space.stack(columns_from_values(self._space, list(new.values())))
+            found = worst_limits(designs, self._workload, soon=self._soon)
+            words = list(SILICON_LIMITS)
+            for name, limit, need, have in zip(
+                new, found.limit.tolist(), found.need.tolist(), found.have.tolist(), strict=True
+            ):
+                self._known[name] = (words[limit], need, have) if limit >= 0 else None
+        return [self._known[name] for name in names]
+
+
+def make_early_limits(space: AnySpace, workload: Workload, fidelity: str) -> EarlyLimits | None:
+    """The limits to look at before a design is asked; None where an evaluation takes no longer than they do."""
+    bases = [one.base for _, one in space.each]
+    if any(is_simulated(base, workload, fidelity) for base in bases):
+        return EarlyLimits(space, workload)
+    return EarlyLimits(space, workload, soon=True) if any(early_limits(base, workload) for base in bases) else None
+
+
+def is_ruled_out(result: DesignResult) -> bool:
+    """Whether a stored result is of a design that was not evaluated, since a limit rules it out."""
+    return bool(result.limit) and not result.metrics and not result.error
+
+
+def count_by_limit(results: Any) -> dict[str, int]:
+    """How many results each limit rules out, most first."""
+    counts: dict[str, int] = {}
+    for result in results:
+        if is_ruled_out(result):
+            counts[result.limit] = counts.get(result.limit, 0) + 1
+    return dict(sorted(counts.items(), key=lambda pair: -pair[1]))

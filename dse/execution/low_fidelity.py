@@ -1,0 +1,106 @@
+"""What a lower fidelity says of a study's designs: the best of its screen, and others as they are looked at.
+
+A design is priced once. What a screen has is read from its blocks; the rest is stored as results of the lower fidelity, so
+that a search that goes on prices nothing again. It is not of the budget, which counts designs at the study's fidelity.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from dse.config.metric_expressions import with_derived_metrics
+from dse.execution.ask_tell import base_design_key, feedback_of
+from dse.execution.result_frame import knob_values
+from dse.execution.screen import ScreenResult
+from dse.execution.study import Study
+from dse.execution.workers import evaluate_with_retries, make_evaluator
+from dse.search.acquisition import front_distance
+from dse.search.multi_fidelity import POOL_SIZE
+from dse.search.pareto import as_minimisation
+from dse.search.samplers import Feedback, Values
+from dse.space.array_math import Array
+from dse.store.store import DesignResult, Store
+
+
+class LowFidelity:
+    """The lower fidelity of a study that promotes designs.
+
+    Args:
+        asked: the study.
+        store: where results go, each under its fidelity.
+        screened: what its screen found at that fidelity; None where none ran.
+    """
+
+    def __init__(self, asked: Study, store: Store, screened: ScreenResult | None) -> None:
+        self.fidelity = str(asked.search["promote"])
+        self._asked, self._store = asked, store
+        self._context = asked.context_at(self.fidelity)
+        self._evaluate = make_evaluator(asked.question.workload, self.fidelity)
+        self._known = store.results(self._context)
+        self.pool: Sequence[tuple[Values, Feedback]] = _best(asked, screened) if screened is not None else ()
+        self.all = screened is not None and screened.exact
+
+    def __str__(self) -> str:
+        of = f"the {len(self.pool):,} best of the screen" if self.pool else "a sample"
+        return f"from {of} at {self.fidelity}" + ("" if self.all and self.pool else ", and neighbours that it prices")
+
+    def told(self, designs: Sequence[Values]) -> list[Feedback]:
+        """What is known of designs; those that are new are evaluated together, and stored."""
+        space = self._asked.question.space
+        keys = [space.key_at(values) for values in designs]
+        new = {key: values for key, values in zip(keys, designs, strict=True) if key not in self._known}
+        if new:
+            found = evaluate_with_retries(self._evaluate, [(key, values, space.at(values)) for key, values in new.items()], 0)
+            self._known |= {result.key: result for result in found}
+            self._store.append(self._asked.name, self._context, base_design_key(self._asked), [], found)
+        return [self._told(self._known[key]) for key in keys]
+
+    def _told(self, result: DesignResult) -> Feedback:
+        if result.error or not result.limit:
+            return feedback_of(self._asked, result)
+        metrics = with_derived_metrics(result.metrics, self._asked.question.defined)
+        whole = all(name in metrics for name in (*self._asked.objectives, *(bound.metric for bound in self._asked.bounds)))
+        return (
+            feedback_of(self._asked, result)
+            if whole
+            else Feedback(None, {"limit": result.need / result.have - 1 if result.have else 1.0})
+        )
+
+
+def _best(asked: Study, screened: ScreenResult) -> list[tuple[Values, Feedback]]:
+    """The designs of a screen that come nearest to its front, with what it says of them, in the order of the screen."""
+    knobs = [knob.address for knob in asked.question.space.knobs]
+    names = list(dict.fromkeys([*asked.objectives, *(bound.metric for bound in asked.bounds)]))
+    front = as_minimisation(screened.front[list(asked.objectives)].to_numpy(dtype=float), asked.directions)
+    if not len(front):
+        return []
+    low, reach = front.min(axis=0), np.where(np.ptp(front, axis=0) > 0, np.ptp(front, axis=0), 1.0)
+    parts: list[pd.DataFrame] = []
+    behind: list[Array] = []
+    for file in screened.blocks:
+        table = file.table([*knobs, *names, "limit", "excess"]).to_pandas()
+        table = table[table["limit"].isna() & table[names].notna().all(axis=1)]
+        values = as_minimisation(table[list(asked.objectives)].to_numpy(dtype=float), asked.directions)
+        excess = sum(
+            (np.maximum(_excess(asked, table, place), 0.0) for place in range(len(asked.bounds))), np.zeros(len(table))
+        )
+        far = front_distance(values, np.asarray(excess), front, low, reach)
+        keep = np.sort(np.argsort(far, kind="stable")[:POOL_SIZE])
+        parts.append(table.iloc[keep])
+        behind.append(far[keep])
+    frame = pd.concat(parts, ignore_index=True)
+    frame = frame.iloc[np.sort(np.argsort(np.concatenate(behind), kind="stable")[:POOL_SIZE])]
+    bounds = {str(bound): _excess(asked, frame, place) for place, bound in enumerate(asked.bounds)}
+    found = []
+    for row, record in enumerate(frame.to_dict("records")):
+        constraints = {"limit": 0.0, **{name: float(column[row]) for name, column in bounds.items()}}
+        found.append(
+            (knob_values(asked, record), Feedback(tuple(float(record[name]) for name in asked.objectives), constraints))
+        )
+    return found
+
+
+def _excess(asked: Study, frame: pd.DataFrame, place: int) -> Array:
+    bound = asked.bounds[place]
+    return np.asarray(bound.excess(frame[bound.metric].to_numpy(dtype=float)))

@@ -1,0 +1,66 @@
+"""Metrics that a study asks for and that no design of a chip has, said before anything is evaluated for it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dse.config.metric_expressions import evaluate_with_derived, input_metrics
+from dse.execution.screen_block import requested_metrics
+from dse.execution.study import SCREEN_FIDELITIES, STEADY, Study
+from dse.space.design import Design, stack_designs
+from dse.space.errors import DesignError
+from dse.space.multi_chip_space import CHIP_KNOB
+from dse.space.workload import ServingLoad
+
+
+def refuse_missing_metrics(study: Study) -> None:
+    """Refuses objectives, constraints and pictures of metrics that one design of a chip, evaluated as the study begins, lacks.
+
+    A design that breaks a limit may have no metrics, and says nothing; nor do readers above the screen's, which take long.
+
+    Raises:
+        DesignError: naming the metric, what it is made of, and what is there.
+    """
+    fidelity = study.screening if study.screen["run"] else study.fidelity
+    if fidelity not in SCREEN_FIDELITIES or (_served(study) and fidelity != STEADY and not study.screen["run"]):
+        return  # the first design of a search says it, and takes as long
+    for chosen, space in study.question.space.each:
+        there = _metrics(study, space.at({}), fidelity)
+        lacking = [name for name in requested_metrics(study) if name not in there]
+        if there and lacking:
+            whose = f"chip {chosen[CHIP_KNOB]}" if chosen else "this kind of chip or workload"
+            raise DesignError(_said(study, lacking[0], whose, fidelity, there))
+
+
+def _metrics(study: Study, design: Design, fidelity: str) -> list[str]:
+    """The metrics that a design has, defined ones among them; none where it breaks a limit or cannot be asked."""
+    of = study.question
+    try:
+        found = evaluate_with_derived(
+            stack_designs([design]), of.workload, of.defined, fidelity=fidelity, metrics=requested_metrics(study)
+        )
+    except DesignError:  # another design may be asked, and who evaluates it says what is wrong
+        return []
+    return [name for name, column in found.columns.items() if not np.isnan(column).all()] if found.limit[0] < 0 else []
+
+
+def _said(study: Study, name: str, whose: str, fidelity: str, there: Sequence[str]) -> str:
+    group = "objectives" if name in study.objectives else "constraints"
+    if name not in study.objectives and name not in {bound.metric for bound in study.bounds}:
+        group = "report.lines"
+    defined = study.question.defined
+    absent = [one for one in input_metrics([name], defined) if one not in there]
+    if name in defined and not absent:
+        return f"{group}.{name}: {defined[name].text!r} comes to no finite number; it divides by what is 0, or is too large"
+    made = f"it is made of {', '.join(absent)}, and " if name in defined else ""
+    at = "" if fidelity == "closed" else f" at fidelity={fidelity}{', that of the screen' if study.screen['run'] else ''}"
+    then = ""
+    if _served(study) and fidelity == STEADY:
+        apart = study.fidelity != STEADY
+        then = f"; to have requests played, say {'screen.run=false or screen.fidelity=closed' if apart else 'fidelity=closed'}"
+    return f"{group}.{name}: {made}{whose} has no {', '.join(absent) or name}{at}{then}; it has {', '.join(there)}"
+
+
+def _served(study: Study) -> bool:
+    """Whether requests are served, which the closed form plays."""
+    return any(isinstance(case, ServingLoad) for case in study.question.workload.cases)

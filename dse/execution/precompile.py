@@ -1,0 +1,43 @@
+"""The serving loop compiled by a process of its own, beside what a command does before it first plays.
+
+numba compiles in one thread of a process at a time. The other process keeps what it makes in the cache of compiled loops, where
+this one finds it, or waits for it as for that of any process (`machine.compile_cache`); should it fail, this one compiles.
+"""
+
+import os
+import subprocess
+from functools import lru_cache
+
+import numpy as np
+
+from dse.evaluators.machine.compile_cache import needs_compiling
+from dse.evaluators.serving.event_loop import run_event_loop
+from dse.evaluators.serving.iteration_time import constant_time
+from dse.evaluators.serving.kv_memory import KvMemory
+from dse.evaluators.serving.scheduling_policy import make_policy
+from dse.evaluators.serving.simulator import InstancePool, simulate_serving
+from dse.space.requests import Requests
+from dse.terminal.child_python import child_environment, python_command
+
+COMMAND = "import gc; gc.disable(); from dse.execution.precompile import compile_simulator; compile_simulator()"
+"""Compiling makes millions of objects, and the process ends when it is done."""
+
+
+@lru_cache(maxsize=1)
+def start_precompile() -> "subprocess.Popen[bytes] | None":
+    """The process that compiles the loop, once; none where the cache has it or cannot be written, or there is one core."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if cores < 2 or not needs_compiling(run_event_loop):
+        return None
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(
+        python_command("-c", COMMAND), env=child_environment(), stdin=nothing, stdout=nothing, stderr=nothing
+    )
+
+
+def compile_simulator() -> None:
+    """Compiles the loop by serving one request."""
+    one = np.ones(1, np.int64)
+    simulate_serving(
+        Requests(np.zeros(1), one, one), [InstancePool(constant_time(1.0), make_policy("chunked", tokens=1), KvMemory(1))]
+    )

@@ -1,0 +1,81 @@
+"""What a run notes of itself: with what it was run, on which commit, and what it took."""
+
+import contextlib
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any
+
+from dse import version
+from dse.evaluators import PHYSICS_VERSION
+from dse.execution.study import Study
+from dse.execution.workers import WorkerPool
+from dse.space.safe_text import mask_passwords_in
+
+
+class RunClock:
+    """Seconds since it was made: by the wall, and of the processors.
+
+    Attributes:
+        workers: of the processors, what is to be added for processes that are no children of this one. [s]
+    """
+
+    def __init__(self) -> None:
+        self.workers = 0.0
+        self._wall, self._cpu = time.monotonic(), self._spent()
+
+    def __call__(self) -> dict[str, float]:
+        """Of all processes, and of the workers' among them."""
+        cpu = self._spent() - self._cpu + self.workers
+        return {"wall_seconds": time.monotonic() - self._wall, "cpu_seconds": cpu, "worker_cpu_seconds": self.workers}
+
+    @contextlib.contextmanager
+    def hired(self, workers: WorkerPool) -> Iterator[WorkerPool]:
+        """Closes workers in the end, and counts what their processes have taken."""
+        try:
+            yield workers
+        finally:
+            workers.close()
+            self.workers += workers.cpu
+
+    def _spent(self) -> float:
+        times = os.times()
+        return times.user + times.system + times.children_user + times.children_system
+
+
+def run_provenance(asked: Study) -> dict[str, Any]:
+    """What is known of a run when it starts; without passwords."""
+    known = {
+        "version": version(),
+        "versions": {"python": platform.python_version(), **{name: installed(name) for name in LIBRARIES}},
+        "physics": PHYSICS_VERSION,
+        "git": _git(),
+        "overrides": asked.overrides,
+        "config": {**asked.config, "store": asked.store, "overrides": []},
+        "seed": asked.seed,
+        "command": " ".join(sys.argv),
+    }
+    return dict(mask_passwords_in(known))
+
+
+LIBRARIES = ("optuna", "ray", "numpy")
+"""Whose versions a run notes beside the project's own."""
+
+
+def _git() -> str:
+    """The commit of this code, with "-dirty" where files differ from it; "" where it is not in a checkout of its own."""
+    here = Path(__file__)
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=here.parent, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", here.name)  # an environment inside somebody's repository is not of it
+        return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    except (OSError, subprocess.CalledProcessError):
+        return ""

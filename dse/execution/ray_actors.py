@@ -1,0 +1,327 @@
+"""Workers in processes of their own, here or on a cluster; `dse/execution/ray_cluster.py` has the cluster.
+
+Every process is an actor and nothing is a plain task, so workers that hold all CPUs keep nobody waiting. Ray restarts and
+retries nothing: what was under way in a worker that died, hung or could not answer is tried alone in another one, so that
+the design that did it is known from those that stood beside it.
+"""
+
+import contextlib
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dse.execution.ray_cluster import RayCluster
+from dse.execution.workers import (
+    BATCH_S,
+    AutoWorkers,
+    Batch,
+    DesignDuration,
+    Entry,
+    Evaluate,
+    SerialWorkers,
+    WorkerPool,
+    WorkerSettings,
+    evaluate_with_retries,
+    failure_result,
+)
+from dse.space.errors import DesignError
+from dse.space.units import format_quantity
+from dse.store.store import DesignResult
+from dse.terminal import orphan_processes as left
+
+START_LIMIT_S = 60.0
+"""What an actor may take to start and warm up. [s]"""
+
+POLL_S = 2.0
+"""How long to wait for an answer between two looks at the cluster. [s]"""
+
+MAX_STARTS = 3
+"""Actors that may die in a row while they start, before that is an error of the machine and not of a design."""
+
+
+@dataclass
+class _Task:
+    answer: Any
+    batch: Batch
+
+
+@dataclass
+class _Worker:
+    """One actor.
+
+    Attributes:
+        starting: answers to coming up and to warming up, that are still to come.
+        tasks: what it was sent and has not answered, oldest first.
+        since: when it began with what it does.
+        company: whether something was sent behind another since it was last idle; then a death accuses nobody.
+        cpu: what its process had taken of the processors when it last answered. [s]
+    """
+
+    actor: Any
+    starting: deque[Any]
+    warmed: bool
+    tasks: deque[_Task] = field(default_factory=deque)
+    since: float = field(default_factory=time.monotonic)
+    company: bool = False
+    cpu: float = 0.0
+
+    @property
+    def awaited(self) -> Any:
+        return self.starting[0] if self.starting else self.tasks[0].answer if self.tasks else None
+
+
+def make_workers(
+    crew: WorkerSettings, evaluate: Evaluate, *, window: int, designs: int, example: Batch, say: Callable[[str], None]
+) -> WorkerPool:
+    """The workers of a crew.
+
+    Args:
+        crew: who is wanted.
+        evaluate: what they do.
+        window: designs under way at most.
+        designs: how many will be submitted, at most.
+        example: a batch to warm new processes with, so that no design pays for imports and compilation.
+        say: tells the user.
+    """
+
+    def ray() -> WorkerPool:
+        return RayWorkers(crew, evaluate, window=window, example=example, say=say)
+
+    if crew.kind == "ray":
+        return ray()
+    serial = SerialWorkers(evaluate, crew.retries)
+    return serial if crew.kind == "serial" else AutoWorkers(serial, ray, crew, designs, say)
+
+
+class RayWorkers:
+    """Evaluates in actors.
+
+    Args:
+        crew: how many, with which limits, and where.
+        evaluate: what they do.
+        window: designs under way at most; a batch never holds more than a fair share of it.
+        example: a batch that a new actor evaluates before it counts as ready, so that imports and compiled code are paid for.
+        say: tells the user.
+
+    Raises:
+        DesignError: no cluster at the address.
+    """
+
+    def __init__(
+        self, crew: WorkerSettings, evaluate: Evaluate, *, window: int, example: Batch, say: Callable[[str], None]
+    ) -> None:
+        self._crew = crew
+        self._example = list(example)
+        self._say = say
+        self._queue: deque[Entry] = deque()
+        self._suspects: deque[Entry] = deque()
+        self._tries: dict[str, int] = {}
+        self._failed: list[DesignResult] = []
+        self._pace = DesignDuration()
+        self._workers: list[_Worker] = []
+        self._gone = 0.0
+        self._false_starts = 0
+        self._cluster = RayCluster(crew)
+        self._ray = self._cluster.ray
+        self._count = crew.count or int(self._ray.cluster_resources().get("CPU", 1))
+        self._share = max(1, -(-window // (2 * self._count)))
+        self._evaluate = self._cluster.shared(evaluate)
+        self._actor: Any = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(EvaluationActor)
+        for _ in range(self._count):
+            self._start(warm=True)
+
+    def submit(self, batch: Batch) -> None:
+        """Sends what workers can take now."""
+        self._queue.extend(batch)
+        self._assign()
+
+    def collect(self) -> list[DesignResult]:
+        """Whatever is answered, as soon as something is; in between, workers that died or hang are replaced."""
+        found: list[DesignResult] = []
+        while not found:
+            self._assign()
+            awaited = {worker.awaited: worker for worker in self._workers if worker.awaited is not None}
+            patience = min(self._deadline(worker) for worker in awaited.values()) - time.monotonic()
+            self._ray.wait(list(awaited), num_returns=1, timeout=min(max(0.0, patience), POLL_S))
+            self._cluster.check()
+            ready, _ = self._ray.wait(list(awaited), num_returns=len(awaited), timeout=0)
+            for answer in ready:
+                found += self._take(awaited[answer], answer)
+            for worker in [worker for answer, worker in awaited.items() if answer not in set(ready)]:
+                if time.monotonic() > self._deadline(worker):
+                    self._expire(worker)
+            found += self._failed
+            self._failed = []
+        return found
+
+    @property
+    def cpu(self) -> float:
+        """Of the processors, what the workers have taken up to their last answers. [s]"""
+        return self._gone + sum(worker.cpu for worker in self._workers)
+
+    def close(self) -> None:
+        """Kills the actors; ends Ray where it was started here."""
+        self._gone = self.cpu
+        if not self._cluster.owned:
+            for worker in self._workers:
+                self._ray.kill(worker.actor)
+        self._workers = []
+        self._cluster.close()
+
+    def _start(self, warm: bool) -> None:
+        actor = self._actor.remote(self._evaluate, self._crew.retries, self._crew.memory_limit)
+        self._workers.append(
+            _Worker(actor, deque((actor.here.remote(), actor.warm.remote(self._example if warm else []))), warm)
+        )
+
+    def _assign(self) -> None:
+        """Fills workers: those under suspicion alone, the others by batches; cheap batches two deep, to hide their travel."""
+        depth = 2 if self._pace.seconds * self._pace.size(self._share) < BATCH_S / 2 else 1
+        for level in range(depth):
+            for worker in self._workers:
+                if worker.starting or len(worker.tasks) != level:
+                    continue
+                if self._suspects:
+                    if not level:
+                        self._send(worker, [self._suspects.popleft()])
+                elif self._queue and not (level and worker.tasks[0].batch[0][0] in self._tries):
+                    size = self._pace.size(min(self._share, len(self._queue)))
+                    self._send(worker, [self._queue.popleft() for _ in range(size)])
+
+    def _send(self, worker: _Worker, batch: Batch) -> None:
+        if worker.tasks:
+            worker.company = True
+        else:
+            worker.company, worker.since = False, time.monotonic()
+        worker.tasks.append(_Task(worker.actor.evaluated.remote(batch), batch))
+
+    def _take(self, worker: _Worker, answer: Any) -> list[DesignResult]:
+        """The answer of a worker."""
+        try:
+            given, fresh, worker.cpu = self._ray.get(answer)
+        except Exception as error:  # it died, or its answer could not be carried
+            self._lose(worker, _reason(error))
+            return []
+        worker.since = time.monotonic()
+        if worker.starting:
+            worker.starting.popleft()
+            if not worker.starting:
+                self._false_starts = 0
+            return []
+        for entry in worker.tasks.popleft().batch:
+            self._tries.pop(entry[0], None)
+        self._pace.learn(given)
+        if not fresh:  # what it holds is given back when it ends; what it was sent behind is tried by another
+            entries = [entry for task in worker.tasks for entry in task.batch]
+            self._drop(worker)
+            self._queue.extendleft(reversed(entries))
+            self._start(warm=True)
+        return list(given)
+
+    def _deadline(self, worker: _Worker) -> float:
+        return worker.since + (START_LIMIT_S if worker.starting else self._crew.time_limit)
+
+    def _expire(self, worker: _Worker) -> None:
+        if len(worker.starting) < 2:
+            self._lose(worker, f"hung: no answer in {format_quantity(self._crew.time_limit, 's')} (workers.time_limit)")
+            return
+        self._drop(worker)
+        free, total = (found().get("CPU", 0) for found in (self._ray.available_resources, self._ray.cluster_resources))
+        if not self._workers:
+            raise DesignError(
+                f"workers: none started in {format_quantity(START_LIMIT_S, 's')}; the cluster has {total:g} CPUs, "
+                f"{free:g} of them free; "
+                "free some, or run with workers=serial"
+            )
+        self._say(f"[yellow]workers[/]: {len(self._workers)} of {self._count} run; the cluster has {free:g} CPUs free")
+
+    def _lose(self, worker: _Worker, reason: str) -> None:
+        """Replaces a worker; its designs are tried alone, and one that was alone already is tried again or has failed."""
+        self._drop(worker)
+        self._cluster.check_after_death()
+        self._cluster.sweep()
+        if worker.starting:
+            self._false_starts += not worker.warmed
+            if self._false_starts > MAX_STARTS:
+                why = f"{reason}{self._cluster.last_words()}; workers=serial evaluates in this process"
+                raise DesignError(f"workers: {self._false_starts} in a row ended while they started; the last: {why}")
+            self._start(warm=False)  # the example itself may be what kills
+            return
+        entries = [entry for task in worker.tasks for entry in task.batch]
+        if len(entries) == 1 and not worker.company:
+            key = entries[0][0]
+            self._tries[key] = self._tries.get(key, 0) + 1
+            if self._tries[key] > self._crew.retries:
+                self._failed.append(failure_result(entries[0], reason, self._tries.pop(key), time.monotonic() - worker.since))
+                entries = []
+        for entry in entries:
+            self._tries.setdefault(entry[0], 0)
+        self._suspects.extend(entries)
+        self._start(worker.warmed)
+
+    def _drop(self, worker: _Worker) -> None:
+        self._workers.remove(worker)
+        self._gone += worker.cpu
+        with contextlib.suppress(Exception):  # it may be dead
+            self._ray.kill(worker.actor)
+
+
+Answer = tuple[list[DesignResult], bool, float]
+"""Results; whether the process is as fresh as it was, or holds what failed; what it has taken of the processors. [s]"""
+
+
+class EvaluationActor:
+    """What runs in a process of its own."""
+
+    def __init__(self, evaluate: Evaluate, retries: int, memory: float) -> None:
+        self._evaluate = evaluate
+        self._retries = retries
+        self._memory = memory
+
+    def here(self) -> Answer:
+        """Answers once the process runs."""
+        return [], True, time.process_time()
+
+    def warm(self, example: Batch) -> Answer:
+        """Imports and compiles by doing; memory counts from here."""
+        if example:
+            evaluate_with_retries(self._evaluate, example, 0)
+        left.adopt_orphans()
+        left.limit_memory(self._memory)
+        return [], True, time.process_time()
+
+    def evaluated(self, batch: Batch) -> Answer:
+        """Results of a batch, whatever it raises."""
+        before, since = _held(), left.seconds_since_boot()
+        found = evaluate_with_retries(self._evaluate, batch, self._retries)
+        if not any(result.error for result in found):
+            return found, True, time.process_time()
+        left.end_children(since)
+        return found, left.resident_memory() - before < left.MEMORY, time.process_time()
+
+
+def _held() -> int:
+    """Memory that this process holds, as the kernel has it at once. [B]"""
+    pages = Path("/proc/self/statm")
+    return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else 0
+
+
+def _reason(error: Exception) -> str:
+    """Why there is no answer, in one line."""
+    import ray
+
+    if isinstance(error, ray.exceptions.OutOfMemoryError):
+        return "killed: its node ran out of memory"
+    creation = str(error).partition("creation task")[2].strip().splitlines()
+    if isinstance(error, ray.exceptions.ActorDiedError) and creation:  # what it was made of could not be loaded
+        return f"its worker: {creation[-1].strip()}"
+    if isinstance(error, ray.exceptions.ActorDiedError | ray.exceptions.ActorUnavailableError):
+        return "died: the process that evaluated it ended"
+    lines = str(error).strip().splitlines() or [""]
+    if isinstance(error, ray.exceptions.RayTaskError):  # the worker's own traceback: where it was first, what it was last
+        return f"its worker: {lines[-1]}"
+    return f"{type(error).__name__}: {lines[0]}"

@@ -1,0 +1,340 @@
+"""Ray, started here or found at an address: who may reach it, and what is said where it is not to be had, or is lost.
+
+What is started here listens to this machine only and asks for a token that nobody else is told. It draws no dashboard.
+"""
+
+import atexit
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dse.execution.workers import RayNotStartedError, WorkerSettings, cpu_count
+from dse.space.errors import DesignError
+from dse.space.safe_text import mask_passwords, printable
+from dse.terminal import orphan_processes as left
+from dse.terminal.child_python import script_path
+from dse.terminal.exit_watcher import ExitWatcher
+from dse.terminal.signals import defer_signals
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+OBJECT_STORE = 80 * 2**20
+"""Ray's least, as results travel beside it. [B]"""
+
+START_TIMEOUT_S = 20.0
+"""How long a cluster may not answer before it is lost. [s]"""
+
+INLINE = 80 * 2**10
+"""Largest argument that goes with each call; Ray itself takes up to 100 kB into a message. [B]"""
+
+MOST_OF_A_LOG = 10_000
+"""Characters at the end of a worker's log that are looked at."""
+
+RAYLET_END = 0.3
+"""How long Ray on this machine takes to end after its workers, where it ends with them. [s]"""
+
+ENDED = (
+    "dse: the process was ended from outside, by a kill or with Ray's processes on this machine; what is finished is stored; "
+    "run the same command again, and it goes on from there"
+)
+"""The last line of a driver that could not print one."""
+
+TOKEN_HINT = (
+    "write it to ~/.ray/auth_token or give it as RAY_AUTH_TOKEN=..., set RAY_AUTH_MODE=token, and run the same command again"
+)
+
+WORKERS = "RAY_JOB_ID"
+"""What Ray gives its workers, and they what they start, as a variable."""
+
+
+class RayCluster:
+    """Ray to work with.
+
+    Attributes:
+        owned: whether it was started or connected to here, and not by the caller.
+        lost: whether it did not answer when it was last looked for.
+    """
+
+    def __init__(self, crew: WorkerSettings) -> None:
+        self._after = _connected(crew)
+        self._watcher = None if self._after is None else ExitWatcher(ENDED)
+        self.owned = self._after is not None
+        import ray
+
+        self.ray: Any = ray
+        self._address = str(ray.get_runtime_context().gcs_address)
+        self._raylet = _raylet(ray) if self.owned and not crew.address else None
+        self.lost = False
+        self._seen = self._looked = time.monotonic()
+
+    def check(self) -> None:
+        """Looks whether the process that Ray runs on here has ended, and every few seconds whether the cluster is still there.
+
+        Raises:
+            DesignError: it has ended, or has not answered for a while.
+        """
+        if self._raylet is not None and self._raylet.poll() is not None:
+            self.lost = True
+            raise DesignError(
+                "workers: Ray on this machine has ended, somebody or the kernel killed its raylet; what is finished is stored; "
+                "run the same command again, and it goes on from there"
+            )
+        now = time.monotonic()
+        if now - self._looked < START_TIMEOUT_S / 10:
+            return
+        host, _, port = self._address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=START_TIMEOUT_S / 10).close()
+            self.lost, self._seen = False, now
+        except OSError:
+            self.lost = True
+        self._looked = time.monotonic()
+        if self._looked - self._seen > START_TIMEOUT_S:
+            raise DesignError(
+                f"workers: the Ray cluster at {self._address} is lost: nothing has answered there for {START_TIMEOUT_S:.0f} s; "
+                "what is finished is stored; start the cluster again, then run the same command again"
+            )
+
+    def mapped(self, work: Callable[[T], R], items: Sequence[T], count: int = 0) -> Iterator[tuple[int, R]]:
+        """What a function makes of each of many things, on workers: (which, what), as they are done.
+
+        A worker that dies costs what it was at, and a machine what its workers were at: others do it again, three times at
+        most. Machines that join a cluster get their part of what is left.
+
+        Args:
+            work: may be pickled, and changes nothing.
+            items: likewise.
+            count: of workers; 0 for all CPUs that there are.
+
+        Raises:
+            DesignError: the cluster is lost, workers that die again and again, or what `work` raises.
+        """
+        ray = self.ray
+        task, known = ray.remote(num_cpus=1, max_retries=3)(_called), self.shared(work)
+        waiting, under_way = list(enumerate(items))[::-1], dict[Any, int]()
+        while waiting or under_way:
+            most = count or int(ray.cluster_resources().get("CPU", 1))
+            while waiting and len(under_way) < 2 * most:
+                place, item = waiting.pop()
+                under_way[task.remote(known, item)] = place
+            ready, _ = ray.wait(list(under_way), num_returns=1, timeout=1.0)
+            self.check()
+            for answer in ready:
+                yield under_way.pop(answer), _answered(ray, answer)
+
+    def shared(self, value: T) -> Any:
+        """An argument of many calls: the value itself where it is small, else one copy in Ray's object store.
+
+        An object in the store of a machine whose Ray ends takes the driver with it: Ray tries to recover it there.
+        """
+        return value if len(self.ray.cloudpickle.dumps(value)) <= INLINE else self.ray.put(value)
+
+    def check_after_death(self) -> None:
+        """As `check`, once the death of a worker may have been that of Ray on this machine, which a moment tells apart.
+
+        Who asks Ray for a new worker in that moment is ended by Ray itself, without a word.
+        """
+        if self._raylet is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._raylet.wait(RAYLET_END)
+        self.check()
+
+    def last_words(self) -> str:
+        """The last line that a worker on this machine wrote to standard error, after a colon; empty string where none did."""
+        node = getattr(self.ray._private.worker, "_global_node", None)
+        if self._raylet is None or node is None:
+            return ""
+        logs = Path(node.get_logs_dir_path()).glob("worker-*.err")
+        for path in sorted(logs, key=lambda path: path.stat().st_mtime, reverse=True):
+            lines = path.read_text(errors="replace")[-MOST_OF_A_LOG:].split("\n")
+            said = [line.strip() for line in lines if line.strip() and not line.startswith(":")]  # Ray's own marks begin so
+            if said:
+                return f": {printable(mask_passwords(said[-1]))[:200]}"
+        return ""
+
+    def sweep(self) -> None:
+        """Ends what a worker that died here has left; those that are told to end do so themselves."""
+        left.end_children(0.0, WORKERS)
+
+    def close(self) -> None:
+        """Lets go of Ray, where it was started or connected to here."""
+        if self._after is None:
+            return
+        if self._watcher is not None:
+            self._watcher.close()
+        if self.lost:  # Ray would wait for it, here and at the end; processes that were started here end with the driver
+            atexit.unregister(self.ray._private.worker.shutdown)
+            atexit.register(_leave)
+        else:
+            self.ray.shutdown()
+            self._after()
+        self.sweep()
+
+
+def _raylet(ray: Any) -> subprocess.Popen[bytes] | None:
+    """The process that starts workers here, where Ray was started here; None where Ray does not say."""
+    node = getattr(ray._private.worker, "_global_node", None)
+    found = getattr(node, "all_processes", {}).get("raylet", [])
+    return found[0].process if found else None
+
+
+def map_on_crew(crew: WorkerSettings, work: Callable[[T], R], items: Sequence[T]) -> Iterator[tuple[int, R]]:
+    """What a function makes of each of many things, on the workers of a crew, who go when all is done; as `Cluster.mapped`.
+
+    Raises:
+        DesignError: no cluster at the address, and what `Cluster.mapped` raises.
+    """
+    cluster = RayCluster(crew)
+    try:
+        yield from cluster.mapped(work, items, crew.count)
+    finally:
+        cluster.close()
+
+
+def _called(work: Callable[[T], R], item: T) -> R:
+    return work(item)
+
+
+def _answered(ray: Any, answer: Any) -> Any:
+    try:
+        return ray.get(answer)
+    except ray.exceptions.RayTaskError as error:
+        raise error.as_instanceof_cause() from None
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.ObjectLostError):
+        raise DesignError("workers: processes died at the same designs again and again; workers=serial says why") from None
+
+
+def _connected(crew: WorkerSettings) -> Callable[[], None] | None:
+    """Starts Ray here, or finds the cluster at the address; returns what to do after it, None where it is the caller's own."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Ray ends the process when its cluster is lost for that long; `Cluster.check` says so first
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "300")
+    # of a cluster that ends, Ray itself would print lines of its own on standard error; what it is, is said here
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    import ray
+
+    if ray.is_initialized():
+        return None
+    # Ray would print a paragraph on standard output for each worker that dies; why it did is stored with its design
+    ray._private.worker.print_to_stdstream = lambda *_, **__: None
+    if not crew.address:
+        left.adopt_orphans()
+        restore = _alone()
+        try:
+            with defer_signals(), _silent():
+                ray.init(
+                    address="local",
+                    job_config=_job_config(),
+                    num_cpus=crew.count or cpu_count(),
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE,
+                    log_to_driver=False,
+                    logging_level=logging.CRITICAL,
+                )
+        except Exception as error:  # a limit on files or memory, a machine that is too busy: Ray raises what it will
+            with contextlib.suppress(Exception):
+                ray.shutdown()
+            restore()
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
+            raise RayNotStartedError(
+                f"workers: Ray does not start on this machine: {reason}; workers=serial goes without it"
+            ) from None
+        return restore
+    host, _, port = crew.address.removeprefix("ray://").rpartition(":")
+    try:
+        if port.isdigit():  # Ray itself would try for minutes
+            socket.create_connection((host, int(port)), timeout=10).close()
+        with _silent():
+            ray.init(address=crew.address, job_config=_job_config(), log_to_driver=False, logging_level=logging.CRITICAL)
+    except Exception as error:
+        if "uthentication" in "".join(traceback.format_exception(error)):
+            raise DesignError(f"ray.address: the cluster at {crew.address} asks for a token; {TOKEN_HINT}") from None
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise DesignError(f"ray.address: no cluster at {crew.address}: {reason}") from None
+    return lambda: None
+
+
+def _job_config() -> Any:
+    """Settings of a Ray job whose workers look for no module in the current folder, which Ray itself would add."""
+    from ray.job_config import JobConfig
+
+    class Settings(JobConfig):
+        def _runtime_env_has_working_dir(self) -> bool:
+            """Whether Ray adds neither the script's nor the current folder to the workers' `sys.path`."""
+            return True
+
+    return Settings(_py_driver_sys_path=script_path())
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Nothing reaches standard error, where Ray's own code repeats each second what it is refused for."""
+    sys.stderr.flush()
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
+
+
+def _alone() -> Callable[[], None]:
+    """Settings of a Ray that is of this driver alone, for as long as it runs; returns what takes them back."""
+    from ray._private import ray_constants
+    from ray._private.node import Node
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+
+    node: Any = Node
+
+    settings = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        # without a cluster, Ray's own address is that of this machine to itself, and nothing listens beyond it
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    }
+    before = {name: os.environ.get(name) for name in settings}
+    usual = ray_constants.ENABLE_RAY_CLUSTER, node.start_api_server
+
+    def refreshed() -> None:
+        Config.initialize("")
+        AuthenticationTokenLoader.instance().reset_cache()
+
+    def restore() -> None:
+        ray_constants.ENABLE_RAY_CLUSTER, node.start_api_server = usual
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        refreshed()
+
+    os.environ.update(settings)
+    node.start_api_server = _no_dashboard  # Ray starts its process even without a dashboard
+    ray_constants.ENABLE_RAY_CLUSTER = False  # Ray reads settings when it is imported
+    refreshed()
+    return restore
+
+
+def _leave() -> None:
+    """Ends the process as it stands: Ray that has lost its cluster crashes when the interpreter takes it apart."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    left.end_all()
+    os._exit(2)
+
+
+def _no_dashboard(node: Any, **_: Any) -> None:
+    node._webui_url = ""

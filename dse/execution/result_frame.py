@@ -1,0 +1,190 @@
+"""Results as tables: one row a design, with its id, knobs and metrics in SI, and whether it is on the front."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dse.config import format_policy as formats
+from dse.config.metric_expressions import evaluate_with_derived, with_derived_metrics
+from dse.evaluators.accounting.metrics import METRICS
+from dse.execution.screen import ScreenResult, complete_metrics, encode_rows
+from dse.execution.screen_block import SCREEN_ROWS, refusals
+from dse.execution.study import Study
+from dse.search.pareto import front_mask
+from dse.search.samplers import Ask
+from dse.space.array_math import Array
+from dse.space.design import ids_of
+from dse.space.errors import DesignError
+from dse.space.fields import addresses, leaf_at
+from dse.space.multi_chip_space import CHIP_KNOB
+from dse.store.store import DesignResult
+
+DESIGN = "design"
+"""Column of ids: the beginning of the key of each design, as long as tells it apart in the table."""
+
+SEARCH_ORDER = "search_order"
+"""Column of the place of a design among those that a search asked for, from 0; none of one that was screened only."""
+
+KEY = "key"
+"""Column of the keys of designs, whole."""
+
+
+def search_frame(asked: Study, found: dict[int, tuple[Ask, DesignResult]]) -> pd.DataFrame:
+    """The asks of a search in order, repeated designs once: key, order, knobs, metrics, ``limit``, ``excess``, ``error``."""
+    seen: set[str] = set()
+    rows = []
+    for number, (ask, result) in sorted(found.items()):
+        if result.key in seen:
+            continue
+        seen.add(result.key)
+        excess = result.need / result.have - 1 if result.limit and result.have else 0.0
+        row: dict[str, Any] = {
+            KEY: result.key,
+            SEARCH_ORDER: number,
+            **ask.values,
+            **with_derived_metrics(result.metrics, asked.question.defined),
+        }
+        rows.append(row | {"limit": result.limit or None, "excess": excess, "error": result.error or None})
+    columns = [KEY, SEARCH_ORDER, *(knob.address for knob in asked.question.space.knobs), *METRICS, "limit", "excess", "error"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def search_refusals(asked: Study, frame: pd.DataFrame) -> dict[str, int]:
+    """How many designs of a search each limit and each constraint rules out, and how many evaluations failed."""
+    failed = int(frame["error"].notna().sum())
+    frame = frame[frame["error"].isna()]
+    codes, names = pd.factorize(frame["limit"])
+    columns = {bound.metric: frame[bound.metric].to_numpy(dtype=float) for bound in asked.bounds}
+    return refusals(asked, codes, list(names), columns) | ({"failed evaluations": failed} if failed else {})
+
+
+def with_front(asked: Study, searched: pd.DataFrame, screened: ScreenResult | None) -> pd.DataFrame:
+    """Searched and screened designs together, with `DESIGN`, their ids, first, and with ``stage``, ``feasible`` and ``front``.
+
+    Screened ones count only at the fidelity of the screen; of very many, the front and an even sample.
+    """
+    parts = [searched.assign(stage="search")] if len(searched) else []
+    if screened is not None and asked.fidelity == asked.screening:
+        parts += [screened.front.assign(stage="screen"), _sample(asked, screened).assign(stage="screen")]
+    if not parts:
+        return pd.DataFrame()
+    frame = pd.concat([part.dropna(axis=1, how="all") for part in parts if len(part)], ignore_index=True)
+    knobs = [knob.address for knob in asked.question.space.knobs]
+    for column in (KEY, "limit", "error", SEARCH_ORDER, *knobs):
+        if column not in frame:
+            frame[column] = None
+    frame = frame.astype({k: object for k in knobs if frame[k].dtype.name == "category"})
+    frame = frame.drop_duplicates(subset=knobs) if knobs else frame.head(1)  # a space without a knob is one design
+    frame = frame.reset_index(drop=True)
+    ids = ids_of(_keys(asked, frame))
+    frame = frame.drop(columns=KEY)
+    frame.insert(0, DESIGN, ids)
+    absent = [name for name in asked.objectives if name not in frame]
+    if absent and frame["limit"].notna().all():  # designs that are not evaluated have no metrics
+        return with_feasibility_and_front(asked, frame.assign(**dict.fromkeys(absent, np.nan)))
+    if absent:
+        raise DesignError(f"objectives.{absent[0]}: this kind of chip has no {absent[0]}")
+    return with_feasibility_and_front(asked, frame)
+
+
+def keys_of(asked: Study, rows: pd.DataFrame) -> list[str]:
+    """The content keys of designs, by their knobs."""
+    space = asked.question.space
+    if not len(rows) or not space.knobs:
+        return [space.key_at({})] * len(rows)
+    return space.keys(encode_rows(space, rows))
+
+
+def _keys(asked: Study, frame: pd.DataFrame) -> list[str]:
+    """The keys of searched designs as they are stored, and those of others."""
+    keys = frame[KEY].astype(object)
+    absent = keys.isna().to_numpy()
+    keys[absent] = keys_of(asked, frame[absent])
+    return [str(key) for key in keys]
+
+
+def with_feasibility_and_front(asked: Study, frame: pd.DataFrame, digits: int | None = None) -> pd.DataFrame:
+    """The same designs with ``feasible`` and ``front``.
+
+    Args:
+        asked: the study.
+        frame: with objectives, metrics of constraints, ``limit`` and ``error``.
+        digits: of the objectives that count for the front; None for all.
+    """
+    if asked.config.get("formats") == "own":
+        frame = frame.assign(formats=formats.formats_column(asked.question.space, frame))
+    feasible = frame["limit"].isna() & frame["error"].isna()
+    for bound in asked.bounds:
+        feasible &= bound.excess(frame[bound.metric].to_numpy(dtype=float)) <= 0
+    on_front = np.zeros(len(frame), dtype=bool)
+    rows = np.flatnonzero(feasible.to_numpy())
+    values = frame[list(asked.objectives)].to_numpy(dtype=float)[rows]
+    on_front[rows] = front_mask(values if digits is None else round_significant(values, digits), asked.directions)
+    return frame.assign(feasible=feasible, front=on_front)
+
+
+def report_order(asked: Study, frame: pd.DataFrame) -> pd.DataFrame:
+    """The front first, best first objective first, as the report numbers designs; ``place`` is where a row was at first."""
+    if "place" in frame:
+        return frame
+    first, direction = next(iter(asked.objectives.items()))
+    rows = frame.sort_values(first, ascending=direction == "min", kind="stable")
+    return pd.concat([rows[rows["front"]], rows[~rows["front"]]]).reset_index(names="place")
+
+
+def round_significant(values: Array, digits: int) -> Array:
+    """Values to some significant digits.
+
+    >>> round_significant(np.array([3.14159, -27182.8, 0.0]), 3).tolist()
+    [3.14, -27200.0, 0.0]
+    """
+    return np.array([float(f"{value:.{digits - 1}e}") for value in values.ravel()]).reshape(values.shape)
+
+
+def knob_values(asked: Study, row: Mapping[Any, Any]) -> dict[str, Any]:
+    """The knob values of a row of a frame, as its space has them."""
+    values = {}
+    for knob in asked.question.space.knobs:
+        value = row[knob.address]
+        if value is None or value != value:
+            continue
+        values[knob.address] = value if isinstance(value, str) else asked.question.space.number(knob, float(value))
+    return asked.question.space.canonical(values)
+
+
+def tied_columns(asked: Study, frame: pd.DataFrame) -> dict[str, Array]:
+    """What is tied, by address, in each row; not a number where a row's chip has it not, or it follows nothing there."""
+    found: dict[str, Array] = {}
+    for chosen, space in asked.question.space.each:
+        rows = np.flatnonzero(frame[CHIP_KNOB] == chosen[CHIP_KNOB]) if chosen else np.arange(len(frame))
+        columns = [found.setdefault(tied.address, np.full(len(frame), np.nan)) for tied in space.tied]
+        if not columns or not len(rows):
+            continue
+        for places, design in space.stack(encode_rows(space, frame.iloc[rows])).groups:
+            for tied, column in zip(space.tied, columns, strict=True):
+                column[rows[places]] = leaf_at(design, addresses(design, tied.address)[0])
+    return found
+
+
+def rows_by_case(asked: Study, frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
+    """The feasible designs once for each case of the workload, with a metric as it is there."""
+    space, workload = asked.question.space, asked.question.workload
+    rows = frame[frame["feasible"]]
+    if not len(rows):
+        return {}
+    designs = space.stack(encode_rows(space, rows))
+    found = evaluate_with_derived(designs, workload, asked.question.defined, fidelity=asked.fidelity, cases=True).cases[metric]
+    return {case.label: rows.assign(**{metric: values}) for case, values in zip(workload.cases, found, strict=True)}
+
+
+def _sample(asked: Study, screened: ScreenResult) -> pd.DataFrame:
+    import pyarrow as pa
+
+    stride = max(1, -(-screened.kept // SCREEN_ROWS))
+    parts = []
+    for file in screened.blocks:
+        table = file.table()
+        parts.append(table.take(pa.array(np.arange(0, table.num_rows, stride))).to_pandas())
+    return complete_metrics(asked, pd.concat(parts, ignore_index=True), screened.left)

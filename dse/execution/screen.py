@@ -1,0 +1,309 @@
+"""The closed form over a whole grid, or over a quasi-random sample of a larger space; blocks to Parquet, front kept.
+
+No sampler and no store: the same grid gives the same rows, so what is stored is not evaluated again: whole blocks, and of one
+that was not finished the pieces that are stored every few seconds. For a grid that fits, the front is exact. Where blocks are
+many and take long, workers make them, here or on a cluster, and each stores its own in a place that all of them reach.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from dse.config.metric_expressions import evaluate_with_derived
+from dse.evaluators import PHYSICS_VERSION
+from dse.evaluators.accounting.metrics import METRICS
+from dse.execution.bound_pruning import BEATEN
+from dse.execution.screen_block import (
+    BATCH_ROWS,
+    SCREEN_ROWS,
+    BlockRows,
+    BlockSummary,
+    evaluate_block,
+    is_serving_study,
+    merge_fronts,
+    requested_metrics,
+    summarise_block,
+)
+from dse.execution.screen_workers import ScreenWorkers
+from dse.execution.study import FRONT, Study, stored_location
+from dse.execution.workers import cpu_count
+from dse.space.array_math import Array
+from dse.space.design import key_of_leaves
+from dse.space.errors import DesignError
+from dse.space.knobs import ChoiceKnob, Columns, Space
+from dse.space.multi_chip_space import MultiChipSpace
+from dse.store import block_files
+from dse.store.database import is_same_store
+from dse.store.storage_folders import StorageFolder, StoredFile
+from dse.terminal.progress import say
+
+BLOCK_ROWS = 131_072
+"""Rows of one Parquet file."""
+
+MIN_BLOCKS = 2
+"""Blocks a worker, from which on workers make blocks, and not parts of one: the last of them then cost little."""
+
+
+@dataclass(frozen=True)
+class ScreenResult:
+    """What a screen found.
+
+    Attributes:
+        rows, feasible: designs, and those of them that are known to keep every limit and constraint.
+        exact: whether every design of the space was looked at.
+        front: the designs that no other beats: knobs, metrics and limits in columns.
+        blocks: the Parquet files.
+        kept: designs that are in the files, fewer than were looked at with screen.keep=front.
+        evaluated: rows that were not stored before.
+        left: whether the files are without metrics that nobody asked for.
+        pruned: designs that were left out without being evaluated, by why (screen.prune).
+        refused: designs that were evaluated and are left out, by the limit or the constraint that they break.
+    """
+
+    rows: int
+    feasible: int
+    exact: bool
+    front: pd.DataFrame
+    blocks: tuple[StoredFile, ...]
+    kept: int
+    evaluated: int
+    left: bool = False
+    pruned: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+
+
+def run_screen(study: Study, progress: Callable[[int, int, int], None], hands: ScreenWorkers | None = None) -> ScreenResult:
+    """Screens a study's space.
+
+    Args:
+        study: whose space, workload, objectives and constraints count.
+        progress: called with (rows done, rows in all, front size).
+        hands: who evaluate; None for those of the study's crew, who go when it ends.
+    """
+    if hands is None:
+        with screen_workers(study) as own:
+            return run_screen(study, progress, own)
+    plan = _plan(study)
+    files = plan.place.files()
+    found = _Found(study, plan, progress)
+    left = []
+    for span in plan.spans:
+        stored = block_files.read_block(files, span.number)
+        if stored is None:
+            left.append(span)
+        else:
+            found.take(summarise_block(study, span, stored, 0))
+    for one in _made(study, left, files, hands, found.say):
+        found.take(one)
+    return found.screened(hands)
+
+
+def screen_workers(study: Study) -> ScreenWorkers:
+    """Whom a study's crew has for a screen."""
+    return ScreenWorkers(study.crew, at_once=is_serving_study(study))
+
+
+def stored_screen(study: Study) -> ScreenResult | None:
+    """The blocks of a screen that are stored, perhaps not yet all; None where there are none.
+
+    They belong to the results of the same run folder, and are none of those of another store.
+    """
+    if not _belongs(study):
+        return None
+    plan = _plan(study)
+    files = plan.place.files()
+    found = _Found(study, plan, lambda done, total, size: None)
+    for span in plan.spans if files else ():
+        block = block_files.read_block(files, span.number)
+        for one in block_files.read_pieces(files, span.number) if block is None else [block]:
+            found.take(summarise_block(study, span, one, 0))
+        found.whole &= block is not None
+    return found.screened() if found.files else None
+
+
+def stored_block_files(study: Study) -> list[StoredFile]:
+    """The files of a screen that are stored, of whole blocks and of pieces."""
+    return _plan(study).place.files() if _belongs(study) else []
+
+
+def screen_left_out_text(found: ScreenResult) -> str:
+    """In words, designs that were left out without being evaluated."""
+    by = "; ".join(
+        f"{count:,} {'beaten by one that is known' if why == BEATEN else f'by {why}'}" for why, count in found.pruned.items()
+    )
+    unknown = found.pruned.get(BEATEN, 0)
+    more = f", of which nobody knows how many of {unknown:,} are feasible" if unknown else ""
+    return f"bounds leave out {sum(found.pruned.values()):,}{more}: {by}"
+
+
+def _belongs(study: Study) -> bool:
+    """Whether the run folder of a study is that of its store."""
+    return is_same_store(study.store, stored_location(study.run_dir) or str(study.run_dir / "results.sqlite"))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a screen has to look at.
+
+    Attributes:
+        total: designs.
+        exact: whether they are the whole space.
+        place: of its files.
+        shown: whether all of them are shown, with all metrics.
+    """
+
+    total: int
+    exact: bool
+    place: StorageFolder
+    shown: bool
+
+    @property
+    def spans(self) -> Iterator[BlockRows]:
+        """Its blocks."""
+        for number, start in enumerate(range(0, self.total, BLOCK_ROWS)):
+            yield BlockRows(number, start, min(start + BLOCK_ROWS, self.total), self.exact, self.place, self.shown)
+
+
+def _plan(study: Study) -> _Plan:
+    space = study.question.space
+    grid = space.combinations
+    exact = grid is not None and grid <= study.screen["limit"]
+    total = grid if grid is not None and exact else 1 << (int(study.screen["limit"]).bit_length() - 1)
+    content = [("key", space.key), ("workload", study.context.workload), ("physics", PHYSICS_VERSION), ("rows", total)]
+    content.append(("metrics", ", ".join(requested_metrics(study))))
+    content += [(name, of.text) for name, of in study.question.defined.items() if name in requested_metrics(study)]
+    content += [("fidelity", study.screening)] if study.screening != "closed" else []
+    content += [("prune", "by bounds")] if study.screen["prune"] else []
+    if study.screen["keep"] == FRONT:  # which rows are kept depends on what is wanted
+        content.append(
+            (FRONT, ", ".join([*(f"{name} {way}" for name, way in study.objectives.items()), *map(str, study.bounds)]))
+        )
+    folder = study.screen["folder"] or str(study.run_dir / "screen")
+    place = StorageFolder(folder).within(key_of_leaves([*content, ("seed", "" if exact else study.seed)]))
+    return _Plan(total, exact, place, total <= SCREEN_ROWS and study.screen["keep"] != FRONT)
+
+
+class _Found:
+    """What is known of a screen, block by block as they come."""
+
+    def __init__(self, study: Study, plan: _Plan, progress: Callable[[int, int, int], None]) -> None:
+        self._study, self._plan, self._progress = study, plan, progress
+        self._rows = self._feasible = self._kept = self._evaluated = 0
+        self._front: pd.DataFrame | None = None
+        self._left, self._pruned, self._refused = False, Counter[str](), Counter[str]()
+        self.whole = True
+        self.files: dict[tuple[int, str], StoredFile] = {}
+
+    def take(self, one: BlockSummary) -> None:
+        """Adds a block or a piece."""
+        self.files[one.number, one.file.name] = one.file
+        self._rows += one.rows
+        self._feasible += one.feasible
+        self._kept += one.kept
+        self._evaluated += one.evaluated
+        self._left |= one.left
+        self._pruned.update(one.pruned)
+        self._refused.update(one.refused)
+        self._front = one.front if self._front is None else merge_fronts(self._study, [self._front, one.front])
+        self.say(0)
+
+    def say(self, more: int) -> None:
+        """Tells how far it is: rows of blocks that are done, and more."""
+        self._progress(self._rows + more, self._plan.total, 0 if self._front is None else len(self._front))
+
+    def screened(self, hands: ScreenWorkers | None = None) -> ScreenResult:
+        """All of it; workers that are hired complete the front."""
+        assert self._front is not None
+        front = complete_metrics(
+            self._study, self._front.reset_index(drop=True), self._left, hands if hands and hands.hired else None
+        )
+        files = tuple(file for _, file in sorted(self.files.items()))
+        exact = self._plan.exact and self.whole
+        counts = self._kept, self._evaluated, self._left, dict(self._pruned), dict(self._refused)
+        return ScreenResult(self._rows, self._feasible, exact, front, files, *counts)
+
+
+def _made(
+    study: Study, spans: Sequence[BlockRows], files: Sequence[StoredFile], hands: ScreenWorkers, progress: Callable[[int], None]
+) -> Iterator[BlockSummary]:
+    """Blocks that are not stored, made here or by workers, as they are done."""
+    crew, count = study.crew, study.crew.count or cpu_count()
+    many = len(spans) >= MIN_BLOCKS * count
+    hires, done, spent = many and crew.kind == "ray" and is_serving_study(study), 0, 0.0
+    while done < len(spans) and not hires:
+        start = time.monotonic()
+        yield evaluate_block(study, spans[done], files, hands, progress)
+        done, spent = done + 1, spent + time.monotonic() - start
+        left = len(spans) - done
+        saves = spent / done * left * (1 - 1 / count)
+        hires = crew.kind != "serial" and left >= MIN_BLOCKS * count and saves > crew.start
+    if done == len(spans):
+        return
+    from dse.execution.ray_cluster import map_on_crew
+
+    hands.close()  # whose workers hold the CPUs that those of blocks need
+    say(f"  workers: ray, {count} for {len(spans) - done:,} blocks of the screen")
+    for place, one in map_on_crew(crew, partial(_alone, study.alone), spans[done:]):
+        here = one.file.here()
+        if here is not None and not here.is_file():
+            raise DesignError(
+                f"screen.folder: a worker has stored {here}, which is not there on this machine: workers on several machines "
+                "need a folder that all of them reach, as screen.folder=s3://BUCKET/FOLDER or one of a network"
+            )
+        # what a worker stored before it died is not evaluated again, and was evaluated by this run all the same
+        span = spans[done + place]
+        before = {row for piece in block_files.read_pieces(files, span.number) for row in piece.rows.tolist()}
+        yield replace(one, evaluated=span.stop - span.start - sum(one.pruned.values()) - len(before))
+
+
+def _alone(study: Study, span: BlockRows) -> BlockSummary:
+    """A block, by a worker: what one that died has stored of it is taken up."""
+    with screen_workers(study) as hands:
+        return evaluate_block(study, span, span.place.files(), hands)
+
+
+def encode_rows(space: Space | MultiChipSpace, rows: pd.DataFrame) -> Columns:
+    """Knobs of a table as a space has them: numbers, and of words their codes."""
+    columns: Columns = {}
+    for knob in space.knobs:
+        cells = rows[knob.address]
+        if isinstance(knob, ChoiceKnob) and knob.words:
+            codes = {value: code for code, value in enumerate(knob.values)}
+            columns[knob.address] = np.array([codes.get(cell, -1) for cell in cells], dtype=np.int16)
+        else:
+            columns[knob.address] = cells.to_numpy(dtype=float)
+    return columns
+
+
+def complete_metrics(study: Study, rows: pd.DataFrame, left: bool, hands: ScreenWorkers | None = None) -> pd.DataFrame:
+    """Designs of a screen with the metrics that it has left out as well, where it has left out any.
+
+    Args:
+        study: that was screened.
+        rows: knobs and metrics of designs.
+        left: whether any are left out.
+        hands: who evaluate, in parts of one kind of chip each; None for all at once, here.
+    """
+    if not left or not len(rows):
+        return rows
+    of = study.question
+    columns, work = encode_rows(of.space, rows), partial(_every, study.alone)
+    parts = of.space.parts(columns, BATCH_ROWS) if hands else [np.arange(len(rows))]
+    found: dict[str, Array] = {}
+    every = hands.mapped(work, columns, parts, "parts of the front", known=True) if hands else [(parts[0], work(columns))]
+    for some, metrics in every:
+        for name, column in metrics.items():
+            found.setdefault(name, np.full(len(rows), np.nan))[some] = column
+    order = [name for name in (*METRICS, *found) if name in found and name not in rows]
+    return rows.assign(**{name: found[name] for name in dict.fromkeys(order) if not np.isnan(found[name]).all()})
+
+
+def _every(study: Study, columns: Columns) -> dict[str, Array]:
+    """Every metric of some designs."""
+    of = study.question
+    return dict(evaluate_with_derived(of.space.stack(columns), of.workload, of.defined, fidelity=study.screening).columns)

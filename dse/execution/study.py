@@ -1,0 +1,509 @@
+"""A study as a value: what is asked, of which space, to what end, and where its results go."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dse.config import format_policy as formats
+from dse.config import multi_chip as chips
+from dse.config.named_points import named_points
+from dse.config.question import Question, build_question
+from dse.config.record_parser import parse_value
+from dse.evaluators import PHYSICS_VERSION, fidelities, fidelity_names, submesh_text
+from dse.evaluators.accounting.metrics import METRICS, find_metric
+from dse.evaluators.accounting.sequence_limits import length_remedy_text
+from dse.evaluators.calls.submesh import SUBMESH_MARK
+from dse.evaluators.evaluation import explain_infeasibility, option_conflict
+from dse.execution.workers import WorkerSettings
+from dse.search.optuna_samplers import SAMPLERS
+from dse.space.design import Design, key_of_leaves
+from dse.space.errors import DesignError, suggest_nearest
+from dse.space.knobs import Space, Value
+from dse.space.limits import Infeasibility
+from dse.space.multi_chip_space import CHIP_KNOB, chips_with_address
+from dse.space.safe_text import mask_passwords_in
+from dse.space.units import format_quantity
+from dse.space.workload import Workload
+from dse.store.storage_folders import StorageFolder
+from dse.store.store import ResultContext
+
+SETTINGS = {
+    "screen": {"run", "limit", "keep", "prune", "folder", "seeds", "fidelity"},
+    "search": {"sampler", "budget", "window", "population", "promote", "warm_start", "stop"},
+    "verify": {"fidelity", "designs", "side", "off_front", "strata"},
+    "workers": {"kind", "count", "retries", "time_limit", "memory_limit", "start"},
+    "ray": {"address"},
+    "report": {"lines", "bars", "points"},
+}
+
+
+STEADY = "steady"
+SCREEN_FIDELITIES = ("closed", STEADY)
+"""Fidelities at which many designs are evaluated together."""
+
+ALL, FRONT = "all", "front"
+"""Which designs of a screen are kept."""
+
+STACK_PARTS = ("part", "operator")
+"""What a picture's stacks are of: parts of the machine that bind, or operators."""
+
+STORE_URL = "store.url"
+"""The file of a run folder that says where the results are, where they are not in the folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricConstraint:
+    """A constraint on a metric: ``metric <= value`` or ``metric >= value``, in the metric's unit."""
+
+    metric: str
+    relation: str
+    value: float
+
+    def excess(self, values: Any) -> Any:
+        """By how much values break the bound, relative to it; at most 0 where they keep it."""
+        return values / self.value - 1 if self.relation == "<=" else self.value / np.maximum(values, 1e-300) - 1
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.relation} {format_quantity(self.value, METRICS[self.metric].unit)}"
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything `dse run` needs, built and checked before anything is written."""
+
+    name: str
+    text: str
+    question: Question
+    fidelity: str
+    seed: int
+    objectives: dict[str, str]
+    bounds: tuple[MetricConstraint, ...]
+    screen: Mapping[str, Any]
+    search: Mapping[str, Any]
+    verify: Mapping[str, Any]
+    crew: WorkerSettings
+    report: Mapping[str, Any]
+    run_dir: Path
+    store: str
+    overrides: tuple[str, ...]
+    config: Mapping[str, Any]
+
+    @property
+    def directions(self) -> list[str]:
+        """Of the objectives, in order."""
+        return list(self.objectives.values())
+
+    @property
+    def context(self) -> ResultContext:
+        """What its results are results of."""
+        return self.context_at(self.fidelity)
+
+    @cached_property
+    def points(self) -> dict[str, dict[str, Value]]:
+        """Values of the points that it names."""
+        return named_points(self.report["points"], self.question.space)
+
+    def context_at(self, fidelity: str) -> ResultContext:
+        """What results of its workload are results of at a fidelity."""
+        return ResultContext(workload_key(self.question.workload), fidelity, PHYSICS_VERSION)
+
+    @property
+    def screening(self) -> str:
+        """The fidelity of its screen: that from which designs are promoted, if any, else the closed form; or the steady state,
+        where it is asked for or nothing is to be played.
+        """
+        usual = "steady" if self.fidelity == "steady" else "closed"
+        return str(self.screen["fidelity"] or self.search["promote"] or usual)
+
+    @property
+    def higher(self) -> str:
+        """The fidelity at which its best designs are verified; "" where none is wanted, or its kind of chip has none."""
+        found = [self.higher_of(space.base) for _, space in self.question.space.each]
+        return min((word for word in found if word), key=fidelity_names().index, default="")
+
+    def higher_of(self, base: Design) -> str:
+        """The fidelity at which the best designs of one kind of chip are verified; "" where it has none."""
+        wanted, known = self.verify["fidelity"], fidelities(base, self.question.workload)
+        if wanted == "next":
+            return next(iter(known[known.index(self.fidelity) + 1 :]), "") if self.fidelity in known else ""
+        if wanted not in known and self.verify["side"]:
+            known = fidelities(base, self.question.workload, part=True)
+        return wanted if wanted in known else ""
+
+    @property
+    def verified_bases(self) -> list[Design]:
+        """The chips that have the higher fidelity."""
+        higher = self.higher
+        return [space.base for _, space in self.question.space.each if higher and self.higher_of(space.base) == higher]
+
+    @property
+    def compared(self) -> tuple[str, str]:
+        """The fidelities at which its best designs are compared: its own and the higher one, on a part of each mesh or all."""
+        if self.higher == "cycles" and self.verify["side"] and all(map(self._smaller, self.verified_bases)):
+            on = f"{SUBMESH_MARK}{self.verify['side']}"
+            return self.fidelity + on, self.higher + on
+        return self.fidelity, self.higher
+
+    @property
+    def part(self) -> str:
+        """On which part of their meshes designs are compared, and what becomes of the workload; "" where on all of it."""
+        if self.compared == (self.fidelity, self.higher):
+            return ""
+        side, how = self.verify["side"], dict.fromkeys(map(self._smaller, self.verified_bases))
+        return f"on at most {side} x {side} cores, each as it is: {'; '.join(how)}"
+
+    def _smaller(self, base: Design) -> str:
+        return submesh_text(base, self.question.workload)
+
+    @property
+    def chips(self) -> str:
+        """In words, its chips with the mapping and formats of each; "" where it is of one."""
+        several = self.config.get("chips") or {}
+        bases = {str(chosen[CHIP_KNOB]): space.base for chosen, space in self.question.space.each if chosen}
+        return (
+            formats.chip_formats_text(bases, {name: of["choices"]["mapping"] for name, of in several.items()}) if bases else ""
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """What must stay the same for its results to go on, and how it is searched; flat, so that a difference has a name."""
+        several = self.config.get("chips")
+        own = (
+            {"chips": {name: {"chip": of["chip"], "mapping": of["mapping"]} for name, of in several.items()}} if several else {}
+        )
+        groups = ("model", "workload", "space", "objectives", "constraints", *(() if several else ("chip", "mapping")))
+        flat = dict(_flat({group: self.config[group] for group in groups} | own))
+        flat |= {f"metrics.{name}": expression.text for name, expression in self.question.defined.items()}
+        flat |= {"fidelity": self.fidelity, "seed": str(self.seed)}
+        flat |= {f"search.{key}": str(self.search[key]) for key in ("sampler", "window", "population")}
+        if self.search["promote"]:
+            flat["search.promote"] = str(self.search["promote"])
+        if self.search["warm_start"]:
+            flat["search.warm_start"] = str(self.search["warm_start"])
+        return dict(mask_passwords_in(flat))
+
+    @property
+    def alone(self) -> "Study":
+        """What workers are sent: without its store and its workers."""
+        return replace(self, store="", config={}, crew=WorkerSettings())
+
+
+def build_study(config: Mapping[str, Any], folder: Path) -> Study:
+    """The study of a composed configuration.
+
+    Args:
+        config: plain dictionary, as `dse.config.compose.compose` returns it.
+        folder: of the study definition, where its own files are.
+
+    Raises:
+        DesignError: naming the address, the value, what was expected and the nearest valid name.
+    """
+    config, nouns = _asked(config, folder)
+    if length_remedy_text(nouns.workload):
+        raise DesignError(f"model: no design of this study can be: {length_remedy_text(nouns.workload)}")
+    for chosen, space in nouns.space.each:
+        verdict = _verdict(space, nouns.workload, chosen.get(CHIP_KNOB))
+        if verdict is not None and verdict.limit.startswith("model."):
+            raise DesignError(f"model: no design of {chosen.get(CHIP_KNOB, 'this study')} can be: {verdict}")
+    for group, allowed in SETTINGS.items():
+        for key in config[group]:
+            if key not in allowed:
+                raise DesignError(f"{group}: no field '{group}.{key}'; {suggest_nearest(str(key), allowed)}")
+        for key in sorted(allowed - set(config[group])):
+            raise DesignError(f"{group}.{key}: missing from the configuration")
+    fidelity = config["fidelity"]
+    if fidelity not in fidelity_names():
+        raise DesignError(f"fidelity: no reader {fidelity!r}; {suggest_nearest(str(fidelity), fidelity_names())}")
+    for chosen, space in nouns.space.each:
+        if chosen and fidelity not in (known := fidelities(space.base, nouns.workload)):
+            raise DesignError(
+                f"fidelity: chip {chosen[CHIP_KNOB]} has no {fidelity} for this workload; it has {', '.join(known)}"
+            )
+    verify = _verify(config["verify"], fidelity)
+    search = dict(config["search"])
+    samplers = ("auto", "none", *SAMPLERS)
+    if search["sampler"] not in samplers:
+        raise DesignError(
+            f"search.sampler: no sampler {search['sampler']!r}; {suggest_nearest(str(search['sampler']), samplers)}"
+        )
+    for key, low in (("budget", 0), ("window", 1), ("population", 2)):
+        if isinstance(search[key], bool) or not isinstance(search[key], int) or search[key] < low:
+            raise DesignError(f"search.{key}: {search[key]!r} is not a whole number of at least {low}")
+    search["stop"] = _stop(search["stop"])
+    if not isinstance(search["warm_start"], list) or not all(isinstance(place, str) for place in search["warm_start"]):
+        raise DesignError(f"search.warm_start: {search['warm_start']!r} is not a list of studies or stores, as in [quickstart]")
+    screen = _screen(config["screen"], fidelity, nouns)
+    _check_prune(screen, search["promote"] or fidelity, read_objectives(config["objectives"]), nouns)
+    _check_promote(search, screen, fidelity, nouns)
+    named_points(config["report"]["points"], nouns.space)
+    for kind, check in (("lines", _check_line), ("bars", _check_bars)):
+        pictures = config["report"][kind]
+        if not isinstance(pictures, list):
+            raise DesignError(f"report.{kind}: {pictures!r} is not a list of pictures")
+        for picture in pictures:
+            check(picture, nouns)
+    run_dir = Path(str(config["run_dir"])).resolve()
+    return Study(
+        str(config["name"]),
+        str(config["question"]),
+        nouns,
+        fidelity,
+        config["seed"],
+        read_objectives(config["objectives"]),
+        read_constraints(config["constraints"]),
+        screen,
+        search,
+        verify,
+        _crew(config["workers"], config["ray"]["address"]),
+        config["report"],
+        run_dir,
+        str(config["store"]) if config["store"] else str(run_dir / "results.sqlite"),
+        tuple(config.get("overrides", ())),
+        config,
+    )
+
+
+def _asked(config: Mapping[str, Any], folder: Path) -> tuple[Mapping[str, Any], Question]:
+    """The nouns of a configuration; of some of the chips that its study lists, without what only others have."""
+    own, names = chips.chips_of_study(folder), list(config.get("chips") or ())
+    if own and names and set(names) < set(own):
+        config = chips.restrict_to_chips(config, own)
+        return config, build_question(dict(config), folder, fewer=True)
+    try:
+        return config, build_question(dict(config), folder)
+    except DesignError as error:
+        others = [name for name in names if own and name not in own]
+        more = f"; the space is of the study's chips, {', '.join(own)}; {', '.join(others)} is none of them" if others else ""
+        raise DesignError(f"{error}{more}") from None
+
+
+def _screen(config: Mapping[str, Any], fidelity: str, nouns: Question) -> dict[str, Any]:
+    """How a space is screened. A number in the place of what is kept is `seeds`, as earlier versions had it."""
+    if isinstance(config["keep"], int) and not isinstance(config["keep"], bool):
+        config = {**config, "keep": ALL, "seeds": config["keep"]}
+    for key, low in (("limit", 1), ("seeds", 0)):
+        value = config[key]
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise DesignError(f"screen.{key}: {value!r} is not a whole number of at least {low}")
+    keep, folder = config["keep"], config["folder"]
+    if keep not in (ALL, FRONT):
+        raise DesignError(f"screen.keep: {keep!r} is none of the designs that are kept; valid: {ALL}, {FRONT}")
+    if folder is not None and not isinstance(folder, str):
+        raise DesignError(f"screen.folder: {folder!r} is no folder; write a path, a URL as s3://BUCKET/FOLDER, or null")
+    if folder:
+        folder = str(Path(folder).resolve()) if "://" not in folder else folder
+        StorageFolder(folder).reach()
+    _check_screened(config["fidelity"], fidelity, nouns)
+    return {**config, "folder": folder}
+
+
+def _check_screened(word: Any, fidelity: str, nouns: Question) -> None:
+    """Refuses a fidelity of the screen that a chip has not, or that is above that of the search."""
+    if word is None:
+        return
+    if word not in SCREEN_FIDELITIES:
+        raise DesignError(f"screen.fidelity: no {word!r}; say closed, steady, or null for what fits the search")
+    for chosen, space in nouns.space.each:
+        known = fidelities(space.base, nouns.workload)
+        if word not in known:
+            whose = f"chip {chosen[CHIP_KNOB]}" if chosen else "this chip"
+            raise DesignError(f"screen.fidelity: {whose} has no {word} for this workload; it has {', '.join(known)}")
+        if known.index(word) > known.index(fidelity):
+            raise DesignError(f"screen.fidelity: {word} is above the search's {fidelity}; say fidelity={word}, or null here")
+
+
+def _check_prune(screen: Mapping[str, Any], fidelity: str, ways: Mapping[str, str], nouns: Question) -> None:
+    """Refuses to leave designs out by bounds where there are none, or where all are kept."""
+    prune = screen["prune"]
+    if not isinstance(prune, bool):
+        raise DesignError(f"screen.prune: {prune!r} is not true or false")
+    if not prune:
+        return
+    from dse.evaluators.accounting.serving_runs.metric_bounds import (
+        LOWER_BOUNDED,
+        UPPER_BOUNDED,
+    )  # which loads what plays loads
+
+    if screen["keep"] != FRONT:
+        raise DesignError(f"screen.prune: designs that are left out have no metrics to be kept; say screen.keep={FRONT}")
+    if (screen["fidelity"] or fidelity) != STEADY:
+        raise DesignError(f"screen.prune: bounds are of the steady state of served loads; say screen.fidelity={STEADY}")
+    if absent := [name for name, way in ways.items() if name not in (UPPER_BOUNDED if way == "max" else LOWER_BOUNDED)]:
+        raise DesignError(
+            f"screen.prune: no bound of {', '.join(absent)} is known; "
+            f"{suggest_nearest(absent[0], (*LOWER_BOUNDED, *UPPER_BOUNDED))}"
+        )
+
+
+def _check_promote(search: Mapping[str, Any], screen: Mapping[str, Any], fidelity: str, nouns: Question) -> None:
+    """Refuses a fidelity to promote from that a chip has not, that is not below the search's, or that nobody would heed."""
+    word, sampler = search["promote"], search["sampler"]
+    if word is None:
+        return
+    if word not in SCREEN_FIDELITIES:
+        raise DesignError(f"search.promote: no {word!r}; say closed, steady, or null for one fidelity")
+    for chosen, space in nouns.space.each:
+        known = fidelities(space.base, nouns.workload)
+        if word not in known or known.index(word) >= known.index(fidelity):
+            whose = f"chip {chosen[CHIP_KNOB]}" if chosen else "this chip"
+            below = [one for one in known[: known.index(fidelity)] if one in SCREEN_FIDELITIES]
+            do = f"say {' or '.join(below)}" if below else "say null, or a higher fidelity"
+            raise DesignError(f"search.promote: {word} is not below fidelity={fidelity} of {whose} for this workload; {do}")
+    if sampler not in ("auto", "local"):
+        raise DesignError(f"search.promote: search.sampler={sampler} asks by one fidelity; say auto or local")
+    if screen["run"] and screen["keep"] == FRONT:
+        raise DesignError(f"search.promote: designs are promoted from all that the screen has; say screen.keep={ALL}")
+    if (screened := screen["fidelity"]) not in (None, word):
+        raise DesignError(f"screen.fidelity: {screened}, but designs are promoted from {word}; say null or {word}")
+
+
+def _verdict(space: Space, workload: Workload, chip: Any) -> Infeasibility | None:
+    """What binds a base; where it cannot be asked and no knob is of the words in the way, of several chips says which."""
+    moved = {leaf.rpartition(".")[2] for leaves in space.targets.values() for leaf in leaves}
+    try:
+        if (found := option_conflict(space.base, workload)) and not moved & set(found.fields):
+            raise found
+        return explain_infeasibility(space.base, workload)
+    except DesignError as error:
+        raise (DesignError(f"chips: {chip}: {error}") if chip else error) from None
+
+
+def stored_location(run_dir: Path) -> str | None:
+    """Where the study of a run folder has its results; None where it never ran."""
+    note, file = run_dir / STORE_URL, run_dir / "results.sqlite"
+    return note.read_text().strip() if note.is_file() else str(file) if file.is_file() else None
+
+
+def read_objectives(config: Mapping[str, Any]) -> dict[str, str]:
+    """Metrics to optimise, with their directions."""
+    if not config:
+        raise DesignError("objectives: none given; name one or more metrics, as in 'objectives: {tpot: min}'")
+    for name, direction in config.items():
+        try:
+            find_metric(name)
+        except DesignError as error:
+            raise DesignError(f"objectives: {error}") from None
+        if direction not in ("max", "min"):
+            raise DesignError(f"objectives.{name}: no direction {direction!r}; valid: max, min")
+    return dict(config)
+
+
+def read_constraints(config: Mapping[str, Any]) -> tuple[MetricConstraint, ...]:
+    """Constraints on metrics, as in ``tpot: "<= 50 ms"``, or a list of them."""
+    return tuple(
+        _bound(name, text) for name, texts in config.items() for text in (texts if isinstance(texts, list) else [texts])
+    )
+
+
+def _bound(name: str, text: Any) -> MetricConstraint:
+    try:
+        unit = find_metric(name).unit
+    except DesignError as error:
+        raise DesignError(f"constraints: {error}") from None
+    relation, value = str(text)[:2], str(text)[2:].strip()
+    if relation not in ("<=", ">="):
+        raise DesignError(f"constraints.{name}: {text!r} is no bound; write '<= 50 {unit}' or '>= 50 {unit}'")
+    number = parse_value(value, unit, f"constraints.{name}")
+    if number <= 0:
+        raise DesignError(f"constraints.{name}: {text!r}; a bound must be above 0")
+    return MetricConstraint(name, relation, number)
+
+
+def workload_key(workload: Workload) -> str:
+    """Content key of a workload: what its cases ask, not their names."""
+    rows = [(f"case {i}", case.content) for i, case in enumerate(workload.cases)]
+    return key_of_leaves([("decode_at", workload.decode_at), *rows])
+
+
+def _crew(config: Mapping[str, Any], address: Any) -> WorkerSettings:
+    kinds = ("auto", "ray", "serial")
+    if config["kind"] not in kinds:
+        raise DesignError(f"workers.kind: no kind {config['kind']!r}; {suggest_nearest(str(config['kind']), kinds)}")
+    for key, low, word in (("count", 1, "all"), ("retries", 0, None)):
+        value = config[key]
+        if value != word and (isinstance(value, bool) or not isinstance(value, int) or value < low):
+            also = f", or {word}" if word else ""
+            raise DesignError(f"workers.{key}: {value!r} is not a whole number of at least {low}{also}")
+    if address is not None and not isinstance(address, str):
+        raise DesignError(f"ray.address: {address!r} is no address; write HOST:PORT, or null to start Ray here")
+    amounts = {key: _amount(config[key], unit, f"workers.{key}") for key, unit in QUANTITIES.items()}
+    count = 0 if config["count"] == "all" else config["count"]
+    return WorkerSettings(config["kind"], count, config["retries"], **amounts, address=address or "")
+
+
+QUANTITIES = {"time_limit": "s", "memory_limit": "B", "start": "s"}
+"""Of workers, with their units."""
+
+
+def _verify(config: Mapping[str, Any], fidelity: str) -> dict[str, Any]:
+    wanted, side = config["fidelity"], config["side"]
+    valid = ("none", "next", *fidelity_names()[fidelity_names().index(fidelity) + 1 :])
+    if wanted not in valid:
+        if wanted in fidelity_names():
+            raise DesignError(f"verify.fidelity: {wanted!r} is not above fidelity={fidelity}; valid: {', '.join(valid)}")
+        word, part, cores = str(wanted).partition(SUBMESH_MARK)
+        say = f"say verify.fidelity={word} verify.side={cores or 8}" if part and word in valid else suggest_nearest(word, valid)
+        raise DesignError(f"verify.fidelity: {wanted!r} is no reader; {say}")
+    if isinstance(side, bool) or not isinstance(side, int) or side < 0:
+        raise DesignError(f"verify.side: {side!r} is not a whole number of cores, or 0 for meshes as they are")
+    for key, low in (("off_front", 0), ("strata", 1), ("designs", 1)):
+        if isinstance(config[key], bool) or not isinstance(config[key], int) or config[key] < low:
+            raise DesignError(f"verify.{key}: {config[key]!r} is not a whole number of at least {low}")
+    return dict(config)
+
+
+def _stop(config: Any) -> dict[str, Any]:
+    fields = {"time", "stagnation", "growth"}
+    if not isinstance(config, Mapping) or set(config) != fields:
+        raise DesignError(f"search.stop: {config!r} is not the fields {', '.join(sorted(fields))}")
+    designs, growth = config["stagnation"], config["growth"]
+    if designs is not None and (isinstance(designs, bool) or not isinstance(designs, int) or designs < 1):
+        raise DesignError(f"search.stop.stagnation: {designs!r} is not a whole number of designs of at least 1, or null")
+    if isinstance(growth, bool) or not isinstance(growth, int | float) or not 0 < growth < 1:
+        raise DesignError(f"search.stop.growth: {growth!r} is not a share between 0 and 1")
+    seconds = None if config["time"] is None else _amount(config["time"], "s", "search.stop.time")
+    return {"seconds": seconds, "designs": designs, "growth": growth}
+
+
+def _amount(value: Any, unit: str, address: str) -> float:
+    amount = parse_value(value, unit, address)
+    if amount <= 0:
+        raise DesignError(f"{address}: {value!r} is not above 0")
+    return amount
+
+
+def _check_line(line: Any, nouns: Question) -> None:
+    if not isinstance(line, dict) or set(line) - {"x", "y", "by", "each"} or "x" not in line or "y" not in line:
+        raise DesignError(f"report.lines: {line!r} is no picture; write {{x: KNOB, y: METRIC, by: KNOB, each: case}}")
+    find_metric(line["y"])
+    _check_knobs(line, "lines", nouns)
+
+
+def _check_bars(bars: Any, nouns: Question) -> None:
+    if not isinstance(bars, dict) or set(bars) - {"x", "of", "each"} or "x" not in bars:
+        raise DesignError(f"report.bars: {bars!r} is no picture; write {{x: KNOB, of: operator, each: case}}")
+    if bars.get("of", "part") not in STACK_PARTS:
+        raise DesignError(f"report.bars: of: {bars['of']!r}; {suggest_nearest(str(bars['of']), STACK_PARTS)}")
+    _check_knobs(bars, "bars", nouns)
+
+
+def _check_knobs(picture: dict[str, Any], kind: str, nouns: Question) -> None:
+    if picture.get("each", "case") != "case":
+        raise DesignError(f"report.{kind}: each: {picture['each']!r}; a picture can be drawn for each case, as in each: case")
+    for key in ("x", "by"):
+        if key in picture and picture[key] not in nouns.space.targets:
+            try:  # a field that this space holds fixed is no mistake
+                chips_with_address({str(place): space.base for place, (_, space) in enumerate(nouns.space.each)}, picture[key])
+            except DesignError as error:
+                raise DesignError(f"report.{kind}: {error}") from None
+
+
+def _flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        if "value" in value and "source" in value:
+            return [(prefix.rstrip("."), str(value["value"]))]
+        return [pair for key, inner in value.items() for pair in _flat(inner, f"{prefix}{key}.")]
+    return [(prefix.rstrip("."), str(value))]

@@ -1,0 +1,57 @@
+"""Other processes of this machine that take shares of some work, each with its own processor, while this one takes the first.
+
+They start in the time of an import, where Ray takes some seconds more. So they are for work of some seconds, whose answer
+nobody stores.
+"""
+
+import contextlib
+import pickle
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from dse.terminal.child_python import child_environment, python_command
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+COMMAND = """
+import pickle, sys
+asked, answer, sys.stdout = sys.stdin.buffer.read(), sys.stdout.buffer, sys.stderr
+work, share = pickle.loads(asked)
+answer.write(pickle.dumps(work(share)))
+"""
+"""What they run: nobody waits for an import before what is asked is read, and what prints does not print into the answer."""
+
+
+def subprocess_map(work: Callable[[T], R], shares: Sequence[T]) -> list[R]:
+    """What a function makes of each of some shares: of the first here, of each other one in a process of its own meanwhile.
+
+    Args:
+        work: found in a module by its name, or a `partial` of such a function; what fails elsewhere is done here.
+        shares: may be pickled; one or more.
+    """
+    others = [_asked(work, share) for share in shares[1:]]
+    try:
+        return [work(shares[0]), *(_made(work, share, of) for share, of in zip(shares[1:], others, strict=True))]
+    finally:
+        for of in others:
+            of.kill()
+            of.wait()
+
+
+def _asked(work: Callable[[T], R], share: T) -> "subprocess.Popen[bytes]":
+    pipe = subprocess.PIPE
+    words, nothing = python_command("-c", COMMAND), subprocess.DEVNULL
+    process = subprocess.Popen(words, env=child_environment(), stdin=pipe, stdout=pipe, stderr=nothing)
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin as into:
+        into.write(pickle.dumps((work, share)))
+    return process
+
+
+def _made(work: Callable[[T], R], share: T, process: "subprocess.Popen[bytes]") -> R:
+    assert process.stdout is not None
+    with process.stdout as out:
+        told: Any = out.read()
+    return work(share) if process.wait() else pickle.loads(told)

@@ -1,0 +1,368 @@
+"""A study's best designs evaluated once more, at a higher fidelity, and some off the front; and how far the two agree.
+
+The best and the second best of each objective come first, then the front, then layer by layer what is next to it, as the best
+at one fidelity may be second at another. Designs off the front are drawn from all over the others
+(`dse.execution.stratified_sample`): ranks among the best alone say little of the two readers. Results are stored as any
+others, under their own fidelity; a design that is stored is not evaluated again. Meshes that are too large to be played flit
+by flit are compared on a part: both readers play the same part there.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dse.evaluators import FIDELITIES
+from dse.evaluators.accounting.metrics import METRICS
+from dse.evaluators.calls.submesh import SUBMESH_MARK
+from dse.evaluators.cost_models.fidelity_parts import compare_fidelities
+from dse.execution.provenance import RunClock
+from dse.execution.rank_agreement import RankAgreement, rank_agreement
+from dse.execution.ray_actors import make_workers
+from dse.execution.result_frame import (
+    DESIGN,
+    KEY,
+    SEARCH_ORDER,
+    knob_values,
+    round_significant,
+    search_frame,
+    with_feasibility_and_front,
+)
+from dse.execution.stratified_sample import dominated_share, stratified_sample
+from dse.execution.study import Study
+from dse.execution.verify_order import (
+    has_estimate_changed,
+    order_for_verification,
+    remaining_time_text,
+    seconds_per_design,
+    unknown_time_text,
+)
+from dse.execution.winner_lead import WinnerLead, winner_lead
+from dse.execution.workers import cpu_count, make_evaluator
+from dse.search.pareto import nondominated_layers
+from dse.search.samplers import Ask
+from dse.space.array_math import Array
+from dse.space.multi_chip_space import CHIP_KNOB
+from dse.space.software import software_of
+from dse.store.store import DesignResult, Store
+
+DIGITS = 9
+"""Digits of a metric that count where designs are ranked: what differs beyond is the rounding of sums."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was evaluated at both fidelities.
+
+    Attributes:
+        low, high: the fidelities.
+        part: on which part of their meshes designs are compared, and what becomes of the workload; "" where on all of it.
+        wanted: designs to verify; those of `before` and `after` are the ones that are stored.
+        before: their rows of the study's frame, with ``front`` as it is among them; the study's front comes first.
+        after: the same rows as they are at the higher fidelity.
+        front: of each of them, whether it is on the study's front.
+        off: designs off the front.
+        ranks: how alike the two rank by each objective that they have.
+        decisions: by how much the best design by each leads the next best, at full size and by the two.
+        shared, own: parts of an answer that the two give alike, and that each gives in its own way.
+    """
+
+    low: str
+    high: str
+    part: str
+    wanted: int
+    before: pd.DataFrame
+    after: pd.DataFrame
+    front: Array
+    off: "OffFrontSample"
+    ranks: tuple[RankAgreement, ...]
+    decisions: tuple[WinnerLead, ...]
+    shared: tuple[str, ...]
+    own: tuple[str, ...]
+
+    def moves(self) -> pd.Series:
+        """Of each design: "stays" on the front, "falls off" it, "comes on" to it, or is "behind" at both fidelities.
+
+        On a part of their meshes designs are "compared": a front there is none of theirs.
+        """
+        if self.part:
+            return pd.Series("compared", self.before.index, dtype=object)
+        names = {(True, True): "stays", (True, False): "falls off", (False, True): "comes on", (False, False): "behind"}
+        pairs = zip(self.before["front"], self.after["front"], strict=True)
+        return pd.Series([names[bool(was), bool(now)] for was, now in pairs], self.before.index, dtype=object)
+
+    def shown(self, count: int) -> list[int]:
+        """Places of the designs to tell people of: those that move; on a part of their meshes, the first ones."""
+        moves = self.moves()
+        return list(np.flatnonzero(moves.isin(("falls off", "comes on", "compared")))[:count])
+
+    def shifts(self) -> "list[MetricShift]":
+        """Of every metric that both have, how far it moves."""
+        found = [_shift(name, self.before[name], self.after[name]) for name in METRICS if name in self.before]
+        return [shift for shift in found if shift.designs]
+
+
+@dataclass(frozen=True)
+class OffFrontSample:
+    """Designs off the front that were evaluated at both fidelities, apart from the best.
+
+    Attributes:
+        wanted: designs that were drawn; those of `before` and `after` are the ones that are stored.
+        before, after: as of `Verified`.
+        strata: of each, from 1: that of designs which dominate most.
+        better: of each, whether no verified design beats it at the higher fidelity, the best among them.
+    """
+
+    wanted: int
+    before: pd.DataFrame
+    after: pd.DataFrame
+    strata: Array
+    better: Array
+
+
+@dataclass(frozen=True, slots=True)
+class MetricShift:
+    """How far a metric moves from one fidelity to a higher one.
+
+    Attributes:
+        designs: that have it at both.
+        correlation: Kendall's tau-b of the two rankings: 1 where they agree, -1 where one is the other reversed; None where
+            fewer than three designs, or all alike, leave nothing to rank.
+        median, worst: of high / low - 1; the worst is the one that is largest in size.
+        row: of the worst, in the study's frame.
+    """
+
+    metric: str
+    designs: int
+    correlation: float | None
+    median: float
+    worst: float
+    row: int
+
+
+def run_verification(
+    asked: Study,
+    store: Store,
+    base: tuple[str, str],
+    frame: pd.DataFrame,
+    progress: Callable[[int, int], None],
+    say: Any,
+    elapsed: RunClock,
+) -> Verification:
+    """Evaluates what is not stored yet of a study's best designs, at the fidelities of `Study.compared`.
+
+    Args:
+        asked: the study.
+        store: where results go.
+        base: key and text of the design that values change.
+        frame: as `dse.execution.result_frame.with_front` has it.
+        progress: called with designs done and designs in all, of those that were not stored.
+        say: tells the user what workers do.
+        elapsed: counts what their processes take.
+    """
+    space, wanted = asked.question.space, _wanted(asked, frame)
+    off = _off(asked, frame, wanted)
+    for fidelity in _played(asked):
+        context = asked.context_at(fidelity)
+        known = store.results(context)
+        both = {key: values for chosen in (_ordered(asked, frame, wanted), off) for key, values, *_ in chosen.values()}
+        left = [(design, values, space.at(values)) for design, values in both.items() if design not in known]
+        if not left:
+            continue
+        evaluate = make_evaluator(asked.question.workload, fidelity)
+        # to play an example in every process may take longer than all it warms
+        crew = make_workers(asked.crew, evaluate, window=asked.search["window"], designs=len(left), example=[], say=say)
+        each, played = seconds_per_design(known.values()), list[DesignResult]()
+        # where nobody knows what a design takes, the first ones tell, one for each worker, before the others begin
+        begin = len(left) if each else min(_at_once(asked), len(left))
+        say(
+            remaining_time_text(asked.crew, fidelity, each, len(left), len(left))
+            if each
+            else unknown_time_text(fidelity, begin, len(left))
+        )
+        waiting = left[begin:]
+        with elapsed.hired(crew) as workers:
+            workers.submit(left[:begin])
+            while len(played) < len(left):
+                progress(len(played), len(left))
+                fresh = workers.collect()
+                store.append(asked.name, context, base, [], fresh)
+                played.extend(fresh)
+                now, rest = seconds_per_design(played), len(left) - len(played)
+                if now and (waiting or has_estimate_changed(asked.crew, each, now, rest)):
+                    each = now
+                    say(remaining_time_text(asked.crew, fidelity, each, rest, len(left)))
+                if waiting:
+                    workers.submit(waiting)
+                    waiting = []
+    return _compared(asked, store, frame, wanted, off)
+
+
+def stored_verification(asked: Study, store: Store, frame: pd.DataFrame) -> Verification | None:
+    """What is stored of it; None where the study verifies nothing, or nothing is stored."""
+    if not asked.higher or not len(frame):
+        return None
+    wanted = _wanted(asked, frame)
+    found = _compared(asked, store, frame, wanted, _off(asked, frame, wanted))
+    return found if len(found.after) else None
+
+
+def _played(asked: Study) -> tuple[str, ...]:
+    """Fidelities at which designs are evaluated: the higher one, and on a part of each mesh both."""
+    low, high = asked.compared
+    return (high,) if low == asked.fidelity else (low, high)
+
+
+Chosen = dict[int, tuple[str, dict[str, Any]]]
+"""Designs to evaluate once more: by row of the frame, key and values."""
+
+
+def _at_once(asked: Study) -> int:
+    """Designs that are evaluated side by side."""
+    return asked.crew.count or cpu_count() if asked.crew.kind == "ray" else 1
+
+
+def _ordered(asked: Study, frame: pd.DataFrame, wanted: Chosen) -> Chosen:
+    """Those first on which it depends which design is best."""
+    rows = list(wanted)
+    places = order_for_verification(frame.loc[rows, list(asked.objectives)].to_numpy(dtype=float), asked.directions)
+    return {rows[place]: wanted[rows[place]] for place in places}
+
+
+def _wanted(asked: Study, frame: pd.DataFrame) -> Chosen:
+    """The best designs, best layer first."""
+    good = _good(asked, frame)
+    places = nondominated_layers(good[list(asked.objectives)].to_numpy(dtype=float), asked.directions, asked.verify["designs"])
+    return _chosen(asked, good, places)
+
+
+def _off(asked: Study, frame: pd.DataFrame, wanted: Chosen) -> dict[int, tuple[str, dict[str, Any], int]]:
+    """Designs from all over what is neither on the front nor among the best that are wanted, each with its stratum."""
+    good = _good(asked, frame)
+    others = good[~good["front"] & ~good.index.isin(list(wanted))]
+    many, strata = asked.verify["off_front"], asked.verify["strata"]
+    scores = dominated_share(good[list(asked.objectives)].to_numpy(dtype=float), asked.directions)[
+        good.index.isin(others.index)
+    ]
+    places, of = stratified_sample(scores, many, strata, asked.seed)
+    known = {key for key, _ in wanted.values()}
+    found = zip(_chosen(asked, others, places).items(), of, strict=True)
+    return {row: (*design, int(stratum)) for (row, design), stratum in found if design[0] not in known}
+
+
+def _good(asked: Study, frame: pd.DataFrame) -> pd.DataFrame:
+    """Feasible designs of chips that have the higher fidelity."""
+    good = frame[frame["feasible"]].sort_values(list(asked.objectives), kind="stable")
+    verified = [
+        chosen[CHIP_KNOB] for chosen, space in asked.question.space.each if chosen and space.base in asked.verified_bases
+    ]
+    return good[good[CHIP_KNOB].isin(verified)] if CHIP_KNOB in good else good
+
+
+def _chosen(asked: Study, good: pd.DataFrame, places: Array) -> Chosen:
+    space, found = asked.question.space, {}
+    for row, record in zip(good.index[places], good.iloc[places].to_dict("records"), strict=True):
+        values = knob_values(asked, record)
+        found[int(row)] = space.key_at(values), values
+    return found
+
+
+def _compared(
+    asked: Study, store: Store, frame: pd.DataFrame, wanted: Chosen, off: dict[int, tuple[str, dict[str, Any], int]]
+) -> Verification:
+    low, high = asked.compared
+    played = {fidelity: store.results(asked.context_at(fidelity)) for fidelity in _played(asked)}
+    before, after = _both(asked, played, frame, wanted)
+    off_before, off_after = _both(asked, played, frame, {row: (key, values) for row, (key, values, _) in off.items()})
+    every = pd.concat([part for part in (after, off_after) if len(part)]) if len(after) + len(off_after) else after
+    best = (
+        with_feasibility_and_front(asked, every, DIGITS)["front"].to_numpy(dtype=bool)[len(after) :]
+        if len(every)
+        else np.zeros(0, dtype=bool)
+    )
+    strata = np.array([off[int(row)][2] for row in off_before.index], dtype=int)
+    front = frame["front"].reindex(before.index).to_numpy(dtype=bool)
+    aside = OffFrontSample(len(off), off_before, off_after, strata, best)
+    return Verification(
+        low, high, asked.part, len(wanted), before, after, front, aside, *_agreement(asked, frame, before, after, front, aside)
+    )
+
+
+def _both(
+    asked: Study, played: dict[str, dict[str, DesignResult]], frame: pd.DataFrame, wanted: Chosen
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows of the designs that are stored at every fidelity that is played, at the lower and at the higher one."""
+    low, high = asked.compared
+    first = {design: (row, values) for row, (design, values) in reversed(wanted.items())}
+    both = [
+        (*first[design], design)
+        for design in dict.fromkeys(design for design, _ in wanted.values())
+        if all(design in known for known in played.values())
+    ]
+    rows = pd.Index([row for row, _, _ in both], dtype=int)
+
+    def at(fidelity: str) -> pd.DataFrame:
+        if fidelity not in played:
+            return with_feasibility_and_front(asked, frame.loc[rows], DIGITS)
+        answered = {place: (Ask(place, values), played[fidelity][design]) for place, (_, values, design) in enumerate(both)}
+        found = search_frame(asked, answered)
+        found = found.set_index(rows[found[SEARCH_ORDER].to_numpy(dtype=int)]).drop(columns=[KEY, SEARCH_ORDER])
+        found.insert(0, DESIGN, frame.loc[found.index, DESIGN])
+        return with_feasibility_and_front(asked, found, DIGITS)
+
+    return at(low), at(high)
+
+
+def _agreement(
+    asked: Study, frame: pd.DataFrame, before: pd.DataFrame, after: pd.DataFrame, front: Array, off: OffFrontSample
+) -> tuple[tuple[RankAgreement, ...], tuple[WinnerLead, ...], tuple[str, ...], tuple[str, ...]]:
+    """How alike the two rank by each objective, who leads by how much, what they share, and what each gives in its own way."""
+    rows = np.array([*before.index, *off.before.index], dtype=int)
+    on = np.concatenate([front, np.zeros(len(off.before), dtype=bool)])
+    aside = np.concatenate([np.zeros(len(before), dtype=bool), np.ones(len(off.before), dtype=bool)])
+    found, decided = [], []
+    for name, direction in asked.objectives.items():
+        whole = frame.loc[rows, name].to_numpy(dtype=float)
+        low, high = (
+            np.concatenate([part[name].to_numpy(dtype=float) for part in parts])
+            for parts in ((before, off.before), (after, off.after))
+        )
+        both = np.isfinite(low) & np.isfinite(high) & (low != 0) & (high != 0)
+        if both.any():
+            values = round_significant(low[both], DIGITS), round_significant(high[both], DIGITS)
+            found.append(rank_agreement(name, *values, rows[both], on[both], aside[both]))
+        both &= np.isfinite(whole) & (whole > 0) & (low > 0) & (high > 0)
+        full, below, above = (round_significant(values[both], DIGITS) for values in (whole, low, high))
+        spread = found[-1].spread if found and found[-1].metric == name else 0.0
+        lead = winner_lead(name, direction, full, below, above, rows[both].tolist(), spread)
+        if lead and (below != above).any():  # what the two share decides nothing
+            decided.append(lead)
+    readers = tuple(word.partition(SUBMESH_MARK)[0] for word in asked.compared)
+    # what a package gives in its own way it does not say
+    parts = [
+        compare_fidelities(software_of(base.mapping), *readers) for base in asked.verified_bases if {*readers} <= {*FIDELITIES}
+    ]
+    shared, own = (list(dict.fromkeys(part for both in parts for part in both[place])) for place in (0, 1))
+    return tuple(found), tuple(decided), tuple(part for part in shared if part not in own), tuple(own)
+
+
+def _shift(metric: str, before: pd.Series, after: pd.Series) -> MetricShift:
+    from scipy.stats import kendalltau
+
+    low, high = before.to_numpy(dtype=float), after.to_numpy(dtype=float)
+    both = np.flatnonzero(np.isfinite(low) & np.isfinite(high) & (low != 0))
+    if not len(both):
+        return MetricShift(metric, 0, None, 0.0, 0.0, -1)
+    low, high = round_significant(low[both], DIGITS), round_significant(high[both], DIGITS)
+    change = high / low - 1
+    worst = int(np.abs(change).argmax())
+    ranked = len(both) > 2 and _varies(low) and _varies(high)
+    correlation = float(kendalltau(low, high).statistic) if ranked else None
+    row = int(before.index[both[worst]])
+    return MetricShift(metric, len(both), correlation, float(np.median(change)), float(change[worst]), row)
+
+
+def _varies(values: Array) -> bool:
+    return bool((values != values[0]).any())

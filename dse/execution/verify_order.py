@@ -1,0 +1,104 @@
+"""In which order designs are evaluated once more, and how long that takes: what a study says first depends on a few."""
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+import numpy as np
+
+from dse.execution.workers import WorkerSettings, cpu_count
+from dse.search.pareto import as_minimisation
+from dse.space.array_math import Array
+from dse.space.safe_text import count_text
+from dse.space.units import format_quantity
+from dse.store.store import DesignResult
+
+LEADING_ROWS = 2
+"""Designs of each objective that come first: the best, and the one that it has to be told from."""
+
+MIN_CHANGE_S = 5.0
+"""By how much a time has to be wrong to be said again. [s]"""
+
+
+def order_for_verification(values: Array, directions: Sequence[str]) -> Array:
+    """Rows with the best and the second best of each objective first; the others as they are.
+
+    Args:
+        values: shape (designs, objectives), finite.
+        directions: "max" or "min" for each objective.
+
+    Returns:
+        Row numbers, shape (designs,), each once.
+
+    >>> order_for_verification(np.array([[1.0, 5.0], [4.0, 2.0], [3.0, 3.0], [2.0, 4.0]]), ["max", "min"]).tolist()
+    [1, 2, 0, 3]
+    """
+    ranked = np.argsort(as_minimisation(values, directions), axis=0, kind="stable")[:LEADING_ROWS]
+    first = dict.fromkeys(int(row) for row in ranked.ravel())
+    return np.array([*first, *(row for row in range(len(values)) if row not in first)], dtype=int)
+
+
+def seconds_per_design(results: Iterable[DesignResult]) -> float:
+    """What a design takes, of those that were evaluated; 0 where none was. [s]"""
+    taken = [result.seconds for result in results if not result.error and result.seconds > 0]
+    return median(taken) if taken else 0.0
+
+
+def expected_seconds(crew: WorkerSettings, each: float, many: int) -> float:
+    """What a crew takes for some designs; one that starts workers where that is worth it, at its best. [s]
+
+    >>> expected_seconds(WorkerSettings("serial"), 3.0, 10), expected_seconds(WorkerSettings("auto", 2, start=4.0), 3.0, 10)
+    (30.0, 19.0)
+    """
+    alone = each * many
+    if crew.kind == "serial":
+        return alone
+    together = alone / min(crew.count or cpu_count(), max(many, 1)) + (crew.start if crew.kind == "auto" else 0.0)
+    return min(alone, together) if crew.kind == "auto" else together
+
+
+def remaining_time_text(crew: WorkerSettings, fidelity: str, each: float, left: int, total: int) -> str:
+    """How long the designs that are left of all take, in words.
+
+    >>> remaining_time_text(WorkerSettings("serial"), "events", 3.0, 4, 4)
+    'verify: 4 designs at events, 3 s each: some 12 s; those that decide come first'
+    >>> remaining_time_text(WorkerSettings("serial"), "events", 3.0, 3, 4)
+    'verify: 1 of 4 designs done at events, 3 s each: some 9 s for the other 3'
+    """
+    about = format_quantity(expected_seconds(crew, each, left), "s", 3)
+    if left == total:
+        designs = count_text(total, "design")
+        return (
+            f"verify: {designs} at {fidelity}, {format_quantity(each, 's', 3)} each: some {about}; those that decide come first"
+        )
+    done = f"{total - left:,} of {count_text(total, 'design')} done"
+    return f"verify: {done} at {fidelity}, {format_quantity(each, 's', 3)} each: some {about} for the other {left:,}"
+
+
+def has_estimate_changed(crew: WorkerSettings, said: float, each: float, left: int) -> bool:
+    """Whether designs that are left take so much less or more than was said that it is said again.
+
+    The first designs of a machine wait for loops to be compiled, and tell far too much of those to come.
+
+    >>> (
+    ...     has_estimate_changed(WorkerSettings("serial"), 120.0, 1.0, 8),
+    ...     has_estimate_changed(WorkerSettings("serial"), 12.0, 8.0, 8),
+    ...     has_estimate_changed(WorkerSettings("serial"), 0.1, 0.01, 8),
+    ... )
+    (True, False, False)
+    """
+    was, now = expected_seconds(crew, said, left), expected_seconds(crew, each, left)
+    return abs(was - now) > MIN_CHANGE_S and not was / 2 < now < was * 2
+
+
+def unknown_time_text(fidelity: str, first: int, total: int) -> str:
+    """That nobody knows yet how long designs take, in words.
+
+    >>> unknown_time_text("events", 2, 4)
+    'verify: 4 designs at events, those that decide first; the first 2 tell how long the others take'
+    >>> unknown_time_text("events", 2, 2)
+    'verify: 2 designs at events, all at once; how long one takes is not known yet'
+    """
+    if first >= total:
+        return f"verify: {count_text(total, 'design')} at {fidelity}, all at once; how long one takes is not known yet"
+    tells = f"the first {first} tell" if first > 1 else "the first tells"
+    return f"verify: {total:,} designs at {fidelity}, those that decide first; {tells} how long the others take"

@@ -1,0 +1,127 @@
+"""What other studies found, taken over where their designs are in this study's space: results kept, and the best asked first.
+
+A design is in the space if the space has values that give it: the same content key proves it. So spaces may differ in
+knobs, ranges and names of studies, as long as the rest of the design, the workload, the fidelity and the physics agree.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dse.config.metric_expressions import with_derived_metrics
+from dse.execution.study import Study, stored_location
+from dse.search.pareto import nondominated_layers
+from dse.search.samplers import Values
+from dse.space.errors import DesignError
+from dse.space.fields import addresses
+from dse.space.knobs import ChoiceKnob, Space
+from dse.space.multi_chip_space import CHIP_KNOB, AnySpace
+from dse.store.store import DesignResult, Store
+
+
+@dataclass(frozen=True, slots=True)
+class WarmStart:
+    """What was taken over.
+
+    Attributes:
+        results: by design key.
+        seeds: knob values of the best of them, best layer first.
+        stored: results of this workload, fidelity and physics in the other stores, in this space or not.
+    """
+
+    results: Mapping[str, DesignResult]
+    seeds: list[Values]
+    stored: int
+
+
+def take_over_results(asked: Study, places: Iterable[str], keep: int) -> WarmStart:
+    """The results of other stores that are of this study's space.
+
+    Args:
+        asked: the study.
+        places: names of studies that ran here, files or URLs of stores.
+        keep: seeds at most: whole layers of the front, then an even part of the next.
+
+    Raises:
+        DesignError: there is no store at a place.
+    """
+    space = asked.question.space
+    found: dict[str, DesignResult] = {}
+    stored = 0
+    for place in places:
+        with closing(Store(_url(place), create=False)) as store:
+            bases, results = store.bases(asked.context), store.results(asked.context)
+        for key, result in results.items():
+            stored += 1
+            values = None if result.error or key not in bases else values_in_space(space, bases[key], result.values, key)
+            if values is not None:
+                found.setdefault(
+                    key, DesignResult(key, values, result.metrics, result.limit, result.need, result.have, result.seconds)
+                )
+    return WarmStart(found, _best(asked, list(found.values()), keep), stored)
+
+
+def values_in_space(space: AnySpace, base: Mapping[str, Any], values: Mapping[str, Any], key: str) -> Values | None:
+    """The values by which a space has a design of another study; None where it has none.
+
+    Args:
+        space: of this study.
+        base: leaves by address that the other study started from.
+        values: by knob of the other study.
+        key: of the design.
+    """
+    for chosen, one in space.each:
+        mine = _within(one, base, {knob: value for knob, value in values.items() if knob != CHIP_KNOB}, key)
+        if mine is not None:
+            return chosen | mine
+    return None
+
+
+def _within(space: Space, base: Mapping[str, Any], values: Mapping[str, Any], key: str) -> Values | None:
+    """The same for a space of one chip."""
+    leaves = dict(base)
+    try:
+        for knob, value in values.items():
+            leaves.update(dict.fromkeys(addresses(space.base, knob), value))
+    except DesignError:  # a knob that this kind of chip does not have
+        return None
+    mine: Values = {}
+    for one in space.knobs:
+        value = leaves.get(space.targets[one.address][0])
+        if isinstance(one, ChoiceKnob):
+            place = one.values.index(value) if value in one.values else -1
+            if place >= 0:
+                mine[one.address] = one.values[place]
+        elif isinstance(value, int | float) and one.low <= value <= one.high:
+            mine[one.address] = value
+    mine = space.canonical(mine)
+    return mine if space.key_at(mine) == key else None
+
+
+def _best(asked: Study, results: list[DesignResult], keep: int) -> list[Values]:
+    every = [(result, with_derived_metrics(result.metrics, asked.question.defined)) for result in results]
+    good = [
+        (result, metrics)
+        for result, metrics in every
+        if not result.limit
+        and all(name in metrics for name in asked.objectives)
+        and all(bound.excess(metrics[bound.metric]) <= 0 for bound in asked.bounds)
+    ]
+    good.sort(key=lambda pair: (*(pair[1][name] for name in asked.objectives), pair[0].key))
+    rows = np.array([[metrics[name] for name in asked.objectives] for _, metrics in good])
+    return [good[row][0].values for row in nondominated_layers(rows, asked.directions, keep)]
+
+
+def _url(place: str) -> str:
+    if "://" in place or Path(place).is_file():
+        return place
+    ran = Path("runs") / place
+    if (store := stored_location(ran)) is not None:
+        return store
+    raise DesignError(
+        f"search.warm_start: no store {place!r}; give a study that ran here, a file such as {ran / 'results.sqlite'}, or a URL"
+    )

@@ -1,0 +1,234 @@
+"""Who evaluates: the driver itself, or processes of its own. A design that fails costs only itself.
+
+Workers take designs as they are asked and hand results back as they are ready, in any order. What they do not do: decide
+what is evaluated, or in which order a sampler hears of it.
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from dse.evaluators import evaluate
+from dse.evaluators.accounting.outcomes import SILICON_LIMITS
+from dse.space.design import Design, stack_designs
+from dse.space.errors import DesignError
+from dse.space.workload import Workload
+from dse.store.store import DesignResult
+
+Entry = tuple[str, dict[str, Any], Design]
+"""(key, values, design) of a design to evaluate."""
+
+Batch = Sequence[Entry]
+
+Evaluate = Callable[[Batch], list[DesignResult]]
+"""What a worker does with a batch: results in its order. It is sent to other processes, so it must be picklable."""
+
+BATCH_S = 0.1
+"""Work that is worth a message of its own; also what a worker can lose when it dies."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """Which workers a study wants.
+
+    Attributes:
+        kind: serial, ray or auto.
+        count: processes; 0 for one per CPU.
+        retries: how many times more a design is tried, alone, once it failed alone.
+        time_limit: what a worker may take for a design before it is stopped. [s]
+        memory_limit: what a worker may hold beyond what it holds when warm. [B]
+        start: what Ray takes to start; `auto` starts it when it saves more. [s]
+        address: of a running Ray cluster; "" starts one on this machine.
+    """
+
+    kind: str = "serial"
+    count: int = 0
+    retries: int = 1
+    time_limit: float = 600.0
+    memory_limit: float = 4 * 2.0**30
+    start: float = 4.0
+    address: str = ""
+
+
+class WorkerPool(Protocol):
+    """Whoever evaluates."""
+
+    @property
+    def cpu(self) -> float:
+        """Of the processors, what processes of their own have taken. [s]"""
+
+    def submit(self, batch: Batch) -> None:
+        """Designs to evaluate, sooner those submitted sooner."""
+
+    def collect(self) -> list[DesignResult]:
+        """Results that are ready, at least one; waits for it. Only while some are to come."""
+
+    def close(self) -> None:
+        """Lets go of every process, whatever it does."""
+
+
+class SerialWorkers:
+    """Evaluates in the driver's process, as many designs at once as a batch is worth. It cannot stop what hangs."""
+
+    def __init__(self, evaluate: Evaluate, retries: int = 0) -> None:
+        self._evaluate = evaluate
+        self._retries = retries
+        self._queue: deque[Entry] = deque()
+        self.pace = DesignDuration()
+        self.cpu = 0.0  # it has no process of its own
+
+    def submit(self, batch: Batch) -> None:
+        """Nothing happens before they are collected."""
+        self._queue.extend(batch)
+
+    def collect(self) -> list[DesignResult]:
+        """Evaluates a batch."""
+        found = evaluate_with_retries(
+            self._evaluate, [self._queue.popleft() for _ in range(self.pace.size(len(self._queue)))], self._retries
+        )
+        self.pace.learn(found)
+        return found
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def rest(self) -> list[Entry]:
+        """Hands back what is not evaluated."""
+        left = list(self._queue)
+        self._queue.clear()
+        return left
+
+
+class RayNotStartedError(DesignError):
+    """Ray does not start on this machine; work can go on without it."""
+
+
+class AutoWorkers:
+    """Serial, until the work that is left repays the start of Ray; also from there on, where Ray does not start."""
+
+    def __init__(
+        self,
+        serial: SerialWorkers,
+        ray: Callable[[], WorkerPool],
+        crew: WorkerSettings,
+        designs: int,
+        say: Callable[[str], None],
+    ) -> None:
+        self._serial = serial
+        self._ray = ray
+        self._crew = crew
+        self._left = designs
+        self._say = say
+        self._rounds = 0
+        self._hired: WorkerPool | None = None
+        self._alone = False
+
+    @property
+    def cpu(self) -> float:
+        """Of those that were hired. [s]"""
+        return self._hired.cpu if self._hired is not None else 0.0
+
+    def submit(self, batch: Batch) -> None:
+        """To whoever works now."""
+        (self._hired or self._serial).submit(batch)
+
+    def collect(self) -> list[DesignResult]:
+        """From whoever works now; then looks whether Ray is worth its start."""
+        if self._hired is not None:
+            return self._hired.collect()
+        found = self._serial.collect()
+        self._left -= len(found)
+        self._rounds += 1
+        if self._alone:
+            return found
+        count = self._crew.count or cpu_count()
+        work = self._serial.pace.seconds * self._left
+        # the first round pays for imports and compilation, and tells nothing of those to come
+        if self._rounds > 1 and work * (1 - 1 / count) > self._crew.start:
+            each = f"{self._serial.pace.seconds * 1e3:.3g} ms"
+            self._say(f"workers: ray, {count} (auto: some {work:.0f} s of work left at {each} a design repay its start)")
+            try:
+                self._hired = self._ray()
+            except RayNotStartedError as error:
+                self._say(f"{error}, which is what happens now")
+                self._alone = True
+            else:
+                self._hired.submit(self._serial.rest())
+        return found
+
+    def close(self) -> None:
+        """Lets go of Ray, where it was started."""
+        if self._hired is not None:
+            self._hired.close()
+
+
+class DesignDuration:
+    """What a design costs of late, and so how many make a batch."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._known = False
+
+    def learn(self, results: Iterable[DesignResult]) -> None:
+        """Believes at once what is cheaper, and half of what is dearer."""
+        spent = [result.seconds for result in results]
+        mean = sum(spent) / len(spent)
+        self.seconds = min(mean, (self.seconds + mean) / 2) if self._known else mean
+        self._known = True
+
+    def size(self, most: int) -> int:
+        """Designs that make a batch: one while the pace is unknown."""
+        return max(1, min(most, int(BATCH_S / max(self.seconds, 1e-9)))) if self._known else 1
+
+
+def make_evaluator(workload: Workload, fidelity: str) -> Evaluate:
+    """What the workers of a study do."""
+    return partial(evaluate_batch, workload=workload, fidelity=fidelity)
+
+
+def evaluate_with_retries(evaluate: Evaluate, batch: Batch, retries: int) -> list[DesignResult]:
+    """Results of a batch, whatever it raises: where the batch as a whole fails, designs are tried one by one."""
+    if len(batch) > 1:
+        try:
+            return evaluate(batch)
+        except Exception:  # any fault of one design must not cost the others
+            return [evaluate_with_retries(evaluate, [entry], retries)[0] for entry in batch]
+    start = time.perf_counter()
+    reason = ""
+    for _ in range(1 + retries):
+        try:
+            return evaluate(batch)
+        except Exception as error:
+            lines = str(error).strip().splitlines()
+            reason = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return [failure_result(batch[0], reason, 1 + retries, time.perf_counter() - start)]
+
+
+def failure_result(entry: Entry, reason: str, tries: int, seconds: float) -> DesignResult:
+    """The outcome of a design that could not be evaluated."""
+    times = f" (tried {tries} times)" if tries > 1 else ""
+    return DesignResult(entry[0], entry[1], error=reason + times, seconds=seconds)
+
+
+def evaluate_batch(batch: Batch, workload: Workload, fidelity: str) -> list[DesignResult]:
+    """Evaluates a batch in this process."""
+    start = time.perf_counter()
+    outcomes = evaluate(stack_designs([design for _, _, design in batch]), workload, fidelity=fidelity)
+    seconds = (time.perf_counter() - start) / len(batch)
+    columns = {name: column.tolist() for name, column in outcomes.columns.items()}
+    found = []
+    for row, (key, values, _) in enumerate(batch):
+        limit = int(outcomes.limit[row])
+        metrics = {name: column[row] for name, column in columns.items() if column[row] == column[row]}
+        binding = list(SILICON_LIMITS)[limit] if limit >= 0 else ""
+        found.append(DesignResult(key, values, metrics, binding, float(outcomes.need[row]), float(outcomes.have[row]), seconds))
+    return found
+
+
+def cpu_count() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,132 @@
+"""What would do, where nothing is feasible or a load is more than is served: in the user's addresses."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dse.evaluators import METRICS
+from dse.evaluators.evaluation import explain_infeasibility, limits
+from dse.space.design import Design
+from dse.space.units import format_quantity
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dse.execution.study import Study
+
+NEAREST_DESIGNS = 32
+"""Designs among which the smallest relaxation is looked for: limits of each are itemised."""
+
+BUSY_SHARE = 0.9
+"""Share of the time from which on something is busy all the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A limit or a constraint, with the designs that break it.
+
+    Attributes:
+        what: the limit's address, or the constraint as it is written.
+        designs: that break it; of several limits the one that binds most counts.
+        least: by how much the nearest of them does, relative to it.
+    """
+
+    what: str
+    designs: int
+    least: float
+
+
+def count_rejections(asked: "Study", frame: "pd.DataFrame") -> list[Rejection]:
+    """Why designs of a frame are not feasible, most frequent reasons first."""
+    found = [(str(limit), rows["excess"].to_numpy(dtype=float)) for limit, rows in frame.groupby("limit")]
+    for bound in asked.bounds:
+        excess = np.asarray(bound.excess(frame[bound.metric].to_numpy(dtype=float)))
+        found.append((str(bound), excess[excess > 0]))
+    counted = [Rejection(what, len(excess), float(excess.min())) for what, excess in found if len(excess)]
+    counted += [Rejection("failed evaluations", failed, 0.0)] if (failed := int(frame["error"].notna().sum())) else []
+    return sorted(counted, key=lambda one: -one.designs)
+
+
+def smallest_relaxation(asked: "Study", frame: "pd.DataFrame") -> tuple[dict[str, Any], list[str]]:
+    """Knobs of the design that is nearest to feasible, and all that would have to give for it; nothing where none is known.
+
+    Nearest is whose largest excess over a limit or constraint is smallest.
+    """
+    from dse.execution.result_frame import knob_values
+
+    excess = [frame["excess"].where(frame["limit"].notna(), 0.0).to_numpy(dtype=float)]
+    excess += [np.asarray(bound.excess(frame[bound.metric].to_numpy(dtype=float))) for bound in asked.bounds]
+    worst = np.nanmax(np.array(excess), axis=0)
+    worst[frame["error"].notna().to_numpy()] = np.inf
+    best: tuple[float, dict[str, Any], list[str]] = (np.inf, {}, [])
+    for row in np.argsort(worst, kind="stable")[:NEAREST_DESIGNS]:
+        if not worst[row] < best[0]:  # itemised it can only be more
+            break
+        values = knob_values(asked, frame.iloc[int(row)].to_dict())
+        most, gives = _gives(asked, asked.question.space.at(values), frame.iloc[int(row)])
+        if max(most, worst[row]) < best[0]:
+            best = max(most, float(worst[row])), values, gives
+    return best[1:]
+
+
+def _gives(asked: "Study", design: Design, row: "pd.Series") -> tuple[float, list[str]]:
+    """The largest excess of a design over a limit, and what each limit and constraint that it breaks would have to be."""
+    workload, gives, most = asked.question.workload, [], 0.0
+    verdict = explain_infeasibility(design, workload)
+    broken: dict[str, tuple[float, float, str]] = {}
+    for limit in limits(design, workload):
+        need, have = float(np.max(limit.need)), float(np.min(limit.have))
+        if need > have and need > broken.get(limit.address, (0.0,))[0]:
+            broken[limit.address] = need, have, limit.unit
+    for address, (need, have, unit) in broken.items():
+        most = max(most, need / have - 1 if have else np.inf)
+        remedy = f"; {verdict.remedy}" if verdict and verdict.limit == address and verdict.remedy else ""
+        gives.append(f"{format_quantity(need, unit)} of {address} instead of {format_quantity(have, unit)}{remedy}")
+    for bound in asked.bounds:
+        value = float(row[bound.metric])
+        if value != value:
+            gives.append(f"{bound} cannot be said before")
+        elif bound.excess(value) > 0:
+            outward = value * (1.0005 if bound.relation == "<=" else 0.9995)  # so that it holds as it is printed
+            unit = METRICS[bound.metric].unit
+            gives.append(
+                f"{bound.metric} {bound.relation} {format_quantity(outward, unit)} instead of "
+                f"{format_quantity(bound.value, unit)}"
+            )
+    return most, gives
+
+
+def overload_advice(metrics: Mapping[str, float], design: Design) -> str:
+    """What holds back requests that wait longer than they run, and the knobs that move it; "" where they do not."""
+    if not metrics.get("load_verdict"):
+        return ""
+    if metrics["load_verdict"] == 3:
+        return "requests come in little more time than one of them takes; play more (workload.requests)"
+    if metrics["load_verdict"] == 4:
+        most = f"{metrics['offered_load']:.3g} times the users from which on they wait for each other"
+        return f"{most}; answers take longer by as much, and nothing piles up: fewer workload.users, or more that serves"
+    serving: Any = design.mapping.serving
+    prefill, decode = metrics["prefill_busy"], metrics["decode_busy"]
+    tiles = hasattr(serving, "prefill_cores")
+    if serving.prefill_cores if tiles else serving.prefill_instances:
+        slow, fast = ("prefill", "decode") if prefill > decode else ("decode", "prefill")
+        knobs = "mapping.serving.prefill_cores" if tiles else "mapping.serving.prefill_instances or instances"
+        shares = f"{slow} is busy {max(prefill, decode):.0%} of the time and {fast} {min(prefill, decode):.0%}"
+        return f"{shares}: more for {slow} ({knobs}), or a lower workload.rate"
+    if max(prefill, decode) >= BUSY_SHARE:
+        wider = ", mapping.both.tp" if hasattr(design.mapping.decode, "tp") else ""
+        knobs = "a larger chip.mesh" if tiles else f"mapping.serving.instances{wider}"
+        return f"busy all the time: more that serves ({knobs}), or a lower workload.rate"
+    idle = f"requests wait, yet {1 - max(prefill, decode):.0%} of the time is idle"
+    levers = {
+        "held_by_batch": ("a place in the batch", "mapping.both.microbatch" if tiles else "mapping.serving.batch"),
+        "held_by_memory": ("KV memory", "mapping.precision.kv, chip.hbm.capacity"),
+    }
+    most = max(levers, key=lambda name: metrics.get(name, 0.0))
+    if not metrics.get(most):
+        return f"{idle}: iterations do not follow one another" + (" (fewer mapping.both.pp)" if tiles else "")
+    what, knobs = levers[most]
+    stages = ", fewer mapping.both.pp or mapping.both.stages=parts" if tiles else ""
+    return f"{idle}; {metrics[most]:.0%} of the time the first in a queue waits for {what} ({knobs}{stages})"

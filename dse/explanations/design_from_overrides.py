@@ -1,0 +1,141 @@
+"""A design that overrides name over what a study starts from, and where it stands there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from dse.config.compose import compose, study_folder
+from dse.config.question import build_question
+from dse.config.renamed_addresses import overridden_leaves
+from dse.config.setting_effects import NoEffect, without_effect
+from dse.config.tied_leaves import space_with_ties
+from dse.config.unread_settings import refuse_unread_overrides
+from dse.execution.study import Study, workload_key
+from dse.explanations.dominance import DominanceReport, explain_dominance
+from dse.explanations.explanation import BUDGET_S
+from dse.explanations.stored_design import StoredStudyDesign
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.fields import iterate_leaves
+from dse.space.knobs import Space
+from dse.space.multi_chip_space import CHIP_KNOB
+
+OF_STUDIES = ("objectives", "constraints", "metrics", "space", "search", "screen", "verify", "report")
+"""What a study says and no design does."""
+
+
+@dataclass(frozen=True)
+class OverriddenDesign:
+    """A design that somebody named by overrides.
+
+    Attributes:
+        space: its knobs, with the design as base.
+        chip: which of a study's chips it is of; "" of a study of one.
+        words: the overrides.
+        without_effect: those of them that have none.
+    """
+
+    space: Space
+    chip: str
+    words: tuple[str, ...]
+    without_effect: tuple[NoEffect, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What was typed."""
+        return " ".join(self.words) or "the design as it is configured"
+
+
+def design_from_overrides(asked: Study, typed: Sequence[str], command: str, *, trust: bool = False) -> OverriddenDesign:
+    """The design that overrides name over a study's own configuration, with the study's knobs.
+
+    Raises:
+        DesignError: it is asked something else than the study asks, or the chip of several is not said.
+    """
+    for word in typed:
+        if (root := word.lstrip("+~").partition("=")[0].partition(".")[0]) in OF_STUDIES:
+            raise DesignError(
+                f"{command}: {word}: {root} {'are' if root[-1] == 's' else 'is'} the study's, not a design's; to ask so, "
+                f"dse run study={asked.name} name=NEW {word}"
+            )
+    several = [str(chosen[CHIP_KNOB]) for chosen, _ in asked.question.space.each if chosen]
+    if len(several) > 1 and not any(word.startswith("chips=") for word in typed):
+        raise DesignError(f"{command}: one design of {', '.join(several)}: say whose, as in 'chips=[{several[0]}]'")
+    config = compose([*asked.overrides, *typed], trust=trust)
+    chips = list(config.get("chips") or ())
+    if len(chips) > 1:
+        raise DesignError(f"{command}: one design of {', '.join(chips)}: say whose, as in 'chips=[{chips[0]}]'")
+    own = build_question(config, study_folder(config), fewer=True)
+    if workload_key(own.workload) != workload_key(asked.question.workload):
+        raise DesignError(
+            f"{command}: the workload or the model is not the study's, so that nothing compares; leave them as they are"
+        )
+    refuse_unread_overrides(own.base, own.workload, typed, asked.overrides)
+    if config["fidelity"] != asked.fidelity:
+        raise DesignError(f"{command}: study {asked.name} is of fidelity={asked.fidelity}; leave fidelity as it is")
+    chip = chips[0] if chips else ""
+    spaces = {str(chosen.get(CHIP_KNOB, "")): space for chosen, space in asked.question.space.each}
+    if chip not in spaces:
+        raise DesignError(f"{command}: study {asked.name} has no chip {chip!r}; it has {', '.join(spaces)}")
+    there = spaces[chip]
+    if not chip and config["choices"].get("chip") != asked.config["choices"].get("chip"):
+        there = replace(there, tied=())  # a chip of its own has all its leaves from its file
+    try:
+        space = space_with_tied_leaves(own.base, there, config["overrides"])
+    except DesignError as error:
+        raise DesignError(f"{command}: a design of another kind has not the study's knobs: {error}") from None
+    idle = without_effect("explain", own, {**config, "overrides": list(typed)}, study_folder(config), space.base)
+    return OverriddenDesign(space, chip, tuple(typed), idle)
+
+
+def space_with_tied_leaves(base: Design, of: Space, words: Sequence[str]) -> Space:
+    """The space over a design that overrides name: what is tied in a study follows there, but for leaves that they set.
+
+    Args:
+        base: as they name it.
+        of: the knobs and ties of the study.
+        words: the overrides.
+
+    Raises:
+        DesignError: a leaf cannot have the value that it would follow to, or a knob is not of this design.
+    """
+    addresses = [*of.follows, *(one.address for one in of.tied), *(address for address, _, _ in iterate_leaves(base))]
+    return space_with_ties(base, of.knobs, of.tied, overridden_leaves(words, addresses) if of.tied else ())
+
+
+def explain_dominance_of(
+    asked: Study, frame: pd.DataFrame, typed: Sequence[str], *, trust: bool = False, seconds: float = BUDGET_S
+) -> DominanceReport:
+    """Where a design that overrides name stands among those of a study.
+
+    Args:
+        asked: the study.
+        frame: of its designs, as `dse.execution.result_frame.with_front` has it.
+        typed: overrides, over what the study starts from.
+        trust: whether files that are not ours may run code.
+        seconds: what the steps of the way to a better design may take.
+
+    Raises:
+        DesignError: it is asked something else than the study asks.
+    """
+    own = design_from_overrides(asked, typed, "whynot", trust=trust)
+    found = explain_dominance(asked, frame, own.space, own.chip, own.name, seconds=seconds)
+    return replace(found, without_effect=own.without_effect)
+
+
+def of_study_not_in(
+    asked: Study, frame: pd.DataFrame, design: StoredStudyDesign, *, seconds: float = BUDGET_S
+) -> DominanceReport:
+    """Where a design of a study stands among the others.
+
+    Args:
+        asked: the study.
+        frame: of its designs, as `dse.execution.result_frame.with_front` has it.
+        design: which.
+        seconds: what the steps of the way to a better design may take.
+    """
+    chip = str(design.values.get(CHIP_KNOB, ""))
+    there = next(space for chosen, space in asked.question.space.each if str(chosen.get(CHIP_KNOB, "")) == chip)
+    space = space_with_tied_leaves(asked.question.space.at(design.values), there, ())
+    return explain_dominance(asked, frame, space, chip, design.id, seconds=seconds)

@@ -1,0 +1,353 @@
+"""Why not a design: which of a study's front beat it, in what, through which changes of knobs, and how far it is from there."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite, log
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dse.config.setting_effects import NoEffect
+from dse.execution.result_frame import DESIGN, knob_values, report_order
+from dse.execution.study import Study
+from dse.explanations.explanation import BUDGET_S, study_goal
+from dse.explanations.neighbours import DesignOutcome, StudyGoal, evaluate_points, knob_values_of
+from dse.explanations.shadow_prices import MIN_GAIN
+from dse.search.pareto import as_minimisation
+from dse.space.array_math import Array
+from dse.space.design import Design, design_key, ids_of
+from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
+from dse.space.knobs import Space, Value
+from dse.space.multi_chip_space import CHIP_KNOB
+
+OUTSIDE = "what no knob moves"
+"""What the change is called of all leaves and parts that no knob of a study moves: it is one."""
+
+
+EQUAL_TOLERANCE = MIN_GAIN
+"""Relative difference of every objective up to which designs that beat one are named together."""
+
+
+@dataclass(frozen=True, slots=True)
+class DominatingDesign:
+    """A stored design that is at least as good in all objectives, and better in one.
+
+    Attributes:
+        name: its id in the study.
+        point: its objectives.
+        gains: by objective, how much better it is than the design asked about, relative to that. [-]
+        knobs: in which they differ, from the design asked about to this one; of another chip that alone.
+        alike: others that beat it as well, in as many changes or more, with the same objectives up to `ALIKE`; their ids.
+    """
+
+    name: str
+    point: DesignOutcome
+    gains: Mapping[str, float]
+    knobs: Mapping[str, tuple[Value | None, Value | None]]
+    alike: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PathChange:
+    """One more change on the way to a stored design.
+
+    Attributes:
+        knob: its address, or `OUTSIDE`.
+        old, new: its values; None of `OUTSIDE`.
+        point: how the design with it, and all changes before it, comes out.
+        beats: whether that is feasible, as good as the design asked about in all objectives, and better in one.
+    """
+
+    knob: str
+    old: Value | None
+    new: Value | None
+    point: DesignOutcome
+    beats: bool
+
+
+@dataclass(frozen=True)
+class DominanceReport:
+    """Where a design stands in a study.
+
+    Attributes:
+        name: what was typed.
+        space: the study's knobs over the design.
+        point: how it came out.
+        outside: leaves that no knob of the study moves, which differ from what the study has: (there, here).
+        rivals: designs of the front that beat it, fewest changes first; of those that are alike the first.
+        beats: ids of the designs of the front that it beats.
+        target: the stored design that beats it and differs in fewest knobs; of those that differ in as many, the best. None
+            where no stored design of its chip beats it.
+        path: the changes to it, each time the one that is best next.
+        left: changes whose order there was no time to find.
+        distance: by how much every objective would have to be better for no front design to beat it; 0 where none does. [-]
+        alone: by objective, the value from which on no front design would beat it, the others as they are.
+        looked: stored designs that were compared.
+        without_effect: settings that were typed and have no effect.
+    """
+
+    name: str
+    space: Space
+    values: Mapping[str, Value]
+    goal: StudyGoal
+    point: DesignOutcome
+    outside: Mapping[str, tuple[Any, Any]]
+    rivals: tuple[DominatingDesign, ...]
+    beats: tuple[str, ...]
+    target: DominatingDesign | None
+    path: tuple[PathChange, ...]
+    left: tuple[str, ...]
+    distance: float
+    alone: Mapping[str, float]
+    looked: int
+    without_effect: tuple[NoEffect, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The id of the design."""
+        own = design_key(self.space.base)
+        return self.name if own.startswith(self.name) else ids_of([own])[0]
+
+
+def explain_dominance(
+    asked: Study, frame: pd.DataFrame, space: Space, chip: str, name: str, *, seconds: float = BUDGET_S
+) -> DominanceReport:
+    """Where a design stands in a study, and how it would get better.
+
+    Args:
+        asked: the study.
+        frame: of its designs, as `dse.execution.result_frame.with_front` has it.
+        space: the study's knobs over the design, which is its base.
+        chip: which of the study's chips it is of; "" of a study of one.
+        name: of the design, for people.
+        seconds: what the steps of the way to a better design may take.
+    """
+    goal, own = study_goal(asked), knob_values_of(space, space.base)
+    study_space = next(one for chosen, one in asked.question.space.each if chosen.get(CHIP_KNOB, "") == chip)
+    (here,) = evaluate_points([space.base], goal)
+    assert here is not None
+    rows = report_order(asked, frame)
+    rows = rows[rows["feasible"].to_numpy(dtype=bool)]
+    better = _better(goal, here, rows)
+    found = [
+        _rival(asked, goal, here, rows, int(place), own, chip) for place in np.flatnonzero(better & rows["front"].to_numpy())
+    ]
+    same = rows[CHIP_KNOB].to_numpy() == chip if chip else np.ones(len(rows), dtype=bool)
+    candidates = np.flatnonzero((better if here.feasible or better.any() else True) & same)
+    nearest = _fewest(asked, goal, here, rows, candidates, own, chip)
+    target = None if nearest is None else _rival(asked, goal, here, rows, nearest, own, chip)
+    path: tuple[PathChange, ...] = ()
+    left: tuple[str, ...] = ()
+    if nearest is not None:
+        there = asked.question.space.at(knob_values(asked, rows.iloc[nearest].to_dict()))
+        path, left = _path(space, study_space, there, _active(asked, rows, nearest), goal, here, seconds)
+    distance, alone = _distance(goal, here, rows[rows["front"]])
+    return DominanceReport(
+        name,
+        space,
+        own,
+        goal,
+        here,
+        _outside(space, study_space),
+        merge_equal_rivals(sorted(found, key=lambda one: len(one.knobs) if CHIP_KNOB not in one.knobs else inf)),
+        tuple(_label(rows, int(place)) for place in np.flatnonzero(_worse(goal, here, rows) & rows["front"].to_numpy())),
+        target,
+        path,
+        left,
+        distance,
+        alone,
+        len(rows),
+    )
+
+
+def merge_equal_rivals(rivals: Sequence[DominatingDesign]) -> tuple[DominatingDesign, ...]:
+    """Of rivals whose objectives are the same up to `ALIKE` the first, with the names of the others."""
+    kept: list[DominatingDesign] = []
+    others: dict[str, list[str]] = {}
+    for one in rivals:
+        near = next((other for other in kept if _alike(one, other)), None)
+        if near is None:
+            kept.append(one)
+        else:
+            others.setdefault(near.name, []).append(one.name)
+    return tuple(replace(one, alike=tuple(others.get(one.name, ()))) for one in kept)
+
+
+def _alike(one: DominatingDesign, other: DominatingDesign) -> bool:
+    pairs = ((value, other.point.metrics[name]) for name, value in one.point.metrics.items())
+    return all(abs(mine - theirs) <= EQUAL_TOLERANCE * max(abs(mine), abs(theirs)) for mine, theirs in pairs)
+
+
+def _label(rows: pd.DataFrame, place: int) -> str:
+    return str(rows[DESIGN].iloc[place])
+
+
+def _sides(goal: StudyGoal, here: DesignOutcome, rows: pd.DataFrame) -> tuple[Array, Array] | None:
+    """Objectives to be made small: of a design, shape (objectives,), and of rows, (rows, objectives); None without any."""
+    names, directions = list(goal.objectives), list(goal.objectives.values())
+    if any(name not in here.metrics for name in names):
+        return None
+    mine = as_minimisation(np.array([[here.metrics[name] for name in names]]), directions)[0]
+    return mine, as_minimisation(rows[names].to_numpy(dtype=float).reshape(-1, len(names)), directions)
+
+
+def _better(goal: StudyGoal, here: DesignOutcome, rows: pd.DataFrame) -> Array:
+    """Which rows are as good in all objectives and better in one, shape (rows,); none where the design has no metrics."""
+    sides = _sides(goal, here, rows)
+    if sides is None:
+        return np.zeros(len(rows), dtype=bool)
+    mine, theirs = sides
+    return np.asarray((theirs <= mine).all(axis=1) & (theirs < mine).any(axis=1))
+
+
+def _worse(goal: StudyGoal, here: DesignOutcome, rows: pd.DataFrame) -> Array:
+    """Which rows the design beats, shape (rows,); none where it is not feasible."""
+    sides = _sides(goal, here, rows)
+    if sides is None or not here.feasible:
+        return np.zeros(len(rows), dtype=bool)
+    mine, theirs = sides
+    return np.asarray((theirs >= mine).all(axis=1) & (theirs > mine).any(axis=1))
+
+
+def _rival(
+    asked: Study, goal: StudyGoal, here: DesignOutcome, rows: pd.DataFrame, place: int, own: Mapping[str, Value], chip: str
+) -> DominatingDesign:
+    row = rows.iloc[place]
+    point = DesignOutcome({name: float(row[name]) for name in goal.objectives})
+    known = [name for name in goal.objectives if name in here.metrics]
+    gains = {name: goal.gain(name, here.metrics[name], point.metrics[name]) for name in known}
+    if chip and row[CHIP_KNOB] != chip:
+        return DominatingDesign(_label(rows, place), point, gains, {CHIP_KNOB: (chip, row[CHIP_KNOB])})
+    return DominatingDesign(_label(rows, place), point, gains, _differ(asked, rows, place, own))
+
+
+def _active(asked: Study, rows: pd.DataFrame, place: int) -> dict[str, Value]:
+    """The values of the knobs that count in a row, the choice of chip apart."""
+    return {knob: value for knob, value in knob_values(asked, rows.iloc[place].to_dict()).items() if knob != CHIP_KNOB}
+
+
+def _differ(asked: Study, rows: pd.DataFrame, place: int, own: Mapping[str, Value]) -> dict[str, tuple[Value, Value]]:
+    """Knobs that count in a row and have another value there: (own, there)."""
+    there = _active(asked, rows, place)
+    return {knob: (own[knob], value) for knob, value in there.items() if own[knob] != value}
+
+
+def _fewest(
+    asked: Study,
+    goal: StudyGoal,
+    here: DesignOutcome,
+    rows: pd.DataFrame,
+    candidates: Array,
+    own: Mapping[str, Value],
+    chip: str,
+) -> int | None:
+    """The row that differs in fewest knobs, of those that differ in as many the one that gains most; None of none."""
+    best: tuple[tuple[float, float], int] | None = None
+    for place in map(int, candidates):
+        many = len(_differ(asked, rows, place, own))
+        if best is not None and many > best[0][0]:
+            continue
+        gains = _rival(asked, goal, here, rows, place, own, chip).gains.values()
+        score = (float(many), -sum(log(1 + gain) for gain in gains if isfinite(gain) and gain > -1))
+        if best is None or score < best[0]:
+            best = score, place
+    return None if best is None else best[1]
+
+
+def _path(
+    space: Space, study: Space, there: Design, counts: Mapping[str, Value], goal: StudyGoal, here: DesignOutcome, seconds: float
+) -> tuple[tuple[PathChange, ...], tuple[str, ...]]:
+    """The changes from the base of a space to a design, each time the one after which the design is best; and those left.
+
+    Best is what breaks limits and constraints least, then what gains most over all objectives, by the sum of logarithms. What
+    is tied follows each change: as over the base, and once the rest is as the study has it, as in the study.
+    """
+    end = time.monotonic() + seconds
+    mine, theirs = ({address: value for address, value, _ in iterate_leaves(design)} for design in (space.base, there))
+    moved = [address for targets in space.targets.values() for address in targets] + space.follows
+    waiting = {
+        knob: {address: theirs[address] for address in targets}
+        for knob, targets in space.targets.items()
+        if knob in counts and any(mine[address] != theirs[address] for address in targets)
+    }
+    if {**mine, **dict.fromkeys(moved)} != {**theirs, **dict.fromkeys(moved)}:
+        waiting[OUTSIDE] = {}
+    now, ties, hops = space.base, space, list[PathChange]()
+    while waiting:
+        kept = {address: leaf_at(now, address) for address in moved}
+        tried = {
+            knob: study.following(replace_leaves(there, kept)) if knob == OUTSIDE else ties.following(replace_leaves(now, to))
+            for knob, to in waiting.items()
+        }
+        found = evaluate_points(list(tried.values()), goal, seconds=end - time.monotonic())
+        if None in found:
+            break
+        scored = {name: point for name, point in zip(tried, found, strict=True) if point is not None}
+        best = max(scored, key=lambda name: _score(goal, scored[name], here))
+        first = next(iter(waiting[best]), "")
+        old, new = (mine[first], theirs[first]) if first else (None, None)
+        hops.append(PathChange(best, old, new, scored[best], _beats(goal, scored[best], here)))
+        now, ties = tried[best], study if best == OUTSIDE else ties
+        del waiting[best]
+    return tuple(hops), tuple(waiting)
+
+
+def _score(goal: StudyGoal, point: DesignOutcome, here: DesignOutcome) -> tuple[float, float]:
+    """How good a design is beside another: what it breaks least, then its gains."""
+    gains = [
+        goal.gain(name, here.metrics[name], point.metrics[name])
+        for name in goal.objectives
+        if name in here.metrics and name in point.metrics
+    ]
+    return -point.excess, sum(log(1 + gain) for gain in gains if isfinite(gain) and gain > -1)
+
+
+def _beats(goal: StudyGoal, point: DesignOutcome, here: DesignOutcome) -> bool:
+    if not point.feasible or any(name not in one.metrics for one in (point, here) for name in goal.objectives):
+        return False
+    row = pd.DataFrame([{name: point.metrics[name] for name in goal.objectives}])
+    return bool(_better(goal, here, row)[0])
+
+
+def _distance(goal: StudyGoal, here: DesignOutcome, front: pd.DataFrame) -> tuple[float, dict[str, float]]:
+    """How far a design is from a front: all objectives together, relative; and each alone, the value that it would take."""
+    sides = _sides(goal, here, front)
+    if sides is None or not len(front):
+        return 0.0, {}
+    mine, theirs = sides
+    names = list(goal.objectives)
+    ratios = np.array(
+        [[1 + goal.gain(name, here.metrics[name], float(row[name])) for name in names] for _, row in front.iterrows()]
+    )
+    behind = np.nanmin(np.where(np.isnan(ratios), np.where(theirs <= mine, 1.0, 0.0), ratios), axis=1)
+    alone = {}
+    for place, name in enumerate(names):
+        others = (np.delete(theirs, place, axis=1) <= np.delete(mine, place)).all(axis=1)
+        near = theirs[others, place]
+        if len(near) and near.min() < mine[place]:
+            alone[name] = abs(float(near.min()))
+    return max(float(behind.max()) - 1, 0.0), alone
+
+
+def _outside(space: Space, study: Space) -> dict[str, tuple[Any, Any]]:
+    """Leaves that no knob moves and in which a design differs from a study's: (there, here); None of what is absent.
+
+    What is tied in the study and was typed is there as its knobs at the design's values have it.
+    """
+    knobs = [target for targets in space.targets.values() for target in targets]
+    moved = {*knobs, *space.follows}
+    base = study.following(replace_leaves(study.base, {target: leaf_at(space.base, target) for target in knobs}))
+    mine, theirs = ({address: value for address, value, _ in iterate_leaves(design)} for design in (space.base, base))
+    both = dict.fromkeys((*theirs, *mine))
+    pairs = {address: (theirs.get(address), mine.get(address)) for address in both if address not in moved}
+    return {address: pair for address, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def changes_to_domination(path: Sequence[PathChange], *, feasible: bool = True) -> int:
+    """After how many changes of a path the design asked about is beaten for the first time; of one that is not feasible, after
+    how many another one is; 0 for never.
+    """
+    good = (hop.beats or (hop.point.feasible and not feasible) for hop in path)
+    return next((place + 1 for place, there in enumerate(good) if there), 0)

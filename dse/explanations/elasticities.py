@@ -1,0 +1,120 @@
+"""How much each objective follows each knob, by evaluating designs that are one step away, both ways."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, log
+from typing import Any
+
+from dse.execution.workers import WorkerSettings
+from dse.explanations.neighbours import DesignOutcome, Neighbour, StudyGoal, analytical_goal, neighbours
+from dse.explanations.parallel_evaluation import evaluate_in_processes
+from dse.space.knobs import Value
+from dse.space.multi_chip_space import AnySpace
+
+SERIAL_CREW = WorkerSettings()
+"""Nobody beside this process."""
+
+SAME = 1e-9
+"""Relative change of a metric up to which it is the same: what rounding leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnobEffect:
+    """What one step of one knob does.
+
+    Attributes:
+        step: the knob, and from which value to which.
+        point: how the design a step away comes out.
+        change: by objective, new over old less 1; of those that both designs have. [-]
+        elasticity: by objective, change of its logarithm over change of the knob's; none of words and of steps from 0. [-]
+    """
+
+    step: Neighbour
+    point: DesignOutcome
+    change: Mapping[str, float]
+    elasticity: Mapping[str, float]
+
+    @property
+    def nothing(self) -> bool:
+        """Whether the step changes no objective, and no limit or constraint breaks by it."""
+        return self.point.feasible and all(abs(one) <= SAME for one in self.change.values())
+
+    @property
+    def most(self) -> float:
+        """The largest change of an objective, as the magnitude of its logarithm; 0 where none changes."""
+        return max((abs(log(1 + one)) if one > -1 else inf for one in self.change.values()), default=0.0)
+
+
+def knob_effect(step: Neighbour, here: DesignOutcome, there: DesignOutcome, goal: StudyGoal) -> KnobEffect:
+    """What a step does to the objectives of a design.
+
+    Args:
+        step: from the design to another.
+        here, there: how the two come out.
+        goal: whose objectives count.
+    """
+    known = [name for name in goal.objectives if name in here.metrics and name in there.metrics]
+    pairs = {name: _told(here.metrics[name], there.metrics[name]) for name in known}
+    changes = {name: new / old - 1 for name, (old, new) in pairs.items() if old} | {
+        name: 0.0 for name, (old, new) in pairs.items() if not old and not new
+    }
+    by = _ratio(step.old, step.new)
+    elastic = {name: log(new / old) / log(by) for name, (old, new) in pairs.items() if by and old > 0 and new > 0}
+    return KnobEffect(step, there, changes, elastic)
+
+
+def _told(old: float, new: float) -> tuple[float, float]:
+    """Both values, the new one as the old where they differ by rounding alone."""
+    return old, old if abs(new - old) <= SAME * abs(old) else new
+
+
+def _ratio(old: Any, new: Any) -> float | None:
+    """New over old of numbers above 0 that differ; None of others."""
+    if isinstance(old, str) or isinstance(new, str) or not (old > 0 and new > 0) or old == new:
+        return None
+    return float(new / old)
+
+
+def knob_effects(
+    space: AnySpace,
+    rows: Sequence[Mapping[str, Value]],
+    goal: StudyGoal,
+    *,
+    seconds: float = inf,
+    crew: WorkerSettings = SERIAL_CREW,
+) -> list[list[KnobEffect] | None]:
+    """What every step of every active knob does to each of some designs of a space, by `quick`.
+
+    Args:
+        space: of which they are.
+        rows: the knob values of each design.
+        goal: whose objectives and constraints count; its fidelity does not.
+        seconds: after which no more designs are evaluated.
+        crew: workers who take a share each, where that repays their start.
+
+    Returns:
+        A list a design, in order; None of those that there was no time for.
+    """
+    asked = analytical_goal(goal, space.base)
+    around = [neighbours(space, values) for values in rows]
+    designs = [
+        design for values, some in zip(rows, around, strict=True) for design in (space.at(values), *(s.design for s in some))
+    ]
+    found, place = evaluate_in_processes(designs, asked, crew, seconds=seconds), 0
+    changes: list[list[KnobEffect] | None] = []
+    for some in around:
+        here, *there = found[place : place + 1 + len(some)]
+        place += 1 + len(some)
+        if here is None or None in there:
+            changes.append(None)
+            continue
+        changes.append([knob_effect(step, here, one, asked) for step, one in zip(some, there, strict=True) if one is not None])
+    return changes
+
+
+def effects_by_knob(changes: Sequence[KnobEffect]) -> dict[str, list[KnobEffect]]:
+    """Changes by knob, in order."""
+    found: dict[str, list[KnobEffect]] = {}
+    for one in changes:
+        found.setdefault(one.step.knob, []).append(one)
+    return found

@@ -1,0 +1,384 @@
+"""Why a design is as it is: what takes its time, what each knob would do, what constraints cost, what is next to it."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from math import inf, log
+
+import pandas as pd
+
+from dse.analysis.optimality_gap import OptimalityGap, optimality_gap
+from dse.config.setting_effects import NoEffect
+from dse.evaluators import explain
+from dse.evaluators.accounting.metrics import METRICS
+from dse.evaluators.calls.submesh import SUBMESH_MARK
+from dse.execution.result_frame import DESIGN, knob_values, report_order
+from dse.execution.screen import ScreenResult
+from dse.execution.study import Study
+from dse.explanations.elasticities import KnobEffect, knob_effect, knob_effects
+from dse.explanations.near_feasible import near_feasible_designs
+from dse.explanations.neighbours import DesignOutcome, Neighbour, StudyGoal, analytical_goal, evaluate_points, neighbours
+from dse.explanations.shadow_prices import (
+    MAX_RELAXATION,
+    KnownDesign,
+    ShadowPrice,
+    gain_over_beaten,
+    gain_over_rivals,
+    shadow_prices,
+)
+from dse.explanations.stored_design import StoredStudyDesign
+from dse.space.design import Design, design_key, ids_of
+from dse.space.errors import DesignError
+from dse.space.knobs import Value
+from dse.space.multi_chip_space import AnySpace
+
+COST_METRICS = ("system_price", "system_mm2", "die_mm2", "cores")
+"""What cheaper means: the first of these that both designs have."""
+
+SPEED_METRICS = ("tpot", "latency", "ttft", "throughput", "bandwidth")
+"""What slower means, where no objective is a time or a rate: the first of these that both designs have."""
+
+TIMES = ("s", "cycle")
+RATES = ("token/s", "Hz", "B/s", "op/s")
+
+BUDGET_S = 120.0
+"""What the steps of a named design may take at its own fidelity; knobs that are left then are named."""
+
+FRONT_BUDGET_S = 20.0
+"""What the steps of a whole front may take, by the closed form."""
+
+APART = 0.01
+"""Relative difference from which on a design is cheaper or slower than another."""
+
+
+@dataclass(frozen=True, slots=True)
+class NearestDesign:
+    """A design next to another one: cheaper and slower, or dearer and faster.
+
+    Attributes:
+        name: id of the design in its study; "" of a step away.
+        knobs: that differ, from which value to which.
+        cost, pace: the metrics that are compared, with the values of both, in SI.
+        point: how it came out.
+    """
+
+    name: str
+    knobs: Mapping[str, tuple[Value | None, Value | None]]
+    cost: tuple[str, float, float]
+    pace: tuple[str, float, float]
+    point: DesignOutcome
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a design is as it is.
+
+    Attributes:
+        name: of the design: its id in its study, or what was typed.
+        space: whose knobs are moved.
+        values: of its knobs.
+        goal: its workload, objectives, constraints and fidelity.
+        point: how it came out.
+        shares: of the time that something is done, by what it is spent on, largest first; they add up to one. Empty where
+            it cannot be.
+        changes: what a step of each knob does, both ways.
+        left: knobs for whose steps there was no time.
+        prices: what it would buy to relax each constraint or limit: the smallest relaxation that admits a known design which
+            beats this one.
+        cheaper: the nearest design that is cheaper and slower; None where none is known.
+        faster: the nearest that is dearer and faster.
+        known: in words, among which designs the last three were looked for.
+        without_effect: settings that were typed and have no effect.
+    """
+
+    name: str
+    space: AnySpace
+    values: Mapping[str, Value]
+    design: Design
+    goal: StudyGoal
+    point: DesignOutcome
+    shares: Mapping[str, float]
+    changes: tuple[KnobEffect, ...]
+    left: tuple[str, ...]
+    prices: tuple[ShadowPrice, ...]
+    cheaper: NearestDesign | None
+    faster: NearestDesign | None
+    known: str
+    without_effect: tuple[NoEffect, ...] = ()
+
+    @cached_property
+    def certificate(self) -> OptimalityGap | None:
+        """How far what was left to the product is from a bound; None where nothing was, or the design breaks a limit."""
+        goal, workload = self.goal, self.goal.workload
+        if not self.shares or SUBMESH_MARK in goal.fidelity:
+            return None
+        seconds = explain(self.design, workload.cases[0], decode_at=workload.decode_at, fidelity=goal.fidelity).seconds
+        return optimality_gap(self.design, workload, seconds)
+
+    @property
+    def id(self) -> str:
+        """Its id; in a study where others share its beginning, with more digits."""
+        own = design_key(self.design)
+        return self.name if own.startswith(self.name) else ids_of([own])[0]
+
+    @property
+    def idle(self) -> list[str]:
+        """Knobs of which no step changes an objective or breaks a limit."""
+        moved = dict.fromkeys(one.step.knob for one in self.changes)
+        return [knob for knob in moved if all(one.nothing for one in self.changes if one.step.knob == knob)]
+
+
+def time_shares(design: Design, goal: StudyGoal) -> dict[str, float]:
+    """Shares of the time in which something is done, by what it is spent on, over all cases, largest first; in sum 1. [-]
+
+    Cases count as metrics do: the mean of each share's seconds. Empty where nothing can be played.
+    """
+    decode_at, fidelity = goal.workload.decode_at, goal.fidelity
+    return shared(explain(design, case, decode_at=decode_at, fidelity=fidelity).binding() for case in goal.workload.cases)
+
+
+def shared(binding: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Shares of seconds that several cases spend on something, largest first; in sum 1 each. [-]"""
+    sums: dict[str, float] = {}
+    for parts in binding:
+        for name, seconds in parts.items():
+            sums[name] = sums.get(name, 0.0) + seconds
+    total = sum(sums.values())
+    return {name: one / total for name, one in sorted(sums.items(), key=lambda pair: -pair[1]) if one} if total else {}
+
+
+def of_stored(
+    asked: Study,
+    frame: pd.DataFrame,
+    design: StoredStudyDesign,
+    screened: ScreenResult | None = None,
+    *,
+    seconds: float = BUDGET_S,
+) -> Explanation:
+    """Why a design of a study is as it is, at the study's fidelity.
+
+    Args:
+        frame: of its designs, as `dse.execution.result_frame.with_front` has it.
+        design: of the study, as `dse.explanations.stored_design.stored_design` finds it.
+        screened: what its screen looked at; with it all of that is looked through for what constraints cost.
+        seconds: what its steps may take.
+    """
+    rows = report_order(asked, frame)
+    values, space = design.values, asked.question.space
+    near = [one for one in front_outcomes(asked, rows) if one[0] != design.id]
+    return explain_named(
+        design.id,
+        space,
+        values,
+        space.at(values),
+        study_goal(asked),
+        neighbours(space, values),
+        front=near,
+        stored=lambda here: near_feasible_designs(asked, rows, screened, [here], MAX_RELAXATION),
+        seconds=seconds,
+    )
+
+
+def _none(here: DesignOutcome) -> Sequence[KnownDesign]:
+    """No stored designs."""
+    return ()
+
+
+def explain_named(
+    name: str,
+    space: AnySpace,
+    values: Mapping[str, Value],
+    design: Design,
+    goal: StudyGoal,
+    away: Sequence[Neighbour],
+    *,
+    front: Sequence[tuple[str, Mapping[str, Value], DesignOutcome]] = (),
+    stored: Callable[[DesignOutcome], Sequence[KnownDesign]] = _none,
+    seconds: float = BUDGET_S,
+) -> Explanation:
+    """Why a design is as it is.
+
+    Args:
+        name: for people.
+        space: whose knobs are moved.
+        values: of its knobs.
+        design: built.
+        goal: at whose fidelity it and its steps are evaluated.
+        away: the designs one step away.
+        front: names, knob values and metrics of designs among which the next ones are looked for; without any, those one step
+            away.
+        stored: designs that are known beside those one step away, and could beat the one asked about.
+        seconds: what the steps may take.
+
+    Raises:
+        DesignError: the design cannot be asked at all.
+    """
+    (here,) = evaluate_points([design], goal)
+    assert here is not None
+    if here.refused:
+        raise DesignError(here.refused)
+    there = evaluate_points([step.design for step in away], goal, seconds=seconds)
+    changes = tuple(knob_effect(step, here, point, goal) for step, point in zip(away, there, strict=True) if point is not None)
+    left = dict.fromkeys(step.knob for step, point in zip(away, there, strict=True) if point is None)
+    beside = [
+        KnownDesign({**values, one.step.knob: one.step.new}, partial(_same, one.step.design), one.point) for one in changes
+    ]
+    others = front or [("", one.at, one.point) for one in beside if one.point.feasible]
+    cheaper, faster = nearest_cheaper_and_faster(goal, values, here, others)
+    others_known = stored(here) if here.feasible else ()
+    known = f"{'the study and ' if stored is not _none else ''}{len(beside):,} designs one step away"
+    return Explanation(
+        name,
+        space,
+        values,
+        design,
+        goal,
+        here,
+        {} if here.limit else time_shares(design, goal),
+        changes,
+        tuple(left),
+        tuple(shadow_prices(goal, [*others_known, *beside], lambda point: gain_over_beaten(goal, point, here), together=True))
+        if here.feasible
+        else (),
+        cheaper,
+        faster,
+        known,
+    )
+
+
+def _same(design: Design) -> Design:
+    return design
+
+
+def study_goal(asked: Study) -> StudyGoal:
+    """What a study judges designs by."""
+    of = asked.question
+    return StudyGoal(of.workload, asked.objectives, asked.bounds, asked.fidelity, defined=of.defined)
+
+
+def front_outcomes(asked: Study, rows: pd.DataFrame) -> list[tuple[str, dict[str, Value], DesignOutcome]]:
+    """The front of ordered rows: id, knob values, and the metrics that say what is dear and what is slow."""
+    names = [name for name in dict.fromkeys((*asked.objectives, *COST_METRICS, *SPEED_METRICS)) if name in rows]
+    found = []
+    for row in rows[rows["front"]].to_dict("records"):
+        metrics = {name: float(row[name]) for name in names if row[name] == row[name]}
+        found.append((row[DESIGN], knob_values(asked, row), DesignOutcome(metrics)))
+    return found
+
+
+@dataclass(frozen=True)
+class FrontMember:
+    """A design of a front, and why it is there.
+
+    Attributes:
+        name: its id in the study.
+        values: of its knobs.
+        point: its objectives, and what it costs.
+        changes: what a step of each knob does to it by the closed form, both ways; None where there was no time.
+    """
+
+    name: str
+    values: Mapping[str, Value]
+    point: DesignOutcome
+    changes: tuple[KnobEffect, ...] | None
+
+
+def explain_front(
+    asked: Study, frame: pd.DataFrame, *, seconds: float = FRONT_BUDGET_S, most: int | None = None
+) -> list[FrontMember]:
+    """The designs of a study's front, in the order of the report, with what each knob would do.
+
+    Args:
+        frame: of its designs, as `dse.execution.result_frame.with_front` has it.
+        seconds: what the steps of all may take.
+        most: of them, the first; None for all.
+    """
+    members = front_outcomes(asked, report_order(asked, frame))[:most]
+    rows, crew = [values for _, values, _ in members], asked.crew
+    changes = knob_effects(asked.question.space, rows, study_goal(asked), seconds=seconds, crew=crew)
+    return [
+        FrontMember(name, values, point, None if some is None else tuple(some))
+        for (name, values, point), some in zip(members, changes, strict=True)
+    ]
+
+
+def front_time_shares(
+    asked: Study,
+    members: Sequence[FrontMember],
+    *,
+    seconds: float = FRONT_BUDGET_S,
+    known: Callable[[str, str], Mapping[str, float] | None] = lambda key, by: None,
+) -> dict[str, dict[str, float]]:
+    """By id, shares of the time of front designs by what it is spent on, by the closed form; in sum 1 each.
+
+    Args:
+        members: of the front.
+        seconds: after which no more designs are broken down; these are left out.
+        known: seconds that a design spends in the first case, by its content key and a fidelity; None where nobody has kept
+            them.
+    """
+    space, end = asked.question.space, time.monotonic() + seconds
+    goal = analytical_goal(study_goal(asked), space.base)
+    found: dict[str, dict[str, float]] = {}
+    for member in members:
+        if time.monotonic() > end:
+            break
+        kept = known(space.key_at(member.values), goal.fidelity) if len(goal.workload.cases) == 1 else None
+        found[member.name] = time_shares(space.at(member.values), goal) if kept is None else shared([kept])
+    return found
+
+
+def front_shadow_prices(asked: Study, frame: pd.DataFrame, screened: ScreenResult | None = None) -> list[ShadowPrice]:
+    """What it would buy to relax each constraint or limit of a study: the smallest relaxation that moves its front.
+
+    Args:
+        frame: of its designs, as `dse.execution.result_frame.with_front` has it.
+        screened: what its screen looked at; with it all of that is looked through.
+    """
+    goal, rows = study_goal(asked), frame[frame["front"]]
+    rivals = [DesignOutcome({name: float(row[name]) for name in asked.objectives}) for row in rows.to_dict("records")]
+    known = near_feasible_designs(asked, frame, screened, rivals, MAX_RELAXATION) if rivals else []
+    return shadow_prices(goal, known, lambda point: gain_over_rivals(goal, point, rivals))
+
+
+def speed_metric(goal: StudyGoal, one: DesignOutcome, other: DesignOutcome) -> tuple[str, int] | None:
+    """The metric that says how fast designs are, and 1 where more of it is slower, -1 where it is faster."""
+    both = [name for name in (*goal.objectives, *SPEED_METRICS) if name in one.metrics and name in other.metrics]
+    for name in both:
+        if METRICS[name].unit in (*TIMES, *RATES):
+            return name, 1 if METRICS[name].unit in TIMES else -1
+    return None
+
+
+def nearest_cheaper_and_faster(
+    goal: StudyGoal,
+    values: Mapping[str, Value],
+    here: DesignOutcome,
+    others: Sequence[tuple[str, Mapping[str, Value], DesignOutcome]],
+) -> tuple[NearestDesign | None, NearestDesign | None]:
+    """The nearest design that is cheaper and slower, and the nearest that is dearer and faster; by the ratios of both."""
+    best: dict[int, tuple[float, NearestDesign]] = {}
+    for name, at, point in others:
+        pace = speed_metric(goal, here, point)
+        cost = next((one for one in COST_METRICS if one in here.metrics and one in point.metrics), None)
+        if pace is None or cost is None or not point.feasible:
+            continue
+        if min(point.metrics[cost], here.metrics[cost], point.metrics[pace[0]], here.metrics[pace[0]]) <= 0:
+            continue
+        dearer = log(point.metrics[cost] / here.metrics[cost])
+        slower = pace[1] * log(point.metrics[pace[0]] / here.metrics[pace[0]])
+        if min(abs(dearer), abs(slower)) < APART or dearer * slower > 0:
+            continue
+        side, far = 1 if dearer > 0 else -1, abs(dearer) + abs(slower)
+        if far < best.get(side, (inf,))[0]:
+            pairs = {knob: (values.get(knob), at.get(knob)) for knob in dict.fromkeys((*values, *at))}
+            differ = {knob: pair for knob, pair in pairs.items() if pair[0] != pair[1]}
+            costs, paces = ((of, here.metrics[of], point.metrics[of]) for of in (cost, pace[0]))
+            best[side] = far, NearestDesign(name, differ, costs, paces, point)
+    return tuple(best[side][1] if side in best else None for side in (-1, 1))  # type: ignore[return-value]
+
+
+def judged_metrics(goal: StudyGoal) -> list[str]:
+    """Metrics that are judged: objectives, then those of constraints."""
+    return list(dict.fromkeys((*goal.objectives, *(bound.metric for bound in goal.bounds))))

@@ -1,0 +1,118 @@
+"""Designs that break one constraint or limit and are better than others but for that, sifted out of all that is known."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from dse.execution.result_frame import knob_values
+from dse.execution.screen import ScreenResult
+from dse.execution.study import Study
+from dse.explanations.neighbours import DesignOutcome
+from dse.explanations.shadow_prices import KnownDesign
+from dse.search.pareto import as_minimisation
+from dse.space.array_math import Array
+from dse.space.knobs import ChoiceKnob
+
+AT_ONCE = 64
+"""Rivals after which rows that one of them equals are left out for good."""
+
+
+def known_tables(asked: Study, frame: pd.DataFrame, screened: ScreenResult | None) -> Iterator[pd.DataFrame]:
+    """All that is known of a study, in parts, each design once: what was searched, and all else that was screened, of which a
+    frame has a sample.
+    """
+    if screened is None or asked.fidelity != asked.screening:
+        yield frame
+        return
+    searched = frame[frame["stage"] == "search"]
+    yield searched
+    metrics = [*asked.objectives, *(bound.metric for bound in asked.bounds)]
+    wanted = dict.fromkeys([*(knob.address for knob in asked.question.space.knobs), *metrics, "limit", "excess"])
+    for file in screened.blocks:
+        yield _others(asked, file.table(list(wanted)).to_pandas().assign(error=None), searched)
+
+
+def _others(asked: Study, rows: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
+    """Rows without those of which the design is known."""
+
+    def keys(of: pd.DataFrame) -> pd.DataFrame:
+        words = [isinstance(knob, ChoiceKnob) and knob.words for knob in asked.question.space.knobs]
+        columns = [of[knob.address] for knob in asked.question.space.knobs]
+        return pd.DataFrame(
+            {
+                place: column.astype(object).fillna("") if word else pd.to_numeric(column).astype(float)
+                for place, (column, word) in enumerate(zip(columns, words, strict=True))
+            }
+        )
+
+    if not len(known) or not asked.question.space.knobs:
+        return rows
+    beside = keys(rows).merge(keys(known).drop_duplicates(), how="left", indicator=True)
+    return rows[(beside["_merge"] == "left_only").to_numpy()]
+
+
+def constraint_excesses(asked: Study, rows: pd.DataFrame) -> Array:
+    """By how much rows break the limits, and each constraint, relative to it: shape (1 + constraints, rows); infinite where a
+    metric is not known.
+    """
+    over = [np.where(rows["limit"].notna().to_numpy(), rows["excess"].to_numpy(dtype=float), 0.0)]
+    for bound in asked.bounds:
+        values = rows[bound.metric].to_numpy(dtype=float) if bound.metric in rows else np.full(len(rows), np.nan)
+        over.append(np.asarray(bound.excess(values), dtype=float))
+    return np.asarray(np.nan_to_num(np.array(over), nan=np.inf))
+
+
+def near_feasible_rows(
+    asked: Study, rows: pd.DataFrame, rivals: Sequence[DesignOutcome], most: float
+) -> tuple[pd.DataFrame, Array]:
+    """The rows that break one constraint or limit, by up to `most`, and that no rival equals or beats in all objectives.
+
+    Returns:
+        The rows, and their `excesses`.
+    """
+    names = list(asked.objectives)
+    if any(name not in rows for name in names):  # designs that are not evaluated have no metrics
+        return rows.iloc[:0], np.zeros((1 + len(asked.bounds), 0))
+    excess = constraint_excesses(asked, rows)
+    alone = ((excess > 0).sum(axis=0) == 1) & (excess.max(axis=0) <= most) & rows["error"].isna().to_numpy()
+    places = np.flatnonzero(alone)
+    values = as_minimisation(rows[names].to_numpy(dtype=float).reshape(-1, len(names))[places], asked.directions)
+    finite = np.isfinite(values).all(axis=1)
+    places, values = places[finite], values[finite]
+    theirs = np.array([[one.metrics.get(name, np.nan) for name in names] for one in rivals]).reshape(-1, len(names))
+    theirs = as_minimisation(theirs, asked.directions)
+    for start in range(0, len(theirs), AT_ONCE):
+        better = np.ones(len(values), dtype=bool)
+        for mine in theirs[start : start + AT_ONCE]:
+            better &= ~(mine <= values).all(axis=1)
+        places, values = places[better], values[better]
+    return rows.iloc[places], excess[:, places]
+
+
+def near_feasible_designs(
+    asked: Study, frame: pd.DataFrame, screened: ScreenResult | None, rivals: Sequence[DesignOutcome], most: float
+) -> list[KnownDesign]:
+    """What is known of a study that breaks one constraint or limit alone, and is worth something, as `sifted` says.
+
+    Args:
+        frame: of its designs.
+        screened: what its screen looked at, where it has one.
+        rivals: the front, or the design that is to be beaten.
+        most: the largest excess that counts.
+    """
+    space, found = asked.question.space, {}
+    metrics = dict.fromkeys((*asked.objectives, *(bound.metric for bound in asked.bounds)))
+    for table in known_tables(asked, frame, screened):
+        rows, excess = near_feasible_rows(asked, table, rivals, most)
+        for place, row in enumerate(rows.to_dict("records")):
+            at = knob_values(asked, row)
+            over = zip(asked.bounds, excess[1:, place], strict=True)
+            broken = tuple((str(bound), float(by)) for bound, by in over if by > 0)
+            values = {name: float(row[name]) for name in metrics}
+            limited = DesignOutcome(values, str(row["limit"]), 1.0 + float(excess[0, place]), 1.0)  # itemised when it is priced
+            found[tuple(at.items())] = KnownDesign(
+                at, partial(space.at, at), DesignOutcome(values, broken=broken) if broken else limited
+            )
+    return list(found.values())

@@ -1,0 +1,367 @@
+"""Designs a step away from one, and how many designs come out: what explanations are made of.
+
+A step is the next value of a knob in its space; of an interval a tenth up or down, within its ends; of a word each other word.
+A design that is not in a study has a space of its own: the leaves of its chip that somebody chooses, and those of its mapping.
+"""
+
+import time
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite
+from typing import Any
+
+from dse.config.metric_expressions import DefinedMetrics, evaluate_with_derived
+from dse.evaluators.accounting.metrics import METRICS
+from dse.evaluators.accounting.outcomes import SILICON_LIMITS
+from dse.evaluators.evaluation import FIDELITIES, fidelities, is_simulated
+from dse.execution.study import MetricConstraint
+from dse.space.design import Design, stack_designs
+from dse.space.errors import DesignError
+from dse.space.fields import check_leaf, field_at, iterate_leaves, leaf_at, replace_leaves
+from dse.space.fixed_leaves import is_design_choice
+from dse.space.knobs import ChoiceKnob, Knob, Space, Value
+from dse.space.multi_chip_space import CHIP_KNOB, AnySpace
+from dse.space.units import format_quantity
+from dse.space.workload import Workload
+
+STEP = 0.1
+"""Of the value of a knob without listed values, up and down."""
+
+FAR_FACTOR = 10.0
+"""Relative excess over a constraint from which on its value says more than the excess."""
+
+MAX_BATCH = 256
+"""Designs of the closed form that are evaluated between two looks at the clock."""
+
+FEW_AT_ONCE, MOST_AT_ONCE = 64, 4096
+"""The same of loads in the steady state, at least and at most: calls for each structure take most of it, as many for few
+designs as for many, so that as many come at once as there is time for."""
+
+DESIGNS_PER_S = 40
+"""Designs of these that come first, for each second that there is: 800 around a front of mesh_llm took 22 s of CPU."""
+
+GROWTH = 8
+"""Times as many of these at most as came before: what the first have taken is little to go by."""
+
+APART = ("mapping.precision.", "mapping.stack.")
+"""Leaves of a mapping that are no step away: formats, which would compare unlike numbers, and measured software."""
+
+WORDS = 8
+"""Other words of a knob that are tried, at most."""
+
+
+@dataclass(frozen=True)
+class StudyGoal:
+    """What designs are asked and judged by.
+
+    Attributes:
+        objectives: metrics with their directions, max or min.
+        bounds: constraints on metrics.
+        metrics: those that take work of their own and somebody asks for; None for all.
+        defined: metrics that are made of others.
+    """
+
+    workload: Workload
+    objectives: Mapping[str, str]
+    bounds: tuple[MetricConstraint, ...]
+    fidelity: str
+    metrics: tuple[str, ...] | None = None
+    defined: DefinedMetrics = field(default_factory=dict)
+
+    def gain(self, name: str, old: float, new: float) -> float:
+        """By how much an objective is better, relative to what it was; below 0 where it is worse. NaN where nothing says."""
+        if old == new:
+            return 0.0
+        if not (old > 0 and new > 0):
+            return float("nan")
+        return new / old - 1 if self.objectives[name] == "max" else old / new - 1
+
+
+@dataclass(frozen=True, slots=True)
+class DesignOutcome:
+    """How a design came out.
+
+    Attributes:
+        metrics: by name, in SI; those that it has.
+        limit, need, have: the limit that it breaks most, "" for none, in the limit's unit.
+        broken: constraints that it does not keep, as they are written, with the excess relative to them.
+        refused: why it cannot be asked; "" where it can.
+    """
+
+    metrics: Mapping[str, float]
+    limit: str = ""
+    need: float = 0.0
+    have: float = 0.0
+    broken: tuple[tuple[str, float], ...] = ()
+    refused: str = ""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether every limit and constraint holds."""
+        return not (self.limit or self.broken or self.refused)
+
+    @property
+    def excess(self) -> float:
+        """The largest excess over a limit or a constraint, relative to it; 0 where all hold."""
+        over = [self.need / self.have - 1 if self.have else inf] if self.limit else []
+        return max([*over, *(excess for _, excess in self.broken)], default=inf if self.refused else 0.0)
+
+    @property
+    def why(self) -> str:
+        """In words, what it breaks; "" where it is feasible."""
+        limit = []
+        if self.limit:
+            unit = SILICON_LIMITS[self.limit]
+            limit = [f"needs {format_quantity(self.need, unit)} of {self.limit}, has {format_quantity(self.have, unit)}"]
+        return "; ".join([*limit, *(self._breaks(*one) for one in self.broken), *filter(None, [self.refused])])
+
+    def _breaks(self, text: str, excess: float) -> str:
+        """In words, by how much a constraint is broken: relative to it, or what is there where that is next to nothing."""
+        name = text.partition(" ")[0]
+        if excess < FAR_FACTOR or name not in self.metrics:
+            return f"breaks {text} by {excess:.2%}"
+        return f"breaks {text}, is {format_quantity(self.metrics[name], METRICS[name].unit)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A design that differs in one knob.
+
+    Attributes:
+        old, new: values of the knob, in the leaf's SI unit, or words.
+    """
+
+    knob: str
+    old: Value
+    new: Value
+    design: Design
+
+    @property
+    def up(self) -> bool | None:
+        """Whether the value grows; None of words."""
+        return None if isinstance(self.old, str) or isinstance(self.new, str) else self.new > self.old
+
+
+def evaluate_points(designs: Sequence[Design], goal: StudyGoal, *, seconds: float = inf) -> list[DesignOutcome | None]:
+    """How designs come out, each different one evaluated once.
+
+    Args:
+        designs: all of scalars.
+        goal: the workload, the fidelity and what is judged.
+        seconds: after which no more are evaluated.
+
+    Returns:
+        One a design, in order; None of those that there was no time for.
+    """
+    different = list(dict.fromkeys(designs))
+    found: dict[Design, DesignOutcome] = {}
+    end = time.monotonic() + seconds
+    steady, start = goal.fidelity == FIDELITIES[0], 0
+    few = MOST_AT_ONCE if seconds == inf else min(max(int(DESIGNS_PER_S * seconds), FEW_AT_ONCE), MOST_AT_ONCE)
+    size = 1 if different and is_evaluated_alone(different[0], goal) else few if steady else MAX_BATCH
+    while start < len(different) and (began := time.monotonic()) <= end:
+        some = different[start : start + size]
+        found.update(zip(some, _evaluated(some, goal), strict=True))
+        start += size
+        size = batch_size(size, time.monotonic() - began, end - time.monotonic()) if steady else size
+    return [found.get(design) for design in designs]
+
+
+def batch_size(before: int, taken: float, left: float) -> int:
+    """How many designs of the steady state come at once after some: as many as are done in time if each takes as long.
+
+    More take less each, so that they mostly are done before.
+
+    Args:
+        before: how many came at once.
+        taken: by them. [s]
+        left: until no more are evaluated. [s]
+
+    >>> batch_size(64, 2.0, 10.0), batch_size(64, 2.0, 100.0), batch_size(64, 2.0, 0.1), batch_size(64, 0.0, 1.0)
+    (320, 512, 64, 512)
+    """
+    most = min(GROWTH * before, MOST_AT_ONCE)
+    return max(FEW_AT_ONCE, int(min(most, before * left / taken)) if taken > 0 else most)
+
+
+def is_evaluated_alone(design: Design, goal: StudyGoal) -> bool:
+    """Whether designs are evaluated one by one: requests are played, which many designs do not share, or kernels."""
+    return goal.fidelity != FIDELITIES[0] and is_simulated(design, goal.workload, goal.fidelity)
+
+
+def _evaluated(designs: Sequence[Design], goal: StudyGoal) -> list[DesignOutcome]:
+    try:
+        outcomes = evaluate_with_derived(
+            stack_designs(designs), goal.workload, goal.defined, fidelity=goal.fidelity, metrics=goal.metrics
+        )
+    except DesignError as error:
+        if len(designs) == 1:
+            return [DesignOutcome({}, refused=str(error))]
+        middle = len(designs) // 2
+        return [point for some in (designs[:middle], designs[middle:]) for point in _evaluated(some, goal)]
+    found, words = [], list(SILICON_LIMITS)
+    for row in range(len(designs)):
+        metrics = {name: float(column[row]) for name, column in outcomes.columns.items() if isfinite(column[row])}
+        code = int(outcomes.limit[row])
+        broken = tuple(
+            (str(bound), excess)
+            for bound in goal.bounds
+            if bound.metric in metrics and (excess := float(bound.excess(metrics[bound.metric]))) > 0
+        )
+        refused = outcomes.refused.get(row, "")
+        if refused:
+            found.append(DesignOutcome({}, refused=refused))
+            continue
+        limit, need, have = (words[code], float(outcomes.need[row]), float(outcomes.have[row])) if code >= 0 else ("", 0.0, 0.0)
+        found.append(DesignOutcome(metrics, limit, need, have, broken))
+    return found
+
+
+def neighbours(space: AnySpace, values: Mapping[str, Value]) -> list[Neighbour]:
+    """Every design that is one step of one active knob away from the design at some knob values."""
+    found = []
+    for knob in space.knobs:
+        if knob.address not in values or not space.active(knob.address, values):
+            continue
+        old = values[knob.address]
+        for new in adjacent_values(knob, old):
+            new = new if isinstance(new, str) else space.number(knob, new)
+            moved = _completed(space, space.canonical({**values, knob.address: new}))
+            found.append(Neighbour(knob.address, old, new, space.at(moved)))
+    return found
+
+
+def _completed(space: AnySpace, values: dict[str, Value]) -> dict[str, Value]:
+    """Values, and of knobs that count only with these the first one where their base's is none of theirs."""
+    for knob in space.knobs:
+        if knob.address in values or not space.active(knob.address, values):
+            continue
+        known = leaf_at(space.at(values), space.targets[knob.address][0])
+        if known not in knob.values if isinstance(knob, ChoiceKnob) else not knob.low <= known <= knob.high:
+            values = {**values, knob.address: knob.values[0] if isinstance(knob, ChoiceKnob) else knob.low}
+    return values
+
+
+def neighbours_of_base(space: Space) -> list[Neighbour]:
+    """Every design that is one step of one active knob away from the base of a space, whatever values its leaves have."""
+    values = knob_values_of(space, space.base)
+    found = []
+    for knob in space.knobs:
+        if not space.active(knob.address, values):
+            continue
+        for new in adjacent_values(knob, values[knob.address]):
+            new = new if isinstance(new, str) else space.number(knob, new)
+            moved = space.following(replace_leaves(space.base, dict.fromkeys(space.targets[knob.address], new)))
+            found.append(Neighbour(knob.address, values[knob.address], new, moved))
+    return found
+
+
+def knob_values_of(space: Space, design: Design) -> dict[str, Value]:
+    """The values that a design has at the knobs of a space, of several leaves that of the first."""
+    return {address: leaf_at(design, targets[0]) for address, targets in space.targets.items()}
+
+
+def adjacent_values(knob: Knob, value: Value) -> list[Any]:
+    """The values next to one: of words all others, of numbers the next below and above.
+
+    >>> (
+    ...     adjacent_values(ChoiceKnob("a", (8, 2, 4)), 4),
+    ...     adjacent_values(ChoiceKnob("a", (8, 2, 4)), 3),
+    ...     adjacent_values(ChoiceKnob("a", ("x", "y")), "x"),
+    ... )
+    ([2, 8], [2, 4], ['y'])
+    """
+    if isinstance(knob, ChoiceKnob):
+        if isinstance(value, str):
+            return [other for other in knob.values if other != value][:WORDS]
+        below, above = ([other for other in knob.values if sign * other > sign * value] for sign in (-1, 1))
+        return ([max(below)] if below else []) + ([min(above)] if above else [])
+    assert not isinstance(value, str)
+    by = STEP * value if value else STEP * (knob.high - knob.low)
+    ends = (max(value - by, knob.low), min(value + by, knob.high))
+    return [end for end in ends if end != value and knob.low <= end <= knob.high]
+
+
+def neighbourhood_space(
+    design: Design, refused: Callable[[str, str], bool], idle: Callable[[Design], Container[str]] = lambda _: ()
+) -> Space:
+    """A space of stated steps around a design: quantities a tenth down and up, whole numbers halved and doubled, other words.
+
+    Args:
+        design: of scalars.
+        refused: whether a word of the chip, by address and word, cannot be asked for what is asked here.
+        idle: leaves of a design that nothing reads for what is asked here.
+    """
+    merged = _merged(design)
+    knobs = []
+    for address, targets in merged.items():
+        spec, value = field_at(design, targets[0]), leaf_at(design, targets[0])
+        tried: list[Any] = []
+        if isinstance(value, str):
+            tried = list(spec.metadata.get("options", ()))[: WORDS + 1]
+        elif isinstance(value, bool) or not value:
+            continue
+        elif "whole" in spec.metadata:
+            tried = [value // 2, value * 2] if value > 1 else [2]
+        else:
+            tried = [value * (1 - STEP), value * (1 + STEP)]
+        fits = [other for other in tried if _allowed(other, spec, address)]
+        if isinstance(value, str) and address.startswith("chip."):
+            fits = [other for other in fits if other == value or not refused(address, other)]
+        fits = [
+            other
+            for other in fits
+            if other == value or not _idle(replace_leaves(design, dict.fromkeys(targets, other)), targets, idle)
+        ]
+        values = tuple(dict.fromkeys([value, *fits]))
+        if len(values) > 1:
+            knobs.append(ChoiceKnob(address, values))
+    return Space(design, tuple(knobs))
+
+
+def _idle(design: Design, targets: Sequence[str], idle: Callable[[Design], Container[str]]) -> bool:
+    """Whether nothing reads some leaves of a design, which whoever types them is told."""
+    unread = idle(design)
+    return all(target in unread for target in targets)
+
+
+def _merged(design: Design) -> dict[str, list[str]]:
+    """The leaves that a step moves, by address; those of prefill and decode together where they are alike."""
+    found: dict[str, list[str]] = {}
+    values = {address: value for address, value, _ in iterate_leaves(design)}
+    for address in values:
+        if address.startswith("chip.") and not is_design_choice(address.removeprefix("chip.")):
+            continue
+        if address.startswith(APART):
+            continue
+        for phase, other in (("prefill", "decode"), ("decode", "prefill")):
+            twin = address.replace(f"mapping.{phase}.", f"mapping.{other}.")
+            if twin != address and values.get(twin) == values[address]:
+                both = address.replace(f"mapping.{phase}.", "mapping.both.")
+                found.setdefault(both, []).append(address)
+                break
+        else:
+            found[address] = [address]
+    return found
+
+
+def _allowed(value: Any, spec: Any, address: str) -> bool:
+    try:
+        check_leaf(value, spec, address)
+    except DesignError:
+        return False
+    return True
+
+
+def knob_value_text(space: AnySpace, address: str, value: Value) -> str:
+    """A knob's value for people, with its unit."""
+    if isinstance(value, str) or address == CHIP_KNOB:
+        return str(value)
+    return format_quantity(float(value), space.spec(address).metadata["unit"] or "1")
+
+
+def analytical_goal(goal: StudyGoal, base: Design) -> StudyGoal:
+    """The same by the lowest reader that a kind of chip has, mostly the closed form, with only the metrics that are judged."""
+    known = fidelities(base, goal.workload)
+    wanted = tuple(dict.fromkeys((*goal.objectives, *(bound.metric for bound in goal.bounds))))
+    return replace(goal, fidelity=known[0] if known else goal.fidelity, metrics=wanted)

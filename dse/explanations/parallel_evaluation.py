@@ -1,0 +1,68 @@
+"""Designs that are evaluated by several processes beside each other, where there are enough of them to repay their start."""
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from math import inf
+
+from dse.evaluators.evaluation import FIDELITIES
+from dse.execution.subprocess_map import subprocess_map
+from dse.execution.workers import WorkerSettings, cpu_count
+from dse.explanations.neighbours import DESIGNS_PER_S, DesignOutcome, StudyGoal, evaluate_points
+from dse.space.design import Design, stack_designs
+from dse.space.machines import machine_of
+
+START_S = 2.0
+"""What a process takes to import what evaluates. [s]"""
+
+MOST = 0.75
+"""Of all structures, what a kind of chip has at most without being cut: its designs share much of what is worked out."""
+
+
+def evaluate_in_processes(
+    designs: Sequence[Design], goal: StudyGoal, crew: WorkerSettings, *, seconds: float = inf
+) -> list[DesignOutcome | None]:
+    """How designs come out, as `points` has it, by several processes of this machine where that takes less time.
+
+    Args:
+        designs, goal: as of `points`.
+        crew: how many processes may work.
+        seconds: after which no more are evaluated.
+
+    Returns:
+        One a design, in order; None of those that there was no time for.
+    """
+    different = list(dict.fromkeys(designs))
+    count = min(crew.count, cpu_count()) or cpu_count()
+    saves = len(different) / DESIGNS_PER_S * (1 - 1 / count)
+    if crew.kind == "serial" or goal.fidelity != FIDELITIES[0] or saves <= START_S or seconds <= START_S:
+        return evaluate_points(designs, goal, seconds=seconds)
+    parts = split_designs(different, count)
+    answers = subprocess_map(partial(_until, goal=goal, end=time.time() + seconds), parts)
+    found = {design: point for part, some in zip(parts, answers, strict=True) for design, point in zip(part, some, strict=True)}
+    return [found[design] for design in designs]
+
+
+def _until(designs: Sequence[Design], goal: StudyGoal, end: float) -> list[DesignOutcome | None]:
+    """`points` until a time by the clock of the machine. [s]"""
+    return evaluate_points(designs, goal, seconds=end - time.time())
+
+
+def split_designs(designs: Sequence[Design], count: int) -> list[list[Design]]:
+    """Designs in as many shares as there are processes, or fewer, of about as many structures each, the largest first.
+
+    A structure takes about as long for few designs as for many. Kinds of chips stay together, but for one that has nearly all.
+    """
+    groups = stack_designs(designs).groups
+    kinds = defaultdict[str, list[list[int]]](list)
+    for rows, design in groups:
+        kinds[machine_of(design.chip)].append(rows.tolist())
+    pieces: list[list[list[int]]] = []
+    for kind in kinds.values():
+        cut = count if len(kind) > MOST * len(groups) else 1
+        pieces += [kind[place * len(kind) // cut : (place + 1) * len(kind) // cut] for place in range(cut)]
+    found: list[list[list[int]]] = [[] for _ in range(count)]
+    for piece in sorted(pieces, key=len, reverse=True):
+        min(found, key=len).extend(piece)
+    return [[designs[row] for rows in some for row in rows] for some in sorted(found, key=len, reverse=True) if some]

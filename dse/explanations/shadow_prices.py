@@ -1,0 +1,225 @@
+"""Shadow prices of constraints: for each, the smallest relaxation that moves a front, and what it buys.
+
+Looked for among designs that are known: those that break this constraint or limit alone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.accounting.metrics import METRICS
+from dse.evaluators.accounting.outcomes import SILICON_LIMITS
+from dse.evaluators.evaluation import limits
+from dse.explanations.neighbours import DesignOutcome, StudyGoal
+from dse.search.pareto import as_minimisation
+from dse.space.array_math import Array
+from dse.space.design import Design, design_key, ids_of
+from dse.space.units import display_unit, format_quantity
+
+MIN_GAIN = 1e-3
+"""By how much a design must be better than all that are feasible to move the front, relative to them."""
+
+MAX_RELAXATION = 1.0
+"""The largest relaxation that is looked at, relative to the constraint: what must more than double is another question."""
+
+TIE = 1e-9
+"""Relative difference up to which two relaxations are the same; of such the one that buys most counts."""
+
+ITEMISED = 64
+"""Designs a limit whose limits are looked at one by one, those that break it least first."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownDesign:
+    """A design that somebody looked at.
+
+    Attributes:
+        at: what tells it from others: values of knobs.
+        design: builds it.
+        point: how it came out.
+    """
+
+    at: Mapping[str, Any]
+    design: Callable[[], Design]
+    point: DesignOutcome
+
+
+Gains = Callable[[DesignOutcome], Mapping[str, float] | None]
+"""By objective, what a design would add if it were feasible, above 0; None where it adds nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowPrice:
+    """What it would buy to relax one constraint or limit as little as moves the front.
+
+    Attributes:
+        what: the constraint as it is written, or the limit's address.
+        address: the metric, or the limit.
+        now, then: what is allowed, and what would have to be, in `unit`.
+        known: the design that this admits.
+        gains: by objective, how much better it is than what is feasible and as good in all others, in the objective's unit,
+            above 0; none where nothing feasible is as good in all others.
+        directions: of the objectives, max or min.
+        together: whether it gains all of this over one design that it beats, and not each over another.
+    """
+
+    what: str
+    address: str
+    unit: str
+    now: float
+    then: float
+    known: KnownDesign
+    gains: Mapping[str, float]
+    directions: Mapping[str, str]
+    together: bool
+
+    @property
+    def design(self) -> str:
+        """Id of the design that this admits."""
+        return ids_of([design_key(self.known.design())])[0]
+
+    @property
+    def relaxation(self) -> float:
+        """By how much it must give. [unit]"""
+        return abs(self.then - self.now)
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """What a unit of the relaxation buys of each objective, in the objective's unit over `unit`."""
+        return {name: gain / self.relaxation for name, gain in self.gains.items() if self.relaxation}
+
+    @property
+    def worth(self) -> float:
+        """What it buys of all objectives, relative to what the design has. [-]"""
+        return sum(gain / abs(self.known.point.metrics[name]) for name, gain in self.gains.items() if gain)
+
+    @property
+    def each(self) -> tuple[float, str]:
+        """The unit for each of which a gain is said, that in which the constraint is: its worth in `unit`, and its name."""
+        scale, name = display_unit(self.now, self.unit)
+        return scale, name or "1"
+
+    @property
+    def text(self) -> str:
+        """How much it must give and what that buys, in words."""
+        moves = "admits a design that beats this one" if self.together else "moves the front"
+        by = (
+            f"{format_quantity(self.relaxation, self.unit)}, from {format_quantity(self.now, self.unit)} to "
+            f"{format_quantity(self.then, self.unit, 6)}"
+        )
+        relative = f" ({self.then / self.now - 1:+.2%})" if self.now else ""
+        bought = (" and " if self.together else ", or ").join(map(self.bought, self.gains))
+        if not bought:
+            bought = "a design in a region of the front where nothing is feasible: none is as good in all objectives but one"
+        return f"the smallest relaxation that {moves} is {by}{relative}; it buys {bought}"
+
+    def bought(self, name: str) -> str:
+        """What it buys of an objective, in all and for each unit of relaxation, in words."""
+        unit, (scale, each) = METRICS[name].unit, self.each
+        more = "more" if self.directions[name] == "max" else "less"
+        rate = f" ({format_quantity(self.rates[name] * scale, unit)} for each {each})" if name in self.rates else ""
+        return f"{format_quantity(self.gains[name], unit)} {more} {name}{rate}"
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.text}"
+
+
+def shadow_prices(goal: StudyGoal, known: Sequence[KnownDesign], gains: Gains, *, together: bool = False) -> list[ShadowPrice]:
+    """The smallest relaxation of each constraint and limit that is worth something.
+
+    Args:
+        goal: whose objectives and constraints count.
+        known: designs, of which those that break one constraint or limit alone count.
+        gains: what a design would add.
+        together: whether it would add all of that to one design, and not to another for each objective.
+
+    Returns:
+        One a constraint or limit, smallest relative relaxation first.
+    """
+    groups: dict[str, list[KnownDesign]] = {}
+    for one in known:
+        broken = ([one.point.limit] if one.point.limit else []) + [text for text, _ in one.point.broken]
+        if len(broken) == 1 and not one.point.refused and one.point.excess <= MAX_RELAXATION:
+            groups.setdefault(broken[0], []).append(one)
+    found = []
+    for some in groups.values():
+        worth = (
+            (one, more) for one in sorted(some, key=lambda one: one.point.excess) if (more := gains(one.point)) is not None
+        )
+        least: ShadowPrice | None = None
+        for one, more in islice(worth, ITEMISED):
+            if least is not None and one.point.excess > least.known.point.excess * (1 + TIE):
+                break
+            price = _price(goal, one, more, together)
+            if price is not None and (least is None or price.worth > least.worth):
+                least = price
+        found += [least] if least is not None else []
+    return sorted(found, key=lambda price: price.known.point.excess)
+
+
+def gain_over_rivals(goal: StudyGoal, point: DesignOutcome, rivals: Sequence[DesignOutcome]) -> dict[str, float] | None:
+    """By how much a design is better than the best rival that is as good in all other objectives, by objective.
+
+    Returns:
+        Above 0, in the objectives' units; empty where no rival is as good in any; None where a rival is as good in all but
+        for `MOVES`, or an objective is missing.
+    """
+    names = list(goal.objectives)
+    if any(name not in one.metrics for one in (point, *rivals) for name in names):
+        return None
+    directions = list(goal.objectives.values())
+    mine = as_minimisation(np.array([[point.metrics[name] for name in names]]), directions)[0]
+    theirs = as_minimisation(
+        np.array([[one.metrics[name] for name in names] for one in rivals]).reshape(-1, len(names)), directions
+    )
+    if (theirs <= mine + MIN_GAIN * np.abs(mine)).all(axis=1).any():
+        return None
+    found = {}
+    for place, name in enumerate(names):
+        others: Array = np.delete(theirs, place, axis=1) <= np.delete(mine, place)
+        near = theirs[others.all(axis=1), place]
+        if len(near) and near.min() > mine[place]:
+            found[name] = float(near.min() - mine[place])
+    return found
+
+
+def gain_over_beaten(goal: StudyGoal, point: DesignOutcome, here: DesignOutcome) -> dict[str, float] | None:
+    """By how much a design is better than one that it beats, by objective; None where it does not beat it by `MOVES`.
+
+    Returns:
+        Above 0, in the objectives' units.
+    """
+    if any(name not in one.metrics for one in (point, here) for name in goal.objectives):
+        return None
+    found = {}
+    for name, direction in goal.objectives.items():
+        more = (point.metrics[name] - here.metrics[name]) * (1 if direction == "max" else -1)
+        if more < 0:
+            return None
+        if more > MIN_GAIN * abs(here.metrics[name]):
+            found[name] = more
+    return found or None
+
+
+def _price(goal: StudyGoal, one: KnownDesign, gains: Mapping[str, float], together: bool) -> ShadowPrice | None:
+    """The price of what a design breaks; None where it breaks other limits as well, which only itemised limits say."""
+    if not one.point.limit:
+        ((what, _),) = one.point.broken
+        bound = next(bound for bound in goal.bounds if str(bound) == what)
+        then = one.point.metrics[bound.metric]
+        return ShadowPrice(
+            what, bound.metric, METRICS[bound.metric].unit, bound.value, then, one, gains, goal.objectives, together
+        )
+    worst: dict[str, tuple[float, float]] = {}
+    for limit in limits(one.design(), goal.workload):
+        need, have = float(np.max(limit.need)), float(np.min(limit.have))
+        if need > have and need > worst.get(limit.address, (0.0, 0.0))[0]:
+            worst[limit.address] = need, have
+    if set(worst) != {one.point.limit}:
+        return None
+    need, have = worst[one.point.limit]
+    address = one.point.limit
+    return ShadowPrice(address, address, SILICON_LIMITS[address], have, need, one, gains, goal.objectives, together)

@@ -1,0 +1,363 @@
+"""Architectures whose layers all attend alike, in groups of heads."""
+
+from dse.huggingface.config_file import ConfigFile, Entry, shorten
+from dse.huggingface.layer_order import ATTENTIONS, kinds_and_order, layer_list, leading_dense_layers
+from dse.huggingface.quantization import rotated_share
+
+
+def llama(file: ConfigFile) -> Entry:
+    """Biases where the file says so."""
+    bias, ffn_bias = file.flag("attention_bias"), file.flag("mlp_bias")
+    return grouped_query_fields(file, kv_heads=file.whole("num_attention_heads")) | {
+        "qkv_bias": bias,
+        "out_bias": bias,
+        "ffn_bias": ffn_bias,
+    }
+
+
+def mistral(file: ConfigFile) -> Entry:
+    """A window, if any, in all layers."""
+    return grouped_query_fields(file) | {"window": _window(file, file.whole("sliding_window", default=0))}
+
+
+def whole_window(file: ConfigFile) -> int:
+    """A window of all layers; 0 where there is none, or where it is as long as the longest sequence."""
+    size = _window(file, file.whole("sliding_window", low=0, default=0))
+    return size if size < file.whole("max_position_embeddings") else 0
+
+
+def mixtral(file: ConfigFile) -> Entry:
+    """As Mistral, with experts in all layers."""
+    experts = {
+        "count": file.whole("num_local_experts"),
+        "top_k": file.whole("num_experts_per_tok"),
+        "intermediate": file.whole("intermediate_size"),
+    }
+    return mistral(file) | {"experts": experts}
+
+
+def phi3(file: ConfigFile) -> Entry:
+    """A window, if any, in all layers; a part of each head may be rotated."""
+    file.only("full_attn_mod", (1,))
+    file.only("lm_head_bias", (False,))
+    heads = file.whole("num_attention_heads")
+    return grouped_query_fields(file, kv_heads=heads) | {"window": whole_window(file), "rope": rotated_share(file)}
+
+
+def qwen2(file: ConfigFile) -> Entry:
+    """Biases on queries, keys and values."""
+    file.only("attention_bias", (True,))
+    return grouped_query_fields(file) | {"qkv_bias": True} | _late_window(file)
+
+
+def mimo(file: ConfigFile) -> Entry:
+    """As Qwen2, with modules that predict tokens."""
+    return qwen2(file) | mtp_fields(file, "num_nextn_predict_layers")
+
+
+def qwen3(file: ConfigFile) -> Entry:
+    """Norms on queries and keys."""
+    bias = file.flag("attention_bias")
+    file.whole("head_dim")  # its classes differ about the default
+    return grouped_query_fields(file) | {"qk_norm": True, "qkv_bias": bias, "out_bias": bias} | _late_window(file)
+
+
+def qwen3_moe(file: ConfigFile) -> Entry:
+    """As Qwen3, with experts."""
+    file.only("decoder_sparse_step", (1,))
+    file.only("qkv_bias", (False,))
+    file.only("use_qk_norm", (True,))
+    file.only("shared_expert_intermediate_size", (0,))
+    dense = file.get("mlp_only_layers") or []
+    if not isinstance(dense, list) or dense != list(range(len(dense))):
+        raise file.refuse(
+            "mlp_only_layers", f"{shorten(dense)} is not understood; dense layers are the first ones: [0, 1, ...]"
+        )
+    experts = {
+        "count": file.whole("num_experts"),
+        "top_k": file.whole("num_experts_per_tok"),
+        "intermediate": file.whole("moe_intermediate_size"),
+        "dense_layers": len(dense),
+    }
+    return qwen3(file) | {"experts": experts}
+
+
+def qwen2_moe(file: ConfigFile) -> Entry:
+    """As Qwen2, with experts in all layers beside one that every token goes to by a gate of its own."""
+    file.only("decoder_sparse_step", (1,))
+    file.only("mlp_only_layers", ([],))
+    bias = file.flag("qkv_bias", default=True)
+    shared = file.whole("shared_expert_intermediate_size", low=0, default=0)
+    experts = {
+        "count": file.whole("num_experts"),
+        "top_k": file.whole("num_experts_per_tok"),
+        "intermediate": file.whole("moe_intermediate_size"),
+        **({"shared": 1, "shared_intermediate": shared, "shared_gate": True} if shared else {}),
+    }
+    file.whole("intermediate_size", default=1)  # of FFNs that no layer has
+    own = {"qkv_bias": bias, "experts": experts, "ffn_intermediate": experts["intermediate"]}
+    return grouped_query_fields(file) | own | _late_window(file)
+
+
+def glm4_moe(file: ConfigFile) -> Entry:
+    """GLM-4.5 and what follows it: biases on queries, keys and values alone, half of a head rotated."""
+    bias = file.flag("attention_bias")
+    file.only("topk_method", ("noaux_tc",))
+    norms = file.flag("use_qk_norm")
+    experts = expert_fields(file, score_bias=True) | {"dense_layers": dense_layers(file)}
+    own = {"qkv_bias": bias, "qk_norm": norms, "rope": rotated_share(file, default=0.5), "experts": experts}
+    return grouped_query_fields(file) | own | mtp_fields(file, "num_nextn_predict_layers")
+
+
+def hy_v3(file: ConfigFile) -> Entry:
+    """Hunyuan 3."""
+    experts = {
+        "count": file.same("num_experts", "num_local_experts"),
+        "top_k": file.whole("num_experts_per_tok"),
+        "intermediate": file.same("moe_intermediate_size", "expert_hidden_dim"),
+        "shared": file.whole("num_shared_experts", low=0, default=0),
+        "dense_layers": dense_layers(file),
+        "score_bias": file.flag("moe_router_enable_expert_bias", default=True),
+    }
+    norms = file.flag("qk_norm", default=True)
+    file.whole("head_dim")  # not that of hidden_size
+    return grouped_query_fields(file) | {"qk_norm": norms, "experts": experts} | mtp_fields(file, "num_nextn_predict_layers")
+
+
+def minimax_m2(file: ConfigFile) -> Entry:
+    """MiniMax-M2: a part of each head rotated, experts in all layers."""
+    file.only("qk_norm_type", ("per_layer", "per_head"))
+    file.only("shared_intermediate_size", (0,))
+    file.only("attn_type_list", ([1] * file.layers(),))
+    file.only("mtp_transformer_layers", (1,))
+    file.only("shared_moe_mode", ("sigmoid", "softmax"))
+    file.only("sliding_window", ())
+    file.ignore("mlp_intermediate_size", "max_model_len")  # of FFNs that no layer has
+    experts = {
+        "count": file.whole("num_local_experts"),
+        "top_k": file.whole("num_experts_per_tok"),
+        "intermediate": file.whole("intermediate_size"),
+        "score_bias": file.flag("use_routing_bias", default=True),
+    }
+    modules = file.whole("num_mtp_modules", low=0, default=0) if file.flag("use_mtp", default=True) else 0
+    file.get("num_mtp_modules")
+    own = {
+        "qk_norm": file.flag("use_qk_norm", default=True),
+        "rope": rotated_share_stated(file),
+        "mtp": modules,
+        "experts": experts,
+    }
+    return grouped_query_fields(file) | own | {"note": parameter_note(modules)}
+
+
+def minimax_m3(file: ConfigFile) -> Entry:
+    """Blocks of positions are picked in the layers that say so; modules that predict tokens are counted but not published."""
+    layers = file.layers()
+    dense = layer_list(file, "moe_layer_freq", {0: "dense", 1: "experts"}) or ("experts",) * layers
+    dense_layers = leading_dense_layers(file, "moe_layer_freq", dense)
+    file.only("first_k_dense_replace", (dense_layers,))
+    file.only("qk_norm_type", ("per_head",))
+    file.only("attention_output_gate", (False,))
+    for name in ("num_mtp_modules", "num_nextn_predict_layers", "mtp_transformer_layers"):
+        file.whole(name, low=0, default=0)
+    width, shared = file.same("moe_intermediate_size", "intermediate_size"), file.whole("n_shared_experts", low=0, default=0)
+    experts = {
+        "count": file.same("num_local_experts", "num_experts"),
+        "top_k": file.whole("num_experts_per_tok"),
+        "intermediate": width,
+        "shared": shared,
+        "shared_intermediate": file.whole("shared_intermediate_size", default=width) if shared else 0,
+        "dense_layers": dense_layers,
+        "score_bias": file.flag("use_routing_bias", default=True),
+    }
+    own = {
+        "ffn_intermediate": file.whole("dense_intermediate_size"),
+        "qk_norm": file.flag("use_qk_norm", default=True),
+        "rope": rotated_share_stated(file),
+        "experts": experts,
+    }
+    return grouped_query_fields(file) | own | _blocks(file, layers)
+
+
+def _blocks(file: ConfigFile, layers: int) -> Entry:
+    said = file.group("sparse_attention_config")
+    if said is None or not said.flag("use_sparse_attention", default=True):
+        return {}
+    said.only("sparse_score_type", ("max",))
+    for name in ("sparse_init_block", "sparse_local_block"):
+        said.whole(name, low=0, default=0)
+    layer_list(said, "sparse_disable_index_value", {0: "full", 1: "sparse"}, layers=layers)
+    block = said.whole("sparse_block_size")
+    indexer = {
+        "heads": said.whole("sparse_num_index_heads"),
+        "dim": said.whole("sparse_index_dim"),
+        "top": said.whole("sparse_topk_blocks") * block,
+        "block": block,
+    }
+    turns = layer_list(said, "sparse_attention_freq", {0: "full", 1: "sparse"}, layers=layers) or ("sparse",) * layers
+    said.check_rest()
+    return kinds_and_order(turns, {"full": {}, "sparse": {"indexer": indexer}})
+
+
+def hunyuan_dense(file: ConfigFile) -> Entry:
+    """Hunyuan dense, whose files say one expert, if any."""
+    file.only("num_experts", (1,))
+    file.ignore(
+        "moe_topk", "num_shared_expert", "moe_intermediate_size", "moe_layer_num_skipped", "use_mixed_mlp_moe"
+    )  # no experts
+    return hunyuan(file)
+
+
+def hunyuan(file: ConfigFile) -> Entry:
+    """Attention of Hunyuan; with `use_cla`, layers take keys and values of the first of each group of them."""
+    file.only("use_mla", (False,))
+    file.only("norm_type", ("rms",))
+    file.only("mlp_bias", (False,))
+    file.only("add_classification_head", (False,))
+    file.only("use_rotary_pos_emb", (True,))
+    file.ignore("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")  # of no latent attention
+    file.ignore(
+        "org_vocab_size", "class_num", "dense_list", "group_limited_greedy", "num_media_embeds", "pool_type", "skip_cls_token"
+    )
+    file.ignore_like("(anyres|vit|video|xdrope)_.*|position_embedding_xdrope|unused_token.*")
+    bias = file.flag("attention_bias")
+    head_dim = file.same(
+        "head_dim", "attention_head_dim", default=file.whole("hidden_size") // file.whole("num_attention_heads")
+    )
+    kv_heads = file.whole("num_key_value_heads", default=file.whole("num_attention_heads"))
+    norms = file.flag("use_qk_norm", default=True)
+    own = {"kv_heads": kv_heads, "head_dim": head_dim, "qk_norm": norms, "qkv_bias": bias, "out_bias": bias}
+    share = file.whole("cla_share_factor", default=1)
+    if not file.flag("use_cla"):
+        return own
+    turns = ["reused" if place % share else "own" for place in range(file.layers())]
+    return own | kinds_and_order(turns, {"own": {}, "reused": {"kv_reused": True}})
+
+
+def hunyuan_moe(file: ConfigFile) -> Entry:
+    """Hunyuan with experts, beside an FFN that every token goes through."""
+    file.only("use_mixed_mlp_moe", (True,))
+    width = file.whole("intermediate_size")
+    shared = _each(file, "num_shared_expert", default=1)
+    experts = {
+        "count": _each(file, "num_experts"),
+        "top_k": _each(file, "moe_topk"),
+        "intermediate": _each(file, "moe_intermediate_size", default=width),
+        "shared": shared,
+        "shared_intermediate": width if shared else 0,
+        "dense_layers": file.whole("moe_layer_num_skipped", low=0, default=0),
+    }
+    return hunyuan(file) | {"experts": experts}
+
+
+def ernie_moe(file: ConfigFile) -> Entry:
+    """ERNIE 4.5; modalities other than text are not read."""
+    layers, bias = file.layers(), file.flag("use_bias")
+    first = file.whole("moe_layer_start_index", low=0, default=1)
+    last = file.get("moe_layer_end_index")
+    file.only("moe_layer_end_index", (-1, layers - 1) if not isinstance(last, list) else ())
+    file.only("moe_layer_interval", (1,))
+    file.only("moe_use_aux_free", (True, False))
+    file.only("compression_ratio", (1, 1.0))
+    file.only("use_rmsnorm", (True,))
+    experts = {
+        "count": file.whole("moe_num_experts"),
+        "top_k": file.whole("moe_k"),
+        "intermediate": file.whole("moe_intermediate_size"),
+        "shared": file.whole("moe_num_shared_experts", low=0, default=0),
+        "dense_layers": first,
+        "score_bias": file.flag("moe_use_aux_free", default=True),
+    }
+    own = {"qkv_bias": bias, "out_bias": bias, "ffn_bias": bias, "experts": experts}
+    return grouped_query_fields(file) | own | mtp_fields(file, "num_nextn_predict_layers")
+
+
+def _each(file: ConfigFile, name: str, *, default: int | None = None) -> int:
+    """A count that may be said of each layer; all must say the same."""
+    given = file.get(name)
+    if not isinstance(given, list):
+        return file.whole(name, default=default)
+    if not given or any(type(one) is not int or one != given[0] or one < 1 for one in given):
+        raise file.refuse(name, f"{shorten(given)} is not understood; say the same whole number of every layer")
+    if len(given) != file.layers():
+        raise file.refuse(name, f"{len(given)} entries, for {file.layers()} layers; say one for each")
+    return int(given[0])
+
+
+def dense_layers(file: ConfigFile) -> int:
+    """First layers without experts, which a list of all layers may say too."""
+    more = file.whole("num_nextn_predict_layers", low=0, default=0)
+    said = layer_list(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"}, more=more)
+    if said is None:
+        return file.whole("first_k_dense_replace", low=0)
+    dense = leading_dense_layers(file, "mlp_layer_types", said)
+    if file.says("first_k_dense_replace"):
+        file.only("first_k_dense_replace", (dense,))
+    file.ignore("first_k_dense_replace")
+    return dense
+
+
+def expert_fields(file: ConfigFile, *, score_bias: bool) -> Entry:
+    """Experts as most files have them since DeepSeek-V2."""
+    return {
+        "count": file.whole("n_routed_experts"),
+        "top_k": file.whole("num_experts_per_tok"),
+        "intermediate": file.whole("moe_intermediate_size"),
+        "shared": file.whole("n_shared_experts", low=0, default=0 if file.null("n_shared_experts") else None),
+        "score_bias": score_bias,
+        "groups": file.whole("n_group", default=1),
+        "groups_kept": file.whole("topk_group", default=1),
+    }
+
+
+def mtp_fields(file: ConfigFile, name: str) -> Entry:
+    """Modules that predict tokens beyond the next."""
+    modules = file.same(name, "num_mtp_layers", low=0, default=0)
+    return {"mtp": modules, "note": parameter_note(modules)}
+
+
+def parameter_note(modules: int) -> str:
+    """What is said of parameters where there are such modules."""
+    return f"parameters without its {modules} multi-token prediction module" + "s" * (modules > 1) if modules else ""
+
+
+def rotated_share_stated(file: ConfigFile) -> float:
+    """The share of a head that is rotated, where the file counts what is."""
+    head_dim = file.whole("head_dim")
+    share = rotated_share(file, default=file.whole("rotary_dim", default=head_dim) / head_dim)
+    if share > 1:
+        raise file.refuse("rotary_dim", f"{file.get('rotary_dim')} is more than the {head_dim} of a head (head_dim)")
+    return share
+
+
+def grouped_query_fields(file: ConfigFile, *, kv_heads: int | None = None) -> Entry:
+    """Heads in groups; `kv_heads` is what an absent field means."""
+    heads, hidden = file.whole("num_attention_heads"), file.whole("hidden_size")
+    head_dim = file.whole("head_dim", default=hidden // heads)
+    if file.get("head_dim") is None and hidden % heads:
+        raise file.refuse("head_dim", f"missing, and hidden_size {hidden} is not a multiple of {heads} heads; give head_dim")
+    usual = file.usual("head_dim")
+    if file.null("head_dim") and usual not in (None, head_dim):
+        raise file.refuse("head_dim", f"null, which is {head_dim} of hidden_size or the {usual} of its class; give head_dim")
+    alike = heads if file.null("num_key_value_heads") else kv_heads
+    return {"kv_heads": file.whole("num_key_value_heads", default=alike), "head_dim": head_dim}
+
+
+def _late_window(file: ConfigFile) -> Entry:
+    """A window that layers from `max_window_layers` on have, or those that a list says."""
+    used, size, layers = file.flag("use_sliding_window"), file.whole("sliding_window", low=0, default=0), file.layers()
+    first = file.whole("max_window_layers", low=0, default=None if used else 0)
+    if not used or not size:
+        return {"window": _window(file, 0)}
+    turns = ["local" if place >= first else "full" for place in range(layers)]
+    if layer_list(file, "layer_types", ATTENTIONS) not in (None, tuple(turns)):
+        raise file.refuse("layer_types", f"contradicts max_window_layers {first}; keep one of them")
+    return kinds_and_order(turns, {"local": {"window": size}, "full": {"window": 0}})
+
+
+def _window(file: ConfigFile, size: int) -> int:
+    """The window, where the list of the layers' kinds, if there is one, says the same."""
+    kinds, kind = file.get("layer_types"), "sliding_attention" if size else "full_attention"
+    if kinds is not None and kinds != [kind] * file.layers():
+        raise file.refuse("layer_types", f"{shorten(kinds)} is not understood; the other fields say {kind} in every layer")
+    return size

@@ -1,0 +1,111 @@
+"""Layers of several kinds: lists with an entry a layer become an order, as a model states it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from dse.huggingface.config_file import ConfigFile, Entry, shorten
+
+ATTENTIONS = {"sliding_attention": "local", "full_attention": "full"}
+"""Kinds of layers by the words that `layer_types` has for them, where some attend within a window."""
+
+
+WIDEST = 32
+"""Layers that are looked for as one group that repeats."""
+
+
+def layer_list(
+    file: ConfigFile, name: str, words: Mapping[Any, str], *, layers: int = 0, more: int = 0
+) -> tuple[str, ...] | None:
+    """What a list says of each layer; None where there is no such list.
+
+    Args:
+        words: what its entries may be, and what they are called here.
+        layers: of the model; 0 for `num_hidden_layers`.
+        more: modules that predict tokens, whose entries may come after those of the layers.
+    """
+    given, layers = file.get(name), layers or file.layers()
+    if given is None:
+        return None
+    if not isinstance(given, list | str):
+        raise file.refuse(name, f"{shorten(given)} is not a list with an entry a layer")
+    known = {(type(word), word): kind for word, kind in words.items()}
+    for word in given:
+        if isinstance(word, list | dict) or (type(word), word) not in known:
+            valid = ", ".join(map(shorten, words))
+            raise file.refuse(name, f"{shorten(word)} is no kind of layer that is understood here; valid: {valid}")
+    if len(given) not in (layers, layers + more):
+        wanted = f"{layers} layers" + (f" and {more} modules that predict tokens" if more else "")
+        raise file.refuse(name, f"{len(given)} entries, for {wanted}; say one for each")
+    return tuple(known[type(word), word] for word in given[:layers])
+
+
+def every_nth_layer(interval: int, layers: int, usual: str, other: str) -> tuple[str, ...]:
+    """Kinds of layers of which each `interval`-th is another one."""
+    return tuple(usual if (place + 1) % interval else other for place in range(layers))
+
+
+def kinds_and_order(turns: Sequence[str], kinds: Mapping[str, Entry]) -> Entry:
+    """The kinds and their order; what the one kind says where there is only one that mixes and feeds as any layer does."""
+    used = {name: kinds[name] for name in dict.fromkeys(turns)}
+    (first, *others) = used.values()
+    if not others and not {"mixing", "ffn"} & first.keys():
+        return first
+    return {"order": order_text(turns), "kinds": used}
+
+
+def order_text(turns: Sequence[str]) -> str:
+    """Kinds of layers in turn, as short as repeating says it.
+
+    >>> order_text(["local"] * 5 + ["full"])
+    '5 local, full'
+    >>> order_text((["local"] * 5 + ["full"]) * 3 + ["local"] * 2)
+    '3 (5 local, full), 2 local'
+    """
+    return _order(tuple(turns))
+
+
+@lru_cache(maxsize=1024)
+def _order(turns: tuple[str, ...]) -> str:
+    said = [""] * (len(turns) + 1)
+    for place in reversed(range(len(turns))):
+        ways = []
+        for width, times in _repeats(turns, place):
+            block = turns[place : place + width]
+            term = block[0] if width == 1 else f"({_order(block)})"
+            rest = said[place + width * times]
+            ways.append((f"{times} {term}" if times > 1 else term) + (f", {rest}" if rest else ""))
+        said[place] = min(ways, key=len)
+    return said[0]
+
+
+def _repeats(turns: tuple[str, ...], place: int) -> Iterator[tuple[int, int]]:
+    """Widths of what is repeated from a place on, and how often; one kind at least once."""
+    for width in range(1, max(min((len(turns) - place) // 2, WIDEST), 1) + 1):
+        block, times = turns[place : place + width], 1
+        while turns[place + times * width : place + (times + 1) * width] == block:
+            times += 1
+        if times > 1 or width == 1:
+            yield width, times
+        if times > 2:
+            yield width, times - 1
+
+
+def leading_dense_layers(file: ConfigFile, name: str, turns: Iterable[str]) -> int:
+    """How many layers are dense, where these are the first ones and the others have experts."""
+    words = list(turns)
+    dense = words.count("dense")
+    if words[:dense] != ["dense"] * dense:
+        raise file.refuse(name, f"{shorten(file.get(name))} is not understood; dense layers are the first ones")
+    return dense
+
+
+def window_layers(file: ConfigFile, turns: Sequence[str], *, local: Entry | None = None, full: Entry | None = None) -> Entry:
+    """Layers that attend within a window, and layers that attend to everything.
+
+    Args:
+        turns: which are "local" and which "full".
+        local, full: what these have besides.
+    """
+    size = file.whole("sliding_window", default=0 if "local" not in turns else None)
+    return kinds_and_order(turns, {"local": {"window": size, **(local or {})}, "full": full or {}})

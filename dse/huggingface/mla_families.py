@@ -1,0 +1,214 @@
+"""Architectures whose attention caches a latent, or compressed entries: DeepSeek and what follows it."""
+
+from dse.huggingface.config_file import ConfigFile, Entry, shorten
+from dse.huggingface.gqa_families import expert_fields, mtp_fields
+from dse.huggingface.layer_order import kinds_and_order, layer_list, leading_dense_layers
+from dse.huggingface.quantization import rotated_share
+
+
+def deepseek_v2(file: ConfigFile) -> Entry:
+    """Latent attention, routing without learned biases."""
+    file.only("topk_method", ("greedy", "group_limited_greedy"))
+    return _latent(file, score_bias=False)
+
+
+def deepseek_v3(file: ConfigFile) -> Entry:
+    """Latent attention, routing by scores with biases."""
+    file.only("topk_method", ("noaux_tc",))
+    return _latent(file, score_bias=True)
+
+
+def minicpm3(file: ConfigFile) -> Entry:
+    """Latent attention with a dense FFN in each layer."""
+    file.ignore("head_dim")  # of the rotated part
+    file.only("attention_bias", (False,))
+    return _heads(file)
+
+
+def mistral4(file: ConfigFile) -> Entry:
+    """As DeepSeek-V2, with experts in all layers unless it says otherwise."""
+    biased = file.only("topk_method", ("greedy", "group_limited_greedy", "noaux_tc")) == "noaux_tc"
+    return _latent(file, score_bias=biased)
+
+
+def glm4_lite(file: ConfigFile) -> Entry:
+    """As DeepSeek-V3."""
+    return deepseek_v3(file)
+
+
+def deepseek_v32(file: ConfigFile) -> Entry:
+    """As DeepSeek-V3, with an indexer that picks positions."""
+    return deepseek_v3(file) | {"indexer": _indexer(file)}
+
+
+def glm_dsa(file: ConfigFile) -> Entry:
+    """As DeepSeek-V3.2; some layers may take what one before them has picked."""
+    indexer, layers = _indexer(file), file.layers()
+    modules = file.whole("num_nextn_predict_layers", low=0, default=0)
+    layer_list(file, "layer_types", {"deepseek_sparse_attention": "sparse"}, more=modules)
+    words = {"full": "scored", "shared": "reused", "F": "scored", "S": "reused"}
+    turns = layer_list(file, "indexer_types", words, more=modules) or layer_list(
+        file, "index_topk_pattern", words, more=modules
+    )
+    every, first = file.whole("index_topk_freq", default=1), file.whole("index_skip_topk_offset", low=0, default=2)
+    if turns is None:
+        turns = tuple("reused" if max(place - first + 1, 0) % every else "scored" for place in range(layers))
+    file.get("index_topk_pattern")
+    if turns[0] == "reused":
+        raise file.refuse(file.stated("indexer_types", "index_topk_pattern"), "the first layer has nothing to reuse; say full")
+    file.whole("head_dim", default=1)  # of the rotated or of the whole key, as files differ; the other fields say both
+    file.only("topk_method", ("noaux_tc",))
+    return _latent(file, score_bias=True, named=False) | {
+        "indexer": indexer,
+        **kinds_and_order(turns, {"scored": {}, "reused": {"indexer": indexer | {"reused": True}}}),
+    }
+
+
+def deepseek_v4(file: ConfigFile) -> Entry:
+    """Windows in all layers; beside them entries of some positions, of which an indexer picks, or which are few."""
+    heads, head_dim = file.whole("num_attention_heads"), file.whole("head_dim")
+    file.only("num_key_value_heads", (1,))
+    file.only("topk_method", ("noaux_tc",))
+    rope = file.whole("qk_rope_head_dim", default=64)
+    if rope > head_dim:
+        raise file.refuse("qk_rope_head_dim", f"{rope} is more than the {head_dim} of a head (head_dim)")
+    groups = file.whole("o_groups")
+    if heads % groups:
+        raise file.refuse("o_groups", f"{groups} groups do not divide {heads} heads")
+    hashed = file.whole("num_hash_layers", low=0, default=3)
+    if hashed > file.layers():
+        raise file.refuse("num_hash_layers", f"{hashed} of {file.layers()} layers")
+    modules = mtp_fields(file, "num_nextn_predict_layers")
+    low = {"ratio": 0, "q_rank": file.whole("q_lora_rank"), "o_rank": file.whole("o_lora_rank"), "groups": groups}
+    ratios = _ratios(file)
+    kinds = {
+        "local": {},
+        "sparse": {"compressed": low | {"ratio": ratios["sparse"]}, "indexer": _indexer(file)},
+        "heavy": {"compressed": low | {"ratio": ratios["heavy"]}},
+    }
+    own = {
+        "kv_heads": 1,
+        "head_dim": head_dim,
+        "window": file.whole("sliding_window"),
+        "rope": rotated_share(file, "main", default=rope / head_dim),
+        "sinks": True,
+        "compressed": low,
+        "experts": expert_fields(file, score_bias=True),
+        **kinds_and_order(_compressing(file, int(modules["mtp"])), kinds),
+    }
+    own["ffn_intermediate"] = file.whole("moe_intermediate_size")
+    return own | modules
+
+
+def _ratios(file: ConfigFile) -> dict[str, int]:
+    said = file.group("compress_rates")
+    names = {"sparse": ("compressed_sparse_attention", "compress_rate_csa", 4)}
+    names["heavy"] = ("heavily_compressed_attention", "compress_rate_hca", 128)
+    return {
+        kind: file.whole(old, default=usual if said is None else said.whole(new, default=usual))
+        for kind, (new, old, usual) in names.items()
+    }
+
+
+def _compressing(file: ConfigFile, modules: int) -> tuple[str, ...]:
+    words = {"sliding_attention": "local", "compressed_sparse_attention": "sparse", "heavily_compressed_attention": "heavy"}
+    ratios = layer_list(file, "compress_ratios", {0: "local", 4: "sparse", 128: "heavy"}, more=modules)
+    turns = layer_list(file, "layer_types", words, more=modules) or ratios
+    if turns is None:
+        raise file.refuse("compress_ratios", "missing; give a list with 0, 4 or 128 for each layer")
+    if ratios is not None and turns != ratios:
+        raise file.refuse("layer_types", "contradicts compress_ratios; keep one of them")
+    layer_list(file, "mlp_layer_types", {"hash_moe": "experts", "moe": "experts"}, more=modules)
+    return turns
+
+
+def kimi_linear(file: ConfigFile) -> Entry:
+    """States with a decay of each channel, and latent attention without rotation; layers are counted from one."""
+    said = file.group("linear_attn_config")
+    if said is None:
+        raise file.refuse("linear_attn_config", "missing; a group of fields is needed")
+    heads, head_dim, layers = said.whole("num_heads"), said.whole("head_dim"), file.layers()
+    state = {
+        "rule": "channel_delta",
+        "heads": heads,
+        "key_heads": heads,
+        "key_dim": head_dim,
+        "value_dim": head_dim,
+        "conv": said.whole("short_conv_kernel_size", default=4),
+        "gate_rank": head_dim,
+        "full_gate": said.flag("use_full_rank_gate"),
+    }
+    said.get("gate_lower_bound")
+    turns = _counted(said, layers)
+    said.check_rest()
+    file.only("use_nope", (True,))
+    file.only("mla_use_nope", (True,))
+    file.only("moe_layer_freq", (1,))
+    file.only("latent_moe_use_norm", (True, False))
+    file.whole("head_dim", default=1)  # unused beside those of latent attention
+    own = _heads(file) | {"rope": 0.0, "gate": "element" if file.flag("mla_use_output_gate") else "none"}
+    experts = {
+        "count": file.whole("num_experts"),
+        "top_k": file.same("num_experts_per_token", "num_experts_per_tok"),
+        "intermediate": file.whole("moe_intermediate_size"),
+        "shared": file.whole("num_shared_experts", low=0, default=0),
+        "dense_layers": file.whole("first_k_dense_replace", low=0),
+        "score_bias": file.only("topk_method", ("noaux_tc",), default="noaux_tc") == "noaux_tc",
+        "groups": file.whole("num_expert_group", default=1),
+        "groups_kept": file.whole("topk_group", default=1),
+        "latent": file.whole("routed_expert_hidden_size", default=0),
+    }
+    own |= {"experts": experts, **kinds_and_order(turns, {"state": {"recurrence": state}, "full": {}})}
+    return own | mtp_fields(file, "num_nextn_predict_layers")
+
+
+def _counted(said: ConfigFile, layers: int) -> tuple[str, ...]:
+    """Kinds of layers from two lists of their places, from 1 on, that have each once."""
+    turns = [""] * layers
+    for name, kind in (("kda_layers", "state"), ("full_attn_layers", "full")):
+        places = said.get(name)
+        if not isinstance(places, list) or not all(type(one) is int and 1 <= one <= layers for one in places):
+            raise said.refuse(name, f"{shorten(places)} is not a list of layers, from 1 to {layers}")
+        for place in places:
+            if turns[place - 1]:
+                raise said.refuse(name, f"layer {place} is named twice; say each once in kda_layers or full_attn_layers")
+            turns[place - 1] = kind
+    if "" in turns:
+        raise said.refuse("full_attn_layers", f"layer {turns.index('') + 1} is in neither list; say each once")
+    return tuple(turns)
+
+
+def _indexer(file: ConfigFile) -> Entry:
+    return {"heads": file.whole("index_n_heads"), "dim": file.whole("index_head_dim"), "top": file.whole("index_topk")}
+
+
+def _heads(file: ConfigFile) -> Entry:
+    """Heads of latent attention, which has no groups."""
+    heads, nope, rope = (file.whole(name) for name in ("num_attention_heads", "qk_nope_head_dim", "qk_rope_head_dim"))
+    file.only("num_key_value_heads", (heads,))
+    file.only("qk_head_dim", (nope + rope,))
+    latent = {
+        "q_rank": file.whole("q_lora_rank", default=0 if file.null("q_lora_rank") else None),
+        "kv_rank": file.whole("kv_lora_rank"),
+        "nope_dim": nope,
+        "rope_dim": rope,
+        "v_dim": file.whole("v_head_dim"),
+    }
+    return {"kv_heads": heads, "head_dim": nope + rope, "latent": latent}
+
+
+def _latent(file: ConfigFile, *, score_bias: bool, named: bool = True) -> Entry:
+    """Latent attention and experts; `named` where files give head_dim, if at all, as the rotated or the whole dimension."""
+    own = _heads(file)
+    if named:
+        file.only("head_dim", (own["latent"]["rope_dim"], own["head_dim"]))
+    file.only("moe_layer_freq", (1,))
+    modules = mtp_fields(file, "num_nextn_predict_layers")
+    dense = layer_list(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"}, more=int(modules["mtp"]))
+    first = file.whole("first_k_dense_replace", low=0, default=None if dense is None else 0)
+    if dense is not None:
+        said, first = first, leading_dense_layers(file, "mlp_layer_types", dense)
+        if file.says("first_k_dense_replace") and said != first:
+            raise file.refuse("first_k_dense_replace", f"{said} contradicts mlp_layer_types; keep one of them")
+    experts = expert_fields(file, score_bias=score_bias)
+    return own | {"experts": experts | {"dense_layers": first}} | modules

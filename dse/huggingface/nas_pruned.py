@@ -1,0 +1,66 @@
+"""Models that a search has pruned layer by layer."""
+
+from typing import Any
+
+from dse.huggingface.config_file import ConfigFile, Entry, shorten
+from dse.huggingface.layer_order import kinds_and_order
+
+
+def read_pruned_blocks(file: ConfigFile) -> Entry:
+    """Layers that a search has pruned one by one: some without attention, FFNs of many widths (nemotron-nas)."""
+    given, layers, heads, hidden = (
+        file.get("block_configs"),
+        file.layers(),
+        file.whole("num_attention_heads"),
+        file.whole("hidden_size"),
+    )
+    if not isinstance(given, list) or len(given) != layers:
+        raise file.refuse("block_configs", f"{shorten(given)} is not a list with an entry for each of {layers} layers")
+    file.only("num_key_value_heads", (None,))
+    bias, ffn_bias = file.flag("attention_bias"), file.flag("mlp_bias")
+    kinds: dict[str, Entry] = {}
+    turns = [_block(file, one, heads, hidden, kinds) for one in given]
+    head_dim = file.whole("head_dim", default=hidden // heads)
+    kv_heads = next((kind["kv_heads"] for kind in kinds.values() if "kv_heads" in kind), heads)
+    width = max((kind.get("ffn_intermediate", 1) for kind in kinds.values()), default=1)
+    own = {"kv_heads": kv_heads, "head_dim": head_dim, "ffn_intermediate": width, "qkv_bias": bias, "out_bias": bias}
+    return own | {"ffn_bias": ffn_bias} | kinds_and_order(turns, kinds)
+
+
+def _block(file: ConfigFile, given: Any, heads: int, hidden: int, kinds: dict[str, Entry]) -> str:
+    """The kind of one layer, which joins those that there are."""
+    one = file.inside("block_configs", given)
+    attention, ffn = one.group("attention"), one.group("ffn")
+    if attention is None or ffn is None:
+        raise file.refuse("block_configs", f"{shorten(given)}: attention and ffn are needed")
+    for part in (attention, ffn):
+        part.only("replace_with_linear", (False,))
+        part.only("sparsify", ())
+    for name in ("num_sink_tokens", "window_length"):
+        attention.only(name, ())
+    for name in ("unshifted_sink", "use_prefill_window_in_sink_attention"):
+        attention.only(name, (False,))
+    name, kind = "none", Entry(mixing="none")
+    if not attention.flag("no_op"):
+        each = attention.whole("n_heads_in_group")
+        if heads % each:
+            raise file.refuse("block_configs", f"n_heads_in_group: {each} does not divide {heads} heads")
+        name, kind = f"kv{heads // each}", {"kv_heads": heads // each}
+    if ffn.flag("no_op"):
+        name, kind = f"{name}_none", {**kind, "ffn": "none"}
+    else:
+        width = _pruned(file, ffn.get("ffn_mult"), hidden)
+        name, kind = f"{name}_ffn{width}", {**kind, "ffn_intermediate": width}
+    attention.ignore("n_heads_in_group")
+    ffn.ignore("ffn_mult")
+    for part in (one, attention, ffn):
+        part.check_rest()
+    kinds[name] = kind
+    return name
+
+
+def _pruned(file: ConfigFile, share: Any, hidden: int) -> int:
+    """Width of an FFN as its class rounds it: of two thirds of so many times the hidden size, up to whole 256."""
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 64:
+        raise file.refuse("block_configs", f"ffn_mult: {shorten(share)} is not a number above 0")
+    return -(-int(2 * share * hidden / 3) // 256) * 256

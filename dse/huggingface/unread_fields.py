@@ -1,0 +1,101 @@
+"""Fields that an architecture has no use for: those that may change shapes or counts are refused, others are named in a note.
+
+A name is taken as its words. Some words say that a field is of training, sampling, tokens, numbers or of another part of a
+model that is left out (`INERT`); some that it is of shapes or of what layers are (`SHAPING`). What a field says matters too:
+what is off changes nothing, and a count may change anything.
+"""
+
+import re
+from typing import Any
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+INERT = _words(
+    """
+    audio aux bf16 checkpointing coef coeff draft drop dropout dtype dtypes eps epsilon fa2 flash fp16 fp32 fp8 fuse
+    fused image images impl implementation init initializer jitter js kernels layerdrop liger loss losses mm modality
+    mtp multimodal nextn onnx patch pdrop perceiver pixel projector resampler speech std summary tower triton unsloth
+    upcast version versions video videos vision visual vit wandb
+    """
+)
+"""Words of what is never in a count: training, kinds of numbers while they are computed, software, drafting, other towers."""
+
+IDLE = _words(
+    """
+    beam beams bos code dataset datasets dp eos ep generation id ids interleaved jit label labels language languages
+    multiplier multipliers normalize output outputs pad pp recompute sampling scale scaled scales scaling seed softmax
+    step steps temperature theta token tokenizer tokens tp train training url
+    """
+)
+"""Words of what is in no count unless a word of `SHAPING` stands beside them."""
+
+SHAPING = _words(
+    """
+    adapter adapters alibi altup arch attention attn bias biases block blocks chunk chunks conv cross delta dense depth
+    dim dims embed embedding embeddings engram every expand expansion expert experts factor ffn freq frequency full gate
+    gated gates gating global gqa group groups head heads hidden hybrid hyper index indexer inner intermediate interval
+    kernel kind kv laurel layer layernorm layers linear ln local loop loops lora mamba mem memory mixer mixing mixture
+    mla mlp moe mqa mult ngram norm norms num number offset parallel pattern per period pos position positional
+    positions qk rank ratio recurrent repeat residual reuse rnn route routed router routing share shared sharing shift
+    size sliding sparse ssm state states stream streams stride table tables tie tied top topk type types variant vocab
+    width window windows
+    """
+)
+"""Words of shapes, of counts and of what layers are made of."""
+
+SIZES = _words("dim dims expand expansion hidden inner intermediate mult rank ratio share size width")
+"""Words of shapes that a fraction may say."""
+
+NAMES = _words("arch block blocks kind layer layers mixer norm pattern type types variant attention attn mlp ffn position")
+"""Words of what layers are, which a word may say."""
+
+
+SCALES = _words("multiplier multipliers normalize recompute scale scaled scales scaling softmax")
+"""Words of what values are multiplied by."""
+
+COUNTS = SIZES | _words("factor n num number rope")
+"""Words of what is counted, or of a context that is extended, whatever it is multiplied by."""
+
+
+def may_shape(name: str, value: Any) -> bool:
+    """Whether a field that is not understood may change shapes or counts, by the words of its name and by what it says.
+
+    >>> may_shape("moe_router_dtype", "float32"), may_shape("is_llama_config", True), may_shape("index_share_for_mtp", True)
+    (False, False, False)
+    >>> may_shape("num_adapters", 4), may_shape("adapter_ratio", 0.5), may_shape("use_mla", True)
+    (True, True, True)
+    >>> may_shape("num_adapters", 0), may_shape("max_tokens", 4096), may_shape("kind_of_layers", "mamba")
+    (False, False, True)
+    """
+    words = frozenset(re.findall(r"(?:fp|bf|fa)\d+|[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()))
+    if not value or value == -1 or words & INERT:
+        return False
+    if isinstance(value, dict):
+        return any(may_shape(f"{name}_{inner}", one) for inner, one in value.items())
+    if isinstance(value, str):
+        return bool(words & NAMES)
+    if isinstance(value, float) and not value.is_integer():
+        return bool(words & SIZES)
+    if words & SCALES and not words & COUNTS:
+        return False
+    return bool(words & SHAPING) if isinstance(value, bool) else bool(words & SHAPING) or not words & IDLE
+
+
+MOST = 6
+"""Fields that a note names."""
+
+
+def unread_fields_text(names: list[str]) -> str:
+    """A note on fields that were not read; "" where there are none.
+
+    >>> unread_fields_text(["router_dtype"])
+    'not read, and taken to change no shapes: router_dtype'
+    """
+    if not names:
+        return ""
+    known = sorted(set(names))
+    more = f" and {len(known) - MOST} more" if len(known) > MOST else ""
+    return f"not read, and taken to change no shapes: {', '.join(known[:MOST])}{more}"

@@ -1,0 +1,182 @@
+"""What an assistant can call: tools with typed arguments, each of which answers with one of the published documents.
+
+Plain values only; `dse.mcp_server.server` says them in the Model Context Protocol, and `dse.mcp_server.tool_calls` does them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dse.schemas.schema_builders import Schema, list_schema, object_schema, text_schema
+from dse.space.errors import DesignError, suggest_nearest
+
+ALLOW_RUN = "--allow-run"
+"""The flag without which nothing is written."""
+
+OPTIONS = "dse://options"
+"""The resource that says what can be chosen."""
+
+GUIDE = f"""\
+mesh-dse evaluates accelerators for LLMs: a chip, a mapping of a model onto it, and a load, in fractions of a second by closed
+form. A study is a question with a space of knobs, objectives and constraints; what ran is stored in ./runs of this folder.
+
+Overrides are texts ADDRESS=VALUE: a choice (chip=h200, model=llama3_8b, mapping=t10, workload=serving), a list of models
+(model=[llama3_8b,qwen2_7b]), a quantity with its unit (chip.l2.size=64 MB), a list (workload.batch=[1,8]), a field that is not
+there yet with + before it. mapping.both.tp=8 sets prefill and decode. {OPTIONS}, also in the answer of list, has all choices,
+fidelities and metrics; `design` in the answer of evaluate has every address with its value in SI; a wrong address or value is
+answered with those that are right.
+
+To search: evaluate one design, change what binds it (seconds_by_bound, operators) and evaluate again; why says at once what
+each knob would do. Or ask a study: list names those that ran here, front has the designs that no other beats, whynot says what
+beats a design of yours and through which changes. With {ALLOW_RUN} the tool run searches a study's whole space."""
+
+STUDY = text_schema("name of a study, as the tool list says it")
+OVERRIDES = list_schema(
+    text_schema(),
+    "one ADDRESS=VALUE a text, as on the command line without the shell's quotes; they are data: no flags, no code",
+)
+
+
+def _with(schema: Schema, *examples: Any) -> Schema:
+    return {**schema, "examples": list(examples)}
+
+
+@dataclass(frozen=True, slots=True)
+class McpTool:
+    """One tool.
+
+    Attributes:
+        title: for people.
+        does: what it does, and when to use it.
+        takes: schema of its arguments.
+        document: name of what it answers, of `dse.schemas`.
+        writes: whether it stores anything.
+    """
+
+    title: str
+    does: str
+    takes: Schema
+    document: str
+    writes: bool = False
+
+
+DESIGN = _with(text_schema("the id of a design of the study, as the tool front has it; instead of overrides"), "1f3a09c27b")
+
+TOOLS = {
+    "list": McpTool(
+        "Studies, and what can be chosen",
+        "Lists the studies that can be run and those that ran in this folder, with their questions and states. A second text "
+        "has what can be chosen: chips, models, mappings, workloads, stacks, spaces, samplers, fidelities and metrics.",
+        object_schema({}),
+        "list",
+    ),
+    "evaluate": McpTool(
+        "Evaluate one design",
+        "Evaluates one design: whether it is feasible, its metrics with units, the time of every operator and what binds it, "
+        "area, power and price, and the sources of constants. Without overrides it is the usual one. study=NAME among the "
+        "overrides starts from what that study starts from; study and design answer for a design of a study that ran here.",
+        object_schema(
+            {
+                "overrides": _with(
+                    OVERRIDES,
+                    ["chip=h200", "model=llama3_8b", "mapping.both.tp=2", "workload.batch=[16]"],
+                    ["chip=ascend910b", "chip.l2.size=64 MB", "workload.prompt=2048", "workload.output=256"],
+                    ["chip=wse2", "workload=gemv", "fidelity=events"],
+                ),
+                "study": _with(STUDY, "quickstart"),
+                "design": DESIGN,
+            },
+            optional=("overrides", "study", "design"),
+        ),
+        "evaluate",
+    ),
+    "front": McpTool(
+        "Front of a study",
+        "The designs of a study that no other beats, with knobs and metrics, what one step of each knob does there, what each "
+        "constraint costs, and what the study cannot say. The study must have run in this folder.",
+        object_schema({"study": _with(STUDY, "quickstart")}),
+        "front",
+    ),
+    "why": McpTool(
+        "Why a design is as it is",
+        "Why a design is as it is: shares of its time, what one step of each knob up and down does to each objective, the "
+        "smallest relaxation of each constraint that buys something, and the next design that is cheaper or faster. The design "
+        "is one of a study by its id, one of a study by overrides over what the study starts from, or, without a study, one "
+        "by overrides as of evaluate.",
+        object_schema(
+            {
+                "study": _with(STUDY, "quickstart"),
+                "design": DESIGN,
+                "overrides": _with(OVERRIDES, ["chip.cores=300", "mapping.both.tp=4"], ["chip=npu64", "model=qwen3_1b7"]),
+            },
+            optional=("study", "design", "overrides"),
+        ),
+        "explain",
+    ),
+    "whynot": McpTool(
+        "Where a design stands in a study",
+        "Where a design of yours stands in a study that ran here: which designs of the front beat it and by how much, and the "
+        "fewest changes that make it one of them, each evaluated. Overrides name the design over what the study starts from.",
+        object_schema(
+            {
+                "study": _with(STUDY, "quickstart"),
+                "design": DESIGN,
+                "overrides": _with(OVERRIDES, ["chip.cores=300", "chip.l2.size=64 MB"], ["chip=ascend910b"]),
+            },
+            optional=("design", "overrides"),
+        ),
+        "whynot",
+    ),
+    "run": McpTool(
+        "Run a study",
+        "Starts a study or goes on with it, and answers with its front. It takes seconds to hours: search.budget=N and "
+        "search.stop.time=5 min bound it, verify=none leaves the check at a higher fidelity out, name=NEW puts it beside what "
+        "ran before. Progress is reported; what is evaluated is stored at once, so a cancelled run goes on when it is called "
+        "again.",
+        object_schema(
+            {
+                "study": _with(STUDY, "quickstart"),
+                "overrides": _with(OVERRIDES, ["search.budget=200", "verify=none"], ["name=wide", "search=tpe", "seed=1"]),
+            },
+            optional=("overrides",),
+        ),
+        "run",
+        writes=True,
+    ),
+}
+"""By name."""
+
+
+def available_tools(*, allow_run: bool) -> dict[str, McpTool]:
+    """The tools that may be called."""
+    return {name: tool for name, tool in TOOLS.items() if allow_run or not tool.writes}
+
+
+def check_arguments(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a tool that have the types of its schema.
+
+    Args:
+        name: of the tool.
+        arguments: by name; one that is null counts as left out.
+
+    Raises:
+        DesignError: naming the argument.
+
+    >>> check_arguments("whynot", {"study": "quickstart", "overrides": None})
+    {'study': 'quickstart'}
+    """
+    takes = TOOLS[name].takes
+    given = {key: value for key, value in arguments.items() if value is not None}
+    for key, value in given.items():
+        if key not in takes["properties"]:
+            known = takes["properties"]
+            raise DesignError(f"{name}: no argument {key!r}; {suggest_nearest(key, known) if known else 'it takes none'}")
+        schema = takes["properties"][key]
+        if schema["type"] == "string" and not isinstance(value, str):
+            raise DesignError(f"{name}: {key}: {value!r} is no text; write it as {schema['examples'][0]!r}")
+        if schema["type"] == "array" and not (isinstance(value, list) and all(isinstance(word, str) for word in value)):
+            raise DesignError(f"{name}: {key}: {value!r} is no list of texts; write it as {schema['examples'][0]!r}")
+    for key in takes["required"]:
+        if key not in given:
+            raise DesignError(f"{name}: {key} is missing; the tool list says which there are")
+    return given

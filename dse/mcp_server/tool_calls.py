@@ -1,0 +1,164 @@
+"""What the tools do: arguments of an assistant in, a published document out.
+
+What an assistant says is data, as that of any stranger: no flags, no code (`dse.config.untrusted_files`), no file outside of
+the folder, as a message may quote a line of it, and no other place of results than ./runs.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dse.config.untrusted_files import SHIPPED_CONF, TRUST_HINT, check_stored_overrides
+from dse.mcp_server import check_arguments
+from dse.space.errors import DesignError
+from dse.terminal.progress import ProgressCallback
+
+GROUPS = ("chip", "model", "mapping", "workload", "stack", "part", "space", "search", "verify", "workers")
+"""Groups of options that overrides choose from."""
+
+PLACES = ("store", "run_dir")
+"""Fields that say where results are."""
+
+OUTSIDE = re.compile(r"""(^|[\s\[{(,:=|'"])(/+\w|~|(\.\./*)+(\w|$))|/\.\.(/|$)""")
+"""In a value: a path from the root, a URL, or a path that goes up."""
+
+
+def call_tool(name: str, arguments: Mapping[str, Any], told: ProgressCallback) -> dict[str, Any]:
+    """What a tool answers: the document of `dse.tools.TOOLS`.
+
+    Args:
+        name: of the tool.
+        arguments: as the assistant gave them.
+        told: takes how far it is.
+
+    Raises:
+        DesignError: an argument, or what it asks for, is wrong.
+    """
+    given = check_arguments(name, arguments)
+    words = _words(name, given.get("overrides", []))
+    study, design = given.get("study", ""), given.get("design", "")
+    if study and (Path(study).name != study or study.startswith(".")):
+        raise DesignError(f"{name}: study: {study!r} is no name of a study; the tool list says which there are")
+    if name == "run":
+        return _run(study, words, told)
+    does: dict[str, Callable[[], dict[str, Any]]] = {
+        "list": _list,
+        "evaluate": lambda: _evaluate(study, design, words),
+        "front": lambda: _front(study),
+        "why": lambda: _why(study, design, words),
+        "whynot": lambda: _whynot(study, design, words),
+    }
+    return does[name]()
+
+
+def list_options() -> dict[str, Any]:
+    """What overrides can choose: names by group, fidelities, and metrics with their definitions."""
+    from dse.evaluators import FIDELITIES, METRICS
+
+    chosen = {
+        group: sorted(path.stem for path in (SHIPPED_CONF / group).glob("*.yaml") if path.stem != "usual") for group in GROUPS
+    }
+    metrics = {name: {"unit": one.unit, "better": one.better, "definition": one.definition} for name, one in METRICS.items()}
+    return {**chosen, "fidelity": list(FIDELITIES), "metrics": metrics}
+
+
+def _words(name: str, overrides: list[str]) -> list[str]:
+    """Overrides as data, none of which says where results are, whose machines work, or a file that is not in the folder."""
+    try:
+        words = check_stored_overrides(overrides, name)
+    except DesignError as error:
+        raise DesignError(f"{str(error).removesuffix(TRUST_HINT)}; refused from an assistant") from None
+    for word in words:
+        root = word.lstrip("+~").partition("=")[0].partition(".")[0].strip()
+        if root in PLACES:
+            raise DesignError(
+                f"{name}: {word!r}: results are in ./runs of the folder of the server; name=NEW puts them beside others"
+            )
+        if root == "ray":
+            raise DesignError(
+                f"{name}: {word!r}: a cluster is for people to choose; leave it out, and Ray starts on this machine"
+            )
+        value = word.partition("=")[2]
+        if any(OUTSIDE.search(read) or _leads_outside(read) for read in (value, value.replace("\\", ""))):
+            raise DesignError(f"{name}: {word!r}: names a place outside of the folder of the server; bring the file there")
+    return words
+
+
+def _leads_outside(value: str) -> bool:
+    """Whether a path in a value is, or is below, a link to a place outside of the folder of the server or of a study in it."""
+    here = Path.cwd().resolve()
+    folders = [Path(), *(path.parent for path in Path("studies").glob("*/study.yaml"))]
+    names = filter(None, re.split(r"[\[\]{},:'\"\s]+", value))
+    paths = [folder / name for name in {value, *names} for folder in folders]
+    return any(os.path.lexists(path) and not path.resolve().is_relative_to(here) for path in paths)
+
+
+def _list() -> dict[str, Any]:
+    from dse.commands.study_output import studies_record
+    from dse.config.overrides import study_paths
+
+    return studies_record(study_paths())
+
+
+def _evaluate(study: str, design: str, words: list[str]) -> dict[str, Any]:
+    from dse.commands.evaluate_output import evaluation_record
+    from dse.commands.notebook_api import evaluate, load
+
+    if not study and not design:
+        return evaluation_record(evaluate(words))
+    if not study or not design or words:
+        raise DesignError("evaluate: say study and design, the id of a design of the study; or overrides alone")
+    return evaluation_record(load(study).evaluate(design))
+
+
+def _front(study: str) -> dict[str, Any]:
+    from dse.commands.explain import study_front_record
+
+    return study_front_record(study)
+
+
+def _why(study: str, design: str, words: list[str]) -> dict[str, Any]:
+    from dse.commands.explain import explain_overrides, explain_study_design
+    from dse.commands.explain_output import explanation_record
+
+    if design and not study:
+        raise DesignError(f"why: {design!r} is a design of a study; say which study")
+    if study and not design and not words:
+        raise DesignError("why: say which design of the study, by design or by overrides; the tool front has its front")
+    return explanation_record(explain_study_design(study, design, words) if study else explain_overrides(words))
+
+
+def _whynot(study: str, design: str, words: list[str]) -> dict[str, Any]:
+    from dse.commands.explain import explain_dominance
+    from dse.commands.whynot_output import dominance_record
+
+    return dominance_record(explain_dominance(study, words, which=design))
+
+
+def _run(study: str, words: list[str], told: ProgressCallback) -> dict[str, Any]:
+    """Runs a study as ``dse run`` does, in ./runs of this folder; then reads its front as ``dse explain`` does."""
+    from dse.commands.notebook_api import load
+    from dse.commands.run_study import run_study
+    from dse.config.compose import compose, study_folder
+    from dse.execution.study import build_study as built
+    from dse.report.study_page import report_path
+    from dse.schemas import stamp_document
+    from dse.space.safe_text import mask_passwords
+
+    config = compose([f"study={study}", *words])
+    asked = built(config, study_folder(config))
+    if asked.run_dir.parent != Path("runs").resolve():
+        raise DesignError(f"run: {asked.name!r} would write to {asked.run_dir}, outside of ./runs; choose a plain name=NEW")
+    if run_study(asked, told):
+        raise DesignError("run: stopped; what is finished is stored, and the same call goes on from there")
+    (*_, last) = load(asked.name).runs()
+    data = {
+        "name": asked.name,
+        "state": last["state"],
+        "results": mask_passwords(asked.store),
+        "report": str(report_path([asked])),
+        "front": _front(asked.name),
+    }
+    return stamp_document("run", data)

@@ -1,0 +1,112 @@
+"""python -P -m dse.mcp_server.worker_process: one process that answers calls of tools, one after another, until its input ends.
+
+A call is a line of JSON on standard input; progress, and then the answer, are lines on standard output. All else that is
+printed goes to standard error. Where the input ends during a call, the call is stopped as by SIGTERM, and what it stored stays;
+a call that does not stop is ended with its process.
+"""
+
+import json
+import os
+import queue
+import signal
+import threading
+import time
+import traceback
+from typing import Any, TextIO
+
+from dse.mcp_server.tool_calls import call_tool
+from dse.space.units import format_quantity
+from dse.terminal.error_line import error_line
+from dse.terminal.json_text import json_text
+from dse.terminal.orphan_processes import end_all, limit_memory
+from dse.terminal.signals import handle_signals
+from dse.terminal.text_encoding import make_output_printable
+
+BETWEEN = 0.25
+"""Two reports of progress. [s]"""
+
+MEMORY_LIMIT = 6 << 30
+"""What a call may take beyond what the process holds when it starts. [B]"""
+
+GRACE = 20.0
+"""Time that a call has to put things in order when it is stopped. [s]"""
+
+
+class ProgressReports:
+    """Writes progress of a call: designs that are done in all its stages, so that it only grows.
+
+    Args:
+        out: a line of JSON a report.
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._time = 0.0
+        self._stage = ""
+        self._before = self._written = 0
+
+    def told(self, what: str, done: int, total: int, note: str) -> None:
+        """Takes what is under way, and writes of it what is new, now and then."""
+        if what != self._stage:
+            self._stage, self._before = what, self._written
+        now, so_far = time.monotonic(), self._before + done
+        if so_far <= self._written or (done < total and now - self._time < BETWEEN):
+            return
+        self._time, self._written = now, so_far
+        said = f"{what}: {done:,} of {total:,}" + (f", {note}" if note else "")
+        _write(self._out, {"done": so_far, "total": self._before + total, "said": said})
+
+
+def main() -> None:
+    """Answers until the input ends."""
+    out, calls = os.fdopen(os.dup(1), "w", encoding="utf-8"), os.fdopen(os.dup(0), encoding="utf-8")
+    os.dup2(2, 1)  # what libraries and processes below print is no answer
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    make_output_printable()
+    limit_memory(MEMORY_LIMIT)
+    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+    busy = threading.Event()
+    threading.Thread(target=_read, args=(calls, waiting, busy), daemon=True).start()
+    try:
+        with handle_signals():
+            while line := waiting.get():
+                busy.set()
+                _write(out, _answered(line, out))
+                busy.clear()
+    except (KeyboardInterrupt, BrokenPipeError):
+        os._exit(1)
+
+
+def _read(calls: TextIO, waiting: "queue.SimpleQueue[str]", busy: threading.Event) -> None:
+    for line in calls:
+        waiting.put(line)
+    waiting.put("")
+    if busy.is_set() or not waiting.empty():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE)
+        end_all()
+        os._exit(1)
+
+
+def _answered(line: str, out: TextIO) -> dict[str, Any]:
+    call = json.loads(line)
+    try:
+        return {"document": call_tool(call["tool"], call["arguments"], ProgressReports(out).told)}
+    except MemoryError:
+        return {"refused": f"dse: {call['tool']}: needs more than {format_quantity(MEMORY_LIMIT, 'B')} of memory; ask for less"}
+    except Exception as error:
+        said = error_line(error)
+        if not said:
+            traceback.print_exc()
+            said = f"dse: {call['tool']}: {type(error).__name__}: {' '.join(str(error).split())}; a fault of this program"
+        return {"refused": said}
+
+
+def _write(out: TextIO, data: dict[str, Any]) -> None:
+    out.write(json_text(data) + "\n")
+    out.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,407 @@
+"""What a study cannot say: knobs that change nothing, constraints that never bind, objectives that tell nothing apart, fronts
+with more designs than the model tells apart, and spaces in which nothing is feasible.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, sqrt
+
+import numpy as np
+import pandas as pd
+
+from dse.accuracy.foreign_constants import foreign_constants_note
+from dse.accuracy.stack_basis import stack_basis
+from dse.config.record_parser import ConstantSource
+from dse.evaluators.accounting.metrics import METRICS
+from dse.evaluators.silicon.published import published_facts
+from dse.execution.result_frame import DESIGN, knob_values, report_order
+from dse.execution.screen import ScreenResult, screen_left_out_text
+from dse.execution.study import Study
+from dse.explanations.advice import count_rejections, smallest_relaxation
+from dse.explanations.elasticities import SAME
+from dse.explanations.explanation import judged_metrics, study_goal
+from dse.explanations.near_feasible import known_tables, near_feasible_rows
+from dse.explanations.neighbours import DesignOutcome, Neighbour, analytical_goal, evaluate_points, knob_value_text, neighbours
+from dse.report.error_bands import study_error_bands
+from dse.search.pareto import as_minimisation
+from dse.space.array_math import Array
+from dse.space.design import Design
+from dse.space.fields import replace_leaves
+from dse.space.knobs import ChoiceKnob
+from dse.space.multi_chip_space import CHIP_KNOB
+from dse.space.units import format_quantity
+from dse.space.workload import Workload
+
+SAMPLED_DESIGNS = 32
+"""Designs of a study, evenly over all, at which each knob is moved to see whether it changes anything."""
+
+BUDGET_S = 10.0
+"""What that may take."""
+
+ASSUMED_RESOLUTION = 0.01
+"""What tells designs apart in an objective of which no measured row says how far off it is, relative."""
+
+MAX_FRONT = 4096
+"""Designs of a front among which distinct ones are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caveat:
+    """Something that a study cannot say, or that is not what it seems.
+
+    Attributes:
+        kind: knob, constraint, objective, feasible, front, screen, stack or chip.
+        what: the knob's address, the constraint as written, the objective, the chip; "" of the others.
+        text: in words, with what was looked at.
+    """
+
+    kind: str
+    what: str
+    text: str
+
+
+def study_caveats(
+    asked: Study, frame: pd.DataFrame, screened: ScreenResult | None = None, *, seconds: float = BUDGET_S
+) -> list[Caveat]:
+    """What a study cannot say.
+
+    Args:
+        asked: the study.
+        frame: its designs, as `dse.execution.result_frame.with_front` has them.
+        screened: what its screen looked at, of which the frame has a sample.
+        seconds: what steps of its knobs may take.
+    """
+    return [
+        *inactive_knob_caveats(asked, frame),
+        *idle_knob_caveats(asked, frame, seconds=seconds),
+        *(idle_constraint_caveats(asked, frame, screened) if not (few := discarded_rows_caveats(asked, screened)) else few),
+        *flat_objective_caveats(asked, frame),
+        *infeasible_study_caveats(asked, frame),
+        *crowded_front_caveats(asked, frame),
+        *foreign_constant_caveats(asked),
+        *facts_dropped(asked),
+    ]
+
+
+def facts_dropped(asked: Study) -> list[Caveat]:
+    """Chips of which a data sheet says facts that designs of the study drop, with the knobs that move what they depend on."""
+    found = []
+    for chosen, space in asked.question.space.each:
+        of_part = {fact.name for fact in published_facts(space.base.chip) if fact.holds}
+        dropped: dict[str, None] = {}
+        moving = []
+        for knob in space.knobs if of_part else ():
+            values = knob.values if isinstance(knob, ChoiceKnob) else (knob.low, knob.high)
+            chips = (replace_leaves(space.base, dict.fromkeys(space.targets[knob.address], value)).chip for value in values)
+            lost = {
+                fact.name: None for chip in chips for fact in published_facts(chip) if fact.name in of_part and not fact.holds
+            }
+            moving += [knob.address] if lost else []
+            dropped |= lost
+        if dropped:
+            name = str(chosen.get(CHIP_KNOB, "")) or str(asked.config["choices"].get("chip", ""))
+            names = ", ".join(fact.replace("_", " ") for fact in dropped)
+            text = (
+                f"{names} of the data sheet count for {name} as it is given; where {', '.join(moving)} move, the model counts"
+            )
+            found.append(Caveat("chip", name, text))
+    return found
+
+
+def foreign_constant_caveats(asked: Study) -> list[Caveat]:
+    """Chips whose software has constants that were fitted on others alone."""
+    each = ((of[1]["chip"], foreign_constants_note(*of)) for of in _software(asked))
+    return [Caveat("stack", chip, text) for chip, text in each if text]
+
+
+def stack_texts(asked: Study) -> list[str]:
+    """Which kernels of each chip's software stack were measured, a line a chip that has a stack."""
+    found = ((of[1]["chip"], stack_basis(*of)) for of in _software(asked))
+    return [f"{chip}: {basis.text}" if asked.chips else basis.text for chip, basis in found if basis]
+
+
+def _software(asked: Study) -> Iterator[tuple[list[ConstantSource], dict[str, str], Design, Workload, set[str]]]:
+    """Of each chip of a study its sources, the names that were chosen, its base design, the workload, and leaves that knobs
+    move.
+    """
+    for chosen, space in asked.question.space.each:
+        name = str(chosen.get(CHIP_KNOB, ""))
+        choices = (asked.config["chips"][name] if chosen else asked.config)["choices"]
+        own = [of for of in asked.question.sources if not chosen or of.address.startswith(f"{name}: ")]
+        moved = {address for targets in space.targets.values() for address in targets}
+        names = {"chip": str(choices.get("chip", "")), "stack": str(choices.get("stack", ""))}
+        yield own, names, space.base, asked.question.workload, moved
+
+
+def inactive_knob_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
+    """Knobs that count at no design, with the conditions that none of them meets."""
+    found = []
+    for knob in asked.question.space.knobs if len(frame) else ():
+        if frame[knob.address].notna().any():
+            continue
+        space, read = asked.question.space, [(other, words) for other, words, _ in knob.read]
+        ways = [
+            f"{other} {' or '.join(knob_value_text(space, other, one) for one in some)}" for other, some in [*knob.when] or read
+        ]
+        where = f", as none has {(' and ' if knob.when else ' or ').join(ways)}" if ways else ""
+        found.append(Caveat("knob", knob.address, f"{knob.address} counts nowhere: at none of {len(frame):,} designs{where}"))
+    return found
+
+
+def idle_knob_caveats(asked: Study, frame: pd.DataFrame, *, seconds: float = BUDGET_S) -> list[Caveat]:
+    """Knobs of which no step changes an objective, a constraint's metric or a limit, at designs evenly over all; by the closed
+    form.
+    """
+    space = asked.question.space
+    known = frame[frame["error"].isna()]
+    goal = analytical_goal(study_goal(asked), space.base)
+    if goal.fidelity != asked.fidelity:
+        return _idle_pairs(asked, known)
+    rows = known.iloc[np.unique(np.linspace(0, len(known) - 1, min(SAMPLED_DESIGNS, len(known))).round().astype(int))]
+    around: list[list[Neighbour]] = []
+    designs = []
+    for row in rows.to_dict("records"):
+        values = knob_values(asked, row)
+        around.append(neighbours(space, values))
+        designs += [space.at(values), *(step.design for step in around[-1])]
+    found = evaluate_points(designs, goal, seconds=seconds)
+    tried: dict[str, int] = {}
+    moved: set[str] = set()
+    place = 0
+    for some in around:
+        here, *there = found[place : place + 1 + len(some)]
+        place += 1 + len(some)
+        for step, point in zip(some, there, strict=True):
+            if here is None or point is None or here.refused:
+                continue
+            tried[step.knob] = tried.get(step.knob, 0) + 1
+            if not _alike(here, point):
+                moved.add(step.knob)
+    kept = [knob.address for knob in space.knobs if knob.address in tried and knob.address not in moved]
+    return [
+        Caveat("knob", knob, f"{knob} changes nothing: {tried[knob]:,} steps of it, at {len(rows):,} designs evenly over all")
+        for knob in kept
+    ]
+
+
+def _idle_pairs(asked: Study, known: pd.DataFrame) -> list[Caveat]:
+    """Knobs in which stored designs differ alone, and come out the same whatever its value.
+
+    Of designs that break a limit nothing is known but that.
+    """
+    knobs = [knob.address for knob in asked.question.space.knobs]
+    judged_by = [name for name in judged_metrics(study_goal(asked)) if name in known]
+    known = known[known[judged_by].notna().any(axis=1)]
+    found = []
+    for knob in knobs:
+        others = [other for other in knobs if other != knob]
+        groups = known.groupby(others, dropna=False, sort=False) if others else [((), known)]
+        alone = [group for _, group in groups if group[knob].nunique(dropna=False) > 1]
+        if alone and all(_same(group, judged_by) for group in alone):
+            text = (
+                f"{knob} changes nothing by {asked.fidelity}: {sum(map(len, alone)):,} stored designs that differ in it alone"
+            )
+            found.append(Caveat("knob", knob, text))
+    return found
+
+
+def _same(group: pd.DataFrame, names: Sequence[str]) -> bool:
+    """Whether designs come out the same."""
+    values = group[list(names)].to_numpy(dtype=float)
+    alike = np.isclose(values, values[0], rtol=SAME, atol=0.0, equal_nan=True).all()
+    return bool(alike) and group["limit"].nunique(dropna=False) == 1
+
+
+def _alike(one: DesignOutcome, other: DesignOutcome) -> bool:
+    """Whether two designs come out the same, in what is judged and what they break."""
+    if (one.limit, set(one.metrics), one.refused) != (other.limit, set(other.metrics), other.refused):
+        return False
+    pairs = [(one.metrics[name], other.metrics[name]) for name in one.metrics] + [
+        (one.need, other.need),
+        (one.have, other.have),
+    ]
+    return all(abs(new - old) <= SAME * max(abs(old), abs(new)) for old, new in pairs)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Of a constraint: designs whose metric is known, that break it, and that would move the front; the nearest value."""
+
+    known: int = 0
+    broken: int = 0
+    moving: int = 0
+    nearest: float = float("nan")
+
+
+def idle_constraint_caveats(asked: Study, frame: pd.DataFrame, screened: ScreenResult | None = None) -> list[Caveat]:
+    """Constraints that no design breaks, and those without which the front would be the same: nothing that breaks one alone
+    is better than the whole front in anything.
+    """
+    front = [
+        DesignOutcome({name: float(row[name]) for name in asked.objectives}) for row in frame[frame["front"]].to_dict("records")
+    ]
+    tallies = {bound: _Tally() for bound in asked.bounds}
+    for rows in known_tables(asked, frame, screened):
+        _, moving = near_feasible_rows(asked, rows, front, inf)
+        for bound, over in zip(asked.bounds, moving[1:], strict=True):
+            values, tally = rows[bound.metric].to_numpy(dtype=float) if bound.metric in rows else np.zeros(0), tallies[bound]
+            values = values[np.isfinite(values)]
+            tally.known += len(values)
+            tally.broken += int((np.asarray(bound.excess(values)) > 0).sum())
+            tally.moving += int((over > 0).sum())
+            if len(values):
+                end = float(values.max() if bound.relation == "<=" else values.min())
+                tally.nearest = end if not bound.excess(tally.nearest) > bound.excess(end) else tally.nearest
+    found = []
+    for bound, tally in tallies.items():
+        if tally.known and not tally.broken:
+            near = format_quantity(tally.nearest, METRICS[bound.metric].unit)
+            text = f"{bound} never binds: of {tally.known:,} designs the nearest to it has {near}"
+            found.append(Caveat("constraint", str(bound), text))
+        elif tally.broken and not tally.moving and front:
+            how = f"{tally.broken:,} of {tally.known:,} designs break it, and without it the front is the same"
+            found.append(Caveat("constraint", str(bound), f"{bound} does not move the front: {how}"))
+    return found
+
+
+def discarded_rows_caveats(asked: Study, screened: ScreenResult | None) -> list[Caveat]:
+    """That most of what was screened is not known any more, so that nothing is said of what constraints leave out."""
+    if screened is None or screened.kept == screened.rows or asked.fidelity != asked.screening:
+        return []
+    text = (
+        f"of {screened.rows:,} screened designs the front and an even sample are kept, {screened.kept:,} (screen.keep=front): "
+        "which constraints never bind cannot be said, and what they cost is of these; screen.keep=all keeps every one"
+    )
+    text += f"; {screen_left_out_text(screened)}" if screened.pruned else ""
+    return [Caveat("screen", "", text)]
+
+
+def flat_objective_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
+    """Objectives that are the same for all feasible designs, or differ by less than they are told apart by."""
+    good = frame[frame["feasible"]]
+    found = []
+    for name, (by, how) in objective_resolution(asked).items():
+        values = good[name].to_numpy(dtype=float) if len(good) else np.zeros(0)
+        if len(values) < 2:
+            continue
+        low, high = float(values.min()), float(values.max())
+        spread = high / low - 1 if low > 0 else (0.0 if low == high else inf)
+        of = f"of all {len(good):,} feasible designs"
+        if spread <= SAME:
+            text = f"{name} is constant: {format_quantity(low, METRICS[name].unit)} {of}"
+            found.append(Caveat("objective", name, text))
+        elif spread < by:
+            text = f"{name} tells no designs apart: it differs by {spread:.2%} {of}, and {how} is {by:.2%}"
+            found.append(Caveat("objective", name, text))
+    return found
+
+
+def infeasible_study_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
+    """Where nothing is feasible, which limit rejects most, and the smallest relaxation that would admit a design."""
+    if not len(frame) or frame["feasible"].any():
+        return []
+    counted = "; ".join(
+        f"{one.what} rejects {one.designs:,}" + (f", the nearest by {one.least:.3g} of it" if one.least else "")
+        for one in count_rejections(asked, frame)
+    )
+    found = [Caveat("feasible", "", f"none of {len(frame):,} designs is feasible: {counted}")]
+    values, gives = smallest_relaxation(asked, frame)
+    if gives:
+        space = asked.question.space
+        knobs = ", ".join(f"{address} {knob_value_text(space, address, value)}" for address, value in values.items())
+        said = f"the smallest relaxation that would admit one: {', and '.join(gives)}; for the design {knobs}"
+        found.append(Caveat("feasible", "", said))
+    return found
+
+
+def crowded_front_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
+    """That designs of the front are nearer to one another than the model is right."""
+    kept, of = distinct_front(asked, frame)
+    if not of or len(kept) == len(of):
+        return []
+    found = objective_resolution(asked)
+    within = " and ".join(f"{by:.1%} of its {name}" for name, (by, _) in found.items())
+    reasons: dict[str, list[str]] = {}
+    for name, (_, how) in found.items():
+        reasons.setdefault(how, []).append(name)
+    why = "; ".join(f"{' and '.join(names)}: {how}" for how, names in reasons.items())
+    ids = report_order(asked, frame)[DESIGN]
+    names = ", ".join(ids.iloc[kept[:20]]) + (f" and {len(kept) - 20:,} more" if len(kept) > 20 else "")
+    told = f"{len(kept):,} of the {len(of):,} designs of the front are told apart: {names}."
+    told += f" Each other one is within {within} of one of them ({why})"
+    return [Caveat("front", "", told)]
+
+
+def distinct_front(asked: Study, frame: pd.DataFrame) -> tuple[list[int], list[int]]:
+    """The front thinned to designs that the model tells apart.
+
+    Returns:
+        Rows of the front that stand for all, in the order of the report; and for each row of the front the one that stands
+        for it. Both empty where there is no front.
+    """
+    rows = report_order(asked, frame)
+    front = rows[rows["front"]].head(MAX_FRONT)
+    by = [share for share, _ in objective_resolution(asked).values()]
+    kept, of = thin_to_resolution(
+        front[list(asked.objectives)].to_numpy(dtype=float).reshape(-1, len(by)), asked.directions, by
+    )
+    return sorted(kept), of
+
+
+def objective_resolution(asked: Study) -> dict[str, tuple[float, str]]:
+    """What tells designs apart, by objective: half of the band of measured rows of this kind, and in words what that is.
+
+    The band is from low to high, both simulated over measured less 1. What all rows have in common moves no order; half its
+    width, sqrt((1 + high) / (1 + low)) - 1, is what is left. Of several chips or kernels the widest counts.
+    """
+    lines = study_error_bands(asked)
+    found = {}
+    for name in asked.objectives:
+        widths = [
+            sqrt((1 + line["high"]) / (1 + line["low"])) - 1
+            for line in lines
+            if line["metric"] == name and line["rows"] > 1 and line["low"] is not None and line["low"] > -1
+        ]
+        if any(widths):
+            found[name] = max(widths), "half the band of measured rows of this kind"
+        else:
+            found[name] = ASSUMED_RESOLUTION, "assumed, as no two measured rows are of this kind"
+    return found
+
+
+def thin_to_resolution(values: Array, directions: Sequence[str], by: Sequence[float]) -> tuple[list[int], list[int]]:
+    """Rows that stand for all: each other row is as good as one of them in all objectives, but for what tells rows apart.
+
+    Greedy: the row that stands for most is taken first, of several the first (epsilon-dominance [laumanns2002]).
+
+    Args:
+        values: shape (rows, objectives).
+        directions: "max" or "min" for each objective.
+        by: what tells rows apart in each, relative; 0.05 is five per cent.
+
+    Returns:
+        The rows that stand for all, in the order in which they were taken; and for each row the one that stands for it.
+
+    >>> thin_to_resolution(np.array([[1.0, 5.0], [1.01, 5.02], [2.0, 9.0]]), ["max", "min"], [0.05, 0.05])
+    ([0, 2], [0, 0, 2])
+    """
+    if not len(values):
+        return [], []
+    small = as_minimisation(values, directions)
+    slack = np.abs(small) * np.asarray(by, dtype=float)
+    covers = np.array([(one <= small + slack).all(axis=1) for one in small])
+    left = np.ones(len(values), dtype=bool)
+    kept: list[int] = []
+    of = np.zeros(len(values), dtype=int)
+    while left.any():
+        best = int(np.argmax((covers & left).sum(axis=1)))
+        taken = covers[best] & left
+        of[taken] = best
+        left &= ~taken
+        kept.append(best)
+    return kept, [int(place) for place in of]
+
+
+def caveat_records(found: Sequence[Caveat]) -> list[Mapping[str, str]]:
+    """Remarks as plain values."""
+    return [{"kind": one.kind, "what": one.what, "text": one.text} for one in found]

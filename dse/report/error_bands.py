@@ -1,0 +1,48 @@
+"""How far off measured rows of a study's kinds were: a line for each chip, kernel and metric that it wants or bounds."""
+
+from typing import Any
+
+from dse.accuracy.residuals import error_band
+from dse.accuracy.result_kind import kernel_algorithm, result_kind
+from dse.config.part_presets import parts_from_outside
+from dse.execution.study import Study
+from dse.space.compatibility import workload_name
+from dse.space.multi_chip_space import CHIP_KNOB
+
+
+def study_error_bands(asked: Study) -> list[dict[str, Any]]:
+    """Lines as plain values: chip and software, metric, span of the errors and in words what the rows are; null for none."""
+    question = workload_name(asked.config["workload"])
+    metrics = dict.fromkeys((*asked.objectives, *(bound.metric for bound in asked.bounds)))
+    lines = []
+    for chosen, space in asked.question.space.each:
+        group = asked.config["chips"][chosen[CHIP_KNOB]] if chosen else asked.config
+        names = {name: str(group["choices"].get(name, "")) for name in ("chip", "mapping", "stack")}
+        moved = {address for targets in space.targets.values() for address in targets}
+        set_ = (source.address for source in asked.question.sources if source.source == "override")
+        changed = any(address.rpartition(": ")[2].startswith("chip.") for address in (*moved, *set_))
+        changed |= bool(parts_from_outside(group["choices"]))
+        for kernel in _kernels(space, question):
+            for metric in metrics:
+                found = error_band(
+                    result_kind(names, kernel, question, metric, asked.fidelity), metric, float("nan"), changed=changed
+                )
+                lines.append(
+                    {
+                        "chip": chosen.get(CHIP_KNOB, names["chip"]),
+                        "software": found.kind.software,
+                        "metric": metric,
+                        "low": found.low,
+                        "high": found.high,
+                        "rows": found.rows,
+                        "text": found.said,
+                    }
+                )
+    return lines
+
+
+def _kernels(space: Any, question: str) -> list[str]:
+    """The algorithms that a question by itself is answered with: those of a knob, or the one that is fixed."""
+    addresses = (f"mapping.{question}", "mapping.dataflow")
+    knobs = [knob for knob in space.knobs if set(addresses) & set(space.targets[knob.address])]
+    return [str(value) for knob in knobs for value in knob.values] or [kernel_algorithm(space.base, question)]

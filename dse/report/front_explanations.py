@@ -1,0 +1,159 @@
+"""Why each design of a front is there, as the page shows it: steps of knobs, what constraints cost, what is next to it."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dse.execution.screen import ScreenResult
+from dse.execution.study import Study
+from dse.explanations.explanation import (
+    FrontMember,
+    NearestDesign,
+    explain_front,
+    front_outcomes,
+    nearest_cheaper_and_faster,
+    study_goal,
+)
+from dse.explanations.near_feasible import near_feasible_designs
+from dse.explanations.neighbours import DesignOutcome, analytical_goal, is_evaluated_alone, knob_value_text
+from dse.explanations.shadow_prices import MAX_RELAXATION as MOST_RELAXED
+from dse.explanations.shadow_prices import KnownDesign, ShadowPrice, gain_over_beaten, gain_over_rivals, shadow_prices
+from dse.report.caveats import caveat_records, distinct_front, objective_resolution, study_caveats
+from dse.report.page_cache import PageCache, table_key
+from dse.search.pareto import as_minimisation
+from dse.space.multi_chip_space import AnySpace
+
+MAX_DESIGNS = 200
+"""Designs of a front whose steps a page has: the first ones."""
+
+BUDGET_S = 20.0
+"""What the steps of a front may take where the closed form is a formula, or requests are served in the steady state."""
+
+SIMULATED_BUDGET_S = 2.0
+"""The same where requests are played; ``dse explain`` has the rest."""
+
+
+def front_explanations(
+    asked: Study, ordered: pd.DataFrame, screened: ScreenResult | None, start: int, kept: PageCache
+) -> dict[str, Any]:
+    """Why the front of a study is as it is, and what the study cannot say, as plain values.
+
+    Args:
+        asked: the study.
+        ordered: its designs in the order of the page.
+        screened: what its screen looked at.
+        start: number of the first in the page.
+        kept: where it may be known already.
+
+    Returns:
+        ``remarks``: what the study cannot say; ``distinct``: for each front design the row that stands for it, with what tells
+        designs apart; ``prices`` of constraints that move the front; ``designs``: by row, its steps, prices and neighbours;
+        ``by``: the reader of the steps; ``left``: designs of the front for whose steps there was no time.
+    """
+    return dict(
+        kept.answer(
+            [("why", asked.question.space.key), *_follows(asked, ordered, screened, start)],
+            lambda: _of_study(asked, ordered, screened, start),
+            lambda found: (
+                found["left"] == max(0, int(ordered["front"].sum()) - MAX_DESIGNS)
+            ),  # the next page has time for others
+        )
+    )
+
+
+def _follows(asked: Study, ordered: pd.DataFrame, screened: ScreenResult | None, start: int) -> list[tuple[str, Any]]:
+    """What the answer follows from beside the space and the workload."""
+    wants = [*asked.objectives.items(), *(f"{bound.metric} {bound.relation} {bound.value!r}" for bound in asked.bounds)]
+    return [
+        ("rows", table_key(ordered)),
+        ("screened", screened and [screened.rows, screened.feasible, screened.kept, *map(str, screened.blocks)]),
+        ("start", start),
+        ("fidelity", asked.fidelity),
+        ("wants", wants),
+        ("defined", [(name, of.text) for name, of in asked.question.defined.items()]),
+        ("apart", objective_resolution(asked)),
+    ]
+
+
+def _of_study(asked: Study, ordered: pd.DataFrame, screened: ScreenResult | None, start: int) -> dict[str, Any]:
+    space, goal = asked.question.space, study_goal(asked)
+    lowest = analytical_goal(goal, space.base)
+    seconds = SIMULATED_BUDGET_S if is_evaluated_alone(space.base, lowest) else BUDGET_S
+    front = front_outcomes(asked, ordered)
+    rows = {name: start + place for place, (name, _, _) in enumerate(front)}
+    members = explain_front(asked, ordered, seconds=seconds, most=MAX_DESIGNS)
+    rivals = [point for _, _, point in front]
+    known = near_feasible_designs(asked, ordered, screened, rivals, MOST_RELAXED)
+    designs: dict[str, Any] = {}
+    for place, member in enumerate(members):
+        others = [one for one in front if one[0] != member.name]
+        cheaper, faster = nearest_cheaper_and_faster(goal, member.values, member.point, others)
+        better = partial(gain_over_beaten, goal, here=member.point)
+        own = shadow_prices(goal, _worth(asked, known, member.point), better, together=True)
+        designs[str(start + place)] = {
+            "steps": _steps(asked, member),
+            "prices": [_price(space, one) for one in own],
+            "cheaper": _near(cheaper, rows),
+            "faster": _near(faster, rows),
+        }
+    kept, of = distinct_front(asked, ordered)
+    return {
+        "remarks": caveat_records(study_caveats(asked, ordered, screened, seconds=seconds)),
+        "distinct": {
+            "rows": [start + row for row in kept],
+            "of": [start + row for row in of],
+            "by": {name: [share, how] for name, (share, how) in objective_resolution(asked).items()},
+        },
+        "prices": [
+            _price(space, one) for one in shadow_prices(goal, known, lambda point: gain_over_rivals(goal, point, rivals))
+        ],
+        "designs": designs,
+        "by": lowest.fidelity,
+        "left": sum(member.changes is None for member in members) + len(front) - len(members),
+    }
+
+
+def _worth(asked: Study, known: Sequence[KnownDesign], here: DesignOutcome) -> list[KnownDesign]:
+    """Designs that are as good as one in all objectives."""
+    names = list(asked.objectives)
+    if not known or any(name not in here.metrics for name in names):
+        return []
+    values = as_minimisation(np.array([[one.point.metrics[name] for name in names] for one in known]), asked.directions)
+    mine = as_minimisation(np.array([[here.metrics[name] for name in names]]), asked.directions)[0]
+    return [one for one, as_good in zip(known, (values <= mine).all(axis=1), strict=True) if as_good]
+
+
+def _steps(asked: Study, member: FrontMember) -> list[list[Any]] | None:
+    """Knob, value as text, change and elasticity of each objective (null where there is none), and what breaks."""
+    if member.changes is None:
+        return None
+    space = asked.question.space
+    return [
+        [
+            one.step.knob,
+            knob_value_text(space, one.step.knob, one.step.new),
+            [_short(one.change.get(name)) for name in asked.objectives],
+            [_short(one.elasticity.get(name)) for name in asked.objectives],
+            one.point.why,
+        ]
+        for one in member.changes
+    ]
+
+
+def _near(near: NearestDesign | None, rows: Mapping[str, int]) -> dict[str, Any] | None:
+    if near is None:
+        return None
+    return {"row": rows[near.name], "cost": list(near.cost), "pace": list(near.pace)}
+
+
+def _price(space: AnySpace, one: ShadowPrice) -> dict[str, Any]:
+    """A price in words, with the texts of the design that it admits."""
+    knobs = {address: knob_value_text(space, address, value) for address, value in one.known.at.items()}
+    return {"what": one.what, "text": one.text, "design": one.design, "knobs": knobs}
+
+
+def _short(number: float | None) -> float | None:
+    return None if number is None else float(f"{number:.4g}")

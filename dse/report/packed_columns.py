@@ -1,0 +1,106 @@
+"""The designs of a page in columns: packed numbers in base64, words as codes; each column once."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dse.evaluators import METRICS
+from dse.execution.result_frame import DESIGN, tied_columns
+from dse.execution.study import Study
+from dse.report.metric_names import plain_name
+from dse.space.fields import addresses, field_at
+from dse.space.multi_chip_space import AnySpace
+
+LEVELS = 256
+"""Different numbers up to which a knob's column is codes into them."""
+
+
+def pack_columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> list[dict[str, Any]]:
+    """Knobs, metrics and marks of all rows, each column once; where a study has no such column, rows are not a number."""
+    found: list[dict[str, Any]] = []
+    units: dict[str, str] = {}
+    docs: dict[str, str] = {}
+    logs: dict[str, bool] = {}
+    orders: dict[str, list[str]] = {}
+    for study in studies:
+        space = study.question.space
+        for knob in space.knobs:
+            spec = space.spec(knob.address)
+            units.setdefault(knob.address, spec.metadata["unit"])
+            docs.setdefault(knob.address, spec.metadata["doc"])
+            orders[knob.address] = [*orders.get(knob.address, []), *map(str, getattr(knob, "values", ()))]
+            logs[knob.address] = logs.get(knob.address, False) or bool(getattr(knob, "log", False))
+    ties = [tied_columns(study, frame) for study, frame in zip(studies, frames, strict=True)]
+    for address, unit in units.items():
+        about = {"name": address, "kind": "knob", "unit": unit, "doc": docs[address], "log": logs[address]}
+        parts = [_cells(frame, of, address) for frame, of in zip(frames, ties, strict=True)]
+        found.append(about | _knob_values(pd.concat(parts, ignore_index=True), orders[address], worded=not unit))
+    for address in dict.fromkeys(address for of in ties for address in of if address not in units):
+        parts_of = [of.get(address, np.full(len(frame), np.nan)) for of, frame in zip(ties, frames, strict=True)]
+        spec = next(_tied_spec(study.question.space, address) for study, of in zip(studies, ties, strict=True) if address in of)
+        about = {"name": address, "kind": "tied", "unit": spec.metadata["unit"], "doc": spec.metadata["doc"]}
+        found.append(about | {"type": "f8", "data": _packed(np.concatenate(parts_of), "<f8")})
+    if any("formats" in frame for frame in frames):
+        parts = [frame.get("formats", pd.Series([None] * len(frame), dtype=object)) for frame in frames]
+        about = {"name": "formats", "kind": "knob", "unit": "", "doc": "number formats", "log": False}
+        found.append(about | _words(pd.concat(parts, ignore_index=True)))
+    for name, metric in METRICS.items():
+        arrays = [frame[name].to_numpy(dtype=float) if name in frame else np.full(len(frame), np.nan) for frame in frames]
+        values = np.concatenate(arrays)
+        if np.isfinite(values).any():
+            about = {"name": name, "label": plain_name(name), "kind": "metric", "unit": metric.unit, "better": metric.better}
+            found.append(about | {"doc": metric.definition} | {"type": "f4", "data": _packed(values, "<f4")})
+    ids = [str(one) for frame in frames for one in frame[DESIGN]]
+    found.append({"name": DESIGN, "kind": "mark", "type": "ids", "data": " ".join(ids)})
+    for name in ("limit", "error", "stage"):
+        series = pd.concat([frame[name] for frame in frames], ignore_index=True)
+        found.append({"name": name, "kind": "mark", **_words(series)})
+    excess = np.concatenate([frame["excess"].to_numpy(dtype=float) for frame in frames])
+    found.append({"name": "excess", "kind": "mark", "type": "f4", "data": _packed(excess, "<f4")})
+    for name in ("feasible", "front"):
+        flags = np.concatenate([frame[name].to_numpy(dtype=bool) for frame in frames])
+        found.append({"name": name, "kind": "mark", "type": "u1", "data": _packed(flags, "u1")})
+    owners = np.repeat(np.arange(len(frames)), [len(frame) for frame in frames])
+    found.append({"name": "study", "kind": "mark", "type": "u1", "data": _packed(owners, "u1")})
+    return found
+
+
+def _cells(frame: pd.DataFrame, tied: Mapping[str, Any], address: str) -> pd.Series:
+    """A knob's values in a study, of one where it follows others too; nothing where it is neither."""
+    if address in frame:
+        return frame[address]
+    return pd.Series(tied.get(address, [None] * len(frame)), dtype=object)
+
+
+def _tied_spec(space: AnySpace, address: str) -> Any:
+    """What the leaf that is tied is declared as, on the first chip where it is."""
+    base = next(of.base for _, of in space.each if any(tied.address == address for tied in of.tied))
+    return field_at(base, addresses(base, address)[0])
+
+
+def _knob_values(series: pd.Series, order: Sequence[str], *, worded: bool) -> dict[str, Any]:
+    if worded:
+        return _words(series, order)
+    values = series.to_numpy(dtype=float)
+    levels = np.unique(values[np.isfinite(values)])
+    if len(levels) > LEVELS:
+        return {"type": "f8", "data": _packed(values, "<f8")}
+    codes = np.where(np.isfinite(values), np.searchsorted(levels, values), -1)
+    return {"type": "i2", "data": _packed(codes, "<i2"), "levels": [float(level) for level in levels]}
+
+
+def _words(series: pd.Series, order: Sequence[str] = ()) -> dict[str, Any]:
+    """Words as codes into those that there are, in some order; others after them."""
+    known = series.dropna().astype(str)
+    there, place = set(known), {word: number for number, word in reversed(list(enumerate(order)))}
+    words = sorted(there, key=lambda word: (place.get(word, len(order)), word))
+    codes = np.full(len(series), -1)
+    codes[np.flatnonzero(series.notna().to_numpy())] = known.map({word: code for code, word in enumerate(words)}).to_numpy(int)
+    return {"type": "i2", "data": _packed(codes, "<i2"), "words": words}
+
+
+def _packed(values: Any, kind: str) -> str:
+    return base64.b64encode(np.asarray(values).astype(kind).tobytes()).decode()

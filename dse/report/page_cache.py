@@ -1,0 +1,113 @@
+"""What a page took long to work out, kept in a file of the run folder by what it follows from: the next page looks it up.
+
+A key has the state of the code that works it out, so that nothing is shown that another code would say otherwise.
+"""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+
+import dse
+from dse.execution.study import Study
+from dse.space.design import key_of_leaves
+from dse.terminal.atomic_files import write_atomically
+
+CACHE_FILE = "explained.json"
+"""Of the run folder: a line with the checksum of the next one, which has everything by key."""
+
+WATCHED_PACKAGES = ("config", "evaluators", "execution", "explanations", "report", "search", "space")
+"""Folders of the package whose code says what is kept."""
+
+
+class PageCache:
+    """What was worked out for the pages of a study; only what the last page asked for stays.
+
+    Attributes:
+        path: its file; one that is absent, damaged or cannot be written is as if nothing was kept.
+    """
+
+    def __init__(self, asked: Study) -> None:
+        self.path = asked.run_dir / CACHE_FILE
+        store = asked.store if "://" in asked.store else str(Path(asked.store).absolute())
+        self._of = [("store", store), ("code", code_state()), *_context(asked)]
+        self._before, self._now = _read(self.path), dict[str, Any]()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._now.keys() != self._before.keys() and self.path.parent.is_dir():
+            text = json.dumps(self._now, separators=(",", ":"))
+            with contextlib.suppress(OSError), write_atomically(self.path) as place:
+                place.write_text(f"{_sum(text)}\n{text}", encoding="utf-8")
+
+    def find(self, what: Sequence[tuple[str, Any]]) -> Any:
+        """What is kept of it, ready for JSON; None where nothing is."""
+        name = self._name(what)
+        if name in self._before:
+            self._now[name] = self._before[name]
+        return self._now.get(name)
+
+    def keep(self, what: Sequence[tuple[str, Any]], value: Any) -> Any:
+        """Keeps a value and returns it as `find` will: with lists for tuples."""
+        name = self._name(what)
+        self._now[name] = json.loads(json.dumps(value))
+        return self._now[name]
+
+    def answer(self, what: Sequence[tuple[str, Any]], make: Callable[[], Any], whole: Callable[[Any], bool]) -> Any:
+        """What is kept of it, else what is made now, which is kept where it is whole."""
+        found = self.find(what)
+        if found is not None:
+            return found
+        made = make()
+        return self.keep(what, made) if whole(made) else made
+
+    def _name(self, what: Sequence[tuple[str, Any]]) -> str:
+        return key_of_leaves([*self._of, *what])
+
+
+BINDING = "binding"
+"""Of a design that was explained, its seconds by what they were spent on in the first case, whole; pages do not have them."""
+
+
+def explained(key: str, by: str) -> list[tuple[str, Any]]:
+    """What an explained design is kept by: its content key, and the fidelity."""
+    return [("explained", key), ("by", by)]
+
+
+def table_key(frame: pd.DataFrame) -> str:
+    """The key of a table: its columns and what is in them, in order."""
+    cells = pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()
+    return hashlib.sha256(" ".join(map(str, frame.columns)).encode() + cells).hexdigest()[:32]
+
+
+@cache
+def code_state() -> str:
+    """The state of the code that works out what is kept: names, sizes and times of its files."""
+    here = Path(dse.__file__).parent
+    files = sorted(path for room in WATCHED_PACKAGES for path in (here / room).resolve().rglob("*.py"))
+    return key_of_leaves((str(path), f"{(at := path.stat()).st_size} {at.st_mtime_ns}") for path in files)
+
+
+def _context(asked: Study) -> list[tuple[str, Any]]:
+    of = asked.context
+    return [("workload", of.workload), ("physics", of.physics)]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        checksum, _, text = path.read_text(encoding="utf-8").partition("\n")
+        found = json.loads(text) if checksum == _sum(text) else {}
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _sum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

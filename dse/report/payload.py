@@ -1,0 +1,445 @@
+"""What a report shows, as plain values: the designs of its studies in columns, once, and the facts of each study.
+
+No picture and no text for people is made here: the page's own code draws from these values.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dse.config import named_points as points
+from dse.config.compose import bibliography
+from dse.config.metric_expressions import refuse_conflicting_definitions
+from dse.evaluators import METRICS, PHYSICS_VERSION
+from dse.evaluators.accounting.breakdown import Breakdown
+from dse.execution.result_frame import SEARCH_ORDER, knob_values, report_order, rows_by_case
+from dse.execution.screen import ScreenResult
+from dse.execution.study import Study
+from dse.execution.verify import Verification
+from dse.explanations.knob_importance import sobol_index
+from dse.report import front_explanations as why
+from dse.report.error_bands import study_error_bands
+from dse.report.packed_columns import pack_columns
+from dse.report.page_cache import BINDING, PageCache, explained
+from dse.report.time_breakdown import BUDGET_S, MAX_BUDGET_S, cached_breakdown, time_stacks
+from dse.search.pareto import as_minimisation, front_mask, hypervolume, nondominated_layers
+from dse.space.array_math import Array
+from dse.space.fields import addresses
+from dse.space.multi_chip_space import CHIP_KNOB
+from dse.space.safe_text import mask_passwords, mask_passwords_in
+from dse.space.units import PREFIXED_UNITS, PREFIXES
+
+MAX_EXPLAINED = 200
+"""Designs of a study whose time is broken down: the front, then those next to it; of more, an even choice."""
+
+MAX_HISTORY_POINTS = 60
+"""Points of a history."""
+
+RUN_ONLY = (
+    "name=",
+    "run_dir=",
+    "store=",
+    "screen",
+    "search",
+    "verify",
+    "workers",
+    "report",
+    "objectives",
+    "constraints",
+    "question",
+)
+"""Overrides that say how a study is run and what it wants, not what its designs are."""
+
+MAX_FAILURES = 50
+"""Different failures that are listed."""
+
+
+@dataclass(frozen=True)
+class ReportedStudy:
+    """A study with what is known of it.
+
+    Attributes:
+        frame: as `dse.execution.result_frame.with_front` has it.
+        runs: as the store has them, oldest first.
+        verified: what was evaluated once more, at a higher fidelity.
+    """
+
+    study: Study
+    frame: pd.DataFrame
+    screened: ScreenResult | None
+    runs: list[dict[str, Any]]
+    verified: Verification | None = None
+
+
+@dataclass(frozen=True)
+class HypervolumeBox:
+    """Where histories are measured: corners as `minimised` has them, and what the front in the end takes of it."""
+
+    low: Array
+    high: Array
+    whole: float
+
+
+def report_payload(parts: Sequence[ReportedStudy]) -> dict[str, Any]:
+    """The data of a page on one study or several: ready for JSON."""
+    refuse_conflicting_definitions([part.study.question.defined for part in parts])
+    frames = [report_order(part.study, part.frame) for part in parts]
+    box = _common_box(parts)
+    studies, start = [], 0
+    for part, frame in zip(parts, frames, strict=True):
+        studies.append(_study(part, frame, start, box))
+        start += len(frame)
+    return {
+        "written": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "prefixes": [list(pair) for pair in PREFIXES],
+        "scaled": sorted(PREFIXED_UNITS),
+        "rows": start,
+        "columns": pack_columns([part.study for part in parts], frames),
+        "studies": studies,
+    }
+
+
+def _study(part: ReportedStudy, frame: pd.DataFrame, start: int, box: HypervolumeBox | None) -> dict[str, Any]:
+    asked, screened = part.study, part.screened
+    space, workload = asked.question.space, asked.question.workload
+    with PageCache(asked) as kept:
+        explained = _explained(asked, frame, start, kept)
+        whys = why.front_explanations(asked, frame, screened, start, kept)
+    return {
+        "name": asked.name,
+        "question": asked.text,
+        "chips": asked.chips,
+        "start": start,
+        "rows": len(frame),
+        "objectives": asked.objectives,
+        "bounds": [{"metric": b.metric, "relation": b.relation, "value": b.value} for b in asked.bounds],
+        "fidelity": asked.fidelity,
+        "seed": asked.seed,
+        "physics": PHYSICS_VERSION,
+        "cases": [case.label for case in workload.cases],
+        "knobs": [_knob(asked, knob.address) for knob in space.knobs],
+        "tied": _tied(asked),
+        "overrides": _evaluating(asked),
+        "screened": {"rows": screened.rows, "feasible": screened.feasible, "exact": screened.exact} if screened else None,
+        "searched": int(frame[SEARCH_ORDER].notna().sum()),
+        "importance": _importance(asked, frame),
+        "history": _history(asked, frame, screened, box),
+        "failures": [[str(text), int(count)] for text, count in frame["error"].value_counts().head(MAX_FAILURES).items()],
+        "lines": _lines(asked, frame, start),
+        "points": [
+            [name, None if row is None else start + row]
+            for name, row in points.rows_of_points(asked.points, space, frame).items()
+        ],
+        "bars": time_stacks(asked, frame, start),
+        "explained": explained,
+        "why": whys,
+        "verified": _verified(part, frame, start),
+        "bands": study_error_bands(asked),
+        "sources": _sources(asked),
+        "runs": [_run(run) for run in part.runs],
+    }
+
+
+def _lines(asked: Study, frame: pd.DataFrame, start: int) -> list[dict[str, Any]]:
+    """The pictures that a study asks for, one for each case where it says so: with the values there, by row."""
+    known = asked.question.space.targets
+    found: list[dict[str, Any]] = []
+    for spec in asked.report["lines"]:
+        if spec["x"] not in known:
+            continue
+        line = {"x": spec["x"], "y": spec["y"], "by": spec["by"] if spec.get("by") in known else None}
+        if not spec.get("each"):
+            found.append(line)
+            continue
+        for label, view in rows_by_case(asked, frame, spec["y"]).items():
+            values = {str(start + int(row)): _short(value) for row, value in view[spec["y"]].items() if np.isfinite(value)}
+            found.append(line | {"case": label, "values": values})
+    return found
+
+
+def _knob(asked: Study, address: str) -> dict[str, Any]:
+    """A knob, and how each leaf that it moves is overridden on the command line."""
+    if address == CHIP_KNOB:
+        return {"address": address, "overrides": ["chips"]}
+    chosen, space = next((chosen, space) for chosen, space in asked.question.space.each if address in space.targets)
+    config = asked.config["chips"][chosen[CHIP_KNOB]] if chosen else asked.config
+    return {
+        "address": address,
+        "overrides": [("" if _in(config, leaf) else "++") + leaf for leaf in space.targets[address]],
+    }
+
+
+def _tied(asked: Study) -> list[dict[str, Any]]:
+    """What follows knobs, by what it does so, and how its leaves are overridden on the command line."""
+    found: dict[str, dict[str, Any]] = {}
+    for chosen, space in asked.question.space.each:
+        config = asked.config["chips"][chosen[CHIP_KNOB]] if chosen else asked.config
+        for tied in space.tied:
+            words = [("" if _in(config, leaf) else "++") + leaf for leaf in addresses(space.base, tied.address)]
+            found.setdefault(tied.address, {"address": tied.address, "by": tied.text, "overrides": words})
+    return list(found.values())
+
+
+def _in(config: Any, address: str) -> bool:
+    for part in address.split("."):
+        if not isinstance(config, Mapping) or part not in config:
+            return False
+        config = config[part]
+    return True
+
+
+def _evaluating(asked: Study) -> list[str]:
+    return [mask_passwords(word) for word in asked.overrides if not word.lstrip("+~").startswith(RUN_ONLY)]
+
+
+def _importance(asked: Study, frame: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """By objective and knob, over the feasible designs of the screen or, if few, of all; of chips that have the knob."""
+    rows = frame[frame["feasible"]]
+    screened = rows[rows["stage"] == "screen"]
+    rows = screened if len(screened) >= len(rows) / 2 else rows
+    own = {}
+    for address in asked.question.space.targets:
+        chips = [
+            chosen[CHIP_KNOB]
+            for chosen, space in asked.question.space.each
+            if chosen and address in (CHIP_KNOB, *space.targets)
+        ]
+        own[address] = rows[rows[CHIP_KNOB].isin(chips)] if chips else rows
+    return {
+        name: {address: sobol_index(some[name].to_numpy(dtype=float), _numbers(some[address])) for address, some in own.items()}
+        for name in asked.objectives
+    }
+
+
+def _numbers(series: pd.Series) -> Array:
+    numbers = pd.to_numeric(series, errors="coerce")
+    return numbers.to_numpy(dtype=float) if numbers.notna().any() else pd.factorize(series)[0].astype(float)
+
+
+def _common_box(parts: Sequence[ReportedStudy]) -> HypervolumeBox | None:
+    """The box of all fronts together where all studies want the same, None where they do not."""
+    if len({tuple(part.study.objectives.items()) for part in parts}) > 1:
+        return None
+    rows = [part.frame.loc[part.frame["front"], list(part.study.objectives)].to_numpy(dtype=float) for part in parts]
+    return _box(np.concatenate(rows), parts[0].study.directions)
+
+
+def _box(values: Array, directions: list[str]) -> HypervolumeBox | None:
+    """From the best corner of some fronts to a tenth beyond the worst."""
+    if not len(values):
+        return None
+    small = as_minimisation(values, directions)
+    low, high = small.min(axis=0), small.max(axis=0)
+    high = high + 0.1 * np.where(high > low, high - low, np.abs(high) + 1e-12)
+    return HypervolumeBox(low, high, hypervolume(values[front_mask(values, directions)], directions, low, high))
+
+
+def _history(asked: Study, frame: pd.DataFrame, screened: ScreenResult | None, common: HypervolumeBox | None) -> dict[str, Any]:
+    """By designs asked: the share of the front's hypervolume that was found, or of a single objective the best value."""
+    names, directions = list(asked.objectives), asked.directions
+    best = frame.loc[frame["front"], names].to_numpy(dtype=float)
+    box = common or _box(best, directions)
+
+    def measure(rows: Array) -> float | None:
+        if not len(rows) or box is None:
+            return None
+        if len(names) == 1:
+            return float(rows.max() if directions[0] == "max" else rows.min())
+        return hypervolume(rows[front_mask(rows, directions)], directions, box.low, box.high) / box.whole
+
+    searched = frame[frame[SEARCH_ORDER].notna()].sort_values(SEARCH_ORDER)
+    values, usable = searched[names].to_numpy(dtype=float), searched["feasible"].to_numpy(dtype=bool)
+    marks = (
+        np.unique(np.geomspace(1, len(searched), MAX_HISTORY_POINTS).round().astype(int))
+        if len(searched)
+        else np.zeros(0, dtype=int)
+    )
+    asks = searched[SEARCH_ORDER].to_numpy(dtype=float)[marks - 1] + 1
+    return {
+        "asks": [int(ask) for ask in asks],
+        "values": [measure(values[:n][usable[:n]]) for n in marks],
+        "screened": measure(screened.front[names].to_numpy(dtype=float))
+        if screened and asked.fidelity == asked.screening
+        else None,
+        "all": measure(best),
+    }
+
+
+def _explained(asked: Study, frame: pd.DataFrame, start: int, kept: PageCache) -> dict[str, Any]:
+    """By row, where the time of a design goes in the first case: operators, with words coded, and area by block.
+
+    By the study's fidelity as long as `spent.SECONDS` allow: to play a wafer's kernels, or to serve a trace, may take seconds.
+    """
+    good = np.flatnonzero(frame["feasible"])
+    values = frame[list(asked.objectives)].to_numpy(dtype=float)[good]
+    rows = good[nondominated_layers(values, asked.directions, MAX_EXPLAINED)]
+    space, case, words = asked.question.space, asked.question.workload.cases[0], _Words()
+    designs: dict[str, Any] = {}
+    began = time.monotonic()
+    for row in rows:
+        at = knob_values(asked, frame.iloc[int(row)].to_dict())
+        what = explained(space.key_at(at), asked.fidelity)
+        found = kept.find(what)
+        if found is None:
+            taken = time.monotonic() - began
+            if taken > MAX_BUDGET_S:
+                continue  # others may be kept
+            by = asked.fidelity if taken < BUDGET_S else "closed"
+            parts = cached_breakdown(space.at(at), case, asked.question.workload.decode_at, by)
+            found = _spent(by, parts) | {BINDING: parts.binding()}
+            found = kept.keep(what, found) if by == asked.fidelity else found
+        operators = [[words.code(cell) if isinstance(cell, str) else cell for cell in one] for one in found["operators"]]
+        shown = {name: value for name, value in found.items() if name != BINDING}
+        designs[str(start + int(row))] = shown | {"operators": operators}
+    return {"case": case.label, "words": words.known, "designs": designs}
+
+
+def _spent(by: str, parts: Breakdown) -> dict[str, Any]:
+    """A breakdown as plain values."""
+    phases = dict.fromkeys(operator.phase for operator in parts.rows)
+    return {
+        "by": by,
+        "operators": [
+            [
+                *(op.phase, op.segment, op.operator, op.shape, op.bound),
+                *(_short(number) for number in (op.flop, op.nbytes, op.prefetched, op.seconds)),
+                *(_short(op.executed or 0.0), op.cause, _short(op.sent)),
+            ]
+            for op in parts.rows
+        ],
+        "spent": {phase: {name: _short(s) for name, s in parts.by_bound(phase).items() if s} for phase in phases},
+        "chip": [
+            [of, unit, {name: _short(value) for name, value in values.items() if value}]
+            for of, unit, values in (
+                ("area of a chip", "mm2", parts.area),
+                ("its power at peak", "W", parts.power),
+                ("its price, with its share of a server", "USD", parts.price),
+            )
+            if any(values.values())
+        ],
+    }
+
+
+def _verified(part: ReportedStudy, frame: pd.DataFrame, start: int) -> dict[str, Any] | None:
+    """What was evaluated at both fidelities: metrics by page row, how far each moves, and the front at the higher one."""
+    found = part.verified
+    if found is None:
+        return None
+    rows = {int(place): start + row for row, place in enumerate(frame["place"])}
+    after = found.after
+    return {
+        "low": found.low,
+        "high": found.high,
+        "part": found.part,
+        "wanted": found.wanted,
+        "rows": [rows[int(row)] for row in after.index],
+        "moves": list(found.moves()),
+        "notes": _notes(after),
+        "before": _metrics(found.before),
+        "metrics": _metrics(after),
+        "shifts": [asdict(shift) | {"row": rows[shift.row]} for shift in found.shifts()],
+        "off": {
+            "wanted": found.off.wanted,
+            "rows": [rows[int(row)] for row in found.off.after.index],
+            "strata": [int(stratum) for stratum in found.off.strata],
+            "moves": [_aside(better=bool(better), part=found.part) for better in found.off.better],
+            "notes": _notes(found.off.after),
+            "before": _metrics(found.off.before),
+            "metrics": _metrics(found.off.after),
+        },
+        "ranks": [asdict(one) | {"row": rows.get(one.row, -1)} for one in found.ranks],
+        "decisions": [
+            {
+                "metric": lead.metric,
+                "winner": rows[lead.winner],
+                "runner_up": rows[lead.runner_up],
+                "said": lead.said(found.low, found.high, bool(found.part)),
+            }
+            for lead in found.decisions
+        ],
+        "shared": list(found.shared),
+        "own": list(found.own),
+    }
+
+
+def _aside(*, better: bool, part: str) -> str:
+    """What becomes of a design off the front; on a part of a mesh there is no front of its kind."""
+    return "off the front" if part or not better else "comes on"
+
+
+def _notes(frame: pd.DataFrame) -> list[str]:
+    """Of each design, why it has no metrics or breaks a limit; "" of others."""
+    return [str(error or limit or "") for error, limit in zip(frame["error"], frame["limit"], strict=True)]
+
+
+def _metrics(frame: pd.DataFrame) -> dict[str, list[float]]:
+    """By name, for each design; those that none has left out."""
+    columns = {name: frame[name].to_numpy(dtype=float) for name in METRICS if name in frame}
+    return {name: [_short(value, 9) for value in values] for name, values in columns.items() if np.isfinite(values).any()}
+
+
+class _Words:
+    """Texts by number, each kept once."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+
+    def code(self, text: str) -> int:
+        return self._codes.setdefault(text, len(self._codes))
+
+    @property
+    def known(self) -> list[str]:
+        return list(self._codes)
+
+
+def _short(number: float, digits: int = 6) -> float:
+    return float(f"{number:.{digits}g}")
+
+
+SAID = "no source: said on the command line, in the study, or in a file that names none"
+"""Of a constant, what stands for its source there."""
+
+
+def _sources(asked: Study) -> list[dict[str, str]]:
+    """The constants of the chip that no knob moves, each with the text that its source stands for."""
+    texts = {"override": SAID, **bibliography()}
+    moved = {
+        f"{chosen[CHIP_KNOB]}: {address}" if chosen else address
+        for chosen, space in asked.question.space.each
+        for targets in space.targets.values()
+        for address in targets
+    }
+    return [
+        {
+            "address": source.address,
+            "value": source.value,
+            "source": source.source,
+            "text": texts.get(source.source, ""),
+            "page": source.page,
+            "note": source.note,
+        }
+        for source in asked.question.sources
+        if source.address not in moved
+    ]
+
+
+def _run(run: Mapping[str, Any]) -> dict[str, Any]:
+    facts = run["facts"]
+    kept = {
+        name: facts[name]
+        for name in ("version", "git", "host", "user", "wall_seconds", "cpu_seconds", "results", "error", "seed")
+        if name in facts
+    }
+    shown = {
+        "started": str(run["started"]),
+        "ended": str(run["ended"] or ""),
+        "state": str(run["state"]),
+        "overrides": [str(word) for word in facts.get("overrides", [])],
+        **{name: value if isinstance(value, int | float) else str(value) for name, value in kept.items()},
+    }
+    return dict(mask_passwords_in(shown))

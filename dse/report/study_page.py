@@ -1,0 +1,108 @@
+"""The page itself: data, style, code and Plotly in one HTML file that needs nothing beside it, and its live companion."""
+
+import html
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dse.execution.study import Study
+from dse.report.payload import ReportedStudy, report_payload
+from dse.report.standalone_pages import HERE, embed_json, plotly_source
+from dse.terminal.atomic_files import write_atomically
+
+SCRIPTS = (
+    "text.js",
+    "designs.js",
+    "plot.js",
+    "front.js",
+    "keys.js",
+    "parallel.js",
+    "table.js",
+    "shortlist.js",
+    "design.js",
+    "why.js",
+    "verified.js",
+    "cards.js",
+    "provenance.js",
+    "head.js",
+    "page.js",
+)
+"""The page's code in reading order: what is shown, then each view of it, then what ties them."""
+
+
+def write_report(part: ReportedStudy) -> tuple[Path, list[str]]:
+    """Write the report of a study; its path, and what it says of knobs without effect."""
+    data, path = report_payload([part]), report_path([part.study])
+    _replace(path, render_page(data))
+    (study,) = data["studies"]
+    return path, [remark["text"] for remark in study["why"]["remarks"] if remark["kind"] == "knob"]
+
+
+def report_path(studies: Sequence[Study]) -> Path:
+    """Where the report of some studies goes: the run folder of the first."""
+    others = "".join(f"_{study.name}" for study in studies[1:])
+    return studies[0].run_dir / f"report{others}.html"
+
+
+def write_page(parts: Sequence[ReportedStudy], path: Path) -> Path:
+    """Writes one page on one study or several; returns its path."""
+    _replace(path, render_page(report_payload(parts)))
+    return path
+
+
+def render_page(data: dict[str, Any], live: str = "") -> str:
+    """The page as text; `live` names the file, beside it, that says when there is something new."""
+    title = ", ".join(study["name"] for study in data["studies"])
+    filled = {
+        "{{title}}": html.escape(title),
+        "{{style}}": (HERE / "page.css").read_text(),
+        "{{live}}": html.escape(live),
+        "{{data}}": embed_json(data),
+        "{{plotly}}": plotly_source(),
+        "{{code}}": "\n".join((HERE / name).read_text() for name in SCRIPTS),
+    }
+    head, *rest = (HERE / "page.html").read_text().split("{{")
+    pieces = [head]
+    for piece in rest:
+        name, _, after = piece.partition("}}")
+        pieces += [filled["{{" + name + "}}"], after]
+    return "".join(pieces)
+
+
+class LivePage:
+    """A page that a browser keeps up to date: beside it, a stamp that it polls and the data that it then takes.
+
+    Both are scripts, as a page from a file may load scripts, and nothing else, from beside itself.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp, self._data = path.with_suffix(".live.js"), path.with_suffix(".data.js")
+        self._number = 0
+
+    def write(self, data: dict[str, Any]) -> None:
+        """Brings the page up to date, on disk and where it is open."""
+        _replace(self._path, render_page(data, live=self._stamp.name))
+        self._tell(data, done=False)
+
+    def close(self, data: dict[str, Any]) -> None:
+        """Writes the page as it stays, and tells those who have it open that it is complete."""
+        _replace(self._path, render_page(data))
+        self._tell(data, done=True)
+
+    def remove(self) -> None:
+        """Removes the companions."""
+        self._stamp.unlink(missing_ok=True)
+        self._data.unlink(missing_ok=True)
+
+    def _tell(self, data: dict[str, Any], *, done: bool) -> None:
+        self._number += 1
+        _replace(self._data, f"takeData({embed_json(data)});\n")
+        stamp = {"stamp": data["written"] + f" {self._number}", "data": self._data.name, "done": done}
+        _replace(self._stamp, f"takeStamp({embed_json(stamp)});\n")
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with write_atomically(path) as place:
+        place.write_text(text, encoding="utf-8")

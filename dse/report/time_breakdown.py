@@ -1,0 +1,73 @@
+"""Where the time of designs goes, and pictures of it side by side: a stack of what takes time at each value of a knob."""
+
+import time
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import pandas as pd
+
+from dse.evaluators import explain
+from dse.evaluators.accounting.breakdown import Breakdown
+from dse.execution.result_frame import knob_values
+from dse.execution.study import Study
+from dse.space.design import Design
+from dse.space.workload import WorkloadCase
+
+BUDGET_S = 20.0
+"""What a page may take to break designs down at a study's own fidelity, and again for each picture; others are by the closed
+form."""
+
+MAX_BUDGET_S = 40.0
+"""What it may take in all; designs that are left then are not broken down."""
+
+MAX_STACKS = 32
+"""Values of a knob that a picture has room for; of more, the first ones."""
+
+
+@lru_cache(maxsize=1024)
+def cached_breakdown(design: Design, case: WorkloadCase, decode_at: str, fidelity: str) -> Breakdown:
+    """Without its timeline, of which a served load has as much as a page; kept, as a page that is written again and again
+    shows much the same front.
+    """
+    return replace(explain(design, case, decode_at=decode_at, fidelity=fidelity), segments={}, flows={})
+
+
+def time_stacks(asked: Study, frame: pd.DataFrame, start: int) -> list[dict[str, Any]]:
+    """The stacks that a study asks for, a picture a case: by value of a knob the best design's seconds, by what takes them."""
+    found = []
+    first, direction = next(iter(asked.objectives.items()))
+    good = frame[frame["feasible"]].sort_values(first, ascending=direction == "min", kind="stable")
+    for spec in asked.report["bars"]:
+        if spec["x"] not in asked.question.space.targets:
+            continue
+        best = good.drop_duplicates(spec["x"])
+        best = best.loc[_in_order(asked, best, spec["x"])].head(MAX_STACKS)
+        cases = asked.question.workload.cases
+        for case in cases if spec.get("each") else cases[:1]:
+            end = time.monotonic() + BUDGET_S
+            spent, by = [], []
+            for _, row in best.iterrows():
+                by.append(asked.fidelity if time.monotonic() < end else "closed")
+                design = asked.question.space.at(knob_values(asked, row.to_dict()))
+                parts = cached_breakdown(design, case, asked.question.workload.decode_at, by[-1])
+                spent.append(_by_operator(parts) if spec.get("of") == "operator" else parts.by_bound())
+            rows = [start + int(row) for row in best.index]
+            picture = {"x": spec["x"], "case": case.label, "rows": rows, "by": by}
+            found.append(picture | {"spent": [{name: float(f"{s:.6g}") for name, s in one.items() if s} for one in spent]})
+    return found
+
+
+def _in_order(asked: Study, rows: pd.DataFrame, address: str) -> list[int]:
+    """Words as the space has them, numbers as they grow."""
+    knob = asked.question.space.knob(address)
+    place = {value: place for place, value in enumerate(getattr(knob, "values", ()))}
+    cells = rows[address]
+    return sorted(rows.index, key=lambda row: place.get(cells[row], 0) if isinstance(cells[row], str) else cells[row])
+
+
+def _by_operator(parts: Breakdown) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for row in parts.rows:
+        sums[row.operator] = sums.get(row.operator, 0.0) + row.seconds
+    return sums

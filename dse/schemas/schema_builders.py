@@ -1,0 +1,123 @@
+"""The few words of JSON Schema that documents are described with; each gives a schema as plain values."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Schema = dict[str, Any]
+
+
+def text_schema(about: str = "") -> Schema:
+    """A text."""
+    return _said({"type": "string"}, about)
+
+
+def enum_schema(words: Sequence[str], about: str = "") -> Schema:
+    """One of some words."""
+    return _said({"type": "string", "enum": list(words)}, about)
+
+
+def number_schema(about: str = "") -> Schema:
+    """A finite number."""
+    return _said({"type": "number"}, about)
+
+
+def count_schema(about: str = "") -> Schema:
+    """A whole number, 0 or above."""
+    return _said({"type": "integer", "minimum": 0}, about)
+
+
+def boolean_schema(about: str = "") -> Schema:
+    """True or false."""
+    return _said({"type": "boolean"}, about)
+
+
+def nullable_schema(of: Schema, about: str = "") -> Schema:
+    """The same, or null."""
+    return _said({"anyOf": [of, {"type": "null"}]}, about)
+
+
+def scalar_schema(about: str = "") -> Schema:
+    """A text, a number, true or false, or null for a number that is not finite."""
+    return _said({"type": ["string", "number", "boolean", "null"]}, about)
+
+
+def list_schema(of: Schema, about: str = "") -> Schema:
+    """A list of one kind."""
+    return _said({"type": "array", "items": of}, about)
+
+
+def pair_schema(of: Schema, about: str = "") -> Schema:
+    """A list of two."""
+    return _said({"type": "array", "items": of, "minItems": 2, "maxItems": 2}, about)
+
+
+def map_schema(of: Schema, about: str = "") -> Schema:
+    """An object with any keys, whose values are of one kind."""
+    return _said({"type": "object", "additionalProperties": of}, about)
+
+
+def object_schema(fields: Mapping[str, Schema], about: str = "", *, optional: Sequence[str] = ()) -> Schema:
+    """An object with these keys and no other.
+
+    Args:
+        fields: by key.
+        about: what it is.
+        optional: keys that may be absent.
+    """
+    required = [key for key in fields if key not in optional]
+    found = {"type": "object", "properties": dict(fields), "required": required, "additionalProperties": False}
+    return _said(found, about)
+
+
+def document_schema(stamp: str, body: Schema) -> Schema:
+    """An object that says at its top what it is."""
+    head = {"const": stamp, "description": "which document this is, and its version"}
+    return {**body, "properties": {"schema": head, **body["properties"]}, "required": ["schema", *body["required"]]}
+
+
+def _said(schema: Schema, about: str) -> Schema:
+    return {**schema, "description": about} if about else schema
+
+
+MEASURED = object_schema(
+    {
+        "value": nullable_schema(number_schema(), "null where it is not finite"),
+        "unit": text_schema('"" or "1" of what has none'),
+    },
+    "a value with its unit",
+)
+"""A value with its unit beside it."""
+
+WITHOUT_EFFECT: Schema = list_schema(
+    object_schema(
+        {
+            "setting": text_schema("as it was typed"),
+            "reader": nullable_schema(text_schema("what reads it, as fidelity=cycles; null where nothing is known to")),
+            "text": text_schema("the same in a sentence"),
+        }
+    ),
+    "what was typed and has no effect on this answer",
+)
+
+METRICS = map_schema(MEASURED, "by metric, those that this kind of chip and workload has; SI units")
+
+FIELD = {
+    "anyOf": [
+        {"type": ["string", "number", "boolean", "null"]},
+        MEASURED,
+    ],
+    "description": "a value with its unit; a word, or a number without a unit, as it is; null where it does not count",
+}
+"""A knob's value."""
+
+KNOBS = map_schema(FIELD, "values by address, as overrides name them")
+
+KIND = {
+    "chip": text_schema(),
+    "software": text_schema("mapping and stack, and the algorithm of a kernel by itself"),
+    "question": text_schema("static, serving, gemm and others"),
+    "phase": text_schema("prefill, decode, whole, chip, or the question"),
+    "measure": text_schema("time, or a metric"),
+    "fidelity": text_schema(),
+}
+"""Keys of what a measured row, or an answer, is a figure of."""

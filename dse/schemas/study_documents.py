@@ -1,0 +1,218 @@
+"""What is said of studies and their designs: `dse list`, `dse explain` and `dse whynot`."""
+
+from dse.schemas.schema_builders import (
+    FIELD,
+    KNOBS,
+    MEASURED,
+    METRICS,
+    WITHOUT_EFFECT,
+    Schema,
+    boolean_schema,
+    count_schema,
+    enum_schema,
+    list_schema,
+    map_schema,
+    nullable_schema,
+    number_schema,
+    object_schema,
+    scalar_schema,
+    text_schema,
+)
+
+LISTED = object_schema(
+    {
+        "name": text_schema("as in dse run study=NAME"),
+        "question": text_schema("empty where nobody wrote one, or the study's file is not here"),
+        "defined": boolean_schema("whether the study ships or stands in ./studies; others only ran here"),
+        "ran": nullable_schema(
+            object_schema(
+                {
+                    "state": nullable_schema(
+                        text_schema("of its last run: running, done, interrupted, failed, killed or lost; null: no run")
+                    ),
+                    "searched": nullable_schema(
+                        count_schema("designs that its last run had searched; null where it does not say")
+                    ),
+                    "refused": nullable_schema(text_schema("why its results cannot be read; null where they can")),
+                }
+            ),
+            "what is stored of it in ./runs; null where nothing is",
+        ),
+    }
+)
+
+LIST: Schema = object_schema(
+    {"studies": list_schema(LISTED)}, "studies that ship or stand in ./studies, and those that ran in this folder"
+)
+
+OBJECTIVES = map_schema(enum_schema(["max", "min"]), "direction by metric")
+
+GAINS = map_schema(
+    nullable_schema(number_schema()), "relative change by objective, as 0.1 for a tenth more; null where nothing says"
+)
+
+SHARES = map_schema(number_schema(), "shares of the time that something is done, by what it is spent on; they add up to 1")
+
+BREAKS = nullable_schema(text_schema("the limits and constraints that it breaks; null where it is feasible"))
+
+STEP = object_schema(
+    {
+        "knob": text_schema("address"),
+        "from": FIELD,
+        "to": FIELD,
+        "change": GAINS,
+        "elasticity": map_schema(
+            nullable_schema(number_schema()), "relative change of an objective over that of the knob; null where there is none"
+        ),
+        "feasible": boolean_schema(),
+        "breaks": BREAKS,
+    },
+    "a design that differs in one knob",
+)
+
+PRICE = object_schema(
+    {
+        "constraint": text_schema("a constraint as it is written, or a limit"),
+        "unit": text_schema("of `is`, `would_have_to_be` and `relaxation`"),
+        "is": number_schema(),
+        "would_have_to_be": number_schema("with the smallest relaxation that admits a better design"),
+        "relaxation": number_schema("by how much it must give, above 0"),
+        "text": text_schema("the same, and what it buys, in a sentence with units"),
+        "buys": map_schema(MEASURED, "by how much objectives would be better"),
+        "for_each": map_schema(MEASURED, "the same for each unit of relaxation"),
+        "design": text_schema("the id of the design that it admits"),
+        "knobs": KNOBS,
+    },
+    "what it would buy to relax a constraint",
+)
+
+MOVED = map_schema(object_schema({"from": FIELD, "to": FIELD}), "changes by address")
+
+NEXT = object_schema(
+    {
+        "design": nullable_schema(text_schema("its id; null where it is not of a study")),
+        "metrics": map_schema(
+            object_schema({"here": number_schema(), "there": number_schema(), "unit": text_schema()}), "the cost and the pace"
+        ),
+        "knobs": MOVED,
+    }
+)
+
+TIED = map_schema(
+    object_schema({"value": number_schema(), "unit": text_schema(), "follows": text_schema("of what it is made")}),
+    "leaves that follow knobs, by address",
+)
+
+ASKED = {
+    "knobs": KNOBS,
+    "tied": TIED,
+    "fidelity": text_schema(),
+    "objectives": OBJECTIVES,
+    "metrics": METRICS,
+    "feasible": boolean_schema(),
+    "breaks": BREAKS,
+}
+"""Keys of a design that somebody asks about."""
+
+EXPLAIN: Schema = object_schema(
+    {
+        "design": text_schema("its id"),
+        "name": text_schema("its id, or what was typed"),
+        **ASKED,
+        "shares_of_time": SHARES,
+        "steps": list_schema(STEP),
+        "knobs_that_change_nothing": list_schema(text_schema()),
+        "knobs_not_looked_at": list_schema(text_schema(), "for lack of time"),
+        "prices_of_constraints": list_schema(PRICE),
+        "cheaper_and_slower": nullable_schema(NEXT),
+        "dearer_and_faster": nullable_schema(NEXT),
+        "without_effect": WITHOUT_EFFECT,
+        "looked_among": text_schema("among which designs the last three were looked for"),
+    },
+    "why a design is as it is: what takes its time, what each knob would do, what constraints cost",
+)
+
+ON_THE_FRONT = object_schema(
+    {
+        "design": text_schema("its id"),
+        "rank": count_schema("its place on the front by the first objective, from 1; it changes as the study goes on"),
+        "knobs": KNOBS,
+        "metrics": METRICS,
+        "shares_of_time": nullable_schema(SHARES),
+        "steps": nullable_schema(list_schema(STEP), "null where there was no time for them"),
+    }
+)
+
+FRONT: Schema = object_schema(
+    {
+        "study": text_schema(),
+        "objectives": OBJECTIVES,
+        "designs": list_schema(ON_THE_FRONT, "those that no other beats"),
+        "prices_of_constraints": list_schema(PRICE),
+        "remarks": list_schema(
+            object_schema({"kind": text_schema(), "what": text_schema(), "text": text_schema()}), "what the study cannot say"
+        ),
+        "distinct": list_schema(text_schema(), "of designs that errors do not tell apart, one for each: their ids"),
+    },
+    "the front of a study, what each knob does there, and what constraints cost",
+)
+
+RIVAL = object_schema(
+    {
+        "design": text_schema("its id"),
+        "metrics": METRICS,
+        "better_by": GAINS,
+        "knobs": MOVED,
+        "alike": list_schema(text_schema(), "ids of others with the same objectives, up to a thousandth of each"),
+    }
+)
+
+HOP = object_schema(
+    {
+        "change": text_schema("a knob's address, or what no knob of the study moves"),
+        "from": FIELD,
+        "to": FIELD,
+        "metrics": METRICS,
+        "feasible": boolean_schema(),
+        "breaks": BREAKS,
+        "beats_it": boolean_schema("whether the design that was asked about is beaten from here on"),
+    }
+)
+
+WHYNOT: Schema = object_schema(
+    {
+        "design": text_schema("its id"),
+        "name": text_schema("what was typed, or its id"),
+        **ASKED,
+        "outside_the_study": map_schema(
+            object_schema({"study": scalar_schema(), "here": scalar_schema()}),
+            "what no knob of the study moves, in SI, by address",
+        ),
+        "front_designs_that_beat_it": list_schema(RIVAL, "distinct ones, fewest changes first"),
+        "front_designs_that_it_beats": list_schema(text_schema(), "their ids"),
+        "distance": nullable_schema(
+            number_schema("share by which it would have to be better in every objective; null where unknown")
+        ),
+        "alone": map_schema(MEASURED, "what each objective alone would have to be"),
+        "fewest_changes": nullable_schema(RIVAL, "the stored design that beats it with fewest changes"),
+        "path": list_schema(HOP, "to that design, each time the best change next"),
+        "not_ordered": list_schema(text_schema(), "changes whose order there was no time for"),
+        "without_effect": WITHOUT_EFFECT,
+        "stored_designs": count_schema("that it was compared with"),
+    },
+    "where a design stands in a study: who beats it, and through which changes",
+)
+
+
+def run_schema(front: Schema) -> Schema:
+    """What a run leaves, with the document that its front is."""
+    return object_schema(
+        {
+            "name": text_schema("as the other commands take it"),
+            "state": text_schema("of the run: done"),
+            "results": text_schema("the store: a file, or a URL without its password"),
+            "report": text_schema("path of the page"),
+            "front": front,
+        },
+        "a study that ran: where its results and its report are, and its front",
+    )

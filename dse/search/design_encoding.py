@@ -1,0 +1,130 @@
+"""Designs as rows of numbers, one a knob, so that many can be moved, compared and measured at once."""
+
+from typing import Any
+
+import numpy as np
+
+from dse.search.samplers import Values, value_at_unit
+from dse.space.array_math import Array
+from dse.space.knobs import ChoiceKnob, IntervalKnob, Knob, active_rows
+from dse.space.multi_chip_space import AnySpace
+
+
+class DesignEncoder:
+    """A space's rows: the place of a choice's value, 0, 1, ...; of an interval's, from 0 to 1; NaN where a knob is inactive.
+
+    Args:
+        space: whose designs they are.
+
+    Attributes:
+        groups: the knob that a feature is of, shape (features,).
+    """
+
+    def __init__(self, space: AnySpace) -> None:
+        self._knobs = space.knobs
+        self._index = {knob.address: i for i, knob in enumerate(space.knobs)}
+        self._counts = np.array([len(knob.values) if isinstance(knob, ChoiceKnob) else 0 for knob in space.knobs])
+        self._words = np.array([isinstance(knob, ChoiceKnob) and knob.words for knob in space.knobs])
+        self._codes = [
+            {value: i for i, value in enumerate(knob.values)} if isinstance(knob, ChoiceKnob) else {} for knob in space.knobs
+        ]
+        wide = [int(count) if words and count > 1 else 1 for count, words in zip(self._counts, self._words, strict=True)]
+        self._scales = [_scale(knob) for knob in space.knobs]
+        self.groups = np.repeat(np.arange(len(wide)), wide)
+
+    def row(self, values: Values) -> Array:
+        """The row of a design, shape (knobs,)."""
+        row = np.full(len(self._knobs), np.nan)
+        for address, value in values.items():
+            i = self._index[address]
+            knob = self._knobs[i]
+            row[i] = knob.unit(value) if isinstance(knob, IntervalKnob) else self._codes[i][value]
+        return row
+
+    def values(self, row: Array) -> Values:
+        """The design of a row."""
+        return {
+            knob.address: knob.values[int(place)] if isinstance(knob, ChoiceKnob) else value_at_unit(knob, float(place))
+            for knob, place in zip(self._knobs, row, strict=True)
+            if place == place
+        }
+
+    def at(self, unit: Array) -> Array:
+        """Rows from points of the unit cube, shape (designs, knobs), every knob active."""
+        return np.where(self._counts > 0, np.minimum(np.floor(unit * self._counts), self._counts - 1), unit)
+
+    def canonical(self, rows: Array) -> Array:
+        """The same rows with NaN where a knob is inactive."""
+
+        def moved(knob: Knob, allowed: tuple[Any, ...]) -> Array:
+            i = self._index[knob.address]
+            return np.isin(rows[:, i], [self._codes[i][value] for value in allowed])
+
+        active = active_rows(self._knobs, moved)
+        rows = rows.copy()
+        for address, on in active.items():
+            rows[~np.broadcast_to(on, len(rows)), self._index[address]] = np.nan
+        return rows
+
+    def moved(self, rows: Array, share: Array, rng: np.random.Generator) -> Array:
+        """Rows with one knob or more at another value: any other word, a number a few places on, an interval's by any scale.
+
+        Args:
+            rows: every knob active, shape (designs, knobs).
+            share: of the knobs that move beside the first, shape (designs,). A step beyond a knob's values is turned
+                round, and cut off where it is beyond them there too, so that a few rows stay as they are.
+            rng: of this ask.
+        """
+        shape = rows.shape
+        move = rng.random(shape) < share[:, None]
+        movable = np.flatnonzero(self._counts != 1)
+        move[np.arange(len(rows)), rng.choice(movable, len(rows))] = True
+        by = rng.geometric(0.5, shape) * rng.choice((-1, 1), shape)
+        top = self._counts - 1
+        there = rows + by
+        there = np.clip(np.where((there < 0) | (there > top), rows - by, there), 0, np.maximum(top, 0))
+        if self._words.any():
+            other = (rows + 1 + np.floor(rng.random(shape) * np.maximum(top, 1))) % np.maximum(self._counts, 1)
+            there = np.where(self._words, other, there)
+        if not self._counts.all():
+            near = np.clip(rows + rng.normal(size=shape) * 10 ** rng.uniform(-3, -0.5, shape), 0, 1)
+            there = np.where(self._counts == 0, near, there)
+        return np.where(move & (self._counts != 1), there, rows)
+
+    def along(self, one: Array, two: Array, three: Array, rng: np.random.Generator) -> Array:
+        """Rows as far from the first as the second is from the third, or half as far; words stay. Every knob active."""
+        by = (two - three) * rng.choice((0.5, 1.0), (len(one), 1))
+        there = np.where(self._counts > 0, np.floor(one + by + 0.5), one + by)
+        return np.where(self._words, one, np.clip(there, 0, np.where(self._counts > 0, self._counts - 1, 1)))
+
+    def together(self, rows: Array, rng: np.random.Generator) -> Array:
+        """Rows with several numbers moved the same way, by one share of each one's range; words stay. Every knob active.
+
+        What has to grow together, as a region and the mesh below it, is worth nothing half moved.
+        """
+        by = 10 ** rng.uniform(-1.3, -0.3, (len(rows), 1)) * rng.choice((-1, 1), (len(rows), 1))
+        top = np.maximum(self._counts - 1, 0)
+        steps = np.sign(by) * np.floor(np.abs(by) * top + rng.random(rows.shape))
+        there = np.where(self._counts > 0, np.clip(rows + steps, 0, top), np.clip(rows + by, 0, 1))
+        return np.where((rng.random(rows.shape) < 0.6) & ~self._words, there, rows)
+
+    def features(self, rows: Array) -> Array:
+        """Numbers from 0 to 1 (see `_scale`), a coordinate a word, inactive ones in the middle; shape (designs, features)."""
+        columns = []
+        for column, count, words, scale in zip(rows.T, self._counts, self._words, self._scales, strict=True):
+            if words and count > 1:
+                columns += [(column == place) * np.sqrt(0.5) for place in range(count)]
+            else:
+                known = np.nan_to_num(column)
+                columns.append(np.where(np.isnan(column), 0.5, scale[known.astype(int)] if count else known))
+        return np.column_stack(columns)
+
+
+def _scale(knob: Knob) -> Array:
+    """Where the values of a choice are between the least and the largest, logs over logs where all are above 0."""
+    if isinstance(knob, IntervalKnob) or knob.words:
+        return np.zeros(1)
+    values = np.asarray(knob.values, dtype=float)
+    values = np.log(values) if (values > 0).all() else np.argsort(np.argsort(values)).astype(float)
+    scale: Array = (values - values.min()) / (np.ptp(values) or 1.0)
+    return scale

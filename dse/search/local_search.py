@@ -1,0 +1,205 @@
+"""Pareto local search with a model: designs near the front, those first that promise most, never the same twice.
+
+An archive keeps the designs that no other beats. Its members are moved, crossed and continued along the lines between them;
+of such neighbours a model (`dse/search/acquisition.py`) chooses. There is no generation: an ask uses whatever has been told.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dse.search.acquisition import HypervolumeAcquisition, KnownResults, LowFidelityPredictions
+from dse.search.design_encoding import DesignEncoder
+from dse.search.pareto import as_minimisation
+from dse.search.samplers import Ask, Feedback, PossibleFilter, Values, allow_all, sobol_points
+from dse.space.array_math import Array
+from dse.space.multi_chip_space import AnySpace
+
+MAX_STEPS = 32
+"""Times as far that the Sobol sequence of the first asks is looked through for possible designs."""
+
+NEIGHBOURS = 200
+"""Designs that the model chooses from."""
+
+RANDOM_SHARE = 0.15
+"""Share of them that come from the whole space."""
+
+UNMODELLED_SHARE = 0.3
+"""Share of plans that take any neighbour: what a model is wrong of it would not ask for."""
+
+CANDIDATES_AHEAD = 32
+"""The model is asked anew when it has learned one more result in so many: what it costs grows with the log of the asks."""
+
+
+class LocalSearch:
+    """A Pareto local search with a model.
+
+    A design that breaks limits or constraints is in the archive only while none breaks them by less in sum.
+
+    Args:
+        space: what is searched.
+        directions: "max" or "min" for each objective.
+        seed: of the study.
+        start: the most asks of a Sobol sequence to begin with; two a knob and two more do.
+        possible: designs that are worth an ask.
+    """
+
+    designs = None
+    _blind = UNMODELLED_SHARE
+
+    def __init__(
+        self, space: AnySpace, directions: Sequence[str], seed: int, start: int, possible: PossibleFilter = allow_all
+    ) -> None:
+        knobs = len(space.knobs)
+        self._possible = possible
+        self._places = DesignEncoder(space)
+        self._promise = HypervolumeAcquisition(self._places)
+        self._directions = directions
+        self._seed = seed
+        self._knobs, self._start = knobs, min(start, 2 * knobs + 2)
+        self._asked: set[bytes] = set()
+        self._waiting: dict[int, Array] = {}
+        self._rows: list[Array] = []
+        self._objectives: list[Array] = []
+        self._excess: list[float] = []
+        self._front: list[int] = []
+        self._out: list[tuple[Array, float]] = []
+        self._ahead: list[Values] = []
+
+    def ask(self, number: int, forced: Values | None) -> Ask:
+        """A design that was not asked before, where there is one within reach."""
+        marks: dict[str, Any] = {}
+        if forced is not None:
+            values = forced
+        elif number < self._start and number < len(self._points):
+            values = self._places.values(self._places.canonical(self._points[number : number + 1])[0])
+        else:
+            if not self._ahead:
+                self._ahead = [self._places.values(row) for row in self._planned(number)]
+                marks = {"ahead": self._ahead[1:]} if len(self._ahead) > 1 else {}
+            values = self._ahead.pop(0)
+        ask = Ask(number, values, marks)
+        self._note(ask)
+        return ask
+
+    def tell(self, ask: Ask, told: Feedback) -> None:
+        """Into what is known, and into the archive if nothing there is at least as good in everything."""
+        row = self._waiting.pop(ask.number)
+        excess = sum(max(0.0, value) for value in told.constraints.values())
+        if told.objectives is None:
+            if excess > 0:
+                self._out.append((row, excess))
+            return
+        new = as_minimisation(np.array([told.objectives]), self._directions)[0]
+        least = self._excess[self._front[0]] if self._front else np.inf
+        front = self._front if excess == least else []
+        held = np.array([self._objectives[place] for place in front]).reshape(-1, len(new))
+        if excess <= least and not (held <= new).all(axis=1).any():
+            beaten = (new <= held).all(axis=1)
+            self._front = [*(place for place, out in zip(front, beaten, strict=True) if not out), len(self._rows)]
+        self._rows.append(row)
+        self._objectives.append(new)
+        self._excess.append(excess)
+
+    def restore(self, ask: Ask, told: Feedback | None) -> None:
+        """As it was asked, and told."""
+        if "ahead" in ask.marks:
+            self._ahead = list(ask.marks["ahead"])
+        elif self._ahead and self._ahead[0] == ask.values:
+            self._ahead.pop(0)
+        self._note(ask)
+        if told is not None:
+            self.tell(ask, told)
+
+    def _note(self, ask: Ask) -> None:
+        self._waiting[ask.number] = row = self._places.row(ask.values)
+        self._asked.add(row.tobytes())
+
+    def _planned(self, number: int) -> Array:
+        """Rows of the next asks."""
+        rng = np.random.Generator(np.random.PCG64([self._seed, number]))
+        near = self._neighbours(rng)
+        if self._few() or rng.random() < self._blind:
+            return near[rng.integers(len(near), size=1)]
+        known = KnownResults(
+            np.array(self._rows),
+            np.array(self._objectives),
+            np.array(self._excess),
+            self._front,
+            np.array([row for row, _ in self._out]).reshape(-1, near.shape[1]),
+            np.array([excess for _, excess in self._out]),
+        )
+        waiting = np.array(list(self._waiting.values())).reshape(-1, near.shape[1])
+        below = self._below(known.rows, np.concatenate([near, waiting]))
+        return self._promise.best(near, waiting, known, max(1, len(self._rows) // CANDIDATES_AHEAD), rng, below)
+
+    def _few(self) -> bool:
+        """Whether there are too few results for a model of them: as many as knobs, or fewer."""
+        return len(self._rows) <= self._knobs
+
+    def _below(self, known: Array, at: Array) -> LowFidelityPredictions | None:
+        """What a lower fidelity says of rows that are known, and of those that are looked at; None where there is none."""
+        return None
+
+    def _members(self) -> Array:
+        """Rows that others are bred from."""
+        return np.array([self._rows[place] for place in self._front])
+
+    def _neighbours(self, rng: np.random.Generator) -> Array:
+        """Designs that were not asked, moved ever farther while there are few; where there is none, ones that were."""
+        found: dict[bytes, Array] = {}
+        for attempt in range(8):
+            rows = self._places.at(rng.random((NEIGHBOURS, self._knobs)))
+            if self._front:
+                rows = np.where(
+                    rng.random((NEIGHBOURS, 1)) < RANDOM_SHARE, rows, self._bred(rows, (0.5 + attempt / 2) / self._knobs, rng)
+                )
+            rows = self._places.canonical(rows)
+            names = [row.tobytes() for row in rows]
+            new = {name: row for name, row in zip(names, rows, strict=True) if name not in self._asked and name not in found}
+            can = self._possible([self._places.values(row) for row in new.values()])
+            found |= {name: row for (name, row), keeps in zip(new.items(), can, strict=True) if keeps}
+            if len(found) >= NEIGHBOURS // 4:
+                break
+        return np.array(list(found.values()) or rows[:1])
+
+    @cached_property
+    def _points(self) -> Array:
+        """The first asks, where nothing is forced; a search that goes on may need none."""
+        return self._first(self._knobs, self._start)
+
+    def _first(self, knobs: int, start: int) -> Array:
+        """The first possible designs of a Sobol sequence; those of its beginning, where there are none."""
+        size = 1 << (start - 1).bit_length()
+        rows = self._places.at(sobol_points(knobs, 0, size, self._seed))
+        if self._possible is allow_all:
+            return rows[:start]
+        rows = self._places.at(sobol_points(knobs, 0, size * MAX_STEPS, self._seed))
+        kept = np.zeros(0, dtype=int)
+        for some in np.split(np.arange(len(rows)), range(size, len(rows), size)):
+            can = self._possible([self._places.values(row) for row in self._places.canonical(rows[some])])
+            kept = np.append(kept, some[np.array(can, dtype=bool)])
+            if len(kept) >= start:
+                break
+        return np.asarray(rows[kept[:start]] if len(kept) else rows[:start])
+
+    def _bred(self, rows: Array, share: float, rng: np.random.Generator) -> Array:
+        """Members moved in a knob, or in several together, crosses of two, and members continued along a line: each a quarter.
+
+        Half of those that are no single moves are moved in a knob beside.
+        """
+        count = len(rows)
+        members = self._members()
+        # knobs that do not count in a member take any value, so that a move that makes them count has one
+        one, two, three = (
+            np.where(np.isnan(some), rows, some) for some in (members[rng.integers(len(members), size=count)] for _ in range(3))
+        )
+        kind = rng.integers(4, size=(count, 1))
+        crossed = np.where(rng.random(rows.shape) < 0.5, two, one)
+        bred = np.where(kind == 1, crossed, np.where(kind == 2, self._places.along(one, two, three, rng), one))
+        bred = np.where(kind == 3, self._places.together(one, rng), bred)
+        shares = np.minimum(share * rng.choice((0, 1, 3), count), 0.9)
+        still = (kind > 0) & (rng.random((count, 1)) < 0.5)
+        return np.where(still, bred, self._places.moved(bred, shares, rng))

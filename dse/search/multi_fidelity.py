@@ -1,0 +1,150 @@
+"""Search by two fidelities: designs that a lower one has priced are promoted to the dear one by what they promise there.
+
+What promises is the hypervolume that is expected of a design, by the lower fidelity's answer and a model of the discrepancy
+(`dse/search/acquisition.py`). The first, before anything is known of that, are those of the lower fidelity's front that hold
+most of its hypervolume together. Candidates are a pool, the best of a screen or of a sample, and neighbours of both fronts,
+which the lower fidelity prices first. Asks are of the dear fidelity alone; what the lower one says decides only which.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from dse.search.acquisition import HypervolumeAcquisition, LowFidelityPredictions, LowFidelityResults, front_distance
+from dse.search.local_search import LocalSearch
+from dse.search.pareto import as_minimisation, front_mask, hypervolume_subset, nondominated_layers
+from dse.search.samplers import Feedback, PossibleFilter, Values, allow_all
+from dse.space.array_math import Array
+from dse.space.multi_chip_space import AnySpace
+
+POOL_SIZE = 4_000
+"""Designs of a screen, the best by the lower fidelity, among which the model chooses at every ask."""
+
+SAMPLE = 16
+"""Without a screen, designs of a Sobol sequence that the lower fidelity prices first, for each of the first asks."""
+
+BLIND = 0.05
+"""Share of plans that take any candidate, whatever the lower fidelity says of it."""
+
+ROUNDS = ((96, 100), (2_048, 0))
+"""Directions for a gain of all candidates, and how many of them go on to many more: a late gain is a thousandth of the whole,
+and candidates are near one another."""
+
+BEYOND = 0.1
+"""Of its extent that the expected front's hypervolume counts beyond its worst values; more would favour its ends."""
+
+
+class LowFidelitySource(Protocol):
+    """Whoever prices designs at a lower fidelity.
+
+    Attributes:
+        fidelity: its word.
+        pool: designs of a screen with what was said of them; empty where there was none.
+        all: whether these are all designs of the space, so that no others are to be looked at.
+    """
+
+    fidelity: str
+    pool: Sequence[tuple[Values, Feedback]]
+    all: bool
+
+    def told(self, designs: Sequence[Values]) -> list[Feedback]:
+        """What a lower fidelity says of designs, as a sampler would be told it."""
+
+
+class MultiFidelitySearch(LocalSearch):
+    """A Pareto local search by two fidelities.
+
+    Args:
+        space, directions, seed, start, possible: as of `Local`; the first asks are of the lower fidelity's front, until one
+            more than there are objectives is known.
+        cheaper: the lower fidelity.
+    """
+
+    _blind = BLIND
+
+    def __init__(
+        self,
+        space: AnySpace,
+        directions: Sequence[str],
+        seed: int,
+        start: int,
+        cheaper: LowFidelitySource,
+        possible: PossibleFilter = allow_all,
+    ) -> None:
+        self._cheaper = cheaper
+        self._lower: dict[bytes, tuple[Array, float]] = {}
+        self._pool = np.zeros((0, len(space.knobs)))
+        self._held: list[int] = []
+        super().__init__(space, directions, seed, start, possible)
+        self._promise = HypervolumeAcquisition(self._places, ROUNDS, (BEYOND, BEYOND))
+        self._order = self._first(self._knobs, self._start)  # with the pool that all asks look at
+        self._start = 0
+
+    def _planned(self, number: int) -> Array:
+        """By the lower fidelity alone while few results are known: a discrepancy takes fewer of them to model than a space."""
+        if self._few():
+            for row in self._order:
+                if row.tobytes() not in self._asked:
+                    return np.asarray(row[None])
+        return super()._planned(number)
+
+    def _few(self) -> bool:
+        return len(self._rows) <= len(self._directions)
+
+    def _below(self, known: Array, at: Array) -> LowFidelityPredictions:
+        return LowFidelityPredictions(self._said(known), self._said(at))
+
+    def _first(self, knobs: int, start: int) -> Array:
+        """Of the front of the pool those that hold most of its volume together, and what is next to it."""
+        pool = self._cheaper.pool
+        if pool:
+            rows = np.array([self._places.row(values) for values, _ in pool])
+            self._learn(rows, [told for _, told in pool])
+        else:
+            rows = self._places.canonical(super()._first(knobs, start * SAMPLE))
+            self._learn(rows, self._cheaper.told([self._places.values(row) for row in rows]))
+        lower = self._said(rows)
+        good = np.flatnonzero(lower.excess == lower.excess.min())
+        directions = ["min"] * lower.objectives.shape[1]
+        next_to = good[nondominated_layers(lower.objectives[good], directions, start)]
+        on = good[front_mask(lower.objectives[good], directions)]
+        held = lower.objectives[on]
+        low, reach = held.min(axis=0), np.where(np.ptp(held, axis=0) > 0, np.ptp(held, axis=0), 1.0)
+        behind = front_distance(lower.objectives, lower.excess, held, low, reach)
+        keep = np.sort(np.argsort(behind, kind="stable")[:POOL_SIZE])
+        self._pool = rows[keep]
+        self._held = np.flatnonzero(np.isin(keep, on)).tolist()
+        return np.asarray(rows[np.concatenate([on[hypervolume_subset(held, start)], next_to])])
+
+    def _members(self) -> Array:
+        return np.concatenate([super()._members(), self._pool[self._held]])
+
+    def _neighbours(self, rng: np.random.Generator) -> Array:
+        """Designs of the pool that were not asked, and neighbours of both fronts that the lower fidelity does not rule out."""
+        pool = np.array([row for row in self._pool if row.tobytes() not in self._asked]).reshape(-1, self._pool.shape[1])
+        if self._cheaper.all and len(pool):
+            return pool
+        near = super()._neighbours(rng)
+        excess = self._said(near).excess
+        near = near[excess <= 0] if (excess <= 0).any() else near
+        known = {row.tobytes() for row in pool}
+        return np.concatenate([np.array([row for row in near if row.tobytes() not in known]).reshape(-1, near.shape[1]), pool])
+
+    def _said(self, rows: Array) -> LowFidelityResults:
+        """What the lower fidelity says of rows; those that it has no objectives of are as bad as any of the others."""
+        new = {row.tobytes(): row for row in rows if row.tobytes() not in self._lower}
+        if new:
+            some = np.array(list(new.values()))
+            self._learn(some, self._cheaper.told([self._places.values(row) for row in some]))
+        found = [self._lower[row.tobytes()] for row in rows]
+        objectives = np.array([values for values, _ in found]).reshape(len(rows), -1)
+        worst = np.nanmax(objectives, axis=0, initial=-np.inf)
+        worst = np.where(np.isfinite(worst), worst, 1.0)
+        return LowFidelityResults(np.where(np.isnan(objectives), worst, objectives), np.array([excess for _, excess in found]))
+
+    def _learn(self, rows: Array, told: Sequence[Feedback]) -> None:
+        for row, one in zip(rows, told, strict=True):
+            values = np.full(len(self._directions), np.nan) if one.objectives is None else np.array(one.objectives)
+            excess = sum(max(0.0, value) for value in one.constraints.values()) + (1.0 if np.isnan(values).any() else 0.0)
+            self._lower[row.tobytes()] = as_minimisation(values[None], self._directions)[0], excess

@@ -1,0 +1,371 @@
+"""Samplers that learn, and the one room of Optuna.
+
+Every ask uses a sampler seeded anew from (seed, number) and its memory holds what was told, so that nothing else decides it.
+Outcomes are not kept here: the store has them, and a resumed search is fed from it.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dse.search.generation_cache import GenerationCache
+from dse.search.local_search import LocalSearch
+from dse.search.multi_fidelity import LowFidelitySource, MultiFidelitySearch
+from dse.search.samplers import (
+    MAX_TRIES,
+    Ask,
+    Feedback,
+    GridSampler,
+    PossibleFilter,
+    RandomSampler,
+    Sampler,
+    SobolSampler,
+    Values,
+    allow_all,
+    value_at_unit,
+)
+from dse.space.errors import DesignError, suggest_nearest
+from dse.space.knobs import IntervalKnob, Knob, order_by_dependency
+from dse.space.multi_chip_space import AnySpace
+
+PROPOSALS = {"nsga2": 20, "nsga3": 20, "tpe": 5, "gp": 1}
+"""How many a sampler makes for a design that is possible, by what they cost, before the last of them is moved to one."""
+
+SAMPLERS = ("exhaustive", "gp", "local", "nsga2", "nsga3", "qmc", "random", "tpe")
+
+
+def make_sampler(
+    name: str,
+    space: AnySpace,
+    directions: Sequence[str],
+    *,
+    seed: int,
+    population: int,
+    possible: PossibleFilter = allow_all,
+    cheaper: LowFidelitySource | None = None,
+) -> Sampler:
+    """The sampler of a name.
+
+    Args:
+        name: one of `SAMPLERS`.
+        space: what is searched.
+        directions: "max" or "min" for each objective.
+        seed: of the study.
+        population: of the genetic ones; the most evenly spread designs that the local one starts from.
+        possible: designs that are worth an ask; the exhaustive one asks all the same.
+        cheaper: a lower fidelity, of which `local` promotes designs; of others there is none.
+
+    Raises:
+        DesignError: no such sampler (the message lists them), a space it cannot search, or a library that is not installed.
+    """
+    learning: dict[str, Callable[[Any], Any]] = {
+        "nsga2": lambda optuna: optuna.NSGAIISampler(population_size=population, seed=seed),
+        "nsga3": lambda optuna: optuna.NSGAIIISampler(population_size=population, seed=seed),
+        "tpe": lambda optuna: optuna.TPESampler(seed=seed),
+        "gp": lambda optuna: optuna.GPSampler(seed=seed, deterministic_objective=True),
+    }
+    plain: dict[str, Callable[[], Sampler]] = {
+        "local": lambda: LocalSearch(space, directions, seed, start=population, possible=possible),
+        "random": lambda: RandomSampler(space, seed, possible),
+        "qmc": lambda: SobolSampler(space, seed, possible),
+        "exhaustive": lambda: GridSampler(space, seed),
+    }
+    if cheaper is not None:
+        return MultiFidelitySearch(space, directions, seed, start=population, cheaper=cheaper, possible=possible)
+    if name in plain:
+        return plain[name]()
+    if name not in learning:
+        raise DesignError(f"search.sampler: no sampler {name!r}; {suggest_nearest(name, ('auto', 'none', *SAMPLERS))}")
+    if name == "gp":
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            raise DesignError("search.sampler: gp needs PyTorch; pip install 'mesh-dse[gp]', or choose tpe") from None
+    return OptunaSampler(space, directions, seed, learning[name], possible, tries=PROPOSALS[name])
+
+
+class OptunaSampler:
+    """A sampler of Optuna's in memory, on whole numbers for ordered choices and categories for words.
+
+    Args:
+        space: what is searched.
+        directions: "max" or "min" for each objective.
+        seed: of the study.
+        make: the sampler from Optuna's module of samplers.
+        possible: designs that are worth an ask.
+        tries: how many proposals it makes for one that is, before the last is moved.
+    """
+
+    designs = None
+
+    def __init__(
+        self,
+        space: AnySpace,
+        directions: Sequence[str],
+        seed: int,
+        make: Callable[[Any], Any],
+        possible: PossibleFilter = allow_all,
+        *,
+        tries: int = 1,
+    ) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self._optuna = optuna
+        self._space = space
+        self._seed = seed
+        self._distributions = distributions = {knob.address: self._distribution(knob) for knob in space.knobs}
+        relative = {address: one for address, one in distributions.items() if not one.single()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            self._sampler = make(optuna.samplers)
+        # the space never changes; found anew from all trials, as Optuna does, it costs a third of an ask
+        self._sampler.infer_relative_search_space = lambda study, trial: relative
+        self._generations = GenerationCache(self._sampler) if hasattr(self._sampler, "get_trial_generation") else None
+        self._possible, self._tries = possible, tries
+        self._propose = self._sampler.sample_relative
+        if possible is not allow_all:
+            self._sampler.sample_relative = self._proposed
+        self._worst = [float("inf") if direction == "min" else float("-inf") for direction in directions]
+        self._storage = optuna.storages.InMemoryStorage()
+        self._study = optuna.create_study(
+            storage=self._storage,
+            sampler=self._sampler,
+            study_name="search",
+            directions=["maximize" if direction == "max" else "minimize" for direction in directions],
+        )
+        self._id = self._storage.get_study_id_from_name("search")
+        self._study_marks: set[str] = set(self._storage.get_study_system_attrs(self._id))
+
+    def ask(self, number: int, forced: Values | None) -> Ask:
+        """From the population as it is told so far."""
+        self._reseed(number)
+        if forced is not None:
+            self._study.enqueue_trial({knob.address: self._inward(knob, forced) for knob in self._space.knobs})
+        trial = self._study.ask(self._distributions)
+        params = trial.params  # a deep copy each time it is looked at
+        values = {knob.address: self._outward(knob, params[knob.address]) for knob in self._space.knobs}
+        marks = {
+            "params": params,
+            "trial": {
+                k: v for k, v in self._storage.get_trial_system_attrs(self._trial(number)).items() if k != "fixed_params"
+            },
+            "study": self._new_study_marks(),
+        }
+        return Ask(number, self._space.canonical(values), marks)
+
+    def tell(self, ask: Ask, told: Feedback) -> None:
+        """Values and constraints of a trial that is under way."""
+        objectives = self._objectives(told)
+        if objectives is None:
+            self._study.tell(ask.number, state=self._optuna.trial.TrialState.FAIL)
+            return
+        # what Trial.set_constraint writes; after a resume there is no Trial object for an ask under way
+        for name, value in told.constraints.items():
+            self._storage.set_trial_system_attr(self._trial(ask.number), f"constraints:{name}", value)
+        self._study.tell(ask.number, objectives)
+        self._complete(ask)
+
+    def restore(self, ask: Ask, told: Feedback | None) -> None:
+        """Puts back a trial as it was, and the populations that Optuna had settled on when it was asked."""
+        states = self._optuna.trial.TrialState
+        objectives = self._objectives(told) if told else None
+        state = states.RUNNING if told is None else states.FAIL if objectives is None else states.COMPLETE
+        constraints = {f"constraints:{name}": value for name, value in told.constraints.items()} if told else {}
+        self._study.add_trial(
+            self._optuna.trial.create_trial(
+                state=state,
+                values=objectives,
+                params=ask.marks["params"],
+                distributions=self._distributions,
+                system_attrs={**ask.marks["trial"], **constraints},
+            )
+        )
+        for name, value in ask.marks["study"].items():
+            self._storage.set_study_system_attr(self._id, name, value)
+            self._study_marks.add(name)
+        if state == states.COMPLETE:
+            self._complete(ask)
+
+    def _complete(self, ask: Ask) -> None:
+        """Counts a trial that has values."""
+        if self._generations is not None:
+            self._generations.complete(ask.marks["trial"])
+
+    def _objectives(self, told: Feedback) -> Sequence[float] | None:
+        """Of a design that was not evaluated, as bad as can be; None of one that failed."""
+        return self._worst if told.objectives is None and told.constraints else told.objectives
+
+    def _proposed(self, study: Any, trial: Any, space: dict[str, Any]) -> dict[str, Any]:
+        """Parameters of a possible design: as the sampler proposes them, or with as many of them moved as it takes."""
+        rng = np.random.Generator(np.random.PCG64([self._seed, trial.number]))
+        knobs = [knob for knob in self._space.knobs if knob.address in space]
+
+        def drawn(knob: Knob) -> Any:
+            return self._inward(knob, {knob.address: value_at_unit(knob, float(rng.random()))})
+
+        params: dict[str, Any] = {}
+        for attempt in range(MAX_TRIES):
+            if attempt < self._tries or not params:
+                params = dict(self._propose(study, trial, space))
+                moved = [knob for knob in knobs if knob.address not in params]  # those that it leaves to chance, at first all
+            else:
+                share = max(1 / len(knobs), attempt / MAX_TRIES)
+                moved = [knob for knob in knobs if rng.random() < share]
+            there = params | {knob.address: drawn(knob) for knob in moved}
+            if all(self._possible([self._values_at(there)])):
+                break
+        return there
+
+    def _values_at(self, params: Mapping[str, Any]) -> Values:
+        given = {knob.address: params.get(knob.address, self._inward(knob, {})) for knob in self._space.knobs}
+        return self._space.canonical({knob.address: self._outward(knob, given[knob.address]) for knob in self._space.knobs})
+
+    def _reseed(self, number: int) -> None:
+        seeds = np.random.SeedSequence([self._seed, number]).generate_state(2)
+        # Optuna has no public way to seed a sampler for one ask; a new sampler an ask would forget its caches
+        self._sampler._rng.rng.seed(int(seeds[0]))
+        for name in ("_random_sampler", "_independent_sampler"):
+            if hasattr(self._sampler, name):
+                getattr(self._sampler, name)._rng.rng.seed(int(seeds[1]))
+        for name in ("_gprs_cache_list", "_constraints_gprs_cache_list"):  # fits that start from those of earlier asks
+            if hasattr(self._sampler, name):
+                setattr(self._sampler, name, None)
+
+    def _new_study_marks(self) -> dict[str, Any]:
+        attributes = self._storage.get_study_system_attrs(self._id)
+        new = {name: value for name, value in attributes.items() if name not in self._study_marks}
+        self._study_marks.update(new)
+        return new
+
+    def _trial(self, number: int) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+
+    def _distribution(self, knob: Knob) -> Any:
+        distributions = self._optuna.distributions
+        if isinstance(knob, IntervalKnob):
+            return distributions.FloatDistribution(knob.low, knob.high, log=knob.log)
+        if knob.words:
+            return distributions.CategoricalDistribution(knob.values)
+        return distributions.IntDistribution(0, len(knob.values) - 1)
+
+    def _outward(self, knob: Knob, param: Any) -> Any:
+        return param if isinstance(knob, IntervalKnob) or knob.words else knob.values[param]
+
+    def _inward(self, knob: Knob, values: Values) -> Any:
+        if knob.address not in values:
+            return knob.low if isinstance(knob, IntervalKnob) else knob.values[0] if knob.words else 0
+        value = values[knob.address]
+        return value if isinstance(knob, IntervalKnob) or knob.words else knob.values.index(value)
+
+
+def run_plain_optuna(
+    name: str, space: AnySpace, directions: Sequence[str], *, seed: int, trials: int, evaluate: Callable[[Values], Feedback]
+) -> None:
+    """A search by Optuna alone, as its tutorial has it: its defaults, one trial after the other, repeated designs and all.
+
+    Args:
+        name: nsga2, tpe or gp.
+        space: what is searched.
+        directions: "max" or "min" for each objective.
+        seed: of its sampler.
+        trials: how many.
+        evaluate: a design of the space, which must not fail. Of one that breaks a constraint, what is not a number is told
+            as bad as can be: a trial without values fails, and of failed ones no sampler of Optuna's learns.
+    """
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    samplers = {"nsga2": optuna.samplers.NSGAIISampler, "tpe": optuna.samplers.TPESampler, "gp": optuna.samplers.GPSampler}
+    study = optuna.create_study(
+        sampler=samplers[name](seed=seed),
+        directions=["maximize" if direction == "max" else "minimize" for direction in directions],
+    )
+
+    worst = [float("inf") if direction == "min" else float("-inf") for direction in directions]
+
+    def objective(trial: Any) -> tuple[float, ...]:
+        values: Values = {}
+        for knob in order_by_dependency(space.knobs):
+            if not space.active(knob.address, values):
+                continue
+            if isinstance(knob, IntervalKnob):
+                values[knob.address] = trial.suggest_float(knob.address, knob.low, knob.high, log=knob.log)
+            elif knob.words:
+                values[knob.address] = trial.suggest_categorical(knob.address, knob.values)
+            else:
+                values[knob.address] = knob.values[trial.suggest_int(knob.address, 0, len(knob.values) - 1)]
+        told = evaluate(space.canonical(values))
+        for constraint, excess in told.constraints.items():
+            trial.set_constraint(constraint, excess)
+        assert told.objectives is not None
+        if not any(excess > 0 for excess in told.constraints.values()):
+            return told.objectives
+        return tuple(bad if value != value else value for value, bad in zip(told.objectives, worst, strict=True))
+
+    study.optimize(objective, n_trials=trials)
+
+
+def write_optuna_journal(
+    name: str, objectives: Mapping[str, str], space: AnySpace, frame: Any, path: Path, columns: Mapping[str, Mapping[str, str]]
+) -> None:
+    """Results as an Optuna journal that its dashboard opens: every searched or screened design a trial.
+
+    Args:
+        name: of the study.
+        objectives: metrics with their directions.
+        space: of the knobs.
+        frame: designs in rows, as `dse.execution.result_frame.with_front` gives them.
+        path: of a file that does not exist yet.
+        columns: units and definitions, kept as an attribute of the study.
+    """
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(
+        storage=JournalStorage(JournalFileBackend(str(path))),
+        study_name=name,
+        directions=["maximize" if direction == "max" else "minimize" for direction in objectives.values()],
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study.set_metric_names(list(objectives))
+    for column, about in columns.items():
+        if about["unit"]:
+            study.set_user_attr(f"unit of {column}", about["unit"])
+    optima = optuna.distributions
+    trials = []
+    metrics = [column for column in columns if columns[column]["definition"] != "knob" and column not in objectives]
+    for row in frame.to_dict("records"):
+        params: Values = {}
+        distributions: dict[str, Any] = {}
+        for knob in space.knobs:
+            value = row[knob.address]
+            if value is None or value != value:
+                continue
+            params[knob.address] = value
+            if isinstance(knob, IntervalKnob):
+                distributions[knob.address] = optima.FloatDistribution(knob.low, knob.high, log=knob.log)
+            else:
+                distributions[knob.address] = optima.CategoricalDistribution(knob.values)
+        failed = any(row[objective] is None or row[objective] != row[objective] for objective in objectives)
+        excess = 0.0 if row["feasible"] else max(float(row.get("excess") or 0.0), 1e-9)
+        trials.append(
+            optuna.trial.create_trial(
+                state=optuna.trial.TrialState.FAIL if failed else optuna.trial.TrialState.COMPLETE,
+                params=params,
+                distributions=distributions,
+                values=None if failed else [float(row[objective]) for objective in objectives],
+                constraints=None if failed else {"limit": excess},
+                system_attrs=None if failed else {"constraints": [excess]},  # the older place, which its dashboard looks at
+                user_attrs={
+                    column: row[column] for column in metrics if row[column] is not None and row[column] == row[column]
+                },
+            )
+        )
+    study.add_trials(trials)

@@ -1,0 +1,140 @@
+"""Which rows of a store are as they were written, and what becomes of a table where some are not.
+
+Rows of a file are looked at whole and without an index, whatever is asked for: a row whose key is damaged would otherwise be
+missed without a word, and so would one that an index has lost. A server looks after its pages itself, so of it only the
+rows that are asked for are checked.
+"""
+
+import re
+from collections import namedtuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sql
+
+from dse.store.tables import ABOUT, CHECKED, CHECKED_SINCE, SCHEMA, checksummed_columns, row_checksum, with_checksum
+
+Row = Mapping[str, Any]
+
+ROWS_ONLY = re.compile(
+    r"missing from index|wrong # of entries|non-unique entry|(NULL|NUMERIC|TEXT|BLOB|INT\w*|REAL) value in|Rowid \d+"
+)
+"""What SQLite says of a file whose rows can all be looked at: indexes and single rows are damaged, and nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRows:
+    """Rows of a table.
+
+    Attributes:
+        sound: those that were asked for, with their columns in the order of the table.
+        damaged: how many are not as they were written; of a file, in the whole table.
+        keys: primary keys of damaged ones, as far as they can be read.
+    """
+
+    sound: list[Any]
+    damaged: int
+    keys: Sequence[Row]
+
+
+def read_checked_rows(connection: sql.Connection, table: sql.Table, where: Row, *, file: bool, checked: bool) -> CheckedRows:
+    """The rows of a table that match, without those that are damaged.
+
+    Args:
+        connection: to the database.
+        table: one of `CHECKED`.
+        where: what columns must be equal to.
+        file: whether the database is a file.
+        checked: whether its rows have checksums.
+    """
+    columns = [column for column in table.columns if checked or column.name != "checksum"]
+    query = sql.select(*columns)
+    if not file:
+        query = query.where(*(table.c[name] == value for name, value in where.items()))
+    unreadable = 0
+    try:
+        rows = list(connection.execute(query))
+    except sql.exc.DatabaseError as error:
+        if not file or not re.search("decode to UTF-8|malformed", str(error.orig)):
+            raise
+        found, unreadable = _one_by_one(connection, table, columns)
+        named = namedtuple("named", [column.name for column in columns])  # type: ignore[misc]
+        rows = [named(*row) for row in found]  # type: ignore[misc]
+    good: list[Any] = rows
+    bad: list[Any] = []
+    if checked:
+        # both leave out what no checksum is of, which stands first and last
+        first = len(columns) - 1 - len(checksummed_columns(table))
+        good = []
+        for row in rows:
+            (good if row_checksum(row[first:-1]) == row[-1] else bad).append(row)
+    places = {column.name: place for place, column in enumerate(columns)}
+    if file:
+        wanted = [(places[name], value) for name, value in where.items()]
+        good = [row for row in good if all(row[place] == value for place, value in wanted)]
+    keys = [{column.name: row[places[column.name]] for column in table.primary_key} for row in bad]
+    return CheckedRows(good, len(bad) + unreadable, keys)
+
+
+def file_faults(connection: sql.Connection) -> tuple[str, bool]:
+    """What is wrong with the pages and indexes of a file, "" for nothing; and whether its rows can all be looked at even so."""
+    lines = [" ".join(str(line).split()) for (line,) in connection.execute(sql.text("PRAGMA integrity_check"))]
+    if lines == ["ok"]:
+        return "", True
+    other = [line for line in lines if not ROWS_ONLY.search(line) and not line.startswith("*** in database")]
+    return (other or lines)[0], not other
+
+
+def rebuild_table(connection: sql.Connection, table: sql.Table) -> None:
+    """Writes a table of a file anew from its sound rows, with its indexes. In a transaction of the caller's."""
+    if table is ABOUT:
+        rows = [dict(row) for row in connection.execute(sql.select(ABOUT)).mappings()]
+    else:
+        names = [column.name for column in table.columns]
+        found = read_checked_rows(connection, table, {}, file=True, checked=True).sound
+        # a key stands twice where a damaged page has a row twice
+        unique = {tuple(row[names.index(column.name)] for column in table.primary_key): row for row in found}
+        rows = [dict(zip(names, row, strict=True)) for row in unique.values()]
+    connection.execute(sql.text(f'ALTER TABLE "{table.name}" RENAME TO "damaged_{table.name}"'))
+    table.create(connection)
+    if rows:
+        connection.execute(sql.insert(table), rows)
+    connection.execute(sql.text(f'DROP TABLE "damaged_{table.name}"'))
+
+
+def add_checksums(connection: sql.Connection, schema: int, *, file: bool) -> None:
+    """Gives the rows of an older version their checksums. In a transaction of the caller's."""
+    if schema < CHECKED_SINCE:
+        for table in CHECKED:
+            found = read_checked_rows(connection, table, {}, file=file, checked=False).sound
+            connection.execute(sql.text(f'ALTER TABLE "{table.name}" ADD COLUMN checksum BIGINT NOT NULL DEFAULT 0'))
+            keys = [column.name for column in table.primary_key]
+            change = sql.update(table).where(*(table.c[name] == sql.bindparam(f"key_{name}") for name in keys))
+            rows = [with_checksum(table, row._mapping) for row in found]
+            for start in range(0, len(rows), 10_000):
+                part = rows[start : start + 10_000]
+                changes = [{**{f"key_{name}": row[name] for name in keys}, "sum": row["checksum"]} for row in part]
+                connection.execute(change.values(checksum=sql.bindparam("sum")), changes)
+    connection.execute(sql.update(ABOUT).where(ABOUT.c.key == "schema").values(value=str(SCHEMA)))
+
+
+def _one_by_one(connection: sql.Connection, table: sql.Table, columns: list[sql.Column[Any]]) -> tuple[list[Any], int]:
+    """Rows of a file of which some cannot be read at all, and how many these are."""
+    raw: Any = connection.connection.dbapi_connection
+    names = ", ".join(f'"{column.name}"' for column in columns)
+    rows, unreadable, usual = [], 0, raw.text_factory
+    raw.text_factory = lambda text: text.decode(errors="replace")
+    try:
+        for (number,) in raw.execute(f'SELECT rowid FROM "{table.name}" NOT INDEXED').fetchall():
+            try:
+                found = raw.execute(f'SELECT {names} FROM "{table.name}" WHERE rowid = ?', (number,)).fetchone()
+            except raw.DatabaseError:
+                found = None
+            if found is None:
+                unreadable += 1
+            else:
+                rows.append(found)
+    finally:
+        raw.text_factory = usual
+    return rows, unreadable

@@ -1,0 +1,143 @@
+"""Folders of any filesystem that pyarrow reads: here, on a network, or of an object store."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as filesystems
+import pyarrow.parquet as pq
+
+from dse.space.errors import DesignError
+from dse.space.safe_text import mask_passwords
+from dse.terminal.atomic_files import write_atomically
+
+SCHEMES = ("s3", "gs", "abfs", "hdfs", "viewfs", "file")
+"""Of URLs that pyarrow has a filesystem for."""
+
+
+@dataclass(frozen=True)
+class StorageFolder:
+    """A folder; it may be pickled, and means the same on every machine that reaches it.
+
+    Attributes:
+        text: a path of this machine, or a URL, as s3://BUCKET/FOLDER.
+    """
+
+    text: str
+
+    def __str__(self) -> str:
+        return mask_passwords(self.text)
+
+    def reach(self) -> None:
+        """Refuses what names no filesystem that there is; whether it answers is seen when it is asked.
+
+        Raises:
+            DesignError: what is wrong, and what would be right.
+        """
+        _ = self._reached
+
+    def within(self, name: str) -> "StorageFolder":
+        """A folder in it."""
+        path, mark, asked = self.text.partition("?")
+        return StorageFolder(f"{path.rstrip('/')}/{name}{mark}{asked}")
+
+    def here(self) -> Path | None:
+        """Its path where it is of this machine; else None."""
+        scheme, mark, _ = self.text.partition("://")
+        return Path(self._reached[1]) if scheme == "file" and mark else None if mark else Path(self.text)
+
+    def files(self) -> list["StoredFile"]:
+        """Its Parquet files, by name; none where there is no such folder."""
+        with self._told():
+            system, folder = self._reached
+            found = system.get_file_info(filesystems.FileSelector(folder, allow_not_found=True))
+            names = (info.base_name for info in found if info.type == filesystems.FileType.File)
+            return [StoredFile(self, name) for name in sorted(names) if name.endswith(".parquet")]
+
+    def put(self, name: str, content: bytes) -> "StoredFile":
+        """Stores a file, which is there whole or not at all, or is not what its name says."""
+        here = self.here()
+        if here is not None:
+            here.mkdir(parents=True, exist_ok=True)
+            with write_atomically(here / name) as place:
+                place.write_bytes(content)
+            return StoredFile(self, name)
+        with self._told():
+            system, folder = self._reached
+            system.create_dir(folder, recursive=True)
+            with system.open_output_stream(f"{folder}/{name}") as stream:
+                stream.write(content)
+        return StoredFile(self, name)
+
+    @cached_property
+    def _reached(self) -> tuple[Any, str]:
+        """The filesystem, and the folder's path on it."""
+        if "://" not in self.text:
+            return filesystems.LocalFileSystem(), str(Path(self.text).absolute())
+        with self._told():
+            system, folder = filesystems.FileSystem.from_uri(self.text)
+        if not folder.strip("/"):
+            raise DesignError(f"screen.folder: {self} names no folder; write SCHEME://BUCKET/FOLDER")
+        return system, folder.rstrip("/")
+
+    def __getstate__(self) -> dict[str, str]:
+        return {"text": self.text}
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turns what a filesystem reports into one line for the user."""
+        if "://" not in self.text:
+            yield
+            return
+        try:
+            yield
+        except (pa.ArrowException, OSError) as error:
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            raise DesignError(
+                f"screen.folder: {self}: {mask_passwords(reason)}; write a path, or a URL of {', '.join(SCHEMES)}, "
+                f"that every worker "
+                "reaches"
+            ) from None
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A Parquet file in a place."""
+
+    place: StorageFolder
+    name: str
+
+    def __str__(self) -> str:
+        return f"{str(self.place).partition('?')[0].rstrip('/')}/{self.name}"
+
+    def here(self) -> Path | None:
+        """Its path where it is of this machine; else None."""
+        folder = self.place.here()
+        return None if folder is None else folder / self.name
+
+    def content(self) -> bytes:
+        """All of its bytes."""
+        with self.place._told():
+            system, folder = self.place._reached
+            with system.open_input_stream(f"{folder}/{self.name}") as stream:
+                return bytes(stream.read())
+
+    def table(self, columns: list[str] | None = None) -> pa.Table:
+        """What is in it; of some columns those that there are."""
+        with self.place._told():
+            system, folder = self.place._reached
+            with system.open_input_file(f"{folder}/{self.name}") as opened:
+                file = pq.ParquetFile(opened)
+                there = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
+                return file.read(columns=there)
+
+    def drop(self) -> None:
+        """Removes it, if it is there."""
+        with self.place._told():
+            system, folder = self.place._reached
+            with contextlib.suppress(FileNotFoundError):
+                system.delete_file(f"{folder}/{self.name}")

@@ -1,0 +1,107 @@
+"""What a failed evaluation leaves behind in its process: processes that it started, and memory.
+
+Processes are found as children, also those that went into a session of their own: whoever evaluates adopts what their parents
+leave. Where the kernel is not Linux, nothing is found.
+"""
+
+import contextlib
+import ctypes
+import gc
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+MEMORY = 64 * 2**20
+"""What a process may hold more after a failed evaluation than before it, as allocators and caches keep some. [B]"""
+
+_ADOPT = 36  # PR_SET_CHILD_SUBREAPER of linux/prctl.h
+
+
+def adopt_orphans() -> None:
+    """From now on, processes below this one whose parents end become its children, not those of the first process."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_ADOPT, 1, 0, 0, 0)
+
+
+def child_processes(of: str = "self") -> set[int]:
+    """Processes that this one, or another, has started or adopted, and that have not ended."""
+    found: set[int] = set()
+    for path in Path(f"/proc/{of}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found |= {int(word) for word in path.read_text().split()}
+    return found
+
+
+def seconds_since_boot() -> float:
+    """The time by which the kernel dates processes: since it started. [s]"""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else 0.0
+
+
+def end_children(since: float, named: str = "") -> None:
+    """Ends children of this process, and all that those have started.
+
+    Args:
+        since: only those that began after this, by `now`.
+        named: only those that were started with this variable.
+    """
+    for _ in range(100):  # what is ended leaves its own children here
+        left = {one for one in child_processes() if _began(one) >= since - 0.05 and _has(one, named)}
+        if not left:
+            return
+        for one in left:
+            with contextlib.suppress(OSError):
+                os.kill(one, signal.SIGKILL)
+        for one in left:
+            with contextlib.suppress(OSError):
+                os.waitpid(one, 0)
+
+
+def end_all() -> None:
+    """Ends every process below this one."""
+    found, left = set[int](), child_processes()
+    while left:
+        found |= left
+        left = {below for one in left for below in child_processes(str(one))} - found
+    for one in found:
+        with contextlib.suppress(OSError):
+            os.kill(one, signal.SIGKILL)
+
+
+def _began(one: int) -> float:
+    try:
+        return int(Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return -1.0
+
+
+def _has(one: int, named: str) -> bool:
+    try:
+        return not named or f"\0{named}=".encode() in b"\0" + Path(f"/proc/{one}/environ").read_bytes()
+    except OSError:
+        return False
+
+
+def resident_memory() -> int:
+    """Memory that this process holds, after what is free is given back. [B]"""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+    return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmRSS"))
+
+
+def limit_memory(nbytes: float) -> None:
+    """Make allocations of more than some bytes beyond what is held now raise MemoryError, where the kernel counts them."""
+    import resource
+
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return
+    held = next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmData"))
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (held + int(nbytes), hard))

@@ -1,0 +1,156 @@
+"""What dies of several designs do by themselves, worked out at once for all that are asked the same: few take as long as many.
+
+Who knows what designs will ask says so first (`wanted`), while answers are kept (`kept`). What nobody has said is worked out by
+itself, with its blocks in detail, which answers for many are without.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.accounting.multi_die import Alone, UnitWork
+from dse.evaluators.layouts.micro_batches import ReplicaWork
+from dse.evaluators.layouts.multi_die import DieExchange, DieSplit
+from dse.evaluators.layouts.whole_chip import KernelPlan
+from dse.evaluators.program.activity import Activity
+from dse.space.chip import Chip
+from dse.space.fields import iterate_leaves, replace_leaves
+from dse.space.memoize import memoize_by_identity
+
+
+class DieBatch(NamedTuple):
+    """Dies of one structure, leaves of shape (dies,), and what is known of them whatever they are asked, by what it is of."""
+
+    die: Chip
+    said: KernelPlan
+    known: dict[Any, Any]
+    priced: dict[Any, Any]
+
+
+class _Kept(NamedTuple):
+    """What is wanted, by what is asked of which structure: numbers of each die, and itself; answers of each; dies together."""
+
+    wanted: dict[Any, dict[tuple[float, ...], tuple[Chip, KernelPlan]]]
+    places: dict[Any, dict[tuple[float, ...], int]]
+    answers: dict[Any, list[Alone]]
+    dies: dict[Any, DieBatch]
+
+
+_KEPT: list[_Kept] = []
+
+MIN_BATCH = 2
+"""Dies from which on they are worked out together."""
+
+
+@contextmanager
+def collect_die_work() -> Iterator[None]:
+    """While it is open, what dies are asked can be said first."""
+    _KEPT.append(_Kept({}, {}, {}, {}))
+    try:
+        yield
+    finally:
+        _KEPT.pop()
+
+
+def request_die_work(asked: ReplicaWork, of: DieSplit, die: Chip, said: KernelPlan, *others: Any) -> None:
+    """Says that a die will be asked something; arguments as of `answered`."""
+    structure, row = _told(die, said)
+    _KEPT[-1].wanted.setdefault(_key(asked, of, structure, others), {}).setdefault(row, (die, said))
+
+
+def find_die_work(
+    make: Callable[..., Alone], asked: ReplicaWork, of: DieSplit, die: Chip, said: KernelPlan, *others: Any
+) -> Alone | None:
+    """What a die does by itself, where it is said to be asked that; else None.
+
+    Args:
+        make: what several do, of (asked, of, `Dies`, *others).
+        asked, of: what a copy of attention is asked, and how it is divided.
+        die, said: one of them, and what its plan says of kernels.
+        others: what answers depend on beside.
+    """
+    if not _KEPT:
+        return None
+    kept, (structure, row) = _KEPT[-1], _told(die, said)
+    key = _key(asked, of, structure, others)
+    some = kept.wanted.get(key, {})
+    if len(some) < MIN_BATCH or row not in some:
+        return None
+    if len(kept.places.get(key, ())) < len(some):
+        kept.places[key] = {row: place for place, row in enumerate(some)}
+        kept.answers[key] = _each(_without_blocks(make(asked, of, _together(kept, structure, some), *others)), len(some))
+    return kept.answers[key][kept.places[key][row]]
+
+
+def _key(asked: ReplicaWork, of: DieSplit, structure: Any, others: tuple[Any, ...]) -> Any:
+    """Of a question; models of a workload are the same objects, and take long to be told apart by what is in them."""
+    return id(asked.model), asked[1:], of, structure, others  # type: ignore[index]
+
+
+@memoize_by_identity
+def _told(die: Chip, said: KernelPlan) -> tuple[tuple[Any, ...], tuple[float, ...]]:
+    """Of a die and what is said: what makes its structure, and its numbers."""
+    words, numbers = list[Any](), list[float]()
+    for of in (die, said.attention, said.gemm):
+        for address, value, spec in iterate_leaves(of):
+            number = isinstance(value, int | float) and not isinstance(value, bool) and "apart" not in spec.metadata
+            words.append(address if number else (address, value))
+            if number:
+                numbers.append(value)
+    return tuple(words), tuple(numbers)
+
+
+def _together(kept: _Kept, structure: Any, some: dict[tuple[float, ...], tuple[Chip, KernelPlan]]) -> DieBatch:
+    """Some dies; leaves on which all agree are numbers."""
+    key = structure, tuple(some)
+    if key not in kept.dies:
+        chips, saids = zip(*some.values(), strict=True)
+        said = KernelPlan(_stacked([one.attention for one in saids]), _stacked([one.gemm for one in saids]))
+        kept.dies[key] = DieBatch(_stacked(list(chips)), said, {}, {})
+    return kept.dies[key]
+
+
+def _stacked(some: list[Any]) -> Any:
+    every = [[value for _, value, _ in iterate_leaves(one)] for one in some]
+    changes = {
+        address: np.array(column, float)
+        for (address, _, _), column in zip(iterate_leaves(some[0]), zip(*every, strict=True), strict=True)
+        if any(value != column[0] for value in column)
+    }
+    return replace_leaves(some[0], changes) if changes else some[0]
+
+
+def _without_blocks(of: Alone) -> Alone:
+    """As many dies' answers are kept."""
+
+    def ran(one: UnitWork) -> UnitWork:
+        steps = tuple(step for step in one.steps if isinstance(step, DieExchange))
+        return one._replace(steps=steps, beyond=one.beyond and ran(one.beyond))
+
+    passes = tuple(
+        (one._replace(units=tuple(unit._replace(steps=[], beyond=()) for unit in one.units)), tuple(map(ran, some)))
+        for one, some in of[0]
+    )
+    return passes, of[1]
+
+
+def _each(of: Alone, count: int) -> list[Alone]:
+    """Of each of several, in order."""
+
+    def column(value: Any) -> list[Any]:
+        return value.tolist() if isinstance(value, np.ndarray) and value.ndim else [value] * count
+
+    def ran(one: UnitWork) -> list[UnitWork]:
+        activities = map(Activity._make, zip(*map(column, one.activity), strict=True))
+        beyond = ran(one.beyond) if one.beyond else [one.beyond] * count
+        each = zip(column(one.seconds), activities, beyond, strict=True)
+        return [one._replace(seconds=seconds, activity=activity, beyond=more) for seconds, activity, more in each]
+
+    passes = [(one, list(zip(*map(ran, some), strict=True)) if some else [()] * count) for one, some in of[0]]
+    parts = [(name, column(nbytes)) for name, nbytes in of[1]]
+    return [
+        (tuple((one, some[place]) for one, some in passes), [(name, every[place]) for name, every in parts])
+        for place in range(count)
+    ]

@@ -1,0 +1,239 @@
+"""Passes of some tokens through a model on a mesh: through the stages of a pipeline, or through the regions of a wafer."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from dse.evaluators.calls.call import CallBlock, KernelCall
+from dse.evaluators.cost_models.call_cost import NO_PREFETCH, CallCost, CostModel, PrefetchSettings, TimedBlock, block_timeline
+from dse.evaluators.cost_models.edge_weight_stream import EdgeStream, chained_blocks, timeline_with_stream
+from dse.evaluators.kernels.partition.stage_transfer import PipelinePlacement, StageTransferTime
+from dse.evaluators.layouts.regions import Region, layer_scale
+from dse.evaluators.layouts.residency import CoreResidency
+from dse.evaluators.machine.machine import HardwareModel
+from dse.evaluators.program.activity import Activity
+from dse.space.array_math import ceil_div, maximum, minimum, where
+from dse.space.mapping import PipelinePlan
+from dse.space.model import Model
+
+END_SEGMENTS = ("embedding", "head")
+"""Parts that are no layers."""
+
+MAX_ITERATIONS = 6
+"""In which regions that share main memory and how many of them work at a time are found, each from the other."""
+
+
+class StagedPass(NamedTuple):
+    """One pass of some tokens through all stages; leaves broadcast.
+
+    Attributes:
+        timed: blocks of the embedding, of a layer's parts and of the head.
+        away: of each call of each block, what it reads from main memory over `fetch`.
+        near: likewise, from the cache in front of it; empty where there is none.
+        hop: from a stage to the next: on average, and the slowest. [s]
+        layers: of the model.
+        stages: of the pipeline.
+        crossing: bytes from a stage to the next. [B]
+    """
+
+    timed: tuple[TimedBlock, ...]
+    away: tuple[tuple[Any, ...], ...]
+    hop: StageTransferTime
+    layers: int
+    stages: Any
+    crossing: Any
+    near: tuple[tuple[Any, ...], ...] = ()
+
+    def calls(self) -> list[tuple[KernelCall, CallCost, float, Any]]:
+        """Every call with what it costs once, how often it runs in the pass, and its `away`."""
+        return [
+            (call, cost, of.block.times, away)
+            for of, shares in zip(self.timed, self.away, strict=True)
+            for call, cost, away in zip(of.block.calls, of.costs, shares, strict=True)
+        ]
+
+    @property
+    def between(self) -> Any:
+        """From stage to stage, all of them. [s]"""
+        return self.hop.mean * (self.stages - 1.0)
+
+    @property
+    def seconds(self) -> Any:
+        """Through all stages."""
+        return sum(of.seconds * of.block.times for of in self.timed) + self.between
+
+    @property
+    def layer(self) -> Any:
+        """A layer, on average. [s]"""
+        return sum(of.seconds * of.block.times for of in self.timed if of.block.name not in END_SEGMENTS) / self.layers
+
+    @property
+    def ends(self) -> Any:
+        """What the last stage does beside its layers. [s]"""
+        return sum(of.seconds * of.block.times for of in self.timed if of.block.name in END_SEGMENTS)
+
+    @property
+    def full(self) -> Any:
+        """Layers of each stage but the last ones, which have what is left."""
+        return ceil_div(self.layers * 1.0, self.stages)
+
+    @property
+    def stage(self) -> Any:
+        """The slowest stage. [s]"""
+        last = maximum(self.layers - (self.stages - 1.0) * self.full, 0.0)
+        return maximum(self.full * self.layer, last * self.layer + self.ends) + self.hop.slowest
+
+    @property
+    def activity(self) -> Activity:
+        """Of all cores of the pipeline."""
+        macs = elements = sent = memory = 0.0
+        jobs = Activity()
+        for call, cost, times, away in self.calls():
+            macs, elements, sent = macs + call.macs * times, elements + call.elements * times, sent + call.sent * times
+            memory = memory + call.nbytes * (away * times)
+            if cost.activity is not None:
+                jobs = jobs + cost.activity * times
+        sent = sent + self.crossing * (self.stages - 1)
+        return Activity(macs, sent, sent, elements, memory, self._cached()) + jobs
+
+    def _cached(self) -> Any:
+        """Bytes from the cache in front of main memory."""
+        found: Any = 0.0
+        for of, shares in zip(self.timed, self.near, strict=False):
+            for call, near in zip(of.block.calls, shares, strict=True):
+                found = found + call.nbytes * (near * of.block.times)
+        return found
+
+
+def pass_through_stages(
+    model: Model,
+    of: tuple[CallBlock, ...],
+    crossing: Any,
+    machine: HardwareModel,
+    way: PipelinePlacement,
+    plan: PipelinePlan,
+    held: CoreResidency,
+    reader: CostModel,
+    crowding: Any = 1.0,
+) -> StagedPass:
+    """A pass of the calls of a step through all stages.
+
+    Args:
+        model, of: what is computed, by blocks.
+        crossing: bytes from stage to stage. [B]
+        machine, way, plan: where.
+        held: what of weights and cache is in the local memories.
+        reader: that prices calls.
+        crowding: how many times as long others' messages make the way from stage to stage.
+    """
+    # many calls have these in common: the shares that no core has, and how often weights go by
+    kv_away, weights_away = maximum(1 - held.kv_here - held.kv_near, 0.0), 1 - held.weights_here - held.weights_near
+    known: dict[int, tuple[Any, Any]] = {}
+
+    def weights(call: KernelCall) -> tuple[Any, Any]:
+        """How often weights come from main memory, and from the cache in front of it."""
+        if id(call.rows) not in known:
+            turns = ceil_div(call.rows, held.block)
+            known[id(call.rows)] = weights_away * turns, held.weights_near * turns
+        return known[id(call.rows)]
+
+    states_away = maximum(1 - held.states_here - held.states_near, 0.0)
+
+    def away(call: KernelCall) -> Any:
+        if call.reads == "kv":
+            return kv_away
+        if call.reads == "states":
+            return states_away
+        return weights(call)[0] if call.reads else 0.0
+
+    def near(call: KernelCall) -> Any:
+        if call.reads == "kv":
+            return minimum(held.kv_near, 1 - held.kv_here)
+        if call.reads == "states":
+            return held.states_near
+        return weights(call)[1] if call.reads else 0.0
+
+    def once(call: KernelCall) -> Any:
+        known = {"kv": kv_away, "states": states_away}
+        return known.get(call.reads, weights_away) * call.fetch * call.known
+
+    prefetch = NO_PREFETCH if plan.prefetch is None else PrefetchSettings(plan.prefetch.policy, held.buffer, once)
+    shares = tuple(tuple(away(call) for call in block.calls) for block in of)
+    closer = () if machine.shared is None else tuple(tuple(near(call) for call in block.calls) for block in of)
+    hop = StageTransferTime(*(seconds * crowding for seconds in reader.onward(way, crossing, machine)))
+    of = tuple(_expanded(block, held.block) for block in of)
+    parts = tuple(block_timeline(of, machine, reader, prefetch=prefetch, away=away, near=near if closer else None))
+    return StagedPass(parts, shares, hop, model.layers, plan.pp, crossing, closer)
+
+
+def _expanded(block: CallBlock, rows: Any) -> CallBlock:
+    """A block whose weights are expanded again for each block of so many rows: they stay, and come, as they are stored."""
+    if not any(call.reads == "weights" and call.products and call.operations is not None for call in block.calls):
+        return block
+
+    def again(call: KernelCall) -> KernelCall:
+        if call.reads != "weights" or not call.products or call.operations is None:
+            return call
+        turns = ceil_div(call.rows, rows)
+        return call._replace(operations=call.operations * turns, elements=call.elements * turns)
+
+    return block._replace(calls=tuple(map(again, block.calls)))
+
+
+class RegionPass(NamedTuple):
+    """One pass of some tokens through all regions; leaves broadcast over designs.
+
+    Attributes:
+        timed: blocks of a layer of each kind, of the way between regions and of the head.
+        seconds: through all regions.
+        stage: of the slowest region.
+        activity: of all cores.
+        away: share of weights that comes from main memory; None where there is none.
+    """
+
+    timed: tuple[TimedBlock, ...]
+    seconds: Any
+    stage: Any
+    activity: Activity
+    away: Any = None
+
+
+def pass_through_regions(
+    of: Sequence[CallBlock], model: Model, place: Region, resident_layers: Any, machine: HardwareModel, reader: CostModel,
+    stream: Callable[[Any], EdgeStream] | None = None, turns: Any = 1.0,
+) -> RegionPass:  # fmt: skip
+    """A pass through all layers, from one layer of each kind, the way between regions and the head.
+
+    Args:
+        of, model, place, resident_layers: what is computed where.
+        machine, reader: that price it.
+        stream: what comes from main memory where so many regions work at a time; None without one.
+        turns: passes that follow one another. As many regions work at a time, or fewer where they wait for the slowest one.
+    """
+    if stream is None:
+        return _through_regions(tuple(block_timeline(of, machine, reader)), model, place, resident_layers, None)
+    priced, at_work = tuple(block_timeline(chained_blocks(of), machine, reader)), turns
+    for _ in range(MAX_ITERATIONS):
+        shared = stream(at_work)
+        found = _through_regions(timeline_with_stream(priced, shared), model, place, resident_layers, shared)
+        at_work = minimum(turns, found.seconds / found.stage)
+    return found
+
+
+def _through_regions(
+    parts: tuple[TimedBlock, ...], model: Model, place: Region, resident_layers: Any, stream: EdgeStream | None
+) -> RegionPass:
+    (way,) = (one.seconds for one in parts if one.block.name == "region")
+    activity = Activity()
+    for one in parts:
+        for call, cost in zip(one.block.calls, one.costs, strict=True):
+            assert call.kernel is not None
+            assert cost.activity is not None
+            activity = activity + cost.activity * (one.block.times * call.kernel.times * call.kernel.copies)
+    if stream is not None:
+        activity = activity + stream.activity(parts)
+    total = sum((one.seconds * one.block.times for one in parts), 0.0)
+    layer = sum(one.seconds * one.block.times for one in parts if one.block.name not in ("region", "head")) / model.layers
+    full = place.layers * layer + way
+    rest = maximum(total - (place.count - 1) * layer_scale(model, resident_layers) * full, 0.0)
+    stage = where(place.count > 1, maximum(full, minimum(rest, total)), total)
+    return RegionPass(parts, total, stage, activity, None if stream is None else stream.away)

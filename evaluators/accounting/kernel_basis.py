@@ -1,0 +1,126 @@
+"""What stands behind the time of a library kernel: measured rows, an extrapolation from them, or flat rates of its stack."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.kernels.library.extrapolation import REASON, ROUNDING, rooflines
+from dse.evaluators.kernels.library.kernel_time import LibraryKernelTime
+from dse.evaluators.kernels.library.prefill_attention import MixedBatchAttention
+from dse.evaluators.machine.library_die import DieLibraries
+
+FLAT = "flat rates"
+"""Basis of a kernel for which the stack has no part."""
+
+EXTRAPOLATED = "extrapolated"
+"""What begins the basis of a kernel whose sizes no measured row has."""
+
+SIZE_TEXT = {
+    "kv_heads": "KV heads",
+    "kv_head_queries": "queries of a KV head",
+    "columns": "columns of a key and value",
+    "m": "rows (m)",
+    "k": "inner columns (k)",
+    "n": "columns (n)",
+    "row_bytes": "bytes of a row",
+    "touched": "experts with rows",
+    "decodes": "decodes beside prompts",
+}
+"""Sizes in words, where their names are none."""
+
+
+class KernelBasis(NamedTuple):
+    """How the time of one library kernel is known.
+
+    Attributes:
+        kernel: kind of kernel that the stack was asked for; the empty string where no library is asked.
+        sizes: least and largest value over steps, by name of the size.
+        text: the empty string where measured rows cover it; else how it was extrapolated, or how slow rows say that it is.
+    """
+
+    kernel: str = ""
+    sizes: Mapping[str, tuple[float, float]] = {}
+    text: str = ""
+
+
+NOT_ASKED = KernelBasis()
+
+
+def kernel_basis(
+    problem: Any, took: LibraryKernelTime | None, libraries: DieLibraries | None, weights: Any = 1.0
+) -> KernelBasis:
+    """Basis of one kernel of a step.
+
+    Args:
+        problem: that a library is asked, as `layouts.asked` has it; None where it is asked nothing.
+        took: what it takes; None where no part of the stack has it.
+        libraries: of the machine.
+        weights: how often each step runs.
+    """
+    if problem is None:
+        return NOT_ASKED
+    problems = _launches(problem, libraries)
+    kernel, sizes = problems[0].kind, {name: _extremes(value) for of in problems for name, value in of.sizes().items()}
+    if took is None or libraries is None:
+        return KernelBasis(kernel, sizes, FLAT)
+    parts = dict(libraries.parts)
+    beyond = [text for of in problems for text in _outside_texts(of.sizes(), parts[of.kind].measured_ranges or ())]
+    if beyond:
+        return KernelBasis(kernel, sizes, f"{EXTRAPOLATED}: {', '.join(dict.fromkeys(beyond))}")
+    ideal, beyond_cache = (sum(rooflines(of, libraries.die)[i] for of in problems) for i in (0, 1))
+    starts = took.start + took.beside
+    seconds, most, least = (float(np.sum(weights * value)) for value in (took.seconds(), starts + ideal, beyond_cache))
+    unlike = seconds > REASON * most or seconds < least * (1 - ROUNDING)
+    return KernelBasis(kernel, sizes, f"measured: {seconds / most:.3g} times its roofline" if unlike else "")
+
+
+def basis_text(kernels: Iterable[tuple[str, KernelBasis]], measured: bool) -> str:
+    """Kernels that no measured row covers, or that rows say are slow, in one line; the empty string where there are none.
+
+    Args:
+        kernels: operators by name, with the basis of each.
+        measured: whether the stack has measured parts, so that flat rates are news.
+    """
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for operator, of in kernels:
+        if of.text and (measured or of.text != FLAT):
+            found.setdefault((of.kernel, of.text), {})[operator] = None
+    names = {key: "" if list(operators) == [key[0]] else f" ({', '.join(operators)})" for key, operators in found.items()}
+    return "; ".join(f"{kernel}{names[kernel, text]} {text}" for kernel, text in found)
+
+
+def _launches(problem: Any, libraries: DieLibraries | None) -> tuple[Any, ...]:
+    """Problems that kernels are launched for: attention of prompts and decodes is one launch, or two."""
+    if not isinstance(problem, MixedBatchAttention):
+        return (problem,)
+    own = None if libraries is None else dict(libraries.parts).get(problem.kind)
+    return (problem.both,) if own is None or own.launches == "one" else (problem.prompts, problem.decodes)
+
+
+def _extremes(value: Any) -> tuple[float, float]:
+    return float(np.min(value)), float(np.max(value))
+
+
+def _outside_texts(sizes: Mapping[str, Any], ranges: tuple[tuple[str, float, float], ...]) -> list[str]:
+    """Sizes that no measured row has, in words."""
+    found = []
+    for name, low, high in ranges:
+        if name not in sizes:
+            continue
+        least, most = _extremes(sizes[name])
+        if least >= low * (1 - ROUNDING) and most <= high * (1 + ROUNDING):
+            continue
+        here, rows = _range_text(least, most), _range_text(low, high)
+        found.append(f"{here} {SIZE_TEXT.get(name, name)} (measured {rows})")
+    return found
+
+
+def _range_text(low: float, high: float) -> str:
+    """A range in words.
+
+    >>> _range_text(256.0, 256.0), _range_text(1.0, 16384.0)
+    ('256', '1 to 16,384')
+    """
+    least, most = f"{low:,.4g}" if low < 1e4 else f"{low:,.0f}", f"{high:,.4g}" if high < 1e4 else f"{high:,.0f}"
+    return least if least == most else f"{least} to {most}"

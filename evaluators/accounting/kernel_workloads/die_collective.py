@@ -1,0 +1,272 @@
+"""Collectives between dies by themselves: all groups of dies at the same time, over the links that models have there."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.accounting.breakdown import BreakdownRow
+from dse.evaluators.accounting.kernel_workloads import KernelOutcome, TimelineSpans, largest_item, merge_items, sequential_bars
+from dse.evaluators.accounting.multi_die_limits import RECTANGULAR_PLACEMENTS, chip_die_count, port_limit, single_die_chip
+from dse.evaluators.calls.call import MeshKernel
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.cost_models.die_allreduce_model import tree_root
+from dse.evaluators.cost_models.die_exchange_jobs import (
+    DieExchangeJob,
+    has_two_levels,
+    make_die_groups,
+    members_per_node,
+    sent_bytes,
+)
+from dse.evaluators.cost_models.jobs import job_cost, time_by_resource
+from dse.evaluators.cost_models.kernel_attribution import time_by_cause as attributed
+from dse.evaluators.kernels.collective import find_collective
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.machine.die_network import group_rectangle, place_groups
+from dse.evaluators.machine.machine import tile_network_machine
+from dse.evaluators.machine.mesh_fabric import VALUE
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.silicon.energy import WORD, PooledActivity, dynamic_energy, pooled_dynamic_energy
+from dse.space.array_math import Array, ceil_div
+from dse.space.chip import Chip, main_memory_bytes
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.limits import Infeasibility, Limit
+from dse.space.workload import EXPERT_EXCHANGES, CollectiveCase
+
+FIDELITIES = ("closed", "events", "cycles")
+STACKED, WHOLE = False, True
+
+PATTERNS_BY_ALGORITHM = {
+    "direct": ("all_to_all", "allgather", "reduce_scatter", "allreduce"),
+    "by_node": ("all_to_all",),
+    "ring": ("allgather", "reduce_scatter", "allreduce"),
+    "two_level": ("allgather", "reduce_scatter", "allreduce"),
+    "ktree": ("allgather", "reduce_scatter", "allreduce", "multicast", "reduce"),
+}
+"""What each algorithm carries."""
+
+IN_DIE_PATTERNS = {"multicast": ("", "multicast"), "reduce": ("reduce", ""), "allreduce": ("reduce", "multicast")}
+"""What the tiles of a die do before dies exchange and after."""
+
+TIME_PARTS = (
+    ("words", ("word",)),
+    ("sums", ("combine", "call")),
+    ("synchronisation", ("stage",)),
+    ("starts", ("post",)),
+    ("hops", ("hop", "ramp")),
+)
+"""What takes time between tiles, with the constants that say how much."""
+
+
+class DieCollective(NamedTuple):
+    """A collective as it is asked of a system.
+
+    Attributes:
+        case: what is asked.
+        legs: what is done one after the other: its name, a job between dies or a kernel on the tiles of one, and how often.
+        groups, members: of dies.
+        limits: of the layout.
+    """
+
+    case: CollectiveCase
+    legs: tuple[tuple[str, DieExchangeJob | MeshKernel, int], ...]
+    groups: int
+    members: int
+    limits: list[Limit]
+
+
+def prepare_case(design: Design, cases: tuple[CollectiveCase, ...]) -> DieCollective:
+    """A case, laid out; without legs where that cannot be done.
+
+    Raises:
+        DesignError: teams of tiles, or what an algorithm does not carry.
+    """
+    (case,), plan, chip = cases, design.mapping.kernel, design.chip
+    _refuse(case, plan, chip)
+    dies = chip_die_count(chip)
+    members = int(plan.members) or dies
+    groups = max(dies // members, 1)
+    found = [
+        Limit("mapping.members", float(ceil_div(dies, members) * members), dies * 1.0, "1"),
+        Limit("workload.root", _root(case) + 1.0, members * 1.0, "1"),
+        port_limit(chip),
+    ]
+    rows, cols = int(chip.dies.rows), int(chip.dies.cols)
+    if chip.boxes is not None:
+        found.append(Limit("chip.boxes.size", float(ceil_div(dies, chip.boxes.size) * chip.boxes.size), dies * 1.0, "1"))
+    fits = all(np.all(limit.need <= limit.have) for limit in found)
+    cut = fits and not (plan.placement in RECTANGULAR_PLACEMENTS and not group_rectangle(rows, cols, groups, members)[0])
+    found.append(Limit("mapping.placement", 2.0 if fits and not cut else 1.0, 1.0, "layout"))
+    if not cut:
+        return DieCollective(case, (), groups, members, found)
+    at = place_groups(plan.placement, rows, cols, groups, members)
+    alike = _alike(plan.collective, chip, at)
+    found.append(Limit("mapping.collective", 1.0 if alike else 2.0, 1.0, "layout"))
+    return DieCollective(case, _legs(design, case, at) if alike else (), groups, members, found)
+
+
+def limits(design: Design, asked: DieCollective) -> list[Limit]:
+    """What a die, and a tile where tiles take part, has in memory; and the layout."""
+    chip, case = design.chip, asked.case
+    have = chip.hbm.capacity if chip.mesh is None else main_memory_bytes(chip)
+    parts = (("data", case.nbytes), ("what comes", case.nbytes))
+    found = [Limit("chip.hbm.capacity", 2.0 * case.nbytes, have, "B", parts), *asked.limits]
+    for _, of, _ in asked.legs:
+        if isinstance(of, MeshKernel):
+            slots = find_collective(of.algorithm).buffers(of.shape, of.mesh, "float16", pattern=of.options["pattern"])
+            held = merge_items([(slot.name, slot.nbytes) for slot in slots])
+            found.append(Limit("chip.tile.sram", sum(held.values(), 0.0), chip.tile.sram, "B", tuple(held.items())))
+    return found
+
+
+def kernel_outcome(design: Design, asked: DieCollective, fidelity: str) -> KernelOutcome:
+    """Of all dies; not a number where it cannot be laid out."""
+    if not asked.legs:
+        return KernelOutcome({"latency": np.nan}, dies=chip_die_count(design.chip))
+    costs = [(_cost(of, design.chip, fidelity), times) for _, of, times in asked.legs]
+    total = sum((cost.activity * times for cost, times in costs), Activity())
+    seconds = sum(cost.seconds * times for cost, times in costs)
+    ranks = asked.groups * asked.members
+    return KernelOutcome({"latency": seconds}, lambda: _joules(total, design.chip) * ranks, chip_die_count(design.chip))
+
+
+def kernel_breakdown(
+    design: Design, case: CollectiveCase, asked: DieCollective, fidelity: str
+) -> tuple[list[BreakdownRow], TimelineSpans]:
+    """Each leg: links and ports of dies, ways, and the barrier; or what tiles do of it."""
+    chip, plan, rows = design.chip, design.mapping.kernel, []
+    where = f"{asked.groups} of {asked.members} of {chip.dies.rows:.0f} x {chip.dies.cols:.0f} dies"
+    for name, of, times in asked.legs:
+        cost = _cost(of, chip, fidelity)
+        if isinstance(of, MeshKernel):
+            found = attributed(of, tile_network_machine(single_die_chip(chip)), fidelity, TIME_PARTS)
+            shape, carrier = f"{of.mesh.rows:.0f} x {of.mesh.cols:.0f} tiles", plan.within
+        else:
+            found, shape, carrier = time_by_resource(fidelity, of), where, plan.collective
+        parts = {part: float(value) * times for part, value in found.items()}
+        each = cost.activity.sent_bytes if isinstance(of, MeshKernel) else sent_bytes(of)
+        sent = float(each) * asked.groups * asked.members * times
+        seconds = float(cost.seconds) * times
+        rows.append(BreakdownRow(case.pattern, name, carrier, shape, 0.0, 0.0, 0.0, largest_item(parts), seconds, parts, sent))
+    return rows, sequential_bars(rows, ["communication"] * len(rows), plan.placement) if rows else {}
+
+
+def remedy_text(worst: Infeasibility, design: Design, cases: tuple[CollectiveCase, ...]) -> str:
+    """In words, what would do."""
+    chip, plan = design.chip, design.mapping.kernel
+    dies = chip_die_count(chip)
+    if worst.limit == "mapping.members":
+        legal = [size for size in range(1, dies + 1) if dies % size == 0]
+        near = sorted(sorted(legal, key=lambda size: abs(size - plan.members))[:2])
+        return f"groups of as many dies share out {dies}: the nearest are {' and '.join(map(str, near))}"
+    if worst.limit == "workload.root":
+        return f"the last member of a group is {worst.have - 1:.0f}"
+    if worst.limit == "mapping.placement":
+        return f"no rectangles of {plan.members:.0f} dies fit: mapping.placement=linear, snake or interleave"
+    if worst.limit == "mapping.collective" and plan.collective == "by_node":
+        if chip.boxes is None:
+            return "by_node goes by boxes, and the chip has none: mapping.collective=direct, or give it chip.boxes"
+        return "groups have not as many dies in each box, of several boxes: other mapping.members or placement, or direct"
+    if worst.limit == "mapping.collective":
+        whose = "row of dies" if chip.boxes is None else "box"
+        return f"two levels need groups with two dies or more, as many, in each {whose}, and several of these: " + (
+            "other mapping.members or placement, or ring"
+        )
+    if worst.limit == "chip.d2d.ports":
+        return f"a {chip.d2d.topology} of so many dies takes {worst.need:.0f} links a die"
+    if worst.limit == "chip.boxes.size":
+        return f"{dies} dies are no whole number of boxes: other sides of chip.dies"
+    return f"data that are moved in {ceil_div(worst.need, worst.have):.0f} parts would do"
+
+
+def _refuse(case: CollectiveCase, plan: Any, chip: Chip) -> None:
+    if case.along != "rectangle" or case.rows or case.cols:
+        raise DesignError(
+            "workload.along: mapping.members are a team; say workload.along=rectangle workload.root=0 workload.group=mesh"
+        )
+    if not case.recorded:
+        raise DesignError("workload.recorded: nothing starts collectives of such dies but their own programs; leave it out")
+    if case.pattern in EXPERT_EXCHANGES:
+        raise DesignError(
+            f"workload.pattern: {case.pattern} is a library's, on dies behind switches, as chip=h100; ask all_to_all here"
+        )
+    if case.pattern not in PATTERNS_BY_ALGORITHM[plan.collective]:
+        others = [name for name, some in PATTERNS_BY_ALGORITHM.items() if case.pattern in some]
+        raise DesignError(f"mapping.collective: {plan.collective} does not carry {case.pattern}; choose {' or '.join(others)}")
+    if case.root and case.pattern not in ("multicast", "reduce"):
+        raise DesignError(f"workload.root: nothing has a root in {case.pattern} between dies; say 0")
+    if case.combine != "sum" and plan.within == "none":
+        raise DesignError(f"workload.combine: dies sum; {case.combine} is of tiles, with mapping.within")
+    if plan.within == "none":
+        return
+    if case.pattern not in IN_DIE_PATTERNS:
+        raise DesignError(
+            f"mapping.within: tiles of dies do not share {case.pattern}; say none, or ask {', '.join(IN_DIE_PATTERNS)}"
+        )
+    if chip.mesh is None:
+        raise DesignError("mapping.within: dies of this chip have no tiles; say none")
+
+
+def _root(case: CollectiveCase) -> int:
+    return case.root if isinstance(case.root, int) else 0
+
+
+def _alike(algorithm: str, chip: Chip, at: Array) -> bool:
+    """Whether groups have the nodes that an algorithm needs."""
+    if algorithm == "two_level":
+        return has_two_levels(chip, at, at.shape[1])
+    if algorithm == "by_node":
+        each = 0 if chip.boxes is None else members_per_node(at, int(chip.boxes.size))
+        return bool(0 < each < at.shape[1])
+    return True
+
+
+def _legs(design: Design, case: CollectiveCase, at: Array) -> tuple[tuple[str, DieExchangeJob | MeshKernel, int], ...]:
+    chip, plan, stack = design.chip, design.mapping.kernel, design.mapping.stack
+    sums = plan.collective if plan.collective in ("two_level", "ktree") else "ring"
+    where = make_die_groups(
+        chip, plan.placement, len(at), at.shape[1], at.shape[1], 1,
+        reached=1.0 if stack is None else stack.network_achieved,
+        copies=(lambda boxes: 1.0) if plan.collective == "by_node" else None,
+        sums=(sums, int(plan.ktree_k)),
+    )  # fmt: skip
+    each = plan.collective in ("direct", "by_node")
+    job = where.job("all_to_all" if each else case.pattern, case.nbytes)
+    if case.pattern in ("multicast", "reduce"):
+        job = job._replace(at=_rooted(at, tree_root(at.shape[1], int(plan.ktree_k)), _root(case)))
+    before, after = IN_DIE_PATTERNS.get(case.pattern, ("", "")) if plan.within != "none" else ("", "")
+    found: list[tuple[str, DieExchangeJob | MeshKernel, int]] = (
+        [("within a die", _inside(design, case, before), 1)] if before else []
+    )
+    found.append(("between dies", job, 2 if each and case.pattern == "allreduce" else 1))
+    return (*found, *([("back in a die", _inside(design, case, after), 1)] if after else []))
+
+
+def _rooted(at: Array, root: int, wanted: int) -> Array:
+    """Members in another order, so that the wanted one is where a tree has its root."""
+    order = np.arange(at.shape[1])
+    order[[root, wanted]] = wanted, root
+    return at[:, order]
+
+
+def _inside(design: Design, case: CollectiveCase, pattern: str) -> MeshKernel:
+    """What all tiles of a die do, with the first one as their root."""
+    chip, name = design.chip, design.mapping.kernel.within
+    mesh = CoreMesh(chip.mesh.rows, chip.mesh.cols)
+    options = {"combine": case.combine, "along": "rectangle", "rows": mesh.rows, "cols": mesh.cols, "root": 0}
+    shape = GemmShape(float(-(-case.nbytes // VALUE)), 1, 1)
+    return MeshKernel("collective", pattern, "collective", name, shape, mesh, {"pattern": pattern, **options})
+
+
+def _cost(of: DieExchangeJob | MeshKernel, chip: Chip, fidelity: str) -> KernelCost:
+    """Of one die."""
+    if isinstance(of, MeshKernel):
+        return READERS[fidelity].kernel(of, tile_network_machine(single_die_chip(chip)))
+    return job_cost(fidelity, of)
+
+
+def _joules(of: Activity, chip: Chip) -> Any:
+    if chip.mesh is None:
+        return pooled_dynamic_energy(PooledActivity(linked_bytes=of.linked_bytes + of.boxed_bytes), chip)
+    return dynamic_energy(of, chip, WORD)

@@ -1,0 +1,276 @@
+"""Requests to a memory by itself, or of tiles to theirs.
+
+Under ``closed`` what requests need of a memory, its buses, bank groups, activates and banks, are queues (`machine.backlog`),
+and links between it and the tiles carry what the busiest of them can. Under ``events`` it is played, command by command, and so
+are links.
+"""
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.accounting.breakdown import BreakdownRow
+from dse.evaluators.accounting.kernel_workloads import KernelOutcome, TimelineSpans, sequential_bars
+from dse.evaluators.machine import requester_mesh as crossing
+from dse.evaluators.machine.mesh_fabric import tile_fabric
+from dse.evaluators.machine.requester_mesh import busiest_share, mean_hops
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.silicon.energy import dynamic_energy
+from dse.space.array_math import Array, as_column
+from dse.space.design import Design
+from dse.space.dram import MemorySystem, capacity_bytes, check_memory, peak_bandwidth, pseudo_channel_count
+from dse.space.fields import iterate_leaves, replace_leaves
+from dse.space.limits import Limit
+from dse.space.mapping import MemoryStreamPlan
+from dse.space.workload import MemoryStreamCase
+
+FIDELITIES = ("closed", "events")
+STACKED, WHOLE = True, False
+
+SAMPLED_REQUESTS = 1 << 14
+"""Bursts from which the closed form goes on: what comes after the first half of them repeats that of the second."""
+
+MAX_SINGLE_DESIGNS = 64
+"""Bursts outstanding for each channel from which on a window is not what keeps it waiting."""
+
+BOTTLENECK_SHARE = 0.85
+"""Share of a stream's time from which on what takes it by itself counts as what binds."""
+
+
+def prepare_case(design: Design, cases: tuple[MemoryStreamCase, ...]) -> tuple[MemoryStreamCase, ...]:
+    """Streams, of a memory that makes sense; many are looked at one by one, where they are priced."""
+    if not _wide(design):
+        _checked(design)
+    return cases
+
+
+def limits(design: Design, asked: tuple[MemoryStreamCase, ...]) -> list[Limit]:
+    """Room for what streams go over, and tiles for those who ask."""
+    chip, span = design.chip, as_column([float(stream.span) for stream in asked])
+    found = [Limit("chip.hbm.banks" if chip.hbm is not None else "chip.memory", span, capacity_bytes(_memory(design)), "B")]
+    if chip.hbm is not None:
+        tiles = chip.mesh.rows * chip.mesh.cols
+        found.append(Limit("mapping.requesters", _mapping(design).requesters + 0 * tiles, tiles, "1"))
+    return found
+
+
+def kernel_outcome(design: Design, asked: tuple[MemoryStreamCase, ...], fidelity: str) -> KernelOutcome:
+    """Of bytes of the memory there is energy, and of their way to tiles; of a memory by itself that nobody buys, none."""
+    chip = design.chip
+    nbytes = as_column([float(stream.requests * stream.request) for stream in asked]) * pseudo_channel_count(_memory(design))
+    metrics = _bandwidths(design, asked, nbytes) if fidelity == "closed" else _played(design, *asked)
+    if chip.dram is None:
+        return KernelOutcome(metrics)
+    if chip.technology is None:
+        return KernelOutcome(metrics, lambda: nbytes * chip.dram.byte)
+
+    def dynamic_() -> Any:
+        count = _wide(design)
+        ends = [_ends(_one(design, row)) for row in range(count)] if count > 1 else [_ends(design)]
+        links = np.array([mean_hops(*one) for one in ends]) if count > 1 else mean_hops(*ends[0])
+        return dynamic_energy(Activity(memory_bytes=nbytes, hop_bytes=nbytes * links), chip)
+
+    return KernelOutcome(metrics, dynamic_)
+
+
+def kernel_breakdown(
+    design: Design, case: MemoryStreamCase, asked: tuple[MemoryStreamCase, ...], fidelity: str
+) -> tuple[list[BreakdownRow], TimelineSpans]:
+    """Data on the buses, and what they waited for."""
+    nbytes = float(case.requests * case.request * pseudo_channel_count(_memory(design)))
+    if fidelity == "closed":
+        found = _priced(design, case)
+        seconds, bound = found.seconds, found.bound
+        parts = {bound: seconds}
+    else:
+        report = _report(design, case)
+        seconds, bound = report.seconds, report.binding
+        waits = {cause: share * seconds for cause, share in report.idle.items() if share}
+        parts = {"bandwidth": seconds - sum(waits.values()), **waits}
+    row = BreakdownRow("stream", _memory(design).order, case.label, "", 0.0, nbytes, 0.0, bound, seconds, parts)
+    return [row], sequential_bars([row], ["memory"], case.label)
+
+
+def request_addresses(stream: MemoryStreamCase, count: int, part: int, span: int) -> Array:
+    """Where the requests of a requester go, shape (count,). [B]
+
+    Strides that come to the end of the span begin again, a request further on.
+
+    Args:
+        stream: of all requesters.
+        count: requests of this one.
+        part: number of this one.
+        span: of its addresses; those of the one after it follow.
+    """
+    rng, k, size = np.random.default_rng([stream.seed, part]), np.arange(count), stream.request
+    if stream.pattern == "random":
+        at = rng.integers(0, span // size, count) * size
+    elif stream.pattern == "chunk":
+        pieces = stream.step // size
+        start = rng.integers(0, span // stream.step, -(-count // pieces)) * stream.step
+        at = (start[:, None] + np.arange(pieces) * size).ravel()[:count]
+    else:
+        far = k * (stream.step or size)
+        at = (far % span + far // span * size) % (span - size + 1)
+    return at + part * span
+
+
+class AnalyticalStream(NamedTuple):
+    """What the closed form says of a stream: its time, the mean latency of its reads [s], and what binds."""
+
+    seconds: float
+    latency: float
+    bound: str
+
+
+def _bandwidths(design: Design, streams: tuple[MemoryStreamCase, ...], nbytes: Any) -> dict[str, Any]:
+    """Of each stream and design, which move so many bytes; designs that are alike are priced once."""
+    arrays = {address: np.asarray(value) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
+    some, place = np.unique(np.array([*arrays.values()]).T, axis=0, return_inverse=True) if arrays else (np.zeros((1, 0)), [0])
+    each = [replace_leaves(design, dict(zip(arrays, row.tolist(), strict=True))) if arrays else design for row in some]
+    found = np.array([[_priced(one, stream)[:2] for one in each] for stream in streams])[:, np.ravel(place)]
+    seconds, latency = (found[..., kind] if arrays else found[:, 0, kind][:, None] for kind in (0, 1))
+    rate = nbytes / seconds
+    return {
+        "latency": seconds,
+        "bandwidth": rate,
+        "peak_share": rate / peak_bandwidth(_memory(design)),
+        "read_latency": latency,
+    }
+
+
+@lru_cache(maxsize=4096)
+def _priced(design: Design, stream: MemoryStreamCase) -> AnalyticalStream:
+    from dse.evaluators.machine import dram_queue_model as backlog
+    from dse.evaluators.machine import memory_system as hbm  # which compile, or load what was
+
+    memory, mapping = _checked(design), _mapping(design)
+    requesters, access, clock = int(mapping.requesters), int(memory.access), float(memory.clock)
+    count, span = _shares(design, stream)
+    per = -(-stream.request // access)
+    some = max(1, min(count, SAMPLED_REQUESTS // (requesters * per)))
+    at = np.concatenate([request_addresses(stream, some, part, span) for part in range(requesters)])
+    channel, place = hbm.map_addresses(memory, ((at // access)[:, None] + np.arange(per)).ravel() * access)
+    write = np.repeat(np.random.default_rng([stream.seed]).random(len(at)) < stream.writes, per)
+    arrival = np.repeat(np.tile(np.arange(some), requesters) * (stream.gap * requesters * clock), per)
+    bursts = backlog.BurstRequests(channel, place[:, 0], place[:, 1], write, arrival, np.arange(requesters + 1) * some * per)
+    found = backlog.channel_busy_time(
+        bursts,
+        hbm.clocked_timing(memory),
+        channels=int(pseudo_channel_count(memory)),
+        groups=int(memory.groups),
+        banks=int(memory.banks),
+        window=int(mapping.window),
+        path=hbm.path_clocks(memory) + round(_across(design) * clock),
+        queues=hbm.queue_sizes(memory),
+    )
+    clocks = found.clocks + (found.clocks - found.halfway) * 2 * (count - some) / some
+    roofs = {name: work * count / some for name, work in found.work.items()}
+    roofs["load"] = (count - 1) * requesters * stream.gap * clock
+    roofs["noc"] = count * requesters * stream.request / _carried(design, stream) * clock
+    clocks = max(clocks, roofs["noc"])
+    most = max(roofs, key=lambda name: roofs[name])
+    bound = (
+        most
+        if roofs[most] > BOTTLENECK_SHARE * clocks
+        else "window"
+        if 0 < mapping.window < MAX_SINGLE_DESIGNS * pseudo_channel_count(memory)
+        else "row"
+    )
+    return AnalyticalStream(clocks / clock, found.latency / clock, bound)
+
+
+def _shares(design: Design, stream: MemoryStreamCase) -> tuple[int, int]:
+    """Requests of each requester, and the bytes that it goes over."""
+    memory, requesters = _memory(design), int(_mapping(design).requesters)
+    count = max(1, int(stream.requests * pseudo_channel_count(memory)) // requesters)
+    return count, max(int(min(stream.span, capacity_bytes(memory))) // requesters // stream.request, 1) * stream.request
+
+
+def _across(design: Design) -> float:
+    """From requesters to channels and back, and a burst across a link, where nobody is in the way: the mean. [s]"""
+    if design.chip.hbm is None:
+        return 0.0
+    fabric, ends = tile_fabric(design.chip), _ends(design)
+    return float(2 * (fabric.ramp + mean_hops(*ends) * fabric.hop) + _memory(design).access / fabric.word_bytes * fabric.word)
+
+
+def _carried(design: Design, stream: MemoryStreamCase) -> float:
+    """Bytes a second, where the busiest link has no pause."""
+    if design.chip.hbm is None:
+        return float("inf")
+    fabric = tile_fabric(design.chip)
+    return float(fabric.word_bytes / fabric.word / busiest_share(*_ends(design), float(stream.writes)))
+
+
+def _ends(design: Design) -> tuple[tuple[int, int], str, int, int]:
+    """Sides of the mesh, where channels are, how many, and requesters: as many as tiles where a limit refuses more."""
+    chip = design.chip
+    rows, cols = int(chip.mesh.rows), int(chip.mesh.cols)
+    return (
+        (rows, cols),
+        chip.hbm.place,
+        int(pseudo_channel_count(_memory(design))),
+        min(int(_mapping(design).requesters), rows * cols),
+    )
+
+
+def _played(design: Design, stream: MemoryStreamCase) -> dict[str, float]:
+    report = _report(design, stream)
+    quantiles = np.percentile(report.latencies, (50, 99)) if len(report.latencies) else (np.nan, np.nan)
+    return {
+        "latency": report.seconds,
+        "bandwidth": report.bandwidth,
+        "peak_share": report.share,
+        "read_latency": float(report.latencies.mean()) if len(report.latencies) else np.nan,
+        "read_latency_p50": float(quantiles[0]),
+        "read_latency_p99": float(quantiles[1]),
+        "row_hits": report.row_hits,
+        **{f"idle_{cause}": share for cause, share in report.idle.items()},
+    }
+
+
+@lru_cache(maxsize=4)
+def _report(design: Design, stream: MemoryStreamCase) -> Any:
+    from dse.evaluators.machine import memory_system as hbm  # which compiles, or loads what was
+
+    memory, mapping = _checked(design), _mapping(design)
+    requesters = int(mapping.requesters)
+    count, span = _shares(design, stream)
+    address = np.concatenate([request_addresses(stream, count, part, span) for part in range(requesters)])
+    write = np.random.default_rng([stream.seed]).random(len(address)) < stream.writes
+    arrival = np.tile(np.arange(count), requesters) * (stream.gap * requesters)
+    ways = None
+    if design.chip.hbm is not None:
+        ways = crossing.requester_mesh(
+            *_ends(design)[:3], requesters, tile_fabric(design.chip), float(memory.clock), float(memory.access)
+        )
+    windows, by = np.full(requesters, int(mapping.window)), np.repeat(np.arange(requesters), count)
+    return hbm.simulate_memory(memory, address, stream.request, write, arrival, windows=windows, requester=by, ways=ways)
+
+
+def _one(design: Design, row: int) -> Design:
+    arrays = {address: float(value[row]) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
+    return replace_leaves(design, arrays) if arrays else design
+
+
+def _wide(design: Design) -> int:
+    """Designs that the leaves are of; 0 where they are numbers."""
+    return max((len(value) for _, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)), default=0)
+
+
+def _checked(design: Design) -> MemorySystem:
+    """The memory, if it makes sense: a search may have moved a number of it, which no file was refused for."""
+    check_memory(_memory(design), "chip.hbm.banks" if design.chip.hbm is not None else "chip.memory")
+    return _memory(design)
+
+
+def _memory(design: Design) -> MemorySystem:
+    of: MemorySystem = design.chip.memory if design.chip.hbm is None else design.chip.hbm.banks
+    return of
+
+
+def _mapping(design: Design) -> MemoryStreamPlan:
+    plan: MemoryStreamPlan = design.mapping.kernel
+    return plan

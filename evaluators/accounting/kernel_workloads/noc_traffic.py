@@ -1,0 +1,126 @@
+"""Packets on a network by itself.
+
+Under ``closed`` packets meet nobody, and a network accepts what its busiest link, or its busiest core, can carry. Under
+``cycles`` routers are played.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+
+from dse.evaluators.accounting.breakdown import BreakdownRow
+from dse.evaluators.accounting.kernel_workloads import KernelOutcome, TimelineSpans, largest_item, sequential_bars
+from dse.evaluators.machine import traffic_measurement as traffic
+from dse.evaluators.machine.fault_routing import fault_routes
+from dse.evaluators.machine.traffic_flows import TrafficFlows, traffic_flows
+from dse.evaluators.machine.traffic_measurement import SATURATED, STABLE, TrafficResult, zero_load_latency
+from dse.evaluators.silicon import energy
+from dse.evaluators.silicon import supply_voltage as supply
+from dse.space.chip import Chip
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.limits import Limit
+from dse.space.noc_router import parse_faults, router_cycles
+from dse.space.workload import NocTrafficCase
+
+FIDELITIES = ("closed", "cycles")
+STACKED = WHOLE = False
+
+SIMULATED_METRICS = ("packet_latency", "packet_latency_p50", "packet_latency_p99", "hops", "accepted")
+"""Metrics that are not numbers where a limit does not hold."""
+
+
+def needs_single_designs(design: Design, fidelity: str) -> bool:
+    """Whatever reader asks."""
+    return True
+
+
+def prepare_case(design: Design, cases: tuple[NocTrafficCase, ...]) -> NocTrafficCase:
+    """A case."""
+    (case,) = cases
+    return case
+
+
+def limits(design: Design, asked: NocTrafficCase) -> list[Limit]:
+    """Spots that the mesh has, and sides that a pattern needs."""
+    case, mesh = asked, design.chip.mesh
+    square = case.pattern == "transpose"
+    least = 2.0 if case.middle == 4 else 1.0
+    spots = max(case.spots, default=-1) + 1.0 if case.spots else float(case.middle)
+    return [
+        Limit("workload.traffic", spots, mesh.rows * mesh.cols * 1.0, "1"),
+        Limit("chip.mesh.rows", mesh.cols * 1.0 if square else least, mesh.rows * 1.0, "1"),
+        Limit("chip.mesh.cols", mesh.rows * 1.0 if square else least, mesh.cols * 1.0, "1"),
+    ]
+
+
+def kernel_outcome(design: Design, asked: NocTrafficCase, fidelity: str) -> KernelOutcome:
+    """Of packets; of a network that is made in a node, what its routers and links take as well."""
+    if any(limit.need > limit.have for limit in limits(design, asked)):
+        return KernelOutcome(dict.fromkeys(SIMULATED_METRICS, np.nan))
+    of = simulate_traffic(design, asked) if fidelity == "cycles" else zero_load_traffic(design, asked)
+    found = dict(zip(SIMULATED_METRICS, (of.latency, of.p50, of.p99, of.hops, of.accepted), strict=True))
+    found["traffic_verdict"] = float(of.verdict)
+    if parse_faults(design.chip):
+        around = _flows(design, asked)
+        found |= {"detoured": around.around, "detour_links": around.extra}
+    return KernelOutcome(found if design.chip.technology is None else found | _watts(design.chip, asked, of))
+
+
+def _watts(chip: Chip, case: NocTrafficCase, of: TrafficResult) -> dict[str, float]:
+    """Power of the network under a load, and of that what falls to a packet; flits leave their routers once for each link."""
+    if chip.router.flit_bytes is None:
+        raise DesignError(
+            "chip.router.flit_bytes: missing; a network with a node (chip.technology) needs it: +chip.router.flit_bytes=16B"
+        )
+    arriving = of.accepted * float(chip.mesh.rows * chip.mesh.cols * chip.clock)
+    crossed = (of.hops - 1) * float(chip.router.flit_bytes)
+    taken = crossed * float(chip.technology.hop * supply.relative_energy(chip))
+    power = arriving * taken + float(energy.static_power(chip))
+    return {"power": power, "peak_power": power, "packet_energy": power * case.flits / arriving}
+
+
+def kernel_breakdown(
+    design: Design, case: NocTrafficCase, asked: NocTrafficCase, fidelity: str
+) -> tuple[list[BreakdownRow], TimelineSpans]:
+    """The latency of a packet: the way, its own flits, and what it waited for."""
+    chip = design.chip
+    cycle, t = 1 / float(chip.clock), router_cycles(chip.router)
+    found = {name: float(value) for name, value in kernel_outcome(design, case, fidelity).metrics.items()}
+    parts = {
+        "routers": found["hops"] * float(t.hop - chip.router.link) * cycle,
+        "links": (found["hops"] * float(chip.router.link) + 1 + float(chip.router.link)) * cycle,
+        "flits": float(zero_load_latency(chip.router, case, 0.0) - 1 - chip.router.link) * cycle,
+    }
+    seconds = found["packet_latency"] * cycle
+    parts["contention"] = max(seconds - sum(parts.values()), 0.0)
+    order = design.mapping.kernel.order
+    row = BreakdownRow("packet", case.pattern, case.label, order, 0.0, 0.0, 0.0, largest_item(parts), seconds, parts)
+    return [row], sequential_bars([row], ["network"], case.label)
+
+
+@lru_cache(maxsize=256)
+def simulate_traffic(design: Design, case: NocTrafficCase) -> TrafficResult:
+    """Routers, cycle by cycle."""
+    chip, order = design.chip, design.mapping.kernel.order
+    return traffic.measure_traffic(chip.router, int(chip.mesh.rows), int(chip.mesh.cols), order, case, parse_faults(chip))
+
+
+def zero_load_traffic(design: Design, case: NocTrafficCase) -> TrafficResult:
+    """Packets that meet nobody, and the busiest link or core."""
+    router, of = design.chip.router, _flows(design, case)
+    wide = np.repeat([float(router.flit_x), float(router.flit_y)], 2)
+    share = max(of.arriving, float((of.loads.max(axis=(1, 2)) * wide).max()))
+    latencies = zero_load_latency(router, case, np.arange(1, len(of.links) + 1.0))
+    below = np.cumsum(of.links) / of.links.sum()
+    p50, p99 = (float(latencies[np.searchsorted(below, at)]) for at in (0.5, 0.99))
+    mean = float((latencies * of.links).sum() / of.links.sum())
+    verdict = SATURATED if case.rate * share > 1 else STABLE
+    return TrafficResult(mean, p50, p99, of.hops, float(min(case.rate, 1 / share)), verdict, 0, 0)
+
+
+def _flows(design: Design, case: NocTrafficCase) -> TrafficFlows:
+    chip, order = design.chip, design.mapping.kernel.order
+    rows, cols, broken = int(chip.mesh.rows), int(chip.mesh.cols), parse_faults(chip)
+    ways = fault_routes(rows, cols, broken, order, vcs=int(chip.router.vcs)) if broken else None
+    return traffic_flows(case, rows, cols, order, broken, ways)

@@ -1,0 +1,376 @@
+"""Kernels of dies with a cache: products, attention, experts, operators on elements, and collectives between dies.
+
+What one die does is divided between those of a plan: the inner dimension of a product, which an allreduce sums, heads, and
+columns of experts and of elements, which then exchange nothing here. Attention is by the plan of prefill for prompts, which see
+no later key or are all of their keys; all else is by the plan of decode. A collective is one that the plan's dies make: an
+allreduce is that of the plan, all else is the library's of the stack.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.accounting import breakdown
+from dse.evaluators.accounting import tensor_parallel as devices
+from dse.evaluators.accounting.breakdown import BreakdownRow, timeline_bars
+from dse.evaluators.accounting.kernel_workloads import KernelOutcome, TimelineSpans
+from dse.evaluators.accounting.metrics import rated_power
+from dse.evaluators.accounting.tensor_parallel import device_activity, port_limit
+from dse.evaluators.calls.call import CallBlock, KernelCall, LeadingCollective, breadth_first_order, equal_call_index
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.cost_models.analytical_collectives import (
+    allreduce_hop_bytes,
+    die_allreduce_seconds,
+    library_seconds,
+    link_energy_inputs,
+)
+from dse.evaluators.cost_models.call_cost import CostModel, TimedBlock, block_timeline
+from dse.evaluators.graph.benchmark_expert_loads import busiest_device_share
+from dse.evaluators.graph.elementwise_costs import GATE_COST, NORM_COST, ROPE_COST
+from dse.evaluators.graph.operators import AttentionOp as Scores
+from dse.evaluators.graph.operators import ElementwiseOp, MatMulOp, MatrixDim, Operator, Segment, local_width
+from dse.evaluators.kernels.collective import LIBRARY_OPTION
+from dse.evaluators.kernels.library.node_collectives import token_bytes
+from dse.evaluators.layouts.tensor_parallel import device_call, kv_heads_per_device
+from dse.evaluators.machine.machine import shared_cache_machine
+from dse.evaluators.silicon.energy import PooledActivity, pooled_dynamic_energy
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.layers import causal_pairs
+from dse.space.limits import IncompatibleOptionsError, Limit
+from dse.space.mapping import BYTES_BY_FORMAT, TensorParallelPlan
+from dse.space.workload import (
+    DIE_EXCHANGES,
+    EXPERT_EXCHANGES,
+    AttentionCase,
+    CollectiveCase,
+    ElementwiseCase,
+    ExpertsCase,
+    ProductCase,
+    WorkloadCase,
+)
+
+FIDELITIES = tuple(READERS)
+UNREAD = (ElementwiseCase, CollectiveCase)
+"""Cases that read no weights and no cache, of which banks play nothing: the first fidelity answers."""
+STACKED, WHOLE = False, True
+
+OPERATOR_NAMES = {
+    "norm": "norm",
+    "gate": "activation",
+    "rotate": "rope",
+    "copy": "copy",
+    "gather": "embedding",
+    "softmax": "softmax",
+}
+"""Operators on elements by what is asked: their names in a graph, which say the sort of a library's pass."""
+
+ELEMENTWISE_COSTS = {
+    "norm": NORM_COST,
+    "gate": GATE_COST,
+    "rotate": ROPE_COST,
+    "copy": (0, 2),
+    "gather": (0, 2),
+    "softmax": (4, 2),
+}
+"""Their operations an element, and reads plus writes of it."""
+
+MemoryItems = tuple[tuple[str, Any], ...]
+"""Bytes in main memory, by what they are for. [B]"""
+
+
+class DieKernel(NamedTuple):
+    """What one die does of a case.
+
+    Attributes:
+        plan: that divides it.
+        metrics: with the latency.
+        held: in its memory.
+        ports: whether dies exchange something.
+        done: counts.
+        told: rows and bars, of numbers.
+        by: the same by another reader, of (fidelity); None where no memory is read.
+        divided: heads or columns that dies share out, of which each has one or more, and whose plan says how many dies.
+    """
+
+    plan: TensorParallelPlan
+    metrics: dict[str, Any]
+    held: MemoryItems
+    ports: bool
+    done: Callable[[], PooledActivity]
+    told: Callable[[], tuple[list[BreakdownRow], TimelineSpans]]
+    by: "Callable[[str], DieKernel] | None" = None
+    divided: tuple[float, str] = (inf, "decode")
+
+
+def prepare_case(design: Design, cases: tuple[WorkloadCase, ...]) -> DieKernel:
+    """A case as a die is asked for it, timed."""
+    (case,) = cases
+    lay = CASES[type(case)]
+    found = lay(design, case, READERS[ANALYTICAL_FIDELITY])
+    return found if isinstance(case, UNREAD) else found._replace(by=lambda fidelity: lay(design, case, READERS[fidelity]))
+
+
+ANALYTICAL_FIDELITY = FIDELITIES[0]
+
+
+def simulation_obstacle(design: Design) -> str:
+    """As of models (`account.devices.unplayed`)."""
+    return devices.simulation_obstacle(design)
+
+
+def _by(asked: DieKernel, fidelity: str) -> DieKernel:
+    """A case by a reader; refuses those that play banks for what reads nothing of them."""
+    if fidelity == ANALYTICAL_FIDELITY:
+        return asked
+    if asked.by is None:
+        raise DesignError(
+            f"fidelity: {fidelity} plays main memory alone on a die, of which collectives and operators on elements read no "
+            f"weights and no cache; say {ANALYTICAL_FIDELITY}"
+        )
+    return asked.by(fidelity)
+
+
+def limits(design: Design, asked: DieKernel) -> list[Limit]:
+    """Memory, something for each die to do, and ports where dies exchange something."""
+    need, (whole, phase) = sum(nbytes for _, nbytes in asked.held), asked.divided
+    found = [Limit("chip.hbm.capacity", need, design.chip.hbm.capacity, "B", asked.held)]
+    found += [Limit(f"mapping.{phase}.tp", asked.plan.tp * 1.0, whole, "1")] if np.any(asked.plan.tp > whole) else []
+    return [*found, port_limit(design.chip, asked.plan)] if asked.ports else found
+
+
+def kernel_outcome(design: Design, asked: DieKernel, fidelity: str) -> KernelOutcome:
+    """Of all dies."""
+    asked, chip, dies = _by(asked, fidelity), design.chip, asked.plan.tp
+    held = "hbm_used" if "utilisation" in asked.metrics else ""
+    return KernelOutcome(asked.metrics, lambda: pooled_dynamic_energy(asked.done(), chip) * dies, dies, held)
+
+
+def kernel_breakdown(
+    design: Design, case: WorkloadCase, asked: DieKernel, fidelity: str
+) -> tuple[list[BreakdownRow], TimelineSpans]:
+    """Where the time of one die goes, and into exchanges."""
+    return _by(asked, fidelity).told()
+
+
+SMALLEST_CHUNK = 16
+"""Queries of the smallest chunk of a prompt that was measured ([llmservingsim2026])."""
+
+
+def is_prefill(case: AttentionCase) -> bool:
+    """Whether queries are those of prompts, or of chunks of them.
+
+    Absorbed weights are of decode, and so are a few queries over a longer cache: tokens that decode guesses, masked or not.
+    """
+    if not case.decodes and (case.latent or case.queries < min(SMALLEST_CHUNK, case.keys)):
+        return False
+    return case.causal or case.queries == case.keys
+
+
+def attention_pairs(case: AttentionCase) -> float:
+    """Pairs of query and key of all sequences, per head, those beside included.
+
+    >>> (
+    ...     attention_pairs(AttentionCase("", 2, 8, 8, 4, 6, 64, 64, True, False)),
+    ...     attention_pairs(AttentionCase("", 2, 8, 8, 4, 6, 64, 64, True, False, 2)),
+    ... )
+    (36.0, 16.0)
+    """
+    beside = float(case.decodes * case.cached)
+    if not case.causal:
+        return beside + float(case.batch * case.queries * case.keys)
+    return beside + float(case.batch * causal_pairs(case.queries, case.keys, case.window))
+
+
+def attention_operator(case: AttentionCase) -> Scores:
+    """The operator that a case is."""
+    of = case
+    prompt = is_prefill(of)
+    tokens, sequences = float(of.batch * of.queries + of.decodes), float(of.batch + of.decodes)
+    before = of.batch * (of.keys - of.queries if prompt else of.keys)
+    heads, kv_heads = MatrixDim(of.heads, split=True), MatrixDim(of.kv_heads, split=not of.latent)
+    return Scores(
+        "attention", (), heads, kv_heads, of.qk, of.v, of.qk if of.latent else of.qk + of.v, of.qk, tokens, attention_pairs(of),
+        float(before + of.decodes * of.cached), sequences=sequences, prompts=prompt, decodes=float(of.decodes),
+        decoded=float(of.decodes * of.cached), scored=float(of.decodes * of.cached),
+    )  # fmt: skip
+
+
+def _product(design: Design, case: ProductCase, reader: CostModel) -> DieKernel:
+    """The share of one die, and the allreduce after it, which the host starts."""
+    plan = design.mapping.decode
+    one = MatMulOp(
+        case.kind, (), float(case.m), MatrixDim(case.k, split=True), MatrixDim(case.groups * case.n), apart=case.groups
+    )
+    (of,) = calls = _calls(design, plan, Segment("product", float(case.m), (one,), 1))
+    nbytes = float(case.m * one.n.units * BYTES_BY_FORMAT[design.mapping.precision.activations])
+    sums = LeadingCollective(plan.allreduce, plan.tp, nbytes, False, plan.ktree_k)
+    blocks = (CallBlock("product", calls, (0,), (0,), 1.0), CallBlock("sums", (), (), (), 1.0, sums))
+    others = (case.groups - 1.0) * case.m * local_width(one.k, plan.tp) * BYTES_BY_FORMAT[design.mapping.precision.activations]
+    held = (("weights", of.fetch), ("activations", of.local + others))
+
+    def ideal(matrix: Any, achieved: Any) -> Any:
+        return 2.0 * case.m * case.k * one.n.units * (matrix * of.pace) * achieved
+
+    laid, (multiplying, _) = _laid(design, case.kind, blocks, plan, held, ideal, reader)
+    laid.metrics["efficiency"] = multiplying.seconds / laid.metrics["latency"]
+    return laid._replace(ports=True, divided=(case.k * 1.0, "decode"))
+
+
+def _kernel(design: Design, case: ExpertsCase | ElementwiseCase, reader: CostModel) -> DieKernel:
+    """Experts of one layer, or an operator on elements."""
+    plan, stored = design.mapping.decode, 1.0
+    if isinstance(case, ExpertsCase):
+        rows, touched = busiest_device_share(
+            case.tokens, case.experts, case.top_k, case.ep, case.distribution, case.exponent, case.seed
+        )  # of the die that has most
+        here = case.experts / case.ep
+        part, stored = _experts(case, rows, touched, here), here / touched
+    else:
+        of = ElementwiseOp(
+            OPERATOR_NAMES[case.sort], (), float(case.rows), MatrixDim(case.columns, split=True), *ELEMENTWISE_COSTS[case.sort]
+        )
+        part = Segment("elements", float(case.rows), (of,), 1)
+    calls = _calls(design, plan, part)
+    block = CallBlock(case.subject, calls, equal_call_index(calls), breadth_first_order(calls), 1.0)
+    held = (
+        ("weights", sum((of.fetch * stored for of in calls), 0.0)),
+        ("activations", sum((of.local for of in calls), 0.0)),
+    )
+    whole = case.intermediate if isinstance(case, ExpertsCase) else case.columns
+    return _laid(design, case.subject, (block,), plan, held, _ideal(calls), reader)[0]._replace(divided=(whole * 1.0, "decode"))
+
+
+def _experts(case: ExpertsCase, rows: float, touched: float, held: float) -> Segment:
+    """Two products into experts, what is between them, and one out of them."""
+    inner, outer = MatrixDim(case.intermediate, split=True), MatrixDim(case.hidden)
+    operators: tuple[Operator, ...] = (
+        MatMulOp("experts_gate", (), rows, outer, inner, touched, held),
+        MatMulOp("experts_up", (), rows, outer, inner, touched, held),
+        ElementwiseOp("experts_activation", ("experts_gate", "experts_up"), rows, inner, *GATE_COST),
+        MatMulOp("experts_down", ("experts_activation",), rows, inner, outer, touched, held),
+    )
+    return Segment("experts", rows, operators, 1)
+
+
+def _attention(design: Design, case: AttentionCase, reader: CostModel) -> DieKernel:
+    """Heads of one die."""
+    phase = "prefill" if is_prefill(case) else "decode"
+    plan, one = getattr(design.mapping, phase), attention_operator(case)
+    (of,) = calls = _calls(design, plan, Segment("attention", one.tokens, (one,), 1))
+    each = one.cached(kv_heads_per_device(one.kv_heads, plan.tp, plan.kv_heads)) * float(
+        BYTES_BY_FORMAT[design.mapping.precision.kv]
+    )
+    held = (("KV cache", (case.batch * case.keys + case.decodes * case.cached) * each), ("activations", of.local))
+    laid, _ = _laid(design, "attention", (CallBlock("attention", calls, (0,), (0,), 1.0),), plan, held, _ideal(calls), reader)
+    moved = laid.done().memory_bytes
+    laid.metrics["hbm_bytes"] = moved * plan.tp
+    laid.metrics["hbm_utilisation"] = moved / (design.chip.hbm.bandwidth * laid.metrics["latency"])
+    return laid._replace(divided=(case.heads * 1.0, phase))
+
+
+def _collective(design: Design, case: CollectiveCase, reader: CostModel) -> DieKernel:
+    """All of its time is the network's."""
+    plan = design.mapping.decode
+    seconds, peers = _exchanging(design, case), plan.tp
+
+    def sent(peers: Any) -> Any:
+        """Bytes that a die sends."""
+        return (2.0 if case.pattern == "allreduce" else 1.0) * case.nbytes * (1 - 1 / peers)
+
+    def done() -> PooledActivity:
+        on = link_energy_inputs(design.chip.network)
+        if case.pattern != "allreduce":  # of one node
+            return PooledActivity(linked_bytes=sent(peers) * on.hops)
+        return PooledActivity(linked_bytes=allreduce_hop_bytes(_opener(case, plan), on))
+
+    def told() -> tuple[list[BreakdownRow], TimelineSpans]:
+        time, count = float(seconds), float(peers)
+        row = BreakdownRow(
+            case.pattern, case.along, "communication", f"{count:.0f} dies", 0.0, 0.0, 0.0, "network", time, {"network": time},
+            count * sent(count),
+        )  # fmt: skip
+        return [row], {case.pattern: {case.along: [("communication", case.pattern, 0.0, time)]}}
+
+    held = (("data", case.nbytes),)
+    return DieKernel(plan, {"latency": seconds}, held, True, done, told)
+
+
+def _exchanging(design: Design, case: CollectiveCase) -> Any:
+    plan, machine = design.mapping.decode, shared_cache_machine(design.chip, design.mapping)
+    if case.pattern not in (*DIE_EXCHANGES, *EXPERT_EXCHANGES):
+        others = ", ".join((*DIE_EXCHANGES, *EXPERT_EXCHANGES))
+        raise DesignError(f"workload.pattern: {case.pattern} is of tiles; between dies it is one of {others}")
+    if case.pattern in EXPERT_EXCHANGES and not case.recorded:
+        raise DesignError("workload.recorded: kernels for experts are measured as they are by themselves; leave it out")
+    if case.along != "rectangle" or case.rows or case.cols or case.root != 0 or case.combine != "sum":
+        raise DesignError(
+            "workload.along: all dies of mapping.decode.tp take part, and sum; say workload.along=rectangle workload.root=0 "
+            "workload.group=mesh workload.combine=sum"
+        )
+    if machine.network is None:
+        raise DesignError("chip.network: missing; collectives between dies need the network of their chip")
+    if case.pattern == "allreduce":
+        return die_allreduce_seconds(_opener(case, plan), machine)
+    if plan.allreduce != LIBRARY_OPTION:
+        raise IncompatibleOptionsError(
+            f"mapping.both.allreduce: {case.pattern} between dies is a library's; say library", "allreduce"
+        )
+    each = token_bytes(case.pattern, float(case.hidden))
+    return library_seconds(case.pattern, case.nbytes, plan.tp, machine, recorded=case.recorded, each=each)
+
+
+def _opener(case: CollectiveCase, plan: TensorParallelPlan) -> LeadingCollective:
+    return LeadingCollective(plan.allreduce, plan.tp, case.nbytes, case.recorded, plan.ktree_k)
+
+
+CASES: dict[type, Callable[[Design, Any, CostModel], DieKernel]] = {
+    ProductCase: _product,
+    ExpertsCase: _kernel,
+    ElementwiseCase: _kernel,
+    AttentionCase: _attention,
+    CollectiveCase: _collective,
+}
+"""What lays a kind of case out."""
+
+
+def _calls(design: Design, plan: TensorParallelPlan, part: Segment) -> tuple[KernelCall, ...]:
+    return tuple(device_call(part, of, plan.tp, design.mapping.precision, design.chip.core.rates) for of in part.operators)
+
+
+def _ideal(calls: tuple[KernelCall, ...]) -> Callable[[Any, Any], Any]:
+    """Time of all dies' operations on the matrix engines of one."""
+    return lambda matrix, achieved: sum((of.flop * of.pace for of in calls), 0.0) * (matrix * achieved)
+
+
+def _laid(
+    design: Design,
+    phase: str,
+    blocks: tuple[CallBlock, ...],
+    plan: TensorParallelPlan,
+    held: MemoryItems,
+    ideal: Callable[[Any, Any], Any],
+    reader: CostModel,
+) -> tuple[DieKernel, list[TimedBlock]]:
+    """What a die does, from its blocks; `ideal` is what operations take on the matrix engines, at a time and a share of it."""
+    chip, mapping, dies = design.chip, design.mapping, plan.tp
+    on = shared_cache_machine(chip, mapping)
+    found = block_timeline(blocks, on, reader)
+    seconds = sum(of.seconds for of in found)
+    engines: Any = on.engines
+    useful = ideal(engines.matrix, mapping.stack.matrix_achieved)
+    metrics = {"latency": seconds, "utilisation": useful / (dies * seconds)}
+    power = rated_power(chip.power)
+    if not np.all(np.isnan(power)):
+        metrics["power_energy"] = power * dies * seconds
+
+    def told() -> tuple[list[BreakdownRow], TimelineSpans]:
+        rows = breakdown.breakdown_rows(phase, 1.0, found, on, dies=dies)
+        return rows, {phase: {of.block.name: timeline_bars(of) for of in found}}
+
+    links = None if chip.network is None else link_energy_inputs(chip.network)
+    done = cache(lambda: device_activity(blocks, mapping.stack.attention_passes, on.cache, links))
+    return DieKernel(plan, metrics, held, False, done, told), found

@@ -1,0 +1,170 @@
+"""Attention from the memory of a chip of tiles: eight dataflows, with group and slice that the mapping may leave open."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from dse.evaluators.accounting.breakdown import BreakdownRow
+from dse.evaluators.accounting.kernel_workloads import KernelOutcome, TimelineSpans
+from dse.evaluators.accounting.kernel_workloads.tile_jobs import job_breakdown, job_outcome, memory_limits
+from dse.evaluators.cost_models import READERS, jobs
+from dse.evaluators.cost_models.analytical_attention import (
+    AttentionJob,
+    job_buffers,
+    job_machine,
+    make_job,
+    partial_bytes,
+    propose_tiling,
+    resolve_tiling,
+)
+from dse.evaluators.cost_models.submesh_jobs import MAX_WAVES, attention_on_submesh
+from dse.evaluators.kernels.attention import find_dataflow
+from dse.evaluators.kernels.attention.attention_shape import SAME_AS_ACTIVATIONS, AttentionShape, AttentionTiling, KvStorage
+from dse.evaluators.layouts.tensor_formats import attention_bytes, kv_storage
+from dse.evaluators.machine.mesh_fabric import VALUE
+from dse.evaluators.silicon import area
+from dse.space.array_math import as_column
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.fields import replace_leaves
+from dse.space.limits import FITS, Infeasibility, Limit, nearest_side_text
+from dse.space.mapping import AttentionPlan
+from dse.space.workload import AttentionCase
+
+FIDELITIES = tuple(READERS)
+STACKED = WHOLE = True
+
+SUBMESH_TEXT = (
+    f"queries and keys shrink with groups of tiles, heads with their number and to {MAX_WAVES} turns, channels with the bytes"
+)
+
+SIZE_FIELDS = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v", "window")
+"""Numbers of a case that make its shape."""
+
+OPERAND_NAMES = {"q": "Q", "c": "Q", "k": "K", "v": "V", "s": "scores", "o": "O", "arriving": "arriving", "merge": "merging"}
+"""Names of slots in what a limit itemises; the others are statistics."""
+
+
+class TiledAttention(NamedTuple):
+    """Cases alike as the chip is asked for them.
+
+    Attributes:
+        job: what is priced.
+        tiling: group and slice, of sides as they are said, which a limit holds.
+    """
+
+    job: AttentionJob
+    tiling: AttentionTiling
+
+
+def prepare_case(design: Design, cases: tuple[AttentionCase, ...]) -> TiledAttention:
+    """With group and slice that the mapping leaves open."""
+    of, cut = find_dataflow(_mapping(design).dataflow), chosen_tiling(design, *cases)
+    return TiledAttention(make_job(of, attention_shape(*cases), cut, design.chip, *operand_bytes(design)), cut)
+
+
+def limits(design: Design, asked: TiledAttention) -> list[Limit]:
+    """Memories, and groups of tiles that divide the mesh, where tiles work in groups."""
+    of, shape, mesh = asked.job, asked.job.shape, design.chip.mesh
+    held = [(OPERAND_NAMES.get(slot.name.split(".")[-1], "statistics"), slot.nbytes) for slot in job_buffers(of)]
+    stored = {
+        "queries and outputs": shape.batch * shape.heads * shape.queries * (shape.qk + shape.v) * of.itemsize,
+        "KV cache": shape.problems * shape.keys * (shape.key_dim + shape.v) * of.kv.of(of.itemsize),
+        **({"partial outputs": partial_bytes(of)} if of.of.split else {}),
+    }
+    sides, said = ("rows", "cols") if of.of.grouped else (), _mapping(design)
+    return [
+        *memory_limits(of, held, stored),
+        *(FITS[side](f"mapping.{side}", getattr(said, side), getattr(mesh, side)) for side in sides),
+    ]
+
+
+def kernel_outcome(design: Design, asked: TiledAttention, fidelity: str) -> KernelOutcome:
+    """Of all tiles."""
+    chip, of, (_, engines) = design.chip, asked.job, job_machine(design.chip, asked.job.of)
+    shape, cut = of.shape, of.tiling
+    peak = chip.mesh.rows * chip.mesh.cols * engines.matrix.rows * engines.matrix.cols * chip.clock
+    width = of.kv.multiplied(of.itemsize)
+    here = 0.0 if shape.bare else engines.product(cut.queries, shape.key_dim, cut.keys, width)
+    here = here + engines.product(cut.queries, cut.keys, shape.v, width)
+    here = here + (engines.product(cut.queries, shape.v, cut.keys, width) if shape.latent else 0.0)
+    rate = cut.queries * cut.keys * (shape.qk + shape.v) / (engines.matrix.rows * engines.matrix.cols * chip.clock)
+    found = job_outcome(of, fidelity, {"peak": 2.0 * peak, "engine_utilisation": rate / here})
+    seconds = found.metrics["latency"]
+    share = shape.macs / (peak * seconds)
+    found.metrics.update(
+        utilisation=share,
+        utilisation_per_system_mm2=share / area.total_area(chip),
+        communication_share=jobs.communication_seconds(fidelity, of, seconds) / seconds,
+    )
+    return found._replace(tokens=shape.batch * shape.queries)
+
+
+def kernel_breakdown(
+    design: Design, case: AttentionCase, asked: TiledAttention, fidelity: str
+) -> tuple[list[BreakdownRow], TimelineSpans]:
+    """Exchanges, memory, vectors and products; what is padded under a mask is masked as well."""
+    of, t = asked.job, asked.job.tiling
+    groups = f"{t.rows:.0f} x {t.cols:.0f} tiles, {t.queries:.0f} x {t.keys:.0f} a tile"
+    groups += f", keys in {t.splits:.0f}" if of.of.split else ""
+    dataflow, useful = _mapping(design).dataflow, 2.0 * float(of.shape.macs)
+    return job_breakdown(of, fidelity, "attention", dataflow, groups, useful, masked=of.shape.causal)
+
+
+def chosen_tiling(design: Design, *cases: AttentionCase) -> AttentionTiling:
+    """Group and slice of cases alike, those that the mapping leaves open included."""
+    mapping = _mapping(design)
+    return resolve_tiling(
+        find_dataflow(mapping.dataflow), attention_shape(*cases), design.chip, mapping, *operand_bytes(design)
+    )
+
+
+def operand_bytes(design: Design) -> tuple[float, KvStorage]:
+    """Bytes of queries, scores and outputs, 2 where the mapping has no number formats; how keys and values are stored.
+
+    Raises:
+        DesignError: weights of another size, of which there are none, or activations with scales of blocks.
+    """
+    if design.mapping.precision is None:
+        return VALUE, SAME_AS_ACTIVATIONS
+    return attention_bytes(design.mapping), kv_storage(design.mapping.precision)
+
+
+def attention_shape(*cases: AttentionCase) -> AttentionShape:
+    """What cases alike compute."""
+    if any(case.decodes for case in cases):
+        raise DesignError(
+            "workload.decodes: tiles do not mix prompts and decodes in a call; leave it out, or ask dies, as chip=h100"
+        )
+    values = {name: as_column([getattr(case, name) for case in cases]) for name in SIZE_FIELDS}
+    return AttentionShape(**values, causal=cases[0].causal, latent=cases[0].latent)
+
+
+def remedy_text(worst: Infeasibility, design: Design, cases: tuple[AttentionCase, ...]) -> str:
+    """In words, what would do."""
+    chip, (case, *_), of = design.chip, cases, find_dataflow(_mapping(design).dataflow)
+    if worst.limit in ("mapping.rows", "mapping.cols"):
+        side = worst.limit.split(".")[1]
+        return nearest_side_text(side, getattr(_mapping(design), side), getattr(chip.mesh, side))
+    if worst.limit != "chip.tile.sram":
+        return "fewer sequences at a time would do"
+    shape, (each, kv) = attention_shape(case), operand_bytes(design)
+    suited = propose_tiling(of, shape, chip, itemsize=each, kv=kv)
+    slice_ = f"mapping.queries={suited.queries:.0f} mapping.keys={suited.keys:.0f}"
+    if sum(held.nbytes for held in job_buffers(AttentionJob(of, shape, suited, chip, each, kv))) > worst.have:
+        return f"no slice of heads of {case.qk} + {case.v} columns fits, not even {slice_}"
+    return f"a slice that fits: {slice_}"
+
+
+def shrink_to_submesh(design: Design, case: AttentionCase, side: int) -> tuple[Design, AttentionCase]:
+    """Groups as they are, or as large as the part."""
+    of, _ = attention_on_submesh(prepare_case(design, (case,)).job, side)
+    names = ("rows", "cols", "queries", "keys", *(("splits",) if of.of.split else ()))
+    changes: dict[str, Any] = {f"mapping.{name}": getattr(of.tiling, name) for name in names}
+    shape = of.shape
+    smaller = replace(case, batch=shape.batch, heads=shape.heads, kv_heads=1, queries=shape.queries, keys=shape.keys)
+    return replace(replace_leaves(design, changes), chip=of.chip), smaller
+
+
+def _mapping(design: Design) -> AttentionPlan:
+    plan: AttentionPlan = design.mapping.kernel
+    return plan

@@ -1,0 +1,179 @@
+"""Multicasts, reductions and exchanges between tiles of a mesh."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.accounting.breakdown import BreakdownRow
+from dse.evaluators.accounting.kernel_workloads import (
+    KernelOutcome,
+    TimelineSpans,
+    largest_item,
+    merge_items,
+    mesh_outcome,
+    sequential_bars,
+)
+from dse.evaluators.calls.call import MeshKernel
+from dse.evaluators.calls.submesh import submesh_sides
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.cost_models.kernel_attribution import time_by_cause as attributed
+from dse.evaluators.cost_models.submesh_jobs import chip_on_submesh, largest_divisor
+from dse.evaluators.kernels.collective import EXCHANGES, TEAMS, find_collective
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.machine.kernel_faults import faults_of_kernel
+from dse.evaluators.machine.machine import tile_network_machine
+from dse.evaluators.machine.mesh_fabric import VALUE
+from dse.space.array_math import as_column, ceil_div, where
+from dse.space.chip import Chip
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.limits import Infeasibility, Limit
+from dse.space.workload import DIE_EXCHANGES as EXCHANGED
+from dse.space.workload import EXPERT_EXCHANGES, TILE_PATTERNS, CollectiveCase
+
+FIDELITIES = tuple(READERS)
+STACKED = WHOLE = True
+
+SUBMESH_TEXT = "groups shrink where the mesh is smaller; bytes of a tile stay"
+
+TIME_PARTS = (
+    ("words", ("word",)),
+    ("sums", ("combine", "call")),
+    ("synchronisation", ("stage",)),
+    ("starts", ("post",)),
+    ("hops", ("hop", "ramp")),
+)
+"""What takes time, with the constants that say how much."""
+
+BUFFER_NAMES = {"x": "data", "y": "data turned round"}
+
+Cases = tuple[CollectiveCase, ...]
+
+
+def needs_single_designs(design: Design, fidelity: str) -> bool:
+    """Readers that play programs walk many by themselves."""
+    return False
+
+
+def prepare_case(design: Design, cases: Cases) -> tuple[MeshKernel, CollectiveCase]:
+    """What is priced, and the first of cases alike.
+
+    Groups that do not divide the mesh, and roots beyond a team (both limits) count as the mesh and as 0.
+    """
+    chip, case = design.chip, cases[0]
+    if not case.recorded:
+        raise DesignError("workload.recorded: no host starts collectives of tiles; leave it out, or ask dies, as chip=h100")
+    if case.pattern in EXPERT_EXCHANGES:
+        raise DesignError(f"workload.pattern: {case.pattern} is a library's, on dies behind switches, as chip=h100")
+    name, topology = design.mapping.kernel.collective, chip.noc.topology
+    find_collective(name)
+    mesh = CoreMesh(chip.mesh.rows, chip.mesh.cols)
+    broken = faults_of_kernel(chip, mesh.rows, mesh.cols)
+    shape = GemmShape(as_column([float(-(-one.nbytes // VALUE)) for one in cases]), 1, 1)
+    if name in EXCHANGES:
+        _refuse_exchange(name, case)
+        across = {"pattern": case.pattern, "topology": topology}
+        return MeshKernel("collective", case.pattern, "collective", name, shape, mesh, across, faults=broken), case
+    if case.pattern not in TILE_PATTERNS:
+        raise DesignError(f"mapping.collective: {name} does not carry {case.pattern}; choose one of {', '.join(EXCHANGES)}")
+    if topology != "mesh":
+        others = ", ".join(EXCHANGES)
+        raise DesignError(f"chip.noc.topology: {name} works on a mesh, not {topology}; mapping.collective may be {others}")
+    rows, cols = _sides(chip, case)
+    fits = _covered(chip, case) == mesh.rows * mesh.cols
+    rows, cols = where(fits, rows, mesh.rows), where(fits, cols, mesh.cols)
+    root, members = case.root, _members(case, rows, cols)
+    if not isinstance(root, str) and not isinstance(members, np.ndarray):  # of many designs the closed form asks each team
+        root = root if root < members else 0
+    options = {
+        "pattern": case.pattern,
+        "combine": case.combine,
+        "along": case.along,
+        "rows": rows,
+        "cols": cols,
+        "root": root,
+    }
+    return MeshKernel("collective", case.pattern, "collective", name, shape, mesh, options, faults=broken), case
+
+
+def limits(design: Design, asked: tuple[MeshKernel, CollectiveCase]) -> list[Limit]:
+    """Memory of a tile, groups that divide the mesh, and a root that a team has."""
+    chip, (kernel, case) = design.chip, asked
+    slots = find_collective(kernel.algorithm).buffers(kernel.shape, kernel.mesh, "float16", pattern=case.pattern)
+    held = merge_items([(BUFFER_NAMES.get(slot.name, slot.name), slot.nbytes) for slot in slots])
+    found = [
+        Limit("chip.tile.sram", sum(held.values(), 0.0), chip.tile.sram, "B", tuple(held.items())),
+        Limit("workload.group", _covered(chip, case), chip.mesh.rows * chip.mesh.cols * 1.0, "1"),
+    ]
+    if not isinstance(case.root, str):
+        found.append(Limit("workload.root", case.root + 1.0, _members(case, *_sides(chip, case)) * 1.0, "1"))
+    return found
+
+
+def kernel_outcome(design: Design, asked: tuple[MeshKernel, CollectiveCase], fidelity: str) -> KernelOutcome:
+    """Of all tiles."""
+    return mesh_outcome(design.chip, READERS[fidelity].kernel(asked[0], tile_network_machine(design.chip)), {})
+
+
+def kernel_breakdown(
+    design: Design, case: CollectiveCase, asked: tuple[MeshKernel, CollectiveCase], fidelity: str
+) -> tuple[list[BreakdownRow], TimelineSpans]:
+    """What words, sums, synchronisation, starts and hops take of it."""
+    (kernel, _), on = asked, tile_network_machine(design.chip)
+    parts = {name: float(value) for name, value in attributed(kernel, on, fidelity, TIME_PARTS).items()}
+    cost, mesh = READERS[fidelity].kernel(kernel, on), kernel.mesh
+    group = (kernel.options.get("rows", mesh.rows), kernel.options.get("cols", mesh.cols))
+    groups = f"{group[0]:.0f} x {group[1]:.0f} of {mesh.rows:.0f} x {mesh.cols:.0f} tiles"
+    row = BreakdownRow(
+        case.pattern, case.along, kernel.algorithm, groups, 0.0, 0.0, 0.0, largest_item(parts), float(cost.seconds), parts,
+        float(cost.activity.sent_bytes),
+    )  # fmt: skip
+    return [row], sequential_bars([row], ["communication"])
+
+
+def remedy_text(worst: Infeasibility, design: Design, cases: Cases) -> str:
+    """In words, what would do."""
+    chip, case = design.chip, cases[0]
+    if worst.limit == "workload.group":
+        sides_ = f"{case.rows} x {case.cols} tiles do not divide {chip.mesh.rows:.0f} x {chip.mesh.cols:.0f}"
+        return f"{sides_}; workload.group=mesh takes all of them"
+    if worst.limit == "workload.root":
+        return f"the last place of a team is {worst.have - 1:.0f}"
+    return f"data that are moved in {ceil_div(worst.need, worst.have):.0f} parts would do"
+
+
+def shrink_to_submesh(design: Design, case: CollectiveCase, side: int) -> tuple[Design, CollectiveCase]:
+    """As many bytes a tile; groups as they are, or as large as the part."""
+    chip = design.chip
+    rows, cols = submesh_sides(int(chip.mesh.rows), int(chip.mesh.cols), side)
+    high, wide = (largest_divisor(whole, said) if said else 0 for whole, said in ((rows, case.rows), (cols, case.cols)))
+    team = _members(case, high or rows, wide or cols)
+    root = case.root if isinstance(case.root, str) else min(case.root, team - 1)
+    smaller = replace(case, rows=high, cols=wide, root=root)
+    return replace(design, chip=chip_on_submesh(chip, CoreMesh(rows, cols), cols / float(chip.mesh.cols))), smaller
+
+
+def _refuse_exchange(name: str, case: CollectiveCase) -> None:
+    """Raises where a collective is not one of all tiles with each other."""
+    if case.pattern not in EXCHANGED:
+        raise DesignError(f"mapping.collective: {name} does not carry {case.pattern}; choose one of {', '.join(TEAMS)}")
+    if case.rows or case.cols or case.along != "rectangle":
+        raise DesignError(f"mapping.collective: {name} is for all tiles; add workload.group=mesh workload.along=rectangle")
+    if case.combine != "sum":
+        raise DesignError(f"workload.combine: {name} sums; {case.combine} is carried by one of {', '.join(TEAMS)}")
+
+
+def _sides(chip: Chip, case: CollectiveCase) -> tuple[Any, Any]:
+    return case.rows or chip.mesh.rows, case.cols or chip.mesh.cols
+
+
+def _covered(chip: Chip, case: CollectiveCase) -> Any:
+    """Tiles of as many groups as cover the mesh: more than it has where groups do not divide it."""
+    rows, cols = _sides(chip, case)
+    return ceil_div(chip.mesh.rows, rows) * rows * ceil_div(chip.mesh.cols, cols) * cols * 1.0
+
+
+def _members(case: CollectiveCase, rows: Any, cols: Any) -> Any:
+    """Tiles of a team."""
+    return (1 if case.along == "row" else rows) * (1 if case.along == "column" else cols)

@@ -1,0 +1,91 @@
+"""Products of matrices in the memory of a chip of tiles: SUMMA whose diagonal tiles load."""
+
+from dataclasses import replace
+from typing import Any
+
+from dse.evaluators.accounting.breakdown import BreakdownRow
+from dse.evaluators.accounting.kernel_workloads import KernelOutcome, TimelineSpans, refuse_grouped_products
+from dse.evaluators.accounting.kernel_workloads.tile_jobs import job_breakdown, job_outcome, memory_limits
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.cost_models.analytical_summa import SummaJob, propose_summa_job
+from dse.evaluators.cost_models.submesh_jobs import MAX_WAVES, summa_on_submesh
+from dse.evaluators.kernels.gemm.summa_diagonal import buffers
+from dse.evaluators.kernels.gemm.tiling import GemmShape
+from dse.evaluators.machine.compute_engines import tile_engines
+from dse.space.array_math import as_column
+from dse.space.design import Design
+from dse.space.fields import replace_leaves
+from dse.space.limits import Infeasibility, Limit, divides_rows, nearest_side_text, split_limit, split_remedy_text
+from dse.space.workload import ProductCase
+
+FIDELITIES = tuple(READERS)
+STACKED = WHOLE = True
+
+SUBMESH_TEXT = f"rows and columns of the product shrink with the mesh and to {MAX_WAVES} turns, channels with the bytes"
+
+VALUE = 2.0
+"""Bytes of a value."""
+
+
+def prepare_case(design: Design, cases: tuple[ProductCase, ...]) -> SummaJob:
+    """Products as the chip is asked for them, with groups and slices that the mapping leaves open."""
+    refuse_grouped_products(cases)
+    shape = GemmShape(*(as_column([getattr(case, size) for case in cases]) for size in ("m", "k", "n")))
+    return propose_summa_job(shape, design.chip, design.mapping.kernel)
+
+
+def limits(design: Design, asked: SummaJob) -> list[Limit]:
+    """Memories, and groups of tiles that divide the mesh."""
+    shape = asked.shape
+    held = [({"a": "A", "b": "B", "c": "C", "s": "C"}[slot.name[0]], slot.nbytes) for slot in buffers(asked.part, "float16")]
+    stored = {"A": shape.m * shape.k * VALUE, "B": shape.k * shape.n * VALUE, "C": shape.m * shape.n * VALUE}
+    said, rows = design.mapping.kernel, design.chip.mesh.rows
+    whole = divides_rows("mapping.rows", said.rows, rows), split_limit("mapping.split_k", said.split_k, said.rows, rows)
+    return [*memory_limits(asked, held, stored), *whole]
+
+
+def kernel_outcome(design: Design, asked: SummaJob, fidelity: str) -> KernelOutcome:
+    """Of all tiles."""
+    chip, shape, part = design.chip, asked.shape, asked.part
+    macs = chip.tile.matrix.rows * chip.tile.matrix.cols * chip.clock
+    of = job_outcome(asked, fidelity, {"cores": chip.mesh.rows * chip.mesh.cols * 1.0})
+    done, here = shape.m * shape.k * shape.n, tile_engines(chip).product(part.m, part.k, part.n, VALUE)
+    of.metrics["utilisation"] = done / (macs * chip.mesh.rows * chip.mesh.cols * of.metrics["latency"])
+    of.metrics["engine_utilisation"] = part.m * part.k * part.n / (macs * here)
+    return of
+
+
+def kernel_breakdown(
+    design: Design, case: ProductCase, asked: SummaJob, fidelity: str
+) -> tuple[list[BreakdownRow], TimelineSpans]:
+    """Multicasts, memory and products."""
+    sizes = " x ".join(f"{size:.0f}" for size in (asked.part.m, asked.part.k, asked.part.n))
+    among = f", depth by {asked.part.split:.0f}" if asked.part.split > 1 else ""
+    return job_breakdown(asked, fidelity, case.kind, "summa", f"{sizes} a tile{among}", 2.0 * case.m * case.k * case.n)
+
+
+def remedy_text(worst: Infeasibility, design: Design, cases: tuple[ProductCase, ...]) -> str:
+    """In words, what would do."""
+    if worst.limit == "mapping.split_k":
+        return split_remedy_text(design.mapping.kernel.split_k, design.mapping.kernel.rows, design.chip.mesh.rows)
+    if worst.limit == "mapping.rows":
+        return nearest_side_text("rows", design.mapping.kernel.rows, design.chip.mesh.rows)
+    if worst.limit != "chip.tile.sram":
+        return "smaller matrices would do"
+    open_ = replace_leaves(design, {f"mapping.{name}": 0.0 for name in ("rows", "m", "k", "n", "split_k")})
+    part = prepare_case(open_, cases[:1]).part
+    if sum(slot.nbytes for slot in buffers(part, "float16")) > worst.have:
+        return "not even a slice of 16 x 16 x 16 fits"
+    return (
+        "a slice that fits: "
+        + " ".join(f"mapping.{name}={getattr(part, name):.0f}" for name in ("rows", "m", "k", "n"))
+        + (f" mapping.split_k={part.split:.0f}")
+    )
+
+
+def shrink_to_submesh(design: Design, case: ProductCase, side: int) -> tuple[Design, ProductCase]:
+    """Groups and slices as they are, or as large as the part."""
+    job, _ = summa_on_submesh(prepare_case(design, (case,)), side)
+    changes: dict[str, Any] = {f"mapping.{name}": getattr(job.part, name) for name in ("m", "k", "n", "rows")}
+    changes["mapping.split_k"] = job.part.split
+    return replace(replace_leaves(design, changes), chip=job.chip), replace(case, m=job.shape.m, k=job.shape.k, n=job.shape.n)

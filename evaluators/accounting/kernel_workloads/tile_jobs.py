@@ -1,0 +1,63 @@
+"""What kernels of a chip of tiles from main memory have in common, which the chip is asked for as a whole."""
+
+from typing import Any
+
+from dse.evaluators.accounting.breakdown import BreakdownRow, excess_by_cause
+from dse.evaluators.accounting.kernel_workloads import KernelOutcome, TimelineSpans, merge_items, mesh_outcome, sequential_bars
+from dse.evaluators.cost_models import jobs
+from dse.evaluators.cost_models.analytical_attention import AttentionJob as Attention
+from dse.evaluators.cost_models.analytical_summa import SummaJob as Summa
+from dse.space.chip import channel_count, main_memory_bytes
+from dse.space.limits import Limit
+
+TileJob = Attention | Summa
+
+
+def memory_limits(job: TileJob, slots: list[tuple[str, Any]], stored: dict[str, Any]) -> list[Limit]:
+    """Of a tile, and main memory.
+
+    Args:
+        job: what is asked.
+        slots: of a tile, by what they are for. [B]
+        stored: in main memory, likewise. [B]
+    """
+    chip, held = job.chip, merge_items(slots)
+    return [
+        Limit("chip.tile.sram", sum(held.values()), chip.tile.sram, "B", tuple(held.items())),
+        Limit("chip.hbm.capacity", sum(stored.values()), main_memory_bytes(chip), "B", tuple(stored.items())),
+    ]
+
+
+def job_outcome(job: TileJob, fidelity: str, own: dict[str, Any]) -> KernelOutcome:
+    """Time, energy and what goes between memory and tiles."""
+    chip, cost = job.chip, jobs.job_cost(fidelity, job)
+    moved = cost.activity.memory_bytes
+    share = moved / (cost.seconds * channel_count(chip) * chip.hbm.channel_bandwidth)
+    return mesh_outcome(chip, cost, own | {"hbm_bytes": moved, "hbm_utilisation": share}, job.itemsize)
+
+
+def job_breakdown(
+    job: TileJob, fidelity: str, phase: str, segment: str, shape: str, useful: float, masked: float = 0.0
+) -> tuple[list[BreakdownRow], TimelineSpans]:
+    """Where the time goes: what falls away when exchanges, memory and vectors are free, one after the other.
+
+    Args:
+        job, fidelity: what is asked, of numbers, and who answers.
+        phase, segment, shape: of rows.
+        useful: operations. [op]
+        masked: share of what is executed beyond them that a mask hides; the rest is padding.
+    """
+    parts = {name: float(value) for name, value in reversed(jobs.time_by_resource(fidelity, job).items())}
+    activity = jobs.job_cost(fidelity, job).activity
+    executed = 2.0 * float(activity.macs)
+    work = {"matrix": (useful, 0.0), "hbm": (0.0, float(activity.memory_bytes))}
+    excess = {"matrix": excess_by_cause(executed, useful, masked=(executed - useful) * masked)}
+    rows = [
+        BreakdownRow(
+            phase, segment, name, shape, *work.get(name, (0.0, 0.0)), 0.0, name, seconds, {name: seconds},
+            excess=excess.get(name, {}),
+        )
+        for name, seconds in parts.items()
+        if seconds
+    ]  # fmt: skip
+    return rows, sequential_bars(rows, [row.operator for row in rows])

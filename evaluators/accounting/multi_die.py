@@ -1,0 +1,468 @@
+"""Many dies that share a model: stages and micro-batches, what dies exchange, what the fullest of them holds, and limits.
+
+What a die is, and what it does by itself, a `Kind` says: `account.dies` of tiles, `account.pooled_dies` with a cache.
+"""
+
+from collections.abc import Callable, Sequence
+from collections.abc import Mapping as Dict
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_by_case
+from dse.evaluators.accounting.multi_die_limits import chip_die_count, phase_split
+from dse.evaluators.accounting.multi_die_memory import WEIGHTS, layers_of_units, weight_bytes_by_kind
+from dse.evaluators.accounting.multi_die_memory import cache_bytes as caches_of
+from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.calls.call import CallBlock, KernelCall
+from dse.evaluators.cost_models import cost_model
+from dse.evaluators.cost_models.call_cost import CostModel, TimedBlock, block_timeline
+from dse.evaluators.cost_models.die_exchange_jobs import DieGroups, make_die_groups
+from dse.evaluators.graph.expert_loads import experts_per_token, parts_reached
+from dse.evaluators.graph.operators import useful_flop
+from dse.evaluators.graph.step_counts import decode_steps, prefill_step
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.layouts.micro_batches import BatchWork, ReplicaWork
+from dse.evaluators.layouts.multi_die import DieExchange, DieSplit, LayerUnit, MicroBatchPass, largest_replica_share
+from dse.evaluators.layouts.stage_balance import cut_stages
+from dse.evaluators.layouts.tensor_formats import ValueBytes
+from dse.evaluators.machine.machine import HardwareModel
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.silicon import area
+from dse.space.array_math import Array, maximum
+from dse.space.design import Design
+from dse.space.layers import per_reach
+from dse.space.mapping import Mapping, MultiDiePlan
+from dse.space.memoize import MAX_IDENTITIES, memoize
+from dse.space.model import ExpertLayers, Model
+from dse.space.workload import BatchCase
+
+WAIT_LABEL = "stages"
+"""Where micro-batches wait for the slowest stage."""
+
+GAP_LABEL = "waits for the slowest stage"
+"""What is left of the time of a phase beside what a stage does on average: stages that fill, drain, or have less to do."""
+
+HIDDEN_LABEL = "exchanges behind the other half"
+"""What halves of a micro-batch save where one computes while the other exchanges, waits taken off."""
+
+TOGETHER = arrays_by_case
+"""Cases that are worked out together: each by itself."""
+
+SUBMESH_FIDELITIES: tuple[str, ...] = ()
+SUBMESH_TEXT = ""
+
+
+class UnitWork(NamedTuple):
+    """What one die does of a unit by itself: its blocks on the timeline, with exchanges between them, and their sums.
+
+    `beyond` is what one of FFNs does, where these are on dies of their own.
+    """
+
+    steps: tuple[TimedBlock | DieExchange, ...]
+    seconds: Any
+    activity: Activity
+    flop: float
+    beyond: "UnitWork | None" = None
+
+
+Sums = Callable[[list[TimedBlock]], tuple[Any, Activity, float]]
+"""Seconds, activity and useful operations of blocks."""
+
+Alone = tuple[tuple[tuple[MicroBatchPass, tuple[UnitWork, ...]], ...], Any]
+"""What one die does in the passes of a phase, and what else is known of it."""
+
+
+class DieKind(NamedTuple):
+    """What a die is.
+
+    Attributes:
+        own: what one does by itself, of a design, what a copy of attention is asked, how it is divided, and fidelity.
+        machine: that it is in a phase.
+        sizes: bytes of weights and of a cached value.
+        reached: share of the links' bandwidth that its software reaches.
+        together: whether the closed form takes several iterations at once (`layouts.turns.together`).
+    """
+
+    own: Callable[[Design, ReplicaWork, DieSplit, str], Alone]
+    machine: Callable[[Design, str], HardwareModel]
+    sizes: Callable[[Mapping], ValueBytes]
+    reached: Callable[[Mapping], Any]
+    together: bool = False
+
+
+class UnitOfPass(NamedTuple):
+    """A unit of a pass: how many there are, and what one is on one die; `timed` are its blocks and exchanges.
+
+    Where FFNs are on dies of their own, activity and useful operations are the mean over all dies of a stage, `timed` is of
+    a die of attention, with exchanges, and `beyond` of one of FFNs.
+    """
+
+    name: str
+    times: int
+    seconds: Any
+    activity: Activity
+    flop: float
+    timed: list[TimedBlock]
+    beyond: tuple[TimedBlock, ...] = ()
+
+
+class PassWork(NamedTuple):
+    """A pass with its units done, and handing tokens on to the next stage."""
+
+    of: MicroBatchPass
+    units: tuple[UnitOfPass, ...]
+    onward: list[TimedBlock]
+
+
+def phases(kind: DieKind, design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
+    """Prefill and decode of a case: micro-batches through the stages. Only detailed ones keep their blocks.
+
+    Raises:
+        DesignError: formats of other sizes side by side, where a die has values of one size.
+    """
+    (case,) = job.cases
+    both = {name: _played(kind, design, case, job.decode_at, name, fidelity) for name in ("prefill", "decode")}
+    played, slices = {name: some for name, (some, _) in both.items()}, {name: last for name, (_, last) in both.items()}
+    stages = units_per_stage(played["decode"], phase_split(design, case, "decode").pp)
+    held = _held(design, case, stages, played, kind.sizes(design.mapping))
+    found = []
+    for name, some in played.items():
+        of = phase_split(design, case, name)
+        seconds, total, done = _summed(some, stages, of, name)
+        flop = _useful(case, name, job.decode_at)
+        blocks = tuple(detailed_blocks(some, of)) if detailed else ()
+        full = held[name], slices[name]
+        phase = PhaseCost(name, kind.machine(design, name), blocks, None, 1.0, None, seconds, full, total, flop)
+        found.append(phase._replace(dies=of.ranks, asked=flop / done if done else 1.0))
+    return tuple(found)
+
+
+@memoize
+def _useful(case: BatchCase, phase: str, decode_at: str) -> float:
+    """Useful operations of a phase, whoever does them."""
+    steps = [(1.0, prefill_step(case))] if phase == "prefill" else decode_steps(case, decode_at)
+    each = [
+        count * part.times * float(useful_flop(one))
+        for count, at in steps
+        for part in transformer_segments(case.model, at)
+        for one in part.operators
+    ]
+    return sum(each, 0.0)
+
+
+def _played(
+    kind: DieKind, design: Design, case: BatchCase, decode_at: str, phase: str, fidelity: str
+) -> tuple[tuple[PassWork, ...], Any]:
+    """Passes of a phase, and what else is known of a die in it."""
+    of = phase_split(design, case, phase)
+    return pass_work(kind, design, BatchWork(largest_replica_share(case, of.slots), phase, decode_at), of, fidelity)
+
+
+def pass_work(
+    kind: DieKind, design: Design, asked: ReplicaWork, of: DieSplit, fidelity: str, rows: tuple[int, int] | None = None
+) -> tuple[tuple[PassWork, ...], Any]:
+    """Passes of what one copy of attention is asked, and what else is known of a die in them.
+
+    Args:
+        kind, design, asked, fidelity: as they are.
+        of: how the model is divided; all copies of it exchange at the same time.
+        rows: of dies, first and how many, that the copies of the model are on; None for all.
+    """
+    found, key = list[PassWork](), (id(design), id(asked.model), asked.plan, of, fidelity, rows)
+    if key not in _CROSSINGS:
+        if len(_CROSSINGS) >= MAX_IDENTITIES:
+            _CROSSINGS.clear()
+        # what was given is kept too, so that nothing else takes its place
+        _CROSSINGS[key] = _crossing(kind, design, asked, of, fidelity, rows), design, asked.model
+    crossed = _CROSSINGS[key][0]
+    own, slices = kind.own(design, asked, of.alone, fidelity)
+    for one, ran in own:
+        units = tuple(_done(unit, of_unit, of, crossed) for unit, of_unit in zip(one.units, ran, strict=True))
+        onward = DieExchange("to the next stage", "hand_over", one.onward)
+        found.append(PassWork(one, units, [crossed(onward, "stage")] if of.pp > 1 else []))
+    return tuple(found), slices
+
+
+_CROSSINGS: dict[Any, tuple[Callable[[DieExchange, str], TimedBlock], Design, Model]] = {}
+"""Of the last designs and phases, who prices what dies exchange."""
+
+
+def _crossing(
+    kind: DieKind, design: Design, asked: ReplicaWork, of: DieSplit, fidelity: str, rows: tuple[int, int] | None
+) -> Callable[[DieExchange, str], TimedBlock]:
+    """Who prices what dies exchange, the same but once; arguments as of `played`."""
+    mapping, plan = design.mapping, getattr(design.mapping, asked.plan)
+    where = make_die_groups(
+        design.chip, plan.placement, of.dp * of.pp, of.group, of.tp, of.pp,
+        reached=kind.reached(mapping),
+        copies=_copies(plan, asked.model),
+        library=None if mapping.stack is None else mapping.stack.dispatch,
+        rows=rows,
+        sums=(plan.sums, int(plan.ktree_k)),
+        attention=of.attention,
+    )  # fmt: skip
+    return partial(_crossed, where=where, reader=cost_model(fidelity), known={})
+
+
+def _copies(plan: MultiDiePlan, model: Model) -> Callable[[int], float] | None:
+    """Copies of a token to boxes for each to an expert, where it goes by boxes, by how many of them have experts."""
+    experts = model.experts
+    if plan.exchange != "by_node" or experts is None:
+        return None
+    some, asked = experts, experts_per_token(experts, int(plan.experts.shared))
+    return lambda boxes: _boxes_reached(some, boxes, asked - some.top_k) / asked
+
+
+def _boxes_reached(experts: ExpertLayers, boxes: int, shared: int) -> float:
+    """Boxes that a token goes to, also for copies of some shared experts, which are in any of them alike."""
+    routed = parts_reached(experts, boxes)
+    return boxes - (boxes - routed) * (1 - 1 / boxes) ** shared
+
+
+def single_die_work(
+    some: Sequence[MicroBatchPass], machine: HardwareModel, reader: CostModel, sums: Sums
+) -> tuple[Any, list[TimedBlock]]:
+    """What a die does in passes by itself, wherever it is and whatever is around it; and all blocks of it."""
+    found, parts = [], []
+    known: dict[int, CallBlock] = {}
+
+    @cache
+    def run(block: int) -> TimedBlock:
+        return block_timeline([known[block]], machine, reader)[0]
+
+    for one in some:
+        units = []
+        for unit in one.units:
+            known.update({id(step): step for step in (*unit.steps, *unit.beyond) if isinstance(step, CallBlock)})
+            steps = [step if isinstance(step, DieExchange) else run(id(step)) for step in unit.steps]
+            blocks = [step for step in steps if isinstance(step, TimedBlock)]
+            beyond = [run(id(step)) for step in unit.beyond]
+            there = UnitWork(tuple(beyond), *sums(beyond)) if beyond else None
+            units.append(UnitWork(tuple(steps), *sums(blocks), there))
+            parts += blocks + beyond
+        found.append((one, tuple(units)))
+    return tuple(found), parts
+
+
+def _done(unit: LayerUnit, ran: UnitWork, of: DieSplit, cross: Callable[[DieExchange, str], TimedBlock]) -> UnitOfPass:
+    """A unit with its exchanges; of two halves one computes while the other exchanges, whichever takes longer."""
+    if of.attention:
+        return _apart(unit, ran, of, cross)
+    activity, parts = ran.activity, []
+    exchanged: Any = 0.0
+    for step in ran.steps:
+        if isinstance(step, TimedBlock):
+            parts.append(step)
+            continue
+        crossed = cross(step, unit.name)
+        parts.append(crossed)
+        exchanged = exchanged + crossed.seconds
+        activity = activity + (crossed.costs[0].activity or Activity())
+    seconds = ran.seconds + exchanged if of.halves == 1 else of.halves * maximum(ran.seconds, exchanged)
+    return UnitOfPass(unit.name, unit.times, seconds, activity, ran.flop, parts)
+
+
+def _apart(unit: LayerUnit, ran: UnitWork, of: DieSplit, cross: Callable[[DieExchange, str], TimedBlock]) -> UnitOfPass:
+    """A unit of which attention and FFN are on dies of their own, of all micro-batches between them.
+
+    What is without an FFN follows one after the other on attention dies.
+    """
+    activity, parts, taken = Activity(), list[TimedBlock](), {True: 0.0, False: 0.0}
+    mine: Any = ran.seconds
+    for step in ran.steps:
+        if isinstance(step, TimedBlock):
+            parts.append(step)
+            continue
+        crossed = cross(step, unit.name)
+        parts.append(crossed)
+        activity = activity + (crossed.costs[0].activity or Activity())
+        if step.pattern == "all_to_all":
+            taken[step.back] = taken[step.back] + crossed.seconds
+        else:
+            mine = mine + crossed.seconds
+    if ran.beyond is None:
+        mean = ran.activity * (of.attention / of.group) + activity
+        return UnitOfPass(unit.name, unit.times, of.halves * mine, mean, ran.flop * of.attention / of.group, parts)
+    theirs = ran.beyond
+    seconds = pingpong_seconds(of.halves, (mine, *taken.values(), theirs.seconds))
+    near, far = of.attention / of.group, of.ep / of.group
+    mean = ran.activity * near + theirs.activity * far + activity
+    flop = ran.flop * near + theirs.flop * far
+    beyond = tuple(step for step in theirs.steps if isinstance(step, TimedBlock))
+    return UnitOfPass(unit.name, unit.times, seconds, mean, flop, parts, beyond)
+
+
+def pingpong_seconds(micro: int, each: Sequence[Any]) -> Any:
+    """Time of a layer for all micro-batches that go to and fro between dies of attention and of FFNs. [s]
+
+    A micro-batch takes a on attention dies, with exchanges among them, f on those of FFNs, and c and r on its way there and
+    back. Each of the four has one micro-batch at a time, and micro-batches follow one another from layer to layer and from
+    iteration to iteration, so that m of them take
+
+        max(m max(a, c, f, r), a + c + f + r)
+
+    With one nothing is beside anything else.
+
+    Args:
+        micro: m, at least 1. [1]
+        each: a, c, f and r. [s]
+
+    Source:
+        [zhu2025megascale] section 4.1, equations 1 to 5: there a = f, and three micro-batches hide exchanges of half of it.
+
+    >>> (
+    ...     pingpong_seconds(1, (4.0, 1.0, 4.0, 1.0)),
+    ...     pingpong_seconds(2, (4.0, 1.0, 4.0, 1.0)),
+    ...     pingpong_seconds(3, (4.0, 1.0, 4.0, 1.0)),
+    ... )
+    (10.0, 10.0, 12.0)
+    """
+    slowest = each[0]
+    for other in each[1:]:
+        slowest = maximum(slowest, other)
+    found = maximum(micro * slowest, sum(each))
+    return float(found) if np.ndim(found) == 0 else found
+
+
+def _crossed(
+    of: DieExchange, part: str, where: DieGroups, reader: CostModel, known: dict[Any, tuple[TimedBlock, Any]]
+) -> TimedBlock:
+    """An exchange, as a block of one call; those that are alike are priced once."""
+    apart = where.boxed is not None or where.routed is not None  # that tokens go otherwise than their results
+
+    def priced() -> TimedBlock:
+        job = where.job(of.pattern, of.nbytes, of.shares, back=of.back, each=of.each)
+        call = KernelCall(part, of.name, (), 0.0, (of.nbytes, 1, 1), job=job)
+        return block_timeline([CallBlock(of.name, (call,), (0,), (0,), 1.0)], EMPTY_MACHINE, reader)[0]
+
+    if isinstance(of.nbytes, np.ndarray):
+        return priced()
+    alike = of.pattern, of.nbytes, id(of.shares), (of.back, of.each) if apart else ()
+    if alike not in known:
+        known[alike] = priced(), of.shares
+    found, _ = known[alike]  # shares are kept, so that no others take their place
+    call = found.block.calls[0]._replace(part=part, name=of.name)
+    return found._replace(block=found.block._replace(name=of.name, calls=(call,)))
+
+
+EMPTY_MACHINE = HardwareModel(None, None, None, 0.0, None, None, 0.0)
+"""What exchanges need of a die."""
+
+
+def units_per_stage(decode: Sequence[PassWork], stages: int) -> Array:
+    """Units on each stage, shape (stages, kinds, designs): those of decode steps take least so."""
+    first = decode[0].units
+    seconds = [sum(step.of.times * step.units[kind].seconds for step in decode) for kind in range(len(first))]
+    return cut_stages(seconds, [unit.times for unit in first], min(stages, sum(unit.times for unit in first)))
+
+
+def _summed(played: Sequence[PassWork], stages: Array, of: DieSplit, phase: str) -> tuple[Any, Activity, float]:
+    """Of all passes, time, and what all dies do for all micro-batches."""
+    seconds: Any = 0.0
+    activity, flop = Activity(), 0.0
+    for step in played:
+        times = step.of.times
+        onward = step.onward[0].seconds * of.halves if step.onward else 0.0
+        seconds = seconds + times * _paced([unit.seconds for unit in step.units], stages, onward, of.batches, phase)
+        every = times * of.batches * of.halves * of.dp * of.group
+        for unit in step.units:
+            activity = activity + unit.activity * (every * unit.times)
+            flop += unit.flop * (every * unit.times)
+        if step.onward:
+            activity = activity + exchange_activity(step.onward) * (every * (of.pp - 1))
+    return seconds, activity, flop
+
+
+def exchange_activity(of: list[TimedBlock]) -> Activity:
+    """Of an exchange."""
+    return of[0].costs[0].activity or Activity()
+
+
+def _paced(seconds: Sequence[Any], stages: Array, onward: Any, batches: int, phase: str) -> Any:
+    """Time of some micro-batches in flight.
+
+    A step of decode is over when its slowest stage has had them all, and no sooner than one has passed all stages; prompts fill
+    and drain the pipeline.
+    """
+    own = np.stack(np.broadcast_arrays(*(np.atleast_1d(np.asarray(value, float)) for value in seconds)))
+    each = np.sum(stages * own, axis=1)
+    slowest = np.maximum(np.max(each[:-1] + onward, axis=0, initial=0.0), each[-1])
+    through = each.sum(axis=0) + (len(each) - 1) * onward
+    found = np.maximum(batches * slowest, through) if phase == "decode" else through + (batches - 1) * slowest
+    return found if any(isinstance(value, np.ndarray) for value in (*seconds, onward)) else float(found[0])
+
+
+def detailed_blocks(played: Sequence[PassWork], of: DieSplit) -> list[TimedBlock]:
+    """Blocks of all micro-batches, of the mean stage: what a phase takes beside them, stages wait."""
+    found = []
+    for step in played:
+        every = of.halves * step.of.times * of.batches / of.pp
+        for unit in step.units:
+            found += [_often(one, every * unit.times) for one in unit.timed]
+        found += [_often(one, every * (of.pp - 1)) for one in step.onward]
+    return found
+
+
+def _often(one: TimedBlock, times: float) -> TimedBlock:
+    return one._replace(block=one.block._replace(times=times * one.block.times))
+
+
+def _held(
+    design: Design, case: BatchCase, stages: Array, played: Dict[str, tuple[PassWork, ...]], sizes: ValueBytes
+) -> dict[str, tuple[tuple[str, Any], ...]]:
+    """Bytes in HBM of the fullest die, by what they are for, in both phases; all micro-batches have their caches there."""
+    found: dict[str, tuple[tuple[str, Any], ...]] = {}
+    for phase, some in played.items():
+        of = phase_split(design, case, phase)
+        items = _of_units(case, phase, of, sizes, tuple(unit.name for unit in some[0].units))
+        on_stage = np.tensordot(items, stages, (1, 1))
+        most = on_stage[:, np.argmax(on_stage.sum(axis=0), axis=0), np.arange(stages.shape[2])]
+        of_caches, *of_weights = most if stages.shape[2] > 1 else most[:, 0].tolist()
+        found[phase] = (
+            *((f"weights of {name}", some) for name, some in zip(WEIGHTS, of_weights, strict=True) if np.any(some)),
+            ("KV cache", of_caches),
+            ("activations", of.halves * max(step.of.held for step in some)),
+            ("dispatched tokens", of.halves * max(step.of.received for step in some)),
+        )
+    return found
+
+
+@memoize
+def _of_units(case: BatchCase, phase: str, of: DieSplit, sizes: ValueBytes, names: tuple[str, ...]) -> Array:
+    """Bytes of each unit on one die: of its caches, and of its weights by what they are of, shape (1 + kinds, units). [B]"""
+    model, units, mine = case.model, layers_of_units(case.model), largest_replica_share(case, of.slots)
+    many = of.batches * of.halves
+    cached, sequences = many * _kept(mine, phase), float(many * mine.batch)
+    caches = [caches_of(units.get(name, ("", ""))[0], model, cached, sequences, of, sizes) for name in names]
+    kinds = [weight_bytes_by_kind(name, units.get(name, ("", "")), model, of, sizes) for name in names]
+    return np.array([caches, *([kind.get(name, 0.0) for kind in kinds] for name in WEIGHTS)], float)
+
+
+def fullest_die_memory(phases: Sequence[PhaseCost]) -> dict[str, float]:
+    """Bytes in HBM of the fullest die, of the phase that has most there, by what they are for; of one design."""
+    each = [{name: float(value) for name, value in phase.held[0]} for phase in phases]
+    return max(each, key=lambda parts: sum(parts.values()))
+
+
+def _kept(case: BatchCase, phase: str) -> Any:
+    """Positions that caches of each reach of a model have of a case's requests at the end of a phase."""
+    ends = [(n, prompt + (output if phase == "decode" else 0)) for n, prompt, output in case.requests]
+    return per_reach(case.model, lambda reach: float(sum(n * reach.kept(end) for n, end in ends)))
+
+
+def die_and_system_area(design: Design) -> tuple[Any, Any]:
+    """Area of one die, and of all. [mm2]"""
+    chip = design.chip
+    return area.die_area(chip), area.total_area(chip) * chip_die_count(chip)
+
+
+def die_count(design: Design) -> int:
+    """Dies that serve a batch."""
+    return chip_die_count(design.chip)
+
+
+def area_by_block(design: Design) -> dict[str, Any]:
+    """Area of one chip of tiles by block; there are as many as dies. [mm2]"""
+    return area.area_by_block(design.chip)

@@ -1,0 +1,136 @@
+"""What one of many dies holds of a model that they share: weights of each unit, and caches."""
+
+from functools import lru_cache
+from typing import Any
+
+from dse.evaluators.graph.operators import MIXING, Segment
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.token_mixing import mixing_operators
+from dse.evaluators.layouts.multi_die import DRAFT, EMBEDDING, HEAD, DieSplit, equal_layer_runs, layer_label, placed_experts
+from dse.evaluators.layouts.tensor_formats import ValueBytes
+from dse.evaluators.layouts.tensor_parallel import kv_values_per_device, state_bytes_per_device, weights_per_device
+from dse.space.array_math import ceil_div
+from dse.space.layers import MOE, layers, value_at_reach
+from dse.space.model import Model
+from dse.space.parameter_counts import (
+    ffn_parameter_count,
+    mixing_parameter_count,
+    mtp_layers,
+    position_values,
+    sequence_memory,
+    shared_expert_width,
+)
+
+
+def layers_of_units(model: Model) -> dict[str, tuple[str, str]]:
+    """Mixing and FFN of each unit that is a layer, or has one."""
+    found = {layer_label(model, *names): names for names, _ in equal_layer_runs(model)}
+    mixing, ffn = mtp_layers(model)
+    return found | {DRAFT: (mixing.name, ffn.name)}
+
+
+def cache_bytes(mixes: str, model: Model, cached: Any, sequences: float, of: DieSplit, sizes: ValueBytes) -> Any:
+    """Bytes of caches and states of a unit of a mixing on one die. [B]
+
+    Args:
+        mixes, model: the mixing's name, and whose.
+        cached: positions that caches of each reach of the model have of all requests (`space.layers.by_reach`).
+        sequences: that have states.
+        of, sizes: as they are.
+    """
+    total: Any = 0.0
+    for growth in sequence_memory(model):
+        if growth.layer.name == mixes:
+            kept, scored = (value_at_reach(cached, reach) for reach in (growth.layer.reach, growth.layer.indexed))
+            total = (
+                total + kept * kv_values_per_device(growth.layer.of, of.tp) * sizes.kv + scored * growth.scores * sizes.indexed
+            )
+            state = growth.layer.of.recurrence
+            total = total if state is None else total + sequences * state_bytes_per_device(state, of.tp, sizes.conv)
+    return total
+
+
+TABLES, ATTENTION, FFN, ROUTED = "embedding and head", "attention", "dense FFNs", "routed experts"
+COPIES, SHARED, ROUTERS, MODULES = "copies of experts", "shared experts", "routers", "MTP modules"
+WEIGHTS = (TABLES, ATTENTION, FFN, ROUTED, COPIES, SHARED, ROUTERS, MODULES)
+"""What weights are of."""
+
+
+def unit_weight_bytes(unit: str, names: tuple[str, str], model: Model, of: DieSplit, sizes: ValueBytes) -> float:
+    """Bytes of a unit on one die; of a layer, by the names of its mixing and its FFN. [B]
+
+    Where attention and FFN are on dies of their own, those on one of attention.
+    """
+    return float(sum(weight_bytes_by_kind(unit, names, model, of, sizes).values()))
+
+
+def weight_bytes_by_kind(unit: str, names: tuple[str, str], model: Model, of: DieSplit, sizes: ValueBytes) -> dict[str, float]:
+    """The same by what weights are of, words of `WEIGHTS`; norms are with what they are before. [B]"""
+    usual = sizes.weights
+    table, h = ceil_div(model.vocab, of.tp) * model.hidden * usual, model.hidden * usual
+    if unit == EMBEDDING:
+        return {TABLES: table + position_values(model) * usual}
+    if unit == HEAD:  # a tied table is where the embedding is, and on a last stage of its own once more
+        return {TABLES: h + (0.0 if model.tied_embeddings and of.pp == 1 else table)}
+    mixes, feeds = names
+    kinds, found = layers(model), dict[str, float]()
+    for layer in (one for one in kinds.mixings if one.name == mixes):
+        found[ATTENTION] = _mixing(layer.of, of.tp) * sizes.attention + h
+    for layer in (one for one in kinds.ffns if one.name == feeds):
+        if of.attention:  # the norm, and what chooses experts
+            found[ROUTERS if feeds.startswith(MOE) else FFN] = h + (_around(layer.of, sizes) if feeds.startswith(MOE) else 0.0)
+            continue
+        dense = ffn_parameter_count(layer.of, ceil_div(layer.of.ffn_intermediate, of.tp)) * usual + h
+        found |= _sparse(layer.of, of, sizes, h) if feeds.startswith(MOE) else {FFN: dense}
+    if unit != DRAFT:
+        return found
+    # the table of the head is on a module's own stage, that of the embedding on another where there are several
+    embedding = 0.0 if model.tied_embeddings or of.pp == 1 else table
+    return {MODULES: sum(found.values()) + 2 * model.hidden * h + 3 * h + embedding}
+
+
+ONE_TOKEN_STEP = StepCounts("decode", 1.0, 1.0, 1.0, 1.0)
+"""A token of a request: operators that have weights are the same of any."""
+
+
+@lru_cache(maxsize=256)
+def _mixing(of: Model, tp: int) -> float:
+    """Weights of a layer's mixing of tokens on one of `tp` dies: those of its heads, and all that are of no head, as what makes
+    latents and keys of indexers; biases and inner norms are shared out evenly.
+    """
+    part = Segment("", 1.0, mixing_operators(of, ONE_TOKEN_STEP, ONE_TOKEN_STEP), 1, MIXING)
+    return float(weights_per_device(part, tp) + (mixing_parameter_count(of) - weights_per_device(part, 1)) / tp)
+
+
+def ffn_weight_bytes(names: tuple[str, str], model: Model, of: DieSplit, sizes: ValueBytes) -> float:
+    """Bytes of a unit's FFN, whole, or of its experts, on one die of FFNs alone. [B]"""
+    total = 0.0
+    for layer in (one for one in layers(model).ffns if one.name == names[1]):
+        if layer.name.startswith(MOE):
+            total += sum(_sparse(layer.of, of, sizes, 0.0).values()) - _around(layer.of, sizes)
+        else:
+            total += ffn_parameter_count(layer.of, layer.of.ffn_intermediate) * sizes.weights
+    return float(total)
+
+
+def _around(model: Model, sizes: ValueBytes) -> float:
+    """Bytes of a layer's router and what is around its experts. [B]"""
+    experts = model.experts
+    assert experts is not None
+    return float((experts.count + 2 * experts.latent) * model.hidden * sizes.weights)
+
+
+def _sparse(model: Model, of: DieSplit, sizes: ValueBytes, norm: float) -> dict[str, float]:
+    """Bytes of a layer's experts on one die, some of them whole, or a share of each; with the norm before them.
+
+    What dies share out is itemised as all of them together have it.
+    """
+    experts = model.experts
+    assert experts is not None
+    every, tp = placed_experts(experts, of.redundant, of.shared), 1 if of.ep > 1 or of.attention else of.tp
+    one = ffn_parameter_count(model, ceil_div(experts.intermediate, tp), experts.latent) * sizes.experts
+    own = ffn_parameter_count(model, ceil_div(experts.shared * shared_expert_width(experts), tp)) * sizes.experts
+    among = experts.shared * of.shared if of.ep > 1 else 0
+    each = float(ceil_div(every, of.ep)) * one / every
+    shared = among * each if among else own
+    return {ROUTED: experts.count * each, COPIES: of.redundant * each, SHARED: shared, ROUTERS: _around(model, sizes) + norm}

@@ -1,0 +1,194 @@
+"""What came out for many designs: metrics in columns, which limit binds each, and which designs their own words refuse."""
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.accounting.metrics import METRICS
+from dse.space.array_math import Array
+from dse.space.errors import DesignError
+from dse.space.limits import Infeasibility
+from dse.space.mapping import FormatPlan
+
+SILICON_LIMITS = {
+    "chip.die.reticle": "mm2",
+    "chip.die.shore": "mm",
+    "chip.die.cooling": "W/mm2",
+    "chip.clock": "Hz",
+    "chip.hbm.capacity": "B",
+    "chip.network.ports": "1",
+    "chip.dies": "1",
+    "chip.d2d.ports": "1",
+    "chip.boxes.size": "1",
+    "mapping.prefill.exchange": "layout",
+    "mapping.decode.exchange": "layout",
+    "mapping.prefill.sums": "layout",
+    "workload.batch": "1",
+    "mapping.prefill.placement": "layout",
+    "mapping.decode.placement": "layout",
+    "mapping.prefill.ep": "1",
+    "mapping.decode.ep": "1",
+    "mapping.decode.tp": "1",
+    "chip.core.sram": "B",
+    "chip.tile.sram": "B",
+    "chip.mesh.rows": "1",
+    "chip.mesh.cols": "1",
+    "chip.noc.paths": "1",
+    "mapping.prefill.cols": "1",
+    "mapping.prefill.rows": "1",
+    "mapping.decode.rows": "1",
+    "mapping.serving.block": "1",
+    "mapping.serving.prefix": "1",
+    "mapping.serving.tokens": "1",
+    "mapping.prefill.regions": "1",
+    "mapping.decode.regions": "1",
+    "mapping.resident_layers": "1",
+    "model.max_position": "token",
+    "mapping.prefill.tp": "1",
+    "mapping.prefill.pp": "1",
+    "mapping.decode.pp": "1",
+    "mapping.rows": "1",
+    "mapping.cols": "1",
+    "chip.memory": "B",
+    "chip.hbm.banks": "B",
+    "mapping.requesters": "1",
+    "mapping.prefill.dp": "1",
+    "mapping.decode.dp": "1",
+    "mapping.decode.microbatch": "1",
+    "mapping.prefill.microbatches": "1",
+    "mapping.decode.microbatches": "1",
+    "mapping.serving.admit": "layout",
+    "mapping.decode.chunk": "1",
+    "mapping.decode.partition": "layout",
+    "mapping.both.partition": "layout",
+    "mapping.both.sums": "layout",
+    "mapping.both.sums.algorithm": "layout",
+    "mapping.sram_kv": "layout",
+    "mapping.decode.kv_heads": "layout",
+    **{f"mapping.precision.{one.name}": "layout" for one in fields(FormatPlan)},
+    "mapping.serving.prefill_cores": "1",
+    "mapping.serving.decode_cores": "1",
+    "mapping.serving.blocks": "1",
+    "mapping.serving.reserved": "B",
+    "workload.group": "1",
+    "workload.root": "1",
+    "workload.traffic": "1",
+    "mapping.prefill.attention.rows": "1",
+    "mapping.prefill.attention.cols": "1",
+    "mapping.prefill.gemm.rows": "1",
+    "mapping.prefill.gemm.split_k": "1",
+    "mapping.decode.gemm.split_k": "1",
+    "mapping.split_k": "1",
+    "mapping.decode.attention.rows": "1",
+    "mapping.decode.attention.cols": "1",
+    "mapping.decode.gemm.rows": "1",
+    "mapping.decode.prefetch": "layout",
+    "mapping.decode.sums": "layout",
+    "mapping.prefill.experts.shared": "layout",
+    "mapping.decode.experts.shared": "layout",
+    "mapping.prefill.experts.redundant": "layout",
+    "mapping.decode.experts.redundant": "layout",
+    "mapping.members": "1",
+    "mapping.placement": "layout",
+    "mapping.collective": "layout",
+    "mapping.both.allreduce": "layout",
+    "mapping.stack.rings": "layout",
+}
+"""What can bind, with its unit."""
+
+
+class MetricColumns(dict[str, Array]):
+    """Values by metric, of the metrics that there are; any other metric reads as not a number.
+
+    Args:
+        shape: of the values of a metric.
+
+    >>> found = MetricColumns((2,))
+    >>> found["ttft"], "ttft" in found
+    (array([nan, nan]), False)
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def __missing__(self, name: str) -> Array:
+        if name not in METRICS:
+            raise KeyError(name)
+        return np.full(self.shape, np.nan)
+
+    def put(self, name: str, at: Any, value: Any) -> None:
+        """Writes values of a metric at some places, an index of its array; places that are not written are not a number."""
+        if name not in self:
+            self[name] = np.empty(self.shape)
+            if at is not ...:
+                self[name].fill(np.nan)
+        self[name][at] = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MetricColumns, (self.shape,), None, None, iter(self.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What came out for many designs, in the order they were asked.
+
+    Attributes:
+        columns: by metric that some design has, shape (designs,); also for infeasible designs, as if the limit were not there.
+        limit: which limit binds most, an index into `LIMITS`; -1 where all hold. Shape (designs,).
+        need, have: of that limit; 0 where all hold.
+        cases: by metric, shape (cases, designs); with ``fits``, whether the case fits in memory; empty unless asked for.
+        left: metrics that there would be, which nobody asked for.
+        refused: of designs whose words do not go together, by their row, why in one line; their limit is at the first word.
+    """
+
+    columns: MetricColumns
+    limit: Array
+    need: Array
+    have: Array
+    cases: dict[str, Array] = field(default_factory=dict)
+    left: set[str] = field(default_factory=set)
+    refused: dict[int, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.limit)
+
+    @property
+    def feasible(self) -> Array:
+        """Which designs keep every limit, shape (designs,)."""
+        return self.limit < 0
+
+    @property
+    def excess(self) -> Array:
+        """Need / have - 1 of the limit that binds; at most 0 where all hold."""
+        return np.where(self.feasible, 0.0, self.need / np.maximum(self.have, 1e-300) - 1)
+
+    def accepted(self) -> "Outcomes":
+        """The same, of designs that were typed and are not some of many.
+
+        Raises:
+            DesignError: words of one do not go together.
+        """
+        for reason in self.refused.values():
+            raise DesignError(reason)
+        return self
+
+    def at(self, row: int) -> dict[str, float] | Infeasibility:
+        """One design's metrics, or what makes it infeasible."""
+        index = int(self.limit[row])
+        if index < 0:
+            return {name: float(column[row]) for name, column in self.columns.items()}
+        name = list(SILICON_LIMITS)[index]
+        reason = self.refused.get(row, "").partition(": ")[2]
+        return Infeasibility(name, float(self.need[row]), float(self.have[row]), SILICON_LIMITS[name], remedy=reason)
+
+
+def empty_outcomes(size: int, cases: int = 0) -> Outcomes:
+    """Outcomes to be filled; with some cases, of each of them too."""
+    each = MetricColumns((cases, size)) if cases else {}
+    if cases:
+        each["fits"] = np.ones((cases, size))
+    limit = np.empty(size, dtype=np.int8)
+    limit.fill(-1)
+    return Outcomes(MetricColumns((size,)), limit, np.zeros(size), np.zeros(size), each)

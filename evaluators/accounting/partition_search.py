@@ -1,0 +1,356 @@
+"""The partition of each operator of a pipeline's groups, where a plan leaves that open: those of which a phase takes least.
+
+Plans are tried that differ in how attention is divided and in which partitions products may have. Each says what a core holds;
+with that, words by least time follow from what each operator takes by each partition and what bringing it to all cores takes
+(`layouts.partition_costs`). That is exact but for what words change of what cores hold, with which they are worked out once
+more, and of what is prefetched. One partition for all is among the plans, so that none is quicker; of plans that fit, each case
+and design has the one that takes least by the closed form. Where copies of all weights that want them have no room, those are
+copied that save most for their bytes (`account.copies`). Where both phases are left open, caches stay as prefill divides
+them; weights of a phase are where its words want them, as where two phases have a word each.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from dse.evaluators.accounting.decode_segments import reduce_per_case, spread_over_entries
+from dse.evaluators.accounting.forward_passes import END_SEGMENTS, StagedPass
+from dse.evaluators.accounting.weight_copies import COPIED, Seconds, choose_copies
+from dse.evaluators.calls.algorithm_candidates import select_values
+from dse.evaluators.calls.call import CallBlock
+from dse.evaluators.cost_models.call_cost import CostModel
+from dse.evaluators.graph.operators import MatMulOp, Segment
+from dse.evaluators.layouts.operator_partitions import (
+    SLICE_LAYOUTS,
+    Name,
+    PartitionChoice,
+    gather_exchange,
+    partition_rules,
+    partitioned_blocks,
+    uniform_partition,
+)
+from dse.evaluators.layouts.partition_costs import partition_choice, partition_cost_factors
+from dse.evaluators.layouts.residency import CoreResidency, segment_bytes
+from dse.evaluators.machine.machine import HardwareModel
+from dse.evaluators.tuning.variable_elimination import minimise_factors
+from dse.space.array_math import Array, ceil_div
+from dse.space.mapping import BYTES_BY_FORMAT, DIVISIONS, FormatPlan, PipelinePlan
+from dse.space.model import Model
+
+P = TypeVar("P", bound=PipelinePlan)
+
+
+class CountingPlan(NamedTuple):
+    """What words may be, and as which partition what a core holds is counted.
+
+    Attributes:
+        counted: that partition: of heads or rows of caches, and of rows of activations.
+        words: of products.
+    """
+
+    counted: str
+    words: tuple[str, ...]
+
+    @property
+    def heads(self) -> bool:
+        """Whether attention divides heads."""
+        return self.counted == "k"
+
+
+def counting_plans(words: tuple[str, ...]) -> tuple[CountingPlan, ...]:
+    """Plans with several of some partitions.
+
+    Attention divides heads or rows, and each core has its share of weights or may have all of some; with rows alone, a core has
+    rows of activations alone, else a block of tokens may be whole.
+    """
+    shared = tuple(word for word in words if word != "input_only")
+    several = (CountingPlan(counted, some) for some in (shared, words) for counted in ("k", "mn_k"))
+    return (*several, CountingPlan("mn", ("mn", "input_only")))
+
+
+class PartitionedPhase(NamedTuple):
+    """A phase of a design, as it depends on partitions.
+
+    Attributes:
+        model, plan, precision: what is divided, and how.
+        parts, order: of a step, and their names from the embedding to the head.
+        by_word: blocks of a step by partition that is offered, but for what goes to all.
+        held: what a core holds, by partition of all, and by weights of which each core has all [B].
+        passed: a pass by the closed form, and seconds of the phase of each case, by blocks and what a core holds.
+        fits: whether what a core holds, counted as of a partition, has room.
+        runs, starts, entries: steps of each entry, where cases begin, and how many there are.
+        machine, closed: the group's machine, and the closed reader.
+    """
+
+    model: Model
+    plan: PipelinePlan
+    precision: FormatPlan
+    parts: tuple[Segment, ...]
+    order: tuple[str, ...]
+    by_word: dict[str, tuple[CallBlock, ...]]
+    held: Callable[[str, Any], CoreResidency]
+    passed: Callable[[tuple[CallBlock, ...], CoreResidency], tuple[StagedPass, Any]]
+    fits: Callable[[str, CoreResidency], Any]
+    runs: Any
+    starts: Array
+    entries: int
+    machine: HardwareModel
+    closed: CostModel
+
+
+class TriedPlan(NamedTuple):
+    """A plan and what it takes.
+
+    Attributes:
+        of: words.
+        counted: the partition as which what a core holds is counted.
+        held, everywhere: what it holds, and weights of which each core has all [B].
+        seconds: of each case, infinite where it has no room.
+    """
+
+    of: PartitionChoice
+    counted: str
+    held: CoreResidency
+    everywhere: Any
+    seconds: Any
+
+
+def choose_partitions(phases: Sequence[PartitionedPhase]) -> list[tuple[tuple[CallBlock, ...], CoreResidency]]:
+    """Blocks of each phase that is left open, and what a core holds; caches lie alike in all of them."""
+    tried = [list(_tried(phase)) for phase in phases]
+    by_heads, by_rows = ([_least(some, heads=heads) for some in tried] for heads in (True, False))
+    rows = sum(seconds for seconds, _ in by_rows) < sum(seconds for seconds, _ in by_heads)
+    found = []
+    for phase, some, (_, one), (_, other) in zip(phases, tried, by_heads, by_rows, strict=True):
+        which = _plain(np.where(rows, other, one))
+        of = PartitionChoice(
+            *(
+                {name: select_values([one.of[kind][name] for one in some], which) for name in some[0].of.words}
+                for kind in range(3)
+            )
+        )
+        found.append((_blocks(phase, of), select_values([one.held for one in some], which)))
+    return found
+
+
+def fastest_plan(phase: PartitionedPhase) -> TriedPlan:
+    """The plan of least time of one case and design; the first one where none has room."""
+    best = min(_tried(phase), key=lambda one: float(np.squeeze(one.seconds)))
+    return best._replace(of=PartitionChoice(*({name: _plain(value) for name, value in kind.items()} for kind in best.of)))
+
+
+def plan_with_partition(plan: P, word: str) -> P:
+    """A plan with one partition for all; sums in ways of their own where there are sums."""
+    return replace(plan, partition=word, sums=plan.sums if word == "k" else None)
+
+
+def _tried(phase: PartitionedPhase) -> Iterator[TriedPlan]:
+    """One partition for all, that of sums first, which stands for all where none has room; then several."""
+    words = tuple(phase.by_word)
+    for word in sorted(words, key=lambda word: word != "k"):
+        of = uniform_partition(phase.parts, word, phase.plan)
+        yield _with(phase, of, _blocks(phase, of), phase.held(word, 0.0), word)
+    gather, known = _gather(phase), set[bytes]()
+    priced: dict[str, tuple[CoreResidency, Seconds] | None] = {}
+    for frame in counting_plans(words):
+        if frame.counted not in priced:
+            priced[frame.counted] = _priced(phase, frame.counted, words, priced.values())
+        if (known_prices := priced[frame.counted]) is None:
+            continue
+        held, seconds = known_prices
+        copies = "input_only" in frame.words
+        of = first = _words(phase, frame, seconds, gather)
+        one = _planned(phase, frame, of)
+        yield from _new(one, known)
+        if copies and not _reads_alike(one.held, held):  # words change what cores hold, and with it what operators take
+            of = _words(phase, frame, _seconds(phase, one.held, frame.words), gather)
+            if _content(frame.counted, of) != _content(frame.counted, one.of):
+                one = _planned(phase, frame, of)
+                yield from _new(one, known)
+        if copies and np.any(np.isinf(one.seconds)):
+            yield from _rationed(phase, frame, seconds, gather, first, np.isinf(one.seconds))
+
+
+def _priced(
+    phase: PartitionedPhase, counted: str, words: Sequence[str], known: Iterable[tuple[CoreResidency, Seconds] | None]
+) -> tuple[CoreResidency, Seconds] | None:
+    """What cores hold without copies, and what each operator takes with that; None where no case and design has room."""
+    empty = phase.held(counted, 0.0)
+    if not np.any(phase.fits(counted, empty)):  # copies take more
+        return None
+    for held, seconds in filter(None, known):
+        if _reads_alike(held, empty):
+            return empty, seconds
+    return empty, _seconds(phase, empty, words)
+
+
+def _new(one: TriedPlan, known: set[bytes]) -> Iterator[TriedPlan]:
+    """A plan of which none like it was tried before: of equal ones the first counts."""
+    content = _content(one.counted, one.of)
+    if content not in known:
+        known.add(content)
+        yield one
+
+
+def _content(counted: str, of: PartitionChoice) -> bytes:
+    """All that a plan says, the same for those that say the same."""
+    values = [np.asarray(value) for kind in of for value in kind.values()]
+    return b"|".join([f"{counted} {[value.shape for value in values]}".encode(), *(value.tobytes() for value in values)])
+
+
+SIZES = ("activations", "kv", "weights", "slices", "states")
+"""What of a core's memory says whether there is room, and nothing of how long a pass takes."""
+
+
+def _reads_alike(one: CoreResidency, other: CoreResidency) -> bool:
+    """Whether cores that hold this, or that, read the same."""
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in one._fields if name not in SIZES)
+
+
+def _rationed(
+    phase: PartitionedPhase, frame: CountingPlan, seconds: Seconds, gather: Seconds, rest: PartitionChoice, full: Array
+) -> Iterator[TriedPlan]:
+    """Plans with the copies that have room, of cases and designs where some have none, but all would without copies.
+
+    Others have the words that `rest` says, those of least time by the same seconds.
+    """
+    weights = _weights(phase)
+
+    def fits(everywhere: Any) -> Any:
+        return phase.fits(frame.counted, phase.held(frame.counted, everywhere))
+
+    def solved(seconds: Seconds, gather: Seconds) -> tuple[PartitionChoice, Any]:
+        of = _words(phase, frame, seconds, gather)
+        return of, _cost(of, seconds, gather)
+
+    where = full & fits(0.0)
+    if not np.any(where):
+        return
+    for last in (False, True):
+        some = choose_copies(solved, seconds, gather, weights, fits, where)
+        one = _planned(phase, frame, PartitionChoice(*map(partial(_set, where=where), rest, some)))
+        yield one._replace(seconds=np.where(where, one.seconds, np.inf))
+        if not last:  # copies change what cores hold, and with it what operators take
+            seconds = _seconds(phase, one.held, frame.words)
+            rest = _words(phase, frame, seconds, gather)
+
+
+def _set(values: Mapping[Name, Any], some: Mapping[Name, Any], *, where: Array) -> dict[Name, Any]:
+    """Values with some of them where asked."""
+    found = {name: np.array(np.broadcast_to(value, where.shape)) for name, value in values.items()}
+    for name, value in found.items():
+        value[where] = some[name]
+    return found
+
+
+def _planned(phase: PartitionedPhase, frame: CountingPlan, of: PartitionChoice) -> TriedPlan:
+    everywhere = _everywhere(_weights(phase), of)
+    held = phase.held(frame.counted, everywhere)
+    return _with(phase, of, _blocks(phase, of), held, frame.counted, everywhere)
+
+
+def _with(
+    phase: PartitionedPhase,
+    of: PartitionChoice,
+    blocks: tuple[CallBlock, ...],
+    held: CoreResidency,
+    counted: str,
+    everywhere: Any = 0.0,
+) -> TriedPlan:
+    fits = np.asarray(phase.fits(counted, held))
+    seconds = np.where(fits, phase.passed(blocks, held)[1], np.inf) if fits.any() else np.full(fits.shape, np.inf)
+    return TriedPlan(of, counted, held, everywhere, seconds)
+
+
+def _least(some: Sequence[TriedPlan], *, heads: bool) -> tuple[Any, Any]:
+    """The least seconds of those that divide attention in one way, and the place of the first that has them."""
+    places = np.array([place for place, one in enumerate(some) if (one.counted == "k") == heads])
+    seconds = np.stack(np.broadcast_arrays(*(some[place].seconds for place in places)))
+    return seconds.min(axis=0), places[seconds.argmin(axis=0)]
+
+
+def _seconds(phase: PartitionedPhase, held: CoreResidency, words: Sequence[str]) -> Seconds:
+    """Of each operator by each partition, in all steps of each case."""
+    found: dict[Name, dict[int, Any]] = {}
+    for word in words:
+        for of in phase.passed(phase.by_word[word], held)[0].timed:
+            for call, seconds in zip(of.block.calls, of.durations, strict=True):
+                by = found.setdefault((call.part, call.name), {})
+                place = DIVISIONS.index(word)
+                by[place] = by.get(place, 0.0) + _of_cases(phase, seconds * of.block.times)
+    return found
+
+
+def _words(phase: PartitionedPhase, frame: CountingPlan, seconds: Seconds, gather: Seconds) -> PartitionChoice:
+    """The words of least time, of a frame."""
+    by = partition_rules(phase.plan, heads=frame.heads)
+    costs = partition_cost_factors(phase.parts, phase.order, frame.words, seconds, gather, by)
+    return partition_choice(phase.parts, frame.words, minimise_factors(list(costs)), by)
+
+
+def _gather(phase: PartitionedPhase) -> Seconds:
+    """Of what each operator leaves to all cores, by place in `CUTS`, in all steps of each case."""
+    size = float(BYTES_BY_FORMAT[phase.precision.activations])
+    return {
+        (part.name, of.name): {
+            which: _of_cases(
+                phase,
+                part.times * phase.closed.exchange(gather_exchange(part, of, phase.plan, size, which), phase.machine, 0.0),
+            )
+            for which in range(len(SLICE_LAYOUTS))
+        }
+        for part in phase.parts
+        for of in part.operators
+    }
+
+
+def _cost(of: PartitionChoice, seconds: Seconds, gather: Seconds) -> Any:
+    """Seconds of operators and of what goes to all cores."""
+    total: Any = 0.0
+    for name, by in gather.items():
+        total = total + sum(np.where(of.words[name] == word, value, 0.0) for word, value in seconds[name].items())
+        total = total + of.gathered[name] * sum((of.cuts[name] == which) * value for which, value in by.items())
+    return total
+
+
+def _weights(phase: PartitionedPhase) -> dict[Name, Any]:
+    """Weights of each product in the fullest stage, the largest of the model first. [B]"""
+    found, model, pp = {}, phase.model, phase.plan.pp
+    layers = ceil_div(model.layers * 1.0, pp) / model.layers
+    for part in phase.parts:
+        share = 1 / pp if part.name in END_SEGMENTS else layers * part.times
+        for one in part.operators:
+            if isinstance(one, MatMulOp):
+                size = segment_bytes(replace(part, operators=(one,)), phase.precision)
+                found[part.name, one.name] = size * part.times, size * share
+    return {name: share for name, (_, share) in sorted(found.items(), key=lambda item: -item[1][0])}
+
+
+def _everywhere(weights: Mapping[Name, Any], of: PartitionChoice) -> Any:
+    """Of the weights of the fullest stage, those that each core has all of. [B]"""
+    return sum(((of.words[name] == COPIED) * value for name, value in weights.items()), 0.0)
+
+
+def _blocks(phase: PartitionedPhase, of: PartitionChoice) -> tuple[CallBlock, ...]:
+    """Calls of entries, each of which has the words of its case."""
+    of = PartitionChoice(*({name: _plain(_of_entries(phase, value)) for name, value in kind.items()} for kind in of))
+    return partitioned_blocks(phase.parts, phase.by_word, of, phase.plan, float(BYTES_BY_FORMAT[phase.precision.activations]))
+
+
+def _of_cases(phase: PartitionedPhase, seconds: Any) -> Any:
+    return reduce_per_case(np.add, seconds * phase.runs, phase.starts)
+
+
+def _of_entries(phase: PartitionedPhase, values: Any) -> Any:
+    """What is said of each case, of each of its entries."""
+    return spread_over_entries(values, phase.starts, phase.entries)
+
+
+def _plain(value: Any) -> Any:
+    """A number where all entries have the same."""
+    if not isinstance(value, np.ndarray):
+        return value
+    return value.flat[0].item() if np.all(value == value.flat[0]) else value

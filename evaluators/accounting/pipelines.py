@@ -1,0 +1,417 @@
+"""Models on pipelines of groups of cores: instances, what a core holds, phases, limits, and energy from what is done.
+
+The chip is divided into instances of the model, each a pipeline of groups; requests are shared evenly between them.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.accounting import breakdown
+from dse.evaluators.accounting.breakdown import AlgorithmNamer, BreakdownRow, stage_transfer_rows
+from dse.evaluators.accounting.decode_segments import (
+    BatchArrays,
+    arrays_by_model,
+    reduce_per_case,
+    spread_over_entries,
+    sum_per_case,
+)
+from dse.evaluators.accounting.forward_passes import StagedPass, pass_through_stages
+from dse.evaluators.accounting.partition_search import PartitionedPhase as Partitions
+from dse.evaluators.accounting.partition_search import choose_partitions, plan_with_partition
+from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.power import EnergyIntervals, power_metrics
+from dse.evaluators.calls.algorithm_candidates import select_values
+from dse.evaluators.calls.call import CallBlock, KernelCall
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.cost_models import jobs as jobs_of_tiles
+from dse.evaluators.cost_models.call_cost import CostModel
+from dse.evaluators.cost_models.fastest_algorithm import partition_choice_text
+from dse.evaluators.graph.operators import Segment
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.transformer import segment_order, transformer_segments
+from dse.evaluators.kernels.partition.group_placement import group_sides_by_design
+from dse.evaluators.kernels.partition.stage_transfer import PipelinePlacement
+from dse.evaluators.layouts import group_attention as on_groups
+from dse.evaluators.layouts.group_attention import GroupChip, group_chip
+from dse.evaluators.layouts.micro_batches import micro_batch_counts
+from dse.evaluators.layouts.operator_partitions import offered_partitions
+from dse.evaluators.layouts.pipelines import group_blocks, group_count
+from dse.evaluators.layouts.residency import CoreResidency, core_residency
+from dse.evaluators.machine.machine import HardwareModel, tile_core_machine
+from dse.evaluators.machine.memory_side_cache import memory_side_cache
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.silicon import area
+from dse.evaluators.silicon.energy import dynamic_energy
+from dse.space.array_math import ceil_div, maximum, minimum
+from dse.space.chip import Chip, memory_bytes_per_core
+from dse.space.design import Design
+from dse.space.fields import replace_leaves
+from dse.space.layers import per_reach
+from dse.space.limits import IncompatibleOptionsError, Infeasibility, Limit
+from dse.space.mapping import AUTO, BYTES_BY_FORMAT, FormatPlan, Mapping, PipelinePlan
+from dse.space.memoize import memoize, memoize_by_identity
+from dse.space.model import Model
+
+FIDELITIES = SUBMESH_FIDELITIES = tuple(READERS)
+"""Readers: products on groups have programs."""
+
+SUBMESH_TEXT = ""
+"""What becomes of a model on a part of the mesh: it has none."""
+
+WAIT_LABEL = "stages"
+"""Where requests that follow one another overlap."""
+
+TOGETHER = arrays_by_model
+"""Cases that are worked out together: those of a model."""
+
+ALONE = ()
+"""Readers that take one design after another."""
+
+
+def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
+    """Prefill, prompt by prompt through each instance, and decode, micro-batch by micro-batch.
+
+    Only detailed ones keep their blocks.
+    """
+    machine, reader, laid = tile_core_machine(design.chip), READERS[fidelity], _laid(design, job)
+    of, ttft = _passed(design, job, "prefill", *laid["prefill"], reader)
+    first = _phase("prefill", machine, of, job.copies, ttft, laid["prefill"][1], job.prompt_starts, detailed)
+    of, decoding = _passed(design, job, "decode", *laid["decode"], reader)
+    _, together = _together(_instances(design.chip, design.mapping.decode), design.mapping.decode, job)
+    passes = ceil_div(job.requests, together)
+    token = _phase("decode", machine, of, job.steps * passes, decoding, laid["decode"][1], job.step_starts, detailed)
+    return first, token._replace(asked=job.requests / (passes * together))
+
+
+def _passed(
+    design: Design, job: BatchArrays, phase: str, laid: tuple[CallBlock, ...], held: CoreResidency, reader: CostModel
+) -> tuple[StagedPass, Any]:
+    """A pass through all stages, and seconds of the phase of each case."""
+    chip, mapping = _of(design)
+    plan, starts, entries = _entries(design, job, phase)
+    instances = _instances(chip, plan)
+    turns, tokens = (1.0, job.prompts) if phase == "prefill" else _together(instances, plan, job)
+    crossing = tokens * job.model.hidden * BYTES_BY_FORMAT[mapping.precision.activations]
+    here = CoreResidency(*(spread_over_entries(value, starts, entries) for value in held))
+    of = pass_through_stages(job.model, laid, crossing, tile_core_machine(chip), _way(chip, plan), plan, here, reader)
+    if phase == "decode":
+        return of, reduce_per_case(np.add, job.steps * maximum(of.seconds, turns * of.stage), starts)
+    stage = of.stage
+    fill = reduce_per_case(np.maximum, of.seconds - stage, starts)
+    return of, reduce_per_case(np.add, ceil_div(job.copies, instances) * stage, starts) + fill
+
+
+def _entries(design: Design, job: BatchArrays, phase: str) -> tuple[PipelinePlan, Any, int]:
+    """The plan of a phase, where cases begin, and how many entries they have."""
+    prefill = phase == "prefill"
+    starts, entries = (job.prompt_starts, job.prompts) if prefill else (job.step_starts, job.steps)
+    return design.mapping.prefill if prefill else design.mapping.decode, starts, np.size(entries)
+
+
+def _laid(design: Design, job: BatchArrays) -> dict[str, tuple[tuple[CallBlock, ...], CoreResidency]]:
+    """By phase, the calls of its steps and what a core holds; with partitions that are chosen where they are left open."""
+    found, open_ = {}, []
+    for phase in ("prefill", "decode"):
+        plan = getattr(design.mapping, phase)
+        if plan.partition == AUTO:
+            open_.append(phase)
+            continue
+        tokens = _tokens(job, phase, plan, _instances(design.chip, plan))
+        laid = _blocks(job, phase, plan, design.mapping.precision, tokens, _group(design, plan))
+        found[phase] = laid, _held(design, job, phase)
+    return (
+        found | dict(zip(open_, choose_partitions([_left_open(design, job, phase) for phase in open_]), strict=True))
+        if open_
+        else found
+    )
+
+
+def _left_open(design: Design, job: BatchArrays, phase: str) -> Partitions:
+    """A phase as it depends on partitions of its operators."""
+    plan, starts, entries = _entries(design, job, phase)
+    chip, precision = design.chip, design.mapping.precision
+    tokens = _tokens(job, phase, plan, _instances(chip, plan))
+    at, group = _step(job, tokens), _group(design, plan)
+    runs = job.copies if phase == "prefill" else job.steps
+    return Partitions(
+        job.model,
+        plan,
+        precision,
+        transformer_segments(job.model, at),
+        segment_order(job.model, at),
+        {
+            word: _blocks(job, phase, plan_with_partition(plan, word), precision, tokens, group, True)
+            for word in offered_partitions(plan)
+        },
+        lambda word, everywhere: _held(design, job, phase, plan_with_partition(plan, word), everywhere),
+        lambda laid, held: _passed(design, job, phase, laid, held, READERS["closed"]),
+        lambda _, held: _has_room(chip, held),
+        runs,
+        starts,
+        entries,
+        tile_core_machine(chip),
+        READERS["closed"],
+    )
+
+
+def _has_room(chip: Chip, held: CoreResidency) -> Any:
+    """Whether what a core holds has room there and in its memory."""
+    return (held.hbm <= memory_bytes_per_core(chip)) & (held.activations + held.slices <= chip.tile.sram)
+
+
+def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
+    """Models that have no layout here: there are none."""
+    return []
+
+
+def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
+    """Calls of one phase, and what goes from stage to stage."""
+    found = breakdown.breakdown_rows(
+        phase.name, phase.runs, phase.timed, phase.machine, phase.away, partial(jobs_of_tiles.time_by_resource, fidelity),
+        asked=phase.asked, chosen=_chosen(phase.machine),
+    )  # fmt: skip
+    return found + stage_transfer_rows(phase.name, phase.runs, phase.between)
+
+
+def die_and_system_area(design: Design) -> tuple[Any, Any]:
+    """Area of one die, and of all. [mm2]"""
+    chip = _of(design)[0]
+    return area.die_area(chip), area.total_area(chip)
+
+
+def area_by_block(design: Design) -> dict[str, Any]:
+    """Area by block. [mm2]"""
+    return area.area_by_block(_of(design)[0])
+
+
+def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> dict[str, Any]:
+    """What the fullest core holds, and energy."""
+    return {
+        "sram_used": maximum(prefill.held.sram, decode.held.sram),
+        "hbm_used": maximum(prefill.held.hbm, decode.held.hbm),
+        **power_metrics(design.chip, lambda: energy_and_time(design, job, prefill, decode), job.output_tokens),
+    }
+
+
+def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
+    """Energy and time of phases."""
+    width = float(BYTES_BY_FORMAT[design.mapping.precision.activations])
+    return [(dynamic_energy(of.activity or Activity(), design.chip, width), of.seconds) for of in phases]
+
+
+def pass_rows(phase: str, of: StagedPass, weights: Any, machine: HardwareModel) -> list[BreakdownRow]:
+    """Rows of a pass through all stages, so many times; they add up to its time."""
+    return [
+        *breakdown.breakdown_rows(phase, weights, of.timed, machine, of.away, chosen=_chosen(machine)),
+        *stage_transfer_rows(phase, weights, of.between),
+    ]
+
+
+def _chosen(machine: HardwareModel) -> AlgorithmNamer:
+    """Who adds partial sums of a group up, where each product chooses."""
+
+    def words(call: KernelCall) -> str:
+        if call.group is None:
+            return ""
+        return partition_choice_text(call.group, call.products[0], machine, call.width, READERS["closed"].product)
+
+    return words
+
+
+def limits(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> list[Limit]:
+    """Memory and parallelism of both phases."""
+    return _limits(design, job, prefill.held, decode.held)
+
+
+def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
+    """In words, the smallest parallelism that would do; of sides that divide no group, those that do."""
+    if sides := on_groups.remedy_text(worst.limit, {name: getattr(design.mapping, name) for name in ("prefill", "decode")}):
+        return sides
+
+    def limits(trial: Design) -> list[Limit]:
+        return [
+            limit
+            for job in asked
+            for limit in _limits(trial, job, *(_held(trial, job, name) for name in ("prefill", "decode")))
+        ]
+
+    return with_smallest_parallelism(worst, design, limits).remedy
+
+
+def with_smallest_parallelism(worst: Infeasibility, design: Design, limits: Callable[[Design], list[Limit]]) -> Infeasibility:
+    """The verdict with the smallest TP x PP, of both phases, that keeps all limits of a design."""
+    mesh = design.chip.mesh
+    cores = int(mesh.rows * mesh.cols)
+    return replace(worst, remedy=smallest_parallelism_text(design, limits) or f"no TP x PP on {cores} cores would do")
+
+
+def smallest_parallelism_text(design: Design, limits: Callable[[Design], list[Limit]]) -> str:
+    """In words, the smallest TP x PP of both phases that keeps all limits of a design; "" where there is none."""
+    mesh = design.chip.mesh
+    cores = int(mesh.rows * mesh.cols)
+    for count in range(1, cores + 1):
+        for tp in (1 << power for power in range(count.bit_length())):
+            pp = count // tp
+            if pp * tp != count:
+                continue
+            both = {
+                f"mapping.{phase}.{knob}": value for phase in ("prefill", "decode") for knob, value in (("tp", tp), ("pp", pp))
+            }
+            if all(np.all(limit.need <= limit.have) for limit in limits(replace_leaves(design, both))):
+                return f"TP {tp} x PP {pp} would do: mapping.both.tp={tp} mapping.both.pp={pp}"
+    return ""
+
+
+def plan_limits(
+    chip: Chip, name: str, plan: PipelinePlan, held: CoreResidency, kv: Any, stages: float, groups: Any
+) -> list[Limit]:
+    """Memory and parallelism of a phase.
+
+    Args:
+        chip, name, plan: of the phase.
+        held: what a core has.
+        kv: of the cache in a core's share of HBM. [B]
+        stages: into which a model can be divided.
+        groups: that there is room for.
+    """
+    weights = (1 - held.weights_here) * held.weights
+    rows, cols = group_sides_by_design(plan.placement, plan.tp)
+    return [
+        Limit("chip.hbm.capacity", weights + kv, memory_bytes_per_core(chip), "B", (("weights", weights), ("KV cache", kv))),
+        Limit("chip.tile.sram", held.activations + held.slices, chip.tile.sram, "B", _filled(plan, held)),
+        Limit(f"mapping.{name}.tp", maximum(rows / chip.mesh.rows, cols / chip.mesh.cols) * plan.tp, plan.tp, "1"),
+        Limit(f"mapping.{name}.pp", plan.pp, minimum(maximum(groups, 1.0), stages * 1.0), "1"),
+    ]
+
+
+def _filled(plan: PipelinePlan, held: CoreResidency) -> tuple[tuple[str, Any], ...]:
+    """What has to be in local memory."""
+    activations = ("activations", held.activations)
+    return (activations,) if plan.attention is None else (activations, ("slices of attention beyond", held.slices))
+
+
+def _limits(design: Design, job: BatchArrays, *held: CoreResidency) -> list[Limit]:
+    chip, mapping = _of(design)
+    found = []
+    for name, plan, here in zip(("prefill", "decode"), (mapping.prefill, mapping.decode), held, strict=True):
+        found += plan_limits(chip, name, plan, here, here.cached, job.model.layers, group_count(chip, plan))
+        found += on_groups.group_side_limits(name, plan)
+    return found
+
+
+def _phase(
+    name: str, machine: HardwareModel, of: StagedPass, runs: Any, seconds: Any, held: CoreResidency, starts: Any, detailed: bool
+) -> PhaseCost:
+    return PhaseCost(
+        name, machine, of.timed if detailed else (), of.away, runs, of.between, seconds, held,
+        lambda: sum_per_case(of.activity * runs, starts),
+    )  # fmt: skip
+
+
+@memoize_by_identity
+def _instances(chip: Chip, plan: PipelinePlan) -> Any:
+    """How many times the chip has room for a pipeline of groups."""
+    return maximum(group_count(chip, plan) // plan.pp, 1.0)
+
+
+def _way(chip: Chip, plan: PipelinePlan) -> PipelinePlacement:
+    return PipelinePlacement(plan.placement, plan.tp, plan.pp, _instances(chip, plan), chip.mesh.rows)
+
+
+@memoize_by_identity
+def _together(instances: Any, plan: PipelinePlan, job: BatchArrays) -> tuple[Any, Any]:
+    """Micro-batches of an instance that decode in turn, as many as stages at most, and requests of each."""
+    return micro_batch_counts(ceil_div(job.requests, instances), plan.pp)
+
+
+def _held(
+    design: Design, job: BatchArrays, phase: str, plan: PipelinePlan | None = None, everywhere: Any = 0.0
+) -> CoreResidency:
+    """What a core holds; where partitions are left open, with the one of all operators that has room, if any does."""
+    chip, mapping = _of(design)
+    plan = plan or (mapping.prefill if phase == "prefill" else mapping.decode)
+    if plan.partition == AUTO:
+        some = [_held(design, job, phase, plan_with_partition(plan, word)) for word in offered_partitions(plan)]
+        found: CoreResidency = select_values(
+            some, np.stack(np.broadcast_arrays(*(_has_room(chip, one) for one in some))).argmax(axis=0)
+        )
+        return found
+    instances = _instances(chip, plan)
+    if phase == "prefill":
+        tokens = reduce_per_case(np.maximum, job.prompts, job.prompt_starts)
+    else:
+        tokens = reduce_per_case(np.maximum, _together(instances, plan, job)[1], job.step_starts)
+    cached = ceil_div(job.cached, instances)
+    slices = _slices(design, job, phase, plan, instances)
+    near = memory_side_cache(chip)
+    return core_residency(
+        _parts(job.model, phase), job.model, plan, mapping, chip.tile.sram, tokens=tokens, cached=cached,
+        sequences=ceil_div(job.sequences, instances), slices=slices,
+        near=near and near.size, everywhere=everywhere,
+    )  # fmt: skip
+
+
+def is_evaluated_alone(design: Design) -> bool:
+    """Whether a design is worked out apart from others: attention on groups is one job after the other."""
+    return any(plan.attention is not None for plan in (design.mapping.prefill, design.mapping.decode))
+
+
+def _group(design: Design, plan: PipelinePlan) -> GroupChip | None:
+    """The cores of a group, where attention is of all of them at a time.
+
+    Raises:
+        ClashError: formats of other sizes side by side, or a cache that would stay in local memory.
+    """
+    if plan.attention is None:
+        return None
+    if design.mapping.sram_kv:
+        raise IncompatibleOptionsError(
+            f"mapping.sram_kv: attention on groups ({plan.attention.dataflow}) takes keys and values from HBM, wherever they "
+            "would have room; say 0",
+            "sram_kv",
+        )
+    return group_chip(design.chip, plan, design.mapping.precision)
+
+
+def _slices(design: Design, job: BatchArrays, phase: str, plan: PipelinePlan, instances: Any) -> Any:
+    """Local memory of a core for attention on its group. [B]"""
+    if plan.attention is None:
+        return 0.0
+    laid = _blocks(job, phase, plan, design.mapping.precision, _tokens(job, phase, plan, instances), _group(design, plan))
+    return max(on_groups.slice_bytes(call.job) for block in laid for call in block.calls if call.job is not None)
+
+
+@memoize
+def _parts(model: Model, phase: str) -> tuple[Segment, ...]:
+    """A model's parts, for the sizes of its weights."""
+    return transformer_segments(model, StepCounts(phase, 1.0, 1.0, 1.0, 1.0))
+
+
+@memoize
+def _blocks(
+    job: BatchArrays, phase: str, plan: PipelinePlan, precision: FormatPlan, tokens: Any, on: GroupChip | None = None,
+    apart: bool = False,
+) -> tuple[CallBlock, ...]:  # fmt: skip
+    """The calls of a pass: of each distinct prompt, or of a micro-batch of each stretch; `tokens` as of `_tokens`."""
+    return group_blocks(job.model, _step(job, tokens), plan, precision, on=on, apart=apart)
+
+
+def _tokens(job: BatchArrays, phase: str, plan: PipelinePlan, instances: Any) -> Any:
+    """Requests of a micro-batch; None in prefill, whose prompts are the same whatever instances there are."""
+    return None if phase == "prefill" else _together(instances, plan, job)[1]
+
+
+def _step(job: BatchArrays, tokens: Any) -> StepCounts:
+    """Of a pass."""
+    if tokens is None:
+        pairs = per_reach(job.model, lambda reach: reach.pairs(job.prompts))
+        return StepCounts("prefill", job.prompts, 1.0 + 0.0 * job.prompts, pairs, 0.0 * job.prompts)
+    return StepCounts("decode", tokens, tokens, tokens * job.context, tokens * job.context)
+
+
+def _of(design: Design) -> tuple[Chip, Mapping]:
+    return design.chip, design.mapping

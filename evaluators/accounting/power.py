@@ -1,0 +1,115 @@
+"""Energy, power and money of what chips do, phase by phase."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from dse.evaluators.silicon import area, energy, price
+from dse.space.array_math import maximum, sum_nonzero
+from dse.space.chip import Chip
+from dse.space.lazy_metrics import lazy_metrics
+
+EnergyIntervals = Sequence[tuple[Any, Any]]
+"""Of each phase, the energy of what is done on all chips, and its time. [J], [s]"""
+
+
+def power_metrics(
+    chip: Chip,
+    spent: Callable[[], EnergyIntervals],
+    tokens: Any,
+    *,
+    chips: Any = 1.0,
+    decode_cores: Any = 0,
+    peak: Callable[[], Any] | None = None,
+) -> dict[str, Any]:
+    """Energy, power and price of phases that follow one another; leaves broadcast over cases and designs.
+
+    Args:
+        chip, chips: that work, and how many.
+        spent: what phases do, worked out when somebody asks.
+        tokens: output tokens of all phases.
+        decode_cores: tiles that only decode.
+        peak: power of what is done where that is most within a phase, likewise; None where a phase does the same throughout.
+            A mean above it counts instead. [W]
+    """
+    return lazy_metrics(
+        PHASE_POWER_METRICS, lambda: _of_phases(chip, spent(), tokens, chips, decode_cores, 0.0 if peak is None else peak())
+    )
+
+
+NOTHING = 1e-300
+"""Time of what takes none, in which nothing is done. [s]"""
+
+PHASE_POWER_METRICS = (
+    "energy",
+    "energy_per_token",
+    "power",
+    "peak_power",
+    "tdp",
+    "power_density",
+    "plug_power",
+    "system_price",
+    "price_per_mtoken",
+    "chips_per_mtoken",
+    "electricity_per_mtoken",
+)
+"""Metrics of phases, which are worked out when somebody asks."""
+
+KERNEL_POWER_METRICS = ("energy", "power", "peak_power")
+"""Metrics of a kernel by itself, likewise."""
+
+RATED_POWER_METRICS = ("tdp", "power_density")
+"""Further ones of a kernel on a chip that is made as a whole, not on a memory or a network by itself."""
+
+
+def _of_phases(chip: Chip, spent: EnergyIntervals, tokens: Any, chips: Any, decode_cores: Any, peak: Any) -> dict[str, Any]:
+    """Metrics, and what works them out of those that take the most."""
+    idle = energy.static_power(chip, decode_cores)
+    seconds, dynamic = [of[1] for of in spent], [of[0] for of in spent]
+    for joules, took in spent:
+        peak = maximum(peak, joules / maximum(took, NOTHING))
+    latency = sum_nonzero(seconds)
+    joules = sum_nonzero(dynamic) + chips * idle * latency
+    rated = partial(energy.peak_design_power, chip, decode_cores)
+    prices: dict[str, Any] = {}
+
+    def priced() -> dict[str, Any]:
+        if not prices:
+            prices.update(price.token_price_by_part(chip, chips, latency, joules, tokens, decode_cores))
+        return prices
+
+    return {
+        "energy": joules,
+        "energy_per_token": lambda: joules / tokens,
+        "power": lambda: joules / maximum(latency, NOTHING),
+        "peak_power": lambda: peak + chips * idle,
+        "tdp": rated,
+        "power_density": lambda: rated() / area.total_area(chip, decode_cores),
+        "plug_power": lambda: price.wall_power(chip, decode_cores),
+        "system_price": lambda: chips * price.system_price(chip, decode_cores),
+        "price_per_mtoken": lambda: priced()["chips"] + priced()["electricity"],
+        "chips_per_mtoken": lambda: priced()["chips"],
+        "electricity_per_mtoken": lambda: priced()["electricity"],
+    }
+
+
+def kernel_power_metrics(chip: Chip, dynamic: Callable[[], Any], seconds: Any, *, chips: Any = 1.0) -> dict[str, Any]:
+    """Energy and power of a kernel by itself, which does the same throughout: its mean power is its peak.
+
+    Args:
+        chip, chips: that work, and how many.
+        dynamic: energy of what is done on all chips, worked out when somebody asks. [J]
+        seconds: that it takes.
+    """
+    whole = chip.die is not None
+
+    def work() -> dict[str, Any]:
+        joules = dynamic() + chips * energy.static_power(chip) * seconds
+        mean = joules / maximum(seconds, NOTHING)
+        found = {"energy": joules, "power": mean, "peak_power": mean}
+        if not whole:
+            return found
+        rated = energy.peak_design_power(chip)
+        return found | {"tdp": rated, "power_density": rated / area.total_area(chip)}
+
+    return lazy_metrics((*KERNEL_POWER_METRICS, *RATED_POWER_METRICS) if whole else KERNEL_POWER_METRICS, work)

@@ -1,0 +1,86 @@
+"""Power of all chips over time: of phases one after another, or of what overlaps, beside the power that chips always take."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.accounting.power import EnergyIntervals
+from dse.evaluators.silicon import energy
+from dse.space.array_math import Array
+from dse.space.chip import Chip
+
+
+class PowerProfile(NamedTuple):
+    """Power that is constant from each instant to the next.
+
+    Attributes:
+        instants: ascending, shape (n + 1,). [s]
+        watts: between them, shape (n,). [W]
+        names: of what is done between them, shape (n,); nothing where several things are.
+    """
+
+    instants: Array
+    watts: Array
+    names: tuple[str, ...] = ()
+
+    @property
+    def energy(self) -> float:
+        """What is spent from the first instant to the last. [J]"""
+        return float(np.sum(self.watts * np.diff(self.instants)))
+
+    @property
+    def peak(self) -> float:
+        """The most power that lasts. [W]"""
+        return float(self.watts[np.diff(self.instants) > 0].max(initial=0.0))
+
+    @property
+    def mean(self) -> float:
+        """Over all the time. [W]"""
+        return self.energy / max(float(self.instants[-1] - self.instants[0]), 1e-300)
+
+
+def idle_power(chip: Chip, chips: Any = 1.0, decode_cores: Any = 0) -> float:
+    """Power of all chips while nothing is done. [W]"""
+    return float(np.squeeze(chips * energy.static_power(chip, decode_cores)))
+
+
+def profile_of_phases(spent: EnergyIntervals, names: Sequence[str], rest: float) -> PowerProfile:
+    """Phases one after another, from 0 on; those that take no time are left out.
+
+    Args:
+        spent: of one design.
+        names: of phases.
+        rest: power while nothing is done. [W]
+
+    >>> found = profile_of_phases([(6.0, 2.0), (0.0, 0.0), (3.0, 3.0)], ("prefill", "transition", "decode"), 1.0)
+    >>> found.instants.tolist(), found.watts.tolist(), found.energy
+    ([0.0, 2.0, 5.0], [4.0, 2.0], 14.0)
+    """
+    joules, seconds = (np.array([float(np.squeeze(of[kind])) for of in spent]) for kind in (0, 1))
+    some = np.flatnonzero(seconds > 0)
+    watts = joules[some] / seconds[some] + rest
+    return PowerProfile(np.cumsum([0.0, *seconds[some]]), watts, tuple(names[int(place)] for place in some))
+
+
+def profile_of_intervals(starts: Array, ends: Array, watts: Array, rest: float, first: float, last: float) -> PowerProfile:
+    """What goes on side by side between two instants, each with its own power; what is outside of them is cut off.
+
+    Args:
+        starts, ends, watts: of each, shape (n,). [s], [W]
+        rest: power while nothing is done. [W]
+        first, last: instants. [s]
+
+    >>> found = profile_of_intervals(np.array([1.0, 2.0]), np.array([3.0, 9.0]), np.array([4.0, 8.0]), 1.0, 0.0, 4.0)
+    >>> found.instants.tolist(), found.watts.tolist()
+    ([0.0, 1.0, 2.0, 3.0, 4.0], [1.0, 5.0, 13.0, 9.0])
+    """
+    starts, ends = np.clip(starts, first, last), np.clip(ends, first, last)
+    instants, place = np.unique(np.concatenate([[first, last], starts, ends]), return_inverse=True)
+    begun, size = place[2:], len(starts)
+    change = np.zeros(len(instants))
+    np.add.at(change, begun[:size], watts)
+    np.add.at(change, begun[size:], -watts)
+    level = np.cumsum(change)[:-1]
+    # what differences of large numbers leave of nothing
+    return PowerProfile(instants, np.maximum(level, 0.0) + rest)

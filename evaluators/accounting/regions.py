@@ -1,0 +1,521 @@
+"""Models on a mesh of cores: regions, what their cores hold, phases, limits, and energy from what is done.
+
+Both phases run on regions of the mesh, each with its share of the layers. Requests of a batch follow one another through the
+regions: with one request one region works at a time, with as many as there are regions all do.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.accounting.breakdown import BreakdownRow, excess_by_cause
+from dse.evaluators.accounting.decode_segments import (
+    BatchArrays,
+    arrays_by_model,
+    reduce_per_case,
+    spread_over_entries,
+    sum_per_case,
+)
+from dse.evaluators.accounting.forward_passes import RegionPass, pass_through_regions
+from dse.evaluators.accounting.metrics import rated_energies
+from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.power import EnergyIntervals, power_metrics
+from dse.evaluators.calls.algorithm_candidates import with_candidates
+from dse.evaluators.calls.call import KernelCall, MeshKernel
+from dse.evaluators.calls.submesh import kernel_on_submesh, parse_fidelity
+from dse.evaluators.cost_models import READERS, cost_model
+from dse.evaluators.cost_models.call_cost import CostModel
+from dse.evaluators.cost_models.edge_weight_stream import EdgeStream
+from dse.evaluators.cost_models.fastest_algorithm import choice_text, kernels_by_choice
+from dse.evaluators.cost_models.kernel_attribution import time_by_cause
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.kernels.gemm.tiling import MAX_CHUNKS, CoreMesh, GemmShape
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.kernels.kv import KV, find_kv_method
+from dse.evaluators.layouts.micro_batches import fastest_micro_batch_count, micro_batch_counts
+from dse.evaluators.layouts.region_algorithms import algorithm_needs, is_left_open, refuse_unknown_algorithms, region_candidates
+from dse.evaluators.layouts.region_calls import kv_widths
+from dse.evaluators.layouts.region_memory import (
+    VALUE,
+    CoreMemory,
+    model_weight_bytes,
+    region_core_memory,
+    with_streamed_weights,
+)
+from dse.evaluators.layouts.regions import Region, make_region, region_blocks
+from dse.evaluators.layouts.tensor_formats import index_format, refuse_unsupported_formats
+from dse.evaluators.machine.edge_memory import edge_memory
+from dse.evaluators.machine.machine import HardwareModel, mesh_program_machine
+from dse.evaluators.machine.simulated_channels import reached_share
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.silicon import area
+from dse.evaluators.silicon.energy import dynamic_energy
+from dse.space.array_math import Array, ceil_div, maximum, minimum, where
+from dse.space.chip import Chip
+from dse.space.design import Design
+from dse.space.errors import choose_option
+from dse.space.fields import replace_leaves
+from dse.space.layers import per_reach, value_at_reach
+from dse.space.limits import Infeasibility, Limit
+from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping, MeshProductPlan, RegionPlan
+from dse.space.model import Model
+from dse.space.parameter_counts import fixed_bytes_per_sequence, sequence_memory
+
+FIDELITIES = ("closed", "events")
+"""Of models, whose meshes are too large to be played flit by flit."""
+
+ANALYTICAL_FIDELITIES = ("closed",)
+"""On a part of a mesh, of models whose weights come from the edge of all of it."""
+
+SUBMESH_FIDELITIES = tuple(READERS)
+"""Of models whose kernels are played on a part of their mesh each."""
+
+SUBMESH_TEXT = (
+    "each kernel on a part of its mesh, whose cores keep their tiles; times are of parts, nothing moves between phases"
+)
+"""What becomes of a model there, for people."""
+
+WAIT_LABEL = "regions"
+"""Where requests that follow one another overlap."""
+
+TOGETHER = arrays_by_model
+"""Cases that are worked out together: those of a model."""
+
+ALONE = ()
+"""Readers that take one design after another."""
+
+
+def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
+    """Prefill, prompt by prompt through all regions; decode; and the way from one's layout to the other's.
+
+    Only detailed ones keep their blocks.
+
+    Raises:
+        DesignError: an algorithm that is not registered.
+    """
+    mapping, machine, reader = _mapping(design), mesh_program_machine(_chip(design)), cost_model(fidelity)
+    for name, plan in phase_plans(mapping):
+        refuse_unknown_algorithms(name, plan)
+    choose_option(KV, mapping.kv, "mapping.kv")
+    places = _regions(design, job.model)
+
+    def passed(name: str, at: StepCounts, turns: Any, generated: Any = 0.0, reader: CostModel = reader) -> RegionPass:
+        place = places[name]
+        of = region_blocks(job.model, at, replace(place, mesh=evaluated_mesh(place.mesh)), mapping, generated)
+        if is_left_open(getattr(mapping, name)):
+            of = with_candidates(of, region_candidates(design.chip, getattr(mapping, name), place.mesh))
+        stream = _stream(design, job, name, place, fidelity)
+        return pass_through_regions(of, job.model, place, mapping.resident_layers, machine, reader, stream, turns)
+
+    def phase(name: str, of: RegionPass, runs: Any, seconds: Any, starts: Any, asked: Any = 1.0) -> PhaseCost:
+        held, timed = _held(design, job, name, places[name]), of.timed if detailed else ()
+        away = None if of.away is None else tuple((of.away,) * len(one.block.calls) for one in timed)
+        return PhaseCost(
+            name, machine, timed, away, runs, None, seconds, held, sum_per_case(of.activity * runs, starts), asked=asked
+        )
+
+    requests = _by_entry(job, "prefill", reduce_per_case(np.add, job.copies, job.prompt_starts))
+    pairs = per_reach(job.model, lambda reach: reach.after(job.past, job.prompts))
+    past = per_reach(job.model, lambda reach: reach.seen(job.past))
+    of = passed("prefill", StepCounts("prefill", job.prompts, 1.0, pairs, past), minimum(requests, places["prefill"].count))
+    fill = reduce_per_case(np.maximum, of.seconds - of.stage, job.prompt_starts)
+    ttft = reduce_per_case(np.add, job.copies * of.stage, job.prompt_starts) + fill
+    first = phase("prefill", of, job.copies, ttft, job.prompt_starts)
+
+    def decoded(most: Any, reader: CostModel) -> tuple[Any, Any, RegionPass, Any]:
+        """Micro-batches, at most so many, requests of each, a pass of one, and a step of all. [s]"""
+        turns, together = micro_batch_counts(job.requests, most)
+        at = StepCounts("decode", together, together, together * job.context, together * job.context)
+        of = passed("decode", at, turns, job.generated, reader)
+        return turns, together, of, maximum(of.seconds, turns * of.stage)
+
+    most = places["decode"].count
+    if design.chip.hbm is not None:  # weights come once for each micro-batch
+        most = fastest_micro_batch_count(most, lambda some: decoded(some, cost_model("closed"))[-1])
+    turns, together, of, step = decoded(most, reader)
+    token = phase(
+        "decode", of, job.steps * turns, reduce_per_case(np.add, job.steps * step, job.step_starts), job.step_starts,
+        job.requests / (turns * together),
+    )  # fmt: skip
+    moved = _transition(design, job, machine, fidelity)
+    return first, token, PhaseCost("transition", machine, (), None, 1.0, None, moved.seconds, None, moved.activity)
+
+
+def submesh_obstacle(design: Design) -> str:
+    """What a design has that no part of its mesh has a share of, by its address, and what to say; "" where there is none."""
+    said = "chip.hbm, main memory at an edge, which no part of the mesh has a share of; leave it out, as chip=wse2, or play all"
+    return f"{said}, fidelity=events" if _chip(design).hbm is not None else ""
+
+
+def _by_entry(job: BatchArrays, phase: str, values: Any) -> Any:
+    """What is said of each case, of each of its entries in a phase."""
+    starts, entries = (job.prompt_starts, job.prompts) if phase == "prefill" else (job.step_starts, job.steps)
+    return spread_over_entries(values, starts, len(entries)) if isinstance(entries, np.ndarray) else values
+
+
+def _stream(design: Design, job: BatchArrays, phase: str, place: Region, fidelity: str) -> Callable[[Any], EdgeStream] | None:
+    """Weights of a phase from main memory at the edge, of regions of which so many work at a time; None without one."""
+    chip, plan = _chip(design), getattr(_mapping(design), phase)
+    if chip.hbm is None:
+        return None
+    full, last = _held(design, job, phase, place)
+    away = _by_entry(job, phase, _away((full, last)))
+    ahead = _by_entry(job, phase, minimum(full.ahead, last.ahead))
+    policy = "partial" if plan.prefetch is None or plan.prefetch.policy == "none" else plan.prefetch.policy
+    rows, cols = place.mesh.rows, place.mesh.cols
+    share = _reached(chip, fidelity)
+    return lambda at_work: EdgeStream(away, edge_memory(chip, rows, cols, at_work, share), policy, ahead * rows * cols)
+
+
+def _reached(chip: Chip, fidelity: str) -> Any:
+    """Share of the bandwidth at the edge that readers which play have by its banks; None for what the formula says."""
+    return None if fidelity == FIDELITIES[0] else reached_share(chip.hbm)
+
+
+def die_and_system_area(design: Design) -> tuple[Any, Any]:
+    """Area of one die, which is a wafer or part of one, and of all. [mm2]"""
+    return area.die_area(_chip(design)), area.total_area(_chip(design))
+
+
+def area_by_block(design: Design) -> dict[str, Any]:
+    """Area by block. [mm2]"""
+    return area.area_by_block(_chip(design))
+
+
+def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
+    """Nothing that has no times."""
+    return []
+
+
+def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[str, Any]:
+    """What the fullest core holds, how many tokens fit beside it, and energy."""
+    chip, mapping = _chip(design), _mapping(design)
+    prefill, decode, moved = phases
+    latency = prefill.seconds + moved.seconds + decode.seconds
+    place = _regions(design, job.model)["decode"]
+    room = [
+        maximum(chip.core.sram - of.total + of.kv, 0.0) // maximum(of.per_token, 1.0)
+        for of in decode.held
+        if np.any(of.per_token)
+    ]
+    return {
+        "transition": moved.seconds,
+        "sram_used": maximum(_most(prefill.held), _most(decode.held)),
+        **(
+            {"kv_capacity": find_kv_method(mapping.kv).token_capacity(place.mesh.rows, minimum(room[0], room[-1]))}
+            if room
+            else {}
+        ),
+        **rated_energies(chip.power, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens),
+        **power_metrics(chip, lambda: energy_and_time(design, job, prefill, moved, decode), job.output_tokens),
+        **_memory(chip, job.model, mapping.precision, sum(of.activity.memory_bytes for of in phases if of.activity), latency),
+    }
+
+
+def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
+    """Energy and time of phases."""
+    return [(dynamic_energy(of.activity or Activity(), design.chip), of.seconds) for of in phases]
+
+
+def _memory(chip: Chip, model: Model, precision: FormatPlan, nbytes: Any, seconds: Any) -> dict[str, Any]:
+    """What main memory holds and moves, where there is one."""
+    if chip.hbm is None:
+        return {}
+    most = chip.hbm.channel_bandwidth * chip.hbm.channels * seconds
+    return {"hbm_used": model_weight_bytes(model, precision), "hbm_bytes": nbytes, "hbm_utilisation": nbytes / most}
+
+
+def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
+    """Memory, cores, paths and chunks of both phases."""
+    return _limits(design, job)
+
+
+def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
+    """Kernels of one phase, by what falls away when something is free; or the way from layout to layout."""
+    if phase.name == "transition":
+        if not np.any(phase.seconds):
+            return []
+        assert phase.activity is not None
+        moved = phase.activity
+        value, sent, loaded = (float(np.max(of)) for of in (phase.seconds, moved.sent_bytes, moved.memory_bytes))
+        sent += loaded  # over links as well
+        return [
+            BreakdownRow("transition", "layouts", "reshuffle", "", 0.0, loaded, 0.0, "words", value, {"words": value}, sent, {})
+        ]
+    found = []
+    assert phase.machine.fabric is not None
+    for place, of in enumerate(phase.timed):
+        aways = phase.away[place] if phase.away else (0.0,) * len(of.costs)
+        each = zip(of.block.calls, of.costs, of.durations, of.resident, aways, strict=True)
+        for call, cost, duration, ahead, away in each:
+            kernel, times = call.kernel, phase.runs * of.block.times
+            assert kernel is not None
+            assert cost.activity is not None
+            split = time_by_cause(kernel, phase.machine, fidelity)
+            parts = {name: float(np.sum(times * kernel.times * value)) for name, value in split.items()}
+            if duration is not cost.engines:  # waiting for weights, and storing them
+                parts["hbm"] = float(np.sum(times * (duration - cost.engines)))
+            total = sum(parts.values())
+            if not total:
+                continue
+            nbytes = float(np.sum(times * call.fetch * away))
+            early = float(np.sum(times * ahead)) / nbytes if nbytes and ahead is not None else 0.0
+            sent = float(np.sum(cost.activity.sent_bytes * (times * kernel.times * kernel.copies))) + nbytes
+            ways = kernels_by_choice(kernel, phase.machine, READERS["closed"].kernel)
+            shape = _shape(kernel_on_submesh(ways[0], parse_fidelity(fidelity)[1])) + choice_text(kernel, ways)
+            bound = max(parts, key=lambda name: parts[name])
+            flop = float(np.sum(times * phase.asked * call.flop))
+            excess = None if parse_fidelity(fidelity)[1] else _excess(call, cost.activity, times, phase.asked)
+            row = BreakdownRow(phase.name, call.part, call.name, shape, flop, nbytes, early, bound, total, parts, sent, excess)
+            found.append(row)
+    return found
+
+
+def _excess(call: KernelCall, done: Activity, times: Any, asked: Any) -> dict[str, float]:
+    """What cores execute of a call beside useful operations, by cause; of vectors only where their work is useful.
+
+    Requests that no region has, where their number is no multiple, are padding.
+    """
+    kernel = call.kernel
+    assert kernel is not None
+    counted = done.macs if kernel.kind in ("gemm", "gemv") or not np.any(call.flop) else done.elements
+    executed = 2.0 * counted * (kernel.times * kernel.copies)
+    useful = (call.flop * asked, call.masked * asked, call.repeated * asked)
+    return excess_by_cause(*(float(np.sum(times * value)) for value in (executed, *useful)))
+
+
+def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
+    """In words, what would do for each phase that breaks a limit."""
+    if worst.limit == "chip.hbm.capacity":
+        return "all weights are in main memory: a larger one would do (chip.hbm.capacity), or a smaller model"
+    if worst.limit == "mapping.resident_layers":
+        layers = min(job.model.layers for job in asked)
+        whole = "all layers of a model come out of main memory here: mapping.resident_layers=0"
+        return (
+            whole if _chip(design).hbm is not None else f"a model has {layers} layers: mapping.resident_layers=0 is all of them"
+        )
+    texts = []
+    for phase, plan in phase_plans(_mapping(design)):
+
+        def limits(changes: dict[str, Any], phase: str = phase) -> list[Limit]:
+            trial = replace_leaves(design, changes)
+            return [limit for job in asked for limit in _limits(trial, job, only=phase)]
+
+        if all(np.all(limit.need <= limit.have) for limit in limits({})):
+            continue
+        texts.append(smallest_mesh_text(phase, limits, f"mapping.{phase}", plan, _chip(design)))
+    return ", ".join(texts)
+
+
+MAX_SCALE = 16
+"""How many times the side of a chip is tried, where nothing of the chip's own size would do."""
+
+MAX_KTREE_K = 64
+"""Phases of a K-tree that are tried from; with 2 cores a group, enough for any mesh."""
+
+
+def smallest_mesh_text(
+    what: str, limits: Callable[[dict[str, Any]], list[Limit]], where: str, plan: RegionPlan | MeshProductPlan, chip: Chip
+) -> str:
+    """In words, the smallest square mesh of a chip on which some limits hold; else a shallower tree, or a larger chip.
+
+    Args:
+        what: that would do.
+        limits: of a design with leaves changed, by address, to arrays.
+        where: the address of the plan.
+        plan: as it is.
+        chip: as it is.
+    """
+    rows, cols, depth = f"{where}.rows", f"{where}.cols", f"{where}.ktree_k"
+    most = int(min(chip.mesh.rows, chip.mesh.cols))
+    side = _first(np.arange(1.0, most + 1), lambda sides: limits({rows: sides, cols: 0}))
+    if side:
+        return f"{what} would do on {side} x {side} cores"
+    if plan.gemv == "ktree":
+        phases = _first(np.arange(min(float(plan.ktree_k), MAX_KTREE_K), 0.0, -1.0), lambda phases: limits({depth: phases}))
+        if phases:
+            return f"{what} would do with {depth}={phases}"
+    larger = np.arange(most + 10.0, MAX_SCALE * most, 10.0)
+    side = _first(larger, lambda sides: limits({rows: sides, cols: 0, "chip.mesh.rows": sides, "chip.mesh.cols": sides}))
+    return f"no square mesh of this chip would do for {what}" + (f", one of {side} x {side} cores would" if side else "")
+
+
+def _first(values: Array, limits: Callable[[Array], list[Limit]]) -> int:
+    """The first of some values with which limits hold; 0 where there is none."""
+    fits = np.ones(len(values), dtype=bool)
+    for limit in limits(values):
+        holds = np.asarray(limit.need <= limit.have)
+        fits &= holds.all(axis=0) if holds.ndim == 2 else holds
+    return int(values[fits][0]) if fits.any() else 0
+
+
+def evaluated_mesh(mesh: CoreMesh) -> CoreMesh:
+    """The mesh that is priced: one that would take too many chunks (a limit) counts as a square."""
+    return CoreMesh(mesh.rows, where(_chunks(mesh) > MAX_CHUNKS, mesh.rows, mesh.cols)) if mesh.rows is not mesh.cols else mesh
+
+
+def chunk_limit(address: str, chunks: Any) -> Limit:
+    """That the sides of a mesh have enough in common."""
+    return Limit(address, chunks, float(MAX_CHUNKS), "1", (("least common multiple of rows and columns", chunks),))
+
+
+def _chunks(mesh: CoreMesh) -> Any:
+    return mesh.chunks * 1.0
+
+
+def _transition(design: Design, job: BatchArrays, machine: HardwareModel, fidelity: str) -> KernelCost:
+    """From one phase's layout to the other's, where they differ; none on a part, which has no other phase beside it."""
+    if parse_fidelity(fidelity)[1]:
+        return KernelCost(0.0, Activity())
+    chip, mapping, places = _chip(design), _mapping(design), _regions(design, job.model)
+    resident = where(mapping.resident_layers == 0, 1.0, mapping.resident_layers / job.model.layers)
+    cached: Any = 0.0  # in values of 16 bits
+    said = mapping.precision
+    for of in sequence_memory(job.model):
+        kind = of.layer
+        values = kind.times * sum(kv_widths(kind.of, mapping.kv_heads)) * (BYTES_BY_FORMAT[said.kv] / VALUE)
+        cached = cached + value_at_reach(job.prompt_kept, kind.reach) * values
+        cached = cached + value_at_reach(job.prompt_kept, kind.indexed) * (
+            kind.times * of.scores * (BYTES_BY_FORMAT[index_format(said)] / VALUE)
+        )
+    if fixed_bytes_per_sequence(job.model, VALUE):
+        cached = cached + job.sequences * (fixed_bytes_per_sequence(job.model, VALUE) / VALUE)
+    weights = model_weight_bytes(job.model, said) / VALUE * resident
+    before, after = places["prefill"], places["decode"]
+    same = (before.mesh.rows == after.mesh.rows) * (before.mesh.cols == after.mesh.cols) * (before.count == after.count)
+    moved = where(same, 0.0, 1.0)
+
+    def reshuffled(values: Any) -> KernelCost:
+        on, into = _rectangle(before, chip), _rectangle(after, chip)
+        kernel = MeshKernel("", "", "move", "reshuffle", GemmShape(1.0, 1, values), on, {"into": into})
+        cost = READERS["closed"].kernel(kernel, machine)
+        return KernelCost(cost.seconds * moved, cost.activity * moved)
+
+    if chip.hbm is None:
+        return reshuffled(weights + cached)
+    first, then = (1 - _away(_held(design, job, name, places[name])) for name in ("prefill", "decode"))
+    both = minimum(first, then)
+    border = edge_memory(chip, after.mesh.rows, after.mesh.cols, after.count, _reached(chip, fidelity))
+
+    def loaded(values: Any, cost: KernelCost) -> KernelCost:
+        nbytes = values * VALUE
+        came = Activity(hop_bytes=nbytes * border.hops, memory_bytes=nbytes)
+        return KernelCost(cost.seconds + nbytes * (border.byte / after.count), cost.activity + came)
+
+    # weights that stay in both phases go from layout to layout, or come anew
+    kept, anew = (
+        loaded((then - both) * weights, reshuffled(weights * both + cached)),
+        loaded(then * weights, reshuffled(cached)),
+    )
+    quicker = where(kept.seconds <= anew.seconds, 1.0, 0.0)
+    return KernelCost(minimum(kept.seconds, anew.seconds), kept.activity * quicker + anew.activity * (1 - quicker))
+
+
+def _away(regions: tuple[CoreMemory, CoreMemory]) -> Any:
+    """Share of weights that comes from main memory each time, of the region that has more of it."""
+    return maximum(regions[0].away, regions[1].away)
+
+
+def phase_plans(mapping: Mapping) -> tuple[tuple[str, RegionPlan], ...]:
+    """Both phases by name."""
+    return ("prefill", mapping.prefill), ("decode", mapping.decode)
+
+
+def _rectangle(place: Region, chip: Chip) -> CoreMesh:
+    """Cores of all regions of a phase, side by side and then below one another."""
+    room = maximum(chip.mesh.cols // place.mesh.cols, 1)
+    wide = minimum(place.count * 1.0, room)
+    return CoreMesh(place.mesh.rows * -(-place.count // wide), place.mesh.cols * wide)
+
+
+def _regions(design: Design, model: Model) -> dict[str, Region]:
+    chip, mapping = _chip(design), _mapping(design)
+    layers = where(mapping.resident_layers == 0, model.layers * 1.0, minimum(mapping.resident_layers * 1.0, model.layers))
+    return {name: make_region(plan, chip.mesh.rows, chip.mesh.cols, layers) for name, plan in phase_plans(mapping)}
+
+
+def _most(regions: tuple[CoreMemory, CoreMemory]) -> Any:
+    """Bytes of the fullest core."""
+    return maximum(regions[0].total, regions[1].total)
+
+
+def _held(design: Design, job: BatchArrays, phase: str, place: Region) -> tuple[CoreMemory, CoreMemory]:
+    chip, mapping = _chip(design), _mapping(design)
+    if phase == "prefill":
+        longest = reduce_per_case(np.maximum, job.prompts, job.prompt_starts)
+        cached, past = ceil_div(job.prompt_kept, place.mesh.rows), per_reach(job.model, lambda reach: reach.seen(job.past))
+        found = region_core_memory(
+            job.model, place, mapping, tokens=longest, cached=cached, scores=True, sequences=job.sequences, past=past
+        )
+    else:
+        rows, cols = (_fullest(job, mapping, lines) for lines in (place.mesh.rows, place.mesh.cols))
+        found = region_core_memory(
+            job.model, place, mapping, tokens=1.0, cached=rows, scores=False, across=cols, sequences=job.sequences
+        )
+    if chip.hbm is None:
+        return found
+    plan = getattr(mapping, phase).prefetch
+    cap = 0.0 if plan is None or plan.policy == "none" else plan.cap
+    return with_streamed_weights(found[0], chip.core.sram, cap), with_streamed_weights(found[1], chip.core.sram, cap)
+
+
+def _fullest(job: BatchArrays, mapping: Mapping, lines: Any) -> Any:
+    """Tokens on the line of cores that has most when the last one is generated, of all requests."""
+    return find_kv_method(mapping.kv).fullest_row_tokens(job.cached, job.cached - job.prompt_kept, lines)
+
+
+def _limits(design: Design, job: BatchArrays, only: str = "") -> list[Limit]:
+    chip, mapping = _chip(design), _mapping(design)
+    refuse_unsupported_formats(mapping.precision)
+    places = _regions(design, job.model)
+    found = []
+    if chip.hbm is not None:
+        weights = model_weight_bytes(job.model, mapping.precision)
+        found.append(Limit("chip.hbm.capacity", weights, chip.hbm.capacity, "B", (("weights", weights),)))
+    layers, some = job.model.layers * 1.0, mapping.resident_layers * 1.0
+    if chip.hbm is None:
+        found.append(Limit("mapping.resident_layers", some, layers, "1"))
+    else:  # none stands for another: what is not on the chip comes from main memory
+        found.append(
+            Limit("mapping.resident_layers", maximum(layers, some), where(some == 0, layers, minimum(layers, some)), "1")
+        )
+    for name, plan in phase_plans(mapping):
+        if only and name != only:
+            continue
+        place = places[name]
+        mesh = place.mesh
+        for which, items in zip(("", ", last region"), _held(design, job, name, place), strict=True):
+            parts = (
+                (f"{name} weights{which}", items.weights),
+                ("KV cache", items.kv),
+                ("activations", items.activations),
+                ("buffers", items.buffers),
+                *((("states", items.states),) if np.any(items.states) else ()),
+            )
+            found.append(Limit("chip.core.sram", items.total, chip.core.sram, "B", parts))
+        found.append(Limit("chip.mesh.rows", mesh.rows, chip.mesh.rows, "1"))
+        found.append(Limit("chip.mesh.cols", mesh.cols, chip.mesh.cols, "1"))
+        room = (chip.mesh.rows // mesh.rows) * (chip.mesh.cols // mesh.cols)
+        found.append(Limit(f"mapping.{name}.regions", maximum(plan.regions, 1), maximum(room, 1.0), "1"))
+        least, paths = algorithm_needs(chip, plan, name, mesh)
+        found.append(Limit(f"mapping.{name}.rows", least, minimum(mesh.rows, mesh.cols), "1"))
+        found.append(Limit("chip.noc.paths", paths, chip.noc.paths, "1"))
+        if name == "prefill":
+            found.append(chunk_limit("mapping.prefill.cols", _chunks(mesh)))
+    return found
+
+
+def _shape(kernel: MeshKernel) -> str:
+    m, k, n = (float(np.ravel(value)[0]) for value in (kernel.shape.m, kernel.shape.k, kernel.shape.n))
+    on = f"{float(np.ravel(kernel.mesh.rows)[0]):.0f} x {float(np.ravel(kernel.mesh.cols)[0]):.0f} cores"
+    return f"{m:.0f} x {k:.0f} x {n:.0f} on {on}" if kernel.kind in ("gemm", "gemv") else f"{m:.0f} x {k:.0f} on {on}"
+
+
+def _chip(design: Design) -> Chip:
+    return design.chip
+
+
+def _mapping(design: Design) -> Mapping:
+    return design.mapping

@@ -1,0 +1,32 @@
+"""That models are asked for no longer sequences than they were made for."""
+
+from dse.evaluators.accounting.metrics import CaseOutcomes
+from dse.space.limits import Limit
+from dse.space.memoize import memoize_by_identity
+from dse.space.workload import BatchCase, ServingLoad, Workload
+
+LENGTH = "model.max_position"
+
+
+@memoize_by_identity
+def length_limits(workload: Workload) -> list[CaseOutcomes]:
+    """That models are asked for no longer sequences than they were made for, whatever the design."""
+    return [
+        CaseOutcomes((row,), {}, [Limit(LENGTH, float(case.longest), float(case.model.max_position), "token")])
+        for row, case in enumerate(workload.cases)
+        if isinstance(case, BatchCase | ServingLoad)
+    ]
+
+
+def length_remedy_text(workload: Workload) -> str:
+    """In words, what to do about sequences that are longer than a model was made for; "" where there are none."""
+    models = [case for case in workload.cases if isinstance(case, BatchCase | ServingLoad)]
+    beyond = [case for case in models if case.longest > case.model.max_position]
+    if not beyond:
+        return ""
+    worst = max(beyond, key=lambda case: case.longest / case.model.max_position)
+    several = f"{len(beyond)} of {len(models)} cases, the longest with " if len(models) > 1 else ""
+    return (
+        f"{several}{worst.longest:,} tokens of prompt and output on {worst.model.name}: make requests shorter, choose a model "
+        f"for longer ones, or say that it was extended: model.max_position={worst.longest}"
+    )

@@ -1,0 +1,47 @@
+"""What counts of tokens or requests spend: each whole number once, or evenly between those that are known."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dse.space.array_math import Array
+
+
+def interpolate_counts(known: Array, spent: Callable[[int], Array], counts: Array) -> Array:
+    """Of counts, evenly between those that are known; beyond the last one time goes on as before it, and work in proportion."""
+    here = np.array([spent(int(count)) for count in known])
+    place = np.clip(np.searchsorted(known, counts, side="right") - 1, 0, len(known) - 2)
+    slope = np.diff(here, axis=0) / np.diff(known)[:, None, None]
+    slope = np.concatenate([slope, here[-1:] / known[-1]])  # other tilings move less: a difference may be negative
+    slope[-1, 0] = slope[-2, 0]
+    place = np.where(counts > known[-1], len(known) - 1, place)
+    # what is less than the first one is asked for where there is nothing, and is left out
+    found = here[place] + slope[place] * np.maximum(counts - known[place], 0.0)[..., None, None]
+    return np.asarray(found)
+
+
+def evaluate_counts(spent: Callable[..., Array], *counts: Array) -> Array:
+    """Of whole numbers, 1 at least, that broadcast together; each combination of them once. Shape (..., SPENT, designs)."""
+    together = np.broadcast_arrays(*(np.maximum(count, 1.0) for count in counts))
+    some, place = np.unique(np.stack([np.ravel(count) for count in together], 1), axis=0, return_inverse=True)
+    found = np.array([spent(*(int(count) for count in row)) for row in some])
+    return found[np.ravel(place)].reshape(*together[0].shape, *found.shape[1:])
+
+
+def sampled_counts(axes: Sequence[Array]) -> Array:
+    """Tokens and requests at which products and rows are priced, of points of a table."""
+    return np.unique(np.concatenate([axes[0], axes[2]]))[1:]
+
+
+def fastest_per_design(found: Sequence[Array]) -> Array:
+    """Design by design, what takes the least time; shapes (SPENT, designs)."""
+    if len(found) == 1:
+        return found[0]
+    least = np.array([one[0] for one in found]).argmin(axis=0)
+    return np.asarray(np.take_along_axis(np.array(found), least[None, None, :], axis=0)[0])
+
+
+def min_per_token(known: Array, spent: Callable[[int], Array], most: float) -> Array:
+    """Of a token the least at all that are known, or at the largest count that is asked: between them time is linear. [s]"""
+    counts = np.concatenate([known, [most]])
+    return np.asarray((interpolate_counts(known, spent, counts)[:, 0] / counts[:, None]).min(axis=0))

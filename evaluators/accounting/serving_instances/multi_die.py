@@ -1,0 +1,538 @@
+"""Many dies that serve requests: an instance is as many dies as a copy of the model is divided over.
+
+An iteration is a micro-batch's pass through all stages, of which there are as many in flight. Its prompts and decoding requests
+are dealt to copies of attention in turn (data parallelism of attention). Each die takes as long as those of the copy that has
+most: the others wait for it where they meet, as engines do that have idle ranks run along. Experts have all copies' tokens.
+
+Prompts and decodes share a pass, by the plan of prefill; latent attention and states have a form for each, done apart in it. A
+table has each kind by itself; what decodes add beside prompts is what as many more tokens take, evenly over copies, and what
+is theirs alone, as their attention.
+
+Instances that prefill are on the first rows of dies, those that decode on the rows after them, and caches go over the links
+between them: all that can be on their way are, beside nothing else.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from importlib import import_module
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.accounting import multi_die as many_dies
+from dse.evaluators.accounting.breakdown import BreakdownRow, scale_row
+from dse.evaluators.accounting.decode_segments import arrays_of_cases
+from dse.evaluators.accounting.multi_die import (
+    HIDDEN_LABEL,
+    PassWork,
+    area_by_block,
+    detailed_blocks,
+    die_and_system_area,
+    exchange_activity,
+    pass_work,
+    units_per_stage,
+)
+from dse.evaluators.accounting.multi_die_limits import chip_die_count, equal_split_limit, phase_layout_limits, port_limit
+from dse.evaluators.accounting.multi_die_memory import cache_bytes, ffn_weight_bytes, layers_of_units, unit_weight_bytes
+from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.power import power_metrics
+from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, iteration_time_key
+from dse.evaluators.accounting.serving_instances.lower_bounds import (
+    WorkLowerBounds,
+    peak_flops,
+    prefill_flop_per_token,
+    weight_bytes_read,
+)
+from dse.evaluators.accounting.serving_instances.multi_die_iterations import (
+    DiePool,
+    ReplicaWork,
+    composition_counts,
+    die_pools,
+    largest_iterations,
+    make_iteration,
+    part_time_tables,
+    phase_split_of_pool,
+    replica_work,
+    typical_iteration,
+    whole_prompts,
+)
+from dse.evaluators.accounting.serving_instances.prompt_table_points import distinct_prompt_lengths, transferred_prompts
+from dse.evaluators.accounting.serving_runs import steady_state_run as steady
+from dse.evaluators.cost_models import die_exchange_jobs as crossings
+from dse.evaluators.cost_models.die_exchange_model import ExchangeCost, stage_transfer_cost
+from dse.evaluators.graph.operators import useful_flop
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.layouts.micro_batches import IterationWork, stack_iterations
+from dse.evaluators.layouts.multi_die import DieSplit
+from dse.evaluators.machine.die_network import die_network, place_groups
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.serving.iteration_time import axis_points, geometric_axes
+from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
+from dse.evaluators.serving.scheduling_policy import max_prompt_tokens
+from dse.evaluators.silicon.energy import host_transfer_energy
+from dse.space.array_math import Array, maximum, where
+from dse.space.design import Design
+from dse.space.layers import per_reach
+from dse.space.limits import Infeasibility, Limit
+from dse.space.mapping import MultiDiePlan
+from dse.space.memoize import memoize_by_identity
+from dse.space.software import SERVED_DIES, SERVED_POOLED_DIES, software_of
+from dse.space.workload import BatchCase, ServingLoad
+
+__all__ = ["area_by_block", "die_and_system_area"]
+
+FIDELITIES = ("closed", "events")
+
+ONE_BY_ONE = True
+
+ERROR_SAMPLES = 20
+"""Compositions at which a table's error is measured: each is a step of the model through all of its layers."""
+
+AXES: dict[str, Callable[..., list[Array]]] = {
+    SERVED_DIES: partial(geometric_axes, finer=0.5),
+    SERVED_POOLED_DIES: geometric_axes,
+}
+"""Points of a table, by the software that runs: those of tiles, which take a search of slices each, are half as many."""
+
+DIE_MODULES = {SERVED_DIES: "tile_dies", SERVED_POOLED_DIES: "shared_cache_dies"}
+"""What a die is, by the software that runs: modules of `account`."""
+
+
+OVERLAP_LABEL = "attention, FFNs and their exchanges, of other micro-batches"
+"""What micro-batches between dies of attention and of FFNs save, waits taken off."""
+
+
+class DieIteration(NamedTuple):
+    """An iteration: what is asked, what dies do of it, how it is divided, and seconds through all stages."""
+
+    asked: IterationWork
+    played: PassWork
+    split: DieSplit
+    seconds: float
+
+
+def limits(design: Design, load: ServingLoad) -> list[Limit]:
+    """Layouts of all instances, and memory for the longest request beside the largest iterations."""
+    found, pools = _layouts(design, load), die_pools(design, load)
+    if any(np.any(limit.need > limit.have) for limit in found):
+        return found
+    held, longest = {}, load.longest - 1
+    cached = per_reach(load.model, lambda reach: float(reach.kept(longest)))
+    for of in pools:
+        stage = _stage(design, load, of)
+        parts = (("weights", stage.weights), ("KV cache", float(stage.kv(cached, 1.0))), *stage.beside)
+        held[of.phase] = parts, _slices(design, load, of)
+        if of.of.attention:
+            held[f"{of.phase}, FFNs"] = stage.fed, []
+    return [*found, *_kind(design).memory_limits(design, held)]
+
+
+def request_limit_times(design: Design, load: ServingLoad) -> None:
+    """Says what limits ask of dies, so that designs are worked out together."""
+    if not any(limit.need > limit.have for limit in _layouts(design, load)):
+        for of in die_pools(design, load):
+            for made_of in (typical_iteration(load, of), *largest_iterations(load, of)):
+                _wanted(design, replica_work(design, load, of, made_of))
+
+
+def request_table_times(design: Design, load: ServingLoad, fidelity: str) -> None:
+    """Says what a table of prices asks of dies for the steady state, likewise."""
+    longest, every = load.longest, AXES[software_of(design.mapping)]
+
+    def noted(many: Sequence[ReplicaWork | None]) -> Sequence[float]:
+        for one in many:
+            _wanted(design, one)
+        return [1.0] * len(many)
+
+    for of in die_pools(design, load):
+        largest = max_prompt_tokens(of.rule, of.batch, longest), longest, of.batch, longest
+        part_time_tables(design, load, of, noted)(*axis_points(steady.coarse_table_points(every, load, of.of.copies)(*largest)))
+
+
+def _wanted(design: Design, one: ReplicaWork | None) -> None:
+    if one is not None and hasattr(_kind(design), "request_die_work"):
+        _kind(design).request_die_work(design, *one, "closed")
+
+
+def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
+    """Of each pool, as one die of a copy of attention has it on the stage that has least room."""
+    found = []
+    for of in die_pools(design, load):
+        stage = _stage(design, load, of)
+        free = of.of.copies * (_capacity(design) - stage.weights - sum(value for _, value in stage.beside))
+        room = request_memory(load.model, stage.kv)
+        key = iteration_time_key(design, load, fidelity, of.of, of.rows)
+        pricing = iteration_time_function(design, load, of, fidelity, key)
+        axes = partial(AXES[software_of(design.mapping)], whole=distinct_prompt_lengths(load), copies=of.of.copies)
+        found.append(ServingInstance(pricing, free, room, axes, ERROR_SAMPLES, key, stage.shares, copies=of.of.copies))
+    return tuple(found)
+
+
+def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
+    """Dies, and what memories and engines of a stage take at least: a pass goes through all stages, one after the other."""
+    kind, mapping = _kind(design), design.mapping
+    before, after = (_stage_dies(plan) for plan in (mapping.prefill, mapping.decode))
+    engines = kind.engine_peak(design) if design.chip.tile is None else peak_flops(design.chip)
+    decode = weight_bytes_read(load.model, mapping.precision) / (kind.memory_bandwidth(design) * after)
+    return WorkLowerBounds(
+        design.chip.dies.rows * design.chip.dies.cols,
+        decode=decode,
+        prompt=prefill_flop_per_token(load.model) / (engines * before),
+    )
+
+
+def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
+    """Limits that need no price: that instances can be laid out; of one design."""
+    return _layouts(design, load)
+
+
+def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> float:
+    """The price of one request's next token, which reads so many positions; more requests take no less. [s]"""
+    of = die_pools(design, load)[-1]
+    return _run(design, load, of, (0.0, 0.0, 1.0, context, 0.0), "closed").seconds
+
+
+def request_decode_times(design: Design, load: ServingLoad, context: float) -> None:
+    """Says what `decoded` asks of dies, so that designs are worked out together."""
+    _wanted(design, replica_work(design, load, die_pools(design, load)[-1], (0.0, 0.0, 1.0, context, 0.0)))
+
+
+def _stage_dies(plan: MultiDiePlan) -> Any:
+    """Dies of a stage."""
+    attention = getattr(plan, "attention_dies", None) or 0
+    return where(attention > 0, attention + plan.ep, maximum(plan.tp, plan.ep))
+
+
+def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
+    """Caches over links between dies, from copies of attention that prefill to those that decode, as many as can at a time."""
+    room, sent, _ = _caches_moved(design, load)
+    return room.times(max(float(sent.links), float(sent.injection))), float(sent.latency)
+
+
+def _caches_moved(design: Design, load: ServingLoad) -> tuple[RequestMemory, ExchangeCost, int]:
+    """What a message has of a cache, an exchange of a byte a message, and caches that go at a time by it."""
+    before, after = die_pools(design, load)
+    on = die_network(design.chip, _kind(design).DIE_KIND.reached(design.mapping))
+    ends = [_copies(design, of) for of in (before, after)]
+    ways, pairs = parallel_transfers(design, load), max(copies.shape[1] for copies in ends)
+    start, end = (
+        copies[np.arange(ways) * len(copies) // ways][:, np.arange(pairs) * copies.shape[1] // pairs] for copies in ends
+    )
+    # what the dies that take a cache hold of it; of what several that send have alike, it is sent once
+    room = request_memory(load.model, _stage(design, load, after).kv).times(devices_per_cache(design, load)[1] / pairs)
+    return room, stage_transfer_cost(on, start, end, 1.0), ways
+
+
+def parallel_transfers(design: Design, load: ServingLoad) -> int:
+    """Caches that are on their way at a time: one of each copy of attention of the pool that has fewer."""
+    return min(of.of.dp * of.of.copies for of in die_pools(design, load))
+
+
+def device_count(design: Design) -> int:
+    """Dies of the system, whether they work or not."""
+    return chip_die_count(design.chip)
+
+
+def devices_per_cache(design: Design, load: ServingLoad) -> tuple[int, ...]:
+    """Dies of a copy of attention, in all stages."""
+    return tuple(of.of.tp * of.of.pp for of in die_pools(design, load))
+
+
+def usage_metrics(
+    design: Design,
+    load: ServingLoad,
+    done: IterationCounts,
+    seconds: Any,
+    fidelity: str,
+    peak: Callable[[], Any],
+    spent: Array | None = None,
+    hosted: Any = 0.0,
+) -> dict[str, Any]:
+    """Shares of what all dies could do in the time, what the fullest tile holds, and energy from what is done."""
+    activity, caches, flop, kind = Activity(), Activity(), 0.0, _kind(design)
+    for pool, some in zip(die_pools(design, load), done, strict=True):
+        for times, made_of in some:
+            for share, one in whole_prompts(pool, made_of):
+                activity = activity + _done(_run(design, load, pool, one, fidelity)) * (times * share)
+            flop += times * _asked(_whole(load, made_of))
+    if len(die_pools(design, load)) == 2:
+        room, sent, ways = _caches_moved(design, load)
+        each = crossings.exchange_activity(sent, ways) + Activity(
+            memory_bytes=2 * sent.sent_bytes / ways
+        )  # from memory to memory
+        caches = each * float(room.altogether(transferred_prompts(load)))
+    whole = device_count(design) * seconds
+    slices = [nbytes for of in die_pools(design, load) for _, nbytes in _slices(design, load, of)]
+    return {
+        "utilisation": flop / (kind.engine_peak(design) * whole),
+        "hbm_utilisation": activity.memory_bytes / (kind.memory_bandwidth(design) * whole),
+        **({"sram_used": max(slices)} if slices else {}),
+        **power_metrics(
+            design.chip,
+            lambda: [(kind.activity_energy(design, activity + caches) + host_transfer_energy(hosted, design.chip), seconds)],
+            float(load.requests.output.sum()),
+            chips=device_count(design),
+            peak=peak,
+        ),
+    }
+
+
+def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
+    """Of one design."""
+    of, each = die_pools(design, load)[pool], np.broadcast_arrays(*(np.ravel(count) for count in made_of))
+    found = []
+    for one in zip(*each, strict=True):
+        run = _run(design, load, of, one, fidelity)
+        found.append([float(_kind(design).activity_energy(design, _done(run))) / run.seconds])
+    return np.array(found)
+
+
+def iteration_rows(
+    design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
+) -> Sequence[BreakdownRow]:
+    """Operators and exchanges of an iteration, on all dies of an instance."""
+    of, kind = die_pools(design, load)[pool], _kind(design)
+    run = _run(design, load, of, made_of, fidelity)
+    it, one, split = run.asked, run.played, run.split
+    once = split._replace(batches=1)
+    blocks = tuple(_through(block, split) for block in detailed_blocks([one], once))
+    flop = sum(unit.flop * unit.times for unit in one.units) * split.group * split.halves
+    phase = PhaseCost(it.phase, kind.DIE_KIND.machine(design, it.plan), blocks, None, 1.0, None, run.seconds, None, None, flop)
+    # blocks are those of all stages: each is on the dies of one
+    share = _asked(_whole(load, made_of)) / flop if flop else 1.0
+    phase, rows = phase._replace(asked=share), list[BreakdownRow]()
+    # what a die exchanges is the mean over all dies of a stage, also where only some have attention
+    apart = [split.attention > 0 and isinstance(block.block.calls[0].job, crossings.DieExchangeJob) for block in blocks]
+    for exchanged, dies in ((False, split.attention or split.group), (True, split.group)):
+        some = tuple(block for block, of_all in zip(blocks, apart, strict=True) if of_all == exchanged)
+        rows += kind.breakdown_rows(phase._replace(timed=some, dies=dies), fidelity)
+    beyond = [
+        block._replace(block=block.block._replace(times=block.block.times * unit.times * split.halves))
+        for unit in one.units
+        for block in unit.beyond
+    ]
+    if beyond:
+        rows += kind.breakdown_rows(phase._replace(timed=tuple(beyond), dies=split.ep), fidelity)
+    gap = run.seconds - sum(row.seconds for row in rows)
+    if abs(gap) > 1e-9 * run.seconds:
+        name = OVERLAP_LABEL if split.attention else HIDDEN_LABEL
+        rows.append(BreakdownRow(it.phase, many_dies.WAIT_LABEL, name, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
+    return [scale_row(row, times) for row in rows]
+
+
+def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
+    """In words, what would do."""
+    address = worst.limit
+    if address.endswith(".dp"):
+        return "copies of the model that serve are instances: mapping.serving.instances, and mapping.both.dp=1"
+    if address.endswith(".microbatches"):
+        return "as many micro-batches are in flight as there are stages: mapping.both.microbatches=0"
+    if address == "mapping.serving.admit":
+        return "stages of a pipeline share a memory: mapping.serving.admit=prompt, which keeps blocks for whole prompts"
+    if address == "chip.dies":
+        each = ", ".join(f"{of.of.dp} x {of.of.pp * of.of.group} to {of.phase}" for of in die_pools(design, loads[0]))
+        return (
+            f"instances take {each}, each pool in whole rows of {int(design.chip.dies.cols)}: fewer mapping.serving.instances"
+        )
+    found: str = _kind(design).remedy_text(worst, design, (_stretches(_case(loads[0])),))
+    return found
+
+
+def _layouts(design: Design, load: ServingLoad) -> list[Limit]:
+    """That all instances can be laid out."""
+    chip, mapping, found, case = design.chip, design.mapping, list[Limit](), _case(load)
+    pools = die_pools(design, load)
+    for of in pools:
+        names = ("prefill", "decode") if len(pools) == 1 else (of.phase,)
+        for phase in names:
+            split, plan = phase_split_of_pool(design, of, phase), getattr(mapping, phase)
+            found += phase_layout_limits(design, case, phase, split, min(of.rows[1], int(chip.dies.rows)))
+            found.append(Limit(f"mapping.{phase}.dp", float(plan.dp), 1.0, "1"))
+            found.append(Limit(f"mapping.{phase}.microbatches", float(plan.microbatches), 0.0, "1"))
+        found.append(Limit("mapping.serving.admit", 2.0 if of.of.pp > 1 and of.rule.by_chunk else 1.0, 1.0, "layout"))
+    rows = sum(of.rows[1] for of in pools)
+    found.append(Limit("chip.dies", float(rows * int(chip.dies.cols)), float(chip_die_count(chip)), "1"))
+    if len(pools) == 1:
+        found.append(equal_split_limit(*(phase_split_of_pool(design, pools[0], phase) for phase in ("prefill", "decode"))))
+    return [*found, port_limit(chip)]
+
+
+class TightestStage(NamedTuple):
+    """The stage of a pipeline that has least room, on one die.
+
+    Attributes:
+        weights: [B]
+        beside: activations and dispatched tokens of the largest iterations, by what they are. [B]
+        kv: bytes of positions that are kept, by reach, and of states of sequences.
+        shares: of the time of an iteration, by stage of all.
+        fed: what a die of FFNs alone has on the stage that has most, by what it is; () where there are none. [B]
+    """
+
+    weights: float
+    beside: tuple[tuple[str, float], ...]
+    kv: Callable[[Any, float], Any]
+    shares: tuple[float, ...]
+    fed: tuple[tuple[str, float], ...] = ()
+
+
+@memoize_by_identity
+def _stage(design: Design, load: ServingLoad, of: DiePool) -> TightestStage:
+    model, sizes, units = load.model, _kind(design).DIE_KIND.sizes(design.mapping), layers_of_units(load.model)
+    _, usual, split, _ = _run(design, load, of, typical_iteration(load, of), "closed")
+    cut = units_per_stage([usual], split.pp)[:, :, 0]
+    names = [unit.name for unit in usual.units]
+    each = np.array([unit_weight_bytes(name, units.get(name, ("", "")), model, split, sizes) for name in names])
+
+    def on(stage: int, cached: Any, sequences: float) -> Any:
+        mixes = zip(names, cut[stage], strict=True)
+        return sum(n * cache_bytes(units.get(name, ("", ""))[0], model, cached, sequences, split, sizes) for name, n in mixes)
+
+    seconds = np.array([unit.seconds for unit in usual.units], float)
+    paces = cut @ seconds
+    if usual.onward:
+        paces[:-1] += float(usual.onward[0].seconds) * split.halves
+    runs = [_run(design, load, of, made_of, "closed") for made_of in largest_iterations(load, of)]
+    beside: tuple[tuple[str, float], ...] = tuple(
+        (what, max(run.split.halves * float(getattr(run.played.of, name)) for run in runs))
+        for what, name in (("activations", "held"), ("dispatched tokens", "received"))
+    )
+    fed: tuple[tuple[str, float], ...] = ()
+    if split.attention:
+        there = np.array([ffn_weight_bytes(units.get(name, ("", "")), model, split, sizes) for name in names])
+        left = ("activations", max(run.split.halves * float(run.played.of.beyond) for run in runs))
+        fed, beside = (("weights", float((cut @ there).max())), left, beside[1]), beside[:1]
+    # the stage on which the longest requests fill the rest first
+    longest = load.longest - 1
+    cached = per_reach(model, lambda reach: float(reach.kept(longest)))
+    left = _capacity(design) - cut @ each - sum(value for _, value in beside)
+    taken = np.array([float(on(stage, cached, 1.0)) for stage in range(len(cut))])
+    fullest = int(np.argmin(left / np.maximum(taken, 1e-9)))
+    shares = tuple((paces / paces.sum()).tolist())
+    return TightestStage(float(cut[fullest] @ each), beside, lambda kept, sequences: on(fullest, kept, sequences), shares, fed)
+
+
+def _slices(design: Design, load: ServingLoad, of: DiePool) -> Any:
+    """Local memory of a tile in use in the largest iterations, by kind of operator; nothing where dies have a cache."""
+    found: list[tuple[str, Any]] = []
+    for made_of in largest_iterations(load, of):
+        found += pass_work(_kind(design).DIE_KIND, design, *replica_work(design, load, of, made_of), "closed", of.rows)[1]
+    return found
+
+
+def _run(design: Design, load: ServingLoad, of: DiePool, made_of: Composition, fidelity: str) -> DieIteration:
+    return _ran(design, of, fidelity, replica_work(design, load, of, made_of))
+
+
+def _ran(design: Design, of: DiePool, fidelity: str, one: ReplicaWork) -> DieIteration:
+    asked, split = one
+    ((done,), _) = pass_work(_kind(design).DIE_KIND, design, asked, split, fidelity, of.rows)
+    return DieIteration(asked, done, split, float(_seconds(done, split)))
+
+
+def _seconds(one: PassWork, split: DieSplit) -> Any:
+    """Through all stages; of several iterations, shape (iterations, 1)."""
+    onward = (split.pp - 1) * split.halves * one.onward[0].seconds if one.onward else 0.0
+    return onward + sum(unit.times * unit.seconds for unit in one.units)
+
+
+def _priced(design: Design, of: DiePool, fidelity: str, many: Sequence[ReplicaWork | None]) -> Sequence[float]:
+    """Seconds of each of some iterations: those of one structure together, where a formula has them."""
+    kind, groups = _kind(design).DIE_KIND, dict[Any, list[tuple[int, IterationWork]]]()
+    if not kind.together or fidelity != "closed":
+        return [0.0 if one is None else _ran(design, of, fidelity, one).seconds for one in many]
+    for place, one in enumerate(many):
+        if one is not None:
+            asked, split = one
+            drawn = asked.model.experts is not None and asked.model.experts.load == "sampled"
+            groups.setdefault((asked.structure, place if drawn else -1, split), []).append((place, asked))
+    found = np.zeros(len(many))
+    for (*_, split), members in groups.items():
+        places, each = zip(*members, strict=True)
+        ((done,), _) = pass_work(kind, design, each[0] if len(each) == 1 else stack_iterations(each), split, fidelity, of.rows)
+        found[list(places)] = np.ravel(np.broadcast_to(_seconds(done, split), (len(each), 1)))
+    return found.tolist()
+
+
+def _done(run: DieIteration) -> Activity:
+    """By all dies of an instance."""
+    found, one, split = Activity(), run.played, run.split
+    every = float(split.halves * split.group)
+    for unit in one.units:
+        found = found + unit.activity * (every * unit.times)
+    if one.onward:
+        found = found + exchange_activity(one.onward) * (every * (split.pp - 1))
+    return found
+
+
+def _through(block: Any, split: DieSplit) -> Any:
+    """Of all stages, where a batch has the mean one's."""
+    return block._replace(block=block.block._replace(times=block.block.times * split.pp))
+
+
+def _whole(load: ServingLoad, made_of: Composition) -> IterationWork:
+    """What an iteration asks of the model, whoever does it."""
+    one, counts = DieSplit(1, 1, 1, 1, 1, 0, 1), composition_counts(made_of)
+    return make_iteration(load, one, "prefill" if counts[0] else "decode", "", *counts)
+
+
+def _asked(of: IterationWork) -> float:
+    """Useful operations."""
+    return sum(
+        part.times * float(useful_flop(one)) for part in transformer_segments(of.model, of.step()) for one in part.operators
+    )
+
+
+MEMORY = 64
+"""Prices of instances that are kept by their keys."""
+
+PRICES: dict[str, Callable[..., Array]] = {}
+
+
+def iteration_time_function(
+    design: Design, load: ServingLoad, of: DiePool, fidelity: str, key: str = ""
+) -> Callable[..., Array]:
+    """Seconds of compositions, by tables of prompts, of decodes, and of as many more tokens; equal keys share what is known."""
+    if key in PRICES:
+        return PRICES[key]
+    pricing = part_time_tables(design, load, of, partial(_priced, design, of, fidelity))
+    if key:
+        if len(PRICES) >= MEMORY:
+            PRICES.clear()
+        PRICES[key] = pricing
+    return pricing
+
+
+def _copies(design: Design, of: DiePool) -> Array:
+    """Places of the dies of each copy of attention, all stages of it together; shape (copies, members)."""
+    plan, cols, (first, rows) = getattr(design.mapping, of.phase), int(design.chip.dies.cols), of.rows
+    split = of.of
+    at = place_groups(plan.placement, rows, cols, split.dp * split.pp, split.group, split.tp) + first * cols
+    at = at[:, : split.copies * split.tp]
+    each = at.reshape(split.dp, split.pp, split.copies, split.tp)
+    return np.asarray(each.transpose(0, 2, 1, 3).reshape(split.dp * split.copies, -1))
+
+
+def _capacity(design: Design) -> float:
+    """Of a die's memory. [B]"""
+    found: float = _kind(design).memory_capacity(design)
+    return found
+
+
+def _case(load: ServingLoad) -> BatchCase:
+    """A request as long as the longest prompt, for what depends on the model alone."""
+    return BatchCase(load.label, load.model, ((1, int(load.requests.prompt.max()), 1),), load.speculation)
+
+
+def _stretches(case: BatchCase) -> Any:
+    return arrays_of_cases(case.model, ((0, case),), "mean")
+
+
+def _kind(design: Design) -> ModuleType:
+    return die_module(software_of(design.mapping))
+
+
+@cache
+def die_module(software: str) -> ModuleType:
+    """What a die is, by the software that runs."""
+    return import_module(f"dse.evaluators.accounting.{DIE_MODULES[software]}")

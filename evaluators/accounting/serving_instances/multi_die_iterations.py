@@ -1,0 +1,218 @@
+"""What iterations of a model on many dies ask of a copy of attention, and what they take by tables of a part each."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain, pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.evaluators.accounting.serving_instances import Composition
+from dse.evaluators.layouts.micro_batches import IterationWork
+from dse.evaluators.layouts.multi_die import DieSplit, die_split
+from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, max_prompt_tokens, policies_with_batch
+from dse.space.array_math import Array, ceil_div
+from dse.space.design import Design
+from dse.space.memoize import memoize_by_identity
+from dse.space.workload import ServingLoad
+
+ReplicaWork = tuple[IterationWork, DieSplit]
+"""An iteration: what the copy of attention that has most is asked, and how the model is divided."""
+
+
+ROUNDED = 1e-6
+"""What a whole number of prompts may be off, by division."""
+
+
+class DiePool(NamedTuple):
+    """Instances that are alike.
+
+    Attributes:
+        phase: whose plan divides the model.
+        both: whether instances do both phases, each by its plan.
+        of: how; copies of the model are instances, and there is one micro-batch at a time.
+        rows: of dies, first and how many.
+        rule, batch: how an iteration is formed, of how many requests at most in all micro-batches.
+    """
+
+    phase: str
+    both: bool
+    of: DieSplit
+    rows: tuple[int, int]
+    rule: SchedulingPolicy
+    batch: int
+
+    @property
+    def slots(self) -> int:
+        """Places of an instance that requests of an iteration are dealt to."""
+        return self.of.copies * self.of.halves
+
+
+@memoize_by_identity
+def die_pools(design: Design, load: ServingLoad) -> tuple[DiePool, ...]:
+    """That prefills, where some do so alone, and that decodes."""
+    serving, cols = design.mapping.serving, int(design.chip.dies.cols)
+    said = [("prefill", int(serving.prefill_instances))] if serving.prefill_instances else []
+    first, found = 0, []
+    for (phase, many), (rule, batch) in zip(
+        (*said, ("decode", int(serving.instances))), policies_with_batch(serving), strict=True
+    ):
+        of = die_split(getattr(design.mapping, phase), design.chip.dies)._replace(dp=many, batches=1)
+        rows = int(ceil_div(of.ranks, cols))
+        found.append(DiePool(phase, not said, of, (first, rows), rule, batch))
+        first += rows
+    if len(found) == 1:
+        found = [found[0]._replace(rows=(0, int(design.chip.dies.rows)))]
+    return tuple(found)
+
+
+def phase_split_of_pool(design: Design, of: DiePool, phase: str) -> DieSplit:
+    """How a phase's plan divides the model on a pool's dies."""
+    found = die_split(getattr(design.mapping, phase), design.chip.dies)
+    return found._replace(dp=of.of.dp, batches=1)
+
+
+def typical_iteration(load: ServingLoad, of: DiePool) -> Composition:
+    """A full micro-batch of decodes, or a prompt where instances only prefill."""
+    prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
+    if of.phase == "prefill":
+        return prompt, (prompt + 1) / 2, 0.0, 0.0, 0.0
+    return 0.0, 0.0, float(ceil_div(of.batch, of.of.pp)), prompt + output / 2, 0.0
+
+
+def largest_iterations(load: ServingLoad, of: DiePool) -> list[Composition]:
+    """Iterations with most tokens: whole prompts, and, where instances decode, as many requests as may run."""
+    longest, most = load.longest - 1, max_prompt_tokens(of.rule, of.batch, load.longest - 1)
+    whole = min(most, longest)
+    prompts = float(most), (whole + 1) / 2, 0.0, 0.0, 0.0
+    if of.phase == "prefill":
+        return [prompts]
+    if not of.both:
+        prompts = (float(longest), (longest + 1) / 2, 0.0, 0.0, 0.0)  # of a request that is computed again
+    return [prompts, (0.0, 0.0, float(ceil_div(of.batch, of.of.pp)), float(longest), 0.0)]
+
+
+def replica_work(design: Design, load: ServingLoad, of: DiePool, made_of: Composition, *, attends: bool = True) -> ReplicaWork:
+    """What the copy of attention that has most is asked, and how the model is divided then.
+
+    A micro-batch has no more parts than the fullest copy has requests: what is empty takes nothing.
+    """
+    counts = composition_counts(made_of)
+    phase = "prefill" if counts[0] else "decode"
+    plan = phase if of.both else of.phase
+    split = phase_split_of_pool(design, of, plan)
+    split = split._replace(halves=min(split.halves, max(-(-max(counts[0], counts[3]) // split.copies), 1)))
+    return make_iteration(load, split, phase, plan, *counts, attends=attends), split
+
+
+def composition_counts(made_of: Composition) -> tuple[int, int, int, int, float]:
+    """Prompts, new tokens of each, positions before these, decoding requests, and positions that each reads."""
+    each = (value if isinstance(value, float) else float(np.squeeze(value)) for value in made_of[:4])
+    tokens, context, requests, positions = each
+    decodes, prompts, own, past, new = round(requests), 0, 0, 0, round(tokens)
+    if new > 0:  # as `prompts.alike` has them, of plain numbers: tables of dies ask thousands of times
+        prompts = max(round(new / max(2 * context - 1, 1.0)), 1)
+        own, past = math.ceil(new / prompts), round(max(context - (new / prompts + 1) / 2, 0.0))
+    return prompts, own, past, decodes, max(positions, 1.0)
+
+
+def whole_prompts(of: DiePool, made_of: Composition) -> list[tuple[float, Composition]]:
+    """Iterations of whole prompts whose mean this one is, with how often each comes; of one that starts in its midst, itself.
+
+    A copy of attention has whole prompts, and all others wait for the fullest: what a prompt and a half spends is between what
+    one and two do, with as many tokens and pairs.
+
+    >>> from types import SimpleNamespace
+    >>> whole_prompts(SimpleNamespace(slots=4), (300.0, 113.0, 0.0, 0.0, 0.0))
+    [(0.5, (300.0, 150.5, 0.0, 0.0, 0.0)), (0.5, (300.0, 75.5, 0.0, 0.0, 0.0))]
+    """
+    tokens, context, *rest = (float(np.squeeze(value)) for value in made_of)
+    own = max(2 * context - 1, 1.0)  # tokens of a prompt
+    prompts = tokens / own
+    fewer = math.floor(prompts + ROUNDED)
+    if of.slots == 1 or fewer < 1 or abs(prompts - fewer) <= ROUNDED:
+        return [(1.0, made_of)]
+    ends = tokens / fewer, tokens / (fewer + 1)
+    share = (own - ends[1]) / (ends[0] - ends[1])
+    return [(part, (tokens, (each + 1) / 2, *rest)) for part, each in zip((share, 1 - share), ends, strict=True)]
+
+
+def make_iteration(
+    load: ServingLoad, split: DieSplit, phase: str, plan: str, prompts: int, own: int, past: int, decodes: int, context: float,
+    *, attends: bool = True,
+) -> IterationWork:  # fmt: skip
+    """Requests dealt to copies of attention, or halves of what they have, in turn; of the first one, which has most."""
+    slots, rows = split.copies * split.halves, 1 + load.guesses
+
+    def dealt(number: int) -> int:
+        return ((prompts - number + slots - 1) // slots) * own + ((decodes - number + slots - 1) // slots) * rows
+
+    most, total = dealt(0), prompts * own + decodes * rows
+    uneven = most * slots != total
+    sent: tuple[float, ...] = ()
+    if uneven:
+        # copies up to the last one that has another prompt, or another decoding request, are alike
+        ends = sorted({0, min(prompts % slots, split.copies), min(decodes % slots, split.copies), split.copies})
+        sent = tuple(chain.from_iterable((dealt(first) / most,) * (end - first) for first, end in pairwise(ends)))
+    return IterationWork(
+        load.model, phase, plan, -(-prompts // slots), own, past, -(-decodes // slots), context, load.guesses, attends,
+        total / slots if uneven else 0.0, sent,
+    )  # fmt: skip
+
+
+def part_time_tables(
+    design: Design, load: ServingLoad, of: DiePool, seconds: Callable[[Sequence[ReplicaWork | None]], Sequence[float]]
+) -> Callable[..., Array]:
+    """Seconds of compositions, by tables of prompts, of decodes, and of as many more tokens.
+
+    Args:
+        design, load, of: as they are.
+        seconds: of each of some iterations; None is one of nothing.
+    """
+    rows = 1 + load.guesses
+
+    def prompts(tokens: float, context: float) -> ReplicaWork | None:
+        return replica_work(design, load, of, (tokens, context, 0.0, 0.0, 0.0)) if tokens else None
+
+    def decodes(requests: float, context: float, attends: bool = True) -> ReplicaWork | None:
+        return replica_work(design, load, of, (0.0, 0.0, requests, context, 0.0), attends=attends) if requests else None
+
+    def unattended(requests: float) -> ReplicaWork | None:
+        return decodes(requests, 1.0, False)
+
+    def more(tokens: float) -> ReplicaWork:
+        """Of so many tokens whose attention, and what else has a form of its own, is said by itself, by the plan of prefill."""
+        plan = "prefill" if of.both else of.phase
+        split = phase_split_of_pool(design, of, plan)
+        each = int(ceil_div(max(tokens, 1.0), split.copies * split.halves))
+        return IterationWork(load.model, "prefill", plan, 1, each, 0, 0, 1.0, 0, False), split
+
+    each = {asked: partial(_each, seconds, asked, {}) for asked in (prompts, decodes, unattended, more)}
+
+    def pricing(prompt: Array, prompt_context: Array, requests: Array, context: Array, spilled: Array) -> Array:
+        new, own, read = np.rint(prompt), np.rint(requests), np.maximum(context, 1.0)
+        chunks, tokens = each[prompts](new, prompt_context), each[decodes](own, read)
+        found = chunks + tokens
+        if np.any(new) and np.any(own):
+            attention = tokens - each[unattended](own)
+            beside = each[more](new + rows * own) - each[more](new) + attention
+            found = np.where((new > 0) & (own > 0), chunks + beside, found)
+        return np.where((new > 0) | (own > 0), found, np.nan)
+
+    return pricing
+
+
+def _each(
+    seconds: Callable[[Sequence[ReplicaWork | None]], Sequence[float]],
+    asked: Callable[..., ReplicaWork | None],
+    known: dict[tuple[float, ...], float],
+    *counts: Array,
+) -> Array:
+    """Of counts that broadcast together, each combination of them once, all that are not known at a time."""
+    together = np.broadcast_arrays(*counts)
+    some, place = np.unique(np.stack([np.ravel(count) for count in together], 1), axis=0, return_inverse=True)
+    rows = list(map(tuple, some.tolist()))
+    new = [row for row in rows if row not in known]
+    known.update(zip(new, seconds([asked(*row) for row in new]), strict=True))
+    return np.array([known[row] for row in rows])[np.ravel(place)].reshape(together[0].shape)

@@ -1,0 +1,512 @@
+"""Pipelines of groups of tiles that serve requests: how many there are, what their cores hold, and what an iteration takes.
+
+An iteration is one micro-batch's pass through all stages, prompts and decodes together: products over all tokens, attention of
+each kind by itself. Leaves are of one design, or of several with the same words, of shape (designs,).
+
+Cores that do both phases keep room for the activations of a chunk while they only decode, so that fewer weights stay in local
+memory than in a batch: tokens of few requests take some per cent longer than there. Cores that only decode have no such room.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.accounting.forward_passes import StagedPass, pass_through_stages
+from dse.evaluators.accounting.partition_search import PartitionedPhase, TriedPlan, fastest_plan, plan_with_partition
+from dse.evaluators.accounting.serving_instances import design_count
+from dse.evaluators.accounting.serving_instances.prompt_table_points import fractional_prompts
+from dse.evaluators.accounting.serving_runs import run_metrics as served
+from dse.evaluators.calls.call import CallBlock
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.cost_models.call_cost import CostModel
+from dse.evaluators.graph.operators import Segment
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.transformer import segment_order, transformer_segments
+from dse.evaluators.kernels.partition.stage_transfer import PipelinePlacement
+from dse.evaluators.layouts.operator_partitions import PartitionChoice, is_gather_call, offered_partitions, partitioned_blocks
+from dse.evaluators.layouts.pipelines import group_blocks, group_count
+from dse.evaluators.layouts.residency import CoreResidency, StageShares, cache_bytes_per_core, core_residency
+from dse.evaluators.layouts.stage_boundaries import OperatorLine, StageCuts, cut_whole_layers, operator_line
+from dse.evaluators.machine.machine import tile_core_machine
+from dse.evaluators.machine.memory_side_cache import memory_side_cache
+from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
+from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, make_policy
+from dse.space.array_math import Array, maximum, minimum, option_index, where
+from dse.space.chip import Chip, decode_only_chip, memory_bytes_per_core
+from dse.space.design import Design
+from dse.space.layers import AttentionReach, per_reach
+from dse.space.mapping import AUTO, BYTES_BY_FORMAT, DIVISIONS, STAGE_CUTS, FormatPlan, Mapping, ServingPipelinePlan
+from dse.space.model import Model
+from dse.space.workload import ServingLoad
+
+
+class PipelinePool(NamedTuple):
+    """Pipelines of one phase, or of both.
+
+    Attributes:
+        name: of the phase; decode also for both.
+        chip: as if all cores were of this kind.
+        plan: of the phase.
+        rules: how an iteration is formed, of each design.
+        groups: of cores, that there is room for.
+        dp: pipelines.
+        batch: requests of one, over all its micro-batches.
+        held: on the fullest core.
+        room: what a request has on it, of all its layers.
+        cut: stages of a pipeline, of each design.
+        precision: formats.
+        words: partitions of operators, where the plan leaves them open.
+        holds: the plan, with the partition as which what a core holds is counted.
+    """
+
+    name: str
+    chip: Chip
+    plan: ServingPipelinePlan
+    rules: tuple[SchedulingPolicy, ...]
+    groups: Any
+    dp: Any
+    batch: Any
+    held: CoreResidency
+    room: RequestMemory
+    cut: StageCuts
+    precision: FormatPlan
+    words: PartitionChoice | None
+    holds: ServingPipelinePlan
+
+    @property
+    def rule(self) -> SchedulingPolicy:
+        """How an iteration of one design is formed."""
+        (found,) = self.rules
+        return found
+
+    @property
+    def stages(self) -> StageCuts:
+        """Of a pipeline; numbers of one design."""
+        return self.cut.plain
+
+    @property
+    def width(self) -> float:
+        """Bytes of a value as it is multiplied. [B]"""
+        return float(BYTES_BY_FORMAT[self.precision.activations])
+
+    @property
+    def near(self) -> Any:
+        """Of a core's local memory, what caches have. [B]"""
+        return as_float(self.held.kv_here * self.held.kv)
+
+    @property
+    def free(self) -> Any:
+        """Of a core's share of HBM, what weights leave. [B]"""
+        return as_float(memory_bytes_per_core(self.chip)) - as_float((1 - self.held.weights_here) * self.held.weights)
+
+
+_KNOWN: list[tuple[Design, ServingLoad, tuple[PipelinePool, ...]]] = []
+"""Fleets of the last designs and loads, by themselves: limits and metrics of a design ask one after the other."""
+
+MAX_FLEETS = 8
+"""That are kept."""
+
+
+def pipeline_pools(design: Design, load: ServingLoad) -> tuple[PipelinePool, ...]:
+    """Pipelines that prefill, where there are such, and that decode."""
+    known = next((fleet for one, its, fleet in _KNOWN if one is design and its is load), None)
+    return known or _keep(design, load, _fleet(design, load))
+
+
+def select_rows(design: Design, rows: Array) -> Design:
+    """Some of a design's rows, with the fleets that are known of these."""
+    found = served.select_rows(design, rows)
+    for one, load, fleet in list(_KNOWN):
+        if one is design and len(rows) > 1:
+            chips = (found.chip, decode_only_chip(found.chip))[: len(fleet)]
+            _keep(found, load, tuple(_picked(of, chip, found.mapping, rows) for of, chip in zip(fleet, chips, strict=True)))
+    return found
+
+
+def _keep(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...]) -> tuple[PipelinePool, ...]:
+    _KNOWN.append((design, load, fleet))
+    del _KNOWN[:-MAX_FLEETS]
+    return fleet
+
+
+def _picked(of: PipelinePool, chip: Chip, mapping: Mapping, rows: Array) -> PipelinePool:
+    """Some rows of several designs, with a chip and a mapping of these rows."""
+
+    def some(value: Any) -> Any:
+        return value[rows] if np.size(value) > 1 else value
+
+    room = RequestMemory(
+        some(of.room.growing), some(of.room.fixed), tuple((most, some(nbytes)) for most, nbytes in of.room.windows)
+    )
+    plan = getattr(mapping, of.name)
+    return of._replace(
+        chip=chip, plan=plan, rules=tuple(of.rules[row] for row in rows.tolist()), groups=some(of.groups), dp=some(of.dp),
+        batch=some(of.batch), held=CoreResidency(*map(some, of.held)), room=room, cut=of.cut.of(rows), holds=plan,
+    )  # fmt: skip
+
+
+def _fleet(design: Design, load: ServingLoad) -> tuple[PipelinePool, ...]:
+    chip, mapping, size = design.chip, design.mapping, max(design_count(design), 1)
+    apart, others = prefill_and_decode_cores(design)
+    # a request has a buffer for all of it before its first chunk
+    both = _each_rule(mapping.decode.chunk, size, lambda chunk: _both(mapping, chunk))
+    if not np.any(apart):
+        return (_pipelines("decode", chip, mapping.decode, both, others, mapping, load, _prompts(both, load)),)
+    alone = _each_rule(mapping.prefill.chunk, size, _alone)
+    return (
+        _pipelines("prefill", chip, mapping.prefill, alone, apart, mapping, load, _prompts(alone, load)),
+        _pipelines("decode", decode_only_chip(chip), mapping.decode, both, others, mapping, load, 0.0),
+    )
+
+
+def _both(mapping: Mapping, chunk: int) -> SchedulingPolicy:
+    """How pipelines that decode form an iteration."""
+    return make_policy(mapping.serving.policy, by_chunk=False, **_changes(mapping, chunk))
+
+
+def _alone(chunk: int) -> SchedulingPolicy:
+    """How those that only prefill do."""
+    return make_policy("chunked", tokens=chunk, by_chunk=False) if chunk else make_policy("prefill_first")
+
+
+def _each_rule(chunks: Any, size: int, rule: Callable[[int], SchedulingPolicy]) -> tuple[SchedulingPolicy, ...]:
+    """Of each of some designs, by the longest chunk of a prompt."""
+    each = np.broadcast_to(chunks, size).astype(int).tolist()
+    known = {chunk: rule(chunk) for chunk in set(each)}
+    return tuple(known[chunk] for chunk in each)
+
+
+def _prompts(rules: tuple[SchedulingPolicy, ...], load: ServingLoad) -> Any:
+    """The most prompt tokens of an iteration, or those of a prompt that goes whole: others go by blocks after it."""
+    whole = float(load.requests.prompt.max())
+
+    def of(rule: SchedulingPolicy) -> float:
+        if rule.unit:
+            return float(rule.tokens // rule.unit * rule.chunk)
+        return min(whole, float(rule.tokens)) if rule.chunked else whole
+
+    return of(rules[0]) if len(rules) == 1 else np.array([of(rule) for rule in rules])
+
+
+def _changes(mapping: Mapping, chunk: int) -> dict[str, int]:
+    given = {"tokens": mapping.serving.tokens, "unit": mapping.serving.unit, "chunk": chunk}
+    return {name: int(value) for name, value in given.items() if value}
+
+
+def _pipelines(
+    name: str,
+    chip: Chip,
+    plan: ServingPipelinePlan,
+    rules: tuple[SchedulingPolicy, ...],
+    cores: Any,
+    mapping: Mapping,
+    load: ServingLoad,
+    prompts: Any,
+) -> PipelinePool:
+    groups = as_count(group_count(chip, plan) * cores // (chip.mesh.rows * chip.mesh.cols))
+    dp = as_count(where(plan.dp > 0, plan.dp, maximum(1, groups // as_count(plan.pp))))
+    batch, longest = as_count(plan.microbatch * plan.pp), served.longest_sequence(load)
+    tokens = prompts + (plan.microbatch * 1.0 if name == "decode" else 0.0)
+    parts = transformer_segments(load.model, StepCounts("prefill", tokens, 1.0, tokens, 0.0))
+    alike, near = replace(mapping, prefill=plan, decode=plan, serving=None), memory_side_cache(chip)
+
+    def with_share(
+        share: StageShares | None, plan: ServingPipelinePlan, everywhere: Any
+    ) -> tuple[CoreResidency, RequestMemory]:
+        def held(cached: Any, sequences: Any) -> CoreResidency:
+            return core_residency(
+                parts, load.model, plan, alike, chip.tile.sram, tokens=tokens, cached=cached, sequences=sequences, share=share,
+                near=near and near.size, everywhere=everywhere,
+            )  # fmt: skip
+
+        whole = held(per_reach(load.model, lambda reach: 1.0 * batch * reach.kept(longest)), 1.0 * batch)
+        return whole, request_memory(load.model, lambda cached, sequences: held(cached, sequences).kv)
+
+    line, stages = operator_line(load.model, _one_token(load, "prefill"), mapping.precision), _each(plan.pp, len(rules))
+    none, first = np.zeros(len(rules)), plan
+    layers = cut_whole_layers(line._replace(seconds=np.zeros((len(rules), len(line.weights)))), stages, none, none > 0)
+    if plan.partition == AUTO:  # which what a core holds decides on
+        first = plan_with_partition(plan, "k")
+
+    def held_by(plan: ServingPipelinePlan, everywhere: Any = 0.0) -> PipelinePool:
+        holds = with_share(None, plan, everywhere)
+        return PipelinePool(name, chip, plan, rules, groups, dp, batch, *holds, layers, mapping.precision, None, plan)
+
+    whole, everywhere = held_by(first), 0.0
+    if plan.partition == AUTO:
+        whole, everywhere = _with_words(whole, load, plan, mapping, prompts, held_by)
+    inside = np.broadcast_to(option_index(plan.stages, STAGE_CUTS) == STAGE_CUTS.index("parts"), len(rules))
+    if not inside.any():
+        return whole
+    # cut as if all came from HBM: what stays in local memory depends on where the stages end
+    typical = _typical(load, whole._replace(held=whole.held._replace(kv_here=0.0, weights_here=0.0)), READERS["closed"])
+    parted = whole._replace(cut=cut_whole_layers(typical[0], stages, typical[1], inside))
+    held, taken = with_share(parted.stages.share, parted.holds, everywhere)
+    if not inside.all():
+        held, taken = _either(inside, held, whole.held), _either(inside, taken, whole.room)
+    return parted._replace(held=held, room=taken)
+
+
+def _either(which: Array, one: Any, other: Any) -> Any:
+    """Numbers of the first for some of several designs and of the second for the others, however they are held together."""
+    if isinstance(one, tuple):
+        found = (_either(which, *both) for both in zip(one, other, strict=True))
+        return type(one)(*found) if hasattr(one, "_fields") else tuple(found)
+    alike = not (np.ndim(one) or np.ndim(other)) and one == other
+    return one if alike else np.where(which, one, other)
+
+
+def _each(count: Any, size: int) -> Array:
+    """Whole things of each of some designs."""
+    found: Array = np.broadcast_to(np.ravel(count), size).astype(np.int64)
+    return found
+
+
+def _one_token(load: ServingLoad, phase: str) -> tuple[Segment, ...]:
+    """Parts of a step whose weights, and values a token, count."""
+    return transformer_segments(load.model, StepCounts(phase, 1.0, 1.0, 1.0, 1.0))
+
+
+def _with_words(
+    of: PipelinePool,
+    load: ServingLoad,
+    plan: ServingPipelinePlan,
+    mapping: Mapping,
+    prompts: float,
+    held_by: Callable[..., PipelinePool],
+) -> tuple[PipelinePool, Any]:
+    """Pipelines with the partition of each operator, and of weights those of which each core has all. [B]"""
+    found: dict[int, PipelinePool] = {}
+
+    def held(plan: ServingPipelinePlan, everywhere: Any) -> CoreResidency:
+        one = held_by(plan, float(np.squeeze(everywhere)))
+        found[id(one.held)] = one
+        return one.held
+
+    def fits(plan: ServingPipelinePlan, here: CoreResidency) -> bool:
+        one = found[id(here)]
+        return longest_request_bytes(one, load, mapping) <= one.free and float(here.activations + here.slices) <= float(
+            of.chip.tile.sram
+        )
+
+    at, attending, runs = _asked(of, load, prompts)
+    crossing = at.tokens * of.stages.carried * of.width
+
+    def passed(laid: tuple[CallBlock, ...], here: CoreResidency) -> StagedPass:
+        way = PipelinePlacement(plan.placement, plan.tp, plan.pp, of.dp, of.chip.mesh.rows)
+        return pass_through_stages(load.model, laid, crossing, tile_core_machine(of.chip), way, plan, here, READERS["closed"])
+
+    def lay(word: str) -> tuple[CallBlock, ...]:
+        return group_blocks(load.model, at, plan_with_partition(plan, word), of.precision, attending, apart=True)
+
+    work, closed = MeanRequestWork(at, attending, runs), READERS["closed"]
+    best, holds = partition_options(load.model, of.chip, plan, of.precision, work, closed, lay, held, passed, fits)
+    everywhere = float(np.squeeze(best.everywhere))
+    return held_by(holds, everywhere)._replace(plan=plan, words=best.of), everywhere
+
+
+def iteration_calls(
+    of: PipelinePool, load: ServingLoad, at: StepCounts, attending: tuple[StepCounts, ...]
+) -> tuple[CallBlock, ...]:
+    """Calls of an iteration, by the partition of the plan or by words of each operator."""
+    model, plan, words = load.model, of.plan, of.words
+    if words is None:
+        return group_blocks(model, at, plan, of.precision, attending)
+    used = {DIVISIONS[int(word)] for word in words.words.values()} | {"k"}
+    by_word = {
+        word: group_blocks(model, at, plan_with_partition(plan, word), of.precision, attending, apart=True)
+        for word in offered_partitions(plan)
+        if word in used
+    }
+    return partitioned_blocks(transformer_segments(model, at), by_word, words, plan, of.width)
+
+
+def longest_request_bytes(of: PipelinePool, load: ServingLoad, mapping: Mapping) -> Any:
+    """Of a core's share of HBM, what the longest request takes by itself. [B]"""
+    whole = as_float(of.room.of(served.longest_sequence(load)))
+    return whole if mapping.serving.overflow == "ring" else maximum(0.0, whole - of.near)
+
+
+def _asked(of: PipelinePool, load: ServingLoad, prompts: float) -> tuple[StepCounts, tuple[StepCounts, ...], Array]:
+    """Iterations that a mean request asks of pipelines, and how often, shape (iterations, 1)."""
+    prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
+    batch, turn = float(of.plan.microbatch), min(prompt, prompts or prompt)
+    rows = []
+    if of.name == "prefill" or prompts:
+        rows.append((prompt / turn, (turn, prompt / 2, 0.0, 0.0)))
+    if of.name == "decode":
+        rows.append((output / batch, (0.0, 0.0, batch, prompt + output / 2)))
+    runs, counts = np.array([[times] for times, _ in rows]), np.array([some for _, some in rows]).T[..., None]
+    return *_steps(load.model, "prefill" if prompts or of.name == "prefill" else "decode", *counts), runs
+
+
+def iteration_pass(
+    load: ServingLoad, of: PipelinePool, reader: CostModel, phase: str, prompt: Any, prompt_context: Any, decodes: Any,
+    context: Any, spilled: Any, crowding: float = 1.0,
+) -> StagedPass:  # fmt: skip
+    """An iteration, counts as in `price.AXES`; leaves broadcast."""
+    at, attending = _steps(load.model, phase, prompt, prompt_context, decodes, context)
+    laid = iteration_calls(of, load, at, attending)
+    crossing = (prompt + decodes) * of.stages.carried * of.width
+    held = of.held._replace(kv_here=1 - spilled)
+    way = PipelinePlacement(of.plan.placement, of.plan.tp, of.plan.pp, of.dp, of.chip.mesh.rows)
+    return pass_through_stages(load.model, laid, crossing, tile_core_machine(of.chip), way, of.plan, held, reader, crowding)
+
+
+def _steps(
+    model: Model, phase: str, prompt: Any, prompt_context: Any, decodes: Any, context: Any
+) -> tuple[StepCounts, tuple[StepCounts, ...]]:
+    """An iteration, and the steps that share it: prompts and decodes."""
+
+    def looked(reach: AttentionReach) -> tuple[Any, Any, Any]:
+        """Pairs of prompts, positions that they attend to before themselves, which are read once a chunk, and decodes' own."""
+        return prompt / each * reach.after(before, each), reach.seen(before), decodes * reach.seen(context)
+
+    each, before = fractional_prompts(prompt, prompt_context)
+    pairs, past, own = (per_reach(model, lambda reach, n=n: looked(reach)[n]) for n in range(3))  # type: ignore[misc]
+    prompts = StepCounts("prefill", prompt, (prompt > 0) * 1.0, pairs, past)
+    generating = StepCounts("decode", decodes, decodes, own, own)
+    tokens, requests = prompt + decodes, decodes + prompts.requests
+    resumed = decodes + (prompt_context > (prompt + 1) / 2)  # further chunks of a prompt have a past
+    at = StepCounts(phase, tokens, requests, prompts.pairs + generating.pairs, past + generating.positions, resumed=resumed)
+    if phase == "prefill":
+        at = replace(at, decodes=decodes, decoded=own, scored=own)
+    return at, (prompts, generating)
+
+
+def stage_shares_and_rate(load: ServingLoad, of: PipelinePool, reader: CostModel) -> tuple[list[tuple[float, ...]], Any]:
+    """Of an iteration's time, by stage, of each design; and how many tokens all pipelines can do. [1/s]
+
+    They go at the pace of the slowest stage.
+    """
+    seconds = of.cut.seconds(*_typical(load, of, reader))
+    tokens = float(load.requests.prompt.mean()) if of.name == "prefill" else of.plan.microbatch
+    slowest, shares = seconds.max(axis=1), (seconds / seconds.sum(axis=1, keepdims=True)).tolist()
+    found = of.dp * tokens / (float(slowest[0]) if len(slowest) == 1 else slowest)
+    return [tuple(some[:count]) for some, count in zip(shares, of.cut.counts.tolist(), strict=True)], found
+
+
+def _typical(load: ServingLoad, of: PipelinePool, reader: CostModel) -> tuple[OperatorLine, Array]:
+    """Operators of a full micro-batch of decodes, or of a prompt where pipelines only prefill; and to send on a value of it.
+
+    Of each design.
+    """
+    prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
+    size = len(of.rules)
+    if of.name == "prefill":
+        tokens: Any = prompt
+        at = iteration_pass(load, of, reader, "prefill", prompt, prompt / 2, 0.0, 0.0, 0.0)
+    else:
+        tokens = of.plan.microbatch * 1.0
+        at = iteration_pass(load, of, reader, "decode", 0.0, 0.0, tokens, prompt + output / 2, 0.0)
+    seconds: dict[tuple[str, str], Any] = {}
+    for of_part in at.timed:
+        for call, taken in zip(of_part.block.calls, of_part.durations, strict=True):
+            name = call.needs[0] if is_gather_call(call) else call.name
+            seconds[call.part, name] = seconds.get((call.part, name), 0.0) + np.ravel(taken)
+    line = operator_line(load.model, _one_token(load, of.name), of.precision, seconds, size)
+    hop, carried = np.broadcast_to(np.ravel(at.hop.mean), size), of.cut.carried
+    return line, np.divide(hop, carried, out=np.zeros(size), where=carried != 0)
+
+
+def pipeline_request_memory(design: Design, load: ServingLoad, plan: ServingPipelinePlan) -> RequestMemory:
+    """What a request has on a core, in all layers."""
+    said = design.mapping.precision
+
+    def nbytes(cached: Any, sequences: float) -> Any:
+        return cache_bytes_per_core(load.model, plan, cached, sequences, said)
+
+    return request_memory(load.model, nbytes)
+
+
+def prefill_and_decode_cores(design: Design) -> tuple[Any, Any]:
+    """Cores that only prefill, and those that decode."""
+    asked, cores = design.mapping.serving, core_count(design)
+    apart = minimum(asked.prefill_cores * 1.0, cores)
+    return apart, minimum(where(asked.decode_cores > 0, asked.decode_cores, cores) * 1.0, cores - apart)
+
+
+def decode_only_cores(design: Design) -> Any:
+    """Cores that only decode."""
+    apart, others = prefill_and_decode_cores(design)
+    return where(apart > 0, others, 0.0)
+
+
+def core_count(design: Design) -> Any:
+    """Cores of the chip."""
+    mesh = design.chip.mesh
+    return mesh.rows * mesh.cols * 1.0
+
+
+def as_float(value: Any) -> Any:
+    """Of one design as a float."""
+    return value if np.size(value) > 1 else float(np.squeeze(value))
+
+
+def as_count(value: Any) -> Any:
+    """Whole things, rounded down; of one design as an integer."""
+    return np.floor(value) if isinstance(value, np.ndarray) else int(value)
+
+
+class MeanRequestWork(NamedTuple):
+    """Iterations that a mean request asks for, shape (iterations, 1).
+
+    Attributes:
+        at, attending: steps, and those that share them.
+        runs: how often each is done.
+    """
+
+    at: StepCounts
+    attending: tuple[StepCounts, ...]
+    runs: Any
+
+
+def partition_options(
+    model: Model,
+    chip: Chip,
+    plan: ServingPipelinePlan,
+    precision: FormatPlan,
+    work: MeanRequestWork,
+    closed: CostModel,
+    lay: Callable[[str], tuple[CallBlock, ...]],
+    held: Callable[[ServingPipelinePlan, Any], CoreResidency],
+    passed: Callable[[tuple[CallBlock, ...], CoreResidency], StagedPass],
+    fits: Callable[[ServingPipelinePlan, CoreResidency], bool],
+) -> tuple[TriedPlan, ServingPipelinePlan]:
+    """Words of pipelines, and their plan as what a core holds is counted.
+
+    Args:
+        model, chip, plan, precision: what is divided, and where.
+        work: that is typical.
+        closed: the closed reader.
+        lay: calls of that work by one partition, but for what goes to all.
+        held: what a core holds by a plan, and of weights those of which each core has all [B].
+        passed: a pass of blocks of that work.
+        fits: whether that has room.
+    """
+
+    def through(laid: tuple[CallBlock, ...], here: CoreResidency) -> tuple[StagedPass, Any]:
+        staged = passed(laid, here)
+        return staged, np.sum(staged.seconds * work.runs, axis=0, keepdims=True)
+
+    phase = PartitionedPhase(
+        model, plan, precision, transformer_segments(model, work.at), segment_order(model, work.at),
+        {word: lay(word) for word in offered_partitions(plan)},
+        lambda word, everywhere: held(plan_with_partition(plan, word), everywhere), through,
+        lambda word, here: fits(plan_with_partition(plan, word), here),
+        work.runs, np.array([0]), len(work.runs), tile_core_machine(chip), closed,
+    )  # fmt: skip
+    best = fastest_plan(phase)
+    return best, plan_with_partition(plan, best.counted)
+
+
+def operator_set_count(model: Model) -> int:
+    """How many sets of operators the phases of a model have."""
+
+    def names(phase: str) -> list[tuple[str, str]]:
+        parts: tuple[Segment, ...] = transformer_segments(model, StepCounts(phase, 1.0, 1.0, 1.0, 1.0))
+        return [(part.name, of.name) for part in parts for of in part.operators]
+
+    return 1 if names("prefill") == names("decode") else 2

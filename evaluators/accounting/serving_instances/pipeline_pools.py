@@ -1,0 +1,169 @@
+"""Pools of pipelines of groups of tiles: prices of their iterations, memory for caches, and the way of these between pools.
+
+Leaves are of one design, or of several with the same words, of shape (designs,).
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.accounting.serving_instances.pipeline_fleet import (
+    PipelinePool,
+    as_float,
+    iteration_pass,
+    longest_request_bytes,
+    pipeline_request_memory,
+    stage_shares_and_rate,
+)
+from dse.evaluators.accounting.serving_runs import run_metrics as served
+from dse.evaluators.accounting.serving_runs.deployment_setup import layerwise_transfer_layers
+from dse.evaluators.cost_models.call_cost import CostModel
+from dse.evaluators.layouts.kv_transfer import FleetLayout, PipelineFleet, TransferCost, transfer_cost
+from dse.evaluators.layouts.simulated_kv_transfer import simulated_transfer_cost
+from dse.evaluators.machine.mesh_fabric import tile_fabric
+from dse.evaluators.serving.iteration_time import IterationTime, IterationTimeFunction
+from dse.evaluators.serving.kv_memory import prefix_cache_sizes, two_level_memory, two_level_paged_memory
+from dse.evaluators.serving.simulator import Deployment, InstancePool
+from dse.evaluators.serving.simulator_state import KvTransfer
+from dse.space.array_math import Array, minimum, option_index
+from dse.space.design import Design
+from dse.space.layers import differs_between_phases
+from dse.space.mapping import ARRANGEMENTS, BYTES_BY_FORMAT, Mapping
+from dse.space.workload import ServingLoad
+
+
+class PipelineShares(NamedTuple):
+    """What pipelines do over time, of each design.
+
+    Attributes:
+        shares: of an iteration's time, by stage.
+        tokens: that all pipelines can do. [1/s]
+    """
+
+    shares: list[tuple[float, ...]]
+    tokens: Any
+
+
+def pipeline_paces(load: ServingLoad, fleet: tuple[PipelinePool, ...], reader: CostModel) -> list[PipelineShares]:
+    """Of each pool."""
+    return [PipelineShares(*stage_shares_and_rate(load, of, reader)) for of in fleet]
+
+
+def iteration_time_function(
+    load: ServingLoad, of: PipelinePool, reader: CostModel, between: TransferCost | None, crowding: Any
+) -> IterationTimeFunction:
+    """Seconds of iterations of a pool, whose messages take `crowding` times as long; designs are the last axis."""
+
+    def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Any:
+        counts = (prompt, prompt_context, decodes, context, spilled, crowding)
+        if of.words is not None and of.name == "decode" and between is not None:  # whose words are those of tokens alone
+            return iteration_pass(load, of, reader, "decode", *counts).seconds
+        mixed = iteration_pass(load, of, reader, "prefill", *counts).seconds
+        if not differs_between_phases(load.model) or (of.words is not None and of.name == "prefill"):
+            return mixed
+        # latent attention and states are computed otherwise where nothing is prefilled
+        return np.where(prompt > 0, mixed, iteration_pass(load, of, reader, "decode", *counts).seconds)
+
+    return pricing
+
+
+def make_deployments(
+    design: Design,
+    load: ServingLoad,
+    fleet: tuple[PipelinePool, ...],
+    prices: Sequence[IterationTime],
+    paces: Sequence[PipelineShares],
+    between: TransferCost | None,
+) -> list[Deployment]:
+    """What serves, of each design.
+
+    Args:
+        design, load, fleet: as they are.
+        prices: of each pool.
+        paces: of `paced`.
+        between: caches on their way.
+    """
+    mapping = design.mapping
+    pools = [_pools(of, load, mapping, price, pace) for of, price, pace in zip(fleet, prices, paces, strict=True)]
+    ways: list[KvTransfer | None] = [None] * len(fleet[0].rules)
+    if between is not None:
+        # a token of the mean prompt takes as long as messages of its share of that prompt's bytes
+        room, prompt = pipeline_request_memory(design, load, fleet[-1].holds), float(load.requests.prompt.mean())
+        rooms = room.times(between.per_token * prompt / as_float(room.of(prompt))).each_of(len(ways))
+        said, sent = (
+            _rows([between.latency, between.together, between.blocks], len(ways)),
+            layerwise_transfer_layers(mapping.serving, load),
+        )
+        ways = [
+            KvTransfer(
+                one.growing, latency, int(together), True, int(blocks), fixed=one.fixed, windows=one.windows, layers=sent
+            )
+            for one, (latency, together, blocks) in zip(rooms, said, strict=True)
+        ]
+    each = zip(zip(*pools, strict=True), ways, strict=True)
+    return [Deployment(some, transfer, mapping.serving.routing) for some, transfer in each]
+
+
+def _pools(
+    of: PipelinePool, load: ServingLoad, mapping: Mapping, price: IterationTime, paces: PipelineShares
+) -> list[InstancePool]:
+    """Of each design: blocks in local memories and in HBM, or buffers there, one a request; and what of prefixes is kept."""
+    longest, block = served.longest_sequence(load), int(mapping.serving.block)
+    kept, every = float(mapping.serving.prefix), int(mapping.serving.snapshot or 0)
+    form = two_level_paged_memory if mapping.serving.overflow == "pages" else two_level_memory
+    size, found = len(of.rules), []
+    numbers = _rows([of.free, of.near, longest_request_bytes(of, load, mapping), of.dp, of.batch], size)
+    for rule, shares, room, (free, near, alone, dp, batch) in zip(
+        of.rules, paces.shares, of.room.each_of(size), numbers, strict=True
+    ):
+        # the longest request must fit, which is a limit
+        memory = form(near, max(free * (1 - kept), alone), room, longest=longest, block=block)
+        known = prefix_cache_sizes(free * kept, room, load.requests.block, every)
+        found.append(InstancePool(price, rule, memory, shares=shares, instances=int(dp), batch=int(batch), **known._asdict()))
+    return found
+
+
+def kv_transfer_cost(
+    design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], paces: Sequence[PipelineShares], reader: CostModel
+) -> TransferCost | None:
+    """Caches on their way from pipelines that prefill to those that decode, where there are both.
+
+    Args:
+        design, load, fleet: as they are.
+        paces: of `paced`.
+        reader: that plays messages, or has a formula for them.
+    """
+    if len(fleet) == 1:
+        return None
+    chip, mapping, asked = design.chip, design.mapping, load.requests
+    size, prompt = len(fleet[0].rules), float(asked.prompt.mean())
+    # as many as come, or as pipelines can do
+    means = (float(asked.prompt.mean()), float(asked.output.mean()))
+    rates = [minimum(asked.rate * mean, of.tokens) for mean, of in zip(means, paces, strict=True)]
+    positions = [pipeline_request_memory(design, load, of.holds).of(prompt) / (prompt * load.model.layers) for of in fleet]
+    rows, cols, block = (int(size) for size in (chip.mesh.rows, chip.mesh.cols, mapping.serving.block))
+    fabric, act = tile_fabric(chip), float(BYTES_BY_FORMAT[mapping.precision.activations])
+    of_design = _rows([*(of.plan.tp for of in fleet), *(of.plan.pp for of in fleet), *(of.dp for of in fleet)], size)
+    of_fabric, rated = _rows(list(fabric), size), _rows([*positions, *rates], size)
+    arrangements = np.broadcast_to(option_index(mapping.serving.arrangement, ARRANGEMENTS), size).tolist()
+    of_layer, carried = ([getattr(of.cut, name).tolist() for of in fleet] for name in ("of_layer", "carried"))
+    found = []
+    for row in range(size):
+        tps, pps, dps = (of_design[row][at : at + 2] for at in (0, 2, 4))
+        fleets = [
+            PipelineFleet(int(tp), int(pp), int(dp), tuple(layers[row]), position, (values[row] or load.model.hidden) * act)
+            for tp, pp, dp, layers, values, position in zip(tps, pps, dps, of_layer, carried, rated[row], strict=False)
+        ]
+        # more groups than there is room for, which is a limit, are as many columns wider
+        wide = max(cols, -(-sum(of.tp * of.pp * of.dp for of in fleets) // rows))
+        layout, links = FleetLayout(rows, wide, ARRANGEMENTS[arrangements[row]], *fleets), type(fabric)(*of_fabric[row])
+        said = (layout, links, block, *rated[row][2:])
+        found.append(transfer_cost(*said) if reader.play is None else simulated_transfer_cost(*said, reader.play))
+    return found[0] if size == 1 else TransferCost(*(np.array(values) for values in zip(*found, strict=True)))
+
+
+def _rows(values: Sequence[Any], size: int) -> list[list[float]]:
+    """Numbers of each design, in order."""
+    found: list[list[float]] = np.array([np.broadcast_to(np.ravel(value), size) for value in values], float).T.tolist()
+    return found

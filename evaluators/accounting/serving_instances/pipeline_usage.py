@@ -1,0 +1,150 @@
+"""What pipelines of groups of tiles have done that serve requests: energy, and shares of what the chip could do.
+
+Leaves are of one design, or of several with the same words, of shape (designs,).
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.accounting.forward_passes import StagedPass
+from dse.evaluators.accounting.power import power_metrics
+from dse.evaluators.accounting.serving_instances.pipeline_fleet import (
+    PipelinePool,
+    core_count,
+    decode_only_cores,
+    iteration_pass,
+    pipeline_request_memory,
+)
+from dse.evaluators.accounting.serving_runs import peak_power as peak
+from dse.evaluators.accounting.serving_runs.run_metrics import MeanIteration
+from dse.evaluators.cost_models.call_cost import CostModel
+from dse.evaluators.layouts.kv_transfer import TransferCost
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.silicon.energy import dynamic_energy
+from dse.space.array_math import Array, maximum, where
+from dse.space.chip import channel_count, decode_only_chip
+from dse.space.design import Design
+from dse.space.workload import ServingLoad
+
+
+def usage_metrics(
+    design: Design,
+    load: ServingLoad,
+    fleet: tuple[PipelinePool, ...],
+    reader: CostModel,
+    means: Sequence[Sequence[MeanIteration]],
+    fullest: Sequence[peak.PoolConcurrency],
+    between: TransferCost | None,
+    gone: Array,
+    span: Any,
+    *,
+    steady: bool = False,
+) -> dict[str, Any]:
+    """What has been used, and the energy of it.
+
+    Args:
+        design, load, fleet, reader: what serves.
+        means: iterations of each pool.
+        fullest: what each has under way at once.
+        between: how caches are moved, where they are.
+        gone: requests whose caches were, shape (requests,).
+        span: of the run. [s]
+        steady: whether the fullest iterations are the mean ones.
+    """
+    spent: Any = 0.0
+    moved: Any = 0.0
+    operations: Any = 0.0
+    done, made = Activity(), dict[tuple[int, bool], StagedPass]()
+    for place, (of, some) in enumerate(zip(fleet, means, strict=True)):
+        for mean in some:
+            at = made[place, mean.prompts] = mean_iteration_pass(load, of, reader, mean, _crowding(between, place))
+            work = at.activity * mean.times
+            done, spent = done + work, spent + dynamic_energy(work, of.chip, of.width)
+            operations = operations + mean.times * sum(call.flop * times for call, _, times, _ in at.calls())
+    if between is not None:
+        caches = transfer_activity(design, load, fleet, between, gone)
+        done, moved = done + caches, dynamic_energy(caches, design.chip)
+
+    def mean_watts(place: int, made_of: peak.Counts) -> Any:
+        return np.atleast_2d(_watts(made[place, bool(np.any(made_of[0]))], fleet[place]))
+
+    def most() -> Any:
+        """Caches are on their way all the time, in the mean."""
+        power = mean_watts if steady else power_function(load, fleet, reader, between)
+        return _flat(peak.peak_power(fullest, power)) + _flat(moved / span)
+
+    tokens, apart = float(load.requests.output.sum()), decode_only_cores(design)
+    return _used(design, done, operations, span) | power_metrics(
+        design.chip, lambda: [(_flat(spent + moved), span)], tokens, decode_cores=apart, peak=most
+    )
+
+
+def transfer_activity(
+    design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], between: TransferCost, gone: Array
+) -> Activity:
+    """Caches of some requests, shape (requests,), on their way: from memory to memory, but for what cores have themselves."""
+    plan, away = fleet[-1].holds, sum(1 - of.held.kv_here for of in fleet)
+    sent = pipeline_request_memory(design, load, plan).altogether(load.requests.prompt[gone]) * plan.tp
+    return Activity(sent_bytes=sent, hop_bytes=sent * between.hops, memory_bytes=sent * away)
+
+
+def power_function(
+    load: ServingLoad, fleet: tuple[PipelinePool, ...], reader: CostModel, between: TransferCost | None
+) -> peak.PowerFunction:
+    """Power of what iterations do. [W]"""
+
+    def of_iterations(place: int, made_of: peak.Counts) -> Any:
+        of = fleet[place]
+        counts = (*made_of, _crowding(between, place))
+        return _watts(iteration_pass(load, of, reader, "prefill" if np.any(made_of[0]) else "decode", *counts), of)
+
+    return of_iterations
+
+
+def _crowding(between: TransferCost | None, place: int) -> Any:
+    """How many times as long caches on their way make the messages of a pool."""
+    return 1.0 if between is None else (between.prefill, between.decode)[place]
+
+
+def _watts(at: StagedPass, of: PipelinePool) -> Any:
+    return dynamic_energy(at.activity, of.chip, of.width) / at.seconds
+
+
+def mean_iteration_pass(
+    load: ServingLoad, of: PipelinePool, reader: CostModel, mean: MeanIteration, crowding: Any = 1.0
+) -> StagedPass:
+    """The mean one of a kind."""
+    prompt, prompt_context, decodes, context, spilled = mean.composition
+    phase = "prefill" if mean.prompts else "decode"
+    return iteration_pass(load, of, reader, phase, prompt, prompt_context, decodes, context, spilled, crowding)
+
+
+def fullest_core_bytes(fleet: tuple[PipelinePool, ...]) -> Any:
+    """Local memory in use where most is. [B]"""
+    return _flat(reduce(maximum, (of.held.sram for of in fleet)))
+
+
+def _used(design: Design, done: Activity, operations: Any, seconds: Any) -> dict[str, Any]:
+    """Shares of what all of the chip's engines, channels and links could do in the time; idle cores have theirs."""
+    chip, cores = design.chip, core_count(design)
+    decode = decode_only_cores(design)
+    engines: Any = 0.0
+    channels: Any = 0.0
+    for of, count in ((chip, cores - decode), (decode_only_chip(chip), decode)):
+        engines = engines + count * 2 * (of.tile.matrix.rows * of.tile.matrix.cols * of.clock)
+        channels = channels + count / cores * (channel_count(of) * of.hbm.channel_bandwidth)
+    rows, cols = chip.mesh.rows * 1.0, chip.mesh.cols * 1.0
+    links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * (chip.noc.word_bytes * chip.clock / chip.noc.word)
+    return {
+        "utilisation": _flat(operations / (engines * seconds)),
+        "hbm_utilisation": _flat(done.memory_bytes / (channels * seconds)),
+        "noc_utilisation": _flat(where(links > 0, done.hop_bytes / (maximum(links, 1e-300) * seconds), 0.0)),
+    }
+
+
+def _flat(values: Any) -> Any:
+    """Of one design as a float, of several of shape (designs,)."""
+    return np.ravel(values) if np.size(values) > 1 else float(np.squeeze(values))

@@ -1,0 +1,424 @@
+"""Meshes of tiles that serve requests as they come: pipelines that do both phases, or some for each.
+
+An iteration of a pipeline is one micro-batch's pass through all its stages, prompts and decodes together: products over all
+tokens, attention of each kind by itself. What of the KV cache is not in local memory comes
+from HBM. An iteration is priced by
+the plan of the phase that its pipeline is for, and a design's iterations once, as a table.
+"""
+
+import operator
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.accounting.breakdown import Breakdown, BreakdownRow
+from dse.evaluators.accounting.partition_search import plan_with_partition
+from dse.evaluators.accounting.pipelines import pass_rows, plan_limits, smallest_parallelism_text, with_smallest_parallelism
+from dse.evaluators.accounting.power_profile import PowerProfile, idle_power
+from dse.evaluators.accounting.serving_instances import Composition, iteration_time_key
+from dse.evaluators.accounting.serving_instances import pipelines_steady_state as standing
+from dse.evaluators.accounting.serving_instances.lower_bounds import (
+    WorkLowerBounds,
+    peak_flops,
+    prefill_flop_per_token,
+    weight_bytes_read,
+)
+from dse.evaluators.accounting.serving_instances.pipeline_fleet import (
+    PipelinePool,
+    core_count,
+    decode_only_cores,
+    iteration_pass,
+    longest_request_bytes,
+    operator_set_count,
+    pipeline_pools,
+    prefill_and_decode_cores,
+    select_rows,
+)
+from dse.evaluators.accounting.serving_instances.pipeline_pools import (
+    iteration_time_function,
+    kv_transfer_cost,
+    make_deployments,
+    pipeline_paces,
+)
+from dse.evaluators.accounting.serving_instances.pipeline_usage import (
+    fullest_core_bytes,
+    mean_iteration_pass,
+    power_function,
+    transfer_activity,
+    usage_metrics,
+)
+from dse.evaluators.accounting.serving_instances.prompt_table_points import distinct_prompt_lengths
+from dse.evaluators.accounting.serving_runs import peak_power as peak
+from dse.evaluators.accounting.serving_runs import power_timeline as drawn
+from dse.evaluators.accounting.serving_runs import run_metrics as served
+from dse.evaluators.accounting.serving_runs import steady_state_run as steady
+from dse.evaluators.accounting.serving_runs.run_metrics import CheckedTable
+from dse.evaluators.accounting.serving_runs.steady_state_run import STEADY
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.layouts.kv_transfer import TransferCost
+from dse.evaluators.machine.machine import tile_core_machine
+from dse.evaluators.serving.iteration_time import geometric_axes
+from dse.evaluators.serving.scheduling_policy import make_policy
+from dse.evaluators.serving.simulator import Deployment, ServingRun
+from dse.evaluators.silicon import area, price
+from dse.evaluators.silicon.energy import design_power_by_part, dynamic_energy
+from dse.space.array_math import maximum, minimum, option_index, where
+from dse.space.chip import Chip, channel_count, decode_only_chip
+from dse.space.design import Design
+from dse.space.fields import iterate_leaves, replace_leaves
+from dse.space.limits import Infeasibility, Limit
+from dse.space.mapping import AUTO, PARTITIONS, STAGE_CUTS, Mapping
+from dse.space.requests import Requests
+from dse.space.workload import ServingLoad
+
+FIDELITIES = tuple(READERS)
+
+TOGETHER_AT = {STEADY: (standing.groups_solved_together, select_rows)}
+"""Rows of a design that are worked out together, and how some are taken of them, by fidelity."""
+
+MERGEABLE_OPTIONS = (*(f"mapping.{phase}.{word}" for phase in ("prefill", "decode") for word in ("placement", "stages")),
+         "mapping.serving.arrangement")  # fmt: skip
+"""Words in which designs that are worked out at once may differ."""
+
+MAX_SHARES = 64
+"""Numbers of cores set aside that are tried, where the one asked for does not do."""
+
+REMEDY_TEXTS = {
+    "mapping.serving.prefill_cores": "set fewer cores apart to prefill, so that one is left to decode",
+    "mapping.serving.decode_cores": "set fewer cores apart, or mapping.serving.decode_cores=0 for all that are left",
+    "mapping.decode.partition": "the same cores serve both phases; say partition, placement, experts, stages by mapping.both",
+    "mapping.decode.prefetch": "the same cores serve both phases; say mapping.both.prefetch, or set some apart to prefill",
+    "mapping.decode.sums": "the same cores serve both phases; say mapping.both.sums, or set some apart to prefill",
+}
+"""By limit, where parallelism does not help."""
+
+OTHER_OPERATORS = (
+    "auto chooses for operators that prompts and tokens share, and here they differ; say a partition, or set cores apart by "
+    "mapping.serving.prefill_cores"
+)
+
+
+def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
+    """One chip; and what the cores of a stage take at least, since a chunk or a token goes through one stage after the other.
+
+    Weights that local memories of all stages have room for may be there; what a cache in front of main memory has is not known.
+    """
+    chip, mapping = _chip(design), _mapping(design)
+    apart, last, alone = mapping.serving.prefill_cores > 0, mapping.decode, decode_only_chip(chip)
+    sram = where(apart, alone.tile.sram, chip.tile.sram)
+    channel = where(apart, alone.hbm.channel_bandwidth, chip.hbm.channel_bandwidth)
+    away = maximum(weight_bytes_read(load.model, mapping.precision) - last.tp * last.pp * sram, 0.0) if chip.l2 is None else 0.0
+    channels = last.tp if chip.hbm.place == "core" else channel_count(chip)
+    each = peak_flops(chip) / core_count(design) * where(apart, mapping.prefill.tp, last.tp)
+    return WorkLowerBounds(
+        decode_cores=decode_only_cores(design),
+        decode=away / (channels * channel),
+        prompt=prefill_flop_per_token(load.model) / each,
+    )
+
+
+def mergeable_options(design: Design) -> tuple[str, ...]:
+    """Those of `WORDS`; none where partitions are of a group that is a mesh, or left open."""
+    mapping = _mapping(design)
+    return MERGEABLE_OPTIONS if {mapping.prefill.partition, mapping.decode.partition} <= set(PARTITIONS) else ()
+
+
+def limits(design: Design, load: ServingLoad) -> list[Limit]:
+    """Cores for both phases, and what those of each hold; of designs that have cores for both, or of those that have not."""
+    mapping, found = _mapping(design), _divided(design)
+    if any(np.any(limit.need > limit.have) for limit in found):
+        return found  # nothing can be said of pipelines on cores that there are not
+    if _two_sets(design, load):
+        return [Limit("mapping.decode.partition", 2.0, 1.0, "layout")]
+    fleet = pipeline_pools(design, load)
+    for of in fleet:
+        found += plan_limits(
+            of.chip, of.name, of.plan, of.held, longest_request_bytes(of, load, mapping), _most_stages(of, load), of.groups
+        )
+        found.append(Limit(f"mapping.{of.name}.dp", of.dp * of.plan.pp * 1.0, maximum(of.groups, 1) * 1.0, "1"))
+    if len(fleet) == 1:
+        # the same cores serve both phases
+        chunk = make_policy(mapping.serving.policy).chunk or 1
+        usual = {"dp": maximum(1, fleet[0].groups // mapping.decode.pp), "chunk": chunk}
+        for knob in ("tp", "pp", "dp", "microbatch", "chunk"):
+            said = [getattr(plan, knob) * 1.0 for plan in (mapping.prefill, mapping.decode)]
+            values = [where(value > 0, value, usual[knob]) if knob in usual else value for value in said]
+            found.append(Limit(f"mapping.decode.{knob}", maximum(*values), minimum(*values), "1"))
+        of_both = ("partition", "placement", "experts", "stages")
+        alike = reduce(operator.and_, (getattr(mapping.prefill, word) == getattr(mapping.decode, word) for word in of_both))
+        found.append(Limit("mapping.decode.partition", where(alike, 1.0, 2.0), 1.0, "layout"))
+        for part in ("prefetch", "sums"):
+            same = _alike(getattr(mapping.prefill, part), getattr(mapping.decode, part))
+            found.append(Limit(f"mapping.decode.{part}", where(same, 1.0, 2.0), 1.0, "layout"))
+    return found
+
+
+def _alike(one: Any, other: Any) -> Any:
+    """Whether parts of two plans are the same, design by design."""
+    if one is None or other is None:
+        return one is other
+    pairs = zip(iterate_leaves(one), iterate_leaves(other), strict=True)
+    return reduce(operator.and_, (mine == its for (_, mine, _), (_, its, _) in pairs), True)
+
+
+def metrics(design: Design, load: ServingLoad, fidelity: str) -> dict[str, Any]:
+    """What a run is worth, or the steady state, and what it has used; of the latter leaves of shape (designs,)."""
+    if fidelity == STEADY:
+        return standing.steady_state_metrics(design, load)
+    chip, fleet, apart = _chip(design), pipeline_pools(design, load), decode_only_cores(design)
+    run, tables, between = _served(design, load, fleet, fidelity, 0)
+    if run is None:
+        return {"max_rate": 0.0}
+    made = float(area.die_area(chip, apart)), float(area.total_area(chip, apart))
+    values = served.run_metrics(run, load, *made) | {"step_price_error": served.table_errors_by_design([tables])[0].mean}
+    values |= {"max_rate": run.rate} if load.largest else {}
+    load = served.of_run(load, run)
+    counts = run.state.work
+    read = counts["positions"].sum() + counts["past"].sum()
+    values["kv_spilled"] = float(counts["far"].sum() / read) if read else 0.0
+    means = [
+        [mean for kind in served.mean_iterations_by_span(run, number) for mean in kind if mean.times]
+        for number in range(len(fleet))
+    ]
+    gone = ~np.isnan(run["ready"])
+    values |= usage_metrics(
+        design, load, fleet, READERS[fidelity], means, peak.concurrency_of_run(run), between, gone, served.run_duration(run)
+    )
+    return values | {"devices": 1.0, "sram_used": fullest_core_bytes(fleet)}
+
+
+def serving_power_profile(design: Design, load: ServingLoad, fidelity: str) -> PowerProfile | None:
+    """Power over the first iterations, caches on their way all the time, in the mean; None where no rate keeps the bounds."""
+    chip, fleet = _chip(design), pipeline_pools(design, load)
+    run, _, between = _served(design, load, fleet, fidelity, served.LOGGED_ITERATIONS)
+    if run is None:
+        return None
+    rest = idle_power(chip, decode_cores=decode_only_cores(design))
+    if between is not None:
+        moved = transfer_activity(design, load, fleet, between, ~np.isnan(run["ready"]))
+        rest += float(dynamic_energy(moved, chip)) / served.run_duration(run)
+    return drawn.run_power_profile(run, power_function(load, fleet, READERS[fidelity], between), rest)
+
+
+def serving_breakdown(design: Design, load: ServingLoad, fidelity: str) -> Breakdown:
+    """The time of pipelines, by operator and idle; and the first iterations, on cores, on HBM and on links."""
+    fleet = pipeline_pools(design, load)
+    if fidelity == STEADY:
+        return _standing(design, load, fleet)
+    reader = READERS[fidelity]
+    run = _served(design, load, fleet, fidelity, served.LOGGED_ITERATIONS)[0]
+    if run is None:
+        return Breakdown((), 0.0, area.area_by_block(_chip(design), decode_only_cores(design)), {})
+    beside = {"HBM": np.zeros(len(run.log)), "links": np.zeros(len(run.log))}
+    of_pool = run.state.instances["pool"][run.log["instance"]]
+    for number, of in enumerate(fleet):
+        mine = run.log[of_pool == number]
+        if not len(mine):
+            continue
+        tokens, requests = np.maximum(mine["prompt"], 1), np.maximum(mine["requests"], 1)
+        read = np.maximum(mine["positions"] + mine["past"], 1)
+        counts = (mine["prompt"], mine["pairs"] / tokens, mine["requests"], mine["positions"] / requests, mine["far"] / read)
+        at = iteration_pass(load, of, reader, "prefill" if number == 0 else "decode", *(1.0 * count for count in counts))
+        beside["HBM"][of_pool == number] = sum(cost.memory * times for _, cost, times, _ in at.calls())
+        beside["links"][of_pool == number] = sum(
+            cost.network * times for _, cost, times, _ in at.calls() if cost.network is not None
+        )
+    names = [f"{of.name} pipeline" if len(fleet) == 2 else "pipeline" for of in fleet]
+
+    def of_mean(pool: int, mean: served.MeanIteration) -> list[BreakdownRow]:
+        return iteration_rows(design, load, pool, mean.times, mean.composition, fidelity)
+
+    made = _chip(design), decode_only_cores(design)
+    found = served.run_breakdown(run, area.area_by_block(*made), of_mean, names=names, beside=beside)
+    return replace(found, power=design_power_by_part(*made), price=price.price_by_part(*made))
+
+
+def _standing(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...]) -> Breakdown:
+    """The time of pipelines by operator, in the steady state."""
+    made = _chip(design), decode_only_cores(design)
+    means = [
+        [mean.of(0) for mean in some if mean.times[0]] for some in standing.pipeline_steady_state(design, load, fleet).means
+    ]
+
+    def of_mean(pool: int, mean: served.MeanIteration) -> list[BreakdownRow]:
+        return iteration_rows(design, load, pool, mean.times, mean.composition, steady.ITERATION_FIDELITY)
+
+    return replace(
+        steady.steady_state_breakdown(means, area.area_by_block(*made), of_mean),
+        power=design_power_by_part(*made),
+        price=price.price_by_part(*made),
+    )
+
+
+def iteration_rows(
+    design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
+) -> list[BreakdownRow]:
+    """Operators of an iteration."""
+    of, mean = pipeline_pools(design, load)[pool], served.MeanIteration(bool(made_of[0]), times, *made_of)
+    return pass_rows("", mean_iteration_pass(load, of, READERS[fidelity], mean), times, tile_core_machine(of.chip))
+
+
+def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
+    """In words, what would do: fewer cores set apart, or the smallest parallelism."""
+    if any(_two_sets(design, load) for load in loads):
+        return OTHER_OPERATORS
+    if worst.limit in REMEDY_TEXTS:
+        return REMEDY_TEXTS[worst.limit]
+
+    def all_limits(one: Design) -> list[Limit]:
+        """Where partitions are left open, of one for all operators that keeps them, the first one else."""
+        each = (
+            [limit for load in loads for limit in limits(trial, load)]
+            for trial in ([one] if not _open(one) else map(partial(_divided_by, one), ("k", "mn_k", "mn", "input_only")))
+        )
+        first = next(each)
+        kept = (some for some in (first, *each) if all(limit.need <= limit.have for limit in some))
+        return next(kept, first)
+
+    if not _mapping(design).serving.prefill_cores:
+        return with_smallest_parallelism(worst, design, all_limits).remedy
+    levers = [text for text in (_other_share(design, all_limits), smallest_parallelism_text(design, all_limits)) if text]
+    done = ", or ".join(levers) or f"no share of the {core_count(design):.0f} cores and no TP x PP would do"
+    return "; ".join((*_crowded(worst, design), done))
+
+
+def _two_sets(design: Design, load: ServingLoad) -> bool:
+    """Whether partitions that are left open are of operators that prompts and tokens do not share, on the same cores."""
+    return (
+        _mapping(design).decode.partition == AUTO
+        and not _mapping(design).serving.prefill_cores
+        and operator_set_count(load.model) > 1
+    )
+
+
+def _open(design: Design) -> bool:
+    """Whether a plan leaves partitions open."""
+    return AUTO in (_mapping(design).prefill.partition, _mapping(design).decode.partition)
+
+
+def _divided_by(design: Design, word: str) -> Design:
+    """A design with one partition for all in the place of what is left open."""
+    mapping = _mapping(design)
+    plans = {"prefill": mapping.prefill, "decode": mapping.decode}
+    said = {name: plan_with_partition(plan, word) if plan.partition == AUTO else plan for name, plan in plans.items()}
+    return replace(design, mapping=replace(mapping, **said))
+
+
+def _crowded(worst: Infeasibility, design: Design) -> list[str]:
+    """In words, cores that a pipeline needs and that its phase has; nothing where something else binds."""
+    for phase, cores in zip(("prefill", "decode"), prefill_and_decode_cores(design), strict=True):
+        if worst.limit in (f"mapping.{phase}.{knob}" for knob in ("tp", "pp", "dp")):
+            plan = getattr(_mapping(design), phase)
+            many = f" x DP {plan.dp:.0f}" if plan.dp > 1 else ""
+            asked = f"TP {plan.tp:.0f} x PP {plan.pp:.0f}{many} = {plan.tp * plan.pp * max(plan.dp, 1):.0f} cores to {phase}"
+            whose = "set aside by mapping.serving.prefill_cores" if phase == "prefill" else "left to it"
+            return [f"{asked}, {cores:.0f} of {core_count(design):.0f} are {whose}"]
+    return []
+
+
+def _other_share(design: Design, limits: Callable[[Design], list[Limit]]) -> str:
+    """In words, how many cores to set aside to prefill so that all limits hold, the nearest first; "" where no number does."""
+    plan, now = _mapping(design).prefill, float(_mapping(design).serving.prefill_cores)
+    each, cores = max(1, int(plan.tp * plan.pp)), int(core_count(design))
+    for count in sorted((0, *range(each, cores, each)), key=lambda some: abs(some - now))[:MAX_SHARES]:
+        found = limits(replace_leaves(design, {"mapping.serving.prefill_cores": count}))
+        if all(limit.need <= limit.have for limit in found):
+            return f"mapping.serving.prefill_cores={count} would do" + ("" if count else ", all cores for both phases")
+    return ""
+
+
+def _most_stages(of: PipelinePool, load: ServingLoad) -> Any:
+    """Into which a model can be divided."""
+    return where(option_index(of.plan.stages, STAGE_CUTS) == STAGE_CUTS.index("layers"), float(load.model.layers), float("inf"))
+
+
+def _divided(design: Design) -> list[Limit]:
+    """How many cores are set apart for each phase."""
+    asked, cores = _mapping(design).serving, core_count(design)
+    apart = asked.prefill_cores * 1.0
+    found = [Limit("mapping.serving.prefill_cores", apart, cores - 1.0, "1")] if np.any(apart) else []
+    return [*found, Limit("mapping.serving.decode_cores", asked.decode_cores * 1.0, maximum(cores - apart, 1.0), "1")]
+
+
+def _served(
+    design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], fidelity: str, log: int
+) -> tuple[ServingRun | None, list[CheckedTable], TransferCost | None]:
+    """A run, its prices, and how caches are moved, where they are; None where no rate keeps the bounds."""
+    at, found = _by_rate(design, load, fleet, fidelity)
+    run = served.run_load(at, load, log)
+    _, tables, between = found[run.requests.rate if run is not None and len(fleet) == 2 else next(iter(found))]
+    return run, tables, between
+
+
+def simulate_load(design: Design, load: ServingLoad, fidelity: str) -> ServingRun | None:
+    """A run of a load; None where no rate keeps its bounds."""
+    return _served(design, load, pipeline_pools(design, load), fidelity, 0)[0]
+
+
+def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[float, float]:
+    """What requests take that meet no other: to the first token, and a token. [s]"""
+    return served.unloaded_latency(deployment_factory(design, load, fidelity), load)
+
+
+def deployment_factory(design: Design, load: ServingLoad, fidelity: str) -> Callable[[Requests], Deployment]:
+    """What serves a load's requests at any rate."""
+    return _by_rate(design, load, pipeline_pools(design, load), fidelity)[0]
+
+
+def run_usage(design: Design, load: ServingLoad, run: ServingRun, fidelity: str) -> dict[str, float]:
+    """What a run of a load's requests has used, and the energy of it."""
+    fleet = pipeline_pools(design, load)
+    between = _deployed(design, replace(load, requests=run.requests), fleet, fidelity)[2]
+    means = [
+        [mean for kind in served.mean_iterations_by_span(run, number) for mean in kind if mean.times]
+        for number in range(len(fleet))
+    ]
+    gone = ~np.isnan(run["ready"])
+    return usage_metrics(
+        design, load, fleet, READERS[fidelity], means, peak.concurrency_of_run(run), between, gone, served.run_duration(run)
+    )
+
+
+def _by_rate(
+    design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], fidelity: str
+) -> tuple[Callable[[Requests], Deployment], dict[float, tuple[Deployment, list[CheckedTable], TransferCost | None]]]:
+    """What serves a load at any rate, and what has been made of that so far, by rate; 0 where all rates have the same."""
+    found: dict[float, tuple[Deployment, list[CheckedTable], TransferCost | None]] = {}
+
+    def at(requests: Requests) -> Deployment:
+        # how much is on the links at a time depends on the rate
+        rate = requests.rate if len(fleet) == 2 else 0.0
+        if rate not in found:
+            found[rate] = _deployed(design, replace(load, requests=requests), fleet, fidelity)
+        return found[rate][0]
+
+    return at, found
+
+
+def _deployed(
+    design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], fidelity: str
+) -> tuple[Deployment, list[CheckedTable], TransferCost | None]:
+    longest, reader, paces = served.longest_sequence(load), READERS[fidelity], pipeline_paces(load, fleet, READERS[fidelity])
+    between = kv_transfer_cost(design, load, fleet, paces, reader)
+    tables = list[CheckedTable]()
+    for place, of in enumerate(fleet):
+        crowding = 1.0 if between is None else (between.prefill, between.decode)[place]
+        table = served.iteration_time_table(
+            iteration_time_function(load, of, reader, between, crowding), of.rule, int(of.plan.microbatch), longest + 1,
+            spread=partial(geometric_axes, spilled=True, whole=distinct_prompt_lengths(load)),
+            key=iteration_time_key(design, load, place, crowding, fidelity, of.words, without=()),
+        )  # fmt: skip
+        tables.append(table)
+    (found,) = make_deployments(design, load, fleet, [table.price for table in tables], paces, between)
+    return found, tables, between
+
+
+def _chip(design: Design) -> Chip:
+    return design.chip
+
+
+def _mapping(design: Design) -> Mapping:
+    return design.mapping

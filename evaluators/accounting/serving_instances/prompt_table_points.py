@@ -1,0 +1,139 @@
+"""Prompts of an iteration, of which only tokens and positions that these attend to are known; and where to price them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.serving.iteration_time import prefix_axis
+from dse.evaluators.serving.kv_memory import RequestMemory
+from dse.evaluators.silicon.energy import host_transfer_energy
+from dse.space.array_math import Array
+from dse.space.chip import Chip
+from dse.space.workload import ServingLoad
+
+MAX_JUMPS = 12
+"""Steps of a price that its table has points on both sides of."""
+
+MAX_DISTINCT_PROMPTS = 8
+"""Lengths of prompts that a table of whole tokens has points for."""
+
+TIMES = (1, 2, 3, 4)
+"""Prompts of a length or two that run at once and whose tokens are points too."""
+
+PER_DOUBLING = 2
+"""Of its other points: powers of two, as budgets and batches are, are among them."""
+
+SHORTEST = 16
+"""Positions before a prompt's tokens, the first ones of a table."""
+
+
+def equal_prompts(tokens: Array, context: Array) -> tuple[Array, Array, Array]:
+    """Prompts that have so many tokens together, which attend to so many positions on average: how many, tokens of each, past.
+
+    A whole prompt of n tokens attends to (n + 1) / 2 of its own. So there are T / (2 c - 1), to a whole number, and what they
+    do not account for is cached before them: the past of a chunk.
+
+    Args:
+        tokens: of all prompts, 1 at least. Shape (iterations,)
+        context: positions that each of these attends to, itself included. Shape (iterations,)
+
+    >>> [found.tolist() for found in equal_prompts(np.array([300.0, 900.0, 100.0]), np.array([150.5, 150.5, 250.5]))]
+    [[1.0, 3.0, 1.0], [300.0, 300.0, 100.0], [0.0, 0.0, 200.0]]
+    """
+    prompts = np.maximum(np.rint(tokens / np.maximum(2 * context - 1, 1.0)), 1.0)
+    own = tokens / prompts
+    return prompts, own, np.maximum(context - (own + 1) / 2, 0.0)
+
+
+def fractional_prompts(tokens: Array, context: Array) -> tuple[Array, Array]:
+    """The same with as many prompts as account for all: not a whole number of them, so that what is priced has no jumps.
+
+    Their pairs of queries and keys are tokens times context, where nothing limits what a token sees.
+
+    Args:
+        tokens, context: as of `alike`; they broadcast together.
+
+    Returns:
+        Tokens of each prompt, and those before it, of which there are some for a prompt alone.
+
+    >>> [
+    ...     found.tolist()
+    ...     for found in fractional_prompts(np.array([300.0, 900.0, 100.0, 0.0]), np.array([150.5, 150.5, 250.5, 0.0]))
+    ... ]
+    [[300.0, 300.0, 100.0, 1.0], [0.0, 0.0, 200.0, 0.0]]
+    """
+    own = np.maximum(np.minimum(tokens, 2 * context - 1), 1.0)
+    return own, np.where(tokens > 0, np.maximum(context - (own + 1) / 2, 0.0), 0.0)
+
+
+def transferred_prompts(load: ServingLoad) -> Array:
+    """Prompts whose caches go to where they are decoded, if that is elsewhere: of all requests with more than one token."""
+    found: Array = load.requests.prompt[load.requests.output > 1]
+    return found
+
+
+def kv_host_transfer_energy(room: RequestMemory, load: ServingLoad, chip: Chip, apart: Any, hosted: Any = 0.0) -> Any:
+    """Energy of caches that go to hosts and come back, and by way of them to chips that decode, where others prefill. [J]
+
+    Args:
+        room: of a request, on all of a chip.
+        load: whose prompts are sent on.
+        chip: at either end.
+        apart: whether chips that prefill are others than those that decode.
+        hosted: that go to hosts and come back, of all chips. [B]
+    """
+    sent = 2 * room.altogether(transferred_prompts(load)) if apart else 0.0
+    return host_transfer_energy(sent + hosted, chip)
+
+
+def distinct_prompt_lengths(load: ServingLoad, most: int = 2) -> list[float]:
+    """Lengths of prompts, where these are few: prices jump between points of a table, and these are to be as they are."""
+    lengths: list[float] = np.unique(load.requests.prompt).tolist()
+    return lengths if len(lengths) <= most else []
+
+
+def table_points(
+    prompt: int,
+    prompt_context: int,
+    decodes: int,
+    context: int,
+    *,
+    steps: tuple[int, int, int],
+    begun: float,
+    whole: Sequence[float] = (),
+    jumps: int = MAX_JUMPS,
+) -> list[Array]:
+    """Points of a table of prices: even in their ratios, and on both sides of the first steps that prices take.
+
+    What the largest counts are moves no point but the last: tables of other budgets and batches have the same ones.
+
+    Args:
+        prompt, prompt_context, decodes, context: the largest counts, in the order of `serving.price.AXES`.
+        steps: tokens of prompts, decodes, and positions that these read, after which a price jumps since tiles are padded.
+        begun: positions of a request when it has generated nothing.
+        whole: lengths of prompts that are to be priced as they are.
+        jumps: steps with points on both sides.
+    """
+
+    def axis(largest: float, step: float, others: Sequence[float]) -> Array:
+        ends, most = step * np.arange(1, jumps + 1), max(largest, 2.0)
+        even = 2.0 ** (np.arange(PER_DOUBLING * np.log2(most) + 1) / PER_DOUBLING)
+        found = np.concatenate([[0.0, most], even, ends, ends + 1, others])
+        return np.unique(found[found <= most])
+
+    tokens = axis(prompt, steps[0], [max(prompt, 2), *whole])
+    past = prefix_axis(prompt_context, 2.0 ** (1 / PER_DOUBLING), float(SHORTEST), prompts=min(prompt, decodes))
+    return [tokens, past, axis(decodes, steps[1], []), axis(context, steps[2], [begun]), np.zeros(1)]
+
+
+def integer_table_points(load: ServingLoad, prompts: int, batch: int) -> list[Array]:
+    """Points of a table of prices, of whole numbers of tokens; with the load's own prompts, where these are few."""
+    whole = [
+        times * length
+        for length in distinct_prompt_lengths(load, MAX_DISTINCT_PROMPTS)
+        for times in (TIMES if len(distinct_prompt_lengths(load)) else TIMES[:1])
+    ]
+    begun = float(np.rint(load.requests.prompt.mean()))
+    found = table_points(prompts, load.longest, batch, load.longest, steps=(1, 1, 1), begun=begun, whole=whole, jumps=0)
+    return [np.unique(np.where(axis < 0, axis, np.rint(axis))) for axis in found]

@@ -1,0 +1,408 @@
+"""Wafers that serve requests: an instance is a wafer, whose regions hold the model in the layout of either phase.
+
+The kernels of a phase have no place for the other's work, so that an iteration with prompts and decodes is one after the other:
+prompts follow one another through the regions of prefill, each after what is cached of it, then one token of every decoding
+request goes through those of decode, both as in a batch (`account/regions.py`). Weights lie in the cores for both: nothing
+would be read less in a pass of both together. Prompts are known by their tokens and the positions that each attends to: they
+are taken to be whole and alike as far as these allow, T / (2 c - 1) prompts of 2 c - 1 tokens, else one chunk of T with the
+past that is left.
+
+Where the regions of the two phases differ, the wafer changes from one to the other: for every iteration with prompts, weights
+and what is cached of these go to the layout of prefill, and come back with the new keys and values. Caches of others stay where
+they are, so there is room for those that fit beside what either phase holds. The way there is charged as the way back, and each
+iteration with prompts by itself: that is slower than a wafer that changes once for several in a row. Where the regions are the
+same nothing moves. Wafers that only prefill, or only decode, stay as they are, and caches go by the host between them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.accounting import regions
+from dse.evaluators.accounting.breakdown import BreakdownRow, scale_row
+from dse.evaluators.accounting.decode_segments import BatchArrays
+from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.power import NOTHING, power_metrics
+from dse.evaluators.accounting.regions import area_by_block as area_by_block
+from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, iteration_time_key
+from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds, budget_lanes, prefill_flop_per_token
+from dse.evaluators.accounting.serving_instances.prompt_table_points import (
+    distinct_prompt_lengths,
+    equal_prompts,
+    kv_host_transfer_energy,
+    table_points,
+)
+from dse.evaluators.accounting.serving_runs import steady_state_run as steady
+from dse.evaluators.graph.operators import useful_flop
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.kernels.kv import find_kv_method
+from dse.evaluators.layouts.region_calls import kv_widths
+from dse.evaluators.layouts.region_memory import CoreMemory
+from dse.evaluators.layouts.regions import make_region
+from dse.evaluators.layouts.tensor_formats import index_format
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
+from dse.evaluators.serving.scheduling_policy import max_prompt_tokens, pool_policies
+from dse.evaluators.silicon.energy import dynamic_energy
+from dse.space.array_math import Array, maximum
+from dse.space.chip import Chip
+from dse.space.design import Design
+from dse.space.layers import per_reach, value_at_reach, value_of_widest_reach
+from dse.space.limits import Infeasibility, Limit
+from dse.space.mapping import BYTES_BY_FORMAT, Mapping
+from dse.space.parameter_counts import STATE_BYTES, sequence_memory
+from dse.space.workload import ServingLoad
+
+FIDELITIES = ("closed",)
+
+ONE_BY_ONE = True
+
+BOUNDS_TOGETHER = True
+"""What is known before designs are judged broadcasts over several."""
+
+PHASES = ("prefill", "decode")
+
+EQUAL_TOLERANCE = 1e-9
+"""Of the time of a phase, what its rows may leave unsaid."""
+
+
+def limits(design: Design, load: ServingLoad) -> list[Limit]:
+    """Those of one request by itself, with the longest prompt and the longest cache: beside more of them, requests wait."""
+    return regions.limits(design, _longest(load))
+
+
+def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
+    """Wafers of each pool, with room for the caches that fit beside what both phases hold, or the one that they are for."""
+    _, mapping = _of(design)
+    room, found = _request(design, load), list[ServingInstance]()
+    for names in (PHASES[:1], PHASES[1:]) if mapping.serving.prefill_instances else (PHASES,):
+
+        def pricing(
+            prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array, names: Any = names
+        ) -> Array:
+            changing = "decode" in names
+            prompts = _over((prompt, prompt_context), lambda t, c: _prefilled(design, load, t, c, fidelity, changing))
+            tokens = _over((decodes, context), lambda d, c: _decoded(design, load, d, c, fidelity))
+            return np.where((prompt > 0) | (decodes > 0), prompts + tokens, np.nan)
+
+        free = min(_free(design, load, name, room) for name in names)
+        begun = float(load.requests.prompt.mean())
+        axes = partial(table_points, steps=_places(design, load), begun=begun, whole=distinct_prompt_lengths(load))
+        found.append(ServingInstance(pricing, free, room, axes, key=iteration_time_key(design, load, names, fidelity)))
+    return tuple(found)
+
+
+def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
+    """Caches go by way of the host."""
+    return _request(design, load).times(1 / float(_of(design)[1].serving.host)), 0.0
+
+
+def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
+    """Wafers, and what all their cores take of a prompt at least; what is in them takes no time that is known before."""
+    chip, mapping = _of(design)
+    each = chip.core.mac / chip.clock / (chip.mesh.rows * chip.mesh.cols)
+    return WorkLowerBounds(
+        device_count(design), prompt=prefill_flop_per_token(load.model) / 2 * each, lanes=budget_lanes(mapping.serving)
+    )
+
+
+def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
+    """Limits that need no price, which are all of them; leaves broadcast over designs."""
+    return limits(design, load)
+
+
+def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> Any:
+    """The price of one request's next token, which reads so many positions; more requests take no less. [s]"""
+    return np.ravel(regions.phases(design, _tokens(load, np.ones(1), np.array([context])), "closed")[1].seconds)
+
+
+def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
+    """What each token of a prompt takes at least, by the prices that a table of the steady state has around such prompts. [s]
+
+    Between its points prices are linear in tokens, and a prompt is asked for by itself, whatever is before it.
+    """
+    most = max(max_prompt_tokens(rule, 1, load.longest) for rule in pool_policies(_of(design)[1].serving))
+    tokens, before, *_ = steady.coarse_table_points(lambda *_: [np.zeros(1)], load)(most, load.longest, 1, load.longest)
+    some, past = (np.ravel(count) for count in np.broadcast_arrays(tokens[1:, None], before[before >= 0]))
+    seconds = regions.phases(design, _prompts(load, some, past + (some + 1) / 2), "closed")[0].seconds
+    return np.min(seconds / some[:, None], axis=0)
+
+
+def die_and_system_area(design: Design) -> tuple[float, float]:
+    """Of one die, and of those of all chips. [mm2]"""
+    die, whole = (float(value) for value in regions.die_and_system_area(design))
+    return die, whole * device_count(design)
+
+
+def devices_per_cache(design: Design, load: ServingLoad) -> tuple[int, ...]:
+    """Each chip has all of a cache."""
+    return (1, 1)
+
+
+def usage_metrics(
+    design: Design,
+    load: ServingLoad,
+    done: IterationCounts,
+    seconds: float,
+    fidelity: str,
+    peak: Callable[[], Any],
+    hosted: float = 0.0,
+) -> dict[str, float]:
+    """Shares of what all cores and links could do in the time, what the fullest core holds, and energy from what is done."""
+    chip, mapping = _of(design)
+    moved = kv_host_transfer_energy(_request(design, load), load, chip, mapping.serving.prefill_instances, hosted)
+    activity, useful = Activity(), 0.0
+    for pool, some in enumerate(done):
+        for times, made_of in some:
+            useful += times * _useful(load, made_of)
+            for _, phase in _phases(design, load, pool, made_of, fidelity):
+                assert phase.activity is not None
+                activity = activity + phase.activity * times
+    wafers, tokens = device_count(design), float(load.requests.output.sum())
+    rows, cols = float(chip.mesh.rows), float(chip.mesh.cols)
+    links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word)
+    return {
+        "utilisation": useful / 2 * float(chip.core.mac / chip.clock) / (rows * cols * wafers * seconds),
+        "noc_utilisation": float(np.max(activity.hop_bytes)) / (links * wafers * seconds) if links else 0.0,
+        "sram_used": max(float(of.total) for name in PHASES for of in _held(design, load, name)),
+        **power_metrics(
+            chip, lambda: [(float(np.max(dynamic_energy(activity, chip))) + moved, seconds)], tokens, chips=wafers, peak=peak
+        ),
+        "power_energy": float(chip.power) * wafers * seconds,
+    }
+
+
+def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
+    """Of the part of an iteration that takes most: its prompts, ways between layouts, or its tokens, one after another."""
+    chip, _ = _of(design)
+    counts = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
+
+    def most(one: Composition) -> float:
+        parts = (of for _, of in _phases(design, load, pool, one, fidelity))
+        return max(
+            float(np.max(dynamic_energy(of.activity, chip) / maximum(of.seconds, NOTHING))) for of in parts if of.activity
+        )
+
+    return np.array([[most(one)] for one in zip(*counts, strict=True)])
+
+
+def mean_iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
+    """Of an iteration, over all its parts."""
+    chip, _ = _of(design)
+    counts = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
+
+    def mean(one: Composition) -> float:
+        parts = [of for _, of in _phases(design, load, pool, one, fidelity)]
+        joules = sum(float(np.max(dynamic_energy(of.activity, chip))) for of in parts if of.activity)
+        return joules / max(sum(float(np.max(of.seconds)) for of in parts), NOTHING)
+
+    return np.array([[mean(one)] for one in zip(*counts, strict=True)])
+
+
+def iteration_rows(
+    design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
+) -> Sequence[BreakdownRow]:
+    """Kernels of an iteration, and the ways between layouts; rows of decode are called so where there are prompts too."""
+    found: list[BreakdownRow] = []
+    for what, phase in _phases(design, load, pool, made_of, fidelity):
+        rows = regions.breakdown_rows(phase, fidelity)
+        seconds = float(np.max(phase.seconds))
+        gap = seconds - sum(row.seconds for row in rows)
+        if abs(gap) > EQUAL_TOLERANCE * seconds:
+            name = "overlap of requests"
+            rows.append(BreakdownRow("", regions.WAIT_LABEL, name, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
+        found += [scale_row(replace(row, segment=f"{what}{row.segment}"), times) for row in rows]
+    return found
+
+
+def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
+    """In words, what would do for each phase that breaks a limit."""
+    return regions.remedy_text(worst, design, tuple(_longest(load) for load in loads))
+
+
+def _over(counts: tuple[Array, Array], seconds: Any) -> Array:
+    """Seconds where the first count is above 0, in the shape that both broadcast to, and 0 elsewhere."""
+    first, second = np.broadcast_arrays(*counts)
+    found, here = np.zeros(first.shape), first > 0
+    if here.any():
+        found[here] = seconds(first[here], second[here])
+    return found
+
+
+def _prefilled(design: Design, load: ServingLoad, tokens: Array, context: Array, fidelity: str, changing: bool) -> Array:
+    """Seconds of the prompts of iterations, and of the ways between layouts; shape (iterations,)."""
+    job = _prompts(load, tokens, context)
+    found = _flat(regions.phases(design, job, fidelity)[0], len(tokens))
+    if changing:
+        for moving in _ways(load, job):
+            found = found + _flat(regions.phases(design, moving, fidelity)[2], len(tokens))
+    return found
+
+
+def _decoded(design: Design, load: ServingLoad, requests: Array, context: Array, fidelity: str) -> Array:
+    """Seconds of a token of each request; shape (iterations,)."""
+    return _flat(regions.phases(design, _tokens(load, requests, context), fidelity)[1], len(requests))
+
+
+def _flat(phase: PhaseCost, count: int) -> Array:
+    return np.broadcast_to(np.ravel(phase.seconds), (count,))
+
+
+def _phases(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> list[tuple[str, PhaseCost]]:
+    """Of an iteration: prompts, ways between layouts, and tokens, as far as there are such; and what their rows begin with."""
+    prompt, prompt_context, decodes, context = (np.array([count]) for count in made_of[:4])
+    found: list[tuple[str, PhaseCost]] = []
+    if prompt > 0:
+        job = _prompts(load, prompt, prompt_context)
+        found.append(("", regions.phases(design, job, fidelity, detailed=True)[0]))
+        if pool or not _of(design)[1].serving.prefill_instances:
+            ways = (regions.phases(design, moving, fidelity)[2] for moving in _ways(load, job))
+            found += zip(("to prefill: ", "to decode: "), ways, strict=True)
+    if decodes > 0:
+        of = regions.phases(design, _tokens(load, decodes, context), fidelity, detailed=True)[1]
+        found.append(("decode: " if prompt > 0 else "", of))
+    return found
+
+
+def _prompts(load: ServingLoad, tokens: Array, context: Array) -> BatchArrays:
+    """Prompts of iterations, alike as far as their tokens and the positions that these attend to allow."""
+    copies, own, past = equal_prompts(tokens, context)
+    return _job(load, prompts=own[:, None], copies=copies[:, None], past=past[:, None])
+
+
+def _tokens(load: ServingLoad, requests: Array, context: Array) -> BatchArrays:
+    """A token of each request, which has generated what its context is longer than a prompt."""
+    generated = np.maximum(context - float(load.requests.prompt.mean()), 0.0)[:, None]
+    near = per_reach(load.model, lambda reach: reach.seen(context)[:, None])
+    return _job(load, requests=requests[:, None], context=near, generated=np.minimum(generated, value_of_widest_reach(near)))
+
+
+def _ways(load: ServingLoad, job: BatchArrays) -> tuple[BatchArrays, BatchArrays]:
+    """To the layout of prefill with what is cached of its prompts, and back with what they add."""
+    there = job.copies * job.past
+    return _job(load, moved=there), _job(load, moved=there + job.copies * job.prompts)
+
+
+def _longest(load: ServingLoad) -> BatchArrays:
+    """The longest prompt, and the longest cache."""
+    prompt = float(load.requests.prompt.max())
+    return _job(load, prompts=prompt, moved=prompt, cached=float(max(load.longest - 1, prompt)))
+
+
+def _job(
+    load: ServingLoad,
+    *,
+    prompts: Any = 1.0,
+    copies: Any = 1.0,
+    past: Any = 0.0,
+    requests: Any = 1.0,
+    context: Any = 1.0,
+    generated: Any = 0.0,
+    moved: Any = 1.0,
+    cached: Any = 1.0,
+) -> BatchArrays:
+    """Iterations as the account of batches knows them: prompts, and one step of decode; arrays of shape (iterations, 1)."""
+    pairs, seen = (
+        per_reach(load.model, lambda reach: reach.after(past, prompts)),
+        per_reach(load.model, lambda of: of.seen(past)),
+    )
+    return BatchArrays(
+        model=load.model, rows=(0,), cases=(), decode_at="mean", prompts=prompts, copies=copies, past=past,
+        prompt_starts=_starts(prompts), steps=1.0, requests=requests, context=context, generated=generated,
+        step_starts=_starts(requests), prefill=StepCounts("prefill", copies * prompts, copies, copies * pairs, copies * seen),
+        decode=StepCounts("decode", requests, requests, requests * context, requests * context), prompt_tokens=moved,
+        output_tokens=1.0, decode_steps=1.0, cached=per_reach(load.model, lambda reach: reach.kept(cached)), longest=prompts,
+        sequences=1.0, prompt_kept=per_reach(load.model, lambda reach: reach.kept(moved)),
+    )  # fmt: skip
+
+
+def _starts(values: Any) -> Any:
+    return np.arange(len(values)) if isinstance(values, np.ndarray) else None
+
+
+def _held(design: Design, load: ServingLoad, phase: str) -> tuple[CoreMemory, CoreMemory]:
+    """What cores hold for the longest request: in a full region, and in the last one."""
+    found: tuple[CoreMemory, CoreMemory] = regions.phases(design, _longest(load), "closed")[PHASES.index(phase)].held
+    return found
+
+
+def _free(design: Design, load: ServingLoad, phase: str, room: RequestMemory) -> float:
+    """Bytes of caches and states for which a phase leaves room; of states alone as many as the fullest core has room for."""
+    if room.position:
+        return _room(design, load, phase) * float(room.position)
+    sram, held = float(_of(design)[0].core.sram), _held(design, load, phase)
+    return float(
+        min(max(float(sram - of.total + of.states), 0.0) / float(of.per_sequence) for of in held if of.per_sequence)
+        * room.fixed
+    )
+
+
+def _room(design: Design, load: ServingLoad, phase: str) -> float:
+    """Cached positions, of all requests, for which a phase leaves room: on the row of cores that is fullest."""
+    chip, mapping = _of(design)
+    rows = float(getattr(mapping, phase).rows)
+    core = min(
+        max(float(chip.core.sram - of.total + of.kv), 0.0) // of.per_token for of in _held(design, load, phase) if of.per_token
+    )
+    # of as many requests as make rows even
+    positions, generated = (
+        rows * float(some.sum()) for some in (load.requests.prompt + load.requests.output, load.requests.output)
+    )
+    return float(core * positions / find_kv_method(mapping.kv).fullest_row_tokens(positions, generated, rows))
+
+
+def _places(design: Design, load: ServingLoad) -> tuple[int, int, int]:
+    """Rows of cores in prefill, regions in decode, and rows of cores there."""
+    chip, mapping = _of(design)
+    of = make_region(mapping.decode, chip.mesh.rows, chip.mesh.cols, float(load.model.layers))
+    return int(mapping.prefill.rows), int(of.count), int(mapping.decode.rows)
+
+
+def _request(design: Design, load: ServingLoad) -> RequestMemory:
+    """What a request has on a wafer, of all layers."""
+    mapping = _of(design)[1]
+
+    def nbytes(cached: Any, sequences: float) -> float:
+        said = mapping.precision
+        kv, index, conv = BYTES_BY_FORMAT[said.kv], BYTES_BY_FORMAT[index_format(said)], BYTES_BY_FORMAT[said.activations]
+        total = 0.0
+        for of in sequence_memory(load.model):
+            layer = of.layer
+            if layer.of.recurrence is not None:
+                total += layer.times * sequences * (of.state * STATE_BYTES + of.conv * conv)
+                continue
+            values = value_at_reach(cached, layer.reach) * sum(kv_widths(layer.of, mapping.kv_heads))
+            total += layer.times * float(values * kv + value_at_reach(cached, layer.indexed) * of.scores * index)
+        return total
+
+    return request_memory(load.model, nbytes)
+
+
+def _useful(load: ServingLoad, made_of: Composition) -> float:
+    """Operations of the model in an iteration, padding apart."""
+    prompt, prompt_context, decodes, context = (np.array([count]) for count in made_of[:4])
+    steps = []
+    if prompt > 0:
+        steps.append(_prompts(load, prompt, prompt_context).prefill)
+    if decodes > 0:
+        steps.append(_tokens(load, decodes, context).decode)
+    return sum(
+        float(np.sum(part.times * useful_flop(of)))
+        for at in steps
+        for part in transformer_segments(load.model, at)
+        for of in part.operators
+    )
+
+
+def device_count(design: Design) -> Any:
+    """Chips of all instances."""
+    serving = _of(design)[1].serving
+    return (serving.instances + serving.prefill_instances) * 1.0
+
+
+def _of(design: Design) -> tuple[Chip, Mapping]:
+    return design.chip, design.mapping

@@ -1,0 +1,166 @@
+"""What parts of iterations spend on designs, each of them priced once: in a screen most designs differ from others in a part.
+
+Designs are told apart by the leaves that prices depend on. Calls of few designs take as long as calls of many: so all groups of
+a block first say what they will ask (`said_first`), and what one of them then asks is priced for all that want it.
+"""
+
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from dse.space.array_math import Array
+from dse.space.design import Design, hash_lines, key_line
+from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
+
+T = TypeVar("T")
+
+MAX_VALUES = 1 << 25
+"""Numbers that are kept of all structures, some 256 MB; beyond, those of structures that were used least recently go."""
+
+MAX_BATCH = 2048
+"""Designs that are priced together at most."""
+
+NUMBERS = (int, float, np.ndarray)
+
+
+class _Known:
+    """Designs of one structure that came, and what is spent on them.
+
+    Attributes:
+        design: one of them.
+        addresses: of numbers.
+        rows: of each design, by the bytes of these leaves, in the order in which they came.
+        values: by what was asked, shape (what, designs); NaN where nobody asked.
+        wanted: places of designs that will ask, by what.
+    """
+
+    def __init__(self, design: Design, addresses: tuple[str, ...]) -> None:
+        self.design, self.addresses = design, addresses
+        self.rows: dict[bytes, int] = {}
+        self.values: dict[Hashable, Array] = {}
+        self.wanted: dict[Hashable, list[Array]] = {}
+
+    @property
+    def size(self) -> int:
+        return sum(values.size for values in self.values.values())
+
+    def places(self, rows: Array) -> Array:
+        """Of some designs; shape (designs, leaves)."""
+        known = self.rows
+        return np.array([known.setdefault(row.tobytes(), len(known)) for row in rows], np.intp)
+
+    def of(self, asked: Hashable) -> Array:
+        """Of all designs."""
+        values = self.values.get(asked, np.zeros((1, 0)))
+        if values.shape[1] < len(self.rows):
+            more = max(len(self.rows), 2 * values.shape[1]) - values.shape[1]
+            values = self.values[asked] = np.concatenate([values, np.full((len(values), more), np.nan)], axis=1)
+        return values
+
+    def put(self, asked: Hashable, places: Array, found: Array) -> None:
+        values = self.of(asked)
+        if len(values) != len(found):  # of nothing known, nobody knew of how much
+            values = self.values[asked] = np.full((len(found), values.shape[1]), np.nan)
+        values[:, places] = found
+
+    def designs(self, places: Array) -> Design:
+        """Leaves of shape (designs,); numbers where all agree."""
+        every = list(self.rows)
+        columns = np.array([np.frombuffer(every[place]) for place in places]).T
+        alike = (columns == columns[:, :1]).all(axis=1)
+        changes: dict[str, Any] = {}
+        for address, column, same in zip(self.addresses, columns, alike, strict=True):
+            changes[address] = _number(column[0].item(), leaf_at(self.design, address)) if same else column
+        return replace_leaves(self.design, changes)
+
+
+_KNOWN: dict[str, _Known] = {}
+"""By structure, those used last at the end."""
+
+
+_SAYING = [False]
+"""Whether what is asked is only noted."""
+
+
+@contextmanager
+def collect_requests() -> Iterator[None]:
+    """While it is open, what is asked of prices is noted as wanted and answered with zeros."""
+    _SAYING[0] = True
+    try:
+        yield
+    finally:
+        _SAYING[0] = False
+
+
+class SharedTimes(Generic[T]):
+    """Prices of designs of one structure, which other designs share.
+
+    Args:
+        design: of several, leaves of shape (designs,), or one.
+        make: what prices some of them, made once for those that are new together.
+        without: beginnings of addresses that prices do not depend on.
+        beside: what else they depend on.
+        whats: how many numbers an answer has of a design, for what is only noted.
+    """
+
+    def __init__(
+        self, design: Design, make: Callable[[Design], T], without: tuple[str, ...], *beside: str, whats: int = 1
+    ) -> None:
+        every = list(iterate_leaves(design))
+        found = [of for of in every if not of[0].startswith(without)]
+        numbers = {
+            a: v for a, v, spec in found if isinstance(v, NUMBERS) and not isinstance(v, bool) and "apart" not in spec.metadata
+        }
+        key = hash_lines([*(key_line(a, v) for a, v, _ in found if a not in numbers), *numbers, *beside])
+        self._make, self._made, self._whats = make, dict[bytes, T](), whats
+        known = _KNOWN.pop(key) if key in _KNOWN else _Known(_one(design), tuple(numbers))
+        self._known = _KNOWN[key] = known
+        rows = np.empty((max((len(v) for _, v, _ in every if isinstance(v, np.ndarray)), default=1), len(numbers)))
+        for place, column in enumerate(numbers.values()):
+            rows[:, place] = column
+        self._places = self._known.places(rows)
+        _forget()
+
+    def of(self, asked: Hashable, spent: Callable[[T], Array]) -> Array:
+        """What is spent, shape (what, designs).
+
+        Args:
+            asked: what is asked, equal where the answer is.
+            spent: the answer of what prices some designs, shape (what, those designs).
+        """
+        known = self._known
+        found = known.of(asked)[:, self._places]
+        if _SAYING[0]:
+            if np.isnan(found[0]).any():
+                known.wanted.setdefault(asked, []).append(self._places)
+            return np.zeros((self._whats, len(self._places)))
+        if np.isnan(found[0]).any():
+            want = np.unique(np.concatenate([self._places, *known.wanted.pop(asked, [])]))
+            new = want[np.isnan(known.of(asked)[0, want])]
+            for places in np.array_split(new, -(-len(new) // MAX_BATCH)):
+                if places.tobytes() not in self._made:
+                    self._made[places.tobytes()] = self._make(known.designs(places))
+                known.put(asked, places, spent(self._made[places.tobytes()]))
+            found = known.of(asked)[:, self._places]
+        return found
+
+
+def _one(design: Design) -> Design:
+    """The first of several."""
+    first = {address: value[0].item() for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
+    return replace_leaves(design, first) if first else design
+
+
+def _number(value: float, like: Any) -> float:
+    """Whole where numbers of its leaf are."""
+    return int(value) if isinstance(like, int) and value.is_integer() else value
+
+
+def _forget() -> None:
+    sizes = {key: known.size for key, known in _KNOWN.items()}
+    for key in list(_KNOWN)[:-1]:
+        if sum(sizes.values()) <= MAX_VALUES:
+            break
+        del _KNOWN[key], sizes[key]

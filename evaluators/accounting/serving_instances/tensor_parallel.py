@@ -1,0 +1,382 @@
+"""Dies with a cache that serve requests: an instance is as many dies as share the model's layers.
+
+An iteration is one step of the graph, prompts and decodes together: products over all tokens, attention over all pairs. It runs
+by the plan of prefill where it has prompts, else by that of decode.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.accounting import breakdown
+from dse.evaluators.accounting.breakdown import BreakdownRow
+from dse.evaluators.accounting.power import power_metrics
+from dse.evaluators.accounting.serving_instances import (
+    SERVING_PREFIXES,
+    Composition,
+    IterationCounts,
+    ServingInstance,
+    design_count,
+    iteration_time_key,
+)
+from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds, prefill_flop_per_token, weight_bytes_read
+from dse.evaluators.accounting.serving_instances.prompt_table_points import (
+    distinct_prompt_lengths,
+    fractional_prompts,
+    transferred_prompts,
+)
+from dse.evaluators.accounting.tensor_parallel import area_by_block as area_by_block
+from dse.evaluators.accounting.tensor_parallel import (
+    blocks_seconds,
+    device_activity,
+    idle_die_limits,
+    port_limit,
+    refuse_kv_head_option,
+    timed_step,
+)
+from dse.evaluators.cost_models.analytical import ANALYTICAL
+from dse.evaluators.cost_models.analytical_collectives import INTER_NODE_HOPS, link_energy_inputs, refuse_library_allreduce
+from dse.evaluators.cost_models.call_cost import TimedBlock
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.transformer import segment_order, transformer_segments
+from dse.evaluators.layouts.tensor_formats import format_product
+from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_blocks, device_memory
+from dse.evaluators.machine.device_links import nodes_and_dies
+from dse.evaluators.machine.machine import inter_node_bandwidth, shared_cache_machine
+from dse.evaluators.machine.shared_cache_die import shared_cache_parts
+from dse.evaluators.serving.iteration_time import geometric_axes as points
+from dse.evaluators.serving.kv_memory import RequestMemory, fullest_request, request_memory
+from dse.evaluators.serving.scheduling_policy import BUDGETS, pool_policies
+from dse.evaluators.silicon import area
+from dse.evaluators.silicon.energy import PooledActivity, host_transfer_energy, pooled_dynamic_energy
+from dse.space.array_math import Array, maximum, minimum, where
+from dse.space.chip import Chip
+from dse.space.design import Design
+from dse.space.fields import replace_leaves
+from dse.space.layers import AttentionReach, per_reach
+from dse.space.limits import Infeasibility, Limit
+from dse.space.mapping import FormatPlan, Mapping, TensorParallelPlan
+from dse.space.memoize import memoize
+from dse.space.model import Model
+from dse.space.workload import ServingLoad
+
+FIDELITIES = ("closed",)
+
+MERGEABLE_LEAVES = ("mapping.serving.instances", "mapping.serving.batch")
+
+USAGE_IN_BATCH = True
+
+
+def limits(design: Design, load: ServingLoad) -> list[Limit]:
+    """Memory for a request alone, ports, and one parallelism where the same dies do both phases."""
+    chip, mapping = _of(design)
+    refuse_kv_head_option(load.model, mapping.prefill, mapping.decode)
+    if chip.network is not None:
+        for plan in (mapping.prefill, mapping.decode):
+            refuse_library_allreduce(plan.allreduce, plan.tp, shared_cache_machine(chip, mapping))
+    pools = zip(_plans(mapping), _tokens(mapping, load), strict=True)
+    held = reduce(_fuller, (_held(design, load, plan.tp, load.longest - 1, tokens) for plan, tokens in pools))
+    # a request alone must fit: beside more of them, requests wait
+    parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
+    tp = (mapping.prefill.tp, mapping.decode.tp)
+    shared = tp if not mapping.serving.prefill_instances else tp[:1] * 2
+    return [
+        Limit("chip.hbm.capacity", sum(value for _, value in parts), chip.hbm.capacity, "B", parts),
+        port_limit(chip, mapping.prefill, mapping.decode),
+        Limit("mapping.decode.tp", maximum(*shared), minimum(*shared), "1"),
+        *idle_die_limits(load.model, mapping),
+    ]
+
+
+def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
+    """Of each pool, as one of its dies has it."""
+    chip, mapping = _of(design)
+
+    def instance(tp: Any, tokens: Any) -> ServingInstance:
+        def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
+            found = _seconds(design, load, tp, prompt, prompt_context, decodes, context)
+            return found if design_count(design) else found[..., 0]
+
+        held = _held(design, load, tp, 0, tokens)
+        free = chip.hbm.capacity - held.weights - held.activations
+        without = (*SERVING_PREFIXES, "mapping.prefill.tp", "mapping.decode.tp")
+        key = "" if design_count(design) else iteration_time_key(design, load, float(tp), without=without)
+        return ServingInstance(
+            pricing, free, _room(design, load, tp), partial(points, whole=distinct_prompt_lengths(load)), key=key
+        )
+
+    return tuple(instance(plan.tp, tokens) for plan, tokens in zip(_plans(mapping), _tokens(mapping, load), strict=True))
+
+
+def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
+    """Dies, and what memories and engines of an instance's take at least."""
+    chip, mapping = _of(design)
+    said, last = mapping.precision, mapping.decode.tp
+    first = where(mapping.serving.prefill_instances > 0, mapping.prefill.tp, last)
+    each = shared_cache_parts(chip, mapping)[0].matrix * mapping.stack.matrix_achieved
+    prompt = (
+        prefill_flop_per_token(load.model) * each * format_product(said.activations, said.weights, chip.core.rates).pace / first
+    )
+    return WorkLowerBounds(
+        device_count(design), decode=weight_bytes_read(load.model, said) / (chip.hbm.bandwidth * last), prompt=prompt
+    )
+
+
+def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, Any]:
+    """Every die takes what it holds of a cache, and sends its share of that: by a port of its own, or over the nodes' network.
+
+    Instances fill nodes one after the other. Where one node has the dies of all, caches stay in it. Where it does not, any
+    cache may have to leave it, and all are priced as if they did: a die then has its part of what its node sends, which is
+    shared by the dies there that send at the same time, as `closed_collective` shares it among those of a ring; and no more
+    than its port.
+    """
+    chip, mapping = _of(design)
+    network, nodes, tps = chip.network, chip.network.nodes, [plan.tp for plan in _plans(mapping)]
+    taken, paces, latency = _room(design, load, tps[1]), [network.bandwidth] * len(tps), network.latency
+    if nodes is not None:
+        across = device_count(design) > nodes.size
+        paces = [where(across, minimum(network.bandwidth, _share(design, tp)), network.bandwidth) for tp in tps]
+        latency = where(across, nodes.latency, latency)
+    sent = taken.times(tps[1] / tps[0]), taken  # by a die of those that have it, and to one
+    each = [room.times(1 / (pace * mapping.stack.network_achieved)) for room, pace in zip(sent, paces, strict=True)]
+    return fullest_request(each, load.longest), latency
+
+
+def die_and_system_area(design: Design) -> tuple[Any, Any]:
+    """Of one die, and of those of all instances. [mm2]"""
+    chip, _ = _of(design)
+    return area.die_area(chip), area.total_area(chip) * device_count(design)
+
+
+def devices_per_cache(design: Design, load: ServingLoad) -> tuple[Any, ...]:
+    """Dies of an instance have a part of a cache each."""
+    return tuple(plan.tp for plan in _plans(design.mapping))
+
+
+def usage_metrics(
+    design: Design,
+    load: ServingLoad,
+    done: IterationCounts,
+    seconds: Any,
+    fidelity: str,
+    peak: Callable[[], Any],
+    hosted: Any = 0.0,
+) -> dict[str, Any]:
+    """Shares of what the engines and the memories of all dies could do in the time; activations stay in the cache."""
+    chip, mapping = _of(design)
+    engines, _, _ = shared_cache_parts(chip, mapping)
+    work, ideal, designs = PooledActivity(), 0.0, design_count(design)
+    for plan, pool in zip(_plans(mapping), done, strict=True):
+        for count, made_of in pool:
+            timed = _iteration(design, load, plan.tp, made_of)
+            work = work.plus(_over_designs(_done(design, timed).times(count * plan.tp), designs))
+            paced = sum(of.block.times * call.flop * call.pace for of in timed for call in of.block.calls)
+            ideal = ideal + _each(count * paced, designs)
+    moved, dies = host_transfer_energy(hosted, chip), device_count(design)
+    if mapping.serving.prefill_instances:
+        moved = moved + pooled_dynamic_energy(_moved(design, load), chip)
+    values = {
+        "utilisation": ideal * engines.matrix * mapping.stack.matrix_achieved / (dies * seconds),
+        "hbm_utilisation": work.memory_bytes / (dies * chip.hbm.bandwidth * seconds),
+    }
+    if np.any(chip.power):
+        values["power_energy"] = chip.power * dies * seconds
+    tokens = float(load.requests.output.sum())
+    return values | power_metrics(
+        chip, lambda: [(pooled_dynamic_energy(work, chip) + moved, seconds)], tokens, chips=dies, peak=peak
+    )
+
+
+def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
+    """On all dies of an instance."""
+    chip, mapping = _of(design)
+    tp = _plans(mapping)[pool].tp
+    timed = _iteration(design, load, tp, made_of)
+    return pooled_dynamic_energy(_done(design, timed), chip) * tp / blocks_seconds(timed)
+
+
+def iteration_rows(
+    design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
+) -> Sequence[BreakdownRow]:
+    """Calls of an iteration."""
+    chip, mapping = _of(design)
+    found = _iteration(design, load, _plans(mapping)[pool].tp, made_of)
+    return breakdown.breakdown_rows("", times, found, shared_cache_machine(chip, mapping), dies=_plans(mapping)[pool].tp)
+
+
+def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
+    """Nothing is known."""
+    return ""
+
+
+def device_count(design: Design) -> Any:
+    """Chips of all instances."""
+    _, mapping = _of(design)
+    return mapping.serving.instances * mapping.decode.tp + mapping.serving.prefill_instances * mapping.prefill.tp
+
+
+def _moved(design: Design, load: ServingLoad) -> PooledActivity:
+    """Of caches that go to instances that decode: from memory to memory, to each die what it holds of them."""
+    network, tp = design.chip.network, design.mapping.decode.tp
+    hops = (
+        network.hops
+        if network.nodes is None
+        else where(device_count(design) > network.nodes.size, INTER_NODE_HOPS, network.hops)
+    )
+    nbytes = _room(design, load, tp).altogether(transferred_prompts(load)) * tp
+    return PooledActivity(memory_bytes=2 * nbytes, linked_bytes=nbytes * hops)
+
+
+def _share(design: Design, tp: Any) -> Any:
+    """Of a node's bandwidth, what one of `tp` dies of an instance has while as many caches as can are on their way. [B/s]"""
+    chip, mapping = _of(design)
+    nodes, serving = chip.network.nodes, mapping.serving
+    _, members = nodes_and_dies(tp, nodes.size)
+    beside = minimum(minimum(serving.instances, serving.prefill_instances), maximum(1, nodes.size // members))
+    return inter_node_bandwidth(nodes, mapping.stack) / (members * beside)
+
+
+def _plans(mapping: Mapping) -> tuple[TensorParallelPlan, ...]:
+    """Of each pool: that which prefills, where there is one, and that which decodes."""
+    return (mapping.prefill, mapping.decode) if mapping.serving.prefill_instances else (mapping.decode,)
+
+
+def _seconds(
+    design: Design, load: ServingLoad, tp: Any, prompt: Array, prompt_context: Array, decodes: Array, context: Array
+) -> Array:
+    """Seconds of iterations, in the shape that their counts broadcast to and designs; NaN for those of nothing."""
+    counts = np.broadcast_arrays(prompt, prompt_context, decodes, context)
+    prompt, prompt_context, decodes, context = (np.ravel(count) for count in counts)
+    found = np.full((len(prompt), max(design_count(design), 1)), np.nan)
+    # those with decodes beside prompts by themselves: operators of theirs are not there else
+    both, alone = (prompt > 0) & (decodes > 0), (prompt > 0) & (decodes == 0)
+    for name, here in (("prefill", both), ("prefill", alone), ("decode", (prompt == 0) & (decodes > 0))):
+        if here.any():
+            columns = [column[here][:, None] for column in (prompt, prompt_context, decodes, context)]
+            found[here] = blocks_seconds(_timeline(design, load, name, tp, *columns))
+    return found.reshape(*counts[0].shape, -1)
+
+
+def _iteration(design: Design, load: ServingLoad, tp: Any, made_of: Composition) -> tuple[TimedBlock, ...]:
+    phase = "prefill" if np.any(made_of[0]) else "decode"
+    return _timeline(design, load, phase, tp, *(np.atleast_2d(count) for count in made_of[:4]))
+
+
+def _done(design: Design, timed: tuple[TimedBlock, ...]) -> PooledActivity:
+    """By one die in an iteration."""
+    chip, mapping = _of(design)
+    _, cache, _ = shared_cache_parts(chip, mapping)
+    return device_activity(
+        tuple(of.block for of in timed), mapping.stack.attention_passes, cache, link_energy_inputs(chip.network)
+    )
+
+
+def _over_designs(work: PooledActivity, designs: int) -> PooledActivity:
+    """Of one iteration, numbers or arrays of shape (designs,)."""
+    return PooledActivity(*(_each(value, designs) for value in work))
+
+
+def _each(value: Any, designs: int) -> Any:
+    """Of each of some designs, or of the one that there is."""
+    return np.broadcast_to(np.squeeze(value), designs) if designs else float(np.sum(value))
+
+
+def _fuller(one: DeviceMemory, other: DeviceMemory) -> DeviceMemory:
+    """Design by design, that of which a die holds more."""
+    more, names = other.total > one.total, [of.name for of in fields(DeviceMemory)]
+    return DeviceMemory(**{name: where(more, getattr(other, name), getattr(one, name)) for name in names})
+
+
+def _timeline(design: Design, load: ServingLoad, phase: str, tp: Any, *made_of: Array) -> tuple[TimedBlock, ...]:
+    """Blocks of iterations, counts of shape (iterations, 1)."""
+    prompt, prompt_context, decodes, _ = made_of
+    chip, mapping = _of(design)
+    plan: TensorParallelPlan = replace_leaves(getattr(mapping, phase), {"tp": tp})
+    guesses = load.guesses
+    pairs, positions = (per_reach(load.model, lambda reach, n=n: _looked(reach, guesses, *made_of)[n]) for n in (0, 1))  # type: ignore[misc]
+    resumed = decodes + (prompt_context > (prompt + 1) / 2)  # further chunks of a prompt have a past
+    rows = decodes * (1 + guesses)
+    at = StepCounts(phase, prompt + rows, rows + (prompt > 0), pairs, positions, guesses, resumed=resumed)
+    if phase == "prefill":
+        decoded = per_reach(load.model, lambda reach: decodes * reach.seen(made_of[3] + guesses))
+        scored = per_reach(load.model, lambda reach: decodes * _scored(reach, guesses, made_of[3]))
+        at = replace(at, decodes=decodes, decoded=decoded, scored=scored)
+    operators, order = transformer_segments(load.model, at), segment_order(load.model, at)
+    rates, recorded = chip.core.rates, phase == "decode"
+    cut = device_blocks(
+        operators, order, plan.tp, mapping.precision, plan.allreduce, rates=rates, recorded=recorded, heads=plan.kv_heads,
+        phases=plan.ktree_k,
+    )  # fmt: skip
+    return timed_step(cut, chip, plan, shared_cache_machine(chip, mapping), ANALYTICAL)
+
+
+def _scored(reach: AttentionReach, guesses: int, context: Array) -> Any:
+    """Positions that a request's next token sees and those guessed after it see, together."""
+    return sum(reach.seen(context + ahead) for ahead in range(1 + guesses))
+
+
+def _looked(
+    reach: AttentionReach, guesses: int, prompt: Array, prompt_context: Array, decodes: Array, context: Array
+) -> tuple[Any, Any]:
+    """Pairs of an iteration, and positions that are read: what decodes see, and what prompts see before themselves."""
+    own, past = fractional_prompts(prompt, prompt_context)
+    pairs = prompt / own * reach.after(past, own) + decodes * _scored(reach, guesses, context)
+    # what prompts attend to before themselves is read once a chunk
+    return pairs, decodes * reach.seen(context + guesses) + reach.seen(past)
+
+
+def _tokens(mapping: Mapping, load: ServingLoad) -> list[Any]:
+    """Tokens that go through the layers at a time, of each pool: of the largest iteration of prompts, or of decodes.
+
+    Where requests that memory has no room for are computed again, a prompt is as long as what one has by then; a pool that else
+    decodes alone computes them one at a time.
+    """
+    serving, prompt, whole = mapping.serving, float(load.requests.prompt.max()), float(load.longest - 1)
+    said = replace(serving, **dict.fromkeys(BUDGETS, 0))  # which designs differ in
+    pools, found, all_of = pool_policies(said), list[Any](), len(load.requests.prompt)
+    batches = [where(serving.prefill_batch > 0, serving.prefill_batch, serving.batch), serving.batch]
+    for place, (rule, most) in enumerate(zip(pools, batches[-len(pools) :], strict=True)):
+        first, last, batch = place == 0, place == len(pools) - 1, minimum(most, all_of) * 1.0
+        again = last and not rule.lifetime and not rule.swap
+        longest, together = (whole if again else prompt, batch) if first else (whole * again, 1.0)
+        own = (serving.tokens, serving.unit, serving.chunk) if last else (serving.prefill_tokens, 0, 0)
+        tokens, unit, chunk = (
+            where(value > 0, value, getattr(rule, name))
+            for name, value in zip(("tokens", "unit", "chunk"), own, strict=True)
+        )  # fmt: skip
+        budget = where(unit > 0, tokens // maximum(unit, 1) * chunk, tokens)
+        alone = 0.0 if rule.chunked else longest
+        prompts = maximum(alone, minimum(budget if rule.chunked else tokens, longest * together))
+        found.append(maximum(prompts, batch * (1 + load.guesses) * last))
+    return found
+
+
+def _held(design: Design, load: ServingLoad, tp: Any, positions: int, tokens: Any) -> DeviceMemory:
+    """What one of `tp` dies holds with one request of so many positions, and the activations of so many tokens."""
+    return _footprint(design, load, tp, per_reach(load.model, lambda reach: float(reach.kept(positions))), 1.0, tokens)
+
+
+def _room(design: Design, load: ServingLoad, tp: Any) -> RequestMemory:
+    """What a request has on one of `tp` dies."""
+    return request_memory(load.model, lambda cached, sequences: _footprint(design, load, tp, cached, sequences, 0.0).kv)
+
+
+def _footprint(design: Design, load: ServingLoad, tp: Any, cached: Any, sequences: float, tokens: Any) -> DeviceMemory:
+    mapping = _of(design)[1]
+    return _on_die(load.model, load.guesses, tp, mapping.precision, mapping.prefill.kv_heads, tokens, cached, sequences)
+
+
+@memoize
+def _on_die(
+    model: Model, guesses: int, tp: Any, precision: FormatPlan, heads: str | None, tokens: Any, cached: Any, sequences: float
+) -> DeviceMemory:
+    """The same, of designs that differ in how they are used."""
+    parts = transformer_segments(model, StepCounts("decode", 1.0, 1.0, 1.0, 1.0, guesses))
+    return device_memory(parts, model, tp, precision, cached=cached, sequences=sequences, tokens=tokens, heads=heads)
+
+
+def _of(design: Design) -> tuple[Chip, Mapping]:
+    return design.chip, design.mapping

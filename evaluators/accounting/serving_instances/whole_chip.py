@@ -1,0 +1,571 @@
+"""Tiles that all work on one operator at a time, and serve requests: an instance is the chip.
+
+An iteration is one pass through all operators, prompts and decodes together: products and rows over the tokens of both, which
+read weights once, and attention of each kind by itself. It goes by the plan of prefill where it has prompts, else by that of
+decode. Latent attention and states are computed otherwise where nothing is prefilled: what of these is of prompts alone, or of
+decodes alone, is done apart, in the same pass. Latents before a chunk are expanded again. Prompts are taken to be whole and
+alike as far as their tokens and the positions that these attend to allow (`prompts.py`).
+
+Where slices of attention are left open, those of a prompt by itself or of several serve all prompts of about its length, and
+those of prompts as long as all that a chunk attends to serve the chunk too. Decodes have those that suit a few more or a few
+less at a time, with as many keys. Chips have no links to others: caches go by the host.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.accounting import tile_operators as tiles
+from dse.evaluators.accounting.breakdown import BreakdownRow, scale_row
+from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.power import power_metrics
+from dse.evaluators.accounting.serving_instances import (
+    SERVING_PREFIXES,
+    Composition,
+    IterationCounts,
+    ServingInstance,
+    design_count,
+    iteration_time_key,
+)
+from dse.evaluators.accounting.serving_instances import count_interpolation as counted
+from dse.evaluators.accounting.serving_instances.count_interpolation import evaluate_counts
+from dse.evaluators.accounting.serving_instances.lower_bounds import (
+    WorkLowerBounds,
+    budget_lanes,
+    concurrent_requests,
+    load_macs,
+    peak_flops,
+    prefill_flop_per_token,
+    weight_bytes_read,
+)
+from dse.evaluators.accounting.serving_instances.prompt_table_points import (
+    equal_prompts,
+    integer_table_points,
+    kv_host_transfer_energy,
+)
+from dse.evaluators.accounting.serving_instances.shared_part_times import SharedTimes, collect_requests
+from dse.evaluators.accounting.serving_runs import steady_state_designs as balanced
+from dse.evaluators.accounting.serving_runs import steady_state_run as steady
+from dse.evaluators.accounting.tile_operators import (
+    JOB_TYPES,
+    Held,
+    hbm_bytes_by_use,
+    jobs_in_order,
+    largest_value,
+    local_memory_by_kind,
+    memory_and_group_limits,
+    sum_blocks,
+)
+from dse.evaluators.calls.call import CallBlock, KernelCall
+from dse.evaluators.cost_models import cost_model
+from dse.evaluators.cost_models.analytical_attention import AttentionJob
+from dse.evaluators.cost_models.cached_job import uncached_job
+from dse.evaluators.cost_models.cached_operators import CachedShares, cached_shares
+from dse.evaluators.cost_models.call_cost import TimedBlock, block_timeline
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.kernels.attention import find_dataflow
+from dse.evaluators.layouts.attention_requests import RequestsOfReach, chunk_requests, newest_token_requests, no_requests
+from dse.evaluators.layouts.micro_batches import IterationWork
+from dse.evaluators.layouts.tensor_formats import activation_bytes
+from dse.evaluators.layouts.whole_chip import ChipContext, attention_calls, chip_blocks, phase_only_blocks
+from dse.evaluators.machine.machine import tile_core_machine
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
+from dse.evaluators.serving.scheduling_policy import max_prompt_tokens, policies_with_batch
+from dse.evaluators.silicon import area
+from dse.evaluators.silicon.energy import dynamic_energy
+from dse.space.array_math import Array, maximum, where
+from dse.space.chip import Chip, channel_count, main_memory_bytes
+from dse.space.design import Design
+from dse.space.fields import fingerprint, have_equal_leaves, replace_leaves
+from dse.space.layers import per_reach
+from dse.space.limits import Infeasibility, Limit
+from dse.space.mapping import Mapping
+from dse.space.memoize import memoize_by_identity
+from dse.space.workload import ServingLoad
+
+FIDELITIES = ("closed",)
+
+ONE_BY_ONE = True
+
+MERGEABLE_LEAVES: tuple[str, ...] = ()
+
+ERROR_SAMPLES = 20
+"""Compositions at which a table's error is measured: each takes a search for slices of every operator."""
+
+SEVERAL = 16
+"""Prompts at a time for which slices are looked for, beside one by itself."""
+
+FEWER = 4
+"""Slices are looked for at its powers of requests at a time: other counts have those of one of the two beside them."""
+
+SLICES = ("rows", "cols", "queries", "keys")
+"""What is chosen where a plan leaves it open."""
+
+
+def mergeable_options(design: Design) -> tuple[str, ...]:
+    """What stays in a systolic array, in which designs that are worked out at once may differ."""
+    return () if _of(design)[0].tile.matrix.dataflow == "ce" else ("chip.tile.matrix.dataflow",)
+
+
+def limits(design: Design, load: ServingLoad) -> list[Limit]:
+    """Memories, with the longest request by itself and the largest iterations; and groups of tiles that divide the mesh."""
+    return memory_and_group_limits(*_of(design), _held(design, load))
+
+
+def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
+    """Chips of each pool."""
+    chip, mapping = _of(design)
+    parts = [dict(here) for here, _ in _held(design, load).values()]
+    free = main_memory_bytes(chip) - parts[0]["weights"] - max(part["activations"] for part in parts)
+    room, found = _room(design, load), []
+    for rule, batch in policies_with_batch(mapping.serving):
+        axes = integer_table_points(load, max_prompt_tokens(rule, batch, load.longest), batch)
+        key = "" if design_count(design) else iteration_time_key(design, load, fidelity)
+        of = _pricing(design, load, fidelity, axes)
+        found.append(
+            ServingInstance(
+                partial(_seconds, of, design_count(design)),
+                free,
+                room,
+                lambda *largest, axes=axes: axes,
+                ERROR_SAMPLES,
+                key,
+                more=of,
+            )
+        )
+    return tuple(found)
+
+
+def request_limit_times(design: Design, load: ServingLoad) -> None:
+    """Says what limits ask of prices, so that designs are priced together."""
+    with collect_requests():
+        for phase, made_of in _largest(design, load).items():
+            _filled(design, load, phase, made_of)
+
+
+def request_table_times(design: Design, load: ServingLoad, fidelity: str) -> None:
+    """Says what a table of prices asks for the steady state, likewise."""
+    made = instances(design, load, fidelity)
+    with collect_requests():
+        balanced.request_iteration_times(made, design, load)
+
+
+def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
+    """Chips, and what all their channels and engines take at least; a cache may have weights."""
+    chip, mapping = _of(design)
+    brought = channel_count(chip) * chip.hbm.channel_bandwidth
+    decode = weight_bytes_read(load.model, mapping.precision) / brought if chip.l2 is None else 0.0
+    prompt = prefill_flop_per_token(load.model) / peak_flops(chip)
+    joules = dynamic_energy(Activity(macs=load_macs(load)), chip, activation_bytes(mapping))
+    return WorkLowerBounds(
+        device_count(design), decode=decode, prompt=prompt, lanes=budget_lanes(mapping.serving), joules=joules
+    )
+
+
+def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
+    """Limits that need no price: main memory, and groups of tiles."""
+    return memory_and_group_limits(*_of(design), {phase: (of, []) for phase, of in _stored(design, load, 1).items()})
+
+
+def request_capacity(design: Design, load: ServingLoad) -> Any:
+    """Requests that main memory has room for beside the largest iterations."""
+    parts, serving = [dict(of) for of in _stored(design, load, 1).values()], _of(design)[1].serving
+    free = main_memory_bytes(_of(design)[0]) - parts[0]["weights"] - max(of["activations"] for of in parts)
+    return concurrent_requests(serving, free, _room(design, load), load.longest)
+
+
+def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> Any:
+    """The price of one request's next token, which reads so many positions; more requests take no less. [s]"""
+    if design.chip.l2 is not None:  # what a cache has depends on how many requests there are
+        return 0.0
+    of = _shared(design, load, "decode", "closed")
+    found = of.layers(1) + of.head(1) + of.tokens(1, int(np.ceil(context)))
+    return found[0]
+
+
+def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
+    """What a token of a prompt takes at least, by prices that a table of the steady state has of products and rows. [s]"""
+    mapping = _of(design)[1]
+    if _of(design)[0].l2 is not None or mapping.serving.prefill_instances:
+        return 0.0
+    ((rule, batch),), of = policies_with_batch(mapping.serving), _shared(design, load, "prefill", "closed")
+    most = max_prompt_tokens(rule, batch, load.longest)
+    tokens, _, decodes, *_ = steady.coarse_table_points(lambda *_: [np.zeros(1)], load)(most, load.longest, batch, load.longest)
+    known = counted.sampled_counts(integer_table_points(load, most, batch))
+    return counted.min_per_token(known, of.layers, tokens[-1] + decodes[-1])
+
+
+def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
+    """Caches go by way of the host."""
+    return _room(design, load).times(1 / float(_of(design)[1].serving.host)), 0.0
+
+
+def devices_per_cache(design: Design, load: ServingLoad) -> tuple[int, ...]:
+    """Each chip has all of a cache."""
+    return (1, 1)
+
+
+def die_and_system_area(design: Design) -> tuple[Any, Any]:
+    """Of one die, and of those of all chips. [mm2]"""
+    chip = _of(design)[0]
+    return area.die_area(chip), area.total_area(chip) * device_count(design)
+
+
+def area_by_block(design: Design) -> dict[str, Any]:
+    """Area of one chip by block. [mm2]"""
+    return area.area_by_block(_of(design)[0])
+
+
+def usage_metrics(
+    design: Design,
+    load: ServingLoad,
+    done: IterationCounts,
+    seconds: Any,
+    fidelity: str,
+    peak: Callable[[], Any],
+    spent: Array | None = None,
+    hosted: Any = 0.0,
+) -> dict[str, Any]:
+    """Shares of what all engines, channels and links could do in the time, what a tile holds, and energy from what is done.
+
+    `spent` is what `done` has spent, without its seconds, in the order of `SPENT`; None where it is worked out.
+    """
+    chip, mapping = _of(design)
+    if spent is None:
+        each = [(times, _iteration(design, load, made_of, fidelity)) for pool in done for times, made_of in pool]
+        spent = sum((times * _spent(design, 1, of)[1:, 0] for times, of in each), start=np.zeros(len(SPENT_COLUMNS) - 1))
+    joules, memory_bytes, hop_bytes, operations = spent
+    joules = joules + kv_host_transfer_energy(_room(design, load), load, chip, mapping.serving.prefill_instances, hosted)
+    whole = device_count(design) * seconds
+    rows, cols, engine = chip.mesh.rows, chip.mesh.cols, chip.tile.matrix
+    engines = 2.0 * rows * cols * (engine.rows * engine.cols * chip.clock)
+    links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * (chip.noc.word_bytes * chip.clock / chip.noc.word)
+    tokens = float(load.requests.output.sum())
+    return {
+        "utilisation": operations / (engines * whole),
+        "hbm_utilisation": memory_bytes / (channel_count(chip) * chip.hbm.channel_bandwidth * whole),
+        "noc_utilisation": where(links > 0, hop_bytes / maximum(links * whole, 1e-300), 0.0),
+        "sram_used": largest_value(nbytes for _, kinds in _held(design, load).values() for _, nbytes in kinds),
+        **power_metrics(chip, lambda: [(joules, seconds)], tokens, chips=device_count(design), peak=peak),
+    }
+
+
+def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
+    """Of one design."""
+    each = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
+    found = [_spent(design, 1, _iteration(design, load, one, fidelity))[:2, 0] for one in zip(*each, strict=True)]
+    return np.array([[joules / seconds] for seconds, joules in found])
+
+
+def iteration_rows(
+    design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
+) -> Sequence[BreakdownRow]:
+    """Operators of an iteration."""
+    parts = _iteration(design, load, made_of, fidelity)
+    machine = tile_core_machine(_of(design)[0])
+    found = tiles.breakdown_rows(
+        PhaseCost("", machine, tuple(parts), None, 1.0, None, sum_blocks(parts)[0], None, None), fidelity
+    )
+    return [scale_row(row, times) for row in found]
+
+
+def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
+    """In words, what would do."""
+    return tiles.remedy_text(worst, design)
+
+
+SPENT_COLUMNS = ("seconds", "energy", "memory bytes", "hop bytes", "operations")
+"""What parts of an iteration take, in units s, J, B, B x hop and FLOP: an axis of that length, before one of designs."""
+
+PARTS = 256
+"""Parts of designs and phases whose shares of prices are kept."""
+
+ROOM = "chip.hbm.capacity"
+"""What limits alone depend on, where no cache is in front of it."""
+
+
+class _Prices(NamedTuple):
+    """What parts of an iteration spend, each shape priced once; shapes (SPENT, designs).
+
+    Attributes:
+        layers: all but the head and what prompts and decodes have by themselves, of so many tokens.
+        head: of so many requests that get a token.
+        prompts: attention in all layers, and what else is of prompts alone, of (requests, queries, keys, lengths of two prompts
+            whose slices are tried).
+        tokens: likewise of one token of each, of (requests, keys).
+        filled: of an iteration, local memory of a tile in use, shape (KINDS, designs). [B]
+    """
+
+    layers: Callable[[int], Array]
+    head: Callable[[int], Array]
+    prompts: Callable[[int, int, int, int, int], Array]
+    tokens: Callable[[int, int], Array]
+    filled: Callable[[Composition], Array]
+
+
+def _seconds(spent: Callable[..., Array], several: int, *counts: Array) -> Array:
+    """Seconds alone of what compositions spend; of one design, without its axis."""
+    found = spent(*counts)[..., 0, :]
+    return found if several else found[..., 0]
+
+
+def _pricing(design: Design, load: ServingLoad, fidelity: str, axes: Sequence[Array]) -> Callable[..., Array]:
+    """What compositions spend, by tables of a part each: attention, and what depends on tokens or requests alone.
+
+    Counts broadcast together; what is found has axes of `SPENT` and of designs more.
+    """
+    mapping = _of(design)[1]
+    lengths, first = axes[0][1:], _shared(design, load, "prefill", fidelity)
+    then = first if have_equal_leaves(mapping.prefill, mapping.decode) else _shared(design, load, "decode", fidelity)
+    between = partial(counted.interpolate_counts, counted.sampled_counts(axes))
+
+    def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
+        new, at_once = np.rint(prompt), np.rint(decodes)
+        count, own, past = equal_prompts(np.maximum(new, 1.0), prompt_context)
+        keys = np.rint(own) + np.rint(past)
+        cached = np.ceil(np.maximum(context, 1.0))
+        near, long = (_nearest(lengths, of) for of in (np.rint(own), keys))
+        prompts = evaluate_counts(first.prompts, count, np.rint(own), keys, near, long)
+        decoding, some = (at_once > 0)[..., None, None], (new > 0)[..., None, None]
+        tokens = np.where(decoding, evaluate_counts(then.tokens, at_once, cached), 0.0)
+        alone = np.where(decoding, evaluate_counts(then.layers, at_once) + evaluate_counts(then.head, at_once) + tokens, 0.0)
+        beside = tokens if first is then else np.where(decoding, evaluate_counts(first.tokens, at_once, cached), 0.0)
+        # compositions that a table is compared with are priced as they are
+        of = evaluate_counts if prompt.ndim == 1 else between
+        mixed = of(first.layers, new + at_once) + of(first.head, count + at_once) + prompts + beside
+        return np.where(some, mixed, np.where(decoding, alone, np.nan))
+
+    return pricing
+
+
+def _nearest(lengths: Array, tokens: Array) -> Array:
+    """Of some lengths, those in whose ratio tokens are the nearest."""
+    places = np.searchsorted(np.sqrt(lengths[1:] * lengths[:-1]), np.maximum(tokens, 1.0))
+    return np.asarray(lengths[places])
+
+
+@partial(memoize_by_identity, few=PARTS)
+def _shared(design: Design, load: ServingLoad, phase: str, fidelity: str) -> _Prices:
+    """Those of several designs, each priced once however it serves requests: products and rows once for all attention."""
+    apart, whole = _known(design, load, phase, fidelity, "attention."), _known(design, load, phase, fidelity)
+    largest = _known(design, load, phase, fidelity, whats=len(JOB_TYPES))
+    return _Prices(
+        lambda *counts: apart.of(("layers", counts), lambda of: of.layers(*counts)),
+        lambda *counts: apart.of(("head", counts), lambda of: of.head(*counts)),
+        lambda *counts: whole.of(("prompts", counts), lambda of: of.prompts(*counts)),
+        lambda *counts: whole.of(("tokens", counts), lambda of: of.tokens(*counts)),
+        lambda *counts: largest.of(("filled", counts), lambda of: of.filled(*counts)),
+    )
+
+
+def _known(
+    design: Design,
+    load: ServingLoad,
+    phase: str,
+    fidelity: str,
+    without: str = "mapping.serving.",
+    whats: int = len(SPENT_COLUMNS),
+) -> SharedTimes[_Prices]:
+    """Designs that are priced for a phase, whatever is said below an address of its plan."""
+    (other,) = {"prefill", "decode"} - {phase}
+    # what a cache has depends on how many requests there are
+    cached = any(_kept(design, load).values())
+    elsewhere = () if cached else (*SERVING_PREFIXES, ROOM, f"mapping.{other}.", f"mapping.{phase}.{without}")
+    beside = fingerprint(load.model), phase, fidelity
+    return SharedTimes(design, lambda some: _prices(some, load, phase, fidelity), elsewhere, *beside, whats=whats)
+
+
+def _prices(design: Design, load: ServingLoad, phase: str, fidelity: str) -> _Prices:
+    (chip, mapping), model = _of(design), load.model
+    activation_bytes(mapping)  # refuses what tiles do not take
+    plan = getattr(mapping, phase)
+    on = ChipContext(model, chip, plan, mapping.precision, {}, _kept(design, load)[phase])
+    machine, reader = tile_core_machine(chip), cost_model(fidelity)
+
+    def spent(of: Sequence[CallBlock]) -> Array:
+        return _spent(design, designs, block_timeline(of, machine, reader))
+
+    forms, designs = (
+        {of: transformer_segments(model, _step(of, 1, 1)) for of in ("prefill", "decode")},
+        max(design_count(design), 1),
+    )
+    two = any(of.alone for part in forms["decode"] for of in part.operators)
+
+    def attending(form: str, some: RequestsOfReach, cuts: Sequence[ChipContext]) -> Array:
+        """Each call as it is quickest."""
+        every = list(zip(*(attention_calls(forms[form], some, of) for of in cuts), strict=True))
+        each = [counted.fastest_per_design([spent_on(times, call) for times, call in calls]) for calls in every]
+        return np.asarray(np.sum(each, axis=0))
+
+    def spent_on(times: float, call: KernelCall) -> Array:
+        cost = reader.job(call.job)
+        assert cost.activity is not None
+        return _together_spent(design, designs, times * cost.seconds, cost.activity * times, times * call.flop)
+
+    def alone(of: IterationWork) -> Array | float:
+        return spent(phase_only_blocks(of.step(), on)) if two else 0.0
+
+    def cut(form: str, some: RequestsOfReach) -> list[ChipContext]:
+        """As the slices are that suit some requests."""
+        calls = attention_calls(forms[form], some, on)
+        found = [
+            of.tiling for of in (jobs_in_order(uncached_job(of.job))[0] for _, of in calls) if isinstance(of, AttentionJob)
+        ]
+        names = (*SLICES, *(("splits",) if find_dataflow(plan.attention.dataflow).split else ()))
+        changes = [{f"attention.{name}": getattr(of, name) for name in names} for of in found]
+        return [on._replace(plan=replace_leaves(plan, some)) for some in changes]
+
+    @cache
+    def sliced(length: int) -> list[ChipContext]:
+        return [of for requests in (1, SEVERAL) for of in cut("prefill", chunk_requests(model, requests, length, length))]
+
+    @cache
+    def decoded(requests: int, keys: int) -> list[ChipContext]:
+        return cut("decode", newest_token_requests(model, requests, float(keys)))
+
+    @cache
+    def others(tokens: int) -> Array:
+        return spent([of for of in chip_blocks(_step(phase, tokens, 1), no_requests, on) if of.name != "head"])
+
+    @cache
+    def head(requests: int) -> Array:
+        return spent([of for of in chip_blocks(_step(phase, 1, requests), no_requests, on) if of.name == "head"])
+
+    @cache
+    def prompts(requests: int, queries: int, keys: int, length: int, longer: int) -> Array:
+        # a chunk has few queries and, after what is before it, many keys: slices of either may suit it
+        cuts = sliced(length) + (sliced(longer) if longer > length else [])
+        found = attending("prefill", chunk_requests(model, requests, queries, keys), cuts)
+        return found + alone(IterationWork(model, "prefill", phase, requests, queries, keys - queries, 0, 0))
+
+    @cache
+    def newest_alone(requests: int) -> Array | float:
+        return alone(IterationWork(model, "decode", phase, 0, 0, 0, requests, 1.0))
+
+    @cache
+    def tokens(requests: int, keys: int) -> Array:
+        fewer = FEWER ** int(np.log(requests) / np.log(FEWER) + 1e-9)
+        cuts = [of for many in sorted({fewer, requests if requests == fewer else FEWER * fewer}) for of in decoded(many, keys)]
+        return attending("decode", newest_token_requests(model, requests, float(keys)), cuts) + newest_alone(requests)
+
+    def full(made_of: Composition) -> Array:
+        kinds = local_memory_by_kind(_blocks(design, load, made_of))
+        return np.array([np.broadcast_to(nbytes, designs) for _, nbytes in kinds])
+
+    return _Prices(others, head, prompts, tokens, full)
+
+
+def _spent(design: Design, designs: int, of: list[TimedBlock]) -> Array:
+    """What blocks spend, shape (SPENT, designs)."""
+    return _together_spent(design, designs, *sum_blocks(of))
+
+
+def _together_spent(design: Design, designs: int, seconds: Any, activity: Activity, operations: float) -> Array:
+    chip, mapping = _of(design)
+    joules = dynamic_energy(activity, chip, activation_bytes(mapping))
+    found = (seconds, joules, activity.memory_bytes, activity.hop_bytes, operations)
+    return np.array([np.broadcast_to(value, designs) for value in found])
+
+
+def _iteration(design: Design, load: ServingLoad, made_of: Composition, fidelity: str) -> list[TimedBlock]:
+    """Blocks of a mean iteration, and what they take."""
+    return block_timeline(_blocks(design, load, made_of), tile_core_machine(_of(design)[0]), cost_model(fidelity))
+
+
+def _blocks(design: Design, load: ServingLoad, made_of: Composition) -> list[CallBlock]:
+    """Of a mean iteration; where its decodes are no whole number, of those beside it in their shares."""
+    (chip, mapping), model = _of(design), load.model
+    prompt, prompt_context, decodes, context = made_of[:4]
+    found: list[CallBlock] = []
+    plain = {
+        phase: ChipContext(model, chip, getattr(mapping, phase), mapping.precision, {}, of)
+        for phase, of in _kept(design, load).items()
+    }
+    count, own, past, low = 0, 0, 0, int(decodes)
+    if prompt > 0:
+        some = equal_prompts(np.array([max(prompt, 1.0)]), np.array([prompt_context]))
+        count, own, past = (int(np.rint(value[0])) for value in some)
+    for at_once, share in ((low, 1 - (decodes - low)), (low + 1, decodes - low)):
+        if share == 0 or not (count or at_once):
+            continue
+        phase = "prefill" if count else "decode"
+        (turn,) = IterationWork(model, phase, phase, count, own, past, at_once, float(context)).turns()
+        found += [of._replace(times=of.times * share) for of in chip_blocks(turn.at, turn.attend, plain[phase])]
+    return found
+
+
+def _step(phase: str, tokens: float, requests: float) -> StepCounts:
+    """Counts of an iteration whose attention is said by itself."""
+    return StepCounts(phase, float(tokens), float(requests), 0.0, 0.0)
+
+
+@memoize_by_identity
+def _held(design: Design, load: ServingLoad) -> dict[str, Held]:
+    """By phase, what memories hold in the largest iteration, and for the longest request."""
+    largest = _largest(design, load)
+    return {phase: (of, _filled(design, load, phase, largest[phase])) for phase, of in _stored(design, load, 1).items()}
+
+
+def _largest(design: Design, load: ServingLoad) -> dict[str, Composition]:
+    """By phase, the iteration that holds most."""
+    prompts, longest = _prompt_tokens(design, load), load.longest - 1
+    whole, batch = min(prompts, longest), float(int(_of(design)[1].serving.batch))
+    return {"prefill": (prompts, (whole + 1) / 2, 0.0, 0.0), "decode": (0.0, 0.0, batch, float(longest))}
+
+
+def _filled(design: Design, load: ServingLoad, phase: str, made_of: Composition) -> list[tuple[str, Any]]:
+    """By kind of operator, local memory of a tile in use in an iteration. [B]"""
+    found = _shared(design, load, phase, "closed").filled(made_of)
+    return list(zip(JOB_TYPES, found if design_count(design) else found[:, 0].tolist(), strict=True))
+
+
+def _prompt_tokens(design: Design, load: ServingLoad) -> int:
+    """The most of an iteration."""
+    serving = _of(design)[1].serving
+    return max(max_prompt_tokens(rule, batch, load.longest) for rule, batch in policies_with_batch(serving))
+
+
+def _stored(design: Design, load: ServingLoad, requests: int) -> dict[str, tuple[tuple[str, float], ...]]:
+    """By phase, bytes in HBM in the largest iteration, with so many of the longest requests."""
+    mapping, longest = _of(design)[1], load.longest - 1
+    batch, mixed = int(mapping.serving.batch), policies_with_batch(mapping.serving)[-1][0].mixed
+    cached = per_reach(load.model, lambda reach: float(reach.kept(longest)) * requests)
+    tokens = {"prefill": _prompt_tokens(design, load) + batch * mixed, "decode": batch}
+    return {
+        phase: hbm_bytes_by_use(load.model, _step(phase, count, batch), cached, float(requests), mapping.precision)
+        for phase, count in tokens.items()
+    }
+
+
+def _kept(design: Design, load: ServingLoad) -> dict[str, CachedShares | None]:
+    """By phase, what a cache in front of main memory has, as many requests running as may and each of the longest."""
+    chip, mapping = _of(design)
+    if chip.l2 is None:
+        return dict.fromkeys(("prefill", "decode"))
+    stored = _stored(design, load, int(mapping.serving.batch))
+    return {phase: cached_shares(chip, of) for phase, of in stored.items()}
+
+
+def _room(design: Design, load: ServingLoad) -> RequestMemory:
+    """What a request has in HBM."""
+    precision = _of(design)[1].precision
+
+    def nbytes(cached: Any, sequences: float) -> float:
+        found = dict(hbm_bytes_by_use(load.model, _step("decode", 1, 1), cached, sequences, precision))
+        return found["KV cache"] + found.get("states", 0.0)
+
+    return request_memory(load.model, nbytes)
+
+
+def device_count(design: Design) -> Any:
+    """Chips of all instances."""
+    serving = _of(design)[1].serving
+    return serving.instances + serving.prefill_instances
+
+
+def _of(design: Design) -> tuple[Chip, Mapping]:
+    return design.chip, design.mapping

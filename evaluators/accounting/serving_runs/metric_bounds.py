@@ -1,0 +1,230 @@
+"""What designs that serve a load cannot do better than in the steady state, by what they do at least.
+
+The last request to end has come by then and makes its tokens one iteration after the other, so that the time from the first
+arrival to the last token is at least
+
+    T = max over requests of arrival + further tokens x least iteration
+
+and longer by what the last one waits where requests come too fast (`delays.py`); of few, who are played, it is at least that in
+which instances do all their work.
+
+Areas, chips and what stands whatever is done are what they are, so that rates are at most, and energy and money at least, those
+of this time. The least iteration is that of weights which pass memories at their peak, and, where it is asked for, the price of
+one request's next token; prompts take what engines that never wait do, or a share of a price.
+"""
+
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import lru_cache
+from types import ModuleType
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from dse.evaluators.accounting.die_batches import collect_die_work
+from dse.evaluators.accounting.power import NOTHING, power_metrics
+from dse.evaluators.accounting.serving_instances import design_count
+from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds
+from dse.evaluators.accounting.serving_instances.shared_part_times import collect_requests
+from dse.evaluators.accounting.serving_runs import iteration_time_batches as asked_first
+from dse.evaluators.accounting.serving_runs import run_metrics as served
+from dse.evaluators.accounting.serving_runs import steady_state_designs as balanced
+from dse.evaluators.accounting.serving_runs.wait_bounds import overload_delay, token_gap_bound
+from dse.evaluators.serving.prefill_replay import MAX_REQUESTS
+from dse.evaluators.serving.steady_state import request_mix
+from dse.evaluators.silicon import area, energy
+from dse.evaluators.silicon import manufacturing_limits as silicon
+from dse.evaluators.silicon.chip_batches import batch_chips
+from dse.space.array_math import Array, maximum, where
+from dse.space.design import Design, Designs
+from dse.space.lazy_metrics import LazyMetrics, lazy_metrics
+from dse.space.limits import IncompatibleOptionsError
+from dse.space.requests import Requests
+from dse.space.workload import ServingLoad, Workload
+
+RATED_METRICS = ("tdp", "power_density", "plug_power", "system_price")
+"""Metrics of power and money that do not depend on what is done."""
+
+COST_METRICS = ("energy", "energy_per_token", "price_per_mtoken", "chips_per_mtoken", "electricity_per_mtoken")
+"""Those that rise with the time that a load takes."""
+
+EXACT_METRICS = (*RATED_METRICS, "die_mm2", "system_mm2")
+LOWER_BOUNDED = (*EXACT_METRICS, *COST_METRICS, "peak_power", "ttft", "tpot", "tbt_p99", "latency")
+RATE_METRICS = ("throughput", "request_throughput", "goodput", "throughput_per_die_mm2", "throughput_per_system_mm2")
+UPPER_BOUNDED = (*EXACT_METRICS, *RATE_METRICS, "slo_attainment")
+"""Metrics that are known exactly, those that are known at least, and those at most."""
+
+MetricArrays = dict[str, Array]
+
+
+class MetricBounds(NamedTuple):
+    """Designs before they are evaluated.
+
+    Attributes:
+        broken: whether a limit is broken that needs no price, shape (designs,).
+        low, high: metrics of `LOW` and of `HIGH` that are asked for, at least and at most; shape (designs,).
+    """
+
+    broken: Array
+    low: MetricArrays
+    high: MetricArrays
+
+
+def metric_bounds(
+    service_of: Callable[[Design], ModuleType],
+    designs: Designs,
+    workload: Workload,
+    metrics: Collection[str],
+    *,
+    priced: bool,
+) -> MetricBounds:
+    """Bounds of designs in the steady state of loads, the loosest of all of them.
+
+    Args:
+        service_of: the layout of a design.
+        designs, workload: what is asked.
+        metrics: that somebody asks for.
+        priced: whether the least iteration is priced where a layout has one (`decoded`); of designs whose `broken` is known.
+    """
+    designs, size, loads = (
+        asked_first.merge_equal_groups(service_of, designs),
+        len(designs),
+        cast(tuple[ServingLoad, ...], workload.cases),
+    )
+    broken = np.zeros(size, bool)
+    low = {name: np.full(size, np.inf) for name in LOWER_BOUNDED if name in metrics}
+    high = {name: np.full(size, -np.inf) for name in UPPER_BOUNDED if name in metrics}
+    with batch_chips(designs.groups):
+        for load in loads:
+            prices = _priced(service_of, designs, load) if priced else {}
+            for rows, design in designs.groups:
+                service = service_of(design)
+                if not priced:
+                    broken[rows] |= _broken(service, design, load)
+                of = service.work_lower_bounds(design, load)
+                decode, prompt = prices.get(id(design), (0.0, 0.0))
+                of = of._replace(
+                    decode=maximum(of.decode, decode), prompt=maximum(of.prompt, prompt), room=_room(service, design, load)
+                )
+                for columns, some, looser in zip((low, high), _of_load(design, load, of), (np.fmin, np.fmax), strict=True):
+                    for name, column in columns.items():
+                        value = some[name].of(name) if isinstance(some[name], LazyMetrics) else some[name]
+                        column[rows] = looser(column[rows], value)
+    return MetricBounds(broken, low, high)
+
+
+def _of_load(design: Design, load: ServingLoad, of: WorkLowerBounds) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Metrics of designs of one structure at least and at most, some when they are asked for; leaves broadcast over designs."""
+    chip, requests = design.chip, load.requests
+    mixed, tokens = request_mix(requests), float(requests.output.sum())
+    span: Any = 0.0
+    for arrival, further in zip(mixed.arrival.tolist(), mixed.left.tolist(), strict=True):
+        span = maximum(span, arrival + further * of.decode)
+    behind = overload_delay(load, design.mapping.serving, of)
+    few = len(requests) <= MAX_REQUESTS  # who are played, so that most may come before any has to wait
+    work = where(behind > 0, behind + mixed.requests / mixed.rate, 0.0)
+    span = maximum(span, work) if few else span + behind
+    die, system = area.die_area(chip, of.decode_cores), area.total_area(chip, of.decode_cores) * of.chips
+    spent = power_metrics(chip, lambda: [(of.joules, span)], tokens, chips=of.chips, decode_cores=of.decode_cores)
+    some = bool((requests.output > 1).any())
+    exact = {name: spent[name] for name in RATED_METRICS} | {"die_mm2": die, "system_mm2": system}
+    low = {name: spent[name] for name in COST_METRICS} | exact
+    low |= lazy_metrics(("peak_power",), lambda: {"peak_power": of.chips * energy.static_power(chip, of.decode_cores)})
+    low["ttft"] = float(requests.prompt.mean()) * of.prompt + (0.0 if few else behind / 2)
+    low |= (
+        {"tpot": of.decode, "tbt_p99": token_gap_bound(load, design.mapping.serving, of)}
+        if some
+        else {"tpot": np.nan, "tbt_p99": np.nan}
+    )
+    low["latency"] = low["ttft"] + float(requests.output.mean() - 1) * of.decode
+    within: Any = np.searchsorted(_prompts(requests), load.ttft / maximum(of.prompt, NOTHING), side="right") / len(requests)
+    if not few:
+        queued: Any = 0.0
+        for length, weight in zip(mixed.prompts.tolist(), mixed.weights.tolist(), strict=True):
+            left = load.ttft - length * of.prompt
+            # those that come too fast wait evenly, taken as exponential
+            queued = queued + weight * where(left >= 0, 1 - np.exp(-maximum(left, 0.0) / maximum(behind / 2, NOTHING)), 0.0)
+        within = maximum(queued, where(behind > 0, 0.0, within))
+    good = within * where(of.decode <= load.tpot, 1.0, 0.0) if some else within
+    throughput, rate = tokens / span, len(requests) / span
+    high = exact | {"throughput": throughput, "request_throughput": rate, "goodput": good * rate, "slo_attainment": good}
+    high |= {"throughput_per_die_mm2": throughput / die, "throughput_per_system_mm2": throughput / system}
+    return low, high
+
+
+@lru_cache(maxsize=8)
+def _prompts(requests: Requests) -> Array:
+    """Lengths of prompts, the shortest first. [token]"""
+    return np.sort(requests.prompt).astype(float)
+
+
+def _room(service: ModuleType, design: Design, load: ServingLoad) -> Any:
+    """Requests of an instance that there is room for at least, where the layout says it."""
+    if not hasattr(service, "request_capacity"):
+        return 0.0
+    found = np.zeros(_size(design))
+    for rows, part in _parts(service, design):
+        found[rows] = service.request_capacity(part, load)
+    return found
+
+
+def _broken(service: ModuleType, design: Design, load: ServingLoad) -> Any:
+    """Designs of one structure that break a limit which needs no price."""
+    found: Any = load.longest > load.model.max_position
+    for limit in silicon.exceeded_limits(design.chip):
+        found = found | (limit.need > limit.have)
+    if hasattr(service, "untimed_limits"):
+        sure = np.zeros(_size(design), bool)
+        for rows, part in _parts(service, design):
+            try:
+                for limit in service.untimed_limits(part, load):
+                    sure[rows] |= limit.need > limit.have
+            except IncompatibleOptionsError:  # which is answered where it is judged
+                continue
+        found = found | sure
+    return found
+
+
+def _priced(service_of: Callable[[Design], ModuleType], designs: Designs, load: ServingLoad) -> dict[int, tuple[Any, Any]]:
+    """By design of several, prices of one request's next token and of a token of a prompt; all say first what they ask. [s]
+
+    Of those whose layout has them, 0 of others.
+    """
+    context, found = max(1.0, request_mix(load.requests).context), dict[int, tuple[Any, Any]]()
+    some = [(service_of(design), design) for _, design in designs.groups]
+    parts = [(service, design, _parts(service, design)) for service, design in some if hasattr(service, "decode_step_seconds")]
+    with collect_die_work():
+        for service, _, pieces in parts:
+            for _, part in pieces:
+                with suppress(IncompatibleOptionsError), collect_requests():
+                    getattr(service, "request_decode_times", service.decode_step_seconds)(part, load, context)
+                    _prompted(service, part, load)
+        for service, design, pieces in parts:
+            size = _size(design)
+            found[id(design)] = np.zeros(size), np.zeros(size)
+            for rows, part in pieces:
+                with suppress(IncompatibleOptionsError):
+                    found[id(design)][0][rows] = service.decode_step_seconds(part, load, context)
+                    found[id(design)][1][rows] = _prompted(service, part, load)
+    return found
+
+
+def _prompted(service: ModuleType, part: Design, load: ServingLoad) -> Any:
+    """The price of a token of a prompt, where the layout has one."""
+    return service.prefill_token_seconds(part, load) if hasattr(service, "prefill_token_seconds") else 0.0
+
+
+def _size(design: Design) -> int:
+    """Rows of a design."""
+    return max(design_count(design), 1)
+
+
+def _parts(service: ModuleType, design: Design) -> list[served.DesignPart]:
+    """Parts of a design as its layout takes them: all, those that are served alike, or each row by itself."""
+    if getattr(service, "BOUNDS_TOGETHER", False):
+        return [(np.arange(_size(design)), design)]
+    return list(
+        balanced.groups_with_equal_serving(design, service.MERGEABLE_LEAVES)
+        if hasattr(service, "MERGEABLE_LEAVES")
+        else served.single_rows(design)
+    )

@@ -1,0 +1,120 @@
+"""The most power that a served load takes: of its busiest iterations, as many at once as the run has had under way.
+
+An iteration takes the mean power of what it does, over the time that it is priced at. Where several go at once, on instances or
+as micro-batches of a pipeline, which are no more than its stages, each is taken to be the one of its kind, with prompts or of
+decodes alone, that takes most; and pools are taken to have the most under way at the same time. That bounds the power of the
+fullest state from above, and is that state's where one instance with one stage serves. Iterations are those that
+`serving/busiest.py` has kept: the most of these is within 2 % of the most of all, in runs of dense, mixed and latent models on
+dies whose iterations were all priced; on other layouts that was not looked at. In the steady state, they are the mean
+iterations of both kinds, of all instances at once.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.accounting.serving_runs.run_metrics import MeanIteration
+from dse.evaluators.serving.simulator import InstancePool, ServingRun
+from dse.space.array_math import Array, minimum, where
+
+Counts = tuple[Any, ...]
+"""Of iterations, in the order of `serving.price.AXES`; arrays that broadcast to (iterations, designs)."""
+
+
+class IterationKind(NamedTuple):
+    """Iterations of a pool with prompts, or those of decodes alone.
+
+    Attributes:
+        made_of: counts of iterations, none where there are no such iterations.
+        most: of them under way at once; a number, or of shape (designs,).
+    """
+
+    made_of: Counts
+    most: Any
+
+
+class PoolConcurrency(NamedTuple):
+    """What a pool has under way at once: iterations of both kinds, and the most of both together."""
+
+    prompts: IterationKind
+    decodes: IterationKind
+    most: Any
+
+
+PowerFunction = Callable[[int, Counts], Any]
+"""Power of iterations of a pool, shape (iterations, designs). [W]"""
+
+
+def concurrency_of_run(run: ServingRun) -> list[PoolConcurrency]:
+    """Of each pool, what a run had."""
+    found = []
+    for pool, at_once, kept in zip(run.pools, run.state.at_once, run.state.busiest, strict=True):
+        decodes, prompts = (composition_columns(some[some["prompt"] + some["requests"] > 0]) for some in kept)
+        kinds = IterationKind(prompts, float(at_once["most_prompts"])), IterationKind(decodes, float(at_once["most_decodes"]))
+        stages = pool.instances * np.count_nonzero(pool.shares)
+        found.append(PoolConcurrency(*kinds, min(float(at_once["most"]), float(stages))))
+    return found
+
+
+def concurrency_of_pools(
+    means: Sequence[Sequence[MeanIteration]], pools: Sequence[InstancePool], requests: int
+) -> list[PoolConcurrency]:
+    """As `of_means`, of one design's pools."""
+    return concurrency_of_means(means, [pool.shares for pool in pools], [pool.instances for pool in pools], requests)
+
+
+def concurrency_of_means(
+    means: Sequence[Sequence[MeanIteration]], shares: Sequence[Sequence[Any]], instances: Sequence[Any], requests: int
+) -> list[PoolConcurrency]:
+    """Of each pool in the steady state, its mean iterations on all instances, or of all requests where these are fewer.
+
+    Args:
+        means: of each pool.
+        shares: of an iteration's time, by stage; those of a pool.
+        instances: of a pool; numbers, or of shape (designs,).
+        requests: of the load.
+    """
+    found = []
+    for some, stages, many in zip(means, shares, instances, strict=True):
+        # an instance has as many at a time as it does at its own pace: fewer than stages where the slowest holds up the others
+        most = minimum(many / max(stages), float(requests))
+        kinds = {
+            of.prompts: IterationKind(tuple(np.atleast_2d(one) for one in of.composition), where(of.times > 0, most, 0.0))
+            for of in some
+        }
+        found.append(PoolConcurrency(kinds.get(True, NO_ITERATIONS), kinds.get(False, NO_ITERATIONS), most))
+    return found
+
+
+def peak_power(pools: Sequence[PoolConcurrency], watts: PowerFunction) -> Any:
+    """The most power of what is done by all pools. [W], shape (designs,)."""
+
+    def most(number: int, of: IterationKind) -> Any:
+        if not of.made_of:
+            return 0.0
+        return where(of.most > 0, np.max(watts(number, of.made_of), axis=0), 0.0)
+
+    total: Any = 0.0
+    for number, of in enumerate(pools):
+        total = total + _together(of, most(number, of.prompts), most(number, of.decodes))
+    return total
+
+
+def composition_columns(some: Array) -> Counts:
+    """Counts of records of `state.STEP`, each count of shape (iterations, 1)."""
+    if not len(some):
+        return ()
+    tokens, requests = np.maximum(some["prompt"], 1.0), np.maximum(some["requests"], 1.0)
+    read = np.maximum(some["positions"] + some["past"], 1.0)
+    counts = (some["prompt"], some["pairs"] / tokens, some["requests"], some["positions"] / requests, some["far"] / read)
+    return tuple(count[:, None] for count in counts)
+
+
+NO_ITERATIONS = IterationKind((), 0.0)
+
+
+def _together(of: PoolConcurrency, prompts: Any, decodes: Any) -> Any:
+    """Power of the iterations of a pool, as many as there may be of the kind that takes more, and of the other for the rest."""
+    first = where(prompts >= decodes, minimum(of.prompts.most, of.most), of.most - minimum(of.decodes.most, of.most))
+    return first * prompts + (of.most - first) * decodes

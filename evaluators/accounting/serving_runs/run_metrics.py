@@ -1,0 +1,534 @@
+"""Requests served as they come, on any kind of chip: what a run is worth, what it looked like, one design after another.
+
+A kind of chip says of one design and one load what came of it; its iterations are priced as a table.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Any, NamedTuple, cast
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from dse.evaluators.accounting.breakdown import IDLE, Breakdown, BreakdownRow, RequestFlow, TimelineBar
+from dse.evaluators.accounting.metrics import CaseOutcomes, area_metrics
+from dse.evaluators.accounting.serving_instances import ERROR_SAMPLES
+from dse.evaluators.serving.iteration_time import (
+    IterationTime,
+    IterationTimeFunction,
+    TableError,
+    geometric_axes,
+    table_errors,
+    tabulate_time,
+)
+from dse.evaluators.serving.max_rate import MaxRate, max_rate
+from dse.evaluators.serving.run_statistics import SloTargets, run_statistics
+from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, max_prompt_tokens
+from dse.evaluators.serving.simulator import Deployment, ServingRun
+from dse.evaluators.serving.slo_bounds import MIN_RATE_FACTOR, latency_percentiles, slo_bounds
+from dse.evaluators.serving.sustained_rate import sustained_rate
+from dse.evaluators.silicon import manufacturing_limits as silicon
+from dse.evaluators.tuning.per_design import select_rows as select_rows
+from dse.space.array_math import Array
+from dse.space.design import Design
+from dse.space.fields import iterate_leaves
+from dse.space.lazy_metrics import LazyMetrics, compute_all, lazy_metrics
+from dse.space.limits import Limit
+from dse.space.requests import Requests
+from dse.space.workload import ServingLoad, Workload
+
+LOGGED_ITERATIONS = 10_000
+"""Iterations that a breakdown keeps, for its trace."""
+
+
+MAX_TABLES = 256
+TABLES: dict[str, tuple[list[Array], IterationTime]] = {}
+"""Tables that were made, and their points, those used last at the end: designs whose prices are equal share the largest."""
+
+ERRORS: dict[tuple[Any, ...], TableError] = {}
+"""Of tables, as far as their points are asked for."""
+
+
+_SEARCHED: WeakKeyDictionary[ServingLoad, dict[float, MaxRate]] = WeakKeyDictionary()
+"""What searches for the maximum rates of loads have found, by what they came to, for answers that say how long it lasts."""
+
+DesignPart = tuple[Array, Design]
+"""Rows of a design of several, and the design that these are."""
+
+
+class MeanIteration(NamedTuple):
+    """Iterations of the instances of a pool, of those with prompts or of those without, and what the mean one is made of.
+
+    Attributes:
+        prompts: which of them.
+        times: how many.
+        prompt, prompt_context, decodes, context, spilled: as in `price.AXES`.
+
+    Numbers, or of shape (designs,).
+    """
+
+    prompts: bool
+    times: Any
+    prompt: Any
+    prompt_context: Any
+    decodes: Any
+    context: Any
+    spilled: Any
+
+    @property
+    def composition(self) -> tuple[Any, ...]:
+        """The axes of a price."""
+        return self[2:]
+
+    def of(self, row: int) -> "MeanIteration":
+        """Of one design, as numbers."""
+        columns = (np.ravel(value) for value in self[1:])
+        return MeanIteration(self.prompts, *(float(column[row % len(column)]) for column in columns))
+
+
+def mean_iterations(served: ServingRun, pool: int) -> list[MeanIteration]:
+    """Of a pool with prompts and without, as far as there are such iterations."""
+    return [
+        _mean(bool(prompts), {name: float(work[name].sum()) for name in work.dtype.names or ()})
+        for prompts, work in _kinds(served, pool)
+        if work["iterations"].any()
+    ]
+
+
+def mean_iterations_by_span(served: ServingRun, pool: int) -> list[list[MeanIteration]]:
+    """Of a pool with prompts and without, each half of an octave of tokens by itself, shape (2, spans).
+
+    What iterations use is nearly linear within one, not over all of them: weights are read once however many tokens there are,
+    and activations are written where they find no room.
+    """
+    return [
+        [_mean(bool(prompts), {name: float(span[name]) for name in work.dtype.names or ()}) for span in work]
+        for prompts, work in _kinds(served, pool)
+    ]
+
+
+def _kinds(served: ServingRun, pool: int) -> list[tuple[int, Array]]:
+    return [(prompts, served.state.work[pool, prompts]) for prompts in (1, 0)]
+
+
+def _mean(prompts: bool, sums: dict[str, float]) -> MeanIteration:
+    count, read = sums["iterations"], sums["positions"] + sums["past"]
+    tokens, requests, each = max(sums["prompt"], 1e-9), max(sums["requests"], 1e-9), max(count, 1.0)
+    spilled = sums["far"] / read if read else 0.0
+    made_of = (sums["prompt"] / each, sums["pairs"] / tokens, sums["requests"] / each, sums["positions"] / requests)
+    return MeanIteration(prompts, count, *made_of, spilled)
+
+
+def evaluate_loads(
+    design: Design,
+    workload: Workload,
+    limits: Callable[[Design, ServingLoad], list[Limit]],
+    metrics: Callable[[Design, ServingLoad], dict[str, Any]],
+    parts: Callable[[Design], Iterable[DesignPart]] | None = None,
+    chosen: Callable[[Design, Array], Design] | None = None,
+) -> list[CaseOutcomes]:
+    """Metrics and limits, load by load and part by part; leaves of shape (designs,).
+
+    Limits come first: nothing is played on a design that breaks one under any load, and it has no metrics.
+
+    Args:
+        design, workload: what is asked.
+        limits, metrics: of a part, numbers or of shape (rows,); metrics only of those rows that keep all limits.
+        parts: of a design; None for each row by itself.
+        chosen: some rows of a part; None for `picked`.
+    """
+    loads = cast(tuple[ServingLoad, ...], workload.cases)
+    known = BOUNDED.get(id(design))
+    of = (
+        known[1]
+        if known
+        else limited_design(design, loads, list((parts or single_rows)(design)), limits, chosen or select_rows)
+    )
+    size, bounds, played = of
+    found = []
+    for row, load in enumerate(loads):
+        pieces: dict[str, list[tuple[Array, Any]]] = {}
+        for rows, part in played:
+            worth = metrics(part, load)  # runs are not kept for what nobody may ask; what is worked out together has none
+            for name, values in (worth if parts else compute_all(worth)).items():
+                pieces.setdefault(name, []).append((rows, values))
+        columns = {name: _column(name, size, some) for name, some in pieces.items()}
+        found.append(CaseOutcomes((row,), columns, bounds[row]))
+    return found
+
+
+class LimitedDesign(NamedTuple):
+    """A design of several, limits of all rows by load, and parts of those that keep all of them."""
+
+    size: int
+    bounds: list[list[Limit]]
+    parts: list[DesignPart]
+
+
+BOUNDED: dict[int, tuple[Design, LimitedDesign]] = {}
+"""Of designs that are known already, by what they are; while they are kept nothing else takes their place."""
+
+
+def limited_design(
+    design: Design,
+    loads: Sequence[ServingLoad],
+    some: Sequence[DesignPart],
+    limits: Callable[[Design, ServingLoad], list[Limit]],
+    chosen: Callable[[Design, Array], Design] = select_rows,
+) -> LimitedDesign:
+    """Limits of a design; `some` are its parts, and other arguments as of `judged`."""
+    size = sum(len(rows) for rows, _ in some)
+    bounds = [stack_limits(size, [(rows, limits(part, load)) for rows, part in some]) for load in loads]
+    fits = np.full(size, all(load.longest <= load.model.max_position for load in loads))
+    for limit in (*(limit for of in bounds for limit in of), *silicon.silicon_limits(design.chip)):
+        fits &= np.asarray(limit.need <= limit.have)
+    left = [(rows, rows[fits[rows]], part) for rows, part in some if fits[rows].any()]
+    kept = [(own, part if len(own) == len(rows) else chosen(part, np.flatnonzero(fits[rows]))) for rows, own, part in left]
+    return LimitedDesign(size, bounds, kept)
+
+
+def _column(name: str, size: int, pieces: Sequence[tuple[Array, Any]]) -> Any:
+    """A metric of all designs, of parts of them; when somebody asks for it, where a part works it out then."""
+
+    def whole() -> dict[str, Any]:
+        found = np.full(size, np.nan)
+        for rows, values in pieces:
+            found[rows] = values.of(name) if isinstance(values, LazyMetrics) else values
+        return {name: found}
+
+    return lazy_metrics((name,), whole)[name] if any(isinstance(values, LazyMetrics) for _, values in pieces) else whole()[name]
+
+
+def load_limits(
+    workload: Workload, limits: Callable[[Design, ServingLoad], list[Limit]], parts: Iterable[DesignPart]
+) -> list[Limit]:
+    """Limits alone, load by load, of a design's parts; leaves of shape (designs,)."""
+    some, loads = list(parts), cast(tuple[ServingLoad, ...], workload.cases)
+    size = sum(len(rows) for rows, _ in some)
+    return [limit for load in loads for limit in stack_limits(size, [(rows, limits(part, load)) for rows, part in some])]
+
+
+def run_load(at: Callable[[Requests], Deployment], load: ServingLoad, log: int) -> ServingRun | None:
+    """A load played: as it comes, or at the largest rate that keeps its bounds; None where no rate does.
+
+    Args:
+        at: what is deployed for requests as they come.
+        load: requests, and what they must keep.
+        log: how many iterations to keep.
+    """
+    asked = load.requests
+    if not load.largest:
+        return at(asked).serve(asked, log=log)
+    found = max_rate(at, load, slo_bounds(load, load.largest), _guess(at, load))
+    _SEARCHED.setdefault(load, {})[found.rate] = replace(found, served=None)  # runs are large
+    if found.served is None or not 0 < found.rate < inf:
+        return None
+    run = at(found.served.requests).serve(found.served.requests, log=log) if log else found.served
+    return replace(run, rate=found.rate)
+
+
+def searched(load: ServingLoad, rate: float) -> MaxRate | None:
+    """What `run` has found of a load that came to some rate, without its run; None where it was not asked. [1/s]"""
+    return _SEARCHED.get(load, {}).get(rate)
+
+
+def of_run(load: ServingLoad, served: ServingRun) -> ServingLoad:
+    """A load with the requests of a run, which are others at the largest rate."""
+    return replace(load, requests=served.requests) if load.largest else load
+
+
+def _guess(at: Callable[[Requests], Deployment], load: ServingLoad) -> float:
+    """Where the largest rate is looked for first. [1/s]"""
+    _, tpot = slo_bounds(load, load.largest).tightest
+    guess = sustained_rate(at(load.requests), load.requests, tpot=tpot)
+    return guess.rate or 1 / (guess.ttft + float(load.requests.output.mean()) * tpot)
+
+
+def unloaded_latency(at: Callable[[Requests], Deployment], load: ServingLoad) -> tuple[float, float]:
+    """What the share of a load's requests keeps that its largest rate is for, at a rate so low that none meets another.
+
+    Returns:
+        Time to first token, and mean time per output token; NaN where no request has a second token. [s]
+    """
+    scaled = load.at(_guess(at, load) * MIN_RATE_FACTOR)
+    return latency_percentiles(at(scaled).serve(scaled), load.largest)
+
+
+def host_bytes(served: ServingRun, holders: Sequence[Any], bandwidth: float) -> float:
+    """What went to hosts and came back: caches that were swapped, and prefixes. [B]
+
+    Args:
+        served: a run.
+        holders: chips that have a request's cache together, of each pool.
+        bandwidth: to a host, of a chip. [B/s]
+    """
+    of = served.state.instances
+    carried = (float(of["carried"][of["pool"] == number].sum()) for number in range(len(served.pools)))
+    each = zip(carried, served.pools, holders, strict=False)
+    return sum((cells * pool.memory.host * bandwidth * float(chips) for cells, pool, chips in each), 0.0)
+
+
+def run_metrics(served: ServingRun, load: ServingLoad, die: float, system: float) -> dict[str, float]:
+    """What a run is worth, whatever its prices are."""
+    values = run_statistics(served, SloTargets(*load.kept))
+    areas = area_metrics(values["throughput"], float("nan"), die, system)
+    return values | {name: area for name, area in areas.items() if area == area}
+
+
+class CheckedTable(NamedTuple):
+    """A table whose error somebody may ask for.
+
+    Attributes:
+        price, pricing, axes: the table, what it is made of, and the points for which it is asked: it may have more.
+        checks: compositions at which its error is measured; 0 for none.
+        key: equal for equal prices; "" where nobody says.
+    """
+
+    price: IterationTime
+    pricing: IterationTimeFunction
+    axes: list[Array]
+    checks: int
+    key: str
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Equal where errors are."""
+        return (self.key or id(self.pricing), self.checks, *(values.tobytes() for values in self.axes))
+
+
+def iteration_time_table(
+    pricing: IterationTimeFunction,
+    rule: SchedulingPolicy,
+    batch: int,
+    longest: int,
+    *,
+    spread: Callable[..., list[Array]] = geometric_axes,
+    checks: int = ERROR_SAMPLES,
+    key: str = "",
+) -> CheckedTable:
+    """A table of iterations, whose error `errors_of` works out.
+
+    Args:
+        pricing: of iterations.
+        rule: how they are formed.
+        batch: requests of an iteration.
+        longest: positions of a request.
+        spread: points of the table, of the largest counts.
+        checks: compositions at which its error is measured; 0 for none.
+        key: equal for equal prices; "" where nobody says, and the table is made anew.
+    """
+    axes = spread(max_prompt_tokens(rule, batch, longest), longest, batch, longest)
+    return CheckedTable(_priced(pricing, axes, key), pricing, axes, checks, key)
+
+
+def _priced(pricing: IterationTimeFunction, axes: list[Array], key: str) -> IterationTime:
+    """A table that has all points of some axes: one that is known may have more."""
+    if not key:
+        return tabulate_time(pricing, axes)
+    if key in TABLES and _together(axes, TABLES[key][0]) is None:
+        key += "".join(values.tobytes().hex() for values in axes)  # other points: a table by itself
+    known = TABLES.pop(key, None)
+    points = (_together(axes, known[0]) if known else None) or axes
+    if known is None or [len(values) for values in points] != [len(values) for values in known[0]]:
+        known = points, tabulate_time(pricing, points)
+    TABLES[key] = known  # last, as it was used last
+    while len(TABLES) > MAX_TABLES:
+        TABLES.pop(next(iter(TABLES)))
+    return known[1]
+
+
+def _together(some: list[Array], others: list[Array]) -> list[Array] | None:
+    """Axes that have the points of both, where each axis goes on from where the other ends, or begins before it."""
+    found = [np.union1d(*both) for both in zip(some, others, strict=True)]
+    on = all(_in_turn(few, most) for of in (some, others) for few, most in zip(of, found, strict=True))
+    return found if on else None
+
+
+def _in_turn(few: Array, most: Array) -> bool:
+    """Whether some points are all of an axis from the first of them to the last."""
+    first = int(np.searchsorted(most, few[0]))
+    return bool((most[first : first + len(few)] == few).all())
+
+
+def table_errors_by_design(many: Sequence[Sequence[CheckedTable]]) -> list[TableError]:
+    """The largest error of the tables of each of many designs; what has equal prices is priced at once.
+
+    That of a table is one of the points for which it is asked, so that it is the same whatever else was priced before.
+    """
+    every = {of.place: of for tables in many for of in tables if of.checks}
+    known = {place: ERRORS.pop(place) for place in every if place in ERRORS}
+    new: dict[tuple[Any, ...], list[CheckedTable]] = {}
+    for place, of in every.items():
+        if place not in known:
+            new.setdefault(place[:2], []).append(of)
+    for alike in new.values():
+        found = table_errors([(of.price, of.axes) for of in alike], alike[0].pricing, compositions=alike[0].checks)
+        known |= {of.place: error for of, error in zip(alike, found, strict=True)}
+    ERRORS.update((place, known[place]) for place, of in every.items() if of.key)  # last, as they were used last
+    while len(ERRORS) > MAX_TABLES:
+        ERRORS.pop(next(iter(ERRORS)))
+    none = TableError(0.0, 0.0, 0)
+    return [max((known[of.place] if of.checks else none for of in tables), default=none) for tables in many]
+
+
+def longest_sequence(load: ServingLoad) -> int:
+    """Positions of the longest request's KV cache. [token]"""
+    return load.longest - 1
+
+
+def run_duration(served: ServingRun) -> float:
+    """From the first arrival to the last token. [s]"""
+    return float(np.nanmax(served["completed"])) - float(served.requests.arrival[0])
+
+
+def run_breakdown(
+    served: ServingRun,
+    areas: dict[str, Any],
+    operators: Callable[[int, MeanIteration], Sequence[BreakdownRow]],
+    *,
+    names: Sequence[str],
+    beside: dict[str, Array] | None = None,
+) -> Breakdown:
+    """The time of all instances, operator by operator and idle; and the first iterations as bars, through which requests flow.
+
+    Args:
+        served: a run that has kept its first iterations.
+        areas: by block. [mm2]
+        operators: of a pool's mean iteration as often as there are such ones; what they take together is set to what the
+            iterations have taken.
+        names: of an instance of each pool.
+        beside: by kind of resource, how long each iteration kept has it busy, alike in all stages. [s]
+    """
+    bars, rows, rest, whole = (
+        _bars(served, names, beside or {}),
+        list[BreakdownRow](),
+        list[BreakdownRow](),
+        run_duration(served),
+    )
+    for number, name in enumerate(names):
+        instances = served.state.instances[served.state.instances["pool"] == number]
+        busy, some = float((instances["busy"] / instances["stages"]).sum()), f"{name}s" if len(instances) > 1 else name
+        found = []
+        for mean in mean_iterations(served, number):
+            what = f"{some}, iterations {'with prompts' if mean.prompts else 'of decodes'}"
+            found += [replace(row, phase=what) for row in operators(number, mean)]
+        longer = busy / sum(row.seconds for row in found) if found else 1.0
+        for row in found:
+            parts = {part: seconds * longer for part, seconds in row.parts.items()}
+            rows.append(replace(row, seconds=row.seconds * longer, parts=parts))
+        idle = max(0.0, whole * len(instances) - busy)
+        rest.append(BreakdownRow("idle", some, "", "", 0.0, 0.0, 0.0, IDLE, idle, {IDLE: idle}))
+    rows += rest
+    flows = {"serving": _flows(served, names)}
+    return Breakdown(
+        tuple(rows), sum(row.seconds for row in rows), areas, {"serving": {"iterations": [*bars, *_caches(served)]}}, flows
+    )
+
+
+def iteration_intervals(served: ServingRun) -> Iterator[tuple[int, int, int, float, float]]:
+    """Of each iteration kept, as the loop has played it: its place, instance, stage, and when it is there. [s]"""
+    free = np.zeros_like(served.state.stage_free)
+    for place, entry in enumerate(served.log):
+        instance, end = int(entry["instance"]), float(entry["start"])
+        for stage, share in enumerate(served.pools[int(served.state.instances[instance]["pool"])].shares):
+            start = max(end, float(free[instance, stage]))
+            free[instance, stage] = end = start + float(entry["step"]) * share
+            if end > start:
+                yield place, instance, stage, start, end
+
+
+def _name(served: ServingRun, names: Sequence[str], instance: int, stage: int) -> str:
+    """Of an instance, and of its stage where there are several; -1 for all of it."""
+    of = served.state.instances[instance]
+    pool = int(of["pool"])
+    first = int(served.state.pools[pool]["first"])
+    return f"{names[pool]} {instance - first}" + (f", stage {stage}" if of["stages"] > 1 and stage >= 0 else "")
+
+
+def _bars(served: ServingRun, names: Sequence[str], beside: dict[str, Array]) -> list[TimelineBar]:
+    """Each iteration on each stage, as the loop has played it, and what else it has busy there."""
+    found = list[TimelineBar]()
+    for place, instance, stage, start, end in iteration_intervals(served):
+        entry = served.log[place]
+        counts = ((entry["prompt"], "prompt tokens"), (entry["requests"], "decodes"))
+        what = " + ".join(f"{count} {text}" for count, text in counts if count)
+        share = served.pools[int(served.state.instances[instance]["pool"])].shares[stage]
+        track = _name(served, names, instance, stage)
+        found.append((track, what, start, end))
+        for kind, seconds in beside.items():
+            if seconds[place] > 0:
+                found.append((f"{track}: {kind}", what, start, start + min(float(seconds[place]) * share, end - start)))
+    return found
+
+
+def _caches(served: ServingRun) -> list[TimelineBar]:
+    """Caches on their way between pools, each on the first channel that is free."""
+    sent = np.flatnonzero(~np.isnan(served["ready"]))
+    last = float(served.log["end"].max(initial=0.0))
+    free, found = list[float](), list[TimelineBar]()
+    for r in sent[np.argsort(served["ready"][sent], kind="stable")]:
+        end = float(served["ready"][r])
+        start = end - float(served.transfer.latency) - float(served["sending"][r])
+        if end > last:
+            break
+        channel = next((place for place, until in enumerate(free) if until <= start + 1e-12), len(free))
+        free[channel : channel + 1] = [end]
+        found.append((f"links: KV cache {channel}", f"request {r}", start, end))
+    return found
+
+
+def _flows(served: ServingRun, names: Sequence[str]) -> list[RequestFlow]:
+    """Requests that are completed within the iterations kept: where each began, had its first token, and had its last."""
+    last, found = float(served.log["end"].max(initial=0.0)), list[RequestFlow]()
+    apart = len(served.pools) == 2
+    for r in np.flatnonzero(served["completed"] <= last):
+        there = int(served["instance"][r])
+        first = int(served["source"][r]) if apart and served.requests.output[r] > 1 else there
+        ends = [int(served.state.instances[one]["stages"]) - 1 for one in (first, there)]
+        points = [(_name(served, names, first, 0), float(served["scheduled"][r]))]
+        points.append((_name(served, names, first, ends[0]), float(served["first"][r])))
+        if served.requests.output[r] > 1:
+            points.append((_name(served, names, there, ends[1]), float(served["completed"][r])))
+        found.append((f"request {r}", tuple(points)))
+    return found
+
+
+def stack_limits(size: int, limits: Sequence[tuple[Array, Sequence[Limit]]]) -> list[Limit]:
+    """Limits of parts of a design as limits of arrays; those that a part does not have bind it to nothing.
+
+    Args:
+        size: rows of the design.
+        limits: rows of a part, and its limits, numbers or of shape (rows,).
+    """
+    places: dict[tuple[str, int], list[tuple[Array, Limit]]] = {}
+    for rows, some in limits:
+        seen: dict[str, int] = {}
+        for limit in some:
+            seen[limit.address] = seen.get(limit.address, 0) + 1
+            places.setdefault((limit.address, seen[limit.address]), []).append((rows, limit))
+
+    def column(of: list[tuple[Array, Limit]], value: Callable[[Limit], Any], otherwise: float) -> Array:
+        found = np.full(size, otherwise)
+        for rows, limit in of:
+            found[rows] = value(limit)
+        return found
+
+    found = []
+    for (address, _), of in places.items():
+        any_one = of[0][1]
+        parts = tuple(
+            (name, column(of, lambda limit, at=at: limit.parts[at][1], 0.0))  # type: ignore[misc]
+            for at, (name, _) in enumerate(any_one.parts)
+        )
+        need, have = column(of, lambda limit: limit.need, 0.0), column(of, lambda limit: limit.have, 1.0)
+        found.append(Limit(address, need, have, any_one.unit, parts))
+    return found
+
+
+def single_rows(design: Design) -> Iterator[DesignPart]:
+    """Each of a design's rows by itself."""
+    size = max((np.size(value) for _, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)), default=1)
+    for row in range(size):
+        rows = np.array([row])
+        yield rows, select_rows(design, rows)

@@ -1,0 +1,169 @@
+"""What designs are worth whose requests are played: each by itself; what all of them have used is worked out at once.
+
+Mean iterations and the busiest ones of all runs are one array of iterations each, so that what an array costs is paid once.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.accounting.serving_instances import SERVING_PREFIXES, IterationCounts, design_count
+from dse.evaluators.accounting.serving_runs import peak_power as peak
+from dse.evaluators.accounting.serving_runs import run_metrics as served
+from dse.evaluators.accounting.serving_runs.peak_power import IterationKind, PoolConcurrency
+from dse.evaluators.accounting.serving_runs.run_metrics import CheckedTable, DesignPart, MeanIteration, select_rows
+from dse.evaluators.serving.simulator import ServingRun
+from dse.space.array_math import Array
+from dse.space.design import Design
+from dse.space.fields import iterate_leaves
+from dse.space.lazy_metrics import lazy_metrics
+from dse.space.workload import ServingLoad
+
+PREFILL_INSTANCES = "mapping.serving.prefill_instances"
+"""Says how many pools there are, in which designs that are worked out at once have to agree."""
+
+ERROR_METRIC = "step_price_error"
+"""Is worked out when somebody asks for it, at once for all designs whose prices are equal."""
+
+SIZES = ("tokens", "batch")
+"""Of how requests are served, what says how many points a table of prices has."""
+
+
+class SimulatedRun(NamedTuple):
+    """What is kept of a design's run.
+
+    Attributes:
+        worth: its metrics beside what is used.
+        means, fullest: of each pool, mean iterations as `served.by_span` has them, and what is under way at once.
+        span: of the run. [s]
+        tables: of prices.
+        hosted: what went to hosts and came back. [B]
+    """
+
+    worth: dict[str, float]
+    means: list[list[list[MeanIteration]]]
+    fullest: list[PoolConcurrency]
+    span: float
+    tables: list[CheckedTable]
+    hosted: float
+
+
+def rows_by_serving(design: Design) -> Iterator[DesignPart]:
+    """Rows of a design that differ in how instances serve alone, and the design that these are: other leaves are numbers."""
+    columns = {address: np.ravel(value) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
+    apart = tuple(address for address in columns if not address.startswith(SERVING_PREFIXES) or address == PREFILL_INSTANCES)
+    size = max((len(column) for column in columns.values()), default=1)
+    said = np.array([np.broadcast_to(columns[address], size) for address in apart] or [np.zeros(size)], float)
+    which = np.ravel(np.unique(said, axis=1, return_inverse=True)[1])
+    for kind in range(int(which.max()) + 1):
+        rows = np.flatnonzero(which == kind)
+        if len(columns) > len(apart):
+            yield rows, select_rows(design, rows, apart)
+        else:
+            yield from ((rows[[row]], select_rows(design, rows[[row]])) for row in range(len(rows)))
+
+
+def simulated_metrics(
+    service: ModuleType,
+    design: Design,
+    load: ServingLoad,
+    fidelity: str,
+    run: Callable[[Design], tuple[ServingRun | None, list[CheckedTable]]],
+) -> dict[str, Any]:
+    """What designs that keep all limits are worth, numbers or of shape (designs,); other arguments as of a service.
+
+    Args:
+        run: plays one of them, with its tables of prices; no run where no rate keeps a load's bounds, which is looked for by
+            one design at a time.
+    """
+    size = design_count(design)
+    found = dict[int, SimulatedRun]()
+    for row in _largest_first(design, size) if size else [0]:
+        one = select_rows(design, np.array([row])) if size else design
+        served_, tables = run(one)
+        if served_ is None:
+            return {"max_rate": 0.0}
+        load = served.of_run(load, served_)
+        found[row] = _ran(service, one, load, served_, tables)
+    rans = [found[row] for row in range(max(size, 1))]
+    worth: dict[str, Any] = {name: np.array([ran.worth[name] for ran in rans]) for name in rans[0].worth}
+    checked = [ran.tables for ran in rans]
+    span = np.array([ran.span for ran in rans])
+    pools = range(len(rans[0].means))
+    done = [_means([ran.means[pool] for ran in rans]) for pool in pools]
+    fullest = [_fullest([ran.fullest[pool] for ran in rans]) for pool in pools]
+
+    def most() -> Any:
+        return peak.peak_power(fullest, lambda pool, made_of: service.iteration_power(design, load, pool, made_of, fidelity))
+
+    def off() -> dict[str, Any]:
+        errors = np.array([error.mean for error in served.table_errors_by_design(checked)])
+        return {ERROR_METRIC: errors if size else float(errors[0])}
+
+    beside = lazy_metrics((ERROR_METRIC,), off)
+    if not size:
+        numbers = {name: float(value[0]) for name, value in worth.items()} | beside
+        one_each: IterationCounts = [
+            [(float(times[0]), tuple(float(count[0]) for count in made_of)) for times, made_of in of] for of in done
+        ]
+        alone: dict[str, Any] = service.usage_metrics(
+            design, load, one_each, rans[0].span, fidelity, lambda: float(np.squeeze(most())), hosted=rans[0].hosted
+        )
+        return numbers | alone
+    hosted = np.array([ran.hosted for ran in rans])
+    used: dict[str, Any] = service.usage_metrics(design, load, done, span, fidelity, most, hosted=hosted)
+    return worth | beside | used
+
+
+def _largest_first(design: Design, size: int) -> list[int]:
+    """Rows of designs: a table of prices has the points of those of smaller iterations."""
+    columns = [np.broadcast_to(-np.asarray(getattr(design.mapping.serving, name), float), size) for name in SIZES]
+    order: list[int] = np.lexsort(columns[::-1]).tolist()
+    return order
+
+
+def _ran(service: ModuleType, one: Design, load: ServingLoad, run: ServingRun, tables: list[CheckedTable]) -> SimulatedRun:
+    """Of one design; what the run holds beside is let go."""
+    die, system = service.die_and_system_area(one)
+    worth = served.run_metrics(run, load, die, system) | {"devices": float(service.device_count(one))}
+    worth |= {"max_rate": run.rate} if load.largest else {}
+    means = [served.mean_iterations_by_span(run, pool) for pool in range(len(run.pools))]
+    hosted = served.host_bytes(run, service.devices_per_cache(one, load), float(one.mapping.serving.host))
+    return SimulatedRun(worth, means, peak.concurrency_of_run(run), served.run_duration(run), tables, hosted)
+
+
+def _means(each: Sequence[Sequence[Sequence[MeanIteration]]]) -> list[tuple[Array, tuple[Array, ...]]]:
+    """Times and compositions of a pool's mean iterations, with prompts and without, span by span, shape (designs,).
+
+    A design that has none of a span has it 0 times; where nobody has any, there is none.
+    """
+    found = []
+    for prompts in range(2):
+        for some in zip(*(means[prompts] for means in each), strict=True):
+            usual = next((mean for mean in some if mean.times), None)
+            if usual:
+                made_of = [(mean if mean.times else usual).composition for mean in some]
+                found.append((np.array([mean.times for mean in some]), tuple(np.array(made_of, float).T)))
+    return found
+
+
+def _fullest(each: Sequence[PoolConcurrency]) -> PoolConcurrency:
+    """Of a pool of each design: iterations of shape (iterations, designs), those of a design that has fewer once more."""
+    return PoolConcurrency(
+        _kind([of.prompts for of in each]), _kind([of.decodes for of in each]), np.array([of.most for of in each], float)
+    )
+
+
+def _kind(each: Sequence[IterationKind]) -> IterationKind:
+    most = np.array([of.most for of in each], float)
+    longest = max((len(of.made_of[0]) for of in each if of.made_of), default=0)
+    if not longest:
+        return IterationKind((), most)
+    usual = next(of.made_of for of in each if of.made_of)
+    all_of = [of.made_of or usual for of in each]
+    most = np.where([bool(of.made_of) for of in each], most, 0.0)
+    turns = np.arange(longest)
+    columns = (np.stack([np.ravel(of[axis])[turns % len(of[axis])] for of in all_of], axis=1) for axis in range(len(usual)))
+    return IterationKind(tuple(columns), most)

@@ -1,0 +1,214 @@
+"""Designs of one structure at fidelity=steady, all at once: prices broadcast over them, and the pools of each are balanced.
+
+Leaves have the shape (designs,), but for those of `mapping.serving` on which all designs that come together have to agree.
+"""
+
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.accounting.metrics import area_metrics
+from dse.evaluators.accounting.serving_instances import SERVING_PREFIXES, ServingInstance, design_count
+from dse.evaluators.accounting.serving_runs import peak_power as peak
+from dse.evaluators.accounting.serving_runs import steady_state_run as steady
+from dse.evaluators.accounting.serving_runs.deployment_setup import (
+    InstanceGroup,
+    instance_groups,
+    make_deployment,
+    make_pool,
+    with_speculation,
+)
+from dse.evaluators.accounting.serving_runs.run_metrics import longest_sequence, select_rows
+from dse.evaluators.serving.iteration_time import IterationTime, IterationTimeFunction, axis_points
+from dse.evaluators.serving.iteration_time import tables_from_values as several_prices
+from dse.evaluators.serving.iteration_time_lookup import table_at_composition
+from dse.evaluators.serving.kv_memory import RequestMemory
+from dse.evaluators.serving.kv_memory import value_of_row as number
+from dse.evaluators.serving.scheduling_policy import max_prompt_tokens
+from dse.evaluators.serving.simulator import Deployment
+from dse.evaluators.serving.steady_state import REPLAYED_FIELDS
+from dse.evaluators.serving.steady_state_solver import SteadyStateSolver
+from dse.space.array_math import Array, distinct_columns
+from dse.space.design import Design
+from dse.space.fields import iterate_leaves, replace_leaves
+from dse.space.lazy_metrics import expected_metrics
+from dse.space.mapping import ServingPlan
+from dse.space.workload import ServingLoad
+
+Tables = tuple[tuple[IterationTime, ...], Array, Array]
+"""Prices of seconds, and of what else compositions spend; their tables, shape (what, tables, points); and which of the tables
+each design has."""
+
+MAX_TABLES = 256
+TABLES: dict[tuple[Any, ...], Tables] = {}
+"""Of designs that came by themselves, by the key of their prices and the points; those used last at the end."""
+
+
+def groups_with_equal_serving(design: Design, together: tuple[str, ...] = ()) -> Iterator[tuple[Array, Design]]:
+    """Rows of a design that are served in the same way but for some leaves, and the design that these are."""
+    columns = {address: np.ravel(value) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
+    apart = tuple(address for address in columns if address.startswith(SERVING_PREFIXES) and address not in together)
+    size = max((len(column) for column in columns.values()), default=1)
+    said = np.array([np.broadcast_to(columns[address], size) for address in apart] or [np.zeros(size)])
+    first, which = distinct_columns(said)
+    for kind in range(len(first)):
+        rows = np.flatnonzero(which == kind)
+        yield rows, select_rows(design, rows, apart)
+
+
+def request_iteration_times(made: Sequence[ServingInstance], design: Design, load: ServingLoad) -> None:
+    """Asks what `metrics` does of prices of instances."""
+    parts = [instance_groups(serving, made) for serving in _servings(design.mapping.serving, max(design_count(design), 1))[0]]
+    for place in range(len(made)):
+        some = [part[place] for part in parts]
+        (some[0].of.more or some[0].of.pricing)(*axis_points(_axes(some, load)))
+
+
+def steady_state_metrics(service: ModuleType, design: Design, load: ServingLoad) -> dict[str, Any]:
+    """What designs are worth that keep all limits; numbers, or of shape (designs,)."""
+    steady.refuse_unsteady_load(load)
+    size = max(design_count(design), 1)
+    servings, which = _servings(design.mapping.serving, size)
+    made = service.instances(design, load, steady.ITERATION_FIDELITY)
+    parts = [instance_groups(serving, made) for serving in servings]
+    tables = [_tables([part[place] for part in parts], load, size) for place in range(len(made))]
+    way = service.kv_transfer(design, load) if len(made) == 2 else None
+    kinds, each = _kinds(servings, which, parts, tables, way, load)
+    stands = SteadyStateSolver(
+        kinds,
+        each,
+        [(values[0], place) for _, values, place in tables],
+        load.requests,
+        load.ttft,
+        load.tpot,
+        asked=expected_metrics(REPLAYED_FIELDS),
+    )
+    found, worth = stands.found, _worth(stands, load, *service.die_and_system_area(design))
+    means = steady.mean_iterations(found, load.requests, len(made))
+    done = [[(mean.times, mean.composition) for mean in some] for some in means]
+    beside = {"spent": _spent(done, tables)} if made[0].more else {}
+
+    def watts(number: int, made_of: tuple[Any, ...]) -> Any:
+        if made[0].more:
+            seconds, joules, *_ = _each(tables[number], made_of)
+            return (joules / seconds)[None]
+        return service.iteration_power(design, load, number, made_of, steady.ITERATION_FIDELITY)
+
+    instances = [np.array([kind.pools[number].instances for kind in kinds])[each] for number in range(len(made))]
+    fullest = peak.concurrency_of_means(means, [of.shares for of in made], instances, len(load.requests))
+    used: dict[str, Any] = service.usage_metrics(
+        design, load, done, found["span"], steady.ITERATION_FIDELITY, lambda: peak.peak_power(fullest, watts), **beside
+    )
+    return worth | used | {"devices": service.device_count(design)}
+
+
+def _servings(serving: ServingPlan, size: int) -> tuple[list[ServingPlan], Array]:
+    """Ways to serve that some designs have, each once, and which of them each design has."""
+    differ = {address: value for address, value, _ in iterate_leaves(serving) if isinstance(value, np.ndarray)}
+    if not differ:
+        return [serving], np.zeros(size, int)
+    said = np.array([np.broadcast_to(value, size) for value in differ.values()])
+    first, which = distinct_columns(said)
+    return [replace_leaves(serving, dict(zip(differ, row.tolist(), strict=True))) for row in said.T[first]], which
+
+
+def _kinds(
+    servings: Sequence[ServingPlan], which: Array, parts: Sequence[Sequence[InstanceGroup]], tables: Sequence[Tables],
+    way: tuple[RequestMemory, Any] | None, load: ServingLoad,
+) -> tuple[list[Deployment], Array]:  # fmt: skip
+    """Deployments that differ in more than their prices, and which of them each design is.
+
+    Args:
+        servings, which: of `_servings`.
+        parts: of each of them, the pools.
+        tables: of each pool.
+        way: of caches between two pools.
+        load: that is served.
+    """
+    apart = [value for part in parts[0] for value in (part.of.free, *part.of.room.each)]
+    apart += [*way[0].each, way[1]] if way else []
+    columns = np.array([which, *(np.broadcast_to(np.squeeze(value), len(which)) for value in apart)], float)
+    first, each = distinct_columns(columns)
+    found = []
+    for row in first:
+        serving, here = servings[which[row]], parts[which[row]]
+        pools = [
+            make_pool(serving, part, load, prices[0], number(part.of.free, row), part.of.room.at(row))
+            for part, (prices, _, _) in zip(here, tables, strict=True)
+        ]
+        found.append(
+            make_deployment(serving, with_speculation(pools, load), load, way and (way[0].at(row), number(way[1], row)))
+        )
+    return found, each
+
+
+def _tables(several_of: Sequence[InstanceGroup], load: ServingLoad, size: int) -> Tables:
+    """Prices of instances at few points: as many as the largest needs of groups that differ in their batch."""
+    of, axes = several_of[0].of, _axes(several_of, load)
+    place = (of.key, *(values.tobytes() for values in axes))
+    if of.key and place in TABLES:
+        TABLES[place] = TABLES.pop(place)
+        return TABLES[place]
+    shape = [len(values) for values in axes]
+    if of.more:
+        found = np.asarray(of.more(*axis_points(axes)), float)
+        values = found.reshape(*found.shape[:5], -1, size)
+        values = np.broadcast_to(values, (*shape, *values.shape[5:]))
+    else:
+        values = _read(of.pricing, axes, size)
+    made = [several_prices(values[..., what, :], axes, **({"least": 0.0} if what else {})) for what in range(values.shape[-2])]
+    tables = tuple(one for one, _ in made), np.array([of for _, of in made]), np.arange(size)
+    if of.key:
+        TABLES[place] = tables
+        while len(TABLES) > MAX_TABLES:
+            TABLES.pop(next(iter(TABLES)))
+    return tables
+
+
+def _axes(several_of: Sequence[InstanceGroup], load: ServingLoad) -> list[Array]:
+    """Points of the prices of instances that differ in their batch."""
+    most, batch = longest_sequence(load) + 1, max(group.batch for group in several_of)
+    tokens = max(max_prompt_tokens(group.rule, group.batch, most) for group in several_of)
+    return steady.coarse_table_points(several_of[0].of.axes, load, several_of[0].of.copies)(tokens, most, batch, most)
+
+
+def _read(pricing: IterationTimeFunction, axes: Sequence[Array], size: int) -> Array:
+    """Prices at all points, shape (*points, 1, designs); contexts of nothing are nowhere looked up, and priced but once."""
+    shape = [len(of) for of in axes]
+    counts = [np.ravel(count) for count in np.broadcast_arrays(*axis_points(axes))]
+    places = np.indices(shape).reshape(len(shape), -1)
+    for count, context in ((0, 1), (2, 3)):  # the first value of each axis is 0
+        places[context][counts[count] == 0] = 0
+    stands = np.ravel_multi_index(tuple(places), shape)
+    some, which = np.unique(stands, return_inverse=True)
+    found = np.asarray(pricing(*(count[some] for count in counts)), float).reshape(len(some), -1)
+    return np.broadcast_to(found, (len(some), size))[which].reshape(*shape, 1, size)
+
+
+def _worth(stands: SteadyStateSolver, load: ServingLoad, die: Any, system: Any) -> dict[str, Any]:
+    """Metrics of designs in the steady state, shape (designs,)."""
+    values: dict[str, Any] = steady.steady_state_columns(stands, load.requests)
+    areas = area_metrics(values["throughput"], np.nan, die, system)
+    return values | {name: area for name, area in areas.items() if not np.isnan(area).all()}
+
+
+def _spent(done: Sequence[Sequence[tuple[Any, tuple[Any, ...]]]], tables: Sequence[Tables]) -> Array:
+    """What iterations spend beside their time, shape (what, designs)."""
+    found: Any = 0.0
+    for some, of in zip(done, tables, strict=True):
+        for times, made_of in some:
+            found = found + np.where(times > 0, times * _each(of, made_of)[1:], 0.0)
+    return np.asarray(found)
+
+
+def _each(of: Tables, made_of: tuple[Any, ...]) -> Array:
+    """What an iteration of each design takes and spends, shape (what, designs)."""
+    prices, tables, which = of
+    at = np.array([np.broadcast_to(np.squeeze(count), len(which)) for count in made_of], float).T.tolist()
+    found = [
+        [table_at_composition(price._replace(table=rows[row]), *here) for row, here in zip(which, at, strict=True)]
+        for price, rows in zip(prices, tables, strict=True)
+    ]
+    return np.array(found)

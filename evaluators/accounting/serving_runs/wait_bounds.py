@@ -1,0 +1,103 @@
+"""What requests and tokens wait for at least in the steady state: others that come faster than they are served, and prompts.
+
+An instance whose decodes wait for prompts serves no more than 1 / (prompt + g iteration / b) requests a second, each of which
+has g further tokens and shares iterations with b - 1 others at most; where chunks are beside decodes 1 / prompt. What comes
+beyond that waits, the last one until all others are served.
+
+An iteration of decodes has c chunks of prompts in the mean, Poisson (`serving/balance.py`, `gapped`). Where 1 - exp(-c) is more
+than a hundredth, the time between two tokens that all but a hundredth keep is that of an iteration with a chunk, the longest of
+those that the hundredth leaves. How many there are is at least
+
+    c = min(rate x n x least iteration, n (b - r) / (g + 2 n r), 1)
+
+below saturation and where requests wait: of b requests at a time each has n chunks, and r bounds how much longer chunks are in
+the mean than the mean chunk, if a price grows with the square of its tokens at most. Of few requests, whose prompts are played,
+arrivals may lie in bursts, so that chunks come together or where nobody decodes: a part of that is counted on.
+"""
+
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds
+from dse.evaluators.serving.prefill_replay import MAX_REQUESTS
+from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, pool_policies
+from dse.evaluators.serving.steady_state import request_mix
+from dse.space.array_math import Array, maximum, minimum
+from dse.space.mapping import ServingPlan
+from dse.space.requests import Requests
+from dse.space.workload import ServingLoad
+
+TAIL_SHARE = 0.01
+"""Of the times between tokens, those that are longer."""
+
+
+CERTAIN_SHARE = 0.25
+"""Of the iterations that have a chunk in the mean, those that are taken to have one whatever comes together in a played load.
+
+A margin that was judged: no bound of random designs was above its value with it (tests/dse/test_pruned.py). That is no proof.
+"""
+
+
+class _Chunks(NamedTuple):
+    """Of prompts, as an iteration without decodes takes them: of one, the mean; tokens of the mean one; and r of above."""
+
+    chunks: float
+    tokens: float
+    uneven: float
+
+
+def overload_delay(load: ServingLoad, serving: ServingPlan, of: WorkLowerBounds) -> Any:
+    """How much later the last request is served than it comes, since requests come too fast; broadcasts over designs. [s]"""
+    if not np.any(of.lanes):
+        return 0.0
+    (rule,), mixed = pool_policies(serving), request_mix(load.requests)
+    if rule.mixed and not (rule.chunked and not rule.unit and not rule.chunk):
+        return 0.0  # several chunks an iteration take as long as one that is as long as all, which is not known
+    prompt = float(mixed.weights @ mixed.prompts) * of.prompt
+    each = prompt + (0.0 if rule.mixed else mixed.further * of.decode / serving.batch)
+    return mixed.requests * maximum(each / maximum(of.lanes, 1.0) - 1 / mixed.rate, 0.0)
+
+
+def token_gap_bound(load: ServingLoad, serving: ServingPlan, of: WorkLowerBounds) -> Any:
+    """The time between two tokens that 99 of 100 keep; broadcasts over designs. [s]"""
+    if not np.any(of.room) or np.any(of.lanes != 1):
+        return of.decode
+    (rule,), mixed = pool_policies(serving), request_mix(load.requests)
+    few = _chunks(load.requests, _longest(rule, 0.0))
+    many = minimum(of.room, serving.batch)
+    full = few.chunks * (many - few.uneven) / (mixed.further + 2 * few.chunks * few.uneven)
+    count = minimum(minimum(mixed.rate * few.chunks * of.decode, full), 1.0)
+    some = 1 - np.exp(-maximum(count, 0.0) * (CERTAIN_SHARE if len(load.requests) <= MAX_REQUESTS else 1.0))
+    whole = mixed.prompts[_kind(mixed.weights, some)]
+    own = of.prompt * maximum(minimum(whole, _longest(rule, serving.batch)), few.tokens)
+    beside = maximum(of.decode, own) if rule.mixed else of.decode + own
+    return np.where(some > TAIL_SHARE, beside, of.decode)
+
+
+def _longest(rule: SchedulingPolicy, decodes: Any) -> Any:
+    """The longest chunk beside so many decodes, as `serving/chunks.py` has it. [token]"""
+    if not rule.chunked:
+        return math.inf
+    if rule.unit:
+        return float(rule.chunk)
+    left = maximum(1.0, rule.tokens - decodes * 1.0)
+    return minimum(left, float(rule.chunk)) if rule.chunk else left
+
+
+@lru_cache(maxsize=16)
+def _chunks(requests: Requests, longest: float) -> _Chunks:
+    mixed = request_mix(requests)
+    each = np.ceil(mixed.prompts / longest) if longest < math.inf else np.ones(len(mixed.prompts))
+    count = float(mixed.weights @ each)
+    mean = float(mixed.weights @ mixed.prompts) / count
+    squares = float(mixed.weights @ np.minimum(mixed.prompts**2, mixed.prompts * longest)) / count
+    return _Chunks(count, mean, 1 + squares / mean**2)
+
+
+def _kind(weights: Array, some: Any) -> Array:
+    """The kind of prompts that the longest iterations have, of those shares of iterations that have one."""
+    share = 1 - TAIL_SHARE / np.maximum(some, TAIL_SHARE)
+    return np.asarray(np.minimum(np.searchsorted(np.cumsum(weights), share, side="left"), len(weights) - 1))

@@ -1,0 +1,198 @@
+"""Models on many dies with a cache each: what one die does by itself, as `layouts.devices` has it, and energy."""
+
+from collections.abc import Mapping as Dict
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from dse.evaluators.accounting import breakdown
+from dse.evaluators.accounting import multi_die as many_dies
+from dse.evaluators.accounting import multi_die_limits as dies_limits
+from dse.evaluators.accounting.breakdown import BreakdownRow, merge_rows
+from dse.evaluators.accounting.decode_segments import BatchArrays
+from dse.evaluators.accounting.multi_die import GAP_LABEL as GAP_LABEL
+from dse.evaluators.accounting.multi_die import HIDDEN_LABEL as HIDDEN_LABEL
+from dse.evaluators.accounting.multi_die import SUBMESH_FIDELITIES as SUBMESH_FIDELITIES
+from dse.evaluators.accounting.multi_die import SUBMESH_TEXT as SUBMESH_TEXT
+from dse.evaluators.accounting.multi_die import TOGETHER as TOGETHER
+from dse.evaluators.accounting.multi_die import WAIT_LABEL as WAIT_LABEL
+from dse.evaluators.accounting.multi_die import Alone, DieKind, single_die_work
+from dse.evaluators.accounting.multi_die import area_by_block as area_by_block
+from dse.evaluators.accounting.multi_die import die_and_system_area as die_and_system_area
+from dse.evaluators.accounting.multi_die import die_count as die_count
+from dse.evaluators.accounting.multi_die import fullest_die_memory as fullest_die_memory
+from dse.evaluators.accounting.multi_die_limits import early_limits as early_limits
+from dse.evaluators.accounting.multi_die_limits import layout_limits as layout_limits
+from dse.evaluators.accounting.multi_die_limits import single_die_chip
+from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.power import EnergyIntervals, power_metrics
+from dse.evaluators.accounting.tensor_parallel import device_activity, device_rated_energies
+from dse.evaluators.accounting.tile_operators import largest_value
+from dse.evaluators.calls.call import CallBlock, breadth_first_order, equal_call_index
+from dse.evaluators.cost_models import cost_model, jobs
+from dse.evaluators.cost_models import die_exchange_jobs as crossings
+from dse.evaluators.cost_models.call_cost import TimedBlock
+from dse.evaluators.graph.operators import Segment
+from dse.evaluators.layouts import tensor_parallel as devices
+from dse.evaluators.layouts.attention_requests import RequestsOfReach
+from dse.evaluators.layouts.micro_batches import ReplicaWork
+from dse.evaluators.layouts.multi_die import DieContext, DieSplit, micro_batch_passes, unchanged_segment
+from dse.evaluators.layouts.tensor_formats import ValueBytes, combine_bytes, format_product, value_bytes
+from dse.evaluators.machine.machine import HardwareModel, shared_cache_machine
+from dse.evaluators.machine.shared_cache_die import shared_cache_parts
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.silicon.energy import WORD, PooledActivity, pooled_dynamic_energy
+from dse.space.design import Design
+from dse.space.limits import Infeasibility, Limit
+from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
+from dse.space.memoize import memoize
+from dse.space.number_formats import FormatRates
+
+FIDELITIES = ("closed", "events")
+"""Readers: there is no mesh of cores to play, but links between dies."""
+
+ALONE = ("events",)
+"""Readers that take one design after another."""
+
+
+def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
+    """Prefill and decode of a case."""
+    return many_dies.phases(DIE_KIND, design, job, fidelity, detailed=detailed)
+
+
+def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
+    """Operators and exchanges of one phase; those of layers of two kinds that are the same are one row."""
+    found: dict[tuple[str, str], BreakdownRow] = {}
+    for of in phase.timed:
+        split, many = partial(jobs.time_by_resource, fidelity), {"dies": phase.dies, "asked": phase.dies * phase.asked}
+        for row in breakdown.breakdown_rows(
+            phase.name, 1.0, [of], phase.machine, split=split, left=crossings.sent_bytes, **many
+        ):
+            row = replace(row, segment=of.block.calls[0].part)
+            key = row.segment, row.operator
+            found[key] = merge_rows(found[key], row) if key in found else row
+    return list(found.values())
+
+
+def _of_design(design: Design, asked: ReplicaWork, of: DieSplit, fidelity: str) -> Alone:
+    mapping = design.mapping
+    passed, formats = mapping.stack.attention_passes, mapping.precision
+    rates = design.chip.core.rates
+    found: Alone = _own(asked, of, _machine(design, asked.plan), formats, rates, passed, fidelity)
+    return found
+
+
+@memoize
+def _own(
+    asked: ReplicaWork,
+    of: DieSplit,
+    machine: HardwareModel,
+    precision: FormatPlan,
+    rates: FormatRates | None,
+    passed: Any,
+    fidelity: str,
+) -> Alone:
+    """What dies do by themselves; `passed` is how often vector engines pass over K and V."""
+
+    def cover(part: Segment, attend: RequestsOfReach) -> CallBlock:
+        calls = tuple(devices.device_call(part, operator, 1, precision, rates) for operator in part.operators)
+        return CallBlock(part.name, calls, equal_call_index(calls), breadth_first_order(calls), float(part.times))
+
+    def sums(parts: list[TimedBlock]) -> tuple[Any, Activity, float]:
+        done = device_activity(tuple(of.block for of in parts), passed, machine.cache)
+        activity = Activity(
+            macs=done.operands / WORD,  # as if of 16 bits
+            elements=done.elements,
+            memory_bytes=done.memory_bytes,
+            cache_bytes=done.shared_bytes,
+        )
+        flop = sum((of.block.times * call.flop for of in parts for call in of.block.calls), 0.0)
+        return sum(of.seconds * of.block.times for of in parts), activity, flop
+
+    on = DieContext(
+        asked.model, cover, float(BYTES_BY_FORMAT[precision.activations]), combine_bytes(precision), unchanged_segment
+    )
+    return single_die_work(micro_batch_passes(asked, of, on), machine, cost_model(fidelity), sums)[0], ()
+
+
+def _machine(design: Design, phase: str) -> HardwareModel:
+    """What a die computes with: without the cores that forward tokens between boxes, where both go on at a time."""
+    chip, plan, library = single_die_chip(design.chip), getattr(design.mapping, phase), design.mapping.stack.dispatch
+    if library is not None and plan.overlap == "halves" and plan.exchange == "by_node":
+        chip = replace(chip, cores=chip.cores - library.cores)
+    return shared_cache_machine(chip, design.mapping)
+
+
+def _sizes(mapping: Mapping) -> ValueBytes:
+    return value_bytes(mapping.precision)
+
+
+def _reached(mapping: Mapping) -> Any:
+    return mapping.stack.network_achieved
+
+
+DIE_KIND = DieKind(_of_design, _machine, _sizes, _reached, together=True)
+
+
+def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> dict[str, Any]:
+    """What the fullest die holds, and energy of all dies."""
+    chip, dies = design.chip, die_count(design)
+    return {
+        "decode_throughput_per_chip": job.output_tokens / decode.seconds / dies,
+        "hbm_used": largest_value(_held(of) for of in (prefill, decode)) * 1.0,
+        **device_rated_energies(chip, dies, job, prefill, decode),
+        **power_metrics(chip, lambda: energy_and_time(design, job, prefill, decode), job.output_tokens, chips=dies),
+    }
+
+
+def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
+    """Energy and time of phases."""
+    return [(activity_energy(design, of.activity or Activity()), of.seconds) for of in phases]
+
+
+def _done(of: Activity) -> PooledActivity:
+    return PooledActivity(
+        of.macs, WORD * of.macs, of.elements, of.memory_bytes, of.cache_bytes, of.linked_bytes + of.boxed_bytes
+    )
+
+
+def _held(of: PhaseCost) -> Any:
+    return sum(value for _, value in of.held[0])
+
+
+def activity_energy(design: Design, activity: Activity) -> Any:
+    """Energy of what dies do. [J]"""
+    return pooled_dynamic_energy(_done(activity), design.chip)
+
+
+def engine_peak(design: Design) -> Any:
+    """What the engines of a die multiply at most, activations with weights in their formats. [FLOP/s]"""
+    said = design.mapping.precision
+    pace = format_product(said.activations, said.weights, design.chip.core.rates).pace
+    return 1 / (shared_cache_parts(design.chip, design.mapping)[0].matrix * design.mapping.stack.matrix_achieved * pace)
+
+
+def memory_bandwidth(design: Design) -> Any:
+    """What the memory of a die brings. [B/s]"""
+    return design.chip.hbm.bandwidth
+
+
+def memory_capacity(design: Design) -> Any:
+    """Of the memory of a die. [B]"""
+    return design.chip.hbm.capacity
+
+
+def memory_limits(design: Design, held: Dict[str, Any]) -> list[Limit]:
+    """Memory of both phases."""
+    have = memory_capacity(design)
+    return [Limit("chip.hbm.capacity", sum(value for _, value in of), have, "B", of) for of, _ in held.values()]
+
+
+def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
+    """Memory, and what holds on many dies of any kind."""
+    return [*memory_limits(design, {phase.name: phase.held for phase in phases}), *dies_limits.limits(design, job)]
+
+
+def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
+    """In words, what would do."""
+    return dies_limits.remedy_text(worst, design, asked)

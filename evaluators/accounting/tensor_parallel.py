@@ -1,0 +1,419 @@
+"""Models on devices that share every layer: phases, what a device holds, limits, and what they spend."""
+
+from bisect import bisect_right
+from dataclasses import fields
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.accounting import breakdown
+from dse.evaluators.accounting.breakdown import BreakdownRow
+from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_by_model, reduce_per_case
+from dse.evaluators.accounting.metrics import rated_energies, rated_power
+from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.power import EnergyIntervals, power_metrics
+from dse.evaluators.calls.call import ONCE, CallBlock
+from dse.evaluators.cost_models import READERS, call_table
+from dse.evaluators.cost_models.analytical_collectives import LinkEnergyInputs, allreduce_hop_bytes, link_energy_inputs
+from dse.evaluators.cost_models.call_cost import NO_PREFETCH, CostModel, PrefetchSettings, TimedBlock, block_timeline
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.transformer import segment_order, transformer_segments
+from dse.evaluators.kernels.collective import KTREE, ports_needed
+from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_blocks, device_memory
+from dse.evaluators.machine.device_links import nodes_and_dies
+from dse.evaluators.machine.machine import HardwareModel, shared_cache_machine
+from dse.evaluators.machine.shared_cache_die import DieCache
+from dse.evaluators.silicon import area
+from dse.evaluators.silicon.energy import PooledActivity, pooled_dynamic_energy
+from dse.space.array_math import distinct_values, extremes, maximum, where
+from dse.space.chip import Chip
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.fields import replace_leaves
+from dse.space.layers import layers
+from dse.space.limits import IncompatibleOptionsError, Infeasibility, Limit
+from dse.space.mapping import UNEVEN_KV_HEADS, FormatPlan, Mapping, TensorParallelPlan
+from dse.space.memoize import memoize, memoize_by_identity
+from dse.space.model import Model
+from dse.space.number_formats import FormatRates
+
+FIDELITIES = tuple(READERS)
+"""Readers: those that play have reads of main memory in its banks."""
+
+ANALYTICAL_FIDELITIES = SUBMESH_FIDELITIES = FIDELITIES[:1]
+"""Readers without banks; there is no mesh of cores to play a part of."""
+
+SUBMESH_TEXT = ""
+"""What becomes of a model on a part of a mesh, which there is none of."""
+
+WAIT_LABEL = "stages"
+"""Where requests that follow one another overlap."""
+
+TOGETHER = arrays_by_model
+"""Cases that are worked out together: those of a model."""
+
+ALONE = FIDELITIES[1:]
+"""Readers that take one design after another."""
+
+
+UNSAID = "chip.hbm, whose banks nobody says; add +memory@chip.hbm.banks=hbm3 and chip.hbm.banks.stacks, as of its data sheet"
+"""Why nothing of a die is played, and what to say."""
+
+MAX_TP = 4096
+"""The largest tensor parallelism that is tried where a design does not fit."""
+
+MOST_PHASES = MAX_TP.bit_length() - 1
+"""Of a K-tree: of as many, its groups have two members."""
+
+
+def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
+    """Prefill and decode of all cases; prompts of a case go together, as one step. Only detailed ones keep their blocks."""
+    chip, mapping = _of(design)
+    machine, reader = shared_cache_machine(chip, mapping), READERS[fidelity]
+    refuse_kv_head_option(job.model, mapping.prefill, mapping.decode)
+    held = _held(job, mapping.prefill, mapping.precision)
+
+    def phase(name: str, plan: TensorParallelPlan, runs: Any, starts: Any) -> PhaseCost:
+        said = job, name, plan, mapping.precision, chip.core.rates
+        of = timed_step(_laid(*said), chip, plan, machine, reader) if detailed else ()
+        took = blocks_seconds(of) if detailed else step_seconds(*said, chip, machine, reader)
+        of_case = reduce_per_case(np.add, runs * took, starts)
+        return PhaseCost(name, machine, of, None, runs, None, of_case, held, None, dies=plan.tp)
+
+    return phase("prefill", mapping.prefill, ONCE, None), phase("decode", mapping.decode, job.steps, job.step_starts)
+
+
+def simulation_obstacle(design: Design) -> str:
+    """What keeps readers from playing reads of main memory, by its address, and what to say; "" where they can."""
+    return "" if design.chip.hbm.banks is not None else UNSAID
+
+
+def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
+    """Models that have no layout here: there are none."""
+    return []
+
+
+def refuse_kv_head_option(model: Model, *plans: TensorParallelPlan) -> None:
+    """Refuses a word on KV heads where there are none to divide, and phases that would not find each other's.
+
+    Raises:
+        DesignError: likewise, with the address; a ClashError of phases.
+    """
+    said = {plan.kv_heads or UNEVEN_KV_HEADS[0] for plan in plans}
+    if len(said) > 1:
+        why = "prefill and decode hold the same cache; say the same of both"
+        raise IncompatibleOptionsError(f"mapping.decode.kv_heads: {why}", "kv_heads")
+    if plans[0].kv_heads is None:
+        return
+    kinds = [layer.of for layer in layers(model).mixings if layer.of.recurrence is None]
+    if not any(of.kv_heads > 1 and of.latent is None for of in kinds):
+        raise DesignError(
+            f"mapping.prefill.kv_heads: {model.name} has no KV heads that devices could divide otherwise; leave it out"
+        )
+
+
+def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
+    """Calls of one phase."""
+    return breakdown.breakdown_rows(phase.name, phase.runs, phase.timed, phase.machine, dies=phase.dies)
+
+
+def timed_step(
+    of: tuple[CallBlock, ...], chip: Chip, plan: TensorParallelPlan, machine: HardwareModel, reader: CostModel
+) -> tuple[TimedBlock, ...]:
+    """The blocks of a step under a plan, with what it prefetches."""
+    return tuple(block_timeline(of, machine, reader, prefetch=_prefetch(chip, plan)))
+
+
+def step_seconds(
+    job: BatchArrays,
+    name: str,
+    plan: TensorParallelPlan,
+    precision: FormatPlan,
+    rates: FormatRates | None,
+    chip: Chip,
+    machine: HardwareModel,
+    reader: CostModel,
+) -> Any:
+    """Of a step of a phase, all its blocks. [s]"""
+    degrees, which = _degrees(plan.tp)
+    found = None
+    if degrees:
+        laid = _structures(job, name, degrees, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k)
+        peers = None if which is None else plan.tp
+        found = call_table.table_seconds(laid, machine, reader, _prefetch(chip, plan), which, peers)
+    return (
+        blocks_seconds(timed_step(_laid(job, name, plan, precision, rates), chip, plan, machine, reader))
+        if found is None
+        else found
+    )
+
+
+def _degrees(tp: Any) -> tuple[tuple[Any, ...], Any]:
+    """Degrees of tensor parallelism, and which of them each design has, None of one; no degrees where they are not few."""
+    if not isinstance(tp, np.ndarray):
+        return (tp,), None
+    found = distinct_values(tp.astype(float, copy=False))
+    return ((), None) if found is None else (tuple(found[0].tolist()), found[1])
+
+
+def _laid(
+    job: BatchArrays, name: str, plan: TensorParallelPlan, precision: FormatPlan, rates: FormatRates | None
+) -> tuple[CallBlock, ...]:
+    """Blocks of a step of a phase."""
+    return _blocks(job, name, plan.tp, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k)
+
+
+def _held(job: BatchArrays, plan: TensorParallelPlan, precision: FormatPlan) -> DeviceMemory:
+    """What a device holds, worked out once for each degree of tensor parallelism where these are few."""
+    degrees, which = _degrees(plan.tp)
+    if which is None:
+        return _footprint(job, plan.tp, precision, plan.kv_heads)
+    found = _footprint_of_each(job, degrees, precision, plan.kv_heads)
+    leaves = (getattr(found, spec.name) for spec in fields(found))
+    return DeviceMemory(
+        *(leaf.take(which, axis=-1) if isinstance(leaf, np.ndarray) and leaf.shape[-1] > 1 else leaf for leaf in leaves)
+    )
+
+
+def _prefetch(chip: Chip, plan: TensorParallelPlan) -> PrefetchSettings:
+    if plan.prefetch == "none":
+        return NO_PREFETCH
+    return PrefetchSettings(plan.prefetch, where(plan.tp > 1, plan.prefetch_cap * chip.l2.size, 0.0))
+
+
+def blocks_seconds(of: tuple[TimedBlock, ...]) -> Any:
+    """Of a step, all its blocks. [s]"""
+    total: Any = 0.0
+    for block in of:
+        total = total + block.seconds * block.block.times
+    return total
+
+
+def die_and_system_area(design: Design) -> tuple[Any, Any]:
+    """Area of one die, and of all. [mm2]"""
+    chip = design.chip
+    return area.die_area(chip), area.total_area(chip) * die_count(design)
+
+
+def area_by_block(design: Design) -> dict[str, Any]:
+    """Area of one die by block. [mm2]"""
+    return area.area_by_block(_of(design)[0])
+
+
+def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> dict[str, Any]:
+    """What a device holds, and energy where its power is known."""
+    chip = design.chip
+    held: DeviceMemory = decode.held
+    dies = die_count(design)
+    values = {"attention_layer": held.attention_layer, "ffn_layer": held.ffn_layer, "hbm_used": held.total}
+    values |= device_rated_energies(chip, dies, job, prefill, decode)
+    return values | power_metrics(chip, lambda: energy_and_time(design, job, prefill, decode), job.output_tokens, chips=dies)
+
+
+def die_count(design: Design) -> Any:
+    """Dies that serve a batch."""
+    return maximum(design.mapping.prefill.tp, design.mapping.decode.tp)
+
+
+def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
+    """Energy and time of phases."""
+    chip, mapping = _of(design)
+
+    def dynamic(phase: PhaseCost) -> Any:
+        plan, passes = getattr(mapping, phase.name), mapping.stack.attention_passes
+        of = _laid(job, phase.name, plan, mapping.precision, chip.core.rates)
+        room, on = _room(of, phase.machine.cache), link_energy_inputs(chip.network)
+        done = _done(job, phase.name, plan, mapping.precision, passes, room, chip.core.rates, on)
+        return pooled_dynamic_energy(done, chip) * plan.tp
+
+    return [(dynamic(phase), phase.seconds) for phase in phases]
+
+
+def device_rated_energies(chip: Chip, dies: Any, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> dict[str, Any]:
+    """Energies of so many dies by the power that a data sheet has; none where that is not known."""
+    power = rated_power(chip.power)
+    known = np.any(power == power) if isinstance(power, np.ndarray) else power == power  # not a number where it is not
+    if not known:
+        return {}
+    latency = prefill.seconds + decode.seconds
+    return rated_energies(power * dies, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens)
+
+
+def limits(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> list[Limit]:
+    """Memory, ports and parallelism."""
+    chip, mapping = _of(design)
+    held, tp = decode.held, mapping.prefill.tp
+    parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
+    apart = (maximum(tp, mapping.decode.tp), -maximum(-tp, -mapping.decode.tp))
+    return [
+        Limit("chip.hbm.capacity", held.total, chip.hbm.capacity, "B", parts),
+        port_limit(chip, mapping.prefill, mapping.decode),
+        # one pool of devices serves both phases, so both have the same parallelism
+        Limit("mapping.decode.tp", apart[0], apart[1], "1"),
+        *idle_die_limits(job.model, mapping),
+    ]
+
+
+def idle_die_limits(model: Model, mapping: Mapping) -> list[Limit]:
+    """That each die has a whole head or a whole column of some layer; nothing where no design leaves one without any.
+
+    Dies beyond the heads wait while others attend, and still have columns of FFNs.
+    """
+    have = divisible_units(model)
+    plans = {phase: getattr(mapping, phase).tp for phase in ("prefill", "decode")}
+    some = [(phase, tp) for phase, tp in plans.items() if extremes(tp)[1] > have]
+    return [Limit(f"mapping.{phase}.tp", tp * 1.0, have * 1.0, "1") for phase, tp in some]
+
+
+@memoize_by_identity
+def divisible_units(model: Model) -> int:
+    """Heads, of queries or of states, or columns of an FFN, whatever a layer has most of: so many dies have a part of it."""
+    found = layers(model)
+    heads = [of.heads if of.recurrence is None else of.recurrence.heads for of in (layer.of for layer in found.mixings)]
+    experts = [layer.of.experts for layer in found.ffns if layer.of.experts is not None]
+    columns = [layer.of.ffn_intermediate for layer in found.ffns if layer.of.experts is None]
+    columns += [width for of in experts for width in (of.intermediate, of.shared * (of.shared_intermediate or of.intermediate))]
+    return max(1, *heads, *columns)
+
+
+def port_limit(chip: Chip, *plans: TensorParallelPlan) -> Limit:
+    """Ports that the allreduces of some plans need; they join the dies of a node."""
+    nodes, needs = chip.network.nodes, []
+    for plan in plans:
+        boxes, peers = (1.0, plan.tp) if nodes is None else nodes_and_dies(plan.tp, nodes.size)
+        needs.append(ports_needed(plan.allreduce, peers, boxes, plan.ktree_k))
+    return Limit("chip.network.ports", reduce(maximum, needs), chip.network.ports, "1")
+
+
+def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
+    """In words, the smallest tensor parallelism of both phases, a power of two, that keeps all limits.
+
+    Where dies are left with nothing it is the largest; where ports are too few for a K-tree, a deeper one of as many dies.
+    """
+    trees = [phase for phase in ("prefill", "decode") if getattr(design.mapping, phase).allreduce == KTREE]
+    for count in range(1, MOST_PHASES + 1) if worst.limit == "chip.network.ports" and trees else ():
+        if _keeps(replace_leaves(design, {f"mapping.{phase}.ktree_k": count for phase in trees}), asked):
+            where_ = "both" if len(trees) > 1 else trees[0]
+            return f"a K-tree of {count} phases would do: mapping.{where_}.ktree_k={count}"
+    powers = [1 << power for power in range(MAX_TP.bit_length())]
+    for tp in reversed(powers) if worst.limit == "mapping.prefill.tp" else powers:
+        trial = replace_leaves(design, {f"mapping.{phase}.tp": tp for phase in ("prefill", "decode")})
+        if _keeps(trial, asked):
+            return f"TP {tp} would do: mapping.both.tp={tp}"
+    return f"no TP up to {MAX_TP} would do"
+
+
+def _keeps(trial: Design, asked: tuple[BatchArrays, ...]) -> bool:
+    """Whether a design keeps all limits."""
+    found = [limit for job in asked for limit in limits(trial, job, *phases(trial, job, "closed"))]
+    return all(np.all(limit.need <= limit.have) for limit in found)
+
+
+@memoize
+def _blocks(
+    job: BatchArrays, phase: str, tp: Any, precision: FormatPlan, algorithm: str, rates: FormatRates | None, heads: str | None,
+    phases: Any = None,
+) -> tuple[CallBlock, ...]:  # fmt: skip
+    at: StepCounts = getattr(job, phase)
+    # decode steps launch the same kernels on the same shapes and are recorded once; prompts differ in length [sglang2025]
+    operators, order = transformer_segments(job.model, at), segment_order(job.model, at)
+    recorded = phase == "decode"
+    return device_blocks(operators, order, tp, precision, algorithm, rates=rates, recorded=recorded, heads=heads, phases=phases)
+
+
+@memoize
+def _structures(
+    job: BatchArrays,
+    phase: str,
+    degrees: tuple[Any, ...],
+    precision: FormatPlan,
+    algorithm: str,
+    rates: FormatRates | None,
+    heads: str | None,
+    phases: Any = None,
+) -> call_table.Structures:
+    """Blocks for each degree of tensor parallelism."""
+    return tuple(_blocks(job, phase, tp, precision, algorithm, rates, heads, phases) for tp in degrees)
+
+
+@memoize
+def _footprint_of_each(job: BatchArrays, degrees: tuple[Any, ...], precision: FormatPlan, heads: str | None) -> DeviceMemory:
+    """For each degree of tensor parallelism; leaves have the shape (degrees,), or (cases, degrees)."""
+    return _footprint(job, np.array(degrees), precision, heads)
+
+
+@memoize
+def _footprint(job: BatchArrays, tp: Any, precision: FormatPlan, heads: str | None) -> DeviceMemory:
+    parts = transformer_segments(job.model, job.decode)
+    return device_memory(
+        parts, job.model, tp, precision, cached=job.cached, sequences=job.sequences, tokens=job.longest, heads=heads
+    )
+
+
+@memoize
+def _done(
+    job: BatchArrays,
+    phase: str,
+    plan: TensorParallelPlan,
+    precision: FormatPlan,
+    passes: Any,
+    cache: DieCache | None,
+    rates: FormatRates | None,
+    on: LinkEnergyInputs,
+) -> PooledActivity:
+    """What one device does in a phase of each case."""
+    runs, starts = (ONCE, None) if phase == "prefill" else (job.steps, job.step_starts)
+    laid = _blocks(job, phase, plan.tp, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k)
+    found = device_activity(laid, passes, cache, on)
+    return PooledActivity(*(reduce_per_case(np.add, runs * value, starts) for value in found))
+
+
+def _room(of: tuple[CallBlock, ...], cache: DieCache | None) -> DieCache | None:
+    """The smallest cache beside which activations go where they go beside this one; as it is where it is of many designs."""
+    sizes = _activations(of)
+    if cache is None or sizes is None or not isinstance(cache.size, int | float):
+        return cache
+    held = bisect_right(sizes, cache.size)
+    size = sizes[held - 1] if held else 0.0
+    return DieCache(0.0, size, size, size)
+
+
+@partial(memoize_by_identity, few=256)
+def _activations(of: tuple[CallBlock, ...]) -> list[float] | None:
+    """Bytes of activations of all calls, ascending; None where they are of many designs. [B]"""
+    sizes = [call.local for block in of for call in block.calls]
+    return sorted(map(float, sizes)) if all(isinstance(size, int | float) for size in sizes) else None
+
+
+def device_activity(
+    of: tuple[CallBlock, ...], passes: Any, cache: DieCache | None, on: LinkEnergyInputs | None = None
+) -> PooledActivity:
+    """What one device does in some blocks.
+
+    Args:
+        of: blocks, whose leaves broadcast over steps and designs.
+        passes: of vector engines over each element of K and V in attention.
+        cache: beyond which activations are in main memory.
+        on: links that allreduces cross; None where blocks have none.
+    """
+    macs = operands = elements = memory = shared = linked = 0.0
+    for block in of:
+        done = wide = operations = fetch = read = near = 0.0
+        for call in block.calls:
+            done, fetch, read, near = done + call.macs, fetch + call.fetch, read + call.fetch, near + call.local
+            wide = wide + call.macs * call.width
+            if call.operations is not None:
+                operations = operations + call.operations + call.specials
+            operations = operations + call.streamed * passes
+            fetch = fetch + (call.local * cache.exceeded(call.local) if cache else 0.0)
+        macs, operands = macs + block.times * done, operands + block.times * wide
+        elements = elements + block.times * operations
+        memory, shared = memory + block.times * fetch, shared + block.times * (read + near)
+        if block.opener is not None and on is not None:
+            linked = linked + block.times * allreduce_hop_bytes(block.opener, on)
+    return PooledActivity(macs, operands, elements, memory, shared, linked)
+
+
+def _of(design: Design) -> tuple[Chip, Mapping]:
+    return design.chip, design.mapping

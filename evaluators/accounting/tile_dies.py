@@ -1,0 +1,187 @@
+"""Models on many dies of tiles: what one die does by itself, local memories, and energy."""
+
+from collections.abc import Mapping as Dict
+from functools import partial
+from typing import Any
+
+from dse.evaluators.accounting import die_batches as shared_dies
+from dse.evaluators.accounting import multi_die as many_dies
+from dse.evaluators.accounting import multi_die_limits as dies_limits
+from dse.evaluators.accounting import tile_operators as tiles
+from dse.evaluators.accounting.decode_segments import BatchArrays
+from dse.evaluators.accounting.multi_die import GAP_LABEL as GAP_LABEL
+from dse.evaluators.accounting.multi_die import HIDDEN_LABEL as HIDDEN_LABEL
+from dse.evaluators.accounting.multi_die import SUBMESH_FIDELITIES as SUBMESH_FIDELITIES
+from dse.evaluators.accounting.multi_die import SUBMESH_TEXT as SUBMESH_TEXT
+from dse.evaluators.accounting.multi_die import TOGETHER as TOGETHER
+from dse.evaluators.accounting.multi_die import WAIT_LABEL as WAIT_LABEL
+from dse.evaluators.accounting.multi_die import Alone, DieKind, single_die_work
+from dse.evaluators.accounting.multi_die import area_by_block as area_by_block
+from dse.evaluators.accounting.multi_die import die_and_system_area as die_and_system_area
+from dse.evaluators.accounting.multi_die import die_count as die_count
+from dse.evaluators.accounting.multi_die import fullest_die_memory as fullest_die_memory
+from dse.evaluators.accounting.multi_die_limits import early_limits as early_limits
+from dse.evaluators.accounting.multi_die_limits import layout_limits as layout_limits
+from dse.evaluators.accounting.multi_die_limits import single_die_chip
+from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.power import EnergyIntervals, power_metrics
+from dse.evaluators.accounting.tile_operators import (
+    Held,
+    largest_value,
+    local_memory_by_kind,
+    memory_and_group_limits,
+    sum_blocks,
+)
+from dse.evaluators.accounting.tile_operators import breakdown_rows as breakdown_rows
+from dse.evaluators.cost_models import cost_model
+from dse.evaluators.cost_models.call_cost import CostModel
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.layouts import whole_chip
+from dse.evaluators.layouts.micro_batches import ReplicaWork
+from dse.evaluators.layouts.multi_die import DieContext, DieSplit, micro_batch_passes
+from dse.evaluators.layouts.tensor_formats import ValueBytes, activation_bytes, combine_bytes, value_bytes
+from dse.evaluators.machine.machine import HardwareModel, tile_core_machine
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.silicon.energy import dynamic_energy
+from dse.space.chip import Chip, channel_count, main_memory_bytes
+from dse.space.design import Design
+from dse.space.limits import Infeasibility, Limit
+from dse.space.mapping import FormatPlan, Mapping
+from dse.space.memoize import memoize, memoize_by_identity
+
+FIDELITIES = ("closed", "events")
+"""Of models, whose meshes are too large to be played flit by flit."""
+
+ALONE = ("events",)
+"""Readers that take one design after another."""
+
+
+def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
+    """Prefill and decode of a case."""
+    return many_dies.phases(DIE_KIND, design, job, fidelity, detailed=detailed)
+
+
+def _of_design(design: Design, asked: ReplicaWork, of: DieSplit, fidelity: str) -> Alone:
+    die, said = _die(design, asked.plan)
+    how = design.mapping.precision, fidelity
+    found: Alone | None = shared_dies.find_die_work(_several, asked, of, die, said, *how)
+    return _own(asked, of, die, said, *how) if found is None else found
+
+
+def request_die_work(design: Design, asked: ReplicaWork, of: DieSplit, fidelity: str) -> None:
+    """Says that a design will be asked something: as many as are asked the same are worked out together."""
+    shared_dies.request_die_work(asked, of.alone, *_die(design, asked.plan), design.mapping.precision, fidelity)
+
+
+@memoize_by_identity
+def _die(design: Design, plan: str) -> tuple[Chip, whole_chip.KernelPlan]:
+    """A die, and what a phase's plan says of its kernels."""
+    activation_bytes(design.mapping)  # refuses what tiles do not take
+    of = getattr(design.mapping, plan)
+    return single_die_chip(design.chip), whole_chip.KernelPlan(of.attention, of.gemm)
+
+
+@memoize
+def _own(
+    asked: ReplicaWork, of: DieSplit, die: Chip, said: whole_chip.KernelPlan, precision: FormatPlan, fidelity: str
+) -> Alone:
+    """What dies do by themselves, and local memory of a tile in use, by kind of operator."""
+    return _worked(asked, of, whole_chip.ChipContext(asked.model, die, said, precision, {}), cost_model(fidelity))
+
+
+def _several(asked: ReplicaWork, of: DieSplit, some: shared_dies.DieBatch, precision: FormatPlan, fidelity: str) -> Alone:
+    """The same of several; what they multiply is priced once, however much they attend to beside it."""
+    reader, on = cost_model(fidelity), whole_chip.ChipContext(asked.model, some.die, some.said, precision, some.known)
+
+    def price(job: Any) -> KernelCost:
+        if id(job) not in some.priced:
+            some.priced[id(job)] = job, reader.job(job)  # which is kept, so that nothing else takes its place
+        found: KernelCost = some.priced[id(job)][1]
+        return found
+
+    return _worked(asked, of, on, reader._replace(job=price))
+
+
+def _worked(asked: ReplicaWork, of: DieSplit, on: whole_chip.ChipContext, reader: CostModel) -> Alone:
+    calls = DieContext(asked.model, partial(whole_chip.segment_calls, on=on), on.itemsize, combine_bytes(on.precision))
+    found, parts = single_die_work(micro_batch_passes(asked, of, calls), tile_core_machine(on.chip), reader, sum_blocks)
+    return found, local_memory_by_kind(of.block for of in parts)
+
+
+def _machine(design: Design, phase: str) -> HardwareModel:
+    """Jobs split their time by themselves."""
+    return many_dies.EMPTY_MACHINE
+
+
+def _sizes(mapping: Mapping) -> ValueBytes:
+    activation_bytes(mapping)  # refuses what tiles do not take
+    return value_bytes(mapping.precision)
+
+
+def _reached(mapping: Mapping) -> float:
+    return 1.0
+
+
+DIE_KIND = DieKind(_of_design, _machine, _sizes, _reached)
+
+
+def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[str, Any]:
+    """Shares of what all engines and channels could do, what the fullest die holds, and energy of all dies."""
+    chip = design.chip
+    latency, dies = phases[0].seconds + phases[1].seconds, die_count(design)
+    peak = dies * engine_peak(design)
+    activity = Activity()
+    for phase in phases:
+        assert phase.activity is not None
+        activity = activity + phase.activity
+    return {
+        "peak": peak,
+        "utilisation": sum(phase.flop for phase in phases) / (peak * latency),
+        "hbm_bytes": activity.memory_bytes,
+        "hbm_utilisation": activity.memory_bytes / (latency * dies * memory_bandwidth(design)),
+        "decode_throughput_per_chip": job.output_tokens / phases[1].seconds / dies,
+        "hbm_used": largest_value(sum(value for _, value in phase.held[0]) for phase in phases) * 1.0,
+        "sram_used": largest_value(largest_value(nbytes for _, nbytes in phase.held[1]) for phase in phases),
+        **power_metrics(chip, lambda: energy_and_time(design, job, *phases), job.output_tokens, chips=dies),
+    }
+
+
+def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
+    """Energy and time of phases."""
+    return [(activity_energy(design, of.activity or Activity()), of.seconds) for of in phases]
+
+
+def activity_energy(design: Design, activity: Activity) -> Any:
+    """Energy of what dies do. [J]"""
+    return dynamic_energy(activity, design.chip, activation_bytes(design.mapping))
+
+
+def engine_peak(design: Design) -> Any:
+    """What the engines of a die multiply at most. [FLOP/s]"""
+    chip, engine = design.chip, design.chip.tile.matrix
+    return 2.0 * chip.mesh.rows * chip.mesh.cols * engine.rows * engine.cols * chip.clock
+
+
+def memory_bandwidth(design: Design) -> Any:
+    """What the memory of a die brings. [B/s]"""
+    return channel_count(design.chip) * design.chip.hbm.channel_bandwidth
+
+
+def memory_capacity(design: Design) -> Any:
+    """Of the memory of a die. [B]"""
+    return main_memory_bytes(design.chip)
+
+
+def memory_limits(design: Design, held: Dict[str, Held]) -> list[Limit]:
+    """Memories of both phases, and groups of tiles."""
+    return memory_and_group_limits(design.chip, design.mapping, held)
+
+
+def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
+    """Memories of both phases, groups of tiles, and what holds on many dies of any kind."""
+    return [*memory_limits(design, {phase.name: phase.held for phase in phases}), *dies_limits.limits(design, job)]
+
+
+def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
+    """In words, what would do."""
+    return dies_limits.remedy_text(worst, design, asked) or tiles.remedy_text(worst, design)

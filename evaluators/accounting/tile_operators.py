@@ -1,0 +1,222 @@
+"""A chip of tiles that works on one operator at a time: what it does and holds, limits, and rows of operators."""
+
+from collections.abc import Iterable
+from collections.abc import Mapping as Dict
+from typing import Any
+
+from dse.evaluators.accounting.breakdown import BreakdownRow, excess_by_cause, merge_rows
+from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.calls.call import CallBlock
+from dse.evaluators.calls.submesh import parse_fidelity
+from dse.evaluators.cost_models import analytical_attention as closed_attention
+from dse.evaluators.cost_models import analytical_block_loop as closed_walked
+from dse.evaluators.cost_models import analytical_rows as closed_streamed
+from dse.evaluators.cost_models import analytical_summa as closed_summa
+from dse.evaluators.cost_models import die_exchange_jobs as crossings
+from dse.evaluators.cost_models import jobs, row_pieces
+from dse.evaluators.cost_models.cached_job import uncached_job
+from dse.evaluators.cost_models.call_cost import CallCost, TimedBlock
+from dse.evaluators.cost_models.job_sequence import JobSequence
+from dse.evaluators.cost_models.submesh_jobs import job_on_submesh
+from dse.evaluators.graph.operators import MatMulOp, Operator
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.kernels.attention import find_dataflow
+from dse.evaluators.kernels.gemm.summa_diagonal import buffers
+from dse.evaluators.layouts.residency import dim_width
+from dse.evaluators.layouts.tensor_formats import index_format, mixed_format_extra_bytes
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.program.kernel_ir import DTYPES
+from dse.space.array_math import maximum
+from dse.space.chip import Chip, main_memory_bytes
+from dse.space.design import Design
+from dse.space.fields import leaf_at
+from dse.space.layers import value_at_reach
+from dse.space.limits import (
+    Infeasibility,
+    Limit,
+    divides_limit,
+    divides_rows,
+    nearest_side_text,
+    split_limit,
+    split_remedy_text,
+)
+from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
+from dse.space.model import Model
+from dse.space.parameter_counts import STATE_BYTES, mtp_layers, mtp_parameter_count, parameter_count, sequence_memory
+
+JOB_TYPES = {
+    "products": closed_summa.SummaJob,
+    "attention": closed_attention.AttentionJob,
+    "rows": closed_streamed.RowJob | closed_walked.BlockLoopJob,
+}
+"""Of operators, and their jobs."""
+
+Held = tuple[tuple[tuple[str, float], ...], list[tuple[str, Any]]]
+"""Of a phase, bytes in HBM by what they are for, and in a tile's local memory by kind of operator."""
+
+
+def sum_blocks(parts: list[TimedBlock]) -> tuple[Any, Activity, float]:
+    """Seconds, activity and useful operations of blocks."""
+    seconds: Any = 0.0
+    flop = 0.0
+    runs: dict[int, tuple[float, CallCost]] = {}
+    for of in parts:
+        for call, cost, taken in zip(of.block.calls, of.costs, of.durations, strict=True):
+            seconds = seconds + of.block.times * taken
+            count, _ = runs.get(id(call.job), (0.0, cost))
+            runs[id(call.job)] = count + of.block.times, cost
+            flop += of.block.times * call.flop
+    activity = Activity()
+    for count, cost in runs.values():  # operators that are alike have one and the same job
+        assert cost.activity is not None
+        activity = activity + cost.activity * count
+    return seconds, activity, flop
+
+
+def local_memory_by_kind(blocks: Iterable[CallBlock]) -> list[tuple[str, Any]]:
+    """By kind of operator, local memory of a tile in use, whatever anything takes. [B]"""
+    each = {
+        id(job): (times, job) for block in blocks for call in block.calls for times, job in _counted(uncached_job(call.job))
+    }
+    return [
+        (name, largest_value(_nbytes(job) * (times > 0) for times, job in each.values() if isinstance(job, kind)))
+        for name, kind in JOB_TYPES.items()
+    ]
+
+
+def _counted(job: Any) -> tuple[tuple[Any, Any], ...]:
+    """Jobs that come one after the other, by themselves, and how often each counts."""
+    return job.counted if isinstance(job, JobSequence) else ((1.0, job),)
+
+
+def jobs_in_order(job: Any) -> tuple[Any, ...]:
+    """Jobs that come one after the other, by themselves."""
+    return tuple(one for _, one in _counted(job))
+
+
+def largest_value(values: Iterable[Any]) -> Any:
+    """The largest of some values, 0 where there are none; broadcasts over designs."""
+    found: Any = 0.0
+    for value in values:
+        found = maximum(found, value)
+    return found
+
+
+def hbm_bytes_by_use(
+    model: Model, at: StepCounts, cached: Any, sequences: float, precision: FormatPlan
+) -> tuple[tuple[str, float], ...]:
+    """Bytes in HBM: all weights, caches and states, and what the operators of a part leave for one another.
+
+    Args:
+        model, at: of a step.
+        cached: positions that caches have of all requests, by reach of the model.
+        sequences: that have states.
+        precision: formats.
+    """
+    parts, itemsize = transformer_segments(model, at), BYTES_BY_FORMAT[precision.activations]
+    activations = max(sum(_left(of) for of in part.operators) for part in parts) + 2 * at.tokens * model.hidden
+    weights = parameter_count(model) + at.guesses * mtp_parameter_count(model)
+    drafted = mtp_layers(model)[0] if at.guesses else None
+    kv = states = 0.0
+    for of in sequence_memory(model):
+        times = of.layer.times + at.guesses * (drafted is not None and of.layer.name == drafted.name)
+        positions, scored = (float(value_at_reach(cached, reach)) for reach in (of.layer.reach, of.layer.indexed))
+        kv += times * (
+            positions * of.kv * BYTES_BY_FORMAT[precision.kv] + scored * of.scores * BYTES_BY_FORMAT[index_format(precision)]
+        )
+        states += times * sequences * (of.state * STATE_BYTES + of.conv * itemsize)
+    stored = weights * BYTES_BY_FORMAT[precision.weights] + mixed_format_extra_bytes(parts, precision)
+    found = (("weights", stored), ("KV cache", kv), ("activations", activations * itemsize))
+    return found + ((("states", states),) if states else ())
+
+
+def memory_and_group_limits(chip: Chip, mapping: Mapping, phases: Dict[str, Held]) -> list[Limit]:
+    """Memories of both phases, and groups of tiles that divide the mesh."""
+    found = []
+    for here, _ in phases.values():
+        found.append(Limit("chip.hbm.capacity", sum(value for _, value in here), main_memory_bytes(chip), "B", here))
+    for phase, (_, kinds) in phases.items():
+        for name, nbytes in kinds:
+            found.append(Limit("chip.tile.sram", nbytes, chip.tile.sram, "B", ((f"{name} in {phase}", nbytes),)))
+    for name, plan in (("prefill", mapping.prefill), ("decode", mapping.decode)):
+        where = f"mapping.{name}"
+        if find_dataflow(plan.attention.dataflow).grouped:
+            found.append(divides_rows(f"{where}.attention.rows", plan.attention.rows, chip.mesh.rows))
+            found.append(divides_limit(f"{where}.attention.cols", plan.attention.cols, chip.mesh.cols))
+        found.append(divides_rows(f"{where}.gemm.rows", plan.gemm.rows, chip.mesh.rows))
+        found.append(split_limit(f"{where}.gemm.split_k", plan.gemm.split_k, plan.gemm.rows, chip.mesh.rows))
+    return found
+
+
+def remedy_text(worst: Infeasibility, design: Design) -> str:
+    """In words, what would do."""
+    address = worst.limit
+    if address.startswith("mapping."):
+        side = address.split(".")[-1]
+        said = leaf_at(design, address)
+        if side == "split_k":
+            return split_remedy_text(said, leaf_at(design, address.replace(side, "rows")), leaf_at(design, "chip.mesh.rows"))
+        return nearest_side_text(side, said, leaf_at(design, f"chip.mesh.{side}"))
+    if address == "chip.tile.sram":
+        return "slices that are left open (0) are chosen to fit"
+    (weights, *_) = (value for name, value in worst.parts if name == "weights")
+    if weights > worst.have:
+        return "not even the weights fit: fewer bytes of each (mapping.precision), or more memory"
+    return "fewer or shorter requests at a time would do"
+
+
+def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
+    """Operators of one phase, by what falls away when something is free; turns of an operator are one row."""
+    word, side = parse_fidelity(fidelity)
+    found: dict[tuple[str, str], BreakdownRow] = {}
+    for of in phase.timed:
+        for call, cost, taken, ahead in zip(of.block.calls, of.costs, of.durations, of.resident, strict=True):
+            job, turns_ = job_on_submesh(call.job, side) if side else (call.job, 1.0)
+            times = of.block.times * turns_
+            parts = {name: times * float(value) for name, value in reversed(jobs.time_by_resource(word, job).items())}
+            saved = 0.0 if ahead is None else of.block.times * float(cost.engines - taken)
+            for name in ("hbm", "l2"):  # what was read ahead is not waited for
+                less = min(saved, parts.get(name, 0.0))
+                saved, parts[name] = saved - less, parts.get(name, 0.0) - less
+            parts = {name: value for name, value in parts.items() if value}
+            priced = jobs.job_cost(word, job).activity
+            left = crossings.sent_bytes(job) if isinstance(job, crossings.DieExchangeJob) else priced.sent_bytes
+            nbytes, sent = (phase.dies * times * float(of) for of in (priced.memory_bytes, left))
+            shape = " x ".join(f"{float(size):.0f}" for size in call.shape) + row_pieces.row_pieces_text(uncached_job(call.job))
+            share = 0.0 if ahead is None else float(ahead)
+            bound = max(parts, key=lambda name: parts[name])
+            flop = phase.dies * phase.asked * of.block.times * call.flop
+            again = phase.dies * phase.asked * of.block.times * call.repeated
+            excess = None if side else _excess(job, priced, flop, again, phase.dies * times)
+            done = sum(parts.values())
+            row = BreakdownRow(phase.name, call.part, call.name, shape, flop, nbytes, share, bound, done, parts, sent, excess)
+            key = row.segment, row.operator
+            found[key] = merge_rows(found[key], row) if key in found else row
+    return list(found.values())
+
+
+def _excess(job: Any, done: Activity, flop: float, repeated: float, times: float) -> dict[str, float]:
+    """What engines execute beside useful operations; of attention with a mask what is padded is masked as well.
+
+    Vector engines that do useful work have an instruction or more for two operations.
+    """
+    executed = 2.0 * times * float(done.macs if done.macs or not flop else done.elements)
+    masked = any(
+        isinstance(one, closed_attention.AttentionJob) and one.shape.causal for one in jobs_in_order(uncached_job(job))
+    )
+    return excess_by_cause(executed, flop, masked=(executed - flop) * masked, repeated=repeated)
+
+
+def _nbytes(job: Any) -> Any:
+    if isinstance(job, closed_streamed.RowJob):
+        return closed_streamed.local_bytes(job)
+    if isinstance(job, closed_walked.BlockLoopJob):
+        return job.walk.nbytes
+    if isinstance(job, closed_attention.AttentionJob):
+        return sum(slot.nbytes for slot in closed_attention.job_buffers(job)) * 1.0
+    return sum(slot.nbytes for slot in buffers(job.part, DTYPES[job.itemsize], job.weights)) * 1.0
+
+
+def _left(of: Operator) -> float:
+    return float(of.m * dim_width(of.n)) if isinstance(of, MatMulOp) else 0.0

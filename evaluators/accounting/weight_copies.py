@@ -1,0 +1,107 @@
+"""Which weights each core of a group has all of, where copies of all that save time have no room: a knapsack with layouts.
+
+What a product saves depends on how its neighbours are divided, so products have no value of their own. But a choice whose
+copies have room copies some of a set that has room, and to which no other product could be added: of each such set the words
+of least time are found, which may copy all of it or less, and the least of these is the least of all.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.layouts.operator_partitions import Name, PartitionChoice
+from dse.space.array_math import Array
+from dse.space.mapping import DIVISIONS
+
+COPIED = DIVISIONS.index("input_only")
+"""The partition of which each core has all weights."""
+
+MAX_GROUPS_ALONE = 10
+"""Products that are copied or not each by itself, the largest; smaller ones all together."""
+
+TOGETHER = 4_096
+"""Sets whose words are found at once."""
+
+MAX_BISECTIONS = 50
+"""Of what is searched for the most bytes that have room: what is left of it is less than a byte of a petabyte."""
+
+Seconds = Mapping[Name, Mapping[int, Any]]
+"""Of each operator by partition, or what it leaves by what a core has of it."""
+
+
+def choose_copies(
+    solved: Callable[[Seconds, Seconds], tuple[PartitionChoice, Any]], seconds: Seconds, gather: Seconds,
+    weights: Mapping[Name, Any], fits: Callable[[Any], Any], where: Array,
+) -> PartitionChoice:  # fmt: skip
+    """The words of least time of those whose copies have room.
+
+    Args:
+        solved: words of least time and what they take, by what operators take and what bringing it to all takes.
+        seconds: of each operator, by place in `DIVISIONS`; leaves broadcast to the shape of `where`.
+        gather: of what it leaves to all cores, likewise.
+        weights: of each product, the largest of the model first; leaves likewise. [B]
+        fits: whether so many copied bytes have room, of every case and design; fewer have where more have.
+        where: cases and designs that are asked for, at least one, and have room without copies.
+
+    Returns:
+        Words of those that are asked for, in one axis.
+    """
+    units = _units(tuple(weights))
+    there = (np.arange(2 ** len(units))[:, None] >> np.arange(len(units))) % 2 == 1
+    each = [np.broadcast_to(sum(weights[name] for name in unit), where.shape)[where] for unit in units]
+    room = _room(sum(weights.values()), fits, where)
+    full = [_full(there, sizes, most) for sizes, most in zip(np.stack(each, axis=-1), room, strict=True)]
+    which, sets = np.repeat(np.arange(len(room)), [len(one) for one in full]), np.concatenate(full)
+    some = np.array_split(np.arange(len(which)), -(-len(which) // TOGETHER))
+    found = [_of_sets(solved, seconds, gather, units, there[sets[part]], where, which[part]) for part in some]
+    taken = np.concatenate([one for _, one in found])
+    order = np.lexsort((np.arange(len(which)), taken, which))
+    first = order[np.searchsorted(which[order], np.arange(len(room)))]
+    return PartitionChoice(
+        *(
+            {name: np.concatenate([of[kind][name] for of, _ in found])[first] for name in found[0][0][kind]}
+            for kind in range(len(PartitionChoice._fields))
+        )
+    )
+
+
+def _units(names: tuple[Name, ...]) -> list[tuple[Name, ...]]:
+    """Products by size, each alone as long as they are apart."""
+    apart = len(names) if len(names) <= MAX_GROUPS_ALONE else MAX_GROUPS_ALONE - 1
+    return [*((name,) for name in names[:apart]), *((names[apart:],) if names[apart:] else ())]
+
+
+def _room(every: Any, fits: Callable[[Any], Any], where: Array) -> Array:
+    """The most copied bytes that have room, of each that is asked for. [B]"""
+    low, high = np.zeros(where.shape), np.broadcast_to(every, where.shape)
+    for _ in range(MAX_BISECTIONS):
+        middle = (low + high) / 2
+        able = np.broadcast_to(fits(middle), where.shape)
+        low, high = np.where(able, middle, low), np.where(able, high, middle)
+    return np.asarray(low[where])
+
+
+def _full(there: Array, sizes: Array, room: Any) -> Array:
+    """Sets of units that have room, and with any other unit have none."""
+    nbytes = there @ sizes
+    with_another = nbytes + np.where(there, np.inf, sizes).min(axis=1)
+    return np.flatnonzero((nbytes <= room) & (with_another > room))
+
+
+def _of_sets(
+    solved: Callable[[Seconds, Seconds], tuple[PartitionChoice, Any]], seconds: Seconds, gather: Seconds,
+    units: Sequence[Sequence[Name]], there: Array, where: Array, which: Array,
+) -> tuple[PartitionChoice, Array]:  # fmt: skip
+    """Words of least time that copy no product but those of a set, shape (sets,), and what they take."""
+
+    def of(value: Any) -> Any:
+        return np.broadcast_to(value, where.shape)[where][which]
+
+    here = {name: {place: of(value) for place, value in by.items()} for name, by in seconds.items()}
+    for place, unit in enumerate(units):
+        for name in unit:
+            here[name][COPIED] = np.where(there[:, place], here[name][COPIED], np.inf)
+    words, taken = solved(here, {name: {place: of(value) for place, value in by.items()} for name, by in gather.items()})
+    shape = which.shape
+    return PartitionChoice(*({name: np.broadcast_to(value, shape) for name, value in kind.items()} for kind in words)), taken

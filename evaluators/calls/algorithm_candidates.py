@@ -1,0 +1,96 @@
+"""Algorithms that kernels choose among: who is offered where a plan leaves the word open, and a kernel with one of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.calls.call import AlgorithmCandidate, CallBlock, CoreGroupSplit, MeshKernel
+from dse.space.mapping import AUTO
+
+OPEN_OPTIONS = {"gemm": "gemm", "allreduce": "gemv"}
+"""Options of kernels that name an algorithm, and the kind that it is of."""
+
+
+def with_candidates(blocks: Sequence[CallBlock], rivals: Mapping[str, tuple[AlgorithmCandidate, ...]]) -> tuple[CallBlock, ...]:
+    """Blocks whose kernels have their rivals, by kind, where a word is left open."""
+
+    def open_(call: Any) -> Any:
+        kinds = _left_open(call.kernel)
+        return call._replace(kernel=call.kernel._replace(rivals=rivals[kinds[0]])) if kinds else call
+
+    return tuple(block._replace(calls=tuple(map(open_, block.calls))) for block in blocks)
+
+
+def kernel_with_algorithm(of: MeshKernel, word: str) -> MeshKernel:
+    """A kernel with an algorithm in the place of the word that is left open.
+
+    >>> from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+    >>> norm = MeshKernel(
+    ...     "attention", "norm", "vector", "norm", GemmShape(1, 64, 1), CoreMesh(4, 4), {"allreduce": "auto", "phases": 2}
+    ... )
+    >>> kernel_with_algorithm(norm, "ring").options
+    {'allreduce': 'ring', 'phases': 2}
+    """
+    if of.algorithm == AUTO:
+        return of._replace(algorithm=word, rivals=())
+    options = {name: word if name in OPEN_OPTIONS and value == AUTO else value for name, value in of.options.items()}
+    return of._replace(options=options, rivals=())
+
+
+def algorithm_of(of: MeshKernel, one: MeshKernel) -> str:
+    """The algorithm that a kernel has in the place of the word that is left open."""
+    if of.algorithm == AUTO:
+        return one.algorithm
+    return next(str(one.options[name]) for name in OPEN_OPTIONS if of.options.get(name) == AUTO)
+
+
+def group_with_partitions(of: CoreGroupSplit, words: tuple[str, ...], which: Any) -> CoreGroupSplit:
+    """A group whose product is divided in one of several ways, each entry in its own.
+
+    Args:
+        of: the group, as it is where the inner dimension is divided.
+        words: the ways.
+        which: place of each entry's among them, a number or an array.
+    """
+    one = group_with_partition(of, words[0])
+    if len(words) == 1:
+        return one._replace(ways=words)
+    if "k" in words:
+        one = one._replace(sums=of.sums, phases=of.phases)
+    return one._replace(partition=AUTO, ways=words, which=which)
+
+
+def group_with_partition(of: CoreGroupSplit, word: str) -> CoreGroupSplit:
+    """A group with one of its ways for all entries; only sums of partial products are added up in ways of their own."""
+    of = of if word == "k" else of._replace(sums="ring", phases=1)
+    return of._replace(partition=word, ways=(), which=0)
+
+
+def select_values(values: Sequence[Any], best: Any) -> Any:
+    """Of values alike in structure, leaf by leaf those of the places that are given, a number or an array."""
+    first = values[0]
+    if not isinstance(best, np.ndarray):
+        return values[best]
+    if all(value is first for value in values):
+        return first
+    if isinstance(first, tuple):
+        leaves = [select_values(leaf, best) for leaf in zip(*values, strict=True)]
+        return type(first)(*leaves) if hasattr(first, "_fields") else tuple(leaves)
+    if is_dataclass(first):
+        names = [spec.name for spec in fields(first)]
+        return replace(first, **{name: select_values([getattr(value, name) for value in values], best) for name in names})  # type: ignore[type-var]
+    if isinstance(first, dict):
+        return {name: select_values([value[name] for value in values], best) for name in first}
+    if isinstance(first, str | float | int) and all(type(value) is type(first) and value == first for value in values):
+        return first
+    places, *spread = np.broadcast_arrays(best, *values)
+    return np.take_along_axis(np.stack(spread), places[None], axis=0)[0]
+
+
+def _left_open(of: MeshKernel) -> list[str]:
+    """Of which kind the open word of a kernel is, if it has one."""
+    if of.algorithm == AUTO:
+        return [of.kind]
+    return [kind for name, kind in OPEN_OPTIONS.items() if of.options.get(name) == AUTO]

@@ -1,0 +1,113 @@
+"""PRESERVE's pass: what is prefetched, into a cache or into local memory, while messages keep the network busy.
+
+[yuzuguler2025] algorithm 1: from each allreduce, breadth-first through the operators that follow, until the next allreduce
+or the end of the graph. Weights of a MatMul and the KV cache of an attention are prefetched as long as their running sum
+stays below the budget; the first operator that does not fit ends it ("whole"), or is prefetched in part ("partial", ours).
+Experts are prefetched as if the router's choice were known, as algorithm 1 does with any MatMul.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.calls.call import CallBlock
+from dse.space.array_math import extremes, maximum, minimum, where
+from dse.space.memoize import memoize_by_identity
+
+
+def prefetched_bytes(block: CallBlock, policy: str, budget: Any) -> list[Any]:
+    """Bytes of each call that are in L2 when its prefetch is done.
+
+    Args:
+        block: calls in order of execution, and the breadth-first order from the collective before them.
+        policy: a word of `space.mapping.PREFETCH`.
+        budget: bytes of L2 that may be used; 0 where there is no collective to hide behind.
+
+    Returns:
+        Bytes for each call, in the order of the calls; None for those that the pass leaves alone.
+    """
+    bytes_in: list[Any] = [None] * len(block.calls)
+    if policy == "none":
+        return bytes_in
+    used: Any = 0.0
+    for position in block.order:
+        call = block.calls[position]
+        if not call.reads:
+            continue
+        bytes_in[position], used = fit_in_budget(call.fetch, used, policy, budget)
+    return bytes_in
+
+
+class IdleWindow(NamedTuple):
+    """Time in which a core's messages are on their way and its memory has nothing to do, and what is read in it.
+
+    Where calls have their messages at their end, each such call is an opener of algorithm 1, for the calls up to the next one.
+    Unlike the paper's, a prefetch ends with the messages: what is not there by then streams, and no call waits for it.
+
+    Attributes:
+        seconds: that are left of it.
+        used: bytes that were asked for so far, whether they fitted or not. [B]
+    """
+
+    seconds: Any
+    used: Any = 0.0
+
+    def read(self, need: Any, byte: Any, policy: str, budget: Any) -> tuple[Any, "IdleWindow"]:
+        """Bytes of the next call that are there when the messages are, and the window after that.
+
+        Args:
+            need: of the call, once. [B]
+            byte: of reading. [s/B]
+            policy, budget: as of `prefetched`.
+
+        >>> first, then = IdleWindow(10.0).read(6.0, 1.0, "partial", 8.0)
+        >>> first, then.read(6.0, 1.0, "partial", 8.0)[0], IdleWindow(3.0).read(6.0, 1.0, "whole", 8.0)[0]
+        (6.0, 2.0, 3.0)
+        """
+        room, used = fit_in_budget(need, self.used, policy, budget)
+        bytes_in = minimum(room, self.seconds / byte)
+        return bytes_in, IdleWindow(maximum(self.seconds - bytes_in * byte, 0.0), used)
+
+    def where(self, opened: Any, before: "IdleWindow") -> "IdleWindow":
+        """The window where messages have opened it, and the one before where there were none."""
+        return IdleWindow(where(opened, self.seconds, before.seconds), where(opened, self.used, before.used))
+
+    def after(self, idle: Any, byte: Any, budget: Any) -> "IdleWindow":
+        """The window when one more call has run, beside which memory had nothing to do for so long.
+
+        Where every call is an opener, what was read for calls behind the next one is there already: as much as the budget has
+        room for, since what a call has used makes room again.
+
+        Args:
+            idle: beside the call. [s]
+            byte, budget: as of `read`.
+
+        >>> IdleWindow(1.0).after(3.0, 2.0, 1.5)
+        IdleWindow(seconds=3.0, used=0.0)
+        """
+        return IdleWindow(minimum(maximum(self.seconds + idle, 0.0), budget * byte))
+
+
+def fit_in_budget(need: Any, before: Any, policy: str, budget: Any) -> tuple[Any, Any]:
+    """Bytes of a call that the budget has room for, and bytes that were asked for up to it."""
+    # these grow past the budget too, so that nothing after the first misfit is taken
+    used = before + need
+    if isinstance(budget, np.ndarray) and type(used) is float and used < _least(budget):  # one answer for all designs
+        return need, used
+    return (whole_if_fits if policy == "whole" else part_that_fits)(need, before, budget), used
+
+
+def whole_if_fits(need: Any, before: Any, budget: Any) -> Any:
+    """Bytes of a call whose last one the budget has room for, else none. [B]"""
+    return need * (before + need < budget)
+
+
+def part_that_fits(need: Any, before: Any, budget: Any) -> Any:
+    """Bytes of a call that the budget has room for. [B]"""
+    return where(before + need < budget, need, maximum(budget - before, 0.0))
+
+
+@memoize_by_identity
+def _least(budget: Any) -> float:
+    """That any design has. [B]"""
+    return extremes(budget)[0]

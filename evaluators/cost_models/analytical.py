@@ -1,0 +1,78 @@
+"""The closed reader: collectives and products on groups by their formulas, reads by a rate; over one design or many at once."""
+
+from functools import partial
+from typing import Any
+
+from dse.evaluators.calls.call import CallProduct, CoreGroupSplit, GroupExchange, MeshKernel
+from dse.evaluators.cost_models import fastest_algorithm as rivals
+from dse.evaluators.cost_models import jobs
+from dse.evaluators.cost_models.analytical_collectives import die_allreduce_seconds
+from dse.evaluators.cost_models.call_cost import CostModel
+from dse.evaluators.kernels.gemm.tiling import GemmShape
+from dse.evaluators.kernels.kernel_cost import KernelCost as KernelCost
+from dse.evaluators.kernels.partition import find_partition, ring_attention
+from dse.evaluators.kernels.partition import ring_collectives as ring
+from dse.evaluators.kernels.partition import stage_transfer as stages
+from dse.evaluators.kernels.partition.stage_transfer import PipelinePlacement, StageTransferTime
+from dse.evaluators.kernels.registry import kernel_module
+from dse.evaluators.machine.compute_engines import TileEngines
+from dse.evaluators.machine.machine import HardwareModel
+from dse.space.mapping import AUTO
+
+
+def kernel_cost(of: MeshKernel, machine: HardwareModel) -> KernelCost:
+    """One run of a kernel on a mesh, from its closed form; of the quickest of its rivals, where it has some."""
+    if of.rivals:
+        return rivals.fastest_kernel_cost(of, machine, kernel_cost)
+    module, fabric = kernel_module(of.kind, of.algorithm), machine.fabric
+    assert fabric is not None
+    if machine.engines is not None and of.kind == "gemm":
+        fabric = fabric._replace(mac=local_product_seconds(module, of, machine), call=0.0)
+    cost: KernelCost = module.cost(of.shape, of.mesh, fabric, **of.options)
+    return cost
+
+
+def local_product_seconds(module: Any, of: MeshKernel, machine: HardwareModel) -> Any:
+    """Of a tile's engine on the product that a core multiplies at a time, which its operands' slots say. [s]"""
+    assert isinstance(machine.engines, TileEngines)
+    a, b = (next(slot for slot in module.buffers(of.shape, of.mesh, "float16") if slot.name == name) for name in ("a", "b"))
+    m, k = a.shape[-2:]
+    n = b.shape[-2] * b.shape[-1] / k  # transposed or not
+    return machine.engines.product(m, k, n, float(a.itemsize)) / (m * k * n * 1.0)
+
+
+def group_product_seconds(group: CoreGroupSplit, of: CallProduct, machine: HardwareModel, width: float) -> tuple[Any, Any]:
+    """Seconds of a product on a group, and those of its engines; with the quickest sums where none are said."""
+    if group.partition == AUTO:
+        return rivals.map_partitions(group, lambda one: group_product_seconds(one, of, machine, width))
+    if group.sums == AUTO:
+        return rivals.fastest_product_seconds(group, of, machine, width, group_product_seconds)
+    way, shape = find_partition(group.partition), GemmShape(of.m, of.k, of.n)
+    found: tuple[Any, Any] = way.cost(
+        shape, group.placement, group.cores, machine.fabric, machine.engines, width, **group.options
+    )
+    return found
+
+
+def exchange_seconds(of: GroupExchange, machine: HardwareModel, work: Any = 0.0) -> Any:
+    """Seconds of slices that go around a group; where cores work on them for some time, those beyond that."""
+    assert machine.fabric is not None
+    if of.attended:
+        return of.times * ring_attention.ring_attention_wait(of.placement, of.cores, of.nbytes, work, machine.fabric)
+    return of.times * ring.ring_seconds(of.placement, of.cores, of.nbytes, machine.fabric)
+
+
+def stage_transfer_seconds(way: PipelinePlacement, nbytes: Any, machine: HardwareModel) -> StageTransferTime:
+    """Seconds of a message from stage to stage."""
+    assert machine.fabric is not None
+    return stages.stage_transfer_time(way, nbytes, machine.fabric)
+
+
+ANALYTICAL = CostModel(
+    kernel_cost,
+    die_allreduce_seconds,
+    group_product_seconds,
+    partial(jobs.job_cost, "closed"),
+    exchange_seconds,
+    stage_transfer_seconds,
+)

@@ -1,0 +1,326 @@
+"""The closed reader of attention on a mesh of tiles: times from closed forms; leaves broadcast over designs."""
+
+from dataclasses import fields, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.kernels.attention import attention_cost as cost
+from dse.evaluators.kernels.attention import split_kv_merge as merge
+from dse.evaluators.kernels.attention import tiling_candidates as strategy
+from dse.evaluators.kernels.attention.attention_shape import (
+    SAME_AS_ACTIVATIONS,
+    AttentionShape,
+    AttentionTiling,
+    BlockCounts,
+    KvStorage,
+    busy_mesh,
+)
+from dse.evaluators.kernels.attention.dataflow import Dataflow, strand_buffers, tiling_of_pairs
+from dse.evaluators.kernels.gemm.tiling import CoreMesh
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.machine.compute_engines import TileEngines, tile_engines
+from dse.evaluators.machine.memory_channels import column_memory
+from dse.evaluators.machine.mesh_fabric import VALUE, MeshFabric, with_vector_reduction
+from dse.evaluators.machine.random_access import random_piece_slowdown
+from dse.evaluators.program.kernel_ir import DTYPES, Buffer
+from dse.evaluators.tuning.design_groups import equal_rows
+from dse.evaluators.tuning.fastest_candidate import CandidateBounds, fastest_sizes
+from dse.space.array_math import Array, maximum, minimum, where
+from dse.space.chip import Chip
+from dse.space.mapping import AttentionPlan
+from dse.space.memoize import memoize_by_identity
+
+
+class AttentionJob(NamedTuple):
+    """Attention as a chip is asked for it; `kv` is how keys and values are stored.
+
+    `taken` is its time, where choosing the tiling has worked it out; None of a job of which anything was changed. [s]
+    """
+
+    of: Dataflow
+    shape: AttentionShape
+    tiling: AttentionTiling
+    chip: Chip
+    itemsize: float = VALUE
+    kv: KvStorage = SAME_AS_ACTIVATIONS
+    taken: Any = None
+
+    @property
+    def mesh(self) -> CoreMesh:
+        """Of the chip."""
+        return CoreMesh(self.chip.mesh.rows, self.chip.mesh.cols)
+
+
+@memoize_by_identity
+def job_machine(chip: Chip, of: Dataflow) -> tuple[MeshFabric, TileEngines]:
+    """Network and engines; with several heads in flight, software spends more on each operation."""
+    extra = chip.tile.control * (1.0 if of.strands > 1 else 0.0)
+    fabric, on = with_vector_reduction(chip), tile_engines(chip)
+    matrix, vector = replace(on.matrix, call=on.matrix.call + extra), replace(on.vector, call=on.vector.call + extra)
+    more = {name: getattr(fabric, name) + extra / chip.clock for name in ("post", "launch", "call")}
+    return fabric._replace(**more), on._replace(matrix=matrix, vector=vector)
+
+
+def job_cost(job: AttentionJob) -> KernelCost:
+    """Time and activity."""
+    return (
+        cost.attention_cost(*_asked(job)) if job.taken is None else KernelCost(job.taken, cost.attention_activity(_task(job)))
+    )
+
+
+def min_attention_seconds(shape: AttentionShape, chip: Chip, itemsize: float, kv: KvStorage = SAME_AS_ACTIVATIONS) -> Any:
+    """Time that attention takes at least, however it is cut: all engines at their rate, or each operand once. [s]"""
+    engine, memory = chip.tile.matrix, column_memory(chip)
+    rate = maximum(engine.rows * engine.cols, chip.tile.vector.lanes) * chip.clock * chip.mesh.rows * chip.mesh.cols
+    nbytes = shape.batch * shape.heads * shape.queries * (shape.qk + shape.v) * itemsize
+    nbytes = nbytes + shape.problems * shape.keys * (shape.key_dim + shape.v) * kv.of(itemsize)
+    return maximum(shape.macs / rate, nbytes * minimum(memory.byte, memory.crowded) / memory.count)
+
+
+def job_counts(job: AttentionJob) -> BlockCounts:
+    """How often what is done."""
+    return _asked(job)[0].counts
+
+
+def own_bytes(job: AttentionJob) -> Any:
+    """Between memory and tiles for queries and outputs, partial ones there and back included. [B]"""
+    return cost.own_bytes(_asked(job)[0])
+
+
+def partial_bytes(job: AttentionJob) -> Any:
+    """Of partial outputs, maxima and sums in main memory. [B]"""
+    task = _asked(job)[0]
+    return where(task.partial, task.counts.items * job.tiling.rows * task.stored, 0.0)
+
+
+def time_by_resource(job: AttentionJob) -> dict[str, Any]:
+    """The time by what it goes into, words of `cost.PARTS`."""
+    return cost.time_by_resource(*_asked(job))
+
+
+def communication_seconds(job: AttentionJob, seconds: Any) -> Any:
+    """Time that falls away where tiles exchange for nothing. [s]"""
+    return cost.exchange_seconds(*_asked(job))
+
+
+def propose_tiling(
+    of: Dataflow,
+    shape: AttentionShape,
+    chip: Chip,
+    said: AttentionTiling = strategy.OPEN_TILING,
+    itemsize: float = VALUE,
+    kv: KvStorage = SAME_AS_ACTIVATIONS,
+) -> AttentionTiling:
+    """Group and slice of what takes the least time and fits; leaves broadcast over designs.
+
+    Args:
+        of, shape: the dataflow, and what is computed.
+        chip: where.
+        said: what is chosen already, 0 for what is not.
+        itemsize, kv: bytes of a value; how keys and values are stored.
+    """
+    return _proposed(of, shape, chip, said, itemsize, kv)[0]
+
+
+def _proposed(
+    of: Dataflow, shape: AttentionShape, chip: Chip, said: AttentionTiling, itemsize: float, kv: KvStorage
+) -> tuple[AttentionTiling, Any]:
+    """With its time; None where designs are not many."""
+    asked = (of, shape, chip, said, itemsize, kv)
+    try:
+        hash(asked)
+    except TypeError:  # arrays over designs or cases
+        return _cases(*asked)
+    return _known(*asked)
+
+
+def _cases(
+    of: Dataflow, shape: AttentionShape, chip: Chip, said: AttentionTiling, itemsize: float, kv: KvStorage
+) -> tuple[AttentionTiling, Any]:
+    """Case by case, one above the other."""
+    sizes = {spec.name: np.asarray(getattr(shape, spec.name)) for spec in fields(shape)}
+    count = max(size.size for size in sizes.values())
+    if count == 1:
+        tiling, taken = search_tiling(of, shape, chip, said, itemsize, kv)
+        return tiling, taken if all(size.ndim == 0 for size in sizes.values()) else None
+    cases = [
+        replace(shape, **{name: size.ravel()[min(case, size.size - 1)].item() for name, size in sizes.items()})
+        for case in range(count)
+    ]
+    found, times = zip(*(_proposed(of, case, chip, said, itemsize, kv) for case in cases), strict=True)
+    names = ("rows", "cols", "queries", "keys", *(("splits",) if of.split else ()))
+    sides = (np.stack(np.broadcast_arrays(*(np.atleast_1d(getattr(one, name)) for one in found))) for name in names)
+    return AttentionTiling(*sides), None if times[0] is None else np.stack(times)
+
+
+class TilingChoice(NamedTuple):
+    """What groups and slices are chosen for, sizes being (rows, columns, queries, keys), with parts where keys may be split."""
+
+    of: Dataflow
+    shape: AttentionShape
+    itemsize: float
+    kv: KvStorage = SAME_AS_ACTIVATIONS
+
+    def options(self, chip: Chip, said: AttentionTiling) -> tuple[Any, ...]:
+        """Candidates on one chip."""
+        found = strategy.tiling_candidates(self.shape, self.of.grouped, CoreMesh(chip.mesh.rows, chip.mesh.cols), said)
+        return strategy.add_split_counts(self.shape, said, found) if self.of.split else found
+
+    def near(self, said: AttentionTiling, sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Candidates beside some."""
+        found = strategy.neighbouring_slices(self.shape, self.of.grouped, said, sizes[:4])
+        return (*found, np.broadcast_to(sizes[4], found[0].shape)) if self.of.split else found
+
+    def held(self, sizes: tuple[Any, ...]) -> Any:
+        """Local memory of all strands. [B]"""
+        return (
+            sum(slot.nbytes for slot in _slots(self.of, self.shape, AttentionTiling(*sizes), DTYPES[self.itemsize], self.kv))
+            * 1.0
+        )
+
+    def counted(self, chip: Chip, sizes: tuple[Any, ...]) -> Any:
+        """Of candidates, what depends on their sizes and the mesh alone."""
+        return cost.item_counts(self._task(chip, sizes))
+
+    def work(self, chip: Chip, sizes: tuple[Any, ...], counted: Any) -> Any:
+        """Of candidates, what does not depend on main memory."""
+        return cost.item_work(self._task(chip, sizes), *job_machine(chip, self.of), counted)
+
+    def memory(self, chip: Chip) -> Any:
+        """Main memory of chips."""
+        return column_memory(chip)
+
+    def bounded(self, sizes: tuple[Any, ...], counted: Any) -> tuple[Array, ...]:
+        """Of candidates, what bounds are made of; and which slice each has of those that there are."""
+        queries, keys, turns, nbytes = np.broadcast_arrays(*sizes[2:4], *cost.bound_inputs(AttentionTiling(*sizes), counted))
+        first, slices = equal_rows([queries, keys])
+        return np.ascontiguousarray(turns), np.ascontiguousarray(nbytes), slices, queries[first], keys[first]
+
+    def bounds(self, chip: Chip, bounded: tuple[Array, ...], memory: Any) -> CandidateBounds:
+        """What candidates take at least."""
+        turns, nbytes, slices, queries, keys = bounded
+        task = self._task(chip, (1, 1, queries[:, None], keys[:, None]))
+        busy, byte = cost.time_lower_bound(task, job_machine(chip, self.of)[1], memory)
+        some = np.size(memory.byte[0])
+        return CandidateBounds(
+            turns, nbytes, slices, _whole(busy, (len(queries), some)), _whole(byte, (len(memory.byte), some))
+        )
+
+    def seconds(self, chip: Chip, sizes: tuple[Any, ...], work: Any, memory: Any) -> Any:
+        """Time of candidates."""
+        return cost.attention_seconds(self._task(chip, sizes), cost.TileMachine(*job_machine(chip, self.of), memory), work)
+
+    def _task(self, chip: Chip, sizes: tuple[Any, ...]) -> cost.AttentionTask:
+        return _task(AttentionJob(self.of, self.shape, AttentionTiling(*sizes), chip, self.itemsize, self.kv))
+
+
+def _whole(value: Any, shape: tuple[int, int]) -> Array:
+    """For compiled loops."""
+    return np.ascontiguousarray(np.broadcast_to(value, shape), float)
+
+
+def search_tiling(
+    of: Dataflow, shape: AttentionShape, chip: Chip, said: AttentionTiling, itemsize: float, kv: KvStorage = SAME_AS_ACTIVATIONS
+) -> tuple[AttentionTiling, Any]:
+    """As `_proposed`, of one case."""
+    sizes, seconds = fastest_sizes(TilingChoice(of, shape, itemsize, kv), chip, said)
+    return AttentionTiling(*sizes), seconds
+
+
+_known = lru_cache(maxsize=4096)(search_tiling)
+
+
+def _asked(job: AttentionJob) -> tuple[cost.AttentionTask, cost.TileMachine]:
+    return _task(job), cost.TileMachine(*job_machine(job.chip, job.of), column_memory(job.chip))
+
+
+def _task(job: AttentionJob) -> cost.AttentionTask:
+    return cost.AttentionTask(
+        job.of,
+        job.shape,
+        job.tiling,
+        job.mesh,
+        job.itemsize,
+        random_piece_slowdown(job.chip.hbm.banks, job.shape.piece),
+        job.kv,
+    )
+
+
+def working_mesh(job: AttentionJob) -> CoreMesh:
+    """Tiles that work."""
+    return busy_mesh(job.shape, tiling_of_pairs(job.of, job.shape, job.tiling), job.mesh)
+
+
+def make_job(
+    of: Dataflow,
+    shape: AttentionShape,
+    cut: AttentionTiling,
+    chip: Chip,
+    itemsize: float = VALUE,
+    kv: KvStorage = SAME_AS_ACTIVATIONS,
+) -> AttentionJob:
+    """What is priced; sides of groups that the mesh does not have, a limit, count as the mesh's."""
+    return AttentionJob(of, shape, _dividing(cut, chip), chip, itemsize, kv)
+
+
+def _dividing(cut: AttentionTiling, chip: Chip) -> AttentionTiling:
+    cols = where((cut.cols == 0) | (chip.mesh.cols % maximum(cut.cols, 1) == 0), cut.cols, chip.mesh.cols)
+    return replace(cut, rows=minimum(cut.rows, chip.mesh.rows), cols=cols)
+
+
+def resolve_tiling(
+    of: Dataflow,
+    shape: AttentionShape,
+    chip: Chip,
+    mapping: AttentionPlan,
+    itemsize: float = VALUE,
+    kv: KvStorage = SAME_AS_ACTIVATIONS,
+) -> AttentionTiling:
+    """As the mapping says, and where it says 0, as suits the shape."""
+    return _tiled(of, shape, chip, mapping, itemsize, kv)[0]
+
+
+def resolve_job(
+    of: Dataflow, shape: AttentionShape, chip: Chip, mapping: AttentionPlan, itemsize: float, kv: KvStorage
+) -> AttentionJob:
+    """What is priced, tiled like that; with its time, where choosing has worked it out for many designs.
+
+    Roots of arrays are rounded otherwise than those of numbers, so a time that is a number is left to who prices it.
+    """
+    tiling, taken = _tiled(of, shape, chip, mapping, itemsize, kv)
+    asked = make_job(of, shape, tiling, chip, itemsize, kv)
+    memory, cut = column_memory(chip), asked.tiling
+    of_times = memory.count, memory.crowded, chip.mesh.rows, cut.rows, cut.cols, cut.queries, cut.keys
+    return asked._replace(taken=taken) if any(isinstance(leaf, np.ndarray) for leaf in of_times) else asked
+
+
+def _tiled(
+    of: Dataflow, shape: AttentionShape, chip: Chip, mapping: AttentionPlan, itemsize: float, kv: KvStorage
+) -> tuple[AttentionTiling, Any]:
+    """With its time, where it is known."""
+    splits = (0 if mapping.splits is None else mapping.splits) if of.split else 1
+    said = AttentionTiling(mapping.rows, mapping.cols, mapping.queries, mapping.keys, splits)
+    if not of.grouped:
+        said = replace(said, rows=1, cols=1)
+    if all(np.all(np.asarray(value) > 0) for value in (said.rows, said.cols, said.queries, said.keys, said.splits)):
+        return said, None
+    # sides that do not divide the mesh are a limit, and stay as they are said
+    found, taken = _proposed(of, shape, chip, _dividing(said, chip), itemsize, kv)
+    rows, cols = (where(own > 0, own, side) for own, side in ((said.rows, found.rows), (said.cols, found.cols)))
+    return replace(found, rows=rows, cols=cols), taken
+
+
+def job_buffers(job: AttentionJob) -> list[Any]:
+    """What a tile holds."""
+    return _slots(job.of, job.shape, job.tiling, DTYPES[job.itemsize], job.kv)
+
+
+def _slots(of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, dtype: str, kv: KvStorage) -> list[Any]:
+    """Of all strands, and what the pass that puts parts together needs beyond them."""
+    found = [slot for strand in range(of.strands) for slot in strand_buffers(of, shape, tiling, dtype, strand, kv)]
+    if of.split and np.any(tiling.splits > 1):
+        beyond = merge.merge_bytes(shape, tiling, dtype) - sum(slot.nbytes for slot in found)
+        found.append(Buffer("merge", (maximum(beyond, 0), 1), "int8"))
+    return found

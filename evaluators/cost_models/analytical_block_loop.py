@@ -1,0 +1,124 @@
+"""The closed reader of what tiles do to items block by block from memory; leaves broadcast over designs."""
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.kernels.gemm.tiling import CoreMesh
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.kernels.vector import block_loop_kernels as walked
+from dse.evaluators.kernels.vector.block_loop_kernels import BlockLoopKernel, without_vector_instructions
+from dse.evaluators.machine.compute_engines import tile_engines
+from dse.evaluators.machine.memory_channels import ColumnMemory, column_memory
+from dse.evaluators.machine.mesh_fabric import tile_fabric
+from dse.space.array_math import maximum, where
+from dse.space.chip import Chip
+
+
+class BlockLoopJob(NamedTuple):
+    """What a chip is asked to do to items.
+
+    Attributes:
+        walk: what is done.
+        items, blocks: how many, and blocks of the longest.
+        chip: where.
+        rising: of items that are ever longer, how many are alike, and blocks of the first one; and how many more those of each
+            other length have. Nothing where all are alike.
+    """
+
+    walk: BlockLoopKernel
+    items: Any
+    blocks: Any
+    chip: Chip
+    rising: tuple[Any, Any, Any] | None = None
+
+
+TIME_PARTS = ("hbm", "vector", "matrix")
+"""What takes time, in the order in which it is left out."""
+
+
+def job_cost(job: BlockLoopJob) -> KernelCost:
+    """Time and activity."""
+    return _price(job, column_memory(job.chip))
+
+
+def time_by_resource(job: BlockLoopJob) -> dict[str, Any]:
+    """The time by what it goes into, words of `PARTS`: what falls away when that is free, in turn; the rest is products."""
+    free = column_memory(job.chip)._replace(latency=0.0, byte=0.0, crowded=0.0)
+    whole, engines_, matrix = (
+        _price(*of).seconds
+        for of in (
+            (job, column_memory(job.chip)),
+            (job, free),
+            (job._replace(walk=without_vector_instructions(job.walk)), free),
+        )
+    )
+    return dict(zip(TIME_PARTS, (whole - engines_, engines_ - matrix, matrix), strict=True))
+
+
+def blocks_per_wave(job: BlockLoopJob) -> tuple[int, ...]:
+    """Blocks of the items of each wave, those of its longest; of a job whose leaves are numbers."""
+    return _counts(*(float(leaf) for leaf in _sizes(job)))
+
+
+def fastest_job(jobs: list[BlockLoopJob]) -> BlockLoopJob:
+    """Of jobs in other sizes the one that takes the least time among what fits; design by design."""
+    best, least = jobs[0], _badness(jobs[0])
+    for job in jobs[1:]:
+        found = _badness(job)
+        lower = (found[0] < least[0]) | ((found[0] == least[0]) & (found[1] < least[1]))
+        best = _either(lower, job, best)
+        least = tuple(where(lower, one, other) for one, other in zip(found, least, strict=True))
+    return best
+
+
+def _badness(job: BlockLoopJob) -> tuple[Any, Any]:
+    """How far local memory is exceeded, then time."""
+    return maximum(job.walk.nbytes / job.chip.tile.sram - 1, 0.0), job_cost(job).seconds
+
+
+def _either(condition: Any, one: BlockLoopJob, other: BlockLoopJob) -> BlockLoopJob:
+    if np.ndim(condition) == 0:
+        return one if condition else other
+    slots = tuple(
+        mine._replace(shape=tuple(where(condition, *sides) for sides in zip(mine.shape, theirs.shape, strict=True)))
+        for mine, theirs in zip(one.walk.slots, other.walk.slots, strict=True)
+    )
+    items, blocks = where(condition, one.items, other.items), where(condition, one.blocks, other.blocks)
+    rising = None
+    if one.rising is not None and other.rising is not None:
+        alike, first, more = (where(condition, *leaves) for leaves in zip(one.rising, other.rising, strict=True))
+        rising = alike, first, more
+    return one._replace(walk=replace(one.walk, slots=slots), items=items, blocks=blocks, rising=rising)
+
+
+def _price(job: BlockLoopJob, memory: ColumnMemory) -> KernelCost:
+    chip = job.chip
+    mesh, blocks, loaded = CoreMesh(chip.mesh.rows, chip.mesh.cols), job.blocks, job.blocks * job.items
+    if job.rising is not None:
+        spread = np.broadcast_arrays(*_sizes(job))
+        each = [_means(*(float(leaf.ravel()[place]) for leaf in spread)) for place in range(spread[0].size)]
+        blocks, loaded = each[0] if spread[0].ndim == 0 else (np.reshape(of, spread[0].shape) for of in np.transpose(each))
+    return walked.cost(job.walk, job.items, blocks, mesh, tile_fabric(chip), tile_engines(chip), memory, loaded)
+
+
+def _sizes(job: BlockLoopJob) -> tuple[Any, ...]:
+    """What `_counts` is asked with."""
+    mesh = walked.busy_mesh(job.items, CoreMesh(job.chip.mesh.rows, job.chip.mesh.cols))
+    return (job.items, job.blocks, *(job.rising or (1.0, job.blocks, 0.0)), mesh.rows * mesh.cols)
+
+
+@lru_cache(maxsize=4096)
+def _counts(items: float, most: float, alike: float, first: float, more: float, tiles: float) -> tuple[int, ...]:
+    """Blocks of each wave."""
+    last = np.minimum((np.arange(-(-items // tiles)) + 1) * tiles, items) - 1
+    return tuple(np.clip(np.ceil(first + last // alike * more), 1, most).astype(int).tolist())
+
+
+@lru_cache(maxsize=4096)
+def _means(*sizes: float) -> tuple[float, float]:
+    """Blocks of a wave on average, and those that are loaded all together."""
+    found, items, tiles = _counts(*sizes), sizes[0], sizes[-1]
+    return float(np.mean(found)), float(sum(found) * tiles - found[-1] * (len(found) * tiles - items))

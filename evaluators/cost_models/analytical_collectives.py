@@ -1,0 +1,177 @@
+"""Collectives between dies by their formulas, which all readers share."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.calls.call import LeadingCollective
+from dse.evaluators.kernels.collective import LIBRARY_OPTION, allreduce_bytes, find_allreduce
+from dse.evaluators.kernels.collective import allreduce_seconds as allreduced
+from dse.evaluators.kernels.library.node_collectives import (
+    NodeGroup,
+    all_to_all_seconds,
+    expert_exchange_seconds,
+    one_shot_seconds,
+    ring_seconds,
+)
+from dse.evaluators.machine.device_links import DeviceGroupLinks, nodes_and_dies
+from dse.evaluators.machine.machine import HardwareModel
+from dse.space.array_math import where
+from dse.space.chip import DeviceLinks
+from dse.space.limits import IncompatibleOptionsError
+from dse.space.workload import EXPERT_EXCHANGES
+
+LIBRARY_PARTS = {"all_to_all": "exchanges", **dict.fromkeys(EXPERT_EXCHANGES, "dispatch")}
+"""Parts of a stack that price a pattern by a library; rings all others."""
+
+EXAMPLE_STACKS = {"dispatch": "deepep_h100"}
+"""Stacks that have a part; trtllm_h100 has the others."""
+
+
+def refuse_library_allreduce(algorithm: str, peers: Any, machine: HardwareModel) -> None:
+    """Refuses allreduces of a library that a stack does not have, and others beside those that it has.
+
+    Args:
+        algorithm: of the plan.
+        peers: dies that take part, shape () or (designs,); one by itself exchanges nothing.
+        machine: that has them.
+
+    Raises:
+        ClashError: likewise, of these designs.
+    """
+    assert machine.network is not None
+    library = machine.network[3]
+    if algorithm == LIBRARY_OPTION:
+        _refuse_absent("rings", library)
+    elif library.rings is not None and np.any(several := np.asarray(peers) > 1):
+        raise IncompatibleOptionsError(
+            f"mapping.stack.rings: not read by allreduce={algorithm}; say mapping.both.allreduce=library, or "
+            "mapping.stack.rings=null mapping.stack.short=null",
+            *("allreduce", "rings", "tp"),
+            some=several,
+        )
+
+
+def die_allreduce_seconds(of: LeadingCollective, machine: HardwareModel) -> Any:
+    """Seconds of an allreduce between dies, across nodes where one does not hold them all.
+
+    Between nodes each die has an equal share of its node's bandwidth, as one port: with an adapter for each die that is the
+    die's own, and with one for the node its slices take turns. Algorithms that send two ways at once, or to several nodes, get
+    no more: of DGX A100, whose eight adapters have 200 GB/s together in one direction, a maintainer of NCCL reports a bus
+    bandwidth of 192 GB/s in allreduces (github.com/NVIDIA/nccl/issues/812, 2023-03-31).
+
+    Raises:
+        ClashError: the library's, of a stack that has none; another, where the stack has the library's.
+    """
+    assert machine.network is not None
+    network, achieved, call, _ = machine.network
+    refuse_library_allreduce(of.algorithm, of.peers, machine)
+    if of.algorithm == LIBRARY_OPTION:
+        return library_seconds("allreduce", of.nbytes, of.peers, machine, recorded=of.recorded)
+    bandwidth = network.bandwidth * achieved
+    if network.nodes is None:
+        links = DeviceGroupLinks(of.peers, bandwidth, network.latency, network.latency_per)
+        seconds = find_allreduce(of.algorithm, of.phases).cost(of.nbytes, links).seconds
+    else:
+        nodes, members = nodes_and_dies(of.peers, network.nodes.size)
+        within = DeviceGroupLinks(members, bandwidth, network.latency, network.latency_per)
+        outside = network.nodes.bandwidth / members * achieved
+        between = DeviceGroupLinks(nodes, outside, network.nodes.latency, network.latency_per, ports=1)
+        seconds = allreduced(of.algorithm, of.nbytes, within, between, of.phases)
+    return seconds if of.recorded else seconds + where(of.peers > 1, call, 0.0)
+
+
+INTER_NODE_HOPS = 2.0
+"""Links that a message from node to node crosses: to a switch, and from it. [1]"""
+
+
+class LinkEnergyInputs(NamedTuple):
+    """What energy asks of the links between dies.
+
+    Attributes:
+        hops: that a message inside a node crosses.
+        size: dies of a node; None where one has all.
+    """
+
+    hops: Any
+    size: Any
+
+
+def link_energy_inputs(network: DeviceLinks) -> LinkEnergyInputs:
+    """Those of a chip."""
+    return LinkEnergyInputs(network.hops, None if network.nodes is None else network.nodes.size)
+
+
+def allreduce_hop_bytes(of: LeadingCollective, on: LinkEnergyInputs) -> Any:
+    """Bytes that a die sends in an allreduce times the links that each crosses, in the mean of all that take part. [B]
+
+    >>> two = LeadingCollective("ring", 2.0, 8.0, True, None)
+    >>> (
+    ...     allreduce_hop_bytes(two, LinkEnergyInputs(1.0, None)),
+    ...     allreduce_hop_bytes(two, LinkEnergyInputs(2.0, 8.0)),
+    ...     allreduce_hop_bytes(two, LinkEnergyInputs(1.0, 1.0)),
+    ... )
+    (8.0, 16.0, 16.0)
+    """
+    nodes, members = (1.0, of.peers) if on.size is None else nodes_and_dies(of.peers, on.size)
+    inside, between = allreduce_bytes(of.algorithm, of.nbytes, members, nodes, of.phases)
+    return (inside * on.hops + between * INTER_NODE_HOPS) / of.peers
+
+
+def library_seconds(pattern: str, nbytes: Any, peers: Any, machine: HardwareModel, *, recorded: bool, each: Any = 0.0) -> Any:
+    """Seconds of a collective between dies by a library; across nodes allreduces alone, between nodes in rings of its slices.
+
+    Args:
+        pattern: allreduce, allgather, reduce_scatter, all_to_all, dispatch or combine.
+        nbytes: of the vector on each die, of all slices together, or of what a die has for all. [B]
+        peers: dies that take part.
+        machine: that has them.
+        recorded: whether a recorded graph of launches holds it; else the host starts it.
+        each: of a copy of a token, of dispatch and combine. [B]
+
+    Raises:
+        ClashError: the stack has no such collective, or none of its own across nodes.
+    """
+    assert machine.network is not None
+    network, achieved, call, library = machine.network
+    _refuse_absent(LIBRARY_PARTS.get(pattern, "rings"), library)
+    members, between = peers, 0.0
+    if network.nodes is not None:
+        nodes, members = nodes_and_dies(peers, network.nodes.size)
+        if pattern != "allreduce" and np.any(np.asarray(nodes) > 1):
+            raise IncompatibleOptionsError(
+                f"mapping.decode.tp: the library has no {pattern} across nodes; use at most {_few(network.nodes.size)} devices",
+                "tp",
+                some=np.asarray(nodes) > 1,
+                need=peers,
+                have=network.nodes.size,
+            )
+        bandwidth = network.nodes.bandwidth / members * achieved
+        links = DeviceGroupLinks(nodes, bandwidth, network.nodes.latency, network.latency_per)
+        between = find_allreduce("ring").cost(nbytes / members, links).seconds
+    group = NodeGroup(members, network.ports * network.bandwidth, library.memory)
+    if library.dispatch is not None and pattern in EXPERT_EXCHANGES:
+        return expert_exchange_seconds(pattern, nbytes, each, group, library.dispatch)
+    if library.exchanges is not None and pattern == "all_to_all":
+        found = all_to_all_seconds(nbytes, group, library.exchanges)
+    else:
+        assert library.rings is not None
+        found = ring_seconds(pattern, nbytes, group, library.rings)
+    if library.short is not None and pattern == "allreduce":
+        return one_shot_seconds(nbytes, group, library.short, found, recorded=recorded) + between
+    return found + between + (0.0 if recorded else where(peers > 1, call, 0.0))
+
+
+def _refuse_absent(part: str, library: Any) -> None:
+    """Refuses what a library of the stack would do, where it does not."""
+    if getattr(library, part) is None:
+        raise IncompatibleOptionsError(
+            f"mapping.both.allreduce: library, and the stack has no mapping.stack.{part}; choose one that has, as "
+            f"stack={EXAMPLE_STACKS.get(part, 'trtllm_h100')}, or another allreduce",
+            *("allreduce", part),
+        )
+
+
+def _few(size: Any) -> str:
+    """The size of a node, of the smallest of several, in digits."""
+    return f"{np.min(size):.0f}"

@@ -1,0 +1,87 @@
+"""What a chip of tiles is asked for where queries select what they attend to: scores of an index, then the largest of them."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.cost_models import analytical_rows as closed_streamed
+from dse.evaluators.cost_models.analytical_block_loop import BlockLoopJob, fastest_job
+from dse.evaluators.cost_models.job_sequence import JobSequence
+from dse.evaluators.kernels.vector.sparse_indexer import IndexerShape, score_kernel, topk_kernel
+from dse.evaluators.program.kernel_ir import DTYPES
+from dse.space.array_math import ceil_div, maximum, minimum
+from dse.space.chip import Chip
+
+QUERIES, KEYS, TURNS = (1, 2, 4, 8, 16), (32, 64, 128, 256, 512), (1, 2, 4)
+"""Queries and keys of a block that are tried, and turns of all tiles into which keys are divided where queries are few."""
+
+PART_COUNTS = (1, 2, 4, 8, 16, 32, 64)
+"""Parts of a row of scores that are tried, of which each gives as many as are wanted."""
+
+SCORE_BYTES = 2.0
+"""Bytes of a score."""
+
+
+def score_job(of: IndexerShape, chip: Chip, itemsize: float = 2.0) -> BlockLoopJob:
+    """Scores of all positions by each query; what takes the least time and fits.
+
+    Args:
+        of: the index; leaves broadcast over designs.
+        chip: where.
+        itemsize: bytes of a value of queries and keys.
+    """
+    tiles, found = chip.mesh.rows * chip.mesh.cols, dict[tuple[bytes, ...], BlockLoopJob]()
+    for m, n, turns in product(QUERIES, KEYS, TURNS):
+        queries, keys = minimum(m, of.queries), ceil_div(minimum(n, of.keys), of.block) * of.block
+        down, across = ceil_div(of.queries, queries), ceil_div(of.keys, keys)
+        parts = 1 if of.causal else minimum(maximum(tiles * turns // (of.sequences * down), 1), across)
+        cut = tuple(np.asarray(leaf, float).tobytes() for leaf in (queries, keys, parts))
+        if cut in found:
+            continue
+        blocks = ceil_div(across, parts)
+        rising = None
+        if of.causal:
+            rising = of.sequences, minimum(of.keys, of.keys - of.queries + queries) / keys, queries / keys
+        items = of.sequences * down * ceil_div(across, blocks)
+        found[cut] = BlockLoopJob(score_kernel(of, queries, keys, DTYPES[itemsize]), items, blocks, chip, rising)
+    return fastest_job(list(found.values()))
+
+
+def selection_job(rows: Any, width: int, top: int, chip: Chip) -> closed_streamed.RowJob | JobSequence:
+    """Positions of the largest scores of each row: of whole rows, or of parts of them and then of what these give.
+
+    Args:
+        rows: queries of all sequences.
+        width: scores of each, at least `top`.
+        top: how many are selected.
+        chip: where; of several designs, the number of parts is what suits them all together.
+    """
+    found = []
+    for parts in PART_COUNTS:
+        part = -(-width // parts)
+        if parts > 1 and part <= top:
+            break
+        passes = int(8 * SCORE_BYTES)
+        whole = closed_streamed.propose_row_job(
+            topk_kernel(top, passes, carried=parts > 1), rows * parts, part, chip, SCORE_BYTES
+        )
+        job: closed_streamed.RowJob | JobSequence = whole
+        if parts > 1:
+            later = closed_streamed.propose_row_job(topk_kernel(top, passes, later=True), rows, parts * top, chip, SCORE_BYTES)
+            job = JobSequence((whole, later))
+        several = job.jobs if isinstance(job, JobSequence) else (job,)
+        over = sum(np.sum(maximum(closed_streamed.local_bytes(one) / chip.tile.sram - 1, 0.0)) for one in several)
+        seconds = sum(np.sum(closed_streamed.job_cost(one).seconds) for one in several)
+        found.append(((float(over), float(seconds)), job))
+    return min(found, key=lambda one: one[0])[1]
+
+
+def indexer_jobs(of: IndexerShape, top: int, chip: Chip, itemsize: float = 2.0) -> JobSequence:
+    """Scores, then positions, or blocks of them, of the largest: `top` positions in all."""
+    wanted, width = max(top // of.block, 1), int(np.max(ceil_div(of.keys, of.block)))
+    first = score_job(of, chip, itemsize)
+    if width <= wanted:
+        return JobSequence((first,))
+    then = selection_job(of.sequences * of.queries, width, wanted, chip)
+    return JobSequence((first, *(then.jobs if isinstance(then, JobSequence) else (then,))))

@@ -1,0 +1,220 @@
+"""The closed reader of what tiles do row by row from memory; leaves broadcast over designs."""
+
+from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.kernels.gemm.tiling import CoreMesh
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.kernels.vector import row_kernels as streamed
+from dse.evaluators.kernels.vector.row_kernels import WAVES, RowBlock, RowKernel, buffers, row_pieces
+from dse.evaluators.machine.compute_engines import tile_engines
+from dse.evaluators.machine.memory_channels import ColumnMemory, column_memory
+from dse.evaluators.machine.mesh_fabric import tile_fabric
+from dse.evaluators.program.kernel_ir import DTYPES, FUNCTIONS
+from dse.space.array_math import Array, argmin_lexicographic, cap_if_exceeded, ceil_div, collapse_if_equal, maximum, where
+from dse.space.chip import Chip
+from dse.space.fields import iterate_leaves
+from dse.space.memoize import MAX_ENTRIES, memoize, memoize_by_identity
+
+
+class RowJob(NamedTuple):
+    """What a chip is asked to do with rows: a recipe, how many of them, and how tiles take them.
+
+    `taken` is its time, where choosing the block has worked it out; None of a job of which anything was changed. [s]
+    """
+
+    recipe: RowKernel
+    rows: Any
+    block: RowBlock
+    chip: Chip
+    itemsize: float = 2.0
+    taken: Any = None
+
+
+TIME_PARTS = ("hbm", "vector")
+"""What takes time, in the order in which it is left out."""
+
+MAX_LOOP_DESIGNS = 64
+"""Designs for which everything that is tried is timed in NumPy; of more, in a compiled loop."""
+
+
+def job_cost(job: RowJob) -> KernelCost:
+    """Time and activity."""
+    if job.taken is None:
+        return streamed.cost(*_asked(job, column_memory(job.chip)))
+    return KernelCost(job.taken, streamed.activity(job.recipe, job.rows, job.block, *_where(job)))
+
+
+def time_by_resource(job: RowJob) -> dict[str, Any]:
+    """The time by what it goes into, words of `PARTS`: what falls away when memory is free; the rest is instructions."""
+    memory = column_memory(job.chip)
+    whole, left = _seconds(job, memory), _seconds(job, memory._replace(latency=0.0, byte=0.0, crowded=0.0))
+    return dict(zip(TIME_PARTS, (whole - left, left), strict=True))
+
+
+def propose_row_job(recipe: RowKernel, rows: Any, width: Any, chip: Chip, itemsize: float = 2.0) -> RowJob:
+    """What takes the least time by the closed form and fits; leaves broadcast over designs.
+
+    Args:
+        recipe: what is done.
+        rows, width: to how many rows of how many columns.
+        chip: where.
+        itemsize: bytes of a value.
+    """
+    asked = (recipe, rows, width, chip, itemsize)
+    try:
+        hash(asked)
+    except TypeError:  # arrays over designs or cases: turns that are tried are one more axis
+        if np.ndim(rows) == np.ndim(width) == 0 and _many(chip) > MAX_LOOP_DESIGNS:
+            return _together(*asked)
+        axes = max(np.ndim(rows), np.ndim(width), design_axes(chip))
+        waves = 1 if recipe.whole else np.array(WAVES).reshape(-1, *[1] * axes)
+        return _least(*asked, [(slices, waves) for slices in recipe.slices])
+    return _known(*asked)
+
+
+@lru_cache(maxsize=MAX_ENTRIES)
+def _known(recipe: RowKernel, rows: Any, width: Any, chip: Chip, itemsize: float) -> RowJob:
+    return _least(recipe, rows, width, chip, itemsize, list(product(recipe.slices, (1,) if recipe.whole else WAVES)))
+
+
+@memoize_by_identity
+def _many(chip: Chip) -> int:
+    """Designs of a chip whose leaves are numbers or of shape (designs,)."""
+    return int(max(np.size(value) for _, value, _ in iterate_leaves(chip)))
+
+
+@memoize_by_identity
+def design_axes(chip: Chip) -> int:
+    """Axes of the leaves of a chip: none where they are numbers."""
+    return max(np.ndim(value) for _, value, _ in iterate_leaves(chip))
+
+
+def _least(recipe: RowKernel, rows: Any, width: Any, chip: Chip, itemsize: float, tried: list[tuple[int, Any]]) -> RowJob:
+    """Of slices, each with a number of turns or with several along a first axis."""
+    rows, width = row_pieces(recipe, rows, width)
+    best: tuple[Any, ...] | None = None
+    for slices, waves in tried:
+        some, part = _sliced(rows, width, slices)
+        kept, more = _needs(recipe, part, itemsize)
+        fits = maximum((chip.tile.sram - kept) // (more - kept), 1)
+        one = ceil_div(some, chip.mesh.rows * chip.mesh.cols * waves)
+        one = one if recipe.whole else cap_if_exceeded(one, fits)
+        held = kept + (more - kept) * one  # as `nbytes` has it: it grows with rows
+        over = maximum(held / chip.tile.sram - 1, 0.0)
+        seconds = _seconds(RowJob(recipe, some, RowBlock(one, part), chip, itemsize), column_memory(chip))
+        if isinstance(waves, np.ndarray):
+            every = np.broadcast_arrays(over, seconds, one)
+            place = argmin_lexicographic(every[:2])
+            over, seconds, one = (np.take_along_axis(value, place, axis=0)[0] for value in every)
+        found = over, seconds, some, one, part
+        if best is not None:
+            lower = (found[0] < best[0]) | ((found[0] == best[0]) & (found[1] < best[1]))
+            found = tuple(where(lower, new, old) for new, old in zip(found, best, strict=True))
+        best = found
+    assert best is not None
+    return RowJob(recipe, collapse_if_equal(best[2]), RowBlock(*map(collapse_if_equal, best[3:])), chip, itemsize, best[1])
+
+
+def _sliced(rows: Any, width: Any, slices: int) -> tuple[Any, Any]:
+    """Rows and columns of what tiles take of rows that are cut into at most so many slices, none of which is empty.
+
+    >>> _sliced(1, 5, 4), _sliced(2, 128, 8)
+    ((3, 2), (16, 16))
+    """
+    part = ceil_div(width, slices)
+    return rows * ceil_div(width, part), part
+
+
+def _together(recipe: RowKernel, rows: Any, width: Any, chip: Chip, itemsize: float) -> RowJob:
+    """Likewise of many designs, by a compiled loop."""
+    from dse.evaluators.cost_models.row_block_search import (
+        choose_row_blocks,
+    )  # a few closed questions do without compiled loops
+
+    rows, width = row_pieces(recipe, rows, width)
+    some, widths = zip(*(_sliced(rows, width, slices) for slices in recipe.slices), strict=True)
+    room = np.array([_needs(recipe, part, itemsize) for part in widths], float)
+    held = np.array([_tabulated(recipe, part, itemsize) for part in widths], float)
+    waves, best = np.array((1,) if recipe.whole else WAVES, float), np.empty((3, _many(chip)))
+    choose_row_blocks(
+        _rates(chip), np.array(some, float), room, waves, recipe.whole, held, *_program(recipe), len(recipe.groups), best
+    )
+    taken, which, one = best
+    if len(some) == 1:
+        return RowJob(recipe, some[0], RowBlock(collapse_if_equal(one), widths[0]), chip, itemsize, taken)
+    which = which.astype(int)
+    several, part = (collapse_if_equal(np.array(sides, float)[which]) for sides in (some, widths))
+    return RowJob(recipe, several, RowBlock(collapse_if_equal(one), part), chip, itemsize, taken)
+
+
+@memoize_by_identity
+def _rates(chip: Chip) -> Array:
+    """Of designs, columns as of `streamed_blocks.RATES`, shape (designs, columns)."""
+    fabric, on, memory = tile_fabric(chip), tile_engines(chip), column_memory(chip)
+    columns = (
+        chip.mesh.rows, chip.mesh.cols, chip.tile.sram, fabric.hop, fabric.post, fabric.ramp, *memory, on.vector.lanes,
+        on.vector.special, on.sram_bandwidth, on.vector.call / on.clock, on.clock,
+    )  # fmt: skip
+    return np.stack([np.broadcast_to(np.asarray(column, float), _many(chip)) for column in columns], axis=-1)
+
+
+@lru_cache(maxsize=MAX_ENTRIES)
+def _tabulated(recipe: RowKernel, width: Any, itemsize: float) -> list[tuple[float, ...]]:
+    """Slots of blocks of a width, as of `streamed_blocks.choose`: what grows with rows is the same for each."""
+    found: list[tuple[float, ...]] = []
+    for none, one in zip(*(buffers(recipe, RowBlock(rows, width), DTYPES[itemsize]) for rows in (0, 1)), strict=True):
+        beside = none.shape[-1]
+        found.append((none.shape[0], prod(none.shape[1:-1]), one.shape[-1] - beside, beside, none.itemsize))
+    return found
+
+
+@lru_cache(maxsize=MAX_ENTRIES)
+def _program(recipe: RowKernel) -> tuple[Array, Array, Array]:
+    """Instructions, the slots that they read and write, and slots that are moved, as of `streamed_blocks.choose`."""
+    from dse.evaluators.cost_models.row_block_search import MAX_INPUTS
+
+    place = {name: number for number, (name, _) in enumerate(recipe.slots)}
+    calls, names = [], []
+    for call, joined in streamed.vector_instructions(recipe):
+        what, some = FUNCTIONS[call.function], [place[name] for name in (*call.inputs, call.out)]
+        calls.append((what.operations, what.specials, not joined))
+        names.append((some[0], some[-1], *some, *[-1] * (MAX_INPUTS - len(some))))
+    moved = recipe.loads, recipe.stored, recipe.groups[0][0]
+    most = max(map(len, moved))
+    rows = [[*(place[name] for name in some), *[-1] * (most - len(some))] for some in moved]
+    return np.array(calls, float).reshape(-1, 3), np.array(names, int).reshape(-1, 2 + MAX_INPUTS), np.array(rows)
+
+
+@memoize
+def _needs(recipe: RowKernel, width: Any, itemsize: float) -> tuple[Any, Any]:
+    """Local memory of a tile with blocks of no row, and of one. [B]"""
+    without, one = (_held(recipe, RowBlock(rows, width), itemsize) for rows in (0, 1))
+    return without, one
+
+
+def local_bytes(job: RowJob) -> Any:
+    """Local memory of a tile in use. [B]"""
+    return _held(job.recipe, job.block, job.itemsize)
+
+
+def _held(recipe: RowKernel, block: RowBlock, itemsize: float) -> Any:
+    return sum(slot.nbytes for slot in buffers(recipe, block, DTYPES[itemsize])) * 1.0
+
+
+def _seconds(job: RowJob, memory: ColumnMemory) -> Any:
+    return streamed.seconds(*_asked(job, memory))
+
+
+def _asked(job: RowJob, memory: ColumnMemory) -> tuple[Any, ...]:
+    (mesh, dtype), chip = _where(job), job.chip
+    return job.recipe, job.rows, job.block, mesh, tile_fabric(chip), tile_engines(chip), memory, dtype
+
+
+def _where(job: RowJob) -> tuple[CoreMesh, str]:
+    """Tiles, and the format of values there."""
+    return CoreMesh(job.chip.mesh.rows, job.chip.mesh.cols), DTYPES[job.itemsize]

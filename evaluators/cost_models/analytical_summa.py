@@ -1,0 +1,375 @@
+"""The closed reader of products from memory on a mesh of tiles; leaves broadcast over designs."""
+
+from functools import lru_cache, partial
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.kernels.gemm import summa_diagonal
+from dse.evaluators.kernels.gemm.summa_diagonal import SummaTiling, SummaWork, WeightStorage, buffers
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.machine.compute_engines import tile_engines
+from dse.evaluators.machine.memory_channels import ColumnMemory, channels_used, column_memory
+from dse.evaluators.machine.mesh_fabric import MeshFabric, tile_fabric
+from dse.evaluators.program.kernel_ir import DTYPES
+from dse.evaluators.tuning.design_groups import (
+    MESH_SIDES,
+    DesignGroups,
+    GroupBatch,
+    equal_rows,
+    group_batches,
+    group_designs,
+    order_by_group,
+)
+from dse.evaluators.tuning.fastest_candidate import RATE, ROOM
+from dse.space.array_math import Array, argmin_lexicographic, ceil_div, collapse_if_equal, even_share, maximum, minimum
+from dse.space.chip import Chip
+from dse.space.fields import replace_leaves
+from dse.space.limits import is_row_count
+from dse.space.mapping import TileGemmPlan
+from dse.space.memoize import memoize, memoize_by_identity
+
+
+class SummaJob(NamedTuple):
+    """Products as a chip is asked for them.
+
+    Attributes:
+        shape, copies: of a product, and products of other matrices each.
+        part: groups, and what a tile multiplies at a time.
+        chip: where.
+        itemsize: bytes of a value.
+        weights: how the second operand is stored; as the first where it is None.
+        taken: its time, where choosing the part has worked it out; None of a job of which anything was changed. [s]
+    """
+
+    shape: GemmShape
+    part: SummaTiling
+    chip: Chip
+    copies: Any = 1
+    itemsize: float = 2.0
+    weights: WeightStorage | None = None
+    taken: Any = None
+
+    @property
+    def mesh(self) -> CoreMesh:
+        """Of the chip."""
+        return CoreMesh(self.chip.mesh.rows, self.chip.mesh.cols)
+
+
+TIME_PARTS = ("hbm", "multicast", "vector", "matrix")
+"""What takes time, in the order in which it is left out; the rest is products. Vectors are those of what is expanded."""
+
+
+def job_cost(job: SummaJob) -> KernelCost:
+    """Time and activity."""
+    what, how = (job.shape, job.part, job.mesh), (job.itemsize, job.copies, job.weights)
+    if job.taken is not None:
+        return KernelCost(job.taken, summa_diagonal.activity(*what, *how))
+    return summa_diagonal.cost(*what, tile_fabric(job.chip), tile_engines(job.chip), column_memory(job.chip), *how)
+
+
+def job_seconds(job: SummaJob) -> Any:
+    """Time alone."""
+    return _seconds(job, tile_fabric(job.chip), column_memory(job.chip)) if job.taken is None else job.taken
+
+
+def min_product_seconds(
+    shape: GemmShape, chip: Chip, copies: Any, itemsize: float, weights: WeightStorage | None = None
+) -> Any:
+    """Time that products take at least, however they are cut: all engines at their rate, or each operand once. [s]"""
+    engine, memory = chip.tile.matrix, column_memory(chip)
+    rate = maximum(engine.rows * engine.cols, chip.tile.vector.lanes) * chip.clock * chip.mesh.rows * chip.mesh.cols
+    stored = weights.nbytes if weights else itemsize
+    nbytes = itemsize * shape.m * (shape.k + shape.n) + stored * shape.k * shape.n
+    return copies * maximum(shape.m * shape.k * shape.n / rate, nbytes * memory.crowded / memory.count)
+
+
+def time_by_resource(job: SummaJob) -> dict[str, Any]:
+    """The time by what it goes into, words of `PARTS`: what falls away when that is free, in turn."""
+    fabric, memory = tile_fabric(job.chip), column_memory(job.chip)
+    still = fabric._replace(hop=0.0, word=0.0, copy=0.0, post=0.0, ramp=0.0)
+    rest = memory._replace(latency=0.0, byte=0.0, crowded=0.0)
+    whole, moved, left = (_seconds(job, *free) for free in ((fabric, memory), (fabric, rest), (still, rest)))
+    found = {"hbm": whole - moved, "multicast": moved - left}
+    if not has_dequantize(job):
+        return found | {"matrix": left}
+    products = _seconds(job._replace(weights=None, taken=None), still, rest)
+    return found | {"vector": left - products, "matrix": products}
+
+
+def has_dequantize(job: SummaJob) -> bool:
+    """Whether tiles make wide values of the second operand."""
+    return bool(job.weights and job.weights.expand)
+
+
+def _seconds(job: SummaJob, fabric: MeshFabric, memory: ColumnMemory) -> Any:
+    on = fabric, tile_engines(job.chip), memory
+    return summa_diagonal.seconds(job.shape, job.part, job.mesh, *on, job.itemsize, job.copies, job.weights)
+
+
+SLICES, DEPTHS = (16, 32, 64, 128, 256, 512), (16, 32, 64, 128, 256, 512, 1024, 2048)
+"""Rows and columns, and depths, of what a tile multiplies at a time that are tried; all of a share where it has fewer."""
+
+STEPS: dict[str, tuple[float, ...]] = {ROOM: (0.0,), RATE: (0.0,)}
+"""Of what may differ within a structure: memory, which times alone depend on."""
+
+MAX_LOOP_DESIGNS = 64
+"""Designs for which every candidate is timed; of more, a compiled loop leaves out what none of a structure would take."""
+
+SLICE_SHARES = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 48, 64)
+"""Groups that a mesh is tried with, and groups that divide the depth among them, where they divide its rows."""
+
+LINES = 32
+"""Columns of a product that an array takes at a time: a tile that has fewer leaves some of it idle."""
+
+HALVES = tuple(2**power for power in range(20))
+"""Rows of a group, and groups that divide the depth, that are tried on any mesh that has as many, the rest of it being idle."""
+
+
+class SummaCandidates(NamedTuple):
+    """Candidates on several meshes, one mesh after the other.
+
+    Attributes:
+        part, held: groups and slices, and local memory of a tile [B], shape (candidates,).
+        starts: where those of each mesh begin, shape (meshes + 1,).
+        order: of all, by mesh and by memory, shape (candidates,).
+        slices: which slice each has, shape (candidates,), and a candidate with each slice that there is, shape (slices,).
+    """
+
+    part: SummaTiling
+    held: Array
+    starts: Array
+    order: Array
+    slices: tuple[Array, Array]
+
+
+def propose_summa_job(
+    shape: GemmShape,
+    chip: Chip,
+    said: TileGemmPlan,
+    copies: Any = 1,
+    itemsize: float = 2.0,
+    weights: WeightStorage | None = None,
+) -> SummaJob:
+    """What is not said is what takes the least time by the closed form and fits; leaves broadcast over designs.
+
+    Args:
+        shape, copies: of the products.
+        chip: where.
+        said: what is chosen already, 0 for what is not.
+        itemsize: bytes of a value.
+        weights: how the second operand is stored; as the first where it is None.
+    """
+    asked = (shape, chip, said, copies, itemsize, weights)
+    try:
+        hash(asked)
+    except TypeError:  # arrays over designs or cases
+        part, taken = _cases(*asked)
+        return SummaJob(shape, part, chip, copies, itemsize, weights, taken)
+    return SummaJob(shape, _known(*asked), chip, copies, itemsize, weights)
+
+
+def _cases(
+    shape: GemmShape, chip: Chip, said: TileGemmPlan, copies: Any, itemsize: float, weights: WeightStorage | None
+) -> tuple[SummaTiling, Any]:
+    """Case by case, one above the other, with their times; None for these where designs are not many."""
+    sizes = [np.asarray(size) for size in (shape.m, shape.k, shape.n, copies)]
+    count = max(size.size for size in sizes)
+    found = []
+    for case in range(count):
+        m, k, n, times = (size.ravel()[min(case, size.size - 1)].item() for size in sizes)
+        found.append(_searched(GemmShape(m, k, n), chip, said, times, itemsize, weights))
+    if count == 1:
+        return found[0] if all(size.ndim == 0 for size in sizes) else (found[0][0], None)
+    parts, taken = zip(*found, strict=True)
+    part = SummaTiling(*(np.stack(np.broadcast_arrays(*map(np.atleast_1d, sides))) for sides in zip(*parts, strict=True)))
+    return part, None if taken[0] is None else np.stack(taken)
+
+
+def search_summa_tiling(
+    shape: GemmShape, chip: Chip, said: TileGemmPlan, copies: Any, itemsize: float, weights: WeightStorage | None = None
+) -> SummaTiling:
+    """As `proposed`, of one case."""
+    return _searched(shape, chip, said, copies, itemsize, weights)[0]
+
+
+def _searched(
+    shape: GemmShape, chip: Chip, said: TileGemmPlan, copies: Any, itemsize: float, weights: WeightStorage | None
+) -> tuple[SummaTiling, Any]:
+    """Each structure has its candidates' work once, and a design times what may be its best; of many, with their times."""
+    on = group_designs(chip, said, STEPS)
+    crowded = column_memory(chip).crowded
+    room, byte = (np.broadcast_to(np.asarray(value, float), on.which.shape) for value in (chip.tile.sram, crowded))
+    designs = _by_byte(on, crowded)
+    found, taken = np.empty((len(SummaTiling._fields), len(on.which))), np.empty(len(on.which))
+    for batch in group_batches(on):
+        meshes, differ, own = _groups(on, batch)
+        asked = shape, copies, meshes, own, itemsize, weights
+        tried, machine = _tried(*asked), _without_memory(batch)
+        if len(meshes) > 1:
+            counts = np.diff(tried.starts)
+            machine = replace_leaves(machine, {name: np.repeat([mesh[at] for mesh in meshes], counts) for name, at in differ})
+        work = _worked(machine, *asked)
+        choose = _one_by_one if len(on.which) <= MAX_LOOP_DESIGNS else _together
+        choose(work, tried, batch.rows, designs, room, byte, found, taken)
+    return SummaTiling(*map(collapse_if_equal, found)), taken if on.many else None
+
+
+@memoize_by_identity
+def _by_byte(on: DesignGroups, byte: Any) -> tuple[Array, Array]:
+    """As `by_structure`, those of a structure by a channel's time for a byte."""
+    return np.lexsort((np.broadcast_to(byte, on.which.shape), on.which)), order_by_group(on)[1]
+
+
+@memoize_by_identity
+def _groups(
+    on: DesignGroups, batch: GroupBatch
+) -> tuple[tuple[tuple[float, float], ...], list[tuple[str, int]], tuple[TileGemmPlan, ...]]:
+    """Of the groups of a batch, their meshes, which of `SIDES` differ and their places, and what is said on each."""
+    sides = [on.side(group) for group in batch.groups]
+    meshes = tuple((side.get(MESH_SIDES[0], on.chip.mesh.rows), side.get(MESH_SIDES[1], on.chip.mesh.cols)) for side in sides)
+    return (
+        meshes,
+        [(name, place) for place, name in enumerate(MESH_SIDES) if name in sides[0]],
+        tuple(map(on.asked, batch.groups)),
+    )
+
+
+@memoize_by_identity
+def _without_memory(batch: GroupBatch) -> Chip:
+    """Machines, the same wherever memories alone differ: nothing of candidates' work depends on these."""
+    return replace_leaves(batch.chip, dict.fromkeys(STEPS, 1.0))
+
+
+@partial(memoize, most=64)
+def _worked(
+    chip: Chip, shape: GemmShape, copies: Any, meshes: tuple[tuple[float, float], ...], said: tuple[TileGemmPlan, ...],
+    itemsize: float, weights: WeightStorage | None,
+) -> list[Array]:  # fmt: skip
+    """Leaves of the work of candidates on kinds of machines, each of shape (kinds or 1, candidates or 1)."""
+    tried = _tried(shape, copies, meshes, said, itemsize, weights)
+    part, (which, first) = tried.part, tried.slices
+    job = SummaJob(shape, part, chip, copies, itemsize, weights)
+    on = tile_fabric(chip), tile_engines(chip), ColumnMemory(channels_used(chip), chip.hbm.latency, byte=0.0, crowded=0.0)
+    # on each kind of machine, candidates on several meshes and in several groups have the same slices
+    m, k, n = (side[first] for side in part[:3])
+    product = on[1].started(m, k, n, (weights or WeightStorage(itemsize)).width(itemsize)).take(which, axis=-1)
+    work = summa_diagonal.program_work(job.shape, job.part, job.mesh, *on, job.itemsize, job.copies, job.weights, product)
+    return [np.ascontiguousarray(np.atleast_2d(leaf), float) for leaf in work]
+
+
+def _one_by_one(
+    work: list[Array],
+    tried: SummaCandidates,
+    rows: Array,
+    designs: tuple[Array, Array],
+    room: Array,
+    byte: Array,
+    found: Array,
+    taken: Array,
+) -> None:
+    """Writes what each design takes of all candidates: the least time of those that fit, or the least memory; the first one.
+
+    Args:
+        work: of candidates; leaves as of `_worked`.
+        tried: the candidates.
+        rows: of structures, as of `Batch`.
+        designs: as of `_by_byte`.
+        room, byte: of the designs. [B], [s/B], shape (designs,)
+        found, taken: to be written, shape (fields of `Part`, designs), and their times [s], shape (designs,).
+    """
+    (order, ends), (part, held, starts, *_) = designs, tried
+    for number, side, kind in rows.T:
+        some = slice(starts[side], starts[side + 1])
+        rows_of = (leaf[min(kind, len(leaf) - 1)] for leaf in work)
+        own = SummaWork(*(leaf if len(leaf) == 1 else leaf[some] for leaf in rows_of))
+        for design in order[ends[number] : ends[number + 1]]:
+            over, seconds = np.maximum(held[some] / room[design] - 1, 0.0), summa_diagonal.program_seconds(own, byte[design])
+            best = argmin_lexicographic([over, seconds])[0]
+            found[:, design] = [size[starts[side] + best] for size in part]
+            taken[design] = np.broadcast_to(seconds, over.shape)[best]
+
+
+def _together(
+    work: list[Array],
+    tried: SummaCandidates,
+    rows: Array,
+    designs: tuple[Array, Array],
+    room: Array,
+    byte: Array,
+    found: Array,
+    taken: Array,
+) -> None:
+    """The same by a compiled loop, which leaves out what no design of a structure would take."""
+    from dse.evaluators.cost_models.summa_candidate_search import (
+        LEAVES,
+        choose_candidates,
+    )  # a few closed questions do without compiled loops
+
+    part, held, starts, order, _ = tried
+    (near, nearer), fast, best = np.empty((2, len(held)), np.int64), np.empty(len(held)), np.full(found.shape[1], -1)
+    own = np.empty((len(held), LEAVES + 1))
+    given = np.array(room), np.array(byte)
+    choose_candidates(tuple(work), held, order, starts, rows, *designs, *given, near, nearer, fast, own, best, taken)
+    mine = best >= 0
+    found[:, mine] = [size[best[mine]] for size in part]
+
+
+@lru_cache(maxsize=64)
+def _tried(
+    shape: GemmShape, copies: Any, meshes: tuple[tuple[float, float], ...], said: tuple[TileGemmPlan, ...], itemsize: float,
+    weights: WeightStorage | None,
+) -> SummaCandidates:  # fmt: skip
+    """What is tried on meshes, whatever else differs between chips."""
+    parts = [_options(shape, copies, *of) for of in zip(meshes, said, strict=True)]
+    starts = np.cumsum([0, *(len(one.m) for one in parts)])
+    part = SummaTiling(*map(np.concatenate, zip(*parts, strict=True))) if len(parts) > 1 else parts[0]
+    held = sum(slot.nbytes for slot in buffers(part, DTYPES[itemsize], weights)) * 1.0
+    first, which = equal_rows(list(part[:3]))
+    order = np.lexsort((held, np.repeat(np.arange(len(parts)), np.diff(starts))))
+    return SummaCandidates(part, held, starts, order, (which, first))
+
+
+@lru_cache(maxsize=1024)
+def _options(shape: GemmShape, copies: Any, mesh: tuple[float, float], said: TileGemmPlan) -> SummaTiling:
+    """Groups and slices that are tried, once each, shape (candidates,)."""
+    most, high = mesh[0], np.array(list(product(SLICES, DEPTHS, SLICES)), float).T
+    groups: list[Any] = sorted({*(most // share for share in SLICE_SHARES if most % share == 0), *_halves(most)}, reverse=True)
+    groups = groups if shape.m < SLICES[-1] * most else groups[:1]  # smaller groups are for products of few rows
+    if said.rows > 0:
+        groups = [said.rows if is_row_count(said.rows, most) else most]  # others are a limit
+    found = []
+    for rows, split in _shared(most, groups, shape, said):
+        m = said.m + 0 * high[0] if said.m > 0 else even_share(shape.m, rows, high[0])
+        k = said.k + 0 * high[1] if said.k > 0 else even_share(shape.k, split, high[1])
+        # groups that a row of blocks leaves without work share its columns
+        sharing = maximum(mesh[0] // (rows * split) // (copies * ceil_div(shape.m, m * rows)), 1)
+        # all that there are, or as few as leave a tile columns enough for its array
+        # all that there are, or as few as leave a tile columns enough for its array
+        # all that there are, or as few as leave a tile columns enough for its array
+        for teams in (sharing, minimum(sharing, ceil_div(shape.n, mesh[1] * minimum(high[2], LINES)))):
+            n = said.n + 0 * high[2] if said.n > 0 else even_share(shape.n, mesh[1] * teams, high[2])
+            found.append(np.stack([m, k, n, rows + 0 * m, split + 0 * m]))
+    every = np.concatenate(found, axis=1)
+    first, _ = equal_rows(list(every))
+    return SummaTiling(*every[:, np.sort(first)])
+
+
+def _halves(most: float) -> list[int]:
+    return [rows for rows in HALVES if rows <= most]
+
+
+def _shared(most: float, groups: list[Any], shape: GemmShape, said: TileGemmPlan) -> list[tuple[Any, Any]]:
+    """Rows of groups that are tried, each with the groups among which the depth is divided."""
+    if said.split_k > 0:
+        fits = is_row_count(said.split_k, most) and said.rows <= 1  # others are a limit
+        return [(1, said.split_k)] if said.split_k > 1 and fits else [(rows, 1) for rows in groups]
+    several = (
+        sorted({*(share for share in SLICE_SHARES if most % share == 0), *_halves(most)}) if shape.m <= SLICES[-1] else [1]
+    )
+    return [(rows, split) for rows in groups for split in (several if rows == 1 else [1])]
+
+
+_known = lru_cache(maxsize=16384)(search_summa_tiling)

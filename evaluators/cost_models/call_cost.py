@@ -1,0 +1,465 @@
+"""What calls cost on a machine, and when they run: the same for every reader, which prices products on groups and reads."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.calls.call import (
+    NOTHING,
+    ONCE,
+    CallBlock,
+    CallProduct,
+    CoreGroupSplit,
+    GroupExchange,
+    KernelCall,
+    LeadingCollective,
+    MeshKernel,
+)
+from dse.evaluators.calls.prefetch import IdleWindow, prefetched_bytes
+from dse.evaluators.cost_models.simulation_timing import SimulationResult
+from dse.evaluators.cost_models.timeline import WorkSpan, schedule_segment, sequential_end
+from dse.evaluators.kernels import library
+from dse.evaluators.kernels.kernel_cost import KernelCost as KernelCost
+from dse.evaluators.kernels.library.kernel_time import LibraryKernelTime
+from dse.evaluators.kernels.partition.stage_transfer import PipelinePlacement, StageTransferTime
+from dse.evaluators.machine.channel_layout import MemoryRequest
+from dse.evaluators.machine.machine import HardwareModel
+from dse.evaluators.program.activity import Activity
+from dse.space.array_math import ceil_div, maximum, where
+from dse.space.mapping import AUTO
+
+
+class CostModel(NamedTuple):
+    """A reader.
+
+    Attributes:
+        kernel: seconds and activity of one run of a kernel on a mesh, of (kernel, machine).
+        collective: seconds of an allreduce between dies, of (opener, machine).
+        product: seconds of a product on a group, and those of its engines, of (group, product, machine, bytes of a value).
+        job: seconds and activity of what a chip of tiles is asked for as a whole.
+        exchange: seconds of slices that go around a group, of (exchange, machine, seconds of the work on them): where cores
+            work on slices, those beyond that work.
+        onward: seconds of a message from stage to stage of a pipeline, of (way, bytes, machine).
+        memory: seconds of what a core asks its memory for, and what one more byte takes, of (asked, machine); None where it is
+            what the machine's memory says.
+        banks: seconds that a byte takes at least of what cores of a die read side by side, of (asked, machine): by the banks
+            of its memory, 0 where they are not played; None where it has a rate.
+        play: who plays programs; None where formulas answer.
+    """
+
+    kernel: Callable[[MeshKernel, HardwareModel], KernelCost]
+    collective: Callable[[LeadingCollective, HardwareModel], Any]
+    product: Callable[[CoreGroupSplit, CallProduct, HardwareModel, float], tuple[Any, Any]]
+    job: Callable[[Any], KernelCost]
+    exchange: Callable[[GroupExchange, HardwareModel, Any], Any]
+    onward: Callable[[PipelinePlacement, Any, HardwareModel], StageTransferTime]
+    memory: Callable[[MemoryRequest, HardwareModel], tuple[Any, Any]] | None = None
+    banks: Callable[[MemoryRequest, HardwareModel], Any] | None = None
+    play: Callable[..., SimulationResult] | None = None
+
+
+class CallCost(NamedTuple):
+    """What a call takes on each resource alone. [s]
+
+    Attributes:
+        matrix, vector: on the engines of a core.
+        engines: both, as the machine says.
+        activations: on the memory they live in; with what of weights and KV is in the cache in front of main memory.
+        spilled: where that is main memory; elsewhere it is the cache.
+        need: bytes of weights or KV that come from main memory. [B]
+        per_byte: one of them. [s/B]
+        read: all of them, with the latency of the first. [s]
+        memory: activations and all of these bytes.
+        network: messages that nothing hides; None where there are none.
+        activity: of one run of a kernel or job; None elsewhere, where the call says it.
+        shown: what of messages that go beside engines and reads these do not hide, of the seconds of reads; it is `network` of
+            all reads. None where messages go beside none.
+        took: of a kernel that a library prices, which then says all; None elsewhere.
+        least: seconds that a byte of `need` takes at least in banks; `NOTHING` where they are not played. [s/B]
+    """
+
+    matrix: Any
+    vector: Any
+    engines: Any
+    activations: Any
+    spilled: Any
+    need: Any
+    per_byte: Any
+    read: Any
+    memory: Any
+    network: Any
+    activity: Activity | None = None
+    shown: Callable[[Any], Any] | None = None
+    took: LibraryKernelTime | None = None
+    least: Any = NOTHING
+
+
+ReadCache = dict[Any, tuple[Any, tuple[Any, Any, Any]]]
+"""Of what calls of a step read, by what they ask for: the share of it that is away, so that nothing else takes its place in
+memory; and bytes, as of `Cost.need`, seconds of all, and of one more byte.
+"""
+
+
+class TimedBlock(NamedTuple):
+    """A block on the timeline.
+
+    Attributes:
+        block: what was scheduled.
+        collective: time of its opener. [s]
+        costs: of each call.
+        resident: bytes of each that were prefetched; None where nothing was. [B]
+        durations: of each, prefetched bytes being there. [s]
+        prefetches: of each, on the prefetch stream; None where nothing was prefetched. [s]
+        seconds: from the opener's start to the last call's end.
+    """
+
+    block: CallBlock
+    collective: Any
+    costs: list[CallCost]
+    resident: list[Any]
+    durations: list[Any]
+    prefetches: list[Any]
+    seconds: Any
+
+    def spans(self) -> list[WorkSpan]:
+        """Of each call, on the timeline."""
+        spans: list[WorkSpan] = []
+        schedule_segment(self.collective, self.durations, self.prefetches, self.block.order, spans)
+        return spans
+
+
+class PrefetchSettings(NamedTuple):
+    """What is prefetched: behind openers, or behind messages of the calls themselves.
+
+    Attributes:
+        policy: a word of `space.mapping.PREFETCH`.
+        budget: bytes that there is room for. [B]
+        once: bytes of a call that are not there and are read once; None where blocks have openers.
+    """
+
+    policy: str
+    budget: Any
+    once: Callable[[KernelCall], Any] | None = None
+
+
+NO_PREFETCH = PrefetchSettings("none", 0.0)
+
+
+def block_timeline(
+    blocks: Sequence[CallBlock],
+    machine: HardwareModel,
+    reader: CostModel,
+    *,
+    prefetch: PrefetchSettings = NO_PREFETCH,
+    away: Callable[[KernelCall], Any] | None = None,
+    near: Callable[[KernelCall], Any] | None = None,
+) -> list[TimedBlock]:
+    """Every block of a step on the timeline; what is alike is priced once.
+
+    Args:
+        blocks, machine, reader: what, where, and how it is priced.
+        prefetch: policy and budget.
+        away: what a call reads from main memory over `fetch`: the share that no core has, times how often; None for all of it,
+            once.
+        near: likewise, from the cache in front of main memory, where there is one.
+    """
+    priced: dict[int, list[CallCost]] = {}
+    jobs: dict[int, CallCost] = {}
+    sums: dict[int, Any] = {}
+    known: dict[tuple[int, Any], Any] = {}
+    reads: ReadCache | None = {} if away else None  # where cores have shares of what they read
+    found: list[TimedBlock] = []
+    windows: list[IdleWindow | None] = []
+    for block in blocks:
+        # attention stands in two blocks, with a collective to hide behind and without; it is priced once, and so are sums
+        costs = priced.get(id(block.calls))
+        if costs is None:
+            costs = priced[id(block.calls)] = []
+            for call, first in zip(block.calls, block.alike, strict=True):
+                if first < len(costs):
+                    costs.append(costs[first])
+                elif call.job is not None:
+                    costs.append(jobs.setdefault(id(call.job), jobs.get(id(call.job)) or call_cost(call, machine, reader)))
+                else:
+                    costs.append(call_cost(call, machine, reader, away and away(call), near and near(call), reads))
+        opener = block.opener
+        if opener is not None and id(opener) not in sums:
+            sums[id(opener)] = reader.collective(opener, machine)
+        collective = 0.0 if opener is None else sums[id(opener)]
+        if prefetch.once is None or prefetch.policy == "none":
+            found.append(_timed(block, collective, costs, machine, prefetch, known))
+            continue
+        before = None if block.after is None else windows[block.after]
+        one, window = _behind_messages(block, costs, machine, prefetch, prefetch.once, before, known)
+        found.append(one)
+        windows.append(window)
+    return found
+
+
+def call_cost(
+    call: KernelCall,
+    machine: HardwareModel,
+    reader: CostModel,
+    away: Any = None,
+    near: Any = None,
+    reads: ReadCache | None = None,
+) -> CallCost:
+    """A call on the resources of one core, each as if the others were free and nothing prefetched.
+
+    Activations stay in a cache where they fit there alone. `reads` has what other calls of the step read, by what they ask for.
+    """
+    if call.kernel is not None:
+        return _kernel(call.kernel, machine, reader)
+    if call.job is not None:
+        done = reader.job(call.job)
+        first = _read(_asked(call, call.fetch, call.piece), machine, reader)[0] if call.reads else 0.0
+        return _alone(done.seconds + first, done.activity)
+    took = None if machine.library is None else library.library_kernel_time(call.asked, machine.library)
+    least = _least(call, machine, reader)
+    if took is not None:
+        return _of_library(took, call, machine, least)
+    engines, cache, memory = machine.engines, machine.cache, machine.memory
+    assert engines is not None
+    assert memory is not None
+    matrix: Any = 0.0
+    vector: Any = 0.0
+    divided: Any = None
+    if call.group is not None:
+        of = call.products[0]
+        divided, matrix = reader.product(call.group, of, machine, call.width)
+        divided, matrix = of.count * divided, of.count * matrix
+    else:
+        width, pace = call.width, call.pace
+        for place, (count, m, k, n) in enumerate(call.products):
+            # a format that is multiplied faster counts as fewer rows, of engines that have a rate by format
+            busy = engines.started(m if pace is ONCE else m * pace, k, n, width)
+            busy = busy if count is ONCE else count * busy
+            matrix = matrix + busy if place else busy
+    busy = matrix
+    if call.operations is not None:
+        # a sequence of instructions for each product that it goes with: of a head, or of weights that are expanded
+        starts = call.products[0].count if call.products and call.products[0].count is not ONCE else 1.0
+        vector = engines.vectors(call.operations, call.specials, call.streamed, starts)
+        busy = engines.together(matrix, vector) if call.products else vector
+    need: Any = 0.0
+    read: Any = 0.0
+    per_byte = memory.byte
+    if call.reads:
+        need, read, per_byte = _came(call, machine, reader, away, reads)
+        if least is not NOTHING:
+            read, per_byte = maximum(read, need * least), maximum(per_byte, least)
+    activations: Any = 0.0
+    spilled: Any = False
+    reading = read
+    if machine.shared is not None and call.reads:  # a core has one path to both
+        activations = near * call.fetch * machine.shared.byte
+        reading = activations + read
+    if cache is not None:
+        spilled = cache.exceeded(call.local)
+        if isinstance(spilled, bool):
+            activations = call.local * (memory.byte if spilled else cache.byte)
+        else:
+            activations = call.local * where(spilled, memory.byte, cache.byte)
+        reading = activations + read if call.reads else activations
+    network: Any = None
+    shown: Callable[[Any], Any] | None = None
+    if call.group is not None:
+        network, shown = _messages(call.group, call.products[0], divided, matrix)
+    elif call.exchange is not None:
+        around = call.exchange
+        if around.attended:
+            shown = lambda reads, work=busy: reader.exchange(around, machine, maximum(work, reads))  # noqa: E731
+        else:
+            network = reader.exchange(around, machine, 0.0)
+    if shown is not None:
+        network = shown(reading)
+    return CallCost(
+        matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, shown, least=least
+    )
+
+
+def _messages(of: CoreGroupSplit, product: CallProduct, seconds: Any, matrix: Any) -> tuple[Any, Callable[[Any], Any] | None]:
+    """Messages of a product that nothing hides, or what of them is left beside some seconds of reads.
+
+    Sums wait for the product; in turns they go beside that of the next turn, and beside the stream of its weights from memory.
+    Weights that go round come in beside the product, and beside their own stream.
+
+    Args:
+        of, product: on which cores.
+        seconds, matrix: of it with all its messages, and of its engines.
+    """
+    if of.partition == "k" and of.sums != "turns":
+        return maximum(seconds - matrix, 0.0), None
+    summed: Any = of.partition == "k" or (of.partition == AUTO and "k" in of.ways and of.which == of.ways.index("k"))
+    if of.sums != "turns":
+        beside = ONCE if summed is False else 1.0 - summed
+
+        def left(reads: Any) -> Any:
+            return maximum(seconds - maximum(matrix, reads if beside is ONCE else reads * beside), 0.0)
+
+        return None, left
+    turns = ceil_div(product.n, ceil_div(product.n, of.cores))
+    beyond = seconds - matrix  # sums of the last turn, and what those before are longer than products of a turn
+    sums = where(beyond <= matrix / turns, beyond, (seconds - matrix / turns) / turns)
+
+    def shown(reads: Any) -> Any:
+        work = maximum(matrix, reads)
+        added = sums + (turns - 1) * maximum(sums - work / turns, 0.0)
+        return where(summed, maximum(added, 0.0), maximum(seconds - work, 0.0))
+
+    return None, shown
+
+
+def _asked(call: KernelCall, nbytes: Any, piece: Any) -> MemoryRequest:
+    """Of main memory; what is new is written, what a call alone would write being none of it."""
+    if call.wrote is NOTHING:
+        return MemoryRequest(nbytes, piece, call.stride)
+    return MemoryRequest(nbytes, piece, call.stride, 1 - call.known, call.wrote)
+
+
+def _came(
+    call: KernelCall, machine: HardwareModel, reader: CostModel, away: Any, known: ReadCache | None
+) -> tuple[Any, Any, Any]:
+    """Bytes that a call reads, seconds of all and of one more; `away` as of `timed`, None for all."""
+    what = None if known is None else _what(call, away)
+    if known is not None and what in known:
+        return known[what][1]
+    need, piece = call.fetch, call.piece
+    if away is not None:
+        need, piece = need * away, piece * away if call.reads == "weights" else piece
+    found = need, *_read(_asked(call, need, piece), machine, reader)
+    if known is not None:
+        known[what] = away, found
+    return found
+
+
+def _what(call: KernelCall, away: Any) -> tuple[Any, ...]:
+    """What a call reads, equal for calls of a step that ask for the same; arrays are the same where they are one object."""
+    sizes = call.fetch, call.piece, call.stride, call.known, call.wrote, away
+    return call.reads == "weights", *(id(size) if isinstance(size, np.ndarray) else (size,) for size in sizes)
+
+
+def _least(call: KernelCall, machine: HardwareModel, reader: CostModel) -> Any:
+    """Of a byte that cores of a die read side by side, in banks; `NOTHING` where these are not played. [s/B]"""
+    if not call.reads or reader.banks is None:
+        return NOTHING
+    return reader.banks(_asked(call, call.fetch, call.piece), machine)
+
+
+def _read(asked: MemoryRequest, machine: HardwareModel, reader: CostModel) -> tuple[Any, Any]:
+    """Of what is asked of main memory, all and one more byte. [s], [s/B]"""
+    if reader.memory is not None:
+        return reader.memory(asked, machine)
+    assert machine.memory is not None
+    return machine.memory.read(asked)
+
+
+def _kernel(of: MeshKernel, machine: HardwareModel, reader: CostModel) -> CallCost:
+    """A kernel on a mesh, each core of which has all that it needs."""
+    cost = reader.kernel(of, machine)
+    seconds = cost.seconds if of.times is ONCE else cost.seconds * of.times
+    return _alone(seconds, cost.activity)
+
+
+def _of_library(took: LibraryKernelTime, call: KernelCall, machine: HardwareModel, least: Any) -> CallCost:
+    """A kernel that a library prices: what it reads can be prefetched, all else is in its parts; banks may be slower than it.
+
+    Values that a product has to expand first are expanded by the vector engines beside it, as without a library.
+    """
+    if call.products and call.operations is not None and machine.engines is not None and call.reads == "weights":
+        vector = machine.engines.vectors(call.operations, call.specials, 0.0, 1.0)
+        took = took._replace(compute=maximum(took.compute, vector))
+    need = call.fetch if call.reads else 0.0
+    if least is not NOTHING:
+        byte = maximum(took.byte, least)
+        took = took._replace(memory=took.memory + need * (byte - took.byte), byte=byte)
+    read = took.memory
+    return CallCost(took.compute, 0.0, took.compute, 0.0, False, need, took.byte, read, read, None, took=took, least=least)
+
+
+def _alone(seconds: Any, activity: Activity) -> CallCost:
+    """What takes as long as it takes."""
+    return CallCost(seconds, 0.0, seconds, 0.0, False, 0.0, 0.0, 0.0, 0.0, None, activity)
+
+
+def _timed(
+    block: CallBlock,
+    collective: Any,
+    costs: list[CallCost],
+    machine: HardwareModel,
+    prefetch: PrefetchSettings,
+    known: dict[tuple[int, Any], Any],
+) -> TimedBlock:
+    resident: list[Any] = [None] * len(costs)
+    if block.opener is None or prefetch.policy == "none":
+        durations = _durations(costs, resident, machine, known)
+        return TimedBlock(block, collective, costs, resident, durations, resident, sequential_end(collective, durations))
+    resident = prefetched_bytes(block, prefetch.policy, prefetch.budget)
+    durations = _durations(costs, resident, machine, known)
+    byte = machine.memory and machine.memory.byte
+    prefetches = [
+        None if bytes_in is None else bytes_in * (byte if cost.least is NOTHING else maximum(byte, cost.least))
+        for cost, bytes_in in zip(costs, resident, strict=True)
+    ]
+    seconds = schedule_segment(collective, durations, prefetches, block.order)
+    return TimedBlock(block, collective, costs, resident, durations, prefetches, seconds)
+
+
+def _behind_messages(
+    block: CallBlock,
+    costs: list[CallCost],
+    machine: HardwareModel,
+    prefetch: PrefetchSettings,
+    once: Callable[[KernelCall], Any],
+    window: IdleWindow | None,
+    known: dict[tuple[int, Any], Any],
+) -> tuple[TimedBlock, IdleWindow | None]:
+    """A block whose calls have messages behind which those after them are prefetched, and the window that it ends with."""
+    resident: list[Any] = [None] * len(costs)
+    costs = list(costs)
+    for place, (call, cost) in enumerate(zip(block.calls, costs, strict=True)):
+        if call.reads and call.job is None and window is not None:
+            here, window = window.read(once(call), cost.per_byte, prefetch.policy, prefetch.budget)
+            resident[place] = here
+            if cost.shown is not None:  # what a read hid is hidden no more
+                costs[place] = cost = cost._replace(network=cost.shown(cost.memory - here * cost.per_byte))
+        if cost.network is not None:
+            before, window = window, IdleWindow(cost.network)
+            if not call.operators and call.exchange is not None and before is not None:  # which some entries leave out
+                window = window.where(call.exchange.times > 0, before)
+    durations = _durations(costs, resident, machine, known)
+    nothing = [None] * len(costs)  # prefetched bytes are there when a call starts
+    return TimedBlock(
+        block, 0.0, costs, resident, durations, nothing, schedule_segment(0.0, durations, nothing, block.order)
+    ), window
+
+
+def _durations(
+    costs: list[CallCost], resident: list[Any], machine: HardwareModel, known: dict[tuple[int, Any], Any]
+) -> list[Any]:
+    """Of calls, once their bytes are there; `known` has those of costs with so many bytes for all designs, or without any."""
+    found = []
+    for cost, bytes_in in zip(costs, resident, strict=True):
+        if isinstance(bytes_in, np.ndarray):
+            found.append(_duration(cost, bytes_in, machine))
+            continue
+        if (id(cost), bytes_in) not in known:
+            known[id(cost), bytes_in] = _duration(cost, bytes_in, machine)
+        found.append(known[id(cost), bytes_in])
+    return found
+
+
+def _duration(cost: CallCost, bytes_in: Any, machine: HardwareModel) -> Any:
+    """Of a call, once so many bytes are there: engines, or the one path to memory, then messages and overhead. [s]"""
+    if cost.took is not None:  # its start is in it
+        return cost.took.seconds(bytes_in)
+    memory = cost.memory
+    if bytes_in is not None:
+        byte = machine.memory and machine.memory.byte
+        memory = memory - bytes_in * (machine.saved if cost.per_byte is byte else cost.per_byte - byte + machine.saved)
+    seconds = maximum(cost.engines, memory) if cost.activity is None else cost.engines
+    if cost.network is not None:
+        seconds = seconds + cost.network
+    overhead = machine.overhead
+    return seconds if isinstance(overhead, float) and overhead == 0 else seconds + overhead

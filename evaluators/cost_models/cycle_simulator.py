@@ -1,0 +1,223 @@
+"""The cycles reader: plays a program flit by flit through routers, beside engines and memory channels as events plays them.
+
+Nothing is jumped, and nothing is played in the order in which it is written: whatever is ready first goes first, on an
+engine, at a memory channel and in the network. A message is a packet of as many flits as it has words. Routers have as many
+stages as their chip's hop has cycles: of one, a head gets its channel and its turn of the switch in the cycle in which it
+comes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dse.evaluators.cost_models.simulation_timing import (
+    SimulatedMachine,
+    SimulationResult,
+    engine_busy_seconds,
+    memory_link_activity,
+)
+from dse.evaluators.cost_models.task_floor import floor_of
+from dse.evaluators.cost_models.task_graph import TaskGraph, unroll_program
+from dse.evaluators.machine.bank_simulator import BankSimulatorState
+from dse.evaluators.machine.bank_simulator_state import closed_banks
+from dse.evaluators.machine.compute_engines import TileEngines
+from dse.evaluators.machine.fault_routing import with_fault_routes
+from dse.evaluators.machine.memory_channels import ChannelBanks, MeshChannels, check_within
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.machine.router_state import BITS, CORE, HAS, MASK, WAITS, RouterTables, make_router_tables
+from dse.evaluators.machine.task_simulator import run_tasks
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.program.activity_counts import count_activity
+from dse.evaluators.program.kernel_ir import Program
+from dse.space.chip import Router
+from dse.space.errors import DesignError
+from dse.space.noc_router import NO_FAULTS, MeshFaults, check_router_buffers, router_cycles
+
+INTEGER_TOLERANCE = 1e-6
+"""By which share of a cycle a time may differ from a whole number of them: rounding."""
+
+
+def simulate_cycles(
+    program: Program,
+    fabric: MeshFabric,
+    *,
+    engines: TileEngines | None = None,
+    memory: MeshChannels | None = None,
+    banks: ChannelBanks | None = None,
+    faults: MeshFaults = NO_FAULTS,
+) -> SimulationResult:
+    """The time of a program on routers.
+
+    Args:
+        program: what every core does, on a mesh.
+        fabric: what it costs; a hop and a word are whole numbers of its cycles.
+        engines: of each core, side by side; without them one engine does everything by vector instructions.
+        memory: the channels that it loads from and stores to.
+        banks: what is behind each of these; with it blocks are played burst by burst, without it they have the channels' pace.
+        faults: what of its mesh is broken. Messages go round broken links.
+
+    Raises:
+        DesignError: a core that is broken, or that no way leads to; a hop or a word that is no whole number of cycles; a way
+            between core and router that is shorter than its router; more or deeper virtual channels than routers are played
+            with; more tasks than can be played; or a deadlock, with the channels that wait for one another.
+    """
+    check_within(memory, program.rows, program.cols)
+    on = SimulatedMachine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults, banks)
+    graph, ends = unroll_program(program, on, float(fabric.cycle))
+    net = _network(graph)
+    tasks, packets, floor = floor_of(graph)
+    if not run_tasks(net, floor, tasks, packets, _banks(graph)):
+        raise DesignError(f"fidelity: deadlock: {deadlock_text(net, program.cols)}; give chip.noc.vcs more channels")
+    busy = float(max(tasks.done.max(initial=0.0), floor.free.max(initial=0.0)))
+    done = np.append(tasks.done, 0.0)  # of what nobody writes
+    ready = {name: done[made].reshape(program.rows, program.cols) * graph.cycle for name, made in ends.items()}
+    found = count_activity(program) + memory_link_activity(program, on)
+    if faults:  # ways round are longer
+        whole, _ = unroll_program(program, replace(on, faults=NO_FAULTS), float(fabric.cycle))
+        longer = graph.crossings() / max(whole.crossings(), 1.0)
+        found += Activity(hop_bytes=found.hop_bytes * (longer - 1))
+    return SimulationResult(busy * graph.cycle, found, *engine_busy_seconds(program, on), len(tasks.kind), ready)
+
+
+def router_of_hop(hop: int, vcs: int, depth: int) -> Router:
+    """A router of as many stages as a hop has cycles: one takes all in; then come the link, the switch, channels, routes.
+
+    >>> [float(router_cycles(router_of_hop(hop, 4, 8)).hop) for hop in (1, 2, 3, 4, 5, 7)]
+    [1.0, 2.0, 3.0, 4.0, 5.0, 7.0]
+    """
+    return Router(
+        vcs=vcs,
+        depth=depth,
+        route=max(hop - 4, 0),
+        vc_alloc=1,
+        switch_alloc=1,
+        traversal=int(hop > 2),
+        link=int(hop > 1),
+        credit=int(hop > 2),
+        speculative=hop < 4,
+        flit_x=1,
+        flit_y=1,
+        flit_bytes=None,
+    )
+
+
+def _network(graph: TaskGraph) -> RouterTables:
+    """Routers of a fabric."""
+    on = graph.on.fabric
+    check_router_buffers(on.vcs, on.depth, "chip.noc")
+    hop, word = (_cycles(getattr(on, name), graph.cycle, f"chip.noc.{name}") for name in ("hop", "word"))
+    ramps = _cycles(2 * on.ramp, graph.cycle, "chip.noc.ramp")
+    t = router_cycles(router_of_hop(hop, int(on.vcs), int(on.depth)))
+    eject = max(1, ramps - ramps // 2 - int(t.before))
+    inject = ramps - int(t.before) - eject
+    if inject < 0:
+        have = f"{ramps} cycles in and out are less than the {int(t.before) + 1} of a router's stages before its link"
+        raise DesignError(f"chip.noc.ramp: {have}; make it longer, or chip.noc.hop shorter")
+    speculative = hop < 4
+    net = make_router_tables(
+        *graph.shape, int(on.vcs), int(on.depth), route=int(t.before - (not speculative)), forward=int(t.after),
+        credit=int(t.back), eject=eject, inject=inject, local=1, speculative=speculative,
+        memory=graph.on.memory is not None, roomy=True,
+        width=np.full((1, CORE + 1 + (graph.on.memory is not None)), word), packets=max(graph.numbers, 1),
+        trees=len(graph.tree_out), sums=any(tree.any() for tree in graph.tree_in),
+    )  # fmt: skip
+    if graph.detours is not None:
+        net = with_fault_routes(net, graph.detours)
+    net.target[: graph.numbers] = graph.target.whole()
+    for number, (out, into) in enumerate(zip(graph.tree_out, graph.tree_in, strict=True)):
+        net.tree_out[number], net.tree_in[number] = out, into
+    net.tree_around[:] = graph.tree_around
+    return net
+
+
+def _cycles(seconds: float, cycle: float, address: str) -> int:
+    count = round(seconds / cycle)
+    if count < 1 or abs(seconds / cycle - count) > INTEGER_TOLERANCE:
+        raise DesignError(f"{address}: {seconds / cycle:g} cycles are no whole number of them above 0, which routers work in")
+    return count
+
+
+def _banks(graph: TaskGraph) -> BankSimulatorState | None:
+    """Banks behind memory channels, and where blocks lie in them; none where channels have a pace."""
+    memory, first = graph.on.memory, graph.cores * graph.engines
+    if memory is None or graph.on.banks is None:
+        return None
+    address, piece, write = np.zeros(graph.count, np.int64), np.zeros(graph.count, np.int64), np.zeros(graph.count, np.bool_)
+    for tasks, burst, stored in graph.blocks:
+        address[tasks], piece[tasks], write[tasks] = burst.address, burst.piece, stored
+    blocks = (address, piece, write)
+    return closed_banks(graph.on.banks, len(memory.row), graph.count, first, graph.cycle, memory.latency, blocks)
+
+
+def deadlock_text(net: RouterTables, cols: int) -> str:
+    """Input channels that wait for one another, in a circle; or one that waits, where there is no circle."""
+    busy = np.flatnonzero(net.channel["busy"]).tolist()
+    waits = {channel: sorted(set(_waits_for(net, channel))) for channel in busy}
+    if found := find_cycle(waits):
+        return " waits for ".join(_name(net, channel, cols) for channel in found)
+    return f"{_name(net, busy[0], cols)} waits for flits that never come" if busy else "nothing is left that could happen"
+
+
+def find_cycle(waits: Mapping[int, Sequence[int]]) -> list[int]:
+    """The first circle in what waits for what, from one of its members round to it again; empty where there is none.
+
+    >>> find_cycle({1: [2], 2: [3, 4], 4: [2]})
+    [2, 4, 2]
+    """
+    ended: set[int] = set()
+    for start in waits:
+        trail, ahead = {start: 0}, [iter(waits[start])]
+        while ahead and start not in ended:
+            following = next(ahead[-1], None)
+            if following is None:
+                ended.add(trail.popitem()[0])
+                ahead.pop()
+            elif following in trail:
+                return [*list(trail)[trail[following] :], following]
+            elif following not in ended:
+                trail[following] = len(trail)
+                ahead.append(iter(waits.get(following, ())))
+    return []
+
+
+def _waits_for(net: RouterTables, channel: int) -> Iterator[int]:
+    """Input channels that have to move before one can: those that it has no room in, that have what it asks for, or feed it."""
+    into = channel >> net.shift
+    r, state = int(net.router_of[into]), net.channel[channel]
+    if not state["count"]:
+        yield from _holders(net, int(net.port[into]["back"]) + (channel & net.within))
+        return
+    ports = range(r * net.ports, (r + 1) * net.ports)
+    for number, at in enumerate(ports):
+        branch = _branch(net, channel, number)
+        if branch >= HAS and net.out[(at << net.shift) + branch - HAS]["credits"] <= 0:
+            onward = int(net.port[at]["onward"]) + branch - HAS
+            yield from (onward,) if onward < net.channels else ()
+        elif branch == WAITS:
+            for vc in range(net.vcs):
+                yield from _holders(net, (at << net.shift) + vc)
+    packet = int(state["flit"]) >> 2
+    for number, came, _ in net.adding[r] if len(net.adding) else ():
+        if number == packet and not state["mask"]:
+            missing = int(net.tree_in[-1 - int(net.target[packet]), r]) & ~int(came)
+            for port, at in enumerate(ports):
+                if missing >> port & 1:
+                    yield from ((at << net.shift) + vc for vc in range(net.vcs))
+
+
+def _branch(net: RouterTables, channel: int, port: int) -> int:
+    return int(net.channel[channel]["branches"]) >> port * BITS & MASK
+
+
+def _holders(net: RouterTables, out: int) -> Iterator[int]:
+    """The input channel whose packet has an output channel; none where it is a core's own, or nobody's."""
+    at, vc = out >> net.shift, out & net.within
+    if out < net.channels and not int(net.port[at]["unused"]) >> vc & 1:
+        yield (at - int(net.number[at]) << net.shift) + int(net.out[out]["holder"])
+
+
+def _name(net: RouterTables, channel: int, cols: int) -> str:
+    r, port = divmod(channel >> net.shift, net.ports)
+    side = ("east", "west", "south", "north", "core", "memory")[port]
+    return f"channel {channel & net.within} from the {side} of router ({r // cols}, {r % cols})"

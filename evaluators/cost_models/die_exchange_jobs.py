@@ -1,0 +1,242 @@
+"""What dies exchange, as jobs that readers price: of all groups at the same time, ended by a barrier."""
+
+from collections.abc import Callable
+from functools import lru_cache, reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.cost_models import die_exchange_model as die_exchange
+from dse.evaluators.cost_models.die_allreduce_model import ReductionAlgorithm, reduction_cost
+from dse.evaluators.cost_models.die_exchange_model import ExchangeCost
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.kernels.library.node_collectives import dispatch_start_seconds
+from dse.evaluators.machine.die_network import DieNetworkLevel, die_network, place_groups
+from dse.evaluators.program.activity import Activity
+from dse.space.array_math import Array
+from dse.space.chip import Chip
+from dse.space.errors import DesignError
+from dse.space.libraries.moe_all_to_all import MoeAllToAllConstants
+
+
+class ExchangeVariants(NamedTuple):
+    """What differs between iterations otherwise than in numbers.
+
+    Attributes:
+        each: what there is.
+        which: of these each iteration has; shape (iterations, 1).
+        made: of one of them, what it stands for, worked out when it is asked for.
+    """
+
+    each: tuple[Any, ...]
+    which: Array
+    made: tuple[Callable[[Any], Any], ...] = ()
+
+    def of_each(self, made: Callable[[Any], Any]) -> "ExchangeVariants":
+        """What is made of it."""
+        return self._replace(made=(*self.made, made))
+
+    def at(self, place: int) -> Any:
+        """One of them."""
+        return reduce(lambda one, made: made(one), self.made, self.each[place])
+
+
+class DieExchangeJob(NamedTuple):
+    """An exchange.
+
+    Attributes:
+        pattern: all_to_all, reduce_scatter, allgather, allreduce, or hand_over.
+        on: the links.
+        at: places of the dies of each group, shape (groups, members); of a hand-over, of each stage of each copy of the model.
+        to: of a hand-over, places of those that take it, shaped likewise.
+        nbytes: as of `layouts.dies.Crossing`. [B]
+        ranks: dies whose mean the activity is of: all that work; of a hand-over, those that are not of a last stage.
+        shares: of an all-to-all, as of `die_exchange.all_to_all`; None for evenly; `Several` of these of several
+            iterations.
+        boxed: of one by boxes, how many members are in each, and copies between boxes for each to an expert; None of others.
+        back: whether results come back.
+        ended: from when all is sent until all know that, where a library says it; None for a barrier.
+        sums: who adds up or collects.
+    """
+
+    pattern: str
+    on: DieNetworkLevel
+    at: Any
+    to: Any
+    nbytes: Any
+    ranks: int
+    shares: Any = None
+    boxed: tuple[int, float] | None = None
+    back: bool = False
+    ended: Any = None
+    sums: ReductionAlgorithm = ReductionAlgorithm()
+
+
+class DieGroups(NamedTuple):
+    """Where groups of dies are.
+
+    Attributes:
+        on: the links.
+        groups: places of the dies of each stage of each copy of the model, shape (groups, members).
+        tp: dies of a copy of attention.
+        stages: of a copy of the model.
+        boxed: of exchanges with experts, as of `Job`.
+        routed: links as tokens to experts find them, and results; None for as all else does.
+        library: of these.
+        sums: who adds up what dies of a copy of attention have.
+        attention: members of a group that have attention, the first ones; 0 for all.
+    """
+
+    on: DieNetworkLevel
+    groups: Array
+    tp: int
+    stages: int
+    boxed: tuple[int, float] | None = None
+    routed: tuple[DieNetworkLevel, DieNetworkLevel] | None = None
+    library: MoeAllToAllConstants | None = None
+    sums: ReductionAlgorithm = ReductionAlgorithm()
+    attention: int = 0
+
+    def job(self, pattern: str, nbytes: Any, shares: Any = None, *, back: bool = False, each: Any = 0.0) -> DieExchangeJob:
+        """An exchange of all groups; `each` is of a copy of a token, where it goes to experts or comes back. [B]"""
+        groups, ranks = self.groups, self.groups.size
+        if pattern == "all_to_all":
+            if self.routed is None or self.library is None:
+                return DieExchangeJob(pattern, self.on, groups, None, nbytes, ranks, shares, self.boxed, back)
+            ended = dispatch_start_seconds("combine" if back else "dispatch", each, self.library)
+            return DieExchangeJob(pattern, self.routed[back], groups, None, nbytes, ranks, shares, self.boxed, back, ended)
+        groups = groups[:, : self.attention or None]
+        if pattern != "hand_over":
+            return DieExchangeJob(pattern, self.on, groups.reshape(-1, self.tp), None, nbytes, ranks, sums=self.sums)
+        each, last = groups.reshape(-1, self.stages, groups.shape[1]), ranks // self.stages
+        return DieExchangeJob(pattern, self.on, each[:, :-1].ravel(), each[:, 1:].ravel(), nbytes, ranks - last)
+
+
+def make_die_groups(
+    chip: Chip,
+    placement: str,
+    groups: int,
+    members: int,
+    tp: int,
+    stages: int,
+    *,
+    reached: Any = 1.0,
+    copies: Callable[[int], float] | None = None,
+    library: MoeAllToAllConstants | None = None,
+    rows: tuple[int, int] | None = None,
+    sums: tuple[str, int] = ("ring", 0),
+    attention: int = 0,
+) -> DieGroups:
+    """Groups of dies by their placement; those of the stages of a copy of the model follow one another.
+
+    Args:
+        chip, placement, groups, members: of dies.
+        tp, stages: as of `Between`.
+        reached: share of the links' bandwidth that software reaches.
+        copies: between boxes for each to an expert, by the boxes that a group is in, where tokens go by boxes.
+        rows: of dies, first and how many, that groups are on; None for all.
+        sums: who adds up, and phases of a tree.
+        attention: as of `Between`.
+        library: of exchanges with experts: t = start + what the busiest link takes at its share of the bandwidth + ways.
+    """
+    if library is not None and (library.dispatch_core is not None or library.combine_core is not None):
+        raise DesignError(
+            "mapping.stack.dispatch.dispatch_core: exchanges between many dies have no limit of cores; choose a stack without, "
+            "as stack=deepep_h800"
+        )
+    cols = int(chip.dies.cols)
+    first, count = rows or (0, int(chip.dies.rows))
+    at = _placed(placement, count, cols, groups, members, tp) + first * cols
+    on = die_network(chip, reached)
+    each = on.box and members_per_node(at, on.box)
+    boxed = None if copies is None or not each or each == members else (each, copies(members // each))
+    routed = None if library is None else (die_network(chip, library.dispatch), die_network(chip, library.combine))
+    by = ReductionAlgorithm(
+        sums[0], dies_per_node(chip, at, tp) if sums[0] == "two_level" else 0, sums[1] if sums[0] == "ktree" else 0
+    )
+    return DieGroups(on, at, tp, stages, boxed, routed, library, by, attention)
+
+
+def dies_per_node(chip: Chip, at: Array, tp: int) -> int:
+    """Dies of a copy of attention that are in one box, or in one row where there are no boxes; 0 where not all are alike."""
+    each = int(chip.dies.cols) if chip.boxes is None else int(chip.boxes.size)
+    return members_per_node(at.reshape(-1, tp), each)
+
+
+def has_two_levels(chip: Chip, at: Array, tp: int) -> bool:
+    """Whether sums of two levels are two: copies of attention on several nodes of two dies or more. Else they are one ring."""
+    return 1 < dies_per_node(chip, at, tp) < tp
+
+
+def members_per_node(at: Array, box: int) -> int:
+    """Members of a group that are in one box, one after the other and as many in each; 0 where they are otherwise."""
+    boxes = at // box
+    each = int((boxes[0] == boxes[0, 0]).sum())
+    if at.shape[1] % each:
+        return 0
+    nodes = boxes.reshape(len(at), -1, each)
+    apart = all(len(set(row)) == len(row) for row in nodes[:, :, 0].tolist())
+    return each if apart and (nodes == nodes[:, :, :1]).all() else 0
+
+
+@lru_cache(maxsize=1024)
+def _placed(placement: str, rows: int, cols: int, groups: int, members: int, each: int) -> Array:
+    return place_groups(placement, rows, cols, groups, members, each)
+
+
+def job_cost(job: DieExchangeJob) -> KernelCost:
+    """Time, and bytes times the links that they cross, of each die that works."""
+    done = analytical_exchange(job)
+    return KernelCost(done.seconds, exchange_activity(done, job.ranks))
+
+
+def exchange_activity(of: ExchangeCost, ranks: int) -> Activity:
+    """Of each of some dies that work, in the mean."""
+    return Activity(linked_bytes=(of.hop_bytes - of.boxed_bytes) / ranks, boxed_bytes=of.boxed_bytes / ranks)
+
+
+def sent_bytes(job: DieExchangeJob) -> Any:
+    """Bytes that leave each die that works, in the mean, once for each message, however many links it crosses. [B]"""
+    return analytical_exchange(job).sent_bytes / job.ranks
+
+
+def time_by_resource(job: DieExchangeJob) -> dict[str, Any]:
+    """Its time by what it goes into, words of `PARTS`."""
+    done = analytical_exchange(job)
+    return dict(zip(TIME_PARTS, (done.seconds - done.latency - done.barrier, done.latency, done.barrier), strict=True))
+
+
+TIME_PARTS = ("d2d", "d2d latency", "barrier")
+"""What takes time: links or ports of dies, the longest way, and until all know that all are done."""
+
+
+def analytical_exchange(job: DieExchangeJob) -> ExchangeCost:
+    """By the loads of links."""
+    if isinstance(job.shares, ExchangeVariants):
+        return _in_turn(job, job.shares)
+    if job.pattern == "hand_over":
+        return die_exchange.stage_transfer_cost(job.on, job.at, job.to, job.nbytes)
+    if job.boxed is not None:
+        size, copies = job.boxed
+        first, last = die_exchange.hierarchical_cost(job.on, job.at, job.nbytes, size, copies, 1.0, job.shares, back=job.back)
+        return _ended(die_exchange.add_in_sequence(first, last), job.ended)
+    if job.pattern == "all_to_all":
+        return _ended(die_exchange.all_to_all_cost(job.on, job.at, job.nbytes, job.shares), job.ended)
+    return reduction_cost(job.pattern, job.on, job.at, job.nbytes, job.sums)
+
+
+def _in_turn(job: DieExchangeJob, shares: ExchangeVariants) -> ExchangeCost:
+    """Of iterations with other shares, those that have the same ones together; the busiest link is that of the last."""
+    nbytes = np.broadcast_to(job.nbytes, shares.which.shape)
+    taken: dict[str, Any] = {name: np.zeros(nbytes.shape) for name in ExchangeCost._fields if name not in ("link", "hops")}
+    for place in range(len(shares.each)):
+        here = shares.which == place
+        found = analytical_exchange(job._replace(nbytes=nbytes[here], shares=shares.at(place)))
+        for name, values in taken.items():
+            values[here] = getattr(found, name)
+    return found._replace(**taken)
+
+
+def _ended(of: ExchangeCost, ended: Any) -> ExchangeCost:
+    """With what a library's kernel takes to start and to end instead of a barrier."""
+    return of if ended is None else of._replace(seconds=of.seconds - of.barrier + ended, barrier=ended)

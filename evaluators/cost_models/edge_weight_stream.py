@@ -1,0 +1,83 @@
+"""Kernels of a region of cores whose weights come from main memory at the edge of the mesh, as far as they do not stay.
+
+A product starts when its weights are all there. Each kernel is an opener: while it runs memory has nothing to do, and reads
+weights of those after it as far as there is room, but for the time in which the region's links carry the kernel's own words.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from dse.evaluators.calls.call import CallBlock
+from dse.evaluators.calls.prefetch import IdleWindow
+from dse.evaluators.cost_models.call_cost import TimedBlock
+from dse.evaluators.cost_models.timeline import schedule_segment
+from dse.evaluators.machine.edge_memory import EdgeMemory
+from dse.evaluators.program.activity import Activity
+
+
+class EdgeStream(NamedTuple):
+    """What comes from memory, and how.
+
+    Attributes:
+        away: share of weights that does not stay. [1]
+        edge: of a region.
+        policy: a word of `space.mapping.PREFETCH`.
+        budget: room of a region for what is read ahead. [B]
+    """
+
+    away: Any
+    edge: EdgeMemory
+    policy: str
+    budget: Any
+
+    def activity(self, parts: Sequence[TimedBlock]) -> Activity:
+        """Of what comes from memory: over links, from no core."""
+        nbytes: Any = 0.0
+        for of in parts:
+            for call in of.block.calls:
+                nbytes = nbytes + of.block.times * call.fetch * self.away
+        return Activity(hop_bytes=nbytes * self.edge.hops, memory_bytes=nbytes)
+
+
+def chained_blocks(blocks: Sequence[CallBlock]) -> tuple[CallBlock, ...]:
+    """Blocks of a layer's parts, of the way between regions and of the head, with the one that each comes after."""
+    attention, *layers, way, head = blocks
+    last = len(layers)
+    return (
+        attention._replace(times=1.0),
+        *(block._replace(after=0) for block in layers),
+        way._replace(after=last),
+        attention._replace(times=attention.times - 1.0, after=last),
+        head._replace(after=last),
+    )
+
+
+def timeline_with_stream(priced: Sequence[TimedBlock], stream: EdgeStream) -> tuple[TimedBlock, ...]:
+    """Every block of a step on the timeline, with the window that the block which it comes after ends with."""
+    found: list[TimedBlock] = []
+    windows: list[IdleWindow] = []
+    for of in priced:
+        after = of.block.after
+        one, window = _timed(of, stream, IdleWindow(0.0) if after is None else windows[after])
+        found.append(one)
+        windows.append(window)
+    return tuple(found)
+
+
+def _timed(of: TimedBlock, stream: EdgeStream, window: IdleWindow) -> tuple[TimedBlock, IdleWindow]:
+    edge, resident, durations = stream.edge, list(of.resident), list(of.durations)
+    for place, (call, cost) in enumerate(zip(of.block.calls, of.costs, strict=True)):
+        kernel, done = call.kernel, cost.activity
+        assert kernel is not None
+        assert done is not None
+        if call.reads:
+            need = call.fetch * stream.away
+            here, window = window.read(need, edge.byte, stream.policy, stream.budget)
+            waiting = (need - here) * edge.byte + edge.first * (need > here)
+            resident[place] = here
+            durations[place] = cost.engines + waiting + need * edge.copy
+        own = done.hop_bytes * kernel.times * kernel.copies * edge.links
+        window = window.after(cost.engines - own, edge.byte, stream.budget)
+    nothing = [None] * len(durations)
+    seconds = schedule_segment(0.0, durations, nothing, of.block.order)
+    return of._replace(resident=resident, durations=durations, seconds=seconds), window

@@ -1,0 +1,89 @@
+"""Blocks between cores and memory channels, as the events reader plays them."""
+
+from collections.abc import Container, Sequence
+
+import numpy as np
+
+from dse.evaluators.cost_models.event_state import PendingBlocks, RoundWaits, SimulatorState
+from dse.evaluators.cost_models.simulation_timing import SimulatedMachine, required_channels
+from dse.evaluators.machine import noc_simulator as noc
+from dse.evaluators.machine import round_timing as waits
+from dse.evaluators.program.activity_counts import buffer_bytes
+from dse.evaluators.program.kernel_ir import LoadInstruction, StoreInstruction
+from dse.space.array_math import Array
+
+
+def run_loads(
+    turn: RoundWaits, state: SimulatorState, ready: dict[str, Array], free: dict[str, Array], on: SimulatedMachine, rows: slice
+) -> None:
+    """Whose request is there first is served first, whichever step of a round it is of."""
+    parts, columns, static = state.of_step(turn, lambda: _requests(turn.loads, state, on))
+    asked, blocks = np.empty(len(static)), static.copy()
+    for step, mine, (row, col, _) in parts:
+        waits.request_times(row, col, free[step.slot], state.dma, asked[mine])
+        if step.rows:
+            asked[mine] = np.maximum(asked[mine], ready[step.rows][row, col])
+            noc.note_read(row, col, asked[mine], state.read[step.rows])
+    order = np.argsort(asked + columns[-1], kind="stable")
+    waits.request_blocks(
+        order, *columns, asked, state.dma, state.memory, required_channels(on), on.fabric, state.depths, state.every_ready,
+        state.every_read, blocks,
+    )  # fmt: skip
+    for step, mine, _ in parts:
+        state.coming[step.slot, rows.start] = PendingBlocks(blocks[mine], (rows.start, rows.stop))
+
+
+LoadPart = tuple[LoadInstruction, slice, tuple[Array, Array, Array]]
+"""A step, which blocks are its own, and their cores and channels."""
+
+
+def _requests(
+    steps: Sequence[LoadInstruction], state: SimulatorState, on: SimulatedMachine
+) -> tuple[list[LoadPart], tuple[Array, ...], Array]:
+    """Steps; row, column, channel, words, bytes and way of the blocks of all; and what `Coming` has of them."""
+    parts, columns, start = list[LoadPart](), list[tuple[Array, ...]](), 0
+    memory = required_channels(on)
+    for step in steps:
+        places = row, col, channel = state.transfers(step)
+        away = (np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)) * on.fabric.hop
+        nbytes, count = float(buffer_bytes(on.slots[step.slot])), len(places[0])
+        words, paced = np.full(count, np.ceil(nbytes / on.fabric.word_bytes)), np.full(count, nbytes * step.pace)
+        parts.append((step, slice(start, start := start + count), places))
+        columns.append((*places, words, paced, away, np.full(count, float(state.number[step.slot]))))
+    *found, numbers = (np.concatenate(some) for some in zip(*columns, strict=True))
+    return parts, tuple(found), np.stack([*found[:4], numbers, np.zeros(start)], axis=1)
+
+
+def run_store(step: StoreInstruction, state: SimulatorState, ready: dict[str, Array], on: SimulatedMachine) -> None:
+    """Blocks go to their channels, whose request is there first before others."""
+    row, col, channel = state.transfers(step)
+    memory, nbytes, end = required_channels(on), buffer_bytes(on.slots[step.slot]), np.empty(len(row))
+    words = float(-(-nbytes // on.fabric.word_bytes))
+    asked = np.maximum(ready[step.slot][row, col], state.dma[row, col])
+    away = np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)
+    order = np.argsort(asked + away * on.fabric.hop, kind="stable")
+    noc.store_blocks(
+        row[order], col[order], channel[order], words, nbytes, asked[order], state.dma, state.ramps, state.lanes, state.memory,
+        memory, on.fabric, end,
+    )  # fmt: skip
+    noc.note_read(row[order], col[order], end, state.read[step.slot])
+
+
+def deliver_until(
+    state: SimulatorState, on: SimulatedMachine, until: float = np.inf, wanted: Container[tuple[str, int]] = ()
+) -> None:
+    """Blocks that leave their channels until some time, or are wanted, by slot and band, come to their cores."""
+    going = [(key, of) for key, of in state.coming.items() if of.soonest <= until or key in wanted]
+    due = list[Array]()
+    for key, of in going:
+        now = of.blocks if key in wanted else of.parted(until)
+        if len(now):
+            due.append(now)
+            if of.rows not in state.touched:
+                state.touched.append(of.rows)
+        if key in wanted or not len(of.blocks):
+            del state.coming[key]
+    if due:
+        blocks = due[0] if len(due) == 1 else np.concatenate(due)
+        blocks = blocks[np.argsort(blocks[:, 5], kind="stable")]
+        waits.deliver_blocks(blocks, state.every_ready, state.ramps, state.lanes, required_channels(on), on.fabric)

@@ -1,0 +1,267 @@
+"""What the events reader knows while it plays: when everything is ready and free, and what is worked out of steps once."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from dse.evaluators.cost_models.simulation_timing import SimulatedMachine, engine_seconds, flat_positions, message_words
+from dse.evaluators.machine import link_contention as meeting
+from dse.evaluators.machine import round_timing as waits
+from dse.evaluators.program.kernel_ir import (
+    Instruction,
+    LoadInstruction,
+    MulticastInstruction,
+    MultiplyInstruction,
+    Program,
+    ReduceInstruction,
+    Round,
+    SendInstruction,
+    StoreInstruction,
+    VectorInstruction,
+    buffers_read,
+    buffers_written,
+)
+from dse.space.array_math import Array
+
+T = TypeVar("T")
+
+MAX_ENTRIES = 1 << 20
+"""Of how many cores, of all steps and rounds, something is kept."""
+
+
+class WaitingStrand(Protocol):
+    """A strand on some rows, and when it can start, where that is known."""
+
+    rows: slice
+    soonest: tuple[float, float] | None
+
+
+class PendingBlocks:
+    """Blocks that channels have been asked for and that take no links yet.
+
+    Attributes:
+        blocks: row, column, channel, words, slot and when the first word may leave of each, shape (blocks, 6).
+        rows: the first row of their band and the one after its last.
+        soonest: the least of the last.
+    """
+
+    __slots__ = ("blocks", "rows", "soonest")
+
+    def __init__(self, blocks: Array, rows: tuple[int, int]) -> None:
+        self.blocks, self.rows = blocks, rows
+        self.refresh()
+
+    def refresh(self) -> None:
+        """After times have moved."""
+        self.soonest = float(self.blocks[:, 5].min())
+
+    def parted(self, until: float) -> Array:
+        """Blocks that may leave until some time, which are on order no longer."""
+        blocks, early, self.soonest = waits.split_blocks_by_time(self.blocks, until)
+        self.blocks = blocks[early:]
+        going: Array = blocks[:early]
+        return going
+
+
+class InstructionWaits(NamedTuple):
+    """What a step waits for: slots that it reads and that it writes, by number, and which version of these; and its engine."""
+
+    reads: Array
+    writes: Array
+    ages: Array
+    engine: Array
+
+
+class RoundWaits(NamedTuple):
+    """What a round on some rows waits for, step by step, slots that it reads and that it writes, and blocks for all of them.
+
+    `works` says that all it does is work of engines, in one step; `loads` are those of its steps.
+    """
+
+    waits: tuple[InstructionWaits, ...]
+    read: frozenset[str]
+    written: frozenset[str]
+    blocks: frozenset[tuple[str, int]]
+    works: bool
+    loads: tuple[LoadInstruction, ...]
+
+
+@dataclass
+class SimulatorState:
+    """Times of every core and link: when a slot is ready, when its versions were last read, when things are free.
+
+    `every_ready` and `every_read` are of all slots, shape (slots, rows, cols) and (slots, versions, rows, cols), `ready` and
+    `read` views of them by slot, `free` of the version of each that is overwritten next, and `depths` how many versions each
+    slot has. `engine`, `vector` and `dma` are the engines of a core for products, for all other work and
+    for messages; where one does all of it they are the same array. `lanes` are the links as blocks from and to memory have
+    them: the same, but for bands, which would find them held by what comes later. `coming` has blocks on order by slot and
+    first row of a band; they take links once they leave their channels, so that messages which are through before do not wait
+    for them. `touched` are rows, the first one and the one after the last, of bands that blocks have come to since strands were
+    asked when they can start.
+    """
+
+    every_ready: Array
+    every_read: Array
+    number: dict[str, int]
+    ready: dict[str, Array]
+    read: dict[str, Array]
+    free: dict[str, Array]
+    depths: Array
+    engine: Array
+    vector: Array
+    dma: Array
+    ramps: Array
+    links: Array
+    lanes: Array
+    memory: Array
+    topology: str = "mesh"
+    known: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    coming: dict[tuple[str, int], PendingBlocks] = field(default_factory=dict)
+    touched: list[tuple[int, int]] = field(default_factory=list)
+    played: int = 0
+
+    @classmethod
+    def of(cls, program: Program, on: SimulatedMachine, *, in_bands: bool) -> "SimulatorState":
+        """Before anything is played."""
+        shape, cores = (program.rows, program.cols), program.rows * program.cols
+        free = -max(shape) * on.fabric.hop  # at time 0 at any place of a line
+        engine = np.zeros(shape)
+        apart = on.engines is not None
+        links = np.full((cores if program.topology == "full" else 4, cores), free)
+        ready = np.zeros((len(program.slots), *shape))
+        read = np.zeros((len(program.slots), max((slot.depth for slot in program.slots), default=1), *shape))
+        return cls(
+            ready,
+            read,
+            {slot.name: number for number, slot in enumerate(program.slots)},
+            {slot.name: times for slot, times in zip(program.slots, ready, strict=True)},
+            {slot.name: times[: slot.depth] for slot, times in zip(program.slots, read, strict=True)},
+            {slot.name: times[slot.depth - 1] for slot, times in zip(program.slots, read, strict=True)},
+            np.array([slot.depth for slot in program.slots], np.int64),
+            engine,
+            np.zeros(shape) if apart else engine,
+            np.zeros(shape) if apart else engine,
+            np.zeros((2, *shape)),
+            links,
+            links.copy() if in_bands else links,
+            np.zeros(1 if on.memory is None else len(on.memory.row)),
+            program.topology,
+        )
+
+    def turn(self, turn: Round, rows: slice) -> RoundWaits:
+        """What a round on some rows waits for, which no other rows have."""
+        found = self.known.get(id(turn))
+        known: RoundWaits = found[1] if found else self.of_step(turn, lambda: self._turn(turn, rows))
+        return known
+
+    def _turn(self, turn: Round, rows: slice) -> RoundWaits:
+        read, written = (frozenset(name for step in turn.steps for name in of(step)) for of in (buffers_read, buffers_written))
+        blocks = frozenset((name, rows.start) for name in read | written)
+        works = len(turn.steps) == 1 and isinstance(turn.steps[0], MultiplyInstruction | VectorInstruction)
+        loads = tuple(step for step in turn.steps if isinstance(step, LoadInstruction))
+        return RoundWaits(tuple(self._waits(step) for step in turn.steps), read, written, blocks, works, loads)
+
+    def _waits(self, step: Instruction) -> InstructionWaits:
+        engine = (
+            self.engine
+            if isinstance(step, MultiplyInstruction)
+            else self.vector
+            if isinstance(step, VectorInstruction)
+            else self.dma
+        )
+        written = [self.number[name] for name in buffers_written(step)]
+        ages = [len(self.read[name]) - 1 for name in buffers_written(step)]
+        read = [self.number[name] for name in buffers_read(step)]
+        return InstructionWaits(np.array(read, np.int64), np.array(written, np.int64), np.array(ages, np.int64), engine)
+
+    def soonest(self, known: RoundWaits, rows: slice) -> tuple[float, float]:
+        """When the first step of a round can start everywhere on some rows, and when all that it needs but engines is there."""
+        ready, read, first, stop = self.every_ready, self.every_read, rows.start, rows.stop
+        begin: tuple[float, float] = waits.earliest_start(ready, read, *known.waits[0], first, stop)
+        for step in known.waits[1:]:
+            begin = min(begin, waits.earliest_start(ready, read, *step, first, stop))
+        return begin
+
+    def pairs(self, step: SendInstruction, on: SimulatedMachine) -> tuple[Any, ...]:
+        """Sources, targets, words and values of a step, pair by pair, and whether messages meet that the network carries."""
+
+        def ways() -> tuple[Any, ...]:
+            shape = np.broadcast_shapes(step.source.shape, step.target.shape, step.start.shape)
+            ends = (step.source.row, step.source.col, step.target.row, step.target.col)
+            values = np.broadcast_to((step.stop - step.start) * prod(on.slots[step.slot].shape[1:]), shape).ravel()
+            places = tuple(flat_positions(axis, shape) for axis in ends)
+            carried = self.topology != "full" and step.via in ("router", "core") and not on.fabric.locked
+            meet = carried and meeting.do_messages_meet(*places, self.topology == "torus", self.engine.shape)
+            return (*places, message_words(step, on, shape), values, meet)
+
+        return self.of_step(step, ways)
+
+    def of_step(self, step: Instruction | Round | RoundWaits, work: Callable[[], T]) -> T:
+        """What is worked out of a step or a round, once: loops and waves come back to it."""
+        found = self.known.get(id(step))
+        if found is None:
+            if len(self.known) >= max(MAX_ENTRIES // self.engine.size, 512):
+                self.known.clear()
+            found = self.known[id(step)] = (step, work())
+        value: T = found[1]
+        return value
+
+    def seconds(self, step: MultiplyInstruction | VectorInstruction, on: SimulatedMachine) -> float:
+        """That a step takes a core's engine."""
+        found = self.known.get(id(step))
+        return float(found[1] if found else self.of_step(step, lambda: engine_seconds(step, on)))
+
+    def groups(self, step: MulticastInstruction | ReduceInstruction, on: SimulatedMachine) -> tuple[Array, Array, Array]:
+        """Rows and columns of the members, shape (groups, members), and words of each message."""
+
+        def ways() -> tuple[Array, Array, Array]:
+            if self.topology == "full":
+                raise ValueError("groups of cores have no tree where every pair is linked; send to each")
+            path, shape = step.path, step.path.shape
+            row, col = (flat_positions(axis, shape).reshape(-1, shape[-1]) for axis in (path.row, path.col))
+            return row, col, message_words(step, on, shape[:-1])
+
+        return self.of_step(step, ways)
+
+    def transfers(self, step: LoadInstruction | StoreInstruction) -> tuple[Array, Array, Array]:
+        """Cores and channels of its blocks."""
+
+        def ways() -> tuple[Array, Array, Array]:
+            shape = step.cores.shape
+            return (
+                flat_positions(step.cores.row, shape),
+                flat_positions(step.cores.col, shape),
+                flat_positions(step.channel, shape),
+            )
+
+        return self.of_step(step, ways)
+
+    def forget(self, strands: Sequence["WaitingStrand"], rows: slice) -> None:
+        """Has strands on some rows, or on those that blocks have come to, work out again when they can start."""
+        moved = [(rows.start, rows.stop), *(band for band in self.touched if band != (rows.start, rows.stop))]
+        self.touched = []
+        for strand in strands:
+            for first, stop in moved:
+                if first < strand.rows.stop and stop > strand.rows.start:
+                    strand.soonest = None
+
+    def asked(self) -> tuple[Any, ...]:
+        """Whose blocks are on order."""
+        return tuple((name, of.blocks[:, :2].tobytes()) for name, of in self.coming.items())
+
+    def arrays(self) -> list[Array]:
+        """Everything that a round may move."""
+        engines = [self.engine] if self.vector is self.engine else [self.engine, self.vector, self.dma]
+        coming = (of.blocks[:, 5] for of in self.coming.values())
+        apart = [] if self.lanes is self.links else [self.lanes]
+        return [self.every_ready, self.every_read, *engines, self.ramps, self.links, *apart, self.memory, *coming]
+
+    def move(self, moved: Sequence[Array], times: int) -> None:
+        """As many times by the same."""
+        for array, step in zip(self.arrays(), moved, strict=True):
+            array += step * times
+        for of in self.coming.values():
+            of.refresh()

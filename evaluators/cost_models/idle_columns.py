@@ -1,0 +1,39 @@
+"""Operators of a chip of tiles on a column for each memory channel, where that is quicker than on all columns.
+
+Where channels do not divide the columns, some serve one column more than others, and all wait for these; and a product of few
+columns has too few for the array of each tile. Columns that work are those above channels, with idle ones between them: a hop
+is as long as theirs on average.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+
+from dse.evaluators.cost_models import analytical_attention as closed_attention
+from dse.evaluators.cost_models import analytical_rows as closed_streamed
+from dse.evaluators.cost_models import analytical_summa as closed_summa
+from dse.evaluators.cost_models.row_pieces import chosen_of, job_seconds
+from dse.evaluators.machine.memory_channels import channels_used
+from dse.space.chip import Chip
+from dse.space.fields import replace_leaves
+
+WORTH = 0.995
+"""What an operator takes at most on fewer columns of its time on all."""
+
+Job = TypeVar("Job", closed_summa.SummaJob, closed_attention.AttentionJob, closed_streamed.RowJob)
+
+
+def fastest_with_idle_columns(propose: Callable[[Chip], Job], chip: Chip) -> Job:
+    """The job on all columns, or on fewer; leaves broadcast over designs.
+
+    Args:
+        propose: a job on a chip.
+        chip: where.
+    """
+    every, cols = propose(chip), channels_used(chip)
+    if not np.any(cols < chip.mesh.cols) or chip.faults not in (None, "none"):
+        return every
+    fewer = propose(replace_leaves(chip, {"mesh.cols": cols, "noc.hop": chip.noc.hop * (chip.mesh.cols / cols)}))
+    best: Job = chosen_of(job_seconds(fewer) < job_seconds(every) * WORTH, fewer, every)
+    return best

@@ -1,0 +1,92 @@
+"""What a chip of tiles is asked for as a whole: products, attention, or rows from its memory, by each reader."""
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from dse.evaluators.cost_models.cached_job import CachedJob
+from dse.evaluators.cost_models.job_sequence import JobSequence
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.program.activity import COUNTS, Activity
+from dse.space.array_math import as_column
+from dse.space.memoize import memoize
+
+
+class JobColumns(NamedTuple):
+    """A job for each entry of a step."""
+
+    jobs: tuple[Any, ...]
+
+
+@memoize
+def job_cost(fidelity: str, job: Any) -> KernelCost:
+    """Time and activity of a job; columns of several."""
+    if isinstance(job, JobColumns):
+        costs = [job_cost(fidelity, one) for one in job.jobs]
+        counts = (as_column([float(getattr(cost.activity, name)) for cost in costs]) for name in COUNTS)
+        return KernelCost(as_column([float(cost.seconds) for cost in costs]), Activity(*counts))
+    if isinstance(job, JobSequence):
+        several = [(times, job_cost(fidelity, one)) for times, one in job.counted]
+        whole = sum((of.activity * times for times, of in several), Activity())
+        return KernelCost(sum(of.seconds * times for times, of in several), whole)
+    if isinstance(job, CachedJob):
+        of = job_cost(fidelity, job.job)
+        nbytes = of.activity.memory_bytes
+        through = 0.0 if job.job.chip.l2 is None else nbytes
+        return KernelCost(of.seconds, of.activity._replace(memory_bytes=nbytes * job.share, cache_bytes=through))
+    found: KernelCost = _readers(fidelity)[type(job)].job_cost(job)
+    return found
+
+
+@memoize
+def time_by_resource(fidelity: str, job: Any) -> dict[str, Any]:
+    """Its time by what it goes into; columns of several. It is kept: nobody writes to it. [s]"""
+    if isinstance(job, JobColumns):
+        parts = [time_by_resource(fidelity, one) for one in job.jobs]
+        return {name: as_column([float(part[name]) for part in parts]) for name in parts[0]}
+    if isinstance(job, JobSequence):
+        each = [(times, time_by_resource(fidelity, one)) for times, one in job.counted]
+        names = dict.fromkeys(name for _, part in each for name in part)
+        return {name: sum(times * part.get(name, 0.0) for times, part in each) for name in names}
+    if isinstance(job, CachedJob):
+        into = time_by_resource(fidelity, job.job)
+        return {**into, "hbm": into["hbm"] * (1 - job.cache), "l2": into["hbm"] * job.cache}
+    found: dict[str, Any] = _readers(fidelity)[type(job)].time_by_resource(job)
+    return found
+
+
+def communication_seconds(fidelity: str, job: Any, seconds: Any) -> Any:
+    """Of the time of attention, what falls away where tiles exchange for nothing. [s]"""
+    return _readers(fidelity)[type(job)].communication_seconds(job, seconds)
+
+
+@cache
+def _readers(fidelity: str) -> dict[type, Any]:
+    """Who prices a kind of job, and splits its time by what it goes into; imported when first asked."""
+    from dse.evaluators.cost_models import analytical_attention as attention
+    from dse.evaluators.cost_models import analytical_block_loop as walked
+    from dse.evaluators.cost_models import analytical_rows as streamed
+    from dse.evaluators.cost_models import analytical_summa as summa
+    from dse.evaluators.cost_models import die_exchange_jobs as crossings
+
+    if fidelity == "closed":
+        return {
+            summa.SummaJob: summa,
+            attention.AttentionJob: attention,
+            streamed.RowJob: streamed,
+            walked.BlockLoopJob: walked,
+            crossings.DieExchangeJob: crossings,
+        }
+    from dse.evaluators.cost_models import simulated_attention as events_attention
+    from dse.evaluators.cost_models import simulated_block_loop as events_walked
+    from dse.evaluators.cost_models import simulated_die_exchange as events_crossings
+    from dse.evaluators.cost_models import simulated_rows as events_streamed
+    from dse.evaluators.cost_models import simulated_summa as events_summa
+
+    modules: dict[type, Any] = {
+        summa.SummaJob: events_summa,
+        attention.AttentionJob: events_attention,
+        streamed.RowJob: events_streamed,
+        walked.BlockLoopJob: events_walked,
+        crossings.DieExchangeJob: events_crossings,
+    }
+    return {kind: {"events": module.EVENTS, "cycles": module.CYCLES}[fidelity] for kind, module in modules.items()}

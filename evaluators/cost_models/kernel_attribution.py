@@ -1,0 +1,46 @@
+"""What the time of a kernel goes into: what falls away when something is free, in turn."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dse.evaluators.calls.call import MeshKernel
+from dse.evaluators.calls.submesh import kernel_on_submesh, parse_fidelity
+from dse.evaluators.cost_models import READERS
+from dse.evaluators.cost_models import analytical as closed
+from dse.evaluators.cost_models import fastest_algorithm as rivals
+from dse.evaluators.machine.machine import HardwareModel
+from dse.space.noc_router import NO_FAULTS
+
+MIN_SECONDS = 1e-30
+"""A time to divide by where there is none. [s]"""
+
+CAUSES = (
+    ("hops", ("hop", "ramp")),
+    ("stages", ("stage",)),
+    ("words", ("word", "copy")),
+    ("starts", ("launch", "post", "call")),
+)
+
+
+def time_by_cause(
+    kernel: MeshKernel, on: HardwareModel, fidelity: str, kinds: Sequence[tuple[str, tuple[str, ...]]] = CAUSES
+) -> dict[str, Any]:
+    """The time of a kernel by what it goes into: what falls away when that is free, in turn; the rest is products.
+
+    Nothing of a router is free where it is played cycle by cycle: there it is what events say, and what flits wait for beyond,
+    or lose on ways round what is broken.
+    """
+    if kernel.rivals:  # the algorithm is that of the machine as it is
+        return rivals.map_choices(kernel, on, closed.kernel_cost, lambda one: time_by_cause(one, on, fidelity, kinds))
+    word, side = parse_fidelity(fidelity)
+    kernel, priced = kernel_on_submesh(kernel, side), READERS[word].kernel
+    if word == "cycles":
+        found = time_by_cause(kernel._replace(faults=NO_FAULTS), on, "events", kinds)
+        return found | {"contention": priced(kernel, on).seconds - sum(found.values())}
+    found, before = {}, priced(kernel, on).seconds
+    for name, fields in kinds:
+        assert on.fabric is not None
+        on = on._replace(fabric=on.fabric._replace(**dict.fromkeys(fields, 0.0)))
+        after = priced(kernel, on).seconds
+        found[name], before = before - after, after
+    return found | {"products": before}

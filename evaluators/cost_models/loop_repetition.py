@@ -1,0 +1,130 @@
+"""Repetition of turns of a loop: where some turns moved every time as those before them did, so will those that follow, since
+times are only ever added and compared.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from dse.evaluators.program.kernel_ir import Loop
+from dse.space.array_math import Array
+
+SLACK = 1e-9
+"""By which share of it a movement may differ and be called the same: rounding of sums."""
+
+SAMPLED = 61
+"""One time in so many is looked at first: where it moved by another amount than engines did, nothing repeats."""
+
+LOOP_PERIODS = (1, 2, 3, 4)
+"""Turns after which everything may have moved alike: buffers that take turns, and bands that share channels, alternate."""
+
+
+class StrandState(Protocol):
+    """Where a strand is."""
+
+    turn: int
+    place: int
+
+    @property
+    def loop(self) -> Loop | None:
+        """The loop that it is in."""
+        ...
+
+    @property
+    def where(self) -> tuple[int, int]:
+        """What two moments of a repetition have in common."""
+        ...
+
+
+class SimulatorTimes(Protocol):
+    """Times of everything."""
+
+    engine: Array
+
+    def arrays(self) -> list[Array]:
+        """Everything that a round may move."""
+        ...
+
+    def asked(self) -> tuple[Any, ...]:
+        """What else has to be the same."""
+        ...
+
+
+class _Moment(NamedTuple):
+    """Everything after a turn of a loop, and where strands are."""
+
+    places: list[Any]
+    arrays: list[Array]
+
+
+class LoopRepetition:
+    """Looks for repetition where the first strand has ended a turn of a loop.
+
+    To look at everything costs as much as to play, so it is looked at when engines move alike, and ever more seldom.
+    """
+
+    def __init__(self) -> None:
+        self._loop: Loop | None = None
+
+    def seen(self, alive: Sequence[StrandState], state: SimulatorTimes) -> tuple[int, list[Array]]:
+        """Turns after which everything moved as in as many before, and by how much; 0 where it did not."""
+        first = alive[0]
+        if first.loop is None or first.place or not first.turn:
+            return 0, []
+        if first.loop is not self._loop or first.turn == 1:
+            self._loop, self._look, self._gap = first.loop, 1, 1
+            self._held: list[_Moment] = []
+            self._engines: list[Array] = []
+        self._engines = [*self._engines[-2 * LOOP_PERIODS[-1] :], state.engine.copy()]
+        periods = [turns for turns in LOOP_PERIODS if self._alike(turns)]
+        if not periods:
+            self._held = []
+        elif first.turn >= self._look:
+            places = [(id(strand), strand.where, strand.turn - first.turn) for strand in alive]
+            now = _Moment([*places, *state.asked()], [times.copy() for times in state.arrays()])
+            self._held = [*self._held[-2 * LOOP_PERIODS[-1] :], now]
+            for turns in periods:
+                moved = self._moved(turns)
+                if moved:
+                    return turns, moved
+            if len(self._held) > 2 * periods[-1]:
+                self._held, self._look, self._gap = [], first.turn + self._gap, 2 * self._gap
+        return 0, []
+
+    def _moved(self, turns: int) -> list[Array]:
+        """By how much everything has moved in the last turns, where it was as much in those before."""
+        if len(self._held) <= 2 * turns:
+            return []
+        oldest, older, now = (self._held[-1 - back * turns] for back in (2, 1, 0))
+        if not oldest.places == older.places == now.places:
+            return []
+        largest = float((self._engines[-1] - self._engines[-1 - turns]).max())
+        some = (end.ravel()[::SAMPLED] - start.ravel()[::SAMPLED] for end, start in zip(now.arrays, older.arrays, strict=True))
+        if largest > 0 and not all(moved_equally(moves, largest, 4 * SLACK) for moves in some):
+            return []
+        moved, before = (
+            [end - start for end, start in zip(one.arrays, two.arrays, strict=True)]
+            for one, two in ((now, older), (older, oldest))
+        )
+        return moved if moved_uniformly(moved, before) else []
+
+    def _alike(self, turns: int) -> bool:
+        """Whether engines moved alike in the last turns, and as much as in those before."""
+        if len(self._engines) <= 2 * turns:
+            return False
+        oldest, older, now = (self._engines[-1 - back * turns] for back in (2, 1, 0))
+        return moved_uniformly([now - older], [older - oldest])
+
+
+def moved_uniformly(now: list[Array], before: list[Array]) -> bool:
+    """Whether two consecutive bodies moved every time by the same amount, or not at all."""
+    largest = max(float(times.max()) for times in now)
+    return all(
+        float(np.abs(a - b).max()) <= SLACK * largest and moved_equally(a, largest) for a, b in zip(now, before, strict=True)
+    )
+
+
+def moved_equally(moves: Array, largest: float, slack: float = SLACK) -> bool:
+    """Whether times moved by the largest amount or not at all."""
+    return bool(((np.abs(moves - largest) <= slack * largest) | (moves == 0)).all())

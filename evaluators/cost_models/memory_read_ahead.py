@@ -1,0 +1,70 @@
+"""Operators of a chip of tiles in turn, main memory reading ahead while it has nothing else to do.
+
+It reads into a cache in front of it, or where there is none up the columns into what slices leave of local memories; then time
+in which links are at work is none to read in either. An operator whose bytes are there in part takes time on a straight line
+between that with all of them and with none: no less than it would, since it takes the longest of things that grow with bytes.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from dse.evaluators.calls.call import CallBlock
+from dse.evaluators.calls.prefetch import IdleWindow
+from dse.evaluators.cost_models import jobs
+from dse.evaluators.cost_models.cached_job import CachedJob
+from dse.evaluators.cost_models.call_cost import CostModel, TimedBlock, block_timeline
+from dse.evaluators.cost_models.timeline import schedule_segment
+from dse.evaluators.machine.machine import HardwareModel
+from dse.evaluators.machine.memory_channels import read_ahead_seconds_per_byte
+from dse.evaluators.program.activity import Activity
+from dse.space.array_math import maximum
+from dse.space.chip import Chip
+
+
+class ReadAhead(NamedTuple):
+    """What is read ahead: a word of `space.mapping.PREFETCH`, and bytes that there is room for on the chip. [B]"""
+
+    policy: str
+    budget: Any
+
+
+def timeline_with_read_ahead(
+    blocks: Sequence[CallBlock], machine: HardwareModel, reader: CostModel, chip: Chip, ahead: ReadAhead
+) -> list[TimedBlock]:
+    """Every block of a step on the timeline, with the window that the block which it comes after ends with."""
+    found: list[TimedBlock] = []
+    windows: list[IdleWindow] = []
+    for of in block_timeline(blocks, machine, reader):
+        after = of.block.after
+        one, window = _timed(of, reader, chip, ahead, IdleWindow(0.0) if after is None else windows[after])
+        found.append(one)
+        windows.append(window)
+    return found
+
+
+def _timed(
+    of: TimedBlock, reader: CostModel, chip: Chip, ahead: ReadAhead, window: IdleWindow
+) -> tuple[TimedBlock, IdleWindow]:
+    byte, resident, durations = read_ahead_seconds_per_byte(chip), list(of.resident), list(of.durations)
+    for place, (call, cost) in enumerate(zip(of.block.calls, of.costs, strict=True)):
+        here: Any = 0.0
+        if isinstance(call.job, CachedJob):
+            here, window = window.read(call.job.nbytes, byte, ahead.policy, ahead.budget)
+            share = here / maximum(call.job.nbytes, 1.0)
+            resident[place] = share
+            durations[place] = cost.engines - share * (cost.engines - reader.job(call.job.there).seconds)
+        moved = jobs.job_cost("closed", call.job).activity  # of all of the chip, whatever part of it is played
+        window = window.after(durations[place] - _busy(moved, here, byte, chip), byte, ahead.budget)
+    nothing = [None] * len(durations)
+    seconds = schedule_segment(0.0, durations, nothing, of.block.order)
+    return of._replace(resident=resident, durations=durations, seconds=seconds), window
+
+
+def _busy(moved: Activity, here: Any, byte: Any, chip: Chip) -> Any:
+    """Time in which nothing can be read ahead: that of main memory and, where there is no cache, of links on average. [s]"""
+    memory = (moved.memory_bytes - here) * byte
+    if chip.l2 is not None:
+        return memory
+    rows, cols = chip.mesh.rows, chip.mesh.cols
+    links = maximum(2 * (rows * (cols - 1) + cols * (rows - 1)), 1.0)
+    return memory + moved.hop_bytes / links * (chip.noc.word / (chip.noc.word_bytes * chip.clock))

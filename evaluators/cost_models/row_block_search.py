@@ -1,0 +1,123 @@
+"""Of many designs, the block of rows that each takes of what tiles do row by row: a loop over designs and what is tried.
+
+What is tried and what it takes is `closed_streamed`'s; times are those of `streamed.timed`, compiled.
+"""
+
+from typing import Any, NamedTuple
+
+from dse.evaluators.kernels.vector import row_kernels as streamed
+from dse.evaluators.kernels.vector.row_kernels import RowWaves, RowWork
+from dse.evaluators.machine.compile_cache import compiled_loop, inlined_function
+from dse.evaluators.machine.compiled_math import closed_form
+from dse.evaluators.machine.memory_channels import ColumnMemory
+from dse.space.array_math import ceil_div, maximum, minimum
+
+_timed = closed_form(streamed.row_seconds)
+
+RATE_COLUMNS = (
+    "rows", "cols", "sram", "hop", "post", "ramp", "count", "latency", "byte", "crowded", "lanes", "special", "bandwidth",
+    "start", "clock",
+)  # fmt: skip
+"""Columns of what a design is: its mesh, tile, fabric, memory and engines; `start` is of a sequence of instructions [s]."""
+
+MAX_INPUTS = 8
+"""Slots that an instruction reads or writes at most: those beyond its own are -1."""
+
+
+class MeshSides(NamedTuple):
+    """Of a mesh."""
+
+    rows: Any
+    cols: Any
+
+
+class FabricTimes(NamedTuple):
+    """Of a fabric, what a program without exchanges meets. [s]"""
+
+    hop: Any
+    post: Any
+    ramp: Any
+
+
+@inlined_function
+def _size(slot: Any, rows: float) -> Any:
+    """Values of a slot, beside its first axis: a number for each row of the block, or once, or of rows before it too."""
+    return slot[1] * (slot[2] * rows + slot[3])
+
+
+@inlined_function
+def _nbytes(slot: Any, rows: float) -> Any:
+    return slot[0] * (_size(slot, rows) * slot[4])
+
+
+@inlined_function
+def _sum(slots: Any, names: Any, rows: float) -> Any:
+    total = 0.0
+    for name in names:
+        if name >= 0:
+            total += _nbytes(slots[name], rows)
+    return total
+
+
+@inlined_function
+def _vector(slots: Any, calls: Any, names: Any, rows: float, of: Any) -> Any:
+    """Time of the instructions of a block. [s]"""
+    total = 0.0
+    for at in range(len(calls)):
+        operations, specials, begins = calls[at, 0], calls[at, 1], calls[at, 2]
+        first, out = slots[names[at, 0]], slots[names[at, 1]]
+        count = maximum(first[0] * _size(first, rows), out[0] * _size(out, rows))
+        moved = _sum(slots, names[at, 2:], rows)
+        busy = maximum(count * operations / of[10], count * specials / of[11])
+        total = total + maximum(busy, moved / of[12]) / of[14] + (of[13] if begins > 0 else 0.0)
+    return total
+
+
+@compiled_loop
+def choose_row_blocks(
+    rates: Any, rows: Any, room: Any, waves: Any, whole: bool, slots: Any, calls: Any, names: Any, moved: Any, groups: int,
+    best: Any,
+) -> None:  # fmt: skip
+    """Writes what takes the least time of what fits, or needs the least memory; the first of these.
+
+    Args:
+        rates: columns of `RATES`, shape (designs, columns).
+        rows: rows of each number of slices that is tried, shape (slices,).
+        room: local memory with blocks of no row, and of one. [B], shape (slices, 2)
+        waves: turns that are tried, whatever the slices, shape (waves,).
+        whole: whether a tile has all its rows at once.
+        slots: by slot, entries along its first axis, entries along those between and, along its last one, how many for each row
+            and how many beside them; and bytes of a value. Shape (slices, slots, 5)
+        calls: of instructions, operations and special ones of an element, and 1 where a sequence begins, shape (calls, 3).
+        names: of each, the first slot that it reads, the one that it writes, and all these, shape (calls, 2 + INPUTS).
+        moved: slots that are loaded, stored, and loaded by the first group, -1 beyond them, shape (3, names).
+        groups: of instructions.
+        best: to be written: time [s], which number of slices, and rows of a block. Shape (3, designs)
+    """
+    for design in range(len(rates)):
+        of = rates[design]
+        mesh, way, memory = MeshSides(of[0], of[1]), FabricTimes(of[3], of[4], of[5]), ColumnMemory(of[6], of[7], of[8], of[9])
+        excess = least = float("inf")
+        for cut in range(len(rows)):
+            some, empty, more = rows[cut], room[cut, 0], room[cut, 1] - room[cut, 0]
+            fits, before = maximum((of[2] - empty) // more, 1.0), 0.0
+            for wave in waves:
+                one = ceil_div(some, mesh.rows * mesh.cols * wave)
+                if not whole:
+                    one = minimum(one, fits)
+                if one == before:
+                    continue  # the very same once more
+                before = one
+                over = maximum((empty + more * one) / of[2] - 1, 0.0)
+                if over > excess:
+                    continue
+                blocks = ceil_div(some, one)
+                turns = RowWaves(blocks, ceil_div(blocks, mesh.rows * mesh.cols))
+                loaded, stored, first = (
+                    _sum(slots[cut], moved[0], one), _sum(slots[cut], moved[1], one), _sum(slots[cut], moved[2], one)
+                )  # fmt: skip
+                vector = _vector(slots[cut], calls, names, one, of)
+                seconds = _timed(groups, RowWork(turns, vector, loaded, stored, first), mesh, way, memory)
+                if over < excess or seconds < least:
+                    excess, least = over, seconds
+                    best[0, design], best[1, design], best[2, design] = seconds, cut, one

@@ -1,0 +1,223 @@
+"""Readers that play programs, events and cycles: products on a group are played, the same ones once; reads come from banks."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from math import ceil, inf
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.calls.algorithm_candidates import group_with_partition, select_values
+from dse.evaluators.calls.call import NOTHING, CallProduct, CoreGroupSplit, GroupExchange
+from dse.evaluators.cost_models import fastest_algorithm as rivals
+from dse.evaluators.cost_models.simulation_timing import SimulationResult
+from dse.evaluators.kernels.gemm.tiling import GemmShape
+from dse.evaluators.kernels.partition import find_partition, ring_attention
+from dse.evaluators.kernels.partition import ring_collectives as ring
+from dse.evaluators.kernels.partition import stage_transfer as stages
+from dse.evaluators.kernels.partition.stage_transfer import PipelinePlacement, StageTransferTime
+from dse.evaluators.machine.channel_layout import MemoryRequest
+from dse.evaluators.machine.compute_engines import TileEngines
+from dse.evaluators.machine.machine import CoreMemoryChannel, HardwareModel
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.machine.shared_cache_die import RatedMemory
+from dse.evaluators.program.kernel_ir import DTYPES
+from dse.space.chip import MatrixEngine, TileMemory, VectorEngine
+from dse.space.dram import pseudo_channels_for_bandwidth
+from dse.space.fields import iterate_leaves, replace_leaves
+from dse.space.mapping import AUTO, TILE_SUMS
+
+ProgramSimulator = Callable[..., SimulationResult]
+"""A reader: of a program, a fabric and engines."""
+
+
+def simulate_product(
+    play: ProgramSimulator,
+    price: rivals.GroupProductCost,
+    group: CoreGroupSplit,
+    asked: CallProduct,
+    machine: HardwareModel,
+    nbytes: float,
+) -> tuple[Any, Any]:
+    """Seconds of a product on a group, and those of its engines; with the sums that `price` chooses, where none are said."""
+    some, best = _ways(price, group, asked, machine, nbytes)
+    cores, phases = group.cores, group.phases
+    fabric, of = machine.fabric, machine.engines
+    assert fabric is not None
+    assert isinstance(of, TileEngines)
+    leaves = (
+        best, asked.m, asked.k, asked.n, cores, phases, *fabric, of.clock, of.sram_bandwidth,
+        *_numbers(of.matrix), *_numbers(of.vector),
+    )  # fmt: skip
+    if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
+        here = some[int(best)]._replace(cores=int(cores), phases=int(phases))
+        return _played(play, here, tuple(ceil(size) for size in leaves[1:4]), fabric, of, nbytes)
+    spread = np.broadcast_arrays(*leaves)
+    found = np.empty((2, *spread[0].shape))
+    for place in np.ndindex(spread[0].shape):
+        which, *one = [column[place].item() for column in spread]
+        here, rest = some[which]._replace(cores=int(one[3]), phases=int(one[4])), one[5:]
+        sizes = tuple(ceil(size) for size in one[:3])
+        on, rest = MeshFabric(*rest[: len(fabric)]), rest[len(fabric) :]
+        matrix = _with(of.matrix, rest[2 : 2 + len(_numbers(of.matrix))])
+        vector = _with(of.vector, rest[2 + len(_numbers(of.matrix)) :])
+        engines = TileEngines(rest[0], matrix, vector, rest[1], of.products)
+        found[(slice(None), *place)] = _played(play, here, sizes, on, engines, nbytes)
+    return found[0], found[1]
+
+
+def _ways(
+    price: rivals.GroupProductCost, group: CoreGroupSplit, asked: CallProduct, machine: HardwareModel, nbytes: float
+) -> tuple[list[CoreGroupSplit], Any]:
+    """The group by every way and sums that an entry may have, and the place of those that each has."""
+    if group.partition == AUTO:
+        found: list[CoreGroupSplit] = []
+        places = []
+        for word in group.ways:
+            some, best = _ways(price, group_with_partition(group, word), asked, machine, nbytes)
+            places.append(best + len(found))
+            found += some
+        return found, select_values(places, group.which)
+    if group.sums == AUTO:
+        return [group._replace(sums=word) for word in TILE_SUMS], rivals.fastest_reduction_index(
+            group, asked, machine, nbytes, price
+        )
+    return [group], 0
+
+
+def simulate_exchange(play: ProgramSimulator, of: GroupExchange, machine: HardwareModel, work: Any = 0.0) -> Any:
+    """Seconds of slices that go around a group, which have whole bytes; where cores work on them for some time, beyond that."""
+    assert machine.fabric is not None
+
+    def one(times: Any, cores: Any, nbytes: Any, work: Any, *on: Any) -> tuple[float]:
+        if times <= 0 or cores <= 1 or nbytes <= 0:
+            return (0.0,)
+        if of.attended:
+            return (times * _attended(play, of.placement, int(cores), ceil(nbytes), float(work), MeshFabric(*on)),)
+        return (_around(play, of.placement, int(cores), ceil(nbytes), ceil(times), MeshFabric(*on)),)
+
+    return _each(one, (of.times, of.cores, of.nbytes, work, *machine.fabric))[0]
+
+
+def simulate_stage_transfer(
+    play: ProgramSimulator, way: PipelinePlacement, nbytes: Any, machine: HardwareModel
+) -> StageTransferTime:
+    """Seconds of a message from stage to stage; a core's part has whole bytes."""
+    assert machine.fabric is not None
+
+    def one(cores: Any, stages: Any, pipelines: Any, high: Any, whole: Any, *on: Any) -> tuple[float, float]:
+        if stages < 2 or whole <= 0:
+            return 0.0, 0.0
+        at = PipelinePlacement(way.placement, int(cores), int(stages), int(pipelines), int(high))
+        return _sent_on(play, at, ceil(whole / cores), MeshFabric(*on))
+
+    return StageTransferTime(*_each(one, (way.cores, way.stages, way.pipelines, way.high, nbytes, *machine.fabric)))
+
+
+def _each(one: Callable[..., tuple[float, ...]], leaves: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Several numbers of some leaves, each of their elements by itself."""
+    if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
+        return one(*leaves)
+    spread = np.broadcast_arrays(*leaves)
+    found = [one(*(column[place].item() for column in spread)) for place in np.ndindex(spread[0].shape)]
+    return tuple(np.reshape(column, spread[0].shape) for column in zip(*found, strict=True))
+
+
+@lru_cache(maxsize=16384)
+def _around(play: ProgramSimulator, placement: str, cores: int, nbytes: int, times: int, fabric: MeshFabric) -> float:
+    return float(play(ring.ring_program(placement, cores, nbytes, times), fabric).seconds)
+
+
+@lru_cache(maxsize=16384)
+def _attended(play: ProgramSimulator, placement: str, cores: int, nbytes: int, work: float, fabric: MeshFabric) -> float:
+    program, turn = ring_attention.single_instruction_program(placement, cores, nbytes), work / cores
+    return max(float(play(program, fabric, engines=engines_lasting(turn, nbytes)).seconds) - work, 0.0)
+
+
+@lru_cache(maxsize=16384)
+def _sent_on(play: ProgramSimulator, way: PipelinePlacement, nbytes: int, fabric: MeshFabric) -> StageTransferTime:
+    return stages.stage_arrivals(way, play(stages.stage_transfer_program(way, nbytes), fabric).ready["x"])
+
+
+@lru_cache(maxsize=16384)
+def _played(
+    play: ProgramSimulator, group: CoreGroupSplit, sizes: tuple[int, ...], fabric: MeshFabric, of: TileEngines, nbytes: float
+) -> tuple[float, float]:
+    way = find_partition(group.partition)
+    program = way.build_program(GemmShape(*sizes), group.placement, group.cores, DTYPES[nbytes], **group.options)
+    timing = play(program, fabric, engines=of)
+    return timing.seconds, timing.engine_seconds
+
+
+def engines_lasting(seconds: float, elements: int) -> TileEngines:
+    """Engines that an instruction on some elements, an operation each, takes so long."""
+    none = MatrixEngine(dataflow="ce", rows=1, cols=1, depth=0, reload="tile", fill=0.0, call=0.0)
+    return TileEngines(1 / seconds if seconds else inf, none, VectorEngine(lanes=elements, special=1.0, call=0.0), inf)
+
+
+def _numbers(of: Any) -> tuple[Any, ...]:
+    return tuple(value for value in (getattr(of, name) for name in type(of).__slots__) if not isinstance(value, str))
+
+
+def _with(of: Any, numbers: list[Any]) -> Any:
+    names = [name for name in type(of).__slots__ if not isinstance(getattr(of, name), str)]
+    return replace(of, **dict(zip(names, numbers, strict=True)))
+
+
+def simulate_memory_read(word: str, asked: MemoryRequest, machine: HardwareModel) -> tuple[Any, Any]:
+    """Seconds of what a core asks its memory for, with the way to it; and of one more byte.
+
+    Under `events` blocks cost what tables of their memory's banks say, under `cycles` what they take where they lie.
+    """
+    hbm = machine.memory.hbm if isinstance(machine.memory, CoreMemoryChannel) else None
+    if hbm is None or hbm.banks is None:
+        assert machine.memory is not None
+        return machine.memory.read(asked)
+    from dse.evaluators.machine import bank_tables as bank_state
+    from dse.evaluators.machine import burst_simulator as bursts  # which compile, or load what was
+    from dse.evaluators.machine.memory_system import first_data_seconds
+
+    wide = [np.size(value) for _, value, _ in iterate_leaves(hbm.banks) if isinstance(value, np.ndarray)]
+    if wide:  # banks are played memory by memory
+        each = [
+            simulate_memory_read(
+                word, MemoryRequest(*(_of(leaf, place) for leaf in asked)), _with_memory(machine, _at(hbm, place))
+            )
+            for place in range(max(wide))
+        ]
+        seconds, per_byte = (np.stack(np.broadcast_arrays(*values), axis=-1) for values in zip(*each, strict=True))
+        return seconds, per_byte
+    of = {"events": bank_state.request_slowdown, "cycles": bursts.simulated_slowdown}[word]
+    per_byte = of(hbm.banks, pseudo_channels_for_bandwidth(hbm.banks, hbm.channel_bandwidth), asked) / hbm.channel_bandwidth
+    return asked.nbytes * per_byte + (hbm.latency + first_data_seconds(hbm.banks)[0]) * (asked.nbytes > 0), per_byte
+
+
+def simulated_bank_seconds(word: str, asked: MemoryRequest, machine: HardwareModel) -> Any:
+    """Seconds that a byte takes at least of what cores of a die read side by side; 0 where its memory has no banks to play.
+
+    Software reaches a share of the bandwidth, whatever banks do: the slower one of both sets the pace.
+    """
+    memory = machine.memory
+    if not isinstance(memory, RatedMemory) or memory.banks is None:
+        return NOTHING
+    from dse.evaluators.machine import bank_tables as bank_state
+    from dse.evaluators.machine import parallel_reads as streams
+
+    of = {"events": bank_state.parallel_read_slowdown, "cycles": streams.parallel_slowdown}[word]
+    return of(memory.banks, pseudo_channels_for_bandwidth(memory.banks, memory.peak), memory.cores, asked) / memory.peak
+
+
+def _of(value: Any, place: int) -> Any:
+    """What one design has of a value; designs are the last axis."""
+    return value[..., place if value.shape[-1] > 1 else 0] if isinstance(value, np.ndarray) else value
+
+
+def _with_memory(machine: HardwareModel, hbm: TileMemory) -> HardwareModel:
+    return machine._replace(memory=CoreMemoryChannel(1 / (hbm.channel_bandwidth * hbm.achieved), hbm.latency, hbm))
+
+
+def _at(hbm: TileMemory, place: int) -> TileMemory:
+    """The memory of one design."""
+    wide = {address: value for address, value, _ in iterate_leaves(hbm) if isinstance(value, np.ndarray)}
+    return replace_leaves(hbm, {address: np.ravel(value)[place].item() for address, value in wide.items()})

@@ -1,0 +1,59 @@
+"""Readers that play the programs of jobs: what one costs, and what falls away when parts are taken out, one after another."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from dse.evaluators.cost_models.simulation_timing import SimulationResult
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.program.kernel_ir import Instruction, Loop, Program, Round
+
+ProgramSimulator = Callable[..., SimulationResult]
+"""A reader of programs, `events.play` or `cycles.play`."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobSimulator:
+    """A reader of one kind of jobs.
+
+    Attributes:
+        parts: what the time goes into, in words, in the order in which they are taken out.
+        played: what a job takes with its last parts only: the job, how many of them, and who plays.
+        play: who does.
+    """
+
+    parts: Sequence[str]
+    played: Callable[[Any, int, ProgramSimulator], SimulationResult]
+    play: ProgramSimulator
+
+    def job_cost(self, job: Any) -> KernelCost:
+        """Time and activity of a job whose leaves are numbers."""
+        timing = self.played(job, len(self.parts), self.play)
+        return KernelCost(timing.seconds, timing.activity)
+
+    def time_by_resource(self, job: Any) -> dict[str, float]:
+        """The time by what it goes into, words of `parts`: what falls away when the program is played without that, in turn."""
+        times = [self.played(job, left, self.play).seconds for left in range(len(self.parts), 0, -1)]
+        return dict(zip(self.parts, (*(a - b for a, b in pairwise(times)), times[-1]), strict=True))
+
+
+def remove_instructions(program: Program, gone: Callable[[Instruction], bool]) -> Program:
+    """A program less some steps."""
+    known: dict[int, Round] = {}
+
+    def left(turn: Round) -> Round:
+        if id(turn) not in known:
+            known[id(turn)] = replace(turn, steps=tuple(step for step in turn.steps if not gone(step)))
+        return known[id(turn)]
+
+    def body(turns: tuple[Round, ...]) -> tuple[Round, ...]:
+        return tuple(turn for turn in map(left, turns) if turn.steps)
+
+    strands = []
+    for strand in program.strands:
+        parts: list[Round | Loop] = []
+        for part in strand:
+            parts += [replace(part, body=body(part.body))] if isinstance(part, Loop) else body((part,))
+        strands.append(tuple(parts))
+    return replace(program, strands=tuple(strands))

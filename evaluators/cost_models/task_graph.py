@@ -1,0 +1,621 @@
+"""A program unrolled into tasks of cores, with what must be done before each: what the cycles reader plays.
+
+A task is work of an engine, a block of a memory channel, a packet, or a moment. What a step waits for is what
+`evaluators.readers.events` says: the versions that it reads, the version that it overwrites (read, `depth` versions back), and
+its engine, whose steps of a strand are done in order; whoever is ready first goes first between strands. Times are in cycles of
+the routers' clock.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.cost_models.block_addresses import BlockAddresses, BlockBurst
+from dse.evaluators.cost_models.growing_columns import GrowingColumn
+from dse.evaluators.cost_models.simulation_timing import (
+    SimulatedMachine,
+    engine_seconds,
+    flat_positions,
+    message_words,
+    required_channels,
+)
+from dse.evaluators.machine.fault_routing import NoRouteError, fault_routes
+from dse.evaluators.machine.router_state import CORE, MEMORY
+from dse.evaluators.machine.task_kinds import BLOCK, NOTE, PACKET, WORK
+from dse.evaluators.program.kernel_ir import (
+    LoadInstruction,
+    MulticastInstruction,
+    MultiplyInstruction,
+    Program,
+    ReduceInstruction,
+    Round,
+    SendInstruction,
+    StoreInstruction,
+    VectorInstruction,
+    buffers_read,
+    buffers_written,
+    is_in_place,
+    iterate_rounds,
+)
+from dse.space.array_math import Array
+from dse.space.errors import DesignError
+
+NONE = -1
+MAX_TASKS = 30_000_000
+"""Tasks of a program that is played."""
+
+PACKETS = ("router", "port", "number", "flits", "feeder", "left", "head", "tail", "far", "owed")
+"""Whole numbers of a packet, as `evaluators.machine.tasks.Packets` has them."""
+
+MATRIX, OTHER, MESSAGES = range(3)
+"""Engines of a core: for products, for vectors, and for messages; one of them where a core's engine does everything."""
+
+
+class TaskGraph:
+    """Tasks, packets and trees, as they are added."""
+
+    def __init__(self, program: Program, on: SimulatedMachine, cycle: float, plain: bool = False) -> None:
+        self.blocks: list[tuple[Array, BlockBurst, bool]] = []
+        self.shape, self.on, self.cycle = (program.rows, program.cols), on, cycle
+        self.cores = program.rows * program.cols
+        self.engines = 3 if on.engines is not None else 1
+        self.count = self.packets = self.numbers = 0
+        self.task = {
+            name: GrowingColumn(kind) for name, kind in (("kind", np.uint8), ("on", int), ("busy", float), ("after", float))
+        }
+        self.before, self.after, self.awaited = GrowingColumn(int), GrowingColumn(int), GrowingColumn(int)
+        self.packet = {name: GrowingColumn(int) for name in PACKETS} | {"pace": GrowingColumn(float)}
+        self.target, self.of = GrowingColumn(int), GrowingColumn(int)
+        self.trees: dict[tuple[Any, ...], int] = {}
+        self.tree_out: list[Array] = []
+        self.tree_in: list[Array] = []
+        self.tree_around: list[bool] = []
+        self.place: list[Array] = []
+        self.detours = (
+            fault_routes(*self.shape, on.faults, vcs=int(on.fabric.vcs), trees=True, plain=plain) if on.faults else None
+        )
+
+    def far(self, source: Array, target: Array) -> Array:
+        """Links from cores to others."""
+        if self.detours is not None:
+            return np.asarray(self.detours.far[source, target])
+        (row, col), (to_row, to_col) = np.divmod(source, self.shape[1]), np.divmod(target, self.shape[1])
+        return np.asarray(np.abs(row - to_row) + np.abs(col - to_col))
+
+    def crossings(self) -> float:
+        """Flits times the links that they cross, copies on a tree and sums once a link."""
+        numbers, first = np.unique(self.packet["number"].whole(), return_index=True)
+        flits, router = (self.packet[name].whole()[first] for name in ("flits", "router"))
+        target, one = (to := self.target.whole()[numbers]) >> 3, to >= 0
+        links = np.zeros(len(numbers))
+        links[one] = self.far(router[one], target[one])
+        tree = np.array([int(np.unpackbits(np.asarray(out & 15, np.uint8)).sum()) for out in self.tree_out])
+        links[~one] = tree[-1 - to[~one]] if len(tree) else 0
+        return float(links @ flits)
+
+    def tasks(self, count: int, kind: int, *, on: Any = 0, busy: Any = 0.0, after: Any = 0.0) -> Array:
+        """New tasks; their numbers."""
+        for name, value in (("kind", kind), ("on", on), ("busy", busy), ("after", after)):
+            self.task[name].add(value, count)
+        self.count += count
+        if self.count > MAX_TASKS:
+            raise DesignError(
+                f"fidelity: the program has more than {MAX_TASKS:,} tasks to play cycle by cycle; play a smaller mesh"
+            )
+        return np.arange(self.count - count, self.count)
+
+    def needs(self, tasks: Array, *before: Array) -> None:
+        """Each task waits for one before it, of each list; `NONE` for nothing."""
+        for earlier in before:
+            real = earlier != NONE
+            count = int(np.count_nonzero(real))
+            if count:
+                self.before.add(earlier[real], count)
+                self.after.add(tasks[real], count)
+
+    def arrivals(self, count: int, after: Any = 0.0) -> Array:
+        """Moments that packets bring about, or a while `after`."""
+        found = self.tasks(count, NOTE, after=after)
+        self.awaited.add(found, count)
+        return found
+
+    def joined(self, a: Array, b: Array) -> Array:
+        """Moments when both of two tasks are done."""
+        both = (a != NONE) & (b != NONE) & (a != b)
+        found = np.where(a == NONE, b, a)
+        if both.any():
+            found[both] = self.tasks(int(both.sum()), NOTE)
+            self.needs(found[both], a[both], b[both])
+        return found
+
+    def moments(self, count: int, *before: Array, after: Any = 0.0) -> Array:
+        """Moments when tasks of several lists are done, or a while `after`."""
+        found = self.tasks(count, NOTE, after=after)
+        self.needs(found, *before)
+        return found
+
+    def work(self, cores: Array, engine: int, seconds: Any, after: Any = None) -> Array:
+        """Work of engines; what waits for it starts when it is done, or a while after it began. [s]"""
+        on = cores * self.engines + (engine if self.engines > 1 else 0)
+        ends = seconds if after is None else after
+        return self.tasks(len(cores), WORK, on=on, busy=np.asarray(seconds) / self.cycle, after=np.asarray(ends) / self.cycle)
+
+    def send(
+        self,
+        router: Array,
+        flits: Array,
+        pace: float,
+        *,
+        port: int = CORE,
+        target: Any = None,
+        number: Array | None = None,
+        tails: Array,
+        feeder: Any = NONE,
+        heads: Any = NONE,
+        far: Any = 0,
+        arrivals: int = 1,
+    ) -> tuple[Array, Array]:
+        """Packets; the tasks that start them, and the moments when they have left.
+
+        Args:
+            router, flits: where each is from, and how long it is.
+            pace: from flit to flit. [s]
+            port: `CORE` or `MEMORY`.
+            target: of a packet by itself, router << 3 plus port, or its tree.
+            number: of a packet, where it is an addend of one that there is.
+            tails: tasks that are done when they arrive, the first of several where there is a tree.
+            feeder: packets that these continue.
+            heads: tasks that are done when first flits arrive.
+            far: links from end to end.
+            arrivals: how often each flit is to arrive.
+        """
+        count = len(router)
+        first = self.packets
+        self.packets += count
+        if number is None:
+            number = self.numbered(target, np.arange(first, self.packets))
+        left = self.arrivals(count)
+        flits = np.maximum(flits, 1).astype(int)
+        values = (router, port, number, flits, feeder, left, heads, tails, far, flits * arrivals)
+        for name, value in zip(PACKETS, values, strict=True):
+            self.packet[name].add(value, count)
+        self.packet["pace"].add(pace / self.cycle, count)
+        return self.tasks(count, PACKET, on=np.arange(first, self.packets)), left
+
+    def numbered(self, target: Any, of: Array) -> Array:
+        """Numbers of packets in the network, `of` the packets that stand for them."""
+        self.target.add(target, len(of))
+        self.of.add(of, len(of))
+        self.numbers += len(of)
+        return np.arange(self.numbers - len(of), self.numbers)
+
+    def tree(self, row: Array, col: Array, adds: bool) -> int:
+        """The tree of some cores, the root first: its number as a target."""
+        key = (adds, *row.tolist(), *col.tolist())
+        if key not in self.trees:
+            out, into, place = np.zeros(self.cores, np.uint8), np.zeros(self.cores, np.uint8), np.zeros(self.cores, np.int32)
+            at = row * self.shape[1] + col
+            for here, way in self._links(row, col, adds):
+                if adds:
+                    out[here + (1, -1, self.shape[1], -self.shape[1])[way]] |= 1 << (way ^ 1)
+                    into[here] |= 1 << way
+                else:
+                    out[here] |= 1 << way
+            if adds:
+                into[at] |= 1 << CORE
+                out[at[0]] = 1 << CORE
+            else:
+                out[at[1:]] |= 1 << CORE
+                place[at[1:]] = np.arange(len(at) - 1)
+            self.trees[key] = len(self.trees)
+            self.tree_out.append(out)
+            self.tree_in.append(into)
+            self.tree_around.append(self.detours is not None and self.detours.goes_round(int(at[0]), at[1:].tolist(), adds))
+            self.place.append(place)
+        return -1 - self.trees[key]
+
+    def _links(self, row: Array, col: Array, adds: bool) -> Iterator[tuple[int, int]]:
+        """Routers and ports of a tree from its root on: copies go along the root's row first, addends along their own."""
+        if self.detours is not None:
+            at = (row * self.shape[1] + col).tolist()
+            yield from self.detours.tree(at[0], at[1:], adds)
+            return
+        for member in range(1, len(row)):
+            for r, c, way in _way(row[0], col[0], row[member], col[member], across_first=not adds):
+                yield r * self.shape[1] + c, way
+
+
+def _way(row: int, col: int, to_row: int, to_col: int, *, across_first: bool) -> list[tuple[int, int, int]]:
+    """Row, column and port of every link from one core to another."""
+    across = 0 if to_col > col else 1
+    down = 2 if to_row > row else 3
+    at_row, at_col = (row, to_col) if across_first else (to_row, col)
+    line = [(at_row, c, across) for c in _between(col, to_col)]
+    post = [(r, at_col, down) for r in _between(row, to_row)]
+    return line + post
+
+
+def _between(a: int, b: int) -> range:
+    return range(a, b, 1 if b > a else -1)
+
+
+class _Sent(NamedTuple):
+    """Messages: cores, links between them, words and values."""
+
+    source: Array
+    target: Array
+    far: Array
+    words: Array
+    values: Array
+
+
+class ProgramUnroller:
+    """Which task made each version of each slot, and which have read it; grows a graph round by round."""
+
+    def __init__(self, program: Program, graph: TaskGraph) -> None:
+        self.graph, self.on, self.cores = graph, graph.on, graph.cores
+        self.ready = {slot.name: np.full(self.cores, NONE) for slot in program.slots}
+        self.read = {slot.name: np.full((slot.depth, self.cores), NONE) for slot in program.slots}
+        self.tails = {strand: np.full((3, self.cores), NONE) for strand in range(len(program.strands))}
+        self.addresses = BlockAddresses(program, graph.on)
+
+    def play(self, turn: Round, strand: int) -> None:
+        """Adds a round of a strand."""
+        tail = self.tails[strand]
+        written = {name for step in turn.steps for name in buffers_written(step)}
+        ready = {name: self.ready[name].copy() for step in turn.steps for name in buffers_read(step)}
+        free = {name: self.read[name][-1].copy() for name in written}
+        for step in turn.steps:
+            if isinstance(step, MultiplyInstruction | VectorInstruction):
+                self._compute(step, tail, ready)
+            elif isinstance(step, LoadInstruction | StoreInstruction):
+                self._transfer(step, tail, ready, free)
+            elif isinstance(step, SendInstruction):
+                self._send(step, tail, ready, free)
+            elif step.path.shape[-1] == 1:
+                self._kept(step, tail, ready, free)
+            elif isinstance(step, MulticastInstruction):
+                self._multicast(step, tail, ready, free)
+            elif step.via == "router":
+                self._sum(step, tail, ready, free)
+            else:
+                self._chain(step, ready, free)
+        if turn.wait != "slots":
+            self._synchronise(turn.wait)
+
+    def _in_order(self, tail: Array, engine: int, cores: Array, tasks: Array) -> None:
+        """Tasks of an engine follow the one before them in its strand; cores are all different."""
+        engine = engine if self.graph.engines > 1 else 0
+        self.graph.needs(tasks, tail[engine, cores])
+        tail[engine, cores] = tasks
+
+    def _was_read(self, name: str, cores: Array, tasks: Array) -> None:
+        for wave in _waves(cores):
+            at = cores[wave]
+            self.read[name][0, at] = self.graph.joined(self.read[name][0, at], tasks[wave])
+
+    def _was_written(self, name: str, cores: Array, tasks: Array, *, parts: bool = False) -> None:
+        for wave in _waves(cores):
+            at = cores[wave]
+            self.ready[name][at] = self.graph.joined(self.ready[name][at], tasks[wave])
+            read = self.read[name][:1] if parts else self.read[name]
+            for age in range(len(read) - 1, 0, -1):
+                read[age, at] = read[age - 1, at]
+            read[0, at] = self.graph.joined(read[0, at], self.ready[name][at])
+
+    def _compute(self, step: MultiplyInstruction | VectorInstruction, tail: Array, ready: dict[str, Array]) -> None:
+        cores = np.arange(self.cores)
+        engine = MATRIX if isinstance(step, MultiplyInstruction) else OTHER
+        tasks = self.graph.work(cores, engine, engine_seconds(step, self.on))
+        self._in_order(tail, engine, cores, tasks)
+        inputs = (step.a, step.b) if isinstance(step, MultiplyInstruction) else step.inputs
+        self.graph.needs(tasks, *(ready[name] for name in inputs), self.read[step.out][-1])
+        if isinstance(step, MultiplyInstruction) and step.combine == "sum":
+            self.graph.needs(tasks, self.ready[step.out])
+        self.ready[step.out] = tasks.copy()
+        for name in inputs:
+            self.read[name][0] = self.graph.joined(self.read[name][0], tasks)
+
+    def _posted(self, cores: Array, words: Array, ready: Array, tail: Array, more: float = 0.0) -> Array:
+        """Engines start messages, and move their words where they have to."""
+        fabric, tasks = self.on.fabric, np.empty(len(cores), int)
+        for wave in _waves(cores):
+            start = fabric.post + more
+            at = cores[wave]
+            tasks[wave] = self.graph.work(at, MESSAGES, start + words[wave] * fabric.copy, start)
+            self._in_order(tail, MESSAGES, at, tasks[wave])
+        self.graph.needs(tasks, ready[cores])
+        return tasks
+
+    def _send(self, step: SendInstruction, tail: Array, ready: dict[str, Array], free: dict[str, Array]) -> None:
+        graph, fabric, into = self.graph, self.on.fabric, step.into or step.slot
+        shape = np.broadcast_shapes(step.source.shape, step.target.shape, step.start.shape)
+        ends = (
+            flat_positions(axis, shape).astype(int)
+            for axis in (step.source.row, step.source.col, step.target.row, step.target.col)
+        )
+        sr, sc, tr, tc = ends
+        cols = graph.shape[1]
+        source, target = sr * cols + sc, tr * cols + tc
+        far = graph.far(source, target)
+        words = message_words(step, self.on, shape)
+        values = np.broadcast_to((step.stop - step.start) * prod(self.on.slots[step.slot].shape[1:]), shape).ravel()
+        parts = is_in_place(step, self.on.slots[step.slot])
+        over = np.full(self.cores, NONE) if parts else free[into]
+        ends_ = np.empty(len(source), int)
+        here, there = far == 0, far > 0
+        ends_[here] = graph.moments(int(here.sum()), ready[step.slot][source[here]], over[target[here]])
+        self._was_read(step.slot, source[here], ends_[here])
+        if there.any():
+            carry = {"relay": self._relayed, "shared": self._shared, "answer": self._shared}.get(step.via, self._carried)
+            sent = _Sent(*(value[there] for value in (source, target, far, words, values)))
+            ends_[there] = carry(step, sent, ready[step.slot], over, tail)
+        if step.combine != "set" and fabric.combine:
+            for wave in _waves(target):
+                at = target[wave]
+                tasks = graph.work(at, OTHER, fabric.call + values[wave] * fabric.combine)
+                self._in_order(tail, OTHER, at, tasks)
+                graph.needs(tasks, ends_[wave], self.ready[into][at])
+                ends_[wave] = tasks
+        self._was_written(into, target, ends_, parts=parts)
+
+    def _carried(self, step: SendInstruction, sent: "_Sent", ready: Array, free: Array, tail: Array) -> Array:
+        """The network carries messages, and a stage of software may take them."""
+        source, target, far, words, _values = sent
+        fabric, graph = self.on.fabric, self.graph
+        posts = self._posted(source, words, ready, tail)
+        ends = graph.arrivals(len(source), (fabric.stage if step.via == "core" else 0.0) / graph.cycle)
+        starts, left = graph.send(source, words, fabric.pace, target=target << 3 | CORE, tails=ends, far=far)
+        graph.needs(starts, posts, free[target])
+        self._was_read(step.slot, source, left)
+        return ends
+
+    def _relayed(self, step: SendInstruction, sent: "_Sent", ready: Array, free: Array, tail: Array) -> Array:
+        """Every core on the way stores the whole message, starts a task and sends it on."""
+        source, target, _far, words, _values = sent
+        fabric, graph, cols = self.on.fabric, self.graph, self.graph.shape[1]
+        posts = np.empty(len(source), int)
+        for wave in _waves(source):
+            at = source[wave]
+            posts[wave] = graph.work(at, MESSAGES, fabric.launch + words[wave] * fabric.copy, fabric.launch)
+            self._in_order(tail, MESSAGES, at, posts[wave])
+        graph.needs(posts, ready[source])
+        before, at = posts, source.copy()
+        links = np.abs(source // cols - target // cols) + np.abs(source % cols - target % cols)
+        for hop in range(int(links.max())):
+            some = np.flatnonzero(links > hop)
+            across = target[some] % cols - at[some] % cols
+            down = target[some] // cols - at[some] // cols
+            after = at[some] + np.where(across != 0, np.sign(across), cols * np.sign(down))
+            tails = graph.arrivals(len(some), fabric.stage / graph.cycle)
+            away = graph.far(at[some], after)
+            starts, left = graph.send(at[some], words[some], fabric.pace, target=after << 3 | CORE, tails=tails, far=away)
+            graph.needs(starts, before[some])
+            if hop == 0:
+                graph.needs(starts, free[target[some]])
+                self._was_read(step.slot, source[some], left)
+            going = links[some] > hop + 1
+            ends = tails.copy()
+            ends[going] = graph.moments(int(going.sum()), tails[going], after=fabric.launch / graph.cycle)
+            before = before.copy()
+            before[some], at[some] = ends, after
+        return before
+
+    def _shared(self, step: SendInstruction, sent: "_Sent", ready: Array, free: Array, tail: Array) -> Array:
+        """Memory of another core: work of its owner, and one value after the other, there and back; sums are posted."""
+        source, target, far, _words, values = sent
+        fabric, graph = self.on.fabric, self.graph
+        if step.combine != "set":
+            return self._added(sent, self._carried(replace(step, via="router"), sent, ready, free, tail), tail)
+        tasks, waits = np.empty(len(source), int), values * 2 * (2 * fabric.ramp + far * fabric.hop) / graph.cycle
+        owners = graph.work(source, MESSAGES, np.full(len(source), fabric.served(step.via)))
+        last = tail[MESSAGES if graph.engines > 1 else 0]
+        graph.needs(owners, ready[source], free[target])
+        for wave in _waves(target):  # a core asks when what it asked for before is there, and serves others while it waits
+            graph.needs(owners[wave], last[target[wave]])
+            tasks[wave] = graph.moments(len(wave), owners[wave], after=waits[wave])
+            last[target[wave]] = tasks[wave]
+        self._was_read(step.slot, source, tasks)
+        return tasks
+
+    def _added(self, sent: "_Sent", arrived: Array, tail: Array) -> Array:
+        """Tasks of the owner add what has come to its memory, one message after the other."""
+        ends = np.empty(len(sent.target), int)
+        for wave in _waves(sent.target):
+            at = sent.target[wave]
+            ends[wave] = self.graph.work(at, MESSAGES, np.full(len(wave), self.on.fabric.stage))
+            self._in_order(tail, MESSAGES, at, ends[wave])
+        self.graph.needs(ends, arrived)
+        return ends
+
+    def _groups(self, step: MulticastInstruction | ReduceInstruction) -> tuple[Array, Array, Array, Array]:
+        """Row, column and number of members, shape (groups, members), and words of each group."""
+        members = step.path.shape[-1]
+        row, col = (
+            flat_positions(axis, step.path.shape).reshape(-1, members).astype(int) for axis in (step.path.row, step.path.col)
+        )
+        return row, col, row * self.graph.shape[1] + col, message_words(step, self.on, step.path.shape[:-1])
+
+    def _multicast(self, step: MulticastInstruction, tail: Array, ready: dict[str, Array], free: dict[str, Array]) -> None:
+        graph, fabric = self.graph, self.on.fabric
+        row, col, at, words = self._groups(step)
+        groups, members = at.shape
+        root, over = at[:, 0], free[step.into]
+        posts = self._posted(root, words, ready[step.slot], tail, fabric.launch if step.via == "core" else 0.0)
+        tails = graph.arrivals(groups * (members - 1)).reshape(groups, -1)
+        trees = np.array([graph.tree(row[g], col[g], False) for g in range(groups)])
+        starts, left = graph.send(root, words, fabric.pace, target=trees, tails=tails[:, 0], arrivals=members - 1)
+        own = graph.moments(groups, posts)
+        graph.needs(starts, posts)
+        for member in range(members):
+            for tasks in (starts, own):
+                graph.needs(tasks, over[at[:, member]])
+        self._was_read(step.slot, root, left)
+        self._was_written(step.into, at.ravel(), np.concatenate([own[:, None], tails], axis=1).ravel())
+
+    def _kept(
+        self, step: MulticastInstruction | ReduceInstruction, tail: Array, ready: dict[str, Array], free: dict[str, Array]
+    ) -> None:
+        """Groups of one core: what it keeps of a multicast is in the order of its messages as well."""
+        root = self._groups(step)[2][:, 0]
+        ends = self.graph.moments(len(root), ready[step.slot][root], free[step.into][root])
+        if isinstance(step, MulticastInstruction) and self.on.fabric.apart > 0:
+            self._in_order(tail, MESSAGES, root, ends)
+        self._was_read(step.slot, root, ends)
+        self._was_written(step.into, root, ends)
+
+    def _sum(self, step: ReduceInstruction, tail: Array, ready: dict[str, Array], free: dict[str, Array]) -> None:
+        """Routers add what meets at them.
+
+        Members begin together, when the last is ready: what waited in routers for it might hold up what it is waiting for.
+        """
+        graph, fabric = self.graph, self.on.fabric
+        row, col, at, words = self._groups(step)
+        (groups, members), root = at.shape, at[:, 0]
+        ends = graph.arrivals(groups)
+        trees = np.array([graph.tree(row[g], col[g], True) for g in range(groups)])
+        number = graph.numbered(trees, np.arange(graph.packets, graph.packets + groups))
+        posts = [self._posted(at[:, member], words, ready[step.slot], tail) for member in range(members)]
+        all_ = graph.moments(groups, *posts, free[step.into][root])
+        for member in range(members):
+            cores = at[:, member]
+            starts, left = graph.send(cores, words, fabric.pace, number=number, tails=ends, arrivals=int(member == 0))
+            graph.needs(starts, all_)
+            self._was_read(step.slot, cores, left)
+        self._was_written(step.into, root, ends)
+
+    def _chain(self, step: ReduceInstruction, ready: dict[str, Array], free: dict[str, Array]) -> None:
+        """Each member's software adds its words as others come by, from both ends of a line to the root."""
+        graph, fabric = self.graph, self.on.fabric
+        row, col, at, words = self._groups(step)
+        root, stage = at[:, 0], fabric.stage / graph.cycle
+        ends = graph.moments(len(at), ready[step.slot][root], free[step.into][root])
+        self._was_read(step.slot, root, ends)
+        order = np.argsort(row + col, axis=1, kind="stable")
+        for g in range(len(at)):
+            line = at[g, order[g]]
+            middle = int(np.flatnonzero(order[g] == 0)[0])
+            for side in (line[:middle:-1], line[:middle]):
+                feeder, head = NONE, np.array([NONE])
+                for place, core in enumerate(side):
+                    to = side[place + 1] if place + 1 < len(side) else root[g]
+                    last = place + 1 == len(side)
+                    after = graph.arrivals(1, stage)
+                    tails = after if last else graph.arrivals(1)
+                    heads = NONE if last else after
+                    start, left = graph.send(
+                        np.array([core]), words[g : g + 1], fabric.pace, target=int(to) << 3 | CORE, tails=tails,
+                        feeder=feeder, heads=heads,
+                    )  # fmt: skip
+                    graph.needs(start, ready[step.slot][core : core + 1], head)
+                    self._was_read(step.slot, np.array([core]), left)
+                    feeder, head = graph.packets - 1, after
+                if len(side):
+                    ends[g : g + 1] = graph.joined(ends[g : g + 1], head)
+        self._was_written(step.into, root, ends)
+
+    def _transfer(
+        self, step: LoadInstruction | StoreInstruction, tail: Array, ready: dict[str, Array], free: dict[str, Array]
+    ) -> None:
+        graph, fabric, memory, shape = self.graph, self.on.fabric, required_channels(self.on), step.cores.shape
+        row, col, channel = (flat_positions(axis, shape).astype(int) for axis in (step.cores.row, step.cores.col, step.channel))
+        cores, count = row * graph.shape[1] + col, len(row)
+        home = np.asarray(memory.row)[channel] * graph.shape[1] + np.asarray(memory.col)[channel]
+        far = graph.far(home, cores)
+        loading = isinstance(step, LoadInstruction)
+        away = fabric.post + fabric.ramp + far * fabric.hop if loading else fabric.post
+        posts = graph.work(cores, MESSAGES, fabric.post, away)
+        for wave in _waves(cores):
+            self._in_order(tail, MESSAGES, cores[wave], posts[wave])
+        graph.needs(posts, (free if loading else ready)[step.slot][cores])
+        if isinstance(step, LoadInstruction) and step.rows:
+            graph.needs(posts, ready[step.rows][cores])
+            self._was_read(step.rows, cores, posts)
+        done = []  # of bursts, which the engine asks for one after the other, a cycle each
+        for number, burst in enumerate(self.addresses.bursts(step)):
+            asked = graph.moments(count, posts, after=float(number)) if number else posts
+            words = np.full(count, float(-(-burst.nbytes // fabric.word_bytes)))
+            # what a channel holds back so that the last word leaves with it
+            stream = words * fabric.word / graph.cycle if loading else NONE
+            busy = burst.nbytes * (step.pace if isinstance(step, LoadInstruction) and self.on.banks is None else 1.0)
+            blocks = graph.tasks(count, BLOCK, on=self.cores * graph.engines + channel, busy=busy, after=stream)
+            graph.blocks.append((blocks, burst, not loading))
+            ends = graph.arrivals(count)
+            if loading:
+                graph.needs(blocks, asked)
+                starts, _ = graph.send(home, words, fabric.word, port=MEMORY, target=cores << 3 | CORE, tails=ends)
+                graph.needs(starts, blocks)
+                done.append(ends)
+                continue
+            heads = graph.arrivals(count) if self.on.banks is None else np.full(count, NONE)
+            starts, left = graph.send(cores, words, fabric.word, target=home << 3 | MEMORY, tails=ends, heads=heads)
+            graph.needs(starts, asked)
+            if self.on.banks is None:
+                graph.needs(blocks, heads)
+                done.append(left)
+            else:  # a burst is written when all of it is there, and its engine is answered
+                graph.needs(blocks, ends)
+                done.append(graph.moments(count, blocks, after=(fabric.ramp + far * fabric.hop) / graph.cycle))
+        last = done[0] if len(done) == 1 else graph.moments(count, *done)
+        (self._was_written if loading else self._was_read)(step.slot, cores, last)
+
+    def _synchronise(self, wait: str) -> None:
+        """Everything so far is done on a core, on its row and column, or everywhere, before anything else begins there."""
+        graph, cores = self.graph, np.arange(self.cores)
+        everything = [*self.ready.values(), *(tail[engine] for tail in self.tails.values() for engine in range(graph.engines))]
+        done = graph.moments(self.cores, *everything)
+        if wait == "line":
+            (row, col), (rows, cols) = np.divmod(cores, graph.shape[1]), graph.shape
+            lines = graph.tasks(rows + cols, NOTE)
+            graph.needs(lines[row], done)
+            graph.needs(lines[rows + col], done)
+            done = graph.moments(self.cores, lines[row], lines[rows + col])
+        elif wait == "mesh":
+            all_ = np.repeat(graph.tasks(1, NOTE), self.cores)
+            graph.needs(all_, done)
+            done = all_
+        for times in (*self.ready.values(), *(tail[engine] for tail in self.tails.values() for engine in range(graph.engines))):
+            times[:] = done
+
+
+def _waves(cores: Array) -> list[Array]:
+    """Places in order, so that no core comes twice in one of the lists."""
+    if len(cores) == 0:
+        return []
+    counts = np.bincount(cores)
+    if counts.max() == 1:
+        return [np.arange(len(cores))]
+    order = np.argsort(cores, kind="stable")
+    counts = counts[counts > 0]
+    rank = np.arange(len(order)) - np.repeat(counts.cumsum() - counts, counts)
+    return [np.sort(order[rank == turn]) for turn in range(int(rank.max()) + 1)]
+
+
+def unroll_program(program: Program, on: SimulatedMachine, cycle: float) -> tuple[TaskGraph, dict[str, Array]]:
+    """The tasks of a program, and for each slot those that leave it as it is in the end, shape (cores,).
+
+    Strands take turns, a round each, in what they share: slots of their own, engines by who is ready first.
+    """
+    if program.topology != "mesh":
+        raise DesignError(f"chip.noc.topology: routers are played on a mesh, not {program.topology}; use fidelity=events")
+    if on.faults.routers:
+        row, col = divmod(on.faults.routers[0], program.cols)
+        work = f"the program has work for all of {program.rows} x {program.cols} cores"
+        raise DesignError(
+            f"chip.faults: core ({row}, {col}) is broken, and {work}; lay it out on others, or take out the fault"
+        )
+    try:
+        return _unrolled(program, TaskGraph(program, on, cycle))
+    except NoRouteError:  # a tree has no place beside the ways round what is broken: up*/down* ways have one for each
+        return _unrolled(program, TaskGraph(program, on, cycle, plain=True))
+
+
+def _unrolled(program: Program, graph: TaskGraph) -> tuple[TaskGraph, dict[str, Array]]:
+    state = ProgramUnroller(program, graph)
+    for strand, parts in enumerate(program.strands):
+        for turn in iterate_rounds(parts):
+            state.play(turn, strand)
+    return graph, state.ready

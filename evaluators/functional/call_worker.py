@@ -1,0 +1,371 @@
+"""Calls of a part in turn on one worker (a device, a die, a chip of tiles, a group of cores), each operator done by its call.
+
+A call's shape says how much of a matrix its worker has, the graph which side of it may be divided, and the worker's number
+which part it is. Nothing else says how a layer is divided.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.evaluators.calls.call import KernelCall
+from dse.evaluators.functional.layer import (
+    LayerTensors,
+    RoutedTokens,
+    ScoreRules,
+    as_integer,
+    combine_experts,
+    gated_silu,
+    results_left,
+    rms_norm,
+    rotate_heads,
+    route_tokens,
+)
+from dse.evaluators.functional.recurrent_states import RecurrentState, convolution_windows, convolve, padded_slice
+from dse.evaluators.graph.operators import AttentionOp, ElementwiseOp, IndexerOp, MatMulOp, Operator, RecurrenceOp, Segment
+from dse.space.array_math import Array
+
+HEADS_NORM = "heads_norm"
+"""Norms of heads, by themselves or before a rotation of a part of each."""
+
+
+class AttentionInputs(NamedTuple):
+    """What attention has on a worker.
+
+    Attributes:
+        q: shape (sequences, queries, heads, of a head).
+        k, v: of the worker's KV heads, shape (sequences, keys, KV heads, of a head).
+        own: KV head of each head, a place among the worker's.
+        scored: what becomes of scores of these heads.
+        picked: keys that each query has, shape (sequences, queries, keys); None where it has all that it sees.
+    """
+
+    q: Array
+    k: Array
+    v: Array
+    own: Array
+    scored: ScoreRules
+    picked: Array | None = None
+
+
+class LocalCopies(NamedTuple):
+    """Copies of tokens at experts of a worker.
+
+    Attributes:
+        rows: the copies.
+        experts: which ones are here.
+        places: of the rows of each of them.
+    """
+
+    rows: Array
+    experts: slice
+    places: list[Array]
+
+
+class KernelFunctions(NamedTuple):
+    """Who computes what calls ask for.
+
+    Attributes:
+        product: of a call, rows and a matrix.
+        experts: likewise of rows of several experts, by the rows of each, with their matrices.
+        attention: of a call and what it attends to; shape (sequences, queries, heads, of a head).
+        rows: of a call, an operator on elements, its inputs and the layer.
+        apart: of a call, products side by side: rows of each head, shape (heads, m, k), and their matrices.
+        states: of a call, an update of states, its inputs, the layer's states and heads of the worker; None where no
+            walk follows them.
+        picks: of a call, an indexer, its queries, shape (sequences, tokens, heads, of a head), weights of their heads, and
+            keys, shape (sequences, keys, of a key): keys that each query takes, shape (sequences, tokens, keys); None likewise.
+        norms_before: whether norms of heads of which a part is turned have a call of their own.
+    """
+
+    product: Callable[[KernelCall, Array, Array], Array]
+    experts: Callable[[KernelCall, Array, Array, list[Array]], Array]
+    attention: Callable[[KernelCall, AttentionInputs], Array]
+    rows: Callable[[KernelCall, ElementwiseOp, list[Array], LayerTensors], Array]
+    apart: Callable[[KernelCall, Array, Array], Array]
+    states: Callable[[KernelCall, RecurrenceOp, list[Array], RecurrentState, range], Array] | None = None
+    picks: Callable[[KernelCall, IndexerOp, Array, Array, Array], Array] | None = None
+    norms_before: bool = False
+
+
+class CallWorker:
+    """What one worker has of a part.
+
+    Attributes:
+        done: results, by operator.
+        before: the call of norms of heads, where a rotation of a part of each has one before its own.
+        routed: copies of tokens and their experts, once these are chosen.
+        here: copies of tokens at experts that are here, once they are.
+    """
+
+    def __init__(
+        self, layer: LayerTensors, part: Segment, calls: tuple[KernelCall, ...], place: int, kernels: KernelFunctions, x: Array
+    ) -> None:
+        self.layer, self.part, self.place, self.kernels, self.x = layer, part, place, kernels, x
+        self.operators = {of.name: of for of in part.operators}
+        self.done: dict[str, Array] = {}
+        self.before: KernelCall | None = None
+        self.routed: RoutedTokens | None = None
+        self.here: LocalCopies | None = None
+        self.heads = _query_heads(layer, calls)
+
+    def run(self, call: KernelCall) -> None:
+        """The operators that are done when a call is.
+
+        Raises:
+            ValueError: what they need is not there, or has another shape than the call.
+        """
+        if call.name == HEADS_NORM and not call.operators:
+            self.before = call
+        for name in call.operators:
+            of = self.operators[name]
+            if isinstance(of, MatMulOp):
+                self.done[name] = self._product(of, call)
+            elif isinstance(of, AttentionOp):
+                self.done[name] = self._attention(of, call)
+            elif isinstance(of, ElementwiseOp):
+                self._rows(of, call)
+            elif isinstance(of, RecurrenceOp) and self.kernels.states is not None and self.layer.state is not None:
+                self.done[name] = self.kernels.states(call, of, self.inputs(of), self.layer.state, self.states)
+            elif isinstance(of, IndexerOp) and self.kernels.picks is not None and self.layer.indexed is not None:
+                self.done[name] = self._index(of, call, self.layer.indexed)
+            else:
+                raise ValueError(f"call {name!r}: a {type(of).__name__} has no numbers")
+
+    def left(self) -> Array:
+        """What the part leaves to be added to the residual stream.
+
+        Raises:
+            ValueError: no call has made it.
+        """
+        return np.asarray(np.sum([self._back(name) for name in results_left(self.part)], axis=0))
+
+    def _back(self, name: str) -> Array:
+        """A result, by token; where no call sums up what experts say, that is done with their last product."""
+        value = self.get(name)
+        if name != "experts_down":
+            return value
+        return combine_experts(value, self.chosen, len(self.x))
+
+    @property
+    def chosen(self) -> RoutedTokens:
+        """Copies of tokens and their experts."""
+        if self.routed is None:
+            raise ValueError(f"part {self.part.name!r}: experts are asked before they are chosen")
+        return self.routed
+
+    def get(self, name: str) -> Array:
+        """What an operator has left."""
+        if name not in self.done:
+            raise ValueError(f"part {self.part.name!r}: {name!r} is needed and no call has made it")
+        return self.done[name]
+
+    def inputs(self, of: Operator) -> list[Array]:
+        """What an operator needs, which is the residual stream where it says nothing."""
+        return [self.get(name) for name in of.needs] or [self.x]
+
+    def matrix(self, of: MatMulOp, call: KernelCall) -> Array:
+        """The worker's part of the weights of a product; beyond the last row or column there are zeros."""
+        weights, k, n = self.layer.weights[of.name], as_integer(call.shape[1]), as_integer(call.shape[2])
+        first = self.place * n * of.n.split
+        if of.name in ("k_proj", "v_proj", "state_qk", "decay_up"):
+            first = self.first_kv_head * of.n.width
+        return padded_slice(padded_slice(weights, self.place * k * of.k.split, k, -2), first, n, -1)
+
+    @property
+    def states(self) -> range:
+        """Heads of values of the worker."""
+        return range(self.place * self.heads, (self.place + 1) * self.heads)
+
+    @property
+    def first_kv_head(self) -> int:
+        """That of the worker's first head of queries, or of its first state."""
+        return self.place * self.heads // self.layer.shared
+
+    def _product(self, of: MatMulOp, call: KernelCall) -> Array:
+        if of.name in ("q_absorb", "v_absorb"):
+            return self._apart(of, call)
+        weights = self.matrix(of, call)
+        if weights.ndim == 3:
+            return self._experts(of, call, weights)
+        (a,) = self.inputs(of)
+        a = a[:, : -self.layer.rope] if of.name == "kv_up" else a  # of the latent, which stands before what is rotated
+        _expect(call, a, (as_integer(call.shape[0]), weights.shape[0]))
+        found = self.kernels.product(call, a, weights)
+        if f"{of.name}_norm" in self.layer.weights:  # of latents, which no operator stands for
+            found = _latent_normed(found, self.layer.weights[f"{of.name}_norm"])
+        if of.name == "router" and "choice" not in self.operators:
+            self.routed = route_tokens(found, self.layer.top)
+        return found
+
+    def _apart(self, of: MatMulOp, call: KernelCall) -> Array:
+        """Products of the rows of each head with a matrix of its own; of queries, what is not rotated."""
+        heads, (x,) = as_integer(call.shape[2]) // (of.n.width), self.inputs(of)
+        weights = padded_slice(self.layer.weights[of.name], self.place * heads * of.n.split, heads, 0)
+        a = x.reshape(len(x), heads, -1).swapaxes(0, 1)[:, :, : weights.shape[1]]
+        _expect(call, a, (heads, as_integer(call.shape[0]), as_integer(call.shape[1])))
+        return self.kernels.apart(call, a, weights).swapaxes(0, 1).reshape(len(x), -1)
+
+    def _experts(self, of: MatMulOp, call: KernelCall, weights: Array) -> Array:
+        """Products of the copies of tokens that are here, with the matrix of the expert of each."""
+        here = self.here or self.dispatched()
+        self.here = here
+        a = here.rows if "experts_activation" not in of.needs else self.get("experts_activation")
+        _expect(call, a, (as_integer(call.shape[0]), weights.shape[1]))
+        return self.kernels.experts(call, a, weights[here.experts], here.places)
+
+    def dispatched(self) -> LocalCopies:
+        """Copies of tokens by their experts, all of which are here."""
+        (x,) = self.inputs(self.operators["router"])
+        count = len(self.layer.weights["experts_up"])
+        places = [np.flatnonzero(self.chosen.expert == one) for one in range(count)]
+        return LocalCopies(x[self.chosen.token], slice(0, count), places)
+
+    def _attention(self, of: AttentionOp, call: KernelCall) -> Array:
+        for need in of.needs:
+            self.get(need)
+        layer, heads, first = self.layer, self.heads, self.first_kv_head
+        q, k, v = self._latent(of) if layer.rope else self._grouped(of)
+        cached = (padded_slice(some, first, k.shape[2], 2) for some in (layer.keys, layer.values))
+        k, v = (np.concatenate([old, new], axis=1) for old, new in zip(cached, (k, v), strict=True))
+        own = (self.place * heads + np.arange(heads)) * of.kv_heads.units // of.heads.units - first
+        real = own + first < of.kv_heads.units
+        if (own[real] >= k.shape[2]).any():
+            raise ValueError(f"worker {self.place}: has {k.shape[2]} KV heads from {first} on, not those of all its heads")
+        scored = layer.scored
+        if scored.sinks is not None:  # a head of nobody has one too
+            scored = scored._replace(sinks=padded_slice(scored.sinks, self.place * heads, heads, 0))
+        picked = self.get("index") if of.picked else None
+        found = self._attended(call, AttentionInputs(q, k, v, np.where(real, own, 0), scored, picked))
+        return found.reshape(len(self.x), -1)
+
+    def _index(self, of: IndexerOp, call: KernelCall, cached: Array) -> Array:
+        """Keys of an indexer are normed; of these and of queries the first values are rotated, as those of attention are."""
+        if of.block > 1 or len(of.needs) < 3:
+            raise ValueError(f"call {call.name!r}: indexers of blocks, or of compressed entries, have no numbers")
+        assert self.kernels.picks is not None
+        layer, (q, k, weights) = self.layer, self.inputs(of)
+        scale, bias = layer.weights["index_layernorm"]
+        k = (k - k.mean(axis=1, keepdims=True)) / k.std(axis=1, keepdims=True) * scale + bias
+        q, k = (rotate_heads(x.reshape(len(x), -1, of.dim), layer.positions, layer.rope) for x in (q, k))
+        by_sequence = (x.reshape(layer.sequences, -1, *x.shape[1:]) for x in (q, weights, k[:, 0]))
+        q, weights, k = by_sequence
+        return self.kernels.picks(call, of, q, weights, np.concatenate([cached, k], axis=1))
+
+    def _grouped(self, of: AttentionOp) -> tuple[Array, Array, Array]:
+        names = zip(("q_proj", "k_proj", "v_proj"), (of.qk_dim, of.qk_dim, of.v_dim), strict=True)
+        q, k, v = (self._by_head(self.get(name), wide) for name, wide in names)
+        return q, k, v
+
+    def _latent(self, of: AttentionOp) -> tuple[Array, Array, Array]:
+        """Rotated values first: of queries and of keys that are made of the latent, or of absorbed ones and of the latent."""
+        rope, row, of_q = self.layer.rope, self.get("kv_down"), self.operators["q_up"]
+        assert isinstance(of_q, MatMulOp)
+        row, q = self._by_head(row, row.shape[1]), self._by_head(self.get("q_up"), of_q.n.width)
+        q, turned = q[..., :-rope], q[..., -rope:]
+        latent, key = row[..., :-rope], row[..., -rope:]
+        if "kv_up" not in self.operators:
+            absorbed = self._by_head(self.get("q_absorb"), latent.shape[-1])
+            return np.concatenate([turned, absorbed], axis=-1), np.concatenate([key, latent], axis=-1), latent
+        up = self._by_head(self.get("kv_up"), q.shape[-1] + of.v_dim)
+        k, v = up[..., : q.shape[-1]], up[..., q.shape[-1] :]
+        same = np.broadcast_to(key, (*k.shape[:3], rope))
+        return np.concatenate([turned, q], axis=-1), np.concatenate([same, k], axis=-1), v
+
+    def _attended(self, call: KernelCall, of: AttentionInputs) -> Array:
+        return self.kernels.attention(call, of)
+
+    def _by_head(self, x: Array, wide: int) -> Array:
+        return x.reshape(self.layer.sequences, len(x) // self.layer.sequences, -1, wide)
+
+    def _normed(self, of: ElementwiseOp, x: Array, weights: list[Array]) -> Array:
+        """Norms of whole heads, by a call of their own before a rotation of a part of each."""
+        if self.before is None:
+            raise ValueError(f"part {self.part.name!r}: heads are turned before they are normed")
+        return self.kernels.rows(self.before, replace(of, name=HEADS_NORM, turned=0), [x, *weights], self.layer)
+
+    def _rows(self, of: ElementwiseOp, call: KernelCall) -> None:
+        layer = self.layer
+        if of.name in ("rope", HEADS_NORM):
+            for need in of.needs:
+                norm = need.replace("proj", "norm")
+                x, part = self.get(need), None
+                if layer.rope:  # the last values of each head, or of the row that all share
+                    x = self._by_head(x, x.shape[1] if need == "kv_down" else x.shape[1] // self.heads)
+                    part, x = x, x[..., -layer.rope :].reshape(len(self.x), -1)
+                weights = _of_heads(layer, norm)
+                if self.kernels.norms_before and weights and of.rotated < of.dim.width:
+                    x, weights = self._normed(of, x, weights), []
+                found = self.kernels.rows(call, of, [x, *weights], layer)
+                if part is not None:
+                    found = np.concatenate([part[..., : -layer.rope], found.reshape(*part.shape[:3], -1)], axis=-1)
+                self.done[need] = found.reshape(len(self.x), -1)
+            self.done[of.name] = self.done[of.needs[0]]
+            return
+        if of.name == "combination":
+            self.done[of.name] = self.kernels.rows(call, of, [self.get("experts_down"), *self.chosen], layer)
+            return
+        inputs = self.inputs(of)
+        if of.name == "state_conv" and layer.state is not None and of.dim.beside is not None:
+            first = self.first_kv_head * of.dim.width, self.place * self.heads * of.dim.beside.width
+            inputs = [*convolution_windows(inputs, layer.state, first)]
+        weights = [layer.weights[of.name]] if of.name.endswith("norm") else []
+        found = self.kernels.rows(call, of, [*inputs, *weights], layer)
+        if of.name == "choice":
+            self.routed = route_tokens(inputs[0], layer.top, found)
+        else:
+            _expect(call, found, (as_integer(call.shape[0]), as_integer(call.shape[2])))
+        self.done[of.name] = found
+
+
+def compute_elementwise(of: ElementwiseOp, inputs: list[Array], layer: LayerTensors) -> Array:
+    """An operator on elements."""
+    if of.name == "output_activation":
+        read, gate = inputs
+        smooth = isinstance(layer.mixed, RecurrenceOp) and layer.mixed.rule in ("delta", "ssd")
+        return gated_silu(gate, read) if smooth else np.asarray(read / (1 + np.exp(-gate)))
+    if of.name.endswith("activation"):
+        return gated_silu(*inputs)
+    if of.name in ("rope", HEADS_NORM):
+        x, *weights = inputs
+        heads = x.reshape(len(x), -1, layer.turned)
+        heads = rms_norm(heads, weights[0]) if weights else heads
+        return (rotate_heads(heads, layer.positions, of.rotated) if of.name == "rope" else heads).reshape(len(x), -1)
+    if of.name == "combination":
+        rows, *copies = inputs
+        return combine_experts(rows, RoutedTokens(*copies), len(layer.x))
+    if of.name == "choice":
+        return np.asarray(np.exp(-np.sort(-inputs[0], axis=1)[:, : layer.top]))
+    if of.name == "state_conv":
+        return convolve(*inputs)
+    if of.name == "state_norm":  # head by head
+        x, weight = inputs
+        return rms_norm(x.reshape(len(x), -1, len(weight)), weight).reshape(len(x), -1)
+    if of.name.endswith("norm"):
+        return rms_norm(*inputs)
+    raise ValueError(f"operator {of.name!r} has no numbers")
+
+
+def _latent_normed(x: Array, weight: Array) -> Array:
+    """With a norm of as many first columns as there are weights."""
+    return np.concatenate([rms_norm(x[:, : len(weight)], weight), x[:, len(weight) :]], axis=1)
+
+
+def _of_heads(layer: LayerTensors, name: str) -> list[Array]:
+    return [layer.weights[name]] if layer.normed else []
+
+
+def _query_heads(layer: LayerTensors, calls: tuple[KernelCall, ...]) -> int:
+    """Heads of queries, or states, of a worker, by the columns of their projection."""
+    names = ("q_proj", "q_up", "state_v")
+    found = [call.shape[2] for call in calls if set(names) & set(call.operators)]
+    every = sum(layer.weights[name].shape[-1] for name in names if name in layer.weights)
+    heads = layer.mixed.heads.units
+    return as_integer(found[0]) * heads // every if found else heads
+
+
+def _expect(call: KernelCall, x: Array, shape: tuple[int, ...]) -> None:
+    if x.shape != shape:
+        raise ValueError(f"call {call.name!r}: has {x.shape}, says {shape}")

@@ -1,0 +1,175 @@
+"""A decoder layer on a group of dies: each does its calls on its part, exchanges between them are programs.
+
+Sums, and tokens that come to all, go around a ring of dies; tokens go to their experts and come back by the program of
+`kernels.collective.exchange_v`. Copies of attention have tokens of their own, and all dies of a group share out the experts.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from dse.evaluators.calls.call import CallBlock, KernelCall
+from dse.evaluators.cost_models.functional_simulator import run_program
+from dse.evaluators.functional.call_worker import CallWorker, KernelFunctions, LocalCopies
+from dse.evaluators.functional.layer import LayerTensors, is_residual
+from dse.evaluators.graph.operators import Segment
+from dse.evaluators.kernels.collective import mesh_rings as rings
+from dse.evaluators.kernels.collective import moe_layer_program as exchange_v
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.layouts.multi_die import DieExchange, DieSplit
+from dse.evaluators.program.kernel_ir import Buffer, Program
+from dse.space.array_math import Array
+
+
+def compute_layer(
+    steps: Sequence[CallBlock | DieExchange], layers: Sequence[LayerTensors], of: DieSplit, itemsize: float, on: KernelFunctions
+) -> Array:
+    """The residual stream behind the layer on each die of a group, shape (dies, tokens, hidden).
+
+    Args:
+        steps: of a unit that is a layer, in order.
+        layers: of each copy of attention: the same layer, of tokens and caches of its own.
+        of: how the group is divided.
+        itemsize: bytes of an activation.
+        on: who computes on a die.
+    """
+    group = _Group(layers, of, itemsize, on)
+    for step in steps:
+        if isinstance(step, CallBlock):
+            group.block(step)
+        else:
+            group.crossing(step)
+    group.added()
+    return np.stack(group.stream)
+
+
+class _Die(CallWorker):
+    """A die whose experts have tokens of others."""
+
+    def dispatched(self) -> LocalCopies:
+        """Nobody has brought them."""
+        raise ValueError(f"die: tokens of part {self.part.name!r} are not where their experts are")
+
+
+class _Group:
+    """What dies have between two steps.
+
+    Attributes:
+        stream: the residual stream of each die: all tokens of its copy, or its share of them.
+        workers: of the part that is done; empty between parts.
+    """
+
+    def __init__(self, layers: Sequence[LayerTensors], of: DieSplit, itemsize: float, on: KernelFunctions) -> None:
+        self.layers, self.of, self.itemsize, self.on = layers, of, itemsize, on
+        self.stream = [layers[die // of.tp].x for die in range(of.group)]
+        self.workers: list[CallWorker] = []
+        self.left: list[Array] | None = None
+        self.copies: exchange_v.TokenCopies | None = None
+
+    def block(self, of: CallBlock) -> None:
+        """Calls of all dies."""
+        part = self.layers[0].part(of.calls[0].part)
+        if part is None:
+            return
+        if not self.workers or self.workers[0].part is not part:
+            self.added()
+            self.workers = [self._worker(part, of.calls, die) for die in range(self.of.group)]
+        for worker in self.workers:
+            for position in of.order:
+                worker.run(of.calls[position])
+
+    def _worker(self, part: Segment, calls: tuple[KernelCall, ...], die: int) -> CallWorker:
+        routed = part.name.startswith("moe") and self.of.ep > 1
+        layer = self.layers[die // self.of.tp]
+        kind, place = (_Die, 0) if routed else (CallWorker, die % self.of.tp)
+        return kind(layer, part, calls, place, self.on, self.stream[die])
+
+    def added(self) -> None:
+        """What a part has left comes to the residual stream, as it is on each die."""
+        if self.workers and self.left is None:
+            self.left = [worker.left() for worker in self.workers]
+        if self.left is not None and (not self.workers or is_residual(self.workers[0].part)):
+            self.stream = [x + more for x, more in zip(self.stream, self.left, strict=True)]
+        self.workers, self.left = [], None
+
+    def crossing(self, of: DieExchange) -> None:
+        """What dies exchange."""
+        if of.pattern == "all_to_all":
+            self._back(of) if of.back else self._there(of)
+            return
+        if of.pattern == "allgather":
+            self.added()
+            self.stream = self._teams(of, self.stream)
+            return
+        self.left = self._teams(of, [worker.left() for worker in self.workers])
+        if of.pattern == "reduce_scatter":
+            each = len(self.left[0])
+            places = (die % self.of.tp for die in range(self.of.group))
+            self.stream = [x[place * each : (place + 1) * each] for x, place in zip(self.stream, places, strict=True)]
+        self.added()
+
+    def _teams(self, of: DieExchange, values: list[Array]) -> list[Array]:
+        """A collective of the dies of each copy; each has a slice of the tokens before an allgather, or behind a scatter."""
+        tp, found = self.of.tp, []
+        for first in range(0, self.of.group, tp):
+            some, gathers = np.stack(values[first : first + tp]), of.pattern == "allgather"
+            each = some[0].size // (1 if gathers else tp)
+            whole = np.tile(some.reshape(tp, 1, -1), (1, tp, 1)) if gathers else some
+            size = each * tp
+            if size * self.itemsize != of.nbytes:
+                raise ValueError(f"{of.name}: {of.nbytes} B, dies have {size * self.itemsize}")
+            shape, mesh = GemmShape(size, 1, 1), CoreMesh(1, tp)
+            program = rings.build_program(shape, mesh, "float64", pattern=of.pattern, topology="torus")
+            placed = rings.scatter_operands(shape, mesh, whole.reshape(1, tp, size), pattern=of.pattern, topology="torus")
+            out = rings.gather_result(shape, mesh, run_program(program, placed), pattern=of.pattern, topology="torus")[0]
+            if of.pattern == "reduce_scatter":
+                out = np.stack([slices[place * each : (place + 1) * each] for place, slices in enumerate(out)])
+            found += list(out.reshape(tp, -1, some.shape[-1]))
+        return found
+
+    def _there(self, of: DieExchange) -> None:
+        """Copies of tokens go to the dies of their experts."""
+        dies, wide = self.of.group, self.layers[0].x.shape[1]
+        experts = len(self.layers[0].weights["experts_up"])
+        choices = np.stack([_choices(worker) for worker in self.workers])
+        if choices[0].size * wide * self.itemsize != of.nbytes:
+            raise ValueError(f"{of.name}: {of.nbytes} B, a die sends {choices[0].size * wide * self.itemsize}")
+        self.copies = exchange_v.token_copies(choices, experts)
+        packed = np.stack([_rows(worker) for worker in self.workers])
+        slots = [Buffer("packed", packed.shape[1:], "float64")]
+        slots += [Buffer(f"in{place}", (self.copies.rows(place), wide), "float64") for place in range(self.copies.each)]
+        program = Program(1, dies, tuple(slots), ((exchange_v.dispatch_round(CoreMesh(1, dies), self.copies),),), "full")
+        found, each = run_program(program, {"packed": packed[None]}), self.copies.each
+        rows = [found[f"in{place}"][0] for place in range(each)]
+        ends = np.cumsum([0, *(some.shape[1] for some in rows)])
+        places = [np.arange(*pair) for pair in pairwise(ends)]
+        for die, worker in enumerate(self.workers):
+            worker.here = LocalCopies(np.concatenate([some[die] for some in rows]), slice(die * each, (die + 1) * each), places)
+
+    def _back(self, of: DieExchange) -> None:
+        """What experts say comes back to the dies of the tokens."""
+        if self.copies is None:
+            raise ValueError(f"{of.name}: no tokens are away")
+        dies = self.of.group
+        wide = self.layers[0].x.shape[1]
+        tiles, slots = {}, [Buffer("returned", (self.copies.packed[0].size, wide), "float64")]
+        for place in range(self.copies.each):
+            here = [worker.get("experts_down")[worker.here.places[place]] for worker in self.workers if worker.here]
+            tiles[f"out{place}"] = np.stack(here)[None]
+            slots.append(Buffer(f"out{place}", here[0].shape, "float64"))
+        program = Program(1, dies, tuple(slots), ((exchange_v.combine_round(CoreMesh(1, dies), self.copies),),), "full")
+        for worker, returned in zip(self.workers, run_program(program, tiles)["returned"][0], strict=True):
+            worker.done["experts_down"] = returned
+
+
+def _rows(worker: CallWorker) -> Array:
+    """Copies of a die's tokens, in the order of experts."""
+    (x,) = worker.inputs(worker.operators["router"])
+    return np.asarray(x[worker.chosen.token])
+
+
+def _choices(worker: CallWorker) -> Array:
+    """Experts of each token of a die."""
+    order = np.argsort(worker.chosen.token, kind="stable")
+    return worker.chosen.expert[order].reshape(len(worker.x), -1)

@@ -1,0 +1,244 @@
+"""A decoder layer on a group of cores of a pipeline: products by their partition's program, exchanges around the group's rings.
+
+Rows, requests or heads of attention are dealt to cores as the partition says; what a core does of attention by itself, and
+operators on elements, is NumPy's. What lies where between two products is what the partition's `result` and `place` say: sums
+that all cores have, or rows of each.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dse.evaluators.calls.call import CallBlock, GroupExchange, KernelCall
+from dse.evaluators.cost_models.functional_simulator import in_double_precision, run_program
+from dse.evaluators.functional import tiles
+from dse.evaluators.functional.call_worker import AttentionInputs, CallWorker, KernelFunctions, compute_elementwise
+from dse.evaluators.functional.layer import LayerTensors, as_integer, combine_experts, is_residual, softmax_attention
+from dse.evaluators.functional.tensor_placement import track_layouts
+from dse.evaluators.graph.expert_loads import core_of_expert
+from dse.evaluators.graph.operators import MatMulOp, Segment
+from dse.evaluators.kernels.gemm.tiling import GemmShape, join_blocks
+from dse.evaluators.kernels.gemm.tiling import matrix_blocks as blocks_of
+from dse.evaluators.kernels.partition import find_partition
+from dse.evaluators.kernels.partition.group_placement import group_sides, place_group, ring_grid
+from dse.evaluators.kernels.partition.input_only import gather_blocks as of_cores
+from dse.evaluators.kernels.partition.input_only import scatter_blocks
+from dse.evaluators.kernels.partition.ring_collectives import allgather_rounds, reduce_scatter_rounds
+from dse.evaluators.layouts.operator_partitions import ROTATIONS, is_gather_call
+from dse.evaluators.program.kernel_ir import Buffer, Program
+from dse.space.array_math import Array, ceil_div
+
+ITEMSIZE = 2.0
+"""Bytes of a value that goes to all cores."""
+
+
+def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors, *, heads: bool | None = None) -> Array:
+    """The residual stream behind the layer, shape (tokens, hidden), calls of its parts one after the other.
+
+    Args:
+        blocks: its calls, each with a partition.
+        layer: what is computed.
+        heads: whether attention divides heads, not rows; None where one partition is for all, which says so.
+
+    Raises:
+        ValueError: something is not there, or not on the core that needs it.
+    """
+    if heads is None:
+        first = next(call.group for block in blocks for call in block.calls if call.group is not None)
+        heads = first.partition == "k"
+    track_layouts(blocks, layer, heads=heads)
+    x = layer.x
+    for block in blocks:
+        part = layer.part(block.calls[0].part)
+        if part is None:
+            continue
+        worker = _Cores(layer, part, block.calls, x, heads=heads)
+        for position in block.order:
+            worker.run(block.calls[position])
+        x = x + worker.left() if is_residual(part) else x
+    return x
+
+
+class _Cores(CallWorker):
+    """A group of cores, where experts may be whole on one of them each."""
+
+    def __init__(self, layer: LayerTensors, part: Segment, calls: tuple[KernelCall, ...], x: Array, *, heads: bool) -> None:
+        super().__init__(layer, part, calls, 0, GROUP_KERNELS, x)
+        self.rows_divided = not heads
+        self.group = next(call.group for call in calls if call.group is not None)
+        self.everywhere: Array | None = None
+        self.summed = False
+
+    def _experts(self, of: MatMulOp, call: KernelCall, weights: Array) -> Array:
+        if call.exchange is None:
+            return super()._experts(of, call, weights)
+        cores, tokens = as_integer(call.exchange.cores), len(self.x)
+        owner = core_of_expert(len(weights), cores)[self.chosen.expert]
+        if "experts_activation" not in of.needs:
+            (x,) = self.inputs(self.operators["router"])
+            if call.exchange.times or self.everywhere is None:
+                self.everywhere = exchange_slices(call.exchange, _own(x, cores, divided=bool(call.exchange.times)))
+            rows = self.everywhere[owner, self.chosen.token]
+            return multiply_by_expert(rows, weights, self.chosen.expert)
+        rows = multiply_by_expert(self.get("experts_activation"), weights, self.chosen.expert)
+        outputs = np.stack([combine_experts(rows * (owner == core)[:, None], self.chosen, tokens) for core in range(cores)])
+        found = exchange_slices(call.exchange, np.pad(outputs, ((0, 0), (0, -tokens % cores), (0, 0))), sums=True)
+        self.summed, each = True, found.shape[1] // cores
+        return np.concatenate([found[core, core * each : (core + 1) * each] for core in range(cores)])[:tokens]
+
+    def _back(self, name: str) -> Array:
+        return self.get(name) if name == "experts_down" and self.summed else super()._back(name)
+
+    def run(self, call: KernelCall) -> None:
+        """Its operators; or what one of them has left goes around the rings to all cores."""
+        super().run(call)
+        if is_gather_call(call):
+            name = call.needs[0]
+            of = self.operators[name]
+            names = of.needs if name in ROTATIONS else (name,)
+            values = [self._back(one) for one in names]  # experts' results summed up by token
+            self.summed = self.summed or name == "experts_down"
+            found = gather_everywhere(call, np.concatenate(values, axis=1))
+            self.done |= zip(names, np.split(found, np.cumsum([value.shape[1] for value in values])[:-1], axis=1), strict=True)
+            self.done[name] = self.done[names[0]]
+
+    def _attended(self, call: KernelCall, of: AttentionInputs) -> Array:
+        """Each core its own heads, or its own rows: those of prompts see keys that came around the group."""
+        cores, prompts = as_integer(self.group.cores), of.q.shape[1] > 1 or of.q.shape[1] == of.k.shape[1]
+        if call.job is not None:
+            return tiles.compute_attention(call._replace(job=call.job.jobs[0]), of)
+        k, v, heads = of.k[:, :, of.own], of.v[:, :, of.own], of.q.shape[2]
+        each = ceil_div(heads, cores)
+        if not self.rows_divided:
+            some = [slice(start, start + each) for start in range(0, heads, each)]
+            found = [softmax_attention(of.q[:, :, own], k[:, :, own], v[:, :, own], of.scored.of(own)) for own in some]
+            self._scored(call, found[0][1] * each)
+            return np.concatenate([out for out, _ in found], axis=2)
+        if not prompts:
+            each = ceil_div(len(of.q), cores)
+            some = [slice(start, start + each) for start in range(0, len(of.q), each)]
+            found = [softmax_attention(of.q[own], k[own], v[own], of.scored) for own in some]
+            self._scored(call, found[0][1] * heads)
+            return np.concatenate([out for out, _ in found])
+        return self._around(call, of)
+
+    def _scored(self, call: KernelCall, pairs: int) -> None:
+        """Refuses more scores on the first core than its products have."""
+        first = call.products[0]
+        said = first.count * first.m * first.n
+        if pairs > said * (1 + 1e-9):
+            raise ValueError(f"call {call.name!r}: {said} scores of a core, has {pairs}")
+
+    def _around(self, call: KernelCall, of: AttentionInputs) -> Array:
+        """Each core has rows of its own, one sequence after the other, and sees what came of the others' keys and values."""
+        cores, (sequences, new, heads, _) = as_integer(self.group.cores), of.q.shape
+        kv = np.concatenate([some.reshape(sequences * new, -1) for some in (of.k, of.v)], axis=1)
+        own = _own(kv, cores, divided=True)
+        here = own if call.exchange is None else exchange_slices(call.exchange, own)
+        found, each = np.zeros((*of.q.shape[:3], of.v.shape[3])), here.shape[1] // cores
+        for core in range(cores):
+            k, v = np.split(here[core, : sequences * new], [of.k[0, 0].size], axis=1)
+            k, v = k.reshape(of.k.shape)[:, :, of.own], v.reshape(of.v.shape)[:, :, of.own]
+            out, _ = softmax_attention(of.q, k, v, of.scored)
+            rows = slice(core * each, (core + 1) * each)
+            found.reshape(sequences * new, heads, -1)[rows] = out.reshape(sequences * new, heads, -1)[rows]
+        return found
+
+
+def _own(x: Array, cores: int, divided: bool) -> Array:
+    """Rows that cores have, padded to as many for each, shape (cores, rows, columns): their own where they are divided."""
+    each = ceil_div(len(x), cores)
+    padded = np.pad(x, ((0, cores * each - len(x)), (0, 0)))
+    whose = np.repeat(np.arange(cores), each)
+    mine = whose == np.arange(cores)[:, None] if divided else np.ones((cores, cores * each), bool)
+    return padded * mine[..., None]
+
+
+def exchange_slices(of: GroupExchange, own: Array, *, sums: bool = False) -> Array:
+    """What cores have behind an exchange of their slices; sums go to their owners, and where it goes twice to all."""
+    times, cores = as_integer(of.times), as_integer(of.cores)
+    on, each = place_group(of.placement, cores), own.shape[1] // cores
+    rounds = reduce_scatter_rounds(on, "x", each) if sums and times else ()
+    if times == 2 or (times and not sums):
+        rounds = (*rounds, *allgather_rounds(on, "x", each))
+    slots = (Buffer("x", own.shape[1:], "float64", depth=2),)
+    program = Program(*group_sides(of.placement, cores), slots, (rounds,))
+    return of_cores(run_program(program, {"x": scatter_blocks(own, on, of.placement)})["x"], on)
+
+
+def gather_everywhere(call: KernelCall, x: Array) -> Array:
+    """What every core has of a result of which each had a slice.
+
+    Raises:
+        ValueError: a slice of the call's exchange is none of the result's rows, columns or blocks.
+    """
+    of = call.exchange
+    assert of is not None
+    cores, said = as_integer(of.cores), as_integer(of.nbytes / ITEMSIZE)
+    rings, members = (as_integer(side) for side in ring_grid(of.placement, cores, divided=True))
+    for high, wide in ((cores, 1), (1, cores), (rings, members)):
+        cut = blocks_of(x, high, wide)
+        if cut.shape[2] * cut.shape[3] == said:
+            break
+    else:
+        raise ValueError(f"call {call.name!r}: sends {said} values of a core, of {x.shape} on {cores} cores")
+    slices = cut.reshape(cores, said)
+    found = exchange_slices(of, _own(slices.reshape(-1, 1), cores, divided=True))
+    if not np.array_equal(found, np.broadcast_to(found[:1], found.shape)):
+        raise ValueError(f"call {call.name!r}: cores differ in what came to all")
+    return join_blocks(found[0].reshape(cut.shape), *x.shape)
+
+
+def multiply_by_expert(rows: Array, weights: Array, expert: Array) -> Array:
+    """Products of rows with the matrices of their experts."""
+    return np.asarray(np.einsum("rk,rkn->rn", rows, weights[expert]))
+
+
+def compute_product(call: KernelCall, a: Array, weights: Array) -> Array:
+    """The partition's program.
+
+    Raises:
+        ValueError: the call's product has another shape.
+    """
+    (said,) = call.products
+    if (as_integer(said.count * said.m), as_integer(said.k), as_integer(said.n)) != (*a.shape, weights.shape[1]):
+        raise ValueError(f"call {call.name!r}: product {said}, has {a.shape} and {weights.shape}")
+    return _divided(call, a, weights)
+
+
+def compute_experts(call: KernelCall, a: Array, weights: Array, rows: list[Array]) -> Array:
+    """The partition's program for the rows of each expert in turn."""
+    found = np.zeros((len(a), weights.shape[2]))
+    for matrix, places in zip(weights, rows, strict=True):
+        if len(places):
+            found[places] = _divided(call, a[places], matrix)
+    return found
+
+
+def _divided(call: KernelCall, a: Array, weights: Array) -> Array:
+    of = call.group
+    assert of is not None
+    way, cores, shape = find_partition(of.partition), as_integer(of.cores), GemmShape(len(a), a.shape[1], weights.shape[1])
+    options = of._replace(phases=as_integer(of.phases)).options
+    program = in_double_precision(way.build_program(shape, of.placement, cores, "float32", **options))
+    found: Array = way.gather_result(
+        run_program(program, way.scatter_operands(a, weights, of.placement, cores)), of.placement, cores, shape
+    )
+    return found
+
+
+def _unattended(call: KernelCall, of: AttentionInputs) -> Array:
+    raise ValueError(f"call {call.name!r}: attention is of the group")
+
+
+def _absorbed(call: KernelCall, a: Array, weights: Array) -> Array:
+    raise ValueError(f"call {call.name!r}: products of heads by themselves have no numbers on a group")
+
+
+GROUP_KERNELS = KernelFunctions(
+    compute_product,
+    compute_experts,
+    _unattended,
+    lambda _, of, inputs, layer: compute_elementwise(of, inputs, layer),
+    _absorbed,
+)

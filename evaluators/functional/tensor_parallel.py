@@ -1,0 +1,116 @@
+"""A decoder layer on tensor-parallel devices: each does its calls on its part of the weights, an allreduce's program sums.
+
+Cores of a pool have no program: their products are NumPy's. Between blocks stands the program of the allreduce that the layout
+says, on as many peers as it says.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dse.evaluators.calls.call import CallBlock, KernelCall, LeadingCollective
+from dse.evaluators.cost_models.functional_simulator import in_double_precision, run_program
+from dse.evaluators.functional.call_worker import AttentionInputs, CallWorker, KernelFunctions, compute_elementwise
+from dse.evaluators.functional.layer import LayerTensors, as_integer, is_residual, softmax_attention, topk_keys
+from dse.evaluators.functional.recurrent_states import read_states
+from dse.evaluators.graph.operators import IndexerOp
+from dse.evaluators.kernels.collective import find_allreduce
+from dse.space.array_math import Array
+
+
+def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors, peers: int, itemsize: float) -> Array:
+    """The residual stream behind the layer on each device, shape (devices, tokens, hidden).
+
+    Args:
+        blocks: of a step, of which those of the layer's parts are done, in order; the collective of whatever comes behind the
+            last one too.
+        layer: of numbers.
+        peers: devices.
+        itemsize: bytes of an activation.
+    """
+    stream, left = np.stack([layer.x] * peers), None
+    for block in blocks:
+        if left is not None:
+            stream = stream + (left if block.opener is None else allreduce_tensors(block.opener, left, itemsize))
+            left = None
+        part = layer.part(block.calls[0].part)
+        if part is not None:
+            workers = [CallWorker(layer, part, block.calls, place, NUMPY_KERNELS, stream[place]) for place in range(peers)]
+            for worker in workers:
+                for position in block.order:
+                    worker.run(block.calls[position])
+            found = np.stack([worker.left() for worker in workers])
+            left = found if is_residual(part) else None
+    return stream
+
+
+def allreduce_tensors(of: LeadingCollective, left: Array, itemsize: float) -> Array:
+    """What devices have behind a collective; those that take no part keep what they had.
+
+    Raises:
+        ValueError: vectors are not as long as it says.
+    """
+    peers, rows = as_integer(of.peers), left[0].size
+    if rows * itemsize != of.nbytes:
+        raise ValueError(f"allreduce of {of.nbytes} B, devices have {rows * itemsize}")
+    program = in_double_precision(find_allreduce(of.algorithm, of.phases).build_program(rows, peers))
+    found = left.copy()
+    found[:peers] = run_program(program, {"x": left[:peers].reshape(1, peers, rows, 1)})["x"].reshape(peers, *left.shape[1:])
+    return found
+
+
+def compute_product(call: KernelCall, a: Array, weights: Array) -> Array:
+    """As the one core's products say."""
+    (of,) = call.products
+    if (as_integer(of.count), *map(as_integer, (of.m, of.k, of.n))) != (1, *a.shape, weights.shape[1]):
+        raise ValueError(f"call {call.name!r}: products {of}, has {a.shape} and {weights.shape}")
+    return a @ weights
+
+
+def compute_experts(call: KernelCall, a: Array, weights: Array, rows: list[Array]) -> Array:
+    """Expert by expert."""
+    found = np.zeros((len(a), weights.shape[2]))
+    for matrix, places in zip(weights, rows, strict=True):
+        found[places] = a[places] @ matrix
+    return found
+
+
+def compute_attention(call: KernelCall, of: AttentionInputs) -> Array:
+    """As many pairs as the call says."""
+    found, pairs = softmax_attention(of.q, of.k[:, :, of.own], of.v[:, :, of.own], of.scored, of.picked)
+    (said,) = call.products
+    if as_integer(said.m) != pairs * of.q.shape[2]:
+        raise ValueError(f"call {call.name!r}: {said.m} scores, has {pairs * of.q.shape[2]}")
+    return found
+
+
+def compute_per_head(call: KernelCall, a: Array, weights: Array) -> Array:
+    """Head by head, as one core's products say of all."""
+    (of,) = call.products
+    if (as_integer(of.count), *map(as_integer, (of.m, of.k, of.n))) != (1, *a.shape[1:], len(weights) * weights.shape[2]):
+        raise ValueError(f"call {call.name!r}: products {of}, has {a.shape} and {weights.shape}")
+    return a @ weights
+
+
+def compute_index(call: KernelCall, of: IndexerOp, q: Array, weights: Array, k: Array) -> Array:
+    """As many scores as the call says.
+
+    Source:
+        [deepseekai2025] eq. 1; scales of weights, which change no order, are left out.
+    """
+    (said,) = call.products
+    pairs = len(q) * (q.shape[1] * k.shape[1] - q.shape[1] * (q.shape[1] - 1) // 2)
+    if (as_integer(said.m), as_integer(said.k)) != (pairs * q.shape[2], q.shape[3]):
+        raise ValueError(f"call {call.name!r}: {said.m} scores of {said.k}, has {pairs * q.shape[2]} of {q.shape[3]}")
+    return topk_keys(np.einsum("sqh,sqhk->sqk", weights, np.maximum(np.einsum("sqhd,skd->sqhk", q, k), 0.0)), of.top)
+
+
+NUMPY_KERNELS = KernelFunctions(
+    compute_product,
+    compute_experts,
+    compute_attention,
+    lambda _, of, inputs, layer: compute_elementwise(of, inputs, layer),
+    compute_per_head,
+    read_states,
+    compute_index,
+)

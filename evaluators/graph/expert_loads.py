@@ -1,0 +1,320 @@
+"""Which experts tokens go to, how many of them are touched, and what the core that has most to do gets of them.
+
+Experts are chosen by Zipf's law: the r-th most popular one as often as r ** -skew, but never more often than once a token.
+Tokens choose independently.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from dse.space.array_math import Array, ceil_div, minimum
+from dse.space.model import ExpertLayers
+
+Moments = tuple[tuple[float, float, int], ...]
+"""Rows of a token on a core, their variance, and how many cores have these."""
+
+
+@lru_cache(maxsize=256)
+def expert_probabilities(experts: ExpertLayers) -> Array:
+    """The share of tokens that go to each expert, most popular first; they add up to `top_k`. Shape (count,).
+
+    >>> expert_probabilities(ExpertLayers(count=4, top_k=2, intermediate=1)).tolist()
+    [0.5, 0.5, 0.5, 0.5]
+    >>> expert_probabilities(ExpertLayers(count=3, top_k=2, intermediate=1, skew=2.0)).round(3).tolist()
+    [1.0, 0.692, 0.308]
+    """
+    weights = np.arange(1, experts.count + 1, dtype=float) ** -experts.skew
+    found = np.zeros(experts.count)
+    for sure in range(experts.top_k + 1):
+        # the first ones would be chosen more than once a token: they always are, and the others share the rest
+        found[:sure] = 1.0
+        found[sure:] = (experts.top_k - sure) * weights[sure:] / max(weights[sure:].sum(), 1e-300)
+        if sure == experts.count or found[sure] <= 1:
+            break
+    return found
+
+
+def experts_touched(experts: ExpertLayers, tokens: Any) -> Any:
+    """Experts of a layer that at least one of `tokens` tokens goes to, as `experts.load` says.
+
+    An expert that a share q of the tokens go to is missed by one token with probability 1 - q, so
+
+        sum over experts of 1 - (1 - q) ** tokens
+
+    and with even routing, where q is k / E for all, E (1 - (1 - k / E) ** tokens).
+
+    Source:
+        linearity of expectation; the same count as the classical occupancy problem [feller1968] IV.2 with k drawn
+        without replacement at a time.
+
+    >>> mixtral = ExpertLayers(count=8, top_k=2, intermediate=14336)
+    >>> experts_touched(mixtral, 1.0), round(experts_touched(mixtral, 8.0), 2)
+    (2.0, 7.2)
+    """
+    if experts.load == "even":
+        return minimum(tokens * experts.top_k, float(experts.count))
+    if experts.load == "sampled":
+        return map_values(lambda some: float(np.count_nonzero(sampled_rows(experts, some))), tokens)
+    if experts.load == "file":
+        return sum(_touched(np.array(layer), tokens) for layer in experts.shares) / len(experts.shares)
+    if not experts.skew:
+        return experts.count * (1 - (1 - experts.top_k / experts.count) ** tokens)
+    return _touched(expert_probabilities(experts), tokens)
+
+
+def experts_per_token(experts: ExpertLayers, shared: int) -> int:
+    """Experts that a token is sent to: its routed ones, and shared ones where these have copies that are placed as experts."""
+    return experts.top_k + (experts.shared if shared else 0)
+
+
+def busiest_core_load(experts: ExpertLayers, tokens: Any, cores: Any, redundant: int = 0, shared: int = 0) -> tuple[Any, Any]:
+    """Rows, and experts touched, on the core that has most rows; leaves broadcast.
+
+    Experts are dealt to cores from the most popular one on, up and down in turn. What is expected is the mean of the largest of
+    all cores' rows, each with its own mean and variance (`_largest`), not that of the core with most of them on average.
+
+    Even loads have no busiest core; of a draw, it is the one that got most; of loads by layer, the mean of each layer's.
+
+    Args:
+        experts: of a layer.
+        tokens: that each go to `top_k` of them.
+        cores: that have whole experts.
+        redundant: copies of the busiest experts beside the others, which share their rows.
+        shared: copies of each shared expert, which are dealt like others: each has as many of all tokens.
+    """
+    if isinstance(cores, np.ndarray):
+        found = np.zeros((2, *np.broadcast_shapes(cores.shape, np.shape(tokens))))
+        for count in np.unique(cores):
+            here = np.broadcast_to(cores == count, found.shape[1:])
+            for values, result in zip(found, busiest_core_load(experts, tokens, float(count), redundant, shared), strict=True):
+                values[here] = np.broadcast_to(result, here.shape)[here]
+        return found[0], found[1]
+    if experts.load == "even" and not shared:
+        rows = tokens * (experts.top_k / int(cores))
+        return rows, minimum(ceil_div(experts.count + redundant, int(cores)) * 1.0, rows)
+    if experts.load == "even":
+        share, most = _most_even(experts, int(cores), redundant, shared)
+        return share * tokens, minimum(most, share * tokens)
+    if experts.load == "sampled":
+        rows = map_values(lambda some: _most(experts, some, int(cores), redundant, shared)[0], tokens)
+        return rows, map_values(lambda some: _most(experts, some, int(cores), redundant, shared)[1], tokens)
+    if experts.load == "file":
+        beside = _beside(experts, shared)
+        each_layer = [_most_of(layer, tokens, int(cores), redundant, beside) for layer in experts.shares]
+        rows, read = zip(*each_layer, strict=True)
+        return sum(rows) / len(rows), sum(read) / len(read)
+    own, moments = _fullest(experts, int(cores), redundant, shared)
+    rows = map_values(lambda some: _rows(moments, some), tokens)
+    return np.minimum(rows, tokens * min(experts_per_token(experts, shared), len(own))), _touched(own, tokens)
+
+
+def rows_per_core(experts: ExpertLayers, tokens: float, cores: int, redundant: int = 0, shared: int = 0) -> Array | None:
+    """Which part of the rows goes to each core, shape (cores,); None where all cores get as many, or are expected to."""
+    if not shared and (experts.load == "even" or (experts.load == "expected" and not experts.skew)):
+        return None
+    if experts.load == "sampled":
+        loads = _with(loads_with_copies(sampled_rows(experts, tokens), redundant), _beside(experts, shared) * tokens)
+        found = [np.bincount(core_of_expert(len(loads), cores), loads, cores)]
+    else:
+        layers = [np.array(layer) for layer in experts.shares] if experts.load == "file" else [expert_probabilities(experts)]
+        if experts.load == "even":
+            layers, redundant = [_evenly(experts, redundant)], 0
+        found = [np.sort(_ranked(layer, cores, redundant, _beside(experts, shared))[2])[::-1] for layer in layers]
+    mean: Array = np.sum([rows / rows.sum() for rows in found], axis=0) / len(found)
+    return mean
+
+
+def _beside(experts: ExpertLayers, shared: int) -> Array:
+    """The share of tokens that go to each copy of shared experts, shape (copies,)."""
+    return np.full(experts.shared * shared, 1 / max(shared, 1))
+
+
+def _evenly(experts: ExpertLayers, redundant: int) -> Array:
+    """Likewise to each routed expert and copy, where all get as many."""
+    count = experts.count + redundant
+    return np.full(count, experts.top_k / count)
+
+
+def _with(loads: Array, beside: Array) -> Array:
+    """Loads of experts and of others, most popular first; as they are where there are no others."""
+    return np.sort(np.concatenate([loads, beside]))[::-1] if len(beside) else loads
+
+
+def _ranked(loads: Array, cores: int, redundant: int, beside: Array) -> tuple[Array, Array, Array]:
+    """Loads of experts and copies, most popular first, the core of each, and what each core has of them."""
+    loads = np.sort(np.concatenate([loads_with_copies(loads, redundant), beside]))[::-1]
+    of_core = core_of_expert(len(loads), cores)
+    return loads, of_core, np.bincount(of_core, loads, cores)
+
+
+def _most_even(experts: ExpertLayers, cores: int, redundant: int, shared: int) -> tuple[float, float]:
+    """Rows of a token, and experts, of the core that has most rows where routed experts have as many each."""
+    _, of_core, sums = _ranked(_evenly(experts, redundant), cores, 0, _beside(experts, shared))
+    return float(sums.max()), float(np.count_nonzero(of_core == int(sums.argmax())))
+
+
+def _most_of(layer: tuple[float, ...], tokens: Any, cores: int, redundant: int, beside: Array) -> tuple[Any, Any]:
+    """Rows, and experts touched, on the core that has most rows of a layer whose experts are chosen so often."""
+    shares, of_core, sums = _ranked(np.array(layer), cores, redundant, beside)
+    return float(sums.max()) * tokens, _touched(shares[of_core == int(sums.argmax())], tokens)
+
+
+@lru_cache(maxsize=1024)
+def parts_reached(experts: ExpertLayers, parts: int) -> float:
+    """Distinct parts, of equally many experts one after the other, that the experts of a token are in, on average.
+
+    A router that knows groups keeps g of G of them, any with equal chances, and chooses k of the K = E g / G experts in these
+    without replacement. A part that has o of these K is missed with probability C(K - o, k) / C(K, k), so
+
+        sum over parts of 1 - mean over choices of groups of prod (K - o - i) / (K - i), i = 0 .. k - 1
+
+    Parts that cut experts or groups have fractions of them. Where a group is in a part, no token reaches more than g parts.
+    A router that keeps the groups with the best experts spreads tokens wider over these: with scores that are drawn alike, the
+    sum of the best two of a group deciding, a token of DeepSeek-V3 reaches 3.95 of 8 parts, where this says 3.63 (sampled in
+    tests/evaluators/test_pooled_dies.py). A skew of experts is not in it.
+
+    Source:
+        occupancy as in `touched` [feller1968] IV.2, k drawn without replacement; groups as of [deepseek2024] section 2.1.2.
+
+    >>> deepseek = ExpertLayers(count=256, top_k=8, intermediate=2048, groups=8, groups_kept=4)
+    >>> round(parts_reached(deepseek, 8), 3), round(parts_reached(deepseek, 16), 3), parts_reached(deepseek, 1)
+    (3.629, 5.339, 1.0)
+    """
+    group, kept = experts.count / experts.groups, experts.count / experts.groups * experts.groups_kept
+    edges = np.arange(parts + 1) * (experts.count / parts)
+    starts = np.arange(experts.groups) * group
+    own = np.clip(np.minimum(edges[1:, None], starts + group) - np.maximum(edges[:-1, None], starts), 0.0, None)
+    some = np.array(list(combinations(range(experts.groups), experts.groups_kept)))
+    here = own[:, some].sum(axis=2)  # experts of a part among those that are kept, shape (parts, choices)
+    taken = np.arange(experts.top_k)
+    missed = np.prod(np.clip(kept - here[..., None] - taken, 0.0, None) / (kept - taken), axis=-1)
+    return float((1 - missed.mean(axis=1)).sum())
+
+
+@lru_cache(maxsize=1024)
+def _fullest(experts: ExpertLayers, cores: int, redundant: int, shared: int) -> tuple[Array, Moments]:
+    """The shares of the experts of the core with most rows on average, and of all cores their rows of a token."""
+    shares, of_core, sums = _ranked(expert_probabilities(experts), cores, redundant, _beside(experts, shared))
+    scatter = np.bincount(of_core, shares * (1 - shares), cores)
+    kinds, counts = np.unique(np.stack([sums, scatter], axis=1).round(12), axis=0, return_counts=True)
+    moments = tuple((float(mean), float(variance), int(n)) for (mean, variance), n in zip(kinds, counts, strict=True))
+    return shares[of_core == int(sums.argmax())], moments
+
+
+def _rows(moments: Moments, tokens: float) -> float:
+    """Expected rows of the core that has most; straight between numbers of tokens that are worked out, half an octave apart.
+
+    Some core has a row of one token, and of a mean below one it is in proportion.
+    """
+    if tokens <= 1:
+        return tokens * max(_largest(moments, 0), 1.0)
+    place = int(np.floor(2 * np.log2(tokens)))
+    low, high = 2 ** (place / 2), 2 ** ((place + 1) / 2)
+    ends = [max(_largest(moments, at), 1.0) for at in (place, place + 1)]
+    return float(ends[0] + (ends[1] - ends[0]) * (tokens - low) / (high - low))
+
+
+MAX_POINTS = 256
+"""At which the distribution of the largest rows is asked; where it is wider they are as many rows apart."""
+
+TAIL = 9.0
+"""Deviations about a mean in which rows are looked for."""
+
+
+@lru_cache(maxsize=65536)
+def _largest(moments: Moments, place: int) -> float:
+    """Expected rows of the core that has most, of 2 ** (place / 2) tokens.
+
+    Rows X of a core are a sum of binomial numbers, of mean M and variance V; as one binomial number with these two, of M / p
+    trials with p = 1 - V / M, whose distribution F is a regularised incomplete beta function, and independent of other cores':
+
+        E max X = sum over x >= 0 of 1 - prod over cores of F(x)
+
+    That all rows together are `top_k` a token makes both scatter less and the mean of all the same: of equal cores neither
+    changes the mean of the largest to first order, and one core has exactly all. Shape ().
+
+    Source:
+        expectation as the sum of a distribution's tail [feller1968] XI.1; binomial numbers as beta functions, VI.10.
+    """
+    from scipy.special import betainc  # takes a while: only where experts are placed
+
+    tokens = 2 ** (place / 2)
+    mean, variance, count = np.array([of for of in moments if of[0] > 0]).T
+    chance = np.clip(1 - variance / mean, 1e-9, 1 - 1e-12)
+    mean, deviation = tokens * mean, (tokens * variance) ** 0.5
+    least = max(float(np.floor((mean - TAIL * deviation).max())), 0.0)
+    most = float(np.ceil((mean + TAIL * deviation).max())) + TAIL
+    apart = max((most - least) / MAX_POINTS, 1.0)
+    at = least + apart * (np.arange(int(np.ceil((most - least) / apart))) + 0.5) - 0.5
+    left = (mean / chance)[:, None] - at
+    below = np.where(left > 0, betainc(np.maximum(left, 1e-9), at + 1, 1 - chance[:, None]), 1.0)
+    return float(least + apart * (1 - np.exp(count @ np.log(np.maximum(below, 1e-300)))).sum())
+
+
+def core_of_expert(count: int, cores: int) -> Array:
+    """The core of each expert, most popular one first: up and down in turn. Shape (count,).
+
+    >>> core_of_expert(7, 3).tolist()
+    [0, 1, 2, 2, 1, 0, 0]
+    """
+    turns, places = np.divmod(np.arange(count), cores)
+    return np.where(turns % 2 == 0, places, cores - 1 - places)
+
+
+def loads_with_copies(loads: Array, redundant: int) -> Array:
+    """Loads of experts and of redundant copies, each of which goes to the expert whose copies have most to do, shape (copies,).
+
+    >>> loads_with_copies(np.array([6.0, 4.0, 1.0]), 2).tolist()
+    [3.0, 3.0, 2.0, 2.0, 1.0]
+    """
+    copies = np.ones(len(loads), int)
+    for _ in range(redundant):
+        copies[np.argmax(loads / copies)] += 1
+    return np.repeat(loads / copies, copies)
+
+
+MAX_SAMPLED_TOKENS = 4096
+"""Tokens that are drawn one by one: what more of them choose is in proportion."""
+
+
+@lru_cache(maxsize=256)
+def sampled_rows(experts: ExpertLayers, tokens: float) -> Array:
+    """Rows of each expert, most popular first, in one draw of the choices of some tokens, without replacement each.
+
+    Each is chosen about as often as `chosen` says: Pareto sampling keeps the `top_k` largest of log-odds of these shares plus
+    logistic noise [rosen1997]. Weights that are drawn one after the other would spread tokens wider. Shape (count,).
+    """
+    count = max(int(min(tokens, MAX_SAMPLED_TOKENS)), 1)
+    noise = np.exp(-np.random.default_rng(experts.seed).gumbel(size=(count, experts.count)))
+    shares = expert_probabilities(experts)
+    with np.errstate(divide="ignore"):  # what is always chosen
+        keys = -noise - np.log(-np.expm1(-noise)) + np.log(shares) - np.log1p(-shares)
+    picked = np.argpartition(-keys, experts.top_k - 1, axis=1)[:, : experts.top_k]
+    return np.bincount(picked.ravel(), minlength=experts.count) * (max(tokens, 1.0) / count)
+
+
+def _most(experts: ExpertLayers, tokens: float, cores: int, redundant: int, shared: int) -> tuple[float, float]:
+    """Rows, and experts touched, on the core that got most of a draw; experts are where their popularity puts them."""
+    loads = _with(loads_with_copies(sampled_rows(experts, tokens), redundant), _beside(experts, shared) * tokens)
+    of_core = core_of_expert(len(loads), cores)
+    sums = np.bincount(of_core, loads, cores)
+    return float(sums.max()), float(np.count_nonzero(loads[of_core == int(sums.argmax())]))
+
+
+def map_values(function: Callable[[float], float], values: Any) -> Any:
+    """A function of each of some values, one by one; of a number, a number."""
+    if not isinstance(values, np.ndarray):
+        return function(float(values))
+    distinct, which = np.unique(values, return_inverse=True)
+    return np.array([function(float(value)) for value in distinct])[which].reshape(values.shape)
+
+
+def _touched(shares: Array, tokens: Any) -> Any:
+    total: Any = 0.0
+    for share in np.unique(shares):
+        total = total + np.count_nonzero(shares == share) * (1 - (1 - share) ** tokens)
+    return total

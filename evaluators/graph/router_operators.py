@@ -1,0 +1,34 @@
+"""What the routers of a mixture of experts do beside their product, where a chip prices it."""
+
+from dataclasses import replace
+
+from dse.evaluators.graph.operators import ElementwiseOp, MatMulOp, MatrixDim, Segment
+from dse.space.model import Model
+from dse.space.parameter_counts import expert_input_width
+
+
+def with_router_operators(model: Model, part: Segment, beside: int = 0) -> Segment:
+    """A part with the choice of experts after the router's product, and the sum of their outputs after their last one.
+
+    The largest of a token's scores are found one by one; outputs are scaled by their scores and summed.
+
+    Args:
+        model, part: as they are.
+        beside: outputs of shared experts that come back like those of the others.
+    """
+    if model.experts is None:
+        return part
+    top, tokens = model.experts.top_k, part.rows
+    summed = top + beside
+    after = {
+        "router": ElementwiseOp("choice", ("router",), tokens, MatrixDim(model.experts.count), 1 + 2 * top, 1),
+        "experts_down": ElementwiseOp(
+            "combination", ("experts_down",), tokens, MatrixDim(expert_input_width(model)), 2 * summed, summed + 1
+        ),
+    }
+    found = []
+    for operator in part.operators:
+        found.append(operator)
+        if isinstance(operator, MatMulOp) and operator.name in after:
+            found.append(after[operator.name])
+    return replace(part, operators=tuple(found))

@@ -1,0 +1,119 @@
+"""One step of an LLM as counts: what a prefill or a decode iteration has to look at."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dse.space.layers import AttentionReach, PerReachArray, per_reach, value_at_reach
+from dse.space.workload import BatchCase, decode_segments
+
+
+@dataclass(frozen=True, slots=True)
+class StepCounts:
+    """Counts of one step, or of many as arrays of shape (steps, 1), which broadcast against designs.
+
+    Attributes:
+        phase: prefill or decode.
+        tokens: tokens that pass through the layers.
+        requests: rows of which the next token is wanted: a sequence's last one, and where tokens are guessed those after it.
+        pairs: query-key pairs that attention scores, per head.
+        positions: cached positions that are read, per KV head; 0 in prefill, whose keys are still on the die.
+        guesses: tokens guessed a request in a step, by as many modules that predict them; 0 for none.
+        resumed: sequences of a prefill that have states already, as those of decodes beside it and of further chunks.
+        decodes: sequences of a prefill that decode, with a token each and those guessed after it, and what these read: of
+            `positions`, `decoded`.
+        scored: likewise of `pairs`.
+
+    Where layers of a model look back differently far, pairs and positions, those of decodes too, have an axis more in front, of
+    its reaches.
+    """
+
+    phase: str
+    tokens: Any
+    requests: Any
+    pairs: Any
+    positions: Any
+    guesses: int = 0
+    resumed: Any = 0.0
+    decodes: Any = 0.0
+    decoded: Any = 0.0
+    scored: Any = 0.0
+
+    def at(self, reach: int) -> "StepCounts":
+        """As attention of one reach of the model has it."""
+        names = ("pairs", "positions", "decoded", "scored")
+        return replace(self, **{name: value_at_reach(getattr(self, name), reach) for name in names})
+
+    @property
+    def sequences(self) -> Any:
+        """Sequences that its tokens are of; only in decode do guesses have rows of which the next token is wanted."""
+        if not self.guesses:
+            return self.requests
+        return self.requests / (1 + self.guesses) if self.phase == "decode" else self.requests - self.decodes * self.guesses
+
+    @property
+    def states(self) -> Any:
+        """Sequences whose states are read; all are written."""
+        return self.sequences if self.phase == "decode" else self.resumed
+
+
+def prefill_step(case: BatchCase) -> StepCounts:
+    """The prefill of a case: every prompt, causally, within the model's window."""
+    pairs = per_reach(case.model, lambda reach: float(sum(n * reach.pairs(prompt) for n, prompt, _ in case.requests)))
+    tokens = sum(n * prompt for n, prompt, _ in case.requests)
+    return StepCounts("prefill", float(tokens), float(case.batch), pairs, 0.0, case.guesses)
+
+
+def decode_steps(case: BatchCase, decode_at: str) -> list[tuple[float, StepCounts]]:
+    """The decode of a case as (how many steps, step) pairs, one for each stretch between two requests' ends.
+
+    Where tokens are guessed, a step has a row of queries for each and for the token before, and yields more than one token.
+    """
+    guesses, steps = case.guesses, []
+    for start, end, active in decode_segments(case):
+
+        def seen(ahead: int, of: tuple[float, float, Any] = (start, end, active)) -> Any:
+            return attended_positions(case, *of, decode_at, ahead)
+
+        requests = float(sum(n for n, _ in active))
+        positions = seen(guesses)
+        pairs = positions if not guesses else sum(seen(ahead) for ahead in range(guesses + 1))
+        rows = requests * (1 + guesses)
+        steps.append(((end - start) / case.yielded, StepCounts("decode", rows, rows, pairs, positions, guesses)))
+    return steps
+
+
+def attended_positions(case: BatchCase, start: float, end: float, active: Any, decode_at: str, ahead: int = 0) -> Any:
+    """Positions that all requests of a stretch of decode look at in a step that stands for it, by reach of the model.
+
+    Args:
+        case: of the requests.
+        start, end, active: of the stretch, and requests of each prompt in it.
+        decode_at: a word of `space.workload.DECODE_AT`.
+        ahead: tokens guessed beyond.
+    """
+    generated = end if decode_at == "last" else (start + 1 + end) / 2
+
+    def one(reach: AttentionReach, prompt: float) -> Any:
+        if reach.chunk and decode_at == "mean":  # from the start of a chunk to its end, over and over
+            return (reach.pairs(prompt + end + ahead) - reach.pairs(prompt + start + ahead)) / (end - start)
+        return reach.seen(prompt + generated + ahead)
+
+    return per_reach(case.model, lambda reach: float(sum(n * one(reach, prompt) for n, prompt in active)))
+
+
+def stack_steps(steps: Sequence[StepCounts]) -> StepCounts:
+    """Many steps of one phase as one of arrays, shape (steps, 1); a single one stays scalar."""
+    if len(steps) == 1:
+        return steps[0]
+    tokens, requests = (np.array([[getattr(step, name)] for step in steps]) for name in ("tokens", "requests"))
+    pairs, positions = (_stacked([getattr(step, name) for step in steps]) for name in ("pairs", "positions"))
+    return StepCounts(steps[0].phase, tokens, requests, pairs, positions, steps[0].guesses)
+
+
+def _stacked(values: Sequence[Any]) -> Any:
+    if isinstance(values[0], PerReachArray):
+        return np.concatenate(values, axis=1).view(PerReachArray)
+    return np.array([[value] for value in values])

@@ -1,0 +1,560 @@
+"""Time of attention on groups of tiles, in closed form; leaves broadcast over designs.
+
+Blocking, an item takes what its rounds take one after the other:
+
+    load(Q, K) + spread(Q) + sum over blocks of keys [spread(K) + max(Q K^T, load(V)) + softmax + spread(V) + max(P V, load(K))]
+    + divide + sums(O)
+
+With two strands the time is that of what is busiest (the matrix engine, the vector engine, a memory channel), or of one
+strand's items one after the other, and what nothing is beside: the first loads, and what comes after the last product.
+It is never more than that of all items one after the other.
+
+Where keys are split, the pass of `merge` comes after all that. Where two blocks of queries share keys and values, `paired` has
+the time.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.kernels import dequantization as expanded
+from dse.evaluators.kernels.attention import channel_contention as served
+from dse.evaluators.kernels.attention import paired_queries as paired
+from dse.evaluators.kernels.attention import split_kv_merge as merge
+from dse.evaluators.kernels.attention.attention_shape import (
+    NUMBER_BYTES,
+    SAME_AS_ACTIVATIONS,
+    AttentionShape,
+    AttentionTiling,
+    BlockCounts,
+    KvStorage,
+    block_counts,
+    busy_tiles,
+)
+from dse.evaluators.kernels.attention.block_schedule import key_blocks_loaded, key_blocks_passed
+from dse.evaluators.kernels.attention.dataflow import Dataflow, is_paired, tiling_of_pairs
+from dse.evaluators.kernels.attention.paired_queries import PAIRED, PairedBlockTimes
+from dse.evaluators.kernels.attention.split_kv_merge import WIDE, MergePlan
+from dse.evaluators.kernels.attention.time_parts import ItemTimes, SplitKvTimes, split_kv_seconds
+from dse.evaluators.kernels.collective import TEAMS
+from dse.evaluators.kernels.collective.core_groups import AGAIN
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.machine.compute_engines import TileEngines
+from dse.evaluators.machine.memory_channels import ColumnMemory
+from dse.evaluators.machine.mesh_fabric import VALUE, MeshFabric
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.program.kernel_ir import FUNCTIONS
+from dse.space.array_math import ceil_div, floor_div, maximum, minimum, remainder, where
+
+STATISTIC = 4.0
+"""Bytes of a maximum or sum of a row."""
+
+ROUNDING_MARGIN = 1 - 1e-9
+"""Of a bound that is worked out in another order than what it bounds: far more than both round."""
+
+OperandBytes = tuple[Any, Any, Any, Any]
+
+
+class AttentionTask(NamedTuple):
+    """What is computed, by which dataflow; leaves broadcast over designs.
+
+    Attributes:
+        of: the dataflow.
+        shape, tiling, mesh: sizes; a causal mask's blocks are counted.
+        itemsize: bytes of an operand's value.
+        pace: time of keys and values that were selected over that of ones that follow one another.
+        kv: how keys and values are stored.
+    """
+
+    of: Dataflow
+    shape: AttentionShape
+    tiling: AttentionTiling
+    mesh: CoreMesh
+    itemsize: float = VALUE
+    pace: Any = 1.0
+    kv: KvStorage = SAME_AS_ACTIVATIONS
+
+    @property
+    def counts(self) -> BlockCounts:
+        """How often what is done."""
+        return block_counts(self.shape, self.in_turns, self.mesh)
+
+    @property
+    def in_turns(self) -> AttentionTiling:
+        """The tiling as turns count it."""
+        return tiling_of_pairs(self.of, self.shape, self.tiling)
+
+    @property
+    def together(self) -> Any:
+        """Blocks of queries of an item: two where these share keys and values."""
+        return where(is_paired(self.of, self.shape, self.tiling), 2, 1) if self.of.paired else 1
+
+    @property
+    def width(self) -> Any:
+        """Columns of queries."""
+        return self.shape.key_dim + self.shape.v * (1 if self.shape.latent else 0)
+
+    @property
+    def blocks(self) -> tuple[Any, Any]:
+        """Blocks of keys of an item on average, and those of them that are masked."""
+        waves_ = self.counts.waves
+        blocks, masked = key_blocks_passed(self.shape, self.in_turns, self.mesh)
+        return blocks / waves_, masked / waves_
+
+    @property
+    def nbytes(self) -> OperandBytes:
+        """Of a tile's slice of Q, K, V and O. [B]"""
+        m, n, each, kv = self.tiling.queries, self.tiling.keys, self.itemsize, self.kv.of(self.itemsize)
+        outputs = m * self.shape.v * where(self.partial, WIDE, each)
+        return m * self.width * each, n * self.shape.key_dim * kv, n * self.shape.v * kv, outputs
+
+    @property
+    def numbers(self) -> Any:
+        """Row numbers of a slice of keys that were selected. [B]"""
+        return self.tiling.keys * NUMBER_BYTES * where(self.shape.piece > 0, 1.0, 0.0) if self.shape.selected else 0.0
+
+    @property
+    def partial(self) -> Any:
+        """Whether keys are split."""
+        return self.of.split and self.counts.parts > 1
+
+    @property
+    def merge(self) -> MergePlan:
+        """The pass that puts parts together."""
+        return merge.plan_merge(self.shape, self.tiling, self.mesh)
+
+    @property
+    def stored(self) -> Any:
+        """Bytes that a row of a group's tiles stores of an item: outputs, with maxima and sums where keys are split. [B]"""
+        outputs = self.nbytes[3]
+        return outputs + where(self.partial, 2 * self.tiling.queries * STATISTIC, 0.0) if self.of.split else outputs
+
+
+class TileMachine(NamedTuple):
+    """What it is computed on."""
+
+    fabric: MeshFabric
+    engines: TileEngines
+    memory: ColumnMemory
+
+
+class ItemCounts(NamedTuple):
+    """What an item is, whatever it is computed on: as of `Task`, with blocks that are masked beside all blocks."""
+
+    counts: BlockCounts
+    blocks: Any
+    masked: Any
+    nbytes: OperandBytes
+
+
+class ItemWork(NamedTuple):
+    """What an item is, and what tiles spend on it whatever its memory; leaves broadcast over designs.
+
+    Attributes:
+        counts: as of `Task`.
+        blocks, nbytes: as of `Task`.
+        product, result: Q K^T and P V of a block of keys. [s]
+        spread, combined, vector, behind, sent: as of `Spent`.
+    """
+
+    counts: BlockCounts
+    blocks: Any
+    nbytes: OperandBytes
+    product: Any
+    result: Any
+    spread: Any
+    combined: Any
+    vector: Any
+    behind: Any
+    sent: Any
+
+
+def attention_cost(task: AttentionTask, on: TileMachine) -> KernelCost:
+    """Time and activity."""
+    return KernelCost(attention_seconds(task, on), attention_activity(task))
+
+
+def attention_seconds(task: AttentionTask, on: TileMachine, work: ItemWork | None = None) -> Any:
+    """Time alone; with `work` that is known, only memory is looked at."""
+    work = work or item_work(task, *on[:2])
+    return _seconds(task, _spent(task, on, work), work)
+
+
+def own_bytes(task: AttentionTask) -> Any:
+    """Bytes between memory and tiles for queries and outputs, partial ones there and back included. [B]"""
+    merged = merge.merge_activity(task.merge, task.mesh, task.itemsize).memory_bytes if task.of.split else 0.0
+    items = task.together * task.counts.items
+    return items * task.tiling.rows * (task.nbytes[0] + task.stored) + where(task.partial, merged, 0.0)
+
+
+def exchange_seconds(task: AttentionTask, on: TileMachine) -> Any:
+    """Time that falls away where tiles exchange for nothing. [s]"""
+    work = item_work(task, *on[:2])
+    spent = _spent(task, on, work)
+    return _seconds(task, spent, work) - _seconds(
+        task, _free(spent, {"combined": 0.0, "spread": 0.0, "behind": 0.0, "sent": 0.0}), work
+    )
+
+
+def time_by_resource(task: AttentionTask, on: TileMachine) -> dict[str, Any]:
+    """The time by what it goes into: what falls away when that is free, in turn; the rest is products. Words are `PARTS`."""
+    found, before = {}, attention_seconds(task, on)
+    on = on._replace(fabric=on.fabric._replace(stage=0.0))
+    work = item_work(task, *on[:2])
+    spent = _spent(task, on, work)
+    free: tuple[dict[str, Any], ...] = (
+        {},
+        {"combined": 0.0},
+        {"spread": 0.0, "behind": 0.0, "sent": 0.0},
+        dict.fromkeys(("hbm", "opening", "channel", "ends", "late", "away", "queued"), 0.0)
+        | {"turns": SplitKvTimes(), "apart": _apart(task, on, idle=True)},
+        {"vector": 0.0, "apart": 0.0},
+    )
+    for name, fields in zip(TIME_PARTS, free, strict=False):
+        spent = _free(spent, fields)
+        after = _seconds(task, spent, work)
+        found[name], before = before - after, after
+    return found | {TIME_PARTS[-1]: before}
+
+
+def _free(spent: ItemTimes, fields: dict[str, Any]) -> ItemTimes:
+    """With some of it for nothing."""
+    pair = spent.pair and spent.pair._replace(**{name: 0.0 for field in fields for name in PAIRED.get(field, ())})
+    return spent._replace(**fields, pair=pair)
+
+
+TIME_PARTS = ("synchronisation", "reduction", "multicast", "hbm", "vector", "matrix")
+"""What takes time: stages of software; statistics and outputs, and statistics on their way back; operands; memory; engines."""
+
+
+def item_counts(task: AttentionTask) -> ItemCounts:
+    """What one item of a group is, on average."""
+    return ItemCounts(task.counts, *task.blocks, task.nbytes)
+
+
+def item_work(task: AttentionTask, fabric: MeshFabric, engines: TileEngines, of: ItemCounts | None = None) -> ItemWork:
+    """What one item of a group takes, on average; `of` where it is known what it is."""
+    counts, blocks, masked, nbytes = of or item_counts(task)
+    spread, combined, behind, sent = _exchanges(task, fabric, blocks, nbytes)
+    vector = _vectors(task, engines, blocks, masked)
+    return ItemWork(counts, blocks, nbytes, *_products(task, engines), spread, combined, vector, behind, sent)
+
+
+def bound_inputs(tiling: AttentionTiling, of: ItemCounts) -> tuple[Any, Any]:
+    """What goes into `least`: blocks of keys in turn, and bytes between memory and all tiles, numbers of rows apart."""
+    (q_bytes, k_bytes, v_bytes, o_bytes), counts = of.nbytes, of.counts
+    each = tiling.rows * (q_bytes + o_bytes) + tiling.cols * of.blocks * (k_bytes + v_bytes)
+    return counts.waves * of.blocks, counts.items * each
+
+
+def time_lower_bound(task: AttentionTask, engines: TileEngines, memory: ColumnMemory) -> tuple[Any, Any]:
+    """What `seconds` never is below, rounding included, of what `bounded` says: products of a block, and a byte's time.
+
+    A candidate takes the former for each block of keys in turn, or the latter for all bytes, as they come evenly over all
+    channels. [s], [s/B]
+    """
+    byte = minimum(memory.byte, memory.crowded) * minimum(task.pace, 1.0) / memory.count
+    return sum(_products(task, engines)) * ROUNDING_MARGIN, byte * ROUNDING_MARGIN
+
+
+def _spent(task: AttentionTask, on: TileMachine, work: ItemWork) -> ItemTimes:
+    """What one item of a group costs, on average."""
+    hbm, opening, channel, ends, turns_, late, away, queued = _memory(task, on, work)
+    matrix = work.blocks * (work.product + work.result)
+    pair = _pair(task, on, work, channel) if np.any(task.together == 2) else None
+    return ItemTimes(
+        hbm, opening, work.spread, work.combined, work.vector, matrix, channel, ends, turns_, _apart(task, on), late, away,
+        work.behind, work.sent, queued, pair,
+    )  # fmt: skip
+
+
+def _apart(task: AttentionTask, on: TileMachine, *, idle: bool = False) -> Any:
+    """Time of the pass that puts parts together; with idle, where memory takes none."""
+    if not np.any(task.partial):
+        return 0.0
+    taken = merge.merge_seconds(task.merge, task.mesh, on.fabric, on.engines, None if idle else on.memory, task.itemsize)
+    return where(task.partial, taken, 0.0)
+
+
+def _seconds(task: AttentionTask, spent: ItemTimes, work: ItemWork) -> Any:
+    waves_ = work.counts.waves
+    if spent.pair is not None:
+        two_heads = _seconds(task, spent._replace(pair=None), work)
+        return where(
+            task.together == 2, paired.paired_seconds(spent.pair, waves_, work.blocks, latent=task.shape.latent), two_heads
+        )
+    blocks = maximum(work.blocks, 1.0)
+    beside = spent.spread + spent.combined + spent.vector
+    # after the last block has come there is half of its work left, beside which what others store goes
+    left = (beside + spent.matrix) / (2 * blocks)
+    if task.of.strands == 1:
+        channels = waves_ * spent.channel + maximum(left - spent.queued, 0.0)
+        items = waves_ * maximum(spent.seconds, spent.sent) + spent.late + spent.ends + spent.behind
+        whole = served.overlapped_seconds(items, channels + spent.away)
+        return where(task.partial, split_kv_seconds(spent, waves_), whole) + spent.apart if task.of.split else whole
+    channels = waves_ * spent.channel + maximum(left - spent.queued, 0.0)
+    engines = waves_ * maximum(spent.matrix, spent.vector) + beside / blocks
+    item = spent.seconds - spent.opening
+    engines, alone = minimum(engines, waves_ * item), ceil_div(waves_, 2) * item  # two strands are no slower than one
+    return (
+        served.overlapped_seconds(
+            maximum(engines, alone) + spent.opening + spent.late + spent.ends + spent.behind, channels, served.AHEAD
+        )
+        + spent.apart
+    )
+
+
+def _products(task: AttentionTask, engines: TileEngines) -> tuple[Any, Any]:
+    """Time of Q K^T and of P V of a block of keys."""
+    shape, m, n, each = task.shape, task.tiling.queries, task.tiling.keys, task.kv.multiplied(task.itemsize)
+    product = 0.0 if shape.bare else engines.started(m, shape.key_dim, n, each)
+    if shape.latent:
+        product = product + engines.started(m, shape.v, n, each)
+    return product, engines.started(m, n, shape.v, each)
+
+
+def _vectors(task: AttentionTask, engines: TileEngines, blocks: Any, masked: Any) -> Any:
+    """Time of an item's vector instructions, algorithm 2 lines 11 to 28."""
+    softmax, again, mask, scaled, divided = _vector_times(task, engines)
+    return blocks * (softmax + sum(_expanded(task, engines))) + (blocks - 1) * again + masked * mask + scaled + divided
+
+
+def _expanded(task: AttentionTask, engines: TileEngines) -> tuple[Any, Any]:
+    """Time in which a tile makes of a block of keys, and of one of values, what it multiplies; a sequence each."""
+    if not task.kv.expand:
+        return 0.0, 0.0
+    keys, values = (task.tiling.keys * columns for columns in (task.shape.key_dim, task.shape.v))
+    how: tuple[Any, ...] = (task.kv.nbytes, task.kv.expand, task.itemsize, engines)
+    return 0.0 if task.shape.bare else expanded.dequantize_seconds(keys, *how), expanded.dequantize_seconds(values, *how)
+
+
+def _vector_times(task: AttentionTask, engines: TileEngines) -> tuple[Any, Any, Any, Any, Any]:
+    """Of a block of keys, of one after another, and where it is masked; of queries, and of outputs in the end.
+
+    Instructions between two exchanges are one sequence, which is started once; the scale is in the first of them.
+    """
+    shape, m, each, statistic = task.shape, task.tiling.queries, task.itemsize, task.tiling.queries * STATISTIC
+    scores, outputs = m * task.tiling.keys, m * shape.v
+
+    start = engines.vector.call / engines.clock
+
+    def vector(function: str, elements: Any, moved: Any) -> Any:
+        what = FUNCTIONS[function]
+        return engines.instruction(elements * what.operations, elements * what.specials, moved)
+
+    softmax = (
+        2 * start
+        + vector("largest", scores, scores * each + statistic)
+        + vector("exponentials", scores, 2 * scores * each + statistic)
+        + vector("total", scores, scores * each + statistic)
+        + (vector("capped", scores, 2 * scores * each) if shape.capped else 0.0)
+    )
+    again = (
+        start
+        + vector("larger", m, 3 * statistic)
+        + vector("exponentials", m, 3 * statistic)
+        + vector("decayed", m, 4 * statistic)
+        + vector("scale", outputs, 2 * outputs * where(task.partial, WIDE, each) + statistic)
+    )
+    mask = vector("mask", scores, 2 * scores * each)
+    scaled = sum(vector("scale", m * columns, 2 * m * columns * each) for columns in _scaled(shape))
+    divided = where(task.partial, 0.0, start + vector("divide", outputs, 2 * outputs * each + statistic))
+    return softmax, again, mask, scaled, divided
+
+
+def _scaled(shape: AttentionShape) -> tuple[Any, ...]:
+    """Columns of queries that are scaled together: those that meet what of keys is no values, and the others."""
+    return (shape.key_dim, shape.v)[shape.bare :] if shape.latent else (shape.key_dim,)
+
+
+def _exchanges(task: AttentionTask, fabric: MeshFabric, blocks: Any, nbytes: OperandBytes) -> tuple[Any, Any, Any, Any]:
+    """Time of an item's multicasts of operands; of its sums, maxima and their way back; `behind` and `sent` of `Spent`."""
+    queries, keys, values, statistics, outputs, behind, sent = _exchange_times(task, fabric, nbytes)
+    return queries + blocks * (keys + values), 2 * blocks * statistics + outputs, behind, blocks * sent
+
+
+def _exchange_times(task: AttentionTask, fabric: MeshFabric, nbytes: OperandBytes) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
+    """Of queries, keys and values; of maxima, or sums, there and back; of outputs; `behind`, and `sent` of a block, of `Spent`.
+
+    Tiles go on when they have heard. Keys and values take until those have them from which others come, on the diagonal; what
+    comes back of a maximum takes until the next sum begins with those that have heard first. The others are behind, once.
+    """
+    q_bytes, k_bytes, v_bytes, o_bytes = nbytes
+    rows, cols = task.tiling.rows, task.tiling.cols
+    collective = TEAMS[task.of.collective]
+
+    def team(pattern: str, along: str, nbytes: Any) -> Any:
+        shape, of = GemmShape(nbytes / VALUE, 1, 1), {"along": along, "rows": rows, "cols": cols}
+        if pattern in ("lead", "send"):
+            taken = getattr(collective, f"multicast_{pattern}_time")(shape, fabric, **of)
+        else:
+            taken = collective.seconds(shape, fabric, pattern=pattern, **of)
+        return where(((cols if along == "row" else rows) > 1) & (nbytes > 0), taken, 0.0)
+
+    keys, values = (team("lead", "column", nbytes) for nbytes in (k_bytes, v_bytes))
+    statistics = team(AGAIN, "row", task.tiling.queries * STATISTIC)
+    last = team("multicast", "column", v_bytes) - values
+    sent = sum(team("send", "column", nbytes) for nbytes in (k_bytes, v_bytes))
+    queries = team("multicast", "row", q_bytes)
+    return queries, keys, values, statistics, team("reduce", "row", o_bytes), last, sent
+
+
+def _pair(task: AttentionTask, on: TileMachine, work: ItemWork, channel: Any) -> PairedBlockTimes:
+    """What two blocks of queries that share keys and values cost."""
+    q_bytes, k_bytes, v_bytes, o_bytes = work.nbytes
+    queries, keys, values, statistics, outputs, *_ = _exchange_times(task, on.fabric, work.nbytes)
+    softmax, again, mask, scaled, divided = _vector_times(task, on.engines)
+    blocks = maximum(work.blocks, 1.0)
+    masked = task.blocks[1] / blocks
+    load, there = _loading(task, on, work)
+    keys_made, values_made = _expanded(task, on.engines)
+    rows = served.diagonal_rows_served(task.tiling, task.mesh, on.memory.count)
+    return PairedBlockTimes(
+        product=work.product,
+        result=work.result,
+        softmax=softmax + again * (blocks - 1) / blocks + masked * mask,
+        scaled=scaled,
+        divided=divided,
+        statistics=2 * statistics,
+        outputs=outputs,
+        spread_queries=queries,
+        spread_keys=keys,
+        spread_values=values,
+        load_queries=load(2 * rows * q_bytes),
+        load_keys=0.0 if task.shape.bare else load(k_bytes),
+        load_values=load(v_bytes),
+        channel=channel,
+        stored=there + 2 * rows * o_bytes * on.memory.byte,
+        queued=(load(2 * rows * o_bytes) - load(0.0 * o_bytes) - 2 * rows * o_bytes * on.memory.byte),
+        way=there + load(0.0 * o_bytes),
+        expand_keys=keys_made,
+        expand_values=values_made,
+    )
+
+
+def _loading(task: AttentionTask, on: TileMachine, work: ItemWork) -> tuple[Callable[[Any], Any], Any]:
+    """Time until blocks of so many bytes have come to as many groups as go together; until what is stored has gone."""
+    mesh, fabric, memory = busy_tiles(work.counts, task.tiling, task.mesh), on.fabric, on.memory
+    columns = served.mean_columns_served(work.counts, task.tiling, mesh, memory.count)
+    way = fabric.ramp + (mesh.rows - 1) * fabric.hop
+
+    def load(nbytes: Any) -> Any:
+        return (
+            2 * way + memory.latency + fabric.post + columns * nbytes * memory.crowded - nbytes * (memory.crowded - memory.byte)
+        )
+
+    return load, fabric.post + way
+
+
+def _memory(task: AttentionTask, on: TileMachine, work: ItemWork) -> tuple[Any, Any, Any, Any, SplitKvTimes, Any, Any, Any]:
+    """Fields `hbm`, `opening`, `channel`, `ends`, `turns`, `late`, `away` and `queued` of `Spent`."""
+    shape, tiling, fabric, memory, counts = task.shape, task.tiling, on.fabric, on.memory, work.counts
+    mesh = busy_tiles(counts, tiling, task.mesh)
+    (q_bytes, k_bytes, v_bytes, o_bytes), blocks, product, result = work.nbytes, work.blocks, work.product, work.result
+    numbers = task.numbers
+    k_bytes, v_bytes = k_bytes * task.pace, v_bytes * task.pace + numbers
+    o_bytes = task.stored if task.of.split else o_bytes
+    columns, rows = (
+        served.mean_columns_served(counts, tiling, mesh, memory.count),
+        served.diagonal_rows_served(tiling, mesh, memory.count),
+    )
+    way = fabric.ramp + (mesh.rows - 1) * fabric.hop
+    stored = rows * o_bytes * memory.byte
+    # groups drift apart until none waits for another; the tiles of a group that have one channel hold each other back
+    together = where(tiling.rows * tiling.cols > 1, minimum(ceil_div(mesh.cols, memory.count), tiling.cols), 1.0)
+
+    def load(keys: Any, queries: Any = 0.0) -> Any:
+        """Of as many groups as go together; the first block is served alone, others as they wait."""
+        waiting = together * (keys + rows * queries) * memory.crowded - maximum(keys, queries) * (memory.crowded - memory.byte)
+        return 2 * way + memory.latency + fabric.post + waiting
+
+    if shape.latent:
+        opening = load(numbers + 0.0 * k_bytes, q_bytes)
+        waited = blocks * load(k_bytes + v_bytes)
+        if task.kv.expand and task.of.strands > 1:  # what is expanded leaves its room to the next block, beside products
+            waited = waited - (blocks - 1) * minimum(load(k_bytes + v_bytes), product + result)
+    else:
+        opening = load(k_bytes, q_bytes)
+        opening = opening + where(shape.piece > 0, load(numbers), 0.0) if shape.selected else opening
+        waited = blocks * maximum(load(v_bytes) - product, 0.0) + (blocks - 1) * maximum(load(k_bytes) - result, 0.0)
+    nbytes = task.together * rows * (q_bytes + o_bytes) + blocks * (k_bytes + v_bytes)
+
+    def busy(columns: Any) -> Any:
+        return columns * nbytes * where(columns * rows > 1, memory.crowded, memory.byte)
+
+    turns_ = SplitKvTimes()
+    if task.of.split:
+        full, last = (
+            served.max_columns_served(tiles, tiling, mesh, memory.count)
+            for tiles in (counts.groups, served.last_wave_items(counts))
+        )
+        first = where(counts.waves > 1, full, last) - 1
+        opened = first * (q_bytes + (0.0 if shape.latent else k_bytes)) * memory.crowded
+        turns_ = SplitKvTimes(busy(full), busy(last), maximum(last * stored, opened), fabric.post + way)
+    # who is served last is behind by what others load, and, from one item to the next, by what they store before; a first block
+    # of values waits for all that, and holds up who was served first, where products are shorter
+    others = maximum(columns - together, 0.0)
+    before, beside = others * rows * q_bytes * memory.crowded, others * k_bytes * memory.crowded
+    if shape.latent:  # keys, values too, are asked for when queries are there: others' queries come while that is on its way
+        beside = maximum(beside + others * v_bytes * memory.crowded - minimum(before, load(0.0)), 0.0)
+    first = before + beside
+    again = 0.0 if shape.latent or task.of.strands > 1 else maximum(first + others * stored - product, 0.0)
+    late = first + maximum(where(counts.waves > 1, others * stored, 0.0), (counts.waves - 1) * again)
+    away, queued = fabric.post + way, maximum(columns - 1, 0.0) * stored
+    ends = away + maximum(queued - late, 0.0)
+    return opening + stored + waited, opening, busy(columns), ends, turns_, late, away, queued
+
+
+def attention_activity(task: AttentionTask) -> Activity:
+    """What the steps count: groups without an item in the last turn multiply and exchange as well, but load nothing."""
+    shape, tiling, counts = task.shape, task.tiling, task.counts
+    mesh = busy_tiles(counts, tiling, task.mesh)
+    blocks, masked = key_blocks_passed(shape, task.in_turns, task.mesh)
+    m, n, waves_, each = tiling.queries, tiling.keys, counts.waves, task.together
+    q_bytes, k_bytes, v_bytes, o_bytes = task.nbytes
+    tiles, later = mesh.rows * mesh.cols, blocks - waves_
+    divided = where(task.partial, 0.0, waves_)
+    instructions = (
+        ((3 + shape.capped) * blocks + masked) * m * n
+        + 3 * later * m
+        + (later + divided) * m * shape.v
+        + waves_ * m * task.width
+    )
+    made, total = task.kv.expand * blocks * n * (shape.key_dim + shape.v), Activity()
+    for pattern, along, nbytes, times in (
+        ("multicast", "row", q_bytes, each * waves_),
+        ("multicast", "column", k_bytes + v_bytes, blocks),
+        ("allreduce", "row", 2 * m * STATISTIC, each * blocks),
+        ("reduce", "row", o_bytes, each * waves_),
+    ):
+        total = total + _team(task, mesh, pattern, along, nbytes) * times
+    came = key_blocks_loaded(shape, task.in_turns, task.mesh) * tiling.cols * (k_bytes + v_bytes + task.numbers)
+    moved = each * counts.items * tiling.rows * (q_bytes + task.stored)
+    # queries are loaded in every row alike; keys in the rows of the diagonal
+    times, rest = floor_div(tiling.cols, tiling.rows), remainder(tiling.cols, tiling.rows)
+    up = (times * tiling.rows * (tiling.rows - 1) + rest * (rest - 1)) / (2 * tiling.cols)
+    hops = moved * (mesh.rows - 1) / 2 + came * (mesh.rows - 1 - (mesh.rows - tiling.rows) / 2 - up)
+    macs = each * tiles * blocks * m * n * (shape.qk + shape.v)
+    total = total + Activity(
+        macs=macs, elements=tiles * (each * instructions + made), memory_bytes=came + moved, hop_bytes=hops
+    )
+    return (
+        total + merge.merge_activity(task.merge, task.mesh, task.itemsize) * where(task.partial, 1.0, 0.0)
+        if task.of.split
+        else total
+    )
+
+
+def _team(task: AttentionTask, mesh: CoreMesh, pattern: str, along: str, nbytes: Any) -> Activity:
+    """A collective along the rows or columns of all groups, the diagonal being their roots."""
+    found: Activity = TEAMS[task.of.collective].activity(
+        GemmShape(nbytes / VALUE, 1, 1),
+        mesh,
+        pattern=pattern,
+        along=along,
+        rows=task.tiling.rows,
+        cols=task.tiling.cols,
+    )
+    return found

@@ -1,0 +1,188 @@
+"""Queries, keys and values as blocks that tiles load, and what tiles store as outputs."""
+
+from itertools import product
+
+import numpy as np
+
+from dse.evaluators.kernels.attention.attention_shape import (
+    AttentionShape,
+    AttentionTiling,
+    BlockCounts,
+    block_counts,
+    busy_mesh,
+)
+from dse.evaluators.kernels.attention.block_schedule import GroupWave, causal_band, list_waves, stream_name
+from dse.evaluators.kernels.attention.dataflow import STRAND_PREFIXES, Dataflow, is_paired, strand_prefix, tiling_of_pairs
+from dse.evaluators.kernels.gemm.tiling import CoreMesh
+from dse.space.array_math import Array
+
+
+def scatter_qkv(
+    q: Array,
+    k: Array,
+    v: Array,
+    of: Dataflow,
+    shape: AttentionShape,
+    tiling: AttentionTiling,
+    mesh: CoreMesh,
+    chosen: Array | None = None,
+) -> dict[str, Array]:
+    """Blocks by stream, in the order in which they are loaded, shape (blocks, groups, members, rows of a slice, columns).
+
+    Args:
+        q: shape (batch, heads, queries, qk).
+        k: shape (batch, kv_heads, keys, qk).
+        v: shape (batch, kv_heads, keys, v); the last columns of `k` where latent.
+        of, shape, tiling, mesh: as of the program.
+        chosen: rows of `k` and `v`, which may have more, that were selected; shape (batch, kv_heads, keys).
+    """
+    mesh = busy_mesh(shape, tiling_of_pairs(of, shape, tiling), mesh)
+    counts = block_counts(shape, tiling, mesh)
+    grouped = q.reshape(shape.batch, shape.kv_heads, shape.shared, shape.queries, shape.qk).swapaxes(2, 3)
+    outer = block_counts(shape, tiling, mesh).outer
+    queries = _blocks(grouped.reshape(shape.problems, shape.rows, shape.qk), outer, tiling.rows, tiling.queries)
+    if is_paired(of, shape, tiling):
+        counts = block_counts(shape, tiling_of_pairs(of, shape, tiling), mesh)
+    whole = counts.inner * counts.parts
+    if chosen is not None:
+        numbers = _blocks(chosen.reshape(shape.problems, shape.keys, 1), whole, tiling.cols, tiling.keys)
+        keys, values = (x.reshape(shape.problems, 1, 1, -1, x.shape[-1]) for x in (k, v))  # all of them, whatever the block
+    else:
+        keys, values = (_padded(x.reshape(shape.problems, shape.keys, -1), whole * tiling.cols * tiling.keys) for x in (k, v))
+    found: dict[str, list[Array]] = {}
+    for strand, turns in _turns(of, shape, tiling, mesh):
+        for first, wave in turns:
+            item = np.arange(first, first + wave.active)
+            problem, part, block = _places(item, shape, counts)
+            begin = causal_band(shape, tiling_of_pairs(of, shape, tiling), block).first if shape.causal else block * 0
+            if is_paired(of, shape, tiling):
+                _place_pair(found, (queries, keys, values), (problem, block, begin), wave, counts, shape, tiling)
+                continue
+            mine = queries[problem, block]
+            q_name, c_name, k_name, v_name = (stream_name(strand_prefix(strand, of) + slot, wave, counts) for slot in "qckv")
+            found.setdefault(q_name, []).append(mine[..., : shape.key_dim])
+            if shape.latent:
+                found.setdefault(c_name, []).append(mine[..., shape.key_dim :])
+            for turn in range(wave.inner):
+                at = part * counts.inner + turn
+                if chosen is not None:
+                    i_name = stream_name(strand_prefix(strand, of) + "i", wave, counts)
+                    found.setdefault(i_name, []).append(numbers[problem, at])
+                    mine, others = (_each(x[problem, 0], tiling) for x in (keys, values))
+                else:
+                    mine, others = (_slices(x, problem, begin, at, tiling) for x in (keys, values))
+                found.setdefault(k_name, []).append(mine[..., : shape.key_dim])
+                found.setdefault(v_name, []).append(others)
+    return {key: np.stack(blocks) for key, blocks in found.items()}
+
+
+def block_rows(of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> dict[str, tuple[str, Array]]:
+    """Tensors of keys and values by stream, and the row that each block begins with, shape (blocks, groups x members).
+
+    Rows of all keys and values follow one another, problem after problem, as a cache has them; what is selected of them is at
+    places of its own.
+    """
+    if shape.selected:
+        return {}
+    queries = np.broadcast_to(np.zeros((), np.int8), (shape.batch, shape.heads, shape.queries, shape.qk))
+    every = np.arange(shape.problems * shape.keys).reshape(shape.batch, shape.kv_heads, shape.keys, 1)
+    found = scatter_qkv(queries, every, every, of, shape, tiling, mesh)
+    tensor = {"k": "keys", "v": "keys" if shape.latent else "values"}
+    named = ((key, key.split("/")[0].split(".")[-1]) for key in found)
+    return {key: (tensor[slot], found[key][..., 0, 0].reshape(len(found[key]), -1)) for key, slot in named if slot in tensor}
+
+
+def _place_pair(
+    found: dict[str, list[Array]],
+    of: tuple[Array, ...],
+    at: tuple[Array, ...],
+    wave: GroupWave,
+    counts: BlockCounts,
+    shape: AttentionShape,
+    tiling: AttentionTiling,
+) -> None:
+    """Two blocks of queries of each group, and the keys and values that they share."""
+    (queries, keys, values), (problem, pair, begin) = of, at
+    for strand, p in enumerate(STRAND_PREFIXES):
+        mine = queries[problem, 2 * pair + strand]
+        found.setdefault(stream_name(p + "q", wave, counts), []).append(mine[..., : shape.key_dim])
+        if shape.latent:
+            found.setdefault(stream_name(p + "c", wave, counts), []).append(mine[..., shape.key_dim :])
+    for turn in range(wave.inner):
+        k_name, v_name = (stream_name(f"{turn % 2 if shape.latent else 0}.{slot}", wave, counts) for slot in "kv")
+        mine, others = (_slices(x, problem, begin, np.array(turn), tiling) for x in (keys, values))
+        found.setdefault(k_name, []).append(mine[..., : shape.key_dim])
+        found.setdefault(v_name, []).append(others)
+
+
+def gather_output(
+    stored: dict[str, Array], of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh
+) -> Array:
+    """Outputs of all heads, shape (batch, heads, queries, v), from the blocks that were stored; of keys that are not split."""
+    return rows_to_heads(rows_stored(stored, "o", of, shape, tiling, mesh)[0], shape)
+
+
+def rows_stored(
+    stored: dict[str, Array], slot: str, of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh
+) -> Array:
+    """What was stored of a slot, shape (parts, problems * queries of a problem, columns)."""
+    mesh = busy_mesh(shape, tiling_of_pairs(of, shape, tiling), mesh)
+    counts, found = block_counts(shape, tiling_of_pairs(of, shape, tiling), mesh), None
+    left = {key: iter(blocks) for key, blocks in stored.items()}
+    together = range(2 if is_paired(of, shape, tiling) else 1)
+    for (strand, turns), other in product(_turns(of, shape, tiling, mesh), together):
+        for first, wave in turns:
+            item = np.arange(first, first + wave.active)
+            block = next(left[stream_name(strand_prefix(strand + other, of) + slot, wave, counts)]).swapaxes(2, 3)
+            if found is None:
+                found = np.zeros((counts.parts, shape.problems, counts.outer * len(together), *block.shape[1:]))
+            problem, part, place = _places(item, shape, counts)
+            found[part, problem, len(together) * place + other] = block
+    assert found is not None
+    rows = found.reshape(counts.parts, shape.problems, -1, found.shape[-1])[:, :, : shape.rows]
+    return rows.reshape(counts.parts, shape.problems * shape.rows, -1)
+
+
+def rows_to_heads(rows: Array, shape: AttentionShape) -> Array:
+    """Outputs of all heads, shape (batch, heads, queries, v), from the rows of all problems."""
+    by_query = rows.reshape(shape.batch, shape.kv_heads, shape.queries, shape.shared, shape.v).swapaxes(2, 3)
+    return by_query.reshape(shape.batch, shape.heads, shape.queries, shape.v)
+
+
+def _places(item: Array, shape: AttentionShape, of: BlockCounts) -> tuple[Array, Array, Array]:
+    """Problem, part of its keys and block of its queries of each item."""
+    return item % shape.problems, item // shape.problems % of.parts, item // shape.problems // of.parts
+
+
+def _each(blocks: Array, tiling: AttentionTiling) -> Array:
+    """Of every member of a group, where all have the same."""
+    return np.broadcast_to(blocks, (len(blocks), tiling.cols, *blocks.shape[2:]))
+
+
+def _turns(
+    of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh
+) -> list[tuple[int, list[tuple[int, GroupWave]]]]:
+    """By strand, its waves with the first item of each."""
+    groups = block_counts(shape, tiling, mesh).groups
+    turns = [(number * groups, wave) for number, wave in enumerate(list_waves(shape, tiling_of_pairs(of, shape, tiling), mesh))]
+    strands = 1 if is_paired(of, shape, tiling) else min(of.strands, len(turns))
+    return [(strand, turns[strand::strands]) for strand in range(strands)]
+
+
+def _slices(x: Array, problem: Array, begin: Array, at: Array, tiling: AttentionTiling) -> Array:
+    """Block `at` of some problems' rows from `begin` on, as (problems, members, rows of a slice, columns)."""
+    width = tiling.cols * tiling.keys
+    rows = (begin + at * width)[:, None] + np.arange(width)
+    return np.asarray(x[problem[:, None], rows]).reshape(len(problem), tiling.cols, tiling.keys, x.shape[-1])
+
+
+def _padded(x: Array, more: int) -> Array:
+    """With rows of zeros after those of each problem."""
+    return np.pad(x, ((0, 0), (0, more), (0, 0)))
+
+
+def _blocks(x: Array, blocks: int, members: int, rows: int) -> Array:
+    """Rows of each problem, zero-padded, as (problems, blocks, members, rows, columns)."""
+    padded = np.zeros((len(x), blocks * members * rows, x.shape[-1]), x.dtype)
+    padded[:, : x.shape[1]] = x
+    return padded.reshape(len(x), blocks, members, rows, x.shape[-1])

@@ -1,0 +1,111 @@
+"""Time of two blocks of queries that share keys and values, in closed form ([zhang2026] section III-C, footnote).
+
+Products of one go beside what makes weights of the other's scores. In a block of keys, both multiply keys, then both values:
+
+    matrix   S_a  S_b            O_a  O_b
+    vector        softmax_a      softmax_b
+    memory   V . . . .  (spread) K . . .  (spread)
+
+so that keys of the next block come while values are multiplied, and values while keys are. Latent ones have a second buffer,
+and come during all of the block before.
+"""
+
+from typing import Any, NamedTuple
+
+from dse.evaluators.kernels.attention.channel_contention import AHEAD, overlapped_seconds
+from dse.space.array_math import ceil_div, maximum, where
+
+
+class PairedBlockTimes(NamedTuple):
+    """Seconds; leaves broadcast over designs.
+
+    Attributes:
+        product, result: Q K^T and P V of a block of queries and one of keys.
+        softmax: vector instructions between them.
+        expand_keys, expand_values: vector instructions that make what is multiplied of a block of either.
+        scaled, divided: of a block of queries, and of outputs.
+        statistics: a maximum and a sum combined along rows, and on their way back.
+        outputs: summed along rows.
+        spread_queries, spread_keys, spread_values: along rows and columns.
+        load_queries, load_keys, load_values: until they have come, queries of both blocks.
+        channel: that the busiest channel works for as many items as it serves at a time.
+        stored: until outputs of both have gone, where no others are stored before.
+        queued: that a channel stores those of other groups.
+        way: to memory and back, and of what is stored.
+    """
+
+    product: Any
+    result: Any
+    softmax: Any
+    scaled: Any
+    divided: Any
+    statistics: Any
+    outputs: Any
+    spread_queries: Any
+    spread_keys: Any
+    spread_values: Any
+    load_queries: Any
+    load_keys: Any
+    load_values: Any
+    channel: Any
+    stored: Any
+    queued: Any
+    way: Any
+    expand_keys: Any = 0.0
+    expand_values: Any = 0.0
+
+
+PAIRED: dict[str, tuple[str, ...]] = {
+    "combined": ("statistics", "outputs"),
+    "spread": ("spread_queries", "spread_keys", "spread_values"),
+    "hbm": ("load_queries", "load_keys", "load_values", "channel", "stored", "queued", "way"),
+    "vector": ("softmax", "scaled", "divided", "expand_keys", "expand_values"),
+}
+"""What is free where fields of `cost.Spent` are."""
+
+
+def paired_seconds(of: PairedBlockTimes, waves: Any, blocks: Any, *, latent: bool) -> Any:
+    """Time of all items of a group, each of two blocks of queries; leaves broadcast over designs. [s]
+
+        first  = max(2 S, S + X)          O_a begins, X being softmax and statistics
+        second = max(first + O, S + 2 X)  O_b begins
+        block  = second + O
+
+    where values, and the next keys, have come in time. An item ends with divisions and sums of outputs, beside which the next
+    one multiplies keys.
+
+    Args:
+        of: what it costs.
+        waves: items of a group.
+        blocks: of keys of an item, on average.
+        latent: whether values are columns of keys.
+    """
+    x = of.softmax + of.statistics
+    first = maximum(2 * of.product, of.product + x)
+    if not latent:
+        first = maximum(first, maximum(of.load_values, 2 * of.product) + of.spread_values + of.expand_values)
+    # values of a block that come one by one are expanded between the weights of both
+    weights = maximum(2 * of.product, of.product + x) + x + (0.0 if latent else of.expand_values)
+    second = maximum(first + of.result, weights)
+    block = second + of.result
+    if latent:
+        # products of keys begin when these are there, of values when those are
+        arrived = of.load_keys + of.load_values + of.spread_keys + of.spread_values + of.expand_keys + of.expand_values
+        block = maximum(block, weights + of.expand_keys + of.expand_values)
+    else:
+        arrived = 2 * of.product + of.load_keys + of.spread_keys + of.expand_keys
+        block = maximum(block, weights + of.expand_keys)
+    block = maximum(block, arrived)
+    # the next item's queries are there, or its keys wait
+    begun = maximum(2 * of.product + of.load_queries, weights) + 2 * (of.spread_queries + of.scaled)
+    between = maximum(begun - block, 0.0)
+    if latent:  # of an odd number of blocks, the last one's values are in the buffer that the next item's go to
+        between = between + where(ceil_div(blocks, 1) % 2 == 1, of.load_values + of.spread_values + of.expand_values, 0.0)
+    opening = of.load_queries + of.load_keys + 2 * of.spread_queries + of.scaled + of.spread_keys + of.expand_keys
+    opening = opening + (maximum(of.load_values - of.load_keys, 0.0) + of.spread_values + of.expand_values if latent else 0.0)
+    ends = 2 * of.divided + of.outputs + of.stored
+    work = waves * blocks * block + (waves - 1) * between
+    vectors = waves * (blocks * (2 * of.softmax + of.expand_keys + of.expand_values) + 2 * (of.scaled + of.divided))
+    # after the last block has come there is half of its work left
+    left = maximum(block / 2 - of.queued, 0.0)
+    return overlapped_seconds(opening + maximum(work, vectors) + ends, of.way + waves * of.channel + left, AHEAD)

@@ -1,0 +1,69 @@
+"""What an item of attention costs a tile, by what it goes into; leaves broadcast over designs."""
+
+from typing import Any, NamedTuple
+
+from dse.evaluators.kernels.attention.paired_queries import PairedBlockTimes
+from dse.space.array_math import maximum
+
+
+class SplitKvTimes(NamedTuple):
+    """Seconds that the busiest channel works for items in turns, where they have parts of the keys.
+
+    Attributes:
+        full, last: of a turn in which all tiles have an item, and of the last one.
+        ends: for the outputs of the last one, or for the first blocks of the first one: who waits for these stores later.
+        away: until an output that is stored is there.
+    """
+
+    full: Any = 0.0
+    last: Any = 0.0
+    ends: Any = 0.0
+    away: Any = 0.0
+
+
+class ItemTimes(NamedTuple):
+    """Seconds of one item on the critical path of a tile that blocks, by what they go into.
+
+    Attributes:
+        hbm: waiting for blocks, of which `opening` is for the first ones.
+        spread, combined: multicasts of operands; sums, maxima and their way back.
+        vector, matrix: that engines work.
+        channel: that the busiest channel works for as many items as it serves at a time.
+        ends: after the last item.
+        turns: that channels work, where keys are split.
+        apart: of the pass that puts parts together.
+        late: that the last of the groups which ask a channel at the same time has its first blocks after the first one.
+        away: until an output that is stored is there.
+        behind: that the last tile of a group is behind those that others wait for.
+        sent: that roots of multicasts send keys and values.
+        queued: that a channel stores outputs of other groups than the last one.
+        pair: of two blocks of queries that share keys and values.
+    """
+
+    hbm: Any
+    opening: Any
+    spread: Any
+    combined: Any
+    vector: Any
+    matrix: Any
+    channel: Any
+    ends: Any
+    turns: SplitKvTimes
+    apart: Any = 0.0
+    late: Any = 0.0
+    away: Any = 0.0
+    behind: Any = 0.0
+    sent: Any = 0.0
+    queued: Any = 0.0
+    pair: PairedBlockTimes | None = None
+
+    @property
+    def seconds(self) -> Any:
+        """Of the item."""
+        return self.hbm + self.spread + self.combined + self.vector + self.matrix
+
+
+def split_kv_seconds(spent: ItemTimes, waves_: Any) -> Any:
+    """Turns of items with parts of the keys: stores are much of what channels move, and the last turn may be far from full."""
+    before = (waves_ - 1) * maximum(spent.seconds, spent.turns.full)
+    return before + maximum(spent.seconds + spent.turns.ends, spent.turns.last) + spent.turns.away

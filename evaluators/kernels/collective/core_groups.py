@@ -1,0 +1,431 @@
+"""Teams of cores on a mesh, each with a root: what multicasts and reductions in the network, by tree and by sequence share.
+
+A mesh is cut in groups of `rows` x `cols` cores. A team is a row of a group, a column of it, or the whole of it, and all teams
+work at once. The root of a team is at some place of it, rows after rows, or on the group's diagonal, which puts the roots of
+its rows in different columns ([zhang2026] section III-B).
+
+Every closed form is the longest of some chains of messages, each a count of what it consists of; chains that others outlast
+whatever things cost are left out.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.program.kernel_ir import Buffer, CoreIndex, Program, Round, SendInstruction
+from dse.space.array_math import Array, ceil_div, floor_div, maximum, where
+from dse.space.errors import DesignError, suggest_nearest
+from dse.space.memoize import memoize_by_identity
+from dse.space.workload import DIAGONAL, GROUP_AXES, REDUCTIONS, TILE_PATTERNS
+
+
+@dataclass(frozen=True, slots=True)
+class MeshGroups:
+    """How a mesh is cut in teams.
+
+    Attributes:
+        rows, cols: cores of a group.
+        along: which cores of a group are a team, a word of `ALONG`.
+        root: place in the team, or `DIAGONAL`.
+    """
+
+    rows: Any
+    cols: Any
+    along: str = "row"
+    root: int | str = DIAGONAL
+
+
+class CoreGroup(NamedTuple):
+    """Cores of a team, and the place of its root among them, rows after rows."""
+
+    rows: int
+    cols: int
+    root: int
+
+    @property
+    def members(self) -> int:
+        """How many cores."""
+        return self.rows * self.cols
+
+    @property
+    def reach(self) -> int:
+        """Links from the root to the farthest place: a corner."""
+        row, col = divmod(self.root, self.cols)
+        return max(row, self.rows - 1 - row) + max(col, self.cols - 1 - col)
+
+    def hops(self, one: int, other: int) -> int:
+        """Links between two places."""
+        return abs(one // self.cols - other // self.cols) + abs(one % self.cols - other % self.cols)
+
+
+class MessageChain(NamedTuple):
+    """Dependent messages on the way to the end of a collective.
+
+    Attributes:
+        posts: started from memory with nothing to hide behind.
+        messages: that come through two ramps, word after word.
+        stages: of software that synchronises.
+        hops: links.
+        sums: of what arrived with what is there.
+        intervals: from the start of a message to the start of the next one of the same core.
+    """
+
+    posts: int = 0
+    messages: int = 0
+    stages: int = 0
+    hops: int = 0
+    sums: int = 0
+    intervals: int = 0
+
+    def then(self, other: "MessageChain") -> "MessageChain":
+        """One after the other."""
+        return MessageChain(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+class BufferRows(NamedTuple):
+    """What is moved: rows `start` to `stop` of a slot of every core."""
+
+    slot: str
+    start: int
+    stop: int
+
+
+Stages = list[list[tuple[int, int]]]
+"""Messages as (source, target) places of a team, step by step."""
+
+Chains = Callable[[str, CoreGroup], list[MessageChain]]
+"""The chains of a pattern (multicast or reduce) in a team."""
+
+Ways = Callable[[CoreGroup], dict[int, list[MessageChain]]]
+"""The chains of a multicast to each member of a team, and, at its root's place, until the root may go on."""
+
+Moved = Callable[[str, CoreGroup], tuple[int, int, int]]
+"""Messages of a pattern that leave a core of a team, links that they cross, and messages that come to one."""
+
+Rounds = tuple[Round, ...]
+
+AGAIN = "again"
+"""A multicast, and a reduction by members each of which begins when it has heard: what comes round where teams go on."""
+
+
+def check_groups(groups: MeshGroups, mesh: CoreMesh) -> None:
+    """Refuses groups that do not make teams of a mesh.
+
+    Raises:
+        DesignError: naming the field.
+    """
+    for name, side, whole in (("rows", groups.rows, mesh.rows), ("cols", groups.cols, mesh.cols)):
+        if side < 1 or whole % side:
+            raise DesignError(f"group: {side} {name} do not divide the {whole} {name} of the mesh")
+    if groups.along not in GROUP_AXES:
+        raise DesignError(f"along: no option {groups.along!r}; {suggest_nearest(groups.along, GROUP_AXES)}")
+    if groups.root == DIAGONAL:
+        if groups.along == "rectangle":
+            raise DesignError(f"root: a {groups.rows} x {groups.cols} rectangle has one root; give its place, as in 0")
+        return
+    height, width = _sides(groups)
+    if isinstance(groups.root, str) or not 0 <= groups.root < height * width:
+        raise DesignError(f"root: no place {groups.root!r} in a team of {height} x {width} cores; 0 to {height * width - 1}")
+
+
+def groups_of_mesh(groups: MeshGroups, mesh: CoreMesh) -> dict[CoreGroup, CoreIndex]:
+    """The first cores of all teams of a mesh, by team."""
+    check_groups(groups, mesh)
+    height, width = _sides(groups)
+    row, col = np.mgrid[0 : mesh.rows : height, 0 : mesh.cols : width].reshape(2, -1)
+    place = _root_at(groups, row, col)
+    return {CoreGroup(height, width, int(root)): CoreIndex(row[place == root], col[place == root]) for root in np.unique(place)}
+
+
+def group_members(groups: MeshGroups, mesh: CoreMesh) -> CoreIndex:
+    """All teams, shape (teams, members), the root first."""
+    rows, cols = [], []
+    for team, first in groups_of_mesh(groups, mesh).items():
+        places = np.array([team.root, *(place for place in range(team.members) if place != team.root)])
+        rows.append(first.row[:, None] + places // team.cols)
+        cols.append(first.col[:, None] + places % team.cols)
+    return CoreIndex(np.concatenate(rows), np.concatenate(cols))
+
+
+def group_rounds(
+    groups: MeshGroups, mesh: CoreMesh, stages: Callable[[CoreGroup], Stages], tile: BufferRows, combine: str, via: str
+) -> Rounds:
+    """A round for each step of all teams."""
+    steps: list[list[Array]] = []
+    for team, first in groups_of_mesh(groups, mesh).items():
+        for number, pairs in enumerate(stages(team)):
+            steps += [[]] if number == len(steps) else []
+            ends = np.array(pairs)[:, :, None]  # pairs, source and target, teams
+            steps[number].append(
+                np.stack([first.row + ends // team.cols, first.col + ends % team.cols]).reshape(2, len(pairs), 2, -1)
+            )
+    rounds = []
+    for parts in steps:
+        row, col = (np.concatenate([part[axis].swapaxes(0, 1).reshape(2, -1) for part in parts], axis=1) for axis in (0, 1))
+        source, target = CoreIndex(row[0], col[0]), CoreIndex(row[1], col[1])
+        moved = SendInstruction(
+            tile.slot, source, target, np.asarray(tile.start), np.asarray(tile.stop), combine=combine, via=via
+        )
+        rounds.append(Round((moved,)))
+    return tuple(rounds)
+
+
+def collective_buffers(shape: GemmShape, dtype: str, *, arriving: bool) -> tuple[Buffer, ...]:
+    """What every core has, or gets, and where software keeps what arrives until it is combined."""
+    x = Buffer("x", (shape.m, 1), dtype)
+    return (x, Buffer("arriving", (shape.m, 1), dtype)) if arriving else (x,)
+
+
+def collective_program(
+    mesh: CoreMesh, slots: tuple[Buffer, ...], pattern: str, multicast: Callable[[], Rounds], reduction: Callable[[], Rounds]
+) -> Program:
+    """The rounds of a pattern."""
+    rounds = {"multicast": multicast, "reduce": reduction}
+    return Program(mesh.rows, mesh.cols, slots, (tuple(turn for part in pattern_stages(pattern) for turn in rounds[part]()),))
+
+
+def collective_cost(
+    shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, pattern: str, groups: MeshGroups, chains: Chains, moved: Moved,
+    circuits: Chains | None = None,
+) -> KernelCost:  # fmt: skip
+    """Time until the last team is done, and what all of them move; leaves broadcast over designs.
+
+    Args:
+        shape, fabric, pattern, groups, chains, circuits: as of `seconds`.
+        mesh: leaves broadcast over designs.
+        moved: messages of a team.
+    """
+    return KernelCost(
+        collective_seconds(shape, fabric, pattern, groups, chains, circuits),
+        collective_activity(shape, mesh, pattern, groups, moved),
+    )
+
+
+def collective_activity(shape: GemmShape, mesh: CoreMesh, pattern: str, groups: MeshGroups, moved: Moved) -> Activity:
+    """What all teams move; arguments as of `cost`."""
+    sides = (groups.rows, groups.cols)
+    count = floor_div(mesh.rows, groups.rows) * floor_div(mesh.cols, groups.cols) * 2.0 * shape.m
+    sent, hops, came = (
+        _by_sides(sides, (1.0,), _Counts(of, moved, pattern, groups.along, groups.root)) for of in (_sent, _crossed, _came)
+    )
+    return Activity(sent_bytes=sent * count, hop_bytes=hops * count, spread_bytes=(came - sent) * count)
+
+
+def collective_seconds(
+    shape: GemmShape, fabric: MeshFabric, pattern: str, groups: MeshGroups, chains: Chains, circuits: Chains | None = None
+) -> Any:
+    """Time until the last team is done; leaves broadcast over designs.
+
+    Args:
+        shape: m elements on each core, of 2 bytes.
+        fabric: leaves broadcast over designs, as do the sides of `groups`.
+        pattern: a word of `PATTERNS`.
+        groups: the teams.
+        chains: of a team.
+        circuits: likewise, where messages lock their ways, one after the other of a core; as they are free where it is None.
+    """
+    sides = groups.rows, groups.cols
+    taken = _by_sides(sides, _prices(shape, fabric), _Counts(_longest, chains, pattern, *_cut(groups)))
+    if circuits is None or not np.any(fabric.locked):
+        return taken
+    # a request, a grant and the words cross the way
+    posts, message, stage, hop, *others = _prices(shape, fabric)
+    prices = posts, message + 4 * fabric.ramp, stage, 3 * hop, *others
+    locked = _by_sides(sides, prices, _Counts(_longest, circuits, pattern, *_cut(groups)))
+    return where(fabric.locked > 0, locked, taken)
+
+
+def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, groups: MeshGroups, ways: Ways) -> Any:
+    """Time until a multicast is where what comes next depends on it: at roots, its own and those of other teams.
+
+    Other members are later, and stay so much later while teams go on.
+
+    Args:
+        shape, fabric, groups: as of `seconds`; roots are on the diagonal.
+        ways: of a team.
+    """
+    return _by_sides((groups.rows, groups.cols), _prices(shape, fabric), _Counts(_leading, ways, "multicast", *_cut(groups)))
+
+
+def multicast_send_time(shape: GemmShape, fabric: MeshFabric, groups: MeshGroups, ways: Ways) -> Any:
+    """Time that the root of a multicast sends; arguments as of `leading`."""
+    return _by_sides((groups.rows, groups.cols), _prices(shape, fabric), _Counts(_held, ways, "multicast", *_cut(groups)))
+
+
+def _cut(groups: MeshGroups) -> tuple[str, int | str]:
+    return groups.along, groups.root
+
+
+def _prices(shape: GemmShape, fabric: MeshFabric) -> tuple[Any, ...]:
+    """What each count of a chain costs. [s]"""
+    words = ceil_div(2.0 * shape.m, fabric.word_bytes)
+    stream = words * fabric.pace
+    return (
+        fabric.post,
+        2 * fabric.ramp + stream,
+        fabric.stage,
+        fabric.hop,
+        where(fabric.combine == 0, 0.0, fabric.call + shape.m * fabric.combine),
+        maximum(stream, words * fabric.copy + fabric.post),
+    )
+
+
+def longest_chains(chains: Iterable[MessageChain]) -> list[MessageChain]:
+    """Those that no other one outlasts whatever things cost."""
+    found: list[MessageChain] = []
+    for chain in sorted(set(chains), reverse=True):
+        if not any(all(a <= b for a, b in zip(chain, other, strict=True)) for other in found):
+            found.append(chain)
+    return found
+
+
+def pattern_stages(pattern: str) -> tuple[str, ...]:
+    """What a pattern consists of, one after the other.
+
+    Raises:
+        DesignError: no such pattern.
+    """
+    if pattern == AGAIN:
+        return (AGAIN,)
+    if pattern not in TILE_PATTERNS:
+        raise DesignError(f"pattern: no option {pattern!r}; {suggest_nearest(pattern, TILE_PATTERNS)}")
+    return ("reduce", "multicast") if pattern == "allreduce" else (pattern,)
+
+
+def check_reduction(combine: str) -> str:
+    """The word, if it is one that reductions know.
+
+    Raises:
+        DesignError: it is not.
+    """
+    if combine not in REDUCTIONS:
+        raise DesignError(f"combine: no option {combine!r}; {suggest_nearest(combine, REDUCTIONS)}")
+    return combine
+
+
+def _sides(groups: MeshGroups) -> tuple[int, int]:
+    height = 1 if groups.along == "row" else groups.rows
+    return height, 1 if groups.along == "column" else groups.cols
+
+
+def _root_at(groups: MeshGroups, row: Array, col: Array) -> Array:
+    """Places of the roots of teams that begin at some cores."""
+    if groups.root != DIAGONAL:
+        return np.full(row.shape, groups.root, dtype=int)
+    across, along = (row % groups.rows, groups.cols) if groups.along == "row" else (col % groups.cols, groups.rows)
+    return np.asarray(across % along)
+
+
+class _Counts(NamedTuple):
+    """What is counted of groups: by which function, of what, and how they are cut beside their sides."""
+
+    function: Callable[..., Iterable[tuple[float, ...]]]
+    of: Chains | Moved | Ways
+    pattern: str
+    along: str
+    root: int | str
+
+    def at(self, rows: int, cols: int) -> Iterable[tuple[float, ...]]:
+        """Of a group of some sides; a root beyond its team counts as the first place."""
+        members = (1 if self.along == "row" else rows) * (1 if self.along == "column" else cols)
+        root = self.root if isinstance(self.root, str) or self.root < members else 0
+        return self.function(self.of, self.pattern, MeshGroups(rows, cols, self.along, root))
+
+
+@lru_cache(maxsize=4096)
+def _longest(chains: Chains, pattern: str, group: MeshGroups) -> tuple[MessageChain, ...]:
+    """Chains of all teams of a group."""
+    found: list[MessageChain] = []
+    for team in groups_of_mesh(group, CoreMesh(group.rows, group.cols)):
+        ways = [MessageChain()]
+        for part in pattern_stages(pattern):
+            ways = [before.then(after) for before in ways for after in chains(part, team)]
+        found += ways
+    return tuple(longest_chains(found))
+
+
+@lru_cache(maxsize=4096)
+def _leading(ways: Ways, pattern: str, group: MeshGroups) -> tuple[MessageChain, ...]:
+    """Chains of all teams of a group to those of their members that are roots."""
+    of = groups_of_mesh(group, CoreMesh(group.rows, group.cols))
+    roots = {team.root for team in of}
+    return tuple(
+        longest_chains(chain for team in of for place, found in ways(team).items() if place in roots for chain in found)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _held(ways: Ways, pattern: str, group: MeshGroups) -> tuple[MessageChain, ...]:
+    """Messages that roots of a group start, one after the other."""
+    starts = [
+        chain.posts for team in groups_of_mesh(group, CoreMesh(group.rows, group.cols)) for chain in ways(team)[team.root]
+    ]
+    return (MessageChain(intervals=max(starts)),)
+
+
+@lru_cache(maxsize=4096)
+def _moved(moved: Moved, pattern: str, group: MeshGroups) -> tuple[float, float, float]:
+    """Messages, their links, and messages that come, of all teams of a group."""
+    total = np.zeros(3)
+    for team, first in groups_of_mesh(group, CoreMesh(group.rows, group.cols)).items():
+        for part in pattern_stages(pattern):
+            total += len(first.row) * np.array(moved(part, team))
+    return float(total[0]), float(total[1]), float(total[2])
+
+
+def _sent(moved: Moved, pattern: str, group: MeshGroups) -> tuple[tuple[float, ...]]:
+    return (_moved(moved, pattern, group)[:1],)
+
+
+def _crossed(moved: Moved, pattern: str, group: MeshGroups) -> tuple[tuple[float, ...]]:
+    return (_moved(moved, pattern, group)[1:2],)
+
+
+def _came(moved: Moved, pattern: str, group: MeshGroups) -> tuple[tuple[float, ...]]:
+    return (_moved(moved, pattern, group)[2:],)
+
+
+def _by_sides(sides: tuple[Any, Any], prices: tuple[Any, ...], counts: _Counts) -> Any:
+    """The largest of some counts times prices, the counts depending on the sides of a group."""
+    if not any(isinstance(leaf, np.ndarray) for leaf in sides):
+        total: Any = 0.0
+        for row in counts.at(int(sides[0]), int(sides[1])):
+            total = maximum(total, sum((count * price for count, price in zip(row, prices, strict=True)), 0.0))
+        return total
+    which, base, codes = _coded(*sides)
+    latest: Any = 0.0
+    for chain in _table(counts, base, codes):
+        terms = [line[which] * price for line, price in zip(chain, prices, strict=True) if line is not None]
+        latest = np.maximum(latest, sum(terms, np.zeros(which.shape)))
+    return latest
+
+
+@memoize_by_identity
+def _coded(rows: Any, cols: Any) -> tuple[Array, int, tuple[int, ...]]:
+    """Which sides each group has, the base of codes of sides, and the codes that there are."""
+    rows, cols = np.broadcast_arrays(rows, cols)
+    base = int(cols.max()) + 1
+    which = (rows * base + cols).astype(np.int64)
+    codes = np.flatnonzero(np.bincount(which.ravel()))  # sides are few, and small numbers
+    place = np.zeros(codes[-1] + 1, np.int64)
+    place[codes] = np.arange(len(codes))
+    return place[which], base, tuple(codes.tolist())
+
+
+@lru_cache(maxsize=4096)
+def _table(counts: _Counts, base: int, codes: tuple[int, ...]) -> list[list[Array | None]]:
+    """Counts of groups whose sides are coded, by chain and price, shape (groups,); None where there are none of any group.
+
+    Fewer chains have their first one again.
+    """
+    found = [tuple(counts.at(code // base, code % base)) for code in codes]
+    most = max(len(of) for of in found)
+    lines = np.array([[*of, *of[:1] * (most - len(of))] for of in found], dtype=float).transpose(1, 2, 0)
+    return [[np.ascontiguousarray(line) if line.any() else None for line in chain] for chain in lines]

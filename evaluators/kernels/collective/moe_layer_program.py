@@ -1,0 +1,169 @@
+"""One layer of experts on many dies, as a program: tokens go to the dies of their experts and come back as weighted sums.
+
+Dies are the cores of the program. Each has tokens of its own and some experts, one after the other: die d has experts d s to
+(d + 1) s - 1. Every token goes to its experts as a copy each (all-to-all with a size for each pair), experts multiply (SwiGLU),
+and results go back to where their tokens are. Who goes where is known when the program is written, as a router would say it.
+The closed time of both exchanges is `readers.die_exchange.all_to_all` with the shares of `traffic`.
+
+Source: [zhang2026] sections III-F, IV and V-C: dispatch and combine between dies; one copy for each expert.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.evaluators.kernels.gemm.tiling import CoreMesh
+from dse.evaluators.program.kernel_ir import (
+    Buffer,
+    CoreIndex,
+    MultiplyInstruction,
+    Program,
+    Round,
+    SendInstruction,
+    Tiles,
+    VectorInstruction,
+)
+from dse.space.array_math import Array
+
+
+class TokenCopies(NamedTuple):
+    """Where copies of tokens go; dies are numbered row after row, `each` experts on every one of them.
+
+    Attributes:
+        counts: copies from each die to each expert, shape (dies, experts).
+        packed: where each copy is on its die, in the order of experts, shape (dies, tokens, copies of a token).
+        begin: the first copy for each expert there, shape (dies, experts).
+        into: where they go in the expert's rows, in the order of the dies that they are from, shape (dies, experts).
+        each: experts of a die.
+    """
+
+    counts: Array
+    packed: Array
+    begin: Array
+    into: Array
+    each: int
+
+    @property
+    def traffic(self) -> Array:
+        """Copies from each die to each die, shape (dies, dies): back they are the transpose."""
+        dies = len(self.counts)
+        return np.asarray(self.counts.reshape(dies, dies, self.each).sum(axis=2))
+
+    def rows(self, place: int) -> int:
+        """Rows that every die has for the expert at a place of it: as many as the one with most copies gets."""
+        return max(int(self.counts[:, place :: self.each].sum(axis=0).max()), 1)
+
+
+def token_copies(choices: Array, experts: int) -> TokenCopies:
+    """Where copies of tokens go.
+
+    Args:
+        choices: experts of each token, shape (dies, tokens, copies of a token).
+        experts: how many, a multiple of the dies.
+
+    >>> token_copies(np.array([[[0, 1]], [[1, 0]]]), 2).traffic.tolist()
+    [[1, 1], [1, 1]]
+    """
+    dies = len(choices)
+    chosen = choices.reshape(dies, -1)
+    counts = np.stack([np.bincount(of, minlength=experts) for of in chosen])
+    order = np.argsort(chosen, axis=1, kind="stable")
+    packed = np.empty_like(order)
+    np.put_along_axis(packed, order, np.arange(chosen.shape[1])[None], axis=1)
+    before = np.cumsum(counts, axis=1) - counts
+    return TokenCopies(counts, packed.reshape(choices.shape), before, np.cumsum(counts, axis=0) - counts, experts // dies)
+
+
+def dispatch_round(mesh: CoreMesh, of: TokenCopies) -> Round:
+    """Copies go from ``packed`` to ``in0``, ``in1``, ...: the rows of each die's experts."""
+    return Round(tuple(_sends(mesh, of, place) for place in range(of.each)))
+
+
+def combine_round(mesh: CoreMesh, of: TokenCopies) -> Round:
+    """Results go from ``out0``, ``out1``, ... back to where the copies were, in ``returned``."""
+    return Round(tuple(_back(_sends(mesh, of, place), place) for place in range(of.each)))
+
+
+def build_program(
+    mesh: CoreMesh, of: TokenCopies, weights: Array, width: int, hidden: int, dtype: str = "float32", topology: str = "mesh"
+) -> Program:
+    """The layer, from the tokens ``x`` of every die to their sums ``y``.
+
+    Args:
+        mesh: dies.
+        of: where copies go.
+        weights: of each copy, shape (dies, tokens, copies of a token).
+        width, hidden: of a token, and of an expert.
+        dtype: number format.
+        topology: of the network between dies.
+    """
+    tokens, many = of.packed.shape[1:]
+    here, token = np.arange(len(of.packed))[:, None], np.repeat(np.arange(tokens), many)[None]
+    own, place = _cores(here, mesh), of.packed.reshape(len(of.packed), -1)
+    given = np.zeros((len(of.packed), tokens * many))
+    np.put_along_axis(given, place, weights.reshape(given.shape), axis=1)
+    experts = [str(number) for number in range(of.each)]
+    rounds = (
+        Round((SendInstruction("x", own, own, token, token + 1, at=place, into="packed"),)),
+        dispatch_round(mesh, of),
+        Round(
+            tuple(
+                MultiplyInstruction(f"in{e}", f"W_{kind}{e}", f"{kind}{e}", "ck,kn->cn")
+                for e in experts
+                for kind in ("gate", "up")
+            )
+        ),
+        Round(tuple(VectorInstruction("gate", (f"gate{e}", f"up{e}"), f"act{e}") for e in experts)),
+        Round(tuple(MultiplyInstruction(f"act{e}", f"W_down{e}", f"out{e}", "ck,kn->cn") for e in experts)),
+        combine_round(mesh, of),
+        Round((VectorInstruction("scale", ("returned",), "scaled", given.reshape(mesh.rows, mesh.cols, -1, 1)),)),
+        Round((SendInstruction("scaled", own, own, place, place + 1, at=token, into="y", combine="sum"),)),
+    )
+    return Program(mesh.rows, mesh.cols, buffers(of, width, hidden, dtype), (rounds,), topology)
+
+
+def buffers(of: TokenCopies, width: int, hidden: int, dtype: str) -> tuple[Buffer, ...]:
+    """Tiles of a die: tokens, copies and results, and of each of its experts weights and rows."""
+    tokens, many = of.packed.shape[1:]
+    held = [Buffer(name, (tokens, width), dtype) for name in ("x", "y")]
+    held += [Buffer(name, (tokens * many, width), dtype) for name in ("packed", "returned", "scaled")]
+    for e in range(of.each):
+        rows = of.rows(e)
+        held += [Buffer(f"{name}{e}", (rows, width), dtype) for name in ("in", "out")]
+        held += [Buffer(f"{name}{e}", (rows, hidden), dtype) for name in ("gate", "up", "act")]
+        held += [Buffer(f"W_{name}{e}", (width, hidden), dtype) for name in ("gate", "up")]
+        held.append(Buffer(f"W_down{e}", (hidden, width), dtype))
+    return tuple(held)
+
+
+def scatter_operands(mesh: CoreMesh, of: TokenCopies, x: Array, gate: Array, up: Array, down: Array) -> Tiles:
+    """Tokens, shape (dies, tokens, width), and weights of all experts, (experts, width, hidden) and back, as tiles."""
+    tiles = {"x": x.reshape(mesh.rows, mesh.cols, *x.shape[1:])}
+    for name, weights in (("gate", gate), ("up", up), ("down", down)):
+        own = weights.reshape(mesh.rows, mesh.cols, of.each, *weights.shape[1:])
+        tiles |= {f"W_{name}{e}": own[:, :, e] for e in range(of.each)}
+    return tiles
+
+
+def gather_result(tiles: Tiles) -> Array:
+    """Sums of every die's tokens, shape (dies, tokens, width)."""
+    return tiles["y"].reshape(-1, *tiles["y"].shape[2:])
+
+
+def _sends(mesh: CoreMesh, of: TokenCopies, place: int) -> SendInstruction:
+    """Copies for the expert at a place of every die; pairs without any are left out."""
+    source, target = np.nonzero(of.counts[:, place :: of.each])
+    expert = target * of.each + place
+    start, count = of.begin[source, expert], of.counts[source, expert]
+    ends = _cores(source, mesh), _cores(target, mesh)
+    return SendInstruction("packed", *ends, start, start + count, at=of.into[source, expert], into=f"in{place}")
+
+
+def _back(sent: SendInstruction, place: int) -> SendInstruction:
+    assert sent.at is not None
+    count = sent.stop - sent.start
+    return SendInstruction(f"out{place}", sent.target, sent.source, sent.at, sent.at + count, at=sent.start, into="returned")
+
+
+def _cores(die: Array, mesh: CoreMesh) -> CoreIndex:
+    return CoreIndex(die // mesh.cols, die % mesh.cols)

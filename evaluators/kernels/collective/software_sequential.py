@@ -1,0 +1,136 @@
+"""Multicasts and reductions one message after the other ([zhang2026] section V-A, SW.Seq): the root sends to each member in
+turn, or hears from each in turn and has added one message before the next one may come, since it keeps one at a time.
+
+Sending needs no synchronisation; before it may send, a member waits to be told that it is its turn.
+"""
+
+from typing import Any
+
+from dse.evaluators.kernels.collective import core_groups as team
+from dse.evaluators.kernels.collective.core_groups import BufferRows, CoreGroup, MeshGroups, MessageChain, Rounds, Stages
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.program.kernel_ir import Buffer, Program
+
+
+def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, combine: str = "sum", **cut: Any) -> KernelCost:
+    """Time until all teams are done; leaves broadcast over designs. For p members
+
+        multicast   post + (p - 2) max(words, post) + 2 ramp + hops hop + words, of the last one, or of one whose way is longer
+        reduce      post + (p - 1) (2 ramp + words + stage + sum) + all hops hop
+
+    >>> on = MeshFabric(1, 0, 1, 0, 5, 2, 0, 0, 0, 0, 0, word_bytes=4)
+    >>> [
+    ...     cost(GemmShape(20, 1, 1), CoreMesh(1, 8), on, pattern=name, rows=1, cols=8).seconds
+    ...     for name in ("multicast", "reduce")
+    ... ]
+    [86.0, 131.0]
+    """
+    return team.collective_cost(shape, mesh, fabric, pattern, MeshGroups(**cut), critical_chains, message_counts, circuits)
+
+
+def seconds(shape: GemmShape, fabric: MeshFabric, *, pattern: str, **cut: Any) -> Any:
+    """Time alone."""
+    return team.collective_seconds(shape, fabric, pattern, MeshGroups(**cut), critical_chains, circuits)
+
+
+def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, **cut: Any) -> Any:
+    """Time until a multicast is at members that are roots of other teams (`team.leading`)."""
+    return team.multicast_lead_time(shape, fabric, MeshGroups(**cut), ways)
+
+
+def multicast_send_time(shape: GemmShape, fabric: MeshFabric, **cut: Any) -> Any:
+    """Time that the root of a multicast sends (`team.held`)."""
+    return team.multicast_send_time(shape, fabric, MeshGroups(**cut), ways)
+
+
+def activity(shape: GemmShape, mesh: CoreMesh, *, pattern: str, **cut: Any) -> Activity:
+    """What is moved alone."""
+    return team.collective_activity(shape, mesh, pattern, MeshGroups(**cut), message_counts)
+
+
+def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str, combine: str = "sum", **cut: Any) -> Program:
+    """The program: ``x`` of the root to its team, of the team to its root, or both."""
+    groups, tile = MeshGroups(**cut), BufferRows("x", 0, shape.m)
+    return team.collective_program(
+        mesh,
+        buffers(shape, mesh, dtype, pattern=pattern),
+        pattern,
+        lambda: multicast_rounds(groups, mesh, tile),
+        lambda: reduction_rounds(groups, mesh, tile, combine),
+    )
+
+
+def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str) -> tuple[Buffer, ...]:
+    """Data of a core, and of one message."""
+    return team.collective_buffers(shape, dtype, arriving="reduce" in team.pattern_stages(pattern))
+
+
+def multicast_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows) -> Rounds:
+    """The root's tile to its team."""
+    return team.group_rounds(groups, mesh, lambda of: [_pairs(of)] if of.members > 1 else [], tile, "set", "router")
+
+
+def reduction_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows, combine: str) -> Rounds:
+    """The team's tiles, summed or compared, to its root."""
+
+    def turns(of: CoreGroup) -> Stages:
+        return [[(target, source)] for source, target in _pairs(of)]
+
+    return team.group_rounds(groups, mesh, turns, tile, team.check_reduction(combine), "core")
+
+
+def critical_chains(pattern: str, of: CoreGroup) -> list[MessageChain]:
+    """To each member, after those before it; or from each after the other."""
+    hops = [of.hops(*pair) for pair in _pairs(of)]
+    if pattern == "multicast":
+        return team.longest_chains(_turn(turn, far) for turn, far in enumerate(hops)) or [MessageChain()]
+    if pattern == team.AGAIN:  # members that have heard first are the first to be heard
+        return team.longest_chains(_turn(turn, far).then(_heard(hops[turn:])) for turn, far in enumerate(hops)) or [
+            MessageChain()
+        ]
+    return [_heard(hops)]
+
+
+def circuits(pattern: str, of: CoreGroup) -> list[MessageChain]:
+    """The same where each message to a member waits for the one before it to have come."""
+    hops = [of.hops(*pair) for pair in _pairs(of)]
+    if pattern == team.AGAIN:
+        return team.longest_chains(_called(hops[: turn + 1]).then(_heard(hops[turn:])) for turn in range(len(hops))) or [
+            MessageChain()
+        ]
+    return [_called(hops)] if pattern == "multicast" and hops else critical_chains(pattern, of)
+
+
+def _called(hops: list[int]) -> MessageChain:
+    """To members of some ways, one after the other."""
+    return MessageChain(posts=1, messages=len(hops), hops=sum(hops))
+
+
+def ways(of: CoreGroup) -> dict[int, list[MessageChain]]:
+    """To each member in its turn; the root has started them all."""
+    pairs = _pairs(of)
+    there = {place: [_turn(turn, of.hops(of.root, place))] for turn, (_, place) in enumerate(pairs)}
+    return there | {of.root: [MessageChain(posts=len(pairs))]}
+
+
+def _turn(turn: int, hops: int) -> MessageChain:
+    return MessageChain(posts=1, messages=1, hops=hops, intervals=turn)
+
+
+def _heard(hops: list[int]) -> MessageChain:
+    """From members of some ways, each after the other."""
+    count = len(hops)
+    return MessageChain(posts=min(count, 1), messages=count, stages=count, hops=sum(hops), sums=count)
+
+
+def message_counts(pattern: str, of: CoreGroup) -> tuple[int, int, int]:
+    """Messages, links that they cross, and messages: each comes to one core."""
+    return of.members - 1, sum(of.hops(*pair) for pair in _pairs(of)), of.members - 1
+
+
+def _pairs(of: CoreGroup) -> list[tuple[int, int]]:
+    """The root, and every other member in turn."""
+    return [(of.root, place) for place in range(of.members) if place != of.root]

@@ -1,0 +1,157 @@
+"""Multicasts and reductions in a logarithmic number of steps of software, which synchronise one after the other ([zhang2026]
+section V-A, SW.Tree).
+
+Whoever holds the data of a stretch of a line sends it over to the nearest core of its other half, and both go on with their
+halves: messages of a step never share a link. A rectangle does so along the root's row, and then along all columns. A
+reduction is the same tree backwards, with a sum at each step.
+"""
+
+from functools import lru_cache
+from itertools import zip_longest
+from typing import Any
+
+from dse.evaluators.kernels.collective import core_groups as team
+from dse.evaluators.kernels.collective.core_groups import BufferRows, CoreGroup, MeshGroups, MessageChain, Rounds, Stages
+from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
+from dse.evaluators.kernels.kernel_cost import KernelCost
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.program.kernel_ir import Buffer, Program
+
+
+def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, combine: str = "sum", **cut: Any) -> KernelCost:
+    """Time until all teams are done; leaves broadcast over designs. For a line of p = 2^s members with the root at its end
+
+        multicast   s (post + 2 ramp + words + stage) + (p - 1) hop
+        reduce      s (post + 2 ramp + words + stage + sum) + (p - 1) hop
+
+    >>> on = MeshFabric(1, 7, 1, 0, 5, 2, 0, 0, 0, 0, 0, word_bytes=4)
+    >>> [
+    ...     cost(GemmShape(20, 1, 1), CoreMesh(1, 8), on, pattern=name, rows=1, cols=8).seconds
+    ...     for name in ("multicast", "reduce")
+    ... ]
+    [85.0, 85.0]
+    """
+    return team.collective_cost(shape, mesh, fabric, pattern, MeshGroups(**cut), critical_chains, message_counts, circuits)
+
+
+def seconds(shape: GemmShape, fabric: MeshFabric, *, pattern: str, **cut: Any) -> Any:
+    """Time alone."""
+    return team.collective_seconds(shape, fabric, pattern, MeshGroups(**cut), critical_chains, circuits)
+
+
+def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, **cut: Any) -> Any:
+    """Time until a multicast is at members that are roots of other teams (`team.leading`)."""
+    return team.multicast_lead_time(shape, fabric, MeshGroups(**cut), ways)
+
+
+def multicast_send_time(shape: GemmShape, fabric: MeshFabric, **cut: Any) -> Any:
+    """Time that the root of a multicast sends (`team.held`)."""
+    return team.multicast_send_time(shape, fabric, MeshGroups(**cut), ways)
+
+
+def activity(shape: GemmShape, mesh: CoreMesh, *, pattern: str, **cut: Any) -> Activity:
+    """What is moved alone."""
+    return team.collective_activity(shape, mesh, pattern, MeshGroups(**cut), message_counts)
+
+
+def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str, combine: str = "sum", **cut: Any) -> Program:
+    """The program: ``x`` of the root to its team, of the team to its root, or both."""
+    groups, tile = MeshGroups(**cut), BufferRows("x", 0, shape.m)
+    return team.collective_program(
+        mesh,
+        buffers(shape, mesh, dtype, pattern=pattern),
+        pattern,
+        lambda: multicast_rounds(groups, mesh, tile),
+        lambda: reduction_rounds(groups, mesh, tile, combine),
+    )
+
+
+def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str) -> tuple[Buffer, ...]:
+    """Data of a core, and of one message."""
+    return team.collective_buffers(shape, dtype, arriving="reduce" in team.pattern_stages(pattern))
+
+
+def multicast_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows) -> Rounds:
+    """The root's tile to its team."""
+    return team.group_rounds(groups, mesh, tree_stages, tile, "set", "core")
+
+
+def reduction_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows, combine: str) -> Rounds:
+    """The team's tiles, summed or compared, to its root."""
+    return team.group_rounds(groups, mesh, _backwards, tile, team.check_reduction(combine), "core")
+
+
+@lru_cache(maxsize=4096)
+def tree_stages(of: CoreGroup) -> Stages:
+    """Messages of a multicast, step by step.
+
+    >>> tree_stages(CoreGroup(1, 5, 1))
+    [[(1, 3)], [(1, 2), (3, 4)], [(1, 0)]]
+    """
+    height, width = divmod(of.root, of.cols)
+    across = [[(height * of.cols + a, height * of.cols + b) for a, b in step] for step in _halved(0, of.cols, width)]
+    down = [
+        [(a * of.cols + col, b * of.cols + col) for a, b in step for col in range(of.cols)]
+        for step in _halved(0, of.rows, height)
+    ]
+    return across + down
+
+
+def critical_chains(pattern: str, of: CoreGroup) -> list[MessageChain]:
+    """What can be the last to be done: for each member what came before it, of all its tree."""
+    return _chains(pattern, of, locked=False)
+
+
+def circuits(pattern: str, of: CoreGroup) -> list[MessageChain]:
+    """The same where a core's next message waits for the one before it to have come."""
+    return _chains(pattern, of, locked=True)
+
+
+def _chains(pattern: str, of: CoreGroup, *, locked: bool) -> list[MessageChain]:
+    if pattern == "multicast":
+        return team.longest_chains(chain for found in _late(of, locked=locked).values() for chain in found) or [MessageChain()]
+    late = _late(of, locked=locked) if pattern == team.AGAIN else {}
+    for source, target in (pair for pairs in _backwards(of) for pair in pairs):
+        here, there = late.get(source, [MessageChain()]), late.get(target, [MessageChain()])
+        message = MessageChain(messages=1, stages=1, hops=of.hops(source, target), sums=1)
+        posted = message._replace(posts=1)
+        late[target] = team.longest_chains([*(one.then(message) for one in there), *(one.then(posted) for one in here)])
+    return late.get(of.root) or [MessageChain()]
+
+
+def ways(of: CoreGroup) -> dict[int, list[MessageChain]]:
+    """To each member; the root has started as many messages as it has halves."""
+    sent = sum(source == of.root for pairs in tree_stages(of) for source, _ in pairs)
+    return _late(of) | {of.root: [MessageChain(posts=sent)]}
+
+
+def _late(of: CoreGroup, *, locked: bool = False) -> dict[int, list[MessageChain]]:
+    """What comes before a multicast is at each member."""
+    late: dict[int, list[MessageChain]] = {}
+    for source, target in (pair for pairs in tree_stages(of) for pair in pairs):
+        here = late.get(source, [MessageChain()])
+        posted = MessageChain(posts=1, messages=1, stages=1, hops=of.hops(source, target))
+        late[target] = [chain.then(posted) for chain in here]
+        after = posted._replace(stages=0, posts=0) if locked else MessageChain(intervals=1)
+        late[source] = team.longest_chains(chain.then(after) for chain in here)
+    return late
+
+
+def message_counts(pattern: str, of: CoreGroup) -> tuple[int, int, int]:
+    """Messages, links that they cross, and messages: each comes to one core."""
+    return of.members - 1, sum(of.hops(*pair) for pairs in tree_stages(of) for pair in pairs), of.members - 1
+
+
+def _backwards(of: CoreGroup) -> Stages:
+    return [[(target, source) for source, target in pairs] for pairs in reversed(tree_stages(of))]
+
+
+def _halved(start: int, stop: int, root: int) -> Stages:
+    """Of places `start` to `stop` of a line."""
+    if stop - start < 2:
+        return []
+    middle = start + (stop - start + 1) // 2
+    other = middle if root < middle else middle - 1
+    halves = _halved(start, middle, min(root, other)), _halved(middle, stop, max(root, other))
+    return [[(root, other)], *([*first, *second] for first, second in zip_longest(*halves, fillvalue=()))]

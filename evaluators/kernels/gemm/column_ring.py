@@ -1,0 +1,122 @@
+"""How the second operand of a product with blocks passes every core of its column, by the GEMM algorithm whose way it is."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.kernels.gemm.meshgemm import interleaved_order
+from dse.evaluators.kernels.gemm.tiling import CoreMesh
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.program.kernel_ir import CoreIndex, SendInstruction
+from dse.space.array_math import Array, ceil_div, maximum, minimum, where
+
+
+class ColumnShift(NamedTuple):
+    """What one step costs.
+
+    Attributes:
+        engine: that the engine spends beside the product. [s]
+        shift: until the next tile is there. [s]
+        overlapped: whether the product goes beside it.
+    """
+
+    engine: Any
+    shift: Any
+    overlapped: bool
+
+
+def ring_order(gemm: str, rows: int) -> Array:
+    """The ring of a column: place of each logical position."""
+    return interleaved_order(rows) if gemm == "meshgemm" else np.arange(rows)
+
+
+def block_owners(mesh: CoreMesh) -> tuple[Array, Array]:
+    """Of each block of N, the column that owns it, and its place there."""
+    per = ceil_div(mesh.rows, mesh.cols)
+    block = np.arange(mesh.rows)
+    return block // per, block % per
+
+
+def column_shift(gemm: str, rows: Any, words: Any, values: Any, fabric: MeshFabric) -> ColumnShift:
+    """One step of the second operand along a column of `rows` cores, `words` words or `values` values long."""
+    moves = where(rows > 1, 1.0, 0.0)
+    if gemm == "t10":
+        one = fabric.launch + fabric.stage + 2 * fabric.ramp + fabric.hop + words * fabric.pace
+        return ColumnShift(0.0, (rows - 1) * one, False)
+    if gemm == "ladder":
+        return ColumnShift(0.0, owners_send_time(rows, values, fabric) / rows, False)
+    reach = 2.0 if gemm == "meshgemm" else rows - 1.0
+    engine = moves * (fabric.post + words * fabric.copy)
+    shift = moves * (fabric.post + words * fabric.pace + 2 * fabric.ramp + reach * fabric.hop)
+    return ColumnShift(engine, shift, gemm == "meshgemm")
+
+
+def owners_send_time(side: Any, values: Any, fabric: MeshFabric) -> Any:
+    """Time of all owners of a line, one after the other, each of which serves the other cores in the order of their places. [s]
+
+    The last core's load ends `served` times the others and its own way after the owner began; the first core's, which is as far
+    away as the owner's place, ends later where ways take longer than serving:
+
+        t = sum over owners o < n - 1 of max((n - 1) served + way (n - 1 - o), served + way o) + that of the last owner
+
+    Args:
+        side: cores of the line, n.
+        values: that each of them loads.
+        fabric: with `served`, and a hop there and back of each value as the way.
+    """
+    last, served, way = side - 1.0, fabric.served(), 2 * values * fabric.hop
+    # from which owner on the first core ends last, of those that are not at the end themselves
+    least = where(way > 0, (last + (last - 1) * served / maximum(way, 1e-30)) / 2, last)
+    first = minimum(np.floor(maximum(least, 0.0)) + 1, last)
+    count = last - first
+    more = count * (way * (first - 1) - (last - 1) * served)
+    before = last * last * served + way * last * (last + 1) / 2
+    end = maximum(served + way * last, last * served + way)
+    return where(last > 0, before + more + end + side * values * 4 * fabric.ramp, 0.0)
+
+
+def free_shifts(gemm: str) -> int:
+    """Steps of a column that move nothing."""
+    return 0 if gemm == "ladder" else 1
+
+
+def column_messages(gemm: str, rows: Any) -> tuple[Any, Any]:
+    """Messages of a column over all steps, and links that they cross."""
+    if gemm == "ladder":
+        return rows * (rows - 1.0), rows * (rows - 1.0) * (rows + 1.0) / 3
+    # one shift less than products; any ring of N cores in line crosses 2 (N - 1) links a turn
+    return (rows - 1.0) * rows, (rows - 1.0) * 2 * (rows - 1.0)
+
+
+def shift_messages(
+    gemm: str, mesh: CoreMesh, step: int, position: Array, ring: Array
+) -> tuple[tuple[SendInstruction, ...], ...]:
+    """The messages of one step of B: before its product, beside it, and after it."""
+    row, col = np.arange(mesh.rows)[:, None], np.arange(mesh.cols)[None, :]
+    whole = np.asarray(0), np.asarray(1)
+    if gemm == "ladder":
+        owner = CoreIndex(block_of_row(gemm, ring, position, step)[row], col)
+        return (SendInstruction("own", owner, CoreIndex(row, col), *whole, into="b", via="shared"),), (), ()
+    if step + 1 == mesh.rows:
+        return (), (), ()
+    target = CoreIndex(ring[(position - 1) % mesh.rows][row], col)
+    send = SendInstruction("b", CoreIndex(row, col), target, *whole, via="relay" if gemm == "t10" else "router")
+    return ((), (send,), ()) if gemm == "meshgemm" else ((), (), (send,))
+
+
+def block_of_row(gemm: str, ring: Array, position: Array, step: int) -> Array:
+    """Whose block each row of cores multiplies in a step: its own first on a ring, the same for all in shared memory."""
+    if gemm == "ladder":
+        return np.full_like(ring, step)
+    return np.asarray(ring[(position + step) % len(ring)])
+
+
+def members(mesh: CoreMesh, roots: Array) -> Array:
+    """Columns of each row's cores, its root first and the others in their order, shape (rows, cols).
+
+    >>> members(CoreMesh(2, 4), np.array([2, 0])).tolist()
+    [[2, 0, 1, 3], [0, 1, 2, 3]]
+    """
+    place = np.arange(mesh.cols)
+    others = np.where(place <= roots[:, None], place - 1, place)
+    return np.where(place == 0, roots[:, None], others)

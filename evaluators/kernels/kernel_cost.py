@@ -1,0 +1,17 @@
+"""What a closed form answers."""
+
+from typing import Any, NamedTuple
+
+from dse.evaluators.program.activity import Activity
+
+
+class KernelCost(NamedTuple):
+    """Time and activity of a kernel; leaves broadcast over designs.
+
+    Attributes:
+        seconds: from the first byte to the last result.
+        activity: the same counts that the steps give.
+    """
+
+    seconds: Any
+    activity: Activity

@@ -1,0 +1,124 @@
+"""A library's products of experts on a die with a cache: one kernel for all that are touched.
+
+    t = start + group held + gather + (C^q + B^q)^(1/q)
+    B = (touched weights + rows that are not gathered) / (hbm W)
+    C = max(1, u) 2 a b k / (e P),  u = touched ceil(rows / touched / a) ceil(n / b) / cores
+
+with P of a core, and tiles of a x b = 16 x 128: what rows of an expert are rounded up to, and the least that a core has to do.
+Larger ones are what full rates are reached with, which is in e; small ones are bound by weights that come from memory once.
+`gather` is rows that are collected for experts, or whose results are added up, at a rate of their own. `group` is of kernels
+with scales of blocks alone, whose cores look through all experts that the die holds for their own tiles.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.kernels.library.kernel_time import LibraryKernelTime
+from dse.evaluators.machine.library_die import LibraryDie
+from dse.space.array_math import ceil_div, maximum
+from dse.space.libraries.grouped_gemm import GroupedGemmConstants
+
+ROWS, COLUMNS = 16, 128
+"""Of the smallest tile of the result of one expert."""
+
+WIDE = 2.0
+"""Bytes of an activation before and after experts. [B]"""
+
+
+class GroupedGemm(NamedTuple):
+    """Rows through the experts that they go to, or a pass over what these made; leaves broadcast over steps and designs.
+
+    Attributes:
+        m: rows at all experts together.
+        k, n: of each expert's weights; k is 0 of a pass.
+        touched: experts that have rows.
+        held: experts that are on the die.
+        weights: of those that have rows. [B]
+        near: values of a row that are read and written where they are.
+        far: values of a row that are collected from tokens, or added up for them.
+        scaling: how operands of 8 bits are scaled: "" for 16 bits, tensor, or block.
+        pace: time of an operation over that of one on 16 bits.
+        share: of the kernel that this call is of: two products of the same rows are one kernel.
+    """
+
+    m: Any
+    k: Any
+    n: Any
+    touched: Any
+    held: Any
+    weights: Any
+    near: Any
+    far: Any
+    scaling: str = ""
+    pace: Any = 1.0
+    share: Any = 1.0
+
+    @property
+    def kind(self) -> str:
+        """A name of `kernels.library.LIBRARY`."""
+        return "experts"
+
+    def sizes(self) -> dict[str, Any]:
+        """What measured rows of this kernel differ in, by name; of a pass, the rows alone."""
+        if isinstance(self.k, int | float) and not self.k:
+            return {"rows": self.m}
+        return {
+            "rows": self.m, "k": self.k, "n": self.n, "touched": self.touched,
+            "bits": 8.0 * self.weights / maximum(self.touched * self.k * self.n, 1.0),
+        }  # fmt: skip
+
+    def resized_problem(self, sizes: dict[str, Any]) -> "GroupedGemm":
+        """The same problem with some of its sizes changed; what a row reads and writes follows its columns."""
+        own = self.sizes() | sizes
+        if "k" not in own:
+            return self._replace(m=own["rows"])
+        into = self.far is self.k or np.array_equal(
+            self.far, self.k
+        )  # rows are collected before the product, or added up after it
+        near, far = (own["n"], own["k"]) if into else (own["k"], own["n"])
+        weights = own["touched"] * own["k"] * own["n"] * own["bits"] / 8.0
+        return self._replace(
+            m=own["rows"], k=own["k"], n=own["n"], touched=own["touched"], held=maximum(self.held, own["touched"]),
+            weights=weights, near=near, far=far,
+        )  # fmt: skip
+
+    def peak_times(self, die: LibraryDie) -> tuple[Any, Any]:
+        """Time of operations and of bytes at the peaks of a die. [s], [s]"""
+        compute = 2.0 * self.m * self.k * self.n * self.pace / (die.cores * die.peak)
+        moved = self.weights + self.m * (self.near * WIDE + self.far * (2 * WIDE))
+        return compute * self.share, moved * self.share / die.bandwidth
+
+
+def kernel_time(of: GroupedGemm, constants: GroupedGemmConstants, die: LibraryDie) -> LibraryKernelTime:
+    """Time of a product of experts, or of a pass over what they made, in its parts.
+
+    Args:
+        of: the product; leaves of shape () or broadcasting over (steps, designs).
+        constants: of the library.
+        die: that runs it.
+    """
+    stream, cached = 1 / (constants.hbm * die.bandwidth), 1 / die.cache_bandwidth
+    memory = (of.weights + of.m * of.near * WIDE) * stream
+    if isinstance(of.k, int | float) and not of.k:
+        return LibraryKernelTime(0.0, 0.0, 0.0, memory, constants.sharpness, stream, cached)
+    said = {"tensor": constants.tensor, "block": constants.block}.get(of.scaling)
+    operation = of.pace / ((constants.achieved if said is None else said) * die.peak)
+    far = of.m * of.far * (2 * WIDE) / (constants.traffic * die.bandwidth)
+    start = constants.start + (constants.group * of.held if of.scaling == "block" and constants.group is not None else 0.0)
+    return LibraryKernelTime(start, far, core_seconds(of, operation, die), memory, constants.sharpness, stream, cached).times(
+        of.share
+    )
+
+
+def core_seconds(of: GroupedGemm, operation: Any, die: LibraryDie) -> Any:
+    """Time of the cores, all experts having as many rows. [s]
+
+    Args:
+        of: the product.
+        operation: of a core at full rate. [s]
+        die: that runs it.
+    """
+    touched = maximum(of.touched, 1e-9)
+    units = ceil_div(of.m / touched, ROWS) * touched * ceil_div(of.n, COLUMNS) / die.cores
+    return maximum(units, 1.0) * of.k * (operation * (2.0 * ROWS * COLUMNS))

@@ -1,0 +1,76 @@
+"""What a library kernel takes, in parts that a breakdown can tell apart."""
+
+from typing import Any, NamedTuple
+
+from dse.space.array_math import maximum, where
+
+
+class LibraryKernelTime(NamedTuple):
+    """Seconds of a kernel: start + beside + (compute^q + memory^q)^(1/q); leaves broadcast over steps and designs.
+
+    Attributes:
+        start: of the kernel and its end. [s]
+        beside: what goes before or after the rest: values that are quantised, rows that are gathered. [s]
+        compute: of the engines. [s]
+        memory: of what is read and written. [s]
+        sharpness: q, at least 1: large where one hides behind the other, 1 where they add up. [-]
+        byte: of weights or KV in `memory`: what one that is in the cache already saves there. [s/B]
+        cached: what that one takes from the cache. [s/B]
+    """
+
+    start: Any
+    beside: Any
+    compute: Any
+    memory: Any
+    sharpness: Any
+    byte: Any
+    cached: Any
+
+    def left(self, resident: Any) -> Any:
+        """Time of memory where so many bytes are in the cache. [s]"""
+        return self.memory if resident is None else maximum(self.memory - resident * maximum(self.byte - self.cached, 0.0), 0.0)
+
+    def seconds(self, resident: Any = None) -> Any:
+        """All of it, where so many bytes of weights or KV are in the cache. [s]
+
+        >>> (
+        ...     LibraryKernelTime(1.0, 0.5, 3.0, 4.0, 2.0, 1.0, 0.0).seconds(),
+        ...     LibraryKernelTime(1.0, 0.5, 3.0, 4.0, 2.0, 1.0, 0.0).seconds(4.0),
+        ... )
+        (6.5, 4.5)
+        """
+        return self.start + self.beside + smooth_maximum(self.compute, self.left(resident), self.sharpness)
+
+    def times(self, share: Any) -> "LibraryKernelTime":
+        """A share of it: one of several products that are one kernel."""
+        start, beside, compute, memory = (value * share for value in self[:4])
+        return LibraryKernelTime(start, beside, compute, memory, self.sharpness, self.byte, self.cached)
+
+
+def add_in_sequence(one: LibraryKernelTime, other: LibraryKernelTime) -> LibraryKernelTime:
+    """Two kernels as one: engines and memory have what each kernel is bound by, one after the other.
+
+    >>> first, second = (
+    ...     LibraryKernelTime(1.0, 0.0, 3.0, 4.0, 2.0, 1.0, 0.0),
+    ...     LibraryKernelTime(1.0, 0.5, 6.0, 8.0, 2.0, 1.0, 0.0),
+    ... )
+    >>> add_in_sequence(first, second).seconds() == first.seconds() + second.seconds()
+    True
+    """
+    compute: Any = 0.0
+    memory: Any = 0.0
+    for of in (one, other):
+        whole, by_engines = smooth_maximum(of.compute, of.memory, of.sharpness), of.compute >= of.memory
+        compute, memory = compute + where(by_engines, whole, 0.0), memory + where(by_engines, 0.0, whole)
+    return LibraryKernelTime(one.start + other.start, one.beside + other.beside, compute, memory, 1.0, one.byte, one.cached)
+
+
+def smooth_maximum(one: Any, other: Any, sharpness: Any) -> Any:
+    """(a^q + b^q)^(1/q), which is a + b at q = 1 and the longer one as q grows. [s]
+
+    >>> smooth_maximum(3.0, 4.0, 2.0), smooth_maximum(0.0, 0.0, 3.0)
+    (5.0, 0.0)
+    """
+    longer = maximum(one, other)
+    whole = where(longer > 0, longer, 1.0)
+    return longer * ((one / whole) ** sharpness + (other / whole) ** sharpness) ** (1 / sharpness)

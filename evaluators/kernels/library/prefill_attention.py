@@ -1,0 +1,134 @@
+"""A library's attention of prompts on a die with a cache: tiles of queries over its cores, each walking along its keys.
+
+    t = start + converted / (convert W) + (compute^q + (bytes / (hbm W))^q)^(1/q)
+    compute = max(wait + max(work / cores + left, longest), alone)
+
+A tile has `rows` queries of a head of a request and takes unit + rows keys (2 (qk + v) / (achieved P) + 1 / (16 clock)), with P
+of a core: no library that was measured hides the exponential of a score, of which a core makes 16 a cycle, behind its products.
+`work` sums this over the keys that queries see on average, `longest` has those of the last tile. If tiles are more than cores,
+the last ones leave cores idle: left = tail max(longest, alone) min(tiles / cores, 1).
+
+A request that decodes in the same launch has a tile for each head too, one row of which counts, and which takes `alone`: a
+library that splits caches over cores does not do so in a launch with prompts. Heads come one after the other, with decodes
+before prompts, so that where all together are more than cores prompts wait until cores have done the decodes, and have skipped
+the tiles that these would have if they were as long as a prompt: `idle` each.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.kernels.library.kernel_time import LibraryKernelTime
+from dse.evaluators.machine.library_die import LibraryDie
+from dse.space.array_math import ceil_div, divisor, maximum, minimum, where
+from dse.space.libraries.prefill_attention import PrefillAttentionConstants
+
+EXPONENTIALS = 16.0
+"""Of a core in a cycle, of compute capability 8.0 to 9.0 [nvidia2025guide]: throughput of arithmetic instructions."""
+
+
+class PrefillAttention(NamedTuple):
+    """Attention of some prompts, or chunks of them, and of decodes beside; leaves broadcast over steps and designs.
+
+    Attributes:
+        m: new queries of a request, on average.
+        requests: prompts.
+        seen: keys that a query sees, on average.
+        keys: that the last query of a request sees.
+        decodes: requests that have one query beside.
+        cached: keys that each of these sees, on average.
+        heads: of queries on this device.
+        dims: columns of a key and of a value of a head.
+        nbytes: read and written in main memory. [B]
+        converted: queries, keys and values that come in 16 bits and are worked on in 8, at both widths. [B]
+        latent: whether keys are wider than values, as those that are expanded of a latent.
+    """
+
+    m: Any
+    requests: Any
+    seen: Any
+    keys: Any
+    decodes: Any
+    cached: Any
+    heads: Any
+    dims: Any
+    nbytes: Any
+    converted: Any = 0.0
+    latent: bool = False
+
+    @property
+    def kind(self) -> str:
+        """A name of `kernels.library.LIBRARY`."""
+        return "latent_context" if self.latent else "context"
+
+    def sizes(self) -> dict[str, Any]:
+        """What measured rows of this kernel differ in, by name."""
+        converts = np.any(self.converted > 0)
+        return {
+            "requests": self.requests, "queries": self.m, "keys": self.keys, "heads": self.heads, "columns": self.dims,
+            "decodes": self.decodes, "bits": 8.0 if converts else 16.0,
+        }  # fmt: skip
+
+    def resized_problem(self, sizes: dict[str, Any]) -> "PrefillAttention":
+        """The same problem with some of its sizes changed: keys that are seen and bytes follow them."""
+        own = self.sizes() | sizes
+        rows = own["requests"] * own["queries"] * own["heads"] * own["columns"]
+        moved = rows / divisor(self.requests * self.m * self.heads * self.dims)
+        before = divisor(self.requests * self.keys * self.heads * self.dims)
+        cached = own["requests"] * own["keys"] * own["heads"] * own["columns"] / before
+        keys = maximum(own["keys"], own["queries"])
+        return PrefillAttention(
+            own["queries"], own["requests"], self.seen / divisor(self.keys) * keys, keys, own["decodes"], self.cached,
+            own["heads"], own["columns"], self.nbytes * maximum(moved, cached), self.converted * moved, self.latent,
+        )  # fmt: skip
+
+    def peak_times(self, die: LibraryDie) -> tuple[Any, Any]:
+        """Time of operations and of bytes at the peaks of a die, conversions apart. [s], [s]"""
+        pairs = self.requests * self.m * self.seen + self.decodes * self.cached
+        operations = 2.0 * self.heads * pairs * self.dims
+        return operations / (die.cores * die.peak), self.nbytes / die.bandwidth
+
+
+class MixedBatchAttention(NamedTuple):
+    """Attention of an iteration of prompts and decodes: one launch for both, or one for each, as the library has it.
+
+    Attributes:
+        both: in one launch.
+        prompts, decodes: each in a launch of its own; a problem of attention of prompts, and of single queries.
+    """
+
+    both: PrefillAttention
+    prompts: PrefillAttention
+    decodes: Any
+
+    @property
+    def kind(self) -> str:
+        """A name of `kernels.library.LIBRARY`."""
+        return self.both.kind
+
+
+def kernel_time(of: PrefillAttention, constants: PrefillAttentionConstants, die: LibraryDie) -> LibraryKernelTime:
+    """Time of attention, in its parts.
+
+    Args:
+        of: the attention; leaves of shape () or broadcasting over (steps, designs).
+        constants: of the library.
+        die: that runs it.
+    """
+    rows = constants.rows
+    key = rows * (2.0 * of.dims / (constants.achieved * die.peak) + 1 / (EXPONENTIALS * die.clock))
+    # a tile computes whole blocks of keys, half of one too many on the diagonal
+    mean = constants.unit + key * minimum(of.seen + (rows - 1) / 2, of.keys)
+    blocks = ceil_div(of.m, rows)
+    tiles, singles = of.requests * of.heads * blocks, of.decodes * of.heads
+    alone = where(singles > 0, constants.unit + key * of.cached, 0.0)
+    longest = where(tiles > 0, constants.unit + key * of.keys, 0.0)
+    over = where(tiles + singles > die.cores, 1.0, 0.0)
+    wait = over * singles * (alone + constants.idle * maximum(blocks - 1.0, 0.0)) / die.cores
+    left = over * constants.tail * minimum(tiles / die.cores, 1.0) * maximum(longest, alone)
+    compute = maximum(wait + maximum(tiles * mean / die.cores + left, longest), alone)
+    stream = 1 / (constants.hbm * die.bandwidth)
+    converting = of.converted / (constants.convert * die.bandwidth)
+    return LibraryKernelTime(
+        constants.start, converting, compute, of.nbytes * stream, constants.sharpness, stream, 1 / die.cache_bandwidth
+    )

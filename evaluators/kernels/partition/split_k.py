@@ -1,0 +1,141 @@
+"""The inner dimension is divided: every core has a slice of it of input and weights, and an allreduce sums the outputs.
+
+In turns, columns are multiplied part after part, as many as there are cores, and the sums of one go round beside the product of
+the next: [zhu2025] section 4.1 has a ring allreduce in N iterations of the product, N being the cores.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.kernels.gemm.tiling import GemmShape, matrix_blocks
+from dse.evaluators.kernels.partition.group_placement import (
+    buffered_steps,
+    group_sides,
+    place_group,
+    ring_grid,
+    ring_shift_seconds,
+)
+from dse.evaluators.kernels.partition.input_only import gather_blocks, scatter_blocks
+from dse.evaluators.kernels.partition.ktree_allreduce import ktree_rounds, ktree_seconds
+from dse.evaluators.kernels.partition.ring_allreduce import allreduce_rounds
+from dse.evaluators.machine.compute_engines import TileEngines
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.program.kernel_ir import Buffer, MultiplyInstruction, Program, Round, SendInstruction
+from dse.space.array_math import Array, ceil_div, maximum, remainder, where
+
+IS_TWO_DIMENSIONAL = False
+
+
+def values_per_core(shape: GemmShape, rings: Any, members: Any) -> tuple[Any, Any, Any]:
+    """Values of input, weights and output on one core while it works: the output is whole before it is divided again."""
+    k = ceil_div(shape.k, rings * members)
+    return shape.m * k, k * shape.n, shape.m * shape.n
+
+
+def values_sent(shape: GemmShape, rings: Any, members: Any) -> Any:
+    """2 (num - 1) / num x M x N, [zhu2025] table 2."""
+    cores = rings * members
+    return 2 * (cores - 1) / cores * shape.m * shape.n
+
+
+def cost(
+    shape: GemmShape, placement: str, cores: Any, fabric: MeshFabric, engines: TileEngines, nbytes: float,
+    sums: str = "ring", phases: Any = 1,
+) -> tuple[Any, Any]:  # fmt: skip
+    """A product, then reduce-scatter and allgather: along the rings of the group, and across them for a slice; or a K-tree.
+
+    In turns t = product + (turns - 1) max(product, sums) + sums, with product and sums of a part of the columns.
+    """
+    if sums == "turns":
+        n = ceil_div(shape.n, cores)
+        turns, part = ceil_div(shape.n, n), replace(shape, n=n)
+        product = engines.started(part.m, ceil_div(part.k, cores), n, nbytes)
+        added = _allreduce(part, placement, cores, fabric, nbytes, halves=2 * turns)
+        return product + (turns - 1) * maximum(product, added) + added, turns * product
+    product = engines.started(shape.m, ceil_div(shape.k, cores), shape.n, nbytes)
+    if sums == "ktree":
+        return product + ktree_seconds(placement, cores, phases, shape.m * shape.n * nbytes, fabric), product
+    return product + _allreduce(shape, placement, cores, fabric, nbytes, divided=sums == "two_level"), product
+
+
+def _allreduce(
+    shape: GemmShape, placement: str, cores: Any, fabric: MeshFabric, nbytes: float, *, divided: bool = False, halves: Any = 2
+) -> Any:
+    """Sums of what every core has go to all of them: along the rings of the group, and across them for a slice. [s]
+
+    Slices of a single row are all that a core has, so that what comes overwrites what it was.
+    """
+    rings, members = ring_grid(placement, cores, divided=divided)
+    row, slice_ = shape.m * nbytes, ceil_div(shape.n, members)
+
+    def around(axis: int, parts: Any, rows: Any, share: Any) -> Any:
+        """All steps along or across rings, of slices of some rows in as many parts, which are a share of all."""
+        how: dict[str, Any] = {
+            "divided": divided,
+            "halves": halves,
+            "mean": row * shape.n / share,
+            "rest": remainder(shape.n, share),
+            "row": row,
+        }
+        of, count = (row * ceil_div(rows, parts), fabric), 2 * (parts - 1)
+        in_place = count * ring_shift_seconds(placement, cores, axis, *of, **how)
+        if not np.any(shape.n == 1):
+            return in_place
+        return where(shape.n == 1, buffered_steps(placement, cores, axis, count, *of, 0.0, **how), in_place)
+
+    return around(1, members, shape.n, members) + around(0, rings, slice_, cores)
+
+
+def build_program(
+    shape: GemmShape, placement: str, cores: int, dtype: str = "float32", sums: str = "ring", phases: int = 1
+) -> Program:
+    """The product, whose output has its columns first so that they can be cut, as its weights have; then the rounds of the
+    allreduce. In turns a part of the columns at a time; the last one takes of those before what it lacks.
+    """
+    k = ceil_div(shape.k, cores)
+    slots = (
+        Buffer("a", (shape.m, k), dtype), Buffer("w", (shape.n, k), dtype), Buffer("c", (shape.n, shape.m), dtype, depth=2)
+    )  # fmt: skip
+    if sums == "turns":
+        return _in_turns(shape, placement, cores, dtype, slots)
+    if sums == "ktree":
+        added = ktree_rounds(placement, cores, phases, "c", shape.n)
+    else:
+        added = allreduce_rounds(place_group(placement, cores, divided=sums == "two_level"), "c", shape.n)
+    return Program(
+        *group_sides(placement, cores), slots, ((Round((MultiplyInstruction("a", "w", "c", "mk,nk->nm"),)), *added),)
+    )
+
+
+def _in_turns(shape: GemmShape, placement: str, cores: int, dtype: str, slots: tuple[Buffer, ...]) -> Program:
+    of, n = place_group(placement, cores), ceil_div(shape.n, cores)
+    a, w, c = slots
+    some = (Buffer("v", (n, a.shape[1]), dtype, depth=2), Buffer("p", (n, shape.m), dtype, depth=2), c._replace(depth=1))
+    zero, part = np.zeros(of.row.shape, int), np.full(of.row.shape, n)
+    rounds: list[Round] = []
+    for turn in range(ceil_div(shape.n, n)):
+        start = min(turn * n, shape.n - n)
+        rounds.append(Round((SendInstruction("w", of.cores, of.cores, zero + start, zero + start + n, at=zero, into="v"),)))
+        rounds.append(Round((MultiplyInstruction("a", "v", "p", "mk,nk->nm", combine="set"),)))
+        rounds += allreduce_rounds(of, "p", n)
+        rounds.append(Round((SendInstruction("p", of.cores, of.cores, zero, part, at=zero + start, into="c"),)))
+    return Program(*group_sides(placement, cores), (a, w, *some), (tuple(rounds),))
+
+
+def scatter_operands(a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:
+    """Tiles of the cores, shape (rows, cols, ...)."""
+    of = place_group(placement, cores)
+    return {
+        "a": scatter_blocks(matrix_blocks(a, 1, cores)[0], of, placement),
+        "w": scatter_blocks(matrix_blocks(w, cores, 1)[:, 0].swapaxes(1, 2), of, placement),
+    }
+
+
+def gather_result(tiles: dict[str, Array], placement: str, cores: int, shape: GemmShape) -> Array:
+    """The product, which every core has."""
+    outputs = gather_blocks(tiles["c"], place_group(placement, cores))
+    if not np.allclose(outputs, outputs[:1], rtol=1e-4, atol=1e-4):
+        raise ValueError("cores differ in what the allreduce left")
+    return np.asarray(outputs[0].T)

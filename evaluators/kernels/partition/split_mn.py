@@ -1,0 +1,87 @@
+"""Rows of the input and columns of the weights are divided; the weights go round, so that every core sees all of them."""
+
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.kernels.gemm.tiling import GemmShape, matrix_blocks
+from dse.evaluators.kernels.partition.group_placement import GroupRings, buffered_steps, group_sides, place_group, ring_grid
+from dse.evaluators.kernels.partition.input_only import gather_blocks, scatter_blocks
+from dse.evaluators.machine.compute_engines import TileEngines
+from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.program.kernel_ir import Buffer, MultiplyInstruction, Program, Round, SendInstruction
+from dse.space.array_math import Array, ceil_div
+
+IS_TWO_DIMENSIONAL = False
+
+
+def values_per_core(shape: GemmShape, rings: Any, members: Any) -> tuple[Any, Any, Any]:
+    """Values of input, weights and output on one core, [zhu2025] table 2; the next weights come in beside those in use."""
+    cores = rings * members
+    m = ceil_div(shape.m, cores)
+    return m * shape.k, 2 * shape.k * ceil_div(shape.n, cores), m * shape.n
+
+
+def values_sent(shape: GemmShape, rings: Any, members: Any) -> Any:
+    """(num - 1) / num x K x N, [zhu2025] table 2."""
+    cores = rings * members
+    return (cores - 1) / cores * shape.k * shape.n
+
+
+def cost(
+    shape: GemmShape, placement: str, cores: Any, fabric: MeshFabric, engines: TileEngines, nbytes: float
+) -> tuple[Any, Any]:
+    """A product for each part of the weights, while the next part comes."""
+    rings, members = ring_grid(placement, cores)
+    n = ceil_div(shape.n, cores)
+    product = engines.started(ceil_div(shape.m, cores), shape.k, n, nbytes)
+    of = (shape.k * n * nbytes, fabric, product)
+    along, across = (buffered_steps(placement, cores, axis, count - 1, *of) for axis, count in ((1, members), (0, rings)))
+    shifts = rings * along + across
+    return shifts + product, cores * product
+
+
+def build_program(shape: GemmShape, placement: str, cores: int, dtype: str = "float32") -> Program:
+    """Products of one part of the weights after the other; each output goes to its place among the columns."""
+    of, m, n = place_group(placement, cores), ceil_div(shape.m, cores), ceil_div(shape.n, cores)
+    slots = (
+        Buffer("a", (m, shape.k), dtype), Buffer("w", (shape.k, n), dtype, depth=2), Buffer("p", (n, m), dtype, depth=2),
+        Buffer("c", (n * cores, m), dtype),
+    )  # fmt: skip
+    rounds = []
+    for turn, part in enumerate(weight_part_order(of)):
+        multiply = MultiplyInstruction("a", "w", "p", "mk,kn->nm", combine="set")
+        axis = 1 if (turn + 1) % of.members else 0
+        whole = np.zeros(of.row.shape, int), np.full(of.row.shape, shape.k)
+        moving = (of.shift("w", axis, *whole),) if turn + 1 < cores else ()
+        rounds.append(Round((multiply, *moving)))
+        keep = SendInstruction(
+            "p", of.cores, of.cores, np.zeros(of.row.shape, int), np.full(of.row.shape, n), at=part * n, into="c"
+        )
+        rounds.append(Round((keep,)))
+    return Program(*group_sides(placement, cores), slots, (tuple(rounds),))
+
+
+def weight_part_order(of: GroupRings) -> list[Array]:
+    """Which part of the weights each core has, turn by turn, shape (rings, members): after each ring's round, one across."""
+    now = np.arange(of.row.size).reshape(of.row.shape)
+    found = [now]
+    for turn in range(1, of.row.size):
+        now = np.roll(now, 1, 1 if turn % of.members else 0)
+        found.append(now)
+    return found
+
+
+def scatter_operands(a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:
+    """Tiles of the cores, shape (rows, cols, ...)."""
+    of = place_group(placement, cores)
+    return {
+        "a": scatter_blocks(matrix_blocks(a, cores, 1)[:, 0], of, placement),
+        "w": scatter_blocks(matrix_blocks(w, 1, cores)[0], of, placement),
+    }
+
+
+def gather_result(tiles: dict[str, Array], placement: str, cores: int, shape: GemmShape) -> Array:
+    """The product, whose rows the cores have."""
+    outputs = gather_blocks(tiles["c"], place_group(placement, cores)).swapaxes(1, 2)
+    return outputs.reshape(-1, outputs.shape[-1])[: shape.m, : shape.n]

@@ -1,0 +1,114 @@
+"""Attention of a model on all cores of a pipeline's group at a time: FlatAttention on the group as if it were a chip.
+
+Each entry of a step is a job of its own, whose leaves are numbers. Keys, values, queries and outputs are in the group's memory.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.evaluators.cost_models.analytical_attention import AttentionJob, job_buffers, make_job, resolve_tiling
+from dse.evaluators.cost_models.jobs import JobColumns
+from dse.evaluators.graph.operators import AttentionOp
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.kernels.attention import find_dataflow
+from dse.evaluators.kernels.partition.group_placement import group_sides
+from dse.evaluators.layouts.attention_requests import attention_shape
+from dse.evaluators.layouts.tensor_formats import refuse_scaled_activations
+from dse.space.array_math import ceil_div
+from dse.space.chip import Chip, channel_count
+from dse.space.fields import replace_leaves
+from dse.space.limits import FITS, IncompatibleOptionsError, Limit
+from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, PipelinePlan
+from dse.space.model import Model
+
+SHARE = 0.5
+"""Of the local memory that slices which are left open may take: the rest is for activations, weights and what is prefetched."""
+
+
+class GroupChip(NamedTuple):
+    """A chip of one group's cores and channels, and bytes of a value."""
+
+    chip: Chip
+    itemsize: float
+
+
+def group_chip(chip: Chip, plan: PipelinePlan, precision: FormatPlan) -> GroupChip:
+    """The cores of one group of a design whose leaves are numbers.
+
+    Raises:
+        ClashError: formats of other sizes side by side, or with scales of blocks.
+    """
+    refuse_scaled_activations(precision)
+    if BYTES_BY_FORMAT[precision.kv] != BYTES_BY_FORMAT[precision.activations]:
+        raise IncompatibleOptionsError(
+            f"mapping.precision.kv: {precision.kv} beside activations of {precision.activations}; attention on groups takes "
+            "values of one size: choose formats of as many bytes, or leave mapping.both.attention out",
+            "kv", "activations",
+        )  # fmt: skip
+    rows, cols = group_sides(plan.placement, int(plan.tp))
+    share = rows * cols / (chip.mesh.rows * chip.mesh.cols)
+    channels = max(round(float(channel_count(chip) * share)), 1)
+    changes = {"mesh.rows": rows, "mesh.cols": cols, "hbm.channels": channels}
+    return GroupChip(replace_leaves(chip, changes), float(BYTES_BY_FORMAT[precision.activations]))
+
+
+def group_attention_jobs(model: Model, of: AttentionOp, at: StepCounts, plan: PipelinePlan, on: GroupChip) -> JobColumns:
+    """A step's attention, of layers of one kind: of whole prompts, or of a token of each request to as many positions as are
+    cached on average.
+    """
+    said = plan.attention
+    assert said is not None
+    dataflow, prefilling = find_dataflow(said.dataflow), at.phase == "prefill"
+    room = replace_leaves(on.chip, {"tile.sram": on.chip.tile.sram * SHARE})
+
+    def of_entry(tokens: float, requests: float, positions: float) -> AttentionJob:
+        keys = max(ceil_div(tokens / requests if prefilling else positions / requests, 1), 1)
+        shape = attention_shape(model, of, ceil_div(requests, 1), keys if prefilling else 1, keys, prefilling=prefilling)
+        sliced = resolve_tiling(dataflow, shape, room, said, on.itemsize)
+        return make_job(dataflow, shape, sliced, on.chip, on.itemsize)
+
+    counts = np.broadcast_arrays(at.tokens, np.maximum(at.requests, 1e-9), at.positions)
+    return JobColumns(tuple(of_entry(*map(float, entry)) for entry in zip(*(count.ravel() for count in counts), strict=True)))
+
+
+def slice_bytes(jobs: JobColumns) -> float:
+    """Local memory of a core for them. [B]"""
+    return max(float(sum(slot.nbytes for slot in job_buffers(one))) for one in jobs.jobs)
+
+
+def group_side_limits(name: str, plan: PipelinePlan) -> list[Limit]:
+    """Sides of attention's groups divide those of the pipeline's."""
+    if plan.attention is None or not find_dataflow(plan.attention.dataflow).grouped:
+        return []
+    said = (plan.attention.rows, plan.attention.cols)
+    return [
+        FITS[side](f"mapping.{name}.attention.{side}", count, of)
+        for side, count, of in zip(("rows", "cols"), said, _sides(plan), strict=True)
+    ]
+
+
+def remedy_text(limit: str, plans: Mapping[str, PipelinePlan]) -> str:
+    """In words, which sides of attention's groups divide a pipeline's group; "" where they do, or nothing is said of them.
+
+    Args:
+        limit: that does not hold.
+        plans: by phase.
+    """
+    for name, plan in plans.items():
+        if limit in {of.address for of in group_side_limits(name, plan) if of.need > of.have}:
+            rows, cols = _sides(plan)
+            return f"rows {_divisors(rows)} and columns {_divisors(cols)} divide a group of {rows} x {cols} cores"
+    return ""
+
+
+def _sides(plan: PipelinePlan) -> tuple[int, int]:
+    """Of a pipeline's group."""
+    return group_sides(plan.placement, int(plan.tp))
+
+
+def _divisors(whole: int) -> str:
+    """In words, as 1, 2 or 4."""
+    *found, last = [str(count) for count in range(1, whole + 1) if whole % count == 0]
+    return f"{', '.join(found)} or {last}" if found else last

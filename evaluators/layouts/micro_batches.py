@@ -1,0 +1,210 @@
+"""What a copy of attention is asked in turn: the requests of a batch that it has most of, or an iteration of a served load."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from dse.evaluators.cost_models.die_exchange_jobs import ExchangeVariants
+from dse.evaluators.graph.step_counts import StepCounts, decode_steps, prefill_step
+from dse.evaluators.layouts.attention_requests import (
+    RequestsOfReach,
+    chunk_requests,
+    decode_requests,
+    equal_prompts,
+    newest_token_requests,
+    no_requests,
+)
+from dse.space.array_math import ceil_div, minimum, where
+from dse.space.layers import AttentionReach, per_reach
+from dse.space.model import Model
+from dse.space.workload import BatchCase
+
+
+def micro_batch_counts(requests: Any, most: Any) -> tuple[Any, Any]:
+    """Micro-batches that follow one another, at most so many, and requests of each: no more of them than hold all requests.
+
+    >>> micro_batch_counts(8, 6), micro_batch_counts(5, 6)
+    ((4, 2), (5, 1))
+    """
+    each = ceil_div(requests, minimum(requests, most))
+    return ceil_div(requests, each), each
+
+
+def fastest_micro_batch_count(count: Any, seconds: Callable[[Any], Any]) -> Any:
+    """Micro-batches at most, of as many as that or a half, a quarter ... of it, with which a step takes least.
+
+    Args:
+        count: regions or stages, of which all work where there are as many micro-batches.
+        seconds: of a step, by how many micro-batches there are at most; broadcasts with `count`. [s]
+
+    >>> fastest_micro_batch_count(6, lambda most: 10.0 + (most - 2) ** 2), fastest_micro_batch_count(6, lambda most: 10.0)
+    (2, 6)
+    """
+    tried = [ceil_div(count, 2**halved) for halved in range(int(np.max(count)).bit_length() + 1)]
+    best, least = tried[0], seconds(tried[0])
+    for most in tried[1:]:
+        taken = seconds(most)
+        best, least = where(taken < least, most, best), minimum(taken, least)
+    return best
+
+
+class ReplicaStep(NamedTuple):
+    """A step of one copy of attention, so often.
+
+    Attributes:
+        times: how often.
+        at, attend: counts of it, and how its requests attend.
+        mean: tokens of a copy, where copies have different numbers of them and this is the fullest; 0 where all have as many.
+        sent: tokens of each copy over those of the fullest, shape (copies,); () where all have as many; `Several` of these of
+            several iterations.
+    """
+
+    times: float
+    at: StepCounts
+    attend: RequestsOfReach
+    mean: Any = 0.0
+    sent: tuple[float, ...] | ExchangeVariants = ()
+
+    @property
+    def tokens(self) -> Any:
+        """Of a copy, on average."""
+        return where(self.mean > 0, self.mean, self.at.tokens)
+
+
+class ReplicaWork(Protocol):
+    """Something that is asked of a model in turns."""
+
+    @property
+    def model(self) -> Model:
+        """That is asked."""
+
+    @property
+    def plan(self) -> str:
+        """By that of which phase."""
+
+    def turns(self) -> list[ReplicaStep]:
+        """In order."""
+
+
+class BatchWork(NamedTuple):
+    """Requests of a case, which all are prefilled, then decoded step by step.
+
+    Attributes:
+        case: of one copy of attention.
+        phase: prefill or decode.
+        decode_at: a word of `space.workload.DECODE_AT`.
+    """
+
+    case: BatchCase
+    phase: str
+    decode_at: str
+
+    @property
+    def model(self) -> Model:
+        """Of the case."""
+        return self.case.model
+
+    @property
+    def plan(self) -> str:
+        """Of the phase."""
+        return self.phase
+
+    def turns(self) -> list[ReplicaStep]:
+        """One of all prompts, or steps of decode between two requests' ends."""
+        if self.phase == "prefill":
+            return [ReplicaStep(1.0, prefill_step(self.case), equal_prompts(self.case))]
+        return [ReplicaStep(count, at, decode_requests(at)) for count, at in decode_steps(self.case, self.decode_at)]
+
+
+class IterationWork(NamedTuple):
+    """Chunks of prompts, or tokens of decoding requests and those guessed after them, or both; of one copy of attention.
+
+    Counts are numbers, or of several iterations (`together`), arrays of shape (iterations, 1).
+
+    Attributes:
+        model: that is served.
+        phase: prefill where there are prompts, else decode.
+        plan: of the phase by whose plan dies work.
+        prompts, own, past: chunks that are alike, new tokens of each, and positions before these.
+        decodes, context: requests that decode, and positions that each reads.
+        guesses: tokens guessed after each.
+        attends: whether attention is asked as well.
+        mean, sent: as of `Turn`.
+    """
+
+    model: Model
+    phase: str
+    plan: str
+    prompts: Any
+    own: Any
+    past: Any
+    decodes: Any
+    context: Any
+    guesses: int = 0
+    attends: bool = True
+    mean: Any = 0.0
+    sent: tuple[float, ...] | ExchangeVariants = ()
+
+    @property
+    def structure(self) -> tuple[Any, ...]:
+        """What iterations that are worked out together have in common."""
+        return self.phase, self.plan, self.prompts > 0, self.decodes > 0, self.guesses, self.attends
+
+    def turns(self) -> list[ReplicaStep]:
+        """One."""
+        return [ReplicaStep(1.0, self.step(), self._attend(), self.mean, self.sent)]
+
+    def step(self) -> StepCounts:
+        """Its counts."""
+        model, rows = self.model, self.decodes * (1 + self.guesses)
+        tokens, wanted = 1.0 * (self.prompts * self.own + rows), 1.0 * (self.prompts + rows)
+        at = StepCounts(
+            self.phase, tokens, wanted, 0.0, 0.0, self.guesses, 1.0 * (self.decodes + self.prompts * (self.past > 0))
+        )
+        if self.phase == "prefill":
+            at = replace(at, decodes=1.0 * self.decodes)
+        if not self.attends:
+            return at
+
+        def scored(reach: AttentionReach) -> Any:
+            return self.decodes * sum(reach.seen(self.context + ahead) for ahead in range(1 + self.guesses))
+
+        def decoded(reach: AttentionReach) -> Any:
+            return self.decodes * reach.seen(self.context + self.guesses)
+
+        def pairs(reach: AttentionReach) -> Any:
+            return 1.0 * (self.prompts * (reach.pairs(self.past + self.own) - reach.pairs(self.past)) + scored(reach))
+
+        def positions(reach: AttentionReach) -> Any:
+            return 1.0 * (self.prompts * where(self.past > 0, reach.seen(self.past), 0.0) + decoded(reach))
+
+        at = replace(at, pairs=per_reach(model, pairs), positions=per_reach(model, positions))
+        if self.phase == "decode":
+            return at
+        beside = [per_reach(model, lambda reach, of=of: 1.0 * of(reach)) for of in (decoded, scored)]  # type: ignore[misc]
+        return replace(at, decoded=beside[0], scored=beside[1])
+
+    def _attend(self) -> RequestsOfReach:
+        if not self.attends:
+            return no_requests
+        some = []
+        if np.any(self.prompts):
+            some.append(chunk_requests(self.model, self.prompts, self.own, self.own + self.past))
+        if np.any(self.decodes):
+            some.append(newest_token_requests(self.model, self.decodes, self.context, self.guesses))
+        return lambda reach: [one for attend in some for one in attend(reach)]
+
+
+def stack_iterations(some: Sequence[IterationWork]) -> IterationWork:
+    """Iterations of one structure as one, whose counts are arrays of shape (iterations, 1); what none has stays a number."""
+
+    def column(name: str) -> Any:
+        values = [getattr(one, name) for one in some]
+        return np.array(values, float)[:, None] if any(values) else values[0]
+
+    sent: dict[Any, int] = {}
+    which = np.array([sent.setdefault(one.sent, len(sent)) for one in some])[:, None]
+    counts = {name: column(name) for name in ("prompts", "own", "past", "decodes", "context", "mean")}
+    return some[0]._replace(**counts, sent=some[0].sent if len(sent) == 1 else ExchangeVariants(tuple(sent), which))

@@ -1,0 +1,511 @@
+"""A model on many dies: tensor, pipeline, expert and data parallelism over links between them ([zhang2026] section III-F).
+
+Dies that share the layers of a stage are a group: attention has a copy on every `tp` of them, whose heads and columns they
+divide (Megatron-LM, [shoeybi2019] section 3), and experts are whole, each on one die of the group. Around the experts every die
+has its share of its copy's tokens. A die works on one operator after the other, and on none while dies exchange (figure 5e).
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial, reduce
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.calls.call import CallBlock
+from dse.evaluators.cost_models.die_exchange_jobs import ExchangeVariants
+from dse.evaluators.graph.expert_loads import busiest_core_load, experts_per_token, rows_per_core
+from dse.evaluators.graph.operators import (
+    FEEDING,
+    MIXING,
+    ElementwiseOp,
+    MatMulOp,
+    Operator,
+    Segment,
+    common_segment,
+    useful_flop,
+)
+from dse.evaluators.graph.router_operators import with_router_operators
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.layouts.attention_requests import RequestsOfReach, no_requests
+from dse.evaluators.layouts.die_segments import as_number, operator_names, segment_on_die, split_at_experts, values_left
+from dse.evaluators.layouts.micro_batches import ReplicaStep, ReplicaWork, micro_batch_counts
+from dse.space.array_math import Array, ceil_div, maximum, minimum
+from dse.space.chip import DieGrid
+from dse.space.layers import MOE, layers
+from dse.space.mapping import MultiDiePlan
+from dse.space.model import ExpertLayers, Model
+from dse.space.parameter_counts import expert_input_width, mtp_layers
+from dse.space.workload import BatchCase
+
+DEFAULT_PINGPONG = 3
+"""Micro-batches between attention and FFN dies, where nobody says how many: with three, both always have one and the third is
+on its way ([zhu2025megascale], [step3])."""
+
+
+class DieSplit(NamedTuple):
+    """How a phase is divided; whole numbers.
+
+    Attributes:
+        tp, pp, ep, dp: dies of a copy of attention, stages, dies that share out experts, copies of the model.
+        group: dies of a stage.
+        redundant: copies of experts beside the routed ones.
+        batches: micro-batches in flight.
+        halves: parts of a micro-batch that take turns: two where one is computed while the other exchanges; where attention
+            and FFN are apart, as many as go to and fro between them.
+        attention: dies of a stage that have attention alone, the first ones; those of `ep` have FFNs. 0 where all have both.
+        shared: copies of each shared expert that are placed as experts; 0 where each die has it for its own tokens.
+        near: whether all dies of a copy of attention get its tokens, and each sends to the experts of its part of the group.
+    """
+
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    group: int
+    redundant: int
+    batches: int
+    halves: int = 1
+    attention: int = 0
+    shared: int = 0
+    near: bool = False
+
+    @property
+    def copies(self) -> int:
+        """Of attention, in a group."""
+        return (self.attention or self.group) // self.tp
+
+    @property
+    def ranks(self) -> int:
+        """Dies that work."""
+        return self.dp * self.pp * self.group
+
+    @property
+    def alone(self) -> "DieSplit":
+        """What a die does by itself: the same, however many copies, stages and micro-batches there are."""
+        return self._replace(dp=1, pp=1, batches=1)
+
+    @property
+    def slots(self) -> int:
+        """Places for requests: copies of attention, each with some micro-batches or halves of them."""
+        return self.dp * self.copies * self.batches * self.halves
+
+
+def die_split(plan: MultiDiePlan, dies: DieGrid, requests: int = 0, *, prompts: bool = False) -> DieSplit:
+    """How a plan divides a phase over so many dies; copies of the model as many as there is room for, where it says none.
+
+    Args:
+        plan, dies: of the phase, on which.
+        requests: of a batch; 0 where they come and go.
+        prompts: whether they are prompts, which go through the stages one by one where nobody says how many together; a copy
+            of attention decodes a micro-batch for each stage, but none that is empty.
+    """
+    tp, pp, ep = int(plan.tp), int(plan.pp), int(plan.ep)
+    attention = int(getattr(plan, "attention_dies", None) or 0)
+    group = attention + ep if attention else max(tp, ep)
+    room = int(dies.rows) * int(dies.cols) // (pp * group)
+    dp, redundant = int(plan.dp) or max(room, 1), int(plan.experts.redundant)
+    halves = 2 if plan.overlap == "halves" else 1
+    if attention:
+        halves = int(getattr(plan, "pingpong", None) or DEFAULT_PINGPONG)
+    near = plan.exchange == "near" and tp > 1 and ep > 1
+    said = int(plan.microbatches)
+    found = DieSplit(tp, pp, ep, dp, group, redundant, said or pp, halves, attention, int(plan.experts.shared), near)
+    if said or not requests:
+        return found
+    of_copy = ceil_div(requests, dp * found.copies * halves)
+    return found._replace(batches=int(of_copy if prompts else micro_batch_counts(of_copy, pp)[0]))
+
+
+def placed_experts(experts: ExpertLayers, redundant: int, shared: int) -> int:
+    """Experts that dies share out: routed ones, copies of the busiest, and copies of shared ones that are placed so."""
+    return int(experts.count + redundant + experts.shared * shared)
+
+
+def largest_replica_share(case: BatchCase, slots: int) -> BatchCase:
+    """The requests of a slot that has most to do: dealt to slots in turn, the longest first.
+
+    >>> from dse.space.workload import BatchCase
+    >>> largest_replica_share(BatchCase("", None, ((4, 100, 10), (5, 50, 10))), 3).requests
+    ((2, 100, 10), (1, 50, 10))
+    """
+    found, start = [], 0
+    for count, prompt, output in sorted(case.requests, key=lambda request: -request[1] - request[2]):
+        end = start + count
+        mine = ceil_div(end, slots) - ceil_div(start, slots)  # turns of the first slot among these
+        found += [(int(mine), prompt, output)] if mine else []
+        start = end
+    return replace(case, label="", requests=tuple(found))  # what a slot does is known, whatever it is called
+
+
+EMBEDDING, DENSE, SPARSE, DRAFT, HEAD = "embedding", "dense layer", "MoE layer", "MTP module", "head"
+"""What a stage can have, layers of other kinds apart, in this order."""
+
+
+class DieExchange(NamedTuple):
+    """What dies of a group exchange at a time.
+
+    Attributes:
+        name: for people.
+        pattern: all_to_all, reduce_scatter, allgather, allreduce, or hand_over to the next stage.
+        nbytes: that leave a die in an exchange with all of its group; of a collective, the vector on each. [B]
+        shares: of an exchange, how much goes to each die; None for evenly; `Several` of these of several iterations.
+        back: whether it brings back what an exchange before it asked for.
+        each: of a copy of a token, of what goes to experts or comes back. [B]
+    """
+
+    name: str
+    pattern: str
+    nbytes: Any
+    shares: Any = None
+    back: bool = False
+    each: float = 0.0
+
+
+UnitCalls = list[CallBlock | DieExchange]
+"""What one die does, and what all exchange, in order."""
+
+
+class LayerUnit(NamedTuple):
+    """What a stage has whole; `times` of them follow one another.
+
+    Attributes:
+        name, times: as they are.
+        steps: on a die; on one of attention where FFNs are on others, dispatch and combine among them.
+        beyond: of these, on one of FFNs, between dispatch and combine; () where each die has both.
+    """
+
+    name: str
+    steps: UnitCalls
+    times: int
+    beyond: tuple[CallBlock, ...] = ()
+
+
+class MicroBatchPass(NamedTuple):
+    """One micro-batch through all units.
+
+    Attributes:
+        times: how often.
+        units: in order.
+        onward: bytes that each die hands to the next stage. [B]
+        held: activations in memory: what operators of a part leave for one another, and what comes in and goes out. [B]
+        received: of tokens at the busiest die's experts, and their results. [B]
+        beyond: as `held`, on a die of FFNs alone. [B]
+    """
+
+    times: float
+    units: tuple[LayerUnit, ...]
+    onward: Any
+    held: Any
+    received: Any
+    beyond: Any = 0.0
+
+
+SegmentCalls = Callable[[Segment, RequestsOfReach], CallBlock]
+"""What makes calls of a die of a part, whose requests attend like some."""
+
+
+def unchanged_segment(model: Model, part: Segment, beside: int = 0) -> Segment:
+    """A part as it is."""
+    return part
+
+
+class DieContext(NamedTuple):
+    """What is computed, by calls of what kind, of values of how many bytes.
+
+    Attributes:
+        model, cover: as they are.
+        itemsize: of activations, as dies send them. [B]
+        returned: of what experts send back. [B]
+        whole: a part with what the chip prices beside its own operators: `routing`, or `plain` for nothing.
+    """
+
+    model: Model
+    cover: SegmentCalls
+    itemsize: float
+    returned: float
+    whole: Callable[..., Segment] = with_router_operators
+
+
+def micro_batch_passes(asked: ReplicaWork, of: DieSplit, on: DieContext) -> list[MicroBatchPass]:
+    """What one copy of attention is asked, turn by turn."""
+    return [_pass(turn, of, on) for turn in asked.turns()]
+
+
+def _pass(turn: ReplicaStep, of: DieSplit, on: DieContext) -> MicroBatchPass:
+    at, attend = turn.at, turn.attend
+    model, nbytes = on.model, on.itemsize * on.model.hidden
+    graph = tuple(common_segment(part) if attend is no_requests else part for part in transformer_segments(model, at))
+    asked = {(part.name, one.name): useful_flop(one) / of.tp for part in graph for one in part.operators}
+    for key, flop in list(asked.items()) if of.shared and of.ep > 1 else ():
+        if key[1] in SHARED_EXPERT_OPERATORS:  # done where experts are
+            asked[key[0], f"experts_{key[1].removeprefix('shared_')}"] += flop
+    parts = {part.name: segment_on_die(on.whole(model, part), of.tp) for part in graph}
+    rows: Any = 0.0
+    for name in parts if model.experts is not None and of.ep > 1 and not of.attention else ():
+        if name.startswith(MOE):
+            parts[name], rows = _experts(on, turn, of, name)
+    across: dict[str, DisaggregatedFfn] = {}
+    for part in graph if of.attention else ():
+        if part.kind == FEEDING:
+            across[part.name] = disaggregated_ffn(on, turn, of, part, asked)
+            rows = maximum(rows, across[part.name].rows)
+
+    @cache  # layers of two kinds may have the same attention
+    def block(name: str, some: tuple[str, ...] = ()) -> CallBlock:
+        mine = tuple(one for one in parts[name].operators if not some or one.name in some)
+        part = replace(parts[name], times=1, operators=mine)
+        covered = on.cover(part, attend if part.kind == MIXING else no_requests)
+        calls = (call._replace(flop=sum(asked.get((name, one), 0.0) for one in call.operators)) for call in covered.calls)
+        return covered._replace(calls=tuple(calls))  # useful work is that of the graph, whoever has most of it
+
+    def one(name: str) -> UnitCalls:
+        return [block(name)]
+
+    def summed(name: str) -> UnitCalls:
+        return [DieExchange(name, "allreduce", at.tokens * nbytes)] if of.tp > 1 else []
+
+    @cache
+    def layer(mixes: str, feeds: str) -> UnitCalls:
+        if feeds and of.attention:
+            return (one(mixes) if mixes else []) + across[feeds].steps
+        found = one(mixes) if mixes else []
+        routed = feeds.startswith(MOE) and of.ep > 1
+        if mixes and not routed and not (parts[mixes].joined and feeds):
+            found = found + summed(f"{mixes} sums")
+        if routed:
+            return found + _routed(parts[feeds], block, turn, on, of)
+        return found + one(feeds) + summed(f"{feeds} sums") if feeds else found
+
+    def beyond(feeds: str) -> tuple[CallBlock, ...]:
+        return across[feeds].beyond if feeds in across else ()
+
+    units = [LayerUnit(EMBEDDING, one("embedding"), 1)]
+    units += [
+        LayerUnit(layer_label(model, *names), layer(*names), times, beyond(names[1]))
+        for names, times in equal_layer_runs(model)
+    ]
+    head = one("head") + _chosen(at, of)
+    if at.guesses:
+        drafted = layer(*(part.name for part in mtp_layers(model)))
+        steps = drafted + one("mtp") + _chosen(at, of)
+        units.append(LayerUnit(DRAFT, steps, at.guesses, beyond(mtp_layers(model)[1].name)))
+    units.append(LayerUnit(HEAD, head, 1))
+    mine = [part for part in parts.values() if part.name not in across]
+    left = reduce(maximum, (values_left(part) + 2.0 * part.rows * model.hidden for part in mine))
+    return MicroBatchPass(
+        turn.times,
+        tuple(units),
+        at.tokens * nbytes,
+        left * on.itemsize,
+        rows * (on.itemsize + on.returned) * expert_input_width(model),
+        reduce(maximum, (of_part.held for of_part in across.values()), 0.0) * on.itemsize,
+    )
+
+
+class DisaggregatedFfn(NamedTuple):
+    """A feeding part on two kinds of dies.
+
+    Attributes:
+        steps: on one of attention, from the sums of attention on.
+        beyond: on the one of FFNs that has most.
+        rows: of experts there.
+        held: values that it leaves there, those of experts apart. [1]
+    """
+
+    steps: UnitCalls
+    beyond: tuple[CallBlock, ...]
+    rows: Any
+    held: Any
+
+
+def disaggregated_ffn(
+    on: DieContext, turn: ReplicaStep, of: DieSplit, part: Segment, asked: dict[tuple[str, str], Any]
+) -> DisaggregatedFfn:
+    """A part whose norm and router stay with attention, and whose experts, shared experts and FFN are on dies of their own.
+
+    Each of these has some experts whole, and all of shared ones and of FFNs that are not routed, for an even share of all
+    tokens. A token goes to each of its experts, and once more where something else takes it.
+
+    Args:
+        on, turn, of: as they are.
+        part: of one copy of attention.
+        asked: useful operations of each operator of a copy, a die of attention.
+
+    Source:
+        [zhu2025megascale] sections 3 and 4.1: experts on nodes of their own, and micro-batches between them and attention;
+        [step3]: FFNs that are not routed on these as well.
+    """
+    model, at, ep = on.model, turn.at, of.ep
+    every = turn.tokens * of.copies
+    near, there = (
+        on.whole(model, next(one for one in transformer_segments(model, replace(at, tokens=tokens)) if one.name == part.name))
+        for tokens in (1.0 * ceil_div(at.tokens, of.tp), 1.0 * ceil_div(every, ep))
+    )
+    routed = model.experts is not None and part.name.startswith(MOE)
+    before, _, after = split_at_experts(near) if routed else (near.operators[:1], (), near.operators[1:])
+    stay = tuple(one for one in after if routed and not one.name.startswith("shared_"))
+    rows: Any = 0.0
+    placed = list[Operator]()
+    here = {one.name for one in (*before, *stay)}
+    for operator in there.operators:
+        if operator.name in here:
+            continue
+        if operator.name.startswith("experts_") and model.experts is not None:
+            most, read = busiest_core_load(model.experts, every, ep, of.redundant)
+            rows, stored = 1.0 * ceil_div(most, 1), float(ceil_div(model.experts.count + of.redundant, ep))
+            if isinstance(operator, MatMulOp):
+                operator = replace(operator, m=rows, copies=minimum(as_number(read), rows), stored=stored)
+            elif isinstance(operator, ElementwiseOp):
+                operator = replace(operator, rows=rows)
+        placed.append(operator)
+    far = replace(there, times=1, operators=tuple(placed))
+
+    def block(of_part: Segment, share: float) -> CallBlock:
+        covered = on.cover(of_part, no_requests)
+        flop = (sum(share * asked.get((part.name, one), 0.0) for one in call.operators) for call in covered.calls)
+        return covered._replace(calls=tuple(call._replace(flop=n) for call, n in zip(covered.calls, flop, strict=True)))
+
+    once = float(len(placed) > len([one for one in placed if one.name.startswith("experts_")]))
+    copies = model.experts.top_k * expert_input_width(model) if routed and model.experts is not None else 0.0
+    tokens, width = at.tokens / of.tp, float(expert_input_width(model))
+    forth, taken = _across(turn, of, copies, once * model.hidden, model)
+    nbytes = at.tokens * model.hidden * on.itemsize
+    found: UnitCalls = [DieExchange("attention sums", "reduce_scatter", nbytes)] if of.tp > 1 else []
+    found.append(block(replace(near, times=1, operators=before), 1.0))
+    found.append(DieExchange("dispatch", "all_to_all", tokens * forth * on.itemsize, taken, each=width * on.itemsize))
+    back = _each(taken, np.transpose)
+    found.append(DieExchange("combine", "all_to_all", tokens * forth * on.returned, back, True, width * on.returned))
+    found += [block(replace(near, times=1, operators=stay), 1.0)] if stay else []
+    found += [DieExchange("tokens", "allgather", nbytes)] if of.tp > 1 else []
+    share = of.tp * every / at.tokens / ep  # of all that a group asks
+    return DisaggregatedFfn(found, (block(far, share),), rows, values_left(far) + 2.0 * far.rows * model.hidden)
+
+
+def _across(turn: ReplicaStep, of: DieSplit, copies: float, once: float, model: Model) -> tuple[float, Any]:
+    """Values of a token that leave a die of attention, and which part of the fullest one's goes from each die to each."""
+    even, whole = np.full(of.ep, 1 / of.ep), copies + once
+    shares = None
+    if copies and model.experts is not None:
+        shares = rows_per_core(model.experts, turn.tokens * of.copies, of.ep, of.redundant)
+    taken = (copies * (even if shares is None else shares) + once * even) / whole
+
+    def of_sent(sent: tuple[float, ...]) -> Array:
+        sends = np.repeat(sent, of.tp) if sent else np.ones(of.attention)
+        found = np.zeros((of.group, of.group))
+        found[: of.attention, of.attention :] = sends[:, None] * taken[None, :]
+        return found
+
+    return whole, _each(turn.sent, of_sent)
+
+
+def _each(of: Any, made: Callable[[Any], Any]) -> Any:
+    """What is made of something, or of each of several."""
+    return of.of_each(made) if isinstance(of, ExchangeVariants) else made(of)
+
+
+def equal_layer_runs(model: Model) -> list[tuple[tuple[str, str], int]]:
+    """Layers that are alike and follow one another, by names of their mixing and their FFN, and how many."""
+    return [(names, len(list(same))) for names, same in groupby(layers(model).line)]
+
+
+def layer_label(model: Model, mixes: str, feeds: str) -> str:
+    """A layer for people; where all mix tokens alike, by its FFN."""
+    if len(layers(model).mixings) == 1 and mixes and feeds:
+        return SPARSE if feeds.startswith(MOE) else DENSE
+    return " and ".join(filter(None, (mixes, feeds)))
+
+
+CANDIDATE_BYTES = 8.0
+"""Bytes of a token and its score, of which each die that has columns of the head sends its best. [B]"""
+
+
+def _chosen(at: StepCounts, of: DieSplit) -> UnitCalls:
+    return [DieExchange("best tokens", "allgather", at.requests * CANDIDATE_BYTES)] if of.tp > 1 else []
+
+
+def _routed(part: Segment, block: Any, turn: ReplicaStep, on: DieContext, of: DieSplit) -> UnitCalls:
+    """A layer's experts on the dies of a group, around them what each die does with its own tokens.
+
+    Args:
+        part, block: the layer's, and what makes calls of some of its operators.
+        turn: of a copy of attention.
+        on, of: what is computed, and how it is divided.
+    """
+    experts_, tokens = on.model.experts, turn.at.tokens
+    assert experts_ is not None
+    width = float(expert_input_width(on.model))
+    nbytes, copies = tokens * on.model.hidden * on.itemsize, tokens * width / of.tp * experts_per_token(experts_, of.shared)
+    before, experts, after = split_at_experts(part)
+    found: UnitCalls = [DieExchange("attention sums", "reduce_scatter", nbytes)] if of.tp > 1 else []
+    taken = rows_per_core(experts_, turn.tokens * of.copies, of.ep, of.redundant, of.shared)
+    shares, back = (_each(turn.sent, partial(_shares, taken, of, back)) for back in (False, True))
+    found += [
+        block(part.name, operator_names(before)),
+        *([DieExchange("tokens to all", "allgather", nbytes)] if of.near else []),
+    ]
+    found.append(DieExchange("dispatch", "all_to_all", copies * on.itemsize, shares, each=width * on.itemsize))
+    found.append(block(part.name, operator_names(experts)))
+    found.append(DieExchange("combine", "all_to_all", copies * on.returned, back, True, width * on.returned))
+    whole = tokens * on.model.hidden * on.returned
+    found += [DieExchange("sums of experts", "reduce_scatter", whole)] if of.near else []
+    found += [block(part.name, operator_names(after))] if after else []
+    return found + ([DieExchange("tokens", "allgather", nbytes)] if of.tp > 1 else [])
+
+
+def _shares(taken: Array | None, of: DieSplit, back: bool, sent: tuple[float, ...]) -> Array | None:
+    """What goes to each die of a group, or to each from each; back, what comes.
+
+    Args:
+        taken: by each die's experts; None where all take as much.
+        of, back: as they are.
+        sent: by each copy, of what the fullest one sends, its dies alike; () where all send as much.
+    """
+    shares = taken if taken is None or not back else np.repeat(taken[:, None], of.ep, axis=1)
+    if sent:
+        each, share = np.repeat(sent, of.tp), np.full(of.ep, 1 / of.ep) if taken is None else taken
+        shares = share[:, None] * each[None, :] if back else each[:, None] * share[None, :]
+    if not of.near:
+        return shares
+    return _near(None if shares is None else shares.T, of).T if back else _near(shares, of)
+
+
+def _near(shares: Array | None, of: DieSplit) -> Array:
+    """What each die sends to each, shape (ep, ep): to its part of the group what all dies of its copy would have sent.
+
+    Parts have one die of each copy; dies of a copy follow one another. Of all dies of a copy the same goes to a die.
+    """
+    taken = np.full((of.ep, of.ep), 1 / of.ep) if shares is None else np.broadcast_to(shares, (of.ep, of.ep))
+    part = np.arange(of.ep) % of.tp
+    of_copy = taken.reshape(of.copies, of.tp, of.ep).sum(axis=1).repeat(of.tp, axis=0)
+    return np.asarray(of_copy * (part[:, None] == part[None, :]))
+
+
+def _experts(on: DieContext, turn: ReplicaStep, of: DieSplit, name: str) -> tuple[Segment, Any]:
+    """The sparse part of a die, and rows at its experts, of the die that has most of them.
+
+    Each die has its share of its copy's tokens; what is not of experts is whole on it.
+    """
+    at, model, experts = turn.at, on.model, on.model.experts
+    assert experts is not None
+    tokens = 1.0 * ceil_div(at.tokens, of.tp)
+    part = next(part for part in transformer_segments(model, replace(at, tokens=tokens)) if part.name == name)
+    rows, read = busiest_core_load(experts, turn.tokens * of.copies, of.ep, of.redundant, of.shared)
+    rows, stored = 1.0 * ceil_div(rows, 1), float(ceil_div(placed_experts(experts, of.redundant, of.shared), of.ep))
+    placed: list[Operator] = []
+    for operator in part.operators:
+        if of.shared and operator.name in SHARED_EXPERT_OPERATORS:
+            continue
+        if isinstance(operator, MatMulOp) and operator.name.startswith("experts_"):
+            operator = replace(operator, m=rows, copies=minimum(as_number(read), rows), stored=stored)
+        elif isinstance(operator, ElementwiseOp) and operator.name.startswith("experts_"):
+            operator = replace(operator, rows=rows)
+        placed.append(operator)
+    beside = experts.shared if of.shared else 0
+    return on.whole(model, replace(part, operators=tuple(placed)), beside), rows
+
+
+SHARED_EXPERT_OPERATORS = ("shared_gate", "shared_up", "shared_activation", "shared_down")
+"""Operators of shared experts, which are those of experts where these are placed so."""

@@ -1,0 +1,331 @@
+"""Where the stages of a pipeline begin and end: at whole layers, or anywhere between operators and inside products.
+
+A model is a line of operators, layer after layer; a stage is a stretch of it. A product that lies on two stages is divided by
+columns of its weights: both have its input, and what the first has computed goes along. How long operators take is told.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.graph.operators import AttentionOp, IndexerOp, MatMulOp, Operator, RecurrenceOp, Segment
+from dse.evaluators.layouts.residency import StageShares, dim_width, segment_bytes
+from dse.evaluators.machine.compile_cache import compiled_part, compiled_without_gil
+from dse.space.array_math import Array
+from dse.space.layers import layers
+from dse.space.mapping import FormatPlan
+from dse.space.model import Model
+
+BISECTION_STEPS = 30
+"""Of the bisection for the slowest stage: its time is found to a part in 2^30."""
+
+
+class OperatorLine(NamedTuple):
+    """Operators in order; arrays of shape (operators,) unless said.
+
+    Attributes:
+        seconds: of each, of each design, shape (designs, operators).
+        weights: of each. [B]
+        divisible: whether it may lie on two stages.
+        crossing: values of a token that go from what is before an operator to it and to what is after it.
+        result: values of a token that it adds to those when it is done; what goes into the residual stream adds none.
+        layers: where each layer begins, and the head; shape (layers + 1,).
+        caches: where each layer reads its keys and values; shape (layers,).
+    """
+
+    seconds: Array
+    weights: Array
+    divisible: Array
+    crossing: Array
+    result: Array
+    layers: Array
+    caches: Array
+
+
+class StageCuts(NamedTuple):
+    """The stages of pipelines, of each design.
+
+    Attributes:
+        counts: how many, shape (designs,).
+        ends: places on the line where each begins, and where the last one ends; 0 beyond. Shape (designs, most stages + 1).
+        carried: values of a token from one stage to the next, on average.
+        of_layer: the stage that has the keys and values of each layer, shape (designs, layers).
+        share: what the fullest stage has.
+    """
+
+    counts: Array
+    ends: Array
+    carried: Any
+    of_layer: Array
+    share: StageShares
+
+    def of(self, rows: Array) -> "StageCuts":
+        """Of some designs."""
+        share = StageShares(*(values[rows] for values in self.share))
+        return StageCuts(self.counts[rows], self.ends[rows], self.carried[rows], self.of_layer[rows], share)
+
+    @property
+    def plain(self) -> "StageCuts":
+        """Where there is one design, with numbers for what is one of each design."""
+        if len(self.counts) > 1:
+            return self
+        return self._replace(carried=self.carried.item(), share=StageShares(*(values.item() for values in self.share)))
+
+    def seconds(self, line: OperatorLine, value: Array) -> Array:
+        """Of each stage, and of what it sends on, at some seconds a value; shape (designs, most stages), 0 beyond."""
+        found, done = np.zeros((len(self.counts), self.ends.shape[1] - 1)), np.zeros(len(line.weights) + 1)
+        _each_taken(line, self.counts, self.ends, value, done, found)
+        return found
+
+
+def operator_line(
+    model: Model,
+    parts: tuple[Segment, ...],
+    precision: FormatPlan,
+    seconds: Mapping[tuple[str, str], Any] = MappingProxyType({}),
+    designs: int = 1,
+) -> OperatorLine:
+    """The operators of a step in the order of its layers.
+
+    Args:
+        model, parts: of the step.
+        precision: formats of weights.
+        seconds: of an operator once, by part and name, a number or of shape (designs,); nothing for what is not there.
+        designs: how many.
+    """
+    names, each, line = _ordered(model, parts, precision)
+    taken = np.empty((designs, len(names)))
+    for place, name in enumerate(names):
+        taken[:, place] = seconds.get(name, 0.0)
+    return line._replace(seconds=taken[:, each])
+
+
+@lru_cache(maxsize=64)
+def _ordered(
+    model: Model, parts: tuple[Segment, ...], precision: FormatPlan
+) -> tuple[list[tuple[str, str]], Array, OperatorLine]:
+    """Operators by part and name, which of them each place of the line has, and the line, whose seconds are none."""
+    named = {part.name: part for part in parts}
+    names = [(part.name, operator.name) for part in parts for operator in part.operators]
+    rows = [row for part in parts for row in _rows(part, model.hidden, precision)]
+    first = dict(zip(named, np.cumsum([0, *(len(part.operators) for part in parts)]).tolist(), strict=False))
+    reads = {
+        name: next((place for place, one in enumerate(part.operators) if isinstance(one, AttentionOp | RecurrenceOp)), 0)
+        for name, part in named.items()
+    }
+
+    def of(name: str) -> range:
+        return range(first[name], first[name] + len(named[name].operators))
+
+    order, starts, caches = [*of("embedding")], list[int](), list[int]()
+    for mixes, feeds in layers(model).line:
+        starts.append(len(order))
+        caches.append(len(order) + reads[mixes or feeds])
+        for name in filter(None, (mixes, feeds)):
+            order += of(name)
+    starts.append(len(order))
+    order += of("head")
+    each = np.array(order)
+    weights, divisible, crossing, result = np.array(rows, float)[each].T.copy()
+    line = OperatorLine(np.zeros((1, len(each))), weights, divisible > 0, crossing, result, np.array(starts), np.array(caches))
+    return names, each, line
+
+
+def cut_whole_layers(line: OperatorLine, stages: Array, value: Array, inside: Array) -> StageCuts:
+    """Stages of whole layers: as many on each; the last ones have what is left, and the very last one the head.
+
+    Or of parts of them: those of which the slowest takes least, with what it sends on; never more than with whole layers. They
+    are filled as far as they go within a time, which bisection makes as short as can be.
+
+    Args:
+        line: of a step that is typical, seconds of each design.
+        stages: how many.
+        value: to send a value of each token to the next stage. [s]
+        inside: whether layers are divided.
+
+    All but the line are of shape (designs,).
+    """
+    size, most, count = len(stages), int(stages.max()) + 1, len(line.weights)
+    ends, of_layer, found = np.zeros((size, most)), np.zeros((size, len(line.caches)), np.int64), np.zeros((3, size))
+    _each_cut(line, stages, value, inside, np.zeros((3, count + 1)), np.zeros((2, most)), ends, of_layer, found)
+    carried, fullest, caches = found
+    return StageCuts(stages, ends, carried, of_layer, StageShares(fullest, fullest, caches))
+
+
+@compiled_without_gil
+def _each_cut(line, stages, value, inside, room, tried, ends, of_layer, found):
+    """What `cut` finds of each design: ends, the stage of each layer, and values sent on, the fullest stage and its caches.
+
+    Args:
+        line, stages, value, inside: as of `cut`.
+        room, tried: to work in, shapes (3, operators + 1) and (2, most stages + 1).
+        ends, of_layer, found: written, shapes (designs, most stages + 1), (designs, layers) and (3, designs).
+    """
+    done, sending, slope = room
+    count, layers = len(line.weights), len(line.caches)
+    for row in range(len(stages)):
+        many = stages[row]
+        mine, taken = ends[row, : many + 1], tried[0, :many]
+        for stage in range(1, many):
+            mine[stage] = line.layers[min(stage * -(-layers // many), layers)]
+        mine[many] = count
+        if inside[row]:
+            _summed(line.seconds[row], done)
+            _taken(line, done, mine, value[row], taken)
+            for place in range(count):
+                sending[place] = value[row] * line.crossing[place]
+                slope[place] = max(line.seconds[row, place] + value[row] * line.result[place], 1e-30)
+            most = taken[0]
+            for stage in range(1, many):
+                most = max(most, taken[stage])
+            _bisected(done, line.divisible, sending, slope, most, tried[1, : many + 1], mine)
+        _summed(line.weights, done)
+        sent = fullest = whole = 0.0
+        for stage in range(many):
+            weights = _up_to(done, mine[stage + 1]) - _up_to(done, mine[stage])
+            fullest, whole = max(fullest, weights), whole + weights
+            if stage > 0:
+                sent += _carried_over(line, mine[stage])
+        stage = here = most_here = 0
+        for layer in range(layers):
+            while stage < many - 1 and mine[stage + 1] <= line.caches[layer]:
+                stage, here = stage + 1, 0
+            of_layer[row, layer] = stage
+            here += 1
+            most_here = max(most_here, here)
+        found[0, row] = sent / (many - 1) if many > 1 else 0.0
+        found[1, row], found[2, row] = fullest / whole, most_here / layers
+
+
+@compiled_without_gil
+def _each_taken(line, stages, ends, value, done, found):
+    """Seconds of stages, as `Stages.seconds` has them, of each design; `done` is to work in, shape (operators + 1,)."""
+    for row in range(len(stages)):
+        _summed(line.seconds[row], done)
+        _taken(line, done, ends[row, : stages[row] + 1], value[row], found[row])
+
+
+@compiled_part
+def _taken(line, done, ends, value, found):
+    """Seconds of each stage, and of what it sends on, at some seconds a value."""
+    for stage in range(len(ends) - 1):
+        found[stage] = _up_to(done, ends[stage + 1]) - _up_to(done, ends[stage])
+        if stage < len(ends) - 2:
+            found[stage] += value * _carried_over(line, ends[stage + 1])
+
+
+@compiled_part
+def _summed(amounts, found):
+    """Of the operators before each one and of all."""
+    found[0] = 0.0
+    for place in range(len(amounts)):
+        found[place + 1] = found[place] + amounts[place]
+
+
+@compiled_part
+def _up_to(done, end):
+    """Of the operators before a place, of sums as of `_summed`."""
+    first, count = int(end), len(done) - 1
+    return done[count] if first >= count else (done[first + 1] - done[first]) * (end - first) + done[first]
+
+
+@compiled_part
+def _carried_over(line, end):
+    """Values of a token that go over a place."""
+    at = int(end)
+    return line.crossing[at] + (end - at) * line.result[at] if at < len(line.crossing) else 0.0
+
+
+@compiled_part
+def _bisected(done, divisible, sending, slope, most, tried, ends):
+    """Ends of stages that take less than a time, for the least that is found, if any is; arguments as of `_filled`."""
+    least = 0.0
+    for _ in range(BISECTION_STEPS):
+        bound = (least + most) / 2
+        if _filled(done, divisible, sending, slope, bound, tried):
+            most = bound
+            for place in range(len(ends)):
+                ends[place] = tried[place]
+        else:
+            least = bound
+
+
+@compiled_part
+def _filled(done, divisible, sending, slope, bound, ends):
+    """Whether stages that each go as far as a time lets them come to the last operator: `ends`, but for the first one.
+
+    Args:
+        done: seconds of the operators before each one and of all, shape (operators + 1,).
+        divisible, sending, slope: of each operator, shape (operators,); the last two are seconds to send what crosses its
+            beginning, and to compute it and to send its result.
+        bound: the time. [s]
+        ends: written, shape (stages + 1,).
+    """
+    count = len(divisible)
+    for stage in range(1, len(ends)):
+        start = ends[stage - 1]
+        first, before = int(start), _up_to(done, start)
+        if done[count] - before <= bound:
+            ends[stage:] = count
+            return True
+        # what ends beyond what one that begins before it does, ends last: the last one that there is time for
+        here, beyond = first, count
+        while beyond - here > 1:
+            middle = (here + beyond) // 2
+            if done[middle] <= before + bound:
+                here = middle
+            else:
+                beyond = middle
+        best = start
+        while here >= first:
+            spare = bound - (done[here] - before) - sending[here]
+            if spare >= 0:
+                # up to an operator, or into a product as far as it and what it adds to be sent leave time for
+                best = here + (min(spare / slope[here], 1 - 1e-9) if divisible[here] else 0.0)
+                break
+            here -= 1
+        if best <= start:
+            return False
+        ends[stage] = best
+    return False
+
+
+def _rows(part: Segment, hidden: float, precision: FormatPlan) -> list[tuple[float, bool, float, float]]:
+    """Weights, whether it may be divided, crossing and result of each operator of a part, once."""
+    rows = []
+    for operator, (crossing, result) in zip(part.operators, _carried(part, hidden), strict=True):
+        stored = segment_bytes(replace(part, operators=(operator,)), precision)
+        rows.append((stored, isinstance(operator, MatMulOp), crossing, result))
+    return rows
+
+
+def _carried(part: Segment, hidden: float) -> Iterator[tuple[float, float]]:
+    """Of each operator: values of a token that cross its beginning, and those that it adds."""
+    if part.name == "embedding":
+        yield 0.0, 0.0
+        return
+    needed = {need for operator in part.operators for need in operator.needs}
+    for place, operator in enumerate(part.operators):
+        later = {need for following in part.operators[place:] for need in following.needs}
+        live = sum(_result(part, earlier) for earlier in part.operators[:place] if earlier.name in later)
+        # the head needs the residual stream for its norm alone
+        stream = hidden if part.name != "head" or not place else 0.0
+        yield stream + live, _result(part, operator) if operator.name in needed else 0.0
+
+
+def _result(part: Segment, operator: Operator) -> float:
+    """Values of a token that an operator makes; the rows of an operator may be several a token."""
+    if isinstance(operator, AttentionOp):
+        return float(operator.heads.units * operator.v_dim)
+    if isinstance(operator, RecurrenceOp):
+        return float(operator.heads.units * operator.value_dim)
+    if isinstance(operator, IndexerOp):
+        return float(operator.top // operator.block)
+    rows, dim = (operator.m, operator.n) if isinstance(operator, MatMulOp) else (operator.rows, operator.dim)
+    return float(dim_width(dim) * rows / part.rows)

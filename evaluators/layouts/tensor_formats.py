@@ -1,0 +1,312 @@
+"""Number formats of what is stored and of what is multiplied: which weights have which, and how two formats meet."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.graph.operators import MIXING, MatMulOp, Operator, Segment
+from dse.evaluators.kernels.attention.attention_shape import SAME_AS_ACTIVATIONS, KvStorage
+from dse.space.array_math import maximum
+from dse.space.fields import iterate_leaves
+from dse.space.limits import IncompatibleOptionsError
+from dse.space.mapping import FormatPlan, Mapping
+from dse.space.number_formats import (
+    BYTES_BY_FORMAT,
+    CACHED_TENSORS,
+    FORMATS,
+    TENSORS,
+    UNSCALED_FORMATS,
+    FormatRates,
+    formats_of_tensor,
+    relative_rate,
+)
+
+WIDE_FORMAT = "bf16"
+"""What values become that engines do not multiply as they are, where nothing wider waits for them."""
+
+
+def weight_format(part: Segment, operator: Operator, precision: FormatPlan) -> str:
+    """The format of an operator's weights: of experts, routed and shared; of attention's projections; or of all others."""
+    said = None
+    if operator.name.startswith(("experts_", "shared_")):
+        said = precision.experts
+    elif part.kind == MIXING:
+        said = precision.attention
+    return str(said or precision.weights)
+
+
+def index_format(precision: FormatPlan) -> str:
+    """The format of the keys of a sparse indexer."""
+    return str(precision.index or precision.kv)
+
+
+def weight_bytes(part: Segment, operator: Operator, precision: FormatPlan) -> float:
+    """Of one of an operator's weights with its share of scales. [B]"""
+    return BYTES_BY_FORMAT[weight_format(part, operator, precision)]
+
+
+class ValueBytes(NamedTuple):
+    """Bytes of a weight, of a cached value, of one of an indexer's key, of a weight of experts and of attention, and of a value
+    that a convolution keeps. [B]
+    """
+
+    weights: float
+    kv: float
+    indexed: float
+    experts: float
+    attention: float
+    conv: float
+
+
+def value_bytes(precision: FormatPlan) -> ValueBytes:
+    """Those of some formats."""
+    weights, said = BYTES_BY_FORMAT[precision.weights], precision
+    experts, attention = (BYTES_BY_FORMAT[of] if of else weights for of in (said.experts, said.attention))
+    return ValueBytes(
+        weights,
+        BYTES_BY_FORMAT[said.kv],
+        BYTES_BY_FORMAT[index_format(said)],
+        experts,
+        attention,
+        BYTES_BY_FORMAT[said.activations],
+    )
+
+
+class FormatProduct(NamedTuple):
+    """How an engine multiplies values of two formats.
+
+    Attributes:
+        width: bytes of the wider value, as it is multiplied. [B]
+        pace: time of an operation over that of one on 16 bits; broadcasts over designs.
+        first, second: operations of a vector engine on each value of either, to make of it what is multiplied.
+    """
+
+    width: float
+    pace: Any
+    first: float
+    second: float
+
+
+def format_product(first: str, second: str, rates: FormatRates | None) -> FormatProduct:
+    """How an engine with some rates multiplies values of two formats: what both are, at the rate of the slower one.
+
+    What the engine does not multiply is expanded: to the other format, if the engine multiplies that and it has more bits (four
+    bits to fp8), else to 16 bits, and the other one with it. So is what has scales of blocks beside 16 or 32 bits. Values of 8
+    bits with one scale a tensor or channel, which the engine multiplies, go beside wider ones as they are.
+
+    >>> format_product("bf16", "mxfp4", FormatRates(fp8=2.0)), format_product("fp8", "mxfp4", FormatRates(fp8=2.0)).pace
+    (FormatProduct(width=2.0, pace=1.0, first=0.0, second=3.0), 0.5)
+    >>> (
+    ...     format_product("mxfp8", "mxfp4", FormatRates(mxfp8=2.0, mxfp4=4.0)).pace,
+    ...     format_product("int8", "fp8", FormatRates(int8=2.0)),
+    ... )
+    (0.5, FormatProduct(width=2.0, pace=1.0, first=1.0, second=1.0))
+    """
+    one, other = _as(first, second, rates), _as(second, first, rates)
+    if WIDE_FORMAT in (one, other) and (one, other) != (first, second):
+        one, other = (WIDE_FORMAT if FORMATS[name].bits < FORMATS[WIDE_FORMAT].bits else name for name in (one, other))
+    slower = maximum(1 / relative_rate(one, rates), 1 / relative_rate(other, rates))
+    work = [FORMATS[name].expand if made != name else 0.0 for name, made in ((first, one), (second, other))]
+    return FormatProduct(max(BYTES_BY_FORMAT[one], BYTES_BY_FORMAT[other]), slower, *work)
+
+
+def _as(name: str, beside: str, rates: FormatRates | None) -> str:
+    """What values of a format are multiplied as, beside those of another."""
+    of, other = FORMATS[name], FORMATS[beside]
+    if relative_rate(name, rates) is not None and not (of.scale and other.bits >= FORMATS[WIDE_FORMAT].bits):
+        return name
+    return beside if relative_rate(beside, rates) is not None and other.bits > of.bits else WIDE_FORMAT
+
+
+def dequantize_operations(of: float, values: Any) -> Any:
+    """Operations of a vector engine to expand values; None where nothing has to be."""
+    return of * values if of else None
+
+
+def dequantize_operations_per_value(name: str) -> float:
+    """Operations on a value where engines multiply plain formats alone, all at one rate: none for those. [op]
+
+    >>> dequantize_operations_per_value("int8"), dequantize_operations_per_value("mxfp4")
+    (0.0, 3.0)
+    """
+    return 0.0 if name in UNSCALED_FORMATS else FORMATS[name].expand
+
+
+def refuse_scaled_activations(precision: FormatPlan) -> None:
+    """Refuses activations with scales of blocks, where engines multiply plain formats.
+
+    Raises:
+        ClashError: activations with such scales.
+    """
+    if precision.activations not in UNSCALED_FORMATS:
+        raise IncompatibleOptionsError(
+            f"mapping.precision.activations: {precision.activations} has scales of blocks, which no engine of these tiles "
+            f"multiplies; valid: {', '.join(UNSCALED_FORMATS)}",
+            "activations",
+        )
+
+
+def piece_bytes(name: str, along: Any, across: Any = 1) -> Any:
+    """Bytes of the piece of a tensor that the fullest core has, with the scales of all blocks that it has a share of. [B]
+
+    A block whose values lie on several cores has its scale on each of them.
+
+    Args:
+        name: of a format.
+        along: values of the piece along blocks, which cores share out evenly in order.
+        across: those in the other direction, likewise.
+
+    >>> piece_bytes("mxfp4", 32, 2), piece_bytes("mxfp4", 8), piece_bytes("mxfp4", 7), piece_bytes("bf16", 7)
+    (34.0, 5.0, 5.5, 14.0)
+    """
+    of = FORMATS[name]
+    nbytes = along * across * (of.bits / 8)
+    return nbytes + blocks_touched(along, of.block) * blocks_touched(across, of.across) * (of.scale / 8) if of.scale else nbytes
+
+
+def blocks_touched(values: Any, block: int) -> Any:
+    """Blocks that the piece has a share of which has a share of most, of pieces of so many values one after the other.
+
+    A piece begins at most block - gcd(values, block) values into a block.
+
+    >>> blocks_touched(7, 32), blocks_touched(8, 32), blocks_touched(48, 32), blocks_touched(np.array([7.0, 33.0]), 32).tolist()
+    (2, 1, 2, [2, 2])
+    """
+    if block == 1:
+        return values
+    count = np.asarray(values).astype(int)
+    found = (count + 2 * block - 1 - np.gcd(count, block)) // block
+    return found if isinstance(values, np.ndarray) else int(found)
+
+
+WEIGHTS = ("weights", "experts", "attention")
+"""Formats of `Precision` that are of weights."""
+
+
+def refuse_unsupported_formats(precision: FormatPlan) -> None:
+    """Refuses formats that cores of a mesh have no kernels for: they multiply 16 bits, and expand what is stored narrower.
+
+    Raises:
+        ClashError: activations of other formats, or something wider.
+    """
+    for address, word, _ in iterate_leaves(precision):
+        tensor = address if address in TENSORS else "weights"
+        stored = address in (*WEIGHTS, *CACHED_TENSORS)
+        valid = [name for name in formats_of_tensor(tensor) if FORMATS[name].bits == 16 or (stored and FORMATS[name].bits < 16)]
+        if word not in valid:
+            said = f"{word} has no kernels on a mesh of cores; valid: {', '.join(valid)}"
+            raise IncompatibleOptionsError(f"mapping.precision.{address}: {said}", address)
+
+
+def activation_bytes(mapping: Mapping) -> float:
+    """Bytes of a value of activations where all tiles work on one operator; weights and caches may have any format.
+
+    Raises:
+        ClashError: activations with scales of blocks.
+    """
+    return _one_size(mapping, WEIGHTS, "weights and KV may have such formats")
+
+
+def attention_bytes(mapping: Mapping) -> float:
+    """Bytes of a value where there is attention alone, and nothing has weights, whose format has to be as large.
+
+    Raises:
+        ClashError: weights of another size, or scales of blocks of anything but keys and values.
+    """
+    return _one_size(mapping, (), "KV may have such formats, and a model has weights in them too")
+
+
+def kv_storage(precision: FormatPlan) -> KvStorage:
+    """How keys and values are stored and multiplied where all tiles work on one operator.
+
+    >>> kv_storage(FormatPlan(weights="bf16", activations="bf16", kv="mxfp4"))
+    KvStorage(nbytes=0.53125, expand=3.0)
+    >>> kv_storage(FormatPlan(weights="fp8", activations="bf16", kv="fp16")) == SAME_AS_ACTIVATIONS
+    True
+    """
+    found = KvStorage(BYTES_BY_FORMAT[precision.kv], dequantize_operations_per_value(precision.kv))
+    return SAME_AS_ACTIVATIONS if found == KvStorage(BYTES_BY_FORMAT[precision.activations]) else found
+
+
+class IndexKeyStorage(NamedTuple):
+    """How keys of an indexer are stored and multiplied where all tiles work on one operator.
+
+    Attributes:
+        itemsize: bytes of a value of queries and keys, as both are multiplied. [B]
+        scale: bytes of the one scale of a key, by which its scores are rescaled. [B]
+        packed: bytes of a value with its share of scales, where keys are expanded before they are multiplied; else 0. [B]
+        expand: operations of the vector engine on each value then.
+    """
+
+    itemsize: float
+    scale: int = 0
+    packed: float = 0.0
+    expand: float = 0.0
+
+
+def index_key_storage(precision: FormatPlan, dim: int) -> IndexKeyStorage:
+    """Keys of an indexer, of `dim` values each: multiplied as they are stored, if they have one scale each of a plain format;
+    with several scales each, or of four bits, expanded to 16 bits, which queries have then.
+
+    >>> index_key_storage(FormatPlan(weights="bf16", activations="bf16", kv="bf16", index="fp8_1x128"), 128)
+    IndexKeyStorage(itemsize=1.0, scale=4, packed=0.0, expand=0.0)
+    >>> index_key_storage(FormatPlan(weights="bf16", activations="bf16", kv="bf16", index="mxfp4"), 128)
+    IndexKeyStorage(itemsize=2.0, scale=0, packed=0.53125, expand=3.0)
+    """
+    name = index_format(precision)
+    of = FORMATS[name]
+    if of.scale and (of.bits != 8 or of.block < dim):
+        return IndexKeyStorage(BYTES_BY_FORMAT[WIDE_FORMAT], 0, BYTES_BY_FORMAT[name], of.expand)
+    return IndexKeyStorage(float(of.bits // 8), of.scale // 8)
+
+
+def _one_size(mapping: Mapping, free: tuple[str, ...], instead: str) -> float:
+    """Bytes of a value; formats but `free` ones and those of caches are plain and of as many."""
+    said = {name: word for name, word, _ in iterate_leaves(mapping.precision) if name not in (*free, *CACHED_TENSORS)}
+    activations = said["activations"]
+    for name, word in said.items():
+        if word not in UNSCALED_FORMATS:
+            raise IncompatibleOptionsError(
+                f"mapping.precision.{name}: {word} has scales of blocks, and all tiles on one operator take plain values here; "
+                f"valid: {', '.join(UNSCALED_FORMATS)}; {instead}",
+                name,
+            )
+        if name != "combine" and BYTES_BY_FORMAT[word] != BYTES_BY_FORMAT[activations]:
+            raise IncompatibleOptionsError(
+                f"mapping.precision.{name}: {word} beside activations of {activations}; tiles on one operator take values of "
+                "one size here: choose formats of as many bytes",
+                name, "activations",
+            )  # fmt: skip
+    return BYTES_BY_FORMAT[activations]
+
+
+def combine_bytes(precision: FormatPlan) -> float:
+    """Bytes of a value that experts on other dies send back. [B]"""
+    return BYTES_BY_FORMAT[precision.combine or precision.activations]
+
+
+def mixed_format_extra_bytes(parts: tuple[Segment, ...], precision: FormatPlan) -> Any:
+    """Bytes of a model's weights beyond what they were if all had the format of most. [B]"""
+    usual = BYTES_BY_FORMAT[precision.weights]
+
+    def beyond(part: Segment, of: Operator) -> Any:
+        if not isinstance(of, MatMulOp):
+            return 0.0
+        return (weight_bytes(part, of, precision) - usual) * of.stored * (of.k.units * of.k.width) * (of.n.units * of.n.width)
+
+    return sum(part.times * beyond(part, of) for part in parts for of in part.operators)
+
+
+def segment_weight_bytes(part: Segment, precision: FormatPlan, values: Any) -> Any:
+    """Bytes of the weights of a part, of so many values of each operator. [B]
+
+    Args:
+        part: whose.
+        precision: formats.
+        values: of an operator, by it.
+    """
+    total: Any = 0.0
+    for operator in part.operators:
+        if isinstance(operator, MatMulOp):
+            total = total + weight_bytes(part, operator, precision) * values(operator)
+    return total

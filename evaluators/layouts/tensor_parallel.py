@@ -1,0 +1,396 @@
+"""Tensor parallelism over devices: what is left of each operator on one of them, and where they must meet.
+
+Heads and FFN columns are divided, the last device's share padded to the others'; a device never holds less than one whole
+KV head, so these are replicated when there are fewer than devices; where they do not divide, a plan may say that each holds as
+many as all can have (`space.mapping.HEADS`). Partial sums arise where a product contracts over a divided dimension; the part
+that has one ends in an allreduce (Megatron-LM, [shoeybi2019] section 3).
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from itertools import pairwise
+from math import inf
+from typing import Any
+
+from dse.evaluators.calls.call import (
+    NOTHING,
+    ONCE,
+    CallBlock,
+    CallProduct,
+    KernelCall,
+    LeadingCollective,
+    breadth_first_order,
+    equal_call_index,
+)
+from dse.evaluators.graph.operators import (
+    FEEDING,
+    AttentionOp,
+    ElementwiseOp,
+    IndexerOp,
+    MatMulOp,
+    MatrixDim,
+    Operator,
+    RecurrenceOp,
+    Segment,
+    local_width,
+    recurrence_macs,
+    repeated_flop,
+    useful_flop,
+)
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.layouts.library_problems import attention_problem, elementwise_problem, gemm_problem
+from dse.evaluators.layouts.tensor_formats import format_product, index_format, segment_weight_bytes, weight_format
+from dse.space.array_math import ceil_div, maximum
+from dse.space.layers import LayerGroup, value_at_reach
+from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan
+from dse.space.model import Model, RecurrentMixing
+from dse.space.number_formats import FormatRates
+from dse.space.parameter_counts import (
+    STATE_BYTES,
+    convolved_keys,
+    kv_values_per_token,
+    position_values,
+    sequence_memory,
+    value_head_dim,
+)
+
+SOFTMAX_OPERATIONS = 4.0
+"""Vector operations a score: subtract the maximum, exponential, add to the sum, rescale."""
+
+CAP_OPERATIONS = 4.0
+"""Beside them where scores go through a tanh: scale, exponential, quotient, scale."""
+
+RECTIFIED, CHOICE, SCORE = 3.0, 4.0, 4.0
+"""Of an indexer: operations on the score of each head (rectify, weigh, add up), and on each sum for the choice of the best
+(four passes of a radix select over 8-bit digits of single precision; assumed), and bytes of such a sum."""
+
+
+def kv_heads_per_device(dim: MatrixDim, tp: Any, heads: str | None) -> Any:
+    """KV heads that one of `tp` devices holds, by a word of `space.mapping.HEADS`, the first where it is not said.
+
+    >>> [kv_heads_per_device(MatrixDim(10, 128, split=True), 8, heads) for heads in (None, "more", "fewer")]
+    [2, 2, 1]
+    """
+    if not dim.split:
+        return dim.units
+    return maximum(dim.units // tp, 1) if heads == "fewer" else ceil_div(dim.units, tp)
+
+
+def device_blocks(
+    parts: tuple[Segment, ...], order: tuple[str, ...], tp: Any, precision: FormatPlan, algorithm: str, *,
+    rates: FormatRates | None = None, recorded: bool = True, heads: str | None = None, phases: Any = None,
+) -> tuple[CallBlock, ...]:  # fmt: skip
+    """The parts on one of `tp` devices, cut at the allreduces between them.
+
+    An allreduce belongs to the block that waits for it, so that what can be prefetched beside it is in one place.
+
+    Args:
+        parts: of a step.
+        order: their names, layer after layer.
+        tp, precision: devices, and formats.
+        algorithm: of the allreduces.
+        rates: formats that the engines multiply, where the chip says them.
+        recorded: whether a recorded graph of launches holds them; else the host starts each.
+        heads: KV heads that do not divide, as of `heads_on`.
+        phases: of allreduces along a K-tree.
+    """
+    made: dict[str, CallBlock] = {}
+    for part in parts:
+        calls = tuple(device_call(part, operator, tp, precision, rates, heads) for operator in part.operators)
+        made[part.name] = CallBlock(part.name, calls, equal_call_index(calls), breadth_first_order(calls), part.times)
+    after: dict[str, tuple[LeadingCollective | None, Any]] = {"": (None, None)}
+    sums: dict[tuple[int, Any], LeadingCollective] = {}
+    for part in parts:
+        columns = _summed(part)
+        after[part.name] = None, columns
+        if columns is not None:  # layers reduce alike, and what is alike is priced once
+            nbytes = part.rows * columns * float(BYTES_BY_FORMAT[precision.activations])
+            summed = LeadingCollective(algorithm, tp, nbytes, recorded, phases)
+            after[part.name] = sums.setdefault((id(part.rows), columns), summed), columns
+    times: dict[tuple[str, bool, Any], int] = {}
+    openers: dict[tuple[str, bool, Any], LeadingCollective | None] = {}
+    for before, name in pairwise(("", *order)):
+        opener, columns = after[before]
+        key = name, before == order[0], columns
+        times[key] = times.get(key, 0) + 1
+        openers.setdefault(key, opener)
+    return tuple(
+        made[name]._replace(name=f"first {name}" * first or name, times=times[name, first, width], opener=opener)
+        for (name, first, width), opener in openers.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Bytes that one device holds; leaves broadcast over designs.
+
+    Attributes:
+        weights, kv, activations: of the whole model.
+        attention_layer: weights and KV cache of one attention layer.
+        ffn_layer: weights of the largest FFN or MoE layer.
+    """
+
+    weights: Any
+    kv: Any
+    activations: Any
+    attention_layer: Any
+    ffn_layer: Any
+
+    @property
+    def total(self) -> Any:
+        """All that must fit in off-die memory."""
+        return self.weights + self.kv + self.activations
+
+
+def device_memory(
+    parts: tuple[Segment, ...],
+    model: Model,
+    tp: Any,
+    precision: FormatPlan,
+    *,
+    cached: Any,
+    sequences: Any,
+    tokens: Any,
+    heads: str | None = None,
+) -> DeviceMemory:
+    """What one device must hold: its share of weights, caches and states, and activations of `tokens`.
+
+    The embedding table is divided by rows like the head; a tied table is stored once. Activations are the
+    residual stream, twice, and the widest intermediate: of a batch those of one prompt at a time, which is what the batches of
+    [yuzuguler2025] have room for, of requests that are served those of the largest iteration.
+
+    Args:
+        parts, model, tp, precision: of a step, and how it is divided.
+        cached: positions that caches of each reach of the model have of all sequences (`space.layers.by_reach`).
+        sequences: that have states.
+        tokens: of the longest prompt, or of the largest iteration.
+        heads: KV heads that do not divide, as of `heads_on`.
+    """
+    per_value = BYTES_BY_FORMAT[precision.weights]
+    layer = {part.name: segment_weight_bytes(part, precision, lambda of: _stored(of, tp, heads)) for part in parts}
+    table = 0.0 if model.tied_embeddings else local_width(MatrixDim(model.vocab, split=True), tp) * model.hidden * per_value
+    table = table + position_values(model) * per_value
+    weights = sum(layer[part.name] * part.times for part in parts) + table
+    held, most, ffn = _cached(model, tp, precision, cached, sequences, heads), 0.0, 0.0
+    times = {part.name: part.times for part in parts}  # with modules that predict tokens, which have caches of their own
+    kv: Any = 0.0
+    for of, nbytes in held:
+        kv, most = kv + times[of.name] * nbytes, maximum(most, layer[of.name] + nbytes)
+    for part in parts:
+        if part.kind == FEEDING:
+            ffn = maximum(ffn, layer[part.name])
+    activations = tokens * (2 * model.hidden + _widest(model, tp)) * float(BYTES_BY_FORMAT[precision.activations])
+    return DeviceMemory(weights, kv, activations, most, ffn)
+
+
+def _widest(model: Model, tp: Any) -> Any:
+    """Values of a token of a prompt that one product in a layer leaves on a device, those of all its experts together; what is
+    summed over devices goes into the residual stream.
+    """
+    return reduce(maximum, (of.m * local_width(of.n, tp) for of in _within(model)))
+
+
+@lru_cache(maxsize=256)
+def _within(model: Model) -> tuple[MatMulOp, ...]:
+    """Products in layers for a token of a prompt but those that end in the residual stream."""
+    parts = transformer_segments(model, StepCounts("prefill", 1.0, 1.0, 1.0, 0.0))
+    products = (of for part in parts if part.name != "head" for of in part.operators if isinstance(of, MatMulOp))
+    return tuple(of for of in products if not of.k.split)
+
+
+def _cached(
+    model: Model, tp: Any, precision: FormatPlan, cached: Any, sequences: Any, heads: str | None
+) -> list[tuple[LayerGroup, Any]]:
+    """Bytes of caches and states that one device has of a layer of each kind. [B]"""
+    found, kv, conv = [], float(BYTES_BY_FORMAT[precision.kv]), float(BYTES_BY_FORMAT[precision.activations])
+    for of in sequence_memory(model):
+        layer, state = of.layer, of.layer.of.recurrence
+        if state is not None:
+            found.append((layer, sequences * state_bytes_per_device(state, tp, conv)))
+            continue
+        index = value_at_reach(cached, layer.indexed) * (of.scores * BYTES_BY_FORMAT[index_format(precision)])
+        found.append((layer, value_at_reach(cached, layer.reach) * (kv_values_per_device(layer.of, tp, heads) * kv) + index))
+    return found
+
+
+SELECTIVE = 6.0
+"""Vector operations on each entry of a state of Mamba-1: the decay and what it is of, what stays and is added, what is read."""
+
+
+def kv_values_per_device(of: Model, tp: Any, heads: str | None = None) -> Any:
+    """Values that one device caches per position, of a model of one kind of layers; what has no heads is on each.
+
+    A recurrent layer caches none: its state is `state_local`.
+    """
+    if of.recurrence is not None or of.latent is not None or of.compressed is not None or of.kv_reused:
+        return kv_values_per_token(of)
+    return kv_heads_per_device(MatrixDim(of.kv_heads, 1, True), tp, heads) * (of.head_dim + value_head_dim(of))
+
+
+def state_bytes_per_device(of: RecurrentMixing, tp: Any, itemsize: float) -> Any:
+    """Bytes of a sequence's state on one device, and of what its channels' convolution keeps, values of `itemsize`. [B]
+
+    Heads of keys are on several devices where these are more, as their projection is.
+    """
+    heads, keys = ceil_div(of.heads, tp), ceil_div(of.key_heads, tp)
+    kept = max(of.conv - 1, 0) * itemsize
+    return heads * (of.key_dim * of.value_dim * STATE_BYTES + of.value_dim * kept) + keys * (2 * convolved_keys(of) * kept)
+
+
+def weights_per_device(part: Segment, tp: Any) -> Any:
+    """Weights of one instance of a part that one device holds."""
+    return sum(_stored(operator, tp) for operator in part.operators if isinstance(operator, MatMulOp))
+
+
+def _stored(of: MatMulOp, tp: Any, heads: str | None = None) -> Any:
+    return of.stored * local_width(of.k, tp) * _columns(of, tp, heads)
+
+
+def _columns(of: MatMulOp, tp: Any, heads: str | None) -> Any:
+    """Of a product on one device; those of K and V are its KV heads."""
+    return kv_heads_per_device(of.n, tp, heads) * of.n.width if of.name in ("k_proj", "v_proj") else local_width(of.n, tp)
+
+
+def _summed(part: Segment) -> Any:
+    """Values of a token to reduce after a part; None where no product contracts over a divided dimension."""
+    partial = [operator for operator in part.operators if isinstance(operator, MatMulOp) and operator.k.split]
+    return None if not partial or part.joined else partial[-1].n.units * partial[-1].n.width
+
+
+def device_call(
+    part: Segment, operator: Operator, tp: Any, precision: FormatPlan, rates: FormatRates | None, heads: str | None = None
+) -> KernelCall:
+    """What one of `tp` devices does of an operator."""
+    act, name, needs = BYTES_BY_FORMAT[precision.activations], operator.name, operator.needs
+    if isinstance(operator, MatMulOp):
+        m, k, n = operator.m, local_width(operator.k, tp), _columns(operator, tp, heads)
+        stored_as = weight_format(part, operator, precision)
+        of = format_product(precision.activations, stored_as, rates)
+        fetch = (operator.copies * BYTES_BY_FORMAT[stored_as]) * (k * n)
+        # each value is expanded once, however many rows or columns it meets
+        made = of.first * (m * k) + of.second * (operator.copies * (k * n)) if of.first or of.second else None
+        flop = useful_flop(operator)
+        return KernelCall(
+            part.name, name, needs, part.rows, (m, k, n), (CallProduct(ONCE, m, k, n),), width=of.width, pace=of.pace,
+            operations=made, reads="weights", fetch=fetch, local=(m * act) * (k + n), flop=flop, nbytes=fetch,
+            macs=m * (k * n), repeated=_repeated(operator, tp, flop), operators=(name,),
+            asked=gemm_problem(part, operator, tp, precision, of.pace),
+        )  # fmt: skip
+    if isinstance(operator, IndexerOp):
+        return _index(part, operator, tp, precision, rates)
+    if isinstance(operator, RecurrenceOp):
+        return _recur(part, operator, tp, precision, rates)
+    if isinstance(operator, ElementwiseOp):
+        elements = operator.rows * local_width(operator.dim, tp)
+        return KernelCall(
+            part.name, name, needs, part.rows, (operator.rows, 1, local_width(operator.dim, tp)),
+            operations=elements * float(operator.operations), local=elements * float(operator.passes * act), operators=(name,),
+            asked=elementwise_problem(operator, tp, precision),
+        )  # fmt: skip
+    return _attention(part, operator, tp, precision, rates, heads)
+
+
+def _repeated(of: MatMulOp, tp: Any, flop: Any) -> Any:
+    """Operations of a product that several devices do: of columns not divided, and of heads of keys that each holds.
+
+    What is of prompts alone is of heads, all of which are divided; some of it an earlier step has done.
+    """
+    if of.alone:
+        return repeated_flop(of)
+    if not (of.k.split or of.n.split):
+        return flop * (tp - 1.0)
+    if of.name not in ("k_proj", "v_proj", "state_qk", "decay_up"):
+        return NOTHING
+    return flop * maximum(tp / of.n.units - 1.0, 0.0)
+
+
+def _attention(
+    part: Segment, of: AttentionOp, tp: Any, precision: FormatPlan, rates: FormatRates | None, held: str | None
+) -> KernelCall:
+    act, kv = BYTES_BY_FORMAT[precision.activations], BYTES_BY_FORMAT[precision.kv]
+    heads = ceil_div(of.heads.units, tp) if of.heads.split else of.heads.units
+    kv_heads = kv_heads_per_device(of.kv_heads, tp, held)
+    dims = of.qk_dim + of.v_dim
+    scores = of.pairs * heads
+    cached = of.positions * of.cached(kv_heads)
+    fetch = cached * kv
+    piece, stride = float(of.layout_dim * kv), (1.0 if of.latent else kv_heads) * float(of.layout_dim * kv)
+    if of.picked:  # what is picked lies anywhere: a row with all its heads, or as many as are picked together
+        piece, stride = of.together * kv_heads * float(of.kv_dim * kv), inf
+    met = format_product(precision.activations, precision.kv, rates)
+    made = met.first * (of.tokens * (heads * of.qk_dim)) + met.second * cached if met.first or met.second else 0.0
+    return KernelCall(
+        part.name, of.name, of.needs, part.rows, (of.tokens, of.pairs, heads),
+        # cores of a pool are priced by operations alone, so that scores and values are one product a pair
+        (CallProduct(ONCE, scores, dims, 1.0),),
+        width=met.width,
+        pace=met.pace,
+        operations=scores * (SOFTMAX_OPERATIONS + CAP_OPERATIONS * of.capped) + made,
+        streamed=of.positions * (heads * float(dims)),
+        reads="kv",
+        fetch=fetch,
+        piece=piece,
+        stride=stride,
+        local=of.tokens * (act * (heads * dims + of.made(kv_heads))),
+        flop=useful_flop(of),
+        macs=scores * dims,
+        nbytes=fetch,
+        operators=(of.name,),
+        asked=attention_problem(of, heads, kv_heads, precision),
+    )  # fmt: skip
+
+
+def _index(part: Segment, of: IndexerOp, tp: Any, precision: FormatPlan, rates: FormatRates | None) -> KernelCall:
+    """Scores of an indexer, which every device has all of, and the choice: one more pass for each digit of a radix select."""
+    act, said = BYTES_BY_FORMAT[precision.activations], index_format(precision)
+    scores = of.pairs * float(of.heads)
+    fetch = of.positions * float(of.dim * BYTES_BY_FORMAT[said])
+    met = format_product(precision.activations, said, rates)
+    made = met.first * (of.tokens * float(of.heads * of.dim)) + met.second * (of.positions * float(of.dim))
+    return KernelCall(
+        part.name, of.name, of.needs, part.rows, (of.tokens, of.pairs, of.heads),
+        (CallProduct(ONCE, scores, float(of.dim), 1.0),),
+        width=met.width, pace=met.pace, operations=scores * RECTIFIED + of.pairs * CHOICE + made,
+        reads="kv", fetch=fetch, local=of.tokens * (act * float(of.heads * of.dim)) + of.pairs * SCORE,
+        flop=scores * (2.0 * of.dim), macs=scores * of.dim, repeated=scores * (2.0 * of.dim) * (tp - 1.0), nbytes=fetch,
+        operators=(of.name,),
+    )  # fmt: skip
+
+
+def _recur(part: Segment, of: RecurrenceOp, tp: Any, precision: FormatPlan, rates: FormatRates | None) -> KernelCall:
+    """States are read and written once a step; of a prompt they stay with the cores meanwhile. What meets is activations.
+
+    Decays of each entry leave no products: all is done on vector units, in one kernel that keeps states in registers.
+    """
+    heads = ceil_div(of.heads.units, tp)
+    each = of.tokens * (heads * (1.0 / of.chunk))
+    macs = recurrence_macs(of)
+    if of.rule == "selective":
+        fetch = (of.sequences + of.resumed) * heads * (STATE_BYTES * of.state)
+        width = of.tokens * (heads * float(3 * of.value_dim) + 2.0 * of.key_dim)  # what comes in, its steps, what is read
+        return KernelCall(
+            part.name,
+            of.name,
+            of.needs,
+            part.rows,
+            (of.tokens, of.key_dim, of.value_dim),
+            operations=each * (float(of.state) * SELECTIVE),
+            reads="kv",
+            fetch=fetch,
+            local=width * float(BYTES_BY_FORMAT[precision.activations]),
+            flop=useful_flop(of),
+            nbytes=fetch,
+            operators=(of.name,),
+        )
+    decays = each * (float(of.state) * of.chunk if of.chunk == 1 else float(of.state))
+    # a prompt starts from nothing
+    fetch = (of.sequences + of.resumed) * heads * (STATE_BYTES * of.state)
+    act, met = BYTES_BY_FORMAT[precision.activations], format_product(precision.activations, precision.activations, rates)
+    return KernelCall(
+        part.name, of.name, of.needs, part.rows, (of.tokens, of.key_dim, of.value_dim),
+        (CallProduct(each, macs, 1.0, 1.0),),
+        width=met.width, pace=met.pace, operations=decays, reads="kv", fetch=fetch,
+        local=of.tokens * heads * (act * float(2 * of.key_dim + 2 * of.value_dim)),
+        flop=useful_flop(of), macs=each * macs, nbytes=fetch, operators=(of.name,),
+    )  # fmt: skip

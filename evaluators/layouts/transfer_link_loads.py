@@ -1,0 +1,190 @@
+"""What messages of pipelines hold the links of a mesh for, compiled.
+
+Links are one array: those along rows, shape (ways, rows, cols - 1), and then those along columns, shape (ways, rows - 1, cols).
+A way is a direction; locked routes that routers pass on hold both at once.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.evaluators.machine.compile_cache import compiled_part, compiled_without_gil
+
+MESSAGE = np.dtype([(name, "i8") for name in ("row", "col", "to_row", "to_col")])
+"""From core to core; it holds the links of its way, or both ways of them."""
+
+
+class MeshNet(NamedTuple):
+    """A mesh.
+
+    Attributes:
+        rows, cols: of it.
+        locked: whether a message locks its way.
+        ramps, hop, byte: from a core to its router and back, a router, and a byte on a link. [s]
+    """
+
+    rows: int
+    cols: int
+    locked: bool
+    ramps: float
+    hop: float
+    byte: float
+
+
+FULL_LINK = 1 - 1e-9
+"""Share of the time of a link that others leave some of."""
+
+
+def link_count(rows: int, cols: int) -> int:
+    """Of a mesh."""
+    return 2 * (rows * (cols - 1) + (rows - 1) * cols)
+
+
+@compiled_part
+def message_hops(message):
+    """Links of its way."""
+    return abs(message.row - message.to_row) + abs(message.col - message.to_col)
+
+
+@compiled_part
+def message_link(message, step, other, net):
+    """The place of one of the links of a message's way, first along its row; or the one that leads back beside it."""
+    across, rows, cols = abs(message.col - message.to_col), net.rows, net.cols
+    if step < across:
+        way = (message.to_col > message.col) != other
+        return (way * rows + message.row) * (cols - 1) + min(message.col, message.to_col) + step
+    way = (message.to_row > message.row) != other
+    down = min(message.row, message.to_row) + step - across
+    return 2 * rows * (cols - 1) + (way * (rows - 1) + down) * cols + message.to_col
+
+
+@compiled_part
+def links_occupied(message, net):
+    """Of its links that it holds: both where routers are between that lock them."""
+    return 2 if net.locked and message_hops(message) > 1 else 1
+
+
+@compiled_part
+def hold_seconds(message, nbytes, net):
+    """For which it holds them: its words, and where routes are locked the handshake before them and after."""
+    return (3 * (net.ramps + net.hop * message_hops(message)) if net.locked else 0.0) + nbytes * net.byte
+
+
+@compiled_part
+def add_link_seconds(messages, nbytes, times, net, found):
+    """Adds what messages hold links for that have some bytes and go so many times each, shape (links,). [s]"""
+    for place in range(len(messages)):
+        message = messages[place]
+        lasts = times[place] * hold_seconds(message, nbytes, net)
+        for step in range(message_hops(message)):
+            for other in range(links_occupied(message, net)):
+                found[message_link(message, step, other > 0, net)] += lasts
+
+
+@compiled_without_gil
+def mutual_slowdown(messages, nbytes, times, weights, rates, net, room, own, found):
+    """What caches and activations do to each other on links, as `kv_transfer.ways` has it.
+
+    Args:
+        messages: of each pipeline that prefills, of each that decodes, and of caches from each of some pairs of these, shapes
+            (dp, messages), (dp, messages) and (pairs, messages).
+        nbytes, times: of each of these three, bytes of a message, and how often a token's go, shape (messages,).
+        weights: share of all caches that each pair has.
+        rates: tokens that pass through all pipelines of each kind. [1/s]
+        net: the network.
+        room, own: to work in, nothing before; shapes (6, links) and (pipelines of both kinds, links).
+        found: written: seconds of a token of a cache, tokens that links carry beside activations [1/s], and how many times as
+            long messages of each kind take; shape (4,).
+    """
+    cached, others, busy, mine = room[0], room[1], room[2], room[3]
+    prefills, decodes, pairs = len(messages[0]), len(messages[1]), len(messages[2])
+    prefilled, decoded = rates
+    made = decoded / max(prefilled, 1e-30)
+    for pipeline in range(prefills + decodes):
+        here = own[pipeline]
+        # a cache crosses links of pipelines that it is not of; each of these does its share of the tokens
+        if pipeline < prefills:
+            add_link_seconds(messages[0][pipeline], nbytes[0], times[0], net, here)
+            each, rate, mean = 1.0, prefilled / prefills, room[4]
+        else:
+            add_link_seconds(messages[1][pipeline - prefills], nbytes[1], times[1], net, here)
+            each, rate, mean = made * prefills / decodes, decoded / decodes, room[5]
+        for place in range(len(here)):
+            others[place] += each * here[place]
+            busy[place] += rate * here[place]
+            mean[place] += here[place] / (prefills if pipeline < prefills else decodes)
+    taken = 0.0
+    for pair in range(pairs):
+        mine[:] = 0.0
+        add_link_seconds(messages[2][pair], nbytes[2], times[2], net, mine)
+        taken += slowest_link_seconds(mine, others, busy)
+        for place in range(len(mine)):
+            cached[place] += weights[pair] * mine[place]
+    found[0], found[1] = taken / pairs, carried_tokens(cached, room[4], room[5], prefilled, decoded)
+    for pipeline in range(prefills):
+        more = message_slowdown(messages[0][pipeline], own[pipeline], cached, 1.0 * prefills, prefilled, net)
+        found[2] += more / prefills
+    for pipeline in range(decodes):
+        turns = decodes / max(made, 1e-9)
+        more = message_slowdown(messages[1][pipeline], own[prefills + pipeline], cached, turns, prefilled, net)
+        found[3] += more / decodes
+
+
+@compiled_part
+def slowest_link_seconds(own, others, busy):
+    """Of the links of a cache, seconds of the one that is longest taken.
+
+    Args:
+        own: that all of its messages hold links.
+        others: that others do for each such token.
+        busy: share of the time that others do.
+    """
+    found = 0.0
+    for place in range(len(own)):
+        if own[place] > 0:
+            found = max(found, min(own[place] / (1 - min(busy[place], FULL_LINK)), own[place] + others[place]))
+    return found
+
+
+@compiled_part
+def carried_tokens(caches, prefilling, decoding, prefilled, decoded):
+    """Tokens whose caches links can carry beside activations, which take what they need, or their turn. [1/s]
+
+    Args:
+        caches, prefilling, decoding: that a token of each kind holds each link, shape (links,). [s]
+        prefilled, decoded: tokens. [1/s]
+    """
+    found, made = np.inf, decoded / max(prefilled, 1e-30)
+    for place in range(len(caches)):
+        if caches[place] > 0:
+            turns = caches[place] + prefilling[place] + made * decoding[place]
+            left = 1 - prefilled * prefilling[place] - decoded * decoding[place]
+            found = min(found, max(left / caches[place], 1 / turns))
+    return found
+
+
+@compiled_part
+def message_slowdown(messages, own, caches, times, prefilled, net):
+    """How many times as long a pipeline's messages take, at most.
+
+    Args:
+        messages: of a token.
+        own: that all of those hold links. [s]
+        caches: that a token's caches do. [s]
+        times: caches' tokens, of one of the pipeline's.
+        prefilled: caches' tokens over time. [1/s]
+        net: the network.
+    """
+    found = 1.0
+    for place in range(len(messages)):
+        message = messages[place]
+        turns = share = 0.0
+        for step in range(message_hops(message)):
+            for other in range(links_occupied(message, net)):
+                at = message_link(message, step, other > 0, net)
+                if own[at] > 0:
+                    turns, share = max(turns, times * caches[at] / own[at]), max(share, prefilled * caches[at])
+        found = max(found, min(1 + turns, 1 / (1 - min(share, FULL_LINK))))
+    return found

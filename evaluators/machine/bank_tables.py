@@ -1,0 +1,107 @@
+"""Blocks of one core in the channels behind it, by tables that are played once a memory: what `events` has of banks.
+
+A block of some requests at a random place keeps its channel busy for as long as `evaluators.machine.hbm.rates` found, by how
+many of its bytes lie side by side there (`laid.beside`). Where a few writes go among reads, the bus turns round and rows are
+opened again: `mixing`, which is played too.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.machine import parallel_reads as streams
+from dse.evaluators.machine.channel_layout import MemoryRequest, contiguous_bytes
+from dse.evaluators.machine.memory_channels import BLOCK_BYTES
+from dse.evaluators.machine.memory_system import BURSTS, MAX_BLOCK_POWER, block_rates, channel_occupancy
+from dse.space.array_math import Array
+from dse.space.dram import MemorySystem, peak_bandwidth, pseudo_channel_count
+
+FEW_WRITES = 1 / 16
+"""Share of requests that are writes, where what they cost among reads is played."""
+
+STREAM_BYTES = 61 * BLOCK_BYTES
+"""Bytes of a tile of a matrix that stands for all: no power of two, by which all begin in the same bank."""
+
+
+def request_slowdown(of: MemorySystem, count: Any, asked: MemoryRequest) -> Any:
+    """Time of what is asked for over that of as many bytes at the peak; at least 1.
+
+    Args:
+        of: whose channels.
+        count: that blocks lie over.
+        asked: what of it; only shares and sizes matter.
+
+    Raises:
+        DesignError: as `evaluators.machine.hbm.play`.
+    """
+    reads = random_block_slowdown(of, contiguous_bytes(of, count, asked.piece), write=False)
+    if not np.any(asked.written):
+        return reads
+    share = np.asarray(asked.written, float)
+    both = [np.asarray(contiguous_bytes(of, count, np.maximum(size, of.access)), float) for size in (asked.piece, asked.wrote)]
+    alone = random_block_slowdown(of, both[1], write=True)
+    exponents = [np.clip(np.ceil(np.log2(size / of.access) - 1e-9), 0, MAX_BLOCK_POWER).astype(int) for size in both]
+    pairs = np.broadcast_arrays(*exponents)
+    among = np.reshape(
+        [write_mix_penalty(of, 1 << int(one), 1 << int(other)) for one, other in zip(*map(np.ravel, pairs), strict=True)],
+        pairs[0].shape,
+    )
+    return (1 - share) * reads + share * (alone + among * (1 - share))
+
+
+def random_block_slowdown(of: MemorySystem, piece: Any, *, write: bool) -> Any:
+    """Of blocks of one kind, each at a random place: time over that at the peak.
+
+    A larger block never takes less time than a smaller one.
+
+    Args:
+        of: whose channels.
+        piece: contiguous bytes of a block in a channel. [B]
+        write: whether they are written.
+    """
+    known = block_rates(of)
+    sizes = known.access * 2.0 ** np.arange(known.each.shape[1])
+    times = np.maximum.accumulate(sizes * known.each[int(write)])
+    at = np.clip(piece, sizes[0], sizes[-1])
+    per_byte: Array = np.interp(at, sizes, times) / at
+    return np.maximum(per_byte * (peak_bandwidth(of) / pseudo_channel_count(of)), 1.0)
+
+
+def parallel_read_slowdown(of: MemorySystem, count: Any, cores: Any, asked: MemoryRequest) -> Any:
+    """Time of what cores of a die read side by side over that of as many bytes at the peak; at least 1.
+
+    Of a matrix it is what so many cores get whose tiles have `STREAM` bytes, which is played once; blocks of a cache are as
+    `apart`.
+
+    Args:
+        of, count, cores, asked: as of `evaluators.machine.streams.pace`.
+
+    Raises:
+        DesignError: as `evaluators.machine.hbm.play`.
+    """
+    piece = streams.shared_block_bytes(asked)
+    if not np.any(piece):
+        return streams.parallel_slowdown(of, count, cores, MemoryRequest(cores * STREAM_BYTES))
+    return random_block_slowdown(of, contiguous_bytes(of, count, piece), write=False)
+
+
+@lru_cache(maxsize=1024)
+def write_mix_penalty(of: MemorySystem, reads: int, writes: int) -> float:
+    """What a few writes among reads cost beside both apart: time over that of the written bytes at the peak; at least 0.
+
+    Args:
+        of: whose channel.
+        reads, writes: requests of a block that is read, and of one that is written, at random places of one channel.
+
+    Raises:
+        DesignError: as `evaluators.machine.hbm.play`.
+    """
+    rng = np.random.default_rng(0)
+    total = max(BURSTS // 2, int(4 * writes / FEW_WRITES))
+    counts = max(1, round(total * (1 - FEW_WRITES) / reads)), max(1, round(total * FEW_WRITES / writes))
+    burst, number = float(of.timing.burst), (counts[0] * reads, counts[1] * writes)
+    whole = channel_occupancy(of, (reads, writes), counts, rng)
+    size = of.access * np.array([reads, writes], float)
+    apart_ = sum(float(random_block_slowdown(of, size[kind], write=bool(kind))) * number[kind] * burst for kind in (0, 1))
+    return max((whole - apart_) / (number[1] * burst * (1 - number[1] / sum(number))), 0.0)

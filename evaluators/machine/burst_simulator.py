@@ -1,0 +1,103 @@
+"""Blocks of one core played at the channels behind it, burst by burst, where their layout puts them: what `cycles` has.
+
+A matrix lies by itself, from one end of a core's memory; pages of a cache lie anywhere in it, as they were given out, and what
+a step adds goes into such pages. All of it is asked for as fast as controllers take it, writes evenly among reads.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.machine.channel_layout import MemoryRequest
+from dse.evaluators.machine.memory_system import ROUNDS, simulate_memory
+from dse.space.array_math import Array
+from dse.space.dram import MemorySystem, capacity_bytes, check_memory, peak_bandwidth
+from dse.space.fields import replace_leaves
+
+WRITE_SHARES = 2.0 ** np.arange(-12, 0)
+"""Shares of what is written for which a mix is played; between them, time goes with the share."""
+
+
+def simulated_slowdown(of: MemorySystem, count: Any, asked: MemoryRequest) -> Any:
+    """Time of what is asked for over that of as many bytes at the peak.
+
+    Args:
+        of: whose channels.
+        count: that blocks lie over; as many whole ones as that is next to are played.
+        asked: what of it; only shares and sizes matter.
+
+    Raises:
+        DesignError: as `evaluators.machine.hbm.play`.
+    """
+    check_memory(of, "chip.hbm.banks")
+    given = (count, asked.piece, asked.written, asked.wrote)
+    leaves: list[Array] = list(np.broadcast_arrays(*(np.asarray(leaf, float) for leaf in given)))
+    found: Array = np.empty(leaves[0].shape)
+    for at in np.ndindex(found.shape):
+        many, piece, written, wrote = (float(leaf[at]) for leaf in leaves)
+        found[at] = _between(of, max(round(many), 1), _requests(piece, of), written, _requests(wrote, of))
+    return found if found.shape else float(found)
+
+
+def _requests(nbytes: float, of: MemorySystem) -> int:
+    """Whole requests of a block, at least one. [B]"""
+    return max(round(nbytes / float(of.access)), 1) * int(of.access)
+
+
+def _between(of: MemorySystem, count: int, piece: int, written: float, wrote: int) -> float:
+    if written in (0.0, 1.0):
+        return _pace(of, count, piece, written, wrote)
+    grid = np.concatenate([[0.0], WRITE_SHARES, [1.0]])
+    after = int(np.searchsorted(grid, written))
+    low, high = (_pace(of, count, piece, float(grid[at]), wrote) for at in (after - 1, after))
+    return float(np.interp(written, grid[after - 1 : after + 1], (low, high)))
+
+
+@lru_cache(maxsize=4096)
+def _pace(of: MemorySystem, count: int, piece: int, written: float, wrote: int) -> float:
+    """Of some refresh intervals, by how much later the second half comes than the first: a start costs nothing twice."""
+    memory = replace_leaves(of, {"stacks": 1, "channels": count, "pseudo": 1})
+    total = 2 * ROUNDS * int(of.timing.refi) * count * int(of.access) // int(of.timing.burst)
+    address, nbytes, write = block_layout(memory, total, piece, written, wrote)
+    ends = simulate_memory(memory, address, nbytes, write).end_response
+    half = len(ends) // 2
+    later = np.average(ends[half:], weights=nbytes[half:]) - np.average(ends[:half], weights=nbytes[:half])
+    between = (nbytes[:half].sum() + nbytes[half:].sum()) / 2  # from the middle of one half to that of the other
+    return max(float(later * peak_bandwidth(memory) / between), 1.0)
+
+
+def block_layout(memory: MemorySystem, total: int, piece: int, written: float, wrote: int) -> tuple[Array, Array, Array]:
+    """Addresses, bytes and whether it is a write, of the stretches of some bytes, in the order in which they are asked for.
+
+    Args:
+        memory: of a core.
+        total: bytes, nearly.
+        piece: contiguous bytes of what is read; a block of half of all or more is one matrix.
+        written: share of the bytes.
+        wrote: contiguous bytes of what is written.
+    """
+    rng, end, stretch = np.random.default_rng(0), int(capacity_bytes(memory)), int(memory.granularity)
+    total = min(total, end)
+    if not written and 2 * piece >= total:
+        start = np.arange(0, total, stretch)
+        return start, np.minimum(stretch, total - start), np.zeros(len(start), bool)
+    blocks = []
+    for size, share, kind in ((min(piece, end), 1 - written, False), (min(wrote, end), written, True)):
+        count = max(round(total * share / size), 1) if share else 0
+        start = rng.integers(0, end // size, count) * size
+        turn = (np.arange(count) + 0.5) / max(count, 1)
+        blocks.append((start, np.full(count, size), np.full(count, kind), turn))
+    starts, sizes, kinds, turns = (np.concatenate(column) for column in zip(*blocks, strict=True))
+    order = np.argsort(turns, kind="stable")
+    return _stretches(starts[order], sizes[order], kinds[order], stretch)
+
+
+def _stretches(start: Array, size: Array, kind: Array, most: int) -> tuple[Array, Array, Array]:
+    """Blocks cut where a stretch of a channel ends, so that halves of a sample can be told apart."""
+    first, last = start // most, (start + size - 1) // most
+    count = last - first + 1
+    block = np.repeat(np.arange(len(start)), count)
+    at = np.arange(len(block)) - np.repeat(np.cumsum(count) - count, count) + first[block]
+    low, high = np.maximum(start[block], at * most), np.minimum((start + size)[block], (at + 1) * most)
+    return low, high - low, kind[block]

@@ -1,0 +1,76 @@
+"""The links between dies, as a collective sees them."""
+
+from math import inf
+from typing import Any, NamedTuple
+
+from dse.space.array_math import Number, ceil_div, where
+from dse.space.chip import DeviceLinks
+from dse.space.libraries.moe_all_to_all import MoeAllToAllConstants
+from dse.space.libraries.node_collectives import AllToAll, OneShotAllreduce, RingCollectives
+
+
+class CollectiveLibrary(NamedTuple):
+    """Collectives that a stack of software has, for mappings with allreduce=library.
+
+    Attributes:
+        rings, exchanges, short, dispatch: parts of the stack; None for those that it has not.
+        memory: bandwidth of a die's main memory. [B/s]
+    """
+
+    rings: RingCollectives | None
+    exchanges: AllToAll | None
+    short: OneShotAllreduce | None
+    dispatch: MoeAllToAllConstants | None
+    memory: Number
+
+
+class DiePorts(NamedTuple):
+    """The ports of a die, and what the stack of software makes of them.
+
+    Attributes:
+        of: the chip's.
+        achieved: share of their bandwidth that a collective reaches. [-]
+        call: start of a collective by the host. [s]
+        library: collectives that it has.
+    """
+
+    of: DeviceLinks
+    achieved: Number
+    call: Number
+    library: CollectiveLibrary
+
+
+class DeviceGroupLinks(NamedTuple):
+    """Equal links between `peers` dies.
+
+    Attributes:
+        peers: dies that take part. [-]
+        bandwidth: one link, one direction. [B/s]
+        latency: start-up time. [s]
+        latency_per: "hop": paid by every dependent transfer; "collective": paid once, as in PRESERVE section 5
+            ("the summation of a constant initial latency and the data size divided by the bandwidth").
+        ports: messages that a peer sends, or takes, at a time at this bandwidth; more share it. All have a link of their own
+            where it is not said, as inside a node; a node has one on the network between nodes. [-]
+    """
+
+    peers: Number
+    bandwidth: Number
+    latency: Number
+    latency_per: str
+    ports: Number = inf
+
+
+def transfer_seconds(links: DeviceGroupLinks, rounds: Number, nbytes: Number) -> Any:
+    """Time of `rounds` dependent transfers that bring `nbytes` in all through every busy link; 0 for one peer."""
+    starts = rounds if links.latency_per == "hop" else 1.0
+    return where(links.peers > 1, starts * links.latency + nbytes / links.bandwidth, 0.0)
+
+
+def nodes_and_dies(dies: Number, size: Number) -> tuple[Any, Any]:
+    """Nodes, and dies in each of them: as few nodes of `size` dies as hold them all, filled evenly.
+
+    >>> nodes_and_dies(16, 8), nodes_and_dies(4, 8), nodes_and_dies(12, 8)
+    ((2, 8), (1, 4), (2, 6))
+    """
+    nodes = ceil_div(dies, size)
+    return nodes, ceil_div(dies, nodes)

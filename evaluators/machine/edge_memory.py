@@ -1,0 +1,56 @@
+"""Main memory at an edge of a mesh of cores, as a rectangle of cores feels it; leaves broadcast over designs.
+
+Channels are served independently and spread evenly over the edge; what comes for a core goes up the line of the mesh that it is
+on, so that a rectangle has as many links to the edge as it has lines there. Those at work at a time share channels and links.
+"""
+
+from typing import Any, NamedTuple
+
+from dse.evaluators.machine.channel_layout import layout_slowdown
+from dse.evaluators.machine.memory_channels import LONG_READ
+from dse.space.array_math import maximum, minimum
+from dse.space.chip import Chip
+from dse.space.dram import pseudo_channels_for_bandwidth
+
+
+class EdgeMemory(NamedTuple):
+    """What a rectangle of cores gets of main memory.
+
+    Attributes:
+        byte: of a stream to all its cores. [s/B]
+        first: from a request to the first word at the farthest core. [s]
+        copy: that each core spends on storing its share, for a byte of all cores. [s/B]
+        links: that the rectangle's links are busy on average, for a byte over one of them. [s/B]
+        hops: links that a byte crosses on its way, on average over the mesh.
+    """
+
+    byte: Any
+    first: Any
+    copy: Any
+    links: Any
+    hops: Any
+
+
+def edge_memory(chip: Chip, rows: Any, cols: Any, at_work: Any, reached: Any = None) -> EdgeMemory:
+    """Of a rectangle of so many rows and columns, where so many of them work at a time.
+
+    Weights lie one after the other, so that a channel has a long stream, of whose bandwidth it gives the share `reached`: None
+    for what is said of it and what the formula of its banks says. The slowest of the channels together and of the links between
+    the edge and the rectangles at work sets the pace, shared evenly by these.
+    """
+    hbm, noc = chip.hbm, chip.noc
+    along = hbm.place in ("south", "north")
+    side, own, deep = (chip.mesh.cols, cols, chip.mesh.rows) if along else (chip.mesh.rows, rows, chip.mesh.cols)
+    link = noc.word / (noc.word_bytes * chip.clock)
+    lines = minimum(at_work * own, maximum(side // own, 1) * own)
+    if reached is None:
+        reached = hbm.achieved
+        if hbm.banks is not None:
+            reached = reached / layout_slowdown(
+                hbm.banks, pseudo_channels_for_bandwidth(hbm.banks, hbm.channel_bandwidth), LONG_READ
+            )
+    byte = maximum(1 / (hbm.channel_bandwidth * reached * hbm.crowded * hbm.channels), link / lines)
+    cores = rows * cols
+    inside = maximum(2 * (rows * (cols - 1) + cols * (rows - 1)), 1.0)
+    first = hbm.latency + (2 * noc.ramp + deep * noc.hop) / chip.clock
+    return EdgeMemory(byte * at_work, first, chip.core.copy / (noc.word_bytes * chip.clock) / cores, link / inside, deep / 2)

@@ -1,0 +1,62 @@
+"""A die as libraries of kernels see it, and the constants of those that its stack of software has."""
+
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from dse.space.chip import Chip
+from dse.space.stack import Stack
+
+
+class LibraryDie(NamedTuple):
+    """Silicon, as its data sheet says it; leaves broadcast over designs.
+
+    Attributes:
+        cores: that share out a kernel.
+        peak: of the matrix engine of a core on 16 bits. [op/s]
+        bandwidth: of main memory. [B/s]
+        cache_bandwidth: of the cache, to all cores. [B/s]
+        cache: its size. [B]
+        vector: of the vector engine of a core. [op/s]
+        clock: of cores. [Hz]
+    """
+
+    cores: Any
+    peak: Any
+    bandwidth: Any
+    cache_bandwidth: Any
+    cache: Any
+    vector: Any
+    clock: Any
+
+
+class DieLibraries(NamedTuple):
+    """What a stack has of library kernels, on a die.
+
+    Attributes:
+        die: that runs them.
+        parts: kind and constants of each, by the names that the stack has for them.
+    """
+
+    die: LibraryDie
+    parts: tuple[tuple[str, Any], ...]
+
+
+LIBRARY_PARTS = tuple(spec.name for spec in fields(Stack) if "parts" in spec.metadata)
+"""Of library kernels: parts of a stack."""
+
+_parts = attrgetter(*LIBRARY_PARTS)
+
+
+def die_libraries(chip: Chip, stack: Stack) -> DieLibraries | None:
+    """Those of a die under a stack; None where that has none."""
+    parts = tuple((kind, of) for kind, of in zip(LIBRARY_PARTS, _parts(stack), strict=True) if of is not None)
+    if not parts:
+        return None
+    return DieLibraries(library_die(chip), parts)
+
+
+def library_die(chip: Chip) -> LibraryDie:
+    """A chip as its library kernels see it."""
+    core, l2 = chip.core, chip.l2
+    return LibraryDie(chip.cores, core.matrix / 2, chip.hbm.bandwidth, l2.bandwidth, l2.size, core.vector, chip.clock)

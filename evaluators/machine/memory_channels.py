@@ -1,0 +1,185 @@
+"""Channels of main memory on a mesh, as a program feels them: where each one is, and how long a block takes.
+
+What a long block loses to banks goes by interleaving: by the formula of `laid`, or by played tables where links are played.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.machine.channel_layout import MemoryRequest, layout_slowdown
+from dse.space.array_math import Array, ceil_div, maximum, minimum
+from dse.space.chip import Chip, HighBandwidthMemory, TileMemory, channel_count
+from dse.space.dram import MemorySystem, check_memory, peak_bandwidth, pseudo_channels_for_bandwidth
+from dse.space.fields import replace_leaves
+from dse.space.memoize import memoize_by_identity
+
+LONG_READ = MemoryRequest(1.0, 1048576.0)
+"""A block of a tile, as its channel has it: tiles of operands lie one after the other, so that it goes on with the next one."""
+
+
+BLOCK_BYTES = 4096
+"""Bytes of an AXI burst, which crosses no page of so many: what a tile's DMA engine asks for at once ([benz2024])."""
+
+EQUAL_RATIO = 1.02
+"""Of what a memory's banks move, bandwidth up to which they are a chip's: more is that of a cache in front of them."""
+
+
+class ColumnMemory(NamedTuple):
+    """Channels below the columns of a mesh as a closed form has them; leaves broadcast over designs.
+
+    Attributes:
+        count: how many.
+        latency: from a request at the channel to its first word. [s]
+        byte, crowded: of a block alone, and of one that waits for others. [s/B]
+    """
+
+    count: Any
+    latency: Any
+    byte: Any
+    crowded: Any
+
+
+class MeshChannels(NamedTuple):
+    """Memory channels, each served one block after the other, in the order in which requests come.
+
+    Attributes:
+        row, col: of the router that a channel is at, shape (channels,).
+        latency: from a request at the channel to its first word. [s]
+        byte: of a long block, on the channel. [s/B]
+        crowded: of one that finds the channel at work, whose bursts take turns with others'. [s/B]
+    """
+
+    row: Array
+    col: Array
+    latency: float
+    byte: float
+    crowded: float
+
+
+class ChannelBanks(NamedTuple):
+    """Banks behind each memory channel of a mesh.
+
+    Attributes:
+        memory: what they are banks of.
+        pseudo: pseudo-channels of a memory channel.
+        bandwidth: of a memory channel. [B/s]
+        paced: says how the channels serve blocks that are not played burst by burst; None for as they are given.
+        rows: says, by stream, the name of its tensor, and the row with which the block of each core begins each time that it
+            is loaded, shape (times, cores of a step); streams that are not there have a place for each core.
+    """
+
+    memory: MemorySystem
+    pseudo: int
+    bandwidth: float
+    paced: Callable[[], MeshChannels] | None = None
+    rows: Callable[[], dict[str, tuple[str, Array]]] = dict
+
+    @property
+    def of(self) -> MemorySystem:
+        """The pseudo-channels of one memory channel, as a memory of its own."""
+        return replace_leaves(self.memory, {"stacks": 1, "channels": self.pseudo, "pseudo": 1})
+
+
+def banks_of_channel(of: MemorySystem, bandwidth: float) -> ChannelBanks:
+    """Of a memory channel of some bandwidth [B/s]: as many whole pseudo-channels as that is next to.
+
+    Raises:
+        DesignError: the memory makes no sense.
+    """
+    found = ChannelBanks(of, max(round(float(pseudo_channels_for_bandwidth(of, bandwidth))), 1), bandwidth)
+    check_memory(found.of, "chip.hbm.banks")
+    return found
+
+
+def mesh_channels(
+    place: str, count: int, rows: int, cols: int, latency: float, bandwidth: float, crowded: float = 1.0
+) -> MeshChannels:
+    """Channels of a mesh.
+
+    Args:
+        place: an edge, on which they are spread evenly, or "core": one at each core, row by row, whatever the count.
+        count: how many.
+        rows, cols: of the mesh.
+        latency: from a request to its first word. [s]
+        bandwidth: of one channel, as blocks reach it. [B/s]
+        crowded: share of it that is left to blocks that wait for one another. [1]
+
+    >>> mesh_channels("south", 2, 4, 8, 0.0, 1.0)[:2]
+    (array([3, 3]), array([2, 6]))
+    """
+    if place == "core":
+        row, col = (axis.ravel() for axis in np.indices((rows, cols)))
+    else:
+        along = ((2 * np.arange(count) + 1) * (cols if place in ("south", "north") else rows)) // (2 * count)
+        edge = np.full(count, {"south": rows - 1, "north": 0, "west": 0, "east": cols - 1}[place])
+        row, col = (edge, along) if place in ("south", "north") else (along, edge)
+    return MeshChannels(row, col, latency, 1 / bandwidth, 1 / (bandwidth * crowded))
+
+
+def is_faster_than_banks(hbm: TileMemory | HighBandwidthMemory) -> bool:
+    """Whether channels move more than the banks that are said of them, so that blocks have a pace and not these banks.
+
+    Of many designs, whether those of any do.
+    """
+    if hbm.banks is None:
+        return False
+    bandwidth = hbm.bandwidth if isinstance(hbm, HighBandwidthMemory) else hbm.channel_bandwidth * hbm.channels
+    return bool(np.any(bandwidth > EQUAL_RATIO * peak_bandwidth(hbm.banks)))
+
+
+def near_memory(chip: Chip, rows: int) -> Chip:
+    """A chip's rows of tiles nearest to its memory, by themselves, with those faults that they have.
+
+    Args:
+        chip: leaves are numbers.
+        rows: how many; the chip itself where that is all.
+    """
+    away = int(chip.mesh.rows) - rows
+    if not away:
+        return chip
+    first = 0 if chip.hbm.place == "north" else away * int(chip.mesh.cols)
+    nodes = range(first, first + rows * int(chip.mesh.cols))
+    parts = [] if chip.faults in (None, "none") else [tuple(map(int, part.split("-"))) for part in chip.faults.split("+")]
+    left = ["-".join(str(node - first) for node in part) for part in parts if all(node in nodes for node in part)]
+    return replace_leaves(chip, {"mesh.rows": rows} | ({"faults": "+".join(left) or "none"} if parts else {}))
+
+
+def check_within(memory: MeshChannels | None, rows: int, cols: int) -> None:
+    """Refuse memory channels at routers that a program's mesh does not have; compiled loops would read beyond their tables.
+
+    Raises:
+        ValueError: a caller has taken the memory of another mesh.
+    """
+    if memory is not None and ((np.asarray(memory.row) >= rows).any() or (np.asarray(memory.col) >= cols).any()):
+        raise ValueError(f"memory channels at routers beyond the program's mesh of {rows} x {cols}")
+
+
+def channels_used(chip: Chip) -> Any:
+    """Channels that a mesh's columns have: where there are more, each column's are one, over which blocks are spread."""
+    return minimum(channel_count(chip), chip.mesh.cols)
+
+
+@memoize_by_identity
+def column_memory(chip: Chip) -> ColumnMemory:
+    """Channels of a chip as blocks reach them; what comes up a column crosses one link, whatever its channel could."""
+    raw = _raw(chip)
+    columns = ceil_div(chip.mesh.cols, raw.count)
+    link = chip.noc.word / (chip.noc.word_bytes * chip.clock) * maximum(columns // 2, 1) / columns
+    return raw._replace(byte=maximum(raw.byte, link), crowded=maximum(raw.crowded, link))
+
+
+def read_ahead_seconds_per_byte(chip: Chip) -> Any:
+    """Of a stream that is ahead of its use, beside other blocks: into a cache in front of memory, or up all columns. [s/B]"""
+    memory = column_memory(chip) if chip.l2 is None else _raw(chip)
+    return memory.crowded / memory.count
+
+
+@memoize_by_identity
+def _raw(chip: Chip) -> ColumnMemory:
+    hbm, count = chip.hbm, channels_used(chip)
+    byte = 1 / (hbm.channel_bandwidth * hbm.achieved * maximum(channel_count(chip) / count, 1.0))
+    if hbm.banks is not None:
+        byte = byte * layout_slowdown(hbm.banks, pseudo_channels_for_bandwidth(hbm.banks, hbm.channel_bandwidth), LONG_READ)
+    return ColumnMemory(count, hbm.latency, byte, byte / hbm.crowded)

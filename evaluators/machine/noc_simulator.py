@@ -1,0 +1,566 @@
+"""The network of the events reader: messages on links and ramps that can be busy, compiled.
+
+Routes go along the columns first, then along the rows. A message streams: its first word waits before each link until that is
+free, and then the link is held for as long as words take it. Where a core's engine paces words below what links take, others'
+come between, so that a wait may be over before the last word has left. What goes to several cores, or comes from them, starts
+when it finds every link free. Who comes first in the arrays goes first.
+
+Arrays over the mesh have shape (rows, cols); `ramps` is (2, rows, cols), out and in. `links` is (4, rows cols), towards east,
+west, south and north, those that a route takes one after the other side by side. What is kept of a link is until when it is
+held, less a hop for each link before it on its line: along a route that is one time. The last link of a line closes it, which
+routes use on a torus, where that way is shorter. Where every pair of cores has a link, `links` is (cores, cores). All times in
+seconds.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import numpy as np
+
+from dse.evaluators.machine.compile_cache import compiled_loop, compiled_part, compiled_with_arrays, inlined_function
+
+EAST, WEST, SOUTH, NORTH = 0, 1, 2, 3
+
+
+@inlined_function
+def message_ends(sr, sc, tr, tc, i):
+    """Where a message comes from and goes to, in numbers of one type."""
+    return np.int64(sr[i]), np.int64(sc[i]), np.int64(tr[i]), np.int64(tc[i])
+
+
+@inlined_function
+def group_member(row, col, g, m):
+    """Where a member of a group is, in numbers of one type."""
+    return np.int64(row[g, m]), np.int64(col[g, m])
+
+
+@inlined_function
+def _direction(row, col, to_row, to_col):
+    if col != to_col:
+        return 0 if to_col > col else 1
+    return 2 if to_row > row else 3
+
+
+@inlined_function
+def link_index(row, col, way, shape):
+    """Line and place on it of the link from (row, col) on, and how long such lines are."""
+    rows, cols = shape
+    line, place, length = (row, col, cols) if way < 2 else (col, row, rows)
+    return line, length - 1 - place if way & 1 else place, length
+
+
+@compiled_part
+def _latest(links, way, first, count):
+    """Until when the last of some links is held; a while, since vector code, made of a range, costs more for a few links."""
+    latest = links[way, first]
+    link = first + 1
+    while link < first + count:
+        latest = max(latest, links[way, link])
+        link += 1
+    return latest
+
+
+@inlined_function
+def signed_hops(here, there, side, torus):
+    """Links from one place of a line to another, negative the other way; over the edge where that is shorter on a torus."""
+    far = there - here
+    if torus and 2 * abs(far) > side:
+        return far - side if far > 0 else far + side
+    return far
+
+
+@compiled_part
+def _free_line(links, row, col, way, count, start, first, shape, hop):
+    """When a message may start, at the earliest at `start`, so that `count` links from (row, col) on are free for it.
+
+    `first` is the time from its start until its first word comes to the first of these links.
+    """
+    if count == 0:
+        return start
+    line, place, length = link_index(row, col, way, shape)
+    if place + count > length:  # a line that closes goes on at its beginning
+        start = max(start, _latest(links, way, line * length, place + count - length) - first - (length - place) * hop)
+        count = length - place
+    return max(start, _latest(links, way, line * length + place, count) + place * hop - first)
+
+
+@compiled_part
+def _hold_line(links, row, col, way, count, until, shape, hop):
+    """Holds `count` links from (row, col) on, the first of them until `until`, each next one a hop longer."""
+    if count:
+        line, place, length = link_index(row, col, way, shape)
+        if place + count > length:
+            for link in range(line * length, line * length + place + count - length):
+                links[way, link] = until + (length - place) * hop
+            count = length - place
+        at = line * length + place
+        link = at
+        while link < at + count:
+            links[way, link] = until - place * hop
+            link += 1
+
+
+@compiled_part
+def _cross(links, row, col, way, count, first, busy, shape, hop):
+    """When the first word of a message has crossed `count` links from (row, col) on, which it comes to at `first`.
+
+    It waits before each link until that is free, and takes it for `busy`.
+    """
+    if count == 0:
+        return first
+    line, place, length = link_index(row, col, way, shape)
+    last = place + count
+    first -= place * hop
+    link = line * length + place
+    while link < line * length + min(last, length):
+        first = max(first, links[way, link])
+        links[way, link] = first + busy
+        link += 1
+    if last > length:  # a line that closes goes on at its beginning
+        first += length * hop
+        last -= length
+        link = line * length
+        while link < line * length + last:
+            first = max(first, links[way, link])
+            links[way, link] = first + busy
+            link += 1
+    return first + last * hop
+
+
+@inlined_function
+def _channel(row, col, way, ahead, shape):
+    """Links there and back of the channel `ahead` of (row, col): index and place on its line of each."""
+    row_step, col_step = (way == 2) - (way == 3), (way == 0) - (way == 1)
+    r, c = (row + ahead * row_step) % shape[0], (col + ahead * col_step) % shape[1]
+    line, there, length = link_index(r, c, way, shape)
+    back_line, back, _ = link_index((r + row_step) % shape[0], (c + col_step) % shape[1], way ^ 1, shape)
+    return line * length + there, there, back_line * length + back, back
+
+
+@compiled_part
+def _free_channels(links, row, col, way, count, start, shape, hop, both):
+    """When `count` channels from (row, col) on are free, both ways or that way, at the earliest at `start`."""
+    for ahead in range(count):
+        out, there, home, back = _channel(row, col, way, ahead, shape)
+        start = max(start, links[way, out] + there * hop)
+        if both:
+            start = max(start, links[way ^ 1, home] + back * hop)
+    return start
+
+
+@compiled_part
+def _hold_channels(links, row, col, way, count, until, shape, hop, both):
+    """Holds `count` channels from (row, col) on, both ways or that way, until the same time."""
+    for ahead in range(count):
+        out, there, home, back = _channel(row, col, way, ahead, shape)
+        links[way, out] = until - there * hop
+        if both:
+            links[way ^ 1, home] = until - back * hop
+
+
+@compiled_loop
+def carry_messages(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, fabric, end, read):
+    """Messages from (sr, sc) to (tr, tc), each of `words` words, that the network carries.
+
+    Args:
+        stage: that the target's software takes. [s]
+        torus: whether lines close.
+        ready: when sources have what they send.
+        free: when targets may be overwritten.
+        engine: when cores' engines are free; sending from memory takes them.
+        end: filled with when targets have it.
+        read: until when sources have read what they send, brought up to date.
+    """
+    hop, ramp, shape = fabric.hop, fabric.ramp, engine.shape
+    pace = max(fabric.word, fabric.copy)
+    for i in range(len(sr)):
+        row, col, to_row, to_col = message_ends(sr, sc, tr, tc, i)
+        east, south = signed_hops(col, to_col, shape[1], torus), signed_hops(row, to_row, shape[0], torus)
+        across, down = abs(east), abs(south)
+        if across + down == 0:
+            end[i] = max(ready[row, col], free[to_row, to_col])
+            read[row, col] = max(read[row, col], end[i])
+            continue
+        stream, busy = words[i] * pace, words[i] * fabric.word
+        start = max(ready[row, col], engine[row, col]) + fabric.post
+        engine[row, col] = start + words[i] * fabric.copy
+        start = max(start, free[to_row, to_col], ramps[0, row, col])
+        ramps[0, row, col] = start + stream
+        read[row, col] = max(read[row, col], start + stream)
+        first = _cross(links, row, col, EAST if east > 0 else WEST, across, start + ramp, busy, shape, hop)
+        first = _cross(links, row, to_col, SOUTH if south > 0 else NORTH, down, first, busy, shape, hop)
+        first = max(first + ramp, ramps[1, to_row, to_col])
+        ramps[1, to_row, to_col] = first + busy
+        end[i] = max(start + 2 * ramp + (across + down) * hop + stream, first + busy) + stage
+
+
+@compiled_loop
+def relay_messages(sr, sc, tr, tc, words, torus, ready, free, engine, ramps, fabric, end, read):
+    """Messages that each core on the way stores and sends on; arguments as for `carried`."""
+    shape, pace = engine.shape, max(fabric.word, fabric.copy)
+    for i in range(len(sr)):
+        row, col, to_row, to_col = message_ends(sr, sc, tr, tc, i)
+        hops = abs(signed_hops(col, to_col, shape[1], torus)) + abs(signed_hops(row, to_row, shape[0], torus))
+        start = max(ready[row, col], free[to_row, to_col])
+        if hops:  # the engine starts a message while words of the one before leave
+            start = max(start, engine[row, col])
+            engine[row, col] = start + fabric.launch + words[i] * fabric.copy
+            start = max(start, ramps[0, row, col] - fabric.launch)
+            ramps[0, row, col] = start + fabric.launch + words[i] * pace
+            read[row, col] = max(read[row, col], ramps[0, row, col])
+        end[i] = start + hops * (fabric.launch + 2 * fabric.ramp + fabric.hop + words[i] * pace + fabric.stage)
+        if hops == 0:
+            read[row, col] = max(read[row, col], end[i])
+
+
+@compiled_loop
+def load_shared_values(sr, sc, tr, tc, words, values, reading, served, torus, ready, free, engine, ramps, fabric, end, read):
+    """Values of memory that is shared; arguments as for `carried`.
+
+    Args:
+        values: of each message, which shared memory loads one by one.
+        reading, served: whether its owner, the source, is read from, and what that costs it; else the target is added to. [s]
+    """
+    shape, pace = engine.shape, max(fabric.word, fabric.copy)
+    for i in range(len(sr)):
+        row, col, to_row, to_col = message_ends(sr, sc, tr, tc, i)
+        hops = abs(signed_hops(col, to_col, shape[1], torus)) + abs(signed_hops(row, to_row, shape[0], torus))
+        trip = 2 * fabric.ramp + hops * fabric.hop
+        if hops == 0:
+            end[i] = max(ready[row, col], free[to_row, to_col])
+        elif reading:
+            # the owner serves one after the other; whoever reads waits for each value
+            start = max(ready[row, col], ramps[0, row, col], engine[to_row, to_col], free[to_row, to_col])
+            ramps[0, row, col] = start + served
+            engine[to_row, to_col] = end[i] = ramps[0, row, col] + values[i] * 2 * trip
+        else:
+            start = max(ready[row, col], engine[row, col]) + fabric.post
+            engine[row, col] = start + words[i] * fabric.copy
+            start = max(start, ramps[1, to_row, to_col] - trip)
+            read[row, col] = max(read[row, col], start + words[i] * pace)
+            end[i] = ramps[1, to_row, to_col] = start + trip + fabric.stage + words[i] * pace
+        if hops == 0 or reading:
+            read[row, col] = max(read[row, col], end[i])
+
+
+@compiled_with_arrays
+def carry_locked_messages(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, fabric, end, read):
+    """Messages that lock their ways: of those that are left the one goes that can go first. Arguments as for `carried`.
+
+    A request crosses the way and a grant comes back; then nothing else may use its channels until the last word is there: both
+    ways if routers between pass the grant on, that way alone between neighbours. A message that waits keeps none.
+
+    Args:
+        stage: that the target's software takes. [s]
+    """
+    hop, ramp, shape = fabric.hop, fabric.ramp, engine.shape
+    pace = max(fabric.word, fabric.copy)
+    earliest = np.full(len(sr), -np.inf)
+    left = len(sr)
+    while left:
+        i = np.argmin(earliest)
+        row, col, to_row, to_col = message_ends(sr, sc, tr, tc, i)
+        east, south = signed_hops(col, to_col, shape[1], torus), signed_hops(row, to_row, shape[0], torus)
+        across, down = abs(east), abs(south)
+        x_way, y_way = EAST if east > 0 else WEST, SOUTH if south > 0 else NORTH
+        trip, both = 2 * ramp + (across + down) * hop, across + down > 1
+        posted = max(ready[row, col], engine[row, col])
+        if across + down == 0:
+            end[i] = max(ready[row, col], free[to_row, to_col])
+        else:
+            posted += fabric.post
+            start = max(posted, free[to_row, to_col], ramps[0, row, col], ramps[1, to_row, to_col] - trip)
+            start = _free_channels(links, row, col, x_way, across, start, shape, hop, both)
+            start = _free_channels(links, row, to_col, y_way, down, start, shape, hop, both)
+            if start > earliest[i]:
+                earliest[i] = start
+                continue
+            engine[row, col] = posted + words[i] * fabric.copy
+            end[i] = start + 3 * trip + words[i] * pace + stage
+            _hold_channels(links, row, col, x_way, across, end[i], shape, hop, both)
+            _hold_channels(links, row, to_col, y_way, down, end[i], shape, hop, both)
+            ramps[0, row, col] = ramps[1, to_row, to_col] = end[i]
+        read[row, col] = max(read[row, col], end[i])
+        earliest[i] = np.inf
+        left -= 1
+
+
+@compiled_loop
+def carry_direct_messages(sr, sc, tr, tc, words, stage, ready, free, engine, links, fabric, end, read):
+    """Messages where every pair of cores has a link, and each link its own ramps; arguments as for `carried`.
+
+    Args:
+        stage: that the target's software takes. [s]
+    """
+    cols = ready.shape[1]
+    pace = max(fabric.word, fabric.copy)
+    for i in range(len(sr)):
+        row, col, to_row, to_col = message_ends(sr, sc, tr, tc, i)
+        if row == to_row and col == to_col:
+            end[i] = max(ready[row, col], free[row, col])
+            read[row, col] = max(read[row, col], end[i])
+            continue
+        start = max(ready[row, col], engine[row, col]) + fabric.post
+        engine[row, col] = start + words[i] * fabric.copy
+        source, target = row * cols + col, to_row * cols + to_col
+        start = max(start, free[to_row, to_col], links[source, target] - fabric.ramp)
+        links[source, target] = start + fabric.ramp + words[i] * fabric.word
+        read[row, col] = max(read[row, col], start + words[i] * pace)
+        end[i] = start + 2 * fabric.ramp + fabric.hop + words[i] * pace + stage
+
+
+@compiled_loop
+def combine_arrivals(tr, tc, values, ready, engine, fabric, end):
+    """The engines of targets combine what has come to them with what is ready, in the order of the arrays; updates `end`."""
+    for i in range(len(tr)):
+        r, c = tr[i], tc[i]
+        done = max(end[i], ready[r, c], engine[r, c]) + fabric.call + values[i] * fabric.combine
+        engine[r, c] = end[i] = done
+
+
+@compiled_part
+def _branches(row, col, g, rows_first, shape, torus, places):
+    """How far the tree of a group's cores reaches from its root, the first of them, along its trunk and along each branch.
+
+    Args:
+        rows_first: whether the trunk is the root's column and branches are rows, as of sums; else the other way round.
+        places: filled with the two ends of the branch at each place of the trunk's line, shape (2, places).
+
+    Returns:
+        The two ends of the trunk: links forth (south or east) and back.
+    """
+    forth = back = 0
+    r0, c0 = group_member(row, col, g, 0)
+    places[:] = 0
+    for m in range(row.shape[1]):
+        r, c = group_member(row, col, g, m)
+        down, across = signed_hops(r0, r, shape[0], torus), signed_hops(c0, c, shape[1], torus)
+        trunk, branch, place = (down, across, r) if rows_first else (across, down, c)
+        forth, back = max(forth, trunk), max(back, -trunk)
+        places[0, place], places[1, place] = max(places[0, place], branch), max(places[1, place], -branch)
+    return forth, back
+
+
+@compiled_with_arrays
+def carry_multicasts(row, col, words, switched, torus, ready, free, engine, ramps, links, fabric, end, left):
+    """From the first member of each group to all others, all ways at once; the network copies where the tree forks.
+
+    The tree is that of all ways: along the root's row, and from there along the columns.
+
+    Args:
+        row, col: shape (groups, members), the root first.
+        switched: whether routes are set for this message, a task of every core.
+        torus: whether lines close.
+        engine: when cores' engines are free; sending from memory takes the root's.
+        end: filled with when each member has it, shape (groups, members); the root has it when it starts.
+        left: filled with when the root has sent it.
+    """
+    hop, ramp, shape = fabric.hop, fabric.ramp, ready.shape
+    pace = max(fabric.word, fabric.copy)
+    branches = np.zeros((2, shape[1]), np.int64)
+    for g in range(len(row)):
+        r0, c0 = group_member(row, col, g, 0)
+        if row.shape[1] == 1:
+            end[g, 0] = left[g] = max(ready[r0, c0], free[r0, c0])
+            if fabric.apart > 0:  # what a core keeps is in the order of its messages as well
+                engine[r0, c0] = max(engine[r0, c0], end[g, 0])
+            continue
+        stream = words[g] * pace
+        start = max(ready[r0, c0], engine[r0, c0]) + fabric.post
+        if switched:
+            start += fabric.launch
+        engine[r0, c0] = start + words[g] * fabric.copy
+        start = max(start, ramps[0, r0, c0])
+        for m in range(row.shape[1]):
+            r, c = group_member(row, col, g, m)
+            away = abs(signed_hops(r0, r, shape[0], torus)) + abs(signed_hops(c0, c, shape[1], torus))
+            start = max(start, free[r, c])
+            if away:
+                start = max(start, ramps[1, r, c] - 2 * ramp - away * hop)
+        east, west = _branches(row, col, g, False, shape, torus, branches)
+        start = _free_line(links, r0, c0, EAST, east, start, ramp, shape, hop)
+        start = _free_line(links, r0, c0, WEST, west, start, ramp, shape, hop)
+        for step in range(-west, east + 1):
+            c = (c0 + step) % shape[1]
+            first = ramp + abs(step) * hop
+            start = _free_line(links, r0, c, SOUTH, branches[0, c], start, first, shape, hop)
+            start = _free_line(links, r0, c, NORTH, branches[1, c], start, first, shape, hop)
+        until = start + ramp + words[g] * fabric.word
+        _hold_line(links, r0, c0, EAST, east, until, shape, hop)
+        _hold_line(links, r0, c0, WEST, west, until, shape, hop)
+        for step in range(-west, east + 1):
+            c = (c0 + step) % shape[1]
+            _hold_line(links, r0, c, SOUTH, branches[0, c], until + abs(step) * hop, shape, hop)
+            _hold_line(links, r0, c, NORTH, branches[1, c], until + abs(step) * hop, shape, hop)
+        for m in range(row.shape[1]):
+            r, c = group_member(row, col, g, m)
+            away = abs(signed_hops(r0, r, shape[0], torus)) + abs(signed_hops(c0, c, shape[1], torus))
+            end[g, m] = start + 2 * ramp + away * hop + stream if away else start
+            if away:
+                ramps[1, r, c] = end[g, m] - stream + words[g] * fabric.word
+        left[g] = ramps[0, r0, c0] = start + stream
+
+
+@compiled_with_arrays
+def carry_reductions(row, col, words, torus, ready, free, engine, ramps, links, fabric, left, end):
+    """From all members of each group to the first; routers combine what meets at them, word by word, at the pace of a link.
+
+    Words come along the rows to the root's column, and along it to the root. They move in step: the root's first word is there
+    when the last of the members' first ones is, and no link is used before.
+
+    Args:
+        row, col: shape (groups, members), the root first.
+        torus: whether lines close.
+        engine: when cores' engines are free; sending from memory takes them.
+        left: filled with when each member has sent its words, shape (groups, members).
+        end: filled with when the root has the sums, shape (groups,).
+    """
+    hop, ramp, shape = fabric.hop, fabric.ramp, ready.shape
+    pace = max(fabric.word, fabric.copy)
+    branches = np.zeros((2, shape[0]), np.int64)
+    for g in range(len(row)):
+        r0, c0 = group_member(row, col, g, 0)
+        if row.shape[1] == 1:
+            end[g] = left[g, 0] = max(ready[r0, c0], free[r0, c0])
+            continue
+        stream = words[g] * pace
+        first = max(free[r0, c0], ramps[1, r0, c0]) - ramp  # when the root's router has the first word of the sums
+        for m in range(row.shape[1]):
+            r, c = group_member(row, col, g, m)
+            away = abs(signed_hops(r0, r, shape[0], torus)) + abs(signed_hops(c0, c, shape[1], torus))
+            start = max(ready[r, c], engine[r, c]) + fabric.post
+            engine[r, c] = start + words[g] * fabric.copy
+            first = max(first, max(start, ramps[0, r, c]) + ramp + away * hop)
+        south, north = _branches(row, col, g, True, shape, torus, branches)
+        first = _free_line(links, (r0 + south) % shape[0], c0, NORTH, south, first, -south * hop, shape, hop)
+        first = _free_line(links, (r0 - north) % shape[0], c0, SOUTH, north, first, -north * hop, shape, hop)
+        for step in range(-north, south + 1):
+            r = (r0 + step) % shape[0]
+            east, west = branches[0, r], branches[1, r]
+            before = -(abs(step) + east) * hop
+            first = _free_line(links, r, (c0 + east) % shape[1], WEST, east, first, before, shape, hop)
+            before = -(abs(step) + west) * hop
+            first = _free_line(links, r, (c0 - west) % shape[1], EAST, west, first, before, shape, hop)
+        until = first + words[g] * fabric.word
+        _hold_line(links, (r0 + south) % shape[0], c0, NORTH, south, until - south * hop, shape, hop)
+        _hold_line(links, (r0 - north) % shape[0], c0, SOUTH, north, until - north * hop, shape, hop)
+        for step in range(-north, south + 1):
+            r = (r0 + step) % shape[0]
+            east, west = branches[0, r], branches[1, r]
+            _hold_line(links, r, (c0 + east) % shape[1], WEST, east, until - (abs(step) + east) * hop, shape, hop)
+            _hold_line(links, r, (c0 - west) % shape[1], EAST, west, until - (abs(step) + west) * hop, shape, hop)
+        for m in range(row.shape[1]):
+            r, c = group_member(row, col, g, m)
+            away = abs(signed_hops(r0, r, shape[0], torus)) + abs(signed_hops(c0, c, shape[1], torus))
+            left[g, m] = ramps[0, r, c] = first - away * hop - ramp + stream
+        end[g] = ramps[1, r0, c0] = first + ramp + stream
+
+
+@compiled_loop
+def carry_software_reductions(row, col, order, words, ready, free, ramps, links, fabric, left, end):
+    """Along each line to its first member, from both ends at once; each member's software adds its own words as others come by.
+
+    Paths are set up ahead and words start what they find, so that nothing is posted.
+
+    Args:
+        row, col: shape (groups, members), the root first.
+        order: members by their place on the line, shape (groups, members).
+        left: filled with when each member has sent its words on, shape (groups, members).
+        end: filled with when the root has the sums, shape (groups,).
+    """
+    members = row.shape[1]
+    hop, ramp, shape = fabric.hop, fabric.ramp, ready.shape
+    pace = max(fabric.word, fabric.copy)
+    for g in range(len(row)):
+        r0, c0 = group_member(row, col, g, 0)
+        stream = words[g] * pace
+        end[g] = max(ready[r0, c0], free[r0, c0])
+        middle = 0
+        for place in range(members):
+            if order[g, place] == 0:
+                middle = place
+        left[g, 0] = end[g]
+        for side in range(2):
+            head = -1.0
+            count = members - 1 - middle if side == 0 else middle
+            for turn in range(count):
+                m = order[g, members - 1 - turn] if side == 0 else order[g, turn]
+                after = order[g, members - 2 - turn] if side == 0 else order[g, turn + 1]
+                (r, c), (to_row, to_col) = group_member(row, col, g, m), group_member(row, col, g, after)
+                start = max(ready[r, c], ramps[0, r, c])
+                if head >= 0:
+                    start = max(start, head)
+                hops = abs(to_row - r) + abs(to_col - c)
+                way = _direction(r, c, to_row, to_col)
+                start = _free_line(links, r, c, way, hops, start, ramp, shape, hop)
+                _hold_line(links, r, c, way, hops, start + ramp + words[g] * fabric.word, shape, hop)
+                left[g, m] = ramps[0, r, c] = start + stream
+                head = start + 2 * ramp + hops * hop + fabric.stage
+            if head >= 0:
+                end[g] = max(end[g], head + stream)
+        if members > 1:
+            ramps[1, r0, c0] = max(ramps[1, r0, c0], end[g])
+
+
+@compiled_part
+def deliver_block(r, c, at, words, first, ramps, links, memory, fabric):
+    """When a block is at its core, whose first word may leave its memory channel at `first`; it holds its way until then."""
+    hop, ramp, shape = fabric.hop, fabric.ramp, ramps.shape[1:]
+    row0, col0 = memory.row[at], memory.col[at]
+    across, down, stream = abs(c - col0), abs(r - row0), words * fabric.word
+    hops = across + down
+    start = max(first, ramps[1, r, c] - ramp - hops * hop)
+    x_way = 0 if c > col0 else 1
+    y_way = 2 if r > row0 else 3
+    start = _free_line(links, row0, col0, x_way, across, start, 0.0, shape, hop)
+    start = _free_line(links, row0, c, y_way, down, start, across * hop, shape, hop)
+    _hold_line(links, row0, col0, x_way, across, start + stream, shape, hop)
+    _hold_line(links, row0, c, y_way, down, start + across * hop + stream, shape, hop)
+    ramps[1, r, c] = start + hops * hop + ramp + stream
+    return ramps[1, r, c]
+
+
+@compiled_loop
+def store_blocks(row, col, channel, words, nbytes, asked, dma, ramps, links, served, memory, fabric, end):
+    """Blocks of one size from cores to memory channels; arguments as of `waits.requested`.
+
+    `end` is filled with when each has left its core.
+    """
+    hop, ramp, shape = fabric.hop, fabric.ramp, dma.shape
+    stream = words * fabric.word
+    for i in range(len(row)):
+        r, c, at = np.int64(row[i]), np.int64(col[i]), channel[i]
+        row0, col0 = memory.row[at], memory.col[at]
+        across, down = abs(c - col0), abs(r - row0)
+        start = max(asked[i], dma[r, c]) + fabric.post
+        dma[r, c] = start
+        start = max(start, ramps[0, r, c])
+        x_way = 0 if col0 > c else 1
+        y_way = 2 if row0 > r else 3
+        start = _free_line(links, r, c, x_way, across, start, ramp, shape, hop)
+        start = _free_line(links, r, col0, y_way, down, start, ramp + across * hop, shape, hop)
+        until = start + ramp + stream
+        _hold_line(links, r, c, x_way, across, until, shape, hop)
+        _hold_line(links, r, col0, y_way, down, until + across * hop, shape, hop)
+        end[i] = ramps[0, r, c] = start + stream
+        there = start + ramp + (across + down) * hop
+        begin = max(there, served[at])
+        busy = nbytes * (memory.crowded if begin > there else memory.byte)
+        served[at] = max(begin + busy, until + (across + down) * hop)
+
+
+@compiled_loop
+def note_read(row, col, times, read):
+    """Cores have read a version until `times`."""
+    for i in range(len(row)):
+        read[0, row[i], col[i]] = max(read[0, row[i], col[i]], times[i])
+
+
+@compiled_loop
+def note_written(row, col, times, ready, read):
+    """Cores have a new version from `times` on; the versions before it grow older by one."""
+    for i in range(len(row)):
+        r, c = row[i], col[i]
+        ready[r, c] = max(ready[r, c], times[i])
+        for age in range(len(read) - 1, 0, -1):
+            read[age, r, c] = read[age - 1, r, c]
+        read[0, r, c] = max(read[0, r, c], ready[r, c])

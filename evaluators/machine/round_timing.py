@@ -1,0 +1,141 @@
+"""What rounds of the events reader wait for, and what they move, over slots of a mesh's cores at a time, compiled.
+
+`ready` and `read` have the times of all slots, shape (slots, rows, cols) and (slots, versions, rows, cols), the newest version
+first; a slot that has fewer versions uses the first ones. Slots are numbers, and `ages` of them are places of the version that
+is overwritten next. All times in seconds.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import numpy as np
+
+from dse.evaluators.machine import noc_simulator as noc
+from dse.evaluators.machine.compile_cache import compiled_loop, compiled_part, compiled_with_arrays, fast_maximum
+
+
+@fast_maximum
+def _latest(times, least, first, stop):
+    """The largest of some rows, at least `least`."""
+    for row in range(first, stop):
+        for col in range(times.shape[1]):
+            if times[row, col] > least:
+                least = times[row, col]
+    return least
+
+
+@compiled_loop
+def earliest_start(ready, read, reads, writes, ages, engine, first, stop):
+    """When a step can start everywhere on rows `first` to `stop`, and when all that it needs but its engine is there."""
+    there = 0.0
+    for i in range(len(reads)):
+        there = _latest(ready[reads[i]], there, first, stop)
+    for i in range(len(writes)):
+        there = _latest(read[writes[i], ages[i]], there, first, stop)
+    return _latest(engine, there, first, stop), there
+
+
+@compiled_loop
+def run_engines(ready, read, inputs, out, age, summed, engine, seconds, first, stop):
+    """Engines of some rows work for `seconds` on what they hold, from when slot `out` may be written; `summed` adds to it."""
+    for row in range(first, stop):
+        for col in range(engine.shape[1]):
+            end = max(engine[row, col], read[out, age, row, col])
+            if summed:
+                end = max(end, ready[out, row, col])
+            for i in range(len(inputs)):
+                end = max(end, ready[inputs[i], row, col])
+            end += seconds
+            engine[row, col] = end
+            ready[out, row, col] = end
+            for i in range(len(inputs)):
+                read[inputs[i], 0, row, col] = max(read[inputs[i], 0, row, col], end)
+
+
+@compiled_loop
+def deliver_blocks(blocks, ready, ramps, links, memory, fabric):
+    """Blocks that have left their channels come to their cores, one after the other.
+
+    Args:
+        blocks: row, column, channel, words, slot and when the first word may leave of each, shape (blocks, 6),
+            whichever leaves first before others.
+        ready, ramps, links, memory, fabric: as of `noc.sums`, but `ready` is of all slots; and the channels.
+    """
+    for i in range(len(blocks)):
+        row, col = np.int64(blocks[i, 0]), np.int64(blocks[i, 1])
+        channel, slot = np.int64(blocks[i, 2]), np.int64(blocks[i, 4])
+        end = noc.deliver_block(row, col, channel, blocks[i, 3], blocks[i, 5], ramps, links, memory, fabric)
+        ready[slot, row, col] = max(ready[slot, row, col], end)
+
+
+@compiled_with_arrays
+def split_blocks_by_time(blocks, until):
+    """Blocks that may leave until some time before others, each kind in its order; how many, and when the first other may."""
+    found, early, late, soonest = np.empty_like(blocks), 0, 0, np.inf
+    for i in range(len(blocks)):
+        late += blocks[i, 5] <= until
+    count = late
+    for i in range(len(blocks)):
+        if blocks[i, 5] <= until:
+            place, early = early, early + 1
+        else:
+            place, late = late, late + 1
+            soonest = min(soonest, blocks[i, 5])
+        for column in range(blocks.shape[1]):
+            found[place, column] = blocks[i, column]
+    return found, count, soonest
+
+
+@compiled_part
+def _served(order, row, col, channel, words, nbytes, asked, dma, served, memory, fabric, blocks):
+    """Blocks that cores ask memory channels for, in the order in which they are asked for.
+
+    A request crosses the mesh and waits for its channel.
+
+    Args:
+        order: blocks, whose request is there first before others.
+        channel, words, nbytes: of each block.
+        asked: when each core's slot and DMA engine are free for it.
+        served: until when channels are busy, shape (channels,).
+        memory: the channels.
+        blocks: filled with when the first word of each may leave its channel, so that none waits for the next one.
+    """
+    for k in range(len(order)):
+        i = order[k]
+        r, c, at = row[i], col[i], channel[i]
+        start = max(asked[i], dma[r, c]) + fabric.post
+        dma[r, c] = start
+        there = start + fabric.ramp + (abs(c - memory.col[at]) + abs(r - memory.row[at])) * fabric.hop
+        begin = max(there, served[at])
+        served[at] = begin + nbytes[i] * (memory.crowded if begin > there else memory.byte)
+        blocks[i, 5] = max(begin, served[at] - words[i] * fabric.word) + memory.latency
+
+
+@compiled_loop
+def request_blocks(
+    order, row, col, channel, words, nbytes, away, asked, dma, served, memory, fabric, depths, ready, read, blocks
+):
+    """Blocks are asked for, those whose request is there first before others; arguments as of `_served`.
+
+    A block's slot is ready once it would be at its core if nothing were in its way.
+
+    Args:
+        away: of the channel of each block from its core. [s]
+        depths: versions of each slot.
+        ready, read: of all slots.
+        blocks: as of `arrived`, filled with when the first word of each may leave its channel.
+    """
+    _served(order, row, col, channel, words, nbytes, asked, dma, served, memory, fabric, blocks)
+    for i in range(len(row)):
+        slot, r, c = np.int64(blocks[i, 4]), row[i], col[i]
+        soonest = blocks[i, 5] + away[i] + fabric.ramp + words[i] * fabric.word
+        ready[slot, r, c] = max(ready[slot, r, c], soonest)
+        for age in range(depths[slot] - 1, 0, -1):
+            read[slot, age, r, c] = read[slot, age - 1, r, c]
+        read[slot, 0, r, c] = max(read[slot, 0, r, c], ready[slot, r, c])
+
+
+@compiled_loop
+def request_times(row, col, free, dma, asked):
+    """When each core's slot and DMA engine are free for a block."""
+    for i in range(len(row)):
+        asked[i] = max(free[row[i], col[i]], dma[row[i], col[i]])

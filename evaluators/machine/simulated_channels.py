@@ -1,0 +1,66 @@
+"""Channels of main memory on a mesh for readers that play links: their pace by played tables, and the banks behind them."""
+
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.machine.memory_channels import (
+    LONG_READ,
+    MeshChannels,
+    banks_of_channel,
+    channels_used,
+    is_faster_than_banks,
+    mesh_channels,
+)
+from dse.space.chip import Chip, TileMemory, channel_count
+from dse.space.dram import pseudo_channels_for_bandwidth
+from dse.space.fields import iterate_leaves, replace_leaves
+
+
+def simulated_memory(chip: Chip) -> dict[str, Any]:
+    """Channels of a chip and the banks behind them, as readers take them.
+
+    No banks where nobody says what they are, or where a cache has a part of what blocks are made of.
+    """
+    hbm, count = chip.hbm, int(channels_used(chip))
+    if hbm.banks is None or is_faster_than_banks(hbm):
+        return {"memory": simulated_channels(chip), "banks": None}
+    banks = banks_of_channel(hbm.banks, float(hbm.channel_bandwidth * max(float(channel_count(chip) / count), 1.0)))
+    return {"memory": _channels(chip, 1.0), "banks": banks._replace(paced=lambda: simulated_channels(chip))}
+
+
+def simulated_channels(chip: Chip) -> MeshChannels:
+    """Channels of a chip with their places, for who plays links; what long blocks lose is what tables of their banks say."""
+    return _channels(chip, reached_share(chip.hbm))
+
+
+def reached_share(hbm: TileMemory) -> Any:
+    """Share of a channel's bandwidth that long blocks have: what tables of its banks say, or what is said of it without banks.
+
+    Designs are the last axis of leaves that differ.
+    """
+    if hbm.banks is None:
+        return hbm.achieved
+    from dse.evaluators.machine import bank_tables as bank_state  # which compiles
+
+    banks, behind_each = hbm.banks, pseudo_channels_for_bandwidth(hbm.banks, hbm.channel_bandwidth)
+    wide = {name: value for name, value, _ in iterate_leaves(banks) if isinstance(value, np.ndarray)}
+    if not wide:
+        return 1 / bank_state.request_slowdown(banks, behind_each, LONG_READ)
+    count, *columns = np.broadcast_arrays(behind_each, *wide.values())
+    some = ({name: column[at].item() for name, column in zip(wide, columns, strict=True)} for at in np.ndindex(count.shape))
+    each = [
+        bank_state.request_slowdown(replace_leaves(banks, one), many, LONG_READ)
+        for many, one in zip(count.ravel(), some, strict=True)
+    ]
+    return 1 / np.reshape(each, count.shape)  # memory by memory
+
+
+def _channels(chip: Chip, share: Any) -> MeshChannels:
+    """Channels of a chip of which long blocks have a share of the bandwidth."""
+    hbm, count = chip.hbm, int(channels_used(chip))
+    sides, bandwidth = (
+        (int(chip.mesh.rows), int(chip.mesh.cols)),
+        hbm.channel_bandwidth * max(float(channel_count(chip) / count), 1.0),
+    )
+    return mesh_channels(hbm.place, count, *sides, float(hbm.latency), float(bandwidth * share), float(hbm.crowded))

@@ -1,0 +1,110 @@
+"""What a program does, whoever plays it: multiply-adds, elements, bytes and the links they cross."""
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.program.kernel_ir import (
+    Buffer,
+    Instruction,
+    LoadInstruction,
+    Loop,
+    MulticastInstruction,
+    MultiplyInstruction,
+    Program,
+    ReduceInstruction,
+    Round,
+    SendInstruction,
+    StoreInstruction,
+    VectorInstruction,
+)
+from dse.evaluators.program.routes import hop_distance, multicast_tree
+
+
+def count_activity(program: Program) -> Activity:
+    """Counted from the steps; what memory channels send crosses links as well, which only who knows their places can count."""
+    slots = {slot.name: slot for slot in program.slots}
+    macs = vector = sent = hops = memory = spread = 0.0
+    for step, times in iterate_instructions(program):
+        if isinstance(step, MultiplyInstruction):
+            macs += times * program.rows * program.cols * count_macs(step, slots)
+        elif isinstance(step, VectorInstruction):
+            vector += times * program.rows * program.cols * count_elements(step, slots)
+        elif isinstance(step, LoadInstruction | StoreInstruction):
+            memory += times * prod(step.cores.shape) * buffer_bytes(slots[step.slot])
+        else:
+            nbytes = (step.stop - step.start) * slots[step.slot].row_bytes
+            moved, crossed, came = _moved(step, program)
+            sent += times * float(np.sum(nbytes * moved))
+            hops += times * float(np.sum(nbytes * crossed))
+            spread += times * float(np.sum(nbytes * (came - moved)))
+    return Activity(macs, sent, hops, vector, memory, spread_bytes=spread)
+
+
+def iterate_instructions(program: Program) -> Iterator[tuple[Instruction, int]]:
+    """Every step of every round, and how often it is played: a round that comes again comes once."""
+    rounds: dict[int, tuple[Round, int]] = {}
+    for strand in program.strands:
+        for part in strand:
+            body, times = (part.body, part.times) if isinstance(part, Loop) else ((part,), 1)
+            for turn in body:
+                rounds[id(turn)] = turn, times + (rounds[id(turn)][1] if id(turn) in rounds else 0)
+    return ((step, times) for turn, times in rounds.values() for step in turn.steps)
+
+
+def buffer_bytes(slot: Buffer) -> Any:
+    """Bytes of one version of a slot."""
+    return slot.shape[0] * slot.row_bytes
+
+
+def count_macs(step: MultiplyInstruction, slots: dict[str, Buffer]) -> int:
+    """Multiply-adds of one core."""
+    return prod(_sizes(step, slots).values())
+
+
+def count_vector_instructions(step: MultiplyInstruction, slots: dict[str, Buffer]) -> int:
+    """Vector instructions of one core: results are made in vectors along their longest axis, one value at a time."""
+    inputs, _, out = step.subscripts.partition("->")
+    a, b = inputs.split(",")
+    sizes = _sizes(step, slots)
+    return prod(sizes.values()) // max(sizes[letter] for letter in out if not (letter in a and letter in b))
+
+
+def matrix_products(step: MultiplyInstruction, slots: dict[str, Buffer]) -> tuple[int, int, int, int]:
+    """How many products of matrices a step is, and their sizes m, k and n."""
+    inputs, _, out = step.subscripts.partition("->")
+    a, b = inputs.split(",")
+    sizes = _sizes(step, slots)
+
+    def over(wanted: tuple[bool, bool, bool]) -> int:
+        return prod(size for letter, size in sizes.items() if (letter in a, letter in b, letter in out) == wanted)
+
+    return over((True, True, True)), over((True, False, True)), over((True, True, False)), over((False, True, True))
+
+
+def count_elements(step: VectorInstruction, slots: dict[str, Buffer]) -> int:
+    """Elements of one core that a vector instruction passes over: those of its largest tile."""
+    return int(max(prod(slots[name].shape) for name in (*step.inputs, step.out)))
+
+
+def _sizes(step: MultiplyInstruction, slots: dict[str, Buffer]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for letters, name in zip(step.subscripts.partition("->")[0].split(","), (step.a, step.b), strict=True):
+        sizes.update(zip(letters, slots[name].shape, strict=True))
+    return sizes
+
+
+def _moved(step: SendInstruction | MulticastInstruction | ReduceInstruction, program: Program) -> tuple[Any, Any, Any]:
+    """Of each pair or group: messages that leave a core, links that they cross, and messages that come to one."""
+    if isinstance(step, SendInstruction):
+        hops = hop_distance(step.source, step.target, program)
+        messages = (hops > 0).astype(float)
+        return messages, hops, messages
+    members, one = step.path.shape[-1], float(step.path.shape[-1] > 1)
+    # each link of the tree is crossed once: the network copies where the path forks, partial results are added on the way
+    sent = one if isinstance(step, MulticastInstruction) else members - 1.0
+    came = one if isinstance(step, ReduceInstruction) and step.via == "router" else members - 1.0
+    return np.full(step.path.shape[:-1], sent), multicast_tree(step, program), came

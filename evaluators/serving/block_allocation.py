@@ -1,0 +1,220 @@
+"""Memory in the serving loop, compiled: what requests take and give back, and prefixes that are remembered beside it.
+
+Throughout: s is the `state.State`, q a request, here an instance, pool its pool. A step has `pool.block` positions.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import math
+
+from dse.evaluators.machine.compile_cache import called_part, inlined_function
+from dse.evaluators.serving.prefix_blocks import evict_blocks, hold_prefix, match_prefix, release_prefix
+from dse.evaluators.serving.simulator_state import BATCH, MEMORY
+from dse.evaluators.serving.speculation import positions_needed
+
+
+@inlined_function
+def blocks_needed(s, pool, steps):
+    """Blocks of a request with room for so many steps: of layers that keep all, of windows, and whatever its length."""
+    found, windows = pool.fixed + pool.each * steps, s.windows[pool.number]
+    for k in range(len(windows)):
+        found += windows[k].blocks * min(steps, windows[k].steps)
+    return found
+
+
+@inlined_function
+def steps_with_equal_blocks(s, pool, q):
+    """Steps that take as many blocks each as the next one does: until a window is full."""
+    found, windows = 1 << 40, s.windows[pool.number]
+    for k in range(len(windows)):
+        if windows[k].steps > q.room:
+            found = min(found, windows[k].steps - q.room)
+    return found
+
+
+@inlined_function
+def transferred_positions(s, pool, positions):
+    """Positions of a block that a request with so many takes to the host or back; what is fixed counts as whole blocks."""
+    if positions == 0:
+        return 0
+    found, windows = pool.fixed * pool.block + pool.each * positions, s.windows[pool.number]
+    for k in range(len(windows)):
+        found += windows[k].blocks * min(positions, windows[k].positions)
+    return found
+
+
+@inlined_function
+def host_wait_seconds(f, pool):
+    """What an iteration waits for caches that go to the host or come back. [s]
+
+    They are dealt to copies of attention in turn, each of which has links of its own: the first one has most of them.
+    """
+    return f.cells * pool.host * math.ceil(f.moves / pool.copies) / max(f.moves, 1.0)
+
+
+@inlined_function
+def spilled_positions(pool, q, positions):
+    """Of so many positions, those in the second memory: as many as its share of the blocks."""
+    if q.spilled == 0:
+        return 0.0
+    return min(q.spilled * pool.block * q.room / (q.blocks + q.spilled), 1.0 * positions)
+
+
+@inlined_function
+def spilled_blocks(pool, q):
+    """Blocks of the second memory that a request has; what has overflowed into its buffer is nobody else's."""
+    return q.spilled if pool.pages > 0 else 0
+
+
+@inlined_function
+def _steps(pool, q, computed):
+    """To take a request up: up to what is computed next, up to its next token's position, or up to its last one's.
+
+    A request that decodes next has room for its guesses at once: else it would leave again before it has made a token.
+    """
+    positions = computed if pool.by_chunk else q.prompt + q.made
+    if q.done == q.target:
+        positions = positions_needed(pool, q)
+    if pool.lifetime and not pool.hands_over:
+        positions = max(positions, q.prompt + q.output - 1)
+    return -(-positions // pool.block)
+
+
+@inlined_function
+def may_admit(s, pool, here, q, computed):
+    """Whether a request may be taken up whose next iteration computes it up to so many positions; its prefix is `known`."""
+    if pool.buffers > 0:
+        return here.buffers < pool.buffers
+    if pool.gated:
+        computed = q.prompt + q.made
+    more, held = blocks_needed(s, pool, _steps(pool, q, computed)) - q.spared, here.used + here.paged
+    return held == 0 or pool.blocks + pool.pages - held - more >= pool.spare
+
+
+@called_part
+def allocate(s, pool, here, q, computed):
+    """Memory for a request: blocks, and for what has none blocks of the second memory, or a buffer there. Returns success."""
+    if not may_admit(s, pool, here, q, computed):
+        return False
+    q.room = _steps(pool, q, computed)
+    q.shared = 0
+    if pool.pooled:
+        hold_prefix(s, here, pool, q)
+    need = blocks_needed(s, pool, q.room) - q.shared
+    q.blocks = min(need, pool.blocks - here.used)
+    q.spilled = need - q.blocks
+    here.used += q.blocks
+    here.paged += spilled_blocks(pool, q)
+    here.peak = max(here.peak, here.used + here.paged)
+    here.buffers += 1
+    if pool.pooled:
+        evict_blocks(s, here, pool)
+    return True
+
+
+@inlined_function
+def may_take_first(s, pool, here, q):
+    """Whether the first in a queue may be taken up, for one position at least; what comes from elsewhere shares nothing."""
+    return may_admit(
+        s, pool, here, q, cached_positions(s, here, pool, q) + 1 if pool.pooled and not (q.parked or q.remote) else 1
+    )
+
+
+@inlined_function
+def wait_reason(s, here):
+    """What the first in a queue waits for, if not for an iteration that is under way."""
+    if here.head < 0:
+        return 0
+    pool, q = s.pools[here.pool], s.requests[here.head]
+    if here.held >= pool.batch:
+        return BATCH
+    if not (may_admit(s, pool, here, q, q.done) if q.parked else may_take_first(s, pool, here, q)):
+        return MEMORY
+    return BATCH if pool.static and not q.remote else 0
+
+
+@called_part
+def extend_allocation(s, pool, here, q, positions):
+    """Room for so many positions: up to the next token's, or for the next chunk. Returns success; all or nothing is taken."""
+    if positions <= q.room * pool.block:
+        return True
+    steps = -(-positions // pool.block)
+    more, left = blocks_needed(s, pool, steps) - blocks_needed(s, pool, q.room), pool.blocks - here.used
+    if more > left + pool.pages - here.paged and pool.buffers == 0:
+        return False
+    q.room, before = steps, spilled_blocks(pool, q)
+    q.blocks += min(more, left)
+    q.spilled += more - min(more, left)
+    here.used += min(more, left)
+    here.paged += spilled_blocks(pool, q) - before
+    here.peak = max(here.peak, here.used + here.paged)
+    if pool.pooled:
+        evict_blocks(s, here, pool)
+    return True
+
+
+@called_part
+def free_blocks(s, pool, here, q):
+    """Gives back what a request has."""
+    here.used -= q.blocks
+    here.paged -= spilled_blocks(pool, q)
+    here.buffers -= 1
+    if pool.pooled:
+        release_prefix(s, here, pool, q)
+    q.blocks = q.spilled = q.room = 0
+
+
+@called_part
+def cached_positions(s, here, pool, q):
+    """Positions of a prompt that the prefix cache has, and never all, since the last one makes the token.
+
+    Leading blocks; where layers have states, those up to the last snapshot.
+    """
+    if pool.pooled:
+        return match_prefix(s, here, pool, q)
+    if pool.prefix == 0:
+        return 0
+    blocks = kept = 0
+    while blocks < q.hashed and s.cache[here.number, s.hashes[q.first_hash + blocks]].there:
+        blocks += 1
+        if s.cache[here.number, s.hashes[q.first_hash + blocks - 1]].state and blocks * pool.prefix_block < q.prompt:
+            kept = blocks
+    return kept * pool.prefix_block if pool.snapshot > 0 else min(blocks * pool.prefix_block, q.prompt - 1)
+
+
+@called_part
+def refresh_prefix(s, here, pool, q, positions):
+    """Makes a prompt's blocks up to a position the newest of the prefix cache, the first of them the newest of all.
+
+    Where layers have states, a snapshot is kept at the last whole block and every so many, of what has been computed since the
+    request was taken up.
+    """
+    if pool.prefix == 0:
+        return
+    ring = s.cache[here.number]
+    end = ring[len(ring) - 1]
+    blocks = min(q.hashed, -(-positions // pool.prefix_block))
+    last, fit = q.prompt // pool.prefix_block, 0 < pool.snapshot <= pool.prefix - pool.entry
+    for k in range(blocks, 0, -1):
+        entry = ring[s.hashes[q.first_hash + k - 1]]
+        had = entry.there and entry.state
+        if entry.there:
+            _forget(ring, pool, here, entry)
+        new = fit and q.begun < k * pool.prefix_block and (k == last or (k < last and pool.every > 0 and k % pool.every == 0))
+        entry.state = had or new
+        room = pool.entry + pool.snapshot * entry.state
+        while here.cached + room > pool.prefix:
+            _forget(ring, pool, here, ring[end.newer])
+        here.cached += room
+        entry.there = True
+        entry.older, entry.newer = end.older, len(ring) - 1
+        ring[end.older].newer = s.hashes[q.first_hash + k - 1]
+        end.older = s.hashes[q.first_hash + k - 1]
+
+
+@inlined_function
+def _forget(ring, pool, here, entry):
+    entry.there = False
+    here.cached -= pool.entry + pool.snapshot * entry.state
+    ring[entry.older].newer = entry.newer
+    ring[entry.newer].older = entry.older

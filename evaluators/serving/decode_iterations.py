@@ -1,0 +1,151 @@
+"""Iterations of decodes alone, compiled: of requests none of which ends, as long as nothing else can reach their instance.
+
+They are nearly all iterations of a load that its instances keep up with. From one to the next a request has one position more
+and nothing else changes, so what they add up is kept at hand and booked when they are over, in the order in which they would
+have been booked one by one.
+
+Throughout: s is the `state.State`, q a request, here an instance, pool its pool, lane one of its lanes, t an instant.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import math
+
+from dse.evaluators.machine.compile_cache import called_part, inlined_function
+from dse.evaluators.serving.block_allocation import blocks_needed, steps_with_equal_blocks, wait_reason
+from dse.evaluators.serving.busiest_iterations import keep_busiest, span_index
+from dse.evaluators.serving.iteration_time_lookup import CONTEXT, decode_corners, interpolate_context
+from dse.evaluators.serving.prefix_blocks import evict_blocks, next_block_position
+from dse.evaluators.serving.simulator_state import BATCH, MEMORY
+from dse.evaluators.serving.token_gap_histogram import count_gap, gap_bin
+
+
+@inlined_function
+def log_iteration(s, here, lane, t, end, step):
+    """Keeps an iteration, of which there are those that come first."""
+    f, row = s.step[0], s.log[s.total[0].logged]
+    row.start, row.end, row.instance, row.lane = t, end, here.number, lane.number - here.first_lane
+    row.prompt, row.requests, row.positions, row.queued = f.prompt, f.requests, f.positions, here.queued
+    row.pairs, row.past, row.far, row.step = f.pairs, f.past, f.far, step
+    s.total[0].logged += 1
+
+
+@inlined_function
+def _longest(s, here, pool, running, count):
+    """Iterations after which something can change in a lane by itself: a request ends, or its blocks do not grow evenly.
+
+    What blocks grow by in each iteration is in `scratch`, after so many of a block.
+    """
+    grows, longest = s.scratch, max(1, s.total[0].work)
+    grows[: pool.block] = 0
+    for k in range(count):
+        q = s.requests[running[k]]
+        longest = min(longest, q.output - q.made - 1)
+        # blocks are taken when these are full, and every `block` iterations after; all are there where a lifetime is reserved
+        if not pool.lifetime:
+            full = q.room * pool.block - q.prompt - q.made + 1
+            grows[full % pool.block] += blocks_needed(s, pool, q.room + 1) - blocks_needed(s, pool, q.room)
+            longest = min(longest, full + steps_with_equal_blocks(s, pool, q) * pool.block - 1)
+        if pool.pooled and next_block_position(pool, q) > 0:
+            # what enters can be shared, by whoever waits
+            longest = min(longest, next_block_position(pool, q) - q.prompt - q.made)
+    return longest
+
+
+@inlined_function
+def _book(s, here, pool, lane, t, played, read):
+    """Books iterations that have been played, up to an instant, and positions that they have read; their requests go on."""
+    f, work, total, count = s.step[0], s.work[here.pool, 0, span_index(s.step[0])], s.total[0], lane.count
+    here.peak = max(here.peak, here.used + here.paged)
+    f.positions -= count
+    keep_busiest(s.busiest[here.pool], f)  # of those played the last reads most
+    f.positions += count
+    work.iterations += played
+    work.requests += played * f.requests
+    work.positions += read
+    total.iterations += played
+    total.decoded += played * count
+    total.work -= played
+    for k in range(count):
+        q = s.requests[s.running[lane.number, k]]
+        q.made += played
+        q.last = t
+        q.room = max(q.room, -(-(q.prompt + q.made) // pool.block))
+        q.blocks = blocks_needed(s, pool, q.room) - q.spilled - q.shared
+    if pool.pooled:
+        evict_blocks(s, here, pool)
+
+
+@called_part
+def skip_decode_iterations(s, price, here, pool, lane, t, horizon):
+    """Plays iterations in which all of a lane's requests decode and none ends, as long as nothing can reach the instance.
+
+    They differ by one position a request, so each is one price. The first has been formed; what is left at the end is the
+    formed iteration that comes after those played, and the instant of its start, which is returned.
+    """
+    f, running, requests, gaps, grows = s.step[0], s.running[lane.number], s.requests, s.gaps, s.scratch
+    count, played, slot = lane.count, 0, 1 % pool.block
+    longest = _longest(s, here, pool, running, count)
+    # the first chunk of who waits for memory begins where its known prefix ends, and takes less where some of that has to go
+    shrinks = pool.pooled and pool.by_chunk and here.why == MEMORY
+    positions, place, same, times = f.positions, -1, 0.0, 0
+    # a price: what it has of all contexts, and the cell of a table that a context is in
+    c, tabled, grid, size = price.linear, len(price.table) > 0, price.grid[CONTEXT], price.sizes[CONTEXT]
+    base, low = c[0] + c[3] * f.requests, 0
+    corners = decode_corners(price, f.requests) if tabled else 0
+    begin, width = (grid[0], grid[1] - grid[0]) if tabled and size > 1 else (0.0, math.inf)
+    # what is added up one by one: an instance's seconds and block-seconds, and positions that are read
+    busy, area, by_batch, by_memory, since, read = here.busy, here.area, here.by_batch, here.by_memory, here.since, 0.0
+    while played < longest:
+        step = base + c[4] * positions
+        if tabled:
+            context = positions / f.requests
+            while low < size - 2 and grid[low + 1] <= context:
+                low += 1
+                begin, width = grid[low], grid[low + 1] - grid[low]
+            step += interpolate_context(price, corners, low, (context - begin) / width)
+        end, more = t + step, grows[slot]
+        if not (step > 0 and end < horizon and here.used + more <= pool.blocks):
+            break
+        if shrinks and more > 0 and here.used + more + here.cached > pool.blocks:
+            break
+        if played == 0:
+            for k in range(count):
+                count_gap(gaps, end - requests[running[k]].last, 1)
+        else:
+            gap = end - t
+            found = gap_bin(gaps, gap)
+            if found != place:
+                if place >= 0:
+                    gaps[place].count, gaps[place].seconds = times, same
+                place, times, same = found, gaps[found].count, gaps[found].seconds
+            times += count
+            same += count * gap
+        if s.total[0].logged < len(s.log):
+            f.positions = positions
+            log_iteration(s, here, lane, t, end, step)
+        busy, read, t = busy + step, read + positions, end
+        area += (t - since) * (here.used + here.paged)
+        if here.why == BATCH:
+            by_batch += t - since
+        elif here.why == MEMORY:
+            by_memory += t - since
+        since = t
+        positions, played = positions + count, played + 1
+        slot = slot + 1 if slot + 1 < pool.block else 0
+        if more > 0:
+            here.used += more
+            if pool.static:
+                # who waits for a batch to end may from now on wait for memory as well
+                if pool.pooled:
+                    evict_blocks(s, here, pool)
+                here.why = wait_reason(s, here)
+    if played == 0:
+        return t
+    if place >= 0:
+        gaps[place].count, gaps[place].seconds = times, same
+    here.busy, here.area, here.by_batch, here.by_memory, here.since, here.due = busy, area, by_batch, by_memory, since, True
+    f.positions = positions
+    _book(s, here, pool, lane, t, played, read)
+    s.stage_free[here.number, 0] = t
+    return t

@@ -1,0 +1,186 @@
+"""Requests that one pool has prefilled and another one decodes, compiled: when each has its last token, in the steady state.
+
+As the loop hands them over: to an instance in turn or to the one that has the fewest, when that has room, over the channel that
+is free first; caches are there in the order in which they set out. Passes of decodes are counted (`clocks`).
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import math
+
+from dse.evaluators.machine.compile_cache import compiled_without_gil, inlined_function
+from dse.evaluators.serving.lane_clocks import (
+    NEAR,
+    append_request,
+    catch_up_lane,
+    count_passes,
+    lane_round_seconds,
+    next_departure,
+    next_departure_of_instance,
+    set_lane_period,
+    start_decoding,
+)
+from dse.evaluators.serving.prefill_chunks import chunk_count
+
+
+@compiled_without_gil
+def exposed_transfer_seconds(taken, layers, chunks, prefill):
+    """Of the time in which a channel sends a cache, what is left when its prompt is done. [s]
+
+    Args:
+        taken: for all of it. [s]
+        layers: that go each when it is computed; 0 where a cache goes whole.
+        chunks, prefill: of a prompt, and the time from its first to its last. [1], [s]
+
+    >>> (
+    ...     exposed_transfer_seconds(8.0, 0.0, 1.0, 4.0),
+    ...     exposed_transfer_seconds(8.0, 4.0, 1.0, 4.0),
+    ...     exposed_transfer_seconds(2.0, 4.0, 1.0, 4.0),
+    ... )
+    (8.0, 5.0, 0.5)
+    """
+    if layers == 0:
+        return taken
+    parts = layers * chunks
+    return max(taken / parts, taken - prefill * (1 - 1 / parts))
+
+
+@compiled_without_gil
+def replay_decode_pool(price, of, nearest, load, steady, spilled, sends, sent, chunk, room):
+    """Plays the second pool; `last` of the room says when each request has its last token, of which `first` says the first.
+
+    Args:
+        price, of, nearest, load, steady, spilled, room: as in `arrivals.played`, of this pool.
+        sends: that each request has a channel, shape (requests,). [s]
+        sent: a row of `standing.sending`.
+        chunk: of a prompt, the longest. [token]
+    """
+    for i in range(of.instances):
+        here = room.instances[i]
+        here.held = here.queued = here.flying = here.oldest = here.decoding = 0
+        here.head = here.tail = -1
+        here.paces = here.slowest = here.around = 0.0
+        here.leaves = math.inf
+    for number in range(of.instances * of.stages):
+        lane = room.lanes[number]
+        lane.prompts = lane.decodes = lane.older = lane.fresh = lane.tokens = 0
+        lane.pace, lane.end, lane.stands = 0.0, -math.inf, False
+    room.paces[:] = -1.0
+    room.channels[:] = -math.inf
+    room.way[0] = room.way[1] = -1
+    many, turn = _sorted(load, room), 0
+    for place in range(many):
+        r, best = room.order[place], 0
+        t = room.first[r]
+        _until(price, of, load, steady, spilled, sends, sent, chunk, room, t)
+        for i in range(of.instances):
+            here = room.instances[i]
+            if here.held + here.queued < room.instances[best].held + room.instances[best].queued:
+                best = i
+        if not nearest:
+            best = turn % of.instances
+            turn += 1
+        here = room.instances[best]
+        room.share[r] = best
+        if here.held < of.batch:
+            _send(load, sends, sent, chunk, room, r, t)
+            continue
+        append_request(here, room.behind, r)
+    _until(price, of, load, steady, spilled, sends, sent, chunk, room, math.inf)
+
+
+@inlined_function
+def _until(price, of, load, steady, spilled, sends, sent, chunk, room, t):
+    """All that happens up to an instant: caches are there, and requests leave, who make room for others."""
+    while True:
+        now, who = t, -1
+        for i in range(of.instances):
+            if room.instances[i].queued > 0 and room.instances[i].held >= of.batch:
+                leaves = next_departure_of_instance(of, room, i, now)
+                if leaves < now:
+                    now, who = leaves, i
+        r = room.way[0]
+        if r >= 0 and room.begun[r] <= now:
+            room.way[0] = room.behind[r]
+            _join(price, of, load, steady, spilled, room, r)
+            continue
+        for i in range(of.instances):
+            _left(price, of, steady, spilled, room, i, now)
+        if who < 0:
+            return
+        here = room.instances[who]
+        while here.head >= 0 and here.held < of.batch:
+            r = here.head
+            here.head = room.behind[r]
+            here.queued -= 1
+            _send(load, sends, sent, chunk, room, r, now)
+
+
+@inlined_function
+def _left(price, of, steady, spilled, room, i, now):
+    """Lets go who leaves an instance by an instant; before its `leaves` nobody does."""
+    here, stages = room.instances[i], of.stages
+    if here.leaves > now:
+        return
+    for number in range(i * stages, (i + 1) * stages):
+        catch_up_lane(price, of, steady, spilled, room, i, number, now)
+    found = math.inf  # when none has gone any more, since each that goes makes others quicker
+    for number in range(i * stages, (i + 1) * stages):
+        found = min(found, next_departure(of, here, room.lanes[number], room.leaving[number]))
+    here.leaves = found
+
+
+@inlined_function
+def _send(load, sends, sent, chunk, room, r, t):
+    """A cache sets out; `begun` says when it is there."""
+    room.instances[room.share[r]].held += 1
+    least = 0
+    for channel in range(1, int(sent[2])):
+        if room.channels[channel] < room.channels[least]:
+            least = channel
+    taken = exposed_transfer_seconds(sends[r], sent[3], chunk_count(load.prompt[r], chunk), room.first[r] - room.begun[r])
+    room.channels[least] = max(t, room.channels[least]) + taken
+    room.begun[r], room.behind[r] = room.channels[least] + sent[1], -1
+    if room.way[0] < 0:
+        room.way[0] = r
+    else:
+        room.behind[room.way[1]] = r
+    room.way[1] = r
+
+
+@inlined_function
+def _join(price, of, load, steady, spilled, room, r):
+    """A cache is there: its request decodes from the next pass of the lane on that has the fewest."""
+    i, stages, t = room.share[r], of.stages, room.begun[r]
+    here, best = room.instances[i], room.share[r] * of.stages
+    for number in range(i * stages, (i + 1) * stages):
+        catch_up_lane(price, of, steady, spilled, room, i, number, t)
+        if room.lanes[number].decodes < room.lanes[best].decodes:
+            best = number
+    lane = room.lanes[best]
+    if lane.decodes == 0:
+        lane.end = max(lane.end, t)
+    elif lane.end < t:
+        each = lane_round_seconds(of, here, lane)
+        many = math.ceil((t - lane.end) / each - NEAR)
+        if many > 0:  # who leaves with the last of them is there until then
+            count_passes(room, best, many, each)
+    before = lane.decodes
+    start_decoding(of, load, room, best, r)
+    set_lane_period(price, of, steady, spilled, room, i, best, before)
+    here.leaves = min(here.leaves, next_departure(of, here, lane, room.leaving[best]))
+
+
+@inlined_function
+def _sorted(load, room):
+    """Requests that have further tokens by their first ones, in `order` of the room; how many there are."""
+    many, order, first = 0, room.order, room.first
+    for r in range(len(load.arrival)):
+        if load.further[r] > 0:
+            place = many  # most come in their order
+            while place > 0 and first[order[place - 1]] > first[r]:
+                order[place] = order[place - 1]
+                place -= 1
+            order[place] = r
+            many += 1
+    return many

@@ -1,0 +1,219 @@
+"""Queues of instances, routing to them, and caches on their way between pools, compiled.
+
+Throughout: s is the `state.State`, r the number of a request and q its record, here an instance, pool its pool, t an instant.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from dse.evaluators.machine.compile_cache import called_part, inlined_function
+from dse.evaluators.serving.block_allocation import allocate, cached_positions
+from dse.evaluators.serving.prefix_blocks import release_prefix
+from dse.evaluators.serving.simulator_state import BATCH, MEMORY
+
+
+@inlined_function
+def update_busy_time(here, t):
+    """Brings an instance's seconds up to date; done before its blocks change, and before it forms anything."""
+    here.area += (t - here.since) * (here.used + here.paged)
+    if here.why == BATCH:
+        here.by_batch += t - here.since
+    elif here.why == MEMORY:
+        here.by_memory += t - here.since
+    here.since = t
+    here.due = True
+
+
+@called_part
+def enqueue(s, r, i):
+    """A request is the last of its rank in the queue of an instance."""
+    here, q = s.instances[i], s.requests[r]
+    q.instance = i
+    here.due = True
+    _behind(s, here, r, _last(s, here, q.rank))
+    s.lasts[i, q.rank] = r
+
+
+@called_part
+def enqueue_first(s, here, r):
+    """A request that has left is the first of its rank in the queue."""
+    rank = s.requests[r].rank
+    _behind(s, here, r, _last(s, here, rank - 1))
+    if s.lasts[here.number, rank] < 0:
+        s.lasts[here.number, rank] = r
+
+
+@inlined_function
+def _last(s, here, rank):
+    """The last in the queue of those up to a rank; -1 for none."""
+    while rank >= 0 and s.lasts[here.number, rank] < 0:
+        rank -= 1
+    return s.lasts[here.number, rank] if rank >= 0 else -1
+
+
+@inlined_function
+def _behind(s, here, r, before):
+    """A request stands in the queue behind another, or first of all."""
+    if before < 0:
+        s.requests[r].follower = here.head
+        here.head = r
+    else:
+        s.requests[r].follower = s.requests[before].follower
+        s.requests[before].follower = r
+    here.queued += 1
+    s.total[0].queued += 1
+
+
+@inlined_function
+def dequeue(s, here):
+    """The first in the queue, which leaves it."""
+    r = here.head
+    here.head = s.requests[r].follower
+    rank = s.requests[r].rank
+    if s.lasts[here.number, rank] == r:
+        s.lasts[here.number, rank] = -1
+    here.queued -= 1
+    s.total[0].queued -= 1
+    return r
+
+
+@called_part
+def route_request(s, pool, nearest, low, high):
+    """The instance of a pool that a request goes to, from the `low`-th on and before the `high`-th."""
+    best = pool.first + low
+    if not nearest:
+        best += pool.turn % (high - low)
+        pool.turn += 1
+        return best
+    for i in range(pool.first + low + 1, pool.first + high):
+        if s.instances[i].held + s.instances[i].queued < s.instances[best].held + s.instances[best].queued:
+            best = i
+    return best
+
+
+@inlined_function
+def arrivals_elsewhere(s, pool, here, transfer):
+    """How many of the next arrivals at least go to other instances of a pool, as long as no request ends in this one."""
+    if transfer.aware:
+        return 0
+    if not transfer.nearest:
+        return (here.number - pool.first - pool.turn) % pool.instances
+    # each of the others takes one after another until it holds as many; what ends there lets it take more
+    found, mine = 0, here.held + here.queued
+    for i in range(pool.first, pool.first + pool.instances):
+        if i != here.number:
+            found += max(0, mine + (i < here.number) - s.instances[i].held - s.instances[i].queued)
+    return found
+
+
+@called_part
+def route_arrival(s, q, transfer):
+    """The instance that an arrival goes to.
+
+    Where caches count, that with the longest match, of several the first, if the match is long enough and instances are loaded
+    alike; else the one that holds the fewest.
+    """
+    pool = s.pools[0]
+    if not transfer.aware:
+        return route_request(s, pool, transfer.nearest, 0, pool.instances)
+    best, longest, least, most = 0, -1, 1 << 60, 0
+    for i in range(pool.instances):
+        here = s.instances[i]
+        load, match = here.held + here.queued, cached_positions(s, here, pool, q)
+        least, most = min(least, load), max(most, load)
+        if match > longest:
+            best, longest = i, match
+    if longest < transfer.matched * q.prompt or (most - least > transfer.apart and most > transfer.times * least):
+        return route_request(s, pool, True, 0, pool.instances)
+    return best
+
+
+@inlined_function
+def start_transfers(s, here, transfer, t):
+    """Caches that wait elsewhere for this instance set out, as long as it has room for them."""
+    pool = s.pools[here.pool]
+    while here.head >= 0 and s.requests[here.head].remote and here.held < pool.batch:
+        q = s.requests[here.head]
+        if not allocate(s, pool, here, q, q.prompt + q.made):
+            return
+        r = dequeue(s, here)
+        s.total[0].remote -= 1
+        here.held += 1
+        channel = _first_free(s.channels)
+        gone = max(t, s.channels[channel]) + q.sending
+        if transfer.layers > 0 and q.last == t:  # there was room for what has been computed
+            gone = max(s.channels[channel] + q.sending, q.gone)
+        s.channels[channel] = gone
+        q.ready = gone + transfer.latency
+        s.total[0].sent += q.prompt
+        before, after = -1, s.transit[0]
+        while after >= 0 and s.requests[after].ready <= q.ready:
+            before, after = after, s.requests[after].follower
+        q.follower = after
+        if before < 0:
+            s.transit[0] = r
+        else:
+            s.requests[before].follower = r
+
+
+@inlined_function
+def _first_free(channels):
+    """The channel that is free first; that of `np.argmin`, whose machine code would have every process import SciPy."""
+    least = 0
+    for channel in range(1, len(channels)):
+        if channels[channel] < channels[least]:
+            least = channel
+    return least
+
+
+@inlined_function
+def send_layerwise(q, transfer, start, t):
+    """What an iteration has computed of a prompt is sent layer by layer behind it, by a channel that is free.
+
+    A layer's part can go when the layer is done, and layers take equal times; parts follow one another. With G when all of
+    before has gone, n parts of S / n and an iteration from b to e, that is
+
+        G' = max(max(G, b + (e - b) / n) + S, e + S / n)
+
+    since of a channel that waits for parts that come evenly, either the first one or the last one decides. What was reused is
+    there before. A channel that has something else to do until c has sent all at max(c + all of S, G).
+    """
+    if q.gone < 0 and q.begun > 0:
+        q.gone = start + q.sending * (q.begun / q.prompt)
+    part = q.sending * (q.part / q.prompt)
+    q.gone = max(max(q.gone, start + (t - start) / transfer.layers) + part, t + part / transfer.layers)
+
+
+@called_part
+def receive_cache(s, t):
+    """The first cache on its way is there: its memory at the source is free, and it joins the lane that has the fewest."""
+    r = s.transit[0]
+    q = s.requests[r]
+    s.transit[0] = q.follower
+    q.remote = False
+    source, here = s.instances[q.source], s.instances[q.instance]
+    update_busy_time(source, t)
+    source.used -= q.left
+    source.paged -= q.left_paged
+    source.buffers -= 1
+    if s.pools[source.pool].pooled:
+        release_prefix(s, source, s.pools[source.pool], q)
+    best = here.first_lane
+    for other in range(best + 1, best + here.stages):
+        if s.lanes[other].count < s.lanes[best].count:
+            best = other
+    here.held -= 1
+    here.due = True
+    join_lane(s, here, s.lanes[best], r)
+
+
+@called_part
+def join_lane(s, here, lane, r):
+    """A request is the last of its rank in a lane."""
+    running, place = s.running[lane.number], lane.count
+    while place > 0 and s.requests[running[place - 1]].rank > s.requests[r].rank:
+        running[place] = running[place - 1]
+        place -= 1
+    running[place] = r
+    lane.count += 1
+    here.held += 1
+    here.most = max(here.most, here.held)

@@ -1,0 +1,306 @@
+"""What an iteration takes: a constant, a linear form, or a table over batch compositions made from any other price.
+
+An iteration is known by its composition alone: tokens of prompts and the positions that each of them attends to on average,
+itself included; decoding requests and the positions that each of them reads on average; and the share of all positions read
+that had been spilled from SRAM. Compositions are priced elsewhere; here they are only remembered.
+
+A table has another second axis: positions before a prompt's tokens, or, below 0, what a prompt of several that share the tokens
+has of them, less 1. A whole prompt by itself is at 0 however long it is. Prices jump between it and as many tokens of several
+prompts, each of which has a copy of attention or a run of its own, and what is asked of one alone is never taken from both.
+Between numbers of prompts, what attention costs is linear in the tokens that each has, as what the fullest of several copies of
+attention has is while all are dealt as many prompts.
+"""
+
+from collections.abc import Callable, Sequence
+from math import ceil, log
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.space.array_math import Array
+from dse.space.errors import DesignError
+
+AXES = ("prefill_tokens", "prefill_context", "decode_requests", "decode_context", "spilled")
+"""Of a composition, in order; units token, positions a token, requests, positions a request, share."""
+
+IterationTimeFunction = Callable[[Array, Array, Array, Array, Array], Any]
+"""Seconds of many compositions; arguments in the order of `AXES` broadcast together."""
+
+
+class IterationTime(NamedTuple):
+    """A step price as the loop reads it: a linear form and a table, added.
+
+    Attributes:
+        linear: seconds a step, a prompt token, a pair of query and key in prompts, a decoding request, a position that decoding
+            requests read, and a position of those that is in HBM while the rest is in SRAM; shape (6,). [s]
+        grid: values of each axis of the table, padded: those of a composition, but for the second one; shape (5, longest).
+        sizes: of each axis; shape (5,).
+        table: seconds at the grid's points, the last axis fastest; empty for none. [s]
+        places, weights: room for the corners of a cell, shape (32,).
+    """
+
+    linear: Array
+    grid: Array
+    sizes: Array
+    table: Array
+    places: Array
+    weights: Array
+
+
+class TableError(NamedTuple):
+    """Relative error of a table against the price it was made from, at random compositions between its points.
+
+    Attributes:
+        mean, worst: of the absolute values.
+        compositions: how many.
+    """
+
+    mean: float
+    worst: float
+    compositions: int
+
+
+def constant_time(seconds: float) -> IterationTime:
+    """Every iteration takes the same."""
+    return linear_time(seconds)
+
+
+def linear_time(
+    step: float,
+    prefill_token: float = 0.0,
+    pair: float = 0.0,
+    decode_request: float = 0.0,
+    position: float = 0.0,
+    spilled: float = 0.0,
+) -> IterationTime:
+    """A sum of counts; the coefficients are those of `Price.linear`. [s]
+
+    Raises:
+        DesignError: a step takes no time, or a coefficient is negative.
+    """
+    coefficients = np.array([step, prefill_token, pair, decode_request, position, spilled], float)
+    if not step > 0 or not (np.isfinite(coefficients).all() and (coefficients >= 0).all()):
+        raise DesignError(f"step price: coefficients {coefficients.tolist()} s; a step takes time, and nothing gives time back")
+    return _price(coefficients, np.zeros((5, 1)), np.ones(5, np.int64), np.zeros(0))
+
+
+def tabulate_time(pricing: IterationTimeFunction, axes: Sequence[Array]) -> IterationTime:
+    """A table of a price at all combinations of the axes' values; between them it is multilinear, beyond them it goes on.
+
+    Args:
+        pricing: called once, with the counts of all points, which broadcast together.
+        axes: rising values of each axis; shapes (any,).
+
+    Raises:
+        DesignError: an axis that does not rise, or a composition that takes no time.
+    """
+    return table_from_values(pricing(*axis_points(axes)), axes)
+
+
+def axis_points(axes: Sequence[Array]) -> list[Array]:
+    """Counts at all combinations of the axes' values, in the order of `AXES`; they broadcast together.
+
+    >>> tokens, context, *_ = axis_points([np.array([0.0, 8.0]), np.array([-0.5, 0.0, 100.0]), *[np.zeros(1)] * 3])
+    >>> context[..., 0, 0, 0].tolist()  # of nothing; of two prompts of 4 tokens, one of 8, and 8 tokens after 100
+    [[0.0, 0.0, 0.0], [2.5, 4.5, 104.5]]
+
+    Raises:
+        DesignError: an axis that does not rise.
+    """
+    for name, values in zip(AXES, axes, strict=True):
+        if len(values) < 1 or (np.diff(values) <= 0).any():
+            raise DesignError(f"price table: the values of {name} must rise; they are {np.asarray(values).tolist()}")
+    tokens, before, *others = np.meshgrid(*(np.asarray(values, float) for values in axes), indexing="ij", sparse=True)
+    own = np.maximum(tokens * (1 + np.minimum(before, 0.0)), 1.0)  # of a prompt
+    return [tokens, np.where(tokens > 0, np.maximum(before, 0.0) + (own + 1) / 2, 0.0), *others]
+
+
+def table_from_values(values: Array, axes: Sequence[Array], *, least: float = np.finfo(float).tiny) -> IterationTime:
+    """A table of what is known at all points of some axes.
+
+    Args:
+        values: at `points(axes)`, in a shape that broadcasts to theirs.
+        axes: rising values of each of `AXES`.
+        least: of a composition that has something; beside times, what compositions spend may be nothing.
+
+    Raises:
+        DesignError: a composition below it.
+    """
+    found, _ = tables_from_values(np.asarray(values, float)[..., None], axes, least=least)
+    return found
+
+
+def tables_from_values(
+    values: Array, axes: Sequence[Array], *, least: float = np.finfo(float).tiny
+) -> tuple[IterationTime, Array]:
+    """As `stored`, of several prices with the same axes, the last dimension: the first one, and the tables of all."""
+    sizes = np.array([len(some) for some in axes])
+    if len(axes[-1]) > 1 and axes[-1][0] != 0:
+        raise DesignError(f"price table: the values of {AXES[-1]} must begin with 0; they are {np.asarray(axes[-1]).tolist()}")
+    idle = np.zeros(sizes, bool)
+    idle[np.asarray(axes[0]) == 0, :, np.asarray(axes[2]) == 0] = True
+    many = values.shape[-1]
+    whole = np.broadcast_to(values, (*sizes, many)).reshape(-1, many)
+    idle, tables = idle.ravel(), np.ascontiguousarray(whole.T)
+    tables = tables.copy() if np.shares_memory(tables, values) else tables
+    # an iteration of nothing is never asked for, but stands at a corner of cells that are
+    tables[:, idle] = np.where(np.isfinite(tables[:, idle]), tables[:, idle], 0.0)
+    wrong = ~np.isfinite(tables) | ((tables < least) & ~idle)
+    if wrong.any():
+        table = tables[int(np.argmax(wrong.any(axis=1)))]
+        bad = int(np.argmax(~np.isfinite(table) | ((table < least) & ~idle)))
+        place = np.unravel_index(bad, sizes)
+        where = ", ".join(f"{name} {some[at]:g}" for name, some, at in zip(AXES, axes, place, strict=True))
+        raise DesignError(f"price table: {table[bad]!r} s for {where}; every iteration takes time")
+    grid = np.zeros((len(AXES), sizes.max()))
+    for row, some in zip(grid, axes, strict=True):
+        row[: len(some)] = some
+    return _price(np.zeros(6), grid, sizes, tables[0]), tables
+
+
+COUNTS, CONTEXTS = 2**0.5, 2.0
+"""Of a point of a table to the one before it: of tokens and requests, and of the positions that they attend to."""
+
+SEVERAL, FEWER = (64, 32, 16, 8, 6, 4, 3, 2), (64, 16, 4, 2)
+"""Prompts of an iteration that a table has points of beside one, and of a small table; beyond them, in the ratio of counts."""
+
+
+MAX_DEALS = 8
+"""Requests of each of several copies of attention up to which a table has points where one more gives a copy another."""
+
+
+def dealt_request_counts(copies: float, most: float, turns: int = MAX_DEALS) -> list[float]:
+    """Numbers of requests that are dealt to copies of attention, at which a copy has as many as all, and those after them.
+
+    >>> dealt_request_counts(8, 20), dealt_request_counts(1, 20)
+    ([8.0, 9.0, 16.0, 17.0], [])
+    """
+    found = [turn * copies + more for turn in range(1, turns + 1) for more in (0.0, 1.0)] if copies > 1 else []
+    return [number for number in found if number <= most]
+
+
+def prefix_axis(
+    longest: float,
+    ratio: float = CONTEXTS,
+    start: float = 64.0,
+    several: Sequence[int] = SEVERAL,
+    prompts: float = 0.0,
+    beyond: float = COUNTS,
+    copies: float = 1.0,
+    turns: int = MAX_DEALS,
+) -> Array:
+    """Points of a table's second axis: of several prompts, of one by itself, and of positions before it.
+
+    Args:
+        longest: positions before a prompt at most.
+        ratio: of one of their points to the one before it.
+        start: the first of them.
+        several: prompts of an iteration.
+        prompts: of an iteration at most; a table has points up to there, or just beyond it.
+        beyond: of one of these points to the one before it, beyond `several`.
+        copies: of attention, to which prompts are dealt.
+        turns: as of `dealt`.
+
+    >>> prefix_axis(100, several=(8, 4, 2)).tolist()
+    [-0.875, -0.75, -0.5, 0.0, 64.0, 128.0]
+    >>> prefix_axis(100, several=(8, 4, 2), prompts=16, copies=3).round(3).tolist()[:6]
+    [-0.938, -0.933, -0.923, -0.917, -0.909, -0.9]
+    """
+    steps = ceil(max(log(max(longest, start) / start) / log(ratio), 1.0) - 1e-9)
+    more = ceil(log(max(prompts / several[0], 1.0)) / log(beyond) - 1e-9)
+    many = np.rint(several[0] * beyond ** np.arange(1, more + 1))
+    numbers = np.unique([*many, *several, *dealt_request_counts(copies, max(many, default=several[0]), turns)])
+    numbers = numbers[numbers > 1]
+    return np.concatenate([1.0 / numbers[::-1] - 1.0, [0.0], np.rint(start * ratio ** np.arange(steps + 1))])
+
+
+def geometric_axes(
+    prefill_tokens: int,
+    prefill_context: int,
+    decode_requests: int,
+    decode_context: int,
+    *,
+    finer: float = 1.0,
+    spilled: bool = False,
+    whole: Sequence[float] = (),
+    copies: float = 1.0,
+) -> list[Array]:
+    """Axes from nothing to the largest values given or just beyond, in equal ratios: points are close where counts are small.
+
+    What the largest values are moves no point: a longer request adds some, and changes no price of the others. Points are whole
+    numbers, since a core that computes parts of its rows rounds them up; powers of two, as budgets and batches are, are among
+    them.
+
+    Args:
+        prefill_tokens, prefill_context, decode_requests, decode_context: the largest of each. [1]
+        finer: times as many points, in equal ratios.
+        spilled: whether what is read may be in a second memory.
+        whole: tokens of prompts that are to be priced as they are.
+        copies: of attention, to which requests are dealt.
+    """
+
+    def axis(largest: int, smallest: int, ratio: float, beside: Sequence[float] = ()) -> Array:
+        steps = max(1, ceil(finer * log(max(largest, smallest) / smallest) / log(ratio) - 1e-9))
+        points = np.rint(smallest * ratio ** (np.arange(steps + 1) / finer))
+        # with 1, no iteration of something lies in a cell with that of nothing, which has no price
+        return np.unique(np.concatenate([[0.0, 1.0], points, [point for point in beside if point <= points[-1]]]))
+
+    shares = np.array([0.0, 0.5, 1.0]) if spilled else np.zeros(1)
+    return [
+        axis(prefill_tokens, 1, COUNTS, whole),
+        prefix_axis(
+            prefill_context, CONTEXTS ** (1 / finer), several=SEVERAL if finer >= 1 else FEWER,
+            prompts=min(prefill_tokens, decode_requests), copies=copies,
+        ),
+        axis(decode_requests, 1, COUNTS, dealt_request_counts(copies, np.inf)), axis(decode_context, 64, CONTEXTS), shares,
+    ]  # fmt: skip
+
+
+def table_error(
+    price: IterationTime, pricing: IterationTimeFunction, axes: Sequence[Array], *, compositions: int = 2000, seed: int = 0
+) -> TableError:
+    """How far a table is from its price at compositions drawn between the axes' ends, evenly in their logarithm.
+
+    Compositions without prompts and without decodes are drawn too, and those that cannot be are left out: a prompt's tokens
+    attend to at least half of themselves.
+    """
+    (found,) = table_errors([(price, axes)], pricing, compositions=compositions, seed=seed)
+    return found
+
+
+def table_errors(
+    tables: Sequence[tuple[IterationTime, Sequence[Array]]],
+    pricing: IterationTimeFunction,
+    *,
+    compositions: int = 2000,
+    seed: int = 0,
+) -> list[TableError]:
+    """As `error`, of several tables of a price with their axes: it is called once, with the compositions of all."""
+    from dse.evaluators.serving.iteration_time_lookup import table_at_composition
+
+    every = [_drawn(axes, compositions, seed) for _, axes in tables]
+    true = np.asarray(pricing(*map(np.concatenate, zip(*every, strict=True))), float).reshape(len(tables), -1)
+    found = list[TableError]()
+    for (price, _), drawn, wanted in zip(tables, every, true, strict=True):
+        off = np.abs(np.array([table_at_composition(price, *one) for one in zip(*drawn, strict=True)]) / wanted - 1)
+        found.append(TableError(float(off.mean()), float(off.max()), compositions))
+    return found
+
+
+def _drawn(axes: Sequence[Array], compositions: int, seed: int) -> list[Array]:
+    """Counts of compositions, in the order of `AXES`."""
+    rng = np.random.default_rng(seed)
+    drawn = []
+    for number, values in enumerate(axes):
+        low, high = (1.0 if number == 1 else values[1], values[-1]) if len(values) > 1 else (0.0, 0.0)
+        drawn.append(np.exp(rng.uniform(np.log(low), np.log(high), compositions)) if high > 0 else np.zeros(compositions))
+    drawn[0], drawn[2] = np.round(drawn[0]), np.round(drawn[2])
+    kind = rng.integers(0, 3, compositions)
+    drawn[0][kind == 1] = 0.0
+    drawn[2][kind == 2] = 0.0
+    drawn[1] = np.maximum(drawn[1], (drawn[0] + 1) / 2)
+    return drawn
+
+
+def _price(coefficients: Array, grid: Array, sizes: Array, table: Array) -> IterationTime:
+    return IterationTime(coefficients, grid, sizes, table, np.zeros(32, np.int64), np.zeros(32))

@@ -1,0 +1,353 @@
+"""Memory for keys and values: blocks of one memory; or of SRAM first, then blocks of HBM or a buffer there for each request.
+
+Blocks are of one size and any will do, so the list of free blocks is a count; the same holds for the buffers of a ring. What is
+where follows from when it was written: a request's cache grows into free blocks of SRAM, and where there are none into HBM.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, gcd
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.space.array_math import maximum, minimum, where
+from dse.space.errors import DesignError
+from dse.space.layers import layers, per_reach
+from dse.space.memoize import memoize
+from dse.space.model import Model
+
+ENDLESS = 1 << 40
+"""Steps that are as good as no end."""
+
+
+class RequestMemory(NamedTuple):
+    """What a request has in memory.
+
+    Attributes:
+        growing: of each position, in layers that keep all. [B]
+        fixed: of states, whatever its length. [B]
+        windows: of layers that keep the last positions, or those of a chunk: how many, and bytes of each. [token], [B]
+
+    Bytes are of one design, or of several in the shape (designs,).
+    """
+
+    growing: Any
+    fixed: Any = 0.0
+    windows: tuple[tuple[int, Any], ...] = ()
+
+    def of(self, positions: Any) -> Any:
+        """Bytes of a request with so many positions. [B]
+
+        >>> RequestMemory(10.0, 500.0, ((64, 2.0),)).of(100)
+        1628.0
+        """
+        return self.growing * positions + self.fixed + sum(nbytes * minimum(positions, most) for most, nbytes in self.windows)
+
+    def altogether(self, positions: Any) -> Any:
+        """Bytes of all of some requests, shape (requests,). [B]
+
+        >>> RequestMemory(10.0, 500.0, ((64, 2.0),)).altogether(np.array([100, 10]))
+        2248.0
+        """
+        windows = sum(nbytes * float(np.minimum(positions, most).sum()) for most, nbytes in self.windows)
+        return self.growing * float(positions.sum()) + self.fixed * len(positions) + windows
+
+    @property
+    def each(self) -> tuple[Any, ...]:
+        """Bytes of all kinds."""
+        return self.growing, self.fixed, *(nbytes for _, nbytes in self.windows)
+
+    @property
+    def position(self) -> Any:
+        """Of a position, in all layers that keep some. [B]"""
+        return self.growing + sum(nbytes for _, nbytes in self.windows)
+
+    def each_of(self, size: int) -> "list[RequestMemory]":
+        """Of each of some designs."""
+        columns = [np.broadcast_to(values, size).tolist() for values in self.each]
+        sizes = [most for most, _ in self.windows]
+        return [
+            RequestMemory(growing, fixed, tuple(zip(sizes, windows, strict=True)))
+            for growing, fixed, *windows in zip(*columns, strict=True)
+        ]
+
+    def at(self, row: int) -> "RequestMemory":
+        """Of one design, where numbers are of several, shape (designs,)."""
+        windows = tuple((most, value_of_row(nbytes, row)) for most, nbytes in self.windows)
+        return RequestMemory(value_of_row(self.growing, row), value_of_row(self.fixed, row), windows)
+
+    def times(self, each: Any) -> "RequestMemory":
+        """So many times as much, or so many seconds a byte."""
+        return RequestMemory(
+            self.growing * each, self.fixed * each, tuple((most, nbytes * each) for most, nbytes in self.windows)
+        )
+
+
+def value_of_row(values: Any, row: int) -> float:
+    """Of a design, where a number may be the same for all.
+
+    >>> value_of_row(2.0, 1), value_of_row(np.array([3.0, 4.0]), 1)
+    (2.0, 4.0)
+    """
+    return float(values[row]) if np.ndim(values) and len(values) > 1 else float(values)
+
+
+def fullest_request(rooms: Sequence[RequestMemory], positions: int) -> RequestMemory:
+    """Design by design, the one of some where a request of so many positions has most; the first one of equals."""
+    found = rooms[0]
+    for other in rooms[1:]:
+        more = other.of(positions) > found.of(positions)
+        windows = tuple((most, where(more, b, a)) for (most, a), (_, b) in zip(found.windows, other.windows, strict=True))
+        found = RequestMemory(where(more, other.growing, found.growing), where(more, other.fixed, found.fixed), windows)
+    return found
+
+
+def request_memory(model: Model, held: Callable[[Any, float], Any]) -> RequestMemory:
+    """What a request has where something holds caches.
+
+    Args:
+        model: what is served.
+        held: bytes of positions that are kept, by reach of the model, and of states of sequences; in proportion to both, and
+            of one design or of several. [B]
+    """
+    windows = dict[int, Any]()
+    growing: Any = 0.0
+    for reach in layers(model).reaches:
+        nbytes = held(per_reach(model, lambda other, this=reach: float(other == this)), 0.0)  # type: ignore[misc]
+        growing = growing + nbytes * reach.grows
+        most = reach.window or reach.chunk
+        if most and np.any(nbytes):
+            windows[most] = windows.get(most, 0.0) + nbytes
+    fixed = held(per_reach(model, lambda reach: 0.0), 1.0)
+    return RequestMemory(growing, fixed, tuple(sorted(windows.items())))
+
+
+WATERMARK = 0.01
+"""Share of all blocks that taking a request up leaves free, vLLM's."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvMemory:
+    """What an instance has for the caches of its requests.
+
+    Attributes:
+        blocks: of the one memory, or of SRAM where there are buffers.
+        block: positions that a step of a request's growth has room for. [token]
+        spare: share of all blocks that taking a request up leaves free, for those that run to grow into; vLLM's watermark.
+        pages: blocks of HBM, for what those of SRAM have no room for; 0 where there is one memory alone, or buffers.
+        buffers: in HBM, one for each request that is taken up, whether it overflows or not; 0 where there is one memory alone.
+        buffer: positions in a buffer, the longest request. [token]
+        host: time to move what a block has of one position to the host's memory or back. [s]
+        each: blocks that every step takes; 0 where no layer keeps all positions.
+        fixed: blocks that a request takes at once, whatever its length.
+        windows: of layers that keep the last positions: how many, and blocks that each step up to them takes. [token], [1]
+    """
+
+    blocks: int
+    block: int = 16
+    spare: float = WATERMARK
+    pages: int = 0
+    buffers: int = 0
+    buffer: int = 0
+    host: float = 0.0
+    each: int = 1
+    fixed: int = 0
+    windows: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        counts = (self.blocks, self.pages, self.buffers, self.buffer, self.host, self.each, self.fixed)
+        none = min((*counts, *(min(of) for of in self.windows))) < 0
+        if not (self.blocks or self.pages or self.buffers) or self.block < 1 or none or (self.pages and self.buffers):
+            raise DesignError(
+                f"KV memory: {self.blocks} blocks of {self.block} tokens, {self.pages} in HBM, {self.buffers} buffers of "
+                f"{self.buffer}"
+            )
+        if not 0 <= self.spare < 1:
+            raise DesignError(f"KV memory: a share of {self.spare:g} of the blocks cannot stay free; give 0 to 1, 1 left out")
+
+    def needed(self, positions: int) -> int:
+        """Blocks of a request with so many positions.
+
+        >>> KvMemory(100, 16, each=1, fixed=5, windows=((64, 2),)).needed(100)
+        20
+        """
+        steps = -(-positions // self.block)
+        return self.fixed + self.each * steps + sum(of * min(steps, -(-most // self.block)) for most, of in self.windows)
+
+    @property
+    def longest(self) -> int:
+        """Positions of the longest request that can ever be held, as far as one counts. [token]"""
+        if self.buffers:
+            return self.buffer
+        return (
+            bisect_right(range(1, ENDLESS), self.blocks + self.pages, key=lambda steps: self.needed(steps * self.block))
+        ) * self.block
+
+
+def paged_memory(
+    capacity: float,
+    room: RequestMemory,
+    *,
+    block: int = 16,
+    spare: float = WATERMARK,
+    host_bandwidth: float = 0.0,
+    longest: int = 0,
+) -> KvMemory:
+    """One memory in blocks.
+
+    A block has one position's bytes `block` times: of layers that keep all; of states, where there is nothing else; where there
+    are windows, the most of which steps of all of them have whole ones. What is fixed is rounded up.
+
+    Args:
+        capacity: for caches alone, of an instance. [B]
+        room: of a request.
+        block: positions in a step. [token]
+        spare: as in `Memory`.
+        host_bandwidth: to the host's memory, for caches that are swapped; 0 where they never are. [B/s]
+        longest: positions of a request for which there is room, since a limit says so, however blocks round. [token]
+
+    Raises:
+        DesignError: not one block fits.
+
+    >>> paged_memory(1e6, RequestMemory(1e3), block=16).blocks
+    62
+    >>> paged_memory(1e9, RequestMemory(1e3, fixed=1e6)).fixed, paged_memory(1e9, RequestMemory(0.0, fixed=1e6)).blocks
+    (63, 1000)
+    """
+    size, one = _sized(room, block)
+    blocks = max(int(capacity // size), one.needed(longest) if longest else 0)
+    if blocks < 1:
+        raise DesignError(f"KV memory: {capacity:.4g} B hold no block of {block} tokens, which takes {size:.4g} B")
+    return replace(one, blocks=blocks, spare=spare, host=size / block / host_bandwidth if host_bandwidth else 0.0)
+
+
+def host_blocks(capacity: float, room: RequestMemory, *, block: int = 16) -> int:
+    """Blocks of prefixes, as those of `paged`, that the memory of a host has room for.
+
+    >>> host_blocks(1e6, RequestMemory(1e3), block=16)
+    62
+    """
+    return int(capacity // _sized(room, block)[0])
+
+
+def two_level_memory(sram: float, hbm: float, room: RequestMemory, *, longest: int, block: int = 16) -> KvMemory:
+    """Blocks in SRAM, and a ring of buffers in HBM, each for a request of `longest` tokens.
+
+    Args:
+        sram, hbm: for caches alone, of an instance. [B]
+        room: of a request.
+        longest: of a request, prompt and output. [token]
+        block: positions in a step. [token]
+
+    Raises:
+        DesignError: HBM has no room for one buffer.
+
+    Source:
+        [zhu2025] section 4.2: fine-grained blocks in SRAM, a whole buffer a request in HBM.
+
+    >>> two_level_memory(1e6, 1e8, RequestMemory(1e3), longest=4096)
+    KvMemory(blocks=62, block=16, spare=0.0, pages=0, buffers=24, buffer=4096, host=0.0, each=1, fixed=0, windows=())
+    """
+    size, one = _sized(room, block)
+    buffer = room.of(longest)
+    buffers = int(hbm // buffer)
+    if buffers < 1:
+        raise DesignError(f"KV memory: {hbm:.4g} B of HBM hold no buffer of {longest} tokens, which takes {buffer:.4g} B")
+    return KvMemory(int(sram // size), block, 0.0, 0, buffers, longest, 0.0, one.each, one.fixed, one.windows)
+
+
+def two_level_paged_memory(sram: float, hbm: float, room: RequestMemory, *, longest: int, block: int = 16) -> KvMemory:
+    """Blocks in SRAM, and blocks of the same size in HBM for what those have no room for.
+
+    Args:
+        sram, hbm: for caches alone, of an instance. [B]
+        room: of a request.
+        longest: positions of a request for which there is room, since a limit says so, however blocks round. [token]
+        block: positions in a step. [token]
+
+    >>> some = two_level_paged_memory(1e6, 1e8, RequestMemory(1e3), longest=4096)
+    >>> some.blocks, some.pages, some.longest
+    (62, 6250, 100992)
+    """
+    size, one = _sized(room, block)
+    blocks = int(sram // size)
+    pages = max(int(hbm // size), one.needed(longest) - blocks, int(blocks == 0))
+    return KvMemory(blocks, block, one.spare, pages, 0, 0, 0.0, one.each, one.fixed, one.windows)
+
+
+@memoize
+def _sized(room: RequestMemory, block: int) -> tuple[float, KvMemory]:
+    """Bytes of a block, and a memory of one such."""
+    size, each = block * room.growing, 1
+    windows: tuple[tuple[int, int], ...] = ()
+    if room.windows:
+        steps = [ceil(block * nbytes) for nbytes in (room.growing, *(nbytes for _, nbytes in room.windows))]
+        size = float(gcd(*steps))
+        each, *blocks = (int(nbytes // size) for nbytes in steps)
+        windows = tuple((most, of) for (most, _), of in zip(room.windows, blocks, strict=True))
+    elif not room.growing:
+        size, each = room.fixed or 1.0, 0
+    return size, KvMemory(1, block, each=each, fixed=ceil(room.fixed / size), windows=windows)
+
+
+class PrefixCacheSizes(NamedTuple):
+    """What an instance remembers of prompts, as `loop.Pool` says.
+
+    Attributes:
+        prefix: hash blocks; snapshots, where layers have nothing but states.
+        entry, snapshot: that a hash block takes of that, and a snapshot.
+        every: hash blocks from one snapshot to the next.
+    """
+
+    prefix: int
+    entry: int
+    snapshot: int
+    every: int
+
+
+@memoize
+def prefix_cache_sizes(capacity: float, room: RequestMemory, block: int, every: int = 0) -> PrefixCacheSizes:
+    """Hash blocks with keys and values of all layers, windows too, and snapshots of states.
+
+    Args:
+        capacity: for them. [B]
+        room: of a request.
+        block: tokens of a hash block.
+        every: tokens from snapshot to snapshot, rounded up to hash blocks; 0 for one at the end of a prompt alone.
+
+    >>> prefix_cache_sizes(1e6, RequestMemory(10.0, fixed=12e3), 512, 1000)
+    PrefixCacheSizes(prefix=195, entry=1, snapshot=3, every=2)
+    >>> prefix_cache_sizes(1e6, RequestMemory(0.0, fixed=12e3), 512)
+    PrefixCacheSizes(prefix=83, entry=0, snapshot=1, every=0)
+    """
+    entry = block * room.position
+    unit = entry or room.fixed or 1.0
+    return PrefixCacheSizes(max(0, int(capacity // unit)), int(entry > 0), ceil(room.fixed / unit), -(-every // block))
+
+
+class SramShares(NamedTuple):
+    """How what working sets leave of a core's SRAM is shared out. [B]"""
+
+    kv: Any
+    weights: Any
+
+
+def sram_shares(room: Any, kv: Any, weights: Any, *, kv_share: Any = 1.0) -> SramShares:
+    """What the KV cache and weights take of a core's SRAM; leaves broadcast over designs.
+
+    Args:
+        room: that activations, inputs and temporary buffers leave. [B]
+        kv: the most that caches could take. [B]
+        weights: the core's share of the model. [B]
+        kv_share: of the room, the part that caches may take before weights; what one does not need the other may have. [-]
+
+    Source:
+        [zhu2025] section 4.2.
+
+    >>> sram_shares(28e6, 20e6, 40e6)
+    SramShares(kv=20000000.0, weights=8000000.0)
+    """
+    for_kv = minimum(kv, maximum(kv_share * room, room - weights))
+    return SramShares(for_kv, minimum(weights, room - for_kv))

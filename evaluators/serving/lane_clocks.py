@@ -1,0 +1,368 @@
+"""Lanes that decode, compiled: as many tokens as passes have gone by, for all requests of a lane alike.
+
+Where no prompt is in the way, passes of decodes are alike until somebody leaves, and are counted, not played. A lane of a
+pipeline that others' prompts are in front of ends its pass when these do.
+
+Throughout: of is a `Station`, room an `arrivals.Room`, i an instance, number a lane, t an instant.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.evaluators.machine.compile_cache import called_part, compiled_without_gil, inlined_function
+from dse.evaluators.serving.iteration_time_lookup import iteration_seconds
+from dse.evaluators.serving.prefill_chunks import decode_iteration_seconds
+
+NEAR = 1e-9
+"""Of a pass of decodes, what is rounding."""
+
+OCTAVES, PER_OCTAVE = 44, 64
+"""Of the histogram of gaps between tokens: from 2^-32 s on, each octave in equal parts."""
+
+LEAST = -32
+
+BELOW = 52 - 6
+"""Bits of a number that its place in the histogram leaves out: of 52 of its mantissa all but the `PER_OCTAVE` = 2^6 parts."""
+
+FIRST = (LEAST + 1022) * PER_OCTAVE
+"""The place of the least one, from that of 0."""
+
+PLENTY = 1 << 40
+
+LEAVING = np.dtype([("token", "i8"), ("request", "i8")])
+"""The token of its lane that a request leaves with."""
+
+GAPS = np.dtype([("count", "i8"), ("seconds", "f8")])
+
+
+PRICED = np.dtype([("tokens", "f8"), ("pairs", "f8"), ("past", "f8"), ("beside", "i8"), ("seconds", "f8")])
+"""A pass with prompts: their tokens, pairs of query and key, and positions before them, and decodes beside them."""
+
+MAX_CACHED_TIMES = 256
+"""Passes that are kept priced."""
+
+
+class ReplayPool(NamedTuple):
+    """A pool as it is played: what a record of `balance.STATION` says, counts as whole numbers, the batch of an instance."""
+
+    instances: int
+    stages: int
+    share: float
+    batch: int
+    mixed: bool
+    chunked: bool
+    tokens: int
+    unit: int
+    chunk: int
+    prefills: bool
+    decodes: bool
+
+
+@inlined_function
+def replay_pool(of, stages):
+    """A record as it is played; of pools of one stage by that number itself, so that nothing goes round their one lane."""
+    batch, sizes = max(1, int(of.batch * stages)), (int(of.tokens), int(of.unit), int(of.chunk))
+    return ReplayPool(int(of.instances), stages, of.share, batch, of.mixed, of.chunked, *sizes, of.prefills, of.decodes)
+
+
+@inlined_function
+def append_request(here, behind, r):
+    """A request becomes the last in the queue of an instance; `behind` is who stands behind each."""
+    behind[r] = -1
+    if here.head < 0:
+        here.head = r
+    else:
+        behind[here.tail] = r
+    here.tail = r
+    here.queued += 1
+
+
+@inlined_function
+def decode_pass_seconds(price, of, steady, spilled, room, decodes):
+    """A pass with so many decodes and nothing else; each is priced once. [s]"""
+    if room.paces[decodes] < 0:
+        room.paces[decodes] = _decoded(price, of, steady, decodes, spilled)
+    return room.paces[decodes]
+
+
+@compiled_without_gil
+def _decoded(price, of, steady, decodes, spilled):
+    """Apart from its callers, since it is large and seldom called."""
+    return decode_iteration_seconds(price, of, steady, float(decodes), spilled)
+
+
+@inlined_function
+def prefill_pass_seconds(price, steady, spilled, room, tokens, pairs, past, beside):
+    """A pass with prompts; those of equal requests come again and again. [s]"""
+    # chunks are powers of two, and so are positions before them: products by large odd numbers spread these over all places
+    entry = room.prices[(int(tokens) * 40503 + int(past) * 60493 + beside * 52757 >> 9) & (MAX_CACHED_TIMES - 1)]
+    if entry.tokens != tokens or entry.beside != beside or entry.pairs != pairs or entry.past != past:
+        read = beside * steady.context
+        entry.tokens, entry.pairs, entry.past, entry.beside = tokens, pairs, past, beside
+        entry.seconds = iteration_seconds(price, tokens, pairs, float(beside), read, past, spilled * (past + read))
+    return entry.seconds
+
+
+@inlined_function
+def lane_round_seconds(of, here, lane):
+    """From one pass of a lane to the next, where nobody prefills. [s]"""
+    return here.around if of.stages > 1 else lane.pace
+
+
+@inlined_function
+def set_lane_period(price, of, steady, spilled, room, i, number, before):
+    """Of a lane that other requests decode in than before.
+
+    Lanes go through the stages one behind the other, and none overtakes: from one pass to the next all take as long as the
+    slowest of them through all stages, or as all of them in the slowest stage.
+    """
+    here, lane = room.instances[i], room.lanes[number]
+    now = decode_pass_seconds(price, of, steady, spilled, room, lane.decodes) if lane.decodes > 0 else 0.0
+    here.decoding += (lane.decodes > 0) - (before > 0)
+    if of.stages == 1:
+        lane.pace = now
+        return
+    here.paces = here.paces + now - lane.pace if here.decoding > 0 else 0.0
+    slowest = max(now, here.slowest)
+    if now < lane.pace and lane.pace >= here.slowest:
+        slowest = now
+        for other in range(i * of.stages, (i + 1) * of.stages):
+            if other != number:
+                slowest = max(slowest, room.lanes[other].pace)
+    lane.pace, here.slowest, slower = now, slowest, here.around
+    here.around = max(slowest, of.share * here.paces)
+    if here.around < slower:
+        here.leaves = -math.inf
+
+
+@inlined_function
+def count_gaps(room, seconds, times):
+    """Counts gaps between two tokens."""
+    place = (np.float64(seconds).view(np.int64) >> BELOW) - FIRST  # exponents come before mantissas, which go up evenly
+    entry = room.gaps[min(max(place, 0), OCTAVES * PER_OCTAVE - 1)]
+    entry.count += times
+    entry.seconds += times * seconds
+
+
+@called_part
+def heap_push(heap, place, token, r):
+    """One more in a heap of so many."""
+    while place > 0:
+        above = (place - 1) // 2
+        if heap[above].token <= token:
+            break
+        heap[place].token, heap[place].request = heap[above].token, heap[above].request
+        place = above
+    heap[place].token, heap[place].request = token, r
+
+
+@called_part
+def heap_pop(heap, left):
+    """The first of a heap, of which so many are left."""
+    found, place = heap[0].request, 0
+    token, request = heap[left].token, heap[left].request
+    while True:
+        below = 2 * place + 1
+        if below >= left:
+            break
+        if below + 1 < left and heap[below + 1].token < heap[below].token:
+            below += 1
+        if heap[below].token >= token:
+            break
+        heap[place].token, heap[place].request = heap[below].token, heap[below].request
+        place = below
+    heap[place].token, heap[place].request = token, request
+    return found
+
+
+@inlined_function
+def start_decoding(of, load, room, number, r):
+    """A request that has its first token decodes from now on."""
+    lane, heap = room.lanes[number], room.leaving[number]
+    place, token = lane.decodes, lane.tokens + load.further[r]
+    lane.decodes += 1
+    if not (of.mixed and of.prefills):
+        room.since[number, lane.fresh] = room.first[r]
+        lane.fresh += 1
+    heap_push(heap, place, token, r)
+
+
+@inlined_function
+def finish_requests(price, of, steady, spilled, room, i, number):
+    """Who has all tokens when a lane has ended a pass."""
+    here, lane, heap, before = room.instances[i], room.lanes[number], room.leaving[number], room.lanes[number].decodes
+    while lane.decodes > 0 and heap[0].token <= lane.tokens:
+        lane.decodes -= 1
+        room.last[heap_pop(heap, lane.decodes)] = lane.end
+        here.held -= 1
+    if lane.decodes < before:
+        set_lane_period(price, of, steady, spilled, room, i, number, before)
+
+
+@inlined_function
+def count_passes(room, number, many, each):
+    """So many passes of decodes of a lane are over, each as long.
+
+    Of its requests `older` wait since `last`, `fresh` since their first tokens, and the others since its last pass has ended.
+    """
+    lane = room.lanes[number]
+    if len(room.gaps) > 0:
+        if lane.older > 0:
+            count_gaps(room, lane.end + each - lane.last, lane.older)
+        for place in range(lane.fresh):
+            count_gaps(room, lane.end + each - room.since[number, place], 1)
+        left = lane.decodes * many - lane.older - lane.fresh
+        if left > 0:
+            count_gaps(room, each, left)
+    lane.tokens += many
+    lane.end += many * each
+    lane.older = lane.fresh = 0
+
+
+@inlined_function
+def free_passes(of, room, i, lane, each):
+    """Passes of a lane until one is behind prompts that another one has under way."""
+    here = room.instances[i]
+    if of.stages == 1 or here.flying == 0:
+        return PLENTY
+    if lane.stands:
+        return 0
+    start = room.lanes[room.ring[i * of.stages + here.oldest]].start
+    return max(0, math.ceil((start - lane.end) / each - NEAR))
+
+
+@inlined_function
+def catch_up_lane(price, of, steady, spilled, room, i, number, t):
+    """Moves a lane on until the last leaves who does by an instant, as long as no prompts are in the way."""
+    lane, heap = room.lanes[number], room.leaving[number]
+    while lane.decodes > 0 and lane.end <= t:
+        each, few = lane_round_seconds(of, room.instances[i], lane), heap[0].token - lane.tokens
+        if lane.end + few * each > t or few > free_passes(of, room, i, lane, each):
+            return
+        if few > 0:
+            count_passes(room, number, few, each)
+        finish_requests(price, of, steady, spilled, room, i, number)
+
+
+@inlined_function
+def next_departure(of, here, lane, heap):
+    """Before which nobody leaves a lane: half a pass before the first one, which is more than rounding. [s]"""
+    return lane.end + (heap[0].token - lane.tokens - 0.5) * lane_round_seconds(of, here, lane) if lane.decodes > 0 else math.inf
+
+
+@inlined_function
+def delay_lanes(price, of, steady, spilled, room, i, number, t):
+    """Of lanes whose pass of decodes is behind the prompts of one, which end: theirs end one after the other."""
+    here, stages, start, gone = room.instances[i], of.stages, room.lanes[number].start, room.lanes[number].gone
+    other, newer = number, room.lanes[room.ring[i * stages + here.oldest]].start if here.flying > 0 else math.inf
+    for rank in range(1, stages):
+        other += 1 if other < (i + 1) * stages - 1 else 1 - stages
+        lane = room.lanes[other]
+        if lane.decodes == 0 or lane.end >= t or (lane.stands and newer <= gone):  # which is behind the next ones then
+            continue
+        if here.leaves <= start:
+            catch_up_lane(price, of, steady, spilled, room, i, other, start)
+        each, later = lane_round_seconds(of, here, lane), rank * of.share * lane.pace
+        many = 0 if lane.stands else max(0, math.ceil((start - lane.end) / each - NEAR))
+        enters = max(lane.end + many * each, gone + later)
+        if (not lane.stands and enters >= t) or lane.decodes == 0:
+            continue
+        if many > 0:
+            count_passes(room, other, many, each)
+        lane.stands = newer <= enters
+        if lane.stands:
+            continue  # it is behind those
+        count_passes(room, other, 1, max(each, t + later - lane.end))
+        finish_requests(price, of, steady, spilled, room, i, other)
+
+
+@inlined_function
+def lane_ready_time(of, room, i, number, t):
+    """When a lane that decodes can take prompts in, from an instant on; and passes of decodes that have ended by then.
+
+    Where it is behind others' prompts it waits before the first stage until these have left that, and passes are not said.
+    """
+    here, lane, stages = room.instances[i], room.lanes[number], of.stages
+    each = lane_round_seconds(of, here, lane)
+    many, most = max(0, math.ceil((t - lane.end) / each - NEAR)), free_passes(of, room, i, lane, each)
+    if many <= most:
+        return lane.end + many * each, many
+    enters = end = lane.end + most * each
+    for place in range(here.flying):
+        other = room.ring[i * stages + ring_place(here.oldest, place, stages)]
+        newer = room.lanes[other]
+        if newer.start > enters and place > 0:
+            break
+        later = (number - other + (stages if other > number else 0)) * of.share * lane.pace
+        enters, end = max(enters, newer.gone + later), newer.end + later
+    return (t, most) if t <= enters else (end, 0)
+
+
+@inlined_function
+def ring_place(place, count, stages):
+    """A place of a ring, so many after another one."""
+    place += count
+    return place - stages if place >= stages else place
+
+
+@inlined_function
+def next_departure_of_instance(of, room, i, found):
+    """When the next of an instance leaves, as long as no prompts are in the way; or the instant that is found, where that is
+    before.
+    """
+    here, stages = room.instances[i], of.stages
+    if here.leaves >= found:
+        return found
+    for number in range(i * stages, (i + 1) * stages):
+        lane = room.lanes[number]
+        if lane.decodes == 0:
+            continue
+        each, few = lane_round_seconds(of, here, lane), room.leaving[number][0].token - lane.tokens
+        ends = lane.end + few * each
+        if ends < found and few <= free_passes(of, room, i, lane, each):
+            found = ends
+    return found
+
+
+@compiled_without_gil
+def gap_quantile(gaps, share):
+    """The gap that a share of all gaps keep, the mean of its entry; NaN for none. [s]"""
+    total = 0
+    for place in range(len(gaps)):
+        total += gaps[place].count
+    below = 0
+    for place in range(len(gaps)):
+        below += gaps[place].count
+        if below > 0 and below >= share * total:
+            return gaps[place].seconds / gaps[place].count
+    return math.nan
+
+
+@compiled_without_gil
+def order_statistic(values, place):
+    """The value that so many are below, of values that are put in another order.
+
+    >>> order_statistic(np.array([3.0, 1.0, 2.0]), 1)
+    2.0
+    """
+    low, high = 0, len(values)
+    while True:
+        pivot, least = values[(low + high) // 2], low
+        for at in range(low, high):  # without a branch
+            value = values[at]
+            values[at], values[least] = values[least], value
+            least += value < pivot
+        if place < least:
+            high = least
+            continue
+        low = least
+        for at in range(least, high):
+            value = values[at]
+            values[at], values[low] = values[low], value
+            low += not value > pivot
+        if place < low:
+            return pivot

@@ -1,0 +1,232 @@
+"""Chunks of prompts, and decodes, as iterations of the steady state have them, compiled: how many, how long, how uneven.
+
+A prompt that is not cut is one chunk. `price` is a `price.Price`, `of` a record of `balance.STATION`, `load` a `balance.Mix`.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import math
+from typing import NamedTuple
+
+from dse.evaluators.machine.compile_cache import compiled_part
+from dse.evaluators.serving.iteration_time_lookup import iteration_seconds
+from dse.space.array_math import Array
+
+POINTS = 32
+"""Of an integral over how long iterations are."""
+
+FEW_CHUNKS = 8
+"""Chunks of a prompt that are priced one by one; of longer ones, the first, the middle and the last stand for all."""
+
+
+class PrefillSummary(NamedTuple):
+    """Prompts by themselves, as all that needs their mean sees them.
+
+    Attributes:
+        seconds: of a prompt, chunk after chunk. [s]
+        chunks: of a prompt.
+        tokens: of a chunk.
+        past: positions of its prompt before it.
+        pairs: of one of its tokens and a position that this sees.
+        base: of a prompt of one token, where prompts are beside decodes, else 0. [s]
+        uneven: E c^2 / (E c)^2 of what a chunk takes beyond that: how much longer the one that a moment is in is than the mean.
+        each: seconds of each kind of prompt, shape (kinds,). [s]
+        full: iterations that a prompt takes where others wait, so that each of them is full.
+        ends: seconds of such an iteration, of a kind's first tokens of prompts and of their last ones; shape (2, kinds). [s]
+
+    The last two are of pools that only prefill.
+    """
+
+    seconds: float
+    chunks: float
+    tokens: float
+    past: float
+    pairs: float
+    base: float
+    uneven: float
+    each: Array
+    full: float
+    ends: Array
+
+
+@compiled_part
+def spilled_share(of, held):
+    """Share of what is read that has no room in SRAM, with so many requests in each lane."""
+    return max(0.0, 1 - of.near / max(held * of.stages, 1.0)) if of.near < math.inf else 0.0
+
+
+@compiled_part
+def longest_chunk(of, decodes):
+    """The longest chunk of a prompt beside some decodes. [token]"""
+    if not of.chunked:
+        return math.inf
+    if of.unit > 0:
+        return of.chunk
+    left = max(1.0, of.tokens - decodes)
+    return min(left, of.chunk) if of.chunk > 0 else left
+
+
+@compiled_part
+def chunks_per_iteration(of, decodes):
+    """Chunks that an iteration has room for, beside some decodes."""
+    if not of.chunked:
+        return math.inf
+    if of.unit > 0:
+        return max(1.0, (of.tokens - decodes) // of.unit)
+    return max(1.0, (of.tokens - decodes) // of.chunk) if of.chunk > 0 else 1.0
+
+
+@compiled_part
+def chunk_count(prompt, chunk):
+    """Of a prompt; 1 where it is not cut."""
+    return math.ceil(prompt / chunk) if chunk < math.inf else 1.0
+
+
+@compiled_part
+def chunk_iteration_seconds(price, tokens, past, decodes, context, share):
+    """Seconds of an iteration with one chunk of a prompt of which some is done, and some decodes."""
+    pairs, positions = tokens * past + tokens * (tokens + 1) / 2, decodes * context
+    return iteration_seconds(price, tokens, pairs, decodes, positions, past, share * (past + positions))
+
+
+@compiled_part
+def decode_iteration_seconds(price, of, load, decodes, share):
+    """Seconds of an iteration of decodes alone."""
+    positions = decodes * load.context
+    return iteration_seconds(price, 0.0, 0.0, decodes, positions, 0.0, share * positions)
+
+
+@compiled_part
+def lone_prompt_seconds(price, of, prompt, base):
+    """Seconds of a prompt by itself, chunk after chunk; and the sum of squares of what chunks take beyond a base."""
+    chunk = longest_chunk(of, 0.0)
+    count = chunk_count(prompt, chunk)
+    last = prompt - (count - 1) * chunk if count > 1 else prompt
+    total = chunk_iteration_seconds(price, last, prompt - last, 0.0, 0.0, 0.0)
+    squares, places = max(0.0, total - base) ** 2, min(count - 1, FEW_CHUNKS - 1)
+    if count > FEW_CHUNKS:  # the first, the middle and the last of the others, by Simpson's rule
+        places = 3
+    for place in range(places):
+        done, weight = place * chunk, 1.0
+        if count > FEW_CHUNKS:
+            done, weight = place * (count - 2) * chunk / 2, (count - 1) * (4 if place == 1 else 1) / 6
+        here = chunk_iteration_seconds(price, chunk, done, 0.0, 0.0, 0.0)
+        total += weight * here
+        squares += weight * max(0.0, here - base) ** 2
+    return total, squares
+
+
+@compiled_part
+def summarise_prompts(price, of, load, taken, ends):
+    """Prompts by themselves: what is common to all, the seconds of each kind of them in `taken`, and `ends` of `Prompts`."""
+    full = 0.0
+    if not of.decodes:
+        for kind in range(len(load.prompts)):
+            full += load.weights[kind] * full_iterations_of_prompt(price, of, load.prompts[kind], kind, taken, ends)
+    mean = count = past = tokens = pairs = squares = 0.0
+    chunk, base = (
+        longest_chunk(of, 0.0),
+        chunk_iteration_seconds(price, 1.0, 0.0, 0.0, 0.0, 0.0) if of.mixed and of.decodes else 0.0,
+    )
+    for kind in range(len(load.prompts)):
+        prompt, weight = load.prompts[kind], load.weights[kind]
+        here = chunk_count(prompt, chunk)
+        taken[kind], of_chunks = lone_prompt_seconds(price, of, prompt, base)
+        mean += weight * taken[kind]
+        count += weight * here
+        tokens += weight * prompt
+        pairs += weight * prompt * (prompt + 1) / 2
+        past += weight * (here * (here - 1) / 2 * chunk if here > 1 else 0.0)
+        squares += weight * of_chunks
+    more = max(0.0, mean - count * base)
+    uneven = max(1.0, squares * count / more**2) if more > 0 else 1.0
+    if not of.decodes and not of.chunked:
+        for kind in range(len(taken)):
+            ends[0, kind] = ends[1, kind] = taken[kind]
+    return PrefillSummary(mean, count, tokens / count, past / count, pairs / count, base, uneven, taken, full, ends)
+
+
+@compiled_part
+def full_iterations_of_prompt(price, of, prompt, kind, taken, ends):
+    """Iterations that a prompt takes where each is full of its tokens or others'; its `ends`. Whole prompts are one each."""
+    if not of.chunked:
+        return 1.0
+    chunk = of.tokens // of.unit * of.chunk if of.unit > 0 else of.tokens
+    own = min(prompt, chunk)  # of one prompt; several that are shorter see no more than themselves
+    for place in range(2):
+        past = (prompt - own) * place
+        pairs = chunk * (past + (own + 1) / 2)
+        ends[place, kind] = iteration_seconds(price, chunk, pairs, 0.0, 0.0, past, 0.0)
+    return prompt / chunk
+
+
+@compiled_part
+def longest_full_iteration(of, load, prompts, lanes):
+    """The longest of full iterations, one in each of some lanes, in the mean. [s]
+
+        E max = x0 + integral of 1 - F(x)^L over x,  F(x) = sum of w_k clip((x - a_k) / (b_k - a_k), 0, 1)
+
+    Iterations of a kind of prompts are as long as anything between the first and the last of one, all alike often, since what
+    tokens see grows by as much from each to the next. Stages of a pipeline hand on in turn: what is behind the longest
+    iteration goes at its pace, and so does what follows what is before it.
+
+    Args:
+        of, load, prompts: as in `balance`.
+        lanes: L, that are at work. [1]
+    """
+    least, most, mean = math.inf, 0.0, prompts.tokens * prompts.chunks
+    for kind in range(len(load.prompts)):
+        a, b = prompts.ends[0, kind], prompts.ends[1, kind]
+        least, most = min(least, a, b), max(most, a, b)
+    found, width = least, (most - least) / POINTS
+    for point in range(POINTS):
+        x, below = least + (point + 0.5) * width, 0.0
+        for kind in range(len(load.prompts)):
+            a, b = prompts.ends[0, kind], prompts.ends[1, kind]
+            part = 1.0 if x >= max(a, b) else (x - min(a, b)) / abs(b - a) if x > min(a, b) else 0.0
+            below += load.weights[kind] * part * (load.prompts[kind] / mean if of.chunked else 1.0)
+        found += width * (1 - min(1.0, below) ** lanes)
+    return found
+
+
+@compiled_part
+def mean_chunk_seconds(price, prompts, decodes, context, share):
+    """Seconds of an iteration with the mean chunk of a prompt, and some decodes."""
+    past, positions = prompts.past, decodes * context
+    return iteration_seconds(price, prompts.tokens, prompts.pairs, decodes, positions, past, share * (past + positions))
+
+
+@compiled_part
+def chunk_extra_seconds(price, of, load, prompts, decodes, share):
+    """What a chunk adds to an iteration with some decodes: all of it, where prompts go by themselves. [s]"""
+    if not of.mixed:
+        return mean_chunk_seconds(price, prompts, 0.0, 0.0, share)
+    both = mean_chunk_seconds(price, prompts, decodes, load.context, share)
+    return max(0.0, both - decode_iteration_seconds(price, of, load, decodes, share))
+
+
+@compiled_part
+def slowest_lane_pass(of, load, prompts, some, decode):
+    """The longest pass that a lane of a pipeline is in, in the mean over rounds: what is behind it ends when it does. [s]
+
+        E max = integral of 1 - F(x)^L over x,  F(x) = (1 - q) [d <= x] + q P(chunk <= x)
+
+    Chunks of a kind of prompts are as long as their mean, and taken as longer where prompts are.
+
+    Args:
+        of, load: as in `balance`; L stages.
+        prompts: of `prefilling`.
+        some: q, of a lane's passes those with a chunk. [1]
+        decode: d, of a pass without one. [s]
+    """
+    chunk, without = longest_chunk(of, 0.0), 1 - some
+    found = at = below = 0.0
+    for kind in range(len(load.prompts)):
+        count = chunk_count(load.prompts[kind], chunk)
+        here = max(at, prompts.each[kind] / count)
+        if without > 0 and decode <= here:
+            found += max(0.0, decode - at) * (1 - below**of.stages)
+            at, below, without = max(at, decode), below + without, 0.0
+        found += (here - at) * (1 - below**of.stages)
+        at, below = here, min(1.0, below + some * load.weights[kind] * count / prompts.chunks)
+    return found + max(0.0, decode - at) * (1 - below**of.stages)

@@ -1,0 +1,519 @@
+"""Prompts of a load played over its own arrivals, compiled: when each request has its first token and its last one, in the
+steady state.
+
+A queue in closed form knows gaps and prompts by two moments alone; how late the last tenth of a load's requests is depends on
+who comes after whom. So prompts are played as the loop plays them, pass after pass through the stages of their instance; passes
+of decodes alone are not: those between two events are alike, and are counted (`clocks`).
+
+It does not know memory, beyond the requests that there is room for in the mean, nor preemptions, and all that decode read as
+much. Where nothing decodes, and memory does not bind, it is the loop.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.evaluators.machine.compile_cache import compiled_inlined, compiled_without_gil, inlined_function
+from dse.evaluators.serving.disaggregated_decode import replay_decode_pool
+from dse.evaluators.serving.iteration_time import IterationTime
+from dse.evaluators.serving.lane_clocks import (
+    GAPS,
+    LEAVING,
+    MAX_CACHED_TIMES,
+    OCTAVES,
+    PER_OCTAVE,
+    PLENTY,
+    PRICED,
+    append_request,
+    catch_up_lane,
+    count_gaps,
+    count_passes,
+    delay_lanes,
+    finish_requests,
+    gap_quantile,
+    lane_ready_time,
+    lane_round_seconds,
+    next_departure,
+    next_departure_of_instance,
+    order_statistic,
+    prefill_pass_seconds,
+    replay_pool,
+    ring_place,
+    set_lane_period,
+    start_decoding,
+)
+from dse.evaluators.serving.prefill_chunks import longest_chunk
+from dse.evaluators.serving.single_stage_replay import INSTANCE as ALONE
+from dse.evaluators.serving.single_stage_replay import replay_single_stage
+from dse.space.array_math import Array
+from dse.space.requests import Requests
+
+MAX_REQUESTS = 4096
+"""Requests of a load up to which its prompts are played."""
+
+INSTANCE = np.dtype(
+    [
+        ("held", "i8"),  # requests that have begun here, and have not left
+        ("head", "i8"),  # first in the queue, -1 for none
+        ("tail", "i8"),  # last in the queue
+        ("queued", "i8"),
+        ("turn", "i8"),  # lane that is tried first
+        ("prefilling", "i8"),  # requests that prefill, in all lanes
+        ("filling", "i8"),  # lanes that have requests that prefill
+        ("flying", "i8"),  # passes with prompts under way, of a ring of lanes
+        ("oldest", "i8"),  # place in the ring of the one that ends first
+        ("decoding", "i8"),  # lanes that have requests that decode
+        ("paces", "f8"),  # passes of decodes of all lanes, one each [s]
+        ("slowest", "f8"),  # the longest of these [s]
+        ("around", "f8"),  # from one pass of a lane to its next, where nobody prefills [s]
+        ("leaves", "f8"),  # before which nobody who decodes leaves [s]
+        ("at", "f8"),  # when it tries to start passes again; infinite for not before one ends
+        ("next", "f8"),  # before which nothing happens [s]
+        ("due", "?"),  # whether a pass has ended, or somebody has come, at the instant `at`
+    ],
+    align=True,
+)
+LANE = np.dtype(
+    [
+        ("prompts", "i8"),  # requests that prefill
+        ("decodes", "i8"),  # requests that decode, a heap by their last token
+        ("older", "i8"),  # those of them that wait for a token since `last`,
+        ("fresh", "i8"),  # and since their first one, of those who do not get one in each pass
+        ("tokens", "i8"),  # of a request that has decoded here at all times
+        ("pace", "f8"),  # a pass of these decodes alone [s]
+        ("start", "f8"),  # of the last pass with prompts
+        ("gone", "f8"),  # from the first stage, this pass
+        ("end", "f8"),  # of the last pass that is known, which may be still under way
+        ("last", "f8"),
+        ("stands", "?"),  # whether a pass of decodes from `end` on stands behind prompts that are under way
+    ],
+    align=True,
+)
+
+
+class ArrivalArrays(NamedTuple):
+    """Requests as they come; shape (requests,).
+
+    Attributes:
+        arrival: [s]
+        prompt, further: tokens, those after the first one. [token]
+    """
+
+    arrival: Array
+    prompt: Array
+    further: Array
+
+
+class ReplayWorkspace(NamedTuple):
+    """To work in: for instances, their lanes, and requests.
+
+    Attributes:
+        instances, lanes: records.
+        alone: records of instances of one stage, of `one_stage.INSTANCE`.
+        free: when each stage of each instance is, shape (instances, stages). [s]
+        ring: lanes under way, shape (lanes,).
+        running: requests that prefill, of each lane; shape (lanes, most).
+        leaving: heaps, shape (lanes, most).
+        since: first tokens of those who wait for their second one, shape (lanes, most). [s]
+        paces: passes of decodes alone, by how many there are; negative for one that has not been priced. [s]
+        gaps: histogram of the gaps between tokens; empty where they are not counted.
+        prices: passes that have been priced, records of `PRICED`.
+        channels: when each is free. [s]
+        way: the first cache on its way between pools, and the last one; shape (2,).
+        order: of requests, by their first tokens.
+        behind, done, share: of requests: the next in the queue, tokens computed, and those of the pass under way.
+        first, begun, last: of requests: their first token, their first pass and their last token. [s]
+    """
+
+    instances: Array
+    lanes: Array
+    alone: Array
+    free: Array
+    ring: Array
+    running: Array
+    leaving: Array
+    since: Array
+    paces: Array
+    gaps: Array
+    prices: Array
+    channels: Array
+    way: Array
+    order: Array
+    behind: Array
+    done: Array
+    share: Array
+    first: Array
+    begun: Array
+    last: Array
+
+
+def arrival_arrays(requests: Requests) -> ArrivalArrays:
+    """Of a workload."""
+    return ArrivalArrays(requests.arrival, requests.prompt.astype(np.int64), requests.output.astype(np.int64) - 1)
+
+
+def replay_workspace(stations: Array, requests: int, channels: int = 1, *, gaps: bool = True) -> ReplayWorkspace:
+    """For any of some pools, one after the other.
+
+    Args:
+        stations: records of `balance.STATION`.
+        requests: of a load.
+        channels: between pools.
+        gaps: whether gaps between tokens are counted.
+    """
+    lanes = stations["instances"] * stations["stages"]
+    most, widest, instances = int(lanes.max()), int(stations["batch"].max()) + 2, int(stations["instances"].max())
+    behind, done, share = (np.zeros(requests, np.int64) for _ in range(3))
+    first, begun, last = (np.zeros(requests) for _ in range(3))
+    few = min(widest, requests)
+    return ReplayWorkspace(
+        np.zeros(instances, INSTANCE), np.zeros(most, LANE), np.zeros(instances, ALONE),
+        np.zeros((instances, int(stations["stages"].max()))),
+        np.zeros(most, np.int64), np.zeros((most, few), np.int64), np.zeros((most, few), LEAVING), np.zeros((most, few)),
+        np.zeros(few + 1), np.zeros(OCTAVES * PER_OCTAVE * gaps, GAPS), np.zeros(MAX_CACHED_TIMES, PRICED),
+        np.zeros(channels), np.zeros(2, np.int64), np.zeros(requests, np.int64), behind, done, share, first, begun, last,
+    )  # fmt: skip
+
+
+@compiled_without_gil
+def replay_prefill(price, of, shares, nearest, load, steady, spilled, room):
+    """Plays the prompts of a load on a pool; `first`, `begun` and `last` of the room say when each request had them.
+
+    Args:
+        price: of the pool.
+        of: its record of `balance.STATION`.
+        shares: of a pass, by stage.
+        nearest: whether a request goes to the instance that has the fewest, else to the next in turn.
+        load: `Load`.
+        steady: a `balance.Mix` of it.
+        spilled: share of what is read that is not in SRAM.
+        room: `Room`.
+    """
+    room.paces[:] = -1.0
+    for place in range(len(room.gaps)):
+        room.gaps[place].count, room.gaps[place].seconds = 0, 0.0
+    for place in range(MAX_CACHED_TIMES):
+        room.prices[place].tokens = -1.0
+    if of.stages == 1:
+        replay_single_stage(price, replay_pool(of, 1), shares[0], nearest, load, steady, spilled, room)
+    else:
+        _played(price, replay_pool(of, int(of.stages)), shares, nearest, load, steady, spilled, room)
+
+
+@inlined_function
+def _played(price, of, shares, nearest, load, steady, spilled, room):
+    """As `played`, of a `clocks.Station`."""
+    instances, stages, turn = of.instances, of.stages, 0
+    for i in range(instances):
+        here = room.instances[i]
+        here.held = here.queued = here.prefilling = here.filling = here.turn = here.flying = here.oldest = here.decoding = 0
+        here.head = here.tail = -1
+        here.paces = here.slowest = here.around = 0.0
+        here.leaves, here.at, here.due, here.next = math.inf, math.inf, False, math.inf
+        for stage in range(stages):
+            room.free[i, stage] = 0.0
+    for number in range(instances * stages):
+        lane = room.lanes[number]
+        lane.prompts = lane.decodes = lane.older = lane.fresh = lane.tokens = 0
+        lane.pace, lane.end, lane.stands = 0.0, -math.inf, False
+    for r in range(len(load.arrival) + 1):
+        end = r == len(load.arrival)
+        t, best, every = math.inf if end else load.arrival[r], 0 if nearest else turn, nearest or end
+        for i in range(0 if every else turn, instances if every else turn + 1):
+            here = room.instances[i]
+            if here.next <= t:
+                _advance(price, of, shares, load, steady, spilled, room, i, t)
+                _caught(price, of, steady, spilled, room, i, t)
+                here.next = _next(of, room, i)
+            if here.held + here.queued < room.instances[best].held + room.instances[best].queued:
+                best = i
+        if end:
+            return
+        turn = turn + 1 if turn + 1 < instances else 0
+        here = room.instances[best]
+        room.done[r] = 0
+        room.first[r] = room.begun[r] = room.last[r] = math.nan
+        append_request(here, room.behind, r)
+        here.at, here.due, here.next = t, True, t
+
+
+@inlined_function
+def _caught(price, of, steady, spilled, room, i, t):
+    """Lets go who leaves an instance by an instant."""
+    here, found = room.instances[i], math.inf
+    if here.leaves > t:
+        return
+    slower = here.around
+    for number in range(i * of.stages, (i + 1) * of.stages):
+        catch_up_lane(price, of, steady, spilled, room, i, number, t)
+        found = min(found, next_departure(of, here, room.lanes[number], room.leaving[number]))
+    here.leaves = found if here.around >= slower else -math.inf
+
+
+@inlined_function
+def _next(of, room, i):
+    """Before which nothing happens in an instance: no pass starts or ends, and nobody leaves. [s]"""
+    here = room.instances[i]
+    found = min(here.at, here.leaves)
+    if here.flying > 0:
+        found = min(found, room.lanes[room.ring[i * of.stages + here.oldest]].end)
+    return found
+
+
+@inlined_function
+def _advance(price, of, shares, load, steady, spilled, room, i, until):
+    """Plays an instance up to an instant, but for what starts then."""
+    here, stages = room.instances[i], of.stages
+    while True:
+        if not here.due:
+            t = here.at
+            if here.flying > 0:
+                t = min(t, room.lanes[room.ring[i * stages + here.oldest]].end)
+            if t > until or t == math.inf:
+                return
+            while here.flying > 0:
+                number = room.ring[i * stages + here.oldest]
+                if room.lanes[number].end > t:
+                    break
+                here.oldest = ring_place(here.oldest, 1, stages)
+                here.flying -= 1
+                _finish(price, of, load, steady, spilled, room, i, number, t)
+            here.at, here.due = t, True
+        if here.at >= until:
+            return
+        here.due = False
+        _start(price, of, shares, load, steady, spilled, room, i, here.at)
+
+
+@inlined_function
+def _finish(price, of, load, steady, spilled, room, i, number, t):
+    """Books a pass: each decode has a token, and who has its prompt computed decodes from now on, or leaves."""
+    here, lane, keep = room.instances[i], room.lanes[number], 0
+    if lane.older > 0 and of.mixed:
+        if len(room.gaps) > 0:
+            count_gaps(room, t - lane.last, lane.older)
+        lane.tokens += 1
+        lane.older = 0
+        finish_requests(price, of, steady, spilled, room, i, number)
+    before = lane.decodes
+    for place in range(lane.prompts):
+        r = room.running[number, place]
+        room.done[r] += room.share[r]
+        room.share[r] = 0
+        if room.done[r] < load.prompt[r]:
+            room.running[number, keep] = r
+            keep += 1
+            continue
+        room.first[r] = room.last[r] = t
+        if of.decodes and load.further[r] > 0:
+            start_decoding(of, load, room, number, r)
+        else:
+            here.held -= 1
+    here.prefilling += keep - lane.prompts
+    here.filling -= keep == 0
+    lane.prompts = keep
+    if lane.decodes > before:
+        set_lane_period(price, of, steady, spilled, room, i, number, before)
+    here.leaves = min(here.leaves, next_departure(of, here, lane, room.leaving[number]))
+    if of.stages > 1 and here.decoding > 0:
+        delay_lanes(price, of, steady, spilled, room, i, number, t)
+
+
+@inlined_function
+def _start(price, of, shares, load, steady, spilled, room, i, t):
+    """Starts a pass in each lane that has prompts and is not under way, while the first stage is free."""
+    here, stages, free = room.instances[i], of.stages, room.free[i]
+    here.at, turn, stuck = math.inf, here.turn, False
+    if here.flying == stages:
+        return  # nobody leaves before one of them has ended
+    _caught(price, of, steady, spilled, room, i, t)
+    if here.prefilling + here.queued == 0:
+        return
+    most = min(of.batch, here.held + here.queued)  # of all lanes, which have them as evenly as can be
+    # lanes without prompts under way, and of these the ones that have some: of others there is nothing to ask
+    idle, waits = stages - here.flying, here.filling - here.flying
+    for _ in range(stages):
+        if idle == 0 or (waits == 0 and here.head < 0):
+            break
+        number = i * stages + turn
+        turn = ring_place(turn, 1, stages)
+        lane = room.lanes[number]
+        idle -= lane.end <= t or lane.prompts == 0
+        waits -= lane.end <= t and lane.prompts > 0
+        if lane.end > t:
+            if lane.prompts == 0 and here.head >= 0:
+                here.at = min(here.at, lane.end)
+            continue
+        takes = here.head >= 0 and (lane.prompts + lane.decodes) * stages < most and here.held < of.batch
+        if lane.prompts == 0 and not takes:
+            continue
+        if free[0] > t:
+            here.at = min(here.at, free[0])
+            return
+        if lane.decodes > 0 and lane.end < t:  # in a pass of decodes
+            end, many = lane_ready_time(of, room, i, number, t)
+            if end > t and lane.prompts == 0:
+                here.at = min(here.at, end)
+                continue
+            if end > t:  # it has stood before the first stage for the last part of one
+                many -= many > 0
+            if many > 0:
+                count_passes(room, number, many, lane_round_seconds(of, here, lane))
+                finish_requests(price, of, steady, spilled, room, i, number)
+        beside = lane.decodes if of.mixed else 0
+        tokens, pairs, past = _formed(of, load, room, i, number, most, beside, t)
+        if tokens == 0:
+            stuck = True
+            continue
+        step = prefill_pass_seconds(price, steady, spilled, room, tokens, pairs, past, beside)
+        end = t
+        for stage in range(stages):
+            end = max(end, free[stage]) + step * shares[stage]
+            free[stage] = end
+        others = here.decoding - here.flying - (lane.decodes > 0)
+        if others > 0:
+            end = free[stages - 1] = max(end, t + of.share * (step + others * here.paces / here.decoding))
+        if lane.older + lane.fresh == 0:
+            lane.last, lane.older = lane.end, lane.decodes
+        lane.start, lane.gone, lane.end, lane.stands = t, free[0], end, False
+        room.ring[i * stages + ring_place(here.oldest, here.flying, stages)] = number
+        here.flying += 1
+        here.turn = turn
+    if (stuck or here.queued > 0) and here.decoding > 0 and here.flying < stages:  # there may be room when somebody leaves
+        # at the latest when a pass ends it is tried again
+        least = min(here.at, room.lanes[room.ring[i * stages + here.oldest]].end) if here.flying > 0 else here.at
+        leaves = next_departure_of_instance(of, room, i, least)
+        if leaves < least:
+            here.at = max(t, leaves)
+
+
+@inlined_function
+def _formed(of, load, room, i, number, most, beside, t):
+    """Prompts of a pass, as far as the budget goes: tokens, pairs of query and key, and positions before them."""
+    here, lane = room.instances[i], room.lanes[number]
+    budget, chunks, longest = of.tokens, PLENTY, PLENTY
+    if of.unit > 0:
+        budget, chunks = PLENTY, (of.tokens - beside) // of.unit
+    elif of.chunked:
+        budget -= beside
+    if of.chunk > 0:
+        longest = of.chunk
+    prompt = pairs = past = 0.0
+    for place in range(lane.prompts):
+        if budget <= 0 or chunks <= 0:
+            break
+        r = room.running[number, place]
+        tokens = min(load.prompt[r] - room.done[r], budget, longest)
+        room.share[r] = tokens
+        prompt += tokens
+        pairs += tokens * room.done[r] + tokens * (tokens + 1) / 2
+        past += room.done[r]
+        budget -= tokens
+        chunks -= 1
+    while (
+        here.head >= 0 and (lane.prompts + lane.decodes) * of.stages < most and here.held < of.batch
+        and budget > 0 and chunks > 0 and lane.prompts < room.running.shape[1]
+    ):  # fmt: skip
+        r = here.head
+        tokens = load.prompt[r]
+        if of.chunked:
+            tokens = min(tokens, budget, longest)
+        elif tokens > budget and prompt > 0:
+            break
+        here.head = room.behind[r]
+        here.queued -= 1
+        here.held += 1
+        room.running[number, lane.prompts] = r
+        here.filling += lane.prompts == 0
+        lane.prompts += 1
+        here.prefilling += 1
+        room.begun[r], room.share[r] = t, tokens
+        prompt += tokens
+        pairs += tokens * (tokens + 1) / 2
+        budget -= tokens
+        chunks -= 1
+    return prompt, pairs, past
+
+
+@compiled_without_gil
+def replay_prompts(
+    linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, ttft, tpot, ranked, room, found
+):
+    """Plays a load on some designs, one after the other.
+
+    Args:
+        linear: prices of the first pool and of the last one, whose tables do not count.
+        tables: of each of these two: those that differ, and which of them each design has.
+        apart: whether these are two.
+        first, last, shares: a record of each, and a row of the first one.
+        nearest, load, steady, room: as in `played`.
+        sends, sent: that requests have a channel, by kinds of designs; which of them each is, and rows of `standing.sending`.
+        ttft, tpot: bounds of the time to first token, and per output token. [s]
+        ranked: which of `standing.RANKED` are worked out; others are NaN, and so is `tbt_p99` where the room counts no gaps.
+        found: records of `standing.STANDING`, whose fields of `standing.FIRST` are worked out, and the span.
+    """
+    many = len(load.arrival)
+    for row in range(len(found)):
+        here, near = found[row], nearest[row]
+        price, spilled = with_pool_table(linear[0], tables[0], row), 0.0 if apart else here.spilled
+        replay_prefill(price, first[row], shares[row], near, load, steady, spilled, room)
+        whole = waited = kept = ended = paces = latest = 0.0
+        several = 0
+        if apart:
+            for r in range(many):  # `handed` has another use for `begun`
+                waited += room.begun[r] - load.arrival[r]
+            later, each = with_pool_table(linear[1], tables[1], row), sends[sent[0][row]]
+            its = replay_pool(last[row], int(last[row].stages))
+            replay_decode_pool(
+                later, its, near, load, steady, here.spilled, each, sent[1][row], longest_chunk(first[row], 0.0), room
+            )
+        for r in range(many):
+            further, taken = load.further[r], room.first[r] - load.arrival[r]
+            if not apart:
+                waited += room.begun[r] - load.arrival[r]
+            kept += taken <= ttft and (further == 0 or room.last[r] - room.first[r] <= tpot * further)
+            if further > 0:
+                several += 1
+                paces += (room.last[r] - room.first[r]) / further
+            whole += taken
+            ended += room.last[r] - load.arrival[r]
+            latest = max(latest, room.last[r])
+            room.first[r] = taken
+        here.latency, here.span = ended / many, latest - load.arrival[0]
+        if several > 0:
+            here.tpot = paces / several
+        here.ttft, here.wait, here.within = whole / many, waited / many, kept / many
+        half, most, top = math.ceil(0.5 * many) - 1, math.ceil(0.9 * many) - 1, math.ceil(0.99 * many) - 1
+        here.ttft_p50 = order_statistic(room.first, half) if ranked[0] else math.nan
+        half = half if ranked[0] else 0  # those before it are less
+        here.ttft_p90 = order_statistic(room.first[half:], most - half) if ranked[1] else math.nan
+        most = most if ranked[1] else half
+        here.ttft_p99 = order_statistic(room.first[most:], top - most) if ranked[2] else math.nan
+        here.tbt_p99 = gap_quantile(room.gaps, 0.99)
+
+
+@compiled_without_gil
+def replay_last_tokens(linear, tables, apart, first, last, shares, nearest, load, steady, spilled, sends, sent, room):
+    """Plays a load on a design; `last` of the room says when each request has its last token. As `prompted`, of one.
+
+    Args:
+        tables: of the first pool and of the last one: those that differ, and which of them this one has, shape (1,).
+        first, last: a record of each, shape (1,).
+        shares, spilled, sends: its own, as in `played` and `handed`.
+        sent: a row of `standing.sending`.
+    """
+    replay_prefill(
+        with_pool_table(linear[0], tables[0], 0), first[0], shares, nearest, load, steady, 0.0 if apart else spilled, room
+    )
+    if apart:
+        price, its = with_pool_table(linear[1], tables[1], 0), replay_pool(last[0], int(last[0].stages))
+        replay_decode_pool(price, its, nearest, load, steady, spilled, sends, sent, longest_chunk(first[0], 0.0), room)
+
+
+@compiled_inlined
+def with_pool_table(price, tables, row):
+    """A price with the table of a pool."""
+    return IterationTime(price.linear, price.grid, price.sizes, tables[0][tables[1][row]], price.places, price.weights)

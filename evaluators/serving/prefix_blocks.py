@@ -1,0 +1,160 @@
+"""Prefixes in the blocks of running requests, compiled: hash blocks that requests share, and those that nobody needs, by age.
+
+One pool has both: a hash block that requests hold is as much in use as their own blocks; one that none holds any more stays
+until its blocks are needed, the one released longest ago first ([kwon2023]; vLLM's prefix caching). It has the whole steps
+of the tokens that its hash stands for, and is shared whole or not at all. Where there is room on the host, what has to leave
+the pool goes there, beside iterations and in none of their time, and the one that came longest ago leaves the host; who
+shares it brings it back into the pool, before its iteration.
+
+Throughout: s is the `state.State`, q a request, here an instance, pool its pool. A step has `pool.block` positions.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from dse.evaluators.machine.compile_cache import called_part, inlined_function
+
+
+@called_part
+def match_prefix(s, here, pool, q):
+    """Leading positions of a request that are there, and never all to compute, since the last one makes the token.
+
+    What it would share is noted in the request: hash blocks, and the blocks of those that others hold.
+    """
+    ring, positions = s.cache[here.number], 0
+    q.matched = q.spared = 0
+    while q.matched < q.hashed:
+        entry = ring[s.hashes[q.first_hash + q.matched]]
+        reach = positions + entry.steps * pool.block
+        if not (entry.there or entry.host) or reach >= q.target:
+            break
+        positions = reach
+        q.matched += 1
+        if entry.held > 0:
+            q.spared += entry.steps * pool.each
+        if entry.steps * pool.block < pool.prefix_block:
+            break
+    return positions
+
+
+@called_part
+def hold_prefix(s, here, pool, q):
+    """A request holds what it has just matched: what nobody used is in use now, and what is on the host comes back, once."""
+    ring = s.cache[here.number]
+    for k in range(q.first_hash, q.first_hash + q.matched):
+        entry = ring[s.hashes[k]]
+        if entry.host:
+            _bring(ring, pool, here, entry)
+            entry.there = True
+            q.fetch += entry.steps * pool.block
+            here.used += entry.steps * pool.each
+        elif entry.held == 0:
+            _unlink(ring, pool, here, entry)
+            here.used += entry.steps * pool.each
+        entry.held += 1
+        q.shared += entry.steps * pool.each
+        s.holds[k] = True
+    q.entered = q.matched
+    q.matched = q.spared = 0
+
+
+@inlined_function
+def next_block_position(pool, q):
+    """Positions up to which a request must be computed for its next hash block to enter; 0 where none will."""
+    if q.entered >= q.hashed:
+        return 0
+    start = q.entered * pool.prefix_block
+    steps = min(pool.prefix_block, q.span - start) // pool.block
+    return start + steps * pool.block if steps > 0 else 0
+
+
+@called_part
+def publish_blocks(s, here, pool, q, computed):
+    """Hash blocks of a request that have been computed can be shared from now on; of two alike, the second stays its own."""
+    ring = s.cache[here.number]
+    while 0 < next_block_position(pool, q) <= computed:
+        k = q.first_hash + q.entered
+        entry = ring[s.hashes[k]]
+        if not entry.there:
+            if entry.host:
+                _bring(ring, pool, here, entry)
+            entry.there = True
+            entry.held = 1
+            entry.steps = (next_block_position(pool, q) - q.entered * pool.prefix_block) // pool.block
+            q.blocks -= entry.steps * pool.each
+            q.shared += entry.steps * pool.each
+            s.holds[k] = True
+        q.entered += 1
+
+
+@called_part
+def release_prefix(s, here, pool, q):
+    """A request lets go of what it shares: what nobody holds any more is now the newest, its first block the newest of all."""
+    ring = s.cache[here.number]
+    for k in range(q.first_hash + q.hashed - 1, q.first_hash - 1, -1):
+        if s.holds[k]:
+            s.holds[k] = False
+            entry = ring[s.hashes[k]]
+            entry.held -= 1
+            if entry.held == 0:
+                here.used -= entry.steps * pool.each
+                _link(ring, pool, here, s.hashes[k])
+
+
+@called_part
+def evict_blocks(s, here, pool):
+    """Makes room for what requests have taken."""
+    ring = s.cache[here.number]
+    while here.used + here.cached > pool.blocks:
+        entry = ring[ring[len(ring) - 1].newer]
+        number = ring[len(ring) - 1].newer
+        _unlink(ring, pool, here, entry)
+        entry.there = False
+        if pool.hosted > 0:
+            count_host_transfer(s, here, entry.steps * pool.each * pool.block)
+            _send(ring, pool, here, number)
+
+
+@inlined_function
+def count_host_transfer(s, here, cells):
+    """Counts what goes to the host or comes back, in positions of a block."""
+    here.carried += cells
+    s.total[0].carried += cells
+
+
+@inlined_function
+def _send(ring, pool, here, number):
+    """A hash block that has left the pool is the newest on the host, which the oldest leave."""
+    last = len(ring) - 2
+    entry, end = ring[number], ring[last]
+    entry.host = True
+    here.hosted += entry.steps * pool.each
+    entry.older, entry.newer = end.older, last
+    ring[end.older].newer = number
+    end.older = number
+    while here.hosted > pool.hosted:
+        _bring(ring, pool, here, ring[end.newer])
+
+
+@inlined_function
+def _bring(ring, pool, here, entry):
+    """A hash block leaves the host."""
+    entry.host = False
+    here.hosted -= entry.steps * pool.each
+    ring[entry.older].newer = entry.newer
+    ring[entry.newer].older = entry.older
+
+
+@inlined_function
+def _link(ring, pool, here, number):
+    entry, end = ring[number], ring[len(ring) - 1]
+    here.cached += entry.steps * pool.each
+    entry.older, entry.newer = end.older, len(ring) - 1
+    ring[end.older].newer = number
+    end.older = number
+
+
+@inlined_function
+def _unlink(ring, pool, here, entry):
+    here.cached -= entry.steps * pool.each
+    ring[entry.older].newer = entry.newer
+    ring[entry.newer].older = entry.older

@@ -1,0 +1,127 @@
+"""Who is served next: scheduling policies as choices that the loop knows, and their names in the field."""
+
+from dataclasses import dataclass, replace
+
+from dse.space.errors import DesignError, choose_option
+from dse.space.mapping import ServingPlan
+from dse.space.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingPolicy:
+    """How an instance forms an iteration. Requests are taken up in the order of arrival, preempted ones first.
+
+    Attributes:
+        mixed: prompts and decodes share iterations, decodes first; otherwise prompts go first, by themselves.
+        chunked: a prompt may be cut over several iterations; otherwise it is prefilled whole.
+        tokens: token budget of an iteration: of all its tokens where prompts are chunked (a decode takes one), else of its
+            prompts, one longer prompt by itself being let through.
+        unit: prompts are counted in chunks of `chunk` tokens that take `unit` of the budget each, whatever their length;
+            0 counts tokens.
+        chunk: the longest chunk of one prompt; 0 for no bound but the budget. [token]
+        static: requests are taken up only when the last batch is done, to its last request.
+        lifetime: memory is taken for a request's last token at once; otherwise it grows, and may run out.
+        swap: what memory has no room for goes to the host and comes back; otherwise it is recomputed.
+        by_chunk: memory is taken for the chunk that is computed next, as vLLM does; otherwise for the whole prompt, before its
+            first chunk. A prompt that finds no room for its next chunk makes those that came last leave, itself if it is that.
+        gated: with `by_chunk`, a request is taken up only when its whole prompt would fit, vLLM's scheduler_reserve_full_isl.
+    """
+
+    mixed: bool = False
+    chunked: bool = False
+    tokens: int = 1 << 40
+    unit: int = 0
+    chunk: int = 0
+    static: bool = False
+    lifetime: bool = False
+    swap: bool = False
+    by_chunk: bool = False
+    gated: bool = False
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1 or self.unit < 0 or self.chunk < 0:
+            raise DesignError(
+                f"policy: budget {self.tokens}, unit {self.unit}, chunk {self.chunk}; none may be negative or no budget"
+            )
+        if self.unit and (not self.chunked or self.chunk < 1):
+            raise DesignError("policy.unit: a prompt's chunk of N units needs chunked prompts and the length of a chunk")
+        if self.by_chunk and (not self.chunked or self.lifetime):
+            raise DesignError("policy.by_chunk: memory by chunks needs chunked prompts, and none taken for a whole lifetime")
+        if self.gated and not self.by_chunk:
+            raise DesignError("policy.gated: only memory by chunks has a gate; otherwise whole prompts must fit anyway")
+        if self.unit > self.tokens:
+            raise DesignError(
+                f"policy.unit: a chunk takes {self.unit} units of a budget of {self.tokens}; no prompt would ever run"
+            )
+
+
+SHIPPED = {
+    "static": SchedulingPolicy(static=True, lifetime=True),
+    "prefill_first": SchedulingPolicy(tokens=4096),
+    "orca": SchedulingPolicy(mixed=True, lifetime=True),
+    "chunked": SchedulingPolicy(mixed=True, chunked=True, tokens=512, by_chunk=True),
+    "fusion": SchedulingPolicy(mixed=True, chunked=True, tokens=128, unit=32, chunk=256),
+}
+"""Batches that end together; continuous batching with prompts first (vLLM's first scheduler); iterations of whole prompts and
+decodes, memory reserved (Orca); prompts in chunks that fill what decodes leave of a token budget (Sarathi-Serve); a budget of
+units a core, of which a decode takes one and a prompt's chunk N (NpuSim 4.3.2).
+
+Source:
+    [yu2022] iteration-level scheduling; [kwon2023] paged memory, preemption; [agrawal2024] chunked prefill; [zhu2025] budgets.
+"""
+
+POLICIES: Registry[SchedulingPolicy] = Registry("dse.policy", SHIPPED)
+"""Those, and what installed packages add: a `Policy` each, by an entry point of the group dse.policy."""
+
+
+def make_policy(name: str, **changes: object) -> SchedulingPolicy:
+    """The policy of a name, with some of its choices made otherwise.
+
+    >>> make_policy("chunked", tokens=256).tokens
+    256
+    """
+    return replace(choose_option(POLICIES, name, "mapping.serving.policy"), **changes)  # type: ignore[arg-type]
+
+
+def policies_with_batch(serving: ServingPlan) -> tuple[tuple[SchedulingPolicy, int], ...]:
+    """Of each pool of instances, with the most requests of an iteration: those that only prefill, if any, have their own."""
+    batches = int(serving.prefill_batch or serving.batch), int(serving.batch)
+    found = pool_policies(serving)
+    return tuple(zip(found, batches[-len(found) :], strict=True))
+
+
+BUDGETS = ("tokens", "unit", "chunk", "prefill_tokens")
+"""Of how requests are served, numbers that `rules` reads."""
+
+
+def pool_policies(serving: ServingPlan) -> tuple[SchedulingPolicy, ...]:
+    """Of each pool of instances."""
+    changes = {name: int(getattr(serving, name)) for name in ("tokens", "unit", "chunk") if getattr(serving, name)}
+    every = _admitting(make_policy(serving.policy, **changes), serving)
+    if not serving.prefill_instances:
+        return (every,)
+    budget = {"tokens": int(serving.prefill_tokens)} if serving.prefill_tokens else {}
+    return _admitting(make_policy(serving.prefill_policy, **budget), serving), every
+
+
+def _admitting(rule: SchedulingPolicy, serving: ServingPlan) -> SchedulingPolicy:
+    """A policy with what is said of blocks and caches."""
+    rule = replace(rule, swap=serving.preemption == "swap")
+    if serving.admit == "policy":
+        return rule
+    # the chunk of a prompt that is never cut is all of it
+    by_chunk = serving.admit != "prompt" and rule.chunked and not rule.lifetime
+    return replace(rule, by_chunk=by_chunk, gated=by_chunk and serving.admit == "gate")
+
+
+def max_prompt_tokens(rule: SchedulingPolicy, batch: int, longest: int) -> int:
+    """The most prompt tokens of an iteration.
+
+    Args:
+        rule: by which it is formed.
+        batch: requests of it.
+        longest: positions of a request. [token]
+    """
+    if not rule.chunked:
+        return max(longest, min(rule.tokens, batch * longest))
+    return min(rule.tokens // rule.unit * rule.chunk if rule.unit else rule.tokens, batch * longest)

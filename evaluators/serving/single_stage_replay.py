@@ -1,0 +1,378 @@
+"""Prompts of a load played on instances of one stage, compiled: `arrivals.played` where nothing goes round.
+
+An instance has one lane, so that a pass is under way or none is, and nobody stands behind another's prompts. What an instance
+is at stays in registers while it is played. Who decodes leaves in the order of last tokens: requests whose last token comes
+after all others' are a list, as all are where outputs are alike, and the rest a heap.
+
+Throughout: of is a `clocks.Station`, room an `arrivals.Room`, i an instance, t an instant.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.evaluators.machine.compile_cache import inlined_function
+from dse.evaluators.serving.lane_clocks import (
+    NEAR,
+    PLENTY,
+    append_request,
+    count_gaps,
+    decode_pass_seconds,
+    heap_pop,
+    heap_push,
+    prefill_pass_seconds,
+)
+
+INSTANCE = np.dtype(
+    [
+        ("held", "i8"),  # requests that have begun here, and have not left
+        ("head", "i8"),  # first in the queue, -1 for none
+        ("tail", "i8"),  # last in the queue
+        ("queued", "i8"),
+        ("prompts", "i8"),  # requests that prefill
+        ("decodes", "i8"),  # requests that decode
+        ("older", "i8"),  # those of them that wait for a token since `last`,
+        ("fresh", "i8"),  # and since their first one, of those who do not get one in each pass
+        ("tokens", "i8"),  # of a request that has decoded here at all times
+        ("top", "i8"),  # of these, when the next one leaves
+        ("listed", "i8"),  # first in the list of those who leave, -1 for none
+        ("latest", "i8"),  # last in it
+        ("heaped", "i8"),  # in the heap
+        ("pace", "f8"),  # a pass of the decodes alone [s]
+        ("end", "f8"),  # of the last pass that is known
+        ("last", "f8"),
+        ("leaves", "f8"),  # before which nobody who decodes leaves [s]
+        ("at", "f8"),  # when it tries to start passes again; infinite for not before one ends
+        ("next", "f8"),  # before which nothing happens [s]
+        ("flying", "?"),  # whether a pass with prompts is under way
+        ("due", "?"),  # whether a pass has ended, or somebody has come, at the instant `at`
+    ],
+    align=True,
+)
+
+
+class InstanceLane(NamedTuple):
+    """Of an instance what its passes change; as in `INSTANCE`."""
+
+    held: int
+    tokens: int
+    end: float
+    last: float
+    older: int
+    fresh: int
+    decodes: int
+    top: int
+    listed: int
+    latest: int
+    heaped: int
+    pace: float
+
+
+class WaitingPrompts(NamedTuple):
+    """Of an instance who has a prompt to compute; as in `INSTANCE`."""
+
+    head: int
+    queued: int
+    prompts: int
+
+
+@inlined_function
+def replay_single_stage(price, of, share, nearest, load, steady, spilled, room):
+    """As `arrivals.played`; `share` is that of a pass in the one stage."""
+    instances, turn = of.instances, 0
+    for i in range(instances):
+        here = room.alone[i]
+        here.held = here.queued = here.prompts = here.decodes = here.older = here.fresh = here.tokens = here.heaped = 0
+        here.head = here.tail = here.listed = here.latest = -1
+        here.flying = here.due = False
+        here.pace = here.last = 0.0
+        here.top, here.end = PLENTY, -math.inf
+        here.leaves = here.at = here.next = math.inf
+    many, feeds = len(load.arrival), instances == 1
+    r = 0
+    while r <= many:
+        t, best, every = load.arrival[r] if r < many else math.inf, 0 if nearest else turn, nearest or r == many
+        for i in range(0 if every else turn, instances if every else turn + 1):
+            here = room.alone[i]
+            if here.next <= t or feeds:
+                r = _advance(price, of, share, load, steady, spilled, room, i, t, feeds, r)
+            if here.held + here.queued < room.alone[best].held + room.alone[best].queued:
+                best = i
+        if r == many:
+            return
+        turn = turn + 1 if turn + 1 < instances else 0
+        here = room.alone[best]
+        _come(room, r)
+        append_request(here, room.behind, r)
+        here.at, here.due, here.next = t, True, t
+        r += 1
+
+
+@inlined_function
+def _come(room, r):
+    """Nothing is done of a request."""
+    room.done[r] = 0
+    room.first[r] = room.begun[r] = room.last[r] = math.nan
+
+
+@inlined_function
+def _advance(price, of, share, load, steady, spilled, room, i, until, feeds, r):
+    """Plays an instance up to an instant, but for what starts then; who leaves by then is gone.
+
+    The only one is fed with all requests from one on, and played to its end. Returns the request that comes next.
+    """
+    kept = room.alone[i]
+    now = InstanceLane(
+        kept.held, kept.tokens, kept.end, kept.last, kept.older, kept.fresh, kept.decodes, kept.top, kept.listed, kept.latest,
+        kept.heaped, kept.pace,
+    )  # fmt: skip
+    who, flying, due, leaves, at = (
+        WaitingPrompts(kept.head, kept.queued, kept.prompts),
+        kept.flying,
+        kept.due,
+        kept.leaves,
+        kept.at,
+    )
+    tail, many = kept.tail, len(load.arrival)
+    while True:
+        t, over = at, due and at >= until
+        if not due:
+            if flying:
+                t = min(t, now.end)
+            over = t > until or t == math.inf
+            if not over:
+                if flying and now.end <= t:
+                    flying = False
+                    now, prompts = _finished(price, of, load, steady, spilled, room, i, now, who.prompts, t)
+                    who = WaitingPrompts(who.head, who.queued, prompts)
+                    leaves = min(leaves, _leaving(now))
+                at, due, over = t, True, t >= until
+        if over:
+            t = until
+        if (over or not flying) and leaves <= t:
+            now = _caught(price, of, steady, spilled, room, i, now, t)
+            leaves = _leaving(now)
+        if over:
+            if not feeds or r == many:
+                break
+            _come(room, r)
+            room.behind[r] = -1
+            if who.head < 0:
+                who = WaitingPrompts(r, who.queued + 1, who.prompts)
+            else:
+                room.behind[tail] = r
+                who = WaitingPrompts(who.head, who.queued + 1, who.prompts)
+            at, due, tail, r = until, True, r, r + 1
+            until = load.arrival[r] if r < many else math.inf
+            continue
+        due, at = False, math.inf
+        if not flying and who.prompts + who.queued > 0:
+            now, who, flying, at = _started(price, of, share, load, steady, spilled, room, i, now, who, t)
+    here = room.alone[i]
+    here.held, here.tokens, here.end, here.last, here.older, here.fresh = (
+        now.held,
+        now.tokens,
+        now.end,
+        now.last,
+        now.older,
+        now.fresh,
+    )
+    here.decodes, here.top, here.listed, here.latest, here.heaped = now.decodes, now.top, now.listed, now.latest, now.heaped
+    here.pace, here.head, here.queued, here.prompts = now.pace, who.head, who.queued, who.prompts
+    here.flying, here.due, here.leaves, here.at = flying, due, leaves, at
+    here.next = min(min(at, leaves), now.end) if flying else min(at, leaves)
+    return r
+
+
+@inlined_function
+def _leaving(now):
+    """Before which nobody leaves, as `clocks.leaving` has it. [s]"""
+    return now.end + (now.top - now.tokens - 0.5) * now.pace if now.decodes > 0 else math.inf
+
+
+@inlined_function
+def _caught(price, of, steady, spilled, room, i, now, t):
+    """Goes on until the last leaves who does by an instant."""
+    while now.decodes > 0 and now.end <= t:
+        many = now.top - now.tokens
+        if now.end + many * now.pace > t:
+            break
+        now = _passed(price, of, steady, spilled, room, i, now, many)
+    return now
+
+
+@inlined_function
+def _passed(price, of, steady, spilled, room, i, now, many):
+    """So many passes of decodes are over, or none, with gaps as `clocks.passed` has them, and who has all tokens leaves."""
+    tokens, end, older, fresh, each = now.tokens, now.end, now.older, now.fresh, now.pace
+    if many > 0:
+        if len(room.gaps) > 0:
+            if older > 0:
+                count_gaps(room, end + each - now.last, older)
+            for place in range(fresh):
+                count_gaps(room, end + each - room.since[i, place], 1)
+            others = now.decodes * many - older - fresh
+            if others > 0:
+                count_gaps(room, each, others)
+        tokens, end, older, fresh = tokens + many, end + many * each, 0, 0
+    decodes, top, listed, heaped = _left(room, i, tokens, end, now.decodes, now.top, now.listed, now.heaped)
+    if decodes < now.decodes:
+        each = _pace(price, of, steady, spilled, room, decodes)
+    held = now.held + decodes - now.decodes
+    return InstanceLane(held, tokens, end, now.last, older, fresh, decodes, top, listed, now.latest, heaped, each)
+
+
+@inlined_function
+def _pace(price, of, steady, spilled, room, decodes):
+    """A pass of decodes alone, if there are any. [s]"""
+    return decode_pass_seconds(price, of, steady, spilled, room, decodes) if decodes > 0 else 0.0
+
+
+@inlined_function
+def _started(price, of, share, load, steady, spilled, room, i, now, who, t):
+    """Starts a pass with prompts, if it can; whether it has, and when it may."""
+    most, at, flying = min(of.batch, now.held + who.queued), math.inf, False
+    stuck = goes = False
+    if now.end > t:
+        if who.prompts == 0:
+            at = now.end
+    elif who.prompts > 0 or (now.decodes < most and now.held < of.batch):
+        goes = True
+        if now.decodes > 0 and now.end < t:  # in a pass of decodes
+            whole = max(0.0, np.ceil((t - now.end) / now.pace - NEAR))
+            end = now.end + whole * now.pace
+            if end > t and who.prompts == 0:
+                at, goes = end, False
+            else:
+                many = int(whole)
+                if end > t:  # it has stood before the stage for the last part of one
+                    many -= many > 0
+                if many > 0:
+                    now = _passed(price, of, steady, spilled, room, i, now, many)
+    if goes:
+        beside = now.decodes if of.mixed else 0
+        prompt, pairs, past, held, who = _formed(of, load, room, i, most, beside, now, who, t)
+        end, last, older = now.end, now.last, now.older
+        stuck = prompt == 0
+        if not stuck:
+            if older + now.fresh == 0:
+                last, older = end, now.decodes
+            end, flying = t + prefill_pass_seconds(price, steady, spilled, room, prompt, pairs, past, beside) * share, True
+        now = InstanceLane(
+            held, now.tokens, end, last, older, now.fresh, now.decodes, now.top, now.listed, now.latest, now.heaped, now.pace
+        )
+    if (stuck or who.queued > 0) and now.decodes > 0 and not flying:  # there may be room when somebody leaves
+        at = min(at, max(t, now.end + (now.top - now.tokens) * now.pace))
+    return now, who, flying, at
+
+
+@inlined_function
+def _finished(price, of, load, steady, spilled, room, i, now, prompts, t):
+    """Books a pass: each decode has a token, and who has its prompt computed decodes from now on, or leaves."""
+    tokens, older, fresh, decodes, top, listed = now.tokens, now.older, now.fresh, now.decodes, now.top, now.listed
+    latest, heaped, held, each, running, keep = now.latest, now.heaped, now.held, now.pace, room.running[i], 0
+    if older > 0 and of.mixed:
+        if len(room.gaps) > 0:
+            count_gaps(room, t - now.last, older)
+        tokens, older = tokens + 1, 0
+        decodes, top, listed, heaped = _left(room, i, tokens, now.end, decodes, top, listed, heaped)
+        held += decodes - now.decodes
+    before = decodes
+    for place in range(prompts):
+        r = running[place]
+        room.done[r] += room.share[r]
+        room.share[r] = 0
+        if room.done[r] < load.prompt[r]:
+            running[keep] = r
+            keep += 1
+            continue
+        room.first[r] = room.last[r] = t
+        if not (of.decodes and load.further[r] > 0):
+            held -= 1
+            continue
+        decodes += 1
+        if not (of.mixed and of.prefills):
+            room.since[i, fresh] = t
+            fresh += 1
+        token = tokens + load.further[r]
+        top = min(top, token)
+        if listed >= 0 and token < room.share[latest]:
+            heap_push(room.leaving[i], heaped, token, r)
+            heaped += 1
+            continue
+        room.share[r], room.behind[r] = token, -1
+        if listed < 0:
+            listed = r
+        else:
+            room.behind[latest] = r
+        latest = r
+    if decodes > before or before < now.decodes:
+        each = _pace(price, of, steady, spilled, room, decodes)
+    return InstanceLane(held, tokens, now.end, now.last, older, fresh, decodes, top, listed, latest, heaped, each), keep
+
+
+@inlined_function
+def _formed(of, load, room, i, most, beside, now, who, t):
+    """Prompts of a pass, as far as the budget goes: as `arrivals.played` has them, and who is taken up."""
+    running, held, decodes, head, queued, prompts = room.running[i], now.held, now.decodes, who.head, who.queued, who.prompts
+    budget, chunks, longest = of.tokens, PLENTY, PLENTY
+    if of.unit > 0:
+        budget, chunks = PLENTY, (of.tokens - beside) // of.unit
+    elif of.chunked:
+        budget -= beside
+    if of.chunk > 0:
+        longest = of.chunk
+    prompt = pairs = past = 0.0
+    for place in range(prompts):
+        if budget <= 0 or chunks <= 0:
+            break
+        r = running[place]
+        part = min(load.prompt[r] - room.done[r], budget, longest)
+        room.share[r] = part
+        prompt += part
+        pairs += part * room.done[r] + part * (part + 1) / 2
+        past += room.done[r]
+        budget -= part
+        chunks -= 1
+    while (
+        head >= 0 and prompts + decodes < most and held < of.batch
+        and budget > 0 and chunks > 0 and prompts < room.running.shape[1]
+    ):  # fmt: skip
+        r = head
+        part = load.prompt[r]
+        if of.chunked:
+            part = min(part, budget, longest)
+        elif part > budget and prompt > 0:
+            break
+        head = room.behind[r]
+        queued -= 1
+        held += 1
+        running[prompts] = r
+        prompts += 1
+        room.begun[r], room.share[r] = t, part
+        prompt += part
+        pairs += part * (part + 1) / 2
+        budget -= part
+        chunks -= 1
+    return prompt, pairs, past, held, WaitingPrompts(head, queued, prompts)
+
+
+@inlined_function
+def _left(room, i, tokens, end, decodes, top, listed, heaped):
+    """Lets go who has all tokens when a pass has ended: how many decode then, when the next leaves, the list and the heap."""
+    while decodes > 0 and top <= tokens:
+        if listed >= 0 and room.share[listed] == top:
+            r = listed
+            listed = room.behind[r]
+        else:
+            heaped -= 1
+            r = heap_pop(room.leaving[i], heaped)
+        room.last[r] = end
+        decodes -= 1
+        top = room.share[listed] if listed >= 0 else PLENTY
+        if heaped > 0:
+            top = min(top, room.leaving[i, 0].token)
+    return decodes, top, listed, heaped

@@ -1,0 +1,236 @@
+"""The largest rate at which requests keep their bounds: the loop, played at one rate after another."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import ceil, inf, log, nan
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.evaluators.serving.simulator import ServingRun
+from dse.evaluators.serving.simulator_state import StopBounds
+from dse.space.array_math import Array
+from dse.space.errors import DesignError
+from dse.space.workload import ServingLoad, SloClass
+
+RATE_RESOLUTION = 1.02
+"""Ratio of a rate that breaks a bound to one that keeps all, at most, between which no further one is tried."""
+
+BREAKING_FACTOR = 1.05
+"""Times the largest rate: there a bound is broken, which is tried."""
+
+DIGITS = 4
+"""Of a rate that is tried."""
+
+STEP, FARTHEST = BREAKING_FACTOR, 4.0
+"""From the guess to the first rate beside it, and the most between two rates, while none is known on the other side."""
+
+EVERY = slice(None)
+"""All requests of a run."""
+
+MIN_RATE_FACTOR = 2.0**-20
+"""Times the guess: rates below count as none."""
+
+
+class SloBounds(NamedTuple):
+    """What a share of the requests must keep, both bounds; of each class, where there are classes.
+
+    Attributes:
+        ttft, tpot: time to first token, and mean time per output token of requests with two or more; of classes, the most that
+            one of them allows. [s]
+        share: of the requests that keep it: 0.9 for the 90th percentile.
+        classes: whose bounds are those of their requests; none where those above are of all.
+    """
+
+    ttft: float = inf
+    tpot: float = inf
+    share: float = 0.9
+    classes: tuple[SloClass, ...] = ()
+
+    @property
+    def each(self) -> tuple[SloClass, ...]:
+        """The classes, or one without a name."""
+        return self.classes or (SloClass("", self.ttft, self.tpot),)
+
+    @property
+    def tightest(self) -> tuple[float, float]:
+        """The least TTFT and the least TPOT that some requests must keep. [s]"""
+        return min(one.ttft for one in self.each), min(one.tpot for one in self.each)
+
+    def wider(self, times: float) -> "SloBounds":
+        """Bounds that are as many times longer."""
+        classes = tuple(replace(one, ttft=times * one.ttft, tpot=times * one.tpot) for one in self.classes)
+        return self._replace(ttft=times * self.ttft, tpot=times * self.tpot, classes=classes)
+
+    def misses(self, count: int) -> int:
+        """Of so many requests, those that may take longer: the percentile is the least value that the share keeps."""
+        return count - ceil(self.share * count - 1e-9)
+
+    def stop(self, count: int) -> StopBounds:
+        """At which a run of so many requests is over: a bound can no longer be kept, by no class where there are some."""
+        return StopBounds(ttft=self.ttft, tpot=self.tpot, misses=self.misses(count))
+
+    def counts(self, served: ServingRun, part: slice = EVERY) -> list[tuple[str, int, int, int, int]]:
+        """Of each class its name, its requests, and those that miss the bound on the first token, on a token, and either.
+
+        Args:
+            served: a run.
+            part: of its requests, those that count.
+        """
+        asked, found = served.requests, list[tuple[str, int, int, int, int]]()
+        output, completed, token = asked.output[part], served["completed"][part], served["first"][part]
+        late_by = token - asked.arrival[part]
+        each = (completed - token) / np.maximum(output - 1, 1)
+        never = np.isnan(completed)
+        for number, of in enumerate(self.each):
+            mine = asked.kinds[part] == number if self.classes else np.ones(len(output), bool)
+            late, slow = mine & (never | (late_by > of.ttft)), mine & (each > of.tpot) & (output > 1)
+            found.append((of.name, int(mine.sum()), int(late.sum()), int(slow.sum()), int((late | slow).sum())))
+        return found
+
+    def attainment(self, served: ServingRun, part: slice = EVERY) -> float:
+        """Share of a whole run's requests, or of a part, that keep both bounds; of the class that keeps them least."""
+        return min((1 - either / many for _, many, _, _, either in self.counts(served, part) if many), default=1.0)
+
+    def missed(self, served: ServingRun) -> str:
+        """The bound that most requests miss, as in "ttft" or, of a class, "tpot of chat"; "" where all keep all."""
+        if served.never:
+            return "memory"
+        if served.stopped:
+            return "tpot" if served.total["slow"] > served.total["late"] else "ttft"
+        worst = max(self.counts(served), key=lambda of: of[4] / max(of[1], 1))
+        return _named(worst, "tpot" if worst[3] > worst[2] else "ttft") if worst[4] else ""
+
+    def broken(self, served: ServingRun) -> str:
+        """Which bound a run breaks, as of `missed`; "" where the share keeps both."""
+        if not (served.never or served.stopped) and not self.breaks(served):
+            return ""
+        return self.missed(served)
+
+    def breaks(self, served: ServingRun) -> list[str]:
+        """All bounds that a whole run breaks, as in "ttft" or, of a class, "ttft of chat".
+
+        Where either alone is kept by the share, and both together are not, the one that more requests miss.
+        """
+        found = list[str]()
+        for of in self.counts(served):
+            _, many, late, slow, either = of
+            if either > self.misses(many):
+                most = max(late, slow)
+                for name, missed in (("ttft", late), ("tpot", slow)):
+                    if missed > self.misses(many) or missed == most:
+                        found.append(_named(of, name))
+        return found
+
+
+def _named(of: tuple[str, int, int, int, int], bound: str) -> str:
+    return f"{bound} of {of[0]}" if of[0] else bound
+
+
+RateSimulator = Callable[[float, StopBounds], ServingRun]
+"""A run at a rate, up to a bound."""
+
+
+@dataclass(frozen=True, eq=False)
+class CapacityResult:
+    """What some deployment can serve.
+
+    Attributes:
+        rate: the largest that was found to keep the bounds; 0 where none does. [1/s]
+        served: the run at that rate; None where there is none.
+        binds: the bound that is broken at `BEYOND` times that rate, or at the slowest one.
+        tried: by rate, which bound was broken.
+    """
+
+    rate: float
+    served: ServingRun | None
+    binds: str
+    tried: dict[float, str]
+
+
+def find_max_rate(
+    play: RateSimulator, bounds: SloBounds, count: int, guess: float, near: float = RATE_RESOLUTION
+) -> CapacityResult:
+    """The largest rate at which one stream of requests keeps the bounds.
+
+    Rates stand in equal ratios round the guess, `BEYOND` among them, each of `DIGITS` digits as it is printed: where bounds are
+    near, another rounding breaks one. They are bracketed in growing steps, and the bracket is halved until it is one ratio. At
+    `BEYOND` times the rate a bound is broken: where the draw of arrivals has it otherwise, the search goes on from there.
+
+    Args:
+        play: the same requests at any rate.
+        bounds: to keep.
+        count: requests.
+        guess: where to begin. [1/s]
+        near: the largest ratio of two rates side by side.
+    """
+    tried: dict[float, str] = {}
+    runs: dict[float, ServingRun] = {}
+    rates: dict[int, float] = {}
+    beyond = max(1, ceil(log(BREAKING_FACTOR) / log(near)))
+    first, most = (round(beyond * log(ratio) / log(BREAKING_FACTOR)) for ratio in (STEP, FARTHEST))
+    far = int(beyond * log(1 / MIN_RATE_FACTOR) / log(BREAKING_FACTOR))
+
+    def at(place: int) -> float:
+        rate = float(guess * BREAKING_FACTOR ** (place / beyond))
+        return rates.setdefault(place, float(f"{rate:.{DIGITS}g}"))
+
+    def broken(place: int) -> str:
+        rate = at(place)
+        if rate not in tried:
+            served = play(rate, bounds.stop(count))
+            tried[rate] = bounds.broken(served)
+            if not tried[rate]:
+                runs[rate] = served
+        return tried[rate]
+
+    low, high, step = 0, 0, first
+    if broken(0):
+        while broken(low):
+            high, low, step = low, low - step, min(2 * step, most)
+            if low < -far:
+                return CapacityResult(0.0, None, tried[at(high)], tried)
+    else:
+        while not broken(high):
+            low, high, step = high, high + step, min(2 * step, most)
+            if high > far:
+                return CapacityResult(inf, runs[at(low)], "", tried)
+    while True:
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if broken(middle) else (middle, high)
+        rates[low + beyond] = BREAKING_FACTOR * at(low)
+        if why := broken(low + beyond):
+            return CapacityResult(at(low), runs[at(low)], why, tried)
+        low = high = low + beyond
+        while not broken(high):
+            low, high = high, high + beyond
+
+
+def percentile(values: Array, share: float) -> float:
+    """The smallest value that at least a share of them does not exceed; NaN of none."""
+    return float(np.percentile(values, 100 * share, method="inverted_cdf")) if len(values) else nan
+
+
+def latency_percentiles(served: ServingRun, share: float, kind: int | None = None) -> tuple[float, float]:
+    """Percentiles of time to first token and of mean time per output token, of requests (of a class) that are done. [s]"""
+    done = ~np.isnan(served["completed"]) & (True if kind is None else served.requests.kinds == kind)
+    several = done & (served.requests.output > 1)
+    ttft = (served["first"] - served.requests.arrival)[done]
+    tpot = (served["completed"] - served["first"])[several] / (served.requests.output[several] - 1)
+    return percentile(ttft, share), percentile(tpot, share)
+
+
+def slo_bounds(load: ServingLoad, share: float) -> SloBounds:
+    """What a share of a load's requests must keep, or of those of each class.
+
+    Raises:
+        DesignError: a share that is none, or no bound at all.
+    """
+    every = load.classes or (load,)
+    bounds = SloBounds(max(one.ttft for one in every), max(one.tpot for one in every), share, load.classes)
+    if not 0 < share <= 1:
+        raise DesignError(f"percentile: {100 * share:g} is not above 0 and at most 100")
+    if min(bounds.tightest) == inf:
+        raise DesignError("workload: no bound is said; give workload.ttft and workload.tpot")
+    return bounds

@@ -1,0 +1,296 @@
+"""A served load in closed form at the rate at which it comes: throughput, times to first token and a token, and the load.
+
+No token is played: pools are in balance (`balance`), what cannot start at once waits (`waits`), and requests differ by their
+prompts alone. When first tokens come is played over the arrivals of a load of few requests, if somebody asks (`stood`).
+Approximate where the loop is exact; it costs some hundred prices instead of all iterations of a trace.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from dse.evaluators.machine.compile_cache import compiled_without_gil
+from dse.evaluators.serving.disaggregated_decode import exposed_transfer_seconds
+from dse.evaluators.serving.pool_balance import STATION, RequestMix, balance_pool, token_gap_quantile
+from dse.evaluators.serving.prefill_chunks import (
+    chunk_count,
+    chunks_per_iteration,
+    longest_chunk,
+    spilled_share,
+    summarise_prompts,
+)
+from dse.evaluators.serving.prefill_replay import with_pool_table
+from dse.evaluators.serving.queueing import delay_probability, mean_wait, response_quantile, response_share
+from dse.evaluators.serving.simulator import InstancePool
+from dse.evaluators.serving.simulator_state import KvTransfer
+from dse.space.array_math import Array
+from dse.space.requests import Requests
+
+PROMPT_KINDS = 24
+"""Lengths of prompts that stand for all."""
+
+FIELDS = (
+    "saturated", "period", "decodes", "prefill", "decode_busy", "prefill_busy", "ttft", "ttft_p50", "ttft_p90", "ttft_p99",
+    "tpot", "tbt_p99", "latency", "wait", "span", "within", "chunks", "tokens", "past", "beside", "together", "spilled",
+)  # fmt: skip
+STEADY_STATE_RECORD = np.dtype([(name, "f8") for name in FIELDS])
+"""The rate at which some always wait [1/s]; an iteration of decodes [s], and requests in it; a prompt from its first chunk to
+its first token [s]; shares of time that instances are busy; time to first token, per output token, between two tokens, and to
+the last one [s]; until the first chunk [s]; from the first arrival to the last token [s]; the share of the requests that keep
+the bounds on the times to first token and per output token; of a request, chunks of its prompt, and of a chunk tokens and
+positions before it; decodes beside a chunk, and chunks in an iteration that has some; and the share of what is read that is not
+in SRAM."""
+
+MAIN_FIELDS = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "wait", "within", "tpot", "tbt_p99", "latency")
+"""Those that prompts are played for, where somebody asks for them."""
+
+RANKED = ("ttft_p50", "ttft_p90", "ttft_p99")
+"""Percentiles of times to first token, each of which is looked for where it is asked for."""
+
+REPLAYED_FIELDS = (*RANKED, "tbt_p99")
+"""What takes work of its own when prompts are played; gaps between tokens are counted for the last one alone."""
+
+
+def unsteady_reason(pools: Sequence[InstancePool], requests: Requests) -> str:
+    """Why a load has no steady state that this form knows, in one line; empty where it has one."""
+    if not np.isfinite(requests.rate):
+        return "requests that come at once have no steady state"
+    if any(pool.policy.static for pool in pools):
+        return "batches that end together have none; choose another mapping.serving.policy"
+    if len(requests.before):
+        return "turns wait for answers, which is for the loop to say; give workload.sessions=null"
+    if len(requests.starts) and any(pool.prefix or pool.pooled for pool in pools):
+        return "how often prefixes are reused is for the loop to say; give mapping.serving.prefix=0"
+    if any(pool.guesses for pool in pools):
+        return "how many guesses are right at a time is for the loop to say; give workload.speculation=none"
+    return ""
+
+
+@lru_cache(maxsize=8)
+def request_mix(requests: Requests) -> RequestMix:
+    """What the steady state counts of requests.
+
+    >>> some = Requests(np.arange(4.0), np.array([10, 10, 30, 30]), np.array([1, 3, 3, 1]))
+    >>> found = request_mix(some)
+    >>> found.rate, found.gaps, found.further, found.context, found.prompts.tolist()
+    (1.0, 0.0, 1.0, 21.5, [10.0, 30.0])
+    """
+    prompt, further = requests.prompt, requests.output - 1
+    gaps = np.diff(requests.arrival)
+    spread = float(gaps.var() / gaps.mean() ** 2) if gaps.any() else 0.0  # of requests that come at once
+    del gaps  # of a million requests some megabytes
+    lengths, counts = np.unique(prompt, return_counts=True)
+    if len(lengths) > PROMPT_KINDS:
+        bins = np.array_split(np.sort(prompt), PROMPT_KINDS)
+        lengths, counts = np.array([some.mean() for some in bins]), np.array([len(some) for some in bins])
+    tokens, few = float(further.sum(dtype=float)), max(float(further.mean()), 1e-9)
+    read = float(further @ (prompt + requests.output / 2)) / tokens if tokens else float(prompt.mean())
+    each = np.bincount(further)[1:]
+    several = each.sum()
+    last = _last(prompt, further)
+    return RequestMix(
+        float(requests.rate), spread, float(len(requests)), float(further.mean()), float(further.var() / few**2),
+        float((each / np.arange(1, len(each) + 1)).sum() / several) if several else 0.0, read, lengths.astype(float),
+        counts / counts.sum(), requests.arrival[last] - requests.arrival[0], prompt[last].astype(float),
+        further[last].astype(float),
+    )  # fmt: skip
+
+
+def _last(prompt: Array, further: Array) -> Array:
+    """Requests that may be the last to end, the last one first: no other one comes later and is as long in both."""
+    kept = np.zeros(len(prompt), bool)
+    for lengths in (prompt[::-1], further[::-1]):
+        kept |= np.concatenate([[True], lengths[1:] > np.maximum.accumulate(lengths)[:-1]])
+    return np.flatnonzero(kept[::-1])[::-1]
+
+
+@lru_cache(maxsize=8)
+def _lengths(requests: Requests) -> tuple[float, float, float]:
+    """Of the mean request: all of it, its prompt and its output. [token]"""
+    return float(requests.total.mean()), float(requests.prompt.mean()), float(requests.output.mean())
+
+
+def pool_records(pools: Sequence[InstancePool], requests: Requests, *, prefills: bool, decodes: bool) -> Array:
+    """Pools as records of `balance.STATION`; of the mean request, as far as memory goes."""
+    total, prompt, output = _lengths(requests)
+    rows = []
+    for pool in pools:
+        memory, rule = pool.memory, pool.policy
+        positions = total - 1 if rule.lifetime else prompt + (output / 2 if decodes else 0)
+        need = max(1, memory.needed(math.ceil(max(positions, 1.0))))
+        room = memory.buffers or (1 - memory.spare) * (memory.blocks + memory.pages) / need
+        near = memory.blocks / need if memory.pages or memory.buffers else math.inf
+        batch, said = max(1.0, min(float(pool.batch), room) / pool.stages), (rule.tokens, rule.unit, rule.chunk)
+        of = pool.instances, pool.stages, max(pool.shares), batch, near, rule.mixed, rule.chunked
+        rows.append((*of, *said, prefills, decodes))  # in the order of the record's fields
+    return np.array(rows, STATION)
+
+
+def transfer_constants(transfer: KvTransfer | None, load: RequestMix) -> tuple[float, float, float, float]:
+    """That a channel has a cache, in the mean; the latency; channels; and layers that go by themselves. [s], [s], [1], [1]"""
+    if transfer is None:
+        return 0.0, 0.0, 1.0, 0.0
+    taken = float((load.weights * transfer.seconds(load.prompts)).sum())
+    return taken, transfer.latency, float(transfer.channels), float(transfer.layers)
+
+
+@compiled_without_gil
+def solve_pools(linear, far, tables, apart, first, last, sent, load, bound, queued, room, found):
+    """Pools whose prices have the same linear part and the same points, one after the other.
+
+    Args:
+        linear, far: prices of the first pool and of the last one, whose tables do not count.
+        tables: of each of these two: those that differ, and which of them each pool has.
+        apart, load, bound: as they are.
+        queued: whether percentiles of times to first tokens are those of a queue, and gaps between tokens those of the balance;
+            else they are left out.
+        first, last, sent: a record, or a row, of each.
+        room: to work in.
+        found: what is found, a record of each.
+    """
+    balance, full, (taken, services) = room[0], room[1], (room[2][0], room[2][1])
+    for row in range(len(found)):
+        price = with_pool_table(linear, tables[0], row)
+        later = with_pool_table(far, tables[1], row)
+        of = first[row]
+        prompts = summarise_prompts(price, of, load, taken, room[2][2:])
+        balance_pool(price, of, load, prompts, 0.0, full[0])
+        most = full[0].rate
+        if apart:
+            balance_pool(later, last[row], load, prompts, 0.0, full[1])
+            most = min(most, full[1].rate)
+            if sent[row, 0] > 0:
+                most = min(most, sent[row, 2] / sent[row, 0])
+        rate = load.rate
+        for place in range(1 + apart):
+            pool, its = (first[row], price) if place == 0 else (last[row], later)
+            if rate < full[place].rate:
+                balance_pool(its, pool, load, prompts, rate, balance[place])
+            if rate >= full[place].rate or balance[place].period > full[place].period:
+                balance[place] = full[place]  # as long as where some always wait, and no longer
+        alone = full[0].rate
+        _told(
+            apart,
+            first[row],
+            last[row],
+            sent[row],
+            load,
+            bound,
+            queued,
+            prompts,
+            taken,
+            services,
+            most,
+            alone,
+            balance,
+            found[row],
+        )
+        if not queued:
+            continue
+        pool, its, end = (last[row], later, balance[1]) if apart else (first[row], price, balance[0])
+        found[row].tbt_p99 = token_gap_quantile(its, pool, load, prompts, min(rate, most), 0.99, end)
+
+
+@compiled_without_gil
+def _told(apart, first, last, sent, load, bound, queued, prompts, taken, services, most, alone, balance, found):
+    """What a balance means for requests."""
+    rate, end = min(load.rate, most), balance[1 if apart else 0]
+    late = load.requests * max(0.0, 1 / most - 1 / load.rate)  # the last request waits
+    waiting, mean = _waits(apart, first, load, prompts, taken, most, alone, balance[0])
+    residual = 0.0 if apart else _residual(first, end)
+    more, times = max(0.0, balance[0].prefill - prompts.seconds) + residual, 1.0
+    if apart:  # every chunk takes longer beside those of other lanes
+        more, times = 0.0, balance[0].prefill / prompts.seconds
+    for kind in range(len(taken)):  # and every chunk beside decodes by as much
+        own = chunk_count(load.prompts[kind], longest_chunk(first, 0.0)) / prompts.chunks
+        services[kind] = taken[kind] * times + max(0.0, more - residual) * own + residual
+    before = prompts.seconds * times + more
+    found.saturated, found.prefill, found.period, found.decodes = most, balance[0].prefill, end.period, end.decodes
+    found.chunks, found.tokens, found.past = prompts.chunks, prompts.tokens, prompts.past
+    lane = rate / (first.instances * first.stages)
+    if not apart and first.mixed:
+        found.beside = min(lane * load.further * end.period, first.batch)
+        found.together = max(1.0, lane * found.chunks * end.period)
+    else:
+        found.beside, found.together = 0.0, 1.0
+    found.spilled = spilled_share(last, max(end.held, end.decodes))
+    if late > 0:  # waits grow evenly
+        waiting, mean = 1.0, max(mean, late / 2)
+    found.ttft, found.wait = before + waiting * mean, waiting * mean + residual
+    if queued:
+        found.ttft_p50 = response_quantile(0.5, services, load.weights, waiting, mean)
+        found.ttft_p90 = response_quantile(0.9, services, load.weights, waiting, mean)
+        found.ttft_p99 = response_quantile(0.99, services, load.weights, waiting, mean)
+        found.within = response_share(bound, services, load.weights, waiting, mean)
+    moved = 0.0
+    if apart:
+        moved = exposed_transfer_seconds(sent[0], sent[3], found.chunks, balance[0].prefill)
+        moved += sent[1] + _residual(last, end) + _slots(last, load, end, load.further * end.period, load.outputs)
+        if sent[0] > 0 and load.rate * sent[0] < sent[2]:  # beyond, the last request waits as it is late
+            moved += mean_wait(min(load.rate * sent[0] / sent[2], 0.999), sent[2], sent[0], load.gaps, 0.0)
+    found.tpot = end.period + moved * load.each
+    found.latency = found.ttft + load.further * found.tpot
+    lanes = first.instances * first.stages
+    found.prefill_busy = min(1.0, rate * balance[0].prefill / lanes) if apart else min(1.0, end.held)
+    found.decode_busy = min(1.0, end.held) if apart else found.prefill_busy
+    span, slope = 0.0, (taken[-1] - taken[0]) / max(load.prompts[-1] - load.prompts[0], 1.0)
+    for place in range(len(load.arrival)):
+        own = (taken[0] + slope * (load.prompt[place] - load.prompts[0])) * times
+        further = load.left[place]
+        begun = load.arrival[place] + own + more + waiting * mean * (0.0 if late > 0 else 1.0) + (moved if further > 0 else 0.0)
+        # while others come, and after the last of them
+        before = min(further, max(0.0, load.arrival[0] - begun) / end.period) if end.period > 0 else 0.0
+        span = max(span, begun + before * end.period + (further - before) * end.drain)
+    found.span = span + late
+
+
+@compiled_without_gil
+def _residual(of, balance):
+    """Until a lane ends its iteration, where all are at work. [s]"""
+    held = balance.held * of.stages
+    lanes = of.instances * of.stages
+    held = balance.held * lanes
+    if held == 0:
+        return 0.0
+    all_busy = 0.5 * math.erfc((lanes - 0.5 - held) / math.sqrt(2 * held)) if lanes > 1 else min(1.0, held)
+    return all_busy * balance.period / (2 * lanes if of.stages == 1 else 2 * of.stages)
+
+
+@compiled_without_gil
+def _slots(of, load, balance, service, spread):
+    """For a place in a batch. [s]"""
+    lanes = of.instances * of.stages
+    busy = min(balance.held / of.batch, 0.999)
+    return mean_wait(busy, max(1.0, lanes * of.batch), service, load.gaps, spread)
+
+
+@compiled_without_gil
+def _waits(apart, of, load, prompts, taken, most, alone, balance):
+    """Share of the requests that wait for a place or for prompts before theirs, and how long these do.
+
+    Where prompts have a pool, `alone` is the most that it takes. [1/s]
+    """
+    lanes = of.instances * of.stages
+    service = balance.prefill
+    square = 0.0
+    for kind in range(len(taken)):
+        square += load.weights[kind] * taken[kind] ** 2
+    spread = max(0.0, square / prompts.seconds**2 - 1)
+    servers = lanes * (min(chunks_per_iteration(of, balance.decodes), of.batch) if of.mixed else 1.0)
+    # chunks that are not full alone are, where others wait
+    busy = min(load.rate, most) / alone if apart else min(load.rate, most) * service / servers
+    busy = min(busy, 0.999)
+    longer, share = mean_wait(busy, servers, service, load.gaps, spread), delay_probability(busy, servers)
+    if not apart:
+        whole = service + load.further * balance.period
+        cv = (service**2 * spread + (load.further * balance.period) ** 2 * load.outputs) / whole**2
+        longer += _slots(of, load, balance, whole, cv)
+        share = 1 - (1 - share) * (1 - delay_probability(min(balance.held / of.batch, 0.999), max(1.0, lanes * of.batch)))
+    # no queue of a trace is longer than what its chance leaves of its requests
+    chance = math.sqrt(load.requests * (load.gaps + spread)) / most
+    longer = min(longer, chance)
+    return share, longer / share if share > 0 else 0.0

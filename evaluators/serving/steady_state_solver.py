@@ -1,0 +1,199 @@
+"""Deployments in the steady state of a load: in closed form (`standing`), and what is played of a load of few requests."""
+
+import math
+from collections.abc import Collection, Sequence
+from functools import partial
+
+import numpy as np
+
+from dse.evaluators.serving import prefill_replay as arrivals
+from dse.evaluators.serving.closed_loop import CLEAR_LOAD, saturated_rate
+from dse.evaluators.serving.pool_balance import BALANCE
+from dse.evaluators.serving.simulator import Deployment
+from dse.evaluators.serving.simulator_state import make_records
+from dse.evaluators.serving.steady_state import (
+    RANKED,
+    REPLAYED_FIELDS,
+    STEADY_STATE_RECORD,
+    pool_records,
+    request_mix,
+    solve_pools,
+    transfer_constants,
+    unsteady_reason,
+)
+from dse.space.array_math import Array
+from dse.space.errors import DesignError
+from dse.space.requests import Requests
+
+BRIEF, TAIL = 300, 0.02
+"""Requests up to which the span is that of the load as it is played, and the share of it after the last arrival beyond which it
+is."""
+
+TimeTables = tuple[Array, Array]
+"""Tables of prices that share their points, shape (tables, points), and which of them each of some designs has."""
+
+
+class SteadyStateSolver:
+    """Designs whose prices have the same linear part and the same points, in the steady state of a load.
+
+    Prompts are played over the arrivals where requests are few, else they wait in a queue. Where few come faster than they are
+    served, or what comes after the last arrival counts, they are played at once, and the span is from there.
+
+    Args:
+        kinds: that designs are of; what tables their prices have does not count.
+        which: of them each design is, shape (designs,).
+        tables: of each pool, those of the designs.
+        requests: with times.
+        ttft, tpot: bounds of the time to first token, and per output token. [s]
+        prompts: whether those of few requests are played.
+        asked: those of `standing.APART` that somebody is known to ask for.
+
+    Attributes:
+        found: records of `standing.STANDING`, but for their fields of `standing.FIRST`; shape (designs,).
+
+    Raises:
+        DesignError: what `standing.refused` says of one of them.
+    """
+
+    def __init__(
+        self,
+        kinds: Sequence[Deployment],
+        which: Array,
+        tables: Sequence[TimeTables],
+        requests: Requests,
+        ttft: float = math.inf,
+        tpot: float = math.inf,
+        *,
+        prompts: bool = True,
+        asked: Collection[str] = REPLAYED_FIELDS,
+    ) -> None:
+        for one in kinds:
+            if why := unsteady_reason(one.pools, requests):
+                raise DesignError(f"fidelity=steady: {why}, or fidelity=closed")
+        self._kinds, self._which, self._requests, self._bounds = kinds, which, requests, (ttft, tpot)
+        self._load, self._apart = request_mix(requests), len(kinds[0].pools) == 2
+        first = pool_records([one.pools[0] for one in kinds], requests, prefills=True, decodes=not self._apart)[which]
+        last = pool_records([one.pools[-1] for one in kinds], requests, prefills=not self._apart, decodes=True)[which]
+        self._pools, self._tables = (first, last), (tables[0], tables[-1])
+        self._prices = kinds[0].pools[0].price, kinds[0].pools[-1].price
+        self._sent = np.array([transfer_constants(one.transfer, self._load) for one in kinds])[which]
+        self._few = prompts and len(requests) <= arrivals.MAX_REQUESTS
+        self.found = self._solved(self._load.rate)
+        self.found["within"] *= self.found["tpot"] <= tpot
+        if not self._few:
+            return
+        deep, tail = int(first["stages"].max()), self.found["span"] - (requests.arrival[-1] - requests.arrival[0])
+        self._shares = np.array([(*one.pools[0].shares, *[0.0] * (deep - one.pools[0].stages)) for one in kinds])
+        self._nearest = np.array([one.routing != "round_robin" for one in kinds])
+        self._known, self._whole = {*asked} & {*REPLAYED_FIELDS}, self.found.copy()
+        now = (self.found["saturated"] <= self._load.rate) | (tail > TAIL * self.found["span"]) | (len(requests) <= BRIEF)
+        self._left = ~now
+        if now.any():
+            self._play(np.flatnonzero(now))
+            self.found["span"][now] = self._whole["span"][now]
+
+    def played(self, names: Collection[str] = REPLAYED_FIELDS) -> Array:
+        """Records with all fields, but for those of `standing.APART` that nobody asks for.
+
+        Args:
+            names: that are asked for; where others than were known to be are, prompts are played once more.
+        """
+        if not self._few:
+            return self.found
+        if more := {*names} & {*REPLAYED_FIELDS} - self._known:
+            self._known |= more
+            self._left[:] = True
+        if self._left.any():
+            self._play(np.flatnonzero(self._left))
+            self._whole["span"], self._left[:] = self.found["span"], False
+        return self._whole
+
+    def closed(self) -> Array:
+        """The rates at which some always wait, shape (designs,). [1/s]
+
+        Those of a closed loop of the same requests, which is played where these are few and come at `closed_loop.CLEAR` of what
+        pools in balance serve, or more; else the latter.
+        """
+        rates = self.found["saturated"].copy()
+        near = np.flatnonzero(self._load.rate >= CLEAR_LOAD * rates) if self._few else np.zeros(0, int)
+        if len(near):
+            full = self._solved(2 * float(rates.max()))
+            for row in near.tolist():
+                ends = partial(self._ends, row, full[row]["spilled"])
+                rates[row] = saturated_rate(self._kinds[self._which[row]], self._requests, ends)
+        return rates
+
+    def _solved(self, rate: float) -> Array:
+        """Records at a rate."""
+        found, load = make_records(STEADY_STATE_RECORD, len(self._which)), self._load._replace(rate=rate)
+        room, queued = (np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((4, len(load.prompts)))), not self._few
+        solve_pools(
+            *self._prices, self._tables, self._apart, *self._pools, self._sent, load, self._bounds[0], queued, room, found
+        )
+        return found
+
+    def _play(self, rows: Array) -> None:
+        """Plays the load on some designs, for what is known to be asked for."""
+        some, chosen, requests = self._whole[rows], self._which[rows], self._requests
+        ranked = np.array([name in self._known for name in RANKED])
+        channels = int(self._sent[:, 2].max())
+        place = arrivals.replay_workspace(np.concatenate(self._pools), len(requests), channels, gaps="tbt_p99" in self._known)
+        arrivals.replay_prompts(
+            self._prices,
+            self._priced(rows),
+            self._apart,
+            *(of[rows] for of in self._pools),
+            self._shares[chosen],
+            self._nearest[chosen],
+            arrivals.arrival_arrays(requests),
+            self._load,
+            np.array([_sends(one, requests) for one in self._kinds]),
+            (chosen, self._sent[rows]),
+            *self._bounds,
+            ranked,
+            place,
+            some,
+        )
+        self._whole[rows] = some
+
+    def _ends(self, row: int, spilled: float, of: Deployment, requests: Requests) -> Array:
+        """When each of some requests has its last token on a design, of which as many instances are there as of another."""
+        pools, kind = [some[row : row + 1].copy() for some in self._pools], self._which[row]
+        for some, pool in zip(pools, (of.pools[0], of.pools[-1]), strict=True):
+            some["instances"] = pool.instances
+        place = arrivals.replay_workspace(np.concatenate(pools), len(requests), int(self._sent[row, 2]), gaps=False)
+        arrivals.replay_last_tokens(
+            self._prices, self._priced(slice(row, row + 1)), self._apart, *pools, self._shares[kind], self._nearest[kind],
+            arrivals.arrival_arrays(requests), self._load, spilled, _sends(of, requests), self._sent[row], place,
+        )  # fmt: skip
+        return place.last
+
+    def _priced(self, rows: Array | slice) -> tuple[TimeTables, ...]:
+        """Tables of each pool of some designs."""
+        return tuple((tables, of[rows]) for tables, of in self._tables)
+
+
+def _sends(of: Deployment, requests: Requests) -> Array:
+    """That each request has a channel. [s]"""
+    found: Array = of.transfer.seconds(requests.prompt) if of.transfer else np.zeros(len(requests))
+    return found
+
+
+def solve_deployment(
+    of: Deployment, requests: Requests, ttft: float = math.inf, tpot: float = math.inf, *, prompts: bool = True
+) -> SteadyStateSolver:
+    """A deployment in the steady state of a load; arguments and errors as of `Stood`."""
+    one = np.zeros(1, int)
+    return SteadyStateSolver(
+        [of], one, [(pool.price.table[None], one) for pool in of.pools], requests, ttft, tpot, prompts=prompts
+    )
+
+
+def solve_deployments(
+    of: Sequence[Deployment], requests: Requests, ttft: float = math.inf, tpot: float = math.inf, *, prompts: bool = True
+) -> Array:
+    """Deployments that serve the same requests, in the steady state: records of `standing.STANDING`, shape (deployments,).
+
+    Arguments and errors as of `Stood`.
+    """
+    return np.concatenate([solve_deployment(some, requests, ttft, tpot, prompts=prompts).played() for some in of])

@@ -1,0 +1,82 @@
+"""Text of traces and tables: lines of CSV or JSONL as dictionaries, and in words what is no such line."""
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from dse.space.errors import DesignError
+
+FaultCallback = Callable[[int, str], None]
+"""Is told the row, counted from the first line that is walked, and what is wrong with it."""
+
+
+def read_header(path: Path, before: int, first: str) -> list[str]:
+    """Names of columns, of the first line of CSV that says something; `before` lines are above it."""
+    try:
+        return next(csv.reader([first], strict=True), [])
+    except csv.Error as error:
+        raise DesignError(f"{path}: row {before + 1}: {csv_error_text(error)}") from None
+
+
+def read_csv_rows(file: Any, first: str, fault: FaultCallback) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Rows of CSV by the names of the header, which is `first`, each with its number; those of another length are faults."""
+    table = csv.reader(chain([first], file), strict=True)
+    names = next(table)
+    while True:
+        start = table.line_num + 1
+        try:
+            values = next(table, None)
+        except csv.Error as error:
+            fault(start, csv_error_text(error))
+            return  # where the next record begins is not known
+        if values is None:
+            return
+        if values:
+            if len(values) != len(names):
+                fault(start, f"{len(values)} columns where the header has {len(names)}")
+                continue
+            yield start, dict(zip(names, values, strict=True))
+
+
+def read_json_lines(file: Any, first: str, fault: FaultCallback) -> Iterator[tuple[int, dict[str, Any]]]:
+    """JSON objects, one a line, each with its number; the first line is `first`."""
+    for number, line in enumerate(chain([first], file), start=1):
+        if line.strip():
+            row = parse_json_line(line)
+            if row is None:
+                fault(number, "not a JSON object")
+            else:
+                yield number, row
+
+
+def parse_json_line(line: str) -> dict[str, Any] | None:
+    """Of one line; None where it is no JSON object."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def csv_error_text(error: csv.Error) -> str:
+    """What is wrong with a line of CSV, in words."""
+    text = str(error)
+    if "field limit" in text:
+        return f"a field of more than {csv.field_size_limit():,} characters, as where a quote is not closed"
+    if "end of data" in text:
+        return "a quote that is opened here, or further down, is never closed"
+    return f"no line of CSV: {text}"
+
+
+def first_undecodable_row(path: Path) -> int:
+    """The first row of a file that is not UTF-8, counted from 1."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return number
+    return 1

@@ -1,0 +1,225 @@
+"""Chips of several groups of designs as one: what depends on a chip alone is worked out for all of them at once.
+
+Groups have words of mappings of their own; their chips mostly differ in numbers. A small array costs what a large one does.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache, wraps
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dse.space.array_math import Array, distinct_values
+from dse.space.chip import Chip
+from dse.space.design import Design
+from dse.space.fields import replace_leaves
+from dse.space.memoize import MAX_ENTRIES, MAX_IDENTITIES
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ChipBatch:
+    """A chip that others are part of, and what is known of it, by function and number."""
+
+    chip: Chip
+    known: dict[tuple[Callable[..., Any], Any], Any] = field(default_factory=dict)
+
+
+_parts: dict[int, tuple[Chip, ChipBatch, Any]] = {}
+"""Chips that are part of another one, by what they are, while they are: themselves, the whole, and where in it."""
+
+_grids: list[tuple[Any, Chip, ChipBatch]] = []
+"""The last wholes that have every value with every other, newest first: values by address, a chip that was part, themselves."""
+
+
+def computed_per_batch(function: Callable[..., T]) -> Callable[..., T]:
+    """A function of a chip and perhaps a number, whose last results are kept, and which is worked out once for whole chips.
+
+    It reads nothing that `UNREAD` names.
+    """
+    kept: dict[tuple[int, int], tuple[Chip, Any, T]] = {}
+    usual, alone = (function.__defaults__ or (None,))[0], function.__code__.co_argcount == 1
+
+    @wraps(function)
+    def answer(chip: Chip, number: Any = usual) -> T:
+        place = id(chip), id(number)
+        known = kept.get(place)
+        if known is None:
+            found = _parts.get(place[0]) if _parts and not isinstance(number, np.ndarray) else None
+            if found is None:
+                value = function(chip) if alone else function(chip, number)
+            else:
+                _, whole, some = found
+                key = function, number
+                if key not in whole.known:
+                    whole.known[key] = function(whole.chip) if alone else function(whole.chip, number)
+                value = _some(whole.known[key], some)
+            if len(kept) >= MAX_IDENTITIES:
+                kept.clear()
+            # what was given is kept too, so that nothing else takes its place
+            known = kept[place] = chip, number, value
+        return known[2]
+
+    return answer
+
+
+UNREAD = ("hbm.capacity",)
+"""Numbers of chips on which nothing depends that is worked out `at_once`."""
+
+
+def batch_chips(groups: Sequence[tuple[Array, Design]]) -> AbstractContextManager[None]:
+    """While it is open, chips of small groups that differ in numbers alone are worked out as one by what is `at_once`.
+
+    So is every combination of the values of a chip's columns, where designs are more than these.
+
+    Args:
+        groups: rows and designs, as `Designs` has them.
+    """
+    alone = len(groups) == 1 and len(groups[0][0]) < LARGE
+    return ALONE if alone else _opened([design.chip for _, design in groups])
+
+
+LARGE, SMALL = 256, 4096
+"""Designs of a group from which on it is worth while to look for values, and up to which its arrays cost more by being there
+than by what is in them."""
+
+OFTEN = 2
+"""Designs to each combination of values from which on combinations are worked out instead."""
+
+ALONE = nullcontext()
+"""What one chip by itself needs."""
+
+
+@contextmanager
+def _opened(chips: Sequence[Chip]) -> Iterator[None]:
+    _parts.update(chips_by_batch(chips))
+    try:
+        yield
+    finally:
+        _parts.clear()
+
+
+def chips_by_batch(chips: Sequence[Chip]) -> dict[int, tuple[Chip, ChipBatch, Any]]:
+    """By what they are: chips that are part of another one, the whole, and where in it; none of those that stand alone."""
+    alike: dict[Any, list[list[tuple[Chip, dict[str, Any]]]]] = {}
+    for chip in chips:
+        wide = _columns(chip)
+        some = alike.setdefault(tuple(wide), []) if wide else []
+        size = len(next(iter(wide.values()))) if wide else 0
+        several = next((several for several in some if size <= SMALL and _same_numbers(several[0][0], chip)), None)
+        if several is None:
+            some.append([(chip, wide)])
+        else:
+            several.append((chip, wide))
+    made = {}
+    for several in (several for some in alike.values() for several in some):
+        first, wide = several[0]
+        if len(several) > 1:
+            wide = {address: np.concatenate([wide[address] for _, wide in several]) for address in wide}
+        found = _grid(first, wide)
+        if found is None and len(several) == 1:
+            continue
+        whole, places = found or (ChipBatch(replace_leaves(first, wide)), None)
+        start = 0
+        for chip, own in several:
+            here = slice(start, start + len(next(iter(own.values()))))
+            made[id(chip)] = chip, whole, here if places is None else places[here]
+            start = here.stop
+    return made
+
+
+def _grid(chip: Chip, columns: dict[str, Array]) -> tuple[ChipBatch, Array] | None:
+    """A chip of every combination of the values of columns, and which one each design is; None where these are too many."""
+    size = len(next(iter(columns.values())))
+    values: dict[str, Array] = {}
+    at: Any = 0
+    most = size // OFTEN if size >= LARGE else 0
+    read = [address for address in columns if address not in UNREAD]
+    few: dict[str, tuple[Array, Array]] = {}
+    for address in sorted(read, key=lambda address: _repeats(columns[address])):  # those that have many values mostly say so
+        found = distinct_values(columns[address]) if most else None
+        if found is None or len(found[0]) > most:
+            return None
+        few[address], most = found, most // len(found[0])
+    if not few:
+        return None
+    for address in read:
+        values[address], places = few[address]
+        at = at * len(values[address]) + places
+    key = tuple(columns), tuple((address, of.tobytes()) for address, of in values.items())
+    for number, (known, other, whole) in enumerate(_grids):
+        if known == key and _same_numbers(other, chip):
+            _grids.insert(0, (*_grids.pop(number)[:1], chip, whole))  # what is the very same next time is told at once
+            return whole, at
+    each = (np.ravel(of) for of in np.meshgrid(*values.values(), indexing="ij"))
+    unread = {address: np.nan for address in columns if address in UNREAD}
+    made = ChipBatch(replace_leaves(chip, dict(zip(values, each, strict=True)) | unread))
+    _grids.insert(0, (key, chip, made))
+    del _grids[MAX_IDENTITIES:]
+    return made, at
+
+
+FIRST = 32
+"""Designs of which it is known soon whether a column repeats its values."""
+
+
+def _repeats(column: Array) -> bool:
+    """Whether the first designs of a column share values."""
+    first = column[:FIRST].tolist()
+    return len(set(first)) < len(first)
+
+
+_plain: dict[int, Any] = {}
+"""Parts of chips that have no columns, by what they are, the last of them."""
+
+
+def _columns(part: Any) -> dict[str, Any]:
+    """Columns of a part of a chip, by address in it."""
+    found = {}
+    for name in _names(type(part)):  # type: ignore[arg-type]
+        value = getattr(part, name)
+        if isinstance(value, np.ndarray):
+            found[name] = value
+        elif hasattr(type(value), "__dataclass_fields__") and _plain.get(id(value)) is not value:
+            inner = _columns(value)
+            found.update((f"{name}.{address}", column) for address, column in inner.items())
+            if not inner:
+                if len(_plain) >= MAX_ENTRIES:
+                    _plain.clear()
+                _plain[id(value)] = value
+    return found
+
+
+def _same_numbers(one: Any, other: Any) -> bool:
+    """Whether two parts of chips that have the same columns differ in these alone."""
+    for name in _names(type(other)):  # type: ignore[arg-type]
+        mine, its = getattr(one, name), getattr(other, name)
+        if mine is its or isinstance(its, np.ndarray):
+            continue
+        if type(mine) is not type(its):
+            return False
+        if not (_same_numbers(mine, its) if hasattr(type(its), "__dataclass_fields__") else mine == its):
+            return False
+    return True
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(spec.name for spec in fields(kind))
+
+
+def _some(value: Any, rows: Any) -> Any:
+    """Of some designs: arrays are over designs."""
+    if isinstance(value, np.ndarray):
+        return value[rows]
+    if isinstance(value, dict):
+        return {name: _some(of, rows) for name, of in value.items()}
+    if isinstance(value, list | tuple):
+        some = [_some(of, rows) for of in value]
+        return type(value)(*some) if hasattr(value, "_fields") else type(value)(some)
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value)(**{spec.name: _some(getattr(value, spec.name), rows) for spec in fields(value)})
+    return value

@@ -1,0 +1,95 @@
+"""What a chip cannot be made as: a die beyond the reticle, a clock, main memory beyond the edges, heat."""
+
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.silicon import area, energy
+from dse.evaluators.silicon import supply_voltage as supply
+from dse.evaluators.silicon.chip_batches import computed_per_batch
+from dse.space.array_math import ceil_div, extremes, maximum, where
+from dse.space.chip import Chip
+from dse.space.limits import Limit
+from dse.space.published import is_said
+
+
+@computed_per_batch
+def exceeded_limits(chip: Chip) -> list[Limit]:
+    """Limits of silicon that some design does not keep, without what needs are made of.
+
+    Args:
+        chip: leaves broadcast over designs.
+    """
+    return [Limit(*bound) for bound in _bounds(chip) if not extremes(bound[1] <= bound[2])[0]]
+
+
+@computed_per_batch
+def silicon_limits(chip: Chip) -> list[Limit]:
+    """Limits of silicon, a die's by what all dies have; none of what is not made, or that a paper's own areas price.
+
+    Args:
+        chip: leaves broadcast over designs.
+    """
+    bounds = _bounds(chip)
+    if not bounds:
+        return []
+    whole = area.total_area(chip)
+    parts = {
+        "chip.die.reticle": _of_one(chip, area.die_counts(chip, whole)[0]),
+        "chip.die.cooling": {name: part / whole for name, part in energy.design_power_by_part(chip).items()},
+    }
+    if chip.dram is not None:
+        needed = area.memory_edge_length(chip)
+        devices = needed / chip.die.sites
+        parts["chip.die.shore"] = {"devices": devices, "spare sites": needed - devices}
+    return [Limit(*bound, tuple(parts.get(bound[0], {}).items())) for bound in bounds]
+
+
+def _bounds(chip: Chip) -> list[tuple[str, Any, Any, str]]:
+    """Of each limit, its address, need, what there is, and the unit of both; a part that is sold keeps those of its facts."""
+    if chip.die is None or chip.areas is not None:
+        return []
+    one, own, whole = area.die_area(chip), chip.die, area.total_area(chip)
+    sold = is_said(chip, "die_area") and area.is_as_sold(chip)
+    rated = is_said(chip, "tdp") and energy.is_as_rated(chip)
+    density = energy.peak_design_power(chip) / whole
+    made = [
+        ("chip.die.reticle", one, where(own.wafer, one, where(sold, maximum(one, own.reticle), own.reticle)), "mm2"),
+        ("chip.clock", chip.clock, supply.maximum_clock(chip), "Hz"),
+        ("chip.die.cooling", density, where(rated, maximum(density, own.cooling), own.cooling), "W/mm2"),
+    ]
+    if chip.dram is None:
+        return made
+    edges = area.EDGES * one**0.5 * area.die_counts(chip, whole)[0] * own.shore
+    shore = area.memory_edge_length(chip)
+    return [*made, ("chip.die.shore", shore, where(sold, maximum(shore, edges), edges), "mm")]
+
+
+def _of_one(chip: Chip, count: Any) -> dict[str, Any]:
+    """Area of one of the dies with cores by block. [mm2]"""
+    found = area.area_by_block(chip)
+    if chip.base is None and not isinstance(count, np.ndarray) and count == 1:
+        return found
+    above = {name: value for name, value in found.items() if chip.base is None or name not in area.BASE_DIE_BLOCKS}
+    share = area.die_area(chip) / sum(above.values())
+    return {name: value * share for name, value in above.items()}
+
+
+def remedy_text(address: str, chip: Chip) -> str:
+    """In words, what to do about a limit of silicon; "" where it is none."""
+    if chip.die is None:
+        return ""
+    if address == "chip.die.reticle":
+        whole = area.total_area(chip)
+        return f"{ceil_div(whole, chip.die.reticle):.0f} dies would do: chip.die.dies, or chip.die.wafer=true for a wafer"
+    words = {
+        "chip.clock": f"the supply that lasts, {chip.technology.most:g} V, is not enough; lower the clock{_deeper(chip)}",
+        "chip.die.cooling": "lower the clock, or cool better: chip.die.cooling",
+        "chip.die.shore": "fewer or faster devices (chip.dram.device), or more dies: chip.die.dies",
+    }
+    return words.get(address, "")
+
+
+def _deeper(chip: Chip) -> str:
+    """What else makes a clock possible: more pipeline registers, where elements have fewer than a usual design."""
+    return ", or set more pipeline registers: chip.tile.matrix.depth" if supply.is_shallow(chip) else ""

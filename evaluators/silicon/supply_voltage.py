@@ -1,0 +1,148 @@
+"""Supply voltage of a clock: what a node's transistors need to switch as fast."""
+
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.silicon.chip_batches import computed_per_batch
+from dse.space.array_math import exponential, extremes, logarithm, map_distinct, maximum, minimum, option_index, where
+from dse.space.chip import DATAFLOWS, Chip, MatrixEngine
+from dse.space.memoize import memoize
+from dse.space.published import as_modelled, given_part, is_near, is_said
+from dse.space.technology import ProcessNode
+
+EXPONENT = 1.3
+"""Of the alpha-power law: clock ~ (V - threshold)^EXPONENT / V [sakurai1990]."""
+
+STEPS = 12
+"""Of Newton's method at most, over the supply's logarithm. That of the law is concave in it, so that no step goes too far from
+below; it is nearly a straight line where supplies are high."""
+
+NEAR = 1e-8
+"""Share of the supply that a step may change for it to be the last: what is left then is as the square of that."""
+
+ABOVE = 1e-3
+"""Supply above the threshold from which on transistors switch. [V]"""
+
+
+STAGES = 4.0
+"""Of a multiply-add of 16 bits in a pipelined element that keeps up with a usual design of its node: three pipeline registers
+and that of the result, as RedMulE's elements have them [tortorella2023]."""
+
+REGISTER = 0.2
+"""Share of a usual cycle that a register takes: clock to output, setup and skew (assumed: 4 to 5 of some 20 to 25 inverter
+delays). [1]"""
+
+
+LEAST_HOP = 1e-6
+"""Cycles of a hop below which nothing is told apart: a router is passed in a usual cycle at least, so that a hop of fewer has
+longer ones. [cycle]"""
+
+
+def supply_voltage(chip: Chip) -> Any:
+    """Supply at a chip's clock, the lowest at which memories work or more. [V], broadcasts over designs."""
+    return map_distinct(_supply, chip.clock / nominal_clock(chip), chip.technology)
+
+
+POINTS, UPTO = 4096, 2.0
+"""Of a table from which many supplies begin, and the supply that it goes up to, over the highest that lasts."""
+
+
+@memoize
+def _supply(faster: Any, tech: ProcessNode) -> Any:
+    """Supply at which a node's transistors are so many times as fast as at its own. [V]
+
+    One clock begins at the node's own supply; many begin from a table, so near that a step will do.
+    """
+    least = maximum(tech.least, tech.threshold + ABOVE)
+    wanted = maximum(logarithm(faster) + _law(tech.volts, tech), _law(least, tech))
+    found, near = maximum(tech.volts, least), False
+    if isinstance(wanted, np.ndarray) and not any(isinstance(of, np.ndarray) for of in (least, tech.threshold, tech.most)):
+        lowest, step, supplies = _table(float(least), float(tech.threshold), float(tech.most))
+        place = (wanted - lowest) / step
+        near = float(place.max()) <= POINTS
+        below = minimum(place, POINTS - 1.0).astype(np.intp)
+        place = place if near else minimum(place, 1.0 * POINTS)
+        found = supplies[below] + (place - below) * (supplies[below + 1] - supplies[below])
+    for _ in range(STEPS):
+        over = found - tech.threshold
+        grows = (wanted - EXPONENT * logarithm(over) + logarithm(found)) / (EXPONENT * found / over - 1)
+        found = maximum(found + found * grows if near else found * exponential(grows), least)
+        low, high = extremes(grows)
+        if max(-low, high) <= NEAR:
+            break
+    return found
+
+
+@memoize
+def _table(least: float, threshold: float, most: float) -> tuple[float, float, Any]:
+    """The lowest logarithm of the law, its even steps, and supplies there, shape (POINTS + 1,). [1], [1], [V]"""
+    supplies = np.linspace(least, max(UPTO * most, 2 * least), 4 * POINTS)
+    logarithms = EXPONENT * np.log(supplies - threshold) - np.log(supplies)
+    lowest, step = float(logarithms[0]), float(logarithms[-1] - logarithms[0]) / POINTS
+    return lowest, step, np.interp(lowest + step * np.arange(POINTS + 1), logarithms, supplies)
+
+
+def nominal_clock(chip: Chip) -> Any:
+    """Clock at the node's own supply: what the chip is built for, or as a usual design of its node. [Hz]
+
+    Elements with too few pipeline registers for that, or routers with too few cycles, slow all cores, which share a clock.
+    A part that is sold reaches the clock of its data sheet at its usual supply.
+    """
+    if is_said(chip, "clock"):
+        return where(is_as_clocked(chip), chip.published.clock, nominal_clock(as_modelled(chip)))
+    if chip.die is None:  # of a network by itself
+        return chip.technology.speed
+    built = where(chip.die.speed > 0, chip.die.speed, chip.technology.speed)
+    if chip.noc is None:
+        return built
+    routed = 1 / minimum(maximum(chip.noc.hop, LEAST_HOP), 1.0)
+    return built / (routed if chip.tile is None else maximum(stage_time(chip.tile.matrix), routed))
+
+
+@computed_per_batch
+def is_as_clocked(chip: Chip) -> Any:
+    """Whether a chip is built as the part whose clock a data sheet says, and no faster, broadcasts over designs."""
+    alike = is_near(nominal_clock(as_modelled(chip)), nominal_clock(given_part(chip, "clock")))
+    return alike & ((chip.clock <= chip.published.clock) | is_near(chip.clock, chip.published.clock))
+
+
+def stage_time(matrix: MatrixEngine) -> Any:
+    """Time of a pipeline stage of a matrix engine's elements over a usual cycle, at least one. [1], broadcasts over designs.
+
+    The logic of `STAGES` stages is cut into depth + 1, each with a register: STAGES / (depth + 1) (1 - REGISTER) + REGISTER.
+    Systolic arrays have no pipelines in their elements, and keep up with a usual cycle.
+    """
+    pipelined = option_index(matrix.dataflow, DATAFLOWS) == DATAFLOWS.index("ce")
+    return where(pipelined, maximum(STAGES / (matrix.depth + 1.0), 1.0) * (1 - REGISTER) + REGISTER, 1.0)
+
+
+def is_shallow(chip: Chip) -> bool:
+    """Whether the elements of one chip's matrix engines have fewer pipeline registers than keep up with a usual design."""
+    return chip.tile is not None and bool(stage_time(chip.tile.matrix) > 1)
+
+
+def maximum_clock(chip: Chip) -> Any:
+    """Clock at the highest supply that lasts. [Hz]"""
+    tech = chip.technology
+    law = _power(tech.most, tech) / _power(tech.volts, tech)
+    return nominal_clock(chip) * law
+
+
+@computed_per_batch
+def relative_energy(chip: Chip) -> Any:
+    """Energy of an operation over that at the node's own supply. [1], broadcasts over designs."""
+    return map_distinct(_squared, chip.clock / nominal_clock(chip), chip.technology)
+
+
+def _squared(faster: Any, tech: ProcessNode) -> Any:
+    return (_supply(faster, tech) / tech.volts) ** 2
+
+
+def _law(supply: Any, tech: ProcessNode) -> Any:
+    """Logarithm of the law."""
+    return EXPONENT * logarithm(maximum(supply - tech.threshold, ABOVE)) - logarithm(supply)
+
+
+def _power(supply: Any, tech: ProcessNode) -> Any:
+    return maximum(supply - tech.threshold, ABOVE) ** EXPONENT / supply

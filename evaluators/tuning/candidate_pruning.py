@@ -1,0 +1,81 @@
+"""Of candidates in an order, which are faster than all before: a loop over structures."""
+
+from typing import Any
+
+from dse.evaluators.machine.compile_cache import compiled_loop, inlined_function
+
+
+@compiled_loop
+def mark_faster(seconds: Any, order: Any, starts: Any, worth: float, better: Any) -> None:
+    """Writes which pairs take less than a share of the time of all of their structure before.
+
+    Args:
+        seconds: at each rate, shape (rates, pairs). [s]
+        order: pairs of a structure, one structure after the other, shape (pairs,).
+        starts: where those of each begin in it, shape (structures + 1,).
+        worth: the share.
+        better: to be written, shape (rates, pairs).
+    """
+    for number in range(len(starts) - 1):
+        for rate in range(seconds.shape[0]):
+            least = float("inf")
+            for place in range(starts[number], starts[number + 1]):
+                one = seconds[rate, order[place]]
+                better[rate, order[place]] = one < least * worth
+                least = min(least, one)
+
+
+@inlined_function
+def _least(turns: Any, nbytes: Any, slices: Any, busy: Any, byte: Any, candidate: int, rate: int, structure: int) -> Any:
+    """A bound, as of `quickest.Bounds`. [s]"""
+    return max(turns[candidate] * busy[slices[candidate], structure], nbytes[candidate] * byte[rate, structure])
+
+
+@compiled_loop
+def mark_faster_by_bounds(
+    turns: Any, nbytes: Any, slices: Any, busy: Any, byte: Any, candidates: Any, order: Any, starts: Any, worth: float,
+    before: Any, better: Any,
+) -> None:  # fmt: skip
+    """Writes which pairs have bounds that are less than a share of the bounds of all of their structure before, at some rate.
+
+    Args:
+        turns, nbytes, slices, busy, byte: as of `quickest.Bounds`.
+        candidates: of each pair, shape (pairs,).
+        order, starts, worth: as of `faster`.
+        before: to be written over, shape (rates,).
+        better: to be written, shape (pairs,).
+    """
+    for number in range(len(starts) - 1):
+        before[:] = float("inf")
+        for place in range(starts[number], starts[number + 1]):
+            pair, found = order[place], False
+            for rate in range(len(before)):
+                one = _least(turns, nbytes, slices, busy, byte, candidates[pair], rate, number)
+                found = found or one < before[rate] * worth
+                before[rate] = min(before[rate], one)
+            better[pair] = found
+
+
+@compiled_loop
+def mark_possibly_faster(
+    turns: Any, nbytes: Any, slices: Any, busy: Any, byte: Any, seconds: Any, places: Any, candidates: Any, order: Any,
+    starts: Any, before: Any, may: Any,
+) -> None:  # fmt: skip
+    """Writes which pairs may take less than all of their structure before, by bounds and by times of some; the first may.
+
+    Args:
+        turns, nbytes, slices, busy, byte, candidates, order, starts, before: as of `fast`.
+        seconds: times that are known at each rate, shape (rates, known pairs). [s]
+        places: of each pair among these, -1 where it is not, shape (pairs,).
+        may: to be written, shape (pairs,).
+    """
+    for number in range(len(starts) - 1):
+        before[:] = float("inf")
+        for place in range(starts[number], starts[number + 1]):
+            pair, known = order[place], places[order[place]]
+            found = place == starts[number]
+            for rate in range(len(before)):
+                found = found or _least(turns, nbytes, slices, busy, byte, candidates[pair], rate, number) < before[rate]
+                if known >= 0:
+                    before[rate] = min(before[rate], seconds[rate, known])
+            may[pair] = found

@@ -1,0 +1,187 @@
+"""Designs by structure: what they have in common, beside a few leaves of their chips that differ.
+
+What depends on the structure alone is worked out once for each, several of them side by side, and not for every design.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.space.array_math import Array
+from dse.space.chip import Chip
+from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
+from dse.space.memoize import memoize_by_identity
+
+RELEVANT_LEAVES = (
+    "mesh.",
+    "clock",
+    "tile.",
+    "noc.",
+    "hbm.channels",
+    "hbm.channel_bandwidth",
+    "hbm.achieved",
+    "hbm.latency",
+    "hbm.crowded",
+    "hbm.banks.",
+)
+"""Leaves of a chip that times of a kernel depend on."""
+
+MESH_SIDES = ("mesh.rows", "mesh.cols")
+"""Leaves that candidates depend on."""
+
+
+class DesignGroups(NamedTuple):
+    """Designs, and which of them are alike.
+
+    Attributes:
+        chip, said: of one design.
+        wide, own: leaves of the chip and of what is said that differ between structures, shape (structures,).
+        which: structure of each design, shape (designs,).
+        places: of what differs within a structure: between which steps it is, shape (structures,).
+        many: whether they came as many.
+    """
+
+    chip: Chip
+    said: Any
+    wide: dict[str, Array]
+    own: dict[str, Array]
+    which: Array
+    places: dict[str, Array]
+    many: bool
+
+    @property
+    def kinds(self) -> int:
+        """How many structures there are."""
+        return int(self.which.max()) + 1
+
+    @property
+    def keys(self) -> tuple[Hashable, list[tuple[float, ...]]]:
+        """What all have in common, and of each what it has beside; equal for equal structures, whatever they are beside."""
+        columns = {**self.wide, **{f"said.{name}": value for name, value in self.own.items()}, **self.places}
+        rest = replace_leaves(self.chip, dict.fromkeys(self.wide, 0.0) | dict.fromkeys(self.places, 0.0))
+        common = rest, replace_leaves(self.said, dict.fromkeys(self.own, 0.0)), tuple(columns)
+        return common, list(zip(*(column.tolist() for column in columns.values()), strict=True))
+
+    def together(self, some: Array) -> Iterator[Array]:
+        """Those of some structures whose candidates are alike."""
+        sides = [self.wide[name][some] for name in MESH_SIDES if name in self.wide] + [
+            value[some] for value in self.own.values()
+        ]
+        kinds, which = equal_rows(sides) if sides and len(some) else (some[:1], np.zeros(len(some), int))
+        yield from (some[which == kind] for kind in range(len(kinds)))
+
+    def side(self, rows: Array) -> dict[str, float]:
+        """Leaves that candidates of some structures depend on, which are alike."""
+        return {name: self.wide[name][rows[0]].item() for name in MESH_SIDES if name in self.wide}
+
+    def chips(self, rows: Array) -> Chip:
+        """Of structures whose candidates are alike: leaves that differ have the shape (structures, 1)."""
+        return replace_leaves(self.chip, {name: value[rows, None] for name, value in self.wide.items()} | self.side(rows))
+
+    def asked(self, rows: Array) -> Any:
+        """What is said on these."""
+        return replace_leaves(self.said, {name: value[rows[0]].item() for name, value in self.own.items()})
+
+
+class GroupBatch(NamedTuple):
+    """Structures whose candidates are worked out at once, on kinds of machines, which differ beside what candidates depend on.
+
+    Attributes:
+        chip: of each kind; leaves that differ have the shape (kinds, 1), and `SIDES` are those of the first structures.
+        groups: structures whose candidates are alike.
+        rows: numbers of all these structures, which of the groups each is in, and its kind; shape (3, structures).
+    """
+
+    chip: Chip
+    groups: tuple[Array, ...]
+    rows: Array
+
+
+CROSSED, WASTE = 512, 2
+"""Groups times kinds that are worked out at once at most, where these are at most so many times the structures."""
+
+
+@memoize_by_identity
+def group_batches(on: DesignGroups) -> list[GroupBatch]:
+    """All structures: every group with every kind where most of these are there, or else group by group."""
+    every = np.arange(on.kinds)
+    groups = tuple(on.together(every))
+    rest = [value for name, value in on.wide.items() if name not in MESH_SIDES]
+    first, kind = equal_rows(rest) if rest else (every[:1], np.zeros(on.kinds, int))
+    if len(first) * len(groups) <= min(CROSSED, WASTE * on.kinds):
+        rows = np.concatenate(groups)
+        which = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+        return [GroupBatch(on.chips(first), groups, np.stack([rows, which, kind[rows]]))]
+    return [
+        GroupBatch(on.chips(some), (some,), np.stack([some, np.zeros(len(some), int), np.arange(len(some))]))
+        for group in groups
+        for some in (group[start : start + CROSSED] for start in range(0, len(group), CROSSED))
+    ]
+
+
+@memoize_by_identity
+def order_by_group(on: DesignGroups) -> tuple[Array, Array]:
+    """Designs by structure, shape (designs,), and where those of each begin, shape (structures + 1,)."""
+    return np.argsort(on.which, kind="stable"), np.cumsum([0, *np.bincount(on.which, minlength=on.kinds)])
+
+
+@memoize_by_identity
+def group_designs(chip: Chip, said: Any, steps: Mapping[str, Sequence[float]]) -> DesignGroups:
+    """Of designs.
+
+    Args:
+        chip: leaves are numbers or of shape (designs,).
+        said: what is chosen already, likewise.
+        steps: of leaves of the chip that may differ within a structure, between the same two of their steps.
+    """
+    own = {spec.name: getattr(said, spec.name) for spec in fields(said)}
+    own = {name: value for name, value in own.items() if isinstance(value, np.ndarray)}
+    if not own:
+        return _of_chip(chip, steps)._replace(said=said)
+    return _among(chip, said, own, steps)
+
+
+@memoize_by_identity
+def _of_chip(chip: Chip, steps: Mapping[str, Sequence[float]]) -> DesignGroups:
+    """Of designs of which the same is said."""
+    return _among(chip, None, {}, steps)
+
+
+def _among(chip: Chip, said: Any, own: dict[str, Array], steps: Mapping[str, Sequence[float]]) -> DesignGroups:
+    """Of designs, with what is said of each."""
+    wide = {address: value for address, value, _ in iterate_leaves(chip) if isinstance(value, np.ndarray)}
+    felt = {address: value for address, value in wide.items() if address.startswith(RELEVANT_LEAVES)}
+    many = {**felt, **own}
+    count = len(next(iter(many.values()))) if many else 1
+    values = {name: np.atleast_1d(felt.get(name, one)) for name, one in ((name, leaf_at(chip, name)) for name in steps)}
+    places = {name: np.broadcast_to(interval_index(tuple(steps[name]), value), count) for name, value in values.items()}
+    felt = {name: value for name, value in felt.items() if name not in steps}
+    first, which = equal_rows([*places.values(), *felt.values(), *own.values()])
+    return DesignGroups(
+        replace_leaves(chip, {address: value[0].item() for address, value in wide.items()}),
+        replace_leaves(said, {name: value[0].item() for name, value in own.items()}) if own else said,
+        {name: value[first] for name, value in felt.items()},
+        {name: value[first] for name, value in own.items()},
+        which,
+        {name: value[first] for name, value in places.items()},
+        bool(many),
+    )
+
+
+def interval_index(steps: tuple[float, ...], value: Any) -> Any:
+    """Between which two steps a value is."""
+    return np.clip(np.searchsorted(steps, value, side="right") - 1, 0, len(steps) - 1)
+
+
+def equal_rows(columns: list[Array]) -> tuple[Array, Array]:
+    """First row of those that are alike in all columns, shape (kinds,), and which kind each row is, shape (rows,)."""
+    key = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values = np.unique(column)
+        if len(values) > 1:
+            key = key * len(values) + np.searchsorted(values, column)
+            key = key if key.max() < 2**40 else np.unique(key, return_inverse=True)[1]
+    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+    return first, which

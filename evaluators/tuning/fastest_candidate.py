@@ -1,0 +1,492 @@
+"""What is left to choose takes the least time among what fits; candidates are the same whatever the memory of a core.
+
+Chips that differ in local memory and in the rate of main memory alone have their candidates looked at once, at some rates
+around theirs: a candidate stays that is faster than all that need less memory. Each design then times the last of these that
+fit it, as it is itself. So what more memory brings is more to choose from.
+
+Such chips are a structure. Structures are looked at together, whatever candidates each has, as pairs of a structure and a
+candidate that fits it, one after the other; and designs time theirs together, whatever their structures: what an array costs
+is paid once. No choice depends on what else is looked at.
+"""
+
+from collections.abc import Callable, Hashable, Iterator
+from functools import lru_cache
+from itertools import islice, pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from dse.evaluators.tuning.design_groups import MESH_SIDES, DesignGroups, equal_rows, group_designs
+from dse.space.array_math import Array, argmin_lexicographic, collapse_if_equal
+from dse.space.chip import Chip
+from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
+
+MEMORY_RATES = (1e8, 4e9, 2.5e10, 1.6e11, 1e12, 1e14)
+"""Of a channel of main memory: between one and the next, candidates are compared together. [B/s]"""
+
+COMPARED_RATES = 5
+"""Rates at which they are."""
+
+BETWEEN = np.array(
+    [
+        np.geomspace(MEMORY_RATES[leaf_at], MEMORY_RATES[min(leaf_at + 1, len(MEMORY_RATES) - 1)], COMPARED_RATES)
+        for leaf_at in range(len(MEMORY_RATES))
+    ]
+)
+"""These rates, shape (steps, rates). [B/s]"""
+
+MEMORY_SIZES = (0.0, 2.0**20, 2.0**21, 2.0**24, 2.0**40)
+"""Of local memory: candidates that need more than the next one are left out. [B]"""
+
+MIN_SPEEDUP = 0.995
+"""What a candidate takes at most of the time of another one that needs less memory."""
+
+TIMED_CANDIDATES = 6
+"""Candidates of each rate that a design times."""
+
+KEPT = 4096
+"""Structures whose candidates are kept."""
+
+TOGETHER = 2**19
+"""Times that are looked at together, before bounds leave most of them out."""
+
+FEW = 64
+"""Structures whose candidates are compared without a compiled loop."""
+
+MANY, EACH = 4096, 256
+"""Pairs, altogether and of a structure in the mean, from which on bounds leave some out: of fewer, bounds cost more."""
+
+ROOM, RATE = "tile.sram", "hbm.channel_bandwidth"
+
+STEPS = {ROOM: MEMORY_SIZES, RATE: MEMORY_RATES}
+"""Of what may differ within a structure."""
+
+DESIGNS = 2048
+"""Designs that are timed together, likewise."""
+
+Sizes = tuple[Any, ...]
+
+
+class TunableKernel(Hashable, Protocol):
+    """What is to be chosen for; equal for equal questions."""
+
+    def options(self, chip: Chip, said: Any) -> Sizes:
+        """Sizes of candidates, shape (candidates,), on chips whose mesh is the same."""
+
+    def near(self, said: Any, sizes: Sizes) -> Sizes:
+        """Sizes of candidates beside each, shape (beside, candidates)."""
+
+    def held(self, sizes: Sizes) -> Any:
+        """Local memory of candidates. [B]"""
+
+    def counted(self, chip: Chip, sizes: Sizes) -> Any:
+        """Of candidates, what depends on the sides of the mesh alone: a tuple, which may hold tuples; leaves broadcast."""
+
+    def work(self, chip: Chip, sizes: Sizes, counted: Any) -> Any:
+        """Of candidates, what does not depend on main memory: a tuple likewise."""
+
+    def memory(self, chip: Chip) -> Any:
+        """Main memory of chips: a tuple likewise."""
+
+    def bounded(self, sizes: Sizes, counted: Any) -> Any:
+        """Of candidates, what bounds of their times are made of, whatever chip they are on."""
+
+    def bounds(self, chip: Chip, bounded: Any, memory: Any) -> "CandidateBounds":
+        """What `seconds` never is below, on chips whose leaves are numbers or of shape (structures,)."""
+
+    def seconds(self, chip: Chip, sizes: Sizes, work: Any, memory: Any) -> Any:
+        """Time of candidates, with that work and memory; leaves broadcast."""
+
+
+class TilingCandidates(NamedTuple):
+    """What structures may choose from.
+
+    Attributes:
+        sizes, counted: as of `Kernel`; leaves are numbers or of shape (candidates,).
+        held: their local memory, shape (candidates,). [B]
+        bounded: as of `Kernel`; None where nobody has asked yet.
+    """
+
+    sizes: Sizes
+    counted: Any
+    held: Array
+    bounded: Any = None
+
+
+class CandidateBounds(NamedTuple):
+    """What candidates take at least on structures, at each rate of memory: the longer of turns x busy and nbytes x byte.
+
+    They are made in loops over pairs, whose times nobody keeps, of what depends on candidates or on structures alone, and of
+    what slices take, which many candidates have in common.
+
+    Attributes:
+        turns, nbytes: of candidates, shape (candidates,). [1], [B]
+        slices: which slice each has, shape (candidates,).
+        busy: of a slice on a structure, shape (slices, structures). [s]
+        byte: at a rate on a structure, shape (rates, structures). [s/B]
+    """
+
+    turns: Array
+    nbytes: Array
+    slices: Array
+    busy: Array
+    byte: Array
+
+    def of(self, pairs: "CandidatePairs") -> Array:
+        """Of pairs, shape (rates, pairs). [s]"""
+        candidate, structure = pairs.candidate, pairs.structure
+        busy = self.turns[candidate] * self.busy[self.slices[candidate], structure]
+        return np.asarray(np.maximum(busy, self.nbytes[candidate] * self.byte[:, structure]))
+
+
+class CandidatePairs(NamedTuple):
+    """Candidates of structures, one structure after the other; each has one or more.
+
+    Attributes:
+        structure: its place among those that are looked at, shape (pairs,).
+        candidate: its place among the candidates, shape (pairs,).
+        order: of the pairs of a structure, by memory and by who comes first of those that need as much, shape (pairs,).
+        starts: where those of each structure begin, shape (structures + 1,).
+    """
+
+    structure: Array
+    candidate: Array
+    order: Array
+    starts: Array
+
+
+class UsefulCandidates(NamedTuple):
+    """Candidates that some memory would choose on chips of a structure, those that need less first.
+
+    Attributes:
+        table: leaves of their sizes, local memory and work, shape (leaves, candidates).
+        form: (sizes, memory, work), with the place of each leaf in the table.
+        places, needs: for each rate, which candidates are faster than all that need less, and their memory [B]; shape
+            (rates, as many as any has), beyond the last of which they need more than there is.
+    """
+
+    table: Array
+    form: Any
+    places: Array
+    needs: Array
+
+
+_known: dict[Hashable, UsefulCandidates] = {}
+"""What is worth its memory, by kernel and structure."""
+
+TRIED_CANDIDATES = 8
+"""Questions whose first candidates are kept."""
+
+_tried: dict[Hashable, tuple[TilingCandidates, Array]] = {}
+"""Candidates that are tried first, by kernel, meshes and what is said."""
+
+
+def fastest_sizes(kernel: TunableKernel, chip: Chip, said: Any) -> tuple[Sizes, Any]:
+    """What takes the least time and fits, or needs the least memory: its sizes, shape (designs,), or numbers for one.
+
+    With its time [s], shape (designs,); None for one.
+
+    Args:
+        kernel: what is computed.
+        chip: where; leaves are numbers or of shape (designs,).
+        said: what is chosen already, likewise; 0 for what is not.
+    """
+    on = group_designs(chip, said, STEPS)
+    *sizes, seconds = _timed(kernel, chip if on.many else on.chip, _worths(kernel, on), on)
+    return tuple(map(collapse_if_equal, sizes)), seconds if on.many else None
+
+
+@lru_cache(maxsize=KEPT)
+def _token(kernel: TunableKernel, common: Hashable) -> object:
+    """One for equal ones, whose hash is worked out once for all structures."""
+    return object()
+
+
+def _worths(kernel: TunableKernel, on: DesignGroups) -> list[UsefulCandidates]:
+    """What is worth its memory, of each structure."""
+    common, own = on.keys
+    token = _token(kernel, common)
+    keys = [(token, *row) for row in own]
+    found = {number: _known[key] for number, key in enumerate(keys) if key in _known}
+    missing = np.array([number for number in range(len(keys)) if number not in found], int)
+    if len(missing):
+        found.update(_looked_at(kernel, on, missing))
+    _known.update((keys[number], found[number]) for number in missing.tolist())
+    for key in list(islice(_known, max(len(_known) - KEPT, 0))):
+        del _known[key]
+    return [found[number] for number in range(len(keys))]
+
+
+def _looked_at(kernel: TunableKernel, on: DesignGroups, missing: Array) -> Iterator[tuple[int, UsefulCandidates]]:
+    """Numbers of some structures, and what is worth its memory to each."""
+    groups = list(on.together(missing))
+    of, ends = _first(kernel, on, groups)
+    # what needs more than there may be is left out; where nothing fits, all but what needs the least
+    fits = [np.searchsorted(of.held[s:e], _room(on, g), "right") for s, e, g in zip(ends, ends[1:], groups, strict=False)]
+    rows, fit = np.concatenate(groups), np.maximum(np.concatenate(fits), 1)
+    begin = np.repeat(ends[:-1], list(map(len, groups)))
+    for some in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(np.cumsum(fit) * COMPARED_RATES // TOGETHER)) + 1):
+        starts = np.cumsum([0, *fit[some]])
+        structure = np.repeat(np.arange(len(some)), fit[some])
+        every = np.arange(starts[-1])
+        pairs = CandidatePairs(structure, (begin[some] - starts[:-1])[structure] + every, every, starts)
+        yield from zip(rows[some].tolist(), _searched(kernel, on, rows[some], of, pairs), strict=True)
+
+
+def _first(kernel: TunableKernel, on: DesignGroups, groups: list[Array]) -> tuple[TilingCandidates, Array]:
+    """Candidates that are tried first, of each group those that need less memory first, and where those of each begin.
+
+    They depend on nothing but meshes and what is said, which other chips have too.
+    """
+    meshes = tuple(tuple(on.side(group).get(name, leaf_at(on.chip, name)) for name in MESH_SIDES) for group in groups)
+    key = kernel, meshes, tuple(map(on.asked, groups))
+    if key not in _tried:
+        options = [kernel.options(on.chips(group), on.asked(group)) for group in groups]
+        counts = [len(sizes[0]) for sizes in options]
+        which, every = np.repeat(np.arange(len(groups)), counts), tuple(map(np.concatenate, zip(*options, strict=True)))
+        of = _candidates(kernel, on, [group[0] for group in groups], which, every)
+        order = np.lexsort((of.held, which))
+        of = TilingCandidates(*(_picked(leaves_, order) for leaves_ in of[:3]))
+        of = of._replace(bounded=kernel.bounded(of.sizes, of.counted))
+        if len(_tried) >= TRIED_CANDIDATES:
+            _tried.clear()
+        _tried[key] = of, np.cumsum([0, *counts])
+    return _tried[key]
+
+
+def _room(on: DesignGroups, rows: Array) -> Array:
+    """Local memory from which on candidates of structures are left out, shape (structures,). [B]"""
+    return np.asarray(np.array(MEMORY_SIZES)[np.minimum(on.places[ROOM][rows] + 1, len(MEMORY_SIZES) - 1)])
+
+
+def _candidates(kernel: TunableKernel, on: DesignGroups, firsts: list[Any], which: Array, sizes: Sizes) -> TilingCandidates:
+    """Candidates on meshes as those of some structures are: which of these each is on, shape (candidates,)."""
+    sides = {name: on.wide[name][np.array(firsts)][which] for name in MESH_SIDES if name in on.wide}
+    counted = kernel.counted(replace_leaves(on.chip, sides), sizes)
+    return TilingCandidates(sizes, counted, np.asarray(kernel.held(sizes)))
+
+
+def _searched(
+    kernel: TunableKernel, on: DesignGroups, rows: Array, of: TilingCandidates, pairs: CandidatePairs
+) -> Iterator[UsefulCandidates]:
+    """Of all candidates, and then of those beside what is worth its memory, what is worth its memory, of structures in turn.
+
+    Args:
+        kernel, on: as of `quickest`.
+        rows: numbers of the structures.
+        of, pairs: their candidates, those that need less memory first.
+    """
+    pairs, _, better = _compared(kernel, on, rows, of, pairs)
+    of, pairs = _beside(kernel, on, rows, of, pairs, np.flatnonzero(better.any(axis=0)))
+    pairs, priced, better = _compared(kernel, on, rows, of, pairs)
+    columns: list[Any] = []
+    form, keep = _taken_apart(priced, columns), better.any(axis=0)
+    table = np.stack([np.broadcast_to(np.asarray(column, float), keep.shape)[keep] for column in columns])
+    mine, better = pairs.structure[keep], better[:, keep]
+    starts = np.searchsorted(mine, np.arange(len(rows) + 1))
+    # those of each rate one after the other
+    rank = np.cumsum(better, axis=1) - better
+    rank -= rank[:, starts[mine]]
+    rate, kept = np.nonzero(better)
+    longest = int(rank.max()) + 1
+    places, needs = np.zeros((len(rows), COMPARED_RATES, longest), int), np.full((len(rows), COMPARED_RATES, longest), np.inf)
+    at = mine[kept], rate, rank[rate, kept]
+    places[at], needs[at] = kept - starts[mine[kept]], table[form[1]][kept]
+    for row, (start, end) in enumerate(pairwise(starts.tolist())):
+        yield UsefulCandidates(table[:, start:end], form, places[row], needs[row])
+
+
+def _compared(
+    kernel: TunableKernel, on: DesignGroups, rows: Array, of: TilingCandidates, pairs: CandidatePairs
+) -> tuple[CandidatePairs, Any, Array]:
+    """Pairs that may be faster than all of a structure that need less memory, their sizes, memory and work, and which are.
+
+    The latter at each rate, shape (rates, pairs).
+    """
+    own = {name: value[rows] for name, value in on.wide.items()}
+    memory = kernel.memory(replace_leaves(on.chip, own | {RATE: BETWEEN[on.places[RATE][rows]].T}))
+
+    def timed(some: CandidatePairs) -> tuple[Any, Array]:
+        chip = replace_leaves(on.chip, {name: value[some.structure] for name, value in own.items()})
+        sizes, there = _picked(of.sizes, some.candidate), _picked(memory, some.structure)
+        work = kernel.work(chip, sizes, _picked(of.counted, some.candidate))
+        seconds = kernel.seconds(chip, sizes, work, there)
+        return (sizes, of.held[some.candidate], work), np.broadcast_to(seconds, (COMPARED_RATES, len(some.candidate)))
+
+    if len(pairs.candidate) >= max(MANY, EACH * len(rows)):
+        bounded = of.bounded or kernel.bounded(of.sizes, of.counted)
+        pairs = _promising(kernel.bounds(replace_leaves(on.chip, own), bounded, memory), pairs, lambda some: timed(some)[1])
+    priced, seconds = timed(pairs)
+    return pairs, priced, _faster(seconds, pairs)
+
+
+def _promising(bounds: CandidateBounds, pairs: CandidatePairs, timed: Callable[[CandidatePairs], Array]) -> CandidatePairs:
+    """Pairs that may take less than all of their structure before, and with them the first of each.
+
+    Those whose bounds are faster than bounds before are timed. One whose bound is no less than the time of one of these before
+    it is no faster than that, and what comes after it is compared with that anyway: leaving it out changes nothing.
+
+    Args:
+        bounds: of all candidates and structures.
+        pairs: which.
+        timed: times of some at each rate, shape (rates, pairs). [s]
+    """
+    if len(pairs.starts) > FEW:
+        from dse.evaluators.tuning import candidate_pruning as chains  # as `_faster` has it
+
+        may, count = np.empty(len(pairs.candidate), bool), len(bounds.byte)
+        chains.mark_faster_by_bounds(*bounds, pairs.candidate, pairs.order, pairs.starts, MIN_SPEEDUP, np.empty(count), may)
+        some = np.flatnonzero(may)
+        place = np.full(len(may), -1)
+        place[some] = np.arange(len(some))
+        seconds = np.ascontiguousarray(timed(_of_these(pairs, some)))
+        chains.mark_possibly_faster(*bounds, seconds, place, pairs.candidate, pairs.order, pairs.starts, np.empty(count), may)
+        return _of_these(pairs, np.flatnonzero(may))
+    least = bounds.of(pairs)
+    some, seconds = np.flatnonzero(_faster(least, pairs).any(axis=0)), np.full(least.shape, np.inf)
+    seconds[:, some] = timed(_of_these(pairs, some))
+    may = np.empty(len(pairs.candidate), bool)
+    for start, end in pairwise(pairs.starts.tolist()):
+        own = pairs.order[start:end]
+        before = np.minimum.accumulate(seconds[:, own], axis=1)[:, :-1]
+        may[own[1:]] = (least[:, own[1:]] < before).any(axis=0)
+        may[own[0]] = True
+    return _of_these(pairs, np.flatnonzero(may))
+
+
+def _of_these(pairs: CandidatePairs, some: Array) -> CandidatePairs:
+    """Some pairs, in the order in which all are."""
+    place = np.full(len(pairs.candidate), -1)
+    place[some] = np.arange(len(some))
+    order = place[pairs.order]
+    structure = pairs.structure[some]
+    starts = np.searchsorted(structure, np.arange(len(pairs.starts)))
+    return CandidatePairs(structure, pairs.candidate[some], order[order >= 0], starts)
+
+
+def _beside(
+    kernel: TunableKernel, on: DesignGroups, rows: Array, of: TilingCandidates, pairs: CandidatePairs, keep: Array
+) -> tuple[TilingCandidates, CandidatePairs]:
+    """Of some pairs, these candidates and those beside each, once each; by memory, and then by their sizes.
+
+    What takes its turn first is what a structure by itself comes by first.
+    """
+    structure, candidate = pairs.structure[keep], pairs.candidate[keep]
+    said = [on.own[name][rows] for name in on.own]
+    first, which = equal_rows(said) if said else (np.zeros(1, int), np.zeros(len(rows), int))
+    sides = [on.wide[name][rows] for name in MESH_SIDES if name in on.wide]
+    mesh, where_ = equal_rows(sides) if sides else (np.zeros(1, int), np.zeros(len(rows), int))
+    entries, mine, number = list[Array](), list[Array](), 0
+    for kind, row in enumerate(first.tolist()):
+        ours = np.flatnonzero(which[structure] == kind)
+        some, place = np.unique(candidate[ours], return_index=True)
+        on_mesh, back = where_[structure[ours[place]]], np.searchsorted(some, candidate[ours])
+        sizes = tuple(size[some] for size in of.sizes)
+        more = [
+            np.concatenate([size[None], by]) for size, by in zip(sizes, kernel.near(on.asked(rows[[row]]), sizes), strict=True)
+        ]
+        entries.append(np.stack([np.broadcast_to(on_mesh, more[0].shape), *more]).reshape(len(more) + 1, -1))
+        step = np.arange(len(more[0]))[:, None]
+        mine.append(
+            np.stack(
+                [
+                    np.broadcast_to(structure[ours], (len(step), len(ours))),
+                    number + step * len(some) + back,
+                    step * len(of.held) + candidate[ours],
+                ]
+            ).reshape(3, -1)
+        )
+        number += more[0].size
+    every = np.concatenate(entries, axis=1)
+    distinct, same = equal_rows(list(every))
+    structure, entry, turn = np.concatenate(mine, axis=1)
+    every = every[:, distinct]
+    of = _candidates(kernel, on, [rows[one] for one in mesh], every[0].astype(int), tuple(every[1:]))
+    by_memory, rank = np.argsort(of.held, kind="stable"), np.empty(len(distinct), int)
+    rank[by_memory] = np.arange(len(distinct))
+    key, place = np.unique(structure * len(distinct) + rank[same[entry]], return_index=True)
+    structure, candidate, turn = key // len(distinct), by_memory[key % len(distinct)], turn[place]
+    fit = of.held[candidate] <= _room(on, rows)[structure]
+    fit[np.searchsorted(structure, np.arange(len(rows)))] = True  # where none fits, what needs the least
+    structure, candidate, turn = structure[fit], candidate[fit], turn[fit]
+    order = np.lexsort((turn, of.held[candidate], structure))
+    return of, CandidatePairs(structure, candidate, order, np.searchsorted(structure, np.arange(len(rows) + 1)))
+
+
+def _faster(seconds: Array, pairs: CandidatePairs) -> Array:
+    """Which pairs are faster than all of their structure before, in order, along the last axis; infinity is not."""
+    better = np.empty(seconds.shape, bool)
+    if len(pairs.starts) > FEW:
+        from dse.evaluators.tuning.candidate_pruning import mark_faster  # a few closed questions do without compiled loops
+
+        mark_faster(seconds, pairs.order, pairs.starts, MIN_SPEEDUP, better)
+        return better
+    for start, end in pairwise(pairs.starts.tolist()):
+        own = pairs.order[start:end]
+        here = seconds[:, own]
+        before = np.minimum.accumulate(here, axis=1)[:, :-1] * MIN_SPEEDUP
+        better[:, own] = here < np.concatenate([np.full((len(here), 1), np.inf), before], axis=1)
+    return better
+
+
+def _picked(value: Any, places: Array) -> Any:
+    """The same tuple with some values of its leaves, along the last axis; numbers are of all."""
+    if isinstance(value, tuple):
+        return _like(value, [_picked(part, places) for part in value])
+    return value.take(places, axis=-1) if isinstance(value, np.ndarray) and value.ndim else value
+
+
+def _timed(kernel: TunableKernel, chip: Chip, worth: list[UsefulCandidates], on: DesignGroups) -> Array:
+    """Sizes of the quickest and its time [s], shape (sizes + 1, designs): of what is worth its memory to each structure."""
+    table, form = np.concatenate([one.table for one in worth], axis=1), worth[0].form
+    start = np.cumsum([0, *(one.table.shape[1] for one in worth)])
+    longest = max(one.places.shape[1] for one in worth)
+    places, needs = np.zeros((len(worth), COMPARED_RATES, longest), int), np.full((len(worth), COMPARED_RATES, longest), np.inf)
+    for number, one in enumerate(worth):
+        places[number, :, : one.places.shape[1]] = one.places + start[number]
+        needs[number, :, : one.places.shape[1]] = one.needs
+    wide = [(address, value) for address, value, _ in iterate_leaves(chip) if isinstance(value, np.ndarray)]
+    found = np.empty((len(form[0]) + 1, len(on.which)))
+    for first in range(0, len(on.which), DESIGNS):
+        some = slice(first, first + DESIGNS)
+        here = replace_leaves(chip, {address: value[some] for address, value in wide})
+        found[:, some] = _chosen(kernel, here, (table, form), (places, needs), on, some)
+    return found
+
+
+def _chosen(
+    kernel: TunableKernel, chip: Chip, of: tuple[Array, Any], chains: tuple[Array, Array], on: DesignGroups, some: slice
+) -> Array:
+    """Of some designs: of the two rates beside its own, a design times the last candidates that fit, or the first one."""
+    (table, form), (places, needs), which = of, chains, on.which[some]
+    room, rate = (
+        np.broadcast_to(np.asarray(value, float), which.shape) for value in (chip.tile.sram, chip.hbm.channel_bandwidth)
+    )
+    between = BETWEEN[on.places[RATE][which]]
+    beside = np.minimum(np.maximum((between <= rate[:, None]).sum(axis=1) - 1, 0), COMPARED_RATES - 2)
+    tried = []
+    for step in (beside, beside + 1):
+        end = (needs[which, step] <= room[:, None]).sum(axis=1)
+        tried.append(places[which, step, np.maximum(end - 1 - np.arange(TIMED_CANDIDATES)[:, None], 0)])
+    pick = np.concatenate(tried)
+    sizes, held, work = _put_together(form, [leaf.take(pick) for leaf in table])
+    seconds = kernel.seconds(chip, sizes, work, kernel.memory(chip))
+    best = argmin_lexicographic([np.maximum(held / room - 1, 0.0), seconds])[0], np.arange(len(which))
+    return np.stack([column[best] for column in (*sizes, np.broadcast_to(seconds, held.shape))])
+
+
+def _taken_apart(value: Any, leaves_: list[Any]) -> Any:
+    """The same tuple with the places of its leaves, which are put there."""
+    if isinstance(value, tuple):
+        return _like(value, [_taken_apart(part, leaves_) for part in value])
+    leaves_.append(value)
+    return len(leaves_) - 1
+
+
+def _put_together(form: Any, leaves_: list[Any]) -> Any:
+    """The tuple that was taken apart, with other leaves."""
+    return _like(form, [_put_together(part, leaves_) for part in form]) if isinstance(form, tuple) else leaves_[form]
+
+
+def _like(value: tuple[Any, ...], parts: list[Any]) -> Any:
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

@@ -1,0 +1,55 @@
+"""Designs whose words differ, as one: a leaf that is a word is then an array of places among its options, shape (designs,).
+
+Calls of few designs take as long as calls of many; so groups of a structure that differ in words which formulas can look up
+design by design, as where cores are, become one group.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from dse.space.array_math import Array
+from dse.space.design import Design, Designs
+from dse.space.fields import iterate_leaves, replace_leaves
+
+
+def merge_option_groups(designs: Designs, words: Callable[[Design], Collection[str]]) -> Designs:
+    """Groups of designs that differ in numbers and in some words alone, each as one group; others as they are.
+
+    Args:
+        designs: many.
+        words: addresses of those in which a group may differ from others; none where it stays by itself.
+    """
+    alike: dict[Any, list[tuple[Array, Design, dict[str, Any]]]] = {}
+    options: dict[str, tuple[str, ...]] = {}
+    for rows, design in designs.groups:
+        found, free = list(iterate_leaves(design)), words(design)
+        options |= {address: spec.metadata["options"] for address, _, spec in found if address in free}
+        said = [
+            str(value)
+            for address, value, spec in found
+            if address not in free and (isinstance(value, str | tuple) or "apart" in spec.metadata)
+        ]
+        key = (tuple(address for address, _, _ in found), *said) if free else id(design)
+        alike.setdefault(key, []).append((rows, design, {address: value for address, value, _ in found}))
+    groups = tuple(some[0][:2] if len(some) == 1 else _joined(some, options) for some in alike.values())
+    return Designs(len(designs), groups)
+
+
+def _joined(some: Sequence[tuple[Array, Design, dict[str, Any]]], options: dict[str, tuple[str, ...]]) -> tuple[Array, Design]:
+    """Groups as one; leaves on which all agree stay as they are."""
+    (_, first, table), *others = some
+    changes: dict[str, Any] = {}
+    for address, value in table.items():
+        each = [value, *(more[address] for _, _, more in others)]
+        if len(set(map(id, each))) == 1 and not isinstance(value, np.ndarray):
+            continue
+        if not any(isinstance(of, np.ndarray) for of in each) and all(of == value for of in each):
+            continue
+        if address in options:
+            columns = [np.full(len(rows), options[address].index(of)) for (rows, _, _), of in zip(some, each, strict=True)]
+        else:
+            columns = [np.broadcast_to(np.asarray(of, float), len(rows)) for (rows, _, _), of in zip(some, each, strict=True)]
+        changes[address] = np.concatenate(columns)
+    return np.concatenate([rows for rows, _, _ in some]), replace_leaves(first, changes)

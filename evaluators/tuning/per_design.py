@@ -1,0 +1,62 @@
+"""Many designs and cases, one by one: for readers that play, which take numbers."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dse.space.design import Design
+from dse.space.fields import iterate_leaves, replace_leaves
+from dse.space.lazy_metrics import compute_all
+
+T = TypeVar("T")
+
+
+def metrics_per_design(design: Design, cases: Sequence[T], metrics: Callable[[Design, T], dict[str, Any]]) -> dict[str, Any]:
+    """Metrics design by design and case by case.
+
+    Args:
+        design: leaves may be arrays over designs.
+        cases: what is asked.
+        metrics: of one design, whose leaves are numbers, and one case.
+
+    Returns:
+        By name, shape (cases, designs); floats where there is one of each. Not a number where a design has no such metric.
+    """
+    wide = [(address, np.ravel(value)) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)]
+    count = max((len(values) for _, values in wide), default=1)
+    found: dict[str, Any] = {}
+    for place in range(count):
+        one = replace_leaves(design, {address: values[place if len(values) > 1 else 0].item() for address, values in wide})
+        for row, case in enumerate(cases):
+            for name, value in compute_all(metrics(one, case)).items():
+                found.setdefault(name, np.full((len(cases), count), np.nan))[row, place] = value
+    return found if wide or len(cases) > 1 else {name: float(values[0, 0]) for name, values in found.items()}
+
+
+def select_rows(design: Design, rows: Any, apart: tuple[str, ...] = ()) -> Design:
+    """Some of a design's rows: leaves of shape (rows,), but numbers where there is one, and below `apart`, where all agree."""
+    changes: dict[str, Any] = {}
+    for address, value, spec in iterate_leaves(design):
+        if not isinstance(value, np.ndarray):
+            continue
+        values = np.ravel(value)[rows % value.size]
+        changes[address] = values[0].item() if len(rows) == 1 or address.startswith(apart) else values
+        if "options" in spec.metadata and not np.ndim(changes[address]):  # a word, by its place (`choices/words.py`)
+            changes[address] = spec.metadata["options"][changes[address]]
+    return replace_leaves(design, changes) if changes else design
+
+
+def split_group(rows: Any, design: Design, some: Any) -> list[tuple[Any, Design]]:
+    """Designs of a group, some of them each alone and the others together, with their rows.
+
+    Args:
+        rows: of the designs, shape (designs,).
+        design: leaves may be arrays over designs.
+        some: which are to be alone, shape (designs,); all where it is of another shape.
+    """
+    known = np.shape(some) == np.shape(rows)
+    alone = np.flatnonzero(some if known else np.ones(len(rows), bool))
+    others = np.setdiff1d(np.arange(len(rows)), alone)
+    parts = [*np.split(alone, len(alone)), *((others,) if len(others) else ())]
+    return [(rows[part], select_rows(design, part)) for part in parts]

@@ -1,0 +1,130 @@
+"""Words of variables that meet each other in factors, so that the sum of all factors is least: elimination, one by one.
+
+Exact, like trying every combination; as cheap as the largest table on the way, which is small where few meet at a time
+(R. Dechter, "Bucket elimination: a unifying framework for reasoning", Artificial Intelligence 113, 1999).
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.space.array_math import Array
+
+
+class CostFactor(NamedTuple):
+    """What some variables cost together.
+
+    Attributes:
+        of: their names, each once.
+        cost: an axis for the words of each, then axes of entries, which broadcast; infinite for what cannot be.
+    """
+
+    of: tuple[str, ...]
+    cost: Array
+
+
+def minimise_factors(factors: Sequence[CostFactor]) -> dict[str, Array]:
+    """The word of each variable, by its place, of the assignment whose sum is least; of equal ones, the first word.
+
+    Shape of each: entries.
+
+    >>> apart = CostFactor(("x", "y"), np.array([[np.inf, 0.0], [0.0, np.inf]]))
+    >>> {name: int(word) for name, word in minimise_factors([apart, CostFactor(("x",), np.array([2.0, 1.0]))]).items()}
+    {'x': 1, 'y': 0}
+    """
+    entries = np.broadcast_shapes(*(factor.cost.shape[len(factor.of) :] for factor in factors))
+    costs = [_spread(cost, len(of), len(entries)) for of, cost in factors]
+    steps = _elimination(tuple(factor.of for factor in factors))
+    decided: list[Array] = []
+    for step in steps:
+        table = step.met[0].aligned(costs)
+        for other in step.met[1:]:
+            table = table + other.aligned(costs)
+        word, lowest = _lowest(table, len(step.others))
+        decided.append(word)
+        costs.append(lowest)
+    found: dict[str, Array] = {}
+    places = np.indices(entries, sparse=True)
+    for step, best in zip(reversed(steps), reversed(decided), strict=True):
+        whole = np.broadcast_to(best, (*best.shape[: len(step.others)], *entries))
+        found[step.name] = np.asarray(whole[(*(found[other] for other in step.others), *places)])
+    return dict(reversed(found.items()))
+
+
+class _Met(NamedTuple):
+    """A factor that an elimination adds up: its place among all, the order of its axes, and where those of a table are."""
+
+    place: int
+    axes: tuple[int, ...]
+    spread: tuple[slice | None, ...]
+
+    def aligned(self, costs: Sequence[Array]) -> Array:
+        """Its costs with an axis for each variable of a table, in their order."""
+        cost = costs[self.place]
+        if self.axes:
+            cost = cost.transpose(*self.axes, *range(len(self.axes), cost.ndim))
+        aligned: Array = cost[self.spread]
+        return aligned
+
+
+class _Step(NamedTuple):
+    """A variable that is eliminated, others that it meets, and factors that it is in."""
+
+    name: str
+    others: tuple[str, ...]
+    met: tuple[_Met, ...]
+
+
+@lru_cache(maxsize=512)
+def _elimination(factors: tuple[tuple[str, ...], ...]) -> tuple[_Step, ...]:
+    """Variables in the order in which they are eliminated, by the variables of factors: who meets the fewest goes first."""
+    left, count, steps = list(enumerate(factors)), len(factors), []
+    while any(of for _, of in left):
+        every = [of for _, of in left]
+        name = min(_names(every), key=lambda one: len(_beside(every, one)))
+        others = tuple(_beside(every, name))
+        steps.append(_Step(name, others, tuple(_met(place, of, (*others, name)) for place, of in left if name in of)))
+        left = [(place, of) for place, of in left if name not in of]
+        left.append((count, others))
+        count += 1
+    return tuple(steps)
+
+
+def _met(place: int, of: tuple[str, ...], names: tuple[str, ...]) -> _Met:
+    """How a factor of some variables is added to a table of others."""
+    order = tuple(sorted(range(len(of)), key=lambda axis: names.index(of[axis])))
+    spread = tuple(slice(None) if name in of else None for name in names)
+    return _Met(place, () if order == tuple(range(len(of))) else order, spread)
+
+
+FEW = 4_096
+"""Numbers of a table up to which NumPy finds the least along an axis sooner than word by word."""
+
+
+def _lowest(table: Array, axis: int) -> tuple[Array, Array]:
+    """The first place of the least cost along an axis, and that cost."""
+    if table.size <= FEW:
+        return table.argmin(axis=axis), table.min(axis=axis)
+    along = np.moveaxis(table, axis, 0)
+    lowest, word = along[0], np.zeros(along.shape[1:], np.int8)
+    for place in range(1, len(along)):
+        np.copyto(word, place, where=along[place] < lowest)
+        lowest = np.minimum(lowest, along[place])
+    return word, lowest
+
+
+def _spread(cost: Array, words: int, entries: int) -> Array:
+    """With as many axes of entries as others have."""
+    missing = entries - (cost.ndim - words)
+    return cost.reshape(*cost.shape[:words], *(1,) * missing, *cost.shape[words:]) if missing else cost
+
+
+def _names(factors: Sequence[tuple[str, ...]]) -> list[str]:
+    return list(dict.fromkeys(name for of in factors for name in of))
+
+
+def _beside(factors: Sequence[tuple[str, ...]], name: str) -> list[str]:
+    """Variables that meet one."""
+    return [other for other in _names([of for of in factors if name in of]) if other != name]

@@ -1,0 +1,365 @@
+"""Instances of a model that serve requests as they come: metrics, limits and the breakdown, whatever the chip.
+
+Instances are whole devices, alike in a pool: one that does both phases, or one that prefills and sends caches to another that
+decodes. A layout says what an iteration of them takes and how much they hold (`account/services`); iterations are priced once,
+as a table, and played by the loop (`account/played`). Where pools are parts of one chip, its pipelines answer for themselves.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from dse.evaluators.accounting.breakdown import Breakdown, BreakdownRow
+from dse.evaluators.accounting.metrics import CaseOutcomes
+from dse.evaluators.accounting.power_profile import PowerProfile, idle_power
+from dse.evaluators.accounting.serving_instances import IterationCounts, design_count
+from dse.evaluators.accounting.serving_runs import deployment_setup as assembled
+from dse.evaluators.accounting.serving_runs import iteration_time_batches as asked_first
+from dse.evaluators.accounting.serving_runs import peak_power as peak
+from dse.evaluators.accounting.serving_runs import power_timeline as drawn
+from dse.evaluators.accounting.serving_runs import run_metrics as served
+from dse.evaluators.accounting.serving_runs import simulated_designs as at_once
+from dse.evaluators.accounting.serving_runs import steady_state_designs as balanced
+from dse.evaluators.accounting.serving_runs import steady_state_run as steady
+from dse.evaluators.accounting.serving_runs.deployment_setup import (
+    instance_groups,
+    make_deployment,
+    make_pool,
+    with_speculation,
+)
+from dse.evaluators.accounting.serving_runs.steady_state_run import STEADY
+from dse.evaluators.serving.kv_memory import paged_memory
+from dse.evaluators.serving.run_statistics import ClassResult, TurnResult, class_and_turn_results
+from dse.evaluators.serving.scheduling_policy import pool_policies
+from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRun
+from dse.space.design import Design
+from dse.space.lazy_metrics import compute_all, select_metrics
+from dse.space.limits import Infeasibility, Limit, divides_limit
+from dse.space.mapping import ServingPlan
+from dse.space.requests import Requests
+from dse.space.software import (
+    SERVED_DEVICES,
+    SERVED_DIES,
+    SERVED_PIPELINES,
+    SERVED_POOLED_DIES,
+    SERVED_REGIONS,
+    SERVED_WHOLE_CHIP,
+    software_of,
+)
+from dse.space.workload import ServingLoad, Workload, WorkloadCase
+
+INSTANCE_MODULES = {
+    SERVED_DEVICES: "tensor_parallel",
+    SERVED_REGIONS: "regions",
+    SERVED_PIPELINES: "pipelines",
+    SERVED_WHOLE_CHIP: "whole_chip",
+    SERVED_DIES: "multi_die",
+    SERVED_POOLED_DIES: "multi_die",
+}
+"""Layouts that serve, by the software that runs them: modules of `accounting/serving_instances`, imported when they are
+asked.
+"""
+
+POOL_NAMES = ("instance", "prefill instance", "decode instance")
+"""Of the pool that does both phases, and of those that do one."""
+
+PRICE_METRICS = ("system_price", "price_per_mtoken")
+
+TIMELINE_ITERATIONS = 2_000
+"""Iterations whose power is drawn where a layout prices them one by one, in up to 10 ms each."""
+
+
+class PoolKvMemory(NamedTuple):
+    """Memory for caches of an instance.
+
+    Attributes:
+        pool: of which it is.
+        blocks, room: that are said, and that its devices' memory has room for.
+        tokens, room_tokens: for which these are, of requests that keep all positions.
+    """
+
+    pool: str
+    blocks: int
+    room: int
+    tokens: int
+    room_tokens: int
+
+
+def fidelities(design: Design, part: bool) -> tuple[str, ...]:
+    """The steady state, and readers that price iterations of a layout for the loop."""
+    found: tuple[str, ...] = instance_module(design).FIDELITIES
+    return found if part else (STEADY, *found)
+
+
+def evaluate_cases(design: Design, workload: Workload, fidelity: str) -> list[CaseOutcomes]:
+    """Metrics and limits, load by load and design by design; leaves of shape (designs,)."""
+    service = instance_module(design)
+    if fidelity == STEADY and hasattr(service, "MERGEABLE_LEAVES"):
+        worth, alike = (
+            partial(balanced.steady_state_metrics, service),
+            partial(balanced.groups_with_equal_serving, together=service.MERGEABLE_LEAVES),
+        )
+        return served.evaluate_loads(design, workload, _limits, worth, alike)
+    worth = partial(getattr(service, "metrics", _metrics), fidelity=fidelity)
+    at_a_rate = not any(load.largest for load in cast(tuple[ServingLoad, ...], workload.cases))
+    parts = (at_once.rows_by_serving,) if fidelity != STEADY and at_a_rate and getattr(service, "USAGE_IN_BATCH", False) else ()
+    return served.evaluate_loads(
+        design, workload, _limits, worth, *(parts or getattr(service, "TOGETHER_AT", {}).get(fidelity, ()))
+    )
+
+
+def system_and_token_price(design: Design, load: ServingLoad, run: ServingRun, fidelity: str) -> tuple[float, float]:
+    """What all chips of a design cost to make, and a million output tokens of a run of a load's requests. [USD]"""
+    service = instance_module(design)
+    if hasattr(service, "run_usage"):
+        spent = service.run_usage(design, load, run, fidelity)
+    else:
+        hosted = served.host_bytes(run, service.devices_per_cache(design, load), float(_serving(design).host))
+        # the most power has no part in it
+        spent = service.usage_metrics(design, load, _done(run), served.run_duration(run), fidelity, float, hosted=hosted)
+    used = select_metrics(spent, PRICE_METRICS)
+    system, token = (float(np.squeeze(compute_all({name: used[name]})[name])) for name in PRICE_METRICS)
+    return system, token
+
+
+def case_limits(design: Design, workload: Workload) -> list[Limit]:
+    """Limits alone, without a request played; leaves of shape (designs,)."""
+    alike = getattr(instance_module(design), "MERGEABLE_LEAVES", None)
+    return served.load_limits(
+        workload, _limits, served.single_rows(design) if alike is None else balanced.groups_with_equal_serving(design, alike)
+    )
+
+
+def case_breakdown(design: Design, case: WorkloadCase, decode_at: str, fidelity: str) -> Breakdown:
+    """The time of instances, by operator and idle; and the first iterations."""
+    found: Breakdown = getattr(instance_module(design), "serving_breakdown", _explain)(
+        design, cast(ServingLoad, case), fidelity
+    )
+    return found
+
+
+def case_power_profile(design: Design, case: WorkloadCase, decode_at: str, fidelity: str) -> PowerProfile | None:
+    """Power of all chips over the first iterations; None in the steady state, and where no rate keeps the bounds."""
+    if fidelity == STEADY:
+        return None
+    found: PowerProfile | None = getattr(instance_module(design), "serving_power_profile", _profile)(
+        design, cast(ServingLoad, case), fidelity
+    )
+    return found
+
+
+def with_remedy(worst: Infeasibility, design: Design, workload: Workload) -> Infeasibility:
+    """The verdict, with what would do where the layout knows it."""
+    return replace(
+        worst, remedy=instance_module(design).remedy_text(worst, design, cast(tuple[ServingLoad, ...], workload.cases))
+    )
+
+
+def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[float, float]:
+    """What requests take that meet no other, of those that the largest rate is for: to the first token, and a token. [s]"""
+    service = instance_module(design)
+    if hasattr(service, "unloaded_latency"):
+        found: tuple[float, float] = service.unloaded_latency(design, load, fidelity)
+        return found
+    made, _ = deploy_load(design, load, fidelity)
+    return served.unloaded_latency(lambda requests: made, load)
+
+
+def results_by_class_and_turn(design: Design, load: ServingLoad, fidelity: str) -> tuple[list[ClassResult], list[TurnResult]]:
+    """What requests of each class got, and turns by their places in sessions, of a load that has some."""
+    played = getattr(instance_module(design), "simulate_load", _played)
+    run: ServingRun | None = played(design, load, fidelity)
+    return class_and_turn_results(run, load.classes) if run is not None else ([], [])
+
+
+def kv_memory_by_pool(design: Design, load: ServingLoad) -> tuple[PoolKvMemory, ...]:
+    """Memory for caches of an instance of each pool, where its blocks are said; nothing where they are not."""
+    serving = _serving(design)
+    if not getattr(serving, "blocks", 0):
+        return ()
+    names, found = POOL_NAMES[-2:] if serving.prefill_instances else POOL_NAMES[:1], list[PoolKvMemory]()
+    for name, of in zip(names, instance_module(design).instances(design, load, "closed"), strict=True):
+        memory = assembled.make_kv_memory(serving, load, float(of.free), of.room.at(0), of.copies)
+        each = max(memory.each, 1)  # a request's states alone have no tokens
+        tokens = [blocks // each * memory.block for blocks in (int(serving.blocks), memory.blocks)]
+        found.append(PoolKvMemory(name, int(serving.blocks), memory.blocks, *tokens))
+    return tuple(found)
+
+
+def instance_module(design: Design) -> ModuleType:
+    """Who answers for the layout that a mapping is for."""
+    return instance_module_of_software(software_of(design.mapping))
+
+
+def instance_module_of_software(software: str) -> ModuleType:
+    """Who answers for some software."""
+    return import_module(f"dse.evaluators.accounting.serving_instances.{INSTANCE_MODULES[software]}")
+
+
+def _metrics(design: Design, load: ServingLoad, fidelity: str) -> dict[str, Any]:
+    service = instance_module(design)
+    if fidelity == STEADY:
+        of, state = _steady(design, load)
+        devices = {"devices": float(service.device_count(design))}
+        made: IterationCounts = [[(mean.times, mean.composition) for mean in pool] for pool in state.means]
+        fullest = peak.concurrency_of_pools(state.means, of.pools, len(load.requests))
+        most = partial(_peak, service, design, load, steady.ITERATION_FIDELITY, fullest)
+        spent: dict[str, float] = service.usage_metrics(design, load, made, state.span, steady.ITERATION_FIDELITY, most)
+        return state.values | spent | devices
+    return at_once.simulated_metrics(service, design, load, fidelity, lambda one: _served(one, load, fidelity, 0))
+
+
+def _explain(design: Design, load: ServingLoad, fidelity: str) -> Breakdown:
+    service, by = instance_module(design), steady.ITERATION_FIDELITY if fidelity == STEADY else fidelity
+
+    def operators(pool: int, mean: served.MeanIteration) -> Sequence[BreakdownRow]:
+        found: Sequence[BreakdownRow] = service.iteration_rows(design, load, pool, mean.times, mean.composition, by)
+        return found
+
+    if fidelity == STEADY:
+        return steady.steady_state_breakdown(_steady(design, load)[1].means, service.area_by_block(design), operators)
+    run = _served(design, load, fidelity, served.LOGGED_ITERATIONS)[0]
+    if run is None:
+        return Breakdown((), 0.0, service.area_by_block(design), {})
+    names = POOL_NAMES[-2:] if len(run.pools) == 2 else POOL_NAMES[:1]
+    return served.run_breakdown(run, service.area_by_block(design), operators, names=names)
+
+
+def mean_iterations(design: Design, load: ServingLoad) -> list[list[served.MeanIteration]]:
+    """Of each pool, those of a run on prices of the closed form; none where no rate keeps the bounds."""
+    run = getattr(instance_module(design), "simulate_load", _played)(design, load, "closed")
+    return [] if run is None else [served.mean_iterations(run, number) for number in range(len(run.pools))]
+
+
+def _profile(design: Design, load: ServingLoad, fidelity: str) -> PowerProfile | None:
+    service = instance_module(design)
+    run = _served(
+        design, load, fidelity, TIMELINE_ITERATIONS if getattr(service, "ONE_BY_ONE", False) else served.LOGGED_ITERATIONS
+    )[0]
+    if run is None:
+        return None
+    watts = getattr(service, "mean_iteration_power", service.iteration_power)
+    return drawn.run_power_profile(
+        run,
+        lambda pool, made_of: watts(design, load, pool, made_of, fidelity),
+        idle_power(design.chip, service.device_count(design)),
+    )
+
+
+def _peak(
+    service: ModuleType, design: Design, load: ServingLoad, fidelity: str, pools: Sequence[peak.PoolConcurrency]
+) -> float:
+    """The most power of what one design does. [W]"""
+    return float(
+        np.squeeze(peak.peak_power(pools, lambda pool, made_of: service.iteration_power(design, load, pool, made_of, fidelity)))
+    )
+
+
+def _steady(design: Design, load: ServingLoad) -> tuple[Deployment, steady.SteadyStateRun]:
+    steady.refuse_unsteady_load(load)
+    of = deploy_load(design, load, STEADY)[0]
+    return of, steady.solve_steady_run(of, load, *instance_module(design).die_and_system_area(design))
+
+
+def _done(run: ServingRun) -> IterationCounts:
+    return [
+        [(mean.times, mean.composition) for kind in served.mean_iterations_by_span(run, pool) for mean in kind if mean.times]
+        for pool in range(len(run.pools))
+    ]
+
+
+def deploy_load(design: Design, load: ServingLoad, fidelity: str) -> tuple[Deployment, list[served.CheckedTable]]:
+    """What serves a load, with its prices; with room for the longest request, which is a limit."""
+    pools, tables = make_pools(design, load, fidelity)
+    return join_pools(design, load, pools), tables
+
+
+def make_pools(design: Design, load: ServingLoad, fidelity: str) -> tuple[list[InstancePool], list[served.CheckedTable]]:
+    """Pools of instances, as `deployed` has them; what it takes."""
+    service, serving = instance_module(design), _serving(design)
+    instances = service.instances(design, load, steady.ITERATION_FIDELITY if fidelity == STEADY else fidelity)
+    pools, tables = list[InstancePool](), list[served.CheckedTable]()
+    for group in instance_groups(serving, instances):
+        of, rule, batch, _ = group
+        table = served.iteration_time_table(
+            of.pricing,
+            rule,
+            batch,
+            served.longest_sequence(load) + 1,
+            spread=steady.coarse_table_points(of.axes, load, of.copies) if fidelity == STEADY else of.axes,
+            checks=of.checks,
+            key=of.key,
+        )
+        tables.append(table)
+        pools.append(make_pool(serving, group, load, table.price, float(of.free), of.room.at(0)))
+    return with_speculation(pools, load), tables
+
+
+def deployment_factory(design: Design, load: ServingLoad, pools: Sequence[InstancePool]) -> Callable[[Requests], Deployment]:
+    """What serves a load's requests at any rate, by the closed form: these pools, or pipelines that depend on it."""
+    service = instance_module(design)
+    if hasattr(service, "deployment_factory"):
+        found: Callable[[Requests], Deployment] = service.deployment_factory(design, load, "closed")
+        return found
+    made = join_pools(design, load, pools)
+    return lambda requests: made
+
+
+def join_pools(design: Design, load: ServingLoad, pools: Sequence[InstancePool]) -> Deployment:
+    """Pools of a design, and the way of caches between them."""
+    service = instance_module(design)
+    way = service.kv_transfer(design, load) if len(pools) == 2 else None
+    found = make_deployment(_serving(design), pools, load, way and (way[0].at(0), float(way[1])))
+    if found.transfer is not None and hasattr(service, "parallel_transfers"):
+        found = found._replace(transfer=found.transfer._replace(channels=service.parallel_transfers(design, load)))
+    return found
+
+
+def _limits(design: Design, load: ServingLoad) -> list[Limit]:
+    """Those of the layout; that what the engine keeps leaves room; and that blocks, if they are given, are there and do."""
+    found: list[Limit] = instance_module(design).limits(design, load)
+    serving, longest = design.mapping.serving, served.longest_sequence(load)
+    if getattr(serving, "reuse", "part") == "pool":
+        found = [*found, Limit("mapping.serving.prefix", float(serving.prefix), 0.0, "1")]
+        if len(load.requests.hashes):
+            found.append(divides_limit("mapping.serving.block", float(serving.block), float(load.requests.block)))
+    if load.guesses and (rule := pool_policies(serving)[-1]).chunked:
+        found = [*found, Limit("mapping.serving.tokens", 1.0 + load.guesses, float(rule.tokens), "1")]
+    # pipelines of tiles have neither; what breaks a limit already has no instances
+    asked, reserved = int(getattr(serving, "blocks", 0)), float(getattr(serving, "reserved", 0.0))
+    if not (asked or reserved) or any(np.any(limit.need > limit.have) for limit in found):
+        return found
+    if design_count(design):
+        rows = [np.array([row]) for row in range(design_count(design))]
+        return served.stack_limits(len(rows), [(row, _limits(served.select_rows(design, row), load)) for row in rows])
+    for of in instance_module(design).instances(design, load, "closed"):
+        left = of.free / of.copies - float(of.room.of(longest))
+        found.append(Limit("mapping.serving.reserved", reserved, left, "B"))
+        if asked and reserved <= left:
+            memory = paged_memory(of.free - of.copies * reserved, of.room, block=int(serving.block), longest=longest)
+            found.append(Limit("mapping.serving.blocks", float(asked), float(memory.blocks), "1"))
+            found.append(Limit("mapping.serving.blocks", float(memory.needed(longest)), float(asked), "1"))
+    return found
+
+
+def _served(design: Design, load: ServingLoad, fidelity: str, log: int) -> tuple[ServingRun | None, list[served.CheckedTable]]:
+    found, tables = deploy_load(design, load, fidelity)
+    return served.run_load(lambda requests: found, load, log), tables
+
+
+def _played(design: Design, load: ServingLoad, fidelity: str) -> ServingRun | None:
+    return _served(design, load, fidelity, 0)[0]
+
+
+def _serving(design: Design) -> ServingPlan:
+    found: ServingPlan = design.mapping.serving
+    return found
+
+
+batch_iteration_times = partial(asked_first.batch_iteration_times, instance_module, _limits)
+"""While it is open, prices that designs of several structures ask for are worked out at once."""

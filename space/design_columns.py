@@ -1,0 +1,26 @@
+"""Columns of designs that are given one by one, as values."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dse.space.knobs import ChoiceKnob, Columns, Value
+from dse.space.multi_chip_space import CHIP_KNOB, AnySpace
+
+
+def columns_from_values(space: AnySpace, several: Sequence[Mapping[str, Value]]) -> Columns:
+    """Values by knob: numbers, and of words their codes; not a number and -1, the base's, where a design has none.
+
+    Args:
+        space: whose knobs they are; of several chips, a design without one is of the first.
+        several: designs, of each the knobs that count.
+    """
+    columns: Columns = {}
+    for knob in space.knobs:
+        cells = [values.get(knob.address) for values in several]
+        if isinstance(knob, ChoiceKnob) and knob.words:
+            codes = {None: 0 if knob.address == CHIP_KNOB else -1} | {value: code for code, value in enumerate(knob.values)}
+            columns[knob.address] = np.array([codes[cell] for cell in cells], dtype=np.int16)
+        else:
+            columns[knob.address] = np.array(cells, dtype=float)
+    return columns

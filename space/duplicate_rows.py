@@ -1,0 +1,31 @@
+"""Rows of columns that are equal: of few values, a sample of many designs has most of them several times."""
+
+import numpy as np
+
+from dse.space.array_math import Array
+from dse.space.knobs import Columns
+
+HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+"""Of a multiplicative hash: 2^64 over the golden ratio."""
+
+HASH_SHIFT = np.uint64(32)
+"""Bits by which the upper half of a product comes into the lower one."""
+
+
+def first_equal_rows(columns: Columns) -> Array:
+    """Of each row, the first that is equal to it in all columns; inactive cells are equal.
+
+    >>> first_equal_rows({"a": np.array([2.0, 1.0, 2.0, 2.0]), "b": np.array([np.nan, 0.0, np.nan, 3.0])}).tolist()
+    [0, 1, 0, 3]
+    """
+    bits = [np.ascontiguousarray(column, dtype=float).view(np.uint64) for column in columns.values()]
+    mixed = np.zeros(len(bits[0]), np.uint64)
+    for of in bits:
+        mixed = (mixed ^ of) * HASH_MULTIPLIER
+        mixed ^= mixed >> HASH_SHIFT
+    _, first, which = np.unique(mixed, return_index=True, return_inverse=True)
+    found = first[which]
+    every = np.arange(len(found))
+    for of in bits:  # rows of one hash that differ stand for themselves
+        found = np.where(of == of[found], found, every)
+    return np.asarray(found)

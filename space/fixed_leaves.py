@@ -1,0 +1,70 @@
+"""Leaves of a chip that nobody chooses by themselves: constants of silicon and wires, and starts of software on cores.
+
+Every other leaf of a chip is a design choice: whatever of it buys time costs area, power or money, which a test asks for; words
+that cost nothing by their nature say why.
+"""
+
+SILICON = "of silicon, wires or devices"
+SOFTWARE = "of software that runs on cores"
+
+CONSTANTS: dict[str, str] = {
+    "hbm.gap": SILICON,
+    "hbm.waste": SILICON,
+    "hbm.scatter": SILICON,
+    "hbm.achieved": SILICON,
+    "hbm.latency": SILICON,
+    "hbm.crowded": SILICON,
+    "network.latency": SILICON,
+    "network.latency_per": SILICON,
+    "network.hops": SILICON,
+    "d2d.latency": SILICON,
+    "d2d.barrier": SOFTWARE,
+    "boxes.latency": SILICON,
+    "boxes.start": SOFTWARE,
+    "network.nodes.latency": SILICON,
+    "noc.hop": SILICON,
+    "noc.ramp": SILICON,
+    "noc.paths": SILICON,
+    "tile.matrix.fill": SILICON,
+    "core.launch": SOFTWARE,
+    "core.post": SOFTWARE,
+    "core.copy": SOFTWARE,
+    "core.stage": SOFTWARE,
+    "core.call": SOFTWARE,
+    "tile.matrix.call": SOFTWARE,
+    "tile.vector.call": SOFTWARE,
+    "tile.dma": SOFTWARE,
+    "tile.sync": SOFTWARE,
+    "tile.control": SOFTWARE,
+    "power": "what a data sheet says; nothing is computed from it but energies that papers state that way",
+}
+"""By address below ``chip``; so are all leaves below `PRICED`."""
+
+PRICED_PREFIXES = (
+    "technology.",
+    "areas.",
+    "dram.",
+    "economics.",
+    "die.",
+    "base.",
+    "carrier.",
+    "hbm.banks.",
+    "decode.",
+    "published.",
+)
+"""Parts that say what silicon and money are, that other readers play, or that only cores have which a mapping sets apart."""
+
+FREE: dict[str, str] = {
+    "tile.matrix.dataflow": "an element holds two operands and a sum, whichever of them stays while the others stream by",
+    "tile.products": "which engine multiplies few rows is up to software; both engines are there and have their area",
+}
+"""Words of a chip that somebody chooses and that cost nothing, by address below ``chip``, and why."""
+
+
+def is_design_choice(address: str) -> bool:
+    """Whether a leaf of a chip is a design choice.
+
+    >>> is_design_choice("hbm.capacity"), is_design_choice("noc.hop"), is_design_choice("technology.mac")
+    (True, False, False)
+    """
+    return address not in CONSTANTS and not address.startswith(PRICED_PREFIXES)

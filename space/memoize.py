@@ -1,0 +1,102 @@
+"""What depends on scalars alone is computed once; with an array among what it depends on, every time."""
+
+from collections.abc import Callable
+from functools import cache, lru_cache, wraps
+from types import ModuleType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+MAX_ENTRIES = 4096
+"""Results of a function that are kept."""
+
+
+def memoize(function: Callable[..., T], most: int = MAX_ENTRIES) -> Callable[..., T]:
+    """A function whose results, the last so many, are kept by its arguments, where these can be hashed: arrays cannot.
+
+    >>> @memoize
+    ... def twice(value):
+    ...     return 2 * value
+    >>> twice(2), twice([1.0]), twice(2), twice.known().hits
+    (4, [1.0, 1.0], 4, 1)
+    """
+    known = lru_cache(maxsize=most)(function)
+
+    @wraps(function)
+    def answer(*given: Any) -> T:
+        try:
+            return known(*given)
+        except TypeError:  # some of it cannot be looked up
+            return function(*given)
+
+    answer.known = known.cache_info  # type: ignore[attr-defined]
+    return answer
+
+
+MAX_IDENTITIES = 8
+"""Results of a function of the same objects that are kept."""
+
+
+def memoize_by_identity(function: Callable[..., T], few: int = MAX_IDENTITIES) -> Callable[..., T]:
+    """A function whose last results, so many, are kept for the very same objects, whatever is in them.
+
+    Values of fields are frozen, and nobody writes to arrays of designs, so that the same object means the same values.
+
+    >>> @memoize_by_identity
+    ... def length(values):
+    ...     return [len(values)]
+    >>> first = [1, 2]
+    >>> length(first) is length(first), length(first) is length([1, 2])
+    (True, False)
+
+    What is left out is what stands there by default:
+
+    >>> @memoize_by_identity
+    ... def longer(values, by=1):
+    ...     return [len(values) + by]
+    >>> longer(first) is longer(first, 1)
+    True
+    """
+    kept: dict[tuple[int, ...], tuple[tuple[Any, ...], T]] = {}
+    of_one: dict[int, tuple[Any, T]] = {}
+    usual = function.__defaults__ or ()
+    most = function.__code__.co_argcount
+
+    if most == 1:  # what is asked for most often
+
+        @wraps(function)
+        def alone(given: Any) -> T:
+            known = of_one.get(id(given))
+            if known is None:
+                if len(of_one) >= few:
+                    of_one.clear()
+                known = of_one[id(given)] = given, function(given)
+            return known[1]
+
+        return alone
+
+    @wraps(function)
+    def answer(*given: Any) -> T:
+        if len(given) < most:
+            given += usual[len(given) - most :]
+        places = tuple(map(id, given))
+        known = kept.get(places)
+        if known is None:
+            if len(kept) >= few:
+                kept.clear()
+            # what was given is kept too, so that nothing else takes its place
+            known = kept[places] = given, function(*given)
+        return known[1]
+
+    return answer
+
+
+@cache
+def has_attribute(module: ModuleType, name: str) -> bool:
+    """Whether a module has something of a name: to look for what is not there takes long.
+
+    >>> import math
+    >>> has_attribute(math, "pi"), has_attribute(math, "tau2")
+    (True, False)
+    """
+    return hasattr(module, name)

@@ -1,0 +1,275 @@
+"""A space over several chips: a space of each, of the knobs that it has, and one knob more that chooses among them.
+
+It answers what `Space` answers, row by row by the space of that row's chip, so that whoever searches sees knobs alone.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dse.space.array_math import Array
+from dse.space.design import Design, Designs, key_of_leaves
+from dse.space.errors import DesignError, suggest_nearest
+from dse.space.fields import addresses, iterate_leaves, match_addresses, match_addresses_or_none
+from dse.space.knobs import ChoiceKnob, Columns, Knob, Space, TiedLeaf, Value, order_by_dependency, why_never_read
+from dse.space.unread_leaves import Condition
+
+CHIP_KNOB = "chip"
+"""The knob that chooses among chips."""
+
+ABOUT: dict[str, Any] = {"unit": "", "doc": "chip that the design is of"}
+
+
+@dataclass(frozen=True)
+class MultiChipSpace:
+    """Designs of several chips.
+
+    Attributes:
+        spaces: by chip, each with the knobs that count there.
+        knobs: the choice of chip, then all others; one that some chips lack counts `when` the chip is another.
+    """
+
+    spaces: dict[str, Space]
+    knobs: tuple[Knob, ...]
+
+    @property
+    def base(self) -> Design:
+        """That of the first chip."""
+        return next(iter(self.spaces.values())).base
+
+    @property
+    def each(self) -> Iterator[tuple[dict[str, Value], Space]]:
+        """The chips: the value that chooses one, and its space."""
+        return (({CHIP_KNOB: name}, space) for name, space in self.spaces.items())
+
+    @cached_property
+    def targets(self) -> dict[str, list[str]]:
+        """By knob, the leaves that it moves, of the first chip that has them; of the choice of chip none."""
+        return {CHIP_KNOB: []} | {knob.address: self._having(knob.address).targets[knob.address] for knob in self.knobs[1:]}
+
+    @property
+    def key(self) -> str:
+        """Content key of the bases and the knobs."""
+        return key_of_leaves([(f"chip {name}", space.key) for name, space in self.spaces.items()])
+
+    def spec(self, address: str) -> Any:
+        """What a knob's leaf is declared as, on the first chip that has it."""
+        return _About(ABOUT) if address == CHIP_KNOB else self._having(address).spec(address)
+
+    def at(self, values: Mapping[str, Value]) -> Design:
+        """The design at knob values; without the chip, of the first one."""
+        space, own = self._own(values)
+        return space.at(own)
+
+    def key_at(self, values: Mapping[str, Value]) -> str:
+        """The key of the design at knob values, without building the design: as in a study of its chip alone."""
+        space, own = self._own(values)
+        return space.key_at(own)
+
+    def keys(self, columns: Columns) -> list[str]:
+        """The keys of the designs in columns, each as `key_at` has it of one."""
+        found = [""] * len(columns[CHIP_KNOB])
+        for space, rows, own in self._split(columns):
+            keys = space.keys(own) if own else space.keys({}) * len(rows)
+            for row, one in zip(rows.tolist(), keys, strict=True):
+                found[row] = one
+        return found
+
+    def active(self, address: str, values: Mapping[str, Value]) -> bool:
+        """Whether a knob counts, given the values of the others."""
+        space, own = self._own(values)
+        return address == CHIP_KNOB or (address in space.targets and space.active(address, own))
+
+    def knob(self, address: str) -> Knob:
+        """The knob at an address."""
+        found = next((knob for knob in self.knobs if knob.address == address), None)
+        if found is None:
+            raise DesignError(f"space: no knob {address!r}; knobs: {', '.join(self.targets)}")
+        return found
+
+    def canonical(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """Only the values that count, in the order of the knobs."""
+        space, own = self._own(values)
+        return {CHIP_KNOB: values.get(CHIP_KNOB, next(iter(self.spaces)))} | space.canonical(own)
+
+    @property
+    def combinations(self) -> int | None:
+        """Rows of the grids of all chips; None where a knob is an interval."""
+        counts = [space.combinations for space in self.spaces.values()]
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
+
+    def grid(self, start: int, stop: int) -> Columns:
+        """Rows start to stop of the grids, one chip after the other; repeated rows are left out."""
+        found, first = [], 0
+        for code, space in enumerate(self.spaces.values()):
+            rows = space.combinations
+            if rows is None:
+                raise DesignError("space: an interval has no grid; use range(...) or choice(...)")
+            low, high = max(start - first, 0), min(stop - first, rows)
+            if low < high:
+                columns = space.grid(low, high)
+                size = len(next(iter(columns.values()))) if columns else high - low
+                found.append(self._filled(code, columns, size))
+            first += rows
+        return {address: np.concatenate([columns[address] for columns in found]) for address in self.targets}
+
+    def sample(self, unit: Array) -> Columns:
+        """Rows from points of the unit cube, shape (designs, knobs): as many of each chip, whatever its knobs."""
+        codes = np.minimum((unit[:, 0] * len(self.spaces)).astype(int), len(self.spaces) - 1)
+        found = self._filled(0, {}, len(unit))
+        found[CHIP_KNOB] = codes.astype(np.int16)
+        for code, space in enumerate(self.spaces.values()):
+            rows = np.flatnonzero(codes == code)
+            places = np.flatnonzero([knob.address in space.targets for knob in self.knobs])
+            for address, column in space.sample(unit[np.ix_(rows, places)]).items():
+                found[address][rows] = column
+        return found
+
+    def stack(self, columns: Columns) -> Designs:
+        """Designs from columns, grouped by chip and by structure."""
+        groups: list[tuple[Array, Design]] = []
+        for space, rows, own in self._split(columns):
+            inner = space.stack(own).groups if own else ((np.arange(len(rows)), space.base),)
+            groups += [(rows[some], design) for some, design in inner]
+        return Designs(len(columns[CHIP_KNOB]), tuple(groups))
+
+    def parts(self, columns: Columns, most: int) -> list[Array]:
+        """Rows in parts of at most so many, each of one chip, those of one structure together."""
+        found: list[Array] = []
+        for space, rows, own in self._split(columns):
+            inner = space.parts(own, most) if own else np.array_split(np.arange(len(rows)), -(-len(rows) // most))
+            found += [rows[some] for some in inner]
+        return found
+
+    def row(self, columns: Columns, index: int) -> dict[str, Value]:
+        """One row of columns as values; inactive knobs are left out."""
+        name = list(self.spaces)[int(columns[CHIP_KNOB][index])]
+        space = self.spaces[name]
+        own = {address: columns[address][index : index + 1] for address in space.targets}
+        return {CHIP_KNOB: name} | space.row(own, 0)
+
+    def number(self, knob: Knob, value: float) -> Value:
+        """A number of a column as the knob has it: whole where the leaf counts things."""
+        return self._having(knob.address).number(knob, value)
+
+    def _having(self, address: str) -> Space:
+        return next(space for space in self.spaces.values() if address in space.targets)
+
+    def _own(self, values: Mapping[str, Value]) -> tuple[Space, dict[str, Value]]:
+        """The space of the chip that values choose, and those of them that it has knobs for."""
+        space = self.spaces[str(values.get(CHIP_KNOB, next(iter(self.spaces))))]
+        return space, {address: value for address, value in values.items() if address in space.targets}
+
+    def _split(self, columns: Columns) -> Iterator[tuple[Space, Array, Columns]]:
+        """Of each chip that has some: its space, its rows, and the columns of its knobs there."""
+        for code, space in enumerate(self.spaces.values()):
+            rows = np.flatnonzero(columns[CHIP_KNOB] == code)
+            if len(rows):
+                yield space, rows, {address: columns[address][rows] for address in space.targets}
+
+    def _filled(self, code: int, columns: Columns, size: int) -> Columns:
+        """Columns of one chip, with those of knobs that it does not have as inactive."""
+        found: Columns = {CHIP_KNOB: np.full(size, code, dtype=np.int16)}
+        for knob in self.knobs[1:]:
+            words = isinstance(knob, ChoiceKnob) and knob.words
+            absent = np.full(size, -1, dtype=np.int16) if words else np.full(size, np.nan)
+            found[knob.address] = columns.get(knob.address, absent)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    """What is declared of no leaf."""
+
+    metadata: dict[str, Any]
+
+
+AnySpace = Space | MultiChipSpace
+"""What a study searches."""
+
+
+def chips_with_address(bases: Mapping[str, Design], address: str) -> list[str]:
+    """The chips that have a knob's address.
+
+    Raises:
+        DesignError: none has it; the message has the nearest valid address of any.
+    """
+    known = {name: [leaf for leaf, _, _ in iterate_leaves(base)] for name, base in bases.items()}
+    match_addresses(list(dict.fromkeys(leaf for some in known.values() for leaf in some)), address)
+    return [name for name, own in known.items() if match_addresses_or_none(own, address)]
+
+
+def multi_chip_space(
+    bases: Mapping[str, Design], knobs: Sequence[Knob], tied: Mapping[str, tuple[TiedLeaf, ...]] | None = None
+) -> MultiChipSpace:
+    """The space over some bases, where a knob counts on those chips that have its address and that its `when` allows.
+
+    Args:
+        bases: by chip.
+        knobs: `when` may name `CHIP`.
+        tied: by chip, leaves that follow knobs.
+
+    Raises:
+        DesignError: a knob that no chip has; one that `when` gives to a chip that lacks it; a value that a chip's leaf cannot
+            take. The message names the chip.
+    """
+    narrowed = [_narrowed(bases, knob, knobs) for knob in knobs]
+    known = {knob.address for knob in narrowed}
+    for knob in narrowed:
+        for other, _ in knob.when:
+            if other != CHIP_KNOB and other not in known:
+                raise DesignError(
+                    f"space.{knob.address}: 'when' names {other!r}, which is no knob of this space; "
+                    f"{suggest_nearest(other, known)}"
+                )
+    chip = ChoiceKnob(CHIP_KNOB, tuple(bases))
+    order_by_dependency((chip, *narrowed))
+    spaces = {}
+    for name, base in bases.items():
+        own = [knob for knob in narrowed if _counts(knob, name, narrowed)]
+        plain = (replace(knob, when=tuple(pair for pair in knob.when if pair[0] != CHIP_KNOB)) for knob in own)
+        try:
+            spaces[name] = Space(base, tuple(plain), (tied or {}).get(name, ()))
+        except DesignError as error:
+            raise DesignError(f"{error}; this is of chip {name}: leave it out with when: {{chip: ...}}") from None
+    for knob in narrowed:
+        if not any(knob.address in space.targets for space in spaces.values()):
+            raise DesignError(f"space.{knob.address}: no chip has it and all knobs that its 'when' names")
+    return MultiChipSpace(spaces, (chip, *(_read(knob, list(spaces.values())) for knob in narrowed)))
+
+
+def _read(knob: Knob, spaces: Sequence[Space]) -> Knob:
+    """The knob with what any of its chips says of whether something reads its leaves; each design asks its own chip."""
+    own = [space.knob(knob.address).read for space in spaces if knob.address in space.targets]
+    if not all(own):
+        return knob
+    found: dict[str, Condition] = {}
+    for other, words, usual in (condition for conditions in own for condition in conditions):
+        before = found.get(other, (other, (), False))
+        found[other] = other, tuple(dict.fromkeys((*before[1], *words))), usual or before[2]
+    return replace(knob, read=tuple(found.values()))
+
+
+def _narrowed(bases: Mapping[str, Design], knob: Knob, knobs: Sequence[Knob]) -> Knob:
+    """The knob with `when` saying which chips have it and read it, where some do not."""
+    there = chips_with_address(bases, knob.address)
+    there = [name for name in there if not why_never_read(bases[name], addresses(bases[name], knob.address), knobs)] or there
+    said = [allowed for other, allowed in knob.when if other == CHIP_KNOB]
+    for name in (name for allowed in said for name in allowed):
+        if name not in bases:
+            raise DesignError(f"space.{knob.address}: 'when' names chip {name!r}; {suggest_nearest(str(name), bases)}")
+        if name not in there:
+            raise DesignError(f"space.{knob.address}: chip {name} has no such field; those that have it: {', '.join(there)}")
+    there = [name for name in there if all(name in allowed for allowed in said)]
+    when = tuple(pair for pair in knob.when if pair[0] != CHIP_KNOB)
+    return replace(knob, when=when if len(there) == len(bases) else ((CHIP_KNOB, tuple(there)), *when))
+
+
+def _counts(knob: Knob, name: str, knobs: Sequence[Knob]) -> bool:
+    """Whether a knob can count on a chip: it and those that its `when` names have addresses there."""
+    others = {one.address: one for one in knobs}
+    return all(name in allowed if other == CHIP_KNOB else _counts(others[other], name, knobs) for other, allowed in knob.when)

@@ -1,0 +1,130 @@
+"""A network on chip by itself: routers of a mesh, and the stages that a flit passes."""
+
+import re
+from typing import Any, NamedTuple
+
+from dse.space.array_math import Number
+from dse.space.chip import Chip, Router
+from dse.space.errors import DesignError
+
+MOST_VCS, MOST_DEPTH = 16, 16_384
+"""Virtual channels of a port that compiled routers are laid out for, and flits of each."""
+
+
+class RouterCycles(NamedTuple):
+    """Cycles that a router takes, as a flit and a credit feel them.
+
+    Attributes:
+        before: from a head's arrival until it may have the switch, where nothing is in its way.
+        after: from its turn of the switch until it is at the next router.
+        back: from the turn of the switch until the router before it counts the credit.
+    """
+
+    before: Any
+    after: Any
+    back: Any
+
+    @property
+    def hop(self) -> Any:
+        """From router to router."""
+        return self.before + self.after
+
+
+def router_cycles(router: Router) -> RouterCycles:
+    """What a router's stages come to."""
+    before = router.route if router.speculative else router.route + router.vc_alloc
+    return RouterCycles(before, router.switch_alloc + router.traversal + router.link, 1 + router.link + router.credit)
+
+
+class MeshFaults(NamedTuple):
+    """What of a mesh is broken: links between pairs of nodes, the lower one first, and routers."""
+
+    links: tuple[tuple[int, int], ...] = ()
+    routers: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.links or self.routers)
+
+
+NO_FAULTS = MeshFaults()
+
+
+def parse_faults(chip: Chip, address: str = "chip") -> MeshFaults:
+    """The faults of a chip, from their text.
+
+    Raises:
+        DesignError: a text that is no list of nodes and links, a node that the mesh does not have, or a link between nodes that
+            are not neighbours.
+    """
+    links, routers = [], []
+    rows, cols = int(chip.mesh.rows), int(chip.mesh.cols)
+    for part in [] if chip.faults in (None, "none") else chip.faults.split("+"):
+        if not re.fullmatch(r"\d+(-\d+)?", part):
+            raise DesignError(
+                f"{address}.faults: {part!r} is neither a node nor a link, as in 12 or 3-4; join them by +, or say none"
+            )
+        nodes = sorted(int(node) for node in part.split("-"))
+        if nodes[-1] >= rows * cols:
+            raise DesignError(f"{address}.faults: no node {nodes[-1]} on {rows} x {cols}; the last one is {rows * cols - 1}")
+        if len(nodes) == 1:
+            routers.append(nodes[0])
+            continue
+        low, high = nodes
+        if high - low != cols and (high - low != 1 or high % cols == 0):
+            raise DesignError(
+                f"{address}.faults: nodes {low} and {high} are no neighbours on {rows} x {cols}, and have no link"
+            )
+        links.append((low, high))
+    return MeshFaults(tuple(links), tuple(routers))
+
+
+def faults_in_rectangle(broken: MeshFaults, wide: int, rows: int, cols: int) -> MeshFaults:
+    """Those of a rectangle in the first corner of a mesh that is `wide`, by the rectangle's own numbers.
+
+    >>> faults_in_rectangle(MeshFaults(links=((1, 2), (2, 3), (1, 9)), routers=(9, 20)), 8, 2, 3)
+    MeshFaults(links=((1, 2), (1, 4)), routers=(4,))
+    """
+
+    def here(node: int) -> int | None:
+        row, col = divmod(node, wide)
+        return row * cols + col if row < rows and col < cols else None
+
+    links = ((here(a), here(b)) for a, b in broken.links)
+    routers = (here(node) for node in broken.routers)
+    return MeshFaults(
+        tuple((a, b) for a, b in links if a is not None and b is not None),
+        tuple(node for node in routers if node is not None),
+    )
+
+
+def check_router_buffers(vcs: Number, depth: Number, address: str) -> None:
+    """Refuses more virtual channels, or deeper ones, than routers are laid out for.
+
+    Raises:
+        DesignError: there are.
+    """
+    if vcs > MOST_VCS:
+        raise DesignError(
+            f"{address}.vcs: {vcs:g} virtual channels of a port are more than the {MOST_VCS} that routers are played with"
+        )
+    if depth > MOST_DEPTH:
+        raise DesignError(
+            f"{address}.depth: {depth:g} flits of a virtual channel are more than {MOST_DEPTH:,}; nothing waits that long"
+        )
+
+
+def check_network(chip: Chip, address: str = "chip") -> None:
+    """Refuses a network that makes no sense.
+
+    Raises:
+        DesignError: more or deeper virtual channels than routers are laid out for, a mesh of one router, a speculative router
+            whose switch is allocated before its channels are, or faults of what is not there.
+    """
+    parse_faults(chip, address)
+    router = chip.router
+    check_router_buffers(router.vcs, router.depth, f"{address}.router")
+    if chip.mesh.rows * chip.mesh.cols < 2:
+        raise DesignError(f"{address}.mesh.rows: a mesh of one router has no links; give it another row or column")
+    if router.speculative and router.vc_alloc > router.switch_alloc:
+        have = f"{router.switch_alloc:g} cycles are less than {router.vc_alloc:g} of vc_alloc"
+        raise DesignError(f"{address}.router.switch_alloc: {have}, which speculation runs beside it; make it as long")

@@ -1,0 +1,154 @@
+"""Number formats: bits of a value and of its scales, what may be in them, and what it takes to make wider values of them."""
+
+from typing import Any, NamedTuple
+
+from dse.space.fields import quantity_field, record_class
+
+TENSORS = ("weights", "activations", "kv", "index", "combine")
+"""What a format may be of: weights, what meets them, keys and values, keys of an indexer, what experts send back."""
+
+CACHED_TENSORS = ("kv", "index")
+
+
+class NumberFormat(NamedTuple):
+    """A number format.
+
+    Attributes:
+        bits: of a value.
+        scale: bits of scales (and zero points) for each block of values; 0 where a tensor or a channel has one.
+        block: values that share them, along the inner dimension of a product, or along a head.
+        across: vectors of these that share them too.
+        engine: the format whose rate a chip states for it; "" where no engine multiplies it.
+        expand: operations of a vector engine to make a value of 16 bits or more of it: unpack it, convert it, scale it.
+        holds: words of `TENSORS`.
+    """
+
+    bits: int
+    scale: int = 0
+    block: int = 1
+    engine: str = ""
+    expand: float = 0.0
+    holds: tuple[str, ...] = TENSORS
+    across: int = 1
+
+    @property
+    def nbytes(self) -> float:
+        """Of a value with its share of scales. [B]"""
+        return (self.bits + self.scale / (self.block * self.across)) / 8
+
+
+CONVERT, SCALE, UNPACK = 1.0, 1.0, 1.0
+"""Operations of a vector engine on a value (assumed: an instruction each, as kernels that keep weights in four bits have them
+[frantar2024]: a mask or a byte select, a subtraction or a conversion, a product with the scale)."""
+
+FORMATS: dict[str, NumberFormat] = {
+    "int8": NumberFormat(8, engine="int8", expand=CONVERT),
+    "fp8": NumberFormat(8, engine="fp8", expand=CONVERT),
+    "bf16": NumberFormat(16, engine="bf16"),
+    "fp16": NumberFormat(16, engine="bf16"),
+    "fp32": NumberFormat(32, engine="fp32"),
+    # E4M3 or E2M1 with E8M0 for each 32 [ocp2023]
+    "mxfp8": NumberFormat(8, 8, 32, "mxfp8", CONVERT + SCALE),
+    "mxfp4": NumberFormat(4, 8, 32, "mxfp4", UNPACK + CONVERT + SCALE, ("weights", "activations", *CACHED_TENSORS)),
+    # E2M1 with E4M3 for each 16, and one of 32 bits a tensor [nvidiafp2025]
+    "nvfp4": NumberFormat(4, 8, 16, "nvfp4", UNPACK + CONVERT + SCALE, ("weights", "activations", *CACHED_TENSORS)),
+    # E4M3 with scales of 32 bits for each 128 values of a token, or 128 x 128 of weights [deepseek2024]: those of sums
+    "fp8_1x128": NumberFormat(8, 32, 128, "fp8", CONVERT + SCALE, ("activations", "combine", *CACHED_TENSORS)),
+    "fp8_128x128": NumberFormat(8, 32, 128, "fp8", CONVERT + SCALE, ("weights",), 128),
+    # symmetric, a scale of 16 bits for each 128 or 32 values of a column
+    "int4_g128": NumberFormat(4, 16, 128, "", UNPACK + CONVERT + SCALE, ("weights",)),
+    "int4_g32": NumberFormat(4, 16, 32, "", UNPACK + CONVERT + SCALE, ("weights",)),
+    # a scale and a zero point of 16 bits for a head's values of a token, taken as 128
+    "int4_head": NumberFormat(4, 32, 128, "", UNPACK + CONVERT + SCALE, CACHED_TENSORS),
+}
+"""Formats by name. A name without scales says one scale a tensor or a channel; one with scales says their block."""
+
+BYTES_BY_FORMAT = {name: of.nbytes for name, of in FORMATS.items()}
+"""Size of a value with its scales. [B]"""
+
+UNSCALED_FORMATS = tuple(name for name, of in FORMATS.items() if not of.scale)
+"""Formats without scales of blocks."""
+
+BLOCK_SCALED_FORMATS = {
+    "int4": ("int4_g128", "int4_g32", "int4_head"),
+    "fp4": ("mxfp4", "nvfp4"),
+    "mx": ("mxfp8", "mxfp4"),
+    "fp8_block": ("fp8_1x128", "fp8_128x128"),
+}
+"""Formats by what they are called without the block that shares a scale."""
+
+
+def formats_of_tensor(tensor: str) -> tuple[str, ...]:
+    """Formats that a tensor may have.
+
+    >>> formats_of_tensor("combine")
+    ('int8', 'fp8', 'bf16', 'fp16', 'fp32', 'mxfp8', 'fp8_1x128')
+    """
+    return tuple(name for name, of in FORMATS.items() if tensor in of.holds)
+
+
+def why_unfit(tensor: str) -> dict[str, str]:
+    """Why a tensor cannot have a format, by words that somebody may say; what would be right comes with it.
+
+    >>> why_unfit("activations")["int4_g128"]
+    'int4_g128 is a format of weights alone; of activations: int8, fp8, bf16, fp16, fp32, mxfp8, mxfp4, nvfp4, fp8_1x128'
+    >>> why_unfit("weights")["int4"]
+    'int4 does not say which values share a scale; say int4_g128 or int4_g32'
+    """
+    fit = formats_of_tensor(tensor)
+    found = {
+        name: f"{name} is a format of {' and '.join(_PEOPLE[held] for held in of.holds)} alone; of {_PEOPLE[tensor]}: "
+        + ", ".join(fit)
+        for name, of in FORMATS.items()
+        if name not in fit
+    }
+    for name, blocks in BLOCK_SCALED_FORMATS.items():
+        right = [block for block in blocks if block in fit]
+        found[name] = f"{name} does not say which values share a scale; say {' or '.join(right or fit)}"
+    return found
+
+
+_PEOPLE = {
+    "weights": "weights",
+    "activations": "activations",
+    "kv": "the KV cache",
+    "index": "keys of an indexer",
+    "combine": "what experts send back",
+}
+
+
+@record_class
+class FormatRates:
+    """Formats that matrix engines multiply beside 16 bits, each over the rate of these; no others, but for fp32."""
+
+    int8: Any = quantity_field("1", "rate of int8 over that of 16 bits", positive=True, absent=True)
+    fp8: Any = quantity_field("1", "rate of fp8 over that of 16 bits, whatever its scales", positive=True, absent=True)
+    mxfp8: Any = quantity_field("1", "rate of mxfp8 over that of 16 bits", positive=True, absent=True)
+    mxfp4: Any = quantity_field("1", "rate of mxfp4 over that of 16 bits", positive=True, absent=True)
+    nvfp4: Any = quantity_field("1", "rate of nvfp4 over that of 16 bits", positive=True, absent=True)
+    fp32: Any = quantity_field("1", "rate of fp32 over that of 16 bits; half if not said", positive=True, absent=True)
+
+
+HALF_RATE = 0.5
+"""Rate of 32 bits over that of 16, where a chip says no other."""
+
+
+def relative_rate(name: str, rates: FormatRates | None) -> Any:
+    """Of a format over that of 16 bits; None where engines do not multiply it. Where nothing is said, 8 bits are twice as fast.
+
+    >>> (
+    ...     relative_rate("fp8_128x128", None),
+    ...     relative_rate("mxfp4", None),
+    ...     relative_rate("int8", FormatRates(fp8=2.0)),
+    ...     relative_rate("nvfp4", FormatRates(nvfp4=4.0)),
+    ... )
+    (2.0, None, None, 4.0)
+    """
+    engine = FORMATS[name].engine
+    if engine == "bf16":
+        return 1.0
+    if engine == "fp32":
+        return HALF_RATE if rates is None or rates.fp32 is None else rates.fp32
+    if rates is None:
+        return 2.0 if engine in ("int8", "fp8") else None
+    return getattr(rates, engine) if engine else None

@@ -1,0 +1,77 @@
+"""What something is made of: which parts a whole has to have, which it may have, and what else nothing reads."""
+
+from dataclasses import MISSING, fields
+from operator import attrgetter
+from types import NoneType
+from typing import Any, NamedTuple
+
+from dse.space.errors import DesignError
+
+
+class Parts(NamedTuple):
+    """What a whole is made of: parts that it needs, by field, with their kind (None for a leaf), and those it may have."""
+
+    name: str
+    needs: dict[str, type | None]
+    may: tuple[str, ...] = ()
+
+
+class WholeKinds:
+    """Wholes of one record by name; each has its parts.
+
+    Args:
+        record: of parts that may be absent.
+        address: of such a record.
+        wholes: by name.
+    """
+
+    def __init__(self, record: type, address: str, wholes: dict[str, Parts]) -> None:
+        self.address, self.wholes = address, wholes
+        self.specs = {spec.name: spec for spec in fields(record)}
+        self._values = attrgetter(*self.specs)
+        self._known: dict[tuple[type, ...], str] = {}
+
+    def of(self, value: Any) -> str:
+        """The whole that a record's parts make, by name.
+
+        Raises:
+            DesignError: a part that is missing from the whole that is nearest, or that nothing reads there.
+        """
+        kinds = tuple(map(type, self._values(value)))
+        if kinds not in self._known:  # numbers and arrays of them are leaves alike
+            have = {name: kind for name, kind in zip(self.specs, kinds, strict=True) if kind is not NoneType}
+            self._known[kinds] = self._made(have)
+        return self._known[kinds]
+
+    def _made(self, have: dict[str, type]) -> str:
+        def lacking(whole: Parts) -> int:
+            return sum(not (name in have and kind in (None, have[name])) for name, kind in whole.needs.items())
+
+        def left(whole: Parts) -> int:
+            return sum(name not in whole.needs and name not in whole.may for name in have)
+
+        begin = "start from one that ships: defaults: [NAME, _self_] in its file"
+        if not have:
+            raise DesignError(f"{self.address}: has no parts; {begin}")
+        name, near = min(self.wholes.items(), key=lambda entry: (lacking(entry[1]) + left(entry[1]), lacking(entry[1])))
+        if not any(part in near.needs for part in have):
+            raise DesignError(f"{self.address}: has {', '.join(have)} and nothing else; {begin}")
+        for part, kind in near.needs.items():
+            if part not in have:
+                raise DesignError(f"{self.address}.{part}: missing; {near.name} needs it: {self._said(part)}")
+            if kind not in (None, have[part]):
+                raise DesignError(f"{self.address}.{part}: has not the fields that {near.name} needs: {_fields(kind)}")
+        for part in have:
+            if part not in near.needs and part not in near.may:
+                has = ", ".join((*near.needs, *near.may))
+                raise DesignError(f"{self.address}.{part}: {near.name} does not read it; it has {has}")
+        return name
+
+    def _said(self, part: str) -> str:
+        about = self.specs[part].metadata
+        unit = about.get("unit", "")
+        return str(about["doc"]) + (f" [{unit}]" if unit not in ("", "1") else "")
+
+
+def _fields(kind: Any) -> str:
+    return ", ".join(spec.name for spec in fields(kind) if spec.default is MISSING) if kind else ""

@@ -1,0 +1,67 @@
+"""What people are shown: text without passwords, and without what a terminal would obey."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+PASSWORD = re.compile(
+    r"(://[^/@:\s]*:)(?:\S*@|[^@/\s][^@/]*@)|([?&]\w*(?:password|passwd|pwd|token|secret)=)[^&\s]*"
+    r"|(://[^/@:\s\[]+:)(?!\d+(?![^/?#.,;\])'\"\s]))[^/@\s]+",
+    re.IGNORECASE,
+)
+"""Of a URL: between the user's name and the host, among what it asks, or where a port would be and is no number."""
+
+CONTROL_CODES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""Sequences that move or colour; control characters but tabs and ends of lines; turns of the direction; half characters."""
+
+
+def mask_passwords(text: str) -> str:
+    """A text without the passwords of the URLs in it.
+
+    >>> mask_passwords("store=postgresql://me:secret@host/db")
+    'store=postgresql://me:***@host/db'
+    """
+    return PASSWORD.sub(lambda found: f"{found[1]}***@" if found[1] else f"{found[2] or found[3]}***", text)
+
+
+def mask_passwords_in(value: Any) -> Any:
+    """The same values, with every text in them masked."""
+    if isinstance(value, str):
+        return mask_passwords(value)
+    if isinstance(value, dict):
+        return {mask_passwords_in(key): mask_passwords_in(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [mask_passwords_in(entry) for entry in value]
+    return value
+
+
+def left_out_text(by: Mapping[str, int], total: int, noun: str) -> str:
+    """How many of a search's designs are left out, in words, and for how many each reason decides; most frequent first.
+
+    >>> left_out_text({"chip.hbm.capacity": 3, "mapping.decode.tp": 9}, 15, "deployment")
+    '12 of 15 deployments left out: mapping.decode.tp 9, chip.hbm.capacity 3'
+    >>> left_out_text({}, 1, "design")
+    '0 of 1 design left out'
+    """
+    each = ", ".join(f"{why} {count:,}" for why, count in sorted(by.items(), key=lambda pair: -pair[1]))
+    return f"{sum(by.values()):,} of {count_text(total, noun)} left out" + (f": {each}" if each else "")
+
+
+def count_text(number: int, noun: str) -> str:
+    """How many of something, in words.
+
+    >>> count_text(1, "case"), count_text(1200, "design")
+    ('1 case', '1,200 designs')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    r"""A text that a terminal shows as it is written.
+
+    >>> printable("\x1b[31mred\x07\x1b]0;title\x07")
+    'red]0;title'
+    """
+    return CONTROL_CODES.sub("", text)

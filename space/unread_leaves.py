@@ -1,0 +1,81 @@
+"""Leaves that nothing reads beside some words or numbers: of a design, and of knobs, whose values then make no other design.
+
+A leaf declares these by the leaf that has them (`unread` in `dse.space.fields`): one beside it, as ``gemv``, one beside its
+part, as ``..partition``, or anywhere in a mapping, as ``mapping.serving.policy``. Where several leaves are named, each by
+itself may have the leaf read.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from dse.space.fields import field_at, leaf_at
+
+
+def deciding_leaves(value: Any, address: str) -> dict[str, tuple[str | int, ...]]:
+    """Addresses of the leaves whose words or numbers decide whether a leaf is read, each with those beside which it is not.
+
+    Empty for a leaf that is always read.
+    """
+    declared: Mapping[str, tuple[str | int, ...]] = field_at(value, address).metadata.get("unread", {})
+    part = address.rpartition(".")[0]
+    whole = part.rpartition(".")[0]
+    found = {
+        name if name.startswith("mapping.") else f"{whole}{name[1:]}" if name.startswith("..") else f"{part}.{name}": words
+        for name, words in declared.items()
+    }
+    return {chooser: words for chooser, words in found.items() if _there(value, chooser)}
+
+
+def why_unread(value: Any, address: str) -> str:
+    """Beside what nothing reads a leaf, as ``mapping.decode.gemv=ring``; "" where something does."""
+    found = deciding_leaves(value, address)
+    said = {chooser: leaf_at(value, chooser) for chooser in found}
+    if not found or any(said[chooser] not in words for chooser, words in found.items()):
+        return ""
+    return ", ".join(f"{chooser}={word}" for chooser, word in said.items())
+
+
+Condition = tuple[str, tuple[Any, ...], bool]
+"""A knob of choices, those of them with which something reads a leaf, and whether something does with what the base has."""
+
+
+def read_conditions(
+    value: Any, targets: Collection[str], moved: Mapping[str, tuple[str, Sequence[Any]]]
+) -> tuple[Condition, ...] | None:
+    """What the knobs of a space say of whether something reads a knob's leaves: one of these has to hold.
+
+    Args:
+        value: the base design.
+        targets: leaves that the knob moves.
+        moved: by leaf, the address of the knob that moves it, and its values.
+
+    Returns:
+        No condition where something always reads one of the leaves, None where nothing ever does.
+    """
+    found: dict[str, Condition] = {}
+    for target in targets:
+        deciding = deciding_leaves(value, target)
+        if not deciding:
+            return ()
+        for chooser, words in deciding.items():
+            usual = leaf_at(value, chooser) not in words
+            if chooser not in moved:
+                if usual:
+                    return ()
+                continue
+            knob, values = moved[chooser]
+            reading = tuple(word for word in values if word not in words)
+            if usual and len(reading) == len(values):
+                return ()
+            before = found.get(knob, (knob, (), False))
+            found[knob] = knob, tuple(word for word in values if word in reading or word in before[1]), usual or before[2]
+    kept = tuple(condition for condition in found.values() if condition[1] or condition[2])
+    return kept or None
+
+
+def _there(value: Any, address: str) -> bool:
+    """Whether a design has a leaf with a word or a number."""
+    try:
+        return isinstance(leaf_at(value, address), str | int | float)
+    except (AttributeError, TypeError):
+        return False
