@@ -100,7 +100,7 @@ RECIPES: dict[str, Recipe] = {
                 (
                     "@record_class\nclass Chip:\n",
                     '@record_class\nclass Io:\n    """Ports to the outside."""\n\n'
-                    '    area: Number = quantity("mm2", "area of all of them")\n\n\n@record_class\nclass Chip:\n',
+                    '    area: Number = quantity_field("mm2", "area of all of them")\n\n\n@record_class\nclass Chip:\n',
                 ),
                 (
                     "    memory: Any = part_field(",
