@@ -74,6 +74,10 @@ class FileLock:
         return f"{self._path}.{study}.lock"
 
 
+RELEASE_WAITS_S = (0.0, 0.05, 0.1, 0.2, 0.4)
+"""Times before each attempt to take a lock that a closed session may still have at the server. [s]"""
+
+
 class ServerLock:
     """An advisory lock of a PostgreSQL session; all drivers of the database see it.
 
@@ -91,8 +95,10 @@ class ServerLock:
         with self.session.begin():
             for name, seconds in (("idle", 30), ("interval", 10)):  # for a driver whose machine is gone
                 self.session.execute(sql.text(f"SET tcp_keepalives_{name} = {seconds}"))
-            if self.session.execute(sql.text(f"SELECT pg_try_advisory_lock({lock_number(study)})")).scalar_one():
-                return True
+            for wait in RELEASE_WAITS_S:  # a server ends the lock of a session that was closed a little later
+                time.sleep(wait)
+                if self.session.execute(sql.text(f"SELECT pg_try_advisory_lock({lock_number(study)})")).scalar_one():
+                    return True
         self.release()
         return False
 

@@ -78,6 +78,15 @@ def test_runs_are_kept_with_how_they_ended(place: str) -> None:
     store.close()
 
 
+def test_a_study_that_has_just_ended_may_begin_again(place: str) -> None:
+    """A server may still hold the lock of a session that was closed a moment ago."""
+    store = Store(place)
+    for turn in range(20):
+        store.end(store.begin("s", {"a": str(turn)}, {}), "done", {})
+    assert len(store.runs("s")) == 20
+    store.close()
+
+
 def test_many_that_make_one_store_at_once_agree(place: str) -> None:
     def made(begin: float) -> int:
         """A process that makes the store at a moment; it ends with 0 where it could."""
