@@ -22,6 +22,7 @@ CHECKED = {"NUMBA_BOUNDSCHECK": "1"}
 TESTS = (
     "tests/agreement/test_sizes.py", "tests/agreement/test_events.py", "tests/evaluators/test_ring_attention.py",
     "tests/agreement/test_strands.py",
+    "tests/agreement/test_rivals.py::test_a_closed_form_that_does_not_hold_is_refused_and_events_play",
     "tests/agreement/test_collectives.py::test_the_closed_form_of_a_team_is_its_program_played",
     "tests/agreement/test_collectives.py::test_direct_exchange_is_its_closed_form_where_all_are_linked_and_at_least_that_elsewhere",
     "tests/agreement/test_dies.py::test_messages_of_dies_take_as_long_flit_by_flit",
