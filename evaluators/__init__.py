@@ -28,7 +28,7 @@ FORMER_NAMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Answer to a former name."""
+    """Return what a former name of this package stands for."""
     if name in FORMER_NAMES:
         return globals()[FORMER_NAMES[name]]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -173,7 +173,7 @@ class Decision:
 
     @cached_property
     def verdict(self) -> str:
-        """One of `VERDICTS`."""
+        """Verdict of the claim by its simulated points, one of `VERDICTS`."""
         holding = [point.holds for point in self.points]
         if not holding or (any(holding) and not all(holding)):
             return UNDECIDABLE
@@ -274,7 +274,7 @@ class Tally(NamedTuple):
 
     @property
     def claims(self) -> int:
-        """All claims."""
+        """Number of claims of the paper, decided or not."""
         return sum(self.counts.values())
 
     @property
@@ -284,7 +284,7 @@ class Tally(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The paper's own name."""
+        """Name of the paper as it is written in titles."""
         return TITLES.get(self.paper, self.paper)
 
     def __str__(self) -> str:

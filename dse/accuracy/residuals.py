@@ -152,7 +152,7 @@ def band_beyond_rows(found: ErrorBand, basis: Sequence[str]) -> ErrorBand:
 
     Args:
         found: of its chip and software.
-        basis: of each kernel, as `evaluators.account.kernel_basis` has it.
+        basis: of each kernel, as `evaluators.accounting.kernel_basis` has it.
     """
     if found.kind.phase == CHIP:
         return found

@@ -26,7 +26,7 @@ OUTSIDE = re.compile(r"""(^|[\s\[{(,:=|'"])(/+\w|~|(\.\./*)+(\w|$))|/\.\.(/|$)""
 
 
 def call_tool(name: str, arguments: Mapping[str, Any], told: ProgressCallback) -> dict[str, Any]:
-    """What a tool answers: the document of `dse.tools.TOOLS`.
+    """What a tool answers: the document of `dse.mcp_server.TOOLS`.
 
     Args:
         name: of the tool.

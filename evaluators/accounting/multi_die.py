@@ -1,6 +1,7 @@
 """Many dies that share a model: stages and micro-batches, what dies exchange, what the fullest of them holds, and limits.
 
-What a die is, and what it does by itself, a `Kind` says: `account.dies` of tiles, `account.pooled_dies` with a cache.
+What a die is, and what it does by itself, a `Kind` says: `accounting.tile_dies` of tiles, `accounting.shared_cache_dies` with
+a cache.
 """
 
 from collections.abc import Callable, Sequence

@@ -5,8 +5,8 @@ with that, words by least time follow from what each operator takes by each part
 (`layouts.partition_costs`). That is exact but for what words change of what cores hold, with which they are worked out once
 more, and of what is prefetched. One partition for all is among the plans, so that none is quicker; of plans that fit, each case
 and design has the one that takes least by the closed form. Where copies of all weights that want them have no room, those are
-copied that save most for their bytes (`account.copies`). Where both phases are left open, caches stay as prefill divides
-them; weights of a phase are where its words want them, as where two phases have a word each.
+copied that save most for their bytes (`accounting.weight_copies`). Where both phases are left open, caches stay as prefill
+divides them; weights of a phase are where its words want them, as where two phases have a word each.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -135,7 +135,7 @@ class KernelCall(NamedTuple):
         wrote: contiguous bytes of what is written. [B]
         local: bytes of activations that go through a cache. [B]
         kernel: whose program a mesh of cores runs; nothing else is said of such a call.
-        job: what a chip of tiles is asked for as a whole (`readers.jobs`), likewise.
+        job: what a chip of tiles is asked for as a whole (`cost_models.jobs`), likewise.
         exchange: messages beside the product's own.
         flop, nbytes: for people: useful operations, of all dies that divide it, and bytes from main memory. [op], [B]
         macs, elements, sent: of all cores, or of one of the dies that divide it: multiply-adds, elements of vectors, bytes

@@ -4,11 +4,12 @@ A step starts when the versions that it reads are there, its engine or ramp is f
 first word comes to them, and the version that it overwrites has been read (`depth` versions back).
 
 Strands share engines and links: the round that is played next is that of the strand which can start first. Where blocks come
-from memory, bands of rows are strands (`readers.bands`).
+from memory, bands of rows are strands (`cost_models.row_bands`).
 
-Repetition is jumped: when two consecutive bodies of a loop, or two stretches of a few (`readers.turns`), move every time
-that they touch by the same amount, the remaining ones do as well, since times are only ever added and compared; then the rest
-is a multiplication, exactly. With several strands a body is what all of them play until the first one is where it was.
+Repetition is jumped: when two consecutive bodies of a loop, or two stretches of a few (`cost_models.loop_repetition`), move
+every time that they touch by the same amount, the remaining ones do as well, since times are only ever added and compared;
+then the rest is a multiplication, exactly. With several strands a body is what all of them play until the first one is where
+it was.
 """
 
 from operator import attrgetter

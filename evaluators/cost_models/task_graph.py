@@ -1,9 +1,9 @@
 """A program unrolled into tasks of cores, with what must be done before each: what the cycles reader plays.
 
 A task is work of an engine, a block of a memory channel, a packet, or a moment. What a step waits for is what
-`evaluators.readers.events` says: the versions that it reads, the version that it overwrites (read, `depth` versions back), and
-its engine, whose steps of a strand are done in order; whoever is ready first goes first between strands. Times are in cycles of
-the routers' clock.
+`evaluators.cost_models.event_simulator` says: the versions that it reads, the version that it overwrites (read, `depth`
+versions back), and its engine, whose steps of a strand are done in order; whoever is ready first goes first between strands.
+Times are in cycles of the routers' clock.
 """
 
 from collections.abc import Iterator

@@ -2,7 +2,7 @@
 
 Dies are numbered row after row; the switch of a switched network is numbered after all of them. Ways are fixed and shortest
 ([zhang2026] section III-F for the mesh of dies; along the row, then along the column: [dally2004] section 8.4.1).
-Nothing here knows time; `evaluators.readers.die_exchange` makes seconds of loads, and `events_dies` plays messages.
+Nothing here knows time; `evaluators.cost_models.die_exchange_model` makes seconds of loads, and `events_dies` plays messages.
 """
 
 from collections.abc import Callable

@@ -98,7 +98,7 @@ class TurnResult(NamedTuple):
 
 
 def run_statistics(served: ServingRun, slo: SloTargets = SloTargets()) -> dict[str, float]:
-    """Metrics by name, as `evaluators.account.metrics` defines them; NaN where no request tells."""
+    """Metrics by name, as `evaluators.accounting.metrics` defines them; NaN where no request tells."""
     requests = served.requests
     done, several, tpot, good = _kept(served, slo)
     ttft, latency = (served["first"] - requests.arrival)[done], (served["completed"] - requests.arrival)[done]

@@ -118,7 +118,7 @@ ANALYTICAL_FIDELITY = FIDELITIES[0]
 
 
 def simulation_obstacle(design: Design) -> str:
-    """As of models (`account.devices.unplayed`)."""
+    """As of models (`accounting.tensor_parallel.simulation_obstacle`)."""
     return devices.simulation_obstacle(design)
 
 
