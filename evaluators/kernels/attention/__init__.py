@@ -1,4 +1,4 @@
-"""Attention on groups of tiles by name: dataflows that differ in who carries collectives and in what overlaps.
+"""Dataflows of attention on groups of tiles, by name; they differ in collectives and in overlap.
 
 flash2      FlashAttention-2: every tile for itself, one thing after the other
 flash3      FlashAttention-3: two row blocks in flight on every tile
@@ -34,5 +34,5 @@ ATTENTION: Registry[Dataflow] = Registry("dse.dataflow", SHIPPED)
 
 
 def find_dataflow(name: str) -> Dataflow:
-    """The dataflow of a name."""
+    """Return the attention dataflow of an option of `mapping.dataflow`."""
     return choose_option(ATTENTION, name, "mapping.dataflow")

@@ -1,4 +1,4 @@
-"""Counts over all turns of `blocks.turns` at once, in compiled code: choices of slices ask for those of thousands of cuts."""
+"""Compiled counts of key blocks over all waves, for choosing among thousands of tilings."""
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -7,7 +7,7 @@ from dse.evaluators.machine.compile_cache import compiled_loop
 
 @compiled_loop
 def count_key_blocks(problems, shared, queries, keys, causal, window, rows, cols, m, n, splits, mesh_rows, mesh_cols, out):
-    """Blocks of keys of all waves, how often they are masked, and those that groups load.
+    """Count key blocks of all waves, how often one is masked, and those that groups load. [-]
 
     Args:
         problems, shared, queries, keys, causal, window: as in `shape.Heads`.
@@ -57,7 +57,7 @@ def count_key_blocks(problems, shared, queries, keys, causal, window, rows, cols
 
 @compiled_loop
 def count_many(keys, out):
-    """`counted` of many.
+    """Count key blocks of many tilings, as `count_key_blocks` does for one, and write them to `out`.
 
     Args:
         keys: its arguments but the last, shape (rows, 13).

@@ -1,4 +1,4 @@
-"""Collectives by name: between dies, of teams of cores on a mesh, and among all cores of a mesh, a torus or a full mesh.
+"""Collectives by name: between dies, in groups of cores, and among all cores of a chip.
 
 Each module of `ALLREDUCE`, between dies, has
 
@@ -68,7 +68,7 @@ EXCHANGES: dict[str, ModuleType] = {"rings": rings, "direct": direct}
 
 
 def ports_needed(name: str, peers: Any, nodes: Any = 1.0, phases: Any = None) -> Any:
-    """Links that a die needs, in its node, for an allreduce of a name; a library's takes what there is.
+    """Links of a node that a die needs for a named allreduce; a library's uses those that exist. [-]
 
     Args:
         name: of the allreduce.
@@ -83,13 +83,13 @@ def ports_needed(name: str, peers: Any, nodes: Any = 1.0, phases: Any = None) ->
 
 
 def find_allreduce(name: str, phases: Any = None) -> Algorithm:
-    """The allreduce of a name, of a K-tree that of some phases."""
+    """Return the allreduce of a name; of a K-tree the one with so many phases."""
     found = choose_option(ALLREDUCE, name, "mapping.both.allreduce")
     return die_ktree.ktree_with_phases(phases) if name == KTREE else found
 
 
 def allreduce_seconds(name: str, nbytes: Any, within: DeviceGroupLinks, between: DeviceGroupLinks, phases: Any = None) -> Any:
-    """Time of an allreduce of a name, inside each node and between them. [s]
+    """Time of a named allreduce, inside each node and between nodes. [s]
 
     Of two levels the nodes are one, where there are several.
 
@@ -105,7 +105,7 @@ def allreduce_seconds(name: str, nbytes: Any, within: DeviceGroupLinks, between:
 
 
 def allreduce_bytes(name: str, nbytes: Any, members: Any, nodes: Any = 1.0, phases: Any = None) -> tuple[Any, Any]:
-    """Bytes that all dies of an allreduce send inside their nodes, and between these; a library's are a ring's. [B], [B]
+    """Bytes that all dies of an allreduce send inside nodes and between them; a library's as a ring's. [B]
 
     Args:
         name, phases: as of `allreduce`.
@@ -123,5 +123,5 @@ def allreduce_bytes(name: str, nbytes: Any, members: Any, nodes: Any = 1.0, phas
 
 
 def find_collective(name: str) -> ModuleType:
-    """The implementation of a name, of teams or of an exchange."""
+    """Return the module of a named collective, of groups of cores or among all cores."""
     return choose_option(TEAMS | EXCHANGES, name, "mapping.collective")

@@ -1,4 +1,4 @@
-"""Teams of cores on a mesh, each with a root: what multicasts and reductions in the network, by tree and by sequence share.
+"""Groups of cores on a mesh, each with a root: common parts of all multicasts and reductions.
 
 A mesh is cut in groups of `rows` x `cols` cores. A team is a row of a group, a column of it, or the whole of it, and all teams
 work at once. The root of a team is at some place of it, rows after rows, or on the group's diagonal, which puts the roots of
@@ -28,7 +28,7 @@ from dse.space.workload import DIAGONAL, GROUP_AXES, REDUCTIONS, TILE_PATTERNS
 
 @dataclass(frozen=True, slots=True)
 class MeshGroups:
-    """How a mesh is cut in teams.
+    """Division of a mesh into groups of cores.
 
     Attributes:
         rows, cols: cores of a group.
@@ -43,7 +43,7 @@ class MeshGroups:
 
 
 class CoreGroup(NamedTuple):
-    """Cores of a team, and the place of its root among them, rows after rows."""
+    """Cores of a group as rows and columns, and the place of its root, counted row by row."""
 
     rows: int
     cols: int
@@ -51,22 +51,22 @@ class CoreGroup(NamedTuple):
 
     @property
     def members(self) -> int:
-        """How many cores."""
+        """Number of cores in the group. [-]"""
         return self.rows * self.cols
 
     @property
     def reach(self) -> int:
-        """Links from the root to the farthest place: a corner."""
+        """Hops from the root to the farthest place of the group: a corner. [-]"""
         row, col = divmod(self.root, self.cols)
         return max(row, self.rows - 1 - row) + max(col, self.cols - 1 - col)
 
     def hops(self, one: int, other: int) -> int:
-        """Links between two places."""
+        """Hops between two places of the group. [-]"""
         return abs(one // self.cols - other // self.cols) + abs(one % self.cols - other % self.cols)
 
 
 class MessageChain(NamedTuple):
-    """Dependent messages on the way to the end of a collective.
+    """Counts of a chain of dependent messages that may decide when a collective ends.
 
     Attributes:
         posts: started from memory with nothing to hide behind.
@@ -85,12 +85,12 @@ class MessageChain(NamedTuple):
     intervals: int = 0
 
     def then(self, other: "MessageChain") -> "MessageChain":
-        """One after the other."""
+        """Chain of this one followed by another one."""
         return MessageChain(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 class BufferRows(NamedTuple):
-    """What is moved: rows `start` to `stop` of a slot of every core."""
+    """Rows `start` to `stop` of a buffer that every core sends or receives."""
 
     slot: str
     start: int
@@ -116,7 +116,7 @@ AGAIN = "again"
 
 
 def check_groups(groups: MeshGroups, mesh: CoreMesh) -> None:
-    """Refuses groups that do not make teams of a mesh.
+    """Refuse groups that do not divide the mesh.
 
     Raises:
         DesignError: naming the field.
@@ -136,7 +136,7 @@ def check_groups(groups: MeshGroups, mesh: CoreMesh) -> None:
 
 
 def groups_of_mesh(groups: MeshGroups, mesh: CoreMesh) -> dict[CoreGroup, CoreIndex]:
-    """The first cores of all teams of a mesh, by team."""
+    """First cores of all groups of a mesh, one array entry per group."""
     check_groups(groups, mesh)
     height, width = _sides(groups)
     row, col = np.mgrid[0 : mesh.rows : height, 0 : mesh.cols : width].reshape(2, -1)
@@ -145,7 +145,7 @@ def groups_of_mesh(groups: MeshGroups, mesh: CoreMesh) -> dict[CoreGroup, CoreIn
 
 
 def group_members(groups: MeshGroups, mesh: CoreMesh) -> CoreIndex:
-    """All teams, shape (teams, members), the root first."""
+    """Members of all groups, root first, shape (groups, members)."""
     rows, cols = [], []
     for team, first in groups_of_mesh(groups, mesh).items():
         places = np.array([team.root, *(place for place in range(team.members) if place != team.root)])
@@ -157,7 +157,7 @@ def group_members(groups: MeshGroups, mesh: CoreMesh) -> CoreIndex:
 def group_rounds(
     groups: MeshGroups, mesh: CoreMesh, stages: Callable[[CoreGroup], Stages], tile: BufferRows, combine: str, via: str
 ) -> Rounds:
-    """A round for each step of all teams."""
+    """Rounds of a program, one for each step of all groups."""
     steps: list[list[Array]] = []
     for team, first in groups_of_mesh(groups, mesh).items():
         for number, pairs in enumerate(stages(team)):
@@ -178,7 +178,7 @@ def group_rounds(
 
 
 def collective_buffers(shape: GemmShape, dtype: str, *, arriving: bool) -> tuple[Buffer, ...]:
-    """What every core has, or gets, and where software keeps what arrives until it is combined."""
+    """Buffers of every core: its data, and what software receives before it is combined."""
     x = Buffer("x", (shape.m, 1), dtype)
     return (x, Buffer("arriving", (shape.m, 1), dtype)) if arriving else (x,)
 
@@ -186,7 +186,7 @@ def collective_buffers(shape: GemmShape, dtype: str, *, arriving: bool) -> tuple
 def collective_program(
     mesh: CoreMesh, slots: tuple[Buffer, ...], pattern: str, multicast: Callable[[], Rounds], reduction: Callable[[], Rounds]
 ) -> Program:
-    """The rounds of a pattern."""
+    """Program of a multicast, a reduction, or both in sequence."""
     rounds = {"multicast": multicast, "reduce": reduction}
     return Program(mesh.rows, mesh.cols, slots, (tuple(turn for part in pattern_stages(pattern) for turn in rounds[part]()),))
 
@@ -195,7 +195,7 @@ def collective_cost(
     shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, pattern: str, groups: MeshGroups, chains: Chains, moved: Moved,
     circuits: Chains | None = None,
 ) -> KernelCost:  # fmt: skip
-    """Time until the last team is done, and what all of them move; leaves broadcast over designs.
+    """Time until the last group has finished [s], and activity of all groups, over designs.
 
     Args:
         shape, fabric, pattern, groups, chains, circuits: as of `seconds`.
@@ -209,7 +209,7 @@ def collective_cost(
 
 
 def collective_activity(shape: GemmShape, mesh: CoreMesh, pattern: str, groups: MeshGroups, moved: Moved) -> Activity:
-    """What all teams move; arguments as of `cost`."""
+    """Activity of a collective of all groups; arguments as in `collective_cost`."""
     sides = (groups.rows, groups.cols)
     count = floor_div(mesh.rows, groups.rows) * floor_div(mesh.cols, groups.cols) * 2.0 * shape.m
     sent, hops, came = (
@@ -221,7 +221,7 @@ def collective_activity(shape: GemmShape, mesh: CoreMesh, pattern: str, groups: 
 def collective_seconds(
     shape: GemmShape, fabric: MeshFabric, pattern: str, groups: MeshGroups, chains: Chains, circuits: Chains | None = None
 ) -> Any:
-    """Time until the last team is done; leaves broadcast over designs.
+    """Time until the last group has finished; leaves broadcast over designs. [s]
 
     Args:
         shape: m elements on each core, of 2 bytes.
@@ -243,7 +243,7 @@ def collective_seconds(
 
 
 def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, groups: MeshGroups, ways: Ways) -> Any:
-    """Time until a multicast is where what comes next depends on it: at roots, its own and those of other teams.
+    """Time until a multicast reaches the roots that continue, its own and those of other groups. [s]
 
     Other members are later, and stay so much later while teams go on.
 
@@ -255,7 +255,7 @@ def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, groups: MeshGroups
 
 
 def multicast_send_time(shape: GemmShape, fabric: MeshFabric, groups: MeshGroups, ways: Ways) -> Any:
-    """Time that the root of a multicast sends; arguments as of `leading`."""
+    """Time for which the root of a multicast sends; arguments as in `multicast_lead_time`. [s]"""
     return _by_sides((groups.rows, groups.cols), _prices(shape, fabric), _Counts(_held, ways, "multicast", *_cut(groups)))
 
 
@@ -278,7 +278,7 @@ def _prices(shape: GemmShape, fabric: MeshFabric) -> tuple[Any, ...]:
 
 
 def longest_chains(chains: Iterable[MessageChain]) -> list[MessageChain]:
-    """Those that no other one outlasts whatever things cost."""
+    """Chains that no other chain outlasts for any machine constants."""
     found: list[MessageChain] = []
     for chain in sorted(set(chains), reverse=True):
         if not any(all(a <= b for a, b in zip(chain, other, strict=True)) for other in found):
@@ -287,7 +287,7 @@ def longest_chains(chains: Iterable[MessageChain]) -> list[MessageChain]:
 
 
 def pattern_stages(pattern: str) -> tuple[str, ...]:
-    """What a pattern consists of, one after the other.
+    """Stages of a pattern: multicast, reduce, or both in sequence.
 
     Raises:
         DesignError: no such pattern.
@@ -300,7 +300,7 @@ def pattern_stages(pattern: str) -> tuple[str, ...]:
 
 
 def check_reduction(combine: str) -> str:
-    """The word, if it is one that reductions know.
+    """Return the name of a reduction if it is known; refuse it otherwise.
 
     Raises:
         DesignError: it is not.

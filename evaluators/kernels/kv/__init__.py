@@ -20,5 +20,5 @@ KV: dict[str, ModuleType] = {"concat": concat, "shift": shift}
 
 
 def find_kv_method(name: str) -> ModuleType:
-    """The method of a name."""
+    """Return the module of a KV cache placement by its option of `mapping.kv`."""
     return choose_option(KV, name, "mapping.kv")

@@ -1,4 +1,6 @@
-"""Closed forms of library kernels on a die with a cache, by kind: the part of a stack that has their constants.
+"""Analytical models of library kernels on a shared-cache die, by kind.
+
+The kind names the part of a software stack that has their constants.
 
 Each module has a problem, a named tuple whose `kind` is its name here, and
 
@@ -36,7 +38,10 @@ LIBRARY: dict[str, ModuleType] = {
 
 
 def library_kernel_time(problem: Any, libraries: DieLibraries | None) -> LibraryKernelTime | None:
-    """What a problem takes, in parts; None where the stack has no part for its kind, or it is none of a library."""
+    """Time of a library kernel's problem in parts. [s]
+
+    None if the stack has no part for its kind, or the problem is None.
+    """
     if problem is None or libraries is None:
         return None
     constants = next((part for kind, part in libraries.parts if kind == problem.kind), None)

@@ -1,4 +1,4 @@
-"""A library's passes over elements on a die with a cache.
+"""Library kernels of elementwise operators on a shared-cache die.
 
     t = (start^q + rest^q)^(1/q)
     rest = max(row / b, (bytes - c) / (s W) + near),   c = bytes / (1 + (bytes / share of the cache)^2)
@@ -33,7 +33,7 @@ FEW_ROWS = 16
 
 
 class ElementwiseKernel(NamedTuple):
-    """Rows that a kernel passes over; leaves broadcast over steps and designs.
+    """Rows that one elementwise kernel reads and writes; leaves broadcast over steps and designs.
 
     Attributes:
         m: rows.
@@ -47,25 +47,25 @@ class ElementwiseKernel(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """A name of `kernels.library.LIBRARY`."""
+        """Kind of library kernel: a key of `kernels.library.LIBRARY`."""
         return "elementwise"
 
     def sizes(self) -> dict[str, Any]:
-        """What measured rows of this kernel differ in, by name."""
+        """Sizes in which measured rows of this kernel differ, by name."""
         return {"rows": self.m, "row_bytes": self.row}
 
     def resized_problem(self, sizes: dict[str, Any]) -> "ElementwiseKernel":
-        """The same problem with some of its sizes changed."""
+        """The same problem with some sizes changed."""
         own = self.sizes() | sizes
         return ElementwiseKernel(own["rows"], own["row_bytes"], self.sort)
 
     def peak_times(self, die: LibraryDie) -> tuple[Any, Any]:
-        """Time of operations, of which no passes are bound, and of bytes at the peaks of a die. [s], [s]"""
+        """Time of operations, taken as 0, and of bytes at the peaks of a die. [s], [s]"""
         return 0.0, self.m * self.row / die.bandwidth
 
 
 def kernel_time(of: ElementwiseKernel, constants: ElementwiseConstants, die: LibraryDie) -> LibraryKernelTime | None:
-    """Time of a pass, in its parts; None where the library has none of its sort.
+    """Time of an elementwise kernel in its parts [s]; None if the library has none of its sort.
 
     Args:
         of: the pass; leaves of shape () or broadcasting over (steps, designs).

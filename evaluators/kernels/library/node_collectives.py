@@ -1,4 +1,4 @@
-"""Collectives of a library between dies of a node, all of which reach all others through switches.
+"""Library collectives between dies of a node that reach each other through switches.
 
 A die has all of its links, N bytes a second in one direction, whoever it sends to. Rings have p - 1 steps, allreduces twice as
 many, in which a die sends V = (p - 1) / p n bytes, or twice that, by the fastest of three protocols:
@@ -37,7 +37,7 @@ MIN_SWITCH_DIES = 4
 
 
 class NodeGroup(NamedTuple):
-    """Dies of a node that take part; leaves broadcast over designs.
+    """Dies of a node that take part in a collective; leaves broadcast over designs.
 
     Attributes:
         peers: how many.
@@ -51,7 +51,7 @@ class NodeGroup(NamedTuple):
 
 
 def ring_seconds(pattern: str, nbytes: Any, group: NodeGroup, constants: RingCollectives) -> Any:
-    """Seconds of an allreduce, allgather or reduce-scatter; 0 for one die.
+    """Time of an allreduce, allgather or reduce-scatter; 0 for one die. [s]
 
     Args:
         pattern: allreduce, allgather or reduce_scatter.
@@ -83,7 +83,7 @@ def ring_seconds(pattern: str, nbytes: Any, group: NodeGroup, constants: RingCol
 
 
 def all_to_all_seconds(nbytes: Any, group: NodeGroup, constants: AllToAll) -> Any:
-    """Seconds until each die has what all others have for it; 0 for one die.
+    """Time until each die has its part from every other die; 0 for one die. [s]
 
     Args:
         nbytes: that a die has for all, itself included. [B]
@@ -102,7 +102,7 @@ def all_to_all_seconds(nbytes: Any, group: NodeGroup, constants: AllToAll) -> An
 
 
 def token_bytes(pattern: str, hidden: Any) -> Any:
-    """Bytes of a copy of a token: 8 bits with a scale of four bytes for 128 values to experts, and back in 16 bits. [B]
+    """Bytes of a token copy: dispatch in 8 bits with 4 bytes of scale per 128 values, combine in 16. [B]
 
     >>> token_bytes("dispatch", 7168), token_bytes("combine", 7168)
     (7392.0, 14336.0)
@@ -111,7 +111,7 @@ def token_bytes(pattern: str, hidden: Any) -> Any:
 
 
 def dispatch_start_seconds(pattern: str, each: Any, constants: MoeAllToAllConstants) -> Any:
-    """What a dispatch or combine takes however few tokens there are: its start, and one token through the core that sends it.
+    """Start time of a dispatch or combine, with one token through the core that sends it. [s]
 
     Args:
         pattern: dispatch or combine.
@@ -129,7 +129,7 @@ def dispatch_start_seconds(pattern: str, each: Any, constants: MoeAllToAllConsta
 
 
 def expert_exchange_seconds(pattern: str, nbytes: Any, each: Any, group: NodeGroup, constants: MoeAllToAllConstants) -> Any:
-    """Seconds until each die has the tokens for its experts, or results of its own; 0 for one die.
+    """Time until each die has the tokens of its experts, or its own results; 0 for one die. [s]
 
         t = start + token / through + (p - 1) / p n / min(share N, cores core)
 
@@ -154,7 +154,7 @@ def expert_exchange_seconds(pattern: str, nbytes: Any, each: Any, group: NodeGro
 
 
 def one_shot_seconds(nbytes: Any, group: NodeGroup, constants: OneShotAllreduce, otherwise: Any, *, recorded: bool) -> Any:
-    """Seconds of an allreduce of an inference engine; 0 for one die.
+    """Time of an inference engine's one-shot allreduce; 0 for one die. [s]
 
     Args:
         nbytes: of the vector on each die. [B]

@@ -1,5 +1,7 @@
-"""Ways to divide a product of matrices over the cores of a group, by name: those of [zhu2025] section 4.1, figure 3, table 2,
-and those of a wafer's mesh (`on_mesh`), for groups that are one.
+"""Partitions of a matrix product over the cores of a group, by name.
+
+They are those of [zhu2025] section 4.1, figure 3 and table 2, and those of a wafer's mesh (`mesh_partition`) for groups that
+are a mesh.
 
 Each module has
 
@@ -34,5 +36,5 @@ PARTITION: dict[str, Any] = {
 
 
 def find_partition(name: str) -> Any:
-    """The way of a name."""
+    """Return the partition of an option of `mapping.both.partition`."""
     return choose_option(PARTITION, name, "mapping.both.partition")
