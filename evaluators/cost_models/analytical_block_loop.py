@@ -1,4 +1,4 @@
-"""The closed reader of what tiles do to items block by block from memory; leaves broadcast over designs."""
+"""Analytical cost model of block loops of tiles over blocks from memory; broadcasts over designs."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -18,7 +18,7 @@ from dse.space.chip import Chip
 
 
 class BlockLoopJob(NamedTuple):
-    """What a chip is asked to do to items.
+    """A block loop kernel over items that all tiles of a chip run from main memory.
 
     Attributes:
         walk: what is done.
@@ -40,12 +40,12 @@ TIME_PARTS = ("hbm", "vector", "matrix")
 
 
 def job_cost(job: BlockLoopJob) -> KernelCost:
-    """Time and activity."""
+    """Time [s] and activity of a block loop job."""
     return _price(job, column_memory(job.chip))
 
 
 def time_by_resource(job: BlockLoopJob) -> dict[str, Any]:
-    """The time by what it goes into, words of `PARTS`: what falls away when that is free, in turn; the rest is products."""
+    """Time of a block loop job by resource, with the keys of `PARTS`: time saved by freeing each. [s]"""
     free = column_memory(job.chip)._replace(latency=0.0, byte=0.0, crowded=0.0)
     whole, engines_, matrix = (
         _price(*of).seconds
@@ -59,12 +59,12 @@ def time_by_resource(job: BlockLoopJob) -> dict[str, Any]:
 
 
 def blocks_per_wave(job: BlockLoopJob) -> tuple[int, ...]:
-    """Blocks of the items of each wave, those of its longest; of a job whose leaves are numbers."""
+    """Blocks of the longest item of each wave, for a job of one design. [-]"""
     return _counts(*(float(leaf) for leaf in _sizes(job)))
 
 
 def fastest_job(jobs: list[BlockLoopJob]) -> BlockLoopJob:
-    """Of jobs in other sizes the one that takes the least time among what fits; design by design."""
+    """Fastest of the jobs that fit, chosen design by design."""
     best, least = jobs[0], _badness(jobs[0])
     for job in jobs[1:]:
         found = _badness(job)

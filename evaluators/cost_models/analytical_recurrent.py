@@ -1,4 +1,6 @@
-"""What a chip of tiles is asked for where layers have states: a token of every sequence at a time, or prompts chunk by chunk.
+"""Analytical jobs of recurrent layers on a chip of tiles.
+
+Decode updates states token by token; prefill goes through prompts chunk by chunk.
 
 Of a token, states that stay in local memory are one job, and those that come from main memory and go back another; both are
 `streamed`'s. Prompts are `walked`'s.
@@ -26,7 +28,7 @@ STATES_PER_TILE = (1, 2, 4, 8, 16)
 def decode_state_job(
     shape: RecurrenceShape, chip: Chip, itemsize: float = 2.0, resident: float = 0.0
 ) -> closed_streamed.RowJob | JobSequence:
-    """A token of each sequence, or several in turn; leaves of the shape broadcast over designs.
+    """Job that updates all states by one token of each sequence, or several in sequence.
 
     Args:
         shape: states, and what updates them; each token is a state's next one.
@@ -47,7 +49,7 @@ def decode_state_job(
 
 
 def prefill_state_job(shape: RecurrenceShape, chip: Chip, itemsize: float = 2.0) -> closed_walked.BlockLoopJob:
-    """Prompts as long as one another, from states in main memory back to there: what takes the least time and fits.
+    """Fastest job that fits and takes states from and to main memory through equally long prompts.
 
     Args:
         shape: states, and what updates them; leaves broadcast over designs, but for dimensions, heads and chunks.
@@ -64,7 +66,7 @@ def prefill_state_job(shape: RecurrenceShape, chip: Chip, itemsize: float = 2.0)
 
 
 def resident_state_share(shape: RecurrenceShape, chip: Chip, itemsize: float = 2.0) -> Any:
-    """Share of one layer's states that local memories hold beside what updates them. [1]
+    """Share of one layer's states that local memories hold, next to the buffers of their update. [-]
 
     As many whole states a tile as it has room for: with other layers' states there, or weights, less memory is asked about.
     """

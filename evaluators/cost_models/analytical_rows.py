@@ -1,4 +1,4 @@
-"""The closed reader of what tiles do row by row from memory; leaves broadcast over designs."""
+"""Analytical cost model of row kernels of tiles from memory; leaves broadcast over designs."""
 
 from functools import lru_cache
 from itertools import product
@@ -22,7 +22,7 @@ from dse.space.memoize import MAX_ENTRIES, memoize, memoize_by_identity
 
 
 class RowJob(NamedTuple):
-    """What a chip is asked to do with rows: a recipe, how many of them, and how tiles take them.
+    """A row kernel over a number of rows that all tiles of a chip run from main memory.
 
     `taken` is its time, where choosing the block has worked it out; None of a job of which anything was changed. [s]
     """
@@ -43,21 +43,21 @@ MAX_LOOP_DESIGNS = 64
 
 
 def job_cost(job: RowJob) -> KernelCost:
-    """Time and activity."""
+    """Time [s] and activity of a row job."""
     if job.taken is None:
         return streamed.cost(*_asked(job, column_memory(job.chip)))
     return KernelCost(job.taken, streamed.activity(job.recipe, job.rows, job.block, *_where(job)))
 
 
 def time_by_resource(job: RowJob) -> dict[str, Any]:
-    """The time by what it goes into, words of `PARTS`: what falls away when memory is free; the rest is instructions."""
+    """Time of a row job by resource, with the keys of `PARTS`: memory, and instructions. [s]"""
     memory = column_memory(job.chip)
     whole, left = _seconds(job, memory), _seconds(job, memory._replace(latency=0.0, byte=0.0, crowded=0.0))
     return dict(zip(TIME_PARTS, (whole - left, left), strict=True))
 
 
 def propose_row_job(recipe: RowKernel, rows: Any, width: Any, chip: Chip, itemsize: float = 2.0) -> RowJob:
-    """What takes the least time by the closed form and fits; leaves broadcast over designs.
+    """Row job with the block that takes least time and fits; leaves broadcast over designs.
 
     Args:
         recipe: what is done.
@@ -90,7 +90,7 @@ def _many(chip: Chip) -> int:
 
 @memoize_by_identity
 def design_axes(chip: Chip) -> int:
-    """Axes of the leaves of a chip: none where they are numbers."""
+    """Axes of the leaves of a chip: none if they are numbers."""
     return max(np.ndim(value) for _, value, _ in iterate_leaves(chip))
 
 

@@ -1,4 +1,7 @@
-"""What calls cost on a machine, and when they run: the same for every reader, which prices products on groups and reads."""
+"""Cost of calls on a machine, and their order in time.
+
+This is common to all cost models, which supply the cost of kernels, products on groups and reads.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -31,7 +34,7 @@ from dse.space.mapping import AUTO
 
 
 class CostModel(NamedTuple):
-    """A reader.
+    """Functions that give time and activity of calls at one fidelity.
 
     Attributes:
         kernel: seconds and activity of one run of a kernel on a mesh, of (kernel, machine).
@@ -60,7 +63,7 @@ class CostModel(NamedTuple):
 
 
 class CallCost(NamedTuple):
-    """What a call takes on each resource alone. [s]
+    """Time of one call on each resource alone, and the bytes that it reads. [s]
 
     Attributes:
         matrix, vector: on the engines of a core.
@@ -102,7 +105,7 @@ memory; and bytes, as of `Cost.need`, seconds of all, and of one more byte.
 
 
 class TimedBlock(NamedTuple):
-    """A block on the timeline.
+    """One block of calls on the timeline, with times and prefetched bytes of each call.
 
     Attributes:
         block: what was scheduled.
@@ -123,14 +126,14 @@ class TimedBlock(NamedTuple):
     seconds: Any
 
     def spans(self) -> list[WorkSpan]:
-        """Of each call, on the timeline."""
+        """Start and end of each call on the timeline. [s]"""
         spans: list[WorkSpan] = []
         schedule_segment(self.collective, self.durations, self.prefetches, self.block.order, spans)
         return spans
 
 
 class PrefetchSettings(NamedTuple):
-    """What is prefetched: behind openers, or behind messages of the calls themselves.
+    """Prefetch policy and budget: during leading collectives, or during messages of the calls.
 
     Attributes:
         policy: a word of `space.mapping.PREFETCH`.
@@ -155,7 +158,7 @@ def block_timeline(
     away: Callable[[KernelCall], Any] | None = None,
     near: Callable[[KernelCall], Any] | None = None,
 ) -> list[TimedBlock]:
-    """Every block of a step on the timeline; what is alike is priced once.
+    """Every block of a step on the timeline; equal calls are evaluated once.
 
     Args:
         blocks, machine, reader: what, where, and how it is priced.
@@ -205,7 +208,7 @@ def call_cost(
     near: Any = None,
     reads: ReadCache | None = None,
 ) -> CallCost:
-    """A call on the resources of one core, each as if the others were free and nothing prefetched.
+    """Cost of a call on each resource of one core, as if the others were free and nothing prefetched.
 
     Activations stay in a cache where they fit there alone. `reads` has what other calls of the step read, by what they ask for.
     """

@@ -1,4 +1,4 @@
-"""All calls of a step at once, where they are numbers: each different one once.
+"""Table of all calls of a step where they are numbers, each different call once.
 
 What a call takes is said where `price` finds it, in the machine. A pool of cores behind a cache has neither programs nor
 messages of its own. Each way to divide operators is a structure of the table, which designs share. Of one design it is worked
@@ -32,7 +32,7 @@ Structures = tuple[tuple[CallBlock, ...], ...]
 
 
 class CallTable(NamedTuple):
-    """Different calls of a step.
+    """Different calls of a step, by structure, and the order in which blocks run them.
 
     Attributes:
         calls: what each asks for, shape (structures, calls, ASKED) as of `call_rates`.
@@ -58,7 +58,9 @@ _COUNT, _M, _K, _N, _OPERATIONS, _STREAMED, _FETCH, _PIECE, _STRIDE, _LOCAL = ra
 
 @partial(memoize_by_identity, few=256)
 def call_table(structures: Structures) -> CallTable | None:
-    """The calls of a step as a table; None where some are no numbers, or ask for more than engines, cache and memory.
+    """Table of the calls of a step.
+
+    None if some calls are not numbers, or need more than engines, cache and memory.
 
     So it is where structures have other calls, or other messages, than one another.
     """
@@ -87,7 +89,7 @@ def call_table(structures: Structures) -> CallTable | None:
 
 
 class StructureTable(NamedTuple):
-    """The table of one structure, with a number for each column.
+    """Call table of one structure, with one number per column.
 
     Attributes:
         rows: of each how many products, operations of one of them, operations on elements, activations, and what it reads;
@@ -171,7 +173,7 @@ def table_seconds(
     which: Any = None,
     peers: Any = None,
 ) -> Any:
-    """Time of a step: what its blocks take as `price.timed` has them; None where no table does it. [s]
+    """Time of a step from its call table, equal to `block_timeline`; None if there is no table. [s]
 
     Compiled code is loaded for many designs: a few take less time call by call than that does.
 
@@ -206,7 +208,7 @@ def table_seconds(
 
 
 class CompiledTable(NamedTuple):
-    """The table as `call_loop.seconds` takes it, whose arguments these are, and openers in the order of their rates."""
+    """Call table as arguments of the compiled loop, and leading collectives in the order of their rates."""
 
     calls: Array
     kinds: Array

@@ -1,4 +1,4 @@
-"""Columns of the table of a step's calls, and of the rates at which designs do what these ask for."""
+"""Columns of a step's call table, and of the rates at which designs serve its calls."""
 
 MATRIX, VECTOR, NEAR, SIZE, FAR, SAVED, OVERHEAD, BUDGET, RATES = range(9)
 """Rates of designs: an operation of a product, and on elements [s]; a byte of the cache [s/B], its size [B]; a byte of main

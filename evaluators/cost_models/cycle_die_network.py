@@ -1,4 +1,6 @@
-"""What dies do together over links of any network, flit by flit: the messages of `events_dies`, one design at a time.
+"""Cycle-level simulation of exchanges between dies over the links of any network.
+
+It simulates the messages of `event_die_network` flit by flit, one design at a time.
 
 Dies are joined along lines, each to each, behind a switch, or in boxes with a network between: `machine.flits` has crossbars of
 as many links as meet at a die or a switch, and a port of each die for each network that sends, and one that receives. On a
@@ -40,7 +42,7 @@ def simulate_messages(
     held: bool = False,
     chunk: float = CHUNK_BYTES,
 ) -> ExchangeResult:
-    """As `events_dies.messages`; `chunk` makes no difference, as packets are as long as routers'.
+    """Simulate messages between dies flit by flit; as `event_die_network.simulate_messages`.
 
     Raises:
         DesignError: more flits than can be played, or packets that wait for one another.

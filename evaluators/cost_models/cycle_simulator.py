@@ -1,4 +1,6 @@
-"""The cycles reader: plays a program flit by flit through routers, beside engines and memory channels as events plays them.
+"""Cycle-level simulator: runs a program flit by flit through routers.
+
+Engines and memory channels work as in the event-driven simulator.
 
 Nothing is jumped, and nothing is played in the order in which it is written: whatever is ready first goes first, on an
 engine, at a memory channel and in the network. A message is a packet of as many flits as it has words. Routers have as many
@@ -47,7 +49,7 @@ def simulate_cycles(
     banks: ChannelBanks | None = None,
     faults: MeshFaults = NO_FAULTS,
 ) -> SimulationResult:
-    """The time of a program on routers.
+    """Simulate a program on routers cycle by cycle; returns its time and activity.
 
     Args:
         program: what every core does, on a mesh.
@@ -81,7 +83,7 @@ def simulate_cycles(
 
 
 def router_of_hop(hop: int, vcs: int, depth: int) -> Router:
-    """A router of as many stages as a hop has cycles: one takes all in; then come the link, the switch, channels, routes.
+    """Router whose pipeline has as many stages as a hop has cycles.
 
     >>> [float(router_cycles(router_of_hop(hop, 4, 8)).hop) for hop in (1, 2, 3, 4, 5, 7)]
     [1.0, 2.0, 3.0, 4.0, 5.0, 7.0]
@@ -151,7 +153,7 @@ def _banks(graph: TaskGraph) -> BankSimulatorState | None:
 
 
 def deadlock_text(net: RouterTables, cols: int) -> str:
-    """Input channels that wait for one another, in a circle; or one that waits, where there is no circle."""
+    """Text that lists input channels which wait for one another in a cycle, or one that waits."""
     busy = np.flatnonzero(net.channel["busy"]).tolist()
     waits = {channel: sorted(set(_waits_for(net, channel))) for channel in busy}
     if found := find_cycle(waits):
@@ -160,7 +162,7 @@ def deadlock_text(net: RouterTables, cols: int) -> str:
 
 
 def find_cycle(waits: Mapping[int, Sequence[int]]) -> list[int]:
-    """The first circle in what waits for what, from one of its members round to it again; empty where there is none.
+    """First cycle in a graph of waits, from one member back to itself; empty without a cycle.
 
     >>> find_cycle({1: [2], 2: [3, 4], 4: [2]})
     [2, 4, 2]

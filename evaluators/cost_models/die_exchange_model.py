@@ -1,4 +1,6 @@
-"""What dies do together, by formula: all-to-all, rings and hand-over from stage to stage, by the loads of links.
+"""Analytical model of exchanges between dies, by the loads of links.
+
+Exchanges are all-to-all, rings, and transfers from stage to stage.
 
 All groups of dies do the same at the same time, and a barrier ends it. Links carry messages side by side: a message takes as
 long as the busiest link of its way, or as the ports at its ends if those take longer, and its way once. The slowest counts:
@@ -22,7 +24,7 @@ from dse.space.errors import DesignError
 
 
 class ExchangeCost(NamedTuple):
-    """What an exchange takes and why; arrays over designs where sizes or rates are.
+    """Time of an exchange and its parts by resource; arrays over designs where sizes or rates are.
 
     Attributes:
         seconds: all of it.
@@ -48,7 +50,7 @@ class ExchangeCost(NamedTuple):
 
     @property
     def binds(self) -> Any:
-        """What takes most of the time: link, injection, latency or barrier; an array of words over designs."""
+        """Resource that takes most of the time: link, injection, latency or barrier."""
         names = np.array(["link", "injection", "latency", "barrier"])
         parts = np.stack(np.broadcast_arrays(self.links, self.injection, self.latency, self.barrier))
         found = names[np.argmax(parts, axis=0)]
@@ -56,7 +58,7 @@ class ExchangeCost(NamedTuple):
 
 
 def all_to_all_cost(level: DieNetworkLevel, at: Array, nbytes: Any, shares: Array | None = None) -> ExchangeCost:
-    """Every member of every group sends to all members of its group.
+    """Time and link loads of an all-to-all inside every group of dies.
 
     On a block of r x c dies of a mesh with even sides the busiest link carries nbytes x max(r, c) / 4, with odd sides
     nbytes (s - 1/s) / 4 for the longer one.
@@ -99,7 +101,9 @@ def hierarchical_cost(
     *,
     back: bool = False,
 ) -> tuple[ExchangeCost, ExchangeCost]:
-    """The same by nodes of `size` consecutive members: one copy to a node, to the member of the same place, then on inside.
+    """Time and link loads of an all-to-all in two legs, by nodes of `size` consecutive members.
+
+    One copy goes to each node, to the member of the same place, then on inside the node.
 
     Args:
         level, at: as of `all_to_all`; `size` divides the members.
@@ -125,7 +129,7 @@ ExchangeLeg = tuple[Array, Any, Array | None]
 def hierarchical_legs(
     at: Array, nbytes: Any, size: int, between: float, within: float, shares: Array | None, *, back: bool
 ) -> tuple[ExchangeLeg, ExchangeLeg]:
-    """What goes between nodes and inside of them; arguments as of `by_node`."""
+    """Messages between nodes and inside nodes of a hierarchical all-to-all."""
     cut = _cut(at, size)
     groups, count, _ = cut.shape
     across, inside = cut.transpose(0, 2, 1).reshape(-1, count), cut.reshape(-1, size)
@@ -141,7 +145,7 @@ def hierarchical_legs(
 
 
 def stage_transfer_cost(level: DieNetworkLevel, start: Array, end: Array, nbytes: Any) -> ExchangeCost:
-    """Each die of a stage sends to one of the next, all pairs at once.
+    """Time and link loads of each die of a stage sending to one of the next, all pairs at once.
 
     Args:
         level: the network.
@@ -153,7 +157,9 @@ def stage_transfer_cost(level: DieNetworkLevel, start: Array, end: Array, nbytes
 
 
 def ring_cost(level: DieNetworkLevel, at: Array, nbytes: Any, steps: int) -> ExchangeCost:
-    """Slices go round: at the pace of the slowest member, or as a slice waits for the one before it, edge after edge.
+    """Time and link loads of slices that go around rings of dies.
+
+    The slowest member sets the pace, or a slice waits for the one before it, edge after edge.
 
     Each step's messages share links as if all went at once; edges inside boxes all take as long as the slowest of them, as do
     those between boxes, and each has its own way. Members send slice after slice. A reduce-scatter or an allgather is
@@ -194,7 +200,7 @@ SCALED_FIELDS = ("links", "injection", "busiest", "sent_bytes", "hop_bytes", "bo
 
 
 class RingEdges(NamedTuple):
-    """Some that follow one another round a ring, as many as a slice may go over; each row another such way, shape (ways,).
+    """Consecutive edges of rings over which a slice may go; one row per alternative, shape (ways,).
 
     Attributes:
         inside, between: how many are inside boxes, and between them.
@@ -245,7 +251,7 @@ def _edges(net: tuple[int, int, str, int], shape: tuple[int, int], places: bytes
 
 
 def messages_cost(level: DieNetworkLevel, source: Array, target: Array, weight: Array, nbytes: Any) -> ExchangeCost:
-    """Messages that go at once, so much of some bytes each; inside boxes and between them they go side by side.
+    """Time and link loads of messages that go at once, inside nodes and between them.
 
     Args:
         level: the network.
@@ -269,7 +275,7 @@ def _split(
 
 
 def add_in_sequence(one: ExchangeCost, other: ExchangeCost) -> ExchangeCost:
-    """One after the other; the busiest link is that of the one that takes longer on links."""
+    """Cost of two exchanges in sequence; the busiest link is that of the one that uses links longer."""
     first = np.all(np.asarray(one.links) >= np.asarray(other.links))
     longer = one if first else other
     summed = ("seconds", "links", "injection", "latency", "barrier", "sent_bytes", "hop_bytes", "boxed_bytes")

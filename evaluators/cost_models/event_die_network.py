@@ -1,4 +1,6 @@
-"""What dies do together, played: messages go chunk by chunk over links that are busy, with credits (`machine.chunks`).
+"""Event-driven simulation of exchanges between dies.
+
+Messages go chunk by chunk over busy links with credits (`machine.die_link_chunks`).
 
 The same exchanges as `die_exchange` has formulas for, one design at a time. Sources rotate the order of their targets, each
 begins with the member after itself; `ascending` has all of them begin with the first one, which crowds.
@@ -38,7 +40,7 @@ OUTSTANDING_MESSAGES = 8
 
 
 class ExchangeResult(NamedTuple):
-    """What happened.
+    """Result of a simulated exchange: its time, arrival times of messages, and bytes over links.
 
     Attributes:
         seconds: until all dies know that all are done.
@@ -63,7 +65,7 @@ def simulate_all_to_all(
     chunk: float = CHUNK_BYTES,
     play: MessageSimulator | None = None,
 ) -> ExchangeResult:
-    """Every member of every group sends to all members of its group; arguments as of `die_exchange.all_to_all`.
+    """Simulate an all-to-all inside every group of dies; arguments as in `all_to_all_cost`.
 
     Args:
         ascending: whether all begin with the first member.
@@ -96,7 +98,7 @@ def simulate_reduction(
     chunk: float = CHUNK_BYTES,
     play: MessageSimulator | None = None,
 ) -> ExchangeResult:
-    """As `die_sums.collective`; of a tree, a phase begins when all of the one before it has come."""
+    """Simulate a reduction between dies; a tree's phase begins when the one before has arrived."""
     play = play or simulate_messages
     if is_tree(at, by):
         return _tree(level, at, [(of, nbytes * of.share) for of in tree_phases(pattern, at, by)], chunk, play)
@@ -153,7 +155,7 @@ def simulate_hierarchical(
     chunk: float = CHUNK_BYTES,
     play: MessageSimulator | None = None,
 ) -> ExchangeResult:
-    """As `die_exchange.by_node`, leg after leg, each ended by a barrier."""
+    """Simulate a hierarchical all-to-all, leg after leg, each ended by a barrier."""
     legs = hierarchical_legs(at, nbytes, size, between, within, shares, back=back)
     one, other = (simulate_all_to_all(level, *leg, chunk=chunk, play=play) for leg in (legs if not back else reversed(legs)))
     done = np.concatenate([one.done, np.where(other.done > 0, one.seconds + other.done, 0.0)])
@@ -169,7 +171,7 @@ def simulate_stage_transfer(
     chunk: float = CHUNK_BYTES,
     play: MessageSimulator | None = None,
 ) -> ExchangeResult:
-    """As `die_exchange.hand_over`."""
+    """Simulate a transfer of each die of a stage to one of the next."""
     start, end = np.asarray(start).ravel(), np.asarray(end).ravel()
     return (play or simulate_messages)(level, start, end, np.full(start.shape, float(nbytes)))
 
@@ -185,7 +187,9 @@ def simulate_messages(
     held: bool = False,
     chunk: float = CHUNK_BYTES,
 ) -> ExchangeResult:
-    """Messages of any dies, of each die in the order in which they are listed.
+    """Simulate messages between dies, chunk by chunk.
+
+    Each die sends its messages in the order in which they are listed.
 
     Those between boxes go from a port of their own over a network of their own, and their order is among themselves.
 
@@ -218,7 +222,7 @@ def simulate_messages(
 
 
 class DieNetLinks(NamedTuple):
-    """Ways of messages over links of one network or two, dies with a port to each.
+    """Routes of messages over the links of one or two networks, with a port of each die to each.
 
     Attributes:
         source, target: ports, those to the network between boxes after all others, shape (messages,).
@@ -240,7 +244,7 @@ class DieNetLinks(NamedTuple):
 
 
 def die_net_links(level: DieNetworkLevel, source: Array, target: Array) -> DieNetLinks:
-    """Links of a network, and those between boxes after them, and the ways of messages."""
+    """Links of a network, then those between nodes, and the routes of messages."""
     inner = die_routes(level.rows, level.cols, level.topology, level.box)
     wide, links = level.ports if level.topology == "switch" else 1.0, len(inner.ends)
     line, closes = _lines(level, inner)

@@ -1,4 +1,6 @@
-"""The events reader: plays a program on links, ramps and engines that can be busy, and says when everything is done.
+"""Event-driven simulator: runs a program on links, ramps and engines that can be busy.
+
+Its result is the time at which everything has finished.
 
 A step starts when the versions that it reads are there, its engine or ramp is free, the links of its route are free when its
 first word comes to them, and the version that it overwrites has been read (`depth` versions back).
@@ -68,7 +70,7 @@ def simulate_events(
     jump: bool = True,
     faults: MeshFaults = NO_FAULTS,
 ) -> SimulationResult:
-    """The time of a program on a fabric.
+    """Simulate a program by events on a network and engines; returns its time and activity.
 
     Args:
         program: what every core does.

@@ -1,4 +1,6 @@
-"""What each reader answers with for some software, part by part: what two readers share is what comparing them cannot test.
+"""Functions that compute each part of an answer, by software and fidelity.
+
+A comparison of two fidelities cannot test a part that they share.
 
 A part of an answer names who gives it, by reader: a function of this package. Where two readers have the same one, an error in
 it is in both. ``tests/agreement/test_ways.py`` plays every software by every reader and holds this table to what was called.
@@ -37,7 +39,7 @@ SIMULATORS = (EVENTS, CYCLES, DRAM_SIMULATOR, CROSSINGS, ROUTERS)
 
 
 class FidelityPart(NamedTuple):
-    """A part of an answer.
+    """One part of an answer, and the functions that compute it at each fidelity.
 
     Attributes:
         part: in words.
@@ -53,13 +55,13 @@ class FidelityPart(NamedTuple):
     steady: str = ""
 
     def by(self, fidelity: str) -> str:
-        """Who gives it at a fidelity."""
+        """Names of the functions that compute the part at a fidelity; empty string if none."""
         who: str = getattr(self, fidelity)
         return who
 
     @property
     def players(self) -> set[str]:
-        """Readers whose answer is played."""
+        """Fidelities at which a simulation computes the part."""
         return {word for word in ("steady", "closed", "events", "cycles") if set(self.by(word).split("|")) & set(SIMULATORS)}
 
 
@@ -240,7 +242,7 @@ WAYS: dict[str, tuple[FidelityPart, ...]] = {
 
 
 def compare_fidelities(software: str, low: str, high: str) -> tuple[list[str], list[str]]:
-    """Parts of an answer that two readers give alike, and parts that they give each in its own way.
+    """Parts of an answer that two fidelities share, and parts that each computes by itself.
 
     Args:
         software: as `space.software` has it.

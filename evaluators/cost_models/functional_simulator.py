@@ -1,4 +1,4 @@
-"""The numeric reader: plays a program on NumPy tiles, one a core, which move only by its steps.
+"""Functional simulator: runs a program on one NumPy block per core, without time.
 
 It knows nothing of time. That what was timed is what was computed is proved here, kernel by kernel.
 """
@@ -32,7 +32,7 @@ from dse.space.array_math import Array
 
 
 def run_program(program: Program, tiles: Tiles, streams: dict[str, Array] | None = None) -> Tiles:
-    """The tiles after the program, and what it stored, by stream.
+    """Run a program on blocks of numbers; returns the blocks after it, and the stored streams.
 
     Strands take turns, one round each; a correct program does not depend on how they interleave.
 
@@ -67,7 +67,7 @@ def run_program(program: Program, tiles: Tiles, streams: dict[str, Array] | None
 
 
 def in_double_precision(program: Program) -> Program:
-    """A program on numbers of double precision, so that what differs is wrong; row numbers stay what they are."""
+    """The program with buffers in double precision, except row numbers."""
     slots = (slot if slot.dtype.startswith("int32") else slot._replace(dtype="float64") for slot in program.slots)
     return replace(program, slots=tuple(slots))
 

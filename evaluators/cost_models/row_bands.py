@@ -1,4 +1,6 @@
-"""Bands of rows whose cores never wait for another band's, so that a reader plays whichever comes first.
+"""Bands of rows of cores that never wait for one another.
+
+The simulator runs whichever band comes first.
 
 A round is played everywhere at a time, and has channels and links before the next one. Where blocks come from memory, some
 cores are rounds ahead of others, and ask for more while those still wait. In bands each is played when its time comes.
@@ -39,8 +41,9 @@ ProgramParts = tuple[Round | Loop, ...]
 
 
 def share_equal_rounds(program: Program) -> Program:
-    """With one round for all that take the same time on the same cores: what is worked out of it is so once, and repetition
-    is found.
+    """The program with one round for all that take the same time on the same cores.
+
+    Values of a round are then computed once, and repetition is found.
     """
     known: dict[Any, Round] = {}
 
@@ -54,7 +57,7 @@ def share_equal_rounds(program: Program) -> Program:
 
 
 def split_into_bands(program: Program) -> list[tuple[slice, ProgramParts]]:
-    """Strands of a program by bands of rows; one band where nothing comes from memory."""
+    """Strands of a program by bands of rows; one band if nothing comes from memory."""
     whole = slice(0, program.rows)
     found: list[tuple[slice, ProgramParts]] = []
     known: dict[Any, _Messages] = {}

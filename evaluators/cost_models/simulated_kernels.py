@@ -1,4 +1,4 @@
-"""Kernels on a mesh of cores by the readers that play programs, events and cycles: the same ones once."""
+"""Simulated cost of kernels on a mesh of cores, by events or cycles; equal kernels run once."""
 
 from functools import lru_cache
 from math import ceil
@@ -22,7 +22,7 @@ from dse.space.noc_router import MeshFaults
 
 
 def simulate_kernel(reader: str, price: rivals.KernelCostFunction, kernel: MeshKernel, machine: HardwareModel) -> KernelCost:
-    """One run of a kernel, from its program played; where leaves are arrays, one play for each of their elements.
+    """Simulated time [s] and activity of one kernel run; arrays are simulated element by element.
 
     Cores with engines of their own have numbers for them. Who has rivals plays the one that `price` chooses, a closed form.
     """

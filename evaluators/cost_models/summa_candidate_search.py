@@ -1,4 +1,6 @@
-"""Of many designs, the candidate for a product from memory that each takes: a loop over structures, candidates and designs.
+"""Compiled search for the SUMMA candidate of each of many designs.
+
+It loops over structures, candidates and designs.
 
 What candidates are and what they cost is `closed_summa`'s; times are those of `summa_diagonal.timed`, compiled.
 """
@@ -131,7 +133,9 @@ def choose_candidates(
     best: Any,
     taken: Any,
 ) -> None:
-    """Writes the candidate of each design that takes the least time of those that fit, or needs the least memory; the first.
+    """Write the fastest candidate that fits each design to `best`.
+
+    If none fits, take the one that needs the least memory; of equals, the first.
 
     More time for a byte never makes a candidate faster, and more memory never makes it fit less. So of a structure, a candidate
     is left out that takes longer with the fastest memory of its designs than another one, which needs no more or fits all of
