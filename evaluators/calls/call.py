@@ -1,4 +1,6 @@
-"""Calls: one kernel on some cores of a machine, as often as it runs; what layouts make, passes change and readers price.
+"""Calls: one kernel on some cores of a machine, with its repetitions.
+
+Layouts make calls, and cost models give their time and activity.
 
 A `Block` is calls in the order in which they run, from one collective to the next. Leaves broadcast over steps and designs.
 """
@@ -24,7 +26,7 @@ NOTHING = 0.0
 
 
 class AlgorithmCandidate(NamedTuple):
-    """An algorithm that a kernel may have.
+    """Algorithm that auto-tuning may choose for a kernel.
 
     Attributes:
         word: its name.
@@ -36,7 +38,7 @@ class AlgorithmCandidate(NamedTuple):
 
 
 class MeshKernel(NamedTuple):
-    """One kernel whose program runs on a mesh of cores; leaves of shape and mesh broadcast over designs.
+    """One kernel whose program runs on a mesh of cores; leaves broadcast over designs.
 
     Attributes:
         part: attention, ffn, moe, region, or head: runs in every layer, between regions, or once.
@@ -65,7 +67,7 @@ class MeshKernel(NamedTuple):
 
 
 class CallProduct(NamedTuple):
-    """So many products [m, k] x [k, n], one after the other on one core."""
+    """A number of products [m, k] x [k, n] in sequence on one core."""
 
     count: Any
     m: Any
@@ -74,7 +76,7 @@ class CallProduct(NamedTuple):
 
 
 class CoreGroupSplit(NamedTuple):
-    """Cores that share a product.
+    """Division of a product over a group of cores.
 
     Attributes:
         partition: how it is divided, a word of `PARTITION`; `AUTO` where entries have several ways.
@@ -95,12 +97,12 @@ class CoreGroupSplit(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Further arguments of the partition, where it is not the usual one."""
+        """Arguments of the partition beyond its defaults."""
         return {} if self.sums == "ring" else {"sums": self.sums, "phases": self.phases}
 
 
 class GroupExchange(NamedTuple):
-    """Slices of all cores of a group that come to all of them around its rings, or their sums.
+    """Allgather or reduction of the slices of a group's cores around its rings.
 
     Attributes:
         times: how often all slices go round: 2 where they are summed and then come to all; 0 for not at all.
@@ -117,7 +119,7 @@ class GroupExchange(NamedTuple):
 
 
 class KernelCall(NamedTuple):
-    """One kernel, once.
+    """One run of one kernel: its products, vector operations, reads and messages on one core.
 
     Attributes:
         part, name, needs: of the operator.
@@ -181,7 +183,7 @@ class KernelCall(NamedTuple):
 
 
 class LeadingCollective(NamedTuple):
-    """The collective that a block waits for.
+    """Collective that a block of calls waits for.
 
     Attributes:
         algorithm: of an allreduce between dies.
@@ -199,7 +201,7 @@ class LeadingCollective(NamedTuple):
 
 
 class CallBlock(NamedTuple):
-    """Calls from one collective to the next, `times` over.
+    """Calls from one collective to the next one, with their repetitions.
 
     Attributes:
         name: for people.
@@ -221,7 +223,7 @@ class CallBlock(NamedTuple):
 
 
 def equal_call_index(calls: tuple[KernelCall, ...]) -> tuple[int, ...]:
-    """Of each call, the position of the first one that differs in name and needs at most.
+    """Position of the first call that differs from each call in name and needs at most.
 
     >>> one = KernelCall("attention", "k_proj", (), 8.0, (8.0, 4, 4), (CallProduct(1.0, 8.0, 4, 4),))
     >>> equal_call_index((one, one._replace(name="v_proj"), one._replace(name="rope", products=())))
@@ -265,7 +267,9 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def chain_blocks(parts: list[CallBlock], order: tuple[str, ...], stages: Any) -> tuple[CallBlock, ...]:
-    """Parts with the one that each comes after, on the same core, mostly: the first one of a stage comes after none.
+    """Blocks of segments with the block that each one mostly follows on the same core.
+
+    The first block of a stage follows none.
 
     Args:
         parts: from the embedding to the head.

@@ -1,4 +1,6 @@
-"""A decoder layer on a group of dies: each does its calls on its part, exchanges between them are programs.
+"""Functional simulation of a decoder layer on a group of dies.
+
+Each die runs its calls on its part; programs run the exchanges between dies.
 
 Sums, and tokens that come to all, go around a ring of dies; tokens go to their experts and come back by the program of
 `kernels.collective.exchange_v`. Copies of attention have tokens of their own, and all dies of a group share out the experts.
@@ -25,7 +27,7 @@ from dse.space.array_math import Array
 def compute_layer(
     steps: Sequence[CallBlock | DieExchange], layers: Sequence[LayerTensors], of: DieSplit, itemsize: float, on: KernelFunctions
 ) -> Array:
-    """The residual stream behind the layer on each die of a group, shape (dies, tokens, hidden).
+    """Residual stream after the layer on each die of a group, shape (dies, tokens, hidden).
 
     Args:
         steps: of a unit that is a layer, in order.

@@ -1,4 +1,6 @@
-"""A decoder layer on a region of cores: each call's kernel plays its program, and what it takes lies where it has to.
+"""Functional simulation of a decoder layer on a region of cores.
+
+Each call runs its kernel's program, whose inputs must lie where the kernel needs them.
 
 Calls of a region say no needs: what a kernel takes is what those before it left under the names of the graph. Of vectors, a
 width lies over the rows or the columns of the region, which the sides of a kernel's mesh tell apart where it is no square; a
@@ -33,7 +35,7 @@ ROWS, COLS = "rows", "columns"
 def compute_layer(
     parts: Sequence[CallBlock], layer: LayerTensors, mesh: CoreMesh, *, vectors: bool, full: bool = False
 ) -> Array:
-    """The residual stream behind the layer, shape (tokens, hidden).
+    """Residual stream after the layer, shape (tokens, hidden).
 
     Args:
         parts: blocks of a step, of which those of the layer are done.

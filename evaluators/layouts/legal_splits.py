@@ -1,4 +1,4 @@
-"""Splits over many dies that can be laid out, nearest to one that cannot: what a refusal tells its user to say."""
+"""Legal splits over many dies nearest to an illegal one, for the error message that refuses it."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -19,7 +19,7 @@ SplitNumbers = tuple[int, int, int, int]
 
 
 class SplitBounds(NamedTuple):
-    """What a split has to keep.
+    """Bounds that a split over dies has to keep.
 
     Attributes:
         rows, cols: of dies.
@@ -37,7 +37,7 @@ class SplitBounds(NamedTuple):
 
 
 def split_bounds(plan: MultiDiePlan, dies: DieGrid, case: BatchCase) -> SplitBounds:
-    """Those of a plan of a case on so many dies."""
+    """Bounds of the split of a plan and a case on a number of dies."""
     experts = case.model.experts
     routed = 0 if experts is None else placed_experts(experts, int(plan.experts.redundant), int(plan.experts.shared))
     return SplitBounds(
@@ -46,12 +46,12 @@ def split_bounds(plan: MultiDiePlan, dies: DieGrid, case: BatchCase) -> SplitBou
 
 
 def max_stages(case: BatchCase) -> int:
-    """The most that there can be: units of the model, which are the embedding, its layers, those of guesses, and the head."""
+    """Largest number of pipeline stages: embedding, layers, draft layers and head of the model. [-]"""
     return int(2 + case.model.layers + case.guesses)
 
 
 def is_legal(said: SplitNumbers, within: SplitBounds) -> bool:
-    """Whether a split can be laid out.
+    """Whether a layout exists for a split over dies.
 
     >>> wafer = SplitBounds(8, 8, heads=128, units=64, routed=256, blocks=True)
     >>> (
@@ -72,7 +72,7 @@ def is_legal(said: SplitNumbers, within: SplitBounds) -> bool:
 
 
 def split_advice_text(of: DieSplit, dp: int, within: SplitBounds) -> str:
-    """In overrides, the nearest values below and above of each field that alone would do; else the nearest of all together.
+    """Overrides with the nearest legal values of each field alone, or else of all fields together.
 
     Args:
         of: the split that cannot be laid out.

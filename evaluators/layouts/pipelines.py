@@ -1,4 +1,4 @@
-"""Pipelines of groups of cores on a mesh: layers shared out in stages, each operator divided over the cores of a group.
+"""Pipelines of groups of cores on a mesh: layers in stages, operators divided over a group's cores.
 
 Calls are those of one group; a pass goes through all stages. Leaves broadcast over entries of a workload and over designs.
 """
@@ -65,7 +65,7 @@ BLOCK_TOKENS = 16
 
 
 def group_count(chip: Chip, plan: PipelinePlan) -> Any:
-    """How many groups of cores the chip has room for."""
+    """Number of groups of cores that fit on the chip. [-]"""
     rows, cols = group_sides_by_design(plan.placement, plan.tp)
     return (chip.mesh.rows // rows) * (chip.mesh.cols // cols)
 
@@ -80,7 +80,7 @@ def group_blocks(
     *,
     apart: bool = False,
 ) -> tuple[CallBlock, ...]:
-    """The parts of a step on a group of cores.
+    """Calls of the segments of a step on a group of cores.
 
     Args:
         model, at: what is computed.

@@ -1,4 +1,4 @@
-"""Tensor parallelism over devices: what is left of each operator on one of them, and where they must meet.
+"""Tensor parallelism over devices: the share of each operator on one device, and the allreduces.
 
 Heads and FFN columns are divided, the last device's share padded to the others'; a device never holds less than one whole
 KV head, so these are replicated when there are fewer than devices; where they do not divide, a plan may say that each holds as
@@ -67,7 +67,7 @@ RECTIFIED, CHOICE, SCORE = 3.0, 4.0, 4.0
 
 
 def kv_heads_per_device(dim: MatrixDim, tp: Any, heads: str | None) -> Any:
-    """KV heads that one of `tp` devices holds, by a word of `space.mapping.HEADS`, the first where it is not said.
+    """KV heads that one of `tp` devices holds, by an option of `space.mapping.HEADS`. [-]
 
     >>> [kv_heads_per_device(MatrixDim(10, 128, split=True), 8, heads) for heads in (None, "more", "fewer")]
     [2, 2, 1]
@@ -81,7 +81,7 @@ def device_blocks(
     parts: tuple[Segment, ...], order: tuple[str, ...], tp: Any, precision: FormatPlan, algorithm: str, *,
     rates: FormatRates | None = None, recorded: bool = True, heads: str | None = None, phases: Any = None,
 ) -> tuple[CallBlock, ...]:  # fmt: skip
-    """The parts on one of `tp` devices, cut at the allreduces between them.
+    """Calls of the segments on one of `tp` devices, divided at the allreduces between them.
 
     An allreduce belongs to the block that waits for it, so that what can be prefetched beside it is in one place.
 
@@ -123,7 +123,7 @@ def device_blocks(
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """Bytes that one device holds; leaves broadcast over designs.
+    """Bytes that one device holds, by use; leaves broadcast over designs. [B]
 
     Attributes:
         weights, kv, activations: of the whole model.
@@ -139,7 +139,7 @@ class DeviceMemory:
 
     @property
     def total(self) -> Any:
-        """All that must fit in off-die memory."""
+        """Bytes that must fit in main memory. [B]"""
         return self.weights + self.kv + self.activations
 
 
@@ -154,7 +154,7 @@ def device_memory(
     tokens: Any,
     heads: str | None = None,
 ) -> DeviceMemory:
-    """What one device must hold: its share of weights, caches and states, and activations of `tokens`.
+    """Memory of one device: its share of weights, caches and states, and activations of `tokens`. [B]
 
     The embedding table is divided by rows like the head; a tied table is stored once. Activations are the
     residual stream, twice, and the widest intermediate: of a batch those of one prompt at a time, which is what the batches of
@@ -219,7 +219,9 @@ SELECTIVE = 6.0
 
 
 def kv_values_per_device(of: Model, tp: Any, heads: str | None = None) -> Any:
-    """Values that one device caches per position, of a model of one kind of layers; what has no heads is on each.
+    """Values that one device caches per position of a layer kind. [-]
+
+    Values without heads are on each device.
 
     A recurrent layer caches none: its state is `state_local`.
     """
@@ -229,7 +231,7 @@ def kv_values_per_device(of: Model, tp: Any, heads: str | None = None) -> Any:
 
 
 def state_bytes_per_device(of: RecurrentMixing, tp: Any, itemsize: float) -> Any:
-    """Bytes of a sequence's state on one device, and of what its channels' convolution keeps, values of `itemsize`. [B]
+    """Bytes of a sequence's state on one device, with its convolution in values of `itemsize`. [B]
 
     Heads of keys are on several devices where these are more, as their projection is.
     """
@@ -239,7 +241,7 @@ def state_bytes_per_device(of: RecurrentMixing, tp: Any, itemsize: float) -> Any
 
 
 def weights_per_device(part: Segment, tp: Any) -> Any:
-    """Weights of one instance of a part that one device holds."""
+    """Weights of one instance of a segment that one device holds. [-]"""
     return sum(_stored(operator, tp) for operator in part.operators if isinstance(operator, MatMulOp))
 
 
@@ -261,7 +263,7 @@ def _summed(part: Segment) -> Any:
 def device_call(
     part: Segment, operator: Operator, tp: Any, precision: FormatPlan, rates: FormatRates | None, heads: str | None = None
 ) -> KernelCall:
-    """What one of `tp` devices does of an operator."""
+    """Call of an operator's share on one of `tp` devices."""
     act, name, needs = BYTES_BY_FORMAT[precision.activations], operator.name, operator.needs
     if isinstance(operator, MatMulOp):
         m, k, n = operator.m, local_width(operator.k, tp), _columns(operator, tp, heads)

@@ -1,4 +1,6 @@
-"""Memory channels of a mesh burst by burst, beside routers: blocks that are there share banks, queues and refresh, compiled.
+"""Compiled simulator of the banks behind a mesh's memory channels, burst by burst.
+
+It runs next to the routers: blocks in flight share banks, queues and refresh.
 
 A block is asked for as bursts of one request each, in the order of their addresses, which go to the pseudo-channels behind the
 memory channel as `evaluators.machine.hbm.place` says; each of these is a channel of `evaluators.machine.dram`. What has been
@@ -27,7 +29,7 @@ ROUNDING = 1e-6
 
 
 class BankSimulatorState(NamedTuple):
-    """State of the banks behind all memory channels.
+    """State of the banks behind all memory channels of a mesh.
 
     Attributes:
         channels, asked, timing, queues, ways: as `dram` has them; `asked` has places of requests, which are used again.
@@ -142,7 +144,7 @@ def _asked_for(banks, on, task, nbytes, time):
 
 @inlined_function
 def advance_banks(banks, floor, tasks, cycle):
-    """Asks for blocks that wait, where there is room, and plays all channels until a cycle of routers.
+    """Issue requests of waiting blocks where there is room, and advance all channels to a router cycle.
 
     A block that is read is done when it has all of its data. One that is written is when the controller has taken all of it,
     which the core is told; its channel is at work until its data are in their bank.
@@ -185,7 +187,7 @@ def advance_banks(banks, floor, tasks, cycle):
 
 @inlined_function
 def next_bank_event(banks):
-    """When something happens in banks, in cycles of routers; less than 0 where nothing has been asked for."""
+    """Router cycle of the next event in the banks; negative if nothing is requested."""
     if banks.now[1] == 0:
         return -1.0
     clock = NEVER

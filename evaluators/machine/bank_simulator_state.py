@@ -1,4 +1,4 @@
-"""Banks behind the memory channels of a mesh before anything is asked of them: what `evaluators.machine.banked` plays."""
+"""Initial state of the banks behind the memory channels of a mesh, for `machine.bank_simulator`."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ FIELDS = ("column", "group", "bank", "row")
 def closed_banks(
     of: ChannelBanks, channels: int, tasks: int, first: int, cycle: float, latency: float, blocks: tuple[Array, Array, Array]
 ) -> BankSimulatorState:
-    """Banks with all rows closed.
+    """State of the banks with all rows closed.
 
     Args:
         of: what is behind each memory channel.

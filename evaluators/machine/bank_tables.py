@@ -1,4 +1,6 @@
-"""Blocks of one core in the channels behind it, by tables that are played once a memory: what `events` has of banks.
+"""Slowdowns of a core's blocks by banks, from tables simulated once per memory.
+
+`fidelity=events` uses them.
 
 A block of some requests at a random place keeps its channel busy for as long as `evaluators.machine.hbm.rates` found, by how
 many of its bytes lie side by side there (`laid.beside`). Where a few writes go among reads, the bus turns round and rows are
@@ -25,7 +27,7 @@ STREAM_BYTES = 61 * BLOCK_BYTES
 
 
 def request_slowdown(of: MemorySystem, count: Any, asked: MemoryRequest) -> Any:
-    """Time of what is asked for over that of as many bytes at the peak; at least 1.
+    """Time of a memory request over that of as many bytes at the peak; at least 1. [-]
 
     Args:
         of: whose channels.
@@ -51,7 +53,7 @@ def request_slowdown(of: MemorySystem, count: Any, asked: MemoryRequest) -> Any:
 
 
 def random_block_slowdown(of: MemorySystem, piece: Any, *, write: bool) -> Any:
-    """Of blocks of one kind, each at a random place: time over that at the peak.
+    """Time of blocks at random places over that of as many bytes at the peak. [-]
 
     A larger block never takes less time than a smaller one.
 
@@ -69,7 +71,7 @@ def random_block_slowdown(of: MemorySystem, piece: Any, *, write: bool) -> Any:
 
 
 def parallel_read_slowdown(of: MemorySystem, count: Any, cores: Any, asked: MemoryRequest) -> Any:
-    """Time of what cores of a die read side by side over that of as many bytes at the peak; at least 1.
+    """Time of reads that a die's cores issue together over that of as many bytes at the peak. [-]
 
     Of a matrix it is what so many cores get whose tiles have `STREAM` bytes, which is played once; blocks of a cache are as
     `apart`.
@@ -88,7 +90,7 @@ def parallel_read_slowdown(of: MemorySystem, count: Any, cores: Any, asked: Memo
 
 @lru_cache(maxsize=1024)
 def write_mix_penalty(of: MemorySystem, reads: int, writes: int) -> float:
-    """What a few writes among reads cost beside both apart: time over that of the written bytes at the peak; at least 0.
+    """Extra time of a few writes among reads, over that of the written bytes at the peak; at least 0. [-]
 
     Args:
         of: whose channel.

@@ -1,4 +1,6 @@
-"""Blocks of one core played at the channels behind it, burst by burst, where their layout puts them: what `cycles` has.
+"""Simulation of a core's blocks at the channels behind it, burst by burst, by their layout.
+
+`fidelity=cycles` uses it.
 
 A matrix lies by itself, from one end of a core's memory; pages of a cache lie anywhere in it, as they were given out, and what
 a step adds goes into such pages. All of it is asked for as fast as controllers take it, writes evenly among reads.
@@ -20,7 +22,7 @@ WRITE_SHARES = 2.0 ** np.arange(-12, 0)
 
 
 def simulated_slowdown(of: MemorySystem, count: Any, asked: MemoryRequest) -> Any:
-    """Time of what is asked for over that of as many bytes at the peak.
+    """Simulated time of a memory request over that of as many bytes at the peak. [-]
 
     Args:
         of: whose channels.
@@ -68,7 +70,7 @@ def _pace(of: MemorySystem, count: int, piece: int, written: float, wrote: int) 
 
 
 def block_layout(memory: MemorySystem, total: int, piece: int, written: float, wrote: int) -> tuple[Array, Array, Array]:
-    """Addresses, bytes and whether it is a write, of the stretches of some bytes, in the order in which they are asked for.
+    """Addresses, bytes and write flags of a request's contiguous parts, in the order of issue.
 
     Args:
         memory: of a core.

@@ -1,4 +1,4 @@
-"""Blocks of one core in the channels behind it, as a closed form has them: by the bytes of each side by side in a channel.
+"""Slowdown of a core's blocks by the layout of their bytes over channels, as a formula.
 
 Stretches of `granularity` go round the channels (`evaluators.machine.hbm.place`), so that a page of the cache is a few requests
 in each of some channels, and what it costs there goes by these. `evaluators.machine.bank_state` has the same from played
@@ -26,7 +26,7 @@ looks `BEFORE` requests ahead; fitted likewise."""
 
 
 class MemoryRequest(NamedTuple):
-    """What a call asks of the memory of a core; leaves broadcast over steps and designs.
+    """Bytes that a call reads from or writes to a core's memory; leaves broadcast over steps and designs.
 
     Attributes:
         nbytes: that are read and written. [B]
@@ -48,7 +48,7 @@ SHOWN_SHARE = 0.75
 
 
 def contiguous_bytes(of: MemorySystem, count: Any, piece: Any) -> Any:
-    """Bytes of a block that lie side by side in one of so many channels: at least a stretch of them, or all that it has. [B]
+    """Bytes of a block that are contiguous in one of `count` channels. [B]
 
     >>> from dse.space.dram import MemorySystem
     >>> class Stretches:
@@ -60,7 +60,9 @@ def contiguous_bytes(of: MemorySystem, count: Any, piece: Any) -> Any:
 
 
 def layout_slowdown(of: MemorySystem | None, count: Any, asked: MemoryRequest) -> Any:
-    """Time of what is asked for over that of one long read of as many bytes, the latter of neighbouring bank groups.
+    """Time of a memory request over that of one long read of as many bytes. [-]
+
+    The long read visits neighbouring bank groups in turn.
 
         pace = (1 - w) x reads + w x (writes + (1 - w) x (tWTR + CL + tRAS + tRP) / (drained x burst))
 
@@ -110,7 +112,9 @@ def _known(of: MemorySystem, count: Any) -> dict[float, Any]:
 
 
 def random_block_slowdown_model(of: MemorySystem, piece: Any) -> Any:
-    """Time of blocks at random places of one channel over that of as many bytes in neighbouring bank groups; 1 for a size of 0.
+    """Time of random blocks of a channel over that of as many bytes in neighbouring bank groups. [-]
+
+    1 for blocks of 0 bytes.
 
     Data keep the bus for `burst` clocks a request, and for a share of tCCD_L where neighbouring requests are of one bank group,
     among which a controller finds those of other blocks, the more the farther it looks ahead; rows are opened as in
@@ -152,7 +156,7 @@ def _exposed(of: MemorySystem) -> Any:
 
 @memoize_by_identity
 def same_group_requests(of: MemorySystem) -> Any:
-    """Neighbouring requests of a channel that are in one bank group."""
+    """Neighbouring requests of a channel that lie in one bank group. [-]"""
     count: Any = 1.0
     for name, extent in address_fields(of):
         if name == "group":

@@ -1,4 +1,4 @@
-"""What compiled loops run where closed forms, which are written once, call `space.elementwise`: the same of numbers."""
+"""Compiled versions of `space.array_math`, which formulas shared with compiled loops call."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Messages between dies, chunk by chunk on links with credits, compiled.
+"""Compiled simulation of messages between dies, chunk by chunk on links with credits.
 
 A chunk leaves its die's port at the port's pace, goes on over a link as soon as its head is there (cut-through), and takes each
 link for its bytes over the rate. A link takes turns between what comes through, by virtual channel, and what its own die sends;
@@ -26,7 +26,7 @@ OWN_PORTS = 2
 
 
 class LinkTables(NamedTuple):
-    """Links and ports, with what waits at them.
+    """Links and ports of a network of dies, and the chunks that wait at them.
 
     Attributes:
         first, over: ways of pairs of ends, as of `machine.d2d.Routes`.
@@ -65,7 +65,7 @@ class LinkTables(NamedTuple):
 
 
 class ChunkedMessages(NamedTuple):
-    """What is sent, cut into chunks; shape (messages,) each, but for those of chunks.
+    """Messages cut into chunks, and their progress; shape (messages,) except arrays of chunks.
 
     Attributes:
         source, pair: die, and number of the pair of dies.
@@ -216,7 +216,7 @@ def _receive(floor, sent, chunk, now):
 
 @compiled_loop
 def send_chunks(floor, sent, interleave):
-    """Sends all messages; how many chunks have not arrived when nothing can happen any more."""
+    """Send all messages; returns the number of chunks that have not arrived when nothing can move. [-]"""
     for message in range(len(sent.source)):
         if not sent.waits[message]:
             _enqueue(floor, sent, message)

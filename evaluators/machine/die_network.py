@@ -1,4 +1,4 @@
-"""The network between dies: which links a topology has, the way from each die to each other one, and what links carry.
+"""Network between dies: links of a topology, routes between all dies, and link loads.
 
 Dies are numbered row after row; the switch of a switched network is numbered after all of them. Ways are fixed and shortest
 ([zhang2026] section III-F for the mesh of dies; along the row, then along the column: [dally2004] section 8.4.1).
@@ -48,35 +48,37 @@ class DieNetworkLevel(NamedTuple):
 
     @property
     def dies(self) -> int:
-        """How many."""
+        """Number of dies on this level. [-]"""
         return self.rows * self.cols
 
     @property
     def unbarred(self) -> "DieNetworkLevel":
-        """The same where nobody waits until all know that all are done, in boxes or between them."""
+        """The same network without barriers at the end of exchanges, inside nodes or between them."""
         outer = None if self.outer is None else self.outer._replace(barrier=0.0)
         return self._replace(barrier=0.0, outer=outer)
 
     @property
     def rate(self) -> Any:
-        """What one link carries in one direction: its bandwidth, or its credits each round trip. [B/s]"""
+        """Rate of one link in one direction: its bandwidth, or its credits per round trip. [B/s]"""
         trip = 2 * self.latency
         least = maximum(trip, 1e-30)  # without latency credits are back at once
         return where((self.credits > 0) & (trip > 0), minimum(self.bandwidth, self.credits / least), self.bandwidth)
 
     @property
     def line(self) -> Any:
-        """What a link of `Routes` carries: where there is a switch, all ports of a die are one. [B/s]"""
+        """Rate of a link of `DieRoutes`; with a switch, all ports of a die count as one. [B/s]"""
         return self.rate * self.ports if self.topology == "switch" else self.rate
 
     @property
     def injection(self) -> Any:
-        """What leaves one die, or comes to it, over all ports together. [B/s]"""
+        """Rate of one die's traffic in one direction over all ports together. [B/s]"""
         return minimum(self.rate * self.ports, self.inject)
 
 
 def die_network(chip: Chip, reached: Any = 1.0) -> DieNetworkLevel:
-    """The network between the dies of a chip that has `dies` and `d2d`; rows, cols and topology are those of one structure.
+    """Network between the dies of a chip that has `dies` and `d2d`.
+
+    Rows, cols and topology are those of one structure.
 
     Args:
         chip: of many dies.
@@ -95,7 +97,7 @@ def die_network(chip: Chip, reached: Any = 1.0) -> DieNetworkLevel:
 
 
 def max_ports(rows: Any, cols: Any, topology: str) -> Any:
-    """Links of the die that has most of them; rows and cols broadcast.
+    """Links of the die with the most links; rows and cols broadcast. [-]
 
     >>> [max_ports(4, 8, of) for of in ("mesh", "torus", "ring", "full", "switch")], max_ports(1, 8, "mesh")
     ([4, 4, 2, 31, 1], 2)
@@ -108,7 +110,7 @@ def max_ports(rows: Any, cols: Any, topology: str) -> Any:
 
 
 class DieRoutes(NamedTuple):
-    """Ways between all pairs of dies; pair `source * dies + target`.
+    """Routes between all pairs of dies; pair `source * dies + target`.
 
     Attributes:
         ends: dies that each link goes from and to, shape (links, 2).
@@ -122,13 +124,13 @@ class DieRoutes(NamedTuple):
 
     @property
     def hops(self) -> Array:
-        """Links of each way, shape (pairs,)."""
+        """Links of each route, shape (pairs,). [-]"""
         return np.diff(self.first)
 
 
 @lru_cache(maxsize=32)
 def die_routes(rows: int, cols: int, topology: str, box: int = 0) -> DieRoutes:
-    """Links, and ways between all pairs.
+    """Links of a topology, and the routes between all pairs of dies.
 
     mesh: along the row, then along the column. torus: likewise, each the shorter way round; where both are as long, dies of
     even places go up and those of odd ones down, so that both directions are used. ring: dies row after row and back to the
@@ -173,7 +175,7 @@ def _boxed(dies: int, inner: DieRoutes, size: int) -> DieRoutes:
 
 
 class LinkLoads(NamedTuple):
-    """What messages make of a network.
+    """Traffic of a set of messages on links and dies, in the unit of their weights.
 
     Attributes:
         links: over each link, shape (links,).
@@ -191,7 +193,7 @@ class LinkLoads(NamedTuple):
 
 
 def link_loads(of: DieRoutes, dies: int, source: Array, target: Array, weight: Array) -> LinkLoads:
-    """What links and dies carry when messages go from sources to targets.
+    """Traffic on links and dies of messages from sources to targets.
 
     Args:
         of: the ways.
@@ -216,7 +218,7 @@ def link_loads(of: DieRoutes, dies: int, source: Array, target: Array, weight: A
 
 
 def links_of_pairs(of: DieRoutes, pair: Array) -> tuple[Array, Array]:
-    """Links of the ways of some pairs, one way after the other; and how many each has, shape (pairs,)."""
+    """Links of the routes of some pairs in sequence, and the number of links of each, shape (pairs,)."""
     far = of.hops[pair]
     ends = np.cumsum(far)
     place = np.arange(ends[-1] if len(ends) else 0) + np.repeat(of.first[pair] - (ends - far), far)
@@ -224,7 +226,7 @@ def links_of_pairs(of: DieRoutes, pair: Array) -> tuple[Array, Array]:
 
 
 def place_groups(placement: str, rows: int, cols: int, groups: int, members: int, each: int = 1) -> Array:
-    """Dies of each member of each group, shape (groups, members); some may be left over, no die is used twice.
+    """Dies of each member of each group, shape (groups, members); some may be left, none is used twice.
 
     linear: row after row. snake: likewise, every second row from its other end. interleave: members are `groups` dies apart, so
     that those beside each other are of different groups. blocks: each group is a rectangle, of those with room for all groups
@@ -258,7 +260,7 @@ def place_groups(placement: str, rows: int, cols: int, groups: int, members: int
 
 
 def group_rectangle(rows: int, cols: int, groups: int, members: int) -> tuple[int, int]:
-    """Sides of the block of each group, (0, 0) where there is none: see `placed`."""
+    """Sides of each group's rectangle of dies; (0, 0) if there is none. [-]"""
     sides = [(side, members // side) for side in range(1, members + 1) if members % side == 0]
     fit = [(r, c) for r, c in sides if (rows // r) * (cols // c) >= groups]
     return min(fit, key=lambda side: (max(side), side[0]), default=(0, 0))
@@ -350,7 +352,7 @@ def _walked(rows: int, cols: int, closed: bool) -> DieRoutes:
 
 
 def ring_distance(here: Array, there: Array, side: int, closed: bool) -> Array:
-    """Steps from one place of a line to another, negative the other way; round the end where that is shorter."""
+    """Signed hops from one place of a line to another, around the end if the line is closed. [-]"""
     far = there - here
     if not closed:
         return np.asarray(far)

@@ -1,4 +1,6 @@
-"""How long requests keep a memory busy whose bus, bank groups, activates and banks are queues: what `closed` says of streams.
+"""Model of memory busy time with queues for bus, bank groups, activates and banks.
+
+The analytical model uses it for streams of memory requests.
 
 A request enters its channel when its requester's window and the controller's queues have room. Then each thing that it needs
 has a backlog of its own, and it is served when the last of these lets it: the data bus (tCCD_S), its bank group (tCCD_L),
@@ -42,7 +44,7 @@ class BurstRequests(NamedTuple):
 
 
 class BusyTimes(NamedTuple):
-    """What comes of requests.
+    """Times for which requests keep a memory busy, and their latency. [clock]
 
     Attributes:
         clocks: until the last data are there; `halfway`: until half of the requests are.
@@ -57,7 +59,7 @@ class BusyTimes(NamedTuple):
 
 
 class ChannelBacklogs(NamedTuple):
-    """Until when channels (leading axis), their groups and banks have work; and what banks have open."""
+    """Times until which channels (leading axis), groups and banks have work, and the open rows."""
 
     entered: Any
     leaving: Any
@@ -92,7 +94,7 @@ def channel_busy_time(
     path: int,
     queues: QueueSizes,
 ) -> BusyTimes:
-    """How long requests keep channels busy.
+    """Time for which requests keep the channels of a memory busy. [clock]
 
     Args:
         bursts: requests, in order for each requester.

@@ -1,4 +1,6 @@
-"""Channels of HBM, command by command: banks with row buffers, bank groups, refresh, and a controller that reorders.
+"""Compiled simulator of HBM channels, command by command.
+
+It has banks with row buffers, bank groups, refresh, and a controller that reorders requests.
 
 The controller keeps rows open. Requests wait in a read queue or a write buffer, from which one a clock goes on to the queue of
 its bank; a bank's queue is served out of order: hits of the open row come before the precharge that its head may need, at most
@@ -52,7 +54,7 @@ DRAIN_THRESHOLD = 8
 
 
 class SimulatedRequests(NamedTuple):
-    """What came of requests.
+    """Times and counts of simulated memory requests. [clock]
 
     Attributes:
         offered: when the requester offered each request, -1 where it did not; shape (requests,). [clock]
@@ -79,7 +81,7 @@ class SimulatedRequests(NamedTuple):
 
 
 class ChannelState(NamedTuple):
-    """State of channels, the leading axis: records, ends of the last four windows, banks' queues (requests and their rows)."""
+    """State of channels (leading axis): records, activate windows, and queues of banks."""
 
     state: Any
     banks: Any
@@ -91,7 +93,7 @@ class ChannelState(NamedTuple):
 
 
 class RequestState(NamedTuple):
-    """Requests, requester after requester, and what becomes of them.
+    """Memory requests, requester after requester, and their progress.
 
     Attributes:
         channel: of each, shape (requests,).
@@ -151,7 +153,7 @@ def simulate_requests(
     ways: RequesterMesh | None = None,
     limit: int = NEVER,
 ) -> SimulatedRequests:
-    """Plays requests, each offered from its arrival on, those of a requester in order.
+    """Simulate memory requests, each offered from its arrival on, those of a requester in order.
 
     Args:
         place: bank (0 to groups x banks, those of a group side by side), row and column of each; shape (requests, 3).
@@ -195,7 +197,7 @@ def simulate_requests(
 
 
 def closed_channels(channels: int, groups: int, banks: int, queues: QueueSizes, timing: ClockedTiming) -> ChannelState:
-    """Channels with all rows closed."""
+    """State of channels with all rows closed."""
     state, each = np.zeros(channels, CHANNEL), np.zeros((channels, groups * banks), BANK)
     state["refresh"] = timing.refi
     for name in ("coming", "room"):
@@ -238,7 +240,7 @@ def _play(channels, asked, t, queues, ways, limit):
 
 @inlined_function
 def advance_channel(channels, i, asked, t, queues, ways, clock):
-    """What a channel does in a clock; returns the next clock in which it can do something if nothing is offered before."""
+    """Advance a channel by a clock; returns the next clock at which it can act if nothing is offered."""
     c = channels.state[i]
     moved = _accept(channels, i, asked, queues, ways, clock)
     if clock == c.refresh:

@@ -1,4 +1,4 @@
-"""Ways on a mesh of which something is broken.
+"""Deadlock-free routes on a mesh with faults.
 
 Packets go dimension by dimension, as on a whole mesh, from wherever nothing on the rest of their way is broken. Others first go
 round. A way round may turn as it does only if no links of all ways then wait for one another in a circle: links, and which one
@@ -36,11 +36,11 @@ CLOSED = 1 << 4
 
 
 class NoRouteError(Exception):
-    """No tree leads to all members beside the ways that there are."""
+    """Error: no tree leads to all members without a cycle among the existing routes."""
 
 
 class FaultRoutes(NamedTuple):
-    """Ways on a mesh of which something is broken.
+    """Routes on a mesh with faults, by router and target.
 
     Attributes:
         table: the port that packets take, by router and target, shape (nodes, nodes): east 0, west 1, south 2, north 3.
@@ -84,11 +84,11 @@ class FaultRoutes(NamedTuple):
         return list(links.values())
 
     def goes_round(self, root: int, members: list[int], adds: bool) -> bool:
-        """Whether anything on the ways between a root and members is broken."""
+        """Whether a route between a root and its members has a fault."""
         return bool((self.around[members, root] if adds else self.around[root, members]).any())
 
     def way(self, at: int, target: int) -> list[int]:
-        """Routers from one to another."""
+        """Routers on the route from one router to another."""
         way = [at]
         while way[-1] != target:
             way.append(way[-1] + self._steps[self.table[way[-1], target]])
@@ -180,7 +180,7 @@ class FaultRoutes(NamedTuple):
 def fault_routes(
     rows: int, cols: int, faults: MeshFaults, order: str = "xy", *, vcs: int = 1, trees: bool = False, plain: bool = False
 ) -> FaultRoutes:
-    """Ways round what is broken.
+    """Routes of a mesh around its faults.
 
     Args:
         rows, cols: of the mesh.
@@ -251,7 +251,7 @@ def _behind(changed: Array, table: Array, steps: Array, far: Array) -> Array:
 
 
 def working_links(rows: int, cols: int, faults: MeshFaults) -> Array:
-    """Which links work, by router and port, shape (nodes, 4)."""
+    """Whether each link works, by router and port, shape (nodes, 4)."""
     row, col = np.divmod(np.arange(rows * cols), cols)
     found = np.stack([col < cols - 1, col > 0, row < rows - 1, row > 0], axis=1)
     for low, high in faults.links:
@@ -266,12 +266,12 @@ def working_links(rows: int, cols: int, faults: MeshFaults) -> Array:
 
 
 def with_fault_routes(net: RouterTables, ways: FaultRoutes) -> RouterTables:
-    """Routers whose packets take ways round what is broken."""
+    """Routers whose packets take routes around faults."""
     return net._replace(table=ways.table, around=ways.around, apart=ways.apart)
 
 
 def detoured_pairs(of: FaultRoutes, source: Array, target: Array) -> tuple[Array, Any]:
-    """Which pairs go another way than on a whole mesh, and how many links further each."""
+    """Pairs whose route differs from that of a whole mesh, and the extra links of each. [-]"""
     row, col = np.divmod(source, of.cols)
     to_row, to_col = np.divmod(target, of.cols)
     around = of.around[source, target]

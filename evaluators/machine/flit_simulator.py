@@ -1,4 +1,6 @@
-"""Packets on links of any network, flit by flit: crossbars of as many links as meet, whose ways are given, compiled.
+"""Compiled flit-level simulator of packets on the links of any network.
+
+Crossbars join as many links as meet; routes are given.
 
 A packet goes over the links of its message's way, from the port of its source to that of its target, which are links too. It
 asks for a virtual channel of each, is given one that is free as its turn comes, and has it until its last flit has gone;
@@ -34,7 +36,7 @@ COME, CREDIT, FREE = range(3)
 
 
 class FlitLinks(NamedTuple):
-    """Links, those of the network first, then a port of each die to send and one to receive.
+    """State of links: those of the network first, then a sending and a receiving port of each die.
 
     Attributes:
         width: cycles that a flit takes, shape (links,).
@@ -75,7 +77,7 @@ class FlitLinks(NamedTuple):
 
 
 class FlitPackets(NamedTuple):
-    """Packets and where their flits are. Places are channels of links, then those that each packet has for itself.
+    """Packets, and the places of their flits on links.
 
     Attributes:
         first, over, kind: where the way of each message begins, its links, and the kind of channel that it has on each.
@@ -257,7 +259,7 @@ def _go(links, flits, link, now):
 
 @compiled_loop
 def send_packets(links, flits):
-    """Sends packets until nothing can happen any more; messages that wait for one another have `left` some."""
+    """Send packets until nothing can move; messages that wait for one another keep a rest in `left`."""
     now = np.int64(0)
     for packet in range(len(flits.message)):
         if not flits.waits[flits.message[packet]]:

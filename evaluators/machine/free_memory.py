@@ -1,4 +1,4 @@
-"""Memory that this process may still take, for what is refused before it is made."""
+"""Free memory of this process, to refuse allocations before they are made."""
 
 import os
 import resource
@@ -14,7 +14,7 @@ GROUP = Path("/sys/fs/cgroup")
 
 
 def free_memory() -> float:
-    """Bytes of memory that this process can take before it is stopped; infinite where the system does not say. [B]"""
+    """Memory that this process can still allocate; infinite if the system does not report it. [B]"""
     found = [float("inf")]
     for line in _text(Path("/proc/meminfo")).splitlines():
         if line.startswith("MemAvailable:"):
@@ -31,7 +31,7 @@ def free_memory() -> float:
 
 
 def hold_memory(nbytes: float, address: str, what: str, remedy: str) -> None:
-    """Refuse what takes more memory than is free.
+    """Refuse an allocation that needs more memory than is free.
 
     Raises:
         DesignError: it does.

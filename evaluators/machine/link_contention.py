@@ -1,4 +1,6 @@
-"""Messages of one step that meet on their ways, compiled: whoever comes to a link first takes it first.
+"""Compiled simulation of messages of one instruction that meet on their routes.
+
+The first to reach a link takes it first.
 
 Heads go from link to link in the order of time, not of the arrays, and wait before each one that is held; what is kept of
 links and ramps is as in `noc`, which plays steps whose messages do not meet.
@@ -19,7 +21,7 @@ from dse.evaluators.machine.noc_simulator import EAST, NORTH, SOUTH, WEST, link_
 
 @compiled_with_arrays
 def do_messages_meet(sr, sc, tr, tc, torus, shape):
-    """Whether two messages share a link, or where they leave or arrive."""
+    """Whether two messages share a link, or the core where they leave or arrive."""
     used = np.zeros((4, shape[0] * shape[1]), np.bool_)
     taken = np.zeros((2, shape[0] * shape[1]), np.bool_)
     for i in range(len(sr)):
@@ -55,7 +57,7 @@ def _ahead(row, col, to_col, east, south, ahead, shape):
 
 @compiled_with_arrays
 def carry_contending_messages(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, fabric, end, read):
-    """Messages that the network carries; arguments as for `noc.carried`."""
+    """Carry messages that meet in the network; arguments as for `noc_simulator.carry_messages`."""
     times, heads, left = np.empty(len(sr)), np.empty(len(sr), np.int64), 0
     for i in range(len(sr)):
         row, col, to_row, to_col = message_ends(sr, sc, tr, tc, i)

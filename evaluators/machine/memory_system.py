@@ -1,4 +1,4 @@
-"""A memory of many channels: where an address lies, what requests get, what keeps data buses idle, what a block costs.
+"""Memory of many channels: address mapping, simulation of requests, and time of blocks.
 
 `play` is transaction by transaction, on the channels of `evaluators.machine.dram`; `seconds` and `rates` price large transfers
 from played samples.
@@ -26,7 +26,7 @@ FULL_SHARE = 0.9
 
 
 def map_addresses(memory: MemorySystem, address: Array) -> tuple[Array, Array]:
-    """Channel, and bank, row and column, of addresses; shapes (requests,) and (requests, 3). [B]
+    """Channel, and bank, row and column, of addresses [B]; shapes (requests,) and (requests, 3).
 
     Stretches of `granularity` go round the channels; within a channel `ORDERS` says what the bits mean. Every address has its
     own place.
@@ -48,7 +48,7 @@ def map_addresses(memory: MemorySystem, address: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """What requests got.
+    """Times, bandwidth share and idle causes of simulated memory requests.
 
     Attributes:
         begin_request, end_request, begin_response, end_response: of each request: when its requester offered it, when the
@@ -77,12 +77,12 @@ class MemoryReport:
 
     @property
     def bandwidth(self) -> float:
-        """Bytes a second."""
+        """Bandwidth that the requests reached. [B/s]"""
         return self.nbytes / self.seconds
 
     @property
     def binding(self) -> str:
-        """What binds.
+        """Resource that limits the requests: noc, bandwidth, or a cause of idle bus time.
 
         Links where they end well after channels, whatever these waited for meanwhile; bandwidth where data buses have hardly
         anything to wait for but refresh; else what they wait for most.
@@ -106,7 +106,7 @@ def simulate_memory(
     requester: Array | None = None,
     ways: RequesterMesh | None = None,
 ) -> MemoryReport:
-    """Requests of any size, each from its arrival on, those of a requester in order, completed in any order.
+    """Simulate requests of any size, each from its arrival on, those of a requester in order.
 
     Args:
         memory: what they go to.
@@ -204,7 +204,7 @@ def _report(
 
 
 def clocked_timing(memory: MemorySystem) -> ClockedTiming:
-    """The constraints as a channel has them.
+    """Timing constraints of a memory's channels. [clock]
 
     Raises:
         DesignError: they make no sense together, as where a search moved one of them: a refresh would never end.
@@ -218,17 +218,17 @@ def clocked_timing(memory: MemorySystem) -> ClockedTiming:
 
 
 def queue_sizes(memory: MemorySystem) -> QueueSizes:
-    """Those of a controller."""
+    """Queue sizes of a memory's controllers."""
     return QueueSizes(int(memory.controller.waiting), int(memory.controller.queue))
 
 
 def path_clocks(memory: MemorySystem) -> int:
-    """From a requester to the controller and back. [clock]"""
+    """Time from a requester to the controller and back. [clock]"""
     return int(np.ceil(memory.controller.path * memory.clock))
 
 
 def idle_read_latency(memory: MemorySystem, *, row_open: bool) -> float:
-    """Of a read of one burst that meets nobody: a clock to its bank's queue, activate for a closed row, read, data. [s]"""
+    """Latency of a read of one burst on an idle memory. [s]"""
     t = memory.timing
     return float((1 + (0 if row_open else t.rcd_read) + t.cl + t.burst + path_clocks(memory)) / memory.clock)
 
@@ -239,7 +239,7 @@ ROUNDS = 4
 
 @lru_cache(maxsize=4096)
 def transfer_seconds(memory: MemorySystem, nbytes: int, *, write: bool = False, window: int = 0) -> float:
-    """Time of one contiguous transfer, over all channels, from its arrival to its last data; with `window` as in `play`.
+    """Time of one contiguous transfer over all channels, from its arrival to its last data. [s]
 
     Transfers of up to twice `ROUNDS` refresh intervals at the peak are played. Beyond that a stream repeats itself but for the
     phase of its refreshes, and the rate of the second half is gone on with: within 1 % of what playing all of it gives.
@@ -265,7 +265,7 @@ def _played(memory: MemorySystem, nbytes: int, write: bool, window: int) -> floa
 
 
 class BlockRates(NamedTuple):
-    """What blocks cost at one channel. Sizes are powers of two times a request, the last one stands for all larger blocks.
+    """Times of blocks at one channel by size; the largest size stands for all larger ones.
 
     Attributes:
         access: one request. [B]
@@ -287,7 +287,7 @@ BURSTS = 1 << 16
 
 @lru_cache(maxsize=64)
 def block_rates(memory: MemorySystem) -> BlockRates:
-    """The rates of one channel of a memory, from blocks that are played at it.
+    """Times of blocks at one channel of a memory, from simulated blocks.
 
     Raises:
         DesignError: as `play`.
@@ -303,14 +303,16 @@ def block_rates(memory: MemorySystem) -> BlockRates:
 
 
 def first_data_seconds(memory: MemorySystem) -> Array:
-    """From a block's arrival at an idle channel to its first data, of reads and of writes; shape (2,). [s]"""
+    """Time from a block's arrival at an idle channel to its first data, for read and write. [s]"""
     t, clock = memory.timing, memory.clock
     return np.array([idle_read_latency(memory, row_open=False) - t.burst / clock, (1 + path_clocks(memory)) / clock])
 
 
 @lru_cache(maxsize=256)
 def random_access_slowdown(memory: MemorySystem, piece: float) -> float:
-    """Time of pieces at random places over that of one long block of as many bytes; 1 for none, or where there is no time lost.
+    """Time of pieces at random places over that of one long block of as many bytes. [-]
+
+    1 for a piece of 0, or if no time is lost.
 
     Args:
         memory: whose channels.
@@ -341,7 +343,7 @@ def _occupation(memory: MemorySystem, bursts: int, write: Array, rng: np.random.
 def channel_occupancy(
     memory: MemorySystem, bursts: tuple[int, int], counts: tuple[int, int], rng: np.random.Generator
 ) -> float:
-    """Clocks that blocks at random places keep one channel, offered at once; reads and writes evenly one among the other.
+    """Time for which blocks at random places, mixed reads and writes, keep a channel busy. [clock]
 
     Args:
         memory: whose channel.

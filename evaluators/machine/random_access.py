@@ -1,4 +1,6 @@
-"""Pieces of main memory at random places, as a closed form has them: what a row of a bank costs that few bytes are read of.
+"""Slowdown of random accesses to main memory, as a formula.
+
+Few bytes are read of each row that a bank opens.
 
 `evaluators.machine.hbm.scattered` plays the same.
 """
@@ -17,7 +19,7 @@ OVERLAP_POWER = 4
 
 
 def random_piece_slowdown(of: MemorySystem | None, piece: Any) -> Any:
-    """Time of pieces at random places over that of one long block of as many bytes.
+    """Time of pieces at random places over that of one long block of as many bytes; at least 1. [-]
 
         pace = whole requests / bytes x (1 + (rows x activate / data) ^ 4) ^ (1/4)
 
@@ -45,7 +47,7 @@ def random_piece_slowdown(of: MemorySystem | None, piece: Any) -> Any:
 
 
 def rows_touched(of: MemorySystem, requests: Any) -> Any:
-    """Rows that so many consecutive requests of one channel are in.
+    """Rows that a number of consecutive requests of one channel lie in. [-]
 
     Where sizes of parts are powers of two, it makes no difference how many of them requests are divided by at once.
     """
@@ -80,13 +82,16 @@ def _powers_of_two(of: MemorySystem) -> bool:
 
 @memoize_by_identity
 def address_fields(of: MemorySystem) -> tuple[tuple[str, Any], ...]:
-    """Parts of an address within a channel, low to high, and how many requests, or of the parts below, each has."""
+    """Fields of an address within a channel, low to high, with their sizes.
+
+    A size counts requests, or values of the fields below.
+    """
     sizes = {"column": of.row / of.access, "group": of.groups, "bank": of.banks, "row": of.rows}
     return tuple((name, sizes[name]) for name in reversed(ORDERS[of.order]))
 
 
 @memoize_by_identity
 def activate_interval(of: MemorySystem) -> Any:
-    """From row to row that a channel opens. [clock]"""
+    """Time between two rows that a channel opens. [clock]"""
     t = of.timing
     return maximum(maximum(t.faw / 4, t.rrd_s), (t.ras + t.rp) / (of.groups * of.banks))

@@ -1,4 +1,4 @@
-"""What routers of a mesh hold, for loops that are compiled (`evaluators.machine.router`).
+"""State of the routers of a mesh, in arrays for the compiled `machine.router_simulator`.
 
 Ports are east, west, south, north, the core's and, where there is one, a memory channel's. Input channels, and output channels,
 are numbered (router ports + port) 2^shift + vc; those in which cores and channels keep what they know of their router's come
@@ -65,7 +65,7 @@ TURN = _record(channel="u4", at="u4")
 
 
 class RouterTables(NamedTuple):
-    """Routers, and all that they hold; made by `network`.
+    """Routers of a mesh with their channels, buffers and delays; made by `make_router_tables`.
 
     Attributes:
         routers, ports, vcs, depth: how many; ports of each; input channels of a port; flits of an input channel.
@@ -167,7 +167,7 @@ def make_router_tables(
     trees: int = 0,
     sums: bool = False,
 ) -> RouterTables:
-    """Empty routers of a mesh; delays are those of `Net`.
+    """State of empty routers of a mesh. Delays are in cycles.
 
     Args:
         rows, cols: of the mesh.

@@ -1,4 +1,6 @@
-"""Tasks of engines and messages, compiled: each begins when all before it are done; messages may lock their ways.
+"""Compiled simulation of tasks of engines and of messages that may lock their routes.
+
+A task begins when all before it have finished.
 
 What moves flit by flit, and banks of memory, is for `evaluators.machine.tasks`.
 """
@@ -17,7 +19,7 @@ from dse.space.array_math import Array
 
 
 class Tasks(NamedTuple):
-    """What is done in what order: a task is ready when all before it are done.
+    """Tasks of a program, with their dependencies; a task is ready when all before it have finished.
 
     Attributes:
         kind: a word of `NOTE`, `WORK`, `BLOCK`, `PACKET`.
@@ -44,7 +46,7 @@ class Tasks(NamedTuple):
 
 
 class Packets(NamedTuple):
-    """Packets of tasks.
+    """Packets of the tasks of a program.
 
     Attributes:
         router, port: where it comes from: a core, or a memory channel.
@@ -82,7 +84,7 @@ class Packets(NamedTuple):
 
 
 class Floor(NamedTuple):
-    """Who works on tasks, and what is going to happen.
+    """Engines, channels and places that run tasks, and a heap of coming events.
 
     Attributes:
         free: until when each engine or channel is busy; `queue`: first and last task that waits for it, -1 for none.
@@ -220,7 +222,7 @@ def _before(packets, one, other):
 
 @compiled_part
 def begin_ready(floor, tasks, packets, banked):
-    """Everything that has become ready begins, and what is done at once makes others ready."""
+    """Begin every ready task, and those that become ready by tasks that finish at once."""
     while floor.counts[STACK]:
         floor.counts[STACK] -= 1
         task = floor.stack[floor.counts[STACK]]
@@ -278,7 +280,7 @@ def _finish(floor, tasks, task, time):
 
 @compiled_part
 def happen_until(floor, tasks, packets, banked, time, until):
-    """Everything that happens from a time until another one."""
+    """Run all events from one time until another one."""
     while True:
         if floor.counts[ASKING] and (floor.counts[HEAP] == 0 or floor.when[0] > time + MOMENT):
             _give(floor, packets, time)
@@ -311,7 +313,7 @@ def happen_until(floor, tasks, packets, banked, time, until):
 
 @compiled_loop
 def perform_messages(floor, tasks, packets):
-    """Does all tasks where every packet takes a circuit; whether it came to its end."""
+    """Run all tasks of a program whose packets lock their routes; returns whether all finished."""
     begin_ready(floor, tasks, packets, False)
     happen_until(floor, tasks, packets, False, 0.0, np.inf)
     return floor.counts[DONE] == len(tasks.kind)

@@ -1,4 +1,4 @@
-"""Up*/down* ways on a mesh of which something is broken [schroeder1991].
+"""Up*/down* routes on a mesh with faults [schroeder1991].
 
 Routers are ordered by their distance from one in the middle; a link goes up towards it, or down. Packets go up as long as they
 have to, and then only down, so that links never wait for one another in a circle, whatever is broken.
@@ -13,7 +13,7 @@ from dse.space.errors import DesignError
 
 
 class RouterOrder(NamedTuple):
-    """Routers that work, in the order in which links go down; the place of each in it; the router that each was found from."""
+    """Order of working routers from a middle one down, and the router from which each was reached."""
 
     order: list[int]
     place: dict[int, int]
@@ -21,7 +21,7 @@ class RouterOrder(NamedTuple):
 
 
 def router_order(rows: int, cols: int, open_: Array, works: Array) -> RouterOrder:
-    """The order of routers.
+    """Order of a mesh's working routers by their distance from a router in the middle.
 
     Args:
         open_: which links work, by router and port, shape (nodes, 4).
@@ -49,7 +49,7 @@ def router_order(rows: int, cols: int, open_: Array, works: Array) -> RouterOrde
 
 
 def updown_routes(of: RouterOrder, open_: Array, steps: Array, count: int) -> tuple[Array, Array, Array]:
-    """Ports by router and target, links likewise, shape (nodes, nodes), and ports that may follow each link, as bits."""
+    """Ports and hops by router and target, shape (nodes, nodes), and allowed next ports of each link."""
     place = of.place
     near = {node: [(port, int(node + steps[port])) for port in range(4) if open_[node, port]] for node in of.order}
     found, links = np.zeros((count, count), np.uint8), np.zeros((count, count), np.int16)

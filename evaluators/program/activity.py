@@ -1,4 +1,4 @@
-"""What is counted of a program: multiply-adds, elements, bytes and the links they cross."""
+"""Activity of a program: multiply-adds, elements, bytes, and the links that bytes cross."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ from dse.space.array_math import sum_nonzero
 
 
 class Activity(NamedTuple):
-    """What a program does, whoever plays it; leaves are floats or arrays over designs.
+    """Activity of a program on any simulator; leaves are floats or arrays over designs.
 
     Attributes:
         macs: multiply-adds, padding included.
