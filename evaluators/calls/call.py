@@ -2,7 +2,7 @@
 
 Layouts make calls, and cost models give their time and activity.
 
-A `Block` is calls in the order in which they run, from one collective to the next. Leaves broadcast over steps and designs.
+A `CallBlock` is calls in the order in which they run, from one collective to the next. Leaves broadcast over steps and designs.
 """
 
 from collections import Counter
@@ -46,7 +46,7 @@ class MeshKernel(NamedTuple):
         kind: gemm, gemv, vector or move.
         algorithm: a name in the registry of that kind.
         shape, mesh: of one run.
-        options: further arguments, equal for all readers.
+        options: further arguments, equal for all cost models.
         times: runs one after the other, each time.
         copies: that run side by side, each on its own cores.
         faults: of its mesh.
@@ -79,11 +79,11 @@ class CoreGroupSplit(NamedTuple):
     """Division of a product over a group of cores.
 
     Attributes:
-        partition: how it is divided, a word of `PARTITION`; `AUTO` where entries have several ways.
+        partition: how it is divided, an option of `PARTITION`; `AUTO` where entries have several ways.
         placement, cores: where they are, and how many.
-        sums: how partial sums are added up, a word of `space.mapping.TILE_SUMS`, or `AUTO` for the quickest of them.
+        sums: how partial sums are added up, an option of `space.mapping.TILE_SUMS`, or `AUTO` for the quickest of them.
         phases: of a K-tree.
-        ways: partitions that were chosen, each by some entry; none where a plan says the word.
+        ways: partitions that were chosen, each by some entry; none where a plan sets one.
         which: place of each entry's among them, where there are several.
     """
 
@@ -190,7 +190,7 @@ class LeadingCollective(NamedTuple):
         peers: dies that take part.
         nbytes: vector on each. [B]
         recorded: whether a recorded graph of launches holds it; else the host starts it.
-        phases: of a K-tree; None where it is not said.
+        phases: of a K-tree; None where it is not set.
     """
 
     algorithm: str
@@ -210,7 +210,7 @@ class CallBlock(NamedTuple):
         order: positions of the calls, breadth-first from the opener.
         times: how often all of it runs in a step.
         opener: the collective that they wait for; None where they wait for nothing.
-        after: position of the block whose last messages are on their way when it begins; None where nobody's are.
+        after: position of the block whose last messages are on their way when it begins; None where there are none.
     """
 
     name: str

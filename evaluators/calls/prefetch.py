@@ -22,7 +22,7 @@ def prefetched_bytes(block: CallBlock, policy: str, budget: Any) -> list[Any]:
 
     Args:
         block: calls in order of execution, and the breadth-first order from the collective before them.
-        policy: a word of `space.mapping.PREFETCH`.
+        policy: an option of `space.mapping.PREFETCH`.
         budget: bytes of L2 that may be used; 0 where there is no collective to hide behind.
 
     Returns:

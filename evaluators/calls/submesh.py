@@ -14,7 +14,7 @@ from dse.space.design import Design
 from dse.space.software import PRODUCT, software_of
 
 SUBMESH_MARK = "@"
-"""Between a reader and the most cores of a side that it plays, as in cycles@8."""
+"""Between a fidelity and the cores per side that are simulated, as in cycles@8."""
 
 OVER: dict[str, tuple[str, str, str]] = {
     "gemm": ("rows", "cols", "cols"),

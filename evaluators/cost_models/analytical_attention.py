@@ -98,7 +98,7 @@ def partial_bytes(job: AttentionJob) -> Any:
 
 
 def time_by_resource(job: AttentionJob) -> dict[str, Any]:
-    """Time of an attention job by resource, with the keys of `PARTS`. [s]"""
+    """Time of an attention job by resource, with the keys of `TIME_PARTS`. [s]"""
     return cost.time_by_resource(*_asked(job))
 
 

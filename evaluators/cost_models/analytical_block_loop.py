@@ -45,7 +45,7 @@ def job_cost(job: BlockLoopJob) -> KernelCost:
 
 
 def time_by_resource(job: BlockLoopJob) -> dict[str, Any]:
-    """Time of a block loop job by resource, with the keys of `PARTS`: time saved by freeing each. [s]"""
+    """Time of a block loop job by resource, with the keys of `TIME_PARTS`: time saved by freeing each. [s]"""
     free = column_memory(job.chip)._replace(latency=0.0, byte=0.0, crowded=0.0)
     whole, engines_, matrix = (
         _price(*of).seconds

@@ -45,7 +45,7 @@ def refuse_library_allreduce(algorithm: str, peers: Any, machine: HardwareModel)
         _refuse_absent("rings", library)
     elif library.rings is not None and np.any(several := np.asarray(peers) > 1):
         raise IncompatibleOptionsError(
-            f"mapping.stack.rings: not read by allreduce={algorithm}; say mapping.both.allreduce=library, or "
+            f"mapping.stack.rings: has no effect with allreduce={algorithm}; set mapping.both.allreduce=library, or "
             "mapping.stack.rings=null mapping.stack.short=null",
             *("allreduce", "rings", "tp"),
             some=several,
@@ -168,7 +168,7 @@ def _refuse_absent(part: str, library: Any) -> None:
     """Refuses what a library of the stack would do, where it does not."""
     if getattr(library, part) is None:
         raise IncompatibleOptionsError(
-            f"mapping.both.allreduce: library, and the stack has no mapping.stack.{part}; choose one that has, as "
+            f"mapping.both.allreduce: library needs mapping.stack.{part}, which the stack lacks; choose another stack, such as "
             f"stack={EXAMPLE_STACKS.get(part, 'trtllm_h100')}, or another allreduce",
             *("allreduce", part),
         )

@@ -3,7 +3,7 @@
 Decode updates states token by token; prefill goes through prompts chunk by chunk.
 
 Of a token, states that stay in local memory are one job, and those that come from main memory and go back another; both are
-`streamed`'s. Prompts are `walked`'s.
+`analytical_rows`'s. Prompts are `analytical_block_loop`'s.
 """
 
 from itertools import product

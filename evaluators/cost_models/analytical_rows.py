@@ -50,7 +50,7 @@ def job_cost(job: RowJob) -> KernelCost:
 
 
 def time_by_resource(job: RowJob) -> dict[str, Any]:
-    """Time of a row job by resource, with the keys of `PARTS`: memory, and instructions. [s]"""
+    """Time of a row job by resource, with the keys of `TIME_PARTS`: memory, and instructions. [s]"""
     memory = column_memory(job.chip)
     whole, left = _seconds(job, memory), _seconds(job, memory._replace(latency=0.0, byte=0.0, crowded=0.0))
     return dict(zip(TIME_PARTS, (whole - left, left), strict=True))
@@ -154,7 +154,7 @@ def _together(recipe: RowKernel, rows: Any, width: Any, chip: Chip, itemsize: fl
 
 @memoize_by_identity
 def _rates(chip: Chip) -> Array:
-    """Of designs, columns as of `streamed_blocks.RATES`, shape (designs, columns)."""
+    """Of designs, columns as of `row_block_search.RATE_COLUMNS`, shape (designs, columns)."""
     fabric, on, memory = tile_fabric(chip), tile_engines(chip), column_memory(chip)
     columns = (
         chip.mesh.rows, chip.mesh.cols, chip.tile.sram, fabric.hop, fabric.post, fabric.ramp, *memory, on.vector.lanes,
@@ -165,7 +165,7 @@ def _rates(chip: Chip) -> Array:
 
 @lru_cache(maxsize=MAX_ENTRIES)
 def _tabulated(recipe: RowKernel, width: Any, itemsize: float) -> list[tuple[float, ...]]:
-    """Slots of blocks of a width, as of `streamed_blocks.choose`: what grows with rows is the same for each."""
+    """Slots of blocks of a width, as of `row_block_search.choose_row_blocks`: what grows with rows is the same for each."""
     found: list[tuple[float, ...]] = []
     for none, one in zip(*(buffers(recipe, RowBlock(rows, width), DTYPES[itemsize]) for rows in (0, 1)), strict=True):
         beside = none.shape[-1]
@@ -175,7 +175,9 @@ def _tabulated(recipe: RowKernel, width: Any, itemsize: float) -> list[tuple[flo
 
 @lru_cache(maxsize=MAX_ENTRIES)
 def _program(recipe: RowKernel) -> tuple[Array, Array, Array]:
-    """Instructions, the slots that they read and write, and slots that are moved, as of `streamed_blocks.choose`."""
+    """Instructions, the slots that they read and write, and slots that are moved, as of
+    `row_block_search.choose_row_blocks`.
+    """
     from dse.evaluators.cost_models.row_block_search import MAX_INPUTS
 
     place = {name: number for number, (name, _) in enumerate(recipe.slots)}

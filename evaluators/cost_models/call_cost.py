@@ -40,15 +40,15 @@ class CostModel(NamedTuple):
         kernel: seconds and activity of one run of a kernel on a mesh, of (kernel, machine).
         collective: seconds of an allreduce between dies, of (opener, machine).
         product: seconds of a product on a group, and those of its engines, of (group, product, machine, bytes of a value).
-        job: seconds and activity of what a chip of tiles is asked for as a whole.
+        job: time [s] and activity of a job of a chip of tiles.
         exchange: seconds of slices that go around a group, of (exchange, machine, seconds of the work on them): where cores
             work on slices, those beyond that work.
         onward: seconds of a message from stage to stage of a pipeline, of (way, bytes, machine).
         memory: seconds of what a core asks its memory for, and what one more byte takes, of (asked, machine); None where it is
             what the machine's memory says.
         banks: seconds that a byte takes at least of what cores of a die read side by side, of (asked, machine): by the banks
-            of its memory, 0 where they are not played; None where it has a rate.
-        play: who plays programs; None where formulas answer.
+            of its memory, 0 where they are not simulated; None where it has a rate.
+        play: simulator of programs; None for the analytical model.
     """
 
     kernel: Callable[[MeshKernel, HardwareModel], KernelCost]
@@ -78,8 +78,8 @@ class CallCost(NamedTuple):
         activity: of one run of a kernel or job; None elsewhere, where the call says it.
         shown: what of messages that go beside engines and reads these do not hide, of the seconds of reads; it is `network` of
             all reads. None where messages go beside none.
-        took: of a kernel that a library prices, which then says all; None elsewhere.
-        least: seconds that a byte of `need` takes at least in banks; `NOTHING` where they are not played. [s/B]
+        took: time of a library kernel, which then replaces all others; None elsewhere.
+        least: seconds that a byte of `need` takes at least in banks; `NOTHING` where they are not simulated. [s/B]
     """
 
     matrix: Any
@@ -100,7 +100,7 @@ class CallCost(NamedTuple):
 
 ReadCache = dict[Any, tuple[Any, tuple[Any, Any, Any]]]
 """Of what calls of a step read, by what they ask for: the share of it that is away, so that nothing else takes its place in
-memory; and bytes, as of `Cost.need`, seconds of all, and of one more byte.
+memory; and bytes, as of `CallCost.need`, seconds of all, and of one more byte.
 """
 
 
@@ -136,7 +136,7 @@ class PrefetchSettings(NamedTuple):
     """Prefetch policy and budget: during leading collectives, or during messages of the calls.
 
     Attributes:
-        policy: a word of `space.mapping.PREFETCH`.
+        policy: an option of `space.mapping.PREFETCH`.
         budget: bytes that there is room for. [B]
         once: bytes of a call that are not there and are read once; None where blocks have openers.
     """
@@ -161,7 +161,7 @@ def block_timeline(
     """Every block of a step on the timeline; equal calls are evaluated once.
 
     Args:
-        blocks, machine, reader: what, where, and how it is priced.
+        blocks, machine, reader: calls, machine and cost model.
         prefetch: policy and budget.
         away: what a call reads from main memory over `fetch`: the share that no core has, times how often; None for all of it,
             once.
@@ -324,7 +324,7 @@ def _asked(call: KernelCall, nbytes: Any, piece: Any) -> MemoryRequest:
 def _came(
     call: KernelCall, machine: HardwareModel, reader: CostModel, away: Any, known: ReadCache | None
 ) -> tuple[Any, Any, Any]:
-    """Bytes that a call reads, seconds of all and of one more; `away` as of `timed`, None for all."""
+    """Bytes that a call reads, seconds of all and of one more; `away` as of `block_timeline`, None for all."""
     what = None if known is None else _what(call, away)
     if known is not None and what in known:
         return known[what][1]

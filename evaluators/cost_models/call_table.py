@@ -35,7 +35,7 @@ class CallTable(NamedTuple):
     """Different calls of a step, by structure, and the order in which blocks run them.
 
     Attributes:
-        calls: what each asks for, shape (structures, calls, ASKED) as of `call_rates`.
+        calls: what each asks for, shape (structures, calls, ASKED) as of `call_table_columns`.
         streamed: rows that stream, with elements that pass by.
         strided: rows that read in pieces, with what they ask for.
         hidden: rows that can be prefetched, as often as something else was asked for before them.
@@ -173,13 +173,13 @@ def table_seconds(
     which: Any = None,
     peers: Any = None,
 ) -> Any:
-    """Time of a step from its call table, equal to `block_timeline`; None if there is no table. [s]
+    """Time of a step from its call table, equal to `call_cost.block_timeline`; None if there is no table. [s]
 
     Compiled code is loaded for many designs: a few take less time call by call than that does.
 
     Args:
         structures: blocks of each.
-        machine, reader, prefetch: as of `price.timed`.
+        machine, reader, prefetch: as of `call_cost.block_timeline`.
         which, peers: structure of each design, and dies in its messages, shape (designs,); None of one structure.
     """
     engines, cache, memory = machine.engines, machine.cache, machine.memory
@@ -309,7 +309,7 @@ def _one(of: StructureTable, machine: HardwareModel, prefetch: PrefetchSettings,
     total = 0.0
     for times, opener, calls, stream, placed in of.blocks:
         now = 0.0 if opener is None else sums[id(opener)]
-        if ahead and opener is not None:  # as `timeline.schedule`
+        if ahead and opener is not None:  # as `timeline.schedule_segment`
             fetched, there = 0.0, dict[int, float]()
             for place in stream:
                 fetched = there[place] = fetched + arrived[place]

@@ -2,8 +2,8 @@
 
 It takes a few designs at a time, so that their data stays in the processor's cache.
 
-What a call takes is as `price` has it, and when it runs as `timeline.schedule`. To start an operation of NumPy takes as long as
-the operation on a thousand designs; a step has a hundred and more.
+What a call takes is as `call_cost` has it, and when it runs as `timeline.schedule_segment`. To start an operation of NumPy
+takes as long as the operation on a thousand designs; a step has a hundred and more.
 """
 
 from typing import Any

@@ -2,12 +2,12 @@
 
 It simulates the messages of `event_die_network` flit by flit, one design at a time.
 
-Dies are joined along lines, each to each, behind a switch, or in boxes with a network between: `machine.flits` has crossbars of
-as many links as meet at a die or a switch, and a port of each die for each network that sends, and one that receives. On a
-line that is joined at its ends half of the channels are for packets that have yet to cross the joint, so that none wait for one
-another in a circle ([dally2004] section 14.2.3). Channels share a link's credits evenly: where these are few, so are the
-channels, since a packet that waits for its own one's credits leaves those of others unused. Ports hold what waits there, and
-their credits are not counted.
+Dies are joined along lines, each to each, behind a switch, or in boxes with a network between: `machine.flit_simulator` has
+crossbars of as many links as meet at a die or a switch, and a port of each die for each network that sends, and one that
+receives. On a line that is joined at its ends half of the channels are for packets that have yet to cross the joint, so that
+none wait for one another in a circle ([dally2004] section 14.2.3). Channels share a link's credits evenly: where these are few,
+so are the channels, since a packet that waits for its own one's credits leaves those of others unused. Ports hold what waits
+there, and their credits are not counted.
 """
 
 import numpy as np
@@ -59,12 +59,12 @@ def simulate_messages(
     flits = np.maximum(np.round(nbytes[moves] / flit), 1).astype(np.int64)
     if int(flits @ far) > MAX_FLITS:
         raise DesignError(
-            f"fidelity: cycles would play {int(flits @ far):,} flits over links; {MAX_FLITS:,} at most, or events"
+            f"fidelity: cycles can simulate {MAX_FLITS:,} flits over links, got {int(flits @ far):,}; use fidelity=events"
         )
     sent = _packets(over, flits, onward, interleave=interleave)
     send_packets(_links(level, over, sent, flit, cycle, wide, held=held), sent)
     if left := np.count_nonzero(sent.left):
-        raise DesignError(f"fidelity: {left} messages between dies wait for one another; give chip.d2d.credits more")
+        raise DesignError(f"chip.d2d.credits: {left} messages between dies are in a deadlock; increase the credits")
     done[moves] = sent.done * cycle
     return ExchangeResult(float(done.max()) + level.barrier, done, links)
 

@@ -2,7 +2,7 @@
 
 Engines and memory channels work as in the event-driven simulator.
 
-Nothing is jumped, and nothing is played in the order in which it is written: whatever is ready first goes first, on an
+No repetition is jumped, and nothing runs in the order in which it is written: whatever is ready first goes first, on an
 engine, at a memory channel and in the network. A message is a packet of as many flits as it has words. Routers have as many
 stages as their chip's hop has cycles: of one, a head gets its channel and its turn of the switch in the cycle in which it
 comes.
@@ -56,13 +56,14 @@ def simulate_cycles(
         fabric: what it costs; a hop and a word are whole numbers of its cycles.
         engines: of each core, side by side; without them one engine does everything by vector instructions.
         memory: the channels that it loads from and stores to.
-        banks: what is behind each of these; with it blocks are played burst by burst, without it they have the channels' pace.
+        banks: what is behind each of these; with banks, blocks are simulated burst by burst; without, they have the channels'
+            pace.
         faults: what of its mesh is broken. Messages go round broken links.
 
     Raises:
         DesignError: a core that is broken, or that no way leads to; a hop or a word that is no whole number of cycles; a way
-            between core and router that is shorter than its router; more or deeper virtual channels than routers are played
-            with; more tasks than can be played; or a deadlock, with the channels that wait for one another.
+            between core and router that is shorter than its router; more or deeper virtual channels than routers support;
+            more tasks than can be simulated; or a deadlock, with the channels that wait for one another.
     """
     check_within(memory, program.rows, program.cols)
     on = SimulatedMachine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults, banks)
@@ -70,7 +71,9 @@ def simulate_cycles(
     net = _network(graph)
     tasks, packets, floor = floor_of(graph)
     if not run_tasks(net, floor, tasks, packets, _banks(graph)):
-        raise DesignError(f"fidelity: deadlock: {deadlock_text(net, program.cols)}; give chip.noc.vcs more channels")
+        raise DesignError(
+            f"chip.noc.vcs: the routers are in a deadlock: {deadlock_text(net, program.cols)}; increase the channels"
+        )
     busy = float(max(tasks.done.max(initial=0.0), floor.free.max(initial=0.0)))
     done = np.append(tasks.done, 0.0)  # of what nobody writes
     ready = {name: done[made].reshape(program.rows, program.cols) * graph.cycle for name, made in ends.items()}
@@ -114,8 +117,8 @@ def _network(graph: TaskGraph) -> RouterTables:
     eject = max(1, ramps - ramps // 2 - int(t.before))
     inject = ramps - int(t.before) - eject
     if inject < 0:
-        have = f"{ramps} cycles in and out are less than the {int(t.before) + 1} of a router's stages before its link"
-        raise DesignError(f"chip.noc.ramp: {have}; make it longer, or chip.noc.hop shorter")
+        need = f"needs at least {int(t.before) + 1} cycles in and out, the stages of a router before its link"
+        raise DesignError(f"chip.noc.ramp: {need}; got {ramps}; increase the ramp, or reduce chip.noc.hop")
     speculative = hop < 4
     net = make_router_tables(
         *graph.shape, int(on.vcs), int(on.depth), route=int(t.before - (not speculative)), forward=int(t.after),
@@ -136,7 +139,9 @@ def _network(graph: TaskGraph) -> RouterTables:
 def _cycles(seconds: float, cycle: float, address: str) -> int:
     count = round(seconds / cycle)
     if count < 1 or abs(seconds / cycle - count) > INTEGER_TOLERANCE:
-        raise DesignError(f"{address}: {seconds / cycle:g} cycles are no whole number of them above 0, which routers work in")
+        raise DesignError(
+            f"{address}: routers need a whole number of cycles above 0, got {seconds / cycle:g}; change it, or chip.clock"
+        )
     return count
 
 
@@ -158,7 +163,7 @@ def deadlock_text(net: RouterTables, cols: int) -> str:
     waits = {channel: sorted(set(_waits_for(net, channel))) for channel in busy}
     if found := find_cycle(waits):
         return " waits for ".join(_name(net, channel, cols) for channel in found)
-    return f"{_name(net, busy[0], cols)} waits for flits that never come" if busy else "nothing is left that could happen"
+    return f"{_name(net, busy[0], cols)} waits for flits that never come" if busy else "no event is left"
 
 
 def find_cycle(waits: Mapping[int, Sequence[int]]) -> list[int]:

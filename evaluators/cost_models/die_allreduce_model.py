@@ -6,7 +6,7 @@ Vectors of all members of a group are added up (reduce_scatter, allreduce), or s
 groups at the same time. A ring sends least over any link and has most steps; two levels have few steps where nodes are small,
 and send between nodes only a node's share of each vector; a tree has fewest steps, each of whole vectors.
 
-What goes when, `turns` and `tree` say, of which `events_dies` plays the messages.
+What goes when, `ring_phases` and `tree_phases` say, of which `event_die_network` plays the messages.
 """
 
 from functools import lru_cache
@@ -28,7 +28,7 @@ class ReductionAlgorithm(NamedTuple):
     """Algorithm of a reduction between dies: a ring, two levels of rings, or a tree.
 
     Attributes:
-        algorithm: a word of `space.mapping.GROUP_SUMS`.
+        algorithm: an option of `space.mapping.GROUP_SUMS`.
         size: of two levels, members of a node, which follow one another.
         phases: of a tree.
     """
@@ -138,7 +138,7 @@ def tree_phases(pattern: str, at: Array, by: ReductionAlgorithm) -> tuple[TreePh
     Each phase begins when all of the one before has arrived.
 
     Of a reduce_scatter only slices go back, of an allgather only slices come: those of all members below. A reduction, and a
-    multicast, is one half; `root_of` is where it ends, or begins.
+    multicast, is one half; `tree_root` is where it ends, or begins.
 
     Args:
         pattern, at, by: as of `collective`.

@@ -49,10 +49,10 @@ class DieExchangeJob(NamedTuple):
         on: the links.
         at: places of the dies of each group, shape (groups, members); of a hand-over, of each stage of each copy of the model.
         to: of a hand-over, places of those that take it, shaped likewise.
-        nbytes: as of `layouts.dies.Crossing`. [B]
+        nbytes: as of `layouts.multi_die.DieExchange`. [B]
         ranks: dies whose mean the activity is of: all that work; of a hand-over, those that are not of a last stage.
-        shares: of an all-to-all, as of `die_exchange.all_to_all`; None for evenly; `Several` of these of several
-            iterations.
+        shares: of an all-to-all, as of `die_exchange_model.all_to_all_cost`; None for evenly; `ExchangeVariants` of these of
+            several iterations.
         boxed: of one by boxes, how many members are in each, and copies between boxes for each to an expert; None of others.
         back: whether results come back.
         ended: from when all is sent until all know that, where a library says it; None for a barrier.
@@ -80,7 +80,7 @@ class DieGroups(NamedTuple):
         groups: places of the dies of each stage of each copy of the model, shape (groups, members).
         tp: dies of a copy of attention.
         stages: of a copy of the model.
-        boxed: of exchanges with experts, as of `Job`.
+        boxed: of exchanges with experts, as of `DieExchangeJob`.
         routed: links as tokens to experts find them, and results; None for as all else does.
         library: of these.
         sums: who adds up what dies of a copy of attention have.
@@ -134,18 +134,18 @@ def make_die_groups(
 
     Args:
         chip, placement, groups, members: of dies.
-        tp, stages: as of `Between`.
+        tp, stages: as of `DieGroups`.
         reached: share of the links' bandwidth that software reaches.
         copies: between boxes for each to an expert, by the boxes that a group is in, where tokens go by boxes.
         rows: of dies, first and how many, that groups are on; None for all.
         sums: who adds up, and phases of a tree.
-        attention: as of `Between`.
+        attention: as of `DieGroups`.
         library: of exchanges with experts: t = start + what the busiest link takes at its share of the bandwidth + ways.
     """
     if library is not None and (library.dispatch_core is not None or library.combine_core is not None):
         raise DesignError(
-            "mapping.stack.dispatch.dispatch_core: exchanges between many dies have no limit of cores; choose a stack without, "
-            "as stack=deepep_h800"
+            "mapping.stack.dispatch.dispatch_core: has no effect on exchanges between dies, which have no limit of cores; "
+            "choose a stack without it, such as stack=deepep_h800"
         )
     cols = int(chip.dies.cols)
     first, count = rows or (0, int(chip.dies.rows))
@@ -204,7 +204,7 @@ def sent_bytes(job: DieExchangeJob) -> Any:
 
 
 def time_by_resource(job: DieExchangeJob) -> dict[str, Any]:
-    """Time of an exchange by resource, with the keys of `PARTS`. [s]"""
+    """Time of an exchange by resource, with the keys of `TIME_PARTS`. [s]"""
     done = analytical_exchange(job)
     return dict(zip(TIME_PARTS, (done.seconds - done.latency - done.barrier, done.latency, done.barrier), strict=True))
 

@@ -7,10 +7,10 @@ long as the busiest link of its way, or as the ports at its ends if those take l
 
     t = max over messages (max(busiest / rate, most of a die / injection) + hops x latency) + barrier
 
-Played chunk by chunk this is met where sources rotate the order of their targets (`events_dies`, tests/agreement), but for ways
-whose latency is about what links take: some of that passes while links work, so that the sum is at most too long. Loads are
-linear in bytes: those of a structure are worked out once, for all designs. Credits bound a link by their number each round
-trip; what buffers do that are full while others wait only `events_dies` says.
+Played chunk by chunk this is met where sources rotate the order of their targets (`event_die_network`, tests/agreement), but
+for ways whose latency is about what links take: some of that passes while links work, so that the sum is at most too long.
+Loads are linear in bytes: those of a structure are worked out once, for all designs. Credits bound a link by their number each
+round trip; what buffers do that are full while others wait only `event_die_network` says.
 """
 
 from functools import lru_cache
@@ -106,12 +106,12 @@ def hierarchical_cost(
     One copy goes to each node, to the member of the same place, then on inside the node.
 
     Args:
-        level, at: as of `all_to_all`; `size` divides the members.
+        level, at: as of `all_to_all_cost`; `size` divides the members.
         nbytes: one copy of all that a member sends. [B], () or (designs,)
         size: members of a node.
         between: copies that a token makes to nodes, its own included. [-]
         within: copies that are made of it inside nodes, those that stay on their die included. [-]
-        shares: as of `all_to_all`, the same in all groups; a node gets copies as its members do together.
+        shares: as of `all_to_all_cost`, the same in all groups; a node gets copies as its members do together.
         back: whether results come back: summed inside their node by the member of the same place as who takes them, which
             sends one sum on.
 
@@ -123,7 +123,7 @@ def hierarchical_cost(
 
 
 ExchangeLeg = tuple[Array, Any, Array | None]
-"""Members of groups, what each sends in all [B], and shares: as of `all_to_all`."""
+"""Members of groups, what each sends in all [B], and shares: as of `all_to_all_cost`."""
 
 
 def hierarchical_legs(
@@ -163,10 +163,10 @@ def ring_cost(level: DieNetworkLevel, at: Array, nbytes: Any, steps: int) -> Exc
 
     Each step's messages share links as if all went at once; edges inside boxes all take as long as the slowest of them, as do
     those between boxes, and each has its own way. Members send slice after slice. A reduce-scatter or an allgather is
-    members - 1 steps, an allreduce both, without a barrier between them (`die_sums`).
+    members - 1 steps, an allreduce both, without a barrier between them (`die_allreduce_model`).
 
     Args:
-        level, at: as of `all_to_all`.
+        level, at: as of `all_to_all_cost`.
         nbytes: the vector that each member has, of which a slice goes on at a time. [B], () or (designs,)
         steps: that each member sends.
 

@@ -21,7 +21,7 @@ class EdgeStream(NamedTuple):
     Attributes:
         away: share of weights that does not stay. [1]
         edge: of a region.
-        policy: a word of `space.mapping.PREFETCH`.
+        policy: an option of `space.mapping.PREFETCH`.
         budget: room of a region for what is read ahead. [B]
     """
 

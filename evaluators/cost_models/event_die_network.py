@@ -2,8 +2,8 @@
 
 Messages go chunk by chunk over busy links with credits (`machine.die_link_chunks`).
 
-The same exchanges as `die_exchange` has formulas for, one design at a time. Sources rotate the order of their targets, each
-begins with the member after itself; `ascending` has all of them begin with the first one, which crowds.
+The same exchanges as `die_exchange_model` has formulas for, one design at a time. Sources rotate the order of their targets,
+each begins with the member after itself; `ascending` has all of them begin with the first one, which crowds.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from dse.space.chip import node_grid
 from dse.space.errors import DesignError
 
 MessageSimulator = Callable[..., Any]
-"""Who plays messages, as `messages` and `cycles_dies.messages` do."""
+"""Who plays messages, as `simulate_messages` and `cycle_die_network.simulate_messages` do."""
 
 CHUNK_BYTES = 65536.0
 """Bytes that take a link at a time, at most."""
@@ -45,7 +45,7 @@ class ExchangeResult(NamedTuple):
     Attributes:
         seconds: until all dies know that all are done.
         done: when each message was complete, shape (messages,). [s]
-        links: bytes over each link of `machine.d2d.routes`, then over those between boxes, shape (links,). [B]
+        links: bytes over each link of `machine.die_network.die_routes`, then over those between boxes, shape (links,). [B]
     """
 
     seconds: float
@@ -65,7 +65,7 @@ def simulate_all_to_all(
     chunk: float = CHUNK_BYTES,
     play: MessageSimulator | None = None,
 ) -> ExchangeResult:
-    """Simulate an all-to-all inside every group of dies; arguments as in `all_to_all_cost`.
+    """Simulate an all-to-all inside every group of dies; arguments as in `die_exchange_model.all_to_all_cost`.
 
     Args:
         ascending: whether all begin with the first member.
@@ -73,7 +73,7 @@ def simulate_all_to_all(
         held: whether credits are room in buffers at the edge of a die, which a chunk has until it has gone on, so that who
             waits makes others wait; else the die's memory takes what comes, and credits bound what is on a link.
         chunk: bytes that take a link at a time, at most.
-        play: who plays messages: `messages`, here and below, where it is not said.
+        play: who plays messages: `simulate_messages`, here and below, where it is not said.
     """
     members = at.shape[1]
     here = np.arange(members)
@@ -199,7 +199,7 @@ def simulate_messages(
         nbytes: of each message. [B], shape (messages,)
         then: message that may go when this one has come, -1 for none, shape (messages,); all go at once where None. Where there
             are any, all messages leave their die.
-        interleave, held, chunk: as of `all_to_all`.
+        interleave, held, chunk: as of `simulate_all_to_all`.
 
     Raises:
         DesignError: nothing can go on, though messages are left.
@@ -216,7 +216,7 @@ def simulate_messages(
     sent = _messages(ways, nbytes[moves], onward, chunk)
     left = send_chunks(_floor(level, ways, sent, held), sent, interleave)
     if left:
-        raise DesignError(f"fidelity: {left} chunks between dies wait for one another; give chip.d2d.credits more")
+        raise DesignError(f"chip.d2d.credits: {left} chunks between dies are in a deadlock; increase the credits")
     done[moves] = sent.done
     return ExchangeResult(float(sent.done.max()) + level.barrier, done, links)
 
@@ -227,7 +227,7 @@ class DieNetLinks(NamedTuple):
     Attributes:
         source, target: ports, those to the network between boxes after all others, shape (messages,).
         first, over: where the way of each message begins, shape (messages + 1,), and links, shape (crossings,).
-        byte, latency, room, line, closes: of links, as of `machine.chunks.Floor`, `room` of each channel.
+        byte, latency, room, line, closes: of links, as of `machine.die_link_chunks.LinkTables`, `room` of each channel.
         ported: of ports.
     """
 

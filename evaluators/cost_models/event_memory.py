@@ -40,7 +40,7 @@ LoadPart = tuple[LoadInstruction, slice, tuple[Array, Array, Array]]
 def _requests(
     steps: Sequence[LoadInstruction], state: SimulatorState, on: SimulatedMachine
 ) -> tuple[list[LoadPart], tuple[Array, ...], Array]:
-    """Steps; row, column, channel, words, bytes and way of the blocks of all; and what `Coming` has of them."""
+    """Steps; row, column, channel, words, bytes and way of the blocks of all; and what `PendingBlocks` has of them."""
     parts, columns, start = list[LoadPart](), list[tuple[Array, ...]](), 0
     memory = required_channels(on)
     for step in steps:

@@ -1,8 +1,6 @@
 """Choice of the fastest candidate of a kernel, and of the fastest sums of a group.
 
 The analytical model chooses, for simulators too.
-
-The closed form says which is quickest, for readers that play too.
 """
 
 from collections.abc import Callable
@@ -20,7 +18,7 @@ from dse.space.mapping import AUTO, TILE_SUMS
 T = TypeVar("T")
 
 GroupProductCost = Callable[[CoreGroupSplit, CallProduct, HardwareModel, float], tuple[Any, Any]]
-"""A closed form of a product on a group: its seconds, and those of its engines."""
+"""Analytical time of a product on a group, and of its engines. [s], [s]"""
 
 
 KernelCostFunction = Callable[[MeshKernel, HardwareModel], KernelCost]
@@ -73,7 +71,7 @@ def map_choices(of: MeshKernel, machine: HardwareModel, price: KernelCostFunctio
     """Value of a function of the kernel, each entry with its own algorithm.
 
     Args:
-        of, machine, price: who chooses where, and by what.
+        of, machine, price: kernel, machine, and cost function that chooses.
         value: of a kernel without rivals: numbers, arrays, dataclasses or tables of them.
     """
     if not of.rivals:

@@ -6,8 +6,8 @@ A round is played everywhere at a time, and has channels and links before the ne
 cores are rounds ahead of others, and ask for more while those still wait. In bands each is played when its time comes.
 
 Within a round the order still is that of the steps, so that links would be held by what comes later: of a program in several
-bands, blocks from and to memory wait on links for other blocks, and messages for other messages (`events._State.lanes`). Links
-that both fill together are then too fast, which routers (`fidelity=cycles`) say.
+bands, blocks from and to memory wait on links for other blocks, and messages for other messages
+(`event_state.SimulatorState.lanes`). Links that both fill together are then too fast, which routers (`fidelity=cycles`) say.
 """
 
 from collections.abc import Iterator

@@ -2,7 +2,7 @@
 
 It loops over designs and candidate blocks.
 
-What is tried and what it takes is `closed_streamed`'s; times are those of `streamed.timed`, compiled.
+What is tried and what it takes is `analytical_rows`'s; times are those of `row_kernels.row_seconds`, compiled.
 """
 
 from typing import Any, NamedTuple
@@ -85,7 +85,7 @@ def choose_row_blocks(
     If none fits, take the one that needs the least memory; of equals, the first.
 
     Args:
-        rates: columns of `RATES`, shape (designs, columns).
+        rates: columns of `RATE_COLUMNS`, shape (designs, columns).
         rows: rows of each number of slices that is tried, shape (slices,).
         room: local memory with blocks of no row, and of one. [B], shape (slices, 2)
         waves: turns that are tried, whatever the slices, shape (waves,).

@@ -86,7 +86,7 @@ def _whole(sizes: T) -> T:
 
 
 def _part(step: Instruction) -> str:
-    """What a step is, a word of `PARTS`; nothing for what only gives a tile another name."""
+    """What a step is, an option of `TIME_PARTS`; nothing for what only gives a tile another name."""
     if isinstance(step, MultiplyInstruction | VectorInstruction):
         return "matrix" if isinstance(step, MultiplyInstruction) else "vector"
     if isinstance(step, LoadInstruction | StoreInstruction):

@@ -10,7 +10,7 @@ from dse.evaluators.kernels.kernel_cost import KernelCost
 from dse.evaluators.program.kernel_ir import Instruction, Loop, Program, Round
 
 ProgramSimulator = Callable[..., SimulationResult]
-"""A reader of programs, `events.play` or `cycles.play`."""
+"""A reader of programs, `simulate_events` or `simulate_cycles`."""
 
 
 @dataclass(frozen=True, slots=True)

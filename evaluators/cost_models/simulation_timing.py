@@ -132,7 +132,7 @@ def memory_link_activity(program: Program, on: SimulatedMachine) -> Activity:
 def required_channels(on: SimulatedMachine) -> MeshChannels:
     """Memory channels of a machine, which must have some."""
     if on.memory is None:
-        raise ValueError("the program loads from memory channels, and the machine that it is played on has none")
+        raise ValueError("the program loads from memory channels, but its machine has none")
     return on.memory
 
 

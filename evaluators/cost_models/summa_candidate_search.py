@@ -2,7 +2,7 @@
 
 It loops over structures, candidates and designs.
 
-What candidates are and what they cost is `closed_summa`'s; times are those of `summa_diagonal.timed`, compiled.
+What candidates are and what they cost is `analytical_summa`'s; times are those of `summa_diagonal.program_seconds`, compiled.
 """
 
 from typing import Any
@@ -143,7 +143,7 @@ def choose_candidates(
     at together, and leave more out.
 
     Args:
-        work: leaves of `Work`, each of shape (kinds or 1, candidates or 1).
+        work: leaves of `SummaWork`, each of shape (kinds or 1, candidates or 1).
         held: by candidates. [B], shape (candidates,)
         order: candidates of a side by memory, one side after the other, shape (candidates,).
         sides: where candidates of each side begin in it, shape (sides + 1,).

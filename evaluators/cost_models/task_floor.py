@@ -43,7 +43,7 @@ def play_circuits(program: Program, on: SimulatedMachine) -> SimulationResult:
     graph, ends = unroll_program(program, on, cycle)
     tasks, packets, floor = floor_of(graph)
     if not perform_messages(floor, tasks, packets):
-        raise ValueError("the program waits for what never comes: its strands wait for one another")
+        raise ValueError("the program is in a deadlock: its strands wait for one another")
     done = np.append(tasks.done, 0.0)  # of what nobody writes
     ready = {name: done[made].reshape(program.rows, program.cols) * cycle for name, made in ends.items()}
     busy = float(max(done.max(), floor.free.max(initial=0.0))) * cycle

@@ -48,7 +48,7 @@ MAX_TASKS = 30_000_000
 """Tasks of a program that is played."""
 
 PACKETS = ("router", "port", "number", "flits", "feeder", "left", "head", "tail", "far", "owed")
-"""Whole numbers of a packet, as `evaluators.machine.tasks.Packets` has them."""
+"""Whole numbers of a packet, as `evaluators.machine.task_events.Packets` has them."""
 
 MATRIX, OTHER, MESSAGES = range(3)
 """Engines of a core: for products, for vectors, and for messages; one of them where a core's engine does everything."""
@@ -103,7 +103,7 @@ class TaskGraph:
         self.count += count
         if self.count > MAX_TASKS:
             raise DesignError(
-                f"fidelity: the program has more than {MAX_TASKS:,} tasks to play cycle by cycle; play a smaller mesh"
+                f"fidelity: cycles can simulate {MAX_TASKS:,} tasks, got more; use a smaller mesh or fidelity=events"
             )
         return np.arange(self.count - count, self.count)
 
@@ -600,13 +600,11 @@ def unroll_program(program: Program, on: SimulatedMachine, cycle: float) -> tupl
     Strands take turns, a round each, in what they share: slots of their own, engines by who is ready first.
     """
     if program.topology != "mesh":
-        raise DesignError(f"chip.noc.topology: routers are played on a mesh, not {program.topology}; use fidelity=events")
+        raise DesignError(f"chip.noc.topology: fidelity=cycles supports mesh only, got {program.topology}; use fidelity=events")
     if on.faults.routers:
         row, col = divmod(on.faults.routers[0], program.cols)
-        work = f"the program has work for all of {program.rows} x {program.cols} cores"
-        raise DesignError(
-            f"chip.faults: core ({row}, {col}) is broken, and {work}; lay it out on others, or take out the fault"
-        )
+        work = f"the program needs all {program.rows} x {program.cols} cores"
+        raise DesignError(f"chip.faults: core ({row}, {col}) is broken, but {work}; use other cores, or remove the fault")
     try:
         return _unrolled(program, TaskGraph(program, on, cycle))
     except NoRouteError:  # a tree has no place beside the ways round what is broken: up*/down* ways have one for each

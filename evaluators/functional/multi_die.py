@@ -3,7 +3,8 @@
 Each die runs its calls on its part; programs run the exchanges between dies.
 
 Sums, and tokens that come to all, go around a ring of dies; tokens go to their experts and come back by the program of
-`kernels.collective.exchange_v`. Copies of attention have tokens of their own, and all dies of a group share out the experts.
+`kernels.collective.moe_layer_program`. Copies of attention have tokens of their own, and all dies of a group share out the
+experts.
 """
 
 from collections.abc import Sequence

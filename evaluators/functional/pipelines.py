@@ -3,8 +3,8 @@
 Programs of partitions run products, and exchanges go around the group's rings.
 
 Rows, requests or heads of attention are dealt to cores as the partition says; what a core does of attention by itself, and
-operators on elements, is NumPy's. What lies where between two products is what the partition's `result` and `place` say: sums
-that all cores have, or rows of each.
+operators on elements, is NumPy's. What lies where between two products is what the partition's `gather_result` and
+`scatter_operands` say: sums that all cores have, or rows of each.
 """
 
 from collections.abc import Sequence

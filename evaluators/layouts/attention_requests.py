@@ -98,7 +98,7 @@ def attention_shape(
     Args:
         model: all of whose layers are of the kind.
         of: the operator.
-        requests, queries, keys: as in `Attending`.
+        requests, queries, keys: as in `AttentionRequests`.
         prefilling: whether these are prompts.
     """
     window, chunk, batch = model.window, model.chunk, requests

@@ -43,8 +43,8 @@ def group_chip(chip: Chip, plan: PipelinePlan, precision: FormatPlan) -> GroupCh
     refuse_scaled_activations(precision)
     if BYTES_BY_FORMAT[precision.kv] != BYTES_BY_FORMAT[precision.activations]:
         raise IncompatibleOptionsError(
-            f"mapping.precision.kv: {precision.kv} beside activations of {precision.activations}; attention on groups takes "
-            "values of one size: choose formats of as many bytes, or leave mapping.both.attention out",
+            f"mapping.precision.kv: attention on groups needs KV and activations of one size, got {precision.kv} and "
+            f"{precision.activations}; choose formats of equal size, or remove mapping.both.attention",
             "kv", "activations",
         )  # fmt: skip
     rows, cols = group_sides(plan.placement, int(plan.tp))

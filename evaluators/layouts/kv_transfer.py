@@ -73,7 +73,7 @@ class FleetLayout(NamedTuple):
 
     Attributes:
         rows, cols: of the mesh.
-        arrangement: a word of `ARRANGEMENTS`.
+        arrangement: an option of `ARRANGEMENTS`.
         prefill, decode: pipelines of each phase.
     """
 
@@ -150,11 +150,11 @@ def transfer_cost(layout: FleetLayout, fabric: MeshFabric, block: int, prefilled
 
         t = max over links of min(c / (1 - u), c + o)
 
-    Others are all pipelines, whose links a cache crosses on its way. Of random fleets that events play (`played_transfer`,
-    tests/agreement/test_pools.py), half are within 5 % of this and nine in ten within 25 %, of locked routes, and 15 % of a
-    wormhole's; the farthest of 60 were four fifths off. A burst of all messages at once, flit by flit, lets caches through in
-    0.8 to 1.25 times this, since what waits for one link keeps others from being used. How much longer pipelines' own
-    messages take is at most said: half are within 15 %, some twice.
+    Others are all pipelines, whose links a cache crosses on its way. Of random fleets that events play
+    (`simulated_kv_transfer`, tests/agreement/test_pools.py), half are within 5 % of this and nine in ten within 25 %, of locked
+    routes, and 15 % of a wormhole's; the farthest of 60 were four fifths off. A burst of all messages at once, flit by flit,
+    lets caches through in 0.8 to 1.25 times this, since what waits for one link keeps others from being used. How much longer
+    pipelines' own messages take is at most said: half are within 15 %, some twice.
 
     Args:
         layout: of pipelines.
@@ -183,7 +183,8 @@ class PipelineMessages(NamedTuple):
 
     Attributes:
         messages: of the pipelines of each phase from group to group, and of caches from each prefilling pipeline to each
-            decoding one of its block: records of `loaded.MESSAGE`, shapes (dp, messages) twice, and (pairs, messages).
+            decoding one of its block: records of `transfer_link_loads.MESSAGE`, shapes (dp, messages) twice, and (pairs,
+            messages).
         times: how often a token's go, shape (messages,) of each; those of caches once a block.
         weights: share of all caches that goes between each pair, shape (pairs,).
         most, hops: links of the longest way of a cache, and on average.

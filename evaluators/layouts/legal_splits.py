@@ -12,7 +12,7 @@ from dse.space.mapping import MultiDiePlan
 from dse.space.workload import BatchCase
 
 FIELDS = ("tp", "pp", "ep", "dp")
-"""What a user says of a split; where nothing is said of copies of the model, there are as many as dies have room for."""
+"""Settings of a split; if dp is not set, there are as many model copies as fit on the dies."""
 
 SplitNumbers = tuple[int, int, int, int]
 """Values of these; 0 copies for as many as there is room for."""
@@ -76,7 +76,7 @@ def split_advice_text(of: DieSplit, dp: int, within: SplitBounds) -> str:
 
     Args:
         of: the split that cannot be laid out.
-        dp: copies of the model that were asked for; 0 for as many as there is room for.
+        dp: copies of the model that were set; 0 for as many as fit.
         within: what it has to keep.
 
     >>> wafer = SplitBounds(8, 8, heads=128, units=64, routed=256, blocks=True)

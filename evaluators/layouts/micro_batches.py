@@ -57,8 +57,8 @@ class ReplicaStep(NamedTuple):
         times: how often.
         at, attend: counts of it, and how its requests attend.
         mean: tokens of a copy, where copies have different numbers of them and this is the fullest; 0 where all have as many.
-        sent: tokens of each copy over those of the fullest, shape (copies,); () where all have as many; `Several` of these of
-            several iterations.
+        sent: tokens of each copy over those of the fullest, shape (copies,); () where all have as many; `ExchangeVariants` of
+            these of several iterations.
     """
 
     times: float
@@ -94,7 +94,7 @@ class BatchWork(NamedTuple):
     Attributes:
         case: of one copy of attention.
         phase: prefill or decode.
-        decode_at: a word of `space.workload.DECODE_AT`.
+        decode_at: an option of `space.workload.DECODE_AT`.
     """
 
     case: BatchCase
@@ -121,7 +121,7 @@ class BatchWork(NamedTuple):
 class IterationWork(NamedTuple):
     """Iteration of one attention replica: prompt chunks, decodes with drafted tokens, or both.
 
-    Counts are numbers, or of several iterations (`together`), arrays of shape (iterations, 1).
+    Counts are numbers, or of several iterations (`stack_iterations`), arrays of shape (iterations, 1).
 
     Attributes:
         model: that is served.
@@ -131,7 +131,7 @@ class IterationWork(NamedTuple):
         decodes, context: requests that decode, and positions that each reads.
         guesses: tokens guessed after each.
         attends: whether attention is asked as well.
-        mean, sent: as of `Turn`.
+        mean, sent: as of `ReplicaStep`.
     """
 
     model: Model

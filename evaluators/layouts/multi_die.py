@@ -41,7 +41,7 @@ from dse.space.parameter_counts import expert_input_width, mtp_layers
 from dse.space.workload import BatchCase
 
 DEFAULT_PINGPONG = 3
-"""Micro-batches between attention and FFN dies, where nobody says how many: with three, both always have one and the third is
+"""Micro-batches between attention and FFN dies by default: with three, both always have one and the third is
 on its way ([zhu2025megascale], [step3])."""
 
 
@@ -99,7 +99,7 @@ def die_split(plan: MultiDiePlan, dies: DieGrid, requests: int = 0, *, prompts: 
     Args:
         plan, dies: of the phase, on which.
         requests: of a batch; 0 where they come and go.
-        prompts: whether they are prompts, which go through the stages one by one where nobody says how many together; a copy
+        prompts: whether they are prompts, which go through the stages one by one where their number per step is not set; a copy
             of attention decodes a micro-batch for each stage, but none that is empty.
     """
     tp, pp, ep = int(plan.tp), int(plan.pp), int(plan.ep)
@@ -151,7 +151,7 @@ class DieExchange(NamedTuple):
         name: for people.
         pattern: all_to_all, reduce_scatter, allgather, allreduce, or hand_over to the next stage.
         nbytes: that leave a die in an exchange with all of its group; of a collective, the vector on each. [B]
-        shares: of an exchange, how much goes to each die; None for evenly; `Several` of these of several iterations.
+        shares: of an exchange, how much goes to each die; None for evenly; `ExchangeVariants` of these of several iterations.
         back: whether it brings back what an exchange before it asked for.
         each: of a copy of a token, of what goes to experts or comes back. [B]
     """

@@ -11,8 +11,8 @@ A partition finds activations in one layout and leaves them in another:
     dealt     each core has rows of tokens that its experts are asked for, where experts are whole on a core
 
 A core that has more than the next operator needs takes its part for nothing. Else what all have goes once around the rings to
-all (`kernels.partition.ring`), and from then on everyone finds it; so it does where one partition is for all. Operators on
-elements keep the layout that they find. Which part of a weight a core has is the same in every step of a phase.
+all (`kernels.partition.ring_collectives`), and from then on everyone finds it; so it does where one partition is for all.
+Operators on elements keep the layout that they find. Which part of a weight a core has is the same in every step of a phase.
 """
 
 from collections.abc import Mapping, Sequence
@@ -72,7 +72,7 @@ class PartitionChoice(NamedTuple):
     Attributes:
         words: places in `DIVISIONS`; of attention and states that of a partition that divides them so.
         gathered: whether what an operator leaves goes to all cores.
-        cuts: which part of it a core has before, a place in `CUTS`.
+        cuts: which part of it a core has before, a place in `SLICE_LAYOUTS`.
     """
 
     words: Mapping[Name, Any]
@@ -173,7 +173,7 @@ def layouts_of_partition(of: Operator, word: str, by: PartitionRules, there: Seq
 
 
 def cut_index(state: Any) -> Any:
-    """Part of a result that a core has in a layout, as a place in `CUTS`."""
+    """Part of a result that a core has in a layout, as a place in `SLICE_LAYOUTS`."""
     return SLICE_LAYOUTS.index(state if state in SLICE_LAYOUTS else "rows")
 
 
@@ -216,7 +216,7 @@ def partitioned_blocks(
 
 
 def gather_exchange(part: Segment, of: Operator, plan: PipelinePlan, itemsize: float, which: Any) -> GroupExchange:
-    """Allgather of an operator's result, of which each core has rows, columns or a block (`CUTS`)."""
+    """Allgather of an operator's result, of which each core has rows, columns or a block (`SLICE_LAYOUTS`)."""
     rows, wide = _size(part, of)
     rings, members = ring_grid(plan.placement, plan.tp, divided=True)
     slices = (

@@ -39,7 +39,7 @@ def partition_cost_factors(
         parts, order: of a step, and their names from the embedding to the head.
         allowed: partitions of products.
         seconds: of each operator, by place in `DIVISIONS`, times how often it runs.
-        gather: of what it leaves to all cores, by place in `CUTS`, times how often.
+        gather: of what it leaves to all cores, by place in `SLICE_LAYOUTS`, times how often.
         by: how else operators may be divided.
     """
     kinds = {part.name: part.kind or part.name for part in parts}

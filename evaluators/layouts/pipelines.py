@@ -97,8 +97,8 @@ def group_blocks(
         _refuse_sums(plan)
     if plan.partition not in offered_partitions(plan):
         raise IncompatibleOptionsError(
-            f"mapping.both.partition: {plan.partition} divides a group that is a mesh; say mapping.both.placement=mesh, or one "
-            f"of {', '.join(PARTITIONS)}",
+            f"mapping.both.partition: {plan.partition} needs a group that is a mesh, got placement={plan.placement}; set "
+            f"mapping.both.placement=mesh, or a partition of {', '.join(PARTITIONS)}",
             "partition", "placement",
         )  # fmt: skip
     parts, size = transformer_segments(model, at), float(BYTES_BY_FORMAT[precision.activations])
@@ -205,21 +205,23 @@ RING_REDUCTIONS = ("ring", "turns")
 
 
 def _refuse_sums(plan: PipelinePlan) -> None:
-    """Refuses sums that nothing adds up so."""
+    """Refuse sums that a plan's partition or experts do not support."""
     of = plan.sums
     if plan.partition != "k" and of.algorithm not in RING_REDUCTIONS:  # which is what there is where nothing is said
         raise IncompatibleOptionsError(
-            f"mapping.both.sums: partition {plan.partition} has no sums of a whole group; leave it out, or say partition=k",
+            f"mapping.both.sums: partition {plan.partition} has no sums over a whole group; remove sums, or set partition=k",
             "partition", "algorithm",
         )  # fmt: skip
     if plan.experts == "whole" and of.algorithm not in (*RING_REDUCTIONS, AUTO):
         raise IncompatibleOptionsError(
-            f"mapping.both.sums.algorithm: outputs of experts that are whole go around the ring, not by {of.algorithm}; say "
-            "ring, or experts=divided",
+            f"mapping.both.sums.algorithm: experts=whole supports {' and '.join(RING_REDUCTIONS)} only, got {of.algorithm}; "
+            "set one of these, or experts=divided",
             "experts", "algorithm",
         )  # fmt: skip
     if of.algorithm in ("ktree", AUTO) and of.ktree_k is None:
-        raise DesignError("mapping.both.sums.ktree_k: missing, phases of the K-tree; say mapping.both.sums.ktree_k=2")
+        raise DesignError(
+            "mapping.both.sums.ktree_k: missing, the K-tree needs a number of phases; set mapping.both.sums.ktree_k=2"
+        )
 
 
 def _experts(model: Model, part: Segment, of: MatMulOp, plan: PipelinePlan, precision: FormatPlan) -> KernelCall:

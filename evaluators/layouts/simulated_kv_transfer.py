@@ -70,7 +70,7 @@ class SimulatedPipelines(NamedTuple):
     """Pipelines and their work in the time of one block of tokens per prefill pipeline.
 
     Attributes:
-        layout, fabric, block: as of `kv_transfer.ways`.
+        layout, fabric, block: as of `kv_transfer.transfer_cost`.
         places: cores of both fleets, shapes (dp, pp, tp, 2).
         tokens: of a pipeline of each kind.
         seconds: of a block, or `RARE` clocks.

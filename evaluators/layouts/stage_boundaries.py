@@ -1,7 +1,7 @@
 """Boundaries of pipeline stages: at whole layers, between operators, or inside products.
 
 A model is a line of operators, layer after layer; a stage is a stretch of it. A product that lies on two stages is divided by
-columns of its weights: both have its input, and what the first has computed goes along. How long operators take is told.
+columns of its weights: both have its input, and what the first has computed goes along. The times of operators are given.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -161,10 +161,11 @@ def cut_whole_layers(line: OperatorLine, stages: Array, value: Array, inside: Ar
 
 @compiled_without_gil
 def _each_cut(line, stages, value, inside, room, tried, ends, of_layer, found):
-    """What `cut` finds of each design: ends, the stage of each layer, and values sent on, the fullest stage and its caches.
+    """What `cut_whole_layers` finds of each design: ends, the stage of each layer, and values sent on, the fullest stage and
+    its caches.
 
     Args:
-        line, stages, value, inside: as of `cut`.
+        line, stages, value, inside: as of `cut_whole_layers`.
         room, tried: to work in, shapes (3, operators + 1) and (2, most stages + 1).
         ends, of_layer, found: written, shapes (designs, most stages + 1), (designs, layers) and (3, designs).
     """
@@ -206,7 +207,7 @@ def _each_cut(line, stages, value, inside, room, tried, ends, of_layer, found):
 
 @compiled_without_gil
 def _each_taken(line, stages, ends, value, done, found):
-    """Seconds of stages, as `Stages.seconds` has them, of each design; `done` is to work in, shape (operators + 1,)."""
+    """Seconds of stages, as `StageCuts.seconds` has them, of each design; `done` is to work in, shape (operators + 1,)."""
     for row in range(len(stages)):
         _summed(line.seconds[row], done)
         _taken(line, done, ends[row, : stages[row] + 1], value[row], found[row])

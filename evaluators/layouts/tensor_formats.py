@@ -143,8 +143,8 @@ def refuse_scaled_activations(precision: FormatPlan) -> None:
     """
     if precision.activations not in UNSCALED_FORMATS:
         raise IncompatibleOptionsError(
-            f"mapping.precision.activations: {precision.activations} has scales of blocks, which no engine of these tiles "
-            f"multiplies; valid: {', '.join(UNSCALED_FORMATS)}",
+            f"mapping.precision.activations: {precision.activations} has scales of blocks, but engines of these tiles multiply "
+            f"plain formats only; valid: {', '.join(UNSCALED_FORMATS)}",
             "activations",
         )
 
@@ -183,7 +183,7 @@ def blocks_touched(values: Any, block: int) -> Any:
 
 
 WEIGHTS = ("weights", "experts", "attention")
-"""Formats of `Precision` that are of weights."""
+"""Formats of `FormatPlan` that are of weights."""
 
 
 def refuse_unsupported_formats(precision: FormatPlan) -> None:
@@ -211,7 +211,7 @@ def activation_bytes(mapping: Mapping) -> float:
     Raises:
         ClashError: activations with scales of blocks.
     """
-    return _one_size(mapping, WEIGHTS, "weights and KV may have such formats")
+    return _one_size(mapping, WEIGHTS, "weights and KV may have scales of blocks")
 
 
 def attention_bytes(mapping: Mapping) -> float:
@@ -220,7 +220,7 @@ def attention_bytes(mapping: Mapping) -> float:
     Raises:
         ClashError: weights of another size, or scales of blocks of anything but keys and values.
     """
-    return _one_size(mapping, (), "KV may have such formats, and a model has weights in them too")
+    return _one_size(mapping, (), "KV may have scales of blocks, and so may weights of a model")
 
 
 def kv_storage(precision: FormatPlan) -> KvStorage:
@@ -276,14 +276,14 @@ def _one_size(mapping: Mapping, free: tuple[str, ...], instead: str) -> float:
     for name, word in said.items():
         if word not in UNSCALED_FORMATS:
             raise IncompatibleOptionsError(
-                f"mapping.precision.{name}: {word} has scales of blocks, and all tiles on one operator take plain values here; "
+                f"mapping.precision.{name}: {word} has scales of blocks, but tiles that share an operator take plain values; "
                 f"valid: {', '.join(UNSCALED_FORMATS)}; {instead}",
                 name,
             )
         if name != "combine" and BYTES_BY_FORMAT[word] != BYTES_BY_FORMAT[activations]:
             raise IncompatibleOptionsError(
-                f"mapping.precision.{name}: {word} beside activations of {activations}; tiles on one operator take values of "
-                "one size here: choose formats of as many bytes",
+                f"mapping.precision.{name}: tiles that share an operator need values of one size, got {word} and activations "
+                f"of {activations}; choose formats of equal size",
                 name, "activations",
             )  # fmt: skip
     return BYTES_BY_FORMAT[activations]

@@ -2,8 +2,8 @@
 
 Heads and FFN columns are divided, the last device's share padded to the others'; a device never holds less than one whole
 KV head, so these are replicated when there are fewer than devices; where they do not divide, a plan may say that each holds as
-many as all can have (`space.mapping.HEADS`). Partial sums arise where a product contracts over a divided dimension; the part
-that has one ends in an allreduce (Megatron-LM, [shoeybi2019] section 3).
+many as all can have (`space.mapping.UNEVEN_KV_HEADS`). Partial sums arise where a product contracts over a divided dimension;
+the part that has one ends in an allreduce (Megatron-LM, [shoeybi2019] section 3).
 """
 
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ RECTIFIED, CHOICE, SCORE = 3.0, 4.0, 4.0
 
 
 def kv_heads_per_device(dim: MatrixDim, tp: Any, heads: str | None) -> Any:
-    """KV heads that one of `tp` devices holds, by an option of `space.mapping.HEADS`. [-]
+    """KV heads that one of `tp` devices holds, by an option of `space.mapping.UNEVEN_KV_HEADS`. [-]
 
     >>> [kv_heads_per_device(MatrixDim(10, 128, split=True), 8, heads) for heads in (None, "more", "fewer")]
     [2, 2, 1]
@@ -92,7 +92,7 @@ def device_blocks(
         algorithm: of the allreduces.
         rates: formats that the engines multiply, where the chip says them.
         recorded: whether a recorded graph of launches holds them; else the host starts each.
-        heads: KV heads that do not divide, as of `heads_on`.
+        heads: KV heads that do not divide, as of `kv_heads_per_device`.
         phases: of allreduces along a K-tree.
     """
     made: dict[str, CallBlock] = {}
@@ -165,7 +165,7 @@ def device_memory(
         cached: positions that caches of each reach of the model have of all sequences (`space.layers.by_reach`).
         sequences: that have states.
         tokens: of the longest prompt, or of the largest iteration.
-        heads: KV heads that do not divide, as of `heads_on`.
+        heads: KV heads that do not divide, as of `kv_heads_per_device`.
     """
     per_value = BYTES_BY_FORMAT[precision.weights]
     layer = {part.name: segment_weight_bytes(part, precision, lambda of: _stored(of, tp, heads)) for part in parts}
@@ -223,7 +223,7 @@ def kv_values_per_device(of: Model, tp: Any, heads: str | None = None) -> Any:
 
     Values without heads are on each device.
 
-    A recurrent layer caches none: its state is `state_local`.
+    A recurrent layer caches none: its state is `state_bytes_per_device`.
     """
     if of.recurrence is not None or of.latent is not None or of.compressed is not None or of.kv_reused:
         return kv_values_per_token(of)

@@ -3,8 +3,8 @@
 It runs next to the routers: blocks in flight share banks, queues and refresh.
 
 A block is asked for as bursts of one request each, in the order of their addresses, which go to the pseudo-channels behind the
-memory channel as `evaluators.machine.hbm.place` says; each of these is a channel of `evaluators.machine.dram`. What has been
-asked for waits for its controller in the order in which it came.
+memory channel as `evaluators.machine.memory_system.map_addresses` says; each of these is a channel of
+`evaluators.machine.dram_simulator`. What has been asked for waits for its controller in the order in which it came.
 
 A burst is written after its last word has come over the mesh. Writes are posted: the controller answers when its buffer has all
 of the burst, and the answer, which crosses the mesh without a link, frees the core's slot. The program ends when the data are
@@ -32,14 +32,15 @@ class BankSimulatorState(NamedTuple):
     """State of the banks behind all memory channels of a mesh.
 
     Attributes:
-        channels, asked, timing, queues, ways: as `dram` has them; `asked` has places of requests, which are used again.
+        channels, asked, timing, queues, ways: as `dram_simulator` has them; `asked` has places of requests, which are used
+            again.
         behind: pseudo-channels of a memory channel.
         clock: of the memory, in cycles of routers.
         latency: of reads, cycles from data to its first word at the channel's router, beside what banks take; of writes, from
             the controller to the answer at that router; shape (2,).
         first: number of the first memory channel among what tasks are on.
         size, access: bytes of a stretch of a pseudo-channel, and of a request.
-        order, extents: fields of an address, low to high, places of `banks_at_rest.FIELDS`; how many values each has.
+        order, extents: fields of an address, low to high, places of `bank_simulator_state.FIELDS`; how many values each has.
         masks: of the row's bits that go into the bank, the group and the channel.
         address, piece: of each task's block: its first byte, and bytes that lie side by side, 0 for all of them.
         write: whether it is written.

@@ -2,9 +2,9 @@
 
 `fidelity=events` uses them.
 
-A block of some requests at a random place keeps its channel busy for as long as `evaluators.machine.hbm.rates` found, by how
-many of its bytes lie side by side there (`laid.beside`). Where a few writes go among reads, the bus turns round and rows are
-opened again: `mixing`, which is played too.
+A block of some requests at a random place keeps its channel busy for as long as `evaluators.machine.memory_system.block_rates`
+found, by how many of its bytes lie side by side there (`channel_layout.contiguous_bytes`). Where a few writes go among reads,
+the bus turns round and rows are opened again: `write_mix_penalty`, which is played too.
 """
 
 from functools import lru_cache
@@ -35,7 +35,7 @@ def request_slowdown(of: MemorySystem, count: Any, asked: MemoryRequest) -> Any:
         asked: what of it; only shares and sizes matter.
 
     Raises:
-        DesignError: as `evaluators.machine.hbm.play`.
+        DesignError: as `evaluators.machine.memory_system.simulate_memory`.
     """
     reads = random_block_slowdown(of, contiguous_bytes(of, count, asked.piece), write=False)
     if not np.any(asked.written):
@@ -73,14 +73,14 @@ def random_block_slowdown(of: MemorySystem, piece: Any, *, write: bool) -> Any:
 def parallel_read_slowdown(of: MemorySystem, count: Any, cores: Any, asked: MemoryRequest) -> Any:
     """Time of reads that a die's cores issue together over that of as many bytes at the peak. [-]
 
-    Of a matrix it is what so many cores get whose tiles have `STREAM` bytes, which is played once; blocks of a cache are as
-    `apart`.
+    Of a matrix it is what so many cores get whose tiles have `STREAM_BYTES` bytes, which is played once; blocks of a cache are
+    as `random_block_slowdown`.
 
     Args:
-        of, count, cores, asked: as of `evaluators.machine.streams.pace`.
+        of, count, cores, asked: as of `evaluators.machine.parallel_reads.parallel_slowdown`.
 
     Raises:
-        DesignError: as `evaluators.machine.hbm.play`.
+        DesignError: as `evaluators.machine.memory_system.simulate_memory`.
     """
     piece = streams.shared_block_bytes(asked)
     if not np.any(piece):
@@ -97,7 +97,7 @@ def write_mix_penalty(of: MemorySystem, reads: int, writes: int) -> float:
         reads, writes: requests of a block that is read, and of one that is written, at random places of one channel.
 
     Raises:
-        DesignError: as `evaluators.machine.hbm.play`.
+        DesignError: as `evaluators.machine.memory_system.simulate_memory`.
     """
     rng = np.random.default_rng(0)
     total = max(BURSTS // 2, int(4 * writes / FEW_WRITES))

@@ -30,7 +30,7 @@ def simulated_slowdown(of: MemorySystem, count: Any, asked: MemoryRequest) -> An
         asked: what of it; only shares and sizes matter.
 
     Raises:
-        DesignError: as `evaluators.machine.hbm.play`.
+        DesignError: as `evaluators.machine.memory_system.simulate_memory`.
     """
     check_memory(of, "chip.hbm.banks")
     given = (count, asked.piece, asked.written, asked.wrote)

@@ -1,8 +1,8 @@
 """Slowdown of a core's blocks by the layout of their bytes over channels, as a formula.
 
-Stretches of `granularity` go round the channels (`evaluators.machine.hbm.place`), so that a page of the cache is a few requests
-in each of some channels, and what it costs there goes by these. `evaluators.machine.bank_state` has the same from played
-tables, `evaluators.machine.bursts` plays it.
+Stretches of `granularity` go round the channels (`evaluators.machine.memory_system.map_addresses`), so that a page of the cache
+is a few requests in each of some channels, and what it costs there goes by these. `evaluators.machine.bank_tables` has the same
+from played tables, `evaluators.machine.burst_simulator` plays it.
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +15,8 @@ from dse.space.dram import ORDERS, MemorySystem
 from dse.space.memoize import memoize_by_identity
 
 OVERLAP_POWER = 6
-"""Of data and rows a channel is busy with both, as in `scattered`; fitted on played tables of 200 random memories and sizes."""
+"""Of data and rows a channel is busy with both, as in `random_access`; fitted on played tables of 200 random memories and
+sizes."""
 
 BEFORE = 32
 """Requests of a block in one bank group, or of writes drained, from which on those of other blocks are far away."""
@@ -66,16 +67,16 @@ def layout_slowdown(of: MemorySystem | None, count: Any, asked: MemoryRequest) -
 
         pace = (1 - w) x reads + w x (writes + (1 - w) x (tWTR + CL + tRAS + tRP) / (drained x burst))
 
-    Reads and writes each as `apart`. Writes wait until their buffer is full, or are drained block by block where blocks are
-    larger; then the bus turns round (tWTR, CL), and rows that were read are opened again (tRAS + tRP).
+    Reads and writes each as `random_block_slowdown_model`. Writes wait until their buffer is full, or are drained block by
+    block where blocks are larger; then the bus turns round (tWTR, CL), and rows that were read are opened again (tRAS + tRP).
 
     Args:
-        of: whose channels; None where nobody says what the banks are, which is 1.
+        of: memory with the channels; None if its banks are unknown, which gives 1.
         count: channels that blocks lie over.
         asked: what of it; only shares and sizes matter.
 
     Source:
-        Ours; against `bank_state` on random memories, orders and sizes in `tests/evaluators/test_laid.py`.
+        Ours; against `bank_tables` on random memories, orders and sizes in `tests/evaluators/test_laid.py`.
     """
     if of is None:
         return 1.0
@@ -94,7 +95,9 @@ MAX_PIECES = 64
 
 
 def _laid(of: MemorySystem, count: Any, piece: Any) -> Any:
-    """`apart` of what `beside` says of a piece, once for each number where channels are of many designs."""
+    """`random_block_slowdown_model` of what `contiguous_bytes` says of a piece, once for each number where channels are of many
+    designs.
+    """
     if isinstance(piece, np.ndarray) or not isinstance(count, np.ndarray):
         return random_block_slowdown_model(of, contiguous_bytes(of, count, piece))
     known = _known(of, count)
@@ -118,8 +121,8 @@ def random_block_slowdown_model(of: MemorySystem, piece: Any) -> Any:
 
     Data keep the bus for `burst` clocks a request, and for a share of tCCD_L where neighbouring requests are of one bank group,
     among which a controller finds those of other blocks, the more the farther it looks ahead; rows are opened as in
-    `scattered.pace`. Where each bank has a stretch of the memory, a long block closes a row to open the next one in the same
-    bank.
+    `random_access.random_piece_slowdown`. Where each bank has a stretch of the memory, a long block closes a row to open the
+    next one in the same bank.
 
     Args:
         of: whose channel.

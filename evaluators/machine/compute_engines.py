@@ -67,7 +67,7 @@ class TileEngines(NamedTuple):
         clock: [Hz]
         matrix, vector: as the chip has them.
         sram_bandwidth: between memory and engines. [B/cycle]
-        products: a word of `PRODUCTS`.
+        products: an option of `PRODUCTS`.
     """
 
     clock: Any

@@ -29,7 +29,7 @@ class LinkTables(NamedTuple):
     """Links and ports of a network of dies, and the chunks that wait at them.
 
     Attributes:
-        first, over: ways of pairs of ends, as of `machine.d2d.Routes`.
+        first, over: ways of pairs of ends, as of `machine.die_network.DieRoutes`.
         line, closes: which line of dies a link is of, along rows or columns; whether it closes that; shape (links,).
         byte: what a byte takes on each link. [s/B], shape (links,)
         ported: what it takes at the port of each die. [s/B], shape (dies,)

@@ -2,7 +2,8 @@
 
 Dies are numbered row after row; the switch of a switched network is numbered after all of them. Ways are fixed and shortest
 ([zhang2026] section III-F for the mesh of dies; along the row, then along the column: [dally2004] section 8.4.1).
-Nothing here knows time; `evaluators.cost_models.die_exchange_model` makes seconds of loads, and `events_dies` plays messages.
+Nothing here knows time; `evaluators.cost_models.die_exchange_model` makes seconds of loads, and `event_die_network` plays
+messages.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ class DieNetworkLevel(NamedTuple):
 
     Attributes:
         rows, cols: dies, as a rectangle; whole numbers.
-        topology: a word of `space.chip.D2D_TOPOLOGIES`.
+        topology: an option of `space.chip.D2D_TOPOLOGIES`.
         ports: links that a die has room for; a switched die spreads its traffic over all of them. [-], () or (designs,)
         bandwidth: one link, one direction. [B/s], () or (designs,)
         latency: of a hop. [s], () or (designs,)
@@ -29,8 +30,8 @@ class DieNetworkLevel(NamedTuple):
         inject: what a die's own network brings to all its ports together, and takes from them. [B/s], () or (designs,)
         start: of an exchange. [s], () or (designs,)
         barrier: from when all have what is sent to them until all know that. [s], () or (designs,)
-        box: dies that these links join, which follow one another; 0 for all.
-        outer: the network between boxes, of all dies, each by one port; None where there are no boxes.
+        box: consecutive dies of a node, which these links join; 0 for all.
+        outer: the network between nodes, of all dies, each by one port; None where there are no nodes.
     """
 
     rows: int
@@ -255,7 +256,7 @@ def place_groups(placement: str, rows: int, cols: int, groups: int, members: int
     if placement not in placements:
         raise DesignError(f"placement: no option {placement!r}; {suggest_nearest(placement, placements)}")
     if groups < 1 or members < 1 or groups * members > rows * cols:
-        raise DesignError(f"chip.dies: {groups} groups of {members} dies need {groups * members}; there are {rows} x {cols}")
+        raise DesignError(f"chip.dies: {groups} groups of {members} dies need {groups * members} dies, got {rows} x {cols}")
     return placements[placement](rows, cols, groups, members)
 
 
@@ -287,7 +288,7 @@ def _blocks(rows: int, cols: int, groups: int, members: int) -> Array:
 def _entwine(rows: int, cols: int, groups: int, members: int, each: int) -> Array:
     down, across = _cut(rows, cols, groups, members)
     if members % each:
-        raise DesignError(f"placement entwine: {each} dies that share attention do not divide a group of {members}")
+        raise DesignError(f"placement: entwine needs groups that {each} dies with shared attention divide, got {members} dies")
     copies = members // each  # dies of a part
     sides = [(a, copies // a) for a in range(1, down + 1) if down % a == 0 and copies % a == 0 and across % (copies // a) == 0]
     high, wide = min(sides, key=max)
@@ -308,8 +309,8 @@ def _cut(rows: int, cols: int, groups: int, members: int) -> tuple[int, int]:
         legal = [size for size in range(1, rows * cols // groups + 1) if all(group_rectangle(rows, cols, groups, size))]
         near = min(legal, key=lambda size: (abs(size - members), size))
         raise DesignError(
-            f"placement blocks: no rectangle of {members} dies fits {groups} times into chip.dies of {rows} x {cols}; "
-            f"the nearest size of a group is {near}, or say linear, snake or interleave"
+            f"placement: blocks needs {groups} rectangles of {members} dies in chip.dies, got {rows} x {cols} dies; "
+            f"the nearest size of a group is {near}; use that, or linear, snake or interleave"
         )
     return down, across
 

@@ -1,6 +1,7 @@
 """Compiled commands to the banks of an HBM channel: refresh, activate, precharge, read, write.
 
-Compiled loops play them (`machine.dram`), which says how a controller works; `i` is a channel, `t` its timing, times in clocks.
+Compiled loops play them (`machine.dram_simulator`), which says how a controller works; `i` is a channel, `t` its timing, times
+in clocks.
 """
 
 # mypy: disable-error-code="no-untyped-def"

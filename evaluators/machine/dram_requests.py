@@ -1,6 +1,6 @@
 """Compiled requesters of HBM channels, which limit their outstanding requests.
 
-They end when their data have crossed the mesh between. Compiled loops play them (`machine.dram`).
+They end when their data have crossed the mesh between. Compiled loops play them (`machine.dram_simulator`).
 """
 
 # mypy: disable-error-code="no-untyped-def"

@@ -4,16 +4,16 @@ It has banks with row buffers, bank groups, refresh, and a controller that reord
 
 The controller keeps rows open. Requests wait in a read queue or a write buffer, from which one a clock goes on to the queue of
 its bank; a bank's queue is served out of order: hits of the open row come before the precharge that its head may need, at most
-`ROW_HITS` in a row. Banks take turns. Rows and columns have a command bus each, as HBM has: in a clock a column command (read,
-write) and a row command (activate, precharge) may be issued. Writes are held back until their buffer is full, or half idle, and
-are then drained. Refresh closes all banks of the channel, or one bank after the other, idle ones first.
+`MAX_ROW_HITS` in a row. Banks take turns. Rows and columns have a command bus each, as HBM has: in a clock a column command
+(read, write) and a row command (activate, precharge) may be issued. Writes are held back until their buffer is full, or half
+idle, and are then drained. Refresh closes all banks of the channel, or one bank after the other, idle ones first.
 
-Every clock that the data bus stands idle is charged to a word of `CAUSES`: to what held the next column command, or, where that
-waited for its row, what held the activate.
+Every clock that the data bus stands idle is charged to an option of `IDLE_CAUSES`: to what held the next column command, or,
+where that waited for its row, what held the activate.
 
 Requesters offer their requests in order, each at its time, as long as they have fewer outstanding than their window allows; a
 channel takes one a clock, in the order in which they were offered, and completes them in any order. Between requesters and
-channels there may be a mesh, whose links data hold one after the other (`Ways`).
+channels there may be a mesh, whose links data hold one after the other (`RequesterMesh`).
 
 All times in clocks of the channels; a request is one burst. Sets of banks are bits of a word, so a channel has at most 64.
 
@@ -97,8 +97,8 @@ class RequestState(NamedTuple):
 
     Attributes:
         channel: of each, shape (requests,).
-        place, write, arrival: as for `serve`.
-        offered, accepted, finished, crossed, waited: as in `Served`.
+        place, write, arrival: as for `simulate_requests`.
+        offered, accepted, finished, crossed, waited: as in `SimulatedRequests`.
         late: whether the requester held it back because too many were outstanding.
         held: what the one whose end let it go had waited for links.
         queued: when it went to the queue of its bank.
@@ -108,7 +108,7 @@ class RequestState(NamedTuple):
             largest window).
         awake: next clock in which each requester can do something, as far as that is known; shape (requesters,).
         issued: requests in the order in which banks got them, and how many, shape (1,).
-        begins, path: as for `serve`.
+        begins, path: as for `simulate_requests`.
     """
 
     channel: Any

@@ -7,7 +7,7 @@ and what links carry make cheapest are taken.
 
 Where links have virtual channels to spare, packets that go round have some of their own until the rest of their way is whole,
 and the graph is of these alone. Otherwise it is of all packets; then there is no way round some faults, a router in the middle
-among them, and with a single channel all packets take up*/down* ways (`evaluators.machine.updown`).
+among them, and with a single channel all packets take up*/down* ways (`evaluators.machine.updown_routing`).
 """
 
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ MIN_CHANNELS = 3
 """Virtual channels of a link of which one is kept for packets that go round: of two, the other one would be too few."""
 
 CLOSED = 1 << 4
-"""Of `Detours.after`: a link that is broken, or leads over the edge."""
+"""Of `FaultRoutes.after`: a link that is broken, or leads over the edge."""
 
 
 class NoRouteError(Exception):
@@ -192,7 +192,7 @@ def fault_routes(
         plain: whether all ways are to be up*/down*, on which every tree has its place.
 
     Raises:
-        DesignError: two routers that work have no way between them, or the mesh has more than `MOST`.
+        DesignError: two routers that work have no way between them, or the mesh has more than `MAX_NODES`.
 
     >>> fault_routes(2, 2, MeshFaults(links=((0, 1),))).table[0].tolist()
     [0, 2, 2, 2]
@@ -204,8 +204,8 @@ def fault_routes(
 @lru_cache(maxsize=4)
 def _found(rows: int, cols: int, faults: MeshFaults, order: str, vcs: int, trees: bool, plain: bool) -> FaultRoutes:
     if rows * cols > MAX_NODES:
-        have = f"{rows * cols:,} routers are more than {MAX_NODES:,}, which ways round what is broken are kept for"
-        raise DesignError(f"chip.faults: {have}; take a smaller mesh, or say none")
+        have = f"routes around faults support {MAX_NODES:,} routers at most, got {rows * cols:,}"
+        raise DesignError(f"chip.faults: {have}; use a smaller mesh or chip.faults=none")
     open_, works = working_links(rows, cols, faults), np.ones(rows * cols, bool)
     works[list(faults.routers)] = False
     ranked = updown.router_order(rows, cols, open_, works)

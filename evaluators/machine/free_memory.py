@@ -38,7 +38,7 @@ def hold_memory(nbytes: float, address: str, what: str, remedy: str) -> None:
     """
     free = free_memory()
     if nbytes > KEPT * free:
-        have = f"{what} take {nbytes / 1e9:,.1f} GB of memory, {free / 1e9:,.1f} GB are free"
+        have = f"{what} need {nbytes / 1e9:,.1f} GB of memory, {free / 1e9:,.1f} GB are free"
         raise DesignError(f"{address}: {have}; {remedy}")
 
 

@@ -3,7 +3,7 @@
 The first to reach a link takes it first.
 
 Heads go from link to link in the order of time, not of the arrays, and wait before each one that is held; what is kept of
-links and ramps is as in `noc`, which plays steps whose messages do not meet.
+links and ramps is as in `noc_simulator`, which plays steps whose messages do not meet.
 
 Each ramp and link takes heads by the time at which they arrive, those of the same time by their place in the arrays. On a mesh
 no route comes back to a link that leads to it, so ramps and links are played one after the other (`_lines`): out of cores,

@@ -77,7 +77,7 @@ class HardwareModel(NamedTuple):
         network: links to other dies.
         overhead: of launching a call. [s]
         shared: the cache in front of main memory, of which a core has a share.
-        library: kernels that a library prices, where the stack of software has parts for them.
+        library: library kernels for which the software stack has parts.
     """
 
     engines: ComputeEngine | None

@@ -1,6 +1,7 @@
 """Main memory channels of a mesh: their places, and the time of a block.
 
-What a long block loses to banks goes by interleaving: by the formula of `laid`, or by played tables where links are played.
+What a long block loses to banks goes by interleaving: by the formula of `channel_layout`, or by played tables where links are
+played.
 """
 
 from collections.abc import Callable

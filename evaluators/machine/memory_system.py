@@ -1,7 +1,7 @@
 """Memory of many channels: address mapping, simulation of requests, and time of blocks.
 
-`play` is transaction by transaction, on the channels of `evaluators.machine.dram`; `seconds` and `rates` price large transfers
-from played samples.
+`simulate_memory` is transaction by transaction, on the channels of `evaluators.machine.dram_simulator`; `transfer_seconds` and
+`block_rates` price large transfers from played samples.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from dse.space.dram import ORDERS, MemorySystem, capacity_bytes, check_memory, p
 from dse.space.errors import DesignError
 
 ALL_IDLE_CAUSES = (*IDLE_CAUSES, "channels")
-"""What a data bus waits for: `CAUSES` of its channel's, and at its end the other channels, which have more to do."""
+"""What a data bus waits for: `IDLE_CAUSES` of its channel's, and at its end the other channels, which have more to do."""
 
 FULL_SHARE = 0.9
 """Share of its time, refresh apart, from which on a data bus counts as what binds."""
@@ -58,7 +58,7 @@ class MemoryReport:
         seconds: from the first arrival to the last data.
         share: of the peak.
         row_hits: share of bursts that found their row open from another one before.
-        idle: share of the time of the data buses by what they waited for, a word of `IDLE` each.
+        idle: share of the time of the data buses by what they waited for, an option of `ALL_IDLE_CAUSES` each.
         after: share of the time in which channels had done all and links had not.
         latencies: of reads, from `end_request` of their first burst to `end_response`; shape (reads,). [s]
     """
@@ -127,10 +127,10 @@ def simulate_memory(
         for given, kind in ((address, np.int64), (nbytes, np.int64), (write, np.bool_), (arrival, float))
     )
     if address.size == 0 or nbytes.min() < 1 or address.min() < 0:
-        raise DesignError("memory: requests need a first one, an address of at least 0 and a byte of each")
+        raise DesignError("memory: needs one request or more, addresses of at least 0 and sizes of at least 1 B")
     if (address + nbytes).max() > capacity_bytes(memory):
         raise DesignError(
-            f"memory: a request ends at {(address + nbytes).max():,} B, and it has {capacity_bytes(memory):,.0f} B"
+            f"memory: the capacity is {capacity_bytes(memory):,.0f} B, but a request ends at {(address + nbytes).max():,} B"
         )
     by = np.zeros(address.size, np.int64) if requester is None else np.asarray(requester, dtype=np.int64)
     known = 1 if windows is None else len(windows)
@@ -245,7 +245,7 @@ def transfer_seconds(memory: MemorySystem, nbytes: int, *, write: bool = False, 
     phase of its refreshes, and the rate of the second half is gone on with: within 1 % of what playing all of it gives.
 
     Raises:
-        DesignError: as `play`.
+        DesignError: as `simulate_memory`.
     """
     period = (
         ROUNDS * int(memory.timing.refi) * int(pseudo_channel_count(memory)) * int(memory.access) // int(memory.timing.burst)
@@ -279,7 +279,7 @@ class BlockRates(NamedTuple):
 
 
 MAX_BLOCK_POWER = 16
-"""Powers of two that `rates` knows: blocks of up to 2 MiB of requests of 32 B."""
+"""Powers of two that `block_rates` knows: blocks of up to 2 MiB of requests of 32 B."""
 
 BURSTS = 1 << 16
 """Requests of a sample."""
@@ -290,7 +290,7 @@ def block_rates(memory: MemorySystem) -> BlockRates:
     """Times of blocks at one channel of a memory, from simulated blocks.
 
     Raises:
-        DesignError: as `play`.
+        DesignError: as `simulate_memory`.
     """
     check_memory(memory)
     rng, access, sizes = np.random.default_rng(0), int(memory.access), 2 ** np.arange(MAX_BLOCK_POWER + 1)
@@ -319,7 +319,7 @@ def random_access_slowdown(memory: MemorySystem, piece: float) -> float:
         piece: contiguous bytes of one channel, 0 for a long block. [B]
 
     Raises:
-        DesignError: as `play`.
+        DesignError: as `simulate_memory`.
     """
     if not piece:
         return 1.0
@@ -352,7 +352,7 @@ def channel_occupancy(
         rng: for their places.
 
     Raises:
-        DesignError: as `play`.
+        DesignError: as `simulate_memory`.
     """
     check_memory(memory)
     access, size, many = int(memory.access), int(memory.granularity), int(pseudo_channel_count(memory))

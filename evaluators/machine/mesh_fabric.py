@@ -133,8 +133,8 @@ def with_vector_reduction(chip: Chip) -> MeshFabric:
     """Network of a mesh of tiles whose vector engines add up messages of software reductions.
 
     A multiply-adder, whose two operations a vector engine's lanes count, does one sum a cycle; two values are read for each one
-    that is written. Lanes that count instructions, and run products (`Engines.product`), would do two, but memory binds there:
-    of NpuSim's cores it takes 12 times as long for a sum as lanes do.
+    that is written. Lanes that count instructions, and run products (`TileEngines.product`), would do two, but memory binds
+    there: of NpuSim's cores it takes 12 times as long for a sum as lanes do.
     """
     each = maximum(2 / chip.tile.vector.lanes, 3 * VALUE / tile_engines(chip).sram_bandwidth)
     return tile_fabric(chip)._replace(combine=each / chip.clock)

@@ -4,8 +4,8 @@ A matrix lies tile by tile: each core has one, reads it from one end to the othe
 farther as there are cores. A cache lies in blocks of `TOKENS` positions, which are given out anywhere; cores read a head each,
 so that those of all heads of a block walk through it in step. What an indexer picks lies anywhere, piece by piece.
 
-Every core has some bursts outstanding, and meets all others in banks, queues and refresh: those of `evaluators.machine.dram`,
-which plays some of the channels, as all of them have alike to do.
+Every core has some bursts outstanding, and meets all others in banks, queues and refresh: those of
+`evaluators.machine.dram_simulator`, which plays some of the channels, as all of them have alike to do.
 """
 
 from functools import lru_cache
@@ -59,7 +59,7 @@ def parallel_slowdown(of: MemorySystem, count: Any, cores: Any, asked: MemoryReq
         asked: what of it; leaves broadcast.
 
     Raises:
-        DesignError: as `evaluators.machine.hbm.play`.
+        DesignError: as `evaluators.machine.memory_system.simulate_memory`.
     """
     check_memory(of, "chip.hbm.banks")
     given = (count, cores, asked.nbytes, asked.piece, asked.stride)

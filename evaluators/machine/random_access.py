@@ -2,7 +2,7 @@
 
 Few bytes are read of each row that a bank opens.
 
-`evaluators.machine.hbm.scattered` plays the same.
+`evaluators.machine.memory_system.random_access_slowdown` simulates the same.
 """
 
 from math import frexp
@@ -31,7 +31,7 @@ def random_piece_slowdown(of: MemorySystem | None, piece: Any) -> Any:
         piece: contiguous bytes, 0 for a long block; broadcasts over designs. [B]
 
     Returns:
-        At least 1; 1 where nobody says what the banks are.
+        At least 1; 1 if the banks are unknown.
 
     Source:
         Ours; within 13 % of our channel model for pieces of HBM2 to HBM4 whose bits are in the order that all stacks have in

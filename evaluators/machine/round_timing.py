@@ -64,7 +64,8 @@ def deliver_blocks(blocks, ready, ramps, links, memory, fabric):
     Args:
         blocks: row, column, channel, words, slot and when the first word may leave of each, shape (blocks, 6),
             whichever leaves first before others.
-        ready, ramps, links, memory, fabric: as of `noc.sums`, but `ready` is of all slots; and the channels.
+        ready, ramps, links, memory, fabric: as of `noc_simulator.carry_reductions`, but `ready` is of all slots; and the
+            channels.
     """
     for i in range(len(blocks)):
         row, col = np.int64(blocks[i, 0]), np.int64(blocks[i, 1])
@@ -131,7 +132,7 @@ def request_blocks(
         away: of the channel of each block from its core. [s]
         depths: versions of each slot.
         ready, read: of all slots.
-        blocks: as of `arrived`, filled with when the first word of each may leave its channel.
+        blocks: as of `deliver_blocks`, filled with when the first word of each may leave its channel.
     """
     _served(order, row, col, channel, words, nbytes, asked, dma, served, memory, fabric, blocks)
     for i in range(len(row)):

@@ -143,7 +143,7 @@ class RouterTables(NamedTuple):
 
 
 CROSSED, SENT, ARRIVED, HERE = range(4)
-"""Places of `Net.sums`: flits that crossed a router, were sent, arrived; that arrived in this cycle."""
+"""Places of `RouterTables.sums`: flits that crossed a router, were sent, arrived; that arrived in this cycle."""
 
 
 def make_router_tables(
@@ -217,7 +217,7 @@ def make_router_tables(
 
 
 def _begin(made: RouterTables, cols: int, width: Array, depth: int, on_way: tuple[int, int]) -> None:
-    """Write what routers of a mesh of so many columns are before anything comes; arguments as of `network`."""
+    """Write what routers of a mesh of so many columns are before anything comes; arguments as of `make_router_tables`."""
     n, ports, slots = made.routers, made.ports, np.arange(made.slots + 1)
     made.router_of[:], made.number[:] = np.repeat(np.arange(n), ports), np.tile(np.arange(ports), n)
     made.router["row"], made.router["col"] = np.divmod(np.arange(n), cols)

@@ -84,8 +84,8 @@ class RatedMemory(NamedTuple):
         byte: of a contiguous stream. [s/B]
         bandwidth: the same. [B/s]
         gap, waste: of strided reads, as in `strided_efficiency`.
-        scatter: bytes that each piece costs beside its own where pieces lie anywhere; None where nobody says. [B]
-        banks: behind it; None where nobody says what they are, or where they move less than is said of it.
+        scatter: bytes that each piece costs beside its own where pieces lie anywhere; None if it is unknown. [B]
+        banks: behind it; None if they are unknown, or slower than the stated bandwidth.
         peak: what these move together. [B/s]
         cores: that read side by side.
     """
@@ -103,8 +103,8 @@ class RatedMemory(NamedTuple):
         """Time per byte of a read in pieces `stride` apart, or at random places if infinite. [s/B]"""
         if isinstance(stride, float) and stride == inf and self.scatter is None:
             raise DesignError(
-                "chip.hbm.scatter: missing; this model reads what an indexer picks piece by piece: say how many bytes could be "
-                "read while a row is opened, as in +chip.hbm.scatter='250 B'"
+                "chip.hbm.scatter: missing, but the model's indexer selects pieces at random places; set the bytes that could "
+                "be read while a row is opened, such as +chip.hbm.scatter='250 B'"
             )
         if isinstance(stride, float) and stride == inf:
             return self.byte * (1 + self.scatter / piece)

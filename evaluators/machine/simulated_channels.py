@@ -23,7 +23,7 @@ from dse.space.fields import iterate_leaves, replace_leaves
 def simulated_memory(chip: Chip) -> dict[str, Any]:
     """Channels of a chip and the banks behind them, as arguments of simulators.
 
-    No banks where nobody says what they are, or where a cache has a part of what blocks are made of.
+    No banks if they are unknown, or if a memory-side cache has a part of the blocks.
     """
     hbm, count = chip.hbm, int(channels_used(chip))
     if hbm.banks is None or is_faster_than_banks(hbm):

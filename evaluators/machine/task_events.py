@@ -2,7 +2,7 @@
 
 A task begins when all before it have finished.
 
-What moves flit by flit, and banks of memory, is for `evaluators.machine.tasks`.
+What moves flit by flit, and banks of memory, is for `evaluators.machine.task_simulator`.
 """
 
 # mypy: disable-error-code="no-untyped-def,assignment"
@@ -22,7 +22,7 @@ class Tasks(NamedTuple):
     """Tasks of a program, with their dependencies; a task is ready when all before it have finished.
 
     Attributes:
-        kind: a word of `NOTE`, `WORK`, `BLOCK`, `PACKET`.
+        kind: an option of `NOTE`, `WORK`, `BLOCK`, `PACKET`.
         on: the engine or memory channel of a task, or its packet.
         busy: that it takes its engine, or bytes of a block.
         after: from its start until what waits for it may start; of a block, what its words stream, less than 0 of one stored.

@@ -98,7 +98,7 @@ def traffic_flows(
     to, sends = working_targets(traffic_targets(case, rows, cols), rows * cols, faults)
     senders = np.flatnonzero(sends)
     if not len(senders):
-        raise DesignError(f"chip.faults: no node that works sends {case.pattern} packets to one that does; take out a fault")
+        raise DesignError(f"chip.faults: no working node sends {case.pattern} packets to a working node; remove a fault")
     if case.pattern == "uniform":
         alive = sends.reshape(rows, cols).astype(float)
         weight, arriving = 1 / len(senders), 1.0

@@ -92,7 +92,7 @@ def measure_traffic(
     Routers that are broken make no packets and get none; those of others that were to go there are not made.
 
     Raises:
-        DesignError: `MOST` is not enough for the packets that are asked for.
+        DesignError: `MAX_CYCLES` is not enough for the packets that are asked for.
     """
     ways = fault_routes(rows, cols, faults, order, vcs=int(of.vcs)) if faults else None
     net = traffic_routers(of, rows, cols, order, ways)
@@ -151,14 +151,13 @@ def zero_load_latency(of: Router, case: NocTrafficCase, hops: Any) -> Any:
 
 
 def _refuse(case: NocTrafficCase, asked: TrafficFlows, packets: float) -> None:
-    """Refuses more than can be played."""
+    """Refuse traffic that takes too long to simulate."""
     crossings = MOST_SAMPLES * packets * case.flits * asked.hops
     if crossings > MAX_CYCLES:
-        have = f"{MOST_SAMPLES} samples of {packets:,.0f} packets of {case.flits:,} flits that cross {asked.hops:.1f} routers"
+        have = f"{MOST_SAMPLES} samples of {packets:,.0f} packets of {case.flits:,} flits over {asked.hops:.1f} routers"
         raise DesignError(
-            f"workload.packets: {have} are {crossings:,.0f} steps of a flit, more than {MAX_CYCLES:,}; ask for "
-            f"fewer packets or a "
-            "shorter period"
+            f"workload.packets: {have} are {crossings:,.0f} flit hops, at most {MAX_CYCLES:,} can be simulated; reduce "
+            "the packets or the sampling period"
         )
 
 

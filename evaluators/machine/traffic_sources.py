@@ -47,8 +47,8 @@ class TrafficSources(NamedTuple):
 
 
 UNUSED, MEASURED, RETIRED, LATENCY, HOPS, ACCEPTED, FLYING, FLYING_BORN, MADE = range(9)
-"""Places of `Load.tally`: numbers left; measured packets in flight; packets that arrived, sum of their latencies and of routers
-passed; flits that arrived; flits made and not arrived, and the sum of when they were made; packets made."""
+"""Places of `TrafficSources.tally`: numbers left; measured packets in flight; packets that arrived, sum of their latencies and
+of routers passed; flits that arrived; flits made and not arrived, and the sum of when they were made; packets made."""
 
 
 def make_sources(

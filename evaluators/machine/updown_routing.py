@@ -32,7 +32,7 @@ def router_order(rows: int, cols: int, open_: Array, works: Array) -> RouterOrde
     """
     alive = np.flatnonzero(works).tolist()
     if not alive:
-        raise DesignError("chip.faults: no router is left that works")
+        raise DesignError("chip.faults: no router works; remove a fault")
     middle = min(alive, key=lambda node: abs(2 * (node // cols) - rows + 1) + abs(2 * (node % cols) - cols + 1))
     level, above = {middle: 0}, {middle: -1}
     for node in (queue := [middle]):
@@ -43,7 +43,9 @@ def router_order(rows: int, cols: int, open_: Array, works: Array) -> RouterOrde
     for node in alive:
         if node not in level:
             a, b = (f"router {at} ({at // cols}, {at % cols})" for at in (middle, node))
-            raise DesignError(f"chip.faults: no way from {a} to {b} is left; take out a fault, or that router too")
+            raise DesignError(
+                f"chip.faults: no route from {a} to {b} is left; remove a fault, or add that router to the faults"
+            )
     order = sorted(alive, key=lambda node: (level[node], node))
     return RouterOrder(order, {node: at for at, node in enumerate(order)}, above)
 

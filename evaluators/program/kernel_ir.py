@@ -1,29 +1,29 @@
 """Language in which kernels write their programs, as one grammar; simulators run it.
 
-    Program(rows, cols, slots, strands)   strands run side by side; a strand is a sequence of rounds and loops
-    Round(steps, wait)                    a simultaneous assignment: every step reads what the cores held before it
-    Loop(body, times)                     the same rounds over and over
-    Multiply(a, b, out, subscripts)       the engine of every core adds a product to a tile
-    Vector(function, inputs, out)         the engine of every core computes a function of `FUNCTIONS`, element by element
-    Send(slot, source, target, ...)       slices of a tile go from core to core, any pairs
-    Multicast(slot, path, ...)            among groups of cores, the root first: everyone gets the root's slice
-    Reduce(slot, path, ...)               among groups of cores, the root first: the root gets the sum of all slices
-    Load(stream, slot, cores, channel)    the next block of a stream comes from a memory channel to a tile of some cores
-    Store(stream, slot, cores, channel)   a tile of some cores goes to a memory channel as the stream's next block
-    Cores(row, col)                       integer arrays that broadcast: a set of cores, never an object per core
-    Slot(name, shape, dtype, depth)       a tile that every core holds; depth 2 is double buffered
+    Program(rows, cols, slots, strands)               strands run in parallel; a strand is a sequence of rounds and loops
+    Round(steps, wait)                                a simultaneous assignment: every instruction reads the state before it
+    Loop(body, times)                                 the same rounds, repeated
+    MultiplyInstruction(a, b, out, subscripts)        the engine of every core adds a product to a buffer
+    VectorInstruction(function, inputs, out)          the engine of every core computes a function, element by element
+    SendInstruction(slot, source, target, ...)        slices of a buffer go from core to core, any pairs
+    MulticastInstruction(slot, path, ...)             in groups of cores, root first: every member gets the root's slice
+    ReduceInstruction(slot, path, ...)                in groups of cores, root first: the root gets the sum of all slices
+    LoadInstruction(stream, slot, cores, channel)     the next block of a stream comes from a memory channel to some cores
+    StoreInstruction(stream, slot, cores, channel)    a buffer of some cores goes to a memory channel as the next block
+    CoreIndex(row, col)                               integer arrays that broadcast: a set of cores, never an object per core
+    Buffer(name, shape, dtype, depth)                 memory that every core holds; depth 2 is double buffered
 
-`via` says who carries: ``router`` (in the network), ``core`` (each member is a software stage, but words stream through; for a
+`via` names the carrier: ``router`` (in the network), ``core`` (each member is a software stage, but words stream through; for a
 multicast, whose words the network copies, its route is set by software first), ``relay`` (the whole slice is stored and
 forwarded at each core), ``shared`` (memory of another core as if it were one's own: a load is a request, a grant and a
 release, each a task of its owner, which starts a message, then one value at a time, there and back; sums are posted),
-``answer`` (a load that was asked for with what was added). Networks carry messages across to the target's column first, then
-along it; a group's tree is the union of its ways. `topology` says which cores have links: neighbours of a ``mesh``, also those
-of a ``torus`` (a ring where it has one row), whose lines close and are gone along the shorter way, or every pair where it is
-``full``. `wait` says where an algorithm synchronises: ``slots`` (a step starts when what it reads is there), ``core`` (a round
-ends on a core before its next one starts there), ``line`` (for a whole row or column), ``mesh``.
+``answer`` (a load that a sum requested). Networks carry messages across to the target's column first, then
+along it; a group's tree is the union of its ways. `topology` gives the cores that have links: neighbours of a ``mesh``, also
+those of a ``torus`` (a ring where it has one row), whose lines close and are gone along the shorter way, or every pair where it
+is ``full``. `wait` gives where an algorithm synchronises: ``slots`` (an instruction starts when its inputs are there), ``core``
+(a round ends on a core before its next one starts there), ``line`` (for a whole row or column), ``mesh``.
 
-A new word needs two kernels that want it.
+A new instruction needs two kernels that use it.
 """
 
 from collections.abc import Callable, Iterator
@@ -65,7 +65,8 @@ class Buffer(NamedTuple):
 
     Attributes:
         name: how steps refer to it.
-        shape: of one core's tile, whole numbers, or arrays over designs for a closed form; slices are cut along its first axis.
+        shape: of one core's tile, whole numbers, or arrays over designs for the analytical model; slices are cut along its
+            first axis.
         dtype: number format, as NumPy names it.
         depth: versions held at a time; one that is both sent and received in a round needs 2.
         packed: bytes of a value with its share of scales, of a format that NumPy does not have; 0 for those of `dtype`.
@@ -214,7 +215,7 @@ FUNCTIONS: dict[str, VectorFunction] = {
 have wide values from the beginning, so that to unpack, convert and rescale them changes none."""
 
 DEQUANTIZE_FUNCTIONS = {1: ("converted",), 2: ("converted", "rescaled"), 3: ("unpacked", "converted", "rescaled")}
-"""Instructions that make wide values of packed ones, by operations on each (`space.numbers.Format.expand`)."""
+"""Instructions that make wide values of packed ones, by operations on each (`space.number_formats.NumberFormat.expand`)."""
 
 
 def dequantize_instructions(packed: str, wide: str, operations: float) -> tuple["VectorInstruction", ...]:
@@ -234,7 +235,7 @@ class VectorInstruction:
     """``out = function(*inputs)`` on every core, element by element of the largest buffer.
 
     Attributes:
-        function: a name of `FUNCTIONS`.
+        function: a key of `FUNCTIONS`.
         inputs, out: names of slots.
         given: what software knows without a slot, the function's last input; broadcasts with tiles, the mesh in front.
         joined: whether it is one sequence with the instruction before it, which scalar cores start once.
@@ -256,8 +257,8 @@ class SendInstruction:
         source, target: equally shaped sets of cores.
         start, stop: per pair of cores, along the first axis of `slot`.
         at: where they go, per pair, along the first axis of `into`; `start` where it is None.
-        combine: what the target does with what arrives, a word of `COMBINE`.
-        via: a word of `VIA`.
+        combine: what the target does with what arrives, an option of `COMBINE_MODES`.
+        via: an option of `TRANSPORTS`.
 
     Parts of a slot that keep their place (no `at`, no `into`) are versions of their own: the rest stays as it is.
     """

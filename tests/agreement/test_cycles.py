@@ -358,7 +358,7 @@ def test_traffic_with_faults_is_slower_and_arrives() -> None:
         with pytest.raises(DesignError, match=r"chip\.faults"):
             asked(chip, *given, f"chip.faults={wrong}")
     cut = asked(chip, *given, "chip.faults=0-1+0-8")
-    with pytest.raises(DesignError, match=r"no way from router .* to router 0 \(0, 0\)"):
+    with pytest.raises(DesignError, match=r"no route from router .* to router 0 \(0, 0\)"):
         evaluate(stack_designs([cut.base]), cut.workload, fidelity="cycles")
 
 

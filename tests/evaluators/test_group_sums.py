@@ -248,7 +248,7 @@ def test_sums_that_nothing_adds_up_so_are_refused_by_name(overrides: tuple[str, 
 
 def test_a_tree_that_the_mapping_s_file_says_is_refused_where_there_are_no_sums() -> None:
     question = asked("chip=npu64", "model=qwen3_1b7", "mapping=npu_ktree", "mapping.both.partition=mn")
-    with pytest.raises(DesignError, match=r"mapping\.both\.sums: partition mn has no sums of a whole group"):
+    with pytest.raises(DesignError, match=r"mapping\.both\.sums: partition mn has no sums over a whole group"):
         typed(question)
 
 

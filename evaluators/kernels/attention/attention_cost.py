@@ -9,8 +9,8 @@ With two strands the time is that of what is busiest (the matrix engine, the vec
 strand's items one after the other, and what nothing is beside: the first loads, and what comes after the last product.
 It is never more than that of all items one after the other.
 
-Where keys are split, the pass of `merge` comes after all that. Where two blocks of queries share keys and values, `paired` has
-the time.
+Where keys are split, the merge of `split_kv_merge` follows. Where two blocks of queries share keys and values, `paired_queries`
+has the time.
 """
 
 from collections.abc import Callable
@@ -153,10 +153,10 @@ class ItemWork(NamedTuple):
     """Counts of an average item, and the times of its tiles without memory; leaves broadcast over designs.
 
     Attributes:
-        counts: as of `Task`.
-        blocks, nbytes: as of `Task`.
+        counts: as of `AttentionTask`.
+        blocks, nbytes: as of `AttentionTask`.
         product, result: Q K^T and P V of a block of keys. [s]
-        spread, combined, vector, behind, sent: as of `Spent`.
+        spread, combined, vector, behind, sent: as of `ItemTimes`.
     """
 
     counts: BlockCounts
@@ -199,7 +199,7 @@ def exchange_seconds(task: AttentionTask, on: TileMachine) -> Any:
 
 
 def time_by_resource(task: AttentionTask, on: TileMachine) -> dict[str, Any]:
-    """Attention time by resource of `PARTS`: time saved by freeing each in turn; the rest is products. [s]"""
+    """Attention time by resource of `TIME_PARTS`: time saved by freeing each in turn; the rest is products. [s]"""
     found, before = {}, attention_seconds(task, on)
     on = on._replace(fabric=on.fabric._replace(stage=0.0))
     work = item_work(task, *on[:2])
@@ -370,13 +370,14 @@ def _scaled(shape: AttentionShape) -> tuple[Any, ...]:
 
 
 def _exchanges(task: AttentionTask, fabric: MeshFabric, blocks: Any, nbytes: OperandBytes) -> tuple[Any, Any, Any, Any]:
-    """Time of an item's multicasts of operands; of its sums, maxima and their way back; `behind` and `sent` of `Spent`."""
+    """Time of an item's multicasts of operands; of its sums, maxima and their way back; `behind` and `sent` of `ItemTimes`."""
     queries, keys, values, statistics, outputs, behind, sent = _exchange_times(task, fabric, nbytes)
     return queries + blocks * (keys + values), 2 * blocks * statistics + outputs, behind, blocks * sent
 
 
 def _exchange_times(task: AttentionTask, fabric: MeshFabric, nbytes: OperandBytes) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
-    """Of queries, keys and values; of maxima, or sums, there and back; of outputs; `behind`, and `sent` of a block, of `Spent`.
+    """Of queries, keys and values; of maxima, or sums, there and back; of outputs; `behind`, and `sent` of a block, of
+    `ItemTimes`.
 
     Tiles go on when they have heard. Keys and values take until those have them from which others come, on the diagonal; what
     comes back of a maximum takes until the next sum begins with those that have heard first. The others are behind, once.
@@ -449,7 +450,7 @@ def _loading(task: AttentionTask, on: TileMachine, work: ItemWork) -> tuple[Call
 
 
 def _memory(task: AttentionTask, on: TileMachine, work: ItemWork) -> tuple[Any, Any, Any, Any, SplitKvTimes, Any, Any, Any]:
-    """Fields `hbm`, `opening`, `channel`, `ends`, `turns`, `late`, `away` and `queued` of `Spent`."""
+    """Fields `hbm`, `opening`, `channel`, `ends`, `turns`, `late`, `away` and `queued` of `ItemTimes`."""
     shape, tiling, fabric, memory, counts = task.shape, task.tiling, on.fabric, on.memory, work.counts
     mesh = busy_tiles(counts, tiling, task.mesh)
     (q_bytes, k_bytes, v_bytes, o_bytes), blocks, product, result = work.nbytes, work.blocks, work.product, work.result

@@ -10,14 +10,14 @@ def count_key_blocks(problems, shared, queries, keys, causal, window, rows, cols
     """Count key blocks of all waves, how often one is masked, and those that groups load. [-]
 
     Args:
-        problems, shared, queries, keys, causal, window: as in `shape.Heads`.
-        rows, cols, m, n, splits: as in `shape.Tiling`.
+        problems, shared, queries, keys, causal, window: as in `attention_shape.AttentionShape`.
+        rows, cols, m, n, splits: as in `attention_shape.AttentionTiling`.
         mesh_rows, mesh_cols: sides of the mesh.
         out: the three counts, shape (3,).
     """
     groups = (mesh_rows // rows) * (mesh_cols // cols)
     span, width, lines = rows * m, cols * n, queries * shared
-    outer, inner = -(-lines // span), -(-keys // width)  # as `shape.cut` has it
+    outer, inner = -(-lines // span), -(-keys // width)  # as `attention_shape.block_counts` has it
     if window > 0:
         positions = 1
         if shared % span:
@@ -35,7 +35,7 @@ def count_key_blocks(problems, shared, queries, keys, causal, window, rows, cols
         least, most, low = keys, keys, 0
         if causal:
             least, most, low = 1 << 62, -(1 << 62), -(1 << 62)
-            for block in range(start, end + 1):  # as `blocks.band` has it
+            for block in range(start, end + 1):  # as `block_schedule.causal_band` has it
                 seen = keys - queries + 1 + block * span // shared
                 last = keys - queries + 1 + min((block + 1) * span - 1, lines - 1) // shared
                 begin = max(seen - reach, 0)

@@ -108,7 +108,7 @@ def wave_arrays(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) 
 
 
 _MOST = (np.minimum, np.maximum, np.maximum)
-"""Of fields of `Band` but the first, what holds for several blocks of queries side by side."""
+"""Of fields of `CausalBand` but the first, what holds for several blocks of queries side by side."""
 
 
 def _over(most: np.ufunc, values: Array, blocks: tuple[Array, Array]) -> Array:

@@ -56,10 +56,10 @@ class Dataflow:
     """A dataflow of attention: its collectives, items in flight, and how blocks of queries share keys.
 
     Attributes:
-        collective: who carries what goes along rows and columns, a name of `TEAMS`.
+        collective: implementation of multicasts and sums along rows and columns, a key of `TEAMS`.
         strands: items of a group in flight; with one, tiles block.
         grouped: whether tiles work in groups.
-        split: whether keys may be split into parts that are items of their own, whose outputs `merge` puts together.
+        split: whether keys may be split into parts that are items of their own, whose outputs a merge adds up.
         paired: whether the two strands are blocks of queries of one problem, which share its keys and values, where a problem
             has an even number of them ([zhang2026] section III-C, footnote); else two heads.
     """

@@ -61,7 +61,7 @@ PAIRED: dict[str, tuple[str, ...]] = {
     "hbm": ("load_queries", "load_keys", "load_values", "channel", "stored", "queued", "way"),
     "vector": ("softmax", "scaled", "divided", "expand_keys", "expand_values"),
 }
-"""What is free where fields of `cost.Spent` are."""
+"""What is free where fields of `time_parts.ItemTimes` are."""
 
 
 def paired_seconds(of: PairedBlockTimes, waves: Any, blocks: Any, *, latent: bool) -> Any:

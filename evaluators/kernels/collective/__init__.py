@@ -2,25 +2,25 @@
 
 Each module of `ALLREDUCE`, between dies, has
 
-    ports(peers)        links a die needs
-    cost(nbytes, links) the closed form
-    steps(rows, peers)  the program, on a slot ``x`` of `rows` rows a die
+    ports_needed(peers)          links that a die needs
+    cost(nbytes, links)          time and activity by the analytical model
+    build_program(rows, peers)   program, on a buffer ``x`` of `rows` rows per die
 
-(that of a K-tree has `phases` as well), and installed packages add to them by entry points of the group dse.allreduce.
+(that of a K-tree has `phases` as well). Installed packages add modules by entry points of the group dse.allreduce.
 
 Each of `TEAMS` (multicasts and reductions along rows, columns and rectangles) and of `EXCHANGES` (allgather, reduce-scatter,
 allreduce, all-to-all) has
 
-    cost(shape, mesh, fabric, pattern=.., ..)   the closed form; shape.m elements of 2 bytes on a core
-    steps(shape, mesh, dtype, pattern=.., ..)   the program
-    slots(shape, mesh, dtype, pattern=..)       tiles that a core holds meanwhile
+    cost(shape, mesh, fabric, pattern=.., ..)            time and activity by the analytical model; shape.m elements of 2 B
+    build_program(shape, mesh, dtype, pattern=.., ..)    program of the collective
+    buffers(shape, mesh, dtype, pattern=..)              blocks that a core holds meanwhile
 
-with how the mesh is cut (`team.Groups`) or its topology as further options. Teams' modules also have
+with the division of the mesh (`core_groups.MeshGroups`) or its topology as further options. Modules of `TEAMS` also have
 
-    multicast(groups, mesh, tile)               the rounds, for programs that need them in between
-    reduction(groups, mesh, tile, combine)
+    multicast_rounds(groups, mesh, tile)                 rounds, for programs that need them in between
+    reduction_rounds(groups, mesh, tile, combine)
 
-and exchanges' ``place`` and ``result``, operands as tiles and back.
+and those of `EXCHANGES` have `scatter_operands` and `gather_result`, from vectors to blocks and back.
 """
 
 from types import ModuleType
@@ -94,7 +94,7 @@ def allreduce_seconds(name: str, nbytes: Any, within: DeviceGroupLinks, between:
     Of two levels the nodes are one, where there are several.
 
     Args:
-        name, phases: as of `allreduce`.
+        name, phases: as of `allreduce_seconds`.
         nbytes: vector on each die. [B]
         within, between: as of `two_level.cost`.
     """
@@ -108,7 +108,7 @@ def allreduce_bytes(name: str, nbytes: Any, members: Any, nodes: Any = 1.0, phas
     """Bytes that all dies of an allreduce send inside nodes and between them; a library's as a ring's. [B]
 
     Args:
-        name, phases: as of `allreduce`.
+        name, phases: as of `allreduce_seconds`.
         nbytes: vector on each die. [B]
         members: dies of a node.
         nodes: that take part.

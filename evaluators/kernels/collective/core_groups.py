@@ -1,11 +1,11 @@
 """Groups of cores on a mesh, each with a root: common parts of all multicasts and reductions.
 
-A mesh is cut in groups of `rows` x `cols` cores. A team is a row of a group, a column of it, or the whole of it, and all teams
-work at once. The root of a team is at some place of it, rows after rows, or on the group's diagonal, which puts the roots of
-its rows in different columns ([zhang2026] section III-B).
+A mesh is cut in rectangles of `rows` x `cols` cores. A core group is a row of a rectangle, a column, or the whole rectangle.
+All groups work at the same time. The root of a group is at a given place of the group, counted row by row, or on the diagonal
+of the rectangle, which puts the roots of the rows in different columns ([zhang2026] section III-B).
 
-Every closed form is the longest of some chains of messages, each a count of what it consists of; chains that others outlast
-whatever things cost are left out.
+The analytical time is that of the longest of some chains of messages, each given by its counts. Chains that others outlast for
+any machine constants are left out.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,12 +28,12 @@ from dse.space.workload import DIAGONAL, GROUP_AXES, REDUCTIONS, TILE_PATTERNS
 
 @dataclass(frozen=True, slots=True)
 class MeshGroups:
-    """Division of a mesh into groups of cores.
+    """Division of a mesh into rectangles, and of these into groups of cores.
 
     Attributes:
-        rows, cols: cores of a group.
-        along: which cores of a group are a team, a word of `ALONG`.
-        root: place in the team, or `DIAGONAL`.
+        rows, cols: cores of a rectangle.
+        along: cores of a rectangle that form a group, an option of `GROUP_AXES`.
+        root: place in the group, or `DIAGONAL`.
     """
 
     rows: Any
@@ -98,16 +98,16 @@ class BufferRows(NamedTuple):
 
 
 Stages = list[list[tuple[int, int]]]
-"""Messages as (source, target) places of a team, step by step."""
+"""Messages as (source, target) places of a group, step by step."""
 
 Chains = Callable[[str, CoreGroup], list[MessageChain]]
-"""The chains of a pattern (multicast or reduce) in a team."""
+"""The chains of a pattern (multicast or reduce) in a group."""
 
 Ways = Callable[[CoreGroup], dict[int, list[MessageChain]]]
-"""The chains of a multicast to each member of a team, and, at its root's place, until the root may go on."""
+"""The chains of a multicast to each member of a group, and, at its root's place, until the root may go on."""
 
 Moved = Callable[[str, CoreGroup], tuple[int, int, int]]
-"""Messages of a pattern that leave a core of a team, links that they cross, and messages that come to one."""
+"""Messages of a pattern that leave a core of a group, links that they cross, and messages that come to one."""
 
 Rounds = tuple[Round, ...]
 
@@ -123,16 +123,20 @@ def check_groups(groups: MeshGroups, mesh: CoreMesh) -> None:
     """
     for name, side, whole in (("rows", groups.rows, mesh.rows), ("cols", groups.cols, mesh.cols)):
         if side < 1 or whole % side:
-            raise DesignError(f"group: {side} {name} do not divide the {whole} {name} of the mesh")
+            raise DesignError(f"group: {side} {name} do not divide the {whole} {name} of the mesh; choose a divisor")
     if groups.along not in GROUP_AXES:
         raise DesignError(f"along: no option {groups.along!r}; {suggest_nearest(groups.along, GROUP_AXES)}")
     if groups.root == DIAGONAL:
         if groups.along == "rectangle":
-            raise DesignError(f"root: a {groups.rows} x {groups.cols} rectangle has one root; give its place, as in 0")
+            raise DesignError(
+                f"root: a {groups.rows} x {groups.cols} rectangle has one root, got diagonal; set its place, such as 0"
+            )
         return
     height, width = _sides(groups)
     if isinstance(groups.root, str) or not 0 <= groups.root < height * width:
-        raise DesignError(f"root: no place {groups.root!r} in a team of {height} x {width} cores; 0 to {height * width - 1}")
+        raise DesignError(
+            f"root: a group of {height} x {width} cores has places 0 to {height * width - 1}, got {groups.root!r}"
+        )
 
 
 def groups_of_mesh(groups: MeshGroups, mesh: CoreMesh) -> dict[CoreGroup, CoreIndex]:
@@ -198,9 +202,9 @@ def collective_cost(
     """Time until the last group has finished [s], and activity of all groups, over designs.
 
     Args:
-        shape, fabric, pattern, groups, chains, circuits: as of `seconds`.
+        shape, fabric, pattern, groups, chains, circuits: as of `collective_seconds`.
         mesh: leaves broadcast over designs.
-        moved: messages of a team.
+        moved: messages of a group.
     """
     return KernelCost(
         collective_seconds(shape, fabric, pattern, groups, chains, circuits),
@@ -226,9 +230,9 @@ def collective_seconds(
     Args:
         shape: m elements on each core, of 2 bytes.
         fabric: leaves broadcast over designs, as do the sides of `groups`.
-        pattern: a word of `PATTERNS`.
-        groups: the teams.
-        chains: of a team.
+        pattern: an option of `TILE_PATTERNS`.
+        groups: the core groups.
+        chains: of a group.
         circuits: likewise, where messages lock their ways, one after the other of a core; as they are free where it is None.
     """
     sides = groups.rows, groups.cols
@@ -245,11 +249,11 @@ def collective_seconds(
 def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, groups: MeshGroups, ways: Ways) -> Any:
     """Time until a multicast reaches the roots that continue, its own and those of other groups. [s]
 
-    Other members are later, and stay so much later while teams go on.
+    Other members are later, and stay so much later while groups go on.
 
     Args:
-        shape, fabric, groups: as of `seconds`; roots are on the diagonal.
-        ways: of a team.
+        shape, fabric, groups: as of `collective_seconds`; roots are on the diagonal.
+        ways: of a group.
     """
     return _by_sides((groups.rows, groups.cols), _prices(shape, fabric), _Counts(_leading, ways, "multicast", *_cut(groups)))
 

@@ -1,6 +1,6 @@
 """K-tree allreduce of dies: vectors are added at the roots of groups in K phases, and the sum returns.
 
-The tree is that of [he2025] section 6.2 (`kernels.gemv.ktree`), as wafers, groups of cores and dies in boxes have it. Here each
+The tree is that of [he2025] section 6.2 (`kernels.gemv.ktree`), as wafers, groups of cores and dies of nodes have it. Here each
 pair that exchanges has a link, so that all members of a group send to its root at once; between nodes, which have one port
 each, they share the root's. One phase is a star; of a power of two dies, as many phases as a binary tree has levels, or more,
 take what `die_tree` does.
@@ -25,7 +25,7 @@ DEFAULT_PHASES = 2
 
 
 def ktree_with_phases(phases: Any) -> PhasedAllreduce:
-    """K-tree allreduce with a number of phases; the default `PHASES` if None."""
+    """K-tree allreduce with a number of phases; the default `DEFAULT_PHASES` if None."""
     said = DEFAULT_PHASES if phases is None else phases
     return PhasedAllreduce(
         partial(ports_needed, phases=said), partial(cost, phases=said), partial(build_program, phases=int(said))

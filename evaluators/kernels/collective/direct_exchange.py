@@ -1,7 +1,7 @@
 """Collectives in which every core sends to every other one directly, in order of core number.
 
-Where every pair has a link all messages go side by side; on a mesh or torus they crowd, and the closed form is what the ramps
-and the busiest link take at least.
+Where every pair has a link, all messages go at the same time. On a mesh or torus they share links, and the analytical model
+gives the least time of the ramps and of the busiest link.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, 
     Args:
         shape: m elements of 2 bytes on each core, as a whole vector.
         mesh, fabric: leaves broadcast over designs.
-        pattern: a word of `space.workload.EXCHANGES`.
+        pattern: an option of `space.workload.DIE_EXCHANGES`.
         topology: of the network.
 
     Source:

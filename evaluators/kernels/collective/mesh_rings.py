@@ -37,7 +37,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, 
     Args:
         shape: m elements of 2 bytes on each core, as a whole vector.
         mesh, fabric: leaves broadcast over designs.
-        pattern: a word of `space.workload.EXCHANGES`.
+        pattern: an option of `space.workload.DIE_EXCHANGES`.
         topology: of the network.
 
     Source:

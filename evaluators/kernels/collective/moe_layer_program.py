@@ -2,8 +2,8 @@
 
 Dies are the cores of the program. Each has tokens of its own and some experts, one after the other: die d has experts d s to
 (d + 1) s - 1. Every token goes to its experts as a copy each (all-to-all with a size for each pair), experts multiply (SwiGLU),
-and results go back to where their tokens are. Who goes where is known when the program is written, as a router would say it.
-The closed time of both exchanges is `cost_models.die_exchange_model.all_to_all_cost` with the shares of `traffic`.
+and results go back to where their tokens are. The destinations are known when the program is written, from a router.
+The analytical time of both exchanges is `cost_models.die_exchange_model.all_to_all_cost` with the shares of `traffic`.
 
 Source: [zhang2026] sections III-F, IV and V-C: dispatch and combine between dies; one copy for each expert.
 """

@@ -3,7 +3,7 @@
 The root sends to each member in sequence. In a reduction it receives from each in sequence; it buffers one message, so it
 adds a message before the next one may come.
 
-Sending needs no synchronisation; before it may send, a member waits to be told that it is its turn.
+Sending needs no synchronisation; in a reduction, a member waits for a message of the root before it sends.
 """
 
 from typing import Any

@@ -2,8 +2,8 @@
 
 A collective takes a logarithmic number of software stages, which synchronise one after the other.
 
-Whoever holds the data of a stretch of a line sends it over to the nearest core of its other half, and both go on with their
-halves: messages of a step never share a link. A rectangle does so along the root's row, and then along all columns. A
+The core that holds the data of a part of a line sends it to the nearest core of the other half, and both go on with their
+halves: messages of a stage never share a link. A rectangle does so along the root's row, and then along all columns. A
 reduction is the same tree backwards, with a sum at each step.
 """
 

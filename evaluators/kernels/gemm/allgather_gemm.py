@@ -54,9 +54,9 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
 
         t = rounds (messages (launch + words pace) + stage + 2 ramp + hop) + product
 
-    with 2.5 messages a round, and 3 at the start, on a square mesh: measured with the events reader, 2 to 4 being what a core
-    has. Where a DMA engine moves words, messages of a round are started while words of others leave: they take their starts and
-    the last one's words, or one start and all words.
+    with 2.5 messages a round, and 3 at the start, on a square mesh: measured with the event-driven simulator, 2 to 4 being what
+    a core has. Where a DMA engine moves words, messages of a round are started while words of others leave: they take their
+    starts and the last one's words, or one start and all words.
 
     Args:
         shape, mesh, fabric: leaves broadcast over designs.

@@ -57,7 +57,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
         2 values (2 ramp + d hop)
 
     from when it is served, and the one that ends last ends the chunk's: that of the last core that is served, or, with large
-    tiles, of the first one, where it is far away (`column.loaded`). A product follows.
+    tiles, of the first one, where it is far away (`column_ring.owners_send_time`). A product follows.
 
     Args:
         shape, mesh, fabric: leaves broadcast over designs.

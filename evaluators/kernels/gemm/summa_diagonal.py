@@ -208,7 +208,7 @@ def seconds(
     itself alone do not wait, and are expanded meanwhile.
 
     Args:
-        shape, part, mesh, copies: as of `cut`; leaves broadcast over designs.
+        shape, part, mesh, copies: as of `block_counts`; leaves broadcast over designs.
         fabric, engines, memory: of the machine.
         itemsize: bytes of a value of A and of the output.
         weights: how B is stored; as A where it is None.
@@ -399,7 +399,7 @@ def build_program(
     """Program of the busy tiles; arguments as in `block_counts`, whole numbers.
 
     Args:
-        shape, part, mesh, copies: as of `cut`; the program's mesh is that of `busy_mesh`.
+        shape, part, mesh, copies: as of `block_counts`; the program's mesh is that of `busy_mesh`.
         dtype: of operands and output.
         weights: how B is stored; as A where it is None.
         channels: memory channels, at most one a column; a tile's are those of its column.

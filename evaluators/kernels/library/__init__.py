@@ -4,10 +4,10 @@ The kind names the part of a software stack that has their constants.
 
 Each module has a problem, a named tuple whose `kind` is its name here, and
 
-    took(problem, constants, die)     its time in parts (`took.Took`), of shapes () or (steps, designs); None where the
-                                      library has none of its sort
+    kernel_time(problem, constants, die)   time in parts (`kernel_time.LibraryKernelTime`), of shapes () or (steps, designs);
+                                           None if the library has no kernel of its sort
 
-No more bandwidth, and no more cores, makes a kernel slower.
+More bandwidth, or more cores, never makes a kernel slower.
 """
 
 from types import ModuleType
@@ -54,8 +54,8 @@ def library_kernel_time(problem: Any, libraries: DieLibraries | None) -> Library
             decodes = library_kernel_time(problem.decodes, libraries)
             if decodes is None:
                 raise DesignError(
-                    f"mapping.stack.{problem.kind}.launches: two, but the stack has no part for decodes; add "
-                    f"mapping.stack.{problem.decodes.kind}, or say one"
+                    f"mapping.stack.{problem.kind}.launches: two needs a part of the stack for decodes, which is missing; add "
+                    f"mapping.stack.{problem.decodes.kind}, or set launches=one"
                 )
             some = problem.decodes.m > 0
             prompts = extrapolate(

@@ -4,12 +4,12 @@
     rest = max(row / b, (bytes - c) / (s W) + near),   c = bytes / (1 + (bytes / share of the cache)^2)
     near = c / (s L), or ceil(rows / cores) row / core where a sort has its `core`
 
-Cores take a row each, at a rate b that shows where rows are few, but for copies and rows of a table (`BY_ROW`); W and L are the
-bandwidths of memory and cache. What was written before is in the cache still if it is smaller than a share of that, and less of
-it the larger it is (a form that measured rows have, not one of a policy). A core that is slower than its part of the cache
-takes its rows one after the other, which is where steps of as many rows as there are cores come from. Up to `FEW` rows of a
-table are picked one after the other, each `walked`: frameworks have a kernel for few rows and one for many, and 17 rows take
-less than 16.
+Cores take a row each, at a rate b that shows where rows are few, but for copies and rows of a table (`ROW_KINDS`); W and L are
+the bandwidths of memory and cache. What was written before is in the cache still if it is smaller than a share of that, and
+less of it the larger it is (a form that measured rows have, not one of a policy). A core that is slower than its part of the
+cache takes its rows one after the other, which is where steps of as many rows as there are cores come from. Up to `FEW_ROWS`
+rows of a table are picked one after the other, each `walked`: frameworks have a kernel for few rows and one for many, and 17
+rows take less than 16.
 """
 
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from dse.space.array_math import maximum, where
 from dse.space.libraries.elementwise import ElementwiseConstants
 
 ELEMENTWISE_KINDS = ("norm", "gate", "rotate", "copy", "gather", "softmax")
-"""Sorts of passes, as `space.libraries.passes.Passes` has them."""
+"""Sorts of passes, as `space.libraries.elementwise.ElementwiseConstants` has them."""
 
 
 ROW_KINDS = ("norm", "gate", "rotate", "softmax")
@@ -38,7 +38,7 @@ class ElementwiseKernel(NamedTuple):
     Attributes:
         m: rows.
         row: what is read and written of each. [B]
-        sort: a word of `SORTS`.
+        sort: an option of `ELEMENTWISE_KINDS`.
     """
 
     m: Any

@@ -5,13 +5,12 @@ are a mesh.
 
 Each module has
 
-    held(shape, rings, members)                     values of input, weights and output on one core
-    moved(shape, rings, members)                    values that a core sends during the product
-    cost(shape, placement, cores, fabric, engines)  the closed form: (seconds, seconds of the engines)
-    steps(shape, placement, cores, dtype)           the program, on slots `a` and `w`; the output is in `c`
-    place(a, w, placement, cores), result(tiles, placement, cores, shape)   matrices to tiles, and tiles to the product
-
-and `DIVIDED`: whether it makes use of a grid of rows and columns.
+    values_per_core(shape, rings, members)            values of input, weights and output on one core
+    values_sent(shape, rings, members)                values that a core sends during the product
+    cost(shape, placement, cores, fabric, engines)    time of the product, and of its engines, by the analytical model
+    build_program(shape, placement, cores, dtype)     program, on buffers `a` and `w`; the output is in `c`
+    scatter_operands(a, w, placement, cores)          matrices as blocks of the cores
+    gather_result(tiles, placement, cores, shape)     product from the blocks of the cores
 """
 
 from typing import Any

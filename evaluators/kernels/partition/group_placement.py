@@ -91,7 +91,7 @@ def place_group(placement: str, cores: int, *, divided: bool = False) -> GroupRi
     """Places of the cores of a group, as a grid of rings.
 
     Args:
-        placement: a word of `PLACEMENTS`.
+        placement: an option of `PLACEMENTS`.
         cores: how many.
         divided: whether the grid is two-dimensional wherever the placement is; lines are then cut into rows.
     """

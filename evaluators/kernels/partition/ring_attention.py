@@ -62,7 +62,7 @@ def ring_attention_wait(placement: str, cores: Any, nbytes: Any, work: Any, fabr
         t = rings steps(along, members - 1) + steps(across, rings - 1) - (cores - 1) / cores work
 
     A core works as long on each block. The next one comes meanwhile, so that the longer of the two counts
-    (`placement.buffered_steps`); nothing comes beside the last one.
+    (`group_placement.buffered_steps`); nothing comes beside the last one.
 
     Args:
         placement, cores: of the group; leaves broadcast over designs.

@@ -59,7 +59,7 @@ class BlockLoopKernel:
         opening, start: what it begins with: slots that are loaded, and what is done then.
         loads, body, stored: of each block: slots that are loaded, what is done, and slots that go back.
         closing, final: after the last block: what is done, and slots that go back.
-        slots: what a tile holds; whole numbers, or arrays over designs for a closed form.
+        slots: what a tile holds; whole numbers, or arrays over designs for the analytical model.
     """
 
     opening: tuple[str, ...]

@@ -2,7 +2,7 @@
 
 Values are unpacked, converted and rescaled; no core needs another one.
 
-A core has the scales of all blocks that its tile has a share of (`layouts.formats.piece_bytes`).
+A core has the scales of all blocks that its tile has a share of (`layouts.tensor_formats.piece_bytes`).
 """
 
 from math import ceil
@@ -21,7 +21,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, operations: fl
     Args:
         shape, mesh: the width lies over the rows, vectors over the columns.
         fabric: of a core.
-        operations: on each value, as of a format (`space.numbers.Format.expand`).
+        operations: on each value, as of a format (`space.number_formats.NumberFormat.expand`).
     """
     k, m = core_block_shape(shape, mesh, replicated=False)
     functions = DEQUANTIZE_FUNCTIONS[int(operations)]

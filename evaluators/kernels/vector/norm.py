@@ -25,7 +25,7 @@ def cost(
     Args:
         shape: m tokens, k wide.
         mesh, fabric: the width lies over the rows.
-        allreduce: a name of `GEMV`.
+        allreduce: a key of `GEMV`.
         phases: of its tree.
         replicated: whether every column of cores has all tokens.
     """

@@ -33,7 +33,7 @@ def cost(
     Args:
         shape: m queries, k scores each.
         mesh, fabric: scores lie over the rows.
-        allreduce: a name of `GEMV`.
+        allreduce: a key of `GEMV`.
         phases: of its tree.
         replicated: whether every column of cores has all queries.
     """

@@ -3,7 +3,7 @@
 A state is read, decayed, corrected, written and read out.
 
 A row is the state of a head of a sequence, a matrix of `key_dim` entries for each value; its values may be cut, since no two of
-them meet. What a tile does is a recipe of `streamed`, so that its steps, its closed form and what it holds are those.
+them meet. What a tile does is a recipe of `row_kernels`, so that its steps, its closed form and what it holds are those.
 
     S = a S + k e,   o = q S,   e = beta (v - k (a S))    delta: `a` a number a head; channel_delta: one for each key
                                 e = beta v                ssd
@@ -35,7 +35,7 @@ class RecurrenceShape:
     """States of a recurrent layer and their updates; whole numbers, or arrays over designs.
 
     Attributes:
-        rule: a word of `RULES`.
+        rule: an option of `RULE_OPERATIONS`.
         heads, key_heads: of values, each with a state, and of keys and queries, which heads share evenly.
         key_dim, value_dim: of a state.
         sequences, tokens: how many, and tokens of all of them.
@@ -90,7 +90,7 @@ def update_kernel(rule: str, key_dim: int, *, resident: bool = False) -> RowKern
     """Row kernel of one token's update of each state under a rule.
 
     Args:
-        rule: a word of `RULES`.
+        rule: an option of `RULE_OPERATIONS`.
         key_dim: entries of a key.
         resident: whether states stay with their tiles, each of which then has all of its own at once.
     """

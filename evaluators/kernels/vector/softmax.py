@@ -25,7 +25,7 @@ def cost(
     Args:
         shape: m queries, k positions each.
         mesh, fabric: positions lie over the rows.
-        allreduce: a name of `GEMV`.
+        allreduce: a key of `GEMV`.
         phases: of its tree.
         replicated: whether every column of cores has all queries.
     """

@@ -5,7 +5,7 @@ for all heads:
 
     score(t, s) = sum over heads h of w(t, h) relu(q(t, h) k(s)),
 
-of which, with blocks of positions, the largest in each counts. What is selected is the work of `selection`: halving the range
+of which, with blocks of positions, the largest in each counts. What is selected is the work of `topk_kernel`: halving the range
 of scores until as many are above a threshold as are wanted, one bit of a score at a time.
 
 Source:
