@@ -146,7 +146,7 @@ class KernelCall(NamedTuple):
             follows, or where a layout adds the call.
         pace: time of an operation of a product over that of one on values of 16 bits, where engines have a rate by format.
         masked, repeated: for people: operations beside `flop`, of pairs that a mask hides, and done elsewhere as well. [op]
-        asked: of a library kernel: its problem, of a module of `kernels.library`; a stack that has a part for it prices it.
+        asked: of a library kernel: its problem, of a module of `kernels.library`; used where the stack has a part for it.
     """
 
     part: str
@@ -238,7 +238,7 @@ def equal_call_index(calls: tuple[KernelCall, ...]) -> tuple[int, ...]:
 
 
 def _what_costs(call: KernelCall) -> tuple[Any, ...]:
-    """Fields that say what a call costs, two words of what it is first; where there is a kernel, nothing else does."""
+    """Fields that determine the cost of a call, its two names first; of a kernel only the kernel."""
     of = call.kernel
     if of is not None:
         return call.part, (of.kind, of.algorithm), *of[4:]

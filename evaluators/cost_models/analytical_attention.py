@@ -219,7 +219,7 @@ class TilingChoice(NamedTuple):
 
 
 def _whole(value: Any, shape: tuple[int, int]) -> Array:
-    """For compiled loops."""
+    """Whole numbers as integers, for compiled loops."""
     return np.ascontiguousarray(np.broadcast_to(value, shape), float)
 
 
@@ -289,7 +289,7 @@ def resolve_job(
 ) -> AttentionJob:
     """Attention job with its resolved tiling, and its time if the choice computed it.
 
-    Roots of arrays are rounded otherwise than those of numbers, so a time that is a number is left to who prices it.
+    Roots of arrays are rounded otherwise than those of numbers, so a time that is a number is left to the cost model.
     """
     tiling, taken = _tiled(of, shape, chip, mapping, itemsize, kv)
     asked = make_job(of, shape, tiling, chip, itemsize, kv)

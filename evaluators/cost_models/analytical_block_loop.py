@@ -105,14 +105,14 @@ def _price(job: BlockLoopJob, memory: ColumnMemory) -> KernelCost:
 
 
 def _sizes(job: BlockLoopJob) -> tuple[Any, ...]:
-    """What `_counts` is asked with."""
+    """Arguments of `_counts` for a job."""
     mesh = walked.busy_mesh(job.items, CoreMesh(job.chip.mesh.rows, job.chip.mesh.cols))
     return (job.items, job.blocks, *(job.rising or (1.0, job.blocks, 0.0)), mesh.rows * mesh.cols)
 
 
 @lru_cache(maxsize=4096)
 def _counts(items: float, most: float, alike: float, first: float, more: float, tiles: float) -> tuple[int, ...]:
-    """Blocks of each wave."""
+    """Numbers of blocks of each wave. [-]"""
     last = np.minimum((np.arange(-(-items // tiles)) + 1) * tiles, items) - 1
     return tuple(np.clip(np.ceil(first + last // alike * more), 1, most).astype(int).tolist())
 

@@ -22,7 +22,7 @@ from dse.space.limits import IncompatibleOptionsError
 from dse.space.workload import EXPERT_EXCHANGES
 
 LIBRARY_PARTS = {"all_to_all": "exchanges", **dict.fromkeys(EXPERT_EXCHANGES, "dispatch")}
-"""Parts of a stack that price a pattern by a library; rings all others."""
+"""Parts of a stack with the library constants of a pattern; rings for all others."""
 
 EXAMPLE_STACKS = {"dispatch": "deepep_h100"}
 """Stacks that have a part; trtllm_h100 has the others."""

@@ -227,7 +227,7 @@ def _by_byte(on: DesignGroups, byte: Any) -> tuple[Array, Array]:
 def _groups(
     on: DesignGroups, batch: GroupBatch
 ) -> tuple[tuple[tuple[float, float], ...], list[tuple[str, int]], tuple[TileGemmPlan, ...]]:
-    """Of the groups of a batch, their meshes, which of `SIDES` differ and their places, and what is said on each."""
+    """Design groups of a batch: their meshes, the settings of `SIDES` that differ, and the set tilings."""
     sides = [on.side(group) for group in batch.groups]
     meshes = tuple((side.get(MESH_SIDES[0], on.chip.mesh.rows), side.get(MESH_SIDES[1], on.chip.mesh.cols)) for side in sides)
     return (

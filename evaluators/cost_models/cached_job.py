@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 THROUGH = ("hbm.channel_bandwidth", "hbm.crowded")
-"""Leaves of a chip that say how blocks reach its memory through a cache."""
+"""Leaves of a chip with the bandwidth of its memory through a cache."""
 
 
 class CachedJob(NamedTuple):

@@ -158,7 +158,7 @@ def _best(
     propose: Callable[[Chip], Any], chip: Chip, moved: Callable[[Any], tuple[Any, Any, Any]], sizes: Callable[[Any], Any],
     sized: Callable[[Any, Any], Any],
 ) -> CachedJob:  # fmt: skip
-    """Of groups and slices that suit one memory or another, those that take the least time by the closed form.
+    """Groups and slices of the fastest candidates for one memory or another, by the analytical model.
 
     Args:
         propose: a job on a chip.

@@ -175,7 +175,7 @@ def block_timeline(
     found: list[TimedBlock] = []
     windows: list[IdleWindow | None] = []
     for block in blocks:
-        # attention stands in two blocks, with a collective to hide behind and without; it is priced once, and so are sums
+        # attention stands in two blocks, with a collective to hide behind and without; it is evaluated once, and so are sums
         costs = priced.get(id(block.calls))
         if costs is None:
             costs = priced[id(block.calls)] = []
@@ -283,7 +283,7 @@ def call_cost(
 
 
 def _messages(of: CoreGroupSplit, product: CallProduct, seconds: Any, matrix: Any) -> tuple[Any, Callable[[Any], Any] | None]:
-    """Messages of a product that nothing hides, or what of them is left beside some seconds of reads.
+    """Time of a product's messages that nothing hides, or that some seconds of reads leave. [s]
 
     Sums wait for the product; in turns they go beside that of the next turn, and beside the stream of its weights from memory.
     Weights that go round come in beside the product, and beside their own stream.
@@ -344,14 +344,14 @@ def _what(call: KernelCall, away: Any) -> tuple[Any, ...]:
 
 
 def _least(call: KernelCall, machine: HardwareModel, reader: CostModel) -> Any:
-    """Of a byte that cores of a die read side by side, in banks; `NOTHING` where these are not played. [s/B]"""
+    """Lower bound on the time per byte of reads by all cores of a die; `NOTHING` without banks. [s/B]"""
     if not call.reads or reader.banks is None:
         return NOTHING
     return reader.banks(_asked(call, call.fetch, call.piece), machine)
 
 
 def _read(asked: MemoryRequest, machine: HardwareModel, reader: CostModel) -> tuple[Any, Any]:
-    """Of what is asked of main memory, all and one more byte. [s], [s/B]"""
+    """Time of a call's main memory request, and of one more byte. [s], [s/B]"""
     if reader.memory is not None:
         return reader.memory(asked, machine)
     assert machine.memory is not None
@@ -366,7 +366,7 @@ def _kernel(of: MeshKernel, machine: HardwareModel, reader: CostModel) -> CallCo
 
 
 def _of_library(took: LibraryKernelTime, call: KernelCall, machine: HardwareModel, least: Any) -> CallCost:
-    """A kernel that a library prices: what it reads can be prefetched, all else is in its parts; banks may be slower than it.
+    """Cost of a library kernel: its reads can be prefetched, and banks may be slower than its constants.
 
     Values that a product has to expand first are expanded by the vector engines beside it, as without a library.
     """

@@ -143,7 +143,7 @@ def _hidden(blocks: tuple[CallBlock, ...], of: list[int], fetch: Array) -> tuple
 
 
 def _kind(of: KernelCall) -> tuple[bool, ...] | None:
-    """What a call asks for; None where it is not of engines, cache and memory alone, or of more than one design and step."""
+    """Kind of a call for the table; None if it has other resources, or several designs and steps."""
     if (of.kernel, of.job, of.group, of.exchange) != (None,) * 4 or len(of.products) > 1 or of.wrote is not NOTHING:
         return None
     if not all(isinstance(leaf, int | float) for leaf in (*_leaves(of), of.pace)) or of.stride == inf:
@@ -161,7 +161,7 @@ def _leaves(of: KernelCall) -> tuple[Any, ...]:
 
 
 def _apart(block: CallBlock) -> tuple[Any, ...]:
-    """What a block is beside its calls, of any number of devices."""
+    """Properties of a block besides its calls, for any number of devices."""
     return len(block.calls), block.order, block.times, block.opener and block.opener._replace(peers=None)
 
 

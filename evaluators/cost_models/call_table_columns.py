@@ -6,7 +6,7 @@ memory, and what it costs less from the cache [s/B]; of launching a call [s]; by
 these are."""
 
 COUNT, MACS, OPERATIONS, LOCAL, FETCH, ASKED = range(6)
-"""What a call asks for: products, operations of one, operations on elements, bytes of activations, and bytes that it reads."""
+"""Columns of a call: products, operations of one, vector operations, bytes of activations, bytes that it reads."""
 
 DESIGNS_PER_BATCH = 256
 """Designs whose numbers are near at a time."""

@@ -2,7 +2,7 @@
 
 It simulates the messages of `event_die_network` flit by flit, one design at a time.
 
-Dies are joined along lines, each to each, behind a switch, or in boxes with a network between: `machine.flit_simulator` has
+Dies are joined along lines, each to each, behind a switch, or in nodes with a network between: `machine.flit_simulator` has
 crossbars of as many links as meet at a die or a switch, and a port of each die for each network that sends, and one that
 receives. On a line that is joined at its ends half of the channels are for packets that have yet to cross the joint, so that
 none wait for one another in a circle ([dally2004] section 14.2.3). Channels share a link's credits evenly: where these are few,
@@ -19,13 +19,13 @@ from dse.space.array_math import Array
 from dse.space.errors import DesignError
 
 FLITS = 32
-"""Of a message of middle length: fewer, and rounding of the others shows; more take longer to play."""
+"""Flits of a message of middle length: with fewer, rounding of the others shows; more take longer to simulate."""
 
 MAX_FLITS = 40_000_000
-"""Flits times the links that they cross that are played: half a minute of a core and more, at a million a second."""
+"""Largest number of flits times links that is simulated: half a minute of CPU time or more, at a million per second."""
 
 MIN_BUFFER = 64
-"""Flits of a link's credits, at least: whole numbers of fewer would be far from what is said."""
+"""Fewest flits of a link's credits: with fewer, rounding to whole flits would change the credits too much."""
 
 MAX_WIDTHS = 16
 """Cycles of a flit on the fastest link, at most."""
@@ -45,7 +45,7 @@ def simulate_messages(
     """Simulate messages between dies flit by flit; as `event_die_network.simulate_messages`.
 
     Raises:
-        DesignError: more flits than can be played, or packets that wait for one another.
+        DesignError: more flits than can be simulated, or packets that wait for one another.
     """
     moves = (source != target) & (nbytes > 0)
     done = np.zeros(len(source))

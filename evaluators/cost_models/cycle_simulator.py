@@ -108,7 +108,7 @@ def router_of_hop(hop: int, vcs: int, depth: int) -> Router:
 
 
 def _network(graph: TaskGraph) -> RouterTables:
-    """Routers of a fabric."""
+    """State of the routers for a task graph."""
     on = graph.on.fabric
     check_router_buffers(on.vcs, on.depth, "chip.noc")
     hop, word = (_cycles(getattr(on, name), graph.cycle, f"chip.noc.{name}") for name in ("hop", "word"))
@@ -189,7 +189,7 @@ def find_cycle(waits: Mapping[int, Sequence[int]]) -> list[int]:
 
 
 def _waits_for(net: RouterTables, channel: int) -> Iterator[int]:
-    """Input channels that have to move before one can: those that it has no room in, that have what it asks for, or feed it."""
+    """Input channels that have to move before one can move."""
     into = channel >> net.shift
     r, state = int(net.router_of[into]), net.channel[channel]
     if not state["count"]:
@@ -218,7 +218,7 @@ def _branch(net: RouterTables, channel: int, port: int) -> int:
 
 
 def _holders(net: RouterTables, out: int) -> Iterator[int]:
-    """The input channel whose packet has an output channel; none where it is a core's own, or nobody's."""
+    """Input channel whose packet holds an output channel; none if a core sends it."""
     at, vc = out >> net.shift, out & net.within
     if out < net.channels and not int(net.port[at]["unused"]) >> vc & 1:
         yield (at - int(net.number[at]) << net.shift) + int(net.out[out]["holder"])

@@ -6,7 +6,7 @@ Vectors of all members of a group are added up (reduce_scatter, allreduce), or s
 groups at the same time. A ring sends least over any link and has most steps; two levels have few steps where nodes are small,
 and send between nodes only a node's share of each vector; a tree has fewest steps, each of whole vectors.
 
-What goes when, `ring_phases` and `tree_phases` say, of which `event_die_network` plays the messages.
+What goes when, `ring_phases` and `tree_phases` say, of which `event_die_network` simulates the messages.
 """
 
 from functools import lru_cache
@@ -104,7 +104,7 @@ def is_tree(at: Array, by: ReductionAlgorithm) -> bool:
 
 
 def _of_all(of: TreePhase, at: Array) -> Array:
-    """Shares in all groups."""
+    """Shares of the members of all groups."""
     return np.broadcast_to(of.share, (len(at), len(of.share)))
 
 

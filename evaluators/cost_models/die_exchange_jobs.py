@@ -53,7 +53,7 @@ class DieExchangeJob(NamedTuple):
         ranks: dies whose mean the activity is of: all that work; of a hand-over, those that are not of a last stage.
         shares: of an all-to-all, as of `die_exchange_model.all_to_all_cost`; None for evenly; `ExchangeVariants` of these of
             several iterations.
-        boxed: of one by boxes, how many members are in each, and copies between boxes for each to an expert; None of others.
+        boxed: of one by nodes, how many members are in each, and copies between nodes for each to an expert; None of others.
         back: whether results come back.
         ended: from when all is sent until all know that, where a library says it; None for a barrier.
         sums: who adds up or collects.
@@ -136,7 +136,7 @@ def make_die_groups(
         chip, placement, groups, members: of dies.
         tp, stages: as of `DieGroups`.
         reached: share of the links' bandwidth that software reaches.
-        copies: between boxes for each to an expert, by the boxes that a group is in, where tokens go by boxes.
+        copies: between nodes for each to an expert, by the nodes that a group is in, where tokens go by nodes.
         rows: of dies, first and how many, that groups are on; None for all.
         sums: who adds up, and phases of a tree.
         attention: as of `DieGroups`.

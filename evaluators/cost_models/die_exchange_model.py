@@ -7,7 +7,7 @@ long as the busiest link of its way, or as the ports at its ends if those take l
 
     t = max over messages (max(busiest / rate, most of a die / injection) + hops x latency) + barrier
 
-Played chunk by chunk this is met where sources rotate the order of their targets (`event_die_network`, tests/agreement), but
+Simulated chunk by chunk this is met where sources rotate the order of their targets (`event_die_network`, tests/agreement), but
 for ways whose latency is about what links take: some of that passes while links work, so that the sum is at most too long.
 Loads are linear in bytes: those of a structure are worked out once, for all designs. Credits bound a link by their number each
 round trip; what buffers do that are full while others wait only `event_die_network` says.
@@ -33,7 +33,7 @@ class ExchangeCost(NamedTuple):
         link: dies that it goes from and to; the number of dies stands for the switch.
         hops: links of the longest way.
         sent_bytes, hop_bytes: that leave their dies, and times the links that they cross. [B]
-        boxed_bytes: of these, over links of the network between boxes. [B]
+        boxed_bytes: of these, over links of the network between nodes. [B]
     """
 
     seconds: Any
@@ -161,8 +161,8 @@ def ring_cost(level: DieNetworkLevel, at: Array, nbytes: Any, steps: int) -> Exc
 
     The slowest member sets the pace, or a slice waits for the one before it, edge after edge.
 
-    Each step's messages share links as if all went at once; edges inside boxes all take as long as the slowest of them, as do
-    those between boxes, and each has its own way. Members send slice after slice. A reduce-scatter or an allgather is
+    Each step's messages share links as if all went at once; edges inside nodes all take as long as the slowest of them, as do
+    those between nodes, and each has its own way. Members send slice after slice. A reduce-scatter or an allgather is
     members - 1 steps, an allreduce both, without a barrier between them (`die_allreduce_model`).
 
     Args:
@@ -203,7 +203,7 @@ class RingEdges(NamedTuple):
     """Consecutive edges of rings over which a slice may go; one row per alternative, shape (ways,).
 
     Attributes:
-        inside, between: how many are inside boxes, and between them.
+        inside, between: how many are inside nodes, and between them.
         hops: links of those inside.
     """
 
@@ -221,7 +221,7 @@ def _longest(of: RingEdges, steps: int, each: tuple[Any, Any], way: tuple[Any, A
     Args:
         of: ways.
         steps: that each member sends.
-        each: what links take for a slice, inside boxes and between them. [s], () or (designs,)
+        each: what links take for a slice, inside nodes and between them. [s], () or (designs,)
         way: of a link inside, and of all between. [s], likewise
     """
     near, far, hop, beyond = (np.asarray(value, float)[..., None] for value in (*each, *way))
@@ -265,7 +265,7 @@ def messages_cost(level: DieNetworkLevel, source: Array, target: Array, weight: 
 def _split(
     level: DieNetworkLevel, source: Array, target: Array, weight: Array, nbytes: Any
 ) -> tuple[ExchangeCost, ExchangeCost | None]:
-    """Messages inside boxes, and between them where there are boxes; arguments as of `sent`."""
+    """Cost of messages inside nodes, and between nodes if there are any."""
     if level.outer is None:
         return _timed(level, _unit(level, source, target, weight), nbytes), None
     near = source // level.box == target // level.box

@@ -27,7 +27,7 @@ from dse.space.chip import node_grid
 from dse.space.errors import DesignError
 
 MessageSimulator = Callable[..., Any]
-"""Who plays messages, as `simulate_messages` and `cycle_die_network.simulate_messages` do."""
+"""Simulator of messages: `simulate_messages` or `cycle_die_network.simulate_messages`."""
 
 CHUNK_BYTES = 65536.0
 """Bytes that take a link at a time, at most."""
@@ -45,7 +45,7 @@ class ExchangeResult(NamedTuple):
     Attributes:
         seconds: until all dies know that all are done.
         done: when each message was complete, shape (messages,). [s]
-        links: bytes over each link of `machine.die_network.die_routes`, then over those between boxes, shape (links,). [B]
+        links: bytes over each link of `machine.die_network.die_routes`, then over those between nodes, shape (links,). [B]
     """
 
     seconds: float
@@ -73,7 +73,7 @@ def simulate_all_to_all(
         held: whether credits are room in buffers at the edge of a die, which a chunk has until it has gone on, so that who
             waits makes others wait; else the die's memory takes what comes, and credits bound what is on a link.
         chunk: bytes that take a link at a time, at most.
-        play: who plays messages: `simulate_messages`, here and below, where it is not said.
+        play: simulator of messages, `simulate_messages` by default.
     """
     members = at.shape[1]
     here = np.arange(members)
@@ -191,7 +191,7 @@ def simulate_messages(
 
     Each die sends its messages in the order in which they are listed.
 
-    Those between boxes go from a port of their own over a network of their own, and their order is among themselves.
+    Those between nodes go from a port of their own over a network of their own, and their order is among themselves.
 
     Args:
         level: the network, of one design.
@@ -225,7 +225,7 @@ class DieNetLinks(NamedTuple):
     """Routes of messages over the links of one or two networks, with a port of each die to each.
 
     Attributes:
-        source, target: ports, those to the network between boxes after all others, shape (messages,).
+        source, target: ports, those to the network between nodes after all others, shape (messages,).
         first, over: where the way of each message begins, shape (messages + 1,), and links, shape (crossings,).
         byte, latency, room, line, closes: of links, as of `machine.die_link_chunks.LinkTables`, `room` of each channel.
         ported: of ports.

@@ -22,7 +22,7 @@ GroupProductCost = Callable[[CoreGroupSplit, CallProduct, HardwareModel, float],
 
 
 KernelCostFunction = Callable[[MeshKernel, HardwareModel], KernelCost]
-"""A closed form."""
+"""Cost function of a kernel on a machine."""
 
 
 def fastest_kernel_cost(of: MeshKernel, machine: HardwareModel, price: KernelCostFunction) -> KernelCost:

@@ -8,7 +8,7 @@ class JobSequence(NamedTuple):
 
     Attributes:
         jobs: of one kind or several.
-        times: how often each counts, where a part of it is played for all, or where some of many designs have it: leaves
+        times: how often each counts, where a part of it is simulated for all, or where some of many designs have it: leaves
             broadcast over designs.
     """
 

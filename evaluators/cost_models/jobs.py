@@ -61,7 +61,7 @@ def communication_seconds(fidelity: str, job: Any, seconds: Any) -> Any:
 
 @cache
 def _readers(fidelity: str) -> dict[type, Any]:
-    """Who prices a kind of job, and splits its time by what it goes into; imported when first asked."""
+    """Cost models of a kind of job by fidelity, imported on first use."""
     from dse.evaluators.cost_models import analytical_attention as attention
     from dse.evaluators.cost_models import analytical_block_loop as walked
     from dse.evaluators.cost_models import analytical_rows as streamed

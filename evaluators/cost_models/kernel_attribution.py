@@ -27,8 +27,8 @@ def time_by_cause(
 ) -> dict[str, Any]:
     """Time of a kernel by cause, saved by freeing each in turn; the rest is products. [s]
 
-    Nothing of a router is free where it is played cycle by cycle: there it is what events say, and what flits wait for beyond,
-    or lose on ways round what is broken.
+    Nothing of a router is free where it is simulated cycle by cycle: there it is what events say, and what flits wait for
+    beyond, or lose on ways round what is broken.
     """
     if kernel.rivals:  # the algorithm is that of the machine as it is
         return rivals.map_choices(kernel, on, closed.kernel_cost, lambda one: time_by_cause(one, on, fidelity, kinds))

@@ -63,7 +63,7 @@ class _Moment(NamedTuple):
 class LoopRepetition:
     """Detector of repetition at the end of the first strand's loop iterations.
 
-    To look at everything costs as much as to play, so it is looked at when engines move alike, and ever more seldom.
+    To look at everything costs as much as to simulate, so it is looked at when engines move alike, and ever more seldom.
     """
 
     def __init__(self) -> None:

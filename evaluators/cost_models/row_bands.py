@@ -2,8 +2,8 @@
 
 The simulator runs whichever band comes first.
 
-A round is played everywhere at a time, and has channels and links before the next one. Where blocks come from memory, some
-cores are rounds ahead of others, and ask for more while those still wait. In bands each is played when its time comes.
+A round is simulated everywhere at a time, and has channels and links before the next one. Where blocks come from memory, some
+cores are rounds ahead of others, and ask for more while those still wait. In bands each is simulated when its time comes.
 
 Within a round the order still is that of the steps, so that links would be held by what comes later: of a program in several
 bands, blocks from and to memory wait on links for other blocks, and messages for other messages
@@ -115,7 +115,7 @@ def _crossed(step: Instruction) -> tuple[Array, Array]:
 
 
 class _Messages(NamedTuple):
-    """What steps that share it say of their messages, one after the other, and the row in which each begins.
+    """Messages of the instructions that share it, one after the other, and the row at which each begins.
 
     Attributes:
         begin: rows, shape (messages,).
@@ -180,7 +180,7 @@ FIELDS: dict[type, tuple[str, ...]] = {
     MulticastInstruction: ("path", "start", "stop", "at"),
     ReduceInstruction: ("path", "start", "stop", "at"),
 }
-"""What a step says message by message."""
+"""Fields of an instruction that have one value per message."""
 
 
 def _begun(

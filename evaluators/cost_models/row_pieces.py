@@ -53,7 +53,7 @@ SECONDS: dict[type, Callable[[Any], Any]] = {
     closed_attention.AttentionJob: lambda job: closed_attention.job_cost(job).seconds,
     closed_streamed.RowJob: lambda job: closed_streamed.job_cost(job).seconds,
 }
-"""Time of a job by the closed form."""
+"""Time of a job by the analytical model. [s]"""
 
 
 class Pieces(NamedTuple):

@@ -32,7 +32,7 @@ from dse.space.fields import iterate_leaves, replace_leaves
 from dse.space.mapping import AUTO, TILE_SUMS
 
 ProgramSimulator = Callable[..., SimulationResult]
-"""A reader: of a program, a fabric and engines."""
+"""Simulator of a program on a network and engines."""
 
 
 def simulate_product(
@@ -185,7 +185,7 @@ def simulate_memory_read(word: str, asked: MemoryRequest, machine: HardwareModel
     from dse.evaluators.machine.memory_system import first_data_seconds
 
     wide = [np.size(value) for _, value, _ in iterate_leaves(hbm.banks) if isinstance(value, np.ndarray)]
-    if wide:  # banks are played memory by memory
+    if wide:  # banks are simulated memory by memory
         each = [
             simulate_memory_read(
                 word, MemoryRequest(*(_of(leaf, place) for leaf in asked)), _with_memory(machine, _at(hbm, place))

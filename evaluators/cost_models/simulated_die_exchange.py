@@ -21,7 +21,7 @@ class ExchangeSimulator:
     """Simulator of exchanges between dies at one fidelity, one design at a time.
 
     Attributes:
-        play: who plays them.
+        play: simulator of their messages.
     """
 
     def __init__(self, play: events_dies.MessageSimulator) -> None:
@@ -61,7 +61,7 @@ def _seconds(job: DieExchangeJob, play: events_dies.MessageSimulator) -> float:
 
 
 class _Key:
-    """A job that is equal to others by what it says."""
+    """Exchange job as a dictionary key, equal for jobs with equal content."""
 
     def __init__(self, job: DieExchangeJob, said: tuple[Any, ...]) -> None:
         self.job, self.said = job, said

@@ -10,7 +10,7 @@ from dse.evaluators.kernels.kernel_cost import KernelCost
 from dse.evaluators.program.kernel_ir import Instruction, Loop, Program, Round
 
 ProgramSimulator = Callable[..., SimulationResult]
-"""A reader of programs, `simulate_events` or `simulate_cycles`."""
+"""Simulator of programs: `simulate_events` or `simulate_cycles`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class JobSimulator:
 
     Attributes:
         parts: what the time goes into, in words, in the order in which they are taken out.
-        played: what a job takes with its last parts only: the job, how many of them, and who plays.
-        play: who does.
+        played: what a job takes with its last parts only: the job, how many of them, and the simulator.
+        play: simulator of the programs.
     """
 
     parts: Sequence[str]

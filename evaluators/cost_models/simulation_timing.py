@@ -44,7 +44,7 @@ class SimulationResult:
         activity: as counted from the steps, the links that bytes cross from and to memory included.
         engine_seconds: that a core's engine for products worked, each as long as the others. [s]
         vector_seconds: that its engine for vectors did; where one does both, none of its own. [s]
-        played: rounds that were played; the others were jumped.
+        played: rounds that were simulated; the others were jumped.
         ready: when each core's slots are as the program leaves them, by slot, shape (rows, cols). [s]
     """
 

@@ -24,4 +24,4 @@ def run_cycle_simulator(*given: Any, **named: Any) -> SimulationResult:
 
 
 PLAYERS: dict[str, Callable[..., SimulationResult]] = {"events": run_event_simulator, "cycles": run_cycle_simulator}
-"""By fidelity: readers of a program and a fabric."""
+"""Simulators of a program on a network, by fidelity."""

@@ -4,7 +4,7 @@ Programs whose messages lock their routes are simulated here.
 
 Cores that are ahead ask for channels of their next round while others wait with those of this one, and have them where all of
 theirs are free, though one that asked before waits for one of them: so nobody holds what another waits for, and neighbours get
-out of step. Round by round, as other programs are played, none of this would be seen. No repetition is jumped.
+out of step. Round by round, as other programs are simulated, none of this would be seen. No repetition is jumped.
 """
 
 from itertools import pairwise

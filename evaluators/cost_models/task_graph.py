@@ -45,7 +45,7 @@ from dse.space.errors import DesignError
 
 NONE = -1
 MAX_TASKS = 30_000_000
-"""Tasks of a program that is played."""
+"""Largest number of tasks of a simulated program."""
 
 PACKETS = ("router", "port", "number", "flits", "feeder", "left", "head", "tail", "far", "owed")
 """Whole numbers of a packet, as `evaluators.machine.task_events.Packets` has them."""

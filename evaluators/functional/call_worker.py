@@ -145,7 +145,7 @@ class CallWorker:
         return np.asarray(np.sum([self._back(name) for name in results_left(self.part)], axis=0))
 
     def _back(self, name: str) -> Array:
-        """A result, by token; where no call sums up what experts say, that is done with their last product."""
+        """Result by token; the last product of experts adds them up if no call does."""
         value = self.get(name)
         if name != "experts_down":
             return value

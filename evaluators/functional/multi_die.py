@@ -51,7 +51,7 @@ class _Die(CallWorker):
     """A die whose experts have tokens of others."""
 
     def dispatched(self) -> LocalCopies:
-        """Nobody has brought them."""
+        """Refuse experts whose tokens no exchange has brought."""
         raise ValueError(f"die: tokens of part {self.part.name!r} are not where their experts are")
 
 
@@ -71,7 +71,7 @@ class _Group:
         self.copies: exchange_v.TokenCopies | None = None
 
     def block(self, of: CallBlock) -> None:
-        """Calls of all dies."""
+        """Run the calls of a block on all dies."""
         part = self.layers[0].part(of.calls[0].part)
         if part is None:
             return
@@ -97,7 +97,7 @@ class _Group:
         self.workers, self.left = [], None
 
     def crossing(self, of: DieExchange) -> None:
-        """What dies exchange."""
+        """Run an exchange between the dies."""
         if of.pattern == "all_to_all":
             self._back(of) if of.back else self._there(of)
             return
@@ -151,7 +151,7 @@ class _Group:
             worker.here = LocalCopies(np.concatenate([some[die] for some in rows]), slice(die * each, (die + 1) * each), places)
 
     def _back(self, of: DieExchange) -> None:
-        """What experts say comes back to the dies of the tokens."""
+        """Return the results of experts to the dies of their tokens."""
         if self.copies is None:
             raise ValueError(f"{of.name}: no tokens are away")
         dies = self.of.group

@@ -78,7 +78,7 @@ class _Region(CallWorker):
         self.wide: dict[str, int] = {}
 
     def run(self, call: KernelCall) -> None:
-        """One kernel."""
+        """Run the kernel of one call."""
         of = _kernel(call)
         if of.kind == "kv":
             self._cached(call)
@@ -151,7 +151,7 @@ class _Region(CallWorker):
         return found
 
     def _side_by_side(self, operators: list[Any], call: KernelCall) -> Array:
-        """Matrices of some products as one, heads of keys and values as often as their columns say."""
+        """Matrices of some products side by side, with key and value heads repeated as their columns need."""
         found = []
         for of in operators:
             weights = self.layer.weights[of.name]
@@ -308,7 +308,7 @@ class _Region(CallWorker):
         self.done["scores_tanh"] = self.layer.scored.cap * self._of_scores(call, self.get("scores"), empty=0.0)
 
     def _of_scores(self, call: KernelCall, scores: Array, *, empty: float) -> Array:
-        """A kernel of vectors on scores of the heads of each column, shape (tokens, heads, keys); keys of nobody `empty`."""
+        """Run a vector kernel on scores, shape (tokens, heads, keys); missing keys have `empty`."""
         shape, mesh = _sizes(call)
         each = as_integer(shape.m / len(scores))
         if not self.vectors:

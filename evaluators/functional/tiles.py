@@ -3,7 +3,7 @@
 Each call's job runs its kernel's program, from memory and back.
 
 Weights of norms, and angles, are in tiles before a program begins: a weight of the norm of heads is one for both halves of a
-head, as its recipe has it, and rows whose angles differ are played turn by turn.
+head, as its recipe has it, and rows whose angles differ are simulated turn by turn.
 """
 
 from collections.abc import Sequence
@@ -389,7 +389,7 @@ def _played(call: KernelCall, values: dict[str, Array], known: dict[str, Array],
 
 
 def _stored(out: dict[str, Array], slot: str, count: int, block: streamed.RowBlock, mesh: CoreMesh) -> Array:
-    """Rows of a slot of what has been played."""
+    """Rows of a buffer that a program has stored."""
     full = streamed.row_waves(count, block, mesh).waves > 1  # slots keep their names beside the streams of the same name
     return streamed.gather_result({name: value for name, value in out.items() if full or name.endswith("/last")}, slot, count)
 

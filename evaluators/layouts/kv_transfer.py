@@ -150,7 +150,7 @@ def transfer_cost(layout: FleetLayout, fabric: MeshFabric, block: int, prefilled
 
         t = max over links of min(c / (1 - u), c + o)
 
-    Others are all pipelines, whose links a cache crosses on its way. Of random fleets that events play
+    Others are all pipelines, whose links a cache crosses on its way. Of random fleets in event-driven simulation
     (`simulated_kv_transfer`, tests/agreement/test_pools.py), half are within 5 % of this and nine in ten within 25 %, of locked
     routes, and 15 % of a wormhole's; the farthest of 60 were four fifths off. A burst of all messages at once, flit by flit,
     lets caches through in 0.8 to 1.25 times this, since what waits for one link keeps others from being used. How much longer

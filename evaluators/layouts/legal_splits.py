@@ -99,7 +99,7 @@ def split_advice_text(of: DieSplit, dp: int, within: SplitBounds) -> str:
 
 
 def _values(name: str, within: SplitBounds, said: SplitNumbers) -> list[int]:
-    """That a field may have; of copies of the model, where somebody asked for a number."""
+    """Legal values of a field; of dp only if it is set."""
     dies = within.rows * within.cols
     if name == "ep":
         return [ep for ep in range(1, dies + 1) if ep == 1 or (within.routed and within.routed % ep == 0)]
@@ -113,7 +113,7 @@ def _with(said: SplitNumbers, place: int, value: int) -> SplitNumbers:
 
 
 def _every(said: SplitNumbers, within: SplitBounds) -> Iterator[SplitNumbers]:
-    """Legal splits whose stages and groups fit, with no more copies of the model than were asked for."""
+    """Legal splits whose stages and groups fit, with at most the set number of model copies."""
     dies = within.rows * within.cols
     for ep, tp in product(_values("ep", within, said), _values("tp", within, said)):
         for pp in range(1, min(within.units, dies // max(ep, tp)) + 1) if ep == 1 or ep % tp == 0 else ():

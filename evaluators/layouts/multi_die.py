@@ -219,7 +219,7 @@ class DieContext(NamedTuple):
         model, cover: as they are.
         itemsize: of activations, as dies send them. [B]
         returned: of what experts send back. [B]
-        whole: a part with what the chip prices beside its own operators: `routing`, or `plain` for nothing.
+        whole: a segment with operators that the chip adds: `routing`, or `plain` for nothing.
     """
 
     model: Model

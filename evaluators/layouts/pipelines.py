@@ -126,7 +126,7 @@ def group_blocks(
 
 
 def _of_product(part: Segment, of: Operator, precision: FormatPlan) -> Any:
-    """What a product of a part is beside its name, equal for those that are the same; None of experts and other operators."""
+    """Properties of a product besides its name, equal for equal products; None for other operators."""
     if not isinstance(of, MatMulOp) or of.stored > 1:
         return None
     sizes = (id(size) if isinstance(size, np.ndarray) else size for size in (of.m, of.copies))

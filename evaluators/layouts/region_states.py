@@ -8,7 +8,7 @@ what is there is read with both in one product whose sums go along the columns o
 
 so that a token takes one allreduce, the product of k and q as a column of each head beside its values; rules that correct
 nothing read with q alone, and add v. All else is done on every core by itself. Where a column has fewer rows of a state than
-there are cores, these have whole values of it evenly (`held.py`); the product is priced as if they had whole rows.
+there are cores, these have whole values of it evenly (`region_memory.py`); the product is evaluated as if they had whole rows.
 
 Prompts. Tokens of a chunk lie over `rows` of the region's rows, as few as hold one (its share of the prompt, evenly), and
 chunks side by side over all: a chunk is far smaller than a region, whose every row more would be a step more of its products.

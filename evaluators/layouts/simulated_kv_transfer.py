@@ -30,13 +30,13 @@ from dse.space.array_math import Array
 from dse.space.chip import MatrixEngine, VectorEngine
 
 MAX_PAIRS = 8
-"""Ways from a pipeline to another that are played, taken evenly from all of them."""
+"""Largest number of simulated pairs of pipelines, taken evenly from all of them."""
 
 TURNS, PASSES = 8, 2
-"""Blocks of tokens that a cache is played for, and passes that pipelines send on beside caches."""
+"""Blocks of tokens for which a KV transfer is simulated, and steps of pipelines during transfers."""
 
 RARE = 1e5
-"""Clocks that the time of a block is played for at most: messages that are rarer do not meet, and idle routers take time."""
+"""Largest simulated time of a block in clocks: rarer messages do not meet, and idle routers take CPU time."""
 
 FINE = 1e-15
 """What counts as no time for an engine. [s]"""
@@ -54,7 +54,7 @@ def simulated_transfer_cost(
 
     Args:
         layout, fabric, block, prefilled, decoded: as there.
-        play: who plays programs.
+        play: simulator of programs.
     """
     traffic = SimulatedPipelines.of(layout, fabric, block, prefilled, decoded)
     closed = transfer_cost(layout, fabric, block, prefilled, decoded)
@@ -168,7 +168,7 @@ def _sending(traffic: SimulatedPipelines, play: Play) -> float:
 
 
 def _crowding(traffic: SimulatedPipelines, play: Play) -> tuple[float, float]:
-    """How many times as long a pipeline's messages take beside the caches of all, mean over pipelines of a kind."""
+    """Slowdown of a pipeline's messages by the KV transfers of all, mean over pipelines of a phase. [-]"""
     layout = traffic.layout
     pairs = [(p, partners[p % len(partners)]) for p, partners in enumerate(layout.partners)]
     kv, got, sends = traffic.caches(pairs)

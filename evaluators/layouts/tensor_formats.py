@@ -112,7 +112,7 @@ def format_product(first: str, second: str, rates: FormatRates | None) -> Format
 
 
 def _as(name: str, beside: str, rates: FormatRates | None) -> str:
-    """What values of a format are multiplied as, beside those of another."""
+    """Format in which values are multiplied with values of another format."""
     of, other = FORMATS[name], FORMATS[beside]
     if relative_rate(name, rates) is not None and not (of.scale and other.bits >= FORMATS[WIDE_FORMAT].bits):
         return name

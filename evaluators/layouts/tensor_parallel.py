@@ -59,7 +59,7 @@ SOFTMAX_OPERATIONS = 4.0
 """Vector operations a score: subtract the maximum, exponential, add to the sum, rescale."""
 
 CAP_OPERATIONS = 4.0
-"""Beside them where scores go through a tanh: scale, exponential, quotient, scale."""
+"""Further operations where scores have a softcap: scale, exponential, quotient, scale."""
 
 RECTIFIED, CHOICE, SCORE = 3.0, 4.0, 4.0
 """Of an indexer: operations on the score of each head (rectify, weigh, add up), and on each sum for the choice of the best
@@ -104,7 +104,7 @@ def device_blocks(
     for part in parts:
         columns = _summed(part)
         after[part.name] = None, columns
-        if columns is not None:  # layers reduce alike, and what is alike is priced once
+        if columns is not None:  # layers reduce alike, and what is alike is evaluated once
             nbytes = part.rows * columns * float(BYTES_BY_FORMAT[precision.activations])
             summed = LeadingCollective(algorithm, tp, nbytes, recorded, phases)
             after[part.name] = sums.setdefault((id(part.rows), columns), summed), columns
@@ -324,7 +324,7 @@ def _attention(
     made = met.first * (of.tokens * (heads * of.qk_dim)) + met.second * cached if met.first or met.second else 0.0
     return KernelCall(
         part.name, of.name, of.needs, part.rows, (of.tokens, of.pairs, heads),
-        # cores of a pool are priced by operations alone, so that scores and values are one product a pair
+        # cores of a pool are evaluated by operations alone, so that scores and values are one product a pair
         (CallProduct(ONCE, scores, dims, 1.0),),
         width=met.width,
         pace=met.pace,

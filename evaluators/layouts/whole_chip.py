@@ -106,7 +106,7 @@ def resident_state_shares(case: BatchCase, chip: Chip, plan: "WholeChipPlan | Ke
 
 
 def _wrapped(plan: WholeChipPlan, of: CachedShares | None) -> CachedShares | None:
-    """What a cache has; nothing where there is none and jobs still have to say what can be read ahead."""
+    """Cached shares of a phase; a record without shares if jobs have to report prefetchable bytes."""
     return NOTHING if of is None and has_read_ahead(plan) else of
 
 
@@ -192,7 +192,7 @@ def phase_only_blocks(at: StepCounts, on: ChipContext) -> tuple[CallBlock, ...]:
 
 
 def _somebody(reach: int) -> Sequence[AttentionRequests]:
-    """Requests whose attention is not asked for."""
+    """Requests of a segment whose attention is not evaluated."""
     return ()
 
 
@@ -228,7 +228,7 @@ def _in_turn(several: list[KernelCall]) -> list[KernelCall]:
 
 
 def _call(part: Segment, of: Operator, shape: tuple[Any, Any, Any], job: Any, flop: float) -> KernelCall:
-    """An operator as the chip is asked for it; operations are the model's, padding and masked pairs apart."""
+    """Call of an operator's job; operations are the model's, without padding and masked pairs."""
     return KernelCall(part.name, of.name, of.needs, part.rows, shape, job=job, flop=flop, operators=(of.name,))
 
 
@@ -312,7 +312,7 @@ def _attention(part: Segment, of: AttentionOp, some: AttentionRequests, on: Chip
 
 
 def _left(*said: Any) -> Any:
-    """Whether sizes are left open, all of them; design by design, whatever others say."""
+    """Whether all of some sizes are left open, design by design."""
     return np.logical_and.reduce(np.broadcast_arrays(*(np.asarray(size) == 0 for size in said)))
 
 

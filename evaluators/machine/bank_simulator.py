@@ -47,7 +47,7 @@ class BankSimulatorState(NamedTuple):
         left, until: of each task, requests that have no data, or that the controller has not taken; when the last has. [clock]
         task: of each request.
         free, room: places of requests of each memory channel, and how many are free.
-        now: until when channels have been played, and requests that are on the way; shape (2,). [clock]
+        now: until when channels have been simulated, and requests that are on the way; shape (2,). [clock]
     """
 
     channels: ChannelState
@@ -77,7 +77,7 @@ class BankSimulatorState(NamedTuple):
 
 @inlined_function
 def _requests(banks, task, nbytes):
-    """Requests of a block."""
+    """Requests that a block consists of."""
     address, size = banks.address[task], banks.piece[task]
     if size > 0:
         return -(-nbytes // size) * -(-size // banks.access)
@@ -121,7 +121,7 @@ def _request(banks, on, task, at, clock):
 
 @inlined_function
 def _asked_for(banks, on, task, nbytes, time):
-    """Asks for a block at a time, if its channel has room; whether it had.
+    """Request one block at a time if its channel has room; returns whether it had.
 
     Pieces that lie anywhere are at places that their numbers say, mixed by a multiplication of Knuth's.
     """

@@ -42,7 +42,7 @@ def closed_banks(
         int(memory.access),
     )
     clock = of.bandwidth * int(memory.timing.burst) / (count * access) * cycle
-    path = hbm.path_clocks(memory) / float(memory.clock)  # which no channel of `dram_simulator` plays
+    path = hbm.path_clocks(memory) / float(memory.clock)  # which no channel of `dram_simulator` simulates
     ahead = np.array([max(latency - float(hbm.first_data_seconds(memory)[0]) + path, 0.0), path]) / cycle
     fields = [FIELDS.index(name) for name in reversed(ORDERS[memory.order])]
     extents = np.array([int(n) for n in (memory.row / memory.access, memory.groups, memory.banks, memory.rows)])

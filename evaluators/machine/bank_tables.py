@@ -4,7 +4,7 @@
 
 A block of some requests at a random place keeps its channel busy for as long as `evaluators.machine.memory_system.block_rates`
 found, by how many of its bytes lie side by side there (`channel_layout.contiguous_bytes`). Where a few writes go among reads,
-the bus turns round and rows are opened again: `write_mix_penalty`, which is played too.
+the bus turns round and rows are opened again: `write_mix_penalty`, which is simulated too.
 """
 
 from functools import lru_cache
@@ -20,7 +20,7 @@ from dse.space.array_math import Array
 from dse.space.dram import MemorySystem, peak_bandwidth, pseudo_channel_count
 
 FEW_WRITES = 1 / 16
-"""Share of requests that are writes, where what they cost among reads is played."""
+"""Share of writes among the requests with which their cost among reads is simulated. [-]"""
 
 STREAM_BYTES = 61 * BLOCK_BYTES
 """Bytes of a tile of a matrix that stands for all: no power of two, by which all begin in the same bank."""
@@ -73,8 +73,8 @@ def random_block_slowdown(of: MemorySystem, piece: Any, *, write: bool) -> Any:
 def parallel_read_slowdown(of: MemorySystem, count: Any, cores: Any, asked: MemoryRequest) -> Any:
     """Time of reads that a die's cores issue together over that of as many bytes at the peak. [-]
 
-    Of a matrix it is what so many cores get whose tiles have `STREAM_BYTES` bytes, which is played once; blocks of a cache are
-    as `random_block_slowdown`.
+    Of a matrix it is what so many cores get whose tiles have `STREAM_BYTES` bytes, which is simulated once; blocks of a cache
+    are as `random_block_slowdown`.
 
     Args:
         of, count, cores, asked: as of `evaluators.machine.parallel_reads.parallel_slowdown`.

@@ -18,7 +18,7 @@ from dse.space.dram import MemorySystem, capacity_bytes, check_memory, peak_band
 from dse.space.fields import replace_leaves
 
 WRITE_SHARES = 2.0 ** np.arange(-12, 0)
-"""Shares of what is written for which a mix is played; between them, time goes with the share."""
+"""Shares of written bytes for which a mix is simulated; time is linear between them. [-]"""
 
 
 def simulated_slowdown(of: MemorySystem, count: Any, asked: MemoryRequest) -> Any:
@@ -26,7 +26,7 @@ def simulated_slowdown(of: MemorySystem, count: Any, asked: MemoryRequest) -> An
 
     Args:
         of: whose channels.
-        count: that blocks lie over; as many whole ones as that is next to are played.
+        count: that blocks lie over; as many whole ones as that is next to are simulated.
         asked: what of it; only shares and sizes matter.
 
     Raises:
@@ -96,7 +96,7 @@ def block_layout(memory: MemorySystem, total: int, piece: int, written: float, w
 
 
 def _stretches(start: Array, size: Array, kind: Array, most: int) -> tuple[Array, Array, Array]:
-    """Blocks cut where a stretch of a channel ends, so that halves of a sample can be told apart."""
+    """Blocks cut where a channel's contiguous part ends, so that a sample can be halved."""
     first, last = start // most, (start + size - 1) // most
     count = last - first + 1
     block = np.repeat(np.arange(len(start)), count)

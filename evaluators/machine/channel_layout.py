@@ -2,7 +2,7 @@
 
 Stretches of `granularity` go round the channels (`evaluators.machine.memory_system.map_addresses`), so that a page of the cache
 is a few requests in each of some channels, and what it costs there goes by these. `evaluators.machine.bank_tables` has the same
-from played tables, `evaluators.machine.burst_simulator` plays it.
+from simulated tables, `evaluators.machine.burst_simulator` simulates it.
 """
 
 from typing import Any, NamedTuple
@@ -15,8 +15,8 @@ from dse.space.dram import ORDERS, MemorySystem
 from dse.space.memoize import memoize_by_identity
 
 OVERLAP_POWER = 6
-"""Of data and rows a channel is busy with both, as in `random_access`; fitted on played tables of 200 random memories and
-sizes."""
+"""Exponent of the overlap of data and rows in a channel, as in `random_access`; fitted on simulated tables of 200 random
+memories and sizes."""
 
 BEFORE = 32
 """Requests of a block in one bank group, or of writes drained, from which on those of other blocks are far away."""
@@ -91,7 +91,7 @@ def layout_slowdown(of: MemorySystem | None, count: Any, asked: MemoryRequest) -
 
 
 MAX_PIECES = 64
-"""Sizes of pieces that are kept beside channels."""
+"""Largest number of piece sizes that are cached per channel."""
 
 
 def _laid(of: MemorySystem, count: Any, piece: Any) -> Any:

@@ -29,4 +29,4 @@ def _groups(a: Any, b: Any) -> Any:
 
 
 closed_form = inlined_function
-"""Decorator of a closed form that calls these: it becomes part of the loops that call it."""
+"""Decorator of a formula that calls these functions: it becomes part of the loops that call it."""

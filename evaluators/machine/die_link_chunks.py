@@ -22,7 +22,7 @@ INJECT, ARRIVE, FREE, CREDIT, DONE = range(5)
 """What happens: a port may send, the head of a chunk is at a link, a link is free, room is back, a message is complete."""
 
 OWN_PORTS = 2
-"""Queue of a link for what its own die sends, beside one for each virtual channel."""
+"""Queue of a link for chunks of its own die, after one queue per virtual channel."""
 
 
 class LinkTables(NamedTuple):
@@ -199,7 +199,7 @@ def _go_on(floor, sent, link, now):
 
 @inlined_function
 def _receive(floor, sent, chunk, now):
-    """The target's port takes a chunk whose head is there; whoever waits for a message that is complete goes on."""
+    """Receive a chunk at its target's port; messages that wait for a complete one go on."""
     message = np.int64(sent.message[chunk])
     die, size = sent.target[message], sent.size[message]
     last = floor.over[sent.at[chunk] - 1]

@@ -2,7 +2,7 @@
 
 Dies are numbered row after row; the switch of a switched network is numbered after all of them. Ways are fixed and shortest
 ([zhang2026] section III-F for the mesh of dies; along the row, then along the column: [dally2004] section 8.4.1).
-Nothing here knows time; `evaluators.cost_models.die_exchange_model` makes seconds of loads, and `event_die_network` plays
+Nothing here knows time; `evaluators.cost_models.die_exchange_model` makes seconds of loads, and `event_die_network` simulates
 messages.
 """
 
@@ -91,7 +91,7 @@ def die_network(chip: Chip, reached: Any = 1.0) -> DieNetworkLevel:
     near = DieNetworkLevel(rows, cols, d2d.topology, *links, barrier=d2d.barrier)
     if boxes is None:
         return near
-    # a die's port of its box and that of the network are apart, so that messages of both kinds meet nowhere
+    # a die's port of its node and that of the network are apart, so that messages of both kinds meet nowhere
     way = boxes.bandwidth * reached, boxes.latency / 2
     outer = DieNetworkLevel(rows, cols, "switch", 1, *way, start=boxes.start, barrier=d2d.barrier)
     return near._replace(box=int(boxes.size), outer=outer)
@@ -135,7 +135,7 @@ def die_routes(rows: int, cols: int, topology: str, box: int = 0) -> DieRoutes:
 
     mesh: along the row, then along the column. torus: likewise, each the shorter way round; where both are as long, dies of
     even places go up and those of odd ones down, so that both directions are used. ring: dies row after row and back to the
-    first. full: a link for every pair. switch: one link to a switch that never blocks, and one from there. With boxes, each of
+    first. full: a link for every pair. switch: one link to a switch that never blocks, and one from there. With nodes, each of
     so many dies, which follow one another, has links of its own, and there are none between them.
 
     >>> found = die_routes(2, 2, "mesh")
@@ -163,7 +163,7 @@ def die_routes(rows: int, cols: int, topology: str, box: int = 0) -> DieRoutes:
 
 
 def _boxed(dies: int, inner: DieRoutes, size: int) -> DieRoutes:
-    """Ways inside boxes, each like the first; those to other boxes have no links. Switches are numbered after all dies."""
+    """Routes inside nodes, each like the first; routes to other nodes have no links here."""
     source, target = (place.ravel() for place in np.indices((dies, dies)))
     box = source // size
     near = box == target // size

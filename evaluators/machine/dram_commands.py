@@ -275,7 +275,7 @@ def _column(channels, i, asked, t, ways, clock, bank):
 
 @inlined_function
 def _charge(channels, i, asked, t, clock, bank, r):
-    """Charges the clocks that the data bus was idle before a column command to what held it."""
+    """Charge the idle clocks of the data bus before a column command to their cause."""
     c, b, write = channels.state[i], channels.banks[i, bank], asked.write[r]
     g = channels.groups[i, b.group]
     start = clock + (t.cwl if write else t.cl)

@@ -6,7 +6,7 @@ A request enters its channel when its requester's window and the controller's qu
 has a backlog of its own, and it is served when the last of these lets it: the data bus (tCCD_S), its bank group (tCCD_L),
 activates of the channel (tRRD, tFAW) and of the group, and its bank, whose rows are opened and closed (tRCD, tRAS, tRTP, tWR,
 tRP) unless a request for the same row is there. That is one pass over requests in the order in which they come, without a clock
-and without commands: what one thing does while another one waits is free. Commands are played by
+and without commands: what one thing does while another one waits is free. Commands are simulated by
 `evaluators.machine.dram_simulator`.
 
 Of random memories, patterns and windows 84 in 100 are within 15 % of what that gives, of streams that write 72; several
@@ -134,7 +134,7 @@ def channel_busy_time(
 
 
 IDLE_ROUNDS = 3
-"""Refreshes of all banks that are played before a channel is busy again."""
+"""Refreshes of all banks that are counted in an idle time of a channel."""
 
 
 @compiled_part

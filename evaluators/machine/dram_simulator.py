@@ -214,7 +214,7 @@ def closed_channels(channels: int, groups: int, banks: int, queues: QueueSizes, 
 
 @compiled_loop
 def _play(channels, asked, t, queues, ways, limit):
-    """Plays all requests, or until the limit; returns the clock."""
+    """Simulate all requests, or until the limit; returns the clock."""
     clock, done, count = 0, 0, len(asked.write)
     while clock < limit and done < count:
         wake = limit
@@ -301,7 +301,7 @@ def _accept(channels, i, asked, queues, ways, clock):
 
 @inlined_function
 def _forward(channels, i, asked, queues, clock):
-    """Moves the first request held that finds room to the queue of its bank; whether it did. Decides when to drain writes."""
+    """Move the first held request that finds room to its bank's queue; returns whether it did."""
     c = channels.state[i]
     if c.draining == 0 and c.held_writes > 0:
         alone = DRAIN_THRESHOLD if c.left > 0 or c.held_reads > 0 else 0
@@ -324,7 +324,7 @@ def _forward(channels, i, asked, queues, clock):
 
 @inlined_function
 def _append(channels, i, asked, queues, clock, bank):
-    """Puts the first read or, when writes are drained, the first write held for a bank at the end of its queue."""
+    """Append the first held read of a bank to its queue, or the first held write while writes are drained."""
     c, b, bit = channels.state[i], channels.banks[i, bank], 1 << bank
     if c.draining > 0:
         r = b.held_write

@@ -8,7 +8,7 @@ It is in arrays of a record: `when` and `what`, of each event, and how many ther
 from dse.evaluators.machine.compile_cache import inlined_function
 
 HEAP = 0
-"""Place of `counts` that says how many events there are."""
+"""Place of `counts` with the number of events."""
 
 
 @inlined_function

@@ -29,7 +29,7 @@ FLITS_PER_WORD = 4
 """Flits of a packet, at most."""
 
 ENDLESS = 1 << 60
-"""Credits of a channel that nobody counts."""
+"""Credits of a channel without a limit."""
 
 COME, CREDIT, FREE = range(3)
 """What happens: a flit is at the end of a link, a credit is back, a link may send again."""
@@ -132,7 +132,7 @@ def _touch(links, link, now):
 
 @inlined_function
 def _ask(links, flits, place, now):
-    """The packet in front of a place asks for a channel of its next link."""
+    """Request a channel of the next link for the packet in front of a place."""
     flit = flits.front[place]
     crossing = flits.first[flits.message[flit // FLITS_PER_WORD]] + flits.at[flit]
     link, kind = flits.over[crossing], flits.kind[crossing]
@@ -188,7 +188,7 @@ def _come(links, flits, flit, now):
 
 @inlined_function
 def _give(links, flits, link):
-    """Channels of a link that are free go to those who wait, who came first first, and in turn."""
+    """Give free channels of a link to waiting packets, first come first served."""
     first = 0
     for kind in range(2):
         many, vc = links.channels[link, kind], links.given[link, kind]

@@ -10,7 +10,7 @@ KEPT = 0.9
 """Share of the free memory that one thing may take: the process has others."""
 
 GROUP = Path("/sys/fs/cgroup")
-"""Where Linux says what a container may take."""
+"""Folder in which Linux reports the memory limit of a container."""
 
 
 def free_memory() -> float:

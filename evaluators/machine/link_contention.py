@@ -3,10 +3,10 @@
 The first to reach a link takes it first.
 
 Heads go from link to link in the order of time, not of the arrays, and wait before each one that is held; what is kept of
-links and ramps is as in `noc_simulator`, which plays steps whose messages do not meet.
+links and ramps is as in `noc_simulator`, which simulates steps whose messages do not meet.
 
 Each ramp and link takes heads by the time at which they arrive, those of the same time by their place in the arrays. On a mesh
-no route comes back to a link that leads to it, so ramps and links are played one after the other (`_lines`): out of cores,
+no route comes back to a link that leads to it, so ramps and links are simulated one after the other (`_lines`): out of cores,
 along rows, along columns, into cores. Lines of a torus close; there a heap has the head that arrives next anywhere (`_heads`).
 Both do the same sums and have the same times, to the bit.
 """
@@ -77,7 +77,7 @@ def carry_contending_messages(sr, sc, tr, tc, words, stage, torus, ready, free, 
 
 @compiled_with_arrays
 def _heads(sr, sc, tr, tc, words, stage, torus, shape, ramps, links, fabric, end, read, times, heads, left):
-    """Play the first `left` heads, which are at their out ramps at `times`: whichever comes next anywhere goes on by a link."""
+    """Move the first `left` heads from their out ramps at `times`, in order of arrival at any link."""
     hop, ramp = fabric.hop, fabric.ramp
     pace = max(fabric.word, fabric.copy)
     begun, place = np.empty(len(sr)), np.zeros(len(sr), np.int64)
@@ -111,7 +111,7 @@ def _heads(sr, sc, tr, tc, words, stage, torus, shape, ramps, links, fabric, end
 
 @compiled_with_arrays
 def _lines(sr, sc, tr, tc, words, stage, shape, ramps, links, fabric, end, read, times, heads, left):
-    """Play the first `left` heads, which are at their out ramps at `times`, on a mesh: one ramp or link after the other."""
+    """Move the first `left` heads from their out ramps at `times` on a mesh, one ramp or link at a time."""
     hop, ramp, (rows, cols) = fabric.hop, fabric.ramp, shape
     pace = max(fabric.word, fabric.copy)
     sources, turns, targets = np.empty(left, np.int64), np.empty(left, np.int64), np.empty(left, np.int64)
@@ -156,7 +156,7 @@ def _lines(sr, sc, tr, tc, words, stage, shape, ramps, links, fabric, end, read,
 
 @called_part
 def _line(way, line, length, core, stride, here, there, targets, heads_of, space, links, hop, ramp):
-    """Play the links of a line of cores one way: heads that are on it and those that enter it, by when they come to each link.
+    """Move heads along the links of a line of cores in one direction, in order of arrival at each link.
 
     Args:
         way, line, length: which line, and its cores.

@@ -1,7 +1,7 @@
 """Main memory channels of a mesh: their places, and the time of a block.
 
-What a long block loses to banks goes by interleaving: by the formula of `channel_layout`, or by played tables where links are
-played.
+What a long block loses to banks goes by interleaving: by the formula of `channel_layout`, or by simulated tables where links
+are simulated.
 """
 
 from collections.abc import Callable
@@ -66,7 +66,7 @@ class ChannelBanks(NamedTuple):
         memory: what they are banks of.
         pseudo: pseudo-channels of a memory channel.
         bandwidth: of a memory channel. [B/s]
-        paced: says how the channels serve blocks that are not played burst by burst; None for as they are given.
+        paced: says how the channels serve blocks that are not simulated burst by burst; None for as they are given.
         rows: says, by stream, the name of its tensor, and the row with which the block of each core begins each time that it
             is loaded, shape (times, cores of a step); streams that are not there have a place for each core.
     """

@@ -1,7 +1,7 @@
 """Memory of many channels: address mapping, simulation of requests, and time of blocks.
 
 `simulate_memory` is transaction by transaction, on the channels of `evaluators.machine.dram_simulator`; `transfer_seconds` and
-`block_rates` price large transfers from played samples.
+`block_rates` give times of large transfers from simulated samples.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ ALL_IDLE_CAUSES = (*IDLE_CAUSES, "channels")
 """What a data bus waits for: `IDLE_CAUSES` of its channel's, and at its end the other channels, which have more to do."""
 
 FULL_SHARE = 0.9
-"""Share of its time, refresh apart, from which on a data bus counts as what binds."""
+"""Share of its time without refresh from which on a data bus counts as the bottleneck. [-]"""
 
 
 def map_addresses(memory: MemorySystem, address: Array) -> tuple[Array, Array]:
@@ -234,15 +234,15 @@ def idle_read_latency(memory: MemorySystem, *, row_open: bool) -> float:
 
 
 ROUNDS = 4
-"""Refresh intervals of a channel that a stream is played for before it is taken to repeat."""
+"""Refresh intervals of a channel for which a stream is simulated before it is taken to repeat."""
 
 
 @lru_cache(maxsize=4096)
 def transfer_seconds(memory: MemorySystem, nbytes: int, *, write: bool = False, window: int = 0) -> float:
     """Time of one contiguous transfer over all channels, from its arrival to its last data. [s]
 
-    Transfers of up to twice `ROUNDS` refresh intervals at the peak are played. Beyond that a stream repeats itself but for the
-    phase of its refreshes, and the rate of the second half is gone on with: within 1 % of what playing all of it gives.
+    Transfers of up to twice `ROUNDS` refresh intervals at the peak are simulated. Beyond that a stream repeats itself but for
+    the phase of its refreshes, and the rate of the second half is gone on with: within 1 % of what simulating all of it gives.
 
     Raises:
         DesignError: as `simulate_memory`.

@@ -34,7 +34,7 @@ class MeshFabric(NamedTuple):
         combine: an element of a message that is summed or compared by the engine of the core that it came to, beside `call` for
             each message; nothing where words are combined as they come by. [s]
         cycle: of the routers' clock. [s]
-        vcs, depth: of a router's port, and flits that each holds; for who plays routers.
+        vcs, depth: of a router's port, and flits that each holds; for the cycle-level simulator.
         apart: whether messages start and go beside what the engine does; 0 or 1.
     """
 

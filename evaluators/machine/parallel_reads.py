@@ -5,7 +5,7 @@ farther as there are cores. A cache lies in blocks of `TOKENS` positions, which 
 so that those of all heads of a block walk through it in step. What an indexer picks lies anywhere, piece by piece.
 
 Every core has some bursts outstanding, and meets all others in banks, queues and refresh: those of
-`evaluators.machine.dram_simulator`, which plays some of the channels, as all of them have alike to do.
+`evaluators.machine.dram_simulator`, which simulates some of the channels, as all of them have alike to do.
 """
 
 from functools import lru_cache
@@ -30,7 +30,7 @@ MAX_OUTSTANDING = 256
 memories hold 30 times that. Assumed: software that reaches a die's bandwidth has so many on the way."""
 
 CHANNELS = 8
-"""Channels of all that are played."""
+"""Number of channels that are simulated."""
 
 
 class ParallelReads(NamedTuple):
@@ -54,7 +54,7 @@ def parallel_slowdown(of: MemorySystem, count: Any, cores: Any, asked: MemoryReq
 
     Args:
         of: whose channels.
-        count: that blocks lie over; as many whole ones as that is next to are played.
+        count: that blocks lie over; as many whole ones as that is next to are simulated.
         cores: that share what is asked for evenly.
         asked: what of it; leaves broadcast.
 

@@ -35,7 +35,8 @@ def random_piece_slowdown(of: MemorySystem | None, piece: Any) -> Any:
 
     Source:
         Ours; within 13 % of our channel model for pieces of HBM2 to HBM4 whose bits are in the order that all stacks have in
-        `conf/memory` (`tests/evaluators/test_hbm.py`). Orders that go to all banks first are up to a third cheaper when played.
+        `conf/memory` (`tests/evaluators/test_hbm.py`). Orders that go to all banks first are up to a third cheaper when
+        simulated.
     """
     if of is None:
         return 1.0

@@ -97,7 +97,7 @@ def split_blocks_by_time(blocks, until):
 
 @compiled_part
 def _served(order, row, col, channel, words, nbytes, asked, dma, served, memory, fabric, blocks):
-    """Blocks that cores ask memory channels for, in the order in which they are asked for.
+    """Request blocks from memory channels, in the order in which requests arrive.
 
     A request crosses the mesh and waits for its channel.
 

@@ -118,7 +118,7 @@ def _rest(net, channel, at):
 
 @inlined_function
 def _ask(net, first, channel, ports):
-    """The packet in front of an input channel asks for channels of the links that it takes."""
+    """Request channels of the next links for the packet in front of an input channel."""
     channel_record(net, channel).mask = ports
     i, vc = port_number(net, channel >> net.shift), channel & net.within
     branches = 0
@@ -295,7 +295,7 @@ def _accept(net, channel, at, free):
 
 @inlined_function
 def _asker(net, at, first, place):
-    """The first that asks for a port, at or after a place of the router's input channels, in a circle."""
+    """First request for a port, at or after a place among the router's input channels, cyclically."""
     i = place >> net.shift
     left = np.int64(port_record(net, at).asks[index(i)]) >> (place & net.within) << (place & net.within)
     if left == 0:
@@ -332,7 +332,7 @@ def _offer_apart(net, at):
 
 @inlined_function
 def _offer(net, at):
-    """A port's unused channels go to those who ask for one."""
+    """Offer a port's unused channels to its requests."""
     if net.apart:
         _offer_apart(net, at)
         return
@@ -442,7 +442,7 @@ def _come(net, slot, now):
 
 @inlined_function
 def _allocate(net):
-    """Channels to those who ask for one."""
+    """Allocate channels to the requests for them."""
     word = 0
     while word < len(net.asking):
         left = net.asking[index(word)]
@@ -454,7 +454,7 @@ def _allocate(net):
 
 @inlined_function
 def _switch(net, now):
-    """Turns of the switch to those who want one, in `won`; how many."""
+    """Allocate turns of the switch, into `won`; returns their number."""
     count, word = 0, 0
     while word < len(net.turning):
         left = net.turning[index(word)]

@@ -135,7 +135,7 @@ LOOK, TAKE, GIVE = range(3)
 """What is done with the channels of a circuit."""
 
 FREE, COME = 1, 2
-"""What happens, beside that a task is done."""
+"""Kinds of events other than the end of a task."""
 
 MOMENT = 1e-6
 """What happens within so many cycles happens at once, as times are rounded sums; circuits are given when all of it is known."""
@@ -163,7 +163,7 @@ def _ask(floor, packet):
 
 @compiled_part
 def _circuit(floor, packets, packet, do):
-    """Looks whether all channels of a packet's circuit are free, takes them, or gives them back to those who look for them.
+    """Take all channels of a packet's circuit if they are free, or return them to waiting packets.
 
     Returns the first channel that somebody has, where it looks; else -1.
     """
@@ -187,7 +187,7 @@ def _circuit(floor, packets, packet, do):
 
 @compiled_part
 def _give(floor, packets, time):
-    """All who look have their circuits where all channels are free, who asked first before others.
+    """Give circuits to all waiting packets whose channels are free, in the order of their requests.
 
     A request crosses the way, a grant comes back, and flits follow. Nobody keeps a channel while it waits for others, which is
     what keeps circuits from waiting for one another.
@@ -216,7 +216,7 @@ def _give(floor, packets, time):
 
 @inlined_function
 def _before(packets, one, other):
-    """Whether a packet asked before another; together, whether it comes first in the program."""
+    """Whether a packet requested its circuit before another one; at equal times by program order."""
     return packets.asked[one] < packets.asked[other] or (packets.asked[one] == packets.asked[other] and one < other)
 
 

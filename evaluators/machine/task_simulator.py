@@ -49,7 +49,7 @@ def _hand_over(net, floor, packets, at, now):
 
 @inlined_function
 def _following(floor, banks):
-    """When something happens beside flits, less than 0 for never."""
+    """Time of the next event other than flits; negative if there is none."""
     then = -1.0
     if banks is not None:
         then = next_bank_event(banks)

@@ -37,7 +37,7 @@ SETTLED_CHANGE = 0.05
 """By which share two samples may differ and agree."""
 
 MAX_LATENCY_RATIO = 15.0
-"""Mean latency from which on a network counts as saturated, over that of packets that meet nobody."""
+"""Mean latency from which on a network counts as saturated, over that without contention. [-]"""
 
 STEADY, DOUBLINGS = 0.02, 6
 """By which share what a saturated network accepts in two windows in a row may differ; windows at most, each as long as all

@@ -156,7 +156,7 @@ def _by_turns(*keys: Any) -> tuple[Any, Any, Any]:
 
 @cache
 def _single(*keys: Any) -> tuple[float, float, float]:
-    """Of numbers."""
+    """Key-block counts of one design, as numbers."""
     blocks, masked, loads = _counted(np.array([keys], np.int64))[:, 0].tolist()
     return blocks, masked, loads
 
@@ -223,7 +223,7 @@ def _many(keys: Array) -> Array:
 
 
 def _one(*keys: int) -> float:
-    """The same of one."""
+    """Key-block counts of one tiling, without arrays."""
     return float(_many(np.array([keys], np.int64))[0])
 
 

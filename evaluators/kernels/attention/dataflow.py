@@ -246,7 +246,7 @@ def _opening(wave: GroupWave, p: str, on: _On) -> tuple[tuple[Instruction, ...],
 
 
 PrefetchInstructions = tuple[tuple[Instruction, ...], tuple[Instruction, ...]]
-"""What an item begins with where it is loaded beside the one before: row numbers, and what comes when these are there."""
+"""Instructions that load the start of an item during the one before: row numbers, then what they select."""
 
 
 def _ahead(wave: GroupWave, p: str, on: _On) -> PrefetchInstructions:
@@ -256,7 +256,7 @@ def _ahead(wave: GroupWave, p: str, on: _On) -> PrefetchInstructions:
 
 
 def _block(wave: GroupWave, block: int, following: PrefetchInstructions, p: str, on: _On) -> Iterator[Round]:
-    """A block of keys, algorithm 2 lines 8 to 26; `following` is what else is loaded beside the last Q K^T and P V."""
+    """Instructions of a block of keys, algorithm 2 lines 8 to 26; `following` loads during its products."""
     q, k, v, s, o = (p + slot for slot in ("q", "k", "v", "s", "o"))
     k, v = on.operand(k), on.operand(v)
     first, last = block == 0, block == wave.inner - 1

@@ -25,7 +25,7 @@ MAX_GROUP_SIDES = 16
 """What slices are whole multiples of: an array has no fewer lines, and a part of one costs as much as all of it."""
 
 STEPS = (0.75, 1.0, 1.5)
-"""Of slices that are worth their memory, what is tried beside them."""
+"""Sizes tried next to a slice that is worth its memory."""
 
 SPLIT_COUNTS = np.array([1.0, *(whole * 2.0**power for power in range(7) for whole in (2, 3))])
 """Into how many parts of keys are split that is tried."""

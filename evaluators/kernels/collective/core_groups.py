@@ -112,7 +112,7 @@ Moved = Callable[[str, CoreGroup], tuple[int, int, int]]
 Rounds = tuple[Round, ...]
 
 AGAIN = "again"
-"""A multicast, and a reduction by members each of which begins when it has heard: what comes round where teams go on."""
+"""A multicast, then a reduction whose members begin when they have received: the pattern of groups that repeat."""
 
 
 def check_groups(groups: MeshGroups, mesh: CoreMesh) -> None:
@@ -320,7 +320,7 @@ def _sides(groups: MeshGroups) -> tuple[int, int]:
 
 
 def _root_at(groups: MeshGroups, row: Array, col: Array) -> Array:
-    """Places of the roots of teams that begin at some cores."""
+    """Places of the roots of groups that begin at some cores."""
     if groups.root != DIAGONAL:
         return np.full(row.shape, groups.root, dtype=int)
     across, along = (row % groups.rows, groups.cols) if groups.along == "row" else (col % groups.cols, groups.rows)
@@ -328,7 +328,7 @@ def _root_at(groups: MeshGroups, row: Array, col: Array) -> Array:
 
 
 class _Counts(NamedTuple):
-    """What is counted of groups: by which function, of what, and how they are cut beside their sides."""
+    """Function that counts chains of groups, with its arguments and the division besides their sides."""
 
     function: Callable[..., Iterable[tuple[float, ...]]]
     of: Chains | Moved | Ways
@@ -337,7 +337,7 @@ class _Counts(NamedTuple):
     root: int | str
 
     def at(self, rows: int, cols: int) -> Iterable[tuple[float, ...]]:
-        """Of a group of some sides; a root beyond its team counts as the first place."""
+        """Counts of a group of some sides; a root beyond its group counts as the first place."""
         members = (1 if self.along == "row" else rows) * (1 if self.along == "column" else cols)
         root = self.root if isinstance(self.root, str) or self.root < members else 0
         return self.function(self.of, self.pattern, MeshGroups(rows, cols, self.along, root))
@@ -345,7 +345,7 @@ class _Counts(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _longest(chains: Chains, pattern: str, group: MeshGroups) -> tuple[MessageChain, ...]:
-    """Chains of all teams of a group."""
+    """Chains of all groups of one rectangle of cores."""
     found: list[MessageChain] = []
     for team in groups_of_mesh(group, CoreMesh(group.rows, group.cols)):
         ways = [MessageChain()]
@@ -357,7 +357,7 @@ def _longest(chains: Chains, pattern: str, group: MeshGroups) -> tuple[MessageCh
 
 @lru_cache(maxsize=4096)
 def _leading(ways: Ways, pattern: str, group: MeshGroups) -> tuple[MessageChain, ...]:
-    """Chains of all teams of a group to those of their members that are roots."""
+    """Chains of all groups of a rectangle to those of their members that are roots."""
     of = groups_of_mesh(group, CoreMesh(group.rows, group.cols))
     roots = {team.root for team in of}
     return tuple(
@@ -376,7 +376,7 @@ def _held(ways: Ways, pattern: str, group: MeshGroups) -> tuple[MessageChain, ..
 
 @lru_cache(maxsize=4096)
 def _moved(moved: Moved, pattern: str, group: MeshGroups) -> tuple[float, float, float]:
-    """Messages, their links, and messages that come, of all teams of a group."""
+    """Messages sent, links crossed and messages received, of all groups of a rectangle. [-]"""
     total = np.zeros(3)
     for team, first in groups_of_mesh(group, CoreMesh(group.rows, group.cols)).items():
         for part in pattern_stages(pattern):
@@ -397,7 +397,7 @@ def _came(moved: Moved, pattern: str, group: MeshGroups) -> tuple[tuple[float, .
 
 
 def _by_sides(sides: tuple[Any, Any], prices: tuple[Any, ...], counts: _Counts) -> Any:
-    """The largest of some counts times prices, the counts depending on the sides of a group."""
+    """Largest sum of counts times machine times, with counts that depend on the sides of a rectangle. [s]"""
     if not any(isinstance(leaf, np.ndarray) for leaf in sides):
         total: Any = 0.0
         for row in counts.at(int(sides[0]), int(sides[1])):

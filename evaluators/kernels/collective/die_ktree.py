@@ -21,7 +21,7 @@ from dse.evaluators.program.kernel_ir import Buffer, CoreIndex, Program, Round, 
 from dse.space.array_math import Array, Number, maximum, where
 
 DEFAULT_PHASES = 2
-"""Where a plan says no other number."""
+"""Phases of the tree by default."""
 
 
 def ktree_with_phases(phases: Any) -> PhasedAllreduce:
@@ -107,7 +107,7 @@ def _up(peers: int, phases: int) -> list[tuple[Array, Array]]:
 
 @tabulate
 def _others(peers: int, phases: int, phase: int) -> float:
-    """Members of the largest group of a phase beside its root."""
+    """Members of the largest group of a phase without its root. [-]"""
     return float(max(len(group) for group, _ in phase_groups(peers, phases)[phase]) - 1)
 
 

@@ -81,7 +81,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, 
 
 
 def _turn(places: Any, words: Any, add: Any, fabric: MeshFabric, *, shorter: bool) -> Any:
-    """Time of a message of each core of a line, and of what its target does with it; hops beside that, unless they are locked.
+    """Time of a message of each core of a line and of its combination at the target. [s]
 
     Locked messages of two hops take turns with those that come the other way, of which there are none between two cores. Cores
     get out of step, but in an exchange, whose messages are shorter from turn to turn, so that who is ahead waits.

@@ -178,7 +178,7 @@ def _handed_on(mesh: CoreMesh, fabric: MeshFabric, a_words: Any, b_words: Any) -
 
 
 def _handshake(fabric: MeshFabric) -> Any:
-    """Time for which a locked channel between neighbours is held beside its words; 0 where routes are not locked. [s]"""
+    """Time for which a locked channel between neighbours is held besides its words; 0 without locks. [s]"""
     return where(fabric.locked > 0, 3 * (2 * fabric.ramp + fabric.hop), 0.0)
 
 

@@ -21,7 +21,7 @@ from dse.evaluators.machine.library_die import LibraryDie
 from dse.space.array_math import divisor, maximum, minimum, where
 
 REASON = 5.0
-"""Times its roofline that a kernel takes at most where no measured row says that it takes more."""
+"""Largest time over roofline outside the measured ranges, unless measured rows are slower. [-]"""
 
 ROUNDING = 1e-3
 """Share of a size that is no difference: formats with scales have a little more than their bits."""
@@ -58,7 +58,7 @@ def extrapolate(
     """Time of a kernel in its parts, limited near its roofline outside the measured ranges. [s]
 
     Args:
-        form: what the closed form of the kernel gives.
+        form: time of the kernel by its analytical model.
         problem: that was asked, with `sizes`, `resized_problem` and `peak_times`.
         constants: of the library, with `measured_ranges`; without these the form stands.
         die: that runs it.

@@ -2,7 +2,7 @@
 
 Tokens go around the ring to all cores, and sums of outputs come back.
 
-What layouts price is this: the slices of `ring_collectives.allgather_rounds` before the first product, and of
+Layouts evaluate this: the slices of `ring_collectives.allgather_rounds` before the first product, and of
 `ring_collectives.reduce_scatter_rounds` after the last. Each core takes the rows that its experts are asked for, multiplies
 (SwiGLU), weighs, and sums; who goes where is known when it is written. Where the inner dimension is divided all cores have all
 tokens, and sums come to all of them: `inner`.

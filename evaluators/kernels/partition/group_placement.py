@@ -113,7 +113,7 @@ def place_group(placement: str, cores: int, *, divided: bool = False) -> GroupRi
 
 
 def _closed(rows: int, cols: int) -> tuple[Array, Array]:
-    """Rows and columns of a way through all cores of an even number of rows that ends beside where it began."""
+    """Rows and columns of a closed route through all cores of an even number of rows."""
     snake = [(r, c) for r in range(rows) for c in (range(1, cols) if r % 2 == 0 else range(cols - 1, 0, -1))]
     row, col = zip(*snake, *((r, 0) for r in range(rows - 1, -1, -1)), strict=True)
     return np.array(row), np.array(col)

@@ -108,7 +108,7 @@ def _routed(which: int, cores: int, phases: int) -> list[list[list[Any]]]:
 
 @tabulate
 def _count(which: int, cores: int, phases: int) -> float:
-    """Turns."""
+    """Number of messages in sequence. [-]"""
     return float(len(_routed(which, cores, phases)))
 
 

@@ -4,7 +4,7 @@ Each core of a group sends its part to the core at its place in the next group.
 
 Groups stand in columns, and a pipeline goes down one column and up the next: a group is mostly below or above the one before
 it, and beside it where a column ends. All stages send at the same time, as they do when a pipeline is full. Pipelines that
-begin where others end use no links of one another, so that one is played, with as many turns as any has.
+begin where others end use no links of one another, so that one is simulated, with as many turns as any has.
 """
 
 from typing import Any, NamedTuple

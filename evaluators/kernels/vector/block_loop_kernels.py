@@ -234,7 +234,7 @@ def gather_result(stored: dict[str, Array], name: str, walk: BlockLoopKernel, bl
 
 
 def _block(walk: BlockLoopKernel, loads: dict[str, Instruction], stores: dict[str, Instruction]) -> tuple[Round, ...]:
-    """A block; what comes next is loaded beside the last work that reads what it replaces, or after that."""
+    """Instructions of a block; the next one is loaded after the last work on the buffers that it replaces."""
     single = {slot.name for slot in walk.slots if slot.depth == 1}
     turns: list[list[Instruction]] = [[_step(work, joined)] for work, joined in instruction_sequences(walk.body)]
     for name, load in loads.items():

@@ -3,7 +3,7 @@
 A state is read, decayed, corrected, written and read out.
 
 A row is the state of a head of a sequence, a matrix of `key_dim` entries for each value; its values may be cut, since no two of
-them meet. What a tile does is a recipe of `row_kernels`, so that its steps, its closed form and what it holds are those.
+them meet. What a tile does is a recipe of `row_kernels`, so that its steps, its analytical model and its buffers are those.
 
     S = a S + k e,   o = q S,   e = beta (v - k (a S))    delta: `a` a number a head; channel_delta: one for each key
                                 e = beta v                ssd

@@ -368,7 +368,7 @@ def vector_instructions(recipe: RowKernel) -> Iterator[tuple[RowInstruction, boo
 
 
 def _count(call: RowInstruction, of: dict[str, Buffer]) -> Any:
-    """Elements that an instruction works on."""
+    """Elements that an instruction computes. [-]"""
     return maximum(_size(of[call.inputs[0]]), _size(of[call.out]))
 
 
