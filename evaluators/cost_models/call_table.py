@@ -173,7 +173,7 @@ def table_seconds(
     which: Any = None,
     peers: Any = None,
 ) -> Any:
-    """Time of a step from its call table, equal to `call_cost.block_timeline`; None if there is no table. [s]
+    """Time of a step from its call table, equal to `block_timeline`; None without a table. [s]
 
     Compiled code is loaded for many designs: a few take less time call by call than that does.
 

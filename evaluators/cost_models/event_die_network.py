@@ -65,7 +65,7 @@ def simulate_all_to_all(
     chunk: float = CHUNK_BYTES,
     play: MessageSimulator | None = None,
 ) -> ExchangeResult:
-    """Simulate an all-to-all inside every group of dies; arguments as in `die_exchange_model.all_to_all_cost`.
+    """Simulate an all-to-all inside every group of dies; arguments as in `all_to_all_cost`.
 
     Args:
         ascending: whether all begin with the first member.

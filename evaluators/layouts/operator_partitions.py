@@ -216,7 +216,7 @@ def partitioned_blocks(
 
 
 def gather_exchange(part: Segment, of: Operator, plan: PipelinePlan, itemsize: float, which: Any) -> GroupExchange:
-    """Allgather of an operator's result, of which each core has rows, columns or a block (`SLICE_LAYOUTS`)."""
+    """Allgather of a result of which each core has rows, columns or a block (`SLICE_LAYOUTS`)."""
     rows, wide = _size(part, of)
     rings, members = ring_grid(plan.placement, plan.tp, divided=True)
     slices = (

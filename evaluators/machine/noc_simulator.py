@@ -537,7 +537,7 @@ def deliver_block(r, c, at, words, first, ramps, links, memory, fabric):
 
 @compiled_loop
 def store_blocks(row, col, channel, words, nbytes, asked, dma, ramps, links, served, memory, fabric, end):
-    """Carry blocks of one size from cores to memory channels; arguments as in `round_timing.request_blocks`.
+    """Carry blocks of one size from cores to memory channels; arguments as in `round_timing`.
 
     `end` is filled with when each has left its core.
     """

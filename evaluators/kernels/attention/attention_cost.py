@@ -199,7 +199,7 @@ def exchange_seconds(task: AttentionTask, on: TileMachine) -> Any:
 
 
 def time_by_resource(task: AttentionTask, on: TileMachine) -> dict[str, Any]:
-    """Attention time by resource of `TIME_PARTS`: time saved by freeing each in turn; the rest is products. [s]"""
+    """Attention time by resource of `TIME_PARTS`, saved by freeing each in turn; the rest is products. [s]"""
     found, before = {}, attention_seconds(task, on)
     on = on._replace(fabric=on.fabric._replace(stage=0.0))
     work = item_work(task, *on[:2])

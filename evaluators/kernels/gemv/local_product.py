@@ -106,6 +106,6 @@ def scatter_operands(shape: GemmShape, mesh: CoreMesh, x: Array, w: Array) -> Ti
 
 
 def gather_result(shape: GemmShape, mesh: CoreMesh, tiles: Tiles) -> Array:
-    """Product y on every row of cores, shape (rows, m, n); only the root's row is valid without a broadcast."""
+    """Product y on every row of cores, shape (rows, m, n); without broadcast valid on the root's row."""
     out = tiles["out"]
     return out.reshape(mesh.rows, -1, shape.m)[:, : shape.n].swapaxes(1, 2)
