@@ -603,7 +603,7 @@ def unroll_program(program: Program, on: SimulatedMachine, cycle: float) -> tupl
         raise DesignError(f"chip.noc.topology: fidelity=cycles supports mesh only, got {program.topology}; use fidelity=events")
     if on.faults.routers:
         row, col = divmod(on.faults.routers[0], program.cols)
-        work = f"the program needs all {program.rows} x {program.cols} cores"
+        work = f"the program needs all of {program.rows} x {program.cols} cores"
         raise DesignError(f"chip.faults: core ({row}, {col}) is broken, but {work}; use other cores, or remove the fault")
     try:
         return _unrolled(program, TaskGraph(program, on, cycle))
