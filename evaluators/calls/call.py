@@ -82,7 +82,7 @@ class CoreGroupSplit(NamedTuple):
         partition: how it is divided, an option of `PARTITION`; `AUTO` where entries have several ways.
         placement, cores: where they are, and how many.
         sums: how partial sums are added up, an option of `space.mapping.TILE_SUMS`, or `AUTO` for the quickest of them.
-        phases: of a K-tree.
+        phases: phases of a K-tree.
         ways: partitions that were chosen, each by some entry; none where a plan sets one.
         which: place of each entry's among them, where there are several.
     """

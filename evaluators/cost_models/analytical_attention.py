@@ -119,8 +119,8 @@ def propose_tiling(
 
     Args:
         of, shape: the dataflow, and what is computed.
-        chip: where.
-        said: what is chosen already, 0 for what is not.
+        chip: chip that runs it.
+        said: settings that are not open; 0 for open ones.
         itemsize, kv: bytes of a value; how keys and values are stored.
     """
     return _proposed(of, shape, chip, said, itemsize, kv)[0]

@@ -21,9 +21,9 @@ class BlockLoopJob(NamedTuple):
     """A block loop kernel over items that all tiles of a chip run from main memory.
 
     Attributes:
-        walk: what is done.
+        walk: block loop kernel.
         items, blocks: how many, and blocks of the longest.
-        chip: where.
+        chip: chip that runs it.
         rising: of items that are ever longer, how many are alike, and blocks of the first one; and how many more those of each
             other length have. Nothing where all are alike.
     """

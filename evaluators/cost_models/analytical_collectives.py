@@ -34,7 +34,7 @@ def refuse_library_allreduce(algorithm: str, peers: Any, machine: HardwareModel)
     Args:
         algorithm: of the plan.
         peers: dies that take part, shape () or (designs,); one by itself exchanges nothing.
-        machine: that has them.
+        machine: machine with these dies.
 
     Raises:
         ClashError: likewise, of these designs.
@@ -127,7 +127,7 @@ def library_seconds(pattern: str, nbytes: Any, peers: Any, machine: HardwareMode
         pattern: allreduce, allgather, reduce_scatter, all_to_all, dispatch or combine.
         nbytes: of the vector on each die, of all slices together, or of what a die has for all. [B]
         peers: dies that take part.
-        machine: that has them.
+        machine: machine with these dies.
         recorded: whether a recorded graph of launches holds it; else the host starts it.
         each: of a copy of a token, of dispatch and combine. [B]
 

@@ -31,7 +31,7 @@ def score_job(of: IndexerShape, chip: Chip, itemsize: float = 2.0) -> BlockLoopJ
 
     Args:
         of: the index; leaves broadcast over designs.
-        chip: where.
+        chip: chip that runs it.
         itemsize: bytes of a value of queries and keys.
     """
     tiles, found = chip.mesh.rows * chip.mesh.cols, dict[tuple[bytes, ...], BlockLoopJob]()

@@ -32,7 +32,7 @@ def decode_state_job(
 
     Args:
         shape: states, and what updates them; each token is a state's next one.
-        chip: where.
+        chip: chip that runs it.
         itemsize: bytes of a value of queries, keys, values and outputs; states are in FP32.
         resident: share of the states that stay in local memory, 0 to 1, the same for all designs.
     """
@@ -53,7 +53,7 @@ def prefill_state_job(shape: RecurrenceShape, chip: Chip, itemsize: float = 2.0)
 
     Args:
         shape: states, and what updates them; leaves broadcast over designs, but for dimensions, heads and chunks.
-        chip: where.
+        chip: chip that runs it.
         itemsize: bytes of a value of queries, keys, values and outputs; states are in FP32.
     """
     shared, blocks = int(shape.heads) // int(shape.key_heads), ceil_div(ceil_div(shape.tokens, shape.sequences), shape.chunk)

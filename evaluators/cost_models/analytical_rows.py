@@ -60,9 +60,9 @@ def propose_row_job(recipe: RowKernel, rows: Any, width: Any, chip: Chip, itemsi
     """Row job with the block that takes least time and fits; leaves broadcast over designs.
 
     Args:
-        recipe: what is done.
+        recipe: row kernel.
         rows, width: to how many rows of how many columns.
-        chip: where.
+        chip: chip that runs it.
         itemsize: bytes of a value.
     """
     asked = (recipe, rows, width, chip, itemsize)

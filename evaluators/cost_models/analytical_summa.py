@@ -38,7 +38,7 @@ class SummaJob(NamedTuple):
     Attributes:
         shape, copies: of a product, and products of other matrices each.
         part: groups, and what a tile multiplies at a time.
-        chip: where.
+        chip: chip that runs it.
         itemsize: bytes of a value.
         weights: how the second operand is stored; as the first where it is None.
         taken: its time, where choosing the part has worked it out; None of a job of which anything was changed. [s]
@@ -157,8 +157,8 @@ def propose_summa_job(
 
     Args:
         shape, copies: of the products.
-        chip: where.
-        said: what is chosen already, 0 for what is not.
+        chip: chip that runs it.
+        said: settings that are not open; 0 for open ones.
         itemsize: bytes of a value.
         weights: how the second operand is stored; as the first where it is None.
     """

@@ -50,7 +50,7 @@ def cached_shares(chip: Chip, stored: tuple[tuple[str, Any], ...], buffer: Any =
     Half of the cache is for activations, if they need as much; the rest goes to weights first, then to the KV cache.
 
     Args:
-        chip: where.
+        chip: chip that runs it.
         stored: weights, KV cache and activations of the phase, in all. [B]
         buffer: of the cache, set aside for what is read ahead. [B]
 
@@ -161,8 +161,8 @@ def _best(
     """Groups and slices of the fastest candidates for one memory or another, by the analytical model.
 
     Args:
-        propose: a job on a chip.
-        chip: where.
+        propose: function that makes a job on a chip.
+        chip: chip that runs it.
         moved: bytes of a job between memory and tiles, those of them that a memory behind a cache moves, and those that can be
             read ahead.
         sizes, sized: groups and slices of a job; the job with others.

@@ -53,12 +53,12 @@ def simulate_cycles(
 
     Args:
         program: what every core does, on a mesh.
-        fabric: what it costs; a hop and a word are whole numbers of its cycles.
+        fabric: times of the network; a hop and a word are whole numbers of its cycles.
         engines: of each core, side by side; without them one engine does everything by vector instructions.
-        memory: the channels that it loads from and stores to.
+        memory: channels from which the program loads and to which it stores.
         banks: what is behind each of these; with banks, blocks are simulated burst by burst; without, they have the channels'
             pace.
-        faults: what of its mesh is broken. Messages go round broken links.
+        faults: broken cores and links of the mesh. Messages go around broken links.
 
     Raises:
         DesignError: a core that is broken, or that no way leads to; a hop or a word that is no whole number of cycles; a way

@@ -70,7 +70,7 @@ def reduction_cost(pattern: str, level: DieNetworkLevel, at: Array, nbytes: Any,
 
     Args:
         pattern: reduce_scatter, allgather or allreduce.
-        level: the network.
+        level: network of the dies.
         at: dies of the members, shape (groups, members).
         nbytes: the vector, of an allgather the whole one. [B], () or (designs,)
         by: whom.
@@ -114,7 +114,7 @@ def ring_phases(pattern: str, at: Array, by: ReductionAlgorithm) -> tuple[RingPh
     Two levels add up inside nodes, then between the dies of the same place in each; slices come to all the other way round.
 
     Args:
-        pattern, at, by: as of `collective`.
+        pattern, at, by: as in `reduction_cost`.
     """
     members, size = at.shape[1], by.size
     if by.algorithm != "two_level" or size in (1, members):
@@ -141,7 +141,7 @@ def tree_phases(pattern: str, at: Array, by: ReductionAlgorithm) -> tuple[TreePh
     multicast, is one half; `tree_root` is where it ends, or begins.
 
     Args:
-        pattern, at, by: as of `collective`.
+        pattern, at, by: as in `reduction_cost`.
 
     Source:
         [he2025] section 6.2 for groups and their roots (`kernels.gemv.ktree`); all members send to their root at once.

@@ -56,7 +56,7 @@ class DieExchangeJob(NamedTuple):
         boxed: of one by nodes, how many members are in each, and copies between nodes for each to an expert; None of others.
         back: whether results come back.
         ended: from when all is sent until all know that, where a library says it; None for a barrier.
-        sums: who adds up or collects.
+        sums: algorithm of reductions and allgathers.
     """
 
     pattern: str
@@ -83,7 +83,7 @@ class DieGroups(NamedTuple):
         boxed: of exchanges with experts, as of `DieExchangeJob`.
         routed: links as tokens to experts find them, and results; None for as all else does.
         library: of these.
-        sums: who adds up what dies of a copy of attention have.
+        sums: algorithm that adds up results of the dies of an attention replica.
         attention: members of a group that have attention, the first ones; 0 for all.
     """
 
@@ -138,7 +138,7 @@ def make_die_groups(
         reached: share of the links' bandwidth that software reaches.
         copies: between nodes for each to an expert, by the nodes that a group is in, where tokens go by nodes.
         rows: of dies, first and how many, that groups are on; None for all.
-        sums: who adds up, and phases of a tree.
+        sums: algorithm of sums, and phases of a tree.
         attention: as of `DieGroups`.
         library: of exchanges with experts: t = start + what the busiest link takes at its share of the bandwidth + ways.
     """

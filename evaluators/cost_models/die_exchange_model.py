@@ -64,7 +64,7 @@ def all_to_all_cost(level: DieNetworkLevel, at: Array, nbytes: Any, shares: Arra
     nbytes (s - 1/s) / 4 for the longer one.
 
     Args:
-        level: the network.
+        level: network of the dies.
         at: dies of the members, shape (groups, members), each in one place at most.
         nbytes: what a member sends in all, its own share, which stays, included. [B], () or (designs,)
         shares: which part goes to each member, the same for all who send, shape (members,); or by who sends, shape (members,
@@ -148,7 +148,7 @@ def stage_transfer_cost(level: DieNetworkLevel, start: Array, end: Array, nbytes
     """Time and link loads of each die of a stage sending to one of the next, all pairs at once.
 
     Args:
-        level: the network.
+        level: network of the dies.
         start, end: dies of equal shape.
         nbytes: of each message. [B], () or (designs,)
     """
@@ -254,7 +254,7 @@ def messages_cost(level: DieNetworkLevel, source: Array, target: Array, weight: 
     """Time and link loads of messages that go at once, inside nodes and between them.
 
     Args:
-        level: the network.
+        level: network of the dies.
         source, target, weight: dies, and how much of `nbytes` goes, of equal shape.
         nbytes: [B], () or (designs,)
     """

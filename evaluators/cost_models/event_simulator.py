@@ -73,10 +73,10 @@ def simulate_events(
     """Simulate a program by events on a network and engines; returns its time and activity.
 
     Args:
-        program: what every core does.
-        fabric: what it costs.
+        program: instructions of every core.
+        fabric: times of the network and cores.
         engines: of each core, side by side; without them one engine does everything by vector instructions.
-        memory: the channels that it loads from and stores to.
+        memory: channels from which the program loads and to which it stores.
         banks: what is behind each of these, which gives the rate of blocks there.
         jump: whether repetition may be jumped; the answer is the same, later.
         faults: none; only the cycle-level simulator supports faults.

@@ -37,7 +37,7 @@ def run_program(program: Program, tiles: Tiles, streams: dict[str, Array] | None
     Strands take turns, one round each; a correct program does not depend on how they interleave.
 
     Args:
-        program: what every core does.
+        program: instructions of every core.
         tiles: the tiles before it, by slot; slots that are not given start at zero. Not changed.
         streams: what is loaded, by name: shape (blocks, *cores, *slot.shape).
 

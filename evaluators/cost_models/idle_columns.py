@@ -28,8 +28,8 @@ def fastest_with_idle_columns(propose: Callable[[Chip], Job], chip: Chip) -> Job
     """Faster of the job on all columns and on fewer; leaves broadcast over designs.
 
     Args:
-        propose: a job on a chip.
-        chip: where.
+        propose: function that makes a job on a chip.
+        chip: chip that runs it.
     """
     every, cols = propose(chip), channels_used(chip)
     if not np.any(cols < chip.mesh.cols) or chip.faults not in (None, "none"):

@@ -35,7 +35,7 @@ def compute_layer(
         layers: of each copy of attention: the same layer, of tokens and caches of its own.
         of: how the group is divided.
         itemsize: bytes of an activation.
-        on: who computes on a die.
+        on: functions that compute on a die.
     """
     group = _Group(layers, of, itemsize, on)
     for step in steps:

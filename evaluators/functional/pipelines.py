@@ -39,7 +39,7 @@ def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors, *, heads: bo
 
     Args:
         blocks: its calls, each with a partition.
-        layer: what is computed.
+        layer: tensors of the layer.
         heads: whether attention divides heads, not rows; None where one partition is for all, which says so.
 
     Raises:

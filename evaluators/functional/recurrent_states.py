@@ -66,7 +66,7 @@ def read_states(call: KernelCall, of: RecurrenceOp, inputs: list[Array], state: 
     """Result that queries read from a device's states, shape (tokens, heads x value_dim).
 
     Args:
-        call, of: what is asked for.
+        call, of: call and its operator.
         inputs: queries and keys of each head of keys and then values of each head, side by side or one after the other, and
             what decays and rates are made of.
         state: of the layer.

@@ -22,7 +22,7 @@ def track_layouts(blocks: Sequence[CallBlock], layer: LayerTensors, *, heads: bo
 
     Args:
         blocks: calls of the layer's parts, each with one partition.
-        layer: what is computed.
+        layer: tensors of the layer.
         heads: whether attention divides heads, not rows.
 
     Raises:

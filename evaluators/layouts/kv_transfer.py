@@ -72,7 +72,7 @@ class FleetLayout(NamedTuple):
     """Places of the prefill and decode pipelines on a mesh.
 
     Attributes:
-        rows, cols: of the mesh.
+        rows, cols: sides of the mesh.
         arrangement: an option of `ARRANGEMENTS`.
         prefill, decode: pipelines of each phase.
     """
@@ -158,7 +158,7 @@ def transfer_cost(layout: FleetLayout, fabric: MeshFabric, block: int, prefilled
 
     Args:
         layout: of pipelines.
-        fabric: the network.
+        fabric: network of the mesh.
         block: tokens in a message of a layer's keys and values.
         prefilled, decoded: tokens that pass through all pipelines of a kind. [1/s]
 

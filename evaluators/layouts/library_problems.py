@@ -31,7 +31,7 @@ def gemm_problem(part: Segment, of: MatMulOp, tp: Any, precision: FormatPlan, pa
         part: of a step.
         of: its operator.
         tp: devices that share it.
-        precision: formats.
+        precision: number formats.
         pace: time of an operation over that of one on 16 bits.
     """
     one, act = weight_format(part, of, precision), float(BYTES_BY_FORMAT[precision.activations])
@@ -58,7 +58,7 @@ def elementwise_problem(of: ElementwiseOp, tp: Any, precision: FormatPlan) -> El
     Args:
         of: the operator.
         tp: devices that share it.
-        precision: formats.
+        precision: number formats.
     """
     width = local_width(of.dim, tp) * of.passes
     if of.name.startswith("experts_"):
@@ -96,7 +96,7 @@ def attention_problem(of: AttentionOp, heads: Any, kv_heads: Any, precision: For
     Args:
         of: attention.
         heads, kv_heads: on one device.
-        precision: formats.
+        precision: number formats.
     """
     if of.picked:
         return None

@@ -130,7 +130,7 @@ class IterationWork(NamedTuple):
         prompts, own, past: chunks that are alike, new tokens of each, and positions before these.
         decodes, context: requests that decode, and positions that each reads.
         guesses: tokens guessed after each.
-        attends: whether attention is asked as well.
+        attends: whether attention is evaluated too.
         mean, sent: as of `ReplicaStep`.
     """
 

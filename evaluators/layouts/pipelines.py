@@ -83,7 +83,7 @@ def group_blocks(
     """Calls of the segments of a step on a group of cores.
 
     Args:
-        model, at: what is computed.
+        model, at: model, and token counts of the step.
         plan, precision: how it is divided.
         attending: steps that share the pass, such as prompts and decodes, where attention is each one's own.
         on: the group, where attention is of all its cores at a time.

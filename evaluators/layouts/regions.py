@@ -103,7 +103,7 @@ def region_blocks(model: Model, at: StepCounts, place: Region, mapping: Mapping,
     They include the transfer between regions and the head.
 
     Args:
-        model, at: what is computed.
+        model, at: model, and token counts of the step.
         place, mapping: where, and how.
         generated: of the tokens that each request has cached.
     """

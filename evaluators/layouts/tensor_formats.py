@@ -311,7 +311,7 @@ def segment_weight_bytes(part: Segment, precision: FormatPlan, values: Any) -> A
 
     Args:
         part: whose.
-        precision: formats.
+        precision: number formats.
         values: of an operator, by it.
     """
     total: Any = 0.0

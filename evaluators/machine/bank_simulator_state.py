@@ -26,7 +26,7 @@ def closed_banks(
     """State of the banks with all rows closed.
 
     Args:
-        of: what is behind each memory channel.
+        of: banks behind each memory channel.
         channels: memory channels.
         tasks: of the program.
         first: number of the first memory channel among what tasks are on.

@@ -30,9 +30,9 @@ def request_slowdown(of: MemorySystem, count: Any, asked: MemoryRequest) -> Any:
     """Time of a memory request over that of as many bytes at the peak; at least 1. [-]
 
     Args:
-        of: whose channels.
+        of: memory with the channels.
         count: that blocks lie over.
-        asked: what of it; only shares and sizes matter.
+        asked: memory request; only shares and sizes matter.
 
     Raises:
         DesignError: as `evaluators.machine.memory_system.simulate_memory`.
@@ -58,7 +58,7 @@ def random_block_slowdown(of: MemorySystem, piece: Any, *, write: bool) -> Any:
     A larger block never takes less time than a smaller one.
 
     Args:
-        of: whose channels.
+        of: memory with the channels.
         piece: contiguous bytes of a block in a channel. [B]
         write: whether they are written.
     """
@@ -93,7 +93,7 @@ def write_mix_penalty(of: MemorySystem, reads: int, writes: int) -> float:
     """Extra time of a few writes among reads, over that of the written bytes at the peak; at least 0. [-]
 
     Args:
-        of: whose channel.
+        of: memory with the channel.
         reads, writes: requests of a block that is read, and of one that is written, at random places of one channel.
 
     Raises:

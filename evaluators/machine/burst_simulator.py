@@ -25,9 +25,9 @@ def simulated_slowdown(of: MemorySystem, count: Any, asked: MemoryRequest) -> An
     """Simulated time of a memory request over that of as many bytes at the peak. [-]
 
     Args:
-        of: whose channels.
+        of: memory with the channels.
         count: that blocks lie over; as many whole ones as that is next to are simulated.
-        asked: what of it; only shares and sizes matter.
+        asked: memory request; only shares and sizes matter.
 
     Raises:
         DesignError: as `evaluators.machine.memory_system.simulate_memory`.

@@ -73,7 +73,7 @@ def layout_slowdown(of: MemorySystem | None, count: Any, asked: MemoryRequest) -
     Args:
         of: memory with the channels; None if its banks are unknown, which gives 1.
         count: channels that blocks lie over.
-        asked: what of it; only shares and sizes matter.
+        asked: memory request; only shares and sizes matter.
 
     Source:
         Ours; against `bank_tables` on random memories, orders and sizes in `tests/evaluators/test_laid.py`.
@@ -125,7 +125,7 @@ def random_block_slowdown_model(of: MemorySystem, piece: Any) -> Any:
     next one in the same bank.
 
     Args:
-        of: whose channel.
+        of: memory with the channel.
         piece: contiguous bytes of a block. [B]
     """
     t = of.timing

@@ -197,8 +197,8 @@ def link_loads(of: DieRoutes, dies: int, source: Array, target: Array, weight: A
     """Traffic on links and dies of messages from sources to targets.
 
     Args:
-        of: the ways.
-        dies: how many.
+        of: routes between dies.
+        dies: number of dies.
         source, target: dies, shape (messages,); what stays on its die moves nothing.
         weight: of each message, in any unit, shape (messages,); of 0 it is not sent.
     """

@@ -183,8 +183,8 @@ def fault_routes(
     """Routes of a mesh around its faults.
 
     Args:
-        rows, cols: of the mesh.
-        faults: what is broken.
+        rows, cols: sides of the mesh.
+        faults: broken cores and links.
         order: in which dimensions follow one another on a whole mesh, xy or yx.
         vcs: virtual channels of a link, of which one may be kept for packets that go round.
         trees: whether packets are copied and added as well; then all share channels if they can, and half are kept if not,

@@ -31,7 +31,7 @@ class ColumnMemory(NamedTuple):
     """Channels below the columns of a mesh, for the analytical model; leaves broadcast over designs.
 
     Attributes:
-        count: how many.
+        count: number of channels.
         latency: from a request at the channel to its first word. [s]
         byte, crowded: of a block alone, and of one that waits for others. [s/B]
     """
@@ -101,8 +101,8 @@ def mesh_channels(
 
     Args:
         place: an edge, on which they are spread evenly, or "core": one at each core, row by row, whatever the count.
-        count: how many.
-        rows, cols: of the mesh.
+        count: number of channels.
+        rows, cols: sides of the mesh.
         latency: from a request to its first word. [s]
         bandwidth: of one channel, as blocks reach it. [B/s]
         crowded: share of it that is left to blocks that wait for one another. [1]

@@ -54,7 +54,7 @@ class MemoryReport:
         begin_request, end_request, begin_response, end_response: of each request: when its requester offered it, when the
             controllers had taken all of it, when its first data came (or its first write was taken), and when the last did;
             shape (requests,). [s]
-        nbytes: asked for. [B]
+        nbytes: bytes of all requests. [B]
         seconds: from the first arrival to the last data.
         share: of the peak.
         row_hits: share of bursts that found their row open from another one before.
@@ -315,7 +315,7 @@ def random_access_slowdown(memory: MemorySystem, piece: float) -> float:
     1 for a piece of 0, or if no time is lost.
 
     Args:
-        memory: whose channels.
+        memory: memory with the channels.
         piece: contiguous bytes of one channel, 0 for a long block. [B]
 
     Raises:
@@ -346,7 +346,7 @@ def channel_occupancy(
     """Time for which blocks at random places, mixed reads and writes, keep a channel busy. [clock]
 
     Args:
-        memory: whose channel.
+        memory: memory with the channel.
         bursts: requests of a block that is read, and of one that is written.
         counts: blocks of either.
         rng: for their places.

@@ -15,7 +15,7 @@ def uniform_link_loads(sends: Array, gets: Array, order: str) -> Array:
     of any row, to that row (yx); so with the other directions.
 
     Args:
-        sends, gets: who does, as 1 or 0; shape (rows, cols).
+        sends, gets: 1 for routers that send or receive, else 0; shape (rows, cols).
         order: xy, along the row first, or yx.
 
     >>> uniform_link_loads(np.ones((1, 4)), np.ones((1, 4)), "xy")[0].tolist()

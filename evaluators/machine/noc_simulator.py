@@ -162,8 +162,8 @@ def carry_messages(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ram
     """Carry messages of `words` words from (sr, sc) to (tr, tc) through the network.
 
     Args:
-        stage: that the target's software takes. [s]
-        torus: whether lines close.
+        stage: time of the target's software. [s]
+        torus: whether lines are closed.
         ready: when sources have what they send.
         free: when targets may be overwritten.
         engine: when cores' engines are free; sending from memory takes them.
@@ -252,7 +252,7 @@ def carry_locked_messages(sr, sc, tr, tc, words, stage, torus, ready, free, engi
     ways if routers between pass the grant on, that way alone between neighbours. A message that waits keeps none.
 
     Args:
-        stage: that the target's software takes. [s]
+        stage: time of the target's software. [s]
     """
     hop, ramp, shape = fabric.hop, fabric.ramp, engine.shape
     pace = max(fabric.word, fabric.copy)
@@ -293,7 +293,7 @@ def carry_direct_messages(sr, sc, tr, tc, words, stage, ready, free, engine, lin
     Arguments as for `carry_messages`.
 
     Args:
-        stage: that the target's software takes. [s]
+        stage: time of the target's software. [s]
     """
     cols = ready.shape[1]
     pace = max(fabric.word, fabric.copy)
@@ -358,7 +358,7 @@ def carry_multicasts(row, col, words, switched, torus, ready, free, engine, ramp
     Args:
         row, col: shape (groups, members), the root first.
         switched: whether routes are set for this message, a task of every core.
-        torus: whether lines close.
+        torus: whether lines are closed.
         engine: when cores' engines are free; sending from memory takes the root's.
         end: filled with when each member has it, shape (groups, members); the root has it when it starts.
         left: filled with when the root has sent it.
@@ -420,7 +420,7 @@ def carry_reductions(row, col, words, torus, ready, free, engine, ramps, links, 
 
     Args:
         row, col: shape (groups, members), the root first.
-        torus: whether lines close.
+        torus: whether lines are closed.
         engine: when cores' engines are free; sending from memory takes them.
         left: filled with when each member has sent its words, shape (groups, members).
         end: filled with when the root has the sums, shape (groups,).

@@ -53,10 +53,10 @@ def parallel_slowdown(of: MemorySystem, count: Any, cores: Any, asked: MemoryReq
     """Simulated time of reads by all cores over that of as many bytes at the peak; at least 1. [-]
 
     Args:
-        of: whose channels.
+        of: memory with the channels.
         count: that blocks lie over; as many whole ones as that is next to are simulated.
-        cores: that share what is asked for evenly.
-        asked: what of it; leaves broadcast.
+        cores: cores that share the request evenly.
+        asked: memory request; leaves broadcast.
 
     Raises:
         DesignError: as `evaluators.machine.memory_system.simulate_memory`.
@@ -132,7 +132,7 @@ def read_bursts(memory: MemorySystem, what: ParallelReads, nbytes: int, some: in
         memory: of so many channels of its own.
         what: that is read.
         nbytes: of each core.
-        some: channels whose bursts are asked for.
+        some: number of channels whose bursts are returned.
 
     Returns:
         Address of each, and its core; shape (bursts,). [B]

@@ -27,7 +27,7 @@ def random_piece_slowdown(of: MemorySystem | None, piece: Any) -> Any:
     and rows are opened no faster than four in a window (tFAW), one after another (tRRD), or each bank's again (tRAS + tRP).
 
     Args:
-        of: whose channels.
+        of: memory with the channels.
         piece: contiguous bytes, 0 for a long block; broadcasts over designs. [B]
 
     Returns:

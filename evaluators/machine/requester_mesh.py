@@ -56,7 +56,7 @@ def requester_mesh(
         count: channels.
         requesters: at most as many as tiles. They are spread row by row, each row beginning one further on, so that as many as
             rows are on a diagonal.
-        fabric: the network.
+        fabric: network of the mesh.
         clock: of the memory. [Hz]
         access: data of a burst. [B]
     """

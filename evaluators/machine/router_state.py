@@ -170,7 +170,7 @@ def make_router_tables(
     """State of empty routers of a mesh. Delays are in cycles.
 
     Args:
-        rows, cols: of the mesh.
+        rows, cols: sides of the mesh.
         vcs, depth: virtual channels of a port, and flits that each holds.
         memory: whether routers have a port for a memory channel.
         roomy: whether ways between cores and routers hold what is on them, beside what channels hold: long ones cost time only.

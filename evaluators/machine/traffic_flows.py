@@ -87,13 +87,13 @@ def traffic_flows(
 
     Args:
         case: the pattern.
-        rows, cols: of the mesh.
+        rows, cols: sides of the mesh.
         order: xy or yx.
         faults: what of it is broken.
         ways: round that; None where nothing is.
 
     Raises:
-        DesignError: nobody sends.
+        DesignError: no node sends.
     """
     to, sends = working_targets(traffic_targets(case, rows, cols), rows * cols, faults)
     senders = np.flatnonzero(sends)

@@ -43,7 +43,7 @@ def routing_paths(program: Program, *, at_once: bool = False) -> int:
     with its root, or a line on which sums pass from core to core, whichever way.
 
     Args:
-        program: what every core does.
+        program: instructions of every core.
         at_once: count those of a round, for a fabric whose routes are set anew; else those of the whole program.
     """
     most = 0

@@ -101,7 +101,7 @@ def merge_program(of: MergePlan, mesh: CoreMesh, dtype: str = "float16", *, chan
 
     Args:
         of: whole numbers.
-        mesh: its tiles.
+        mesh: mesh of tiles.
         dtype: of outputs.
         channels: memory channels, at most one a column; a tile loads from that of its own.
     """
@@ -227,7 +227,7 @@ def merge_seconds(
 
     Args:
         of: how rows are shared out.
-        mesh: its tiles.
+        mesh: mesh of tiles.
         fabric, engines, memory: what it costs; without memory, what is left where that takes no time.
         itemsize: bytes of a value of outputs.
     """

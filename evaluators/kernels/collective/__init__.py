@@ -73,8 +73,8 @@ def ports_needed(name: str, peers: Any, nodes: Any = 1.0, phases: Any = None) ->
     Args:
         name: of the allreduce.
         peers: dies of a node.
-        nodes: that take part.
-        phases: of a K-tree.
+        nodes: nodes that take part.
+        phases: phases of a K-tree.
     """
     if name == LIBRARY_OPTION:
         return where(peers > 1, 1.0, 0.0)
@@ -111,7 +111,7 @@ def allreduce_bytes(name: str, nbytes: Any, members: Any, nodes: Any = 1.0, phas
         name, phases: as of `allreduce_seconds`.
         nbytes: vector on each die. [B]
         members: dies of a node.
-        nodes: that take part.
+        nodes: nodes that take part.
 
     >>> allreduce_bytes("ring", 8.0, 4), allreduce_bytes("tree", 8.0, 4, 2)
     ((48.0, 0.0), (96.0, 16.0))

@@ -33,7 +33,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, 
         shape: m elements of 2 bytes on each core, as a whole vector.
         mesh, fabric: leaves broadcast over designs.
         pattern: an option of `space.workload.DIE_EXCHANGES`.
-        topology: of the network.
+        topology: topology of the network.
 
     Source:
         [chan2007] section 5, direct exchange on a fully connected network; [luczynski2024] contention as a lower bound.

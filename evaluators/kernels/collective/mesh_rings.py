@@ -38,7 +38,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, 
         shape: m elements of 2 bytes on each core, as a whole vector.
         mesh, fabric: leaves broadcast over designs.
         pattern: an option of `space.workload.DIE_EXCHANGES`.
-        topology: of the network.
+        topology: topology of the network.
 
     Source:
         [thakur2005] ring allgather and reduce-scatter; the exchange is a reduce-scatter without sums.

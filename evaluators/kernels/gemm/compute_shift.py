@@ -99,7 +99,7 @@ def cost(
         reach: links that the longest message of a shift crosses.
         leave: chunks of a line that leave a core at a time, where it has as many.
         overlapped: whether a shift runs beside the product.
-        via: who carries.
+        via: carrier of messages, an option of `TRANSPORTS`.
     """
     n, rows, cols = mesh.chunks * 1.0, mesh.per_row, mesh.per_col
     m_, k_, n_ = ceil_div(shape.m, n), ceil_div(shape.k, n), ceil_div(shape.n, n)
@@ -214,7 +214,7 @@ def _sends(slot: str, mesh: CoreMesh, follower: Array, position: Array | None, v
         mesh: the cores.
         follower: for a shift, by virtual place, the next one; for the alignment, the order of the ring.
         position: for the alignment, logical positions by virtual place.
-        via: who carries.
+        via: carrier of messages, an option of `TRANSPORTS`.
     """
     row, col = core_indices(mesh)
     sends = []

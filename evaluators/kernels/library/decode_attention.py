@@ -119,8 +119,8 @@ def kernel_time(of: DecodeAttention, constants: DecodeAttentionConstants, die: L
 
     Args:
         of: the attention; leaves of shape () or broadcasting over (steps, designs).
-        constants: of the library.
-        die: that runs it.
+        constants: fitted constants of the library.
+        die: die that runs it.
     """
     own, ranges = _took(of, constants, die), tuple(one for one in constants.measured_ranges or () if one[0] in KERNEL_CHOICE)
     outside = outside_sizes(of.sizes(), ranges) if np.any(constants.wider == "alone") else {}

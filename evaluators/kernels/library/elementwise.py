@@ -69,8 +69,8 @@ def kernel_time(of: ElementwiseKernel, constants: ElementwiseConstants, die: Lib
 
     Args:
         of: the pass; leaves of shape () or broadcasting over (steps, designs).
-        constants: of the library.
-        die: that runs it.
+        constants: fitted constants of the library.
+        die: die that runs it.
     """
     own = getattr(constants, of.sort)
     if own is None:

@@ -59,9 +59,9 @@ def extrapolate(
 
     Args:
         form: time of the kernel by its analytical model.
-        problem: that was asked, with `sizes`, `resized_problem` and `peak_times`.
+        problem: problem of the kernel, with `sizes`, `resized_problem` and `peak_times`.
         constants: of the library, with `measured_ranges`; without these the form stands.
-        die: that runs it.
+        die: die that runs it.
         kernel: module of its form.
     """
     sizes = problem.sizes()

@@ -86,8 +86,8 @@ def kernel_time(of: Gemm, constants: GemmConstants, die: LibraryDie) -> LibraryK
 
     Args:
         of: the product; leaves of shape () or broadcasting over (steps, designs).
-        constants: of the library.
-        die: that runs it.
+        constants: fitted constants of the library.
+        die: die that runs it.
     """
     own = getattr(constants.eight, of.scaling) if of.scaling and constants.eight is not None else None
     said = constants if own is None else own
@@ -110,8 +110,8 @@ def core_seconds(
         of: the product.
         operation: of a core at full rate. [s]
         said: constants of its format: how often the inner dimension is split.
-        constants: of the library.
-        die: that runs it.
+        constants: fitted constants of the library.
+        die: die that runs it.
     """
     best: Any = None
     for a, b in TILES:

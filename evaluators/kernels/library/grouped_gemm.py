@@ -97,8 +97,8 @@ def kernel_time(of: GroupedGemm, constants: GroupedGemmConstants, die: LibraryDi
 
     Args:
         of: the product; leaves of shape () or broadcasting over (steps, designs).
-        constants: of the library.
-        die: that runs it.
+        constants: fitted constants of the library.
+        die: die that runs it.
     """
     stream, cached = 1 / (constants.hbm * die.bandwidth), 1 / die.cache_bandwidth
     memory = (of.weights + of.m * of.near * WIDE) * stream
@@ -119,7 +119,7 @@ def core_seconds(of: GroupedGemm, operation: Any, die: LibraryDie) -> Any:
     Args:
         of: the product.
         operation: of a core at full rate. [s]
-        die: that runs it.
+        die: die that runs it.
     """
     touched = maximum(of.touched, 1e-9)
     units = ceil_div(of.m / touched, ROWS) * touched * ceil_div(of.n, COLUMNS) / die.cores

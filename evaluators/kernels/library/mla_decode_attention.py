@@ -100,8 +100,8 @@ def kernel_time(of: MlaDecodeAttention, constants: MlaDecodeConstants, die: Libr
 
     Args:
         of: the attention; leaves of shape () or broadcasting over (steps, designs).
-        constants: of the library.
-        die: that runs it.
+        constants: fitted constants of the library.
+        die: die that runs it.
     """
     stream = 1 / (constants.hbm * die.bandwidth)
     rows = of.heads * of.queries

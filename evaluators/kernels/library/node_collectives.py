@@ -56,8 +56,8 @@ def ring_seconds(pattern: str, nbytes: Any, group: NodeGroup, constants: RingCol
     Args:
         pattern: allreduce, allgather or reduce_scatter.
         nbytes: of the vector that is reduced, or of all slices together. [B]
-        group: dies.
-        constants: of the library.
+        group: dies that take part.
+        constants: fitted constants of the library.
 
     Source:
         [thakur2005] ring all-gather and reduce-scatter.
@@ -87,8 +87,8 @@ def all_to_all_seconds(nbytes: Any, group: NodeGroup, constants: AllToAll) -> An
 
     Args:
         nbytes: that a die has for all, itself included. [B]
-        group: dies.
-        constants: of the library.
+        group: dies that take part.
+        constants: fitted constants of the library.
 
     >>> flat = AllToAll(start=1e-6, lane=1e9, buffered=0.0, low=1.0, bulk_start=0.0, bulk=1.0)
     >>> all_to_all_seconds(8e6, NodeGroup(4, 1e9, 1e12), flat), all_to_all_seconds(4e3, NodeGroup(4, 1e9, 1e12), flat)
@@ -116,7 +116,7 @@ def dispatch_start_seconds(pattern: str, each: Any, constants: MoeAllToAllConsta
     Args:
         pattern: dispatch or combine.
         each: of a copy of a token. [B]
-        constants: of the library.
+        constants: fitted constants of the library.
 
     >>> slow = MoeAllToAllConstants(
     ...     dispatch_start=1.0, dispatch=1.0, combine_start=2.0, combine=1.0, cores=20, dispatch_token=1e3
@@ -139,8 +139,8 @@ def expert_exchange_seconds(pattern: str, nbytes: Any, each: Any, group: NodeGro
         pattern: dispatch or combine.
         nbytes: that a die has for all experts, those on itself included, all of which have as many. [B]
         each: of a copy of a token. [B]
-        group: dies.
-        constants: of the library.
+        group: dies that take part.
+        constants: fitted constants of the library.
 
     >>> flat = MoeAllToAllConstants(dispatch_start=1e-6, dispatch=1.0, combine_start=2e-6, combine=0.5, cores=20)
     >>> [expert_exchange_seconds(pattern, 8e6, 4e3, NodeGroup(4, 1e9, 1e12), flat) for pattern in ("dispatch", "combine")]
@@ -158,8 +158,8 @@ def one_shot_seconds(nbytes: Any, group: NodeGroup, constants: OneShotAllreduce,
 
     Args:
         nbytes: of the vector on each die. [B]
-        group: dies.
-        constants: of the library.
+        group: dies that take part.
+        constants: fitted constants of the library.
         otherwise: what rings take. [s]
         recorded: whether a recorded graph of launches holds it; else the host starts it.
 

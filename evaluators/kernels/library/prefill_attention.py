@@ -116,8 +116,8 @@ def kernel_time(of: PrefillAttention, constants: PrefillAttentionConstants, die:
 
     Args:
         of: the attention; leaves of shape () or broadcasting over (steps, designs).
-        constants: of the library.
-        die: that runs it.
+        constants: fitted constants of the library.
+        die: die that runs it.
     """
     rows = constants.rows
     key = rows * (2.0 * of.dims / (constants.achieved * die.peak) + 1 / (EXPONENTIALS * die.clock))

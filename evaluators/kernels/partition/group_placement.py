@@ -154,7 +154,7 @@ def ring_shift_seconds(
         placement, cores, divided: of the group.
         axis: 1 along the rings, 0 across them.
         nbytes: that the core with most sends. [B]
-        fabric: the network.
+        fabric: network of the mesh.
         mean: bytes of a core on average, where slices differ: they take turns on a channel; `nbytes` where None. [B]
         rest, row: slices that have a row more than the others, which locked routes get out of step by, and what it has; 0 where
             all are alike. [1], [B]
@@ -185,7 +185,7 @@ def buffered_steps(
     Args:
         count: n.
         work: of a core on what has come. [s]
-        how: other arguments of `step`; slices go around once where they do not say.
+        how: other arguments of `ring_shift_seconds`; slices go around once by default.
     """
     key = (option_index(placement, PLACEMENTS), cores, axis, how.get("divided", False) * 1)
     how = {"halves": 1, **how}

@@ -58,7 +58,7 @@ def ktree_seconds(placement: str, cores: Any, phases: Any, nbytes: Any, fabric: 
     Args:
         placement, cores, phases: of the group, and its tree.
         nbytes: of the vector that each core has. [B]
-        fabric: the network.
+        fabric: network of the mesh.
     """
     key = option_index(placement, PLACEMENTS), cores, phases
     stream = ceil_div(nbytes, fabric.word_bytes) * fabric.pace

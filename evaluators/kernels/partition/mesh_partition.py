@@ -173,7 +173,7 @@ def _round(of: ModuleType, mesh: CoreMesh, words: tuple[Any, Any], fabric: MeshF
         of: the algorithm.
         mesh: of the group.
         words: of a chunk of each operand, one after the other. [s]
-        fabric: the network.
+        fabric: network of the mesh.
         aligned: whether the round is the alignment.
     """
     key = KERNELS.index(of), mesh.rows, mesh.cols, aligned * 1

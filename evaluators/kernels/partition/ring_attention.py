@@ -68,7 +68,7 @@ def ring_attention_wait(placement: str, cores: Any, nbytes: Any, work: Any, fabr
         placement, cores: of the group; leaves broadcast over designs.
         nbytes: of a block of keys and values. [B]
         work: of a core on all blocks. [s]
-        fabric: the network.
+        fabric: network of the mesh.
 
     Source:
         [liu2023ring] section 3: blocks go on beside the attention to them, which hides their way where it takes longer.

@@ -23,7 +23,7 @@ def ring_seconds(placement: str, cores: Any, nbytes: Any, fabric: MeshFabric) ->
     Args:
         placement, cores: of the group; leaves broadcast over designs.
         nbytes: of a slice. [B]
-        fabric: the network.
+        fabric: network of the mesh.
     """
     rings, members = ring_grid(placement, cores)
     across = (rings - 1) * ring_shift_seconds(placement, cores, 0, members * nbytes, fabric, halves=1)

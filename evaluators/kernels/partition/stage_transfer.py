@@ -53,9 +53,9 @@ def stage_transfer_time(way: PipelinePlacement, nbytes: Any, fabric: MeshFabric)
     A locked route is set up for each of them, there and back: t = post + n (3 (2 ramp + n hop) + words pace).
 
     Args:
-        way: of the pipeline.
+        way: placement of the pipeline.
         nbytes: of all cores of a group together. [B]
-        fabric: the network.
+        fabric: network of the mesh.
     """
     words = ceil_div(nbytes / way.cores, fabric.word_bytes)
     turns, (rows, cols) = _turning(way), group_sides_by_design(way.placement, way.cores)

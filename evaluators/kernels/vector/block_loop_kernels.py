@@ -127,7 +127,7 @@ def cost(
     The period is what a block takes on a tile after another one, engines being busy or waiting for each other, or a load's way.
 
     Args:
-        walk: what is done.
+        walk: block loop kernel.
         items, blocks: how many, and blocks of each, of which the mean over waves where these differ; broadcast over designs.
         mesh, fabric, engines, memory: of the machine.
         loaded: blocks of all items.

@@ -26,7 +26,7 @@ def cost(
         shape: m tokens, k wide.
         mesh, fabric: the width lies over the rows.
         allreduce: a key of `GEMV`.
-        phases: of its tree.
+        phases: phases of its K-tree.
         replicated: whether every column of cores has all tokens.
     """
     k, m = core_block_shape(shape, mesh, replicated)

@@ -288,7 +288,7 @@ def cost(
     or, where blocks are few and small, the way to memory and back for every other load.
 
     Args:
-        recipe: what is done.
+        recipe: row kernel.
         rows, block, mesh: what to, and how it is cut; leaves broadcast over designs.
         fabric, engines, memory: of the machine.
         dtype: of values.
@@ -343,7 +343,7 @@ class RowWork(NamedTuple):
     """Parts of a row kernel's time that do not depend on its memory; leaves broadcast over designs.
 
     Attributes:
-        turns: how often what is done.
+        turns: numbers of blocks and waves.
         vector: of a block: instructions. [s]
         loaded, stored, first: of a block: what is loaded and stored, and what the first group loads. [B]
     """

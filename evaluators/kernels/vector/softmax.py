@@ -26,7 +26,7 @@ def cost(
         shape: m queries, k positions each.
         mesh, fabric: positions lie over the rows.
         allreduce: a key of `GEMV`.
-        phases: of its tree.
+        phases: phases of its K-tree.
         replicated: whether every column of cores has all queries.
     """
     k, m = core_block_shape(shape, mesh, replicated)
