@@ -126,7 +126,7 @@ TABLES = ("embedding",)
 
 
 class KernelPlan(NamedTuple):
-    """Interface of the plan of kernels on all tiles."""
+    """Plan of the kernels that run on all tiles: attention, products, prefetch and states."""
 
     attention: AttentionPlan
     gemm: TileGemmPlan

@@ -34,7 +34,7 @@ def values_per_core(shape: GemmShape, rings: Any, members: Any) -> tuple[Any, An
 
 
 def values_sent(shape: GemmShape, rings: Any, members: Any) -> Any:
-    """Values that a core sends: for sums, and for weights. [-]
+    """Values that a core sends, for sums and for weights together. [-]
 
     R x 2 (C - 1) / C x M N / R^2 for the sums, (R - 1) x K N / (C R) for the weights.
 

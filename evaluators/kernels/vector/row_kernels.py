@@ -44,7 +44,7 @@ WIDE, ONCE = 0, -1
 
 
 def columns_with_history(rows: int) -> int:
-    """Columns of a row block, and those of the rows before it that it reads too. [-]"""
+    """Size code of a buffer with all columns of a row block, and of `rows` rows before it. [-]"""
     return ONCE - rows if rows else WIDE
 
 
