@@ -226,7 +226,7 @@ def _whole(value: Any, shape: tuple[int, int]) -> Array:
 def search_tiling(
     of: Dataflow, shape: AttentionShape, chip: Chip, said: AttentionTiling, itemsize: float, kv: KvStorage = SAME_AS_ACTIVATIONS
 ) -> tuple[AttentionTiling, Any]:
-    """Fastest tiling of one case that fits local memory."""
+    """Fastest tiling of one case that fits local memory, and its time. [s]"""
     sizes, seconds = fastest_sizes(TilingChoice(of, shape, itemsize, kv), chip, said)
     return AttentionTiling(*sizes), seconds
 

@@ -102,7 +102,7 @@ def fastest_reduction_index(
 def fastest_product_seconds(
     group: CoreGroupSplit, of: CallProduct, machine: HardwareModel, width: float, price: GroupProductCost
 ) -> tuple[Any, Any]:
-    """Time of a product on a group with the fastest sums of each entry. [s]"""
+    """Time of a product on a group with the fastest sums of each entry, and of its engines. [s], [s]"""
     costs = _sums(group, of, machine, width, price)
     found: tuple[Any, Any] = select_values(costs, _least([seconds for seconds, _ in costs]))
     return found

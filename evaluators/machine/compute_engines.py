@@ -142,7 +142,7 @@ class TileEngines(NamedTuple):
         return matrix + vector
 
     def shares(self, matrix: Any, vector: Any) -> tuple[Any, Any]:
-        """Shares of the engines in the time of a call: each one's own time. [s]"""
+        """Time of each engine in a call: its own, since they run in sequence. [s], [s]"""
         return matrix, vector
 
 

@@ -30,7 +30,7 @@ class ComputeEngine(Protocol):
         """Time of a product and a vector instruction of one call. [s]"""
 
     def shares(self, matrix: Any, vector: Any) -> tuple[Any, Any]:
-        """Shares of both engines in the time of a call. [s]"""
+        """Time of each engine in a call; both add up to the call's time. [s], [s]"""
 
 
 class MainMemoryView(Protocol):

@@ -48,7 +48,7 @@ class PooledEngines(NamedTuple):
         return maximum(matrix, vector)
 
     def shares(self, matrix: Any, vector: Any) -> tuple[Any, Any]:
-        """Shares of the engines in the time of a call: the slower one takes all. [s]"""
+        """Time of each engine in a call: the slower one takes all of it. [s], [s]"""
         return where(matrix >= vector, matrix, 0.0), where(matrix >= vector, 0.0, vector)
 
 

@@ -51,7 +51,7 @@ def column_groups(mesh: CoreMesh, rows: Array) -> CoreIndex:
 
 
 def column_reduction(mesh: CoreMesh, rows: Array, length: int, into: str, combine: str = "sum") -> ReduceInstruction:
-    """Round that combines ``y`` of some rows of every column at the first of them."""
+    """Instruction that combines ``y`` of some rows of every column at the first of them."""
     return ReduceInstruction("y", column_groups(mesh, rows), np.asarray(0), np.asarray(length), into, combine=combine)
 
 
