@@ -1,1 +1,4 @@
-"""Passes from calls to calls, on any chip that has the parts: what is prefetched while a collective runs."""
+"""Calls of kernels, and changes of calls for any chip.
+
+The changes are prefetching during collectives, submeshes, and algorithm candidates.
+"""

@@ -1,4 +1,4 @@
-"""Algorithms that kernels choose among: who is offered where a plan leaves the word open, and a kernel with one of them."""
+"""Candidate algorithms of kernels whose plan leaves the algorithm open, and kernels with one of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -14,7 +14,7 @@ OPEN_OPTIONS = {"gemm": "gemm", "allreduce": "gemv"}
 
 
 def with_candidates(blocks: Sequence[CallBlock], rivals: Mapping[str, tuple[AlgorithmCandidate, ...]]) -> tuple[CallBlock, ...]:
-    """Blocks whose kernels have their rivals, by kind, where a word is left open."""
+    """Blocks whose kernels have their candidate algorithms, by kind, where the plan leaves them open."""
 
     def open_(call: Any) -> Any:
         kinds = _left_open(call.kernel)
@@ -24,7 +24,7 @@ def with_candidates(blocks: Sequence[CallBlock], rivals: Mapping[str, tuple[Algo
 
 
 def kernel_with_algorithm(of: MeshKernel, word: str) -> MeshKernel:
-    """A kernel with an algorithm in the place of the word that is left open.
+    """Kernel with one algorithm in place of the open one.
 
     >>> from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
     >>> norm = MeshKernel(
@@ -40,14 +40,14 @@ def kernel_with_algorithm(of: MeshKernel, word: str) -> MeshKernel:
 
 
 def algorithm_of(of: MeshKernel, one: MeshKernel) -> str:
-    """The algorithm that a kernel has in the place of the word that is left open."""
+    """Algorithm that `one` has in place of the kernel's open algorithm."""
     if of.algorithm == AUTO:
         return one.algorithm
     return next(str(one.options[name]) for name in OPEN_OPTIONS if of.options.get(name) == AUTO)
 
 
 def group_with_partitions(of: CoreGroupSplit, words: tuple[str, ...], which: Any) -> CoreGroupSplit:
-    """A group whose product is divided in one of several ways, each entry in its own.
+    """Group whose product has one of several partitions, for each entry its own.
 
     Args:
         of: the group, as it is where the inner dimension is divided.
@@ -63,13 +63,13 @@ def group_with_partitions(of: CoreGroupSplit, words: tuple[str, ...], which: Any
 
 
 def group_with_partition(of: CoreGroupSplit, word: str) -> CoreGroupSplit:
-    """A group with one of its ways for all entries; only sums of partial products are added up in ways of their own."""
+    """Group with one partition for all entries; options of sums stay only with partial sums."""
     of = of if word == "k" else of._replace(sums="ring", phases=1)
     return of._replace(partition=word, ways=(), which=0)
 
 
 def select_values(values: Sequence[Any], best: Any) -> Any:
-    """Of values alike in structure, leaf by leaf those of the places that are given, a number or an array."""
+    """Values of one of several equal structures, leaf by leaf, by an index or array of indices."""
     first = values[0]
     if not isinstance(best, np.ndarray):
         return values[best]

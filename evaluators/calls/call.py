@@ -1,6 +1,8 @@
-"""Calls: one kernel on some cores of a machine, as often as it runs; what layouts make, passes change and readers price.
+"""Calls: one kernel on some cores of a machine, with its repetitions.
 
-A `Block` is calls in the order in which they run, from one collective to the next. Leaves broadcast over steps and designs.
+Layouts make calls, and cost models give their time and activity.
+
+A `CallBlock` is calls in the order in which they run, from one collective to the next. Leaves broadcast over steps and designs.
 """
 
 from collections import Counter
@@ -24,7 +26,7 @@ NOTHING = 0.0
 
 
 class AlgorithmCandidate(NamedTuple):
-    """An algorithm that a kernel may have.
+    """Algorithm that auto-tuning may choose for a kernel.
 
     Attributes:
         word: its name.
@@ -36,7 +38,7 @@ class AlgorithmCandidate(NamedTuple):
 
 
 class MeshKernel(NamedTuple):
-    """One kernel whose program runs on a mesh of cores; leaves of shape and mesh broadcast over designs.
+    """One kernel whose program runs on a mesh of cores; leaves broadcast over designs.
 
     Attributes:
         part: attention, ffn, moe, region, or head: runs in every layer, between regions, or once.
@@ -44,7 +46,7 @@ class MeshKernel(NamedTuple):
         kind: gemm, gemv, vector or move.
         algorithm: a name in the registry of that kind.
         shape, mesh: of one run.
-        options: further arguments, equal for all readers.
+        options: further arguments, equal for all cost models.
         times: runs one after the other, each time.
         copies: that run side by side, each on its own cores.
         faults: of its mesh.
@@ -65,7 +67,7 @@ class MeshKernel(NamedTuple):
 
 
 class CallProduct(NamedTuple):
-    """So many products [m, k] x [k, n], one after the other on one core."""
+    """A number of products [m, k] x [k, n] in sequence on one core."""
 
     count: Any
     m: Any
@@ -74,14 +76,14 @@ class CallProduct(NamedTuple):
 
 
 class CoreGroupSplit(NamedTuple):
-    """Cores that share a product.
+    """Division of a product over a group of cores.
 
     Attributes:
-        partition: how it is divided, a word of `PARTITION`; `AUTO` where entries have several ways.
+        partition: how it is divided, an option of `PARTITION`; `AUTO` where entries have several ways.
         placement, cores: where they are, and how many.
-        sums: how partial sums are added up, a word of `space.mapping.TILE_SUMS`, or `AUTO` for the quickest of them.
-        phases: of a K-tree.
-        ways: partitions that were chosen, each by some entry; none where a plan says the word.
+        sums: how partial sums are added up, an option of `space.mapping.TILE_SUMS`, or `AUTO` for the quickest of them.
+        phases: phases of a K-tree.
+        ways: partitions that were chosen, each by some entry; none where a plan sets one.
         which: place of each entry's among them, where there are several.
     """
 
@@ -95,12 +97,12 @@ class CoreGroupSplit(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Further arguments of the partition, where it is not the usual one."""
+        """Arguments of the partition beyond its defaults."""
         return {} if self.sums == "ring" else {"sums": self.sums, "phases": self.phases}
 
 
 class GroupExchange(NamedTuple):
-    """Slices of all cores of a group that come to all of them around its rings, or their sums.
+    """Allgather or reduction of the slices of a group's cores around its rings.
 
     Attributes:
         times: how often all slices go round: 2 where they are summed and then come to all; 0 for not at all.
@@ -117,7 +119,7 @@ class GroupExchange(NamedTuple):
 
 
 class KernelCall(NamedTuple):
-    """One kernel, once.
+    """One run of one kernel: its products, vector operations, reads and messages on one core.
 
     Attributes:
         part, name, needs: of the operator.
@@ -144,7 +146,7 @@ class KernelCall(NamedTuple):
             follows, or where a layout adds the call.
         pace: time of an operation of a product over that of one on values of 16 bits, where engines have a rate by format.
         masked, repeated: for people: operations beside `flop`, of pairs that a mask hides, and done elsewhere as well. [op]
-        asked: of a library kernel: its problem, of a module of `kernels.library`; a stack that has a part for it prices it.
+        asked: of a library kernel: its problem, of a module of `kernels.library`; used where the stack has a part for it.
     """
 
     part: str
@@ -181,14 +183,14 @@ class KernelCall(NamedTuple):
 
 
 class LeadingCollective(NamedTuple):
-    """The collective that a block waits for.
+    """Collective that a block of calls waits for.
 
     Attributes:
         algorithm: of an allreduce between dies.
         peers: dies that take part.
         nbytes: vector on each. [B]
         recorded: whether a recorded graph of launches holds it; else the host starts it.
-        phases: of a K-tree; None where it is not said.
+        phases: of a K-tree; None where it is not set.
     """
 
     algorithm: str
@@ -199,7 +201,7 @@ class LeadingCollective(NamedTuple):
 
 
 class CallBlock(NamedTuple):
-    """Calls from one collective to the next, `times` over.
+    """Calls from one collective to the next one, with their repetitions.
 
     Attributes:
         name: for people.
@@ -208,7 +210,7 @@ class CallBlock(NamedTuple):
         order: positions of the calls, breadth-first from the opener.
         times: how often all of it runs in a step.
         opener: the collective that they wait for; None where they wait for nothing.
-        after: position of the block whose last messages are on their way when it begins; None where nobody's are.
+        after: position of the block whose last messages are on their way when it begins; None where there are none.
     """
 
     name: str
@@ -221,7 +223,7 @@ class CallBlock(NamedTuple):
 
 
 def equal_call_index(calls: tuple[KernelCall, ...]) -> tuple[int, ...]:
-    """Of each call, the position of the first one that differs in name and needs at most.
+    """Position of the first call that differs from each call in name and needs at most.
 
     >>> one = KernelCall("attention", "k_proj", (), 8.0, (8.0, 4, 4), (CallProduct(1.0, 8.0, 4, 4),))
     >>> equal_call_index((one, one._replace(name="v_proj"), one._replace(name="rope", products=())))
@@ -236,7 +238,7 @@ def equal_call_index(calls: tuple[KernelCall, ...]) -> tuple[int, ...]:
 
 
 def _what_costs(call: KernelCall) -> tuple[Any, ...]:
-    """Fields that say what a call costs, two words of what it is first; where there is a kernel, nothing else does."""
+    """Fields that determine the cost of a call, its two names first; of a kernel only the kernel."""
     of = call.kernel
     if of is not None:
         return call.part, (of.kind, of.algorithm), *of[4:]
@@ -265,7 +267,9 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def chain_blocks(parts: list[CallBlock], order: tuple[str, ...], stages: Any) -> tuple[CallBlock, ...]:
-    """Parts with the one that each comes after, on the same core, mostly: the first one of a stage comes after none.
+    """Blocks of segments with the block that each one mostly follows on the same core.
+
+    The first block of a stage follows none.
 
     Args:
         parts: from the embedding to the head.

@@ -1,4 +1,6 @@
-"""PRESERVE's pass: what is prefetched, into a cache or into local memory, while messages keep the network busy.
+"""Prefetch during collectives (PRESERVE): bytes read while messages keep the network busy.
+
+They go into a cache or into local memory.
 
 [yuzuguler2025] algorithm 1: from each allreduce, breadth-first through the operators that follow, until the next allreduce
 or the end of the graph. Weights of a MatMul and the KV cache of an attention are prefetched as long as their running sum
@@ -16,11 +18,11 @@ from dse.space.memoize import memoize_by_identity
 
 
 def prefetched_bytes(block: CallBlock, policy: str, budget: Any) -> list[Any]:
-    """Bytes of each call that are in L2 when its prefetch is done.
+    """Bytes of each call that are in the cache or local memory when its prefetch ends. [B]
 
     Args:
         block: calls in order of execution, and the breadth-first order from the collective before them.
-        policy: a word of `space.mapping.PREFETCH`.
+        policy: an option of `space.mapping.PREFETCH`.
         budget: bytes of L2 that may be used; 0 where there is no collective to hide behind.
 
     Returns:
@@ -39,7 +41,7 @@ def prefetched_bytes(block: CallBlock, policy: str, budget: Any) -> list[Any]:
 
 
 class IdleWindow(NamedTuple):
-    """Time in which a core's messages are on their way and its memory has nothing to do, and what is read in it.
+    """Time in which messages are under way and memory is idle, and the bytes prefetched in it.
 
     Where calls have their messages at their end, each such call is an opener of algorithm 1, for the calls up to the next one.
     Unlike the paper's, a prefetch ends with the messages: what is not there by then streams, and no call waits for it.
@@ -53,7 +55,7 @@ class IdleWindow(NamedTuple):
     used: Any = 0.0
 
     def read(self, need: Any, byte: Any, policy: str, budget: Any) -> tuple[Any, "IdleWindow"]:
-        """Bytes of the next call that are there when the messages are, and the window after that.
+        """Bytes of the next call that arrive before the messages [B], and the window after it.
 
         Args:
             need: of the call, once. [B]
@@ -69,11 +71,11 @@ class IdleWindow(NamedTuple):
         return bytes_in, IdleWindow(maximum(self.seconds - bytes_in * byte, 0.0), used)
 
     def where(self, opened: Any, before: "IdleWindow") -> "IdleWindow":
-        """The window where messages have opened it, and the one before where there were none."""
+        """Window after messages have opened it; the one before where there were no messages."""
         return IdleWindow(where(opened, self.seconds, before.seconds), where(opened, self.used, before.used))
 
     def after(self, idle: Any, byte: Any, budget: Any) -> "IdleWindow":
-        """The window when one more call has run, beside which memory had nothing to do for so long.
+        """Window after one more call, during which memory was idle for a time.
 
         Where every call is an opener, what was read for calls behind the next one is there already: as much as the budget has
         room for, since what a call has used makes room again.
@@ -89,7 +91,7 @@ class IdleWindow(NamedTuple):
 
 
 def fit_in_budget(need: Any, before: Any, policy: str, budget: Any) -> tuple[Any, Any]:
-    """Bytes of a call that the budget has room for, and bytes that were asked for up to it."""
+    """Bytes of a call that fit in the budget, and bytes requested up to it. [B], [B]"""
     # these grow past the budget too, so that nothing after the first misfit is taken
     used = before + need
     if isinstance(budget, np.ndarray) and type(used) is float and used < _least(budget):  # one answer for all designs
@@ -98,12 +100,12 @@ def fit_in_budget(need: Any, before: Any, policy: str, budget: Any) -> tuple[Any
 
 
 def whole_if_fits(need: Any, before: Any, budget: Any) -> Any:
-    """Bytes of a call whose last one the budget has room for, else none. [B]"""
+    """Bytes of a call if all of them fit in the budget, else 0. [B]"""
     return need * (before + need < budget)
 
 
 def part_that_fits(need: Any, before: Any, budget: Any) -> Any:
-    """Bytes of a call that the budget has room for. [B]"""
+    """Bytes of a call that fit in the budget. [B]"""
     return where(before + need < budget, need, maximum(budget - before, 0.0))
 
 

@@ -1,4 +1,7 @@
-"""Kernels on a part of their mesh, for readers to which the whole is too large: cores keep their tiles."""
+"""Kernels on a submesh, for simulators that are too slow for the whole mesh.
+
+Each core keeps its work.
+"""
 
 from math import ceil, gcd
 from typing import Any
@@ -11,7 +14,7 @@ from dse.space.design import Design
 from dse.space.software import PRODUCT, software_of
 
 SUBMESH_MARK = "@"
-"""Between a reader and the most cores of a side that it plays, as in cycles@8."""
+"""Between a fidelity and the cores per side that are simulated, as in cycles@8."""
 
 OVER: dict[str, tuple[str, str, str]] = {
     "gemm": ("rows", "cols", "cols"),
@@ -28,7 +31,7 @@ OVER: dict[str, tuple[str, str, str]] = {
 
 
 def parse_fidelity(fidelity: str) -> tuple[str, int]:
-    """The reader of a fidelity, and the cores of a side that it plays, 0 for all.
+    """Fidelity without its submesh, and the cores per side that are simulated; 0 for the whole mesh.
 
     >>> parse_fidelity("cycles@8"), parse_fidelity("events")
     (('cycles', 8), ('events', 0))
@@ -38,7 +41,7 @@ def parse_fidelity(fidelity: str) -> tuple[str, int]:
 
 
 def submesh_sides(rows: int, cols: int, side: int, least: int = 1) -> tuple[int, int]:
-    """Sides of a part of a mesh: up to `side`, at least `least`, and as wide for its height if whole numbers can be.
+    """Sides of a submesh: at most `side`, at least `least`, with the proportions of the mesh if possible.
 
     >>> (
     ...     submesh_sides(600, 600, 8),
@@ -61,18 +64,18 @@ def submesh_sides(rows: int, cols: int, side: int, least: int = 1) -> tuple[int,
 
 
 def core_extent(design: Design) -> tuple[int, int]:
-    """Rows and columns of the cores that a design has, or those of them that its product is laid out on."""
+    """Rows and columns of the cores of a design, or of those that its product lies on. [-]"""
     on = design.mapping.kernel if software_of(design.mapping) == PRODUCT else design.chip.mesh
     return int(on.rows), int(on.cols or on.rows)
 
 
 def submesh_share(size: Any, whole: int, kept: int) -> Any:
-    """What `kept` of `whole` cores have of a size, each as much as the fullest; all of it where all are kept."""
+    """Share of a size on `kept` of `whole` cores, each as much as the fullest; all if all are kept. [-]"""
     return size if kept == whole else ceil_div(size, whole) * kept
 
 
 def kernel_on_submesh(kernel: MeshKernel, side: int) -> MeshKernel:
-    """A kernel on at most `side` x `side` cores of its mesh, whose sides are numbers; itself where `side` is 0."""
+    """Kernel on at most `side` x `side` cores of its mesh; unchanged if `side` is 0."""
     if not side:
         return kernel
     whole = {"rows": int(kernel.mesh.rows), "cols": int(kernel.mesh.cols)}

@@ -1,4 +1,7 @@
-"""Readers: what a call costs on a machine, by fidelity. `price` and `timed` are the same for all of them."""
+"""Cost models by fidelity: time and activity of a call on a machine.
+
+`call_cost` and `block_timeline` are the same for all of them.
+"""
 
 from functools import partial
 from typing import Any
@@ -34,7 +37,7 @@ READERS: dict[str, CostModel] = {"closed": closed.ANALYTICAL} | {
 
 
 def cost_model(fidelity: str) -> CostModel:
-    """The reader of a fidelity; of one on a part of the mesh, each kernel on a part of its own."""
+    """Return the cost model of a fidelity; of one on a submesh, kernels run on submeshes of their own."""
     word, side = parse_fidelity(fidelity)
     whole = READERS[word]
     if not side:

@@ -1,4 +1,7 @@
-"""The closed reader: collectives and products on groups by their formulas, reads by a rate; over one design or many at once."""
+"""Analytical cost model: formulas for collectives and products on groups, and rates for reads.
+
+It takes one design, or many at once.
+"""
 
 from functools import partial
 from typing import Any
@@ -21,7 +24,7 @@ from dse.space.mapping import AUTO
 
 
 def kernel_cost(of: MeshKernel, machine: HardwareModel) -> KernelCost:
-    """One run of a kernel on a mesh, from its closed form; of the quickest of its rivals, where it has some."""
+    """Time [s] and activity of one run of a kernel on a mesh; of the fastest candidate, if it has any."""
     if of.rivals:
         return rivals.fastest_kernel_cost(of, machine, kernel_cost)
     module, fabric = kernel_module(of.kind, of.algorithm), machine.fabric
@@ -33,7 +36,7 @@ def kernel_cost(of: MeshKernel, machine: HardwareModel) -> KernelCost:
 
 
 def local_product_seconds(module: Any, of: MeshKernel, machine: HardwareModel) -> Any:
-    """Of a tile's engine on the product that a core multiplies at a time, which its operands' slots say. [s]"""
+    """Time per multiply-add of a core's local product on a tile's matrix engine. [s]"""
     assert isinstance(machine.engines, TileEngines)
     a, b = (next(slot for slot in module.buffers(of.shape, of.mesh, "float16") if slot.name == name) for name in ("a", "b"))
     m, k = a.shape[-2:]
@@ -42,7 +45,7 @@ def local_product_seconds(module: Any, of: MeshKernel, machine: HardwareModel) -
 
 
 def group_product_seconds(group: CoreGroupSplit, of: CallProduct, machine: HardwareModel, width: float) -> tuple[Any, Any]:
-    """Seconds of a product on a group, and those of its engines; with the quickest sums where none are said."""
+    """Time of a product on a group, and of its engines; with the fastest sums if left open. [s], [s]"""
     if group.partition == AUTO:
         return rivals.map_partitions(group, lambda one: group_product_seconds(one, of, machine, width))
     if group.sums == AUTO:
@@ -55,7 +58,7 @@ def group_product_seconds(group: CoreGroupSplit, of: CallProduct, machine: Hardw
 
 
 def exchange_seconds(of: GroupExchange, machine: HardwareModel, work: Any = 0.0) -> Any:
-    """Seconds of slices that go around a group; where cores work on them for some time, those beyond that."""
+    """Time of slices that go around a group, beyond any work of cores on them. [s]"""
     assert machine.fabric is not None
     if of.attended:
         return of.times * ring_attention.ring_attention_wait(of.placement, of.cores, of.nbytes, work, machine.fabric)
@@ -63,7 +66,7 @@ def exchange_seconds(of: GroupExchange, machine: HardwareModel, work: Any = 0.0)
 
 
 def stage_transfer_seconds(way: PipelinePlacement, nbytes: Any, machine: HardwareModel) -> StageTransferTime:
-    """Seconds of a message from stage to stage."""
+    """Time of a message from stage to stage of a pipeline. [s]"""
     assert machine.fabric is not None
     return stages.stage_transfer_time(way, nbytes, machine.fabric)
 

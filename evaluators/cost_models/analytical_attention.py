@@ -1,4 +1,4 @@
-"""The closed reader of attention on a mesh of tiles: times from closed forms; leaves broadcast over designs."""
+"""Analytical cost model of attention on a mesh of tiles; leaves broadcast over designs."""
 
 from dataclasses import fields, replace
 from functools import lru_cache
@@ -34,7 +34,9 @@ from dse.space.memoize import memoize_by_identity
 
 
 class AttentionJob(NamedTuple):
-    """Attention as a chip is asked for it; `kv` is how keys and values are stored.
+    """Attention that all tiles of a chip run from main memory.
+
+    `kv` gives the storage of keys and values.
 
     `taken` is its time, where choosing the tiling has worked it out; None of a job of which anything was changed. [s]
     """
@@ -49,13 +51,13 @@ class AttentionJob(NamedTuple):
 
     @property
     def mesh(self) -> CoreMesh:
-        """Of the chip."""
+        """Mesh of tiles of the chip."""
         return CoreMesh(self.chip.mesh.rows, self.chip.mesh.cols)
 
 
 @memoize_by_identity
 def job_machine(chip: Chip, of: Dataflow) -> tuple[MeshFabric, TileEngines]:
-    """Network and engines; with several heads in flight, software spends more on each operation."""
+    """Network and engines of the chip; several heads in flight cost software more per operation."""
     extra = chip.tile.control * (1.0 if of.strands > 1 else 0.0)
     fabric, on = with_vector_reduction(chip), tile_engines(chip)
     matrix, vector = replace(on.matrix, call=on.matrix.call + extra), replace(on.vector, call=on.vector.call + extra)
@@ -64,14 +66,14 @@ def job_machine(chip: Chip, of: Dataflow) -> tuple[MeshFabric, TileEngines]:
 
 
 def job_cost(job: AttentionJob) -> KernelCost:
-    """Time and activity."""
+    """Time [s] and activity of an attention job."""
     return (
         cost.attention_cost(*_asked(job)) if job.taken is None else KernelCost(job.taken, cost.attention_activity(_task(job)))
     )
 
 
 def min_attention_seconds(shape: AttentionShape, chip: Chip, itemsize: float, kv: KvStorage = SAME_AS_ACTIVATIONS) -> Any:
-    """Time that attention takes at least, however it is cut: all engines at their rate, or each operand once. [s]"""
+    """Lower bound on attention time for any tiling: full engine rate, or each operand once. [s]"""
     engine, memory = chip.tile.matrix, column_memory(chip)
     rate = maximum(engine.rows * engine.cols, chip.tile.vector.lanes) * chip.clock * chip.mesh.rows * chip.mesh.cols
     nbytes = shape.batch * shape.heads * shape.queries * (shape.qk + shape.v) * itemsize
@@ -80,28 +82,28 @@ def min_attention_seconds(shape: AttentionShape, chip: Chip, itemsize: float, kv
 
 
 def job_counts(job: AttentionJob) -> BlockCounts:
-    """How often what is done."""
+    """Numbers of groups, blocks, items and waves of an attention job. [-]"""
     return _asked(job)[0].counts
 
 
 def own_bytes(job: AttentionJob) -> Any:
-    """Between memory and tiles for queries and outputs, partial ones there and back included. [B]"""
+    """Bytes between memory and tiles for queries and outputs, with partial outputs both ways. [B]"""
     return cost.own_bytes(_asked(job)[0])
 
 
 def partial_bytes(job: AttentionJob) -> Any:
-    """Of partial outputs, maxima and sums in main memory. [B]"""
+    """Bytes of partial outputs, maxima and sums in main memory. [B]"""
     task = _asked(job)[0]
     return where(task.partial, task.counts.items * job.tiling.rows * task.stored, 0.0)
 
 
 def time_by_resource(job: AttentionJob) -> dict[str, Any]:
-    """The time by what it goes into, words of `cost.PARTS`."""
+    """Time of an attention job by resource, with the keys of `TIME_PARTS`. [s]"""
     return cost.time_by_resource(*_asked(job))
 
 
 def communication_seconds(job: AttentionJob, seconds: Any) -> Any:
-    """Time that falls away where tiles exchange for nothing. [s]"""
+    """Time of an attention job saved if tiles exchanged data in no time. [s]"""
     return cost.exchange_seconds(*_asked(job))
 
 
@@ -113,12 +115,12 @@ def propose_tiling(
     itemsize: float = VALUE,
     kv: KvStorage = SAME_AS_ACTIVATIONS,
 ) -> AttentionTiling:
-    """Group and slice of what takes the least time and fits; leaves broadcast over designs.
+    """Tiling of an attention with the least time that fits local memory; broadcasts over designs.
 
     Args:
         of, shape: the dataflow, and what is computed.
-        chip: where.
-        said: what is chosen already, 0 for what is not.
+        chip: chip that runs it.
+        said: settings that are not open; 0 for open ones.
         itemsize, kv: bytes of a value; how keys and values are stored.
     """
     return _proposed(of, shape, chip, said, itemsize, kv)[0]
@@ -156,7 +158,7 @@ def _cases(
 
 
 class TilingChoice(NamedTuple):
-    """What groups and slices are chosen for, sizes being (rows, columns, queries, keys), with parts where keys may be split."""
+    """Attention for which a tiling is chosen; sizes are (rows, columns, queries, keys[, parts])."""
 
     of: Dataflow
     shape: AttentionShape
@@ -164,42 +166,42 @@ class TilingChoice(NamedTuple):
     kv: KvStorage = SAME_AS_ACTIVATIONS
 
     def options(self, chip: Chip, said: AttentionTiling) -> tuple[Any, ...]:
-        """Candidates on one chip."""
+        """Candidate tilings on one chip."""
         found = strategy.tiling_candidates(self.shape, self.of.grouped, CoreMesh(chip.mesh.rows, chip.mesh.cols), said)
         return strategy.add_split_counts(self.shape, said, found) if self.of.split else found
 
     def near(self, said: AttentionTiling, sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Candidates beside some."""
+        """Candidates whose slices are slightly larger or smaller than given ones."""
         found = strategy.neighbouring_slices(self.shape, self.of.grouped, said, sizes[:4])
         return (*found, np.broadcast_to(sizes[4], found[0].shape)) if self.of.split else found
 
     def held(self, sizes: tuple[Any, ...]) -> Any:
-        """Local memory of all strands. [B]"""
+        """Local memory of all strands of a tile. [B]"""
         return (
             sum(slot.nbytes for slot in _slots(self.of, self.shape, AttentionTiling(*sizes), DTYPES[self.itemsize], self.kv))
             * 1.0
         )
 
     def counted(self, chip: Chip, sizes: tuple[Any, ...]) -> Any:
-        """Of candidates, what depends on their sizes and the mesh alone."""
+        """Values of candidates that depend only on their sizes and the mesh."""
         return cost.item_counts(self._task(chip, sizes))
 
     def work(self, chip: Chip, sizes: tuple[Any, ...], counted: Any) -> Any:
-        """Of candidates, what does not depend on main memory."""
+        """Time parts of candidates that do not depend on main memory."""
         return cost.item_work(self._task(chip, sizes), *job_machine(chip, self.of), counted)
 
     def memory(self, chip: Chip) -> Any:
-        """Main memory of chips."""
+        """Main memory of chips, as columns of channels."""
         return column_memory(chip)
 
     def bounded(self, sizes: tuple[Any, ...], counted: Any) -> tuple[Array, ...]:
-        """Of candidates, what bounds are made of; and which slice each has of those that there are."""
+        """Inputs of the lower bounds of candidates, and the slice of each candidate."""
         queries, keys, turns, nbytes = np.broadcast_arrays(*sizes[2:4], *cost.bound_inputs(AttentionTiling(*sizes), counted))
         first, slices = equal_rows([queries, keys])
         return np.ascontiguousarray(turns), np.ascontiguousarray(nbytes), slices, queries[first], keys[first]
 
     def bounds(self, chip: Chip, bounded: tuple[Array, ...], memory: Any) -> CandidateBounds:
-        """What candidates take at least."""
+        """Lower bounds on the times of candidates. [s]"""
         turns, nbytes, slices, queries, keys = bounded
         task = self._task(chip, (1, 1, queries[:, None], keys[:, None]))
         busy, byte = cost.time_lower_bound(task, job_machine(chip, self.of)[1], memory)
@@ -209,7 +211,7 @@ class TilingChoice(NamedTuple):
         )
 
     def seconds(self, chip: Chip, sizes: tuple[Any, ...], work: Any, memory: Any) -> Any:
-        """Time of candidates."""
+        """Attention times of candidates. [s]"""
         return cost.attention_seconds(self._task(chip, sizes), cost.TileMachine(*job_machine(chip, self.of), memory), work)
 
     def _task(self, chip: Chip, sizes: tuple[Any, ...]) -> cost.AttentionTask:
@@ -217,14 +219,14 @@ class TilingChoice(NamedTuple):
 
 
 def _whole(value: Any, shape: tuple[int, int]) -> Array:
-    """For compiled loops."""
+    """Whole numbers as integers, for compiled loops."""
     return np.ascontiguousarray(np.broadcast_to(value, shape), float)
 
 
 def search_tiling(
     of: Dataflow, shape: AttentionShape, chip: Chip, said: AttentionTiling, itemsize: float, kv: KvStorage = SAME_AS_ACTIVATIONS
 ) -> tuple[AttentionTiling, Any]:
-    """As `_proposed`, of one case."""
+    """Fastest tiling of one case that fits local memory, and its time. [s]"""
     sizes, seconds = fastest_sizes(TilingChoice(of, shape, itemsize, kv), chip, said)
     return AttentionTiling(*sizes), seconds
 
@@ -249,7 +251,7 @@ def _task(job: AttentionJob) -> cost.AttentionTask:
 
 
 def working_mesh(job: AttentionJob) -> CoreMesh:
-    """Tiles that work."""
+    """Tiles that have work in an attention job."""
     return busy_mesh(job.shape, tiling_of_pairs(job.of, job.shape, job.tiling), job.mesh)
 
 
@@ -261,7 +263,7 @@ def make_job(
     itemsize: float = VALUE,
     kv: KvStorage = SAME_AS_ACTIVATIONS,
 ) -> AttentionJob:
-    """What is priced; sides of groups that the mesh does not have, a limit, count as the mesh's."""
+    """Attention job of a tiling; groups larger than the mesh, which a limit reports, count as the mesh."""
     return AttentionJob(of, shape, _dividing(cut, chip), chip, itemsize, kv)
 
 
@@ -278,16 +280,16 @@ def resolve_tiling(
     itemsize: float = VALUE,
     kv: KvStorage = SAME_AS_ACTIVATIONS,
 ) -> AttentionTiling:
-    """As the mapping says, and where it says 0, as suits the shape."""
+    """Tiling as the mapping sets it; sizes set to 0 are chosen for the shape."""
     return _tiled(of, shape, chip, mapping, itemsize, kv)[0]
 
 
 def resolve_job(
     of: Dataflow, shape: AttentionShape, chip: Chip, mapping: AttentionPlan, itemsize: float, kv: KvStorage
 ) -> AttentionJob:
-    """What is priced, tiled like that; with its time, where choosing has worked it out for many designs.
+    """Attention job with its resolved tiling, and its time if the choice computed it.
 
-    Roots of arrays are rounded otherwise than those of numbers, so a time that is a number is left to who prices it.
+    Roots of arrays are rounded otherwise than those of numbers, so a time that is a number is left to the cost model.
     """
     tiling, taken = _tiled(of, shape, chip, mapping, itemsize, kv)
     asked = make_job(of, shape, tiling, chip, itemsize, kv)
@@ -313,7 +315,7 @@ def _tiled(
 
 
 def job_buffers(job: AttentionJob) -> list[Any]:
-    """What a tile holds."""
+    """Buffers of a tile in an attention job."""
     return _slots(job.of, job.shape, job.tiling, DTYPES[job.itemsize], job.kv)
 
 

@@ -1,4 +1,4 @@
-"""The closed reader of what tiles do to items block by block from memory; leaves broadcast over designs."""
+"""Analytical cost model of block loops of tiles over blocks from memory; broadcasts over designs."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -18,12 +18,12 @@ from dse.space.chip import Chip
 
 
 class BlockLoopJob(NamedTuple):
-    """What a chip is asked to do to items.
+    """A block loop kernel over items that all tiles of a chip run from main memory.
 
     Attributes:
-        walk: what is done.
+        walk: block loop kernel.
         items, blocks: how many, and blocks of the longest.
-        chip: where.
+        chip: chip that runs it.
         rising: of items that are ever longer, how many are alike, and blocks of the first one; and how many more those of each
             other length have. Nothing where all are alike.
     """
@@ -40,12 +40,12 @@ TIME_PARTS = ("hbm", "vector", "matrix")
 
 
 def job_cost(job: BlockLoopJob) -> KernelCost:
-    """Time and activity."""
+    """Time [s] and activity of a block loop job."""
     return _price(job, column_memory(job.chip))
 
 
 def time_by_resource(job: BlockLoopJob) -> dict[str, Any]:
-    """The time by what it goes into, words of `PARTS`: what falls away when that is free, in turn; the rest is products."""
+    """Time of a block loop job by resource, with the keys of `TIME_PARTS`: time saved by freeing each. [s]"""
     free = column_memory(job.chip)._replace(latency=0.0, byte=0.0, crowded=0.0)
     whole, engines_, matrix = (
         _price(*of).seconds
@@ -59,12 +59,12 @@ def time_by_resource(job: BlockLoopJob) -> dict[str, Any]:
 
 
 def blocks_per_wave(job: BlockLoopJob) -> tuple[int, ...]:
-    """Blocks of the items of each wave, those of its longest; of a job whose leaves are numbers."""
+    """Blocks of the longest item of each wave, for a job of one design. [-]"""
     return _counts(*(float(leaf) for leaf in _sizes(job)))
 
 
 def fastest_job(jobs: list[BlockLoopJob]) -> BlockLoopJob:
-    """Of jobs in other sizes the one that takes the least time among what fits; design by design."""
+    """Fastest of the jobs that fit, chosen design by design."""
     best, least = jobs[0], _badness(jobs[0])
     for job in jobs[1:]:
         found = _badness(job)
@@ -105,14 +105,14 @@ def _price(job: BlockLoopJob, memory: ColumnMemory) -> KernelCost:
 
 
 def _sizes(job: BlockLoopJob) -> tuple[Any, ...]:
-    """What `_counts` is asked with."""
+    """Arguments of `_counts` for a job."""
     mesh = walked.busy_mesh(job.items, CoreMesh(job.chip.mesh.rows, job.chip.mesh.cols))
     return (job.items, job.blocks, *(job.rising or (1.0, job.blocks, 0.0)), mesh.rows * mesh.cols)
 
 
 @lru_cache(maxsize=4096)
 def _counts(items: float, most: float, alike: float, first: float, more: float, tiles: float) -> tuple[int, ...]:
-    """Blocks of each wave."""
+    """Numbers of blocks of each wave. [-]"""
     last = np.minimum((np.arange(-(-items // tiles)) + 1) * tiles, items) - 1
     return tuple(np.clip(np.ceil(first + last // alike * more), 1, most).astype(int).tolist())
 

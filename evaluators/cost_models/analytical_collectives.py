@@ -1,4 +1,4 @@
-"""Collectives between dies by their formulas, which all readers share."""
+"""Formulas of collectives between dies, which all fidelities share."""
 
 from typing import Any, NamedTuple
 
@@ -22,19 +22,19 @@ from dse.space.limits import IncompatibleOptionsError
 from dse.space.workload import EXPERT_EXCHANGES
 
 LIBRARY_PARTS = {"all_to_all": "exchanges", **dict.fromkeys(EXPERT_EXCHANGES, "dispatch")}
-"""Parts of a stack that price a pattern by a library; rings all others."""
+"""Parts of a stack with the library constants of a pattern; rings for all others."""
 
 EXAMPLE_STACKS = {"dispatch": "deepep_h100"}
 """Stacks that have a part; trtllm_h100 has the others."""
 
 
 def refuse_library_allreduce(algorithm: str, peers: Any, machine: HardwareModel) -> None:
-    """Refuses allreduces of a library that a stack does not have, and others beside those that it has.
+    """Refuse library allreduces that the stack lacks, and other allreduces if the stack has its own.
 
     Args:
         algorithm: of the plan.
         peers: dies that take part, shape () or (designs,); one by itself exchanges nothing.
-        machine: that has them.
+        machine: machine with these dies.
 
     Raises:
         ClashError: likewise, of these designs.
@@ -45,7 +45,7 @@ def refuse_library_allreduce(algorithm: str, peers: Any, machine: HardwareModel)
         _refuse_absent("rings", library)
     elif library.rings is not None and np.any(several := np.asarray(peers) > 1):
         raise IncompatibleOptionsError(
-            f"mapping.stack.rings: not read by allreduce={algorithm}; say mapping.both.allreduce=library, or "
+            f"mapping.stack.rings: has no effect with allreduce={algorithm}; set mapping.both.allreduce=library, or "
             "mapping.stack.rings=null mapping.stack.short=null",
             *("allreduce", "rings", "tp"),
             some=several,
@@ -53,7 +53,7 @@ def refuse_library_allreduce(algorithm: str, peers: Any, machine: HardwareModel)
 
 
 def die_allreduce_seconds(of: LeadingCollective, machine: HardwareModel) -> Any:
-    """Seconds of an allreduce between dies, across nodes where one does not hold them all.
+    """Time of an allreduce between dies, across nodes if one node does not hold them all. [s]
 
     Between nodes each die has an equal share of its node's bandwidth, as one port: with an adapter for each die that is the
     die's own, and with one for the node its slices take turns. Algorithms that send two ways at once, or to several nodes, get
@@ -86,7 +86,7 @@ INTER_NODE_HOPS = 2.0
 
 
 class LinkEnergyInputs(NamedTuple):
-    """What energy asks of the links between dies.
+    """Properties of the links between dies that their energy depends on.
 
     Attributes:
         hops: that a message inside a node crosses.
@@ -98,12 +98,12 @@ class LinkEnergyInputs(NamedTuple):
 
 
 def link_energy_inputs(network: DeviceLinks) -> LinkEnergyInputs:
-    """Those of a chip."""
+    """Energy inputs of the device links of a chip."""
     return LinkEnergyInputs(network.hops, None if network.nodes is None else network.nodes.size)
 
 
 def allreduce_hop_bytes(of: LeadingCollective, on: LinkEnergyInputs) -> Any:
-    """Bytes that a die sends in an allreduce times the links that each crosses, in the mean of all that take part. [B]
+    """Bytes times links crossed that a die sends in an allreduce, mean over its members. [B]
 
     >>> two = LeadingCollective("ring", 2.0, 8.0, True, None)
     >>> (
@@ -119,13 +119,15 @@ def allreduce_hop_bytes(of: LeadingCollective, on: LinkEnergyInputs) -> Any:
 
 
 def library_seconds(pattern: str, nbytes: Any, peers: Any, machine: HardwareModel, *, recorded: bool, each: Any = 0.0) -> Any:
-    """Seconds of a collective between dies by a library; across nodes allreduces alone, between nodes in rings of its slices.
+    """Time of a library's collective between dies. [s]
+
+    Only allreduces go across nodes; between nodes they are rings of the slices.
 
     Args:
         pattern: allreduce, allgather, reduce_scatter, all_to_all, dispatch or combine.
         nbytes: of the vector on each die, of all slices together, or of what a die has for all. [B]
         peers: dies that take part.
-        machine: that has them.
+        machine: machine with these dies.
         recorded: whether a recorded graph of launches holds it; else the host starts it.
         each: of a copy of a token, of dispatch and combine. [B]
 
@@ -166,7 +168,7 @@ def _refuse_absent(part: str, library: Any) -> None:
     """Refuses what a library of the stack would do, where it does not."""
     if getattr(library, part) is None:
         raise IncompatibleOptionsError(
-            f"mapping.both.allreduce: library, and the stack has no mapping.stack.{part}; choose one that has, as "
+            f"mapping.both.allreduce: library needs mapping.stack.{part}, which the stack lacks; choose another stack, such as "
             f"stack={EXAMPLE_STACKS.get(part, 'trtllm_h100')}, or another allreduce",
             *("allreduce", part),
         )

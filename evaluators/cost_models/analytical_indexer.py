@@ -1,4 +1,7 @@
-"""What a chip of tiles is asked for where queries select what they attend to: scores of an index, then the largest of them."""
+"""Analytical jobs of sparse attention's indexer on a chip of tiles.
+
+One job scores all positions, and another one selects the largest scores.
+"""
 
 from itertools import product
 from typing import Any
@@ -24,11 +27,11 @@ SCORE_BYTES = 2.0
 
 
 def score_job(of: IndexerShape, chip: Chip, itemsize: float = 2.0) -> BlockLoopJob:
-    """Scores of all positions by each query; what takes the least time and fits.
+    """Fastest job that fits and scores all positions for each query.
 
     Args:
         of: the index; leaves broadcast over designs.
-        chip: where.
+        chip: chip that runs it.
         itemsize: bytes of a value of queries and keys.
     """
     tiles, found = chip.mesh.rows * chip.mesh.cols, dict[tuple[bytes, ...], BlockLoopJob]()
@@ -49,7 +52,9 @@ def score_job(of: IndexerShape, chip: Chip, itemsize: float = 2.0) -> BlockLoopJ
 
 
 def selection_job(rows: Any, width: int, top: int, chip: Chip) -> closed_streamed.RowJob | JobSequence:
-    """Positions of the largest scores of each row: of whole rows, or of parts of them and then of what these give.
+    """Job that selects the positions of the largest scores of each row.
+
+    It works on whole rows, or on parts of them and then on the results of the parts.
 
     Args:
         rows: queries of all sequences.
@@ -78,7 +83,7 @@ def selection_job(rows: Any, width: int, top: int, chip: Chip) -> closed_streame
 
 
 def indexer_jobs(of: IndexerShape, top: int, chip: Chip, itemsize: float = 2.0) -> JobSequence:
-    """Scores, then positions, or blocks of them, of the largest: `top` positions in all."""
+    """Jobs that score positions, then select `top` positions (or blocks of them) in all."""
     wanted, width = max(top // of.block, 1), int(np.max(ceil_div(of.keys, of.block)))
     first = score_job(of, chip, itemsize)
     if width <= wanted:

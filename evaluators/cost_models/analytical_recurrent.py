@@ -1,7 +1,9 @@
-"""What a chip of tiles is asked for where layers have states: a token of every sequence at a time, or prompts chunk by chunk.
+"""Analytical jobs of recurrent layers on a chip of tiles.
+
+Decode updates states token by token; prefill goes through prompts chunk by chunk.
 
 Of a token, states that stay in local memory are one job, and those that come from main memory and go back another; both are
-`streamed`'s. Prompts are `walked`'s.
+`analytical_rows`'s. Prompts are `analytical_block_loop`'s.
 """
 
 from itertools import product
@@ -26,11 +28,11 @@ STATES_PER_TILE = (1, 2, 4, 8, 16)
 def decode_state_job(
     shape: RecurrenceShape, chip: Chip, itemsize: float = 2.0, resident: float = 0.0
 ) -> closed_streamed.RowJob | JobSequence:
-    """A token of each sequence, or several in turn; leaves of the shape broadcast over designs.
+    """Job that updates all states by one token of each sequence, or several in sequence.
 
     Args:
         shape: states, and what updates them; each token is a state's next one.
-        chip: where.
+        chip: chip that runs it.
         itemsize: bytes of a value of queries, keys, values and outputs; states are in FP32.
         resident: share of the states that stay in local memory, 0 to 1, the same for all designs.
     """
@@ -47,11 +49,11 @@ def decode_state_job(
 
 
 def prefill_state_job(shape: RecurrenceShape, chip: Chip, itemsize: float = 2.0) -> closed_walked.BlockLoopJob:
-    """Prompts as long as one another, from states in main memory back to there: what takes the least time and fits.
+    """Fastest job that fits and takes states from and to main memory through equally long prompts.
 
     Args:
         shape: states, and what updates them; leaves broadcast over designs, but for dimensions, heads and chunks.
-        chip: where.
+        chip: chip that runs it.
         itemsize: bytes of a value of queries, keys, values and outputs; states are in FP32.
     """
     shared, blocks = int(shape.heads) // int(shape.key_heads), ceil_div(ceil_div(shape.tokens, shape.sequences), shape.chunk)
@@ -64,7 +66,7 @@ def prefill_state_job(shape: RecurrenceShape, chip: Chip, itemsize: float = 2.0)
 
 
 def resident_state_share(shape: RecurrenceShape, chip: Chip, itemsize: float = 2.0) -> Any:
-    """Share of one layer's states that local memories hold beside what updates them. [1]
+    """Share of one layer's states that local memories hold, next to the buffers of their update. [-]
 
     As many whole states a tile as it has room for: with other layers' states there, or weights, less memory is asked about.
     """

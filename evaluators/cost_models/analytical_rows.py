@@ -1,4 +1,4 @@
-"""The closed reader of what tiles do row by row from memory; leaves broadcast over designs."""
+"""Analytical cost model of row kernels of tiles from memory; leaves broadcast over designs."""
 
 from functools import lru_cache
 from itertools import product
@@ -22,7 +22,7 @@ from dse.space.memoize import MAX_ENTRIES, memoize, memoize_by_identity
 
 
 class RowJob(NamedTuple):
-    """What a chip is asked to do with rows: a recipe, how many of them, and how tiles take them.
+    """A row kernel over a number of rows that all tiles of a chip run from main memory.
 
     `taken` is its time, where choosing the block has worked it out; None of a job of which anything was changed. [s]
     """
@@ -43,26 +43,26 @@ MAX_LOOP_DESIGNS = 64
 
 
 def job_cost(job: RowJob) -> KernelCost:
-    """Time and activity."""
+    """Time [s] and activity of a row job."""
     if job.taken is None:
         return streamed.cost(*_asked(job, column_memory(job.chip)))
     return KernelCost(job.taken, streamed.activity(job.recipe, job.rows, job.block, *_where(job)))
 
 
 def time_by_resource(job: RowJob) -> dict[str, Any]:
-    """The time by what it goes into, words of `PARTS`: what falls away when memory is free; the rest is instructions."""
+    """Time of a row job by resource, with the keys of `TIME_PARTS`: memory, and instructions. [s]"""
     memory = column_memory(job.chip)
     whole, left = _seconds(job, memory), _seconds(job, memory._replace(latency=0.0, byte=0.0, crowded=0.0))
     return dict(zip(TIME_PARTS, (whole - left, left), strict=True))
 
 
 def propose_row_job(recipe: RowKernel, rows: Any, width: Any, chip: Chip, itemsize: float = 2.0) -> RowJob:
-    """What takes the least time by the closed form and fits; leaves broadcast over designs.
+    """Row job with the block that takes least time and fits; leaves broadcast over designs.
 
     Args:
-        recipe: what is done.
+        recipe: row kernel.
         rows, width: to how many rows of how many columns.
-        chip: where.
+        chip: chip that runs it.
         itemsize: bytes of a value.
     """
     asked = (recipe, rows, width, chip, itemsize)
@@ -90,7 +90,7 @@ def _many(chip: Chip) -> int:
 
 @memoize_by_identity
 def design_axes(chip: Chip) -> int:
-    """Axes of the leaves of a chip: none where they are numbers."""
+    """Axes of the leaves of a chip: none if they are numbers."""
     return max(np.ndim(value) for _, value, _ in iterate_leaves(chip))
 
 
@@ -154,7 +154,7 @@ def _together(recipe: RowKernel, rows: Any, width: Any, chip: Chip, itemsize: fl
 
 @memoize_by_identity
 def _rates(chip: Chip) -> Array:
-    """Of designs, columns as of `streamed_blocks.RATES`, shape (designs, columns)."""
+    """Of designs, columns as of `row_block_search.RATE_COLUMNS`, shape (designs, columns)."""
     fabric, on, memory = tile_fabric(chip), tile_engines(chip), column_memory(chip)
     columns = (
         chip.mesh.rows, chip.mesh.cols, chip.tile.sram, fabric.hop, fabric.post, fabric.ramp, *memory, on.vector.lanes,
@@ -165,7 +165,7 @@ def _rates(chip: Chip) -> Array:
 
 @lru_cache(maxsize=MAX_ENTRIES)
 def _tabulated(recipe: RowKernel, width: Any, itemsize: float) -> list[tuple[float, ...]]:
-    """Slots of blocks of a width, as of `streamed_blocks.choose`: what grows with rows is the same for each."""
+    """Slots of blocks of a width, as of `row_block_search.choose_row_blocks`: what grows with rows is the same for each."""
     found: list[tuple[float, ...]] = []
     for none, one in zip(*(buffers(recipe, RowBlock(rows, width), DTYPES[itemsize]) for rows in (0, 1)), strict=True):
         beside = none.shape[-1]
@@ -175,7 +175,9 @@ def _tabulated(recipe: RowKernel, width: Any, itemsize: float) -> list[tuple[flo
 
 @lru_cache(maxsize=MAX_ENTRIES)
 def _program(recipe: RowKernel) -> tuple[Array, Array, Array]:
-    """Instructions, the slots that they read and write, and slots that are moved, as of `streamed_blocks.choose`."""
+    """Instructions, the slots that they read and write, and slots that are moved, as of
+    `row_block_search.choose_row_blocks`.
+    """
     from dse.evaluators.cost_models.row_block_search import MAX_INPUTS
 
     place = {name: number for number, (name, _) in enumerate(recipe.slots)}

@@ -1,4 +1,4 @@
-"""The closed reader of products from memory on a mesh of tiles; leaves broadcast over designs."""
+"""Analytical cost model of products from memory on a mesh of tiles; leaves broadcast over designs."""
 
 from functools import lru_cache, partial
 from itertools import product
@@ -33,12 +33,12 @@ from dse.space.memoize import memoize, memoize_by_identity
 
 
 class SummaJob(NamedTuple):
-    """Products as a chip is asked for them.
+    """Matrix products that all tiles of a chip run by SUMMA from main memory.
 
     Attributes:
         shape, copies: of a product, and products of other matrices each.
         part: groups, and what a tile multiplies at a time.
-        chip: where.
+        chip: chip that runs it.
         itemsize: bytes of a value.
         weights: how the second operand is stored; as the first where it is None.
         taken: its time, where choosing the part has worked it out; None of a job of which anything was changed. [s]
@@ -54,7 +54,7 @@ class SummaJob(NamedTuple):
 
     @property
     def mesh(self) -> CoreMesh:
-        """Of the chip."""
+        """Mesh of tiles of the chip."""
         return CoreMesh(self.chip.mesh.rows, self.chip.mesh.cols)
 
 
@@ -63,7 +63,7 @@ TIME_PARTS = ("hbm", "multicast", "vector", "matrix")
 
 
 def job_cost(job: SummaJob) -> KernelCost:
-    """Time and activity."""
+    """Time [s] and activity of a SUMMA job."""
     what, how = (job.shape, job.part, job.mesh), (job.itemsize, job.copies, job.weights)
     if job.taken is not None:
         return KernelCost(job.taken, summa_diagonal.activity(*what, *how))
@@ -71,14 +71,14 @@ def job_cost(job: SummaJob) -> KernelCost:
 
 
 def job_seconds(job: SummaJob) -> Any:
-    """Time alone."""
+    """Time of a SUMMA job on a chip of tiles. [s]"""
     return _seconds(job, tile_fabric(job.chip), column_memory(job.chip)) if job.taken is None else job.taken
 
 
 def min_product_seconds(
     shape: GemmShape, chip: Chip, copies: Any, itemsize: float, weights: WeightStorage | None = None
 ) -> Any:
-    """Time that products take at least, however they are cut: all engines at their rate, or each operand once. [s]"""
+    """Lower bound on the time of products for any tiling: full engine rate, or each operand once. [s]"""
     engine, memory = chip.tile.matrix, column_memory(chip)
     rate = maximum(engine.rows * engine.cols, chip.tile.vector.lanes) * chip.clock * chip.mesh.rows * chip.mesh.cols
     stored = weights.nbytes if weights else itemsize
@@ -87,7 +87,7 @@ def min_product_seconds(
 
 
 def time_by_resource(job: SummaJob) -> dict[str, Any]:
-    """The time by what it goes into, words of `PARTS`: what falls away when that is free, in turn."""
+    """Time of a SUMMA job by resource, with the keys of `TIME_PARTS`, saved by freeing each in turn. [s]"""
     fabric, memory = tile_fabric(job.chip), column_memory(job.chip)
     still = fabric._replace(hop=0.0, word=0.0, copy=0.0, post=0.0, ramp=0.0)
     rest = memory._replace(latency=0.0, byte=0.0, crowded=0.0)
@@ -100,7 +100,7 @@ def time_by_resource(job: SummaJob) -> dict[str, Any]:
 
 
 def has_dequantize(job: SummaJob) -> bool:
-    """Whether tiles make wide values of the second operand."""
+    """Whether tiles dequantise the second operand before they multiply."""
     return bool(job.weights and job.weights.expand)
 
 
@@ -129,7 +129,7 @@ HALVES = tuple(2**power for power in range(20))
 
 
 class SummaCandidates(NamedTuple):
-    """Candidates on several meshes, one mesh after the other.
+    """Candidate tilings of a product on several meshes, one mesh after the other.
 
     Attributes:
         part, held: groups and slices, and local memory of a tile [B], shape (candidates,).
@@ -153,12 +153,12 @@ def propose_summa_job(
     itemsize: float = 2.0,
     weights: WeightStorage | None = None,
 ) -> SummaJob:
-    """What is not said is what takes the least time by the closed form and fits; leaves broadcast over designs.
+    """SUMMA job whose open settings take the least time and fit; leaves broadcast over designs.
 
     Args:
         shape, copies: of the products.
-        chip: where.
-        said: what is chosen already, 0 for what is not.
+        chip: chip that runs it.
+        said: settings that are not open; 0 for open ones.
         itemsize: bytes of a value.
         weights: how the second operand is stored; as the first where it is None.
     """
@@ -191,7 +191,7 @@ def _cases(
 def search_summa_tiling(
     shape: GemmShape, chip: Chip, said: TileGemmPlan, copies: Any, itemsize: float, weights: WeightStorage | None = None
 ) -> SummaTiling:
-    """As `proposed`, of one case."""
+    """Fastest SUMMA tiling of one case that fits local memory."""
     return _searched(shape, chip, said, copies, itemsize, weights)[0]
 
 
@@ -227,7 +227,7 @@ def _by_byte(on: DesignGroups, byte: Any) -> tuple[Array, Array]:
 def _groups(
     on: DesignGroups, batch: GroupBatch
 ) -> tuple[tuple[tuple[float, float], ...], list[tuple[str, int]], tuple[TileGemmPlan, ...]]:
-    """Of the groups of a batch, their meshes, which of `SIDES` differ and their places, and what is said on each."""
+    """Design groups of a batch: their meshes, the settings of `SIDES` that differ, and the set tilings."""
     sides = [on.side(group) for group in batch.groups]
     meshes = tuple((side.get(MESH_SIDES[0], on.chip.mesh.rows), side.get(MESH_SIDES[1], on.chip.mesh.cols)) for side in sides)
     return (

@@ -1,4 +1,4 @@
-"""Where blocks of a program lie behind the memory channels of a mesh, and the bursts that they are asked for in.
+"""Addresses of a program's blocks behind the memory channels of a mesh, and the bursts that read them.
 
 Tensors that several cores read have one place, which a kernel's layout gives by rows; what only one core loads or stores lies
 in the order in which it does, core after core behind each channel. All begin at pages.
@@ -17,7 +17,7 @@ from dse.space.array_math import Array
 
 
 class BlockBurst(NamedTuple):
-    """A part of the block of each core of a step.
+    """A part of the block of each core of an instruction, contiguous behind its channel.
 
     Attributes:
         nbytes: of it. [B]
@@ -31,7 +31,7 @@ class BlockBurst(NamedTuple):
 
 
 class BlockAddresses:
-    """Of the blocks of a program, as they are loaded and stored; without banks each is one burst at no place."""
+    """Addresses of the blocks that a program loads and stores; without banks, one burst per block."""
 
     def __init__(self, program: Program, on: SimulatedMachine) -> None:
         of = on.banks
@@ -82,7 +82,7 @@ class BlockAddresses:
         return at
 
     def bursts(self, step: LoadInstruction | StoreInstruction) -> Iterator[BlockBurst]:
-        """The next block of each core of a step, which is in pieces where it is made of rows that were selected."""
+        """Bursts of the next block of each core of an instruction; selected rows come in pieces."""
         at, slot = self._cores(step), self._slots[step.slot]
         nbytes = int(buffer_bytes(slot))
         if self._of is None:

@@ -1,13 +1,13 @@
-"""What a chip of tiles is asked for as a whole, a part of whose bytes is in a cache in front of main memory."""
+"""Job of a chip of tiles some of whose bytes are in a memory-side cache."""
 
 from typing import Any, NamedTuple
 
 THROUGH = ("hbm.channel_bandwidth", "hbm.crowded")
-"""Leaves of a chip that say how blocks reach its memory through a cache."""
+"""Leaves of a chip with the bandwidth of its memory through a cache."""
 
 
 class CachedJob(NamedTuple):
-    """A job, and where its bytes are; leaves broadcast over designs.
+    """A job, and the shares of its bytes in cache and main memory; leaves broadcast over designs.
 
     Attributes:
         job: on the chip as blocks reach its memory.
@@ -25,5 +25,5 @@ class CachedJob(NamedTuple):
 
 
 def uncached_job(job: Any) -> Any:
-    """The job itself, wherever its bytes are."""
+    """Return the job itself, without the cached shares of its bytes."""
     return job.job if isinstance(job, CachedJob) else job

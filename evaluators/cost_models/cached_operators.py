@@ -1,4 +1,6 @@
-"""Operators of a chip of tiles whose blocks come through a cache in front of main memory; leaves broadcast over designs.
+"""Operators of a chip of tiles whose blocks come through a memory-side cache.
+
+Leaves broadcast over designs.
 
 The cache is between the channels of the mesh and main memory, and all blocks go through it, at its bandwidth evenly over the
 channels. Main memory moves what is not there: of an operand, what does not stay from the last time it was read or written, and
@@ -31,7 +33,7 @@ MEMORY_SPEEDUPS = (1.0, 2.0, 4.0, 8.0, 64.0)
 
 
 class CachedShares(NamedTuple):
-    """Shares that a cache has of what a phase reads again: weights, the KV cache, and what operators leave for one another."""
+    """Shares of weights, KV cache and activations of a phase that stay in the memory-side cache. [-]"""
 
     weights: Any
     kv: Any
@@ -43,10 +45,12 @@ NOTHING = CachedShares(0.0, 0.0, 0.0)
 
 
 def cached_shares(chip: Chip, stored: tuple[tuple[str, Any], ...], buffer: Any = 0.0) -> CachedShares | None:
-    """What of a phase stays in the cache: half of it is for activations, if they need as much; else weights first, then KV.
+    """Shares of a phase's data that stay in the memory-side cache. [-]
+
+    Half of the cache is for activations, if they need as much; the rest goes to weights first, then to the KV cache.
 
     Args:
-        chip: where.
+        chip: chip that runs it.
         stored: weights, KV cache and activations of the phase, in all. [B]
         buffer: of the cache, set aside for what is read ahead. [B]
 
@@ -67,7 +71,7 @@ def cached_shares(chip: Chip, stored: tuple[tuple[str, Any], ...], buffer: Any =
 def cached_product(
     propose: Callable[[Chip], closed_summa.SummaJob], chip: Chip, of: CachedShares, *, cached: bool
 ) -> CachedJob:
-    """Products from memory; what leaves keys and values, `cached`, leaves them for later steps as well."""
+    """Products from memory through the cache; those that make keys and values leave them for later steps."""
     beyond = maximum(1 - of.activations, 1 - of.kv) if cached else 1 - of.activations
 
     def moved(job: closed_summa.SummaJob) -> tuple[Any, Any, Any]:
@@ -88,7 +92,7 @@ def cached_product(
 def cached_attention(
     propose: Callable[[Chip], closed_attention.AttentionJob], chip: Chip, of: CachedShares, known: float
 ) -> CachedJob:
-    """Attention to keys and values, of which the share `known` was there before the step."""
+    """Attention through the cache to keys and values of which `known` were there before the step."""
 
     def moved(job: closed_attention.AttentionJob) -> tuple[Any, Any, Any]:
         counts, own = closed_attention.job_counts(job), closed_attention.own_bytes(job)
@@ -103,7 +107,7 @@ def cached_attention(
 
 
 def distinct_rows_and_columns(blocks: SummaBlocks, groups: Any, copies: Any) -> tuple[Any, Any, Any]:
-    """Rows of blocks of A and columns of blocks of B that groups read at different times, and blocks of outputs.
+    """Distinct rows of A's blocks and columns of B's blocks that groups read, and output blocks. [-]
 
     Groups side by side work on blocks of the output that follow one another, across first, then down, then of the next copy.
     Where turns of the groups do not end with rows, or with copies, this is up to one row or copy more than there is.
@@ -121,7 +125,7 @@ def _overlaps(some: Any, size: Any, others: Any, other_size: Any) -> Any:
 
 
 def cached_rows(propose: Callable[[Chip], closed_streamed.RowJob], chip: Chip, of: CachedShares, *, table: bool) -> CachedJob:
-    """What is done row by row; rows that are looked up in a `table` are weights."""
+    """Row kernels through the cache; rows that are looked up in a `table` count as weights."""
     left = 1 - of.activations
 
     def moved(job: closed_streamed.RowJob) -> tuple[Any, Any, Any]:
@@ -134,7 +138,7 @@ def cached_rows(propose: Callable[[Chip], closed_streamed.RowJob], chip: Chip, o
 
 
 def chip_behind_cache(chip: Chip, share: Any) -> tuple[Chip, Any, Any]:
-    """The chip as blocks reach its memory, a share of whose bytes is not in the cache; nor, without one, in local memories.
+    """Chip with the memory that its blocks reach through the cache, for a share of missing bytes.
 
     Returns:
         The chip; the share that main memory moves; and whether the cache is what takes the time.
@@ -154,11 +158,11 @@ def _best(
     propose: Callable[[Chip], Any], chip: Chip, moved: Callable[[Any], tuple[Any, Any, Any]], sizes: Callable[[Any], Any],
     sized: Callable[[Any, Any], Any],
 ) -> CachedJob:  # fmt: skip
-    """Of groups and slices that suit one memory or another, those that take the least time by the closed form.
+    """Groups and slices of the fastest candidates for one memory or another, by the analytical model.
 
     Args:
-        propose: a job on a chip.
-        chip: where.
+        propose: function that makes a job on a chip.
+        chip: chip that runs it.
         moved: bytes of a job between memory and tiles, those of them that a memory behind a cache moves, and those that can be
             read ahead.
         sizes, sized: groups and slices of a job; the job with others.
@@ -183,12 +187,12 @@ def _best(
 
 
 def job_on_chip(job: Any, chip: Chip) -> Any:
-    """The job on another chip, where it takes another time."""
+    """The job on another chip, if its time differs there."""
     return job._replace(chip=chip, taken=None)
 
 
 def select_leafwise(condition: Any, one: Any, other: Any) -> Any:
-    """Leaf by leaf, of one record or of the other."""
+    """One of two records by a condition, leaf by leaf."""
     if isinstance(one, tuple):
         return type(one)(*(where(condition, *leaves) for leaves in zip(one, other, strict=True)))
     assert is_dataclass(one)

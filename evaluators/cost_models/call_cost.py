@@ -1,4 +1,7 @@
-"""What calls cost on a machine, and when they run: the same for every reader, which prices products on groups and reads."""
+"""Cost of calls on a machine, and their order in time.
+
+This is common to all cost models, which supply the cost of kernels, products on groups and reads.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -31,21 +34,21 @@ from dse.space.mapping import AUTO
 
 
 class CostModel(NamedTuple):
-    """A reader.
+    """Functions that give time and activity of calls at one fidelity.
 
     Attributes:
         kernel: seconds and activity of one run of a kernel on a mesh, of (kernel, machine).
         collective: seconds of an allreduce between dies, of (opener, machine).
         product: seconds of a product on a group, and those of its engines, of (group, product, machine, bytes of a value).
-        job: seconds and activity of what a chip of tiles is asked for as a whole.
+        job: time [s] and activity of a job of a chip of tiles.
         exchange: seconds of slices that go around a group, of (exchange, machine, seconds of the work on them): where cores
             work on slices, those beyond that work.
         onward: seconds of a message from stage to stage of a pipeline, of (way, bytes, machine).
         memory: seconds of what a core asks its memory for, and what one more byte takes, of (asked, machine); None where it is
             what the machine's memory says.
         banks: seconds that a byte takes at least of what cores of a die read side by side, of (asked, machine): by the banks
-            of its memory, 0 where they are not played; None where it has a rate.
-        play: who plays programs; None where formulas answer.
+            of its memory, 0 where they are not simulated; None where it has a rate.
+        play: simulator of programs; None for the analytical model.
     """
 
     kernel: Callable[[MeshKernel, HardwareModel], KernelCost]
@@ -60,7 +63,7 @@ class CostModel(NamedTuple):
 
 
 class CallCost(NamedTuple):
-    """What a call takes on each resource alone. [s]
+    """Time of one call on each resource alone, and the bytes that it reads. [s]
 
     Attributes:
         matrix, vector: on the engines of a core.
@@ -75,8 +78,8 @@ class CallCost(NamedTuple):
         activity: of one run of a kernel or job; None elsewhere, where the call says it.
         shown: what of messages that go beside engines and reads these do not hide, of the seconds of reads; it is `network` of
             all reads. None where messages go beside none.
-        took: of a kernel that a library prices, which then says all; None elsewhere.
-        least: seconds that a byte of `need` takes at least in banks; `NOTHING` where they are not played. [s/B]
+        took: time of a library kernel, which then replaces all others; None elsewhere.
+        least: seconds that a byte of `need` takes at least in banks; `NOTHING` where they are not simulated. [s/B]
     """
 
     matrix: Any
@@ -97,12 +100,12 @@ class CallCost(NamedTuple):
 
 ReadCache = dict[Any, tuple[Any, tuple[Any, Any, Any]]]
 """Of what calls of a step read, by what they ask for: the share of it that is away, so that nothing else takes its place in
-memory; and bytes, as of `Cost.need`, seconds of all, and of one more byte.
+memory; and bytes, as of `CallCost.need`, seconds of all, and of one more byte.
 """
 
 
 class TimedBlock(NamedTuple):
-    """A block on the timeline.
+    """One block of calls on the timeline, with times and prefetched bytes of each call.
 
     Attributes:
         block: what was scheduled.
@@ -123,17 +126,17 @@ class TimedBlock(NamedTuple):
     seconds: Any
 
     def spans(self) -> list[WorkSpan]:
-        """Of each call, on the timeline."""
+        """Start and end of each call on the timeline. [s]"""
         spans: list[WorkSpan] = []
         schedule_segment(self.collective, self.durations, self.prefetches, self.block.order, spans)
         return spans
 
 
 class PrefetchSettings(NamedTuple):
-    """What is prefetched: behind openers, or behind messages of the calls themselves.
+    """Prefetch policy and budget: during leading collectives, or during messages of the calls.
 
     Attributes:
-        policy: a word of `space.mapping.PREFETCH`.
+        policy: an option of `space.mapping.PREFETCH`.
         budget: bytes that there is room for. [B]
         once: bytes of a call that are not there and are read once; None where blocks have openers.
     """
@@ -155,10 +158,10 @@ def block_timeline(
     away: Callable[[KernelCall], Any] | None = None,
     near: Callable[[KernelCall], Any] | None = None,
 ) -> list[TimedBlock]:
-    """Every block of a step on the timeline; what is alike is priced once.
+    """Every block of a step on the timeline; equal calls are evaluated once.
 
     Args:
-        blocks, machine, reader: what, where, and how it is priced.
+        blocks, machine, reader: calls, machine and cost model.
         prefetch: policy and budget.
         away: what a call reads from main memory over `fetch`: the share that no core has, times how often; None for all of it,
             once.
@@ -172,7 +175,7 @@ def block_timeline(
     found: list[TimedBlock] = []
     windows: list[IdleWindow | None] = []
     for block in blocks:
-        # attention stands in two blocks, with a collective to hide behind and without; it is priced once, and so are sums
+        # attention stands in two blocks, with a collective to hide behind and without; it is evaluated once, and so are sums
         costs = priced.get(id(block.calls))
         if costs is None:
             costs = priced[id(block.calls)] = []
@@ -205,7 +208,7 @@ def call_cost(
     near: Any = None,
     reads: ReadCache | None = None,
 ) -> CallCost:
-    """A call on the resources of one core, each as if the others were free and nothing prefetched.
+    """Cost of a call on each resource of one core, as if the others were free and nothing prefetched.
 
     Activations stay in a cache where they fit there alone. `reads` has what other calls of the step read, by what they ask for.
     """
@@ -280,7 +283,7 @@ def call_cost(
 
 
 def _messages(of: CoreGroupSplit, product: CallProduct, seconds: Any, matrix: Any) -> tuple[Any, Callable[[Any], Any] | None]:
-    """Messages of a product that nothing hides, or what of them is left beside some seconds of reads.
+    """Time of a product's messages that nothing hides, or that some seconds of reads leave. [s]
 
     Sums wait for the product; in turns they go beside that of the next turn, and beside the stream of its weights from memory.
     Weights that go round come in beside the product, and beside their own stream.
@@ -321,7 +324,7 @@ def _asked(call: KernelCall, nbytes: Any, piece: Any) -> MemoryRequest:
 def _came(
     call: KernelCall, machine: HardwareModel, reader: CostModel, away: Any, known: ReadCache | None
 ) -> tuple[Any, Any, Any]:
-    """Bytes that a call reads, seconds of all and of one more; `away` as of `timed`, None for all."""
+    """Bytes that a call reads, seconds of all and of one more; `away` as of `block_timeline`, None for all."""
     what = None if known is None else _what(call, away)
     if known is not None and what in known:
         return known[what][1]
@@ -341,14 +344,14 @@ def _what(call: KernelCall, away: Any) -> tuple[Any, ...]:
 
 
 def _least(call: KernelCall, machine: HardwareModel, reader: CostModel) -> Any:
-    """Of a byte that cores of a die read side by side, in banks; `NOTHING` where these are not played. [s/B]"""
+    """Lower bound on the time per byte of reads by all cores of a die; `NOTHING` without banks. [s/B]"""
     if not call.reads or reader.banks is None:
         return NOTHING
     return reader.banks(_asked(call, call.fetch, call.piece), machine)
 
 
 def _read(asked: MemoryRequest, machine: HardwareModel, reader: CostModel) -> tuple[Any, Any]:
-    """Of what is asked of main memory, all and one more byte. [s], [s/B]"""
+    """Time of a call's main memory request, and of one more byte. [s], [s/B]"""
     if reader.memory is not None:
         return reader.memory(asked, machine)
     assert machine.memory is not None
@@ -363,7 +366,7 @@ def _kernel(of: MeshKernel, machine: HardwareModel, reader: CostModel) -> CallCo
 
 
 def _of_library(took: LibraryKernelTime, call: KernelCall, machine: HardwareModel, least: Any) -> CallCost:
-    """A kernel that a library prices: what it reads can be prefetched, all else is in its parts; banks may be slower than it.
+    """Cost of a library kernel: its reads can be prefetched, and banks may be slower than its constants.
 
     Values that a product has to expand first are expanded by the vector engines beside it, as without a library.
     """

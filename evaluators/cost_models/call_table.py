@@ -1,4 +1,4 @@
-"""All calls of a step at once, where they are numbers: each different one once.
+"""Table of all calls of a step where they are numbers, each different call once.
 
 What a call takes is said where `price` finds it, in the machine. A pool of cores behind a cache has neither programs nor
 messages of its own. Each way to divide operators is a structure of the table, which designs share. Of one design it is worked
@@ -32,10 +32,10 @@ Structures = tuple[tuple[CallBlock, ...], ...]
 
 
 class CallTable(NamedTuple):
-    """Different calls of a step.
+    """Different calls of a step, by structure, and the order in which blocks run them.
 
     Attributes:
-        calls: what each asks for, shape (structures, calls, ASKED) as of `call_rates`.
+        calls: what each asks for, shape (structures, calls, ASKED) as of `call_table_columns`.
         streamed: rows that stream, with elements that pass by.
         strided: rows that read in pieces, with what they ask for.
         hidden: rows that can be prefetched, as often as something else was asked for before them.
@@ -58,7 +58,9 @@ _COUNT, _M, _K, _N, _OPERATIONS, _STREAMED, _FETCH, _PIECE, _STRIDE, _LOCAL = ra
 
 @partial(memoize_by_identity, few=256)
 def call_table(structures: Structures) -> CallTable | None:
-    """The calls of a step as a table; None where some are no numbers, or ask for more than engines, cache and memory.
+    """Table of the calls of a step.
+
+    None if some calls are not numbers, or need more than engines, cache and memory.
 
     So it is where structures have other calls, or other messages, than one another.
     """
@@ -87,7 +89,7 @@ def call_table(structures: Structures) -> CallTable | None:
 
 
 class StructureTable(NamedTuple):
-    """The table of one structure, with a number for each column.
+    """Call table of one structure, with one number per column.
 
     Attributes:
         rows: of each how many products, operations of one of them, operations on elements, activations, and what it reads;
@@ -141,7 +143,7 @@ def _hidden(blocks: tuple[CallBlock, ...], of: list[int], fetch: Array) -> tuple
 
 
 def _kind(of: KernelCall) -> tuple[bool, ...] | None:
-    """What a call asks for; None where it is not of engines, cache and memory alone, or of more than one design and step."""
+    """Kind of a call for the table; None if it has other resources, or several designs and steps."""
     if (of.kernel, of.job, of.group, of.exchange) != (None,) * 4 or len(of.products) > 1 or of.wrote is not NOTHING:
         return None
     if not all(isinstance(leaf, int | float) for leaf in (*_leaves(of), of.pace)) or of.stride == inf:
@@ -159,7 +161,7 @@ def _leaves(of: KernelCall) -> tuple[Any, ...]:
 
 
 def _apart(block: CallBlock) -> tuple[Any, ...]:
-    """What a block is beside its calls, of any number of devices."""
+    """Properties of a block besides its calls, for any number of devices."""
     return len(block.calls), block.order, block.times, block.opener and block.opener._replace(peers=None)
 
 
@@ -171,13 +173,13 @@ def table_seconds(
     which: Any = None,
     peers: Any = None,
 ) -> Any:
-    """Time of a step: what its blocks take as `price.timed` has them; None where no table does it. [s]
+    """Time of a step from its call table, equal to `block_timeline`; None without a table. [s]
 
     Compiled code is loaded for many designs: a few take less time call by call than that does.
 
     Args:
         structures: blocks of each.
-        machine, reader, prefetch: as of `price.timed`.
+        machine, reader, prefetch: as of `call_cost.block_timeline`.
         which, peers: structure of each design, and dies in its messages, shape (designs,); None of one structure.
     """
     engines, cache, memory = machine.engines, machine.cache, machine.memory
@@ -206,7 +208,7 @@ def table_seconds(
 
 
 class CompiledTable(NamedTuple):
-    """The table as `call_loop.seconds` takes it, whose arguments these are, and openers in the order of their rates."""
+    """Call table as arguments of the compiled loop, and leading collectives in the order of their rates."""
 
     calls: Array
     kinds: Array
@@ -307,7 +309,7 @@ def _one(of: StructureTable, machine: HardwareModel, prefetch: PrefetchSettings,
     total = 0.0
     for times, opener, calls, stream, placed in of.blocks:
         now = 0.0 if opener is None else sums[id(opener)]
-        if ahead and opener is not None:  # as `timeline.schedule`
+        if ahead and opener is not None:  # as `timeline.schedule_segment`
             fetched, there = 0.0, dict[int, float]()
             for place in stream:
                 fetched = there[place] = fetched + arrived[place]

@@ -1,4 +1,4 @@
-"""Columns of the table of a step's calls, and of the rates at which designs do what these ask for."""
+"""Columns of a step's call table, and of the rates at which designs serve its calls."""
 
 MATRIX, VECTOR, NEAR, SIZE, FAR, SAVED, OVERHEAD, BUDGET, RATES = range(9)
 """Rates of designs: an operation of a product, and on elements [s]; a byte of the cache [s/B], its size [B]; a byte of main
@@ -6,7 +6,7 @@ memory, and what it costs less from the cache [s/B]; of launching a call [s]; by
 these are."""
 
 COUNT, MACS, OPERATIONS, LOCAL, FETCH, ASKED = range(6)
-"""What a call asks for: products, operations of one, operations on elements, bytes of activations, and bytes that it reads."""
+"""Columns of a call: products, operations of one, vector operations, bytes of activations, bytes that it reads."""
 
 DESIGNS_PER_BATCH = 256
 """Designs whose numbers are near at a time."""

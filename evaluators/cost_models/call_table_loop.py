@@ -1,7 +1,9 @@
-"""Time of a step of many designs, from a table of its calls: a loop over designs, of which a few at a time stay near.
+"""Compiled loop that computes the step time of many designs from a table of calls.
 
-What a call takes is as `price` has it, and when it runs as `timeline.schedule`. To start an operation of NumPy takes as long as
-the operation on a thousand designs; a step has a hundred and more.
+It takes a few designs at a time, so that their data stays in the processor's cache.
+
+What a call takes is as `call_cost` has it, and when it runs as `timeline.schedule_segment`. To start an operation of NumPy
+takes as long as the operation on a thousand designs; a step has a hundred and more.
 """
 
 from typing import Any
@@ -105,7 +107,7 @@ def write_step_seconds(
     near: Any,
     found: Any,
 ) -> None:
-    """Writes the time of a step of each design. [s]
+    """Write the step time of each design to `found`. [s]
 
     Args:
         calls: of each structure what its different calls ask for, shape (structures, calls, ASKED).

@@ -1,11 +1,13 @@
-"""What dies do together over links of any network, flit by flit: the messages of `events_dies`, one design at a time.
+"""Cycle-level simulation of exchanges between dies over the links of any network.
 
-Dies are joined along lines, each to each, behind a switch, or in boxes with a network between: `machine.flits` has crossbars of
-as many links as meet at a die or a switch, and a port of each die for each network that sends, and one that receives. On a
-line that is joined at its ends half of the channels are for packets that have yet to cross the joint, so that none wait for one
-another in a circle ([dally2004] section 14.2.3). Channels share a link's credits evenly: where these are few, so are the
-channels, since a packet that waits for its own one's credits leaves those of others unused. Ports hold what waits there, and
-their credits are not counted.
+It simulates the messages of `event_die_network` flit by flit, one design at a time.
+
+Dies are joined along lines, each to each, behind a switch, or in nodes with a network between: `machine.flit_simulator` has
+crossbars of as many links as meet at a die or a switch, and a port of each die for each network that sends, and one that
+receives. On a line that is joined at its ends half of the channels are for packets that have yet to cross the joint, so that
+none wait for one another in a circle ([dally2004] section 14.2.3). Channels share a link's credits evenly: where these are few,
+so are the channels, since a packet that waits for its own one's credits leaves those of others unused. Ports hold what waits
+there, and their credits are not counted.
 """
 
 import numpy as np
@@ -17,13 +19,13 @@ from dse.space.array_math import Array
 from dse.space.errors import DesignError
 
 FLITS = 32
-"""Of a message of middle length: fewer, and rounding of the others shows; more take longer to play."""
+"""Flits of a message of middle length: with fewer, rounding of the others shows; more take longer to simulate."""
 
 MAX_FLITS = 40_000_000
-"""Flits times the links that they cross that are played: half a minute of a core and more, at a million a second."""
+"""Largest number of flits times links that is simulated: half a minute of CPU time or more, at a million per second."""
 
 MIN_BUFFER = 64
-"""Flits of a link's credits, at least: whole numbers of fewer would be far from what is said."""
+"""Fewest flits of a link's credits: with fewer, rounding to whole flits would change the credits too much."""
 
 MAX_WIDTHS = 16
 """Cycles of a flit on the fastest link, at most."""
@@ -40,10 +42,10 @@ def simulate_messages(
     held: bool = False,
     chunk: float = CHUNK_BYTES,
 ) -> ExchangeResult:
-    """As `events_dies.messages`; `chunk` makes no difference, as packets are as long as routers'.
+    """Simulate messages between dies flit by flit; as `event_die_network.simulate_messages`.
 
     Raises:
-        DesignError: more flits than can be played, or packets that wait for one another.
+        DesignError: more flits than can be simulated, or packets that wait for one another.
     """
     moves = (source != target) & (nbytes > 0)
     done = np.zeros(len(source))
@@ -57,12 +59,12 @@ def simulate_messages(
     flits = np.maximum(np.round(nbytes[moves] / flit), 1).astype(np.int64)
     if int(flits @ far) > MAX_FLITS:
         raise DesignError(
-            f"fidelity: cycles would play {int(flits @ far):,} flits over links; {MAX_FLITS:,} at most, or events"
+            f"fidelity: cycles can simulate {MAX_FLITS:,} flits over links, got {int(flits @ far):,}; use fidelity=events"
         )
     sent = _packets(over, flits, onward, interleave=interleave)
     send_packets(_links(level, over, sent, flit, cycle, wide, held=held), sent)
     if left := np.count_nonzero(sent.left):
-        raise DesignError(f"fidelity: {left} messages between dies wait for one another; give chip.d2d.credits more")
+        raise DesignError(f"chip.d2d.credits: {left} messages between dies are in a deadlock; increase the credits")
     done[moves] = sent.done * cycle
     return ExchangeResult(float(done.max()) + level.barrier, done, links)
 

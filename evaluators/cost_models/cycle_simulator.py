@@ -1,6 +1,8 @@
-"""The cycles reader: plays a program flit by flit through routers, beside engines and memory channels as events plays them.
+"""Cycle-level simulator: runs a program flit by flit through routers.
 
-Nothing is jumped, and nothing is played in the order in which it is written: whatever is ready first goes first, on an
+Engines and memory channels work as in the event-driven simulator.
+
+No repetition is jumped, and nothing runs in the order in which it is written: whatever is ready first goes first, on an
 engine, at a memory channel and in the network. A message is a packet of as many flits as it has words. Routers have as many
 stages as their chip's hop has cycles: of one, a head gets its channel and its turn of the switch in the cycle in which it
 comes.
@@ -47,20 +49,21 @@ def simulate_cycles(
     banks: ChannelBanks | None = None,
     faults: MeshFaults = NO_FAULTS,
 ) -> SimulationResult:
-    """The time of a program on routers.
+    """Simulate a program on routers cycle by cycle; returns its time and activity.
 
     Args:
         program: what every core does, on a mesh.
-        fabric: what it costs; a hop and a word are whole numbers of its cycles.
+        fabric: times of the network; a hop and a word are whole numbers of its cycles.
         engines: of each core, side by side; without them one engine does everything by vector instructions.
-        memory: the channels that it loads from and stores to.
-        banks: what is behind each of these; with it blocks are played burst by burst, without it they have the channels' pace.
-        faults: what of its mesh is broken. Messages go round broken links.
+        memory: channels from which the program loads and to which it stores.
+        banks: what is behind each of these; with banks, blocks are simulated burst by burst; without, they have the channels'
+            pace.
+        faults: broken cores and links of the mesh. Messages go around broken links.
 
     Raises:
         DesignError: a core that is broken, or that no way leads to; a hop or a word that is no whole number of cycles; a way
-            between core and router that is shorter than its router; more or deeper virtual channels than routers are played
-            with; more tasks than can be played; or a deadlock, with the channels that wait for one another.
+            between core and router that is shorter than its router; more or deeper virtual channels than routers support;
+            more tasks than can be simulated; or a deadlock, with the channels that wait for one another.
     """
     check_within(memory, program.rows, program.cols)
     on = SimulatedMachine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults, banks)
@@ -68,7 +71,9 @@ def simulate_cycles(
     net = _network(graph)
     tasks, packets, floor = floor_of(graph)
     if not run_tasks(net, floor, tasks, packets, _banks(graph)):
-        raise DesignError(f"fidelity: deadlock: {deadlock_text(net, program.cols)}; give chip.noc.vcs more channels")
+        raise DesignError(
+            f"chip.noc.vcs: the routers are in a deadlock: {deadlock_text(net, program.cols)}; increase the channels"
+        )
     busy = float(max(tasks.done.max(initial=0.0), floor.free.max(initial=0.0)))
     done = np.append(tasks.done, 0.0)  # of what nobody writes
     ready = {name: done[made].reshape(program.rows, program.cols) * graph.cycle for name, made in ends.items()}
@@ -81,7 +86,7 @@ def simulate_cycles(
 
 
 def router_of_hop(hop: int, vcs: int, depth: int) -> Router:
-    """A router of as many stages as a hop has cycles: one takes all in; then come the link, the switch, channels, routes.
+    """Router whose pipeline has as many stages as a hop has cycles.
 
     >>> [float(router_cycles(router_of_hop(hop, 4, 8)).hop) for hop in (1, 2, 3, 4, 5, 7)]
     [1.0, 2.0, 3.0, 4.0, 5.0, 7.0]
@@ -103,7 +108,7 @@ def router_of_hop(hop: int, vcs: int, depth: int) -> Router:
 
 
 def _network(graph: TaskGraph) -> RouterTables:
-    """Routers of a fabric."""
+    """State of the routers for a task graph."""
     on = graph.on.fabric
     check_router_buffers(on.vcs, on.depth, "chip.noc")
     hop, word = (_cycles(getattr(on, name), graph.cycle, f"chip.noc.{name}") for name in ("hop", "word"))
@@ -112,8 +117,8 @@ def _network(graph: TaskGraph) -> RouterTables:
     eject = max(1, ramps - ramps // 2 - int(t.before))
     inject = ramps - int(t.before) - eject
     if inject < 0:
-        have = f"{ramps} cycles in and out are less than the {int(t.before) + 1} of a router's stages before its link"
-        raise DesignError(f"chip.noc.ramp: {have}; make it longer, or chip.noc.hop shorter")
+        need = f"needs at least {int(t.before) + 1} cycles in and out, the stages of a router before its link"
+        raise DesignError(f"chip.noc.ramp: {need}; got {ramps}; increase the ramp, or reduce chip.noc.hop")
     speculative = hop < 4
     net = make_router_tables(
         *graph.shape, int(on.vcs), int(on.depth), route=int(t.before - (not speculative)), forward=int(t.after),
@@ -134,7 +139,9 @@ def _network(graph: TaskGraph) -> RouterTables:
 def _cycles(seconds: float, cycle: float, address: str) -> int:
     count = round(seconds / cycle)
     if count < 1 or abs(seconds / cycle - count) > INTEGER_TOLERANCE:
-        raise DesignError(f"{address}: {seconds / cycle:g} cycles are no whole number of them above 0, which routers work in")
+        raise DesignError(
+            f"{address}: routers need a whole number of cycles above 0, got {seconds / cycle:g}; change it, or chip.clock"
+        )
     return count
 
 
@@ -151,16 +158,16 @@ def _banks(graph: TaskGraph) -> BankSimulatorState | None:
 
 
 def deadlock_text(net: RouterTables, cols: int) -> str:
-    """Input channels that wait for one another, in a circle; or one that waits, where there is no circle."""
+    """Text that lists input channels which wait for one another in a cycle, or one that waits."""
     busy = np.flatnonzero(net.channel["busy"]).tolist()
     waits = {channel: sorted(set(_waits_for(net, channel))) for channel in busy}
     if found := find_cycle(waits):
         return " waits for ".join(_name(net, channel, cols) for channel in found)
-    return f"{_name(net, busy[0], cols)} waits for flits that never come" if busy else "nothing is left that could happen"
+    return f"{_name(net, busy[0], cols)} waits for flits that never come" if busy else "no event is left"
 
 
 def find_cycle(waits: Mapping[int, Sequence[int]]) -> list[int]:
-    """The first circle in what waits for what, from one of its members round to it again; empty where there is none.
+    """First cycle in a graph of waits, from one member back to itself; empty without a cycle.
 
     >>> find_cycle({1: [2], 2: [3, 4], 4: [2]})
     [2, 4, 2]
@@ -182,7 +189,7 @@ def find_cycle(waits: Mapping[int, Sequence[int]]) -> list[int]:
 
 
 def _waits_for(net: RouterTables, channel: int) -> Iterator[int]:
-    """Input channels that have to move before one can: those that it has no room in, that have what it asks for, or feed it."""
+    """Input channels that have to move before one can move."""
     into = channel >> net.shift
     r, state = int(net.router_of[into]), net.channel[channel]
     if not state["count"]:
@@ -211,7 +218,7 @@ def _branch(net: RouterTables, channel: int, port: int) -> int:
 
 
 def _holders(net: RouterTables, out: int) -> Iterator[int]:
-    """The input channel whose packet has an output channel; none where it is a core's own, or nobody's."""
+    """Input channel whose packet holds an output channel; none if a core sends it."""
     at, vc = out >> net.shift, out & net.within
     if out < net.channels and not int(net.port[at]["unused"]) >> vc & 1:
         yield (at - int(net.number[at]) << net.shift) + int(net.out[out]["holder"])

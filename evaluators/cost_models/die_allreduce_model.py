@@ -1,10 +1,12 @@
-"""How dies add vectors up: around one ring, in two levels of rings, or along a tree of K phases, by the loads of links.
+"""Analytical model of reductions between dies, by the loads of links.
+
+They go around one ring, in two levels of rings, or along a tree of K phases.
 
 Vectors of all members of a group are added up (reduce_scatter, allreduce), or slices come to all of them (allgather), in all
 groups at the same time. A ring sends least over any link and has most steps; two levels have few steps where nodes are small,
 and send between nodes only a node's share of each vector; a tree has fewest steps, each of whole vectors.
 
-What goes when, `turns` and `tree` say, of which `events_dies` plays the messages.
+What goes when, `ring_phases` and `tree_phases` say, of which `event_die_network` simulates the messages.
 """
 
 from functools import lru_cache
@@ -23,10 +25,10 @@ RING_PASSES = {"reduce_scatter": 1, "allgather": 1, "allreduce": 2}
 
 
 class ReductionAlgorithm(NamedTuple):
-    """Who adds up.
+    """Algorithm of a reduction between dies: a ring, two levels of rings, or a tree.
 
     Attributes:
-        algorithm: a word of `space.mapping.GROUP_SUMS`.
+        algorithm: an option of `space.mapping.GROUP_SUMS`.
         size: of two levels, members of a node, which follow one another.
         phases: of a tree.
     """
@@ -37,7 +39,7 @@ class ReductionAlgorithm(NamedTuple):
 
 
 class RingPhase(NamedTuple):
-    """Slices go round rings, all at the same time.
+    """A phase of a reduction in which slices go around rings at the same time.
 
     Attributes:
         at: dies of each ring in their order, shape (rings, members).
@@ -51,7 +53,7 @@ class RingPhase(NamedTuple):
 
 
 class TreePhase(NamedTuple):
-    """Messages of a tree that go at the same time, of members, shape (messages,) each.
+    """A phase of a reduction: messages of a tree that go at the same time, shape (messages,) each.
 
     Attributes:
         source, target: members.
@@ -64,11 +66,11 @@ class TreePhase(NamedTuple):
 
 
 def reduction_cost(pattern: str, level: DieNetworkLevel, at: Array, nbytes: Any, by: ReductionAlgorithm) -> ExchangeCost:
-    """A vector of each member is added up, or slices come to all.
+    """Time and link loads of a reduction of each member's vector, or of an allgather of slices.
 
     Args:
         pattern: reduce_scatter, allgather or allreduce.
-        level: the network.
+        level: network of the dies.
         at: dies of the members, shape (groups, members).
         nbytes: the vector, of an allgather the whole one. [B], () or (designs,)
         by: whom.
@@ -97,22 +99,22 @@ def reduction_cost(pattern: str, level: DieNetworkLevel, at: Array, nbytes: Any,
 
 
 def is_tree(at: Array, by: ReductionAlgorithm) -> bool:
-    """Whether messages go along a tree: one die by itself sends none."""
+    """Whether messages go along a tree; a single die sends none."""
     return by.algorithm == "ktree" and at.shape[1] > 1
 
 
 def _of_all(of: TreePhase, at: Array) -> Array:
-    """Shares in all groups."""
+    """Shares of the members of all groups."""
     return np.broadcast_to(of.share, (len(at), len(of.share)))
 
 
 def ring_phases(pattern: str, at: Array, by: ReductionAlgorithm) -> tuple[RingPhase, ...]:
-    """Rings one after the other; a level of one member, or of one node, is none.
+    """Ring phases of a reduction in sequence; levels of one member or one node have none.
 
     Two levels add up inside nodes, then between the dies of the same place in each; slices come to all the other way round.
 
     Args:
-        pattern, at, by: as of `collective`.
+        pattern, at, by: as in `reduction_cost`.
     """
     members, size = at.shape[1], by.size
     if by.algorithm != "two_level" or size in (1, members):
@@ -131,13 +133,15 @@ def ring_phases(pattern: str, at: Array, by: ReductionAlgorithm) -> tuple[RingPh
 
 
 def tree_phases(pattern: str, at: Array, by: ReductionAlgorithm) -> tuple[TreePhase, ...]:
-    """Phases of a tree one after the other: to the roots of groups, from them back, each when all before it have come.
+    """Phases of a tree in sequence: up to the roots of groups, then back.
+
+    Each phase begins when all of the one before has arrived.
 
     Of a reduce_scatter only slices go back, of an allgather only slices come: those of all members below. A reduction, and a
-    multicast, is one half; `root_of` is where it ends, or begins.
+    multicast, is one half; `tree_root` is where it ends, or begins.
 
     Args:
-        pattern, at, by: as of `collective`.
+        pattern, at, by: as in `reduction_cost`.
 
     Source:
         [he2025] section 6.2 for groups and their roots (`kernels.gemv.ktree`); all members send to their root at once.
@@ -152,7 +156,7 @@ def tree_phases(pattern: str, at: Array, by: ReductionAlgorithm) -> tuple[TreePh
 
 
 def tree_root(members: int, phases: int) -> int:
-    """The member that ends up with sums of all of a tree.
+    """Member at which the sums of a tree end.
 
     >>> tree_root(9, 2), tree_root(4, 1)
     (4, 2)

@@ -1,4 +1,4 @@
-"""What dies exchange, as jobs that readers price: of all groups at the same time, ended by a barrier."""
+"""Jobs of exchanges between dies: all groups at the same time, ended by a barrier."""
 
 from collections.abc import Callable
 from functools import lru_cache, reduce
@@ -20,7 +20,7 @@ from dse.space.libraries.moe_all_to_all import MoeAllToAllConstants
 
 
 class ExchangeVariants(NamedTuple):
-    """What differs between iterations otherwise than in numbers.
+    """Variants of an exchange that differ between iterations in more than numbers.
 
     Attributes:
         each: what there is.
@@ -33,30 +33,30 @@ class ExchangeVariants(NamedTuple):
     made: tuple[Callable[[Any], Any], ...] = ()
 
     def of_each(self, made: Callable[[Any], Any]) -> "ExchangeVariants":
-        """What is made of it."""
+        """Variants with a function applied to each of them, when it is needed."""
         return self._replace(made=(*self.made, made))
 
     def at(self, place: int) -> Any:
-        """One of them."""
+        """The variant at one place, with all functions applied."""
         return reduce(lambda one, made: made(one), self.made, self.each[place])
 
 
 class DieExchangeJob(NamedTuple):
-    """An exchange.
+    """An exchange of all groups of dies over the links of a network.
 
     Attributes:
         pattern: all_to_all, reduce_scatter, allgather, allreduce, or hand_over.
         on: the links.
         at: places of the dies of each group, shape (groups, members); of a hand-over, of each stage of each copy of the model.
         to: of a hand-over, places of those that take it, shaped likewise.
-        nbytes: as of `layouts.dies.Crossing`. [B]
+        nbytes: as of `layouts.multi_die.DieExchange`. [B]
         ranks: dies whose mean the activity is of: all that work; of a hand-over, those that are not of a last stage.
-        shares: of an all-to-all, as of `die_exchange.all_to_all`; None for evenly; `Several` of these of several
-            iterations.
-        boxed: of one by boxes, how many members are in each, and copies between boxes for each to an expert; None of others.
+        shares: of an all-to-all, as of `die_exchange_model.all_to_all_cost`; None for evenly; `ExchangeVariants` of these of
+            several iterations.
+        boxed: of one by nodes, how many members are in each, and copies between nodes for each to an expert; None of others.
         back: whether results come back.
         ended: from when all is sent until all know that, where a library says it; None for a barrier.
-        sums: who adds up or collects.
+        sums: algorithm of reductions and allgathers.
     """
 
     pattern: str
@@ -73,17 +73,17 @@ class DieExchangeJob(NamedTuple):
 
 
 class DieGroups(NamedTuple):
-    """Where groups of dies are.
+    """Places of groups of dies, and the links and algorithms of their exchanges.
 
     Attributes:
         on: the links.
         groups: places of the dies of each stage of each copy of the model, shape (groups, members).
         tp: dies of a copy of attention.
         stages: of a copy of the model.
-        boxed: of exchanges with experts, as of `Job`.
+        boxed: of exchanges with experts, as of `DieExchangeJob`.
         routed: links as tokens to experts find them, and results; None for as all else does.
         library: of these.
-        sums: who adds up what dies of a copy of attention have.
+        sums: algorithm that adds up results of the dies of an attention replica.
         attention: members of a group that have attention, the first ones; 0 for all.
     """
 
@@ -98,7 +98,10 @@ class DieGroups(NamedTuple):
     attention: int = 0
 
     def job(self, pattern: str, nbytes: Any, shares: Any = None, *, back: bool = False, each: Any = 0.0) -> DieExchangeJob:
-        """An exchange of all groups; `each` is of a copy of a token, where it goes to experts or comes back. [B]"""
+        """Exchange job of all groups.
+
+        `each` is the size of a token's copy that goes to experts or comes back. [B]
+        """
         groups, ranks = self.groups, self.groups.size
         if pattern == "all_to_all":
             if self.routed is None or self.library is None:
@@ -127,22 +130,22 @@ def make_die_groups(
     sums: tuple[str, int] = ("ring", 0),
     attention: int = 0,
 ) -> DieGroups:
-    """Groups of dies by their placement; those of the stages of a copy of the model follow one another.
+    """Groups of dies by their placement; the stages of a model copy follow one another.
 
     Args:
         chip, placement, groups, members: of dies.
-        tp, stages: as of `Between`.
+        tp, stages: as of `DieGroups`.
         reached: share of the links' bandwidth that software reaches.
-        copies: between boxes for each to an expert, by the boxes that a group is in, where tokens go by boxes.
+        copies: between nodes for each to an expert, by the nodes that a group is in, where tokens go by nodes.
         rows: of dies, first and how many, that groups are on; None for all.
-        sums: who adds up, and phases of a tree.
-        attention: as of `Between`.
+        sums: algorithm of sums, and phases of a tree.
+        attention: as of `DieGroups`.
         library: of exchanges with experts: t = start + what the busiest link takes at its share of the bandwidth + ways.
     """
     if library is not None and (library.dispatch_core is not None or library.combine_core is not None):
         raise DesignError(
-            "mapping.stack.dispatch.dispatch_core: exchanges between many dies have no limit of cores; choose a stack without, "
-            "as stack=deepep_h800"
+            "mapping.stack.dispatch.dispatch_core: has no effect on exchanges between dies, which have no limit of cores; "
+            "choose a stack without it, such as stack=deepep_h800"
         )
     cols = int(chip.dies.cols)
     first, count = rows or (0, int(chip.dies.rows))
@@ -158,18 +161,18 @@ def make_die_groups(
 
 
 def dies_per_node(chip: Chip, at: Array, tp: int) -> int:
-    """Dies of a copy of attention that are in one box, or in one row where there are no boxes; 0 where not all are alike."""
+    """Dies of an attention copy in one node, or in one row without nodes; 0 if they differ. [-]"""
     each = int(chip.dies.cols) if chip.boxes is None else int(chip.boxes.size)
     return members_per_node(at.reshape(-1, tp), each)
 
 
 def has_two_levels(chip: Chip, at: Array, tp: int) -> bool:
-    """Whether sums of two levels are two: copies of attention on several nodes of two dies or more. Else they are one ring."""
+    """Whether two-level sums have two levels: attention copies on several nodes of two dies or more."""
     return 1 < dies_per_node(chip, at, tp) < tp
 
 
 def members_per_node(at: Array, box: int) -> int:
-    """Members of a group that are in one box, one after the other and as many in each; 0 where they are otherwise."""
+    """Members of a group in one node, contiguous and equally many in each; otherwise 0. [-]"""
     boxes = at // box
     each = int((boxes[0] == boxes[0, 0]).sum())
     if at.shape[1] % each:
@@ -185,23 +188,23 @@ def _placed(placement: str, rows: int, cols: int, groups: int, members: int, eac
 
 
 def job_cost(job: DieExchangeJob) -> KernelCost:
-    """Time, and bytes times the links that they cross, of each die that works."""
+    """Time [s] of an exchange, and bytes times links crossed per working die."""
     done = analytical_exchange(job)
     return KernelCost(done.seconds, exchange_activity(done, job.ranks))
 
 
 def exchange_activity(of: ExchangeCost, ranks: int) -> Activity:
-    """Of each of some dies that work, in the mean."""
+    """Activity of an exchange per working die, mean over those dies."""
     return Activity(linked_bytes=(of.hop_bytes - of.boxed_bytes) / ranks, boxed_bytes=of.boxed_bytes / ranks)
 
 
 def sent_bytes(job: DieExchangeJob) -> Any:
-    """Bytes that leave each die that works, in the mean, once for each message, however many links it crosses. [B]"""
+    """Bytes that leave each working die, mean over dies, once per message whatever its hops. [B]"""
     return analytical_exchange(job).sent_bytes / job.ranks
 
 
 def time_by_resource(job: DieExchangeJob) -> dict[str, Any]:
-    """Its time by what it goes into, words of `PARTS`."""
+    """Time of an exchange by resource, with the keys of `TIME_PARTS`. [s]"""
     done = analytical_exchange(job)
     return dict(zip(TIME_PARTS, (done.seconds - done.latency - done.barrier, done.latency, done.barrier), strict=True))
 
@@ -211,7 +214,7 @@ TIME_PARTS = ("d2d", "d2d latency", "barrier")
 
 
 def analytical_exchange(job: DieExchangeJob) -> ExchangeCost:
-    """By the loads of links."""
+    """Time and link loads of an exchange by the analytical model."""
     if isinstance(job.shares, ExchangeVariants):
         return _in_turn(job, job.shares)
     if job.pattern == "hand_over":

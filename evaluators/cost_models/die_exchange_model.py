@@ -1,14 +1,16 @@
-"""What dies do together, by formula: all-to-all, rings and hand-over from stage to stage, by the loads of links.
+"""Analytical model of exchanges between dies, by the loads of links.
+
+Exchanges are all-to-all, rings, and transfers from stage to stage.
 
 All groups of dies do the same at the same time, and a barrier ends it. Links carry messages side by side: a message takes as
 long as the busiest link of its way, or as the ports at its ends if those take longer, and its way once. The slowest counts:
 
     t = max over messages (max(busiest / rate, most of a die / injection) + hops x latency) + barrier
 
-Played chunk by chunk this is met where sources rotate the order of their targets (`events_dies`, tests/agreement), but for ways
-whose latency is about what links take: some of that passes while links work, so that the sum is at most too long. Loads are
-linear in bytes: those of a structure are worked out once, for all designs. Credits bound a link by their number each round
-trip; what buffers do that are full while others wait only `events_dies` says.
+Simulated chunk by chunk this is met where sources rotate the order of their targets (`event_die_network`, tests/agreement), but
+for ways whose latency is about what links take: some of that passes while links work, so that the sum is at most too long.
+Loads are linear in bytes: those of a structure are worked out once, for all designs. Credits bound a link by their number each
+round trip; what buffers do that are full while others wait only `event_die_network` says.
 """
 
 from functools import lru_cache
@@ -22,7 +24,7 @@ from dse.space.errors import DesignError
 
 
 class ExchangeCost(NamedTuple):
-    """What an exchange takes and why; arrays over designs where sizes or rates are.
+    """Time of an exchange and its parts by resource; arrays over designs where sizes or rates are.
 
     Attributes:
         seconds: all of it.
@@ -31,7 +33,7 @@ class ExchangeCost(NamedTuple):
         link: dies that it goes from and to; the number of dies stands for the switch.
         hops: links of the longest way.
         sent_bytes, hop_bytes: that leave their dies, and times the links that they cross. [B]
-        boxed_bytes: of these, over links of the network between boxes. [B]
+        boxed_bytes: of these, over links of the network between nodes. [B]
     """
 
     seconds: Any
@@ -48,7 +50,7 @@ class ExchangeCost(NamedTuple):
 
     @property
     def binds(self) -> Any:
-        """What takes most of the time: link, injection, latency or barrier; an array of words over designs."""
+        """Resource that takes most of the time: link, injection, latency or barrier."""
         names = np.array(["link", "injection", "latency", "barrier"])
         parts = np.stack(np.broadcast_arrays(self.links, self.injection, self.latency, self.barrier))
         found = names[np.argmax(parts, axis=0)]
@@ -56,13 +58,13 @@ class ExchangeCost(NamedTuple):
 
 
 def all_to_all_cost(level: DieNetworkLevel, at: Array, nbytes: Any, shares: Array | None = None) -> ExchangeCost:
-    """Every member of every group sends to all members of its group.
+    """Time and link loads of an all-to-all inside every group of dies.
 
     On a block of r x c dies of a mesh with even sides the busiest link carries nbytes x max(r, c) / 4, with odd sides
     nbytes (s - 1/s) / 4 for the longer one.
 
     Args:
-        level: the network.
+        level: network of the dies.
         at: dies of the members, shape (groups, members), each in one place at most.
         nbytes: what a member sends in all, its own share, which stays, included. [B], () or (designs,)
         shares: which part goes to each member, the same for all who send, shape (members,); or by who sends, shape (members,
@@ -99,15 +101,17 @@ def hierarchical_cost(
     *,
     back: bool = False,
 ) -> tuple[ExchangeCost, ExchangeCost]:
-    """The same by nodes of `size` consecutive members: one copy to a node, to the member of the same place, then on inside.
+    """Time and link loads of an all-to-all in two legs, by nodes of `size` consecutive members.
+
+    One copy goes to each node, to the member of the same place, then on inside the node.
 
     Args:
-        level, at: as of `all_to_all`; `size` divides the members.
+        level, at: as of `all_to_all_cost`; `size` divides the members.
         nbytes: one copy of all that a member sends. [B], () or (designs,)
         size: members of a node.
         between: copies that a token makes to nodes, its own included. [-]
         within: copies that are made of it inside nodes, those that stay on their die included. [-]
-        shares: as of `all_to_all`, the same in all groups; a node gets copies as its members do together.
+        shares: as of `all_to_all_cost`, the same in all groups; a node gets copies as its members do together.
         back: whether results come back: summed inside their node by the member of the same place as who takes them, which
             sends one sum on.
 
@@ -119,13 +123,13 @@ def hierarchical_cost(
 
 
 ExchangeLeg = tuple[Array, Any, Array | None]
-"""Members of groups, what each sends in all [B], and shares: as of `all_to_all`."""
+"""Members of groups, what each sends in all [B], and shares: as of `all_to_all_cost`."""
 
 
 def hierarchical_legs(
     at: Array, nbytes: Any, size: int, between: float, within: float, shares: Array | None, *, back: bool
 ) -> tuple[ExchangeLeg, ExchangeLeg]:
-    """What goes between nodes and inside of them; arguments as of `by_node`."""
+    """Messages between nodes and inside nodes of a hierarchical all-to-all."""
     cut = _cut(at, size)
     groups, count, _ = cut.shape
     across, inside = cut.transpose(0, 2, 1).reshape(-1, count), cut.reshape(-1, size)
@@ -141,10 +145,10 @@ def hierarchical_legs(
 
 
 def stage_transfer_cost(level: DieNetworkLevel, start: Array, end: Array, nbytes: Any) -> ExchangeCost:
-    """Each die of a stage sends to one of the next, all pairs at once.
+    """Time and link loads of each die of a stage sending to one of the next, all pairs at once.
 
     Args:
-        level: the network.
+        level: network of the dies.
         start, end: dies of equal shape.
         nbytes: of each message. [B], () or (designs,)
     """
@@ -153,14 +157,16 @@ def stage_transfer_cost(level: DieNetworkLevel, start: Array, end: Array, nbytes
 
 
 def ring_cost(level: DieNetworkLevel, at: Array, nbytes: Any, steps: int) -> ExchangeCost:
-    """Slices go round: at the pace of the slowest member, or as a slice waits for the one before it, edge after edge.
+    """Time and link loads of slices that go around rings of dies.
 
-    Each step's messages share links as if all went at once; edges inside boxes all take as long as the slowest of them, as do
-    those between boxes, and each has its own way. Members send slice after slice. A reduce-scatter or an allgather is
-    members - 1 steps, an allreduce both, without a barrier between them (`die_sums`).
+    The slowest member sets the pace, or a slice waits for the one before it, edge after edge.
+
+    Each step's messages share links as if all went at once; edges inside nodes all take as long as the slowest of them, as do
+    those between nodes, and each has its own way. Members send slice after slice. A reduce-scatter or an allgather is
+    members - 1 steps, an allreduce both, without a barrier between them (`die_allreduce_model`).
 
     Args:
-        level, at: as of `all_to_all`.
+        level, at: as of `all_to_all_cost`.
         nbytes: the vector that each member has, of which a slice goes on at a time. [B], () or (designs,)
         steps: that each member sends.
 
@@ -194,10 +200,10 @@ SCALED_FIELDS = ("links", "injection", "busiest", "sent_bytes", "hop_bytes", "bo
 
 
 class RingEdges(NamedTuple):
-    """Some that follow one another round a ring, as many as a slice may go over; each row another such way, shape (ways,).
+    """Consecutive edges of rings over which a slice may go; one row per alternative, shape (ways,).
 
     Attributes:
-        inside, between: how many are inside boxes, and between them.
+        inside, between: how many are inside nodes, and between them.
         hops: links of those inside.
     """
 
@@ -215,7 +221,7 @@ def _longest(of: RingEdges, steps: int, each: tuple[Any, Any], way: tuple[Any, A
     Args:
         of: ways.
         steps: that each member sends.
-        each: what links take for a slice, inside boxes and between them. [s], () or (designs,)
+        each: what links take for a slice, inside nodes and between them. [s], () or (designs,)
         way: of a link inside, and of all between. [s], likewise
     """
     near, far, hop, beyond = (np.asarray(value, float)[..., None] for value in (*each, *way))
@@ -245,10 +251,10 @@ def _edges(net: tuple[int, int, str, int], shape: tuple[int, int], places: bytes
 
 
 def messages_cost(level: DieNetworkLevel, source: Array, target: Array, weight: Array, nbytes: Any) -> ExchangeCost:
-    """Messages that go at once, so much of some bytes each; inside boxes and between them they go side by side.
+    """Time and link loads of messages that go at once, inside nodes and between them.
 
     Args:
-        level: the network.
+        level: network of the dies.
         source, target, weight: dies, and how much of `nbytes` goes, of equal shape.
         nbytes: [B], () or (designs,)
     """
@@ -259,7 +265,7 @@ def messages_cost(level: DieNetworkLevel, source: Array, target: Array, weight: 
 def _split(
     level: DieNetworkLevel, source: Array, target: Array, weight: Array, nbytes: Any
 ) -> tuple[ExchangeCost, ExchangeCost | None]:
-    """Messages inside boxes, and between them where there are boxes; arguments as of `sent`."""
+    """Cost of messages inside nodes, and between nodes if there are any."""
     if level.outer is None:
         return _timed(level, _unit(level, source, target, weight), nbytes), None
     near = source // level.box == target // level.box
@@ -269,7 +275,7 @@ def _split(
 
 
 def add_in_sequence(one: ExchangeCost, other: ExchangeCost) -> ExchangeCost:
-    """One after the other; the busiest link is that of the one that takes longer on links."""
+    """Cost of two exchanges in sequence; the busiest link is that of the one that uses links longer."""
     first = np.all(np.asarray(one.links) >= np.asarray(other.links))
     longer = one if first else other
     summed = ("seconds", "links", "injection", "latency", "barrier", "sent_bytes", "hop_bytes", "boxed_bytes")

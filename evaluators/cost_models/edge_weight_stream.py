@@ -1,4 +1,4 @@
-"""Kernels of a region of cores whose weights come from main memory at the edge of the mesh, as far as they do not stay.
+"""Kernels of a region of cores whose non-resident weights come from main memory at the mesh edge.
 
 A product starts when its weights are all there. Each kernel is an opener: while it runs memory has nothing to do, and reads
 weights of those after it as far as there is room, but for the time in which the region's links carry the kernel's own words.
@@ -16,12 +16,12 @@ from dse.evaluators.program.activity import Activity
 
 
 class EdgeStream(NamedTuple):
-    """What comes from memory, and how.
+    """Weights that come from memory at the edge of a region, and their prefetch policy.
 
     Attributes:
         away: share of weights that does not stay. [1]
         edge: of a region.
-        policy: a word of `space.mapping.PREFETCH`.
+        policy: an option of `space.mapping.PREFETCH`.
         budget: room of a region for what is read ahead. [B]
     """
 
@@ -31,7 +31,7 @@ class EdgeStream(NamedTuple):
     budget: Any
 
     def activity(self, parts: Sequence[TimedBlock]) -> Activity:
-        """Of what comes from memory: over links, from no core."""
+        """Activity of the weights that come from memory over links."""
         nbytes: Any = 0.0
         for of in parts:
             for call in of.block.calls:
@@ -40,7 +40,7 @@ class EdgeStream(NamedTuple):
 
 
 def chained_blocks(blocks: Sequence[CallBlock]) -> tuple[CallBlock, ...]:
-    """Blocks of a layer's parts, of the way between regions and of the head, with the one that each comes after."""
+    """Blocks of layers, region transfers and head, each with the block that it follows."""
     attention, *layers, way, head = blocks
     last = len(layers)
     return (
@@ -53,7 +53,7 @@ def chained_blocks(blocks: Sequence[CallBlock]) -> tuple[CallBlock, ...]:
 
 
 def timeline_with_stream(priced: Sequence[TimedBlock], stream: EdgeStream) -> tuple[TimedBlock, ...]:
-    """Every block of a step on the timeline, with the window that the block which it comes after ends with."""
+    """Every block of a step on the timeline, with the idle window that its predecessor leaves."""
     found: list[TimedBlock] = []
     windows: list[IdleWindow] = []
     for of in priced:

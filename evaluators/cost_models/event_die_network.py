@@ -1,7 +1,9 @@
-"""What dies do together, played: messages go chunk by chunk over links that are busy, with credits (`machine.chunks`).
+"""Event-driven simulation of exchanges between dies.
 
-The same exchanges as `die_exchange` has formulas for, one design at a time. Sources rotate the order of their targets, each
-begins with the member after itself; `ascending` has all of them begin with the first one, which crowds.
+Messages go chunk by chunk over busy links with credits (`machine.die_link_chunks`).
+
+The same exchanges as `die_exchange_model` has formulas for, one design at a time. Sources rotate the order of their targets,
+each begins with the member after itself; `ascending` has all of them begin with the first one, which crowds.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +27,7 @@ from dse.space.chip import node_grid
 from dse.space.errors import DesignError
 
 MessageSimulator = Callable[..., Any]
-"""Who plays messages, as `messages` and `cycles_dies.messages` do."""
+"""Simulator of messages: `simulate_messages` or `cycle_die_network.simulate_messages`."""
 
 CHUNK_BYTES = 65536.0
 """Bytes that take a link at a time, at most."""
@@ -38,12 +40,12 @@ OUTSTANDING_MESSAGES = 8
 
 
 class ExchangeResult(NamedTuple):
-    """What happened.
+    """Result of a simulated exchange: its time, arrival times of messages, and bytes over links.
 
     Attributes:
         seconds: until all dies know that all are done.
         done: when each message was complete, shape (messages,). [s]
-        links: bytes over each link of `machine.d2d.routes`, then over those between boxes, shape (links,). [B]
+        links: bytes over each link of `machine.die_network.die_routes`, then over those between nodes, shape (links,). [B]
     """
 
     seconds: float
@@ -63,7 +65,7 @@ def simulate_all_to_all(
     chunk: float = CHUNK_BYTES,
     play: MessageSimulator | None = None,
 ) -> ExchangeResult:
-    """Every member of every group sends to all members of its group; arguments as of `die_exchange.all_to_all`.
+    """Simulate an all-to-all inside every group of dies; arguments as in `all_to_all_cost`.
 
     Args:
         ascending: whether all begin with the first member.
@@ -71,7 +73,7 @@ def simulate_all_to_all(
         held: whether credits are room in buffers at the edge of a die, which a chunk has until it has gone on, so that who
             waits makes others wait; else the die's memory takes what comes, and credits bound what is on a link.
         chunk: bytes that take a link at a time, at most.
-        play: who plays messages: `messages`, here and below, where it is not said.
+        play: simulator of messages, `simulate_messages` by default.
     """
     members = at.shape[1]
     here = np.arange(members)
@@ -96,7 +98,7 @@ def simulate_reduction(
     chunk: float = CHUNK_BYTES,
     play: MessageSimulator | None = None,
 ) -> ExchangeResult:
-    """As `die_sums.collective`; of a tree, a phase begins when all of the one before it has come."""
+    """Simulate a reduction between dies; a tree's phase begins when the one before has arrived."""
     play = play or simulate_messages
     if is_tree(at, by):
         return _tree(level, at, [(of, nbytes * of.share) for of in tree_phases(pattern, at, by)], chunk, play)
@@ -153,7 +155,7 @@ def simulate_hierarchical(
     chunk: float = CHUNK_BYTES,
     play: MessageSimulator | None = None,
 ) -> ExchangeResult:
-    """As `die_exchange.by_node`, leg after leg, each ended by a barrier."""
+    """Simulate a hierarchical all-to-all, leg after leg, each ended by a barrier."""
     legs = hierarchical_legs(at, nbytes, size, between, within, shares, back=back)
     one, other = (simulate_all_to_all(level, *leg, chunk=chunk, play=play) for leg in (legs if not back else reversed(legs)))
     done = np.concatenate([one.done, np.where(other.done > 0, one.seconds + other.done, 0.0)])
@@ -169,7 +171,7 @@ def simulate_stage_transfer(
     chunk: float = CHUNK_BYTES,
     play: MessageSimulator | None = None,
 ) -> ExchangeResult:
-    """As `die_exchange.hand_over`."""
+    """Simulate a transfer of each die of a stage to one of the next."""
     start, end = np.asarray(start).ravel(), np.asarray(end).ravel()
     return (play or simulate_messages)(level, start, end, np.full(start.shape, float(nbytes)))
 
@@ -185,9 +187,11 @@ def simulate_messages(
     held: bool = False,
     chunk: float = CHUNK_BYTES,
 ) -> ExchangeResult:
-    """Messages of any dies, of each die in the order in which they are listed.
+    """Simulate messages between dies, chunk by chunk.
 
-    Those between boxes go from a port of their own over a network of their own, and their order is among themselves.
+    Each die sends its messages in the order in which they are listed.
+
+    Those between nodes go from a port of their own over a network of their own, and their order is among themselves.
 
     Args:
         level: the network, of one design.
@@ -195,7 +199,7 @@ def simulate_messages(
         nbytes: of each message. [B], shape (messages,)
         then: message that may go when this one has come, -1 for none, shape (messages,); all go at once where None. Where there
             are any, all messages leave their die.
-        interleave, held, chunk: as of `all_to_all`.
+        interleave, held, chunk: as of `simulate_all_to_all`.
 
     Raises:
         DesignError: nothing can go on, though messages are left.
@@ -212,18 +216,18 @@ def simulate_messages(
     sent = _messages(ways, nbytes[moves], onward, chunk)
     left = send_chunks(_floor(level, ways, sent, held), sent, interleave)
     if left:
-        raise DesignError(f"fidelity: {left} chunks between dies wait for one another; give chip.d2d.credits more")
+        raise DesignError(f"chip.d2d.credits: {left} chunks between dies are in a deadlock; increase the credits")
     done[moves] = sent.done
     return ExchangeResult(float(sent.done.max()) + level.barrier, done, links)
 
 
 class DieNetLinks(NamedTuple):
-    """Ways of messages over links of one network or two, dies with a port to each.
+    """Routes of messages over the links of one or two networks, with a port of each die to each.
 
     Attributes:
-        source, target: ports, those to the network between boxes after all others, shape (messages,).
+        source, target: ports, those to the network between nodes after all others, shape (messages,).
         first, over: where the way of each message begins, shape (messages + 1,), and links, shape (crossings,).
-        byte, latency, room, line, closes: of links, as of `machine.chunks.Floor`, `room` of each channel.
+        byte, latency, room, line, closes: of links, as of `machine.die_link_chunks.LinkTables`, `room` of each channel.
         ported: of ports.
     """
 
@@ -240,7 +244,7 @@ class DieNetLinks(NamedTuple):
 
 
 def die_net_links(level: DieNetworkLevel, source: Array, target: Array) -> DieNetLinks:
-    """Links of a network, and those between boxes after them, and the ways of messages."""
+    """Links of a network, then those between nodes, and the routes of messages."""
     inner = die_routes(level.rows, level.cols, level.topology, level.box)
     wide, links = level.ports if level.topology == "switch" else 1.0, len(inner.ends)
     line, closes = _lines(level, inner)

@@ -1,4 +1,4 @@
-"""Blocks between cores and memory channels, as the events reader plays them."""
+"""Event-driven simulation of blocks between cores and memory channels."""
 
 from collections.abc import Container, Sequence
 
@@ -16,7 +16,7 @@ from dse.space.array_math import Array
 def run_loads(
     turn: RoundWaits, state: SimulatorState, ready: dict[str, Array], free: dict[str, Array], on: SimulatedMachine, rows: slice
 ) -> None:
-    """Whose request is there first is served first, whichever step of a round it is of."""
+    """Run the loads of a round: channels serve requests in order of arrival, whatever their instruction."""
     parts, columns, static = state.of_step(turn, lambda: _requests(turn.loads, state, on))
     asked, blocks = np.empty(len(static)), static.copy()
     for step, mine, (row, col, _) in parts:
@@ -40,7 +40,7 @@ LoadPart = tuple[LoadInstruction, slice, tuple[Array, Array, Array]]
 def _requests(
     steps: Sequence[LoadInstruction], state: SimulatorState, on: SimulatedMachine
 ) -> tuple[list[LoadPart], tuple[Array, ...], Array]:
-    """Steps; row, column, channel, words, bytes and way of the blocks of all; and what `Coming` has of them."""
+    """Steps; row, column, channel, words, bytes and way of the blocks of all; and what `PendingBlocks` has of them."""
     parts, columns, start = list[LoadPart](), list[tuple[Array, ...]](), 0
     memory = required_channels(on)
     for step in steps:
@@ -55,7 +55,7 @@ def _requests(
 
 
 def run_store(step: StoreInstruction, state: SimulatorState, ready: dict[str, Array], on: SimulatedMachine) -> None:
-    """Blocks go to their channels, whose request is there first before others."""
+    """Run a store: channels serve blocks in order of arrival."""
     row, col, channel = state.transfers(step)
     memory, nbytes, end = required_channels(on), buffer_bytes(on.slots[step.slot]), np.empty(len(row))
     words = float(-(-nbytes // on.fabric.word_bytes))
@@ -72,7 +72,7 @@ def run_store(step: StoreInstruction, state: SimulatorState, ready: dict[str, Ar
 def deliver_until(
     state: SimulatorState, on: SimulatedMachine, until: float = np.inf, wanted: Container[tuple[str, int]] = ()
 ) -> None:
-    """Blocks that leave their channels until some time, or are wanted, by slot and band, come to their cores."""
+    """Deliver blocks that leave their channels until a time, or are wanted, to their cores."""
     going = [(key, of) for key, of in state.coming.items() if of.soonest <= until or key in wanted]
     due = list[Array]()
     for key, of in going:

@@ -1,14 +1,16 @@
-"""The events reader: plays a program on links, ramps and engines that can be busy, and says when everything is done.
+"""Event-driven simulator: runs a program on links, ramps and engines that can be busy.
+
+Its result is the time at which everything has finished.
 
 A step starts when the versions that it reads are there, its engine or ramp is free, the links of its route are free when its
 first word comes to them, and the version that it overwrites has been read (`depth` versions back).
 
-Strands share engines and links: the round that is played next is that of the strand which can start first. Where blocks come
+Strands share engines and links: the next round is that of the strand which can start first. Where blocks come
 from memory, bands of rows are strands (`cost_models.row_bands`).
 
 Repetition is jumped: when two consecutive bodies of a loop, or two stretches of a few (`cost_models.loop_repetition`), move
 every time that they touch by the same amount, the remaining ones do as well, since times are only ever added and compared;
-then the rest is a multiplication, exactly. With several strands a body is what all of them play until the first one is where
+then the rest is a multiplication, exactly. With several strands a body is what all of them run until the first one is where
 it was.
 """
 
@@ -68,16 +70,16 @@ def simulate_events(
     jump: bool = True,
     faults: MeshFaults = NO_FAULTS,
 ) -> SimulationResult:
-    """The time of a program on a fabric.
+    """Simulate a program by events on a network and engines; returns its time and activity.
 
     Args:
-        program: what every core does.
-        fabric: what it costs.
+        program: instructions of every core.
+        fabric: times of the network and cores.
         engines: of each core, side by side; without them one engine does everything by vector instructions.
-        memory: the channels that it loads from and stores to.
-        banks: what is behind each of these, which is asked for the pace that blocks have there.
+        memory: channels from which the program loads and to which it stores.
+        banks: what is behind each of these, which gives the rate of blocks there.
         jump: whether repetition may be jumped; the answer is the same, later.
-        faults: none; it is for readers that play routers.
+        faults: none; only the cycle-level simulator supports faults.
 
     Raises:
         DesignError: there are faults.

@@ -1,4 +1,4 @@
-"""What the events reader knows while it plays: when everything is ready and free, and what is worked out of steps once."""
+"""State of the event-driven simulator: times at which everything is ready and free."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -33,14 +33,14 @@ MAX_ENTRIES = 1 << 20
 
 
 class WaitingStrand(Protocol):
-    """A strand on some rows, and when it can start, where that is known."""
+    """A strand on some rows of cores, and the time at which it can start, if known."""
 
     rows: slice
     soonest: tuple[float, float] | None
 
 
 class PendingBlocks:
-    """Blocks that channels have been asked for and that take no links yet.
+    """Blocks requested from channels that do not use links yet.
 
     Attributes:
         blocks: row, column, channel, words, slot and when the first word may leave of each, shape (blocks, 6).
@@ -55,11 +55,11 @@ class PendingBlocks:
         self.refresh()
 
     def refresh(self) -> None:
-        """After times have moved."""
+        """Update the earliest departure after times have moved."""
         self.soonest = float(self.blocks[:, 5].min())
 
     def parted(self, until: float) -> Array:
-        """Blocks that may leave until some time, which are on order no longer."""
+        """Blocks that may leave until a time, removed from the pending ones."""
         blocks, early, self.soonest = waits.split_blocks_by_time(self.blocks, until)
         self.blocks = blocks[early:]
         going: Array = blocks[:early]
@@ -67,7 +67,7 @@ class PendingBlocks:
 
 
 class InstructionWaits(NamedTuple):
-    """What a step waits for: slots that it reads and that it writes, by number, and which version of these; and its engine."""
+    """Buffer versions and engine that an instruction waits for, as numbers."""
 
     reads: Array
     writes: Array
@@ -76,7 +76,7 @@ class InstructionWaits(NamedTuple):
 
 
 class RoundWaits(NamedTuple):
-    """What a round on some rows waits for, step by step, slots that it reads and that it writes, and blocks for all of them.
+    """Buffers, blocks and engines that a round on some rows waits for, instruction by instruction.
 
     `works` says that all it does is work of engines, in one step; `loads` are those of its steps.
     """
@@ -91,7 +91,7 @@ class RoundWaits(NamedTuple):
 
 @dataclass
 class SimulatorState:
-    """Times of every core and link: when a slot is ready, when its versions were last read, when things are free.
+    """Times of every core and link: buffers ready, versions read, resources free.
 
     `every_ready` and `every_read` are of all slots, shape (slots, rows, cols) and (slots, versions, rows, cols), `ready` and
     `read` views of them by slot, `free` of the version of each that is overwritten next, and `depths` how many versions each
@@ -125,7 +125,7 @@ class SimulatorState:
 
     @classmethod
     def of(cls, program: Program, on: SimulatedMachine, *, in_bands: bool) -> "SimulatorState":
-        """Before anything is played."""
+        """State before anything is simulated."""
         shape, cores = (program.rows, program.cols), program.rows * program.cols
         free = -max(shape) * on.fabric.hop  # at time 0 at any place of a line
         engine = np.zeros(shape)
@@ -152,7 +152,7 @@ class SimulatorState:
         )
 
     def turn(self, turn: Round, rows: slice) -> RoundWaits:
-        """What a round on some rows waits for, which no other rows have."""
+        """Waits of a round on some rows of cores, and of no others."""
         found = self.known.get(id(turn))
         known: RoundWaits = found[1] if found else self.of_step(turn, lambda: self._turn(turn, rows))
         return known
@@ -178,7 +178,7 @@ class SimulatorState:
         return InstructionWaits(np.array(read, np.int64), np.array(written, np.int64), np.array(ages, np.int64), engine)
 
     def soonest(self, known: RoundWaits, rows: slice) -> tuple[float, float]:
-        """When the first step of a round can start everywhere on some rows, and when all that it needs but engines is there."""
+        """Earliest start of a round's first instruction, and when all but engines is ready. [s], [s]"""
         ready, read, first, stop = self.every_ready, self.every_read, rows.start, rows.stop
         begin: tuple[float, float] = waits.earliest_start(ready, read, *known.waits[0], first, stop)
         for step in known.waits[1:]:
@@ -186,7 +186,7 @@ class SimulatorState:
         return begin
 
     def pairs(self, step: SendInstruction, on: SimulatedMachine) -> tuple[Any, ...]:
-        """Sources, targets, words and values of a step, pair by pair, and whether messages meet that the network carries."""
+        """Sources, targets, words and values of a send, and whether its messages meet in the network."""
 
         def ways() -> tuple[Any, ...]:
             shape = np.broadcast_shapes(step.source.shape, step.target.shape, step.start.shape)
@@ -200,7 +200,7 @@ class SimulatorState:
         return self.of_step(step, ways)
 
     def of_step(self, step: Instruction | Round | RoundWaits, work: Callable[[], T]) -> T:
-        """What is worked out of a step or a round, once: loops and waves come back to it."""
+        """Values computed once for an instruction or round, since loops and waves repeat them."""
         found = self.known.get(id(step))
         if found is None:
             if len(self.known) >= max(MAX_ENTRIES // self.engine.size, 512):
@@ -210,12 +210,12 @@ class SimulatorState:
         return value
 
     def seconds(self, step: MultiplyInstruction | VectorInstruction, on: SimulatedMachine) -> float:
-        """That a step takes a core's engine."""
+        """Time for which an instruction takes a core's engine. [s]"""
         found = self.known.get(id(step))
         return float(found[1] if found else self.of_step(step, lambda: engine_seconds(step, on)))
 
     def groups(self, step: MulticastInstruction | ReduceInstruction, on: SimulatedMachine) -> tuple[Array, Array, Array]:
-        """Rows and columns of the members, shape (groups, members), and words of each message."""
+        """Member rows and columns, shape (groups, members), and words of each message."""
 
         def ways() -> tuple[Array, Array, Array]:
             if self.topology == "full":
@@ -227,7 +227,7 @@ class SimulatorState:
         return self.of_step(step, ways)
 
     def transfers(self, step: LoadInstruction | StoreInstruction) -> tuple[Array, Array, Array]:
-        """Cores and channels of its blocks."""
+        """Cores and channels of an instruction's blocks."""
 
         def ways() -> tuple[Array, Array, Array]:
             shape = step.cores.shape
@@ -240,7 +240,7 @@ class SimulatorState:
         return self.of_step(step, ways)
 
     def forget(self, strands: Sequence["WaitingStrand"], rows: slice) -> None:
-        """Has strands on some rows, or on those that blocks have come to, work out again when they can start."""
+        """Discard the start times of strands on some rows, or on rows to which blocks have come."""
         moved = [(rows.start, rows.stop), *(band for band in self.touched if band != (rows.start, rows.stop))]
         self.touched = []
         for strand in strands:
@@ -249,18 +249,18 @@ class SimulatorState:
                     strand.soonest = None
 
     def asked(self) -> tuple[Any, ...]:
-        """Whose blocks are on order."""
+        """Buffers and bands whose blocks are requested."""
         return tuple((name, of.blocks[:, :2].tobytes()) for name, of in self.coming.items())
 
     def arrays(self) -> list[Array]:
-        """Everything that a round may move."""
+        """All arrays of times that a round may move."""
         engines = [self.engine] if self.vector is self.engine else [self.engine, self.vector, self.dma]
         coming = (of.blocks[:, 5] for of in self.coming.values())
         apart = [] if self.lanes is self.links else [self.lanes]
         return [self.every_ready, self.every_read, *engines, self.ramps, self.links, *apart, self.memory, *coming]
 
     def move(self, moved: Sequence[Array], times: int) -> None:
-        """As many times by the same."""
+        """Move all times by the same amounts, a number of times."""
         for array, step in zip(self.arrays(), moved, strict=True):
             array += step * times
         for of in self.coming.values():

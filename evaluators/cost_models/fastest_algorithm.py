@@ -1,6 +1,6 @@
-"""Which of its rivals a kernel has, and which sums a group: the quickest that the chip can run, whoever prices it.
+"""Choice of the fastest candidate of a kernel, and of the fastest sums of a group.
 
-The closed form says which is quickest, for readers that play too.
+The analytical model chooses, for simulators too.
 """
 
 from collections.abc import Callable
@@ -18,22 +18,22 @@ from dse.space.mapping import AUTO, TILE_SUMS
 T = TypeVar("T")
 
 GroupProductCost = Callable[[CoreGroupSplit, CallProduct, HardwareModel, float], tuple[Any, Any]]
-"""A closed form of a product on a group: its seconds, and those of its engines."""
+"""Analytical time of a product on a group, and of its engines. [s], [s]"""
 
 
 KernelCostFunction = Callable[[MeshKernel, HardwareModel], KernelCost]
-"""A closed form."""
+"""Cost function of a kernel on a machine."""
 
 
 def fastest_kernel_cost(of: MeshKernel, machine: HardwareModel, price: KernelCostFunction) -> KernelCost:
-    """Of the quickest rival of each entry."""
+    """Cost of the fastest candidate of each entry."""
     costs = _costs(of, machine, price)
     found: KernelCost = select_values(costs, _place(of, costs))
     return found
 
 
 def fastest_index(of: MeshKernel, machine: HardwareModel, price: KernelCostFunction) -> Any:
-    """Place of the quickest rival, the first of equals: a number, or an array where times of the kernel are one.
+    """Index of the fastest candidate, the first of equals: a number, or an array of them.
 
     Where none fits, which a limit says, the first one stands for all.
     """
@@ -56,22 +56,22 @@ def _costs(of: MeshKernel, machine: HardwareModel, price: KernelCostFunction) ->
 
 
 def kernels_by_choice(of: MeshKernel, machine: HardwareModel, price: KernelCostFunction) -> tuple[MeshKernel, ...]:
-    """A kernel by the algorithms that its entries have, each once, in the order of rivals; itself where no word is open."""
+    """One kernel per algorithm that entries chose, in order of candidates; itself without a choice."""
     if not of.rivals:
         return (of,)
     return tuple(kernel_with_algorithm(of, of.rivals[number].word) for number in np.unique(fastest_index(of, machine, price)))
 
 
 def choice_text(of: MeshKernel, ways: tuple[MeshKernel, ...]) -> str:
-    """The algorithms that a kernel has chosen, for people; nothing where it had no choice."""
+    """Text of the algorithms that a kernel chose; empty string without a choice."""
     return f" by {' or '.join(algorithm_of(of, one) for one in ways)}" if of.rivals else ""
 
 
 def map_choices(of: MeshKernel, machine: HardwareModel, price: KernelCostFunction, value: Callable[[MeshKernel], T]) -> T:
-    """What something is of a kernel, each entry by its own algorithm.
+    """Value of a function of the kernel, each entry with its own algorithm.
 
     Args:
-        of, machine, price: who chooses where, and by what.
+        of, machine, price: kernel, machine, and cost function that chooses.
         value: of a kernel without rivals: numbers, arrays, dataclasses or tables of them.
     """
     if not of.rivals:
@@ -87,7 +87,7 @@ def map_choices(of: MeshKernel, machine: HardwareModel, price: KernelCostFunctio
 
 
 def map_partitions(group: CoreGroupSplit, value: Callable[[CoreGroupSplit], T]) -> T:
-    """What something is of a group whose entries have several ways, each entry by its own."""
+    """Value of a function of the group, each entry with its own partition."""
     found: T = select_values([value(group_with_partition(group, word)) for word in group.ways], group.which)
     return found
 
@@ -95,14 +95,14 @@ def map_partitions(group: CoreGroupSplit, value: Callable[[CoreGroupSplit], T]) 
 def fastest_reduction_index(
     group: CoreGroupSplit, of: CallProduct, machine: HardwareModel, width: float, price: GroupProductCost
 ) -> Any:
-    """Places of the quickest sums of a group among `TILE_SUMS`, the first of equals: a number, or an array."""
+    """Indices of the fastest sums of a group in `TILE_SUMS`, the first of equals."""
     return _least([seconds for seconds, _ in _sums(group, of, machine, width, price)])
 
 
 def fastest_product_seconds(
     group: CoreGroupSplit, of: CallProduct, machine: HardwareModel, width: float, price: GroupProductCost
 ) -> tuple[Any, Any]:
-    """A product on a group with the quickest sums of each entry."""
+    """Time of a product on a group with the fastest sums of each entry, and of its engines. [s], [s]"""
     costs = _sums(group, of, machine, width, price)
     found: tuple[Any, Any] = select_values(costs, _least([seconds for seconds, _ in costs]))
     return found
@@ -111,7 +111,7 @@ def fastest_product_seconds(
 def partition_choice_text(
     group: CoreGroupSplit, of: CallProduct, machine: HardwareModel, width: float, price: GroupProductCost
 ) -> str:
-    """The partition and sums that a product on a group has chosen, for people; nothing where it had no choice."""
+    """Text of the partition and sums that a product on a group chose; empty without a choice."""
     ways = f" by {' or '.join(group.ways)}" if group.ways else ""
     if group.sums != AUTO:
         return ways
@@ -123,7 +123,7 @@ def partition_choice_text(
 def reduction_choice_text(
     group: CoreGroupSplit, of: CallProduct, machine: HardwareModel, width: float, price: GroupProductCost
 ) -> str:
-    """The sums that a product whose inner dimension is divided has chosen, for people."""
+    """Text of the sums that a product with a divided inner dimension chose."""
     return (
         f" by "
         f"{' or '.join(TILE_SUMS[number] for number in np.unique(fastest_reduction_index(group, of, machine, width, price)))}"

@@ -1,7 +1,9 @@
-"""What each reader answers with for some software, part by part: what two readers share is what comparing them cannot test.
+"""Functions that compute each part of an answer, by software and fidelity.
 
-A part of an answer names who gives it, by reader: a function of this package. Where two readers have the same one, an error in
-it is in both. ``tests/agreement/test_ways.py`` plays every software by every reader and holds this table to what was called.
+A comparison of two fidelities cannot test a part that they share.
+
+A part of an answer names the function that computes it at each fidelity. An error in a function that two fidelities share is in
+both. ``tests/agreement/test_ways.py`` runs every software at every fidelity and compares this table with the functions called.
 """
 
 from typing import NamedTuple
@@ -33,16 +35,16 @@ DRAM_SIMULATOR = "machine.dram_simulator:simulate_requests"
 CROSSINGS = "cost_models.simulated_die_exchange:ExchangeSimulator.job_cost"
 ROUTERS = "machine.traffic_sources:run_traffic"
 SIMULATORS = (EVENTS, CYCLES, DRAM_SIMULATOR, CROSSINGS, ROUTERS)
-"""Who plays something, step by step or request by request; all others are formulas."""
+"""Functions that simulate a part; all others are formulas."""
 
 
 class FidelityPart(NamedTuple):
-    """A part of an answer.
+    """One part of an answer, and the functions that compute it at each fidelity.
 
     Attributes:
-        part: in words.
-        closed, events, cycles: who gives it there, as ``module:function``, or several that are alike, with ``|`` between them;
-            "" of a reader that this software does not have.
+        part: text of the part.
+        closed, events, cycles: function that computes it there, as ``module:function``, or several that are alike, with ``|``
+            between them; empty string at a fidelity that this software does not have.
         steady: likewise, of loads that are served.
     """
 
@@ -53,13 +55,13 @@ class FidelityPart(NamedTuple):
     steady: str = ""
 
     def by(self, fidelity: str) -> str:
-        """Who gives it at a fidelity."""
+        """Names of the functions that compute the part at a fidelity; empty string if none."""
         who: str = getattr(self, fidelity)
         return who
 
     @property
     def players(self) -> set[str]:
-        """Readers whose answer is played."""
+        """Fidelities at which a simulation computes the part."""
         return {word for word in ("steady", "closed", "events", "cycles") if set(self.by(word).split("|")) & set(SIMULATORS)}
 
 
@@ -69,7 +71,7 @@ def _alike(part: str, who: str) -> FidelityPart:
 
 OPERATORS = _alike("operators, FLOP and bytes of the model", "graph.transformer:transformer_segments")
 TIMELINE = _alike(
-    "the timeline of calls and what is prefetched", "cost_models.timeline:schedule_segment|cost_models.timeline:sequential_end"
+    "timeline of calls, and prefetches", "cost_models.timeline:schedule_segment|cost_models.timeline:sequential_end"
 )
 SILICON = (
     _alike("energy of counted work", "silicon.energy:dynamic_energy"),
@@ -79,7 +81,7 @@ RATES = _alike("rates of links and engines", "machine.mesh_fabric:mesh_fabric|ma
 ENGINES = _alike("time of a product on one engine", "machine.compute_engines:TileEngines.product")
 CHANNEL = _alike("bandwidth and latency of a memory channel", "machine.memory_channels:channels_used")
 TILE_BANKS = FidelityPart(
-    "what long blocks lose to banks of a channel",
+    "time lost to the banks of a memory channel by long blocks",
     "machine.memory_channels:column_memory",
     "machine.simulated_channels:simulated_channels",
     "machine.bank_simulator_state:closed_banks",
@@ -88,30 +90,30 @@ TILE_JOBS = (
     "cost_models.analytical_summa:job_cost|cost_models.analytical_attention:job_cost|cost_models.analytical_rows:job_cost"
 )
 ON_GROUPS = FidelityPart(
-    "products on groups of cores with their messages", "cost_models.analytical:group_product_seconds", EVENTS, CYCLES
+    "products on groups of cores, with their messages", "cost_models.analytical:group_product_seconds", EVENTS, CYCLES
 )
 BANKS = FidelityPart(
-    "reads and writes of HBM in banks",
+    "reads and writes of the banks of main memory",
     "machine.machine:CoreMemoryChannel.read",
     "machine.bank_tables:request_slowdown",
     "machine.burst_simulator:simulated_slowdown",
 )
-STAGES = FidelityPart("messages from stage to stage", "cost_models.analytical:stage_transfer_seconds", EVENTS, CYCLES)
-BESIDE_PRODUCTS = _alike("attention and vectors beside products", "cost_models.call_cost:call_cost")
+STAGES = FidelityPart("messages between pipeline stages", "cost_models.analytical:stage_transfer_seconds", EVENTS, CYCLES)
+BESIDE_PRODUCTS = _alike("attention and vector operations, without products", "cost_models.call_cost:call_cost")
 
 
 REQUESTS = "batching, KV memory and queues of requests"
 
 
 def _priced(service: str) -> FidelityPart:
-    """Prices of a layout's iterations, by the closed form alone."""
+    """Iteration times of a layout, by the analytical model alone."""
     return FidelityPart(
-        "prices of iterations, and room for caches", f"accounting.serving_instances.{service}:instances", "", ""
+        "iteration times, and memory for KV caches", f"accounting.serving_instances.{service}:instances", "", ""
     )
 
 
 def _standing(*ways: FidelityPart) -> tuple[FidelityPart, ...]:
-    """Of a load that is served, where iterations are priced by these."""
+    """Parts of a serving load whose iteration times come from `ways`."""
     serve = "serving.simulator:simulate_serving"
     closed, events, cycles = (serve if way else "" for way in ways[0][1:4])
     loop = FidelityPart(REQUESTS, closed, events, cycles, "serving.steady_state_solver:SteadyStateSolver.__init__")
@@ -121,23 +123,26 @@ def _standing(*ways: FidelityPart) -> tuple[FidelityPart, ...]:
 WAYS: dict[str, tuple[FidelityPart, ...]] = {
     DEVICES: (
         FidelityPart(
-            "reads of HBM by cores side by side",
+            "reads of main memory by all cores of a die",
             "machine.shared_cache_die:RatedMemory.read",
             "machine.bank_tables:parallel_read_slowdown",
             "machine.parallel_reads:parallel_slowdown",
         ),
         OPERATORS,
-        _alike("what a die takes for its calls beside reads, and libraries", "machine.shared_cache_die:shared_cache_parts"),
+        _alike("time of calls on a die without reads, and library kernels", "machine.shared_cache_die:shared_cache_parts"),
         TIMELINE,
         _alike("energy of counted work", "silicon.energy:pooled_dynamic_energy"),
         _alike("area by part", "silicon.area:total_area"),
     ),
     REGIONS: (
         FidelityPart(
-            "kernels on the mesh: products, sums, vectors, moves", "cost_models.analytical:kernel_cost", EVENTS, CYCLES
+            "kernels on the mesh: products, collectives, vector operations, data movement",
+            "cost_models.analytical:kernel_cost",
+            EVENTS,
+            CYCLES,
         ),
         OPERATORS,
-        _alike("which core holds and computes what", "layouts.regions:region_blocks"),
+        _alike("layout: work and data of each core", "layouts.regions:region_blocks"),
         RATES,
         TIMELINE,
         *SILICON,
@@ -147,7 +152,7 @@ WAYS: dict[str, tuple[FidelityPart, ...]] = {
         BANKS,
         STAGES,
         OPERATORS,
-        _alike("which core holds and computes what", "layouts.pipelines:group_blocks"),
+        _alike("layout: work and data of each core", "layouts.pipelines:group_blocks"),
         ENGINES,
         BESIDE_PRODUCTS,
         TIMELINE,
@@ -159,7 +164,7 @@ WAYS: dict[str, tuple[FidelityPart, ...]] = {
     SERVED_WHOLE_CHIP: _standing(_priced("whole_chip")),
     SERVED_DIES: _standing(
         FidelityPart("messages between dies", "cost_models.die_exchange_jobs:job_cost", CROSSINGS, ""),
-        FidelityPart("products, attention and vectors on a die with their loads and messages", TILE_JOBS, EVENTS, ""),
+        FidelityPart("products, attention and vector operations on a die, with loads and messages", TILE_JOBS, EVENTS, ""),
         TILE_BANKS._replace(cycles=""),
         _priced("multi_die")._replace(events="accounting.serving_instances.multi_die:instances"),
     ),
@@ -168,21 +173,21 @@ WAYS: dict[str, tuple[FidelityPart, ...]] = {
         _priced("multi_die")._replace(events="accounting.serving_instances.multi_die:instances"),
     ),
     WHOLE_CHIP: (
-        FidelityPart("products, attention and vectors with their loads and messages", TILE_JOBS, EVENTS, CYCLES),
+        FidelityPart("products, attention and vector operations, with loads and messages", TILE_JOBS, EVENTS, CYCLES),
         TILE_BANKS,
         OPERATORS,
         ENGINES,
         CHANNEL,
-        _alike("groups and slices that are left open", "cost_models.analytical_attention:propose_tiling"),
+        _alike("choice of open groups and tilings", "cost_models.analytical_attention:propose_tiling"),
         TIMELINE,
         *SILICON,
     ),
     MANY_DIES: (
-        FidelityPart("products, attention and vectors on a die with their loads and messages", TILE_JOBS, EVENTS, ""),
+        FidelityPart("products, attention and vector operations on a die, with loads and messages", TILE_JOBS, EVENTS, ""),
         FidelityPart("messages between dies", "cost_models.die_exchange_jobs:job_cost", CROSSINGS, ""),
         TILE_BANKS._replace(cycles=""),
         OPERATORS,
-        _alike("which die has which experts and requests", "layouts.multi_die:micro_batch_passes"),
+        _alike("layout: experts and requests of each die", "layouts.multi_die:micro_batch_passes"),
         ENGINES,
         CHANNEL,
         TIMELINE,
@@ -190,24 +195,24 @@ WAYS: dict[str, tuple[FidelityPart, ...]] = {
     ),
     POOLED_DIES: (
         FidelityPart("messages between dies", "cost_models.die_exchange_jobs:job_cost", CROSSINGS, ""),
-        _alike("what a die takes for its calls", "cost_models.call_cost:block_timeline"),
+        _alike("time of calls on a die", "cost_models.call_cost:block_timeline"),
         OPERATORS,
-        _alike("which die has which experts and requests", "layouts.multi_die:micro_batch_passes"),
+        _alike("layout: experts and requests of each die", "layouts.multi_die:micro_batch_passes"),
         _alike("energy of counted work", "silicon.energy:pooled_dynamic_energy"),
         _alike("area by part", "silicon.area:total_area"),
     ),
     PRODUCT: (
-        FidelityPart("the product with its messages", "cost_models.analytical:kernel_cost", EVENTS, CYCLES),
+        FidelityPart("the product, with its messages", "cost_models.analytical:kernel_cost", EVENTS, CYCLES),
         RATES,
         *SILICON,
     ),
     SUMMA: (
-        FidelityPart("the product with its loads and messages", "cost_models.analytical_summa:job_cost", EVENTS, CYCLES),
+        FidelityPart("the product, with its loads and messages", "cost_models.analytical_summa:job_cost", EVENTS, CYCLES),
         TILE_BANKS,
         ENGINES,
         RATES,
         CHANNEL,
-        _alike("slices that are left open", "cost_models.analytical_summa:propose_summa_job"),
+        _alike("choice of the open tiling", "cost_models.analytical_summa:propose_summa_job"),
         *SILICON,
     ),
     COLLECTIVE: (FidelityPart("the collective", "cost_models.analytical:kernel_cost", EVENTS, CYCLES), RATES, *SILICON),
@@ -216,35 +221,35 @@ WAYS: dict[str, tuple[FidelityPart, ...]] = {
         _alike("area by part", "silicon.area:total_area"),
     ),
     ATTENTION: (
-        FidelityPart("attention with its loads and messages", "cost_models.analytical_attention:job_cost", EVENTS, CYCLES),
+        FidelityPart("attention, with its loads and messages", "cost_models.analytical_attention:job_cost", EVENTS, CYCLES),
         TILE_BANKS,
         ENGINES,
         RATES,
         CHANNEL,
-        _alike("groups and slices that are left open", "cost_models.analytical_attention:propose_tiling"),
+        _alike("choice of open groups and tilings", "cost_models.analytical_attention:propose_tiling"),
         *SILICON,
     ),
     STREAM: (
         FidelityPart(
             "banks, buses and queues under requests", "machine.dram_queue_model:channel_busy_time", DRAM_SIMULATOR, ""
         ),
-        _alike("times of commands", "machine.memory_system:clocked_timing"),
-        _alike("which bank an address is in", "machine.memory_system:map_addresses"),
+        _alike("times of memory commands", "machine.memory_system:clocked_timing"),
+        _alike("bank of each address", "machine.memory_system:map_addresses"),
     ),
     TRAFFIC: (
         FidelityPart("packets in routers", "accounting.kernel_workloads.noc_traffic:zero_load_traffic", "", ROUTERS),
-        _alike("who sends to whom, and by which way", "machine.traffic_flows:traffic_flows"),
+        _alike("targets and routes of packets", "machine.traffic_flows:traffic_flows"),
     ),
 }
-"""By software that more than one reader answers for; what is played comes first."""
+"""Parts by software with more than one fidelity; simulated parts come first."""
 
 
 def compare_fidelities(software: str, low: str, high: str) -> tuple[list[str], list[str]]:
-    """Parts of an answer that two readers give alike, and parts that they give each in its own way.
+    """Parts of an answer that two fidelities share, and parts that each computes by itself.
 
     Args:
         software: as `space.software` has it.
-        low, high: readers.
+        low, high: fidelities.
 
     >>> compare_fidelities("stream", "closed", "events")[1]
     ['banks, buses and queues under requests']

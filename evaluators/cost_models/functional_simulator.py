@@ -1,4 +1,4 @@
-"""The numeric reader: plays a program on NumPy tiles, one a core, which move only by its steps.
+"""Functional simulator: runs a program on one NumPy block per core, without time.
 
 It knows nothing of time. That what was timed is what was computed is proved here, kernel by kernel.
 """
@@ -32,12 +32,12 @@ from dse.space.array_math import Array
 
 
 def run_program(program: Program, tiles: Tiles, streams: dict[str, Array] | None = None) -> Tiles:
-    """The tiles after the program, and what it stored, by stream.
+    """Run a program on blocks of numbers; returns the blocks after it, and the stored streams.
 
     Strands take turns, one round each; a correct program does not depend on how they interleave.
 
     Args:
-        program: what every core does.
+        program: instructions of every core.
         tiles: the tiles before it, by slot; slots that are not given start at zero. Not changed.
         streams: what is loaded, by name: shape (blocks, *cores, *slot.shape).
 
@@ -67,20 +67,18 @@ def run_program(program: Program, tiles: Tiles, streams: dict[str, Array] | None
 
 
 def in_double_precision(program: Program) -> Program:
-    """A program on numbers of double precision, so that what differs is wrong; row numbers stay what they are."""
+    """The program with buffers in double precision, except row numbers."""
     slots = (slot if slot.dtype.startswith("int32") else slot._replace(dtype="float64") for slot in program.slots)
     return replace(program, slots=tuple(slots))
 
 
 def _fractional(program: Program) -> None:
-    """Refuses special functions of whole numbers, which are what NumPy has of one byte: FP8 has no player."""
+    """Refuses special functions of whole numbers, which are what NumPy has of one byte: FP8 has no simulator."""
     slots = {slot.name: slot for slot in program.slots}
     bodies = (part.body if isinstance(part, Loop) else (part,) for strand in program.strands for part in strand)
     for step in (step for body in bodies for turn in body for step in turn.steps):
         if isinstance(step, VectorInstruction) and FUNCTIONS[step.function].specials and slots[step.out].itemsize == 1:
-            raise ValueError(
-                f"slot {step.out!r}: NumPy has no {slots[step.out].dtype} {step.function}; play float16 or float32"
-            )
+            raise ValueError(f"slot {step.out!r}: NumPy has no {slots[step.out].dtype} {step.function}; use float16 or float32")
 
 
 class _Memory:

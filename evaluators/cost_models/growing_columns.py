@@ -10,17 +10,17 @@ from dse.space.array_math import Array
 
 @dataclass
 class GrowingColumn:
-    """Values of many tasks, in pieces."""
+    """One column of values of many tasks, stored in pieces."""
 
     kind: Any
     pieces: list[tuple[Any, int]] = field(default_factory=list)
 
     def add(self, values: Any, count: int) -> None:
-        """More values, or one for each of `count`; whoever gives an array leaves it as it is."""
+        """Append values, or one value for each of `count` tasks; the array must not change afterwards."""
         self.pieces.append((values, count))
 
     def whole(self) -> Array:
-        """All of them."""
+        """Values of all pieces as one array."""
         found, end = np.empty(sum(count for _, count in self.pieces), self.kind), 0
         for values, count in self.pieces:
             found[end : end + count] = values

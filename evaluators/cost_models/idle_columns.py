@@ -1,4 +1,4 @@
-"""Operators of a chip of tiles on a column for each memory channel, where that is quicker than on all columns.
+"""Operators on one column of tiles per memory channel, where that is faster than on all columns.
 
 Where channels do not divide the columns, some serve one column more than others, and all wait for these; and a product of few
 columns has too few for the array of each tile. Columns that work are those above channels, with idle ones between them: a hop
@@ -25,11 +25,11 @@ Job = TypeVar("Job", closed_summa.SummaJob, closed_attention.AttentionJob, close
 
 
 def fastest_with_idle_columns(propose: Callable[[Chip], Job], chip: Chip) -> Job:
-    """The job on all columns, or on fewer; leaves broadcast over designs.
+    """Faster of the job on all columns and on fewer; leaves broadcast over designs.
 
     Args:
-        propose: a job on a chip.
-        chip: where.
+        propose: function that makes a job on a chip.
+        chip: chip that runs it.
     """
     every, cols = propose(chip), channels_used(chip)
     if not np.any(cols < chip.mesh.cols) or chip.faults not in (None, "none"):

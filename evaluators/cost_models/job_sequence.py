@@ -1,14 +1,14 @@
-"""Jobs of a chip of tiles that an operator is made of, one after the other."""
+"""Sequence of jobs of a chip of tiles that form one operator."""
 
 from typing import Any, NamedTuple
 
 
 class JobSequence(NamedTuple):
-    """Jobs, the next of which begins when the one before has stored all.
+    """Jobs in sequence; each begins when the one before has stored everything.
 
     Attributes:
         jobs: of one kind or several.
-        times: how often each counts, where a part of it is played for all, or where some of many designs have it: leaves
+        times: how often each counts, where a part of it is simulated for all, or where some of many designs have it: leaves
             broadcast over designs.
     """
 
@@ -17,10 +17,10 @@ class JobSequence(NamedTuple):
 
     @property
     def counted(self) -> tuple[tuple[Any, Any], ...]:
-        """How often, and what."""
+        """Each job with its number of repetitions."""
         return tuple(zip(self.times or (1.0,) * len(self.jobs), self.jobs, strict=True))
 
     @property
     def chip(self) -> Any:
-        """Where all of them are."""
+        """Chip on which all jobs run."""
         return self.jobs[0].chip

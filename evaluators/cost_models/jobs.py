@@ -1,4 +1,4 @@
-"""What a chip of tiles is asked for as a whole: products, attention, or rows from its memory, by each reader."""
+"""Cost of jobs of a chip of tiles (products, attention, rows) at each fidelity."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -12,14 +12,14 @@ from dse.space.memoize import memoize
 
 
 class JobColumns(NamedTuple):
-    """A job for each entry of a step."""
+    """Jobs of a step, one for each entry."""
 
     jobs: tuple[Any, ...]
 
 
 @memoize
 def job_cost(fidelity: str, job: Any) -> KernelCost:
-    """Time and activity of a job; columns of several."""
+    """Time [s] and activity of a job; columns for several."""
     if isinstance(job, JobColumns):
         costs = [job_cost(fidelity, one) for one in job.jobs]
         counts = (as_column([float(getattr(cost.activity, name)) for cost in costs]) for name in COUNTS)
@@ -39,7 +39,7 @@ def job_cost(fidelity: str, job: Any) -> KernelCost:
 
 @memoize
 def time_by_resource(fidelity: str, job: Any) -> dict[str, Any]:
-    """Its time by what it goes into; columns of several. It is kept: nobody writes to it. [s]"""
+    """Time of a job by resource; columns for several. The result is cached: do not change it. [s]"""
     if isinstance(job, JobColumns):
         parts = [time_by_resource(fidelity, one) for one in job.jobs]
         return {name: as_column([float(part[name]) for part in parts]) for name in parts[0]}
@@ -55,13 +55,13 @@ def time_by_resource(fidelity: str, job: Any) -> dict[str, Any]:
 
 
 def communication_seconds(fidelity: str, job: Any, seconds: Any) -> Any:
-    """Of the time of attention, what falls away where tiles exchange for nothing. [s]"""
+    """Time of attention saved if tiles exchanged data in no time. [s]"""
     return _readers(fidelity)[type(job)].communication_seconds(job, seconds)
 
 
 @cache
 def _readers(fidelity: str) -> dict[type, Any]:
-    """Who prices a kind of job, and splits its time by what it goes into; imported when first asked."""
+    """Cost models of a kind of job by fidelity, imported on first use."""
     from dse.evaluators.cost_models import analytical_attention as attention
     from dse.evaluators.cost_models import analytical_block_loop as walked
     from dse.evaluators.cost_models import analytical_rows as streamed

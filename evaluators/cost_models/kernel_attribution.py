@@ -1,4 +1,4 @@
-"""What the time of a kernel goes into: what falls away when something is free, in turn."""
+"""Time of a kernel by cause: the time saved by freeing each cause in turn."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,10 +25,10 @@ CAUSES = (
 def time_by_cause(
     kernel: MeshKernel, on: HardwareModel, fidelity: str, kinds: Sequence[tuple[str, tuple[str, ...]]] = CAUSES
 ) -> dict[str, Any]:
-    """The time of a kernel by what it goes into: what falls away when that is free, in turn; the rest is products.
+    """Time of a kernel by cause, saved by freeing each in turn; the rest is products. [s]
 
-    Nothing of a router is free where it is played cycle by cycle: there it is what events say, and what flits wait for beyond,
-    or lose on ways round what is broken.
+    Nothing of a router is free where it is simulated cycle by cycle: there it is what events say, and what flits wait for
+    beyond, or lose on ways round what is broken.
     """
     if kernel.rivals:  # the algorithm is that of the machine as it is
         return rivals.map_choices(kernel, on, closed.kernel_cost, lambda one: time_by_cause(one, on, fidelity, kinds))

@@ -1,5 +1,7 @@
-"""Repetition of turns of a loop: where some turns moved every time as those before them did, so will those that follow, since
-times are only ever added and compared.
+"""Detection of repetition in loops of a simulated program.
+
+Where some iterations moved every time as those before them did, so do those that follow, since times are only ever added
+and compared.
 """
 
 from collections.abc import Sequence
@@ -21,33 +23,33 @@ LOOP_PERIODS = (1, 2, 3, 4)
 
 
 class StrandState(Protocol):
-    """Where a strand is."""
+    """Position of a strand in its program."""
 
     turn: int
     place: int
 
     @property
     def loop(self) -> Loop | None:
-        """The loop that it is in."""
+        """Loop in which the strand is; None outside of loops."""
         ...
 
     @property
     def where(self) -> tuple[int, int]:
-        """What two moments of a repetition have in common."""
+        """Part of the position that two moments of a repetition share."""
         ...
 
 
 class SimulatorTimes(Protocol):
-    """Times of everything."""
+    """Times of the simulator that repetition compares."""
 
     engine: Array
 
     def arrays(self) -> list[Array]:
-        """Everything that a round may move."""
+        """All arrays of times that a round may move."""
         ...
 
     def asked(self) -> tuple[Any, ...]:
-        """What else has to be the same."""
+        """Other state that must be equal in a repetition."""
         ...
 
 
@@ -59,16 +61,16 @@ class _Moment(NamedTuple):
 
 
 class LoopRepetition:
-    """Looks for repetition where the first strand has ended a turn of a loop.
+    """Detector of repetition at the end of the first strand's loop iterations.
 
-    To look at everything costs as much as to play, so it is looked at when engines move alike, and ever more seldom.
+    To look at everything costs as much as to simulate, so it is looked at when engines move alike, and ever more seldom.
     """
 
     def __init__(self) -> None:
         self._loop: Loop | None = None
 
     def seen(self, alive: Sequence[StrandState], state: SimulatorTimes) -> tuple[int, list[Array]]:
-        """Turns after which everything moved as in as many before, and by how much; 0 where it did not."""
+        """Iterations after which all times moved as in as many before, and by how much; 0 if not."""
         first = alive[0]
         if first.loop is None or first.place or not first.turn:
             return 0, []

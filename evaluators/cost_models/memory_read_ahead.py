@@ -1,4 +1,4 @@
-"""Operators of a chip of tiles in turn, main memory reading ahead while it has nothing else to do.
+"""Timeline of operators of a chip of tiles, with prefetch while main memory is idle.
 
 It reads into a cache in front of it, or where there is none up the columns into what slices leave of local memories; then time
 in which links are at work is none to read in either. An operator whose bytes are there in part takes time on a straight line
@@ -22,7 +22,7 @@ from dse.space.chip import Chip
 
 
 class ReadAhead(NamedTuple):
-    """What is read ahead: a word of `space.mapping.PREFETCH`, and bytes that there is room for on the chip. [B]"""
+    """Prefetch policy of `space.mapping.PREFETCH`, and the bytes that have room on the chip. [B]"""
 
     policy: str
     budget: Any
@@ -31,7 +31,7 @@ class ReadAhead(NamedTuple):
 def timeline_with_read_ahead(
     blocks: Sequence[CallBlock], machine: HardwareModel, reader: CostModel, chip: Chip, ahead: ReadAhead
 ) -> list[TimedBlock]:
-    """Every block of a step on the timeline, with the window that the block which it comes after ends with."""
+    """Every block of a step on the timeline, with the idle window that its predecessor leaves."""
     found: list[TimedBlock] = []
     windows: list[IdleWindow] = []
     for of in block_timeline(blocks, machine, reader):
@@ -53,7 +53,7 @@ def _timed(
             share = here / maximum(call.job.nbytes, 1.0)
             resident[place] = share
             durations[place] = cost.engines - share * (cost.engines - reader.job(call.job.there).seconds)
-        moved = jobs.job_cost("closed", call.job).activity  # of all of the chip, whatever part of it is played
+        moved = jobs.job_cost("closed", call.job).activity  # of all of the chip, whatever part of it is simulated
         window = window.after(durations[place] - _busy(moved, here, byte, chip), byte, ahead.budget)
     nothing = [None] * len(durations)
     seconds = schedule_segment(0.0, durations, nothing, of.block.order)

@@ -1,11 +1,13 @@
-"""Bands of rows whose cores never wait for another band's, so that a reader plays whichever comes first.
+"""Bands of rows of cores that never wait for one another.
 
-A round is played everywhere at a time, and has channels and links before the next one. Where blocks come from memory, some
-cores are rounds ahead of others, and ask for more while those still wait. In bands each is played when its time comes.
+The simulator runs whichever band comes first.
+
+A round is simulated everywhere at a time, and has channels and links before the next one. Where blocks come from memory, some
+cores are rounds ahead of others, and ask for more while those still wait. In bands each is simulated when its time comes.
 
 Within a round the order still is that of the steps, so that links would be held by what comes later: of a program in several
-bands, blocks from and to memory wait on links for other blocks, and messages for other messages (`events._State.lanes`). Links
-that both fill together are then too fast, which routers (`fidelity=cycles`) say.
+bands, blocks from and to memory wait on links for other blocks, and messages for other messages
+(`event_state.SimulatorState.lanes`). Links that both fill together are then too fast, which routers (`fidelity=cycles`) say.
 """
 
 from collections.abc import Iterator
@@ -39,8 +41,9 @@ ProgramParts = tuple[Round | Loop, ...]
 
 
 def share_equal_rounds(program: Program) -> Program:
-    """With one round for all that take the same time on the same cores: what is worked out of it is so once, and repetition
-    is found.
+    """The program with one round for all that take the same time on the same cores.
+
+    Values of a round are then computed once, and repetition is found.
     """
     known: dict[Any, Round] = {}
 
@@ -54,7 +57,7 @@ def share_equal_rounds(program: Program) -> Program:
 
 
 def split_into_bands(program: Program) -> list[tuple[slice, ProgramParts]]:
-    """Strands of a program by bands of rows; one band where nothing comes from memory."""
+    """Strands of a program by bands of rows; one band if nothing comes from memory."""
     whole = slice(0, program.rows)
     found: list[tuple[slice, ProgramParts]] = []
     known: dict[Any, _Messages] = {}
@@ -112,7 +115,7 @@ def _crossed(step: Instruction) -> tuple[Array, Array]:
 
 
 class _Messages(NamedTuple):
-    """What steps that share it say of their messages, one after the other, and the row in which each begins.
+    """Messages of the instructions that share it, one after the other, and the row at which each begins.
 
     Attributes:
         begin: rows, shape (messages,).
@@ -177,7 +180,7 @@ FIELDS: dict[type, tuple[str, ...]] = {
     MulticastInstruction: ("path", "start", "stop", "at"),
     ReduceInstruction: ("path", "start", "stop", "at"),
 }
-"""What a step says message by message."""
+"""Fields of an instruction that have one value per message."""
 
 
 def _begun(

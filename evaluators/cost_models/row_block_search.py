@@ -1,6 +1,8 @@
-"""Of many designs, the block of rows that each takes of what tiles do row by row: a loop over designs and what is tried.
+"""Compiled search for the row block of each of many designs of a row kernel.
 
-What is tried and what it takes is `closed_streamed`'s; times are those of `streamed.timed`, compiled.
+It loops over designs and candidate blocks.
+
+What is tried and what it takes is `analytical_rows`'s; times are those of `row_kernels.row_seconds`, compiled.
 """
 
 from typing import Any, NamedTuple
@@ -25,14 +27,14 @@ MAX_INPUTS = 8
 
 
 class MeshSides(NamedTuple):
-    """Of a mesh."""
+    """Rows and columns of a mesh of tiles. [-]"""
 
     rows: Any
     cols: Any
 
 
 class FabricTimes(NamedTuple):
-    """Of a fabric, what a program without exchanges meets. [s]"""
+    """Times of a network that a program without exchanges uses. [s]"""
 
     hop: Any
     post: Any
@@ -78,10 +80,12 @@ def choose_row_blocks(
     rates: Any, rows: Any, room: Any, waves: Any, whole: bool, slots: Any, calls: Any, names: Any, moved: Any, groups: int,
     best: Any,
 ) -> None:  # fmt: skip
-    """Writes what takes the least time of what fits, or needs the least memory; the first of these.
+    """Write the fastest row block that fits each design to `best`.
+
+    If none fits, take the one that needs the least memory; of equals, the first.
 
     Args:
-        rates: columns of `RATES`, shape (designs, columns).
+        rates: columns of `RATE_COLUMNS`, shape (designs, columns).
         rows: rows of each number of slices that is tried, shape (slices,).
         room: local memory with blocks of no row, and of one. [B], shape (slices, 2)
         waves: turns that are tried, whatever the slices, shape (waves,).

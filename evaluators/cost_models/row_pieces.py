@@ -1,4 +1,6 @@
-"""Operators of a chip of tiles whose rows come in two pieces, one after the other, where that is quicker than all at once.
+"""Operators of a chip of tiles whose rows run in two pieces, where that is faster.
+
+The pieces run one after the other.
 
 A program takes whole blocks of rows, the last of which are padded: one row more than fills them costs a block of every group.
 In two pieces the first fills its blocks, and the second is cut as suits few rows; both read what all rows share. Where both are
@@ -51,11 +53,11 @@ SECONDS: dict[type, Callable[[Any], Any]] = {
     closed_attention.AttentionJob: lambda job: closed_attention.job_cost(job).seconds,
     closed_streamed.RowJob: lambda job: closed_streamed.job_cost(job).seconds,
 }
-"""Time of a job by the closed form."""
+"""Time of a job by the analytical model. [s]"""
 
 
 class Pieces(NamedTuple):
-    """How an operator is asked for in pieces.
+    """Functions and sizes with which an operator can be cut into pieces of rows.
 
     Attributes:
         propose: the job of the rows from one on to another one, which is not counted.
@@ -71,7 +73,7 @@ class Pieces(NamedTuple):
 
 
 def first_pieces(rows: int, side: int, many: int = MANY) -> list[int]:
-    """Sizes of the first of two pieces that are tried.
+    """Candidate sizes of the first of two pieces. [-]
 
     Args:
         rows: of both.
@@ -93,7 +95,7 @@ def first_pieces(rows: int, side: int, many: int = MANY) -> list[int]:
 
 
 def fastest_row_pieces(whole: Job | CachedJob, rows: int, of: Pieces) -> Job | JobSequence | CachedJob:
-    """The job at once, or in the two pieces that take the least time; leaves broadcast over designs.
+    """The fastest of the whole job and its two pieces; leaves broadcast over designs.
 
     Args:
         whole: all rows at once.
@@ -139,13 +141,13 @@ def _joined(cut: Any, one: Any, rest: Any) -> JobSequence | CachedJob:
 
 
 def job_seconds(job: Any) -> Any:
-    """Time of a job by the closed form. [s]"""
+    """Time of a job by the analytical model. [s]"""
     of = uncached_job(job)
     return SECONDS[type(of)](of) if of.taken is None else of.taken
 
 
 def chosen_of(condition: Any, one: Any, other: Any) -> Any:
-    """Design by design; jobs differ in sizes, in how these are cut, and in what a cache makes of memory."""
+    """Job chosen design by design; jobs may differ in sizes, tiling and memory behind the cache."""
     if not np.ndim(condition):
         return one if condition else other
     if isinstance(one, CachedJob):
@@ -177,7 +179,7 @@ def _leaves(condition: Any, one: Any, other: Any) -> Any:
 
 
 def row_pieces_text(job: Any) -> str:
-    """The pieces in which rows come, of one design, for people; nothing where they come at once.
+    """Text of the pieces in which the rows of one design run; empty string if they are not cut.
 
     >>> row_pieces_text(None)
     ''

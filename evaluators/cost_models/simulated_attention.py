@@ -1,4 +1,4 @@
-"""The readers of attention on a mesh of tiles that play programs, events and cycles: the same ones are played once."""
+"""Simulated cost of attention on a mesh of tiles, by events or cycles; equal jobs run once."""
 
 from dataclasses import fields, replace
 from functools import lru_cache, partial
@@ -34,10 +34,10 @@ OPERANDS = ("q", "c", "k", "v")
 
 
 class AttentionSimulator(JobSimulator):
-    """A reader of attention."""
+    """Simulator of attention jobs at one fidelity."""
 
     def communication_seconds(self, job: AttentionJob, seconds: float) -> float:
-        """Time that falls away where tiles exchange for nothing. [s]"""
+        """Time saved if tiles exchanged data in no time. [s]"""
         return seconds - self.played(job, len(TIME_PARTS) - TIME_PARTS.index("hbm"), self.play).seconds
 
 
@@ -69,7 +69,7 @@ def _played(job: AttentionJob, left: int, play: ProgramSimulator) -> SimulationR
 
 
 def simulated_random_slowdown(chip: Chip, piece: float) -> float:
-    """Time of pieces at random places over that of one long block, as the channel model plays them."""
+    """Time of random accesses of `piece` bytes over that of one long block, simulated. [-]"""
     if not piece or chip.hbm.banks is None:
         return 1.0
     from dse.evaluators.machine.memory_system import random_access_slowdown  # which compiles, or loads what was
@@ -86,7 +86,7 @@ def _whole(sizes: T) -> T:
 
 
 def _part(step: Instruction) -> str:
-    """What a step is, a word of `PARTS`; nothing for what only gives a tile another name."""
+    """What a step is, an option of `TIME_PARTS`; nothing for what only gives a tile another name."""
     if isinstance(step, MultiplyInstruction | VectorInstruction):
         return "matrix" if isinstance(step, MultiplyInstruction) else "vector"
     if isinstance(step, LoadInstruction | StoreInstruction):

@@ -1,4 +1,4 @@
-"""The readers that play programs, events and cycles, of what tiles do to items block by block: the same ones once."""
+"""Simulated cost of block loops on a mesh of tiles, by events or cycles; equal jobs run once."""
 
 from dataclasses import replace
 from functools import lru_cache

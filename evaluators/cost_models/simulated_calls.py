@@ -1,4 +1,7 @@
-"""Readers that play programs, events and cycles: products on a group are played, the same ones once; reads come from banks."""
+"""Simulated cost of products on groups and of reads from banks, by events or cycles.
+
+Equal products run once.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +32,7 @@ from dse.space.fields import iterate_leaves, replace_leaves
 from dse.space.mapping import AUTO, TILE_SUMS
 
 ProgramSimulator = Callable[..., SimulationResult]
-"""A reader: of a program, a fabric and engines."""
+"""Simulator of a program on a network and engines."""
 
 
 def simulate_product(
@@ -40,7 +43,7 @@ def simulate_product(
     machine: HardwareModel,
     nbytes: float,
 ) -> tuple[Any, Any]:
-    """Seconds of a product on a group, and those of its engines; with the sums that `price` chooses, where none are said."""
+    """Time of a simulated product on a group and of its engines; `price` chooses open sums. [s], [s]"""
     some, best = _ways(price, group, asked, machine, nbytes)
     cores, phases = group.cores, group.phases
     fabric, of = machine.fabric, machine.engines
@@ -87,7 +90,10 @@ def _ways(
 
 
 def simulate_exchange(play: ProgramSimulator, of: GroupExchange, machine: HardwareModel, work: Any = 0.0) -> Any:
-    """Seconds of slices that go around a group, which have whole bytes; where cores work on them for some time, beyond that."""
+    """Time of simulated slices that go around a group, beyond any work of cores on them. [s]
+
+    Slices have whole bytes.
+    """
     assert machine.fabric is not None
 
     def one(times: Any, cores: Any, nbytes: Any, work: Any, *on: Any) -> tuple[float]:
@@ -103,7 +109,7 @@ def simulate_exchange(play: ProgramSimulator, of: GroupExchange, machine: Hardwa
 def simulate_stage_transfer(
     play: ProgramSimulator, way: PipelinePlacement, nbytes: Any, machine: HardwareModel
 ) -> StageTransferTime:
-    """Seconds of a message from stage to stage; a core's part has whole bytes."""
+    """Time of a simulated message from stage to stage; a core's part has whole bytes. [s]"""
     assert machine.fabric is not None
 
     def one(cores: Any, stages: Any, pipelines: Any, high: Any, whole: Any, *on: Any) -> tuple[float, float]:
@@ -151,7 +157,7 @@ def _played(
 
 
 def engines_lasting(seconds: float, elements: int) -> TileEngines:
-    """Engines that an instruction on some elements, an operation each, takes so long."""
+    """Engines on which an instruction over some elements, of one operation each, takes a given time."""
     none = MatrixEngine(dataflow="ce", rows=1, cols=1, depth=0, reload="tile", fill=0.0, call=0.0)
     return TileEngines(1 / seconds if seconds else inf, none, VectorEngine(lanes=elements, special=1.0, call=0.0), inf)
 
@@ -166,7 +172,7 @@ def _with(of: Any, numbers: list[Any]) -> Any:
 
 
 def simulate_memory_read(word: str, asked: MemoryRequest, machine: HardwareModel) -> tuple[Any, Any]:
-    """Seconds of what a core asks its memory for, with the way to it; and of one more byte.
+    """Simulated time of a core's memory request with its route, and of one more byte. [s], [s/B]
 
     Under `events` blocks cost what tables of their memory's banks say, under `cycles` what they take where they lie.
     """
@@ -179,7 +185,7 @@ def simulate_memory_read(word: str, asked: MemoryRequest, machine: HardwareModel
     from dse.evaluators.machine.memory_system import first_data_seconds
 
     wide = [np.size(value) for _, value, _ in iterate_leaves(hbm.banks) if isinstance(value, np.ndarray)]
-    if wide:  # banks are played memory by memory
+    if wide:  # banks are simulated memory by memory
         each = [
             simulate_memory_read(
                 word, MemoryRequest(*(_of(leaf, place) for leaf in asked)), _with_memory(machine, _at(hbm, place))
@@ -194,7 +200,9 @@ def simulate_memory_read(word: str, asked: MemoryRequest, machine: HardwareModel
 
 
 def simulated_bank_seconds(word: str, asked: MemoryRequest, machine: HardwareModel) -> Any:
-    """Seconds that a byte takes at least of what cores of a die read side by side; 0 where its memory has no banks to play.
+    """Lower bound on the time per byte of reads that the cores of a die issue together. [s/B]
+
+    0 if the memory has no simulated banks.
 
     Software reaches a share of the bandwidth, whatever banks do: the slower one of both sets the pace.
     """

@@ -1,4 +1,7 @@
-"""What dies exchange, played by `events_dies` or `cycles_dies`: time is theirs, bytes and ways are as of the closed form."""
+"""Simulated cost of exchanges between dies, by events or cycles.
+
+Bytes and routes are those of the analytical model.
+"""
 
 from functools import lru_cache
 from typing import Any
@@ -15,21 +18,21 @@ MAX_MESSAGES = 32
 
 
 class ExchangeSimulator:
-    """Prices exchanges by playing their messages, one design at a time.
+    """Simulator of exchanges between dies at one fidelity, one design at a time.
 
     Attributes:
-        play: who plays them.
+        play: simulator of their messages.
     """
 
     def __init__(self, play: events_dies.MessageSimulator) -> None:
         self.play = play
 
     def job_cost(self, job: DieExchangeJob) -> KernelCost:
-        """Time, and bytes times the links that they cross, of each die that works."""
+        """Time [s] of an exchange, and bytes times links crossed per working die."""
         return KernelCost(_seconds(job, self.play), crossings.job_cost(job).activity)
 
     def time_by_resource(self, job: DieExchangeJob) -> dict[str, Any]:
-        """Its time by what it goes into: what is neither the longest way nor the barrier is links and ports."""
+        """Time of an exchange by resource: route latency, barrier, and the rest as links and ports. [s]"""
         known, seconds = crossings.analytical_exchange(job), _seconds(job, self.play)
         barrier = min(float(known.barrier), seconds)
         way = min(float(known.latency), seconds - barrier)
@@ -58,7 +61,7 @@ def _seconds(job: DieExchangeJob, play: events_dies.MessageSimulator) -> float:
 
 
 class _Key:
-    """A job that is equal to others by what it says."""
+    """Exchange job as a dictionary key, equal for jobs with equal content."""
 
     def __init__(self, job: DieExchangeJob, said: tuple[Any, ...]) -> None:
         self.job, self.said = job, said

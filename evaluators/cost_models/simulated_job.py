@@ -1,4 +1,4 @@
-"""Readers that play the programs of jobs: what one costs, and what falls away when parts are taken out, one after another."""
+"""Simulated cost of jobs, and the time saved when parts of their programs are removed in turn."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,17 +10,17 @@ from dse.evaluators.kernels.kernel_cost import KernelCost
 from dse.evaluators.program.kernel_ir import Instruction, Loop, Program, Round
 
 ProgramSimulator = Callable[..., SimulationResult]
-"""A reader of programs, `events.play` or `cycles.play`."""
+"""Simulator of programs: `simulate_events` or `simulate_cycles`."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobSimulator:
-    """A reader of one kind of jobs.
+    """Simulator of one kind of jobs at one fidelity.
 
     Attributes:
         parts: what the time goes into, in words, in the order in which they are taken out.
-        played: what a job takes with its last parts only: the job, how many of them, and who plays.
-        play: who does.
+        played: what a job takes with its last parts only: the job, how many of them, and the simulator.
+        play: simulator of the programs.
     """
 
     parts: Sequence[str]
@@ -28,18 +28,18 @@ class JobSimulator:
     play: ProgramSimulator
 
     def job_cost(self, job: Any) -> KernelCost:
-        """Time and activity of a job whose leaves are numbers."""
+        """Time [s] and activity of a job whose leaves are numbers."""
         timing = self.played(job, len(self.parts), self.play)
         return KernelCost(timing.seconds, timing.activity)
 
     def time_by_resource(self, job: Any) -> dict[str, float]:
-        """The time by what it goes into, words of `parts`: what falls away when the program is played without that, in turn."""
+        """Time of a job by resource: time saved by simulating without each part in turn. [s]"""
         times = [self.played(job, left, self.play).seconds for left in range(len(self.parts), 0, -1)]
         return dict(zip(self.parts, (*(a - b for a, b in pairwise(times)), times[-1]), strict=True))
 
 
 def remove_instructions(program: Program, gone: Callable[[Instruction], bool]) -> Program:
-    """A program less some steps."""
+    """The program without some of its instructions."""
     known: dict[int, Round] = {}
 
     def left(turn: Round) -> Round:

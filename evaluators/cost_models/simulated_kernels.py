@@ -1,4 +1,4 @@
-"""Kernels on a mesh of cores by the readers that play programs, events and cycles: the same ones once."""
+"""Simulated cost of kernels on a mesh of cores, by events or cycles; equal kernels run once."""
 
 from functools import lru_cache
 from math import ceil
@@ -22,14 +22,15 @@ from dse.space.noc_router import MeshFaults
 
 
 def simulate_kernel(reader: str, price: rivals.KernelCostFunction, kernel: MeshKernel, machine: HardwareModel) -> KernelCost:
-    """One run of a kernel, from its program played; where leaves are arrays, one play for each of their elements.
+    """Simulated time [s] and activity of one kernel run; arrays are simulated element by element.
 
-    Cores with engines of their own have numbers for them. Who has rivals plays the one that `price` chooses, a closed form.
+    Cores with engines of their own have numbers for them. A kernel with candidates runs the one that `price`, an analytical
+    cost, chooses.
     """
     on, engines = machine.fabric, machine.engines
     assert on is not None
     assert engines is None or isinstance(engines, TileEngines)
-    # each entry plays the one algorithm that it has
+    # each entry runs the one algorithm that it has
     best = rivals.fastest_index(kernel, machine, price) if kernel.rivals else 0
     names = tuple(sorted(kernel.options))
     shape, mesh = kernel.shape, kernel.mesh
@@ -71,7 +72,7 @@ def _played(
     return KernelCost(timing.seconds, timing.activity)
 
 
-@lru_cache(maxsize=1)  # one: what a kernel's time goes into plays its program again and again, with less and less that costs
+@lru_cache(maxsize=1)  # one: `time_by_cause` simulates a program several times in a row, with less and less that costs
 def _program(
     kind: str, algorithm: str, shape: tuple[int, ...], mesh: tuple[int, ...], options: tuple[tuple[str, Any], ...]
 ) -> Program:

@@ -1,4 +1,4 @@
-"""The readers that play programs, events and cycles, of what tiles do row by row from memory: the same ones once."""
+"""Simulated cost of row kernels on a mesh of tiles, by events or cycles; equal jobs run once."""
 
 from functools import lru_cache
 

@@ -1,4 +1,4 @@
-"""The readers that play programs, events and cycles, of products from memory on a mesh of tiles: the same ones once."""
+"""Simulated cost of products from memory on a mesh of tiles, by events or cycles; equal jobs run once."""
 
 from functools import lru_cache
 
@@ -17,10 +17,10 @@ from dse.space.noc_router import parse_faults
 
 
 class SummaSimulator(JobSimulator):
-    """A reader of products."""
+    """Simulator of SUMMA jobs at one fidelity."""
 
     def time_by_resource(self, job: SummaJob) -> dict[str, float]:
-        """Vectors are a part where there are any."""
+        """Time of a SUMMA job by resource, with vectors if it has any. [s]"""
         found = JobSimulator.time_by_resource(self, job)
         return found if has_dequantize(job) else {name: seconds for name, seconds in found.items() if name != "vector"}
 

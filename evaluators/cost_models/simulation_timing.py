@@ -1,4 +1,4 @@
-"""What readers that play programs have in common: the machine that a program is played on, and what comes out."""
+"""Machine on which simulators run a program, and the result of a simulation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -37,14 +37,14 @@ from dse.space.noc_router import NO_FAULTS, MeshFaults
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """What came out.
+    """Result of a simulated program: its time, activity, and times of engines and buffers.
 
     Attributes:
         seconds: until the last core is done.
         activity: as counted from the steps, the links that bytes cross from and to memory included.
         engine_seconds: that a core's engine for products worked, each as long as the others. [s]
         vector_seconds: that its engine for vectors did; where one does both, none of its own. [s]
-        played: rounds that were played; the others were jumped.
+        played: rounds that were simulated; the others were jumped.
         ready: when each core's slots are as the program leaves them, by slot, shape (rows, cols). [s]
     """
 
@@ -57,12 +57,12 @@ class SimulationResult:
 
     @property
     def utilisation(self) -> float:
-        """Share of the time that engines for products worked."""
+        """Share of the time for which matrix engines work. [-]"""
         return self.engine_seconds / self.seconds if self.seconds else 0.0
 
 
 def add_results(timings: Sequence[SimulationResult]) -> SimulationResult:
-    """Programs of which each begins when the one before is done everywhere; what is ready is the last one's."""
+    """Result of programs in sequence; each begins when the one before has finished on all cores."""
     *before, last = timings
     start = sum(timing.seconds for timing in before)
     activity = sum((timing.activity for timing in timings), Activity())
@@ -78,7 +78,7 @@ def add_results(timings: Sequence[SimulationResult]) -> SimulationResult:
 
 @dataclass(frozen=True)
 class SimulatedMachine:
-    """What a program is played on, and its slots by name; faults are for who plays routers."""
+    """Machine on which a program runs, and the program's buffers by name."""
 
     fabric: MeshFabric
     engines: TileEngines | None
@@ -89,7 +89,7 @@ class SimulatedMachine:
 
 
 def engine_seconds(step: MultiplyInstruction | VectorInstruction, on: SimulatedMachine) -> float:
-    """That a step takes a core's engine."""
+    """Time for which an instruction takes a core's engine. [s]"""
     fabric, engines, slots = on.fabric, on.engines, on.slots
     if isinstance(step, MultiplyInstruction):
         if engines is None:
@@ -108,7 +108,7 @@ def engine_seconds(step: MultiplyInstruction | VectorInstruction, on: SimulatedM
 
 
 def engine_busy_seconds(program: Program, on: SimulatedMachine) -> tuple[float, float]:
-    """Time that every engine works on all steps: for products, or for everything, and for vectors."""
+    """Time for which matrix engines (or single engines), and vector engines, work in all. [s], [s]"""
     spent = {MultiplyInstruction: 0.0, VectorInstruction: 0.0}
     for step, times in iterate_instructions(program):
         if isinstance(step, MultiplyInstruction | VectorInstruction):
@@ -119,7 +119,7 @@ def engine_busy_seconds(program: Program, on: SimulatedMachine) -> tuple[float, 
 
 
 def memory_link_activity(program: Program, on: SimulatedMachine) -> Activity:
-    """Links that bytes cross between memory and cores, which do not go over the edges of a torus."""
+    """Activity of links between memory and cores; these do not use the wraps of a torus."""
     hops, mesh = 0.0, replace(program, topology="mesh")
     for step, times in iterate_instructions(program):
         if isinstance(step, LoadInstruction | StoreInstruction):
@@ -130,14 +130,14 @@ def memory_link_activity(program: Program, on: SimulatedMachine) -> Activity:
 
 
 def required_channels(on: SimulatedMachine) -> MeshChannels:
-    """Memory channels of a machine that has to have some."""
+    """Memory channels of a machine, which must have some."""
     if on.memory is None:
-        raise ValueError("the program loads from memory channels, and the machine that it is played on has none")
+        raise ValueError("the program loads from memory channels, but its machine has none")
     return on.memory
 
 
 def flat_positions(axis: Array, shape: tuple[int, ...]) -> Array:
-    """Places along an axis, core by core."""
+    """Coordinates along one axis, core by core."""
     whole = axis if axis.shape == shape else np.broadcast_to(axis, shape)
     return np.ascontiguousarray(whole.ravel(), dtype=np.int32)
 
@@ -145,6 +145,6 @@ def flat_positions(axis: Array, shape: tuple[int, ...]) -> Array:
 def message_words(
     step: SendInstruction | MulticastInstruction | ReduceInstruction, on: SimulatedMachine, shape: tuple[int, ...]
 ) -> Array:
-    """Words of each message of a step."""
+    """Words of each message of an instruction. [-]"""
     nbytes = np.broadcast_to((step.stop - step.start) * on.slots[step.slot].row_bytes, shape).ravel()
     return np.asarray(np.ceil(nbytes / on.fabric.word_bytes))

@@ -1,4 +1,6 @@
-"""Jobs of tiles on a part of their mesh, for readers to which the whole is too large: tiles keep what they do at a time.
+"""Jobs on a submesh of tiles, for simulators that are too slow for the whole mesh.
+
+Tiles keep their work per wave.
 
 A job becomes as much smaller as that takes, in turns too, and memory channels as many fewer as leaves each its bytes.
 """
@@ -40,7 +42,7 @@ SubmeshJob = (
 
 
 def job_on_submesh(job: SubmeshJob, side: int) -> tuple[SubmeshJob, float]:
-    """A job whose leaves are numbers on at most `side` x `side` tiles, and how many of its turns that stands for.
+    """Job of one design on at most `side` x `side` tiles, and the repetitions that it stands for.
 
     Itself, once, where `side` is 0.
     """
@@ -60,7 +62,10 @@ def job_on_submesh(job: SubmeshJob, side: int) -> tuple[SubmeshJob, float]:
 
 
 def summa_on_submesh(job: closed_summa.SummaJob, side: int) -> tuple[closed_summa.SummaJob, float]:
-    """As deep for a group, so that as many blocks come from memory to each tile of the diagonal; as many outputs as turns."""
+    """SUMMA job on a submesh, with the same depth per group.
+
+    Each tile of the diagonal loads as many blocks, and there are as many outputs as waves.
+    """
     of, copies = SummaTiling(*map(int, job.part)), int(job.copies)
     shape = GemmShape(int(job.shape.m), int(job.shape.k), int(job.shape.n))
     whole = summa_diagonal.busy_mesh(shape, of, CoreMesh(int(job.mesh.rows), int(job.mesh.cols)), copies)
@@ -86,7 +91,7 @@ def summa_on_submesh(job: closed_summa.SummaJob, side: int) -> tuple[closed_summ
 
 
 def attention_on_submesh(job: closed_attention.AttentionJob, side: int) -> tuple[closed_attention.AttentionJob, float]:
-    """Groups as they are, or as large as the part: queries and keys of a block shrink with them, heads with their number."""
+    """Attention job on a submesh: groups as they are, or shrunk with their queries, keys and heads."""
     shape, tiling, mesh = job.shape, job.tiling, closed_attention.working_mesh(job)
     whole = CoreMesh(int(mesh.rows), int(mesh.cols))
     here = CoreMesh(*submesh_sides(whole.rows, whole.cols, side))
@@ -126,7 +131,7 @@ def _heads(before: BlockCounts, of: BlockCounts, *, causal: bool) -> int:
 
 
 def row_job_on_submesh(job: closed_streamed.RowJob, side: int) -> tuple[closed_streamed.RowJob, float]:
-    """As many rows a tile, and as many tiles a memory channel."""
+    """Row job on a submesh, with as many rows per tile and tiles per memory channel."""
     every = CoreMesh(int(job.chip.mesh.rows), int(job.chip.mesh.cols))
     before = streamed.row_waves(job.rows, job.block, every)
     whole = streamed.busy_mesh(before, every)
@@ -138,7 +143,7 @@ def row_job_on_submesh(job: closed_streamed.RowJob, side: int) -> tuple[closed_s
 
 
 def block_loop_on_submesh(job: closed_walked.BlockLoopJob, side: int) -> tuple[closed_walked.BlockLoopJob, float]:
-    """As many items a tile, and as many tiles a memory channel; of longer and longer items the first ones."""
+    """Block loop job on a submesh, with as many items per tile and tiles per memory channel."""
     whole = walked.busy_mesh(int(job.items), CoreMesh(int(job.chip.mesh.rows), int(job.chip.mesh.cols)))
     here = CoreMesh(*submesh_sides(whole.rows, whole.cols, side))
     tiles = here.rows * here.cols / (whole.rows * whole.cols)
@@ -152,11 +157,11 @@ def block_loop_on_submesh(job: closed_walked.BlockLoopJob, side: int) -> tuple[c
 
 
 def chip_on_submesh(chip: Chip, mesh: CoreMesh, memory: float) -> Chip:
-    """A chip of other sides, with a share of the memory channels."""
+    """Chip with other mesh sides and the same share of memory channels."""
     channels = max(round(float(chip.hbm.channels) * memory), 1)
     return replace_leaves(chip, {"mesh.rows": mesh.rows, "mesh.cols": mesh.cols, "hbm.channels": channels})
 
 
 def largest_divisor(side: int, most: int) -> int:
-    """The largest divisor of a side that is at most so large, or 1."""
+    """Largest divisor of a side that is at most a given size, or 1. [-]"""
     return max((count for count in range(1, side + 1) if side % count == 0 and count <= most), default=1)

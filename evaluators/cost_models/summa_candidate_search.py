@@ -1,6 +1,8 @@
-"""Of many designs, the candidate for a product from memory that each takes: a loop over structures, candidates and designs.
+"""Compiled search for the SUMMA candidate of each of many designs.
 
-What candidates are and what they cost is `closed_summa`'s; times are those of `summa_diagonal.timed`, compiled.
+It loops over structures, candidates and designs.
+
+What candidates are and what they cost is `analytical_summa`'s; times are those of `summa_diagonal.program_seconds`, compiled.
 """
 
 from typing import Any
@@ -131,7 +133,9 @@ def choose_candidates(
     best: Any,
     taken: Any,
 ) -> None:
-    """Writes the candidate of each design that takes the least time of those that fit, or needs the least memory; the first.
+    """Write the fastest candidate that fits each design to `best`.
+
+    If none fits, take the one that needs the least memory; of equals, the first.
 
     More time for a byte never makes a candidate faster, and more memory never makes it fit less. So of a structure, a candidate
     is left out that takes longer with the fastest memory of its designs than another one, which needs no more or fits all of
@@ -139,7 +143,7 @@ def choose_candidates(
     at together, and leave more out.
 
     Args:
-        work: leaves of `Work`, each of shape (kinds or 1, candidates or 1).
+        work: leaves of `SummaWork`, each of shape (kinds or 1, candidates or 1).
         held: by candidates. [B], shape (candidates,)
         order: candidates of a side by memory, one side after the other, shape (candidates,).
         sides: where candidates of each side begin in it, shape (sides + 1,).

@@ -1,8 +1,10 @@
-"""Tasks, packets, engines and channels of a program as compiled loops take them; messages that lock their ways, played.
+"""Tasks, packets, engines and channels of a program for compiled loops.
+
+Programs whose messages lock their routes are simulated here.
 
 Cores that are ahead ask for channels of their next round while others wait with those of this one, and have them where all of
 theirs are free, though one that asked before waits for one of them: so nobody holds what another waits for, and neighbours get
-out of step. Round by round, as other programs are played, none of this would be seen. No repetition is jumped.
+out of step. Round by round, as other programs are simulated, none of this would be seen. No repetition is jumped.
 """
 
 from itertools import pairwise
@@ -21,13 +23,13 @@ from dse.space.array_math import Array
 
 
 def floor_of(graph: TaskGraph) -> tuple[Tasks, Packets, Floor]:
-    """Tasks and packets of a graph, and who works on them, before anything has happened."""
+    """Tasks and packets of a graph, and the resources that run them, before the simulation."""
     tasks, packets = _tasks(graph), _packets(graph)
     return tasks, packets, _floor(graph, tasks)
 
 
 def takes_circuits(program: Program, on: SimulatedMachine) -> bool:
-    """Whether everything that moves in a program is messages between cores that lock their ways on a mesh."""
+    """Whether all traffic of a program is messages between cores that lock their routes on a mesh."""
     if not on.fabric.locked or program.topology != "mesh":
         return False
     return all(
@@ -36,12 +38,12 @@ def takes_circuits(program: Program, on: SimulatedMachine) -> bool:
 
 
 def play_circuits(program: Program, on: SimulatedMachine) -> SimulationResult:
-    """The time of such a program: a request crosses the way, a grant comes back, and words have it until the last is there."""
+    """Simulate a program whose messages lock their routes; returns its time and activity."""
     cycle = on.fabric.cycle or on.fabric.word or 1.0
     graph, ends = unroll_program(program, on, cycle)
     tasks, packets, floor = floor_of(graph)
     if not perform_messages(floor, tasks, packets):
-        raise ValueError("the program waits for what never comes: its strands wait for one another")
+        raise ValueError("the program is in a deadlock: its strands wait for one another")
     done = np.append(tasks.done, 0.0)  # of what nobody writes
     ready = {name: done[made].reshape(program.rows, program.cols) * cycle for name, made in ends.items()}
     busy = float(max(done.max(), floor.free.max(initial=0.0))) * cycle

@@ -1,4 +1,4 @@
-"""A program unrolled into tasks of cores, with what must be done before each: what the cycles reader plays.
+"""Graph of tasks of a program, with their dependencies, for the cycle-level simulator.
 
 A task is work of an engine, a block of a memory channel, a packet, or a moment. What a step waits for is what
 `evaluators.cost_models.event_simulator` says: the versions that it reads, the version that it overwrites (read, `depth`
@@ -45,17 +45,17 @@ from dse.space.errors import DesignError
 
 NONE = -1
 MAX_TASKS = 30_000_000
-"""Tasks of a program that is played."""
+"""Largest number of tasks of a simulated program."""
 
 PACKETS = ("router", "port", "number", "flits", "feeder", "left", "head", "tail", "far", "owed")
-"""Whole numbers of a packet, as `evaluators.machine.tasks.Packets` has them."""
+"""Whole numbers of a packet, as `evaluators.machine.task_events.Packets` has them."""
 
 MATRIX, OTHER, MESSAGES = range(3)
 """Engines of a core: for products, for vectors, and for messages; one of them where a core's engine does everything."""
 
 
 class TaskGraph:
-    """Tasks, packets and trees, as they are added."""
+    """Graph of tasks, packets and multicast trees, as it grows."""
 
     def __init__(self, program: Program, on: SimulatedMachine, cycle: float, plain: bool = False) -> None:
         self.blocks: list[tuple[Array, BlockBurst, bool]] = []
@@ -79,14 +79,14 @@ class TaskGraph:
         )
 
     def far(self, source: Array, target: Array) -> Array:
-        """Links from cores to others."""
+        """Number of links from cores to others. [-]"""
         if self.detours is not None:
             return np.asarray(self.detours.far[source, target])
         (row, col), (to_row, to_col) = np.divmod(source, self.shape[1]), np.divmod(target, self.shape[1])
         return np.asarray(np.abs(row - to_row) + np.abs(col - to_col))
 
     def crossings(self) -> float:
-        """Flits times the links that they cross, copies on a tree and sums once a link."""
+        """Flits times the links that they cross; copies on a tree and sums count once per link. [-]"""
         numbers, first = np.unique(self.packet["number"].whole(), return_index=True)
         flits, router = (self.packet[name].whole()[first] for name in ("flits", "router"))
         target, one = (to := self.target.whole()[numbers]) >> 3, to >= 0
@@ -97,18 +97,18 @@ class TaskGraph:
         return float(links @ flits)
 
     def tasks(self, count: int, kind: int, *, on: Any = 0, busy: Any = 0.0, after: Any = 0.0) -> Array:
-        """New tasks; their numbers."""
+        """Add tasks; returns their numbers."""
         for name, value in (("kind", kind), ("on", on), ("busy", busy), ("after", after)):
             self.task[name].add(value, count)
         self.count += count
         if self.count > MAX_TASKS:
             raise DesignError(
-                f"fidelity: the program has more than {MAX_TASKS:,} tasks to play cycle by cycle; play a smaller mesh"
+                f"fidelity: cycles can simulate {MAX_TASKS:,} tasks, got more; use a smaller mesh or fidelity=events"
             )
         return np.arange(self.count - count, self.count)
 
     def needs(self, tasks: Array, *before: Array) -> None:
-        """Each task waits for one before it, of each list; `NONE` for nothing."""
+        """Make each task wait for one earlier task of each list; `NONE` for no wait."""
         for earlier in before:
             real = earlier != NONE
             count = int(np.count_nonzero(real))
@@ -117,13 +117,13 @@ class TaskGraph:
                 self.after.add(tasks[real], count)
 
     def arrivals(self, count: int, after: Any = 0.0) -> Array:
-        """Moments that packets bring about, or a while `after`."""
+        """Add moments at which packets arrive, or a delay `after` that."""
         found = self.tasks(count, NOTE, after=after)
         self.awaited.add(found, count)
         return found
 
     def joined(self, a: Array, b: Array) -> Array:
-        """Moments when both of two tasks are done."""
+        """Add moments at which both of two tasks have finished."""
         both = (a != NONE) & (b != NONE) & (a != b)
         found = np.where(a == NONE, b, a)
         if both.any():
@@ -132,13 +132,13 @@ class TaskGraph:
         return found
 
     def moments(self, count: int, *before: Array, after: Any = 0.0) -> Array:
-        """Moments when tasks of several lists are done, or a while `after`."""
+        """Add moments at which tasks of several lists have finished, or a delay `after` that."""
         found = self.tasks(count, NOTE, after=after)
         self.needs(found, *before)
         return found
 
     def work(self, cores: Array, engine: int, seconds: Any, after: Any = None) -> Array:
-        """Work of engines; what waits for it starts when it is done, or a while after it began. [s]"""
+        """Add work of engines; dependents start when it ends, or a delay after it began. [s]"""
         on = cores * self.engines + (engine if self.engines > 1 else 0)
         ends = seconds if after is None else after
         return self.tasks(len(cores), WORK, on=on, busy=np.asarray(seconds) / self.cycle, after=np.asarray(ends) / self.cycle)
@@ -158,7 +158,7 @@ class TaskGraph:
         far: Any = 0,
         arrivals: int = 1,
     ) -> tuple[Array, Array]:
-        """Packets; the tasks that start them, and the moments when they have left.
+        """Add packets; returns the tasks that start them, and the moments at which they have left.
 
         Args:
             router, flits: where each is from, and how long it is.
@@ -186,14 +186,14 @@ class TaskGraph:
         return self.tasks(count, PACKET, on=np.arange(first, self.packets)), left
 
     def numbered(self, target: Any, of: Array) -> Array:
-        """Numbers of packets in the network, `of` the packets that stand for them."""
+        """Numbers of packets in the network, from the packets `of` that stand for them."""
         self.target.add(target, len(of))
         self.of.add(of, len(of))
         self.numbers += len(of)
         return np.arange(self.numbers - len(of), self.numbers)
 
     def tree(self, row: Array, col: Array, adds: bool) -> int:
-        """The tree of some cores, the root first: its number as a target."""
+        """Number of a multicast tree over some cores, root first, as a target."""
         key = (adds, *row.tolist(), *col.tolist())
         if key not in self.trees:
             out, into, place = np.zeros(self.cores, np.uint8), np.zeros(self.cores, np.uint8), np.zeros(self.cores, np.int32)
@@ -253,7 +253,7 @@ class _Sent(NamedTuple):
 
 
 class ProgramUnroller:
-    """Which task made each version of each slot, and which have read it; grows a graph round by round."""
+    """Unroller of a program into tasks, round by round, with the writers and readers of buffers."""
 
     def __init__(self, program: Program, graph: TaskGraph) -> None:
         self.graph, self.on, self.cores = graph, graph.on, graph.cores
@@ -263,7 +263,7 @@ class ProgramUnroller:
         self.addresses = BlockAddresses(program, graph.on)
 
     def play(self, turn: Round, strand: int) -> None:
-        """Adds a round of a strand."""
+        """Add the tasks of one round of a strand."""
         tail = self.tails[strand]
         written = {name for step in turn.steps for name in buffers_written(step)}
         ready = {name: self.ready[name].copy() for step in turn.steps for name in buffers_read(step)}
@@ -595,18 +595,16 @@ def _waves(cores: Array) -> list[Array]:
 
 
 def unroll_program(program: Program, on: SimulatedMachine, cycle: float) -> tuple[TaskGraph, dict[str, Array]]:
-    """The tasks of a program, and for each slot those that leave it as it is in the end, shape (cores,).
+    """Graph of a program's tasks, and for each buffer the last tasks that write it, shape (cores,).
 
     Strands take turns, a round each, in what they share: slots of their own, engines by who is ready first.
     """
     if program.topology != "mesh":
-        raise DesignError(f"chip.noc.topology: routers are played on a mesh, not {program.topology}; use fidelity=events")
+        raise DesignError(f"chip.noc.topology: fidelity=cycles supports mesh only, got {program.topology}; use fidelity=events")
     if on.faults.routers:
         row, col = divmod(on.faults.routers[0], program.cols)
-        work = f"the program has work for all of {program.rows} x {program.cols} cores"
-        raise DesignError(
-            f"chip.faults: core ({row}, {col}) is broken, and {work}; lay it out on others, or take out the fault"
-        )
+        work = f"the program needs all of {program.rows} x {program.cols} cores"
+        raise DesignError(f"chip.faults: core ({row}, {col}) is broken, but {work}; use other cores, or remove the fault")
     try:
         return _unrolled(program, TaskGraph(program, on, cycle))
     except NoRouteError:  # a tree has no place beside the ways round what is broken: up*/down* ways have one for each

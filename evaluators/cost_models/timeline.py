@@ -1,4 +1,6 @@
-"""When the works of a segment run: three streams, scheduled with `maximum`s only, so that one pass serves many designs.
+"""Schedule of the calls of a segment on three streams.
+
+It uses only maxima, so that one evaluation serves many designs.
 
 Communication: the collective that opens the segment. Prefetch: starts with it and goes on beside the works, in the order of
 the pass. Compute: starts when the collective is done; a work whose bytes are being prefetched waits for them (the event
@@ -12,7 +14,7 @@ from dse.space.array_math import maximum
 
 
 class WorkSpan(NamedTuple):
-    """One work on the timeline; leaves broadcast over designs.
+    """Start and end of one call on the timeline; leaves broadcast over designs. [s]
 
     Attributes:
         ready: when the stream is free for it.
@@ -34,7 +36,7 @@ def schedule_segment(
     order: Sequence[int],
     spans: list[WorkSpan] | None = None,
 ) -> Any:
-    """The end of a segment, from the start of its collective. [s]
+    """End of a segment, from the start of its collective. [s]
 
     Args:
         collective: time of the opening collective; 0.0 where there is none. [s]
@@ -59,7 +61,7 @@ def schedule_segment(
 
 
 def sequential_end(collective: Any, durations: Sequence[Any]) -> Any:
-    """The end of a segment that prefetches nothing, from the start of its collective: one work after the other. [s]"""
+    """End of a segment without prefetch, with one call after the other. [s]"""
     now = collective
     for duration in durations:
         now = now + duration

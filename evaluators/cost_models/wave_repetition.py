@@ -1,4 +1,6 @@
-"""Repetition of whole waves: loops that come again with all that stands between them, as items of attention after each other.
+"""Detection of repetition of whole waves in a simulated program.
+
+Loops come again with all that stands between them, as items of attention one after the other.
 
 A loop inside is jumped over in each of them; this looks from one beginning of such a loop to the next one. Where two of these
 stretches moved every time alike, and each strand has the same parts before it as behind it, so will those that follow.
@@ -18,7 +20,7 @@ MIN_REPETITIONS = 4
 
 
 class StrandPosition(Protocol):
-    """Where a strand is."""
+    """Position of a strand in its program, and numbers of its parts."""
 
     part: int
     place: int
@@ -27,14 +29,14 @@ class StrandPosition(Protocol):
 
 
 def part_keys(parts: Sequence[Round | Loop]) -> Array:
-    """A number for each part, the same for those that do the same, shape (parts,)."""
+    """Numbers of parts, equal for parts that do the same, shape (parts,)."""
     numbers: dict[Any, int] = {}
     words = [(part.times, *map(id, part.body)) if isinstance(part, Loop) else id(part) for part in parts]
     return np.array([numbers.setdefault(word, len(numbers)) for word in words], int)
 
 
 class WaveRepetition:
-    """Looks for repetition where the first strand begins a loop that it has been through before."""
+    """Detector of repetition where the first strand begins a loop like an earlier one."""
 
     def __init__(self) -> None:
         self._at = -1
@@ -46,7 +48,7 @@ class WaveRepetition:
         arrays: Callable[[], list[Array]],
         beside: Callable[[], tuple[Any, ...]],
     ) -> tuple[int, list[Array], list[int]]:
-        """How many stretches may be jumped over, by how much one moves everything, and parts that each strand has in one.
+        """Waves that can be jumped, how much one moves all times, and parts per wave of each strand.
 
         Args:
             alive: strands that are not done; the first one begins a loop.
@@ -83,7 +85,7 @@ class WaveRepetition:
 
 
 def repetitions_ahead(keys: Array, at: int, step: int) -> int:
-    """How often the parts of a strand from `at` on are the `step` ones before it, and after them the part that it is at.
+    """Repetitions of the `step` parts before `at` in the rest of a strand, without a last partial one. [-]
 
     >>> repetitions_ahead(np.array([7, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 9]), 4, 3)
     2

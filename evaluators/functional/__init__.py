@@ -1,1 +1,4 @@
-"""A decoder layer on numbers: the calls that a layout makes of it, walked in their order, each by its kernel's program."""
+"""Functional simulation of a decoder layer: a layout's calls run on numbers.
+
+Calls run in their order, each by its kernel's program.
+"""

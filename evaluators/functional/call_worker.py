@@ -1,4 +1,6 @@
-"""Calls of a part in turn on one worker (a device, a die, a chip of tiles, a group of cores), each operator done by its call.
+"""Functional simulation of a segment's calls on one worker (device, die, chip of tiles, core group).
+
+Each operator is run by its call.
 
 A call's shape says how much of a matrix its worker has, the graph which side of it may be divided, and the worker's number
 which part it is. Nothing else says how a layer is divided.
@@ -32,7 +34,7 @@ HEADS_NORM = "heads_norm"
 
 
 class AttentionInputs(NamedTuple):
-    """What attention has on a worker.
+    """Queries, keys and values of an attention on one worker, with its rules.
 
     Attributes:
         q: shape (sequences, queries, heads, of a head).
@@ -51,7 +53,7 @@ class AttentionInputs(NamedTuple):
 
 
 class LocalCopies(NamedTuple):
-    """Copies of tokens at experts of a worker.
+    """Token copies at the experts of one worker.
 
     Attributes:
         rows: the copies.
@@ -65,7 +67,7 @@ class LocalCopies(NamedTuple):
 
 
 class KernelFunctions(NamedTuple):
-    """Who computes what calls ask for.
+    """Functions that compute the results of calls, by kind of operator.
 
     Attributes:
         product: of a call, rows and a matrix.
@@ -91,7 +93,7 @@ class KernelFunctions(NamedTuple):
 
 
 class CallWorker:
-    """What one worker has of a part.
+    """State of one worker that runs the calls of a segment.
 
     Attributes:
         done: results, by operator.
@@ -112,7 +114,7 @@ class CallWorker:
         self.heads = _query_heads(layer, calls)
 
     def run(self, call: KernelCall) -> None:
-        """The operators that are done when a call is.
+        """Run the operators of a call, and keep their results.
 
         Raises:
             ValueError: what they need is not there, or has another shape than the call.
@@ -135,7 +137,7 @@ class CallWorker:
                 raise ValueError(f"call {name!r}: a {type(of).__name__} has no numbers")
 
     def left(self) -> Array:
-        """What the part leaves to be added to the residual stream.
+        """Result of the segment that is added to the residual stream.
 
         Raises:
             ValueError: no call has made it.
@@ -143,7 +145,7 @@ class CallWorker:
         return np.asarray(np.sum([self._back(name) for name in results_left(self.part)], axis=0))
 
     def _back(self, name: str) -> Array:
-        """A result, by token; where no call sums up what experts say, that is done with their last product."""
+        """Result by token; the last product of experts adds them up if no call does."""
         value = self.get(name)
         if name != "experts_down":
             return value
@@ -151,23 +153,23 @@ class CallWorker:
 
     @property
     def chosen(self) -> RoutedTokens:
-        """Copies of tokens and their experts."""
+        """Copies of tokens, and the experts that they go to."""
         if self.routed is None:
             raise ValueError(f"part {self.part.name!r}: experts are asked before they are chosen")
         return self.routed
 
     def get(self, name: str) -> Array:
-        """What an operator has left."""
+        """Result of an operator that has run."""
         if name not in self.done:
             raise ValueError(f"part {self.part.name!r}: {name!r} is needed and no call has made it")
         return self.done[name]
 
     def inputs(self, of: Operator) -> list[Array]:
-        """What an operator needs, which is the residual stream where it says nothing."""
+        """Inputs of an operator: results that it needs, or the residual stream if it names none."""
         return [self.get(name) for name in of.needs] or [self.x]
 
     def matrix(self, of: MatMulOp, call: KernelCall) -> Array:
-        """The worker's part of the weights of a product; beyond the last row or column there are zeros."""
+        """Worker's part of a product's weights, with zeros beyond the last row or column."""
         weights, k, n = self.layer.weights[of.name], as_integer(call.shape[1]), as_integer(call.shape[2])
         first = self.place * n * of.n.split
         if of.name in ("k_proj", "v_proj", "state_qk", "decay_up"):
@@ -176,12 +178,12 @@ class CallWorker:
 
     @property
     def states(self) -> range:
-        """Heads of values of the worker."""
+        """Value heads of the worker, as a range."""
         return range(self.place * self.heads, (self.place + 1) * self.heads)
 
     @property
     def first_kv_head(self) -> int:
-        """That of the worker's first head of queries, or of its first state."""
+        """KV head of the worker's first query head, or of its first state."""
         return self.place * self.heads // self.layer.shared
 
     def _product(self, of: MatMulOp, call: KernelCall) -> Array:
@@ -217,7 +219,7 @@ class CallWorker:
         return self.kernels.experts(call, a, weights[here.experts], here.places)
 
     def dispatched(self) -> LocalCopies:
-        """Copies of tokens by their experts, all of which are here."""
+        """Token copies by their experts, all of which are on this worker."""
         (x,) = self.inputs(self.operators["router"])
         count = len(self.layer.weights["experts_up"])
         places = [np.flatnonzero(self.chosen.expert == one) for one in range(count)]
@@ -321,7 +323,7 @@ class CallWorker:
 
 
 def compute_elementwise(of: ElementwiseOp, inputs: list[Array], layer: LayerTensors) -> Array:
-    """An operator on elements."""
+    """Result of an elementwise operator on numbers."""
     if of.name == "output_activation":
         read, gate = inputs
         smooth = isinstance(layer.mixed, RecurrenceOp) and layer.mixed.rule in ("delta", "ssd")

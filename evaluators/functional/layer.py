@@ -1,4 +1,4 @@
-"""Numbers of one decoder layer, and what its operators do to them where no program of a kernel does it.
+"""Tensors of one decoder layer, and its operators that no kernel program covers, in NumPy.
 
 A layer has the graph's parts for what it computes, and weights by the names of operators. How it is divided is said by calls
 alone. Post-norms have no numbers here.
@@ -17,7 +17,7 @@ ROPE_BASE = 10000.0
 
 
 class ScoreRules(NamedTuple):
-    """What becomes of scores before values are weighed with them.
+    """Rules for attention scores: scale, cap, window and sinks.
 
     Attributes:
         window: keys that a query sees at most, its own one included; 0 for all.
@@ -32,12 +32,12 @@ class ScoreRules(NamedTuple):
     scale: float = 0.0
 
     def of(self, heads: slice) -> "ScoreRules":
-        """As some of the heads have it."""
+        """Rules for a subset of the heads."""
         return self if self.sinks is None else self._replace(sinks=self.sinks[heads])
 
 
 class LayerTensors(NamedTuple):
-    """A decoder layer and what comes into it.
+    """Weights, inputs and caches of one decoder layer.
 
     Attributes:
         parts: of the graph, in order: the mixing and the FFN, with the choice and the sum of experts where calls do these.
@@ -72,43 +72,43 @@ class LayerTensors(NamedTuple):
 
     @property
     def sequences(self) -> int:
-        """Sequences, of as many new tokens each."""
+        """Number of sequences with equally many new tokens. [-]"""
         return len(self.keys)
 
     @property
     def positions(self) -> Array:
-        """Place of each token in its sequence."""
+        """Position of each token in its sequence."""
         new = len(self.x) // self.sequences
         return np.tile(self.before + self.keys.shape[1] + np.arange(new), self.sequences)
 
     def part(self, name: str) -> Segment | None:
-        """The part of a name; None where it is not of this layer."""
+        """Segment of a name; None if the layer has no such segment."""
         return next((part for part in self.parts if part.name == name), None)
 
     @property
     def turned(self) -> int:
-        """Width of what is rotated head by head, whole heads or the part that is apart."""
+        """Width of the rotated part of each head. [-]"""
         return self.rope or self.attention.qk_dim
 
     @property
     def attention(self) -> AttentionOp:
-        """The operator."""
+        """Attention operator of the layer."""
         return next(of for part in self.parts for of in part.operators if isinstance(of, AttentionOp))
 
     @property
     def mixed(self) -> AttentionOp | RecurrenceOp:
-        """The operator that mixes tokens."""
+        """Operator of the layer that mixes tokens: attention or a recurrence."""
         return next(of for part in self.parts for of in part.operators if isinstance(of, AttentionOp | RecurrenceOp))
 
     @property
     def shared(self) -> int:
-        """Heads of queries, or states, that have one head of keys."""
+        """Query heads, or states, per key head. [-]"""
         of = self.mixed
         return of.shared if isinstance(of, RecurrenceOp) else of.heads.units // of.kv_heads.units
 
 
 class RoutedTokens(NamedTuple):
-    """Where copies of tokens go; copies are in the order of experts, then of tokens.
+    """Destinations of token copies, in the order of experts, then of tokens.
 
     Attributes:
         token, expert: of each copy.
@@ -121,18 +121,18 @@ class RoutedTokens(NamedTuple):
 
 
 def is_residual(part: Segment) -> bool:
-    """Whether what a part leaves is added to the residual stream."""
+    """Whether the result of a segment is added to the residual stream."""
     return part.kind in (MIXING, FEEDING)
 
 
 def rms_norm(x: Array, weight: Array) -> Array:
-    """Rows over the roots of the means of their squares, times weights of columns; heads of nobody are zeros and stay so."""
+    """Rows divided by the roots of their mean squares, times column weights; zero rows stay zero."""
     squares = (x * x).mean(axis=-1, keepdims=True)
     return np.asarray(x / np.sqrt(np.where(squares > 0, squares, 1.0)) * weight)
 
 
 def rotate_heads(x: Array, positions: Array, turned: int) -> Array:
-    """The first `turned` values of each head, halves of which are pairs, turned by angles of positions.
+    """Heads with their first `turned` values rotated in pairs by angles of positions.
 
     Args:
         x: shape (tokens, heads, of a head).
@@ -147,19 +147,21 @@ def rotate_heads(x: Array, positions: Array, turned: int) -> Array:
 
 
 def rotary_angles(positions: Array, half: int) -> tuple[Array, Array]:
-    """Cosines and sines of the angles of pairs, shape (tokens, half)."""
+    """Cosines and sines of the rotary angles of pairs, shape (tokens, half)."""
     angles = positions[:, None] * ROPE_BASE ** (-np.arange(half) / max(half, 1))
     return np.cos(angles), np.sin(angles)
 
 
 def gated_silu(gate: Array, up: Array | None = None) -> Array:
-    """SiLU of the gate times the other product, or of one product alone."""
+    """SiLU of the gate times the other product, or of a single product."""
     found = gate / (1 + np.exp(-gate))
     return np.asarray(found if up is None else found * up)
 
 
 def softmax_attention(q: Array, k: Array, v: Array, how: ScoreRules, picked: Array | None = None) -> tuple[Array, int]:
-    """Softmax attention, the last query of a sequence seeing the last keys; and pairs of each head that were seen.
+    """Softmax attention where a sequence's last query sees its last key.
+
+    Also returns the pairs of each head that were seen.
 
     Args:
         q: shape (sequences, queries, heads, of a head).
@@ -181,7 +183,7 @@ def softmax_attention(q: Array, k: Array, v: Array, how: ScoreRules, picked: Arr
 
 
 def topk_keys(scores: Array, top: int) -> Array:
-    """Which keys each query takes: those of the largest scores among all that it sees, shape (sequences, queries, keys)."""
+    """Keys with the largest scores that each query sees, shape (sequences, queries, keys)."""
     queries, keys = scores.shape[1:]
     seen = np.broadcast_to(np.tri(queries, keys, keys - queries, dtype=bool), scores.shape)
     best = np.argsort(-np.where(seen, scores, -np.inf), axis=2, kind="stable")[..., :top]
@@ -191,7 +193,7 @@ def topk_keys(scores: Array, top: int) -> Array:
 
 
 def route_tokens(logits: Array, top: int, weight: Array | None = None) -> RoutedTokens:
-    """The `top` experts of each token by its scores, which are their softmax among themselves.
+    """The `top` experts of each token by its scores, with a softmax among them.
 
     Args:
         logits: of the router, shape (tokens, experts).
@@ -205,26 +207,26 @@ def route_tokens(logits: Array, top: int, weight: Array | None = None) -> Routed
 
 
 def token_copies(chosen: Array, weight: Array) -> RoutedTokens:
-    """Copies of tokens by the experts of each, shape (tokens, experts of a token), and what these count."""
+    """Copies of tokens by the experts of each, shape (tokens, experts of a token), with their weights."""
     order = np.argsort(chosen.ravel(), kind="stable")
     return RoutedTokens(order // chosen.shape[1], chosen.ravel()[order], weight.ravel()[order])
 
 
 def combine_experts(rows: Array, of: RoutedTokens, tokens: int) -> Array:
-    """Sums of what came back for each token."""
+    """Weighted sums of the expert results of each token."""
     found = np.zeros((tokens, rows.shape[1]))
     np.add.at(found, of.token, rows * of.weight[:, None])
     return found
 
 
 def results_left(part: Segment) -> list[str]:
-    """Operators whose results a part leaves: those that no other one of it needs, who chooses experts apart."""
+    """Names of the operators whose results leave a segment: no other one needs them."""
     needed = {need for of in part.operators for need in of.needs} | {"router", "choice"}
     return [of.name for of in part.operators if of.name not in needed and isinstance(of, MatMulOp | ElementwiseOp)]
 
 
 def as_integer(value: Any) -> int:
-    """A count that is a whole number.
+    """Return a count as an integer; refuse a fraction.
 
     Raises:
         ValueError: it is none.

@@ -1,7 +1,10 @@
-"""A decoder layer on a group of dies: each does its calls on its part, exchanges between them are programs.
+"""Functional simulation of a decoder layer on a group of dies.
+
+Each die runs its calls on its part; programs run the exchanges between dies.
 
 Sums, and tokens that come to all, go around a ring of dies; tokens go to their experts and come back by the program of
-`kernels.collective.exchange_v`. Copies of attention have tokens of their own, and all dies of a group share out the experts.
+`kernels.collective.moe_layer_program`. Copies of attention have tokens of their own, and all dies of a group share out the
+experts.
 """
 
 from collections.abc import Sequence
@@ -25,14 +28,14 @@ from dse.space.array_math import Array
 def compute_layer(
     steps: Sequence[CallBlock | DieExchange], layers: Sequence[LayerTensors], of: DieSplit, itemsize: float, on: KernelFunctions
 ) -> Array:
-    """The residual stream behind the layer on each die of a group, shape (dies, tokens, hidden).
+    """Residual stream after the layer on each die of a group, shape (dies, tokens, hidden).
 
     Args:
         steps: of a unit that is a layer, in order.
         layers: of each copy of attention: the same layer, of tokens and caches of its own.
         of: how the group is divided.
         itemsize: bytes of an activation.
-        on: who computes on a die.
+        on: functions that compute on a die.
     """
     group = _Group(layers, of, itemsize, on)
     for step in steps:
@@ -48,7 +51,7 @@ class _Die(CallWorker):
     """A die whose experts have tokens of others."""
 
     def dispatched(self) -> LocalCopies:
-        """Nobody has brought them."""
+        """Refuse experts whose tokens no exchange has brought."""
         raise ValueError(f"die: tokens of part {self.part.name!r} are not where their experts are")
 
 
@@ -68,7 +71,7 @@ class _Group:
         self.copies: exchange_v.TokenCopies | None = None
 
     def block(self, of: CallBlock) -> None:
-        """Calls of all dies."""
+        """Run the calls of a block on all dies."""
         part = self.layers[0].part(of.calls[0].part)
         if part is None:
             return
@@ -94,7 +97,7 @@ class _Group:
         self.workers, self.left = [], None
 
     def crossing(self, of: DieExchange) -> None:
-        """What dies exchange."""
+        """Run an exchange between the dies."""
         if of.pattern == "all_to_all":
             self._back(of) if of.back else self._there(of)
             return
@@ -148,7 +151,7 @@ class _Group:
             worker.here = LocalCopies(np.concatenate([some[die] for some in rows]), slice(die * each, (die + 1) * each), places)
 
     def _back(self, of: DieExchange) -> None:
-        """What experts say comes back to the dies of the tokens."""
+        """Return the results of experts to the dies of their tokens."""
         if self.copies is None:
             raise ValueError(f"{of.name}: no tokens are away")
         dies = self.of.group

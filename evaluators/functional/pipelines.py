@@ -1,8 +1,10 @@
-"""A decoder layer on a group of cores of a pipeline: products by their partition's program, exchanges around the group's rings.
+"""Functional simulation of a decoder layer on a group of cores of a pipeline.
+
+Programs of partitions run products, and exchanges go around the group's rings.
 
 Rows, requests or heads of attention are dealt to cores as the partition says; what a core does of attention by itself, and
-operators on elements, is NumPy's. What lies where between two products is what the partition's `result` and `place` say: sums
-that all cores have, or rows of each.
+operators on elements, is NumPy's. What lies where between two products is what the partition's `gather_result` and
+`scatter_operands` say: sums that all cores have, or rows of each.
 """
 
 from collections.abc import Sequence
@@ -33,11 +35,11 @@ ITEMSIZE = 2.0
 
 
 def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors, *, heads: bool | None = None) -> Array:
-    """The residual stream behind the layer, shape (tokens, hidden), calls of its parts one after the other.
+    """Residual stream after the layer, shape (tokens, hidden), with calls run one after the other.
 
     Args:
         blocks: its calls, each with a partition.
-        layer: what is computed.
+        layer: tensors of the layer.
         heads: whether attention divides heads, not rows; None where one partition is for all, which says so.
 
     Raises:
@@ -155,7 +157,10 @@ def _own(x: Array, cores: int, divided: bool) -> Array:
 
 
 def exchange_slices(of: GroupExchange, own: Array, *, sums: bool = False) -> Array:
-    """What cores have behind an exchange of their slices; sums go to their owners, and where it goes twice to all."""
+    """Slices of all cores after an exchange.
+
+    Sums go to their owners; if it goes twice, to all cores.
+    """
     times, cores = as_integer(of.times), as_integer(of.cores)
     on, each = place_group(of.placement, cores), own.shape[1] // cores
     rounds = reduce_scatter_rounds(on, "x", each) if sums and times else ()
@@ -167,7 +172,7 @@ def exchange_slices(of: GroupExchange, own: Array, *, sums: bool = False) -> Arr
 
 
 def gather_everywhere(call: KernelCall, x: Array) -> Array:
-    """What every core has of a result of which each had a slice.
+    """Result on every core after a gather of a slice from each.
 
     Raises:
         ValueError: a slice of the call's exchange is none of the result's rows, columns or blocks.
@@ -195,7 +200,7 @@ def multiply_by_expert(rows: Array, weights: Array, expert: Array) -> Array:
 
 
 def compute_product(call: KernelCall, a: Array, weights: Array) -> Array:
-    """The partition's program.
+    """Product of a call by its partition's program.
 
     Raises:
         ValueError: the call's product has another shape.
@@ -207,7 +212,7 @@ def compute_product(call: KernelCall, a: Array, weights: Array) -> Array:
 
 
 def compute_experts(call: KernelCall, a: Array, weights: Array, rows: list[Array]) -> Array:
-    """The partition's program for the rows of each expert in turn."""
+    """Products of experts by the partition's program, expert by expert."""
     found = np.zeros((len(a), weights.shape[2]))
     for matrix, places in zip(weights, rows, strict=True):
         if len(places):

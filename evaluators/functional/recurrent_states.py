@@ -1,4 +1,6 @@
-"""Recurrent states on numbers, as one device of a tensor-parallel group has them: a convolution, then tokens or chunks.
+"""Functional simulation of recurrent states on one tensor-parallel device.
+
+A convolution comes first, then tokens one by one, or chunks.
 
 A chunk of a prompt is worked out by the products that `graph.operators.shapes` lists, and these are counted: a call that says
 fewer or more is refused. Heads of states have decays and rates of their own; what makes these of projections is no operator.
@@ -15,7 +17,7 @@ from dse.space.array_math import Array
 
 
 class RecurrentState(NamedTuple):
-    """What a recurrent layer has beside the weights of its products.
+    """State of a recurrent layer, and its parameters besides the weights of products.
 
     Attributes:
         matrices: of heads before the step, shape (sequences, heads, key_dim, value_dim).
@@ -34,7 +36,7 @@ class RecurrentState(NamedTuple):
 
 
 def convolution_windows(inputs: list[Array], state: RecurrentState, first: tuple[int, int]) -> tuple[Array, Array]:
-    """What a convolution of a device's queries with keys, and values, sees, and its taps, the newest token's last.
+    """Rows that a device's convolution sees, and its taps, with the newest token's tap last.
 
     Args:
         inputs: of the convolution, each of which has the layer's columns from its `first` on.
@@ -54,17 +56,17 @@ def convolution_windows(inputs: list[Array], state: RecurrentState, first: tuple
 
 
 def convolve(rows: Array, taps: Array) -> Array:
-    """Causal convolution by channels, and SiLU, shape (tokens, columns); arguments as `windows` leaves them."""
+    """Causal convolution by channels, with SiLU, shape (tokens, columns)."""
     new = rows.shape[1] - len(taps) + 1
     total = sum(rows[:, tap : tap + new] * weights for tap, weights in enumerate(taps))
     return np.asarray(total / (1 + np.exp(-total))).reshape(-1, rows.shape[2])
 
 
 def read_states(call: KernelCall, of: RecurrenceOp, inputs: list[Array], state: RecurrentState, own: range) -> Array:
-    """What queries read of a device's states, shape (tokens, heads x value_dim).
+    """Result that queries read from a device's states, shape (tokens, heads x value_dim).
 
     Args:
-        call, of: what is asked for.
+        call, of: call and its operator.
         inputs: queries and keys of each head of keys and then values of each head, side by side or one after the other, and
             what decays and rates are made of.
         state: of the layer.
@@ -95,7 +97,7 @@ def read_states(call: KernelCall, of: RecurrenceOp, inputs: list[Array], state: 
 
 
 class StateInputs(NamedTuple):
-    """What updates states, by head of values; shape (sequences, tokens, heads, of a head).
+    """Inputs of a state update by value head; shape (sequences, tokens, heads, of a head).
 
     Attributes:
         q, k, v: of each head, those of keys as often as heads share them.
@@ -111,7 +113,7 @@ class StateInputs(NamedTuple):
 
 
 def state_inputs(call: KernelCall, of: RecurrenceOp, inputs: list[Array], state: RecurrentState, own: range) -> StateInputs:
-    """What comes to states of projections; arguments and errors of `recurred`."""
+    """Inputs of a state update from the projections of a layer; errors as in `read_states`."""
     gates = len([name for name in of.needs if name in ("state_decay", "decay_up")])
     x, projected = np.concatenate(inputs[: len(inputs) - gates], axis=1), inputs[len(inputs) - gates :]
     heads, sequences = len(own), len(state.matrices)
@@ -144,7 +146,7 @@ def state_inputs(call: KernelCall, of: RecurrenceOp, inputs: list[Array], state:
 
 
 def padded_slice(x: Array, start: int, count: int, axis: int) -> Array:
-    """A range along an axis, of zeros where it goes beyond the end."""
+    """Range along an axis, with zeros beyond its end."""
     kept = np.take(x, np.arange(min(start, x.shape[axis]), min(start + count, x.shape[axis])), axis)
     more = [(0, 0)] * x.ndim
     more[axis] = (0, count - kept.shape[axis])

@@ -1,4 +1,6 @@
-"""A decoder layer on a region of cores: each call's kernel plays its program, and what it takes lies where it has to.
+"""Functional simulation of a decoder layer on a region of cores.
+
+Each call runs its kernel's program, whose inputs must lie where the kernel needs them.
 
 Calls of a region say no needs: what a kernel takes is what those before it left under the names of the graph. Of vectors, a
 width lies over the rows or the columns of the region, which the sides of a kernel's mesh tell apart where it is no square; a
@@ -33,7 +35,7 @@ ROWS, COLS = "rows", "columns"
 def compute_layer(
     parts: Sequence[CallBlock], layer: LayerTensors, mesh: CoreMesh, *, vectors: bool, full: bool = False
 ) -> Array:
-    """The residual stream behind the layer, shape (tokens, hidden).
+    """Residual stream after the layer, shape (tokens, hidden).
 
     Args:
         parts: blocks of a step, of which those of the layer are done.
@@ -76,7 +78,7 @@ class _Region(CallWorker):
         self.wide: dict[str, int] = {}
 
     def run(self, call: KernelCall) -> None:
-        """One kernel."""
+        """Run the kernel of one call."""
         of = _kernel(call)
         if of.kind == "kv":
             self._cached(call)
@@ -149,7 +151,7 @@ class _Region(CallWorker):
         return found
 
     def _side_by_side(self, operators: list[Any], call: KernelCall) -> Array:
-        """Matrices of some products as one, heads of keys and values as often as their columns say."""
+        """Matrices of some products side by side, with key and value heads repeated as their columns need."""
         found = []
         for of in operators:
             weights = self.layer.weights[of.name]
@@ -306,7 +308,7 @@ class _Region(CallWorker):
         self.done["scores_tanh"] = self.layer.scored.cap * self._of_scores(call, self.get("scores"), empty=0.0)
 
     def _of_scores(self, call: KernelCall, scores: Array, *, empty: float) -> Array:
-        """A kernel of vectors on scores of the heads of each column, shape (tokens, heads, keys); keys of nobody `empty`."""
+        """Run a vector kernel on scores, shape (tokens, heads, keys); missing keys have `empty`."""
         shape, mesh = _sizes(call)
         each = as_integer(shape.m / len(scores))
         if not self.vectors:

@@ -1,4 +1,6 @@
-"""A decoder layer on tensor-parallel devices: each does its calls on its part of the weights, an allreduce's program sums.
+"""Functional simulation of a decoder layer on tensor-parallel devices.
+
+Each device runs its calls on its part of the weights; an allreduce's program adds up the results.
 
 Cores of a pool have no program: their products are NumPy's. Between blocks stands the program of the allreduce that the layout
 says, on as many peers as it says.
@@ -19,7 +21,7 @@ from dse.space.array_math import Array
 
 
 def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors, peers: int, itemsize: float) -> Array:
-    """The residual stream behind the layer on each device, shape (devices, tokens, hidden).
+    """Residual stream after the layer on each device, shape (devices, tokens, hidden).
 
     Args:
         blocks: of a step, of which those of the layer's parts are done, in order; the collective of whatever comes behind the
@@ -45,7 +47,7 @@ def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors, peers: int, 
 
 
 def allreduce_tensors(of: LeadingCollective, left: Array, itemsize: float) -> Array:
-    """What devices have behind a collective; those that take no part keep what they had.
+    """Results of devices after an allreduce; devices that take no part keep theirs.
 
     Raises:
         ValueError: vectors are not as long as it says.
@@ -60,7 +62,7 @@ def allreduce_tensors(of: LeadingCollective, left: Array, itemsize: float) -> Ar
 
 
 def compute_product(call: KernelCall, a: Array, weights: Array) -> Array:
-    """As the one core's products say."""
+    """Product of a call, checked against the products that the call counts."""
     (of,) = call.products
     if (as_integer(of.count), *map(as_integer, (of.m, of.k, of.n))) != (1, *a.shape, weights.shape[1]):
         raise ValueError(f"call {call.name!r}: products {of}, has {a.shape} and {weights.shape}")
@@ -68,7 +70,7 @@ def compute_product(call: KernelCall, a: Array, weights: Array) -> Array:
 
 
 def compute_experts(call: KernelCall, a: Array, weights: Array, rows: list[Array]) -> Array:
-    """Expert by expert."""
+    """Products of rows with the matrices of their experts, expert by expert."""
     found = np.zeros((len(a), weights.shape[2]))
     for matrix, places in zip(weights, rows, strict=True):
         found[places] = a[places] @ matrix
@@ -76,7 +78,7 @@ def compute_experts(call: KernelCall, a: Array, weights: Array, rows: list[Array
 
 
 def compute_attention(call: KernelCall, of: AttentionInputs) -> Array:
-    """As many pairs as the call says."""
+    """Attention of a call, checked against the pairs that the call counts."""
     found, pairs = softmax_attention(of.q, of.k[:, :, of.own], of.v[:, :, of.own], of.scored, of.picked)
     (said,) = call.products
     if as_integer(said.m) != pairs * of.q.shape[2]:
@@ -85,7 +87,7 @@ def compute_attention(call: KernelCall, of: AttentionInputs) -> Array:
 
 
 def compute_per_head(call: KernelCall, a: Array, weights: Array) -> Array:
-    """Head by head, as one core's products say of all."""
+    """Products head by head, checked against the products that the call counts."""
     (of,) = call.products
     if (as_integer(of.count), *map(as_integer, (of.m, of.k, of.n))) != (1, *a.shape[1:], len(weights) * weights.shape[2]):
         raise ValueError(f"call {call.name!r}: products {of}, has {a.shape} and {weights.shape}")
@@ -93,7 +95,7 @@ def compute_per_head(call: KernelCall, a: Array, weights: Array) -> Array:
 
 
 def compute_index(call: KernelCall, of: IndexerOp, q: Array, weights: Array, k: Array) -> Array:
-    """As many scores as the call says.
+    """Keys that an indexer selects, checked against the scores that the call counts.
 
     Source:
         [deepseekai2025] eq. 1; scales of weights, which change no order, are left out.

@@ -1,4 +1,4 @@
-"""What lies where on a group while calls of a layer are walked: each finds what it needs, or what was brought to all cores."""
+"""Check that each call of a layer on a group finds its inputs on the cores that need them."""
 
 from collections.abc import Sequence
 
@@ -16,11 +16,13 @@ from dse.evaluators.layouts.operator_partitions import (
 
 
 def track_layouts(blocks: Sequence[CallBlock], layer: LayerTensors, *, heads: bool) -> None:
-    """Walks the layouts of a layer, and of the next one like it, into which comes what the first one leaves.
+    """Check the data layouts between the calls of a layer, and of the next equal layer.
+
+    The next layer starts with the layout that the first one leaves.
 
     Args:
         blocks: calls of the layer's parts, each with one partition.
-        layer: what is computed.
+        layer: tensors of the layer.
         heads: whether attention divides heads, not rows.
 
     Raises:

@@ -1,7 +1,9 @@
-"""A decoder layer on all tiles of a chip: each call's job is its kernel's program, from memory and back to it.
+"""Functional simulation of a decoder layer on all tiles of a chip.
+
+Each call's job runs its kernel's program, from memory and back.
 
 Weights of norms, and angles, are in tiles before a program begins: a weight of the norm of heads is one for both halves of a
-head, as its recipe has it, and rows whose angles differ are played turn by turn.
+head, as its recipe has it, and rows whose angles differ are simulated turn by turn.
 """
 
 from collections.abc import Sequence
@@ -31,7 +33,7 @@ from dse.space.array_math import Array, ceil_div
 
 
 def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors) -> Array:
-    """The residual stream behind the layer, shape (tokens, hidden), calls of its parts one after the other."""
+    """Residual stream after the layer, shape (tokens, hidden), with calls run one after the other."""
     x = layer.x
     for block in blocks:
         part = layer.part(block.calls[0].part)
@@ -45,12 +47,12 @@ def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors) -> Array:
 
 
 def compute_product(call: KernelCall, a: Array, weights: Array) -> Array:
-    """SUMMA of one product."""
+    """Product of a call by the program of SUMMA."""
     return np.asarray(compute_products(call, a[None], weights[None])[0])
 
 
 def compute_products(call: KernelCall, a: Array, weights: Array) -> Array:
-    """SUMMA of the products of a job, shape (copies, m, n).
+    """Products of a SUMMA job, shape (copies, m, n).
 
     Raises:
         ValueError: they have other shapes.
@@ -74,7 +76,7 @@ def compute_products(call: KernelCall, a: Array, weights: Array) -> Array:
 
 
 def compute_experts(call: KernelCall, a: Array, weights: Array, rows: list[Array]) -> Array:
-    """Products of the experts that have any rows, each with as many rows as the job says."""
+    """Products of the experts that have rows, each with as many rows as the job counts."""
     some = [(matrix, places) for matrix, places in zip(weights, rows, strict=True) if len(places)]
     jobs = call.job.jobs if isinstance(call.job, JobSequence) else (call.job,)
     m, copies = sum(as_integer(job.shape.m) for job in jobs), as_integer(jobs[0].copies)
@@ -91,7 +93,7 @@ def compute_experts(call: KernelCall, a: Array, weights: Array, rows: list[Array
 
 
 def compute_attention(call: KernelCall, of: AttentionInputs) -> Array:
-    """The dataflow's program, and that of the sum of parts where keys are split.
+    """Attention by the dataflow's program, with a merge where keys are split.
 
     Raises:
         ValueError: heads or keys are not those of the job, or a sink joins the softmax, which no program has.
@@ -138,7 +140,7 @@ def compute_attention(call: KernelCall, of: AttentionInputs) -> Array:
 
 
 def compute_rows(call: KernelCall, of: ElementwiseOp, inputs: list[Array], layer: LayerTensors) -> Array:
-    """The recipe's program."""
+    """Result of an elementwise operator by its row kernel's program."""
     if of.name == "combination":
         values, _, _, weight = inputs
         by_token = _by_token(inputs[1]).T
@@ -163,7 +165,7 @@ def compute_rows(call: KernelCall, of: ElementwiseOp, inputs: list[Array], layer
 
 
 def compute_states(call: KernelCall, of: RecurrenceOp, inputs: list[Array], state: RecurrentState, own: range) -> Array:
-    """A token of each state by the recipe's program, those that stay with their tiles too, or prompts chunk by chunk.
+    """Result of a state update by its kernel's program: token by token, or chunk by chunk.
 
     Raises:
         ValueError: states, values or chunks are not those of the job.
@@ -173,7 +175,7 @@ def compute_states(call: KernelCall, of: RecurrenceOp, inputs: list[Array], stat
 
 
 def compute_index(call: KernelCall, of: IndexerOp, q: Array, weights: Array, k: Array) -> Array:
-    """Scores of a block of queries through parts of the keys, then the largest of them, of whole rows or of parts first.
+    """Keys that an indexer selects, by the programs of its scores and its top-k selection.
 
     Raises:
         ValueError: queries and keys are not those of the job, or a prompt's, whose tokens see ever more keys.
@@ -387,7 +389,7 @@ def _played(call: KernelCall, values: dict[str, Array], known: dict[str, Array],
 
 
 def _stored(out: dict[str, Array], slot: str, count: int, block: streamed.RowBlock, mesh: CoreMesh) -> Array:
-    """Rows of a slot of what has been played."""
+    """Rows of a buffer that a program has stored."""
     full = streamed.row_waves(count, block, mesh).waves > 1  # slots keep their names beside the streams of the same name
     return streamed.gather_result({name: value for name, value in out.items() if full or name.endswith("/last")}, slot, count)
 

@@ -1,1 +1,1 @@
-"""Kernels: one file per algorithm, each with `cost` (closed form) and `steps` (what the cores do)."""
+"""Kernels: one file per algorithm, with its analytical `cost` and its program (`build_program`)."""

@@ -1,4 +1,4 @@
-"""What it takes a tile to make wide values of packed ones, which its engine does not multiply as they are stored."""
+"""Time of a tile to dequantise packed values that its matrix engine cannot multiply."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from dse.evaluators.program.kernel_ir import DEQUANTIZE_FUNCTIONS, FUNCTIONS
 
 
 def dequantize_seconds(values: Any, nbytes: float, operations: float, itemsize: float, engines: TileEngines) -> Any:
-    """Time of one sequence of instructions on a tile. [s]
+    """Time of the sequence of vector instructions that dequantises values on a tile. [s]
 
     Args:
         values: how many.

@@ -1,4 +1,4 @@
-"""What a closed form answers."""
+"""Result of a kernel's analytical model: its time and activity."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ from dse.evaluators.program.activity import Activity
 
 
 class KernelCost(NamedTuple):
-    """Time and activity of a kernel; leaves broadcast over designs.
+    """Time [s] and activity of one kernel; leaves broadcast over designs.
 
     Attributes:
         seconds: from the first byte to the last result.

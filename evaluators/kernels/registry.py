@@ -1,4 +1,4 @@
-"""Kernels by kind and name: what says their closed form, their steps and what they hold."""
+"""Kernels by kind and name: modules with their analytical model, program and buffers."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from dse.space.errors import choose_option
 
 
 def kernel_module(kind: str, algorithm: str) -> Any:
-    """The module of a kernel.
+    """Return the module of a kernel by its kind and algorithm.
 
     Args:
         kind: gemm, gemv, collective, kv, vector or move.

@@ -1,4 +1,7 @@
-"""Counts that depend on a few whole numbers, for one design or for each of many: every combination is worked out once."""
+"""Counts that depend on a few whole numbers, tabulated for arrays of designs.
+
+Every combination of numbers is computed once.
+"""
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
@@ -25,7 +28,9 @@ TABLES = 64
 
 
 def tabulate(function: Callable[..., float], many: Callable[[Array], Array] | None = None) -> Callable[..., Any]:
-    """`function` of natural numbers, which then takes arrays that broadcast as well and keeps what it has worked out.
+    """Return `function` of natural numbers as a function that also takes arrays that broadcast.
+
+    Results are cached.
 
     `many` does the same of rows of numbers, shape (rows, arguments), where that is quicker than one by one.
 

@@ -1,1 +1,4 @@
-"""Layouts: operators of a model in, calls on a machine out; what runs where, what moves between, what is held where."""
+"""Layouts: from operators of a model to calls on a machine.
+
+A layout decides what runs where, what moves between devices or cores, and what each of them stores.
+"""

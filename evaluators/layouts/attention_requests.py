@@ -1,4 +1,4 @@
-"""What attention of requests alike computes, as the kernels of tiles have it."""
+"""Equal requests of an iteration and their attention shapes, for kernels of tiles."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from dse.space.workload import BatchCase
 
 
 class AttentionRequests(NamedTuple):
-    """Requests that attend alike.
+    """A number of requests with equal attention: new tokens of each, and positions that they see.
 
     Attributes:
         prompts: whether these are their prompts, or a chunk of each; else one token of each.
@@ -33,12 +33,12 @@ RequestsOfReach = Callable[[int], Sequence[AttentionRequests]]
 
 
 def no_requests(reach: int) -> Sequence[AttentionRequests]:
-    """No request attends; what prompts and decodes have of their own is said by itself."""
+    """Return no requests, for parts whose prompts and decodes are evaluated by themselves."""
     return ()
 
 
 def equal_prompts(case: BatchCase) -> RequestsOfReach:
-    """How many requests have which prompt."""
+    """Numbers of requests with equal prompts, by prompt."""
     counts: dict[int, int] = {}
     for n, prompt, _ in case.requests:
         counts[prompt] = counts.get(prompt, 0) + n
@@ -51,7 +51,7 @@ def equal_prompts(case: BatchCase) -> RequestsOfReach:
 
 
 def decode_requests(at: StepCounts) -> RequestsOfReach:
-    """Requests of a step of decode, whose last tokens, and those that are guessed, attend to what is cached."""
+    """Requests of a decode step, whose last and drafted tokens attend to the KV cache."""
     queries = 1 + at.guesses
     requests = at.requests / queries
 
@@ -63,7 +63,7 @@ def decode_requests(at: StepCounts) -> RequestsOfReach:
 
 
 def chunk_requests(model: Model, requests: int, queries: int, keys: int) -> RequestsOfReach:
-    """Chunks of prompts that are alike: new tokens of each, and positions with these."""
+    """Chunks of equal prompts: new tokens of each, and positions with them."""
     reaches = layers(model).reaches
 
     def found(place: int) -> list[AttentionRequests]:
@@ -74,7 +74,7 @@ def chunk_requests(model: Model, requests: int, queries: int, keys: int) -> Requ
 
 
 def newest_token_requests(model: Model, requests: int, context: float, guesses: int = 0) -> RequestsOfReach:
-    """A token of each of some requests with as long a context, and those guessed after it."""
+    """Requests with equal context that each have one new token, and drafted tokens after it."""
     reaches = layers(model).reaches
 
     def found(place: int) -> list[AttentionRequests]:
@@ -87,7 +87,9 @@ def newest_token_requests(model: Model, requests: int, context: float, guesses: 
 def attention_shape(
     model: Model, of: AttentionOp, requests: int, queries: int, keys: int, *, prefilling: bool
 ) -> AttentionShape:
-    """Prompts, of whose positions the last `queries` are new, or one token each to so many that are cached.
+    """Attention shape of prompts with `queries` new positions, or of one token per request in decode.
+
+    Decode attends to the KV cache.
 
     Within a sliding window nothing is asked for before the first key that a new position sees. Chunks are sequences by
     themselves, since no query of one sees a key of another. Compressed entries beside a window are no band: such prompts go in
@@ -96,7 +98,7 @@ def attention_shape(
     Args:
         model: all of whose layers are of the kind.
         of: the operator.
-        requests, queries, keys: as in `Attending`.
+        requests, queries, keys: as in `AttentionRequests`.
         prefilling: whether these are prompts.
     """
     window, chunk, batch = model.window, model.chunk, requests

@@ -1,4 +1,4 @@
-"""Parts of a step on one die: its share of heads and columns, what is of routed experts, and what operators leave."""
+"""Segments of a step on one die: its share of heads and columns, expert operators, and results."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ from dse.space.array_math import ceil_div
 
 
 def segment_on_die(part: Segment, tp: int) -> Segment:
-    """A part on one of some dies that divide heads and columns, the last one's share padded to the others'."""
+    """Share of a segment on one of `tp` dies that divide heads and columns; the last share is padded."""
     return part if tp == 1 else replace(part, operators=tuple(_local(of, tp) for of in part.operators))
 
 
@@ -43,23 +43,23 @@ def _local(of: Operator, tp: int) -> Operator:
 
 
 def values_left(part: Segment) -> Any:
-    """Values that its operators leave, those of experts apart, which are received. [1]"""
+    """Values that a segment's operators leave, without those of experts, which are received. [-]"""
     products = [of for of in part.operators if isinstance(of, MatMulOp) and not of.name.startswith("experts_")]
     return as_number(sum(of.m * dim_width(of.n) for of in products))
 
 
 def split_at_experts(part: Segment) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
-    """Operators before tokens go to their experts, of the experts, and after that."""
+    """Operators before the dispatch to experts, of the experts, and after the combine."""
     routed = tuple(of for of in part.operators if of.name.startswith("experts_"))
     first = next(place for place, of in enumerate(part.operators) if of is routed[0])
     return part.operators[:first], routed, tuple(of for of in part.operators[first:] if not of.name.startswith("experts_"))
 
 
 def operator_names(some: tuple[Operator, ...]) -> tuple[str, ...]:
-    """Of operators."""
+    """Names of the operators in a tuple."""
     return tuple(one.name for one in some)
 
 
 def as_number(value: Any) -> Any:
-    """A plain number, where it is no array."""
+    """Return a plain number for a value that is not an array."""
     return value if isinstance(value, np.ndarray) else float(value)

@@ -1,4 +1,4 @@
-"""Attention of a model on all cores of a pipeline's group at a time: FlatAttention on the group as if it were a chip.
+"""Attention of a model on all cores of a pipeline's group: FlatAttention with the group as a chip.
 
 Each entry of a step is a job of its own, whose leaves are numbers. Keys, values, queries and outputs are in the group's memory.
 """
@@ -28,14 +28,14 @@ SHARE = 0.5
 
 
 class GroupChip(NamedTuple):
-    """A chip of one group's cores and channels, and bytes of a value."""
+    """Chip of one group's cores and memory channels, and bytes per value."""
 
     chip: Chip
     itemsize: float
 
 
 def group_chip(chip: Chip, plan: PipelinePlan, precision: FormatPlan) -> GroupChip:
-    """The cores of one group of a design whose leaves are numbers.
+    """Chip made of the cores of one group, for a design whose leaves are numbers.
 
     Raises:
         ClashError: formats of other sizes side by side, or with scales of blocks.
@@ -43,8 +43,8 @@ def group_chip(chip: Chip, plan: PipelinePlan, precision: FormatPlan) -> GroupCh
     refuse_scaled_activations(precision)
     if BYTES_BY_FORMAT[precision.kv] != BYTES_BY_FORMAT[precision.activations]:
         raise IncompatibleOptionsError(
-            f"mapping.precision.kv: {precision.kv} beside activations of {precision.activations}; attention on groups takes "
-            "values of one size: choose formats of as many bytes, or leave mapping.both.attention out",
+            f"mapping.precision.kv: attention on groups needs KV and activations of one size, got {precision.kv} and "
+            f"{precision.activations}; choose formats of equal size, or remove mapping.both.attention",
             "kv", "activations",
         )  # fmt: skip
     rows, cols = group_sides(plan.placement, int(plan.tp))
@@ -55,8 +55,9 @@ def group_chip(chip: Chip, plan: PipelinePlan, precision: FormatPlan) -> GroupCh
 
 
 def group_attention_jobs(model: Model, of: AttentionOp, at: StepCounts, plan: PipelinePlan, on: GroupChip) -> JobColumns:
-    """A step's attention, of layers of one kind: of whole prompts, or of a token of each request to as many positions as are
-    cached on average.
+    """Attention jobs of a step for layers of one kind, one job per entry.
+
+    Prompts attend as a whole. In decode, a token of each request attends to the mean number of cached positions.
     """
     said = plan.attention
     assert said is not None
@@ -74,12 +75,12 @@ def group_attention_jobs(model: Model, of: AttentionOp, at: StepCounts, plan: Pi
 
 
 def slice_bytes(jobs: JobColumns) -> float:
-    """Local memory of a core for them. [B]"""
+    """Local memory of a core for the slices of group attention. [B]"""
     return max(float(sum(slot.nbytes for slot in job_buffers(one))) for one in jobs.jobs)
 
 
 def group_side_limits(name: str, plan: PipelinePlan) -> list[Limit]:
-    """Sides of attention's groups divide those of the pipeline's."""
+    """Limits: sides of attention's groups divide those of the pipeline's group."""
     if plan.attention is None or not find_dataflow(plan.attention.dataflow).grouped:
         return []
     said = (plan.attention.rows, plan.attention.cols)
@@ -90,7 +91,7 @@ def group_side_limits(name: str, plan: PipelinePlan) -> list[Limit]:
 
 
 def remedy_text(limit: str, plans: Mapping[str, PipelinePlan]) -> str:
-    """In words, which sides of attention's groups divide a pipeline's group; "" where they do, or nothing is said of them.
+    """Text of the attention group sides that divide a pipeline's group; empty string if they fit.
 
     Args:
         limit: that does not hold.

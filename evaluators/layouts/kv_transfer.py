@@ -1,4 +1,6 @@
-"""Where pipelines that prefill and that decode are on a mesh, and what KV caches and activations do to each other on its links.
+"""Places of prefill and decode pipelines on a mesh, and the time of KV transfers between them.
+
+Transfers and activations slow each other down on shared links.
 
 Pipelines take cores in turn along a line through the chip, each group as many as it has; where a group's placement puts them
 inside it is left out here. A core of a group sends the keys and values that it has of its layers to the cores that read them in
@@ -21,7 +23,7 @@ Core = tuple[int, int]
 
 
 class PipelineFleet(NamedTuple):
-    """Pipelines of one phase.
+    """Pipelines of one phase on a mesh, and the bytes that they send.
 
     Attributes:
         tp, pp, dp: cores of a group, groups of a pipeline, pipelines.
@@ -39,7 +41,7 @@ class PipelineFleet(NamedTuple):
 
 
 class TransferCost(NamedTuple):
-    """What moving caches costs, and what it costs others.
+    """Time of KV transfers, and the slowdown of the pipelines' own messages.
 
     Attributes:
         per_token: of a cache on its way from a prefilling pipeline to a decoding one, mean over pairs of them, while all
@@ -62,16 +64,16 @@ class TransferCost(NamedTuple):
     hops: Any
 
     def at(self, row: int) -> "TransferCost":
-        """Of one design."""
+        """Transfer cost of the design at a row."""
         return TransferCost(*(values[row].item() for values in self)) if np.ndim(self.per_token) else self
 
 
 class FleetLayout(NamedTuple):
-    """Pipelines on a mesh.
+    """Places of the prefill and decode pipelines on a mesh.
 
     Attributes:
-        rows, cols: of the mesh.
-        arrangement: a word of `ARRANGEMENTS`.
+        rows, cols: sides of the mesh.
+        arrangement: an option of `ARRANGEMENTS`.
         prefill, decode: pipelines of each phase.
     """
 
@@ -83,18 +85,18 @@ class FleetLayout(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        """Parts of the chip that each have pipelines of both kinds, and send nothing to one another."""
+        """Blocks of the chip that have pipelines of both kinds and exchange nothing with other blocks. [-]"""
         return min(self.prefill.dp, self.decode.dp) if self.arrangement == "dp_first" else 1
 
     @property
     def shape(self) -> "FleetLayout":
-        """Where pipelines are, whatever they send."""
+        """The same layout without the sizes of messages."""
         fleets = (of._replace(position=0.0, activations=0.0) for of in (self.prefill, self.decode))
         return FleetLayout(self.rows, self.cols, self.arrangement, *fleets)
 
     @property
     def partners(self) -> list[range]:
-        """The decoding pipelines that each prefilling one sends caches to: those of its block."""
+        """Decode pipelines to which each prefill pipeline transfers KV caches: those of its block."""
         blocks, count = self.blocks, self.decode.dp
         block_of = [p * blocks // self.prefill.dp for p in range(self.prefill.dp)]
         return [range(-(-block * count // blocks), -(-(block + 1) * count // blocks)) for block in block_of]
@@ -121,7 +123,7 @@ def core_order(rows: int, cols: int, arrangement: str, blocks: int) -> list[Core
 
 
 def place_fleets(layout: FleetLayout) -> tuple[Array, Array]:
-    """Cores of both fleets, shape (dp, pp, tp, 2): rows and columns."""
+    """Cores of both fleets as rows and columns, shape (dp, pp, tp, 2)."""
     sizes = [(of.tp, of.pp, of.dp) for of in (layout.prefill, layout.decode)]
     return _laid(layout.rows, layout.cols, layout.arrangement, layout.blocks, *sizes)
 
@@ -140,7 +142,7 @@ def _laid(rows: int, cols: int, arrangement: str, blocks: int, *fleets: tuple[in
 
 @lru_cache(maxsize=4096)
 def transfer_cost(layout: FleetLayout, fabric: MeshFabric, block: int, prefilled: float, decoded: float) -> TransferCost:
-    """Caches from all prefilling pipelines to all decoding ones of their block, all alike often.
+    """Cost of KV transfers from each prefill pipeline to all decode pipelines of its block, equally often.
 
     A message holds all links of its way at once, by its words, and where routes are locked by its handshake. Of the links that
     a cache goes over, the slowest says how long it takes: the seconds c that its messages hold the link, beside others that
@@ -148,15 +150,15 @@ def transfer_cost(layout: FleetLayout, fabric: MeshFabric, block: int, prefilled
 
         t = max over links of min(c / (1 - u), c + o)
 
-    Others are all pipelines, whose links a cache crosses on its way. Of random fleets that events play (`played_transfer`,
-    tests/agreement/test_pools.py), half are within 5 % of this and nine in ten within 25 %, of locked routes, and 15 % of a
-    wormhole's; the farthest of 60 were four fifths off. A burst of all messages at once, flit by flit, lets caches through in
-    0.8 to 1.25 times this, since what waits for one link keeps others from being used. How much longer pipelines' own
-    messages take is at most said: half are within 15 %, some twice.
+    Others are all pipelines, whose links a cache crosses on its way. Of random fleets in event-driven simulation
+    (`simulated_kv_transfer`, tests/agreement/test_pools.py), half are within 5 % of this and nine in ten within 25 %, of locked
+    routes, and 15 % of a wormhole's; the farthest of 60 were four fifths off. A burst of all messages at once, flit by flit,
+    lets caches through in 0.8 to 1.25 times this, since what waits for one link keeps others from being used. How much longer
+    pipelines' own messages take is at most said: half are within 15 %, some twice.
 
     Args:
         layout: of pipelines.
-        fabric: the network.
+        fabric: network of the mesh.
         block: tokens in a message of a layer's keys and values.
         prefilled, decoded: tokens that pass through all pipelines of a kind. [1/s]
 
@@ -177,11 +179,12 @@ def transfer_cost(layout: FleetLayout, fabric: MeshFabric, block: int, prefilled
 
 
 class PipelineMessages(NamedTuple):
-    """Messages of some pipelines, whatever is in them.
+    """Messages of pipelines with their repetitions, without sizes.
 
     Attributes:
         messages: of the pipelines of each phase from group to group, and of caches from each prefilling pipeline to each
-            decoding one of its block: records of `loaded.MESSAGE`, shapes (dp, messages) twice, and (pairs, messages).
+            decoding one of its block: records of `transfer_link_loads.MESSAGE`, shapes (dp, messages) twice, and (pairs,
+            messages).
         times: how often a token's go, shape (messages,) of each; those of caches once a block.
         weights: share of all caches that goes between each pair, shape (pairs,).
         most, hops: links of the longest way of a cache, and on average.
@@ -196,7 +199,7 @@ class PipelineMessages(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def pipeline_messages(layout: FleetLayout, block: int) -> PipelineMessages:
-    """Of the `shape` of a layout, and tokens in a message of a layer's keys and values."""
+    """Messages of a layout's `shape`, for a number of tokens per message of a layer's keys and values."""
     (sources, targets), prefill, decode = place_fleets(layout), layout.prefill, layout.decode
     layers = Counter(zip(prefill.layers, decode.layers, strict=True))
     a, b = np.array(list(layers)).T

@@ -1,4 +1,4 @@
-"""Splits over many dies that can be laid out, nearest to one that cannot: what a refusal tells its user to say."""
+"""Legal splits over many dies nearest to an illegal one, for the error message that refuses it."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -12,14 +12,14 @@ from dse.space.mapping import MultiDiePlan
 from dse.space.workload import BatchCase
 
 FIELDS = ("tp", "pp", "ep", "dp")
-"""What a user says of a split; where nothing is said of copies of the model, there are as many as dies have room for."""
+"""Settings of a split; if dp is not set, there are as many model copies as fit on the dies."""
 
 SplitNumbers = tuple[int, int, int, int]
 """Values of these; 0 copies for as many as there is room for."""
 
 
 class SplitBounds(NamedTuple):
-    """What a split has to keep.
+    """Bounds that a split over dies has to keep.
 
     Attributes:
         rows, cols: of dies.
@@ -37,7 +37,7 @@ class SplitBounds(NamedTuple):
 
 
 def split_bounds(plan: MultiDiePlan, dies: DieGrid, case: BatchCase) -> SplitBounds:
-    """Those of a plan of a case on so many dies."""
+    """Bounds of the split of a plan and a case on a number of dies."""
     experts = case.model.experts
     routed = 0 if experts is None else placed_experts(experts, int(plan.experts.redundant), int(plan.experts.shared))
     return SplitBounds(
@@ -46,12 +46,12 @@ def split_bounds(plan: MultiDiePlan, dies: DieGrid, case: BatchCase) -> SplitBou
 
 
 def max_stages(case: BatchCase) -> int:
-    """The most that there can be: units of the model, which are the embedding, its layers, those of guesses, and the head."""
+    """Largest number of pipeline stages: embedding, layers, draft layers and head of the model. [-]"""
     return int(2 + case.model.layers + case.guesses)
 
 
 def is_legal(said: SplitNumbers, within: SplitBounds) -> bool:
-    """Whether a split can be laid out.
+    """Whether a layout exists for a split over dies.
 
     >>> wafer = SplitBounds(8, 8, heads=128, units=64, routed=256, blocks=True)
     >>> (
@@ -72,11 +72,11 @@ def is_legal(said: SplitNumbers, within: SplitBounds) -> bool:
 
 
 def split_advice_text(of: DieSplit, dp: int, within: SplitBounds) -> str:
-    """In overrides, the nearest values below and above of each field that alone would do; else the nearest of all together.
+    """Overrides with the nearest legal values of each field alone, or else of all fields together.
 
     Args:
         of: the split that cannot be laid out.
-        dp: copies of the model that were asked for; 0 for as many as there is room for.
+        dp: copies of the model that were set; 0 for as many as fit.
         within: what it has to keep.
 
     >>> wafer = SplitBounds(8, 8, heads=128, units=64, routed=256, blocks=True)
@@ -99,7 +99,7 @@ def split_advice_text(of: DieSplit, dp: int, within: SplitBounds) -> str:
 
 
 def _values(name: str, within: SplitBounds, said: SplitNumbers) -> list[int]:
-    """That a field may have; of copies of the model, where somebody asked for a number."""
+    """Legal values of a field; of dp only if it is set."""
     dies = within.rows * within.cols
     if name == "ep":
         return [ep for ep in range(1, dies + 1) if ep == 1 or (within.routed and within.routed % ep == 0)]
@@ -113,7 +113,7 @@ def _with(said: SplitNumbers, place: int, value: int) -> SplitNumbers:
 
 
 def _every(said: SplitNumbers, within: SplitBounds) -> Iterator[SplitNumbers]:
-    """Legal splits whose stages and groups fit, with no more copies of the model than were asked for."""
+    """Legal splits whose stages and groups fit, with at most the set number of model copies."""
     dies = within.rows * within.cols
     for ep, tp in product(_values("ep", within, said), _values("tp", within, said)):
         for pp in range(1, min(within.units, dies // max(ep, tp)) + 1) if ep == 1 or ep % tp == 0 else ():

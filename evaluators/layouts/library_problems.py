@@ -1,4 +1,4 @@
-"""What a library kernel is asked for an operator on one device: which products are one kernel, and in which formats."""
+"""Problems of library kernels for operators on one device: merged products, and number formats."""
 
 from typing import Any
 
@@ -25,13 +25,13 @@ FUSED_PRODUCTS = (
 
 
 def gemm_problem(part: Segment, of: MatMulOp, tp: Any, precision: FormatPlan, pace: Any) -> Gemm | GroupedGemm:
-    """What a library's product is asked for.
+    """Problem of a library's matrix product for an operator on one of `tp` devices.
 
     Args:
         part: of a step.
         of: its operator.
         tp: devices that share it.
-        precision: formats.
+        precision: number formats.
         pace: time of an operation over that of one on 16 bits.
     """
     one, act = weight_format(part, of, precision), float(BYTES_BY_FORMAT[precision.activations])
@@ -53,12 +53,12 @@ def gemm_problem(part: Segment, of: MatMulOp, tp: Any, precision: FormatPlan, pa
 
 
 def elementwise_problem(of: ElementwiseOp, tp: Any, precision: FormatPlan) -> ElementwiseKernel | GroupedGemm:
-    """What a library is asked for an operator on elements.
+    """Problem of a library's elementwise kernel for an operator on one of `tp` devices.
 
     Args:
         of: the operator.
         tp: devices that share it.
-        precision: formats.
+        precision: number formats.
     """
     width = local_width(of.dim, tp) * of.passes
     if of.name.startswith("experts_"):
@@ -67,7 +67,7 @@ def elementwise_problem(of: ElementwiseOp, tp: Any, precision: FormatPlan) -> El
 
 
 def elementwise_kind(name: str) -> str:
-    """The sort of an operator on elements by its name.
+    """Sort of an elementwise operator, by its name.
 
     >>> (
     ...     elementwise_kind("attention_norm"),
@@ -86,7 +86,9 @@ HALF = 2.0
 
 
 def attention_problem(of: AttentionOp, heads: Any, kv_heads: Any, precision: FormatPlan) -> Any:
-    """What a library's attention is asked for; None where an indexer picks what queries see, which no library here has.
+    """Problem of a library's attention kernel for an operator on one device.
+
+    None if an indexer selects what queries see, which no library kernel supports.
 
     Requests are alike: each has the mean of new tokens, and of positions before these. The last new token of a prompt sees all
     of them, or within a window twice what tokens see on average, at most.
@@ -94,7 +96,7 @@ def attention_problem(of: AttentionOp, heads: Any, kv_heads: Any, precision: For
     Args:
         of: attention.
         heads, kv_heads: on one device.
-        precision: formats.
+        precision: number formats.
     """
     if of.picked:
         return None
@@ -129,7 +131,7 @@ def attention_problem(of: AttentionOp, heads: Any, kv_heads: Any, precision: For
 
 
 def scale_kind(activations: str, weights: str) -> str:
-    """How operands of 8 bits or less are scaled, where both have so few: tensor or block; else nothing.
+    """Scaling of operands of 8 bits or less: tensor or block; empty string for wider ones.
 
     >>> scale_kind("fp8", "fp8"), scale_kind("fp8_1x128", "fp8_128x128"), scale_kind("bf16", "fp8")
     ('tensor', 'block', '')

@@ -1,4 +1,4 @@
-"""What a copy of attention is asked in turn: the requests of a batch that it has most of, or an iteration of a served load."""
+"""Steps of one attention replica: its micro-batches of a batch, or an iteration of a serving load."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from dse.space.workload import BatchCase
 
 
 def micro_batch_counts(requests: Any, most: Any) -> tuple[Any, Any]:
-    """Micro-batches that follow one another, at most so many, and requests of each: no more of them than hold all requests.
+    """Number of micro-batches, at most `most`, and requests of each; none is empty. [-]
 
     >>> micro_batch_counts(8, 6), micro_batch_counts(5, 6)
     ((4, 2), (5, 1))
@@ -33,7 +33,7 @@ def micro_batch_counts(requests: Any, most: Any) -> tuple[Any, Any]:
 
 
 def fastest_micro_batch_count(count: Any, seconds: Callable[[Any], Any]) -> Any:
-    """Micro-batches at most, of as many as that or a half, a quarter ... of it, with which a step takes least.
+    """Number of micro-batches with the shortest step, among `count` and its halves. [-]
 
     Args:
         count: regions or stages, of which all work where there are as many micro-batches.
@@ -51,14 +51,14 @@ def fastest_micro_batch_count(count: Any, seconds: Callable[[Any], Any]) -> Any:
 
 
 class ReplicaStep(NamedTuple):
-    """A step of one copy of attention, so often.
+    """A step of one replica of attention, with its number of repetitions.
 
     Attributes:
         times: how often.
         at, attend: counts of it, and how its requests attend.
         mean: tokens of a copy, where copies have different numbers of them and this is the fullest; 0 where all have as many.
-        sent: tokens of each copy over those of the fullest, shape (copies,); () where all have as many; `Several` of these of
-            several iterations.
+        sent: tokens of each copy over those of the fullest, shape (copies,); () where all have as many; `ExchangeVariants` of
+            these of several iterations.
     """
 
     times: float
@@ -69,32 +69,32 @@ class ReplicaStep(NamedTuple):
 
     @property
     def tokens(self) -> Any:
-        """Of a copy, on average."""
+        """Tokens of a replica, mean over replicas. [-]"""
         return where(self.mean > 0, self.mean, self.at.tokens)
 
 
 class ReplicaWork(Protocol):
-    """Something that is asked of a model in turns."""
+    """Interface of work of one attention replica: a sequence of steps of a model."""
 
     @property
     def model(self) -> Model:
-        """That is asked."""
+        """Model that the work runs on."""
 
     @property
     def plan(self) -> str:
-        """By that of which phase."""
+        """Phase whose plan the work follows."""
 
     def turns(self) -> list[ReplicaStep]:
-        """In order."""
+        """Steps of the work, in order."""
 
 
 class BatchWork(NamedTuple):
-    """Requests of a case, which all are prefilled, then decoded step by step.
+    """Prefill of all requests of a case, or their decode step by step.
 
     Attributes:
         case: of one copy of attention.
         phase: prefill or decode.
-        decode_at: a word of `space.workload.DECODE_AT`.
+        decode_at: an option of `space.workload.DECODE_AT`.
     """
 
     case: BatchCase
@@ -103,25 +103,25 @@ class BatchWork(NamedTuple):
 
     @property
     def model(self) -> Model:
-        """Of the case."""
+        """Model that the case runs on."""
         return self.case.model
 
     @property
     def plan(self) -> str:
-        """Of the phase."""
+        """Phase whose plan the work follows."""
         return self.phase
 
     def turns(self) -> list[ReplicaStep]:
-        """One of all prompts, or steps of decode between two requests' ends."""
+        """Steps of the work: one for all prompts, or decode steps between the ends of requests."""
         if self.phase == "prefill":
             return [ReplicaStep(1.0, prefill_step(self.case), equal_prompts(self.case))]
         return [ReplicaStep(count, at, decode_requests(at)) for count, at in decode_steps(self.case, self.decode_at)]
 
 
 class IterationWork(NamedTuple):
-    """Chunks of prompts, or tokens of decoding requests and those guessed after them, or both; of one copy of attention.
+    """Iteration of one attention replica: prompt chunks, decodes with drafted tokens, or both.
 
-    Counts are numbers, or of several iterations (`together`), arrays of shape (iterations, 1).
+    Counts are numbers, or of several iterations (`stack_iterations`), arrays of shape (iterations, 1).
 
     Attributes:
         model: that is served.
@@ -130,8 +130,8 @@ class IterationWork(NamedTuple):
         prompts, own, past: chunks that are alike, new tokens of each, and positions before these.
         decodes, context: requests that decode, and positions that each reads.
         guesses: tokens guessed after each.
-        attends: whether attention is asked as well.
-        mean, sent: as of `Turn`.
+        attends: whether attention is evaluated too.
+        mean, sent: as of `ReplicaStep`.
     """
 
     model: Model
@@ -149,15 +149,15 @@ class IterationWork(NamedTuple):
 
     @property
     def structure(self) -> tuple[Any, ...]:
-        """What iterations that are worked out together have in common."""
+        """Fields that iterations must share to be evaluated together."""
         return self.phase, self.plan, self.prompts > 0, self.decodes > 0, self.guesses, self.attends
 
     def turns(self) -> list[ReplicaStep]:
-        """One."""
+        """The single step of the iteration."""
         return [ReplicaStep(1.0, self.step(), self._attend(), self.mean, self.sent)]
 
     def step(self) -> StepCounts:
-        """Its counts."""
+        """Token and request counts of the iteration. [-]"""
         model, rows = self.model, self.decodes * (1 + self.guesses)
         tokens, wanted = 1.0 * (self.prompts * self.own + rows), 1.0 * (self.prompts + rows)
         at = StepCounts(
@@ -198,7 +198,10 @@ class IterationWork(NamedTuple):
 
 
 def stack_iterations(some: Sequence[IterationWork]) -> IterationWork:
-    """Iterations of one structure as one, whose counts are arrays of shape (iterations, 1); what none has stays a number."""
+    """Iterations of one structure as one, with counts of shape (iterations, 1).
+
+    Counts that no iteration has stay numbers.
+    """
 
     def column(name: str) -> Any:
         values = [getattr(one, name) for one in some]

@@ -1,4 +1,4 @@
-"""A model on many dies: tensor, pipeline, expert and data parallelism over links between them ([zhang2026] section III-F).
+"""A model on many dies: TP, PP, EP and DP over links between them ([zhang2026] section III-F).
 
 Dies that share the layers of a stage are a group: attention has a copy on every `tp` of them, whose heads and columns they
 divide (Megatron-LM, [shoeybi2019] section 3), and experts are whole, each on one die of the group. Around the experts every die
@@ -41,12 +41,12 @@ from dse.space.parameter_counts import expert_input_width, mtp_layers
 from dse.space.workload import BatchCase
 
 DEFAULT_PINGPONG = 3
-"""Micro-batches between attention and FFN dies, where nobody says how many: with three, both always have one and the third is
+"""Micro-batches between attention and FFN dies by default: with three, both always have one and the third is
 on its way ([zhu2025megascale], [step3])."""
 
 
 class DieSplit(NamedTuple):
-    """How a phase is divided; whole numbers.
+    """Division of a phase over dies, in whole numbers.
 
     Attributes:
         tp, pp, ep, dp: dies of a copy of attention, stages, dies that share out experts, copies of the model.
@@ -74,32 +74,32 @@ class DieSplit(NamedTuple):
 
     @property
     def copies(self) -> int:
-        """Of attention, in a group."""
+        """Replicas of attention in a group. [-]"""
         return (self.attention or self.group) // self.tp
 
     @property
     def ranks(self) -> int:
-        """Dies that work."""
+        """Number of dies that work. [-]"""
         return self.dp * self.pp * self.group
 
     @property
     def alone(self) -> "DieSplit":
-        """What a die does by itself: the same, however many copies, stages and micro-batches there are."""
+        """Split as a single die sees it, equal for all numbers of copies, stages and micro-batches."""
         return self._replace(dp=1, pp=1, batches=1)
 
     @property
     def slots(self) -> int:
-        """Places for requests: copies of attention, each with some micro-batches or halves of them."""
+        """Slots for requests: attention replicas times micro-batches (or their parts). [-]"""
         return self.dp * self.copies * self.batches * self.halves
 
 
 def die_split(plan: MultiDiePlan, dies: DieGrid, requests: int = 0, *, prompts: bool = False) -> DieSplit:
-    """How a plan divides a phase over so many dies; copies of the model as many as there is room for, where it says none.
+    """Split of a phase over dies by a plan; if it sets no dp, as many model copies as fit.
 
     Args:
         plan, dies: of the phase, on which.
         requests: of a batch; 0 where they come and go.
-        prompts: whether they are prompts, which go through the stages one by one where nobody says how many together; a copy
+        prompts: whether they are prompts, which go through the stages one by one where their number per step is not set; a copy
             of attention decodes a micro-batch for each stage, but none that is empty.
     """
     tp, pp, ep = int(plan.tp), int(plan.pp), int(plan.ep)
@@ -120,12 +120,12 @@ def die_split(plan: MultiDiePlan, dies: DieGrid, requests: int = 0, *, prompts: 
 
 
 def placed_experts(experts: ExpertLayers, redundant: int, shared: int) -> int:
-    """Experts that dies share out: routed ones, copies of the busiest, and copies of shared ones that are placed so."""
+    """Experts that dies share out: routed ones, redundant copies, and placed copies of shared ones. [-]"""
     return int(experts.count + redundant + experts.shared * shared)
 
 
 def largest_replica_share(case: BatchCase, slots: int) -> BatchCase:
-    """The requests of a slot that has most to do: dealt to slots in turn, the longest first.
+    """Requests of the slot with the most work, when they are dealt out in turn, longest first.
 
     >>> from dse.space.workload import BatchCase
     >>> largest_replica_share(BatchCase("", None, ((4, 100, 10), (5, 50, 10))), 3).requests
@@ -145,13 +145,13 @@ EMBEDDING, DENSE, SPARSE, DRAFT, HEAD = "embedding", "dense layer", "MoE layer",
 
 
 class DieExchange(NamedTuple):
-    """What dies of a group exchange at a time.
+    """An exchange of all dies of a group at the same time.
 
     Attributes:
         name: for people.
         pattern: all_to_all, reduce_scatter, allgather, allreduce, or hand_over to the next stage.
         nbytes: that leave a die in an exchange with all of its group; of a collective, the vector on each. [B]
-        shares: of an exchange, how much goes to each die; None for evenly; `Several` of these of several iterations.
+        shares: of an exchange, how much goes to each die; None for evenly; `ExchangeVariants` of these of several iterations.
         back: whether it brings back what an exchange before it asked for.
         each: of a copy of a token, of what goes to experts or comes back. [B]
     """
@@ -169,7 +169,7 @@ UnitCalls = list[CallBlock | DieExchange]
 
 
 class LayerUnit(NamedTuple):
-    """What a stage has whole; `times` of them follow one another.
+    """A unit that a stage has as a whole, and its number of repetitions.
 
     Attributes:
         name, times: as they are.
@@ -184,7 +184,7 @@ class LayerUnit(NamedTuple):
 
 
 class MicroBatchPass(NamedTuple):
-    """One micro-batch through all units.
+    """One micro-batch through all units of the model.
 
     Attributes:
         times: how often.
@@ -208,18 +208,18 @@ SegmentCalls = Callable[[Segment, RequestsOfReach], CallBlock]
 
 
 def unchanged_segment(model: Model, part: Segment, beside: int = 0) -> Segment:
-    """A part as it is."""
+    """Return a segment unchanged, as a `DieContext.whole` that adds no operators."""
     return part
 
 
 class DieContext(NamedTuple):
-    """What is computed, by calls of what kind, of values of how many bytes.
+    """Model, call builder and bytes per value for the layout of one die.
 
     Attributes:
         model, cover: as they are.
         itemsize: of activations, as dies send them. [B]
         returned: of what experts send back. [B]
-        whole: a part with what the chip prices beside its own operators: `routing`, or `plain` for nothing.
+        whole: a segment with operators that the chip adds: `routing`, or `plain` for nothing.
     """
 
     model: Model
@@ -230,7 +230,7 @@ class DieContext(NamedTuple):
 
 
 def micro_batch_passes(asked: ReplicaWork, of: DieSplit, on: DieContext) -> list[MicroBatchPass]:
-    """What one copy of attention is asked, turn by turn."""
+    """Micro-batches of the work of one attention replica, step by step."""
     return [_pass(turn, of, on) for turn in asked.turns()]
 
 
@@ -306,7 +306,7 @@ def _pass(turn: ReplicaStep, of: DieSplit, on: DieContext) -> MicroBatchPass:
 
 
 class DisaggregatedFfn(NamedTuple):
-    """A feeding part on two kinds of dies.
+    """A segment divided between attention dies and FFN dies.
 
     Attributes:
         steps: on one of attention, from the sums of attention on.
@@ -324,7 +324,7 @@ class DisaggregatedFfn(NamedTuple):
 def disaggregated_ffn(
     on: DieContext, turn: ReplicaStep, of: DieSplit, part: Segment, asked: dict[tuple[str, str], Any]
 ) -> DisaggregatedFfn:
-    """A part whose norm and router stay with attention, and whose experts, shared experts and FFN are on dies of their own.
+    """A segment whose norm and router stay on attention dies, with FFN and experts on other dies.
 
     Each of these has some experts whole, and all of shared ones and of FFNs that are not routed, for an even share of all
     tokens. A token goes to each of its experts, and once more where something else takes it.
@@ -407,12 +407,12 @@ def _each(of: Any, made: Callable[[Any], Any]) -> Any:
 
 
 def equal_layer_runs(model: Model) -> list[tuple[tuple[str, str], int]]:
-    """Layers that are alike and follow one another, by names of their mixing and their FFN, and how many."""
+    """Runs of equal consecutive layers: names of their mixing and FFN, and number of layers."""
     return [(names, len(list(same))) for names, same in groupby(layers(model).line)]
 
 
 def layer_label(model: Model, mixes: str, feeds: str) -> str:
-    """A layer for people; where all mix tokens alike, by its FFN."""
+    """Label of a layer for tables; by its FFN alone if all layers mix tokens alike."""
     if len(layers(model).mixings) == 1 and mixes and feeds:
         return SPARSE if feeds.startswith(MOE) else DENSE
     return " and ".join(filter(None, (mixes, feeds)))

@@ -1,4 +1,4 @@
-"""Operators of a pipeline's group that have a partition each: what lies where between them, and calls that are merged.
+"""Partitions per operator of a pipeline's group: data layouts between operators, and merged calls.
 
 A partition finds activations in one layout and leaves them in another:
 
@@ -11,8 +11,8 @@ A partition finds activations in one layout and leaves them in another:
     dealt     each core has rows of tokens that its experts are asked for, where experts are whole on a core
 
 A core that has more than the next operator needs takes its part for nothing. Else what all have goes once around the rings to
-all (`kernels.partition.ring`), and from then on everyone finds it; so it does where one partition is for all. Operators on
-elements keep the layout that they find. Which part of a weight a core has is the same in every step of a phase.
+all (`kernels.partition.ring_collectives`), and from then on everyone finds it; so it does where one partition is for all.
+Operators on elements keep the layout that they find. Which part of a weight a core has is the same in every step of a phase.
 """
 
 from collections.abc import Mapping, Sequence
@@ -67,12 +67,12 @@ Name = tuple[str, str]
 
 
 class PartitionChoice(NamedTuple):
-    """The partition of each operator, by part and name; leaves of shape (cases, designs), or numbers.
+    """Partition of each operator by segment and name; leaves of shape (cases, designs), or numbers.
 
     Attributes:
         words: places in `DIVISIONS`; of attention and states that of a partition that divides them so.
         gathered: whether what an operator leaves goes to all cores.
-        cuts: which part of it a core has before, a place in `CUTS`.
+        cuts: which part of it a core has before, a place in `SLICE_LAYOUTS`.
     """
 
     words: Mapping[Name, Any]
@@ -81,7 +81,7 @@ class PartitionChoice(NamedTuple):
 
 
 class PartitionRules(NamedTuple):
-    """How operators may be divided beside the partitions of products.
+    """Rules that restrict the partitions of operators besides those of products.
 
     Attributes:
         heads: whether attention divides heads, not rows.
@@ -95,18 +95,18 @@ class PartitionRules(NamedTuple):
 
 
 def partition_rules(plan: PipelinePlan, *, heads: bool) -> PartitionRules:
-    """Those of a plan."""
+    """Partition rules of the pipeline plan of a phase."""
     return PartitionRules(heads, plan.attention is not None, plan.experts == "whole")
 
 
 def offered_partitions(plan: PipelinePlan) -> tuple[str, ...]:
-    """Ways to divide a product that a plan's groups have, all of them where there are several."""
+    """Partitions of products that a plan allows: several of them if it leaves the choice open."""
     mesh = option_index(plan.placement, PLACEMENTS) == PLACEMENTS.index("mesh")
     return DIVISIONS if np.all(mesh) else PARTITIONS
 
 
 def operator_inputs(part: Segment) -> dict[str, tuple[str, ...]]:
-    """By operator of a part, others of it whose results it takes; experts take what the router took beside its choice."""
+    """Operators whose results each operator of a segment needs; experts also need the router's input."""
     found = {of.name: tuple(need for need in of.needs if need != of.name) for of in part.operators}
     inside = found.keys()
     routers = {of.name for of in part.operators if isinstance(of, MatMulOp) and of.name == "router"}
@@ -117,7 +117,7 @@ def operator_inputs(part: Segment) -> dict[str, tuple[str, ...]]:
 
 
 def operator_partitions(of: Operator, allowed: Sequence[str], by: PartitionRules) -> tuple[tuple[int, str, str], ...]:
-    """How an operator may be divided: place in `DIVISIONS`, the layout it needs, and the one it leaves."""
+    """Partitions of an operator: place in `DIVISIONS`, the layout that it needs, and the one it leaves."""
     if isinstance(of, MatMulOp) and of.stored > 1 and by.whole:
         some = (
             (word, EXPERT_LAYOUTS[word][1:] if of.k.split else EXPERT_LAYOUTS[word][:2])
@@ -134,7 +134,7 @@ def operator_partitions(of: Operator, allowed: Sequence[str], by: PartitionRules
 
 
 def uniform_partition(parts: Sequence[Segment], word: str, plan: PipelinePlan) -> PartitionChoice:
-    """One partition for all: what does not lie as the next operator needs it goes to all."""
+    """One partition for all operators; results in another layout than needed go to all cores."""
     by, leaves = partition_rules(plan, heads=word == "k"), PRODUCTS[word][1]
     stream = leaves if leaves in RESIDUAL_LAYOUTS else "all"
     gathered: dict[Name, bool] = {}
@@ -162,7 +162,7 @@ def uniform_partition(parts: Sequence[Segment], word: str, plan: PipelinePlan) -
 
 
 def layouts_of_partition(of: Operator, word: str, by: PartitionRules, there: Sequence[str]) -> tuple[str, str]:
-    """What an operator needs by a partition, and what it leaves, from the layouts of what it takes."""
+    """Layouts that an operator needs and leaves by a partition, from those of its inputs."""
     if isinstance(of, ElementwiseOp):
         state = next((one for one in there if all(other in ACCEPTED_LAYOUTS[one] for other in there)), there[0])
         return state, state
@@ -173,7 +173,7 @@ def layouts_of_partition(of: Operator, word: str, by: PartitionRules, there: Seq
 
 
 def cut_index(state: Any) -> Any:
-    """Which part a core has of what lies so, a place in `CUTS`."""
+    """Part of a result that a core has in a layout, as a place in `SLICE_LAYOUTS`."""
     return SLICE_LAYOUTS.index(state if state in SLICE_LAYOUTS else "rows")
 
 
@@ -184,7 +184,7 @@ def partitioned_blocks(
     plan: PipelinePlan,
     itemsize: float,
 ) -> tuple[CallBlock, ...]:
-    """Calls of a step whose operators have a partition each, with those that bring what is left to all cores.
+    """Calls of a step with a partition per operator, and the gathers that they need.
 
     Args:
         parts: of the step.
@@ -216,7 +216,7 @@ def partitioned_blocks(
 
 
 def gather_exchange(part: Segment, of: Operator, plan: PipelinePlan, itemsize: float, which: Any) -> GroupExchange:
-    """What an operator leaves, of which each core has rows, columns or a block, goes to all; a place in `CUTS`."""
+    """Allgather of a result of which each core has rows, columns or a block (`SLICE_LAYOUTS`)."""
     rows, wide = _size(part, of)
     rings, members = ring_grid(plan.placement, plan.tp, divided=True)
     slices = (
@@ -267,13 +267,13 @@ def _call(each: Sequence[KernelCall], offered: tuple[str, ...], which: Any) -> K
 
 
 def gather_call(after: KernelCall, of: GroupExchange) -> KernelCall:
-    """The call that brings what another one leaves to all cores."""
+    """Call that gathers the result of another call on all cores."""
     sent = of.times * (of.cores - 1) * of.nbytes * of.cores
     return KernelCall(after.part, f"{after.name} to all", (after.name,), after.rows, after.shape, exchange=of, sent=sent)
 
 
 def is_gather_call(call: KernelCall) -> bool:
-    """Whether a call is one that brings what another one leaves to all cores."""
+    """Whether a call gathers the result of another call."""
     return not call.operators and call.exchange is not None and not call.products
 
 

@@ -1,4 +1,7 @@
-"""The partition of each operator of a pipeline's group by least time: costs as factors of a graph of words and layouts."""
+"""Fastest partition of each operator of a pipeline's group.
+
+Costs are factors of a graph over partitions and layouts.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -30,13 +33,13 @@ def partition_cost_factors(
     parts: Sequence[Segment], order: Sequence[str], allowed: Sequence[str], seconds: Mapping[Name, Mapping[int, Any]],
     gather: Mapping[Name, Mapping[int, Any]], by: PartitionRules,
 ) -> Iterator[CostFactor]:  # fmt: skip
-    """What operators cost, and what they cost each other by their layouts.
+    """Cost factors of operators, and of pairs of operators by their layouts. [s]
 
     Args:
         parts, order: of a step, and their names from the embedding to the head.
         allowed: partitions of products.
         seconds: of each operator, by place in `DIVISIONS`, times how often it runs.
-        gather: of what it leaves to all cores, by place in `CUTS`, times how often.
+        gather: of what it leaves to all cores, by place in `SLICE_LAYOUTS`, times how often.
         by: how else operators may be divided.
     """
     kinds = {part.name: part.kind or part.name for part in parts}
@@ -71,7 +74,7 @@ def partition_cost_factors(
 def partition_choice(
     parts: Sequence[Segment], allowed: Sequence[str], found: Mapping[str, Array], by: PartitionRules
 ) -> PartitionChoice:
-    """What an assignment of the variables of `factors` says."""
+    """Partition choice from an assignment of the variables of `partition_cost_factors`."""
     words, gathered, cuts = {}, {}, {}
     for part in parts:
         for of in part.operators:

@@ -1,4 +1,4 @@
-"""Pipelines of groups of cores on a mesh: layers shared out in stages, each operator divided over the cores of a group.
+"""Pipelines of groups of cores on a mesh: layers in stages, operators divided over a group's cores.
 
 Calls are those of one group; a pass goes through all stages. Leaves broadcast over entries of a workload and over designs.
 """
@@ -65,7 +65,7 @@ BLOCK_TOKENS = 16
 
 
 def group_count(chip: Chip, plan: PipelinePlan) -> Any:
-    """How many groups of cores the chip has room for."""
+    """Number of groups of cores that fit on the chip. [-]"""
     rows, cols = group_sides_by_design(plan.placement, plan.tp)
     return (chip.mesh.rows // rows) * (chip.mesh.cols // cols)
 
@@ -80,10 +80,10 @@ def group_blocks(
     *,
     apart: bool = False,
 ) -> tuple[CallBlock, ...]:
-    """The parts of a step on a group of cores.
+    """Calls of the segments of a step on a group of cores.
 
     Args:
-        model, at: what is computed.
+        model, at: model, and token counts of the step.
         plan, precision: how it is divided.
         attending: steps that share the pass, such as prompts and decodes, where attention is each one's own.
         on: the group, where attention is of all its cores at a time.
@@ -97,8 +97,8 @@ def group_blocks(
         _refuse_sums(plan)
     if plan.partition not in offered_partitions(plan):
         raise IncompatibleOptionsError(
-            f"mapping.both.partition: {plan.partition} divides a group that is a mesh; say mapping.both.placement=mesh, or one "
-            f"of {', '.join(PARTITIONS)}",
+            f"mapping.both.partition: {plan.partition} needs a group that is a mesh, got placement={plan.placement}; set "
+            f"mapping.both.placement=mesh, or a partition of {', '.join(PARTITIONS)}",
             "partition", "placement",
         )  # fmt: skip
     parts, size = transformer_segments(model, at), float(BYTES_BY_FORMAT[precision.activations])
@@ -126,7 +126,7 @@ def group_blocks(
 
 
 def _of_product(part: Segment, of: Operator, precision: FormatPlan) -> Any:
-    """What a product of a part is beside its name, equal for those that are the same; None of experts and other operators."""
+    """Properties of a product besides its name, equal for equal products; None for other operators."""
     if not isinstance(of, MatMulOp) or of.stored > 1:
         return None
     sizes = (id(size) if isinstance(size, np.ndarray) else size for size in (of.m, of.copies))
@@ -205,21 +205,23 @@ RING_REDUCTIONS = ("ring", "turns")
 
 
 def _refuse_sums(plan: PipelinePlan) -> None:
-    """Refuses sums that nothing adds up so."""
+    """Refuse sums that a plan's partition or experts do not support."""
     of = plan.sums
     if plan.partition != "k" and of.algorithm not in RING_REDUCTIONS:  # which is what there is where nothing is said
         raise IncompatibleOptionsError(
-            f"mapping.both.sums: partition {plan.partition} has no sums of a whole group; leave it out, or say partition=k",
+            f"mapping.both.sums: partition {plan.partition} has no sums over a whole group; remove sums, or set partition=k",
             "partition", "algorithm",
         )  # fmt: skip
     if plan.experts == "whole" and of.algorithm not in (*RING_REDUCTIONS, AUTO):
         raise IncompatibleOptionsError(
-            f"mapping.both.sums.algorithm: outputs of experts that are whole go around the ring, not by {of.algorithm}; say "
-            "ring, or experts=divided",
+            f"mapping.both.sums.algorithm: experts=whole supports {' and '.join(RING_REDUCTIONS)} only, got {of.algorithm}; "
+            "set one of these, or experts=divided",
             "experts", "algorithm",
         )  # fmt: skip
     if of.algorithm in ("ktree", AUTO) and of.ktree_k is None:
-        raise DesignError("mapping.both.sums.ktree_k: missing, phases of the K-tree; say mapping.both.sums.ktree_k=2")
+        raise DesignError(
+            "mapping.both.sums.ktree_k: missing, the K-tree needs a number of phases; set mapping.both.sums.ktree_k=2"
+        )
 
 
 def _experts(model: Model, part: Segment, of: MatMulOp, plan: PipelinePlan, precision: FormatPlan) -> KernelCall:

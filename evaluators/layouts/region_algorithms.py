@@ -1,4 +1,4 @@
-"""Algorithms of products on a region: what each needs, which of them fit, and which kernels choose among where none is said."""
+"""Algorithms of products on a region: needs of each, and candidates where the plan leaves it open."""
 
 from functools import reduce
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ class _Candidate(NamedTuple):
 
 
 def refuse_unknown_algorithms(phase: str, plan: RegionPlan) -> None:
-    """Refuses algorithms that nobody has.
+    """Refuse algorithm options that no kernel has.
 
     Raises:
         DesignError: one that is not registered.
@@ -37,12 +37,12 @@ def refuse_unknown_algorithms(phase: str, plan: RegionPlan) -> None:
 
 
 def is_left_open(plan: RegionPlan) -> bool:
-    """Whether kernels of a plan choose their algorithm."""
+    """Whether a plan leaves the algorithm of its kernels open."""
     return AUTO in (plan.gemm, plan.gemv, plan.gemm_attention, plan.gemm_ffn)
 
 
 def region_candidates(chip: Chip, plan: RegionPlan, mesh: CoreMesh) -> dict[str, tuple[AlgorithmCandidate, ...]]:
-    """By kind, what kernels of a region choose among."""
+    """Candidate algorithms of a region's kernels, by kind."""
     return {
         kind: tuple(AlgorithmCandidate(one.word, _fits(chip, mesh, one)) for one in _candidates(chip, plan, kind, AUTO, mesh))
         for kind in ("gemm", "gemv")
@@ -50,7 +50,7 @@ def region_candidates(chip: Chip, plan: RegionPlan, mesh: CoreMesh) -> dict[str,
 
 
 def algorithm_needs(chip: Chip, plan: RegionPlan, phase: str, mesh: CoreMesh) -> tuple[Any, Any]:
-    """Cores of a line, and routing paths of a core, that the algorithms of a phase need.
+    """Cores per line, and routing paths per core, that the algorithms of a phase need. [-]
 
     Of those that kernels choose among, what the first one needs that fits; or the first one, where none does.
     """

@@ -1,4 +1,6 @@
-"""Attention on a region of cores: of a prompt to itself, of vectors to a cache, latent (MLA), and to what an indexer picks.
+"""Attention on a region of cores.
+
+It covers prompts attending to themselves, vectors attending to a cache, latents (MLA), and rows selected by an indexer.
 
 Heads lie over the columns. Keys and values of a cache lie over the rows by positions, head by head, so that scores lie over the
 rows and add up along the columns of a head. A latent has no heads: vectors meet it as one product with all of them. It lies the
@@ -40,7 +42,7 @@ from dse.space.model import Model
 
 
 def prefill_attention_calls(part: Segment, of: AttentionOp, on: RegionContext, ring: dict[str, Any]) -> list[KernelCall]:
-    """Attention of a prompt to itself, head by head on the columns that hold it, those of a column in turn.
+    """Calls of a prompt's attention to itself, head by head on the columns that hold it.
 
     Args:
         part, of, on: what, and where.
@@ -106,8 +108,9 @@ def _shared(part: Segment, of: AttentionOp, on: RegionContext) -> list[KernelCal
 
 
 def window_segments(tokens: Any, past: Any, window: int, rows: Any, *, alone: bool = False) -> tuple[Any, Any, Any, Any]:
-    """Stretches of a prompt, as long as its window, on the rows that hold them; each gets what it sees of those before,
-    which is nothing where they are chunks that attend to themselves `alone`.
+    """Segments of a prompt as long as its window, and the rows that hold each of them.
+
+    Each gets the keys that it sees of those before; chunks that attend to themselves `alone` get none.
 
     Before all of them `past` positions are cached, evenly over the rows.
 
@@ -122,7 +125,7 @@ def window_segments(tokens: Any, past: Any, window: int, rows: Any, *, alone: bo
 
 
 def decode_attention_calls(part: Segment, of: AttentionOp, on: RegionContext) -> list[KernelCall]:
-    """Attention of vectors to the cache, which waits for the line of cores that has most of it."""
+    """Calls of attention of vectors to the KV cache; the fullest line of cores decides the time."""
     if _one_for_all(on.model):
         return _latent(part, of, on)
     head, m, pairs = head_columns(_wide(of.heads, of.qk_dim), on.mesh.cols), of.tokens, 2.0 * of.heads.units * of.pairs
@@ -201,7 +204,7 @@ def _entry(part: Segment, name: str, values: Any, rows: Any, word: str, on: Regi
 
 
 def per_head_product_calls(part: Segment, of: MatMulOp, on: RegionContext, ring: dict[str, Any]) -> list[KernelCall]:
-    """Products of the heads with a matrix of each, on the columns that hold it.
+    """Calls of the products of heads with a matrix of each, on the columns that hold it.
 
     Of vectors, what is absorbed lies over the columns before and over the rows behind, for all heads at once where they come
     back. Of a prompt, weights lie as keys do, which takes no more steps than there are rows.
@@ -230,7 +233,7 @@ def per_head_product_calls(part: Segment, of: MatMulOp, on: RegionContext, ring:
 
 
 def indexer_calls(part: Segment, of: IndexerOp, on: RegionContext, ring: dict[str, Any]) -> list[KernelCall]:
-    """Scores of an indexer, their sum over its heads, and the choice of the best positions."""
+    """Calls of an indexer: scores, their sum over its heads, and the choice of the best positions."""
     flop, past, word = 2.0 * of.pairs * of.heads * of.dim, of.positions, index_format(on.precision)
     if on.vectors:
         m = of.tokens

@@ -1,4 +1,4 @@
-"""What layouts on a region of cores have in common: where widths lie, which columns hold a head, and calls of kernels.
+"""Common parts of layouts on a region: places of widths and heads, and calls of kernels.
 
 Of a prompt, tokens lie over the rows and widths over the columns. Vectors have the residual stream over the rows; what products
 of it leave lies over the columns, on every row.
@@ -21,13 +21,13 @@ from dse.space.parameter_counts import value_head_dim
 
 
 def gemm_algorithm(plan: RegionPlan, part: str) -> str:
-    """The algorithm of matrix products of a part of a layer."""
+    """Algorithm of the matrix products of a segment of a layer."""
     said = plan.gemm_attention if part == "attention" else plan.gemm_ffn
     return str(plan.gemm if said is None else said)
 
 
 class RegionContext(NamedTuple):
-    """Cores of a region and the plan of a phase.
+    """Cores of a region, the model, and the plan of a phase.
 
     As `vectors`, every line of cores has all tokens; else they lie over the rows. `generated` are of a request's cached tokens.
     """
@@ -41,27 +41,27 @@ class RegionContext(NamedTuple):
 
     @property
     def precision(self) -> FormatPlan:
-        """Formats of what is stored."""
+        """Number formats of stored tensors."""
         found: FormatPlan = self.mapping.precision
         return found
 
     @property
     def same(self) -> dict[str, Any]:
-        """Options of kernels of vectors."""
+        """Options of vector kernels: whether tokens are replicated."""
         return {"replicated": True} if self.vectors else {}
 
     @property
     def tree(self) -> dict[str, Any]:
-        """Options of products of vectors."""
+        """Options of products of vectors with matrices."""
         return {"phases": self.plan.ktree_k}
 
     @property
     def line(self) -> dict[str, Any]:
-        """Options of those that add up along lines of cores."""
+        """Options of kernels that add up along lines of cores."""
         return {"allreduce": self.plan.gemv, "phases": self.plan.ktree_k, **self.same}
 
     def over(self, dim: MatrixDim) -> CoreMesh:
-        """The region, turned so that a width of activations lies over its rows.
+        """Mesh of the region, turned so that a width of activations lies over its rows.
 
         It lies over the columns beside tokens. Of vectors, the residual stream lies over the rows, and what products of it
         leave over the columns, from where the next ones bring it back.
@@ -69,7 +69,7 @@ class RegionContext(NamedTuple):
         return self.mesh.turned if dim.split or not self.vectors else self.mesh
 
     def columns(self, of: MatMulOp) -> MatrixDim:
-        """Columns of a product as they are computed."""
+        """Columns of a product as the region computes them. [-]"""
         return product_columns(of, self.model, self.mapping.kv_projection)
 
 
@@ -82,7 +82,7 @@ def kernel_call(
     masked: Any = 0.0,
     repeated: Any = 0.0,
 ) -> KernelCall:
-    """A call of a kernel, that does some operators, and reads so many bytes of weights."""
+    """Call of a kernel that runs some operators and reads some bytes of weights."""
     shape = (of.shape.m, of.shape.k, of.shape.n)
     reads = "" if weights is None else "weights"
     fetch = 0.0 if weights is None else weights
@@ -104,7 +104,10 @@ def elementwise_call(
     times: Any = ONCE,
     copies: Any = 1.0,
 ) -> KernelCall:
-    """A vector instruction on m tokens, k wide over the rows of a mesh; over its columns tokens, or all of them on each."""
+    """Call of a vector instruction on m tokens, k wide over the rows of a mesh.
+
+    Tokens lie over its columns, or all of them on each.
+    """
     options: dict[str, Any] = {"function": function} | ({"replicated": True} if same else {})
     return kernel_call(MeshKernel(part, name, "vector", "elementwise", shape, mesh, options, times, copies), operators)
 
@@ -116,7 +119,7 @@ whole."""
 
 
 def dequantize_piece(each: Any) -> Any:
-    """Values of a core that are wide at a time, of vectors of which it has `each` values.
+    """Values that a core dequantises at a time, of vectors of which it has `each` values. [-]
 
     >>> dequantize_piece(12), dequantize_piece(2000)
     (1020, 2000)
@@ -136,7 +139,7 @@ def dequantize_calls(
     copies: Any = 1.0,
     pieces: bool = True,
 ) -> list[KernelCall]:
-    """Values of a format that cores do not multiply, all but those of 16 bits, become such, before the kernel of a name.
+    """Calls that convert stored values to 16 bits before a kernel; none for formats of 16 bits.
 
     Args:
         part, name: of the kernel.
@@ -159,7 +162,7 @@ def dequantize_calls(
 
 
 def product_with_dequantize(word: str, sides: tuple[Any, Any], made: KernelCall) -> list[KernelCall]:
-    """A product whose weights may have to be expanded first: these come from main memory, where they do, before that.
+    """Product, and before it the dequantisation of its weights if their format needs one.
 
     Args:
         word: the format of weights.
@@ -175,12 +178,12 @@ def product_with_dequantize(word: str, sides: tuple[Any, Any], made: KernelCall)
 
 
 def fetch_before_product(first: list[KernelCall], made: KernelCall) -> list[KernelCall]:
-    """A product and what expands its weights, if anything does, which then is what reads them."""
+    """Product and its dequantisation; if there is one, it reads the weights from main memory."""
     return [*first, made._replace(reads="", fetch=0.0)] if first else [made]
 
 
 def stored_shape(word: str, rows: Any, values: Any, lines: Any) -> GemmShape:
-    """Vectors of a cache as messages have them, in 16-bit values: a core's piece of each in its format, in whole ones.
+    """Shape of cached vectors as messages carry them, in 16-bit values, with whole ones per core.
 
     >>> stored_shape("fp16", 1, 128, 4).k, stored_shape("int8", 1, 128, 4).k, stored_shape("fp16", 1, 130, 4).k
     (128, 64, 132)
@@ -189,12 +192,12 @@ def stored_shape(word: str, rows: Any, values: Any, lines: Any) -> GemmShape:
 
 
 def columns_to_rows_call(part: str, name: str, values: Any, rows: Any, on: RegionContext) -> KernelCall:
-    """Vectors that lie over the columns come to lie over the rows."""
+    """Call that moves vectors from columns of cores to rows."""
     return kernel_call(MeshKernel(part, name, "move", "turn", GemmShape(rows, values, 1), on.mesh, {}))
 
 
 class HeadColumns(NamedTuple):
-    """Columns that hold a head: how many, how wide it is on them all, heads of a column in turn, and groups side by side."""
+    """Columns of cores that hold a head, its width on them, heads per column, and groups side by side."""
 
     cols: Any
     width: Any
@@ -203,7 +206,7 @@ class HeadColumns(NamedTuple):
 
 
 def head_columns(heads: MatrixDim, cols: Any) -> HeadColumns:
-    """The columns of a head where heads lie side by side over the columns."""
+    """Columns of cores per head, where heads lie side by side over the columns."""
     local = ceil_div(dim_width(heads), cols)
     turns = maximum(ceil_div(heads.units, cols), 1.0)
     group = maximum(ceil_div(heads.width, local), 1.0)
@@ -212,14 +215,14 @@ def head_columns(heads: MatrixDim, cols: Any) -> HeadColumns:
 
 
 def product_columns(of: MatMulOp, model: Model, heads: str) -> MatrixDim:
-    """Columns of a product; those of K and V by a word of `KV_HEADS`."""
+    """Columns of a product; those of K and V by an option of `KV_HEADS`. [-]"""
     if of.name not in ("k_proj", "v_proj"):
         return of.n
     return MatrixDim(_kv_heads(model, heads), of.n.width)
 
 
 def kv_widths(model: Model, heads: str) -> tuple[int, int]:
-    """Values of K, and of V, that a position has in a layer of one kind, by a word of `KV_HEADS`; what is both counts as K."""
+    """Values of K and of V per position and layer of one kind; shared ones count as K. [-]"""
     if model.recurrence is not None or model.kv_reused:
         return 0, 0
     if model.latent is not None:
@@ -230,7 +233,7 @@ def kv_widths(model: Model, heads: str) -> tuple[int, int]:
 
 
 def compressed_entries(model: Model, tokens: Any) -> Any:
-    """Compressed entries of so many positions, in a layer of one kind; none where these are not compressed.
+    """Compressed entries of a number of positions in a layer of one kind; 0 without compression. [-]
 
     >>> from types import SimpleNamespace as Said
     >>> compressed_entries(Said(compressed=Said(ratio=4)), 10), compressed_entries(Said(compressed=None), 10)

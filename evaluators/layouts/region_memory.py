@@ -1,4 +1,4 @@
-"""What the cores of a region hold: weights of its layers, caches, and activations.
+"""Memory of the cores of a region: weights of its layers, KV caches, and activations.
 
 A table of embeddings is not on the chip: the host looks them up.
 """
@@ -30,7 +30,7 @@ VALUE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class CoreMemory:
-    """Bytes of one core; leaves broadcast over designs.
+    """Bytes in the local memory of one core, by use; leaves broadcast over designs. [B]
 
     Attributes:
         weights: tiles of its layers.
@@ -58,7 +58,7 @@ class CoreMemory:
 
     @property
     def total(self) -> Any:
-        """All that must fit a core's memory."""
+        """Bytes that must fit a core's local memory. [B]"""
         return self.weights + self.kv + self.activations + self.buffers + self.states
 
 
@@ -66,7 +66,7 @@ def region_core_memory(
     model: Model, place: Region, mapping: Mapping, *, tokens: Any, cached: Any, scores: bool, across: Any = None,
     sequences: Any = 1.0, past: Any = 0.0,
 ) -> tuple[CoreMemory, CoreMemory]:  # fmt: skip
-    """What a core holds in a full region, and in the last one, which has what is left of the layers, and the head.
+    """Memory of a core in a full region, and in the last one, which has the other layers and the head.
 
     The embedding is a look-up that the host makes; its table is not on the chip.
 
@@ -225,7 +225,7 @@ def _expanded(model: Model, mapping: Mapping, mesh: CoreMesh, past: Any, *, vect
 
 
 def with_streamed_weights(of: CoreMemory, sram: Any, cap: Any) -> CoreMemory:
-    """What a core holds where main memory has all weights: as many as there is room for.
+    """Memory of a core whose weights lie in main memory: as many stay resident as fit. [B]
 
     All of them, if they fit beside caches, activations and buffers. Else the tile of the product that runs has to be there, a
     share `cap` of what is left is for tiles that are read ahead, and the rest for weights that stay.
@@ -280,7 +280,7 @@ ONE_TOKEN_STEP = StepCounts("decode", 1.0, 1.0, 1.0, 1.0)
 
 @lru_cache(maxsize=256)
 def model_weight_bytes(model: Model, precision: FormatPlan) -> float:
-    """Of all weights, in their formats. [B]"""
+    """Bytes of all weights of a model, in their number formats. [B]"""
     return float(
         parameter_count(model) * BYTES_BY_FORMAT[precision.weights]
         + mixed_format_extra_bytes(transformer_segments(model, ONE_TOKEN_STEP), precision)

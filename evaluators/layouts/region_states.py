@@ -1,4 +1,4 @@
-"""Recurrent states on a region of cores, which have them in their memory: nothing is read from elsewhere.
+"""Recurrent states on a region of cores, which keep them in local memory.
 
 Vectors. The state of a head, [key_dim, value_dim] in single precision, lies with its keys over the rows and its values over the
 columns that the head has, heads of a column in turn. Keys and queries come from the columns to the rows (`move/turn.py`), and
@@ -8,7 +8,7 @@ what is there is read with both in one product whose sums go along the columns o
 
 so that a token takes one allreduce, the product of k and q as a column of each head beside its values; rules that correct
 nothing read with q alone, and add v. All else is done on every core by itself. Where a column has fewer rows of a state than
-there are cores, these have whole values of it evenly (`held.py`); the product is priced as if they had whole rows.
+there are cores, these have whole values of it evenly (`region_memory.py`); the product is evaluated as if they had whole rows.
 
 Prompts. Tokens of a chunk lie over `rows` of the region's rows, as few as hold one (its share of the prompt, evenly), and
 chunks side by side over all: a chunk is far smaller than a region, whose every row more would be a step more of its products.
@@ -47,7 +47,7 @@ WORDS = 2
 
 
 def recurrence_calls(part: Segment, of: RecurrenceOp, on: RegionContext, ring: dict[str, Any]) -> list[KernelCall]:
-    """Update and reading of states.
+    """Calls that update and read the states of a recurrent layer.
 
     Args:
         part, of, on: what, and where.
@@ -58,7 +58,10 @@ def recurrence_calls(part: Segment, of: RecurrenceOp, on: RegionContext, ring: d
 
 
 def convolution_calls(part: Segment, of: ElementwiseOp, on: RegionContext, taps: int) -> list[KernelCall]:
-    """A causal convolution, tap by tap, and a SiLU; the rows of a prompt first get the last tokens of those above."""
+    """Calls of a causal convolution, tap by tap, and its SiLU.
+
+    Rows of a prompt first get the last tokens of the rows above.
+    """
     k, mesh = dim_width(of.dim), on.over(of.dim)
     shape = GemmShape(of.rows, k, 1)
     before = MeshKernel(part.name, "state_before", "kv", "shift", GemmShape(taps - 1, k, 1), on.mesh, {})
@@ -206,7 +209,7 @@ def _key_head(heads: Any, wide: Any, mesh: CoreMesh) -> HeadColumns:
 
 
 def state_bytes(of: Model, mesh: CoreMesh) -> Any:
-    """Bytes that a core has of the state of a sequence in a layer: of what its column has, evenly over the rows. [B]"""
+    """Bytes per core of one sequence's state in a layer; a column's share lies evenly on its rows. [B]"""
     state = of.recurrence
     if state is None:
         return 0.0
@@ -214,7 +217,7 @@ def state_bytes(of: Model, mesh: CoreMesh) -> Any:
 
 
 def conv_bytes(of: Model, mesh: CoreMesh, value: float) -> Any:
-    """Bytes that a core has of what a convolution keeps of a sequence in a layer, on every row. [B]"""
+    """Bytes per core that a convolution keeps of a sequence in a layer, on every row. [B]"""
     state = of.recurrence
     if state is None or not state.conv:
         return 0.0
@@ -222,7 +225,7 @@ def conv_bytes(of: Model, mesh: CoreMesh, value: float) -> Any:
 
 
 def working_bytes(of: Model, tokens: Any, mesh: CoreMesh) -> Any:
-    """Bytes of a core for the state that passes by while a prompt is worked out, and for keys and queries of its tokens. [B]"""
+    """Bytes per core for the passing state of a prompt's prefill, and its keys and queries. [B]"""
     state = of.recurrence
     if state is None:
         return 0.0

@@ -1,4 +1,4 @@
-"""A model on a mesh of cores: what each region computes, kernel by kernel.
+"""A model on a mesh of cores by regions: the kernels that each region computes.
 
 Prefill lays tokens over the rows and widths over the columns (BL_y E_x, [he2025] figure 3); scores are Q K^T without a
 transpose, head by head on the columns that hold it. Decode lays the width over one side and repeats the token along the other
@@ -52,7 +52,7 @@ from dse.space.model import Model
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Where a phase runs; leaves broadcast over designs.
+    """Regions of a phase on the mesh; leaves broadcast over designs.
 
     Attributes:
         mesh: cores of one region.
@@ -84,7 +84,7 @@ FUNCTIONS = {"rope": "rotate", "activation": "gate", "tanh": "cap"}
 
 
 def make_region(plan: RegionPlan, rows: Any, cols: Any, layers: float) -> Region:
-    """The regions of a phase on a chip of `rows` x `cols` cores, that share `layers` layers evenly."""
+    """Regions of a phase that share `layers` layers evenly, on a chip of `rows` x `cols` cores."""
     mesh = core_mesh(plan)
     room = maximum(rows // mesh.rows, 1) * maximum(cols // mesh.cols, 1)
     count = minimum(where(plan.regions == 0, room, plan.regions * 1.0), layers)
@@ -93,15 +93,17 @@ def make_region(plan: RegionPlan, rows: Any, cols: Any, layers: float) -> Region
 
 
 def core_mesh(plan: RegionPlan | MeshProductPlan) -> CoreMesh:
-    """Cores of one region or product."""
+    """Cores of one region or product, as a mesh."""
     return CoreMesh(plan.rows, where(plan.cols == 0, plan.rows, plan.cols))
 
 
 def region_blocks(model: Model, at: StepCounts, place: Region, mapping: Mapping, generated: Any = 0.0) -> tuple[CallBlock, ...]:
-    """One prompt, or one token of each of some requests, by parts of a layer, with the way between regions and the head.
+    """Calls of one prompt, or of one token of each request, by segment of a layer.
+
+    They include the transfer between regions and the head.
 
     Args:
-        model, at: what is computed.
+        model, at: model, and token counts of the step.
         place, mapping: where, and how.
         generated: of the tokens that each request has cached.
     """
@@ -238,5 +240,5 @@ def _head_norm(
 
 
 def layer_scale(model: Model, resident_layers: Any) -> Any:
-    """How many times the regions of the chip there are, where some layers stand for all."""
+    """Factor from the layers on the chip to all layers of the model, if some stand for all. [-]"""
     return where(resident_layers == 0, 1.0, model.layers / maximum(resident_layers, 1.0))

@@ -1,4 +1,4 @@
-"""What of a model stays in the local memories of a group of tiles, and what has to come from HBM each time.
+"""Residency of weights, KV cache and states in the local memories of a group of tiles.
 
 Activations and buffers first, then recurrent states up to their share, where they have one, and else as a part of the KV
 cache; then the KV cache up to its share, then weights, as much as fits; what weights leave is the KV cache's again ([zhu2025]
@@ -30,7 +30,7 @@ SHARE = 0.5
 
 
 class StageShares(NamedTuple):
-    """What of a model the fullest stage has: of its layers' weights, of the tables of embedding and head, of caches. [1]"""
+    """Shares of the model's layer weights, embedding and head tables, and caches on the fullest stage. [-]"""
 
     layers: Any
     tables: Any
@@ -38,7 +38,7 @@ class StageShares(NamedTuple):
 
 
 class CoreResidency(NamedTuple):
-    """Bytes of one core, and shares of them in its local memory; leaves broadcast over entries and designs.
+    """Bytes of one core, and shares of them in its local memory; over entries and designs.
 
     Attributes:
         activations: input, output and widest intermediate of a block of tokens, and the buffer of a transfer. [B]
@@ -69,18 +69,18 @@ class CoreResidency(NamedTuple):
 
     @property
     def sram(self) -> Any:
-        """Bytes of local memory in use."""
+        """Bytes of local memory in use. [B]"""
         resident = self.kv_here * self.kv + self.weights_here * self.weights + self.states_here * self.states
         return self.activations + resident + self.buffer + self.slices
 
     @property
     def hbm(self) -> Any:
-        """Bytes that are in HBM."""
+        """Bytes that lie in main memory. [B]"""
         return self.cached + (1 - self.weights_here) * self.weights
 
     @property
     def cached(self) -> Any:
-        """Bytes of caches and states that are in HBM."""
+        """Bytes of KV caches and states in main memory. [B]"""
         return (1 - self.kv_here) * self.kv + (1 - self.states_here) * self.states
 
 
@@ -88,7 +88,7 @@ def core_residency(
     parts: tuple[Segment, ...], model: Model, plan: PipelinePlan, mapping: Mapping, sram: Any, *, tokens: Any, cached: Any,
     sequences: Any = 0.0, share: StageShares | None = None, slices: Any = 0.0, near: Any = None, everywhere: Any = 0.0,
 ) -> CoreResidency:  # fmt: skip
-    """What is where on the fullest core of a stage.
+    """Residency on the fullest core of a stage.
 
     Args:
         parts: of a step of the phase.
@@ -172,25 +172,25 @@ def _nearer(held: CoreResidency, stays: Any, near: Any) -> CoreResidency:
 
 
 def segment_bytes(part: Segment, precision: FormatPlan, *, routed: bool = False) -> float:
-    """Bytes of the weights of a part, or of its routed experts alone. [B]"""
+    """Bytes of the weights of a segment, or of its routed experts alone. [B]"""
     products = (of for of in part.operators if isinstance(of, MatMulOp) and (of.stored > 1 or not routed))
     return float(sum(of.stored * dim_width(of.k) * dim_width(of.n) * weight_bytes(part, of, precision) for of in products))
 
 
 def dim_width(dim: Any) -> Any:
-    """Columns of a dimension, all of it."""
+    """Columns of a matrix dimension in all. [-]"""
     return dim.units * dim.width + (0 if dim.beside is None else dim_width(dim.beside))
 
 
 def heads_per_core(model: Model, plan: PipelinePlan) -> tuple[Any, Any]:
-    """Query heads of one core, and cores among which rows are divided, not heads."""
+    """Query heads per core, and the cores that divide rows instead of heads. [-]"""
     if plan.partition == "k":
         return ceil_div(model.heads, plan.tp), 1.0
     return float(model.heads), plan.tp
 
 
 def cache_bytes_per_core(model: Model, plan: PipelinePlan, cached: Any, sequences: Any, precision: FormatPlan) -> Any:
-    """Bytes of caches and states that a core has, of all layers. [B]
+    """Bytes of KV caches and states per core, of all layers. [B]
 
     Args:
         model, plan: what is divided, and how.
@@ -210,7 +210,7 @@ def cache_bytes_per_core(model: Model, plan: PipelinePlan, cached: Any, sequence
 
 
 def state_bytes_per_core(model: Model, plan: PipelinePlan, sequences: Any, precision: FormatPlan) -> Any:
-    """Bytes of recurrent states that a core has of some sequences, of all layers, with what convolutions keep. [B]"""
+    """Bytes per core of the recurrent states of sequences, of all layers, with convolutions. [B]"""
     total: Any = 0.0
     for of in sequence_memory(model):
         state = of.layer.of.recurrence
@@ -222,7 +222,7 @@ def state_bytes_per_core(model: Model, plan: PipelinePlan, sequences: Any, preci
 
 
 def kv_values_per_core(model: Model, plan: PipelinePlan) -> Any:
-    """Values that a core caches for each token in a layer of one kind, on average over tokens.
+    """Values that a core caches per token in a layer of one kind, mean over tokens. [-]
 
     A core never holds less than one whole KV head, but for attention of the whole group, which has everything once. Where rows
     are divided, it has all heads of its share of the tokens; a

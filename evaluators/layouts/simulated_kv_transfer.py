@@ -1,4 +1,4 @@
-"""What KV caches and activations do to each other on the links of a mesh, played: pipelines compute and send, caches go.
+"""Simulated KV transfers on the links of a mesh, with pipelines that compute and send.
 
 The same messages as in `kv_transfer`, as a program: all pipelines of both kinds take their time for some tokens and send them
 on; beside that, caches go from pipelines that prefill to those that decode, layer by layer. Cores do nothing else here.
@@ -30,13 +30,13 @@ from dse.space.array_math import Array
 from dse.space.chip import MatrixEngine, VectorEngine
 
 MAX_PAIRS = 8
-"""Ways from a pipeline to another that are played, taken evenly from all of them."""
+"""Largest number of simulated pairs of pipelines, taken evenly from all of them."""
 
 TURNS, PASSES = 8, 2
-"""Blocks of tokens that a cache is played for, and passes that pipelines send on beside caches."""
+"""Blocks of tokens for which a KV transfer is simulated, and steps of pipelines during transfers."""
 
 RARE = 1e5
-"""Clocks that the time of a block is played for at most: messages that are rarer do not meet, and idle routers take time."""
+"""Largest simulated time of a block in clocks: rarer messages do not meet, and idle routers take CPU time."""
 
 FINE = 1e-15
 """What counts as no time for an engine. [s]"""
@@ -48,11 +48,13 @@ Play = Callable[..., SimulationResult]
 def simulated_transfer_cost(
     layout: FleetLayout, fabric: MeshFabric, block: int, prefilled: float, decoded: float, play: Play
 ) -> TransferCost:
-    """As `kv_transfer.ways`, from a program; hops, latency and blocks of the chip are what they are there.
+    """Cost of KV transfers from a simulated program, as `kv_transfer.transfer_cost`.
+
+    Hops, latency and blocks of the chip are equal to those of the formula.
 
     Args:
         layout, fabric, block, prefilled, decoded: as there.
-        play: who plays programs.
+        play: simulator of programs.
     """
     traffic = SimulatedPipelines.of(layout, fabric, block, prefilled, decoded)
     closed = transfer_cost(layout, fabric, block, prefilled, decoded)
@@ -65,10 +67,10 @@ def simulated_transfer_cost(
 
 
 class SimulatedPipelines(NamedTuple):
-    """Pipelines, and what they do in the time of a block of tokens of each that prefills.
+    """Pipelines and their work in the time of one block of tokens per prefill pipeline.
 
     Attributes:
-        layout, fabric, block: as of `kv_transfer.ways`.
+        layout, fabric, block: as of `kv_transfer.transfer_cost`.
         places: cores of both fleets, shapes (dp, pp, tp, 2).
         tokens: of a pipeline of each kind.
         seconds: of a block, or `RARE` clocks.
@@ -83,13 +85,13 @@ class SimulatedPipelines(NamedTuple):
 
     @classmethod
     def of(cls, layout: FleetLayout, fabric: MeshFabric, block: int, prefilled: float, decoded: float) -> "SimulatedPipelines":
-        """At some rates of all pipelines of a kind. [1/s]"""
+        """Pipelines at given token rates of all prefill and of all decode pipelines. [1/s]"""
         seconds = block * layout.prefill.dp / prefilled
         tokens = (float(block), decoded / layout.decode.dp * seconds)
         return cls(layout, fabric, block, place_fleets(layout), tokens, min(seconds, RARE * float(fabric.cycle)))
 
     def passed(self) -> tuple[Buffer, Buffer, SendInstruction]:
-        """Activations of all pipelines from group to group, the parts of a group that are nearest to the next one first."""
+        """Buffers and send of all pipelines' activations, with the nearest parts of a group first."""
         ends, sizes = [], []
         for of, places, tokens in zip((self.layout.prefill, self.layout.decode), self.places, self.tokens, strict=True):
             here, there = (np.moveaxis(some[:, :, ::-1], 2, 0).reshape(-1, 2) for some in (places[:, :-1], places[:, 1:]))
@@ -103,7 +105,7 @@ class SimulatedPipelines(NamedTuple):
         return Buffer("x", (most, 1), "int8"), Buffer("y", (most, 1), "int8"), send
 
     def caches(self, pairs: Iterable[tuple[int, int]]) -> tuple[Buffer, Buffer, list[SendInstruction]]:
-        """Keys and values of a block on their way between some pipelines: one layer of each pair of groups at a time."""
+        """Buffers and sends of a block's keys and values, one layer per pair of groups at a time."""
         prefill, decode = self.layout.prefill, self.layout.decode
         counts = Counter(zip(prefill.layers, decode.layers, strict=True))
         nbytes, found = ceil(self.block * decode.position), []
@@ -132,7 +134,7 @@ class SimulatedPipelines(NamedTuple):
     def played(
         self, play: Play, slots: tuple[Buffer, ...], strands: list[tuple[Round | Loop, ...]], busy: float, gap: float
     ) -> SimulationResult:
-        """Some strands, in which a product takes pipelines so long, and a vector instruction is as long a gap. [s]"""
+        """Simulate strands whose products take pipelines `busy`, and vector instructions `gap`. [s], [s]"""
         rows, cols = (int(max(of[..., axis].max() for of in self.places)) + 1 for axis in (0, 1))
         matrix = MatrixEngine(dataflow="weight", rows=1, cols=1, depth=0, reload="hidden", fill=0.0, call=busy / FINE)
         engines = TileEngines(1 / FINE, matrix, VectorEngine(lanes=1e12, special=1e12, call=gap / FINE), 1e30)
@@ -166,7 +168,7 @@ def _sending(traffic: SimulatedPipelines, play: Play) -> float:
 
 
 def _crowding(traffic: SimulatedPipelines, play: Play) -> tuple[float, float]:
-    """How many times as long a pipeline's messages take beside the caches of all, mean over pipelines of a kind."""
+    """Slowdown of a pipeline's messages by the KV transfers of all, mean over pipelines of a phase. [-]"""
     layout = traffic.layout
     pairs = [(p, partners[p % len(partners)]) for p, partners in enumerate(layout.partners)]
     kv, got, sends = traffic.caches(pairs)

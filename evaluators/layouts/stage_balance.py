@@ -1,4 +1,4 @@
-"""Where stages of a pipeline that have whole units begin: so that the slowest takes the least time, whatever the others do."""
+"""Balance of whole units over pipeline stages, so that the slowest stage takes the least time."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from dse.space.array_math import Array
 
 
 def cut_stages(seconds: Sequence[Any], counts: Sequence[int], stages: int) -> Array:
-    """Units of each kind on each stage, shape (stages, kinds, designs), or (stages, kinds, 1).
+    """Units of each kind on each stage, shape (stages, kinds, designs) or (stages, kinds, 1). [-]
 
     Each stage takes as many of the units that are left as stay below a bound, which is as low as lets the last stage take the
     rest: no other way to cut has a faster slowest stage.

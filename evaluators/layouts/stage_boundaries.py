@@ -1,7 +1,7 @@
-"""Where the stages of a pipeline begin and end: at whole layers, or anywhere between operators and inside products.
+"""Boundaries of pipeline stages: at whole layers, between operators, or inside products.
 
 A model is a line of operators, layer after layer; a stage is a stretch of it. A product that lies on two stages is divided by
-columns of its weights: both have its input, and what the first has computed goes along. How long operators take is told.
+columns of its weights: both have its input, and what the first has computed goes along. The times of operators are given.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -27,7 +27,7 @@ BISECTION_STEPS = 30
 
 
 class OperatorLine(NamedTuple):
-    """Operators in order; arrays of shape (operators,) unless said.
+    """Operators of a step in order; arrays of shape (operators,) unless stated.
 
     Attributes:
         seconds: of each, of each design, shape (designs, operators).
@@ -49,7 +49,7 @@ class OperatorLine(NamedTuple):
 
 
 class StageCuts(NamedTuple):
-    """The stages of pipelines, of each design.
+    """Stage boundaries of pipelines, for each design.
 
     Attributes:
         counts: how many, shape (designs,).
@@ -66,19 +66,19 @@ class StageCuts(NamedTuple):
     share: StageShares
 
     def of(self, rows: Array) -> "StageCuts":
-        """Of some designs."""
+        """Stage boundaries of a subset of the designs."""
         share = StageShares(*(values[rows] for values in self.share))
         return StageCuts(self.counts[rows], self.ends[rows], self.carried[rows], self.of_layer[rows], share)
 
     @property
     def plain(self) -> "StageCuts":
-        """Where there is one design, with numbers for what is one of each design."""
+        """Stage boundaries of a single design, with numbers instead of arrays over designs."""
         if len(self.counts) > 1:
             return self
         return self._replace(carried=self.carried.item(), share=StageShares(*(values.item() for values in self.share)))
 
     def seconds(self, line: OperatorLine, value: Array) -> Array:
-        """Of each stage, and of what it sends on, at some seconds a value; shape (designs, most stages), 0 beyond."""
+        """Time of each stage and of its message, shape (designs, most stages); 0 for missing stages. [s]"""
         found, done = np.zeros((len(self.counts), self.ends.shape[1] - 1)), np.zeros(len(line.weights) + 1)
         _each_taken(line, self.counts, self.ends, value, done, found)
         return found
@@ -91,7 +91,7 @@ def operator_line(
     seconds: Mapping[tuple[str, str], Any] = MappingProxyType({}),
     designs: int = 1,
 ) -> OperatorLine:
-    """The operators of a step in the order of its layers.
+    """Operators of a step in the order of the model's layers.
 
     Args:
         model, parts: of the step.
@@ -138,10 +138,11 @@ def _ordered(
 
 
 def cut_whole_layers(line: OperatorLine, stages: Array, value: Array, inside: Array) -> StageCuts:
-    """Stages of whole layers: as many on each; the last ones have what is left, and the very last one the head.
+    """Stage boundaries at whole layers, or inside layers where the slowest stage is then faster.
 
-    Or of parts of them: those of which the slowest takes least, with what it sends on; never more than with whole layers. They
-    are filled as far as they go within a time, which bisection makes as short as can be.
+    Of whole layers each stage has as many; the last ones have what is left, and the very last one the head. Of parts of layers
+    the slowest stage takes least, with what it sends on; never more than with whole layers. Stages are filled as far as they go
+    within a time, which bisection makes as short as can be.
 
     Args:
         line: of a step that is typical, seconds of each design.
@@ -160,10 +161,11 @@ def cut_whole_layers(line: OperatorLine, stages: Array, value: Array, inside: Ar
 
 @compiled_without_gil
 def _each_cut(line, stages, value, inside, room, tried, ends, of_layer, found):
-    """What `cut` finds of each design: ends, the stage of each layer, and values sent on, the fullest stage and its caches.
+    """What `cut_whole_layers` finds of each design: ends, the stage of each layer, and values sent on, the fullest stage and
+    its caches.
 
     Args:
-        line, stages, value, inside: as of `cut`.
+        line, stages, value, inside: as of `cut_whole_layers`.
         room, tried: to work in, shapes (3, operators + 1) and (2, most stages + 1).
         ends, of_layer, found: written, shapes (designs, most stages + 1), (designs, layers) and (3, designs).
     """
@@ -205,7 +207,7 @@ def _each_cut(line, stages, value, inside, room, tried, ends, of_layer, found):
 
 @compiled_without_gil
 def _each_taken(line, stages, ends, value, done, found):
-    """Seconds of stages, as `Stages.seconds` has them, of each design; `done` is to work in, shape (operators + 1,)."""
+    """Seconds of stages, as `StageCuts.seconds` has them, of each design; `done` is to work in, shape (operators + 1,)."""
     for row in range(len(stages)):
         _summed(line.seconds[row], done)
         _taken(line, done, ends[row, : stages[row] + 1], value[row], found[row])

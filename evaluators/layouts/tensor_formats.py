@@ -1,4 +1,4 @@
-"""Number formats of what is stored and of what is multiplied: which weights have which, and how two formats meet."""
+"""Number formats of stored and multiplied tensors, and the products of two formats."""
 
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ WIDE_FORMAT = "bf16"
 
 
 def weight_format(part: Segment, operator: Operator, precision: FormatPlan) -> str:
-    """The format of an operator's weights: of experts, routed and shared; of attention's projections; or of all others."""
+    """Number format of an operator's weights: those of experts, of attention, or of all others."""
     said = None
     if operator.name.startswith(("experts_", "shared_")):
         said = precision.experts
@@ -36,18 +36,19 @@ def weight_format(part: Segment, operator: Operator, precision: FormatPlan) -> s
 
 
 def index_format(precision: FormatPlan) -> str:
-    """The format of the keys of a sparse indexer."""
+    """Number format of the keys of a sparse indexer."""
     return str(precision.index or precision.kv)
 
 
 def weight_bytes(part: Segment, operator: Operator, precision: FormatPlan) -> float:
-    """Of one of an operator's weights with its share of scales. [B]"""
+    """Bytes of one of an operator's weights, with its share of scales. [B]"""
     return BYTES_BY_FORMAT[weight_format(part, operator, precision)]
 
 
 class ValueBytes(NamedTuple):
-    """Bytes of a weight, of a cached value, of one of an indexer's key, of a weight of experts and of attention, and of a value
-    that a convolution keeps. [B]
+    """Bytes per value of weights, KV cache, indexer keys and convolution state, by format. [B]
+
+    Experts and attention have weights of their own.
     """
 
     weights: float
@@ -59,7 +60,7 @@ class ValueBytes(NamedTuple):
 
 
 def value_bytes(precision: FormatPlan) -> ValueBytes:
-    """Those of some formats."""
+    """Bytes per value of each tensor in a format plan. [B]"""
     weights, said = BYTES_BY_FORMAT[precision.weights], precision
     experts, attention = (BYTES_BY_FORMAT[of] if of else weights for of in (said.experts, said.attention))
     return ValueBytes(
@@ -73,7 +74,7 @@ def value_bytes(precision: FormatPlan) -> ValueBytes:
 
 
 class FormatProduct(NamedTuple):
-    """How an engine multiplies values of two formats.
+    """Product of values of two number formats on a matrix engine: width, pace, and conversions.
 
     Attributes:
         width: bytes of the wider value, as it is multiplied. [B]
@@ -88,7 +89,7 @@ class FormatProduct(NamedTuple):
 
 
 def format_product(first: str, second: str, rates: FormatRates | None) -> FormatProduct:
-    """How an engine with some rates multiplies values of two formats: what both are, at the rate of the slower one.
+    """Product of values of two formats on an engine with some rates: the slower rate counts.
 
     What the engine does not multiply is expanded: to the other format, if the engine multiplies that and it has more bits (four
     bits to fp8), else to 16 bits, and the other one with it. So is what has scales of blocks beside 16 or 32 bits. Values of 8
@@ -111,7 +112,7 @@ def format_product(first: str, second: str, rates: FormatRates | None) -> Format
 
 
 def _as(name: str, beside: str, rates: FormatRates | None) -> str:
-    """What values of a format are multiplied as, beside those of another."""
+    """Format in which values are multiplied with values of another format."""
     of, other = FORMATS[name], FORMATS[beside]
     if relative_rate(name, rates) is not None and not (of.scale and other.bits >= FORMATS[WIDE_FORMAT].bits):
         return name
@@ -119,12 +120,14 @@ def _as(name: str, beside: str, rates: FormatRates | None) -> str:
 
 
 def dequantize_operations(of: float, values: Any) -> Any:
-    """Operations of a vector engine to expand values; None where nothing has to be."""
+    """Vector operations that dequantise an operator's values; None if none are needed."""
     return of * values if of else None
 
 
 def dequantize_operations_per_value(name: str) -> float:
-    """Operations on a value where engines multiply plain formats alone, all at one rate: none for those. [op]
+    """Vector operations that dequantise a value, where engines multiply plain formats only. [op]
+
+    0 for plain formats.
 
     >>> dequantize_operations_per_value("int8"), dequantize_operations_per_value("mxfp4")
     (0.0, 3.0)
@@ -133,21 +136,21 @@ def dequantize_operations_per_value(name: str) -> float:
 
 
 def refuse_scaled_activations(precision: FormatPlan) -> None:
-    """Refuses activations with scales of blocks, where engines multiply plain formats.
+    """Refuse activations with block scales where engines multiply plain formats.
 
     Raises:
         ClashError: activations with such scales.
     """
     if precision.activations not in UNSCALED_FORMATS:
         raise IncompatibleOptionsError(
-            f"mapping.precision.activations: {precision.activations} has scales of blocks, which no engine of these tiles "
-            f"multiplies; valid: {', '.join(UNSCALED_FORMATS)}",
+            f"mapping.precision.activations: {precision.activations} has scales of blocks, but engines of these tiles multiply "
+            f"plain formats only; valid: {', '.join(UNSCALED_FORMATS)}",
             "activations",
         )
 
 
 def piece_bytes(name: str, along: Any, across: Any = 1) -> Any:
-    """Bytes of the piece of a tensor that the fullest core has, with the scales of all blocks that it has a share of. [B]
+    """Bytes of the fullest core's piece of a tensor, with the scales of all blocks that it touches. [B]
 
     A block whose values lie on several cores has its scale on each of them.
 
@@ -165,7 +168,7 @@ def piece_bytes(name: str, along: Any, across: Any = 1) -> Any:
 
 
 def blocks_touched(values: Any, block: int) -> Any:
-    """Blocks that the piece has a share of which has a share of most, of pieces of so many values one after the other.
+    """Blocks touched by the piece of `values` consecutive values that touches most. [-]
 
     A piece begins at most block - gcd(values, block) values into a block.
 
@@ -180,11 +183,13 @@ def blocks_touched(values: Any, block: int) -> Any:
 
 
 WEIGHTS = ("weights", "experts", "attention")
-"""Formats of `Precision` that are of weights."""
+"""Formats of `FormatPlan` that are of weights."""
 
 
 def refuse_unsupported_formats(precision: FormatPlan) -> None:
-    """Refuses formats that cores of a mesh have no kernels for: they multiply 16 bits, and expand what is stored narrower.
+    """Refuse number formats for which cores of a mesh have no kernels.
+
+    Cores multiply 16 bits, and dequantise what is stored narrower.
 
     Raises:
         ClashError: activations of other formats, or something wider.
@@ -199,25 +204,27 @@ def refuse_unsupported_formats(precision: FormatPlan) -> None:
 
 
 def activation_bytes(mapping: Mapping) -> float:
-    """Bytes of a value of activations where all tiles work on one operator; weights and caches may have any format.
+    """Bytes per activation value where all tiles work on one operator. [B]
+
+    Weights and caches may have any format.
 
     Raises:
         ClashError: activations with scales of blocks.
     """
-    return _one_size(mapping, WEIGHTS, "weights and KV may have such formats")
+    return _one_size(mapping, WEIGHTS, "weights and KV may have scales of blocks")
 
 
 def attention_bytes(mapping: Mapping) -> float:
-    """Bytes of a value where there is attention alone, and nothing has weights, whose format has to be as large.
+    """Bytes per value of an attention kernel by itself, where all formats must have one size. [B]
 
     Raises:
         ClashError: weights of another size, or scales of blocks of anything but keys and values.
     """
-    return _one_size(mapping, (), "KV may have such formats, and a model has weights in them too")
+    return _one_size(mapping, (), "KV may have scales of blocks, and so may weights of a model")
 
 
 def kv_storage(precision: FormatPlan) -> KvStorage:
-    """How keys and values are stored and multiplied where all tiles work on one operator.
+    """Storage of keys and values where all tiles work on one operator.
 
     >>> kv_storage(FormatPlan(weights="bf16", activations="bf16", kv="mxfp4"))
     KvStorage(nbytes=0.53125, expand=3.0)
@@ -229,7 +236,7 @@ def kv_storage(precision: FormatPlan) -> KvStorage:
 
 
 class IndexKeyStorage(NamedTuple):
-    """How keys of an indexer are stored and multiplied where all tiles work on one operator.
+    """Storage of an indexer's keys where all tiles work on one operator.
 
     Attributes:
         itemsize: bytes of a value of queries and keys, as both are multiplied. [B]
@@ -245,8 +252,10 @@ class IndexKeyStorage(NamedTuple):
 
 
 def index_key_storage(precision: FormatPlan, dim: int) -> IndexKeyStorage:
-    """Keys of an indexer, of `dim` values each: multiplied as they are stored, if they have one scale each of a plain format;
-    with several scales each, or of four bits, expanded to 16 bits, which queries have then.
+    """Storage of an indexer's keys, of `dim` values each.
+
+    They are multiplied as they are stored, if they have one scale each of a plain format. With several scales each, or of four
+    bits, they are dequantised to 16 bits, which queries have then.
 
     >>> index_key_storage(FormatPlan(weights="bf16", activations="bf16", kv="bf16", index="fp8_1x128"), 128)
     IndexKeyStorage(itemsize=1.0, scale=4, packed=0.0, expand=0.0)
@@ -267,26 +276,26 @@ def _one_size(mapping: Mapping, free: tuple[str, ...], instead: str) -> float:
     for name, word in said.items():
         if word not in UNSCALED_FORMATS:
             raise IncompatibleOptionsError(
-                f"mapping.precision.{name}: {word} has scales of blocks, and all tiles on one operator take plain values here; "
+                f"mapping.precision.{name}: {word} has scales of blocks, but tiles that share an operator take plain values; "
                 f"valid: {', '.join(UNSCALED_FORMATS)}; {instead}",
                 name,
             )
         if name != "combine" and BYTES_BY_FORMAT[word] != BYTES_BY_FORMAT[activations]:
             raise IncompatibleOptionsError(
-                f"mapping.precision.{name}: {word} beside activations of {activations}; tiles on one operator take values of "
-                "one size here: choose formats of as many bytes",
+                f"mapping.precision.{name}: tiles that share an operator need values of one size, got {word} and activations "
+                f"of {activations}; choose formats of equal size",
                 name, "activations",
             )  # fmt: skip
     return BYTES_BY_FORMAT[activations]
 
 
 def combine_bytes(precision: FormatPlan) -> float:
-    """Bytes of a value that experts on other dies send back. [B]"""
+    """Bytes per value that experts on other dies return. [B]"""
     return BYTES_BY_FORMAT[precision.combine or precision.activations]
 
 
 def mixed_format_extra_bytes(parts: tuple[Segment, ...], precision: FormatPlan) -> Any:
-    """Bytes of a model's weights beyond what they were if all had the format of most. [B]"""
+    """Bytes of a model's weights beyond those with the most common format for all. [B]"""
     usual = BYTES_BY_FORMAT[precision.weights]
 
     def beyond(part: Segment, of: Operator) -> Any:
@@ -298,11 +307,11 @@ def mixed_format_extra_bytes(parts: tuple[Segment, ...], precision: FormatPlan) 
 
 
 def segment_weight_bytes(part: Segment, precision: FormatPlan, values: Any) -> Any:
-    """Bytes of the weights of a part, of so many values of each operator. [B]
+    """Bytes of the weights of a segment, from the numbers of values of its operators. [B]
 
     Args:
         part: whose.
-        precision: formats.
+        precision: number formats.
         values: of an operator, by it.
     """
     total: Any = 0.0

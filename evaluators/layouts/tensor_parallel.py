@@ -1,9 +1,9 @@
-"""Tensor parallelism over devices: what is left of each operator on one of them, and where they must meet.
+"""Tensor parallelism over devices: the share of each operator on one device, and the allreduces.
 
 Heads and FFN columns are divided, the last device's share padded to the others'; a device never holds less than one whole
 KV head, so these are replicated when there are fewer than devices; where they do not divide, a plan may say that each holds as
-many as all can have (`space.mapping.HEADS`). Partial sums arise where a product contracts over a divided dimension; the part
-that has one ends in an allreduce (Megatron-LM, [shoeybi2019] section 3).
+many as all can have (`space.mapping.UNEVEN_KV_HEADS`). Partial sums arise where a product contracts over a divided dimension;
+the part that has one ends in an allreduce (Megatron-LM, [shoeybi2019] section 3).
 """
 
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ SOFTMAX_OPERATIONS = 4.0
 """Vector operations a score: subtract the maximum, exponential, add to the sum, rescale."""
 
 CAP_OPERATIONS = 4.0
-"""Beside them where scores go through a tanh: scale, exponential, quotient, scale."""
+"""Further operations where scores have a softcap: scale, exponential, quotient, scale."""
 
 RECTIFIED, CHOICE, SCORE = 3.0, 4.0, 4.0
 """Of an indexer: operations on the score of each head (rectify, weigh, add up), and on each sum for the choice of the best
@@ -67,7 +67,7 @@ RECTIFIED, CHOICE, SCORE = 3.0, 4.0, 4.0
 
 
 def kv_heads_per_device(dim: MatrixDim, tp: Any, heads: str | None) -> Any:
-    """KV heads that one of `tp` devices holds, by a word of `space.mapping.HEADS`, the first where it is not said.
+    """KV heads that one of `tp` devices holds, by an option of `space.mapping.UNEVEN_KV_HEADS`. [-]
 
     >>> [kv_heads_per_device(MatrixDim(10, 128, split=True), 8, heads) for heads in (None, "more", "fewer")]
     [2, 2, 1]
@@ -81,7 +81,7 @@ def device_blocks(
     parts: tuple[Segment, ...], order: tuple[str, ...], tp: Any, precision: FormatPlan, algorithm: str, *,
     rates: FormatRates | None = None, recorded: bool = True, heads: str | None = None, phases: Any = None,
 ) -> tuple[CallBlock, ...]:  # fmt: skip
-    """The parts on one of `tp` devices, cut at the allreduces between them.
+    """Calls of the segments on one of `tp` devices, divided at the allreduces between them.
 
     An allreduce belongs to the block that waits for it, so that what can be prefetched beside it is in one place.
 
@@ -92,7 +92,7 @@ def device_blocks(
         algorithm: of the allreduces.
         rates: formats that the engines multiply, where the chip says them.
         recorded: whether a recorded graph of launches holds them; else the host starts each.
-        heads: KV heads that do not divide, as of `heads_on`.
+        heads: KV heads that do not divide, as of `kv_heads_per_device`.
         phases: of allreduces along a K-tree.
     """
     made: dict[str, CallBlock] = {}
@@ -104,7 +104,7 @@ def device_blocks(
     for part in parts:
         columns = _summed(part)
         after[part.name] = None, columns
-        if columns is not None:  # layers reduce alike, and what is alike is priced once
+        if columns is not None:  # layers reduce alike, and what is alike is evaluated once
             nbytes = part.rows * columns * float(BYTES_BY_FORMAT[precision.activations])
             summed = LeadingCollective(algorithm, tp, nbytes, recorded, phases)
             after[part.name] = sums.setdefault((id(part.rows), columns), summed), columns
@@ -123,7 +123,7 @@ def device_blocks(
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """Bytes that one device holds; leaves broadcast over designs.
+    """Bytes that one device holds, by use; leaves broadcast over designs. [B]
 
     Attributes:
         weights, kv, activations: of the whole model.
@@ -139,7 +139,7 @@ class DeviceMemory:
 
     @property
     def total(self) -> Any:
-        """All that must fit in off-die memory."""
+        """Bytes that must fit in main memory. [B]"""
         return self.weights + self.kv + self.activations
 
 
@@ -154,7 +154,7 @@ def device_memory(
     tokens: Any,
     heads: str | None = None,
 ) -> DeviceMemory:
-    """What one device must hold: its share of weights, caches and states, and activations of `tokens`.
+    """Memory of one device: its share of weights, caches and states, and activations of `tokens`. [B]
 
     The embedding table is divided by rows like the head; a tied table is stored once. Activations are the
     residual stream, twice, and the widest intermediate: of a batch those of one prompt at a time, which is what the batches of
@@ -165,7 +165,7 @@ def device_memory(
         cached: positions that caches of each reach of the model have of all sequences (`space.layers.by_reach`).
         sequences: that have states.
         tokens: of the longest prompt, or of the largest iteration.
-        heads: KV heads that do not divide, as of `heads_on`.
+        heads: KV heads that do not divide, as of `kv_heads_per_device`.
     """
     per_value = BYTES_BY_FORMAT[precision.weights]
     layer = {part.name: segment_weight_bytes(part, precision, lambda of: _stored(of, tp, heads)) for part in parts}
@@ -219,9 +219,11 @@ SELECTIVE = 6.0
 
 
 def kv_values_per_device(of: Model, tp: Any, heads: str | None = None) -> Any:
-    """Values that one device caches per position, of a model of one kind of layers; what has no heads is on each.
+    """Values that one device caches per position of a layer kind. [-]
 
-    A recurrent layer caches none: its state is `state_local`.
+    Values without heads are on each device.
+
+    A recurrent layer caches none: its state is `state_bytes_per_device`.
     """
     if of.recurrence is not None or of.latent is not None or of.compressed is not None or of.kv_reused:
         return kv_values_per_token(of)
@@ -229,7 +231,7 @@ def kv_values_per_device(of: Model, tp: Any, heads: str | None = None) -> Any:
 
 
 def state_bytes_per_device(of: RecurrentMixing, tp: Any, itemsize: float) -> Any:
-    """Bytes of a sequence's state on one device, and of what its channels' convolution keeps, values of `itemsize`. [B]
+    """Bytes of a sequence's state on one device, with its convolution in values of `itemsize`. [B]
 
     Heads of keys are on several devices where these are more, as their projection is.
     """
@@ -239,7 +241,7 @@ def state_bytes_per_device(of: RecurrentMixing, tp: Any, itemsize: float) -> Any
 
 
 def weights_per_device(part: Segment, tp: Any) -> Any:
-    """Weights of one instance of a part that one device holds."""
+    """Weights of one instance of a segment that one device holds. [-]"""
     return sum(_stored(operator, tp) for operator in part.operators if isinstance(operator, MatMulOp))
 
 
@@ -261,7 +263,7 @@ def _summed(part: Segment) -> Any:
 def device_call(
     part: Segment, operator: Operator, tp: Any, precision: FormatPlan, rates: FormatRates | None, heads: str | None = None
 ) -> KernelCall:
-    """What one of `tp` devices does of an operator."""
+    """Call of an operator's share on one of `tp` devices."""
     act, name, needs = BYTES_BY_FORMAT[precision.activations], operator.name, operator.needs
     if isinstance(operator, MatMulOp):
         m, k, n = operator.m, local_width(operator.k, tp), _columns(operator, tp, heads)
@@ -322,7 +324,7 @@ def _attention(
     made = met.first * (of.tokens * (heads * of.qk_dim)) + met.second * cached if met.first or met.second else 0.0
     return KernelCall(
         part.name, of.name, of.needs, part.rows, (of.tokens, of.pairs, heads),
-        # cores of a pool are priced by operations alone, so that scores and values are one product a pair
+        # cores of a pool are evaluated by operations alone, so that scores and values are one product a pair
         (CallProduct(ONCE, scores, dims, 1.0),),
         width=met.width,
         pace=met.pace,

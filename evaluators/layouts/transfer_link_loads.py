@@ -1,4 +1,4 @@
-"""What messages of pipelines hold the links of a mesh for, compiled.
+"""Compiled link loads of pipeline messages and KV transfers on a mesh.
 
 Links are one array: those along rows, shape (ways, rows, cols - 1), and then those along columns, shape (ways, rows - 1, cols).
 A way is a direction; locked routes that routers pass on hold both at once.
@@ -17,7 +17,7 @@ MESSAGE = np.dtype([(name, "i8") for name in ("row", "col", "to_row", "to_col")]
 
 
 class MeshNet(NamedTuple):
-    """A mesh.
+    """Mesh of cores as the compiled loops use it: sizes, and times of its links.
 
     Attributes:
         rows, cols: of it.
@@ -38,19 +38,22 @@ FULL_LINK = 1 - 1e-9
 
 
 def link_count(rows: int, cols: int) -> int:
-    """Of a mesh."""
+    """Number of links of a mesh, both directions counted. [-]"""
     return 2 * (rows * (cols - 1) + (rows - 1) * cols)
 
 
 @compiled_part
 def message_hops(message):
-    """Links of its way."""
+    """Links on the route of a message. [-]"""
     return abs(message.row - message.to_row) + abs(message.col - message.to_col)
 
 
 @compiled_part
 def message_link(message, step, other, net):
-    """The place of one of the links of a message's way, first along its row; or the one that leads back beside it."""
+    """Index of a link on a message's route, along its row first.
+
+    `other` gives the link in the opposite direction.
+    """
     across, rows, cols = abs(message.col - message.to_col), net.rows, net.cols
     if step < across:
         way = (message.to_col > message.col) != other
@@ -62,19 +65,19 @@ def message_link(message, step, other, net):
 
 @compiled_part
 def links_occupied(message, net):
-    """Of its links that it holds: both where routers are between that lock them."""
+    """Links that a message holds per hop: both directions where routers lock them. [-]"""
     return 2 if net.locked and message_hops(message) > 1 else 1
 
 
 @compiled_part
 def hold_seconds(message, nbytes, net):
-    """For which it holds them: its words, and where routes are locked the handshake before them and after."""
+    """Time for which a message holds its links: its words, and any handshakes of locked routes. [s]"""
     return (3 * (net.ramps + net.hop * message_hops(message)) if net.locked else 0.0) + nbytes * net.byte
 
 
 @compiled_part
 def add_link_seconds(messages, nbytes, times, net, found):
-    """Adds what messages hold links for that have some bytes and go so many times each, shape (links,). [s]"""
+    """Add the times for which messages hold each link, shape (links,), to `found`. [s]"""
     for place in range(len(messages)):
         message = messages[place]
         lasts = times[place] * hold_seconds(message, nbytes, net)
@@ -85,7 +88,7 @@ def add_link_seconds(messages, nbytes, times, net, found):
 
 @compiled_without_gil
 def mutual_slowdown(messages, nbytes, times, weights, rates, net, room, own, found):
-    """What caches and activations do to each other on links, as `kv_transfer.ways` has it.
+    """Compute the slowdown of KV transfers and activations by each other, as `transfer_cost` has it.
 
     Args:
         messages: of each pipeline that prefills, of each that decodes, and of caches from each of some pairs of these, shapes
@@ -134,7 +137,7 @@ def mutual_slowdown(messages, nbytes, times, weights, rates, net, room, own, fou
 
 @compiled_part
 def slowest_link_seconds(own, others, busy):
-    """Of the links of a cache, seconds of the one that is longest taken.
+    """Time of the slowest link of a KV transfer. [s]
 
     Args:
         own: that all of its messages hold links.
@@ -150,7 +153,9 @@ def slowest_link_seconds(own, others, busy):
 
 @compiled_part
 def carried_tokens(caches, prefilling, decoding, prefilled, decoded):
-    """Tokens whose caches links can carry beside activations, which take what they need, or their turn. [1/s]
+    """Rate of tokens whose KV caches the links can carry next to activations. [1/s]
+
+    Activations take what they need, or their share.
 
     Args:
         caches, prefilling, decoding: that a token of each kind holds each link, shape (links,). [s]
@@ -167,7 +172,7 @@ def carried_tokens(caches, prefilling, decoding, prefilled, decoded):
 
 @compiled_part
 def message_slowdown(messages, own, caches, times, prefilled, net):
-    """How many times as long a pipeline's messages take, at most.
+    """Upper bound on the slowdown of a pipeline's messages. [-]
 
     Args:
         messages: of a token.

@@ -1,4 +1,4 @@
-"""One operator of a model after the other over all tiles of a mesh ([zhang2026] section III-E).
+"""A model over all tiles of a mesh, one operator after the other ([zhang2026] section III-E).
 
 Products are SUMMA's, attention is FlatAttention's, and the rest is done row by row on the vector engines; every operator takes
 its operands from HBM and leaves its result there. A batch is prefilled as a whole, then decoded step by step. Caches are read
@@ -79,7 +79,7 @@ from dse.space.workload import BatchCase
 def passes_by_phase(
     case: BatchCase, chip: Chip, mapping: Mapping, decode_at: str, keep: Dict[str, CachedShares | None] = MappingProxyType({})
 ) -> dict[str, list[tuple[float, tuple[CallBlock, ...]]]]:
-    """By phase, passes of some tokens through all layers, and how many there are alike.
+    """Steps of tokens through all layers by phase, each with its number of repetitions.
 
     One prefill of all prompts, and the decode steps between two requests' ends. `keep` says what a cache has of each phase.
     """
@@ -97,7 +97,7 @@ def passes_by_phase(
 
 
 def resident_state_shares(case: BatchCase, chip: Chip, plan: "WholeChipPlan | KernelPlan") -> tuple[float, float]:
-    """Share of local memories that is set aside for states, and of all sequences' states that stay there."""
+    """Share of local memory set aside for states, and share of all states that stays there. [-], [-]"""
     share = 0.0 if plan.states is None else float(plan.states)
     needed = case.batch * sum(of.layer.times * of.state for of in sequence_memory(case.model)) * STATE_BYTES
     if not share or not needed:
@@ -106,12 +106,12 @@ def resident_state_shares(case: BatchCase, chip: Chip, plan: "WholeChipPlan | Ke
 
 
 def _wrapped(plan: WholeChipPlan, of: CachedShares | None) -> CachedShares | None:
-    """What a cache has; nothing where there is none and jobs still have to say what can be read ahead."""
+    """Cached shares of a phase; a record without shares if jobs have to report prefetchable bytes."""
     return NOTHING if of is None and has_read_ahead(plan) else of
 
 
 def has_read_ahead(plan: "WholeChipPlan | KernelPlan") -> bool:
-    """Whether main memory does."""
+    """Whether main memory prefetches while it is idle."""
     return plan.prefetch is not None and plan.prefetch.policy != "none"
 
 
@@ -126,7 +126,7 @@ TABLES = ("embedding",)
 
 
 class KernelPlan(NamedTuple):
-    """What a plan says of kernels."""
+    """Plan of the kernels that run on all tiles: attention, products, prefetch and states."""
 
     attention: AttentionPlan
     gemm: TileGemmPlan
@@ -135,8 +135,9 @@ class KernelPlan(NamedTuple):
 
 
 class ChipContext(NamedTuple):
-    """What is computed and where, how what has come up already is done, what a cache has of it, and what share of states stays
-    in local memories, beside which the chip has less.
+    """Model, chip and plan of a layout over all tiles, with calls that are known already.
+
+    It also has the shares of data in the memory-side cache, and of states in local memories.
     """
 
     model: Model
@@ -154,12 +155,12 @@ class ChipContext(NamedTuple):
 
     @property
     def kv(self) -> KvStorage:
-        """How a cache is stored."""
+        """Storage of the KV cache: its bytes per value and dequantisation."""
         return kv_storage(self.precision)
 
 
 def chip_blocks(at: StepCounts, attending: RequestsOfReach, on: ChipContext) -> tuple[CallBlock, ...]:
-    """Operators of a step in turn, by part.
+    """Calls of the operators of a step in sequence, by segment.
 
     Args:
         at: what is computed.
@@ -172,7 +173,7 @@ def chip_blocks(at: StepCounts, attending: RequestsOfReach, on: ChipContext) -> 
 
 
 def attention_calls(parts: Sequence[Segment], attending: RequestsOfReach, on: ChipContext) -> list[tuple[float, KernelCall]]:
-    """How often each call of attention and of indexers runs: all others depend on tokens and sequences alone."""
+    """Attention and indexer calls with their repetitions; other calls depend on token counts alone."""
     found: list[tuple[float, KernelCall]] = []
     for part in parts:
         for of in part.operators if part.kind == MIXING else ():
@@ -181,7 +182,7 @@ def attention_calls(parts: Sequence[Segment], attending: RequestsOfReach, on: Ch
 
 
 def phase_only_blocks(at: StepCounts, on: ChipContext) -> tuple[CallBlock, ...]:
-    """What prompts or decodes of a step have by themselves beside attention: products and states of another form."""
+    """Calls of a step that only prompts or only decodes have besides attention."""
     found = []
     for part in transformer_segments(on.model, at):
         some = tuple(of for of in part.operators if of.alone and not isinstance(of, AttentionOp))
@@ -191,13 +192,14 @@ def phase_only_blocks(at: StepCounts, on: ChipContext) -> tuple[CallBlock, ...]:
 
 
 def _somebody(reach: int) -> Sequence[AttentionRequests]:
-    """Requests whose attention is not asked for."""
+    """Requests of a segment whose attention is not evaluated."""
     return ()
 
 
 def segment_calls(part: Segment, attend: RequestsOfReach, on: ChipContext) -> CallBlock:
-    """A part of a model as calls of a chip, one after the other; where nobody attends, without what is of prompts alone or of
-    decodes alone.
+    """Calls of a segment of a model on all tiles, one after the other.
+
+    Without attending requests, operators of prompts alone or of decodes alone are left out.
     """
     calls: list[KernelCall] = []
     for of in (common_segment(part) if attend is no_requests else part).operators:
@@ -226,12 +228,14 @@ def _in_turn(several: list[KernelCall]) -> list[KernelCall]:
 
 
 def _call(part: Segment, of: Operator, shape: tuple[Any, Any, Any], job: Any, flop: float) -> KernelCall:
-    """An operator as the chip is asked for it; operations are the model's, padding and masked pairs apart."""
+    """Call of an operator's job; operations are the model's, without padding and masked pairs."""
     return KernelCall(part.name, of.name, of.needs, part.rows, shape, job=job, flop=flop, operators=(of.name,))
 
 
 def weight_storage(name: str, precision: FormatPlan) -> WeightStorage | None:
-    """How weights of a format are stored and multiplied where all tiles work on one operator; None where as activations are.
+    """Storage of weights in a number format where all tiles work on one operator.
+
+    None if it is that of activations.
 
     >>> weight_storage("mxfp4", FormatPlan(weights="mxfp4", activations="bf16", kv="bf16"))
     WeightStorage(nbytes=0.53125, expand=3.0)
@@ -308,7 +312,7 @@ def _attention(part: Segment, of: AttentionOp, some: AttentionRequests, on: Chip
 
 
 def _left(*said: Any) -> Any:
-    """Whether sizes are left open, all of them; design by design, whatever others say."""
+    """Whether all of some sizes are left open, design by design."""
     return np.logical_and.reduce(np.broadcast_arrays(*(np.asarray(size) == 0 for size in said)))
 
 

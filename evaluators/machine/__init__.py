@@ -1,1 +1,4 @@
-"""Parts of a machine that programs occupy, by a formula or played: engines, memories, networks; `machine.py` builds them."""
+"""Parts of a machine that programs occupy: engines, memories, networks.
+
+Each part has formulas or a simulator; `machine.py` builds a machine from a chip.
+"""

@@ -1,8 +1,10 @@
-"""Memory channels of a mesh burst by burst, beside routers: blocks that are there share banks, queues and refresh, compiled.
+"""Compiled simulator of the banks behind a mesh's memory channels, burst by burst.
+
+It runs next to the routers: blocks in flight share banks, queues and refresh.
 
 A block is asked for as bursts of one request each, in the order of their addresses, which go to the pseudo-channels behind the
-memory channel as `evaluators.machine.hbm.place` says; each of these is a channel of `evaluators.machine.dram`. What has been
-asked for waits for its controller in the order in which it came.
+memory channel as `evaluators.machine.memory_system.map_addresses` says; each of these is a channel of
+`evaluators.machine.dram_simulator`. What has been asked for waits for its controller in the order in which it came.
 
 A burst is written after its last word has come over the mesh. Writes are posted: the controller answers when its buffer has all
 of the burst, and the answer, which crosses the mesh without a link, frees the core's slot. The program ends when the data are
@@ -27,24 +29,25 @@ ROUNDING = 1e-6
 
 
 class BankSimulatorState(NamedTuple):
-    """State of the banks behind all memory channels.
+    """State of the banks behind all memory channels of a mesh.
 
     Attributes:
-        channels, asked, timing, queues, ways: as `dram` has them; `asked` has places of requests, which are used again.
+        channels, asked, timing, queues, ways: as `dram_simulator` has them; `asked` has places of requests, which are used
+            again.
         behind: pseudo-channels of a memory channel.
         clock: of the memory, in cycles of routers.
         latency: of reads, cycles from data to its first word at the channel's router, beside what banks take; of writes, from
             the controller to the answer at that router; shape (2,).
         first: number of the first memory channel among what tasks are on.
         size, access: bytes of a stretch of a pseudo-channel, and of a request.
-        order, extents: fields of an address, low to high, places of `banks_at_rest.FIELDS`; how many values each has.
+        order, extents: fields of an address, low to high, places of `bank_simulator_state.FIELDS`; how many values each has.
         masks: of the row's bits that go into the bank, the group and the channel.
         address, piece: of each task's block: its first byte, and bytes that lie side by side, 0 for all of them.
         write: whether it is written.
         left, until: of each task, requests that have no data, or that the controller has not taken; when the last has. [clock]
         task: of each request.
         free, room: places of requests of each memory channel, and how many are free.
-        now: until when channels have been played, and requests that are on the way; shape (2,). [clock]
+        now: until when channels have been simulated, and requests that are on the way; shape (2,). [clock]
     """
 
     channels: ChannelState
@@ -74,7 +77,7 @@ class BankSimulatorState(NamedTuple):
 
 @inlined_function
 def _requests(banks, task, nbytes):
-    """Requests of a block."""
+    """Requests that a block consists of."""
     address, size = banks.address[task], banks.piece[task]
     if size > 0:
         return -(-nbytes // size) * -(-size // banks.access)
@@ -118,7 +121,7 @@ def _request(banks, on, task, at, clock):
 
 @inlined_function
 def _asked_for(banks, on, task, nbytes, time):
-    """Asks for a block at a time, if its channel has room; whether it had.
+    """Request one block at a time if its channel has room; returns whether it had.
 
     Pieces that lie anywhere are at places that their numbers say, mixed by a multiplication of Knuth's.
     """
@@ -142,7 +145,7 @@ def _asked_for(banks, on, task, nbytes, time):
 
 @inlined_function
 def advance_banks(banks, floor, tasks, cycle):
-    """Asks for blocks that wait, where there is room, and plays all channels until a cycle of routers.
+    """Issue requests of waiting blocks where there is room, and advance all channels to a router cycle.
 
     A block that is read is done when it has all of its data. One that is written is when the controller has taken all of it,
     which the core is told; its channel is at work until its data are in their bank.
@@ -185,7 +188,7 @@ def advance_banks(banks, floor, tasks, cycle):
 
 @inlined_function
 def next_bank_event(banks):
-    """When something happens in banks, in cycles of routers; less than 0 where nothing has been asked for."""
+    """Router cycle of the next event in the banks; negative if nothing is requested."""
     if banks.now[1] == 0:
         return -1.0
     clock = NEVER

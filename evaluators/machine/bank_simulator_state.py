@@ -1,4 +1,4 @@
-"""Banks behind the memory channels of a mesh before anything is asked of them: what `evaluators.machine.banked` plays."""
+"""Initial state of the banks behind the memory channels of a mesh, for `machine.bank_simulator`."""
 
 from typing import Any
 
@@ -23,10 +23,10 @@ FIELDS = ("column", "group", "bank", "row")
 def closed_banks(
     of: ChannelBanks, channels: int, tasks: int, first: int, cycle: float, latency: float, blocks: tuple[Array, Array, Array]
 ) -> BankSimulatorState:
-    """Banks with all rows closed.
+    """State of the banks with all rows closed.
 
     Args:
-        of: what is behind each memory channel.
+        of: banks behind each memory channel.
         channels: memory channels.
         tasks: of the program.
         first: number of the first memory channel among what tasks are on.
@@ -42,7 +42,7 @@ def closed_banks(
         int(memory.access),
     )
     clock = of.bandwidth * int(memory.timing.burst) / (count * access) * cycle
-    path = hbm.path_clocks(memory) / float(memory.clock)  # which no channel of `dram` plays
+    path = hbm.path_clocks(memory) / float(memory.clock)  # which no channel of `dram_simulator` simulates
     ahead = np.array([max(latency - float(hbm.first_data_seconds(memory)[0]) + path, 0.0), path]) / cycle
     fields = [FIELDS.index(name) for name in reversed(ORDERS[memory.order])]
     extents = np.array([int(n) for n in (memory.row / memory.access, memory.groups, memory.banks, memory.rows)])

@@ -1,8 +1,10 @@
-"""Blocks of one core in the channels behind it, by tables that are played once a memory: what `events` has of banks.
+"""Slowdowns of a core's blocks by banks, from tables simulated once per memory.
 
-A block of some requests at a random place keeps its channel busy for as long as `evaluators.machine.hbm.rates` found, by how
-many of its bytes lie side by side there (`laid.beside`). Where a few writes go among reads, the bus turns round and rows are
-opened again: `mixing`, which is played too.
+`fidelity=events` uses them.
+
+A block of some requests at a random place keeps its channel busy for as long as `evaluators.machine.memory_system.block_rates`
+found, by how many of its bytes lie side by side there (`channel_layout.contiguous_bytes`). Where a few writes go among reads,
+the bus turns round and rows are opened again: `write_mix_penalty`, which is simulated too.
 """
 
 from functools import lru_cache
@@ -18,22 +20,22 @@ from dse.space.array_math import Array
 from dse.space.dram import MemorySystem, peak_bandwidth, pseudo_channel_count
 
 FEW_WRITES = 1 / 16
-"""Share of requests that are writes, where what they cost among reads is played."""
+"""Share of writes among the requests with which their cost among reads is simulated. [-]"""
 
 STREAM_BYTES = 61 * BLOCK_BYTES
 """Bytes of a tile of a matrix that stands for all: no power of two, by which all begin in the same bank."""
 
 
 def request_slowdown(of: MemorySystem, count: Any, asked: MemoryRequest) -> Any:
-    """Time of what is asked for over that of as many bytes at the peak; at least 1.
+    """Time of a memory request over that of as many bytes at the peak; at least 1. [-]
 
     Args:
-        of: whose channels.
+        of: memory with the channels.
         count: that blocks lie over.
-        asked: what of it; only shares and sizes matter.
+        asked: memory request; only shares and sizes matter.
 
     Raises:
-        DesignError: as `evaluators.machine.hbm.play`.
+        DesignError: as `evaluators.machine.memory_system.simulate_memory`.
     """
     reads = random_block_slowdown(of, contiguous_bytes(of, count, asked.piece), write=False)
     if not np.any(asked.written):
@@ -51,12 +53,12 @@ def request_slowdown(of: MemorySystem, count: Any, asked: MemoryRequest) -> Any:
 
 
 def random_block_slowdown(of: MemorySystem, piece: Any, *, write: bool) -> Any:
-    """Of blocks of one kind, each at a random place: time over that at the peak.
+    """Time of blocks at random places over that of as many bytes at the peak. [-]
 
     A larger block never takes less time than a smaller one.
 
     Args:
-        of: whose channels.
+        of: memory with the channels.
         piece: contiguous bytes of a block in a channel. [B]
         write: whether they are written.
     """
@@ -69,16 +71,16 @@ def random_block_slowdown(of: MemorySystem, piece: Any, *, write: bool) -> Any:
 
 
 def parallel_read_slowdown(of: MemorySystem, count: Any, cores: Any, asked: MemoryRequest) -> Any:
-    """Time of what cores of a die read side by side over that of as many bytes at the peak; at least 1.
+    """Time of reads that a die's cores issue together over that of as many bytes at the peak. [-]
 
-    Of a matrix it is what so many cores get whose tiles have `STREAM` bytes, which is played once; blocks of a cache are as
-    `apart`.
+    Of a matrix it is what so many cores get whose tiles have `STREAM_BYTES` bytes, which is simulated once; blocks of a cache
+    are as `random_block_slowdown`.
 
     Args:
-        of, count, cores, asked: as of `evaluators.machine.streams.pace`.
+        of, count, cores, asked: as of `evaluators.machine.parallel_reads.parallel_slowdown`.
 
     Raises:
-        DesignError: as `evaluators.machine.hbm.play`.
+        DesignError: as `evaluators.machine.memory_system.simulate_memory`.
     """
     piece = streams.shared_block_bytes(asked)
     if not np.any(piece):
@@ -88,14 +90,14 @@ def parallel_read_slowdown(of: MemorySystem, count: Any, cores: Any, asked: Memo
 
 @lru_cache(maxsize=1024)
 def write_mix_penalty(of: MemorySystem, reads: int, writes: int) -> float:
-    """What a few writes among reads cost beside both apart: time over that of the written bytes at the peak; at least 0.
+    """Extra time of a few writes among reads, over that of the written bytes at the peak; at least 0. [-]
 
     Args:
-        of: whose channel.
+        of: memory with the channel.
         reads, writes: requests of a block that is read, and of one that is written, at random places of one channel.
 
     Raises:
-        DesignError: as `evaluators.machine.hbm.play`.
+        DesignError: as `evaluators.machine.memory_system.simulate_memory`.
     """
     rng = np.random.default_rng(0)
     total = max(BURSTS // 2, int(4 * writes / FEW_WRITES))

@@ -1,4 +1,6 @@
-"""Blocks of one core played at the channels behind it, burst by burst, where their layout puts them: what `cycles` has.
+"""Simulation of a core's blocks at the channels behind it, burst by burst, by their layout.
+
+`fidelity=cycles` uses it.
 
 A matrix lies by itself, from one end of a core's memory; pages of a cache lie anywhere in it, as they were given out, and what
 a step adds goes into such pages. All of it is asked for as fast as controllers take it, writes evenly among reads.
@@ -16,19 +18,19 @@ from dse.space.dram import MemorySystem, capacity_bytes, check_memory, peak_band
 from dse.space.fields import replace_leaves
 
 WRITE_SHARES = 2.0 ** np.arange(-12, 0)
-"""Shares of what is written for which a mix is played; between them, time goes with the share."""
+"""Shares of written bytes for which a mix is simulated; time is linear between them. [-]"""
 
 
 def simulated_slowdown(of: MemorySystem, count: Any, asked: MemoryRequest) -> Any:
-    """Time of what is asked for over that of as many bytes at the peak.
+    """Simulated time of a memory request over that of as many bytes at the peak. [-]
 
     Args:
-        of: whose channels.
-        count: that blocks lie over; as many whole ones as that is next to are played.
-        asked: what of it; only shares and sizes matter.
+        of: memory with the channels.
+        count: that blocks lie over; as many whole ones as that is next to are simulated.
+        asked: memory request; only shares and sizes matter.
 
     Raises:
-        DesignError: as `evaluators.machine.hbm.play`.
+        DesignError: as `evaluators.machine.memory_system.simulate_memory`.
     """
     check_memory(of, "chip.hbm.banks")
     given = (count, asked.piece, asked.written, asked.wrote)
@@ -68,7 +70,7 @@ def _pace(of: MemorySystem, count: int, piece: int, written: float, wrote: int) 
 
 
 def block_layout(memory: MemorySystem, total: int, piece: int, written: float, wrote: int) -> tuple[Array, Array, Array]:
-    """Addresses, bytes and whether it is a write, of the stretches of some bytes, in the order in which they are asked for.
+    """Addresses, bytes and write flags of a request's contiguous parts, in the order of issue.
 
     Args:
         memory: of a core.
@@ -94,7 +96,7 @@ def block_layout(memory: MemorySystem, total: int, piece: int, written: float, w
 
 
 def _stretches(start: Array, size: Array, kind: Array, most: int) -> tuple[Array, Array, Array]:
-    """Blocks cut where a stretch of a channel ends, so that halves of a sample can be told apart."""
+    """Blocks cut where a channel's contiguous part ends, so that a sample can be halved."""
     first, last = start // most, (start + size - 1) // most
     count = last - first + 1
     block = np.repeat(np.arange(len(start)), count)

@@ -1,8 +1,8 @@
-"""Blocks of one core in the channels behind it, as a closed form has them: by the bytes of each side by side in a channel.
+"""Slowdown of a core's blocks by the layout of their bytes over channels, as a formula.
 
-Stretches of `granularity` go round the channels (`evaluators.machine.hbm.place`), so that a page of the cache is a few requests
-in each of some channels, and what it costs there goes by these. `evaluators.machine.bank_state` has the same from played
-tables, `evaluators.machine.bursts` plays it.
+Stretches of `granularity` go round the channels (`evaluators.machine.memory_system.map_addresses`), so that a page of the cache
+is a few requests in each of some channels, and what it costs there goes by these. `evaluators.machine.bank_tables` has the same
+from simulated tables, `evaluators.machine.burst_simulator` simulates it.
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +15,8 @@ from dse.space.dram import ORDERS, MemorySystem
 from dse.space.memoize import memoize_by_identity
 
 OVERLAP_POWER = 6
-"""Of data and rows a channel is busy with both, as in `scattered`; fitted on played tables of 200 random memories and sizes."""
+"""Exponent of the overlap of data and rows in a channel, as in `random_access`; fitted on simulated tables of 200 random
+memories and sizes."""
 
 BEFORE = 32
 """Requests of a block in one bank group, or of writes drained, from which on those of other blocks are far away."""
@@ -26,7 +27,7 @@ looks `BEFORE` requests ahead; fitted likewise."""
 
 
 class MemoryRequest(NamedTuple):
-    """What a call asks of the memory of a core; leaves broadcast over steps and designs.
+    """Bytes that a call reads from or writes to a core's memory; leaves broadcast over steps and designs.
 
     Attributes:
         nbytes: that are read and written. [B]
@@ -48,7 +49,7 @@ SHOWN_SHARE = 0.75
 
 
 def contiguous_bytes(of: MemorySystem, count: Any, piece: Any) -> Any:
-    """Bytes of a block that lie side by side in one of so many channels: at least a stretch of them, or all that it has. [B]
+    """Bytes of a block that are contiguous in one of `count` channels. [B]
 
     >>> from dse.space.dram import MemorySystem
     >>> class Stretches:
@@ -60,20 +61,22 @@ def contiguous_bytes(of: MemorySystem, count: Any, piece: Any) -> Any:
 
 
 def layout_slowdown(of: MemorySystem | None, count: Any, asked: MemoryRequest) -> Any:
-    """Time of what is asked for over that of one long read of as many bytes, the latter of neighbouring bank groups.
+    """Time of a memory request over that of one long read of as many bytes. [-]
+
+    The long read visits neighbouring bank groups in turn.
 
         pace = (1 - w) x reads + w x (writes + (1 - w) x (tWTR + CL + tRAS + tRP) / (drained x burst))
 
-    Reads and writes each as `apart`. Writes wait until their buffer is full, or are drained block by block where blocks are
-    larger; then the bus turns round (tWTR, CL), and rows that were read are opened again (tRAS + tRP).
+    Reads and writes each as `random_block_slowdown_model`. Writes wait until their buffer is full, or are drained block by
+    block where blocks are larger; then the bus turns round (tWTR, CL), and rows that were read are opened again (tRAS + tRP).
 
     Args:
-        of: whose channels; None where nobody says what the banks are, which is 1.
+        of: memory with the channels; None if its banks are unknown, which gives 1.
         count: channels that blocks lie over.
-        asked: what of it; only shares and sizes matter.
+        asked: memory request; only shares and sizes matter.
 
     Source:
-        Ours; against `bank_state` on random memories, orders and sizes in `tests/evaluators/test_laid.py`.
+        Ours; against `bank_tables` on random memories, orders and sizes in `tests/evaluators/test_laid.py`.
     """
     if of is None:
         return 1.0
@@ -88,11 +91,13 @@ def layout_slowdown(of: MemorySystem | None, count: Any, asked: MemoryRequest) -
 
 
 MAX_PIECES = 64
-"""Sizes of pieces that are kept beside channels."""
+"""Largest number of piece sizes that are cached per channel."""
 
 
 def _laid(of: MemorySystem, count: Any, piece: Any) -> Any:
-    """`apart` of what `beside` says of a piece, once for each number where channels are of many designs."""
+    """`random_block_slowdown_model` of what `contiguous_bytes` says of a piece, once for each number where channels are of many
+    designs.
+    """
     if isinstance(piece, np.ndarray) or not isinstance(count, np.ndarray):
         return random_block_slowdown_model(of, contiguous_bytes(of, count, piece))
     known = _known(of, count)
@@ -110,15 +115,17 @@ def _known(of: MemorySystem, count: Any) -> dict[float, Any]:
 
 
 def random_block_slowdown_model(of: MemorySystem, piece: Any) -> Any:
-    """Time of blocks at random places of one channel over that of as many bytes in neighbouring bank groups; 1 for a size of 0.
+    """Time of random blocks of a channel over that of as many bytes in neighbouring bank groups. [-]
+
+    1 for blocks of 0 bytes.
 
     Data keep the bus for `burst` clocks a request, and for a share of tCCD_L where neighbouring requests are of one bank group,
     among which a controller finds those of other blocks, the more the farther it looks ahead; rows are opened as in
-    `scattered.pace`. Where each bank has a stretch of the memory, a long block closes a row to open the next one in the same
-    bank.
+    `random_access.random_piece_slowdown`. Where each bank has a stretch of the memory, a long block closes a row to open the
+    next one in the same bank.
 
     Args:
-        of: whose channel.
+        of: memory with the channel.
         piece: contiguous bytes of a block. [B]
     """
     t = of.timing
@@ -152,7 +159,7 @@ def _exposed(of: MemorySystem) -> Any:
 
 @memoize_by_identity
 def same_group_requests(of: MemorySystem) -> Any:
-    """Neighbouring requests of a channel that are in one bank group."""
+    """Neighbouring requests of a channel that lie in one bank group. [-]"""
     count: Any = 1.0
     for name, extent in address_fields(of):
         if name == "group":

@@ -36,7 +36,7 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def cached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """A decorator that compiles a function as `numba.njit` with the same options does, and caches the machine code."""
+    """Decorator that compiles a function as `numba.njit` does, and caches the machine code on disk."""
 
     def compiled(function: Callable[..., Any]) -> Any:
         made = _once(njit(**options)(function))
@@ -47,7 +47,7 @@ def cached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 def needs_compiling(made: Any) -> bool:
-    """Whether a function with a cache is to be compiled, and can be kept."""
+    """Whether a function with a cache has to be compiled, and its code can be kept."""
     cache: _Cache = made._cache
     return cache.empty and _writable(cache.cache_path)
 
@@ -159,17 +159,23 @@ def inlined_function(function: Callable[..., Any]) -> Any:
 
 
 def compiled_part(function: Callable[..., Any]) -> Any:
-    """Decorator of a function that only compiled functions call: it is compiled as part of each of them."""
+    """Decorator of a function that only compiled functions call, as a part of each of them."""
     return _once(njit(pipeline_class=_Inside, **_inside)(function))
 
 
 def called_part(function: Callable[..., Any]) -> Any:
-    """Decorator of a part that is called and never inlined: what is large and runs seldom, or is called from many places."""
+    """Decorator of a compiled part that is never inlined.
+
+    It suits large parts that run seldom, or that are called from many places.
+    """
     return _once(njit(pipeline_class=_Apart, forceinline=False, **_inside)(function))
 
 
 def fast_maximum(function: Callable[..., Any]) -> Any:
-    """Decorator of such a function that takes a maximum of what is no NaN and has no signed zeros, several at a time."""
+    """Decorator of a compiled part whose maxima are vectorised.
+
+    Their values must be no NaN and no signed zeros.
+    """
     return _once(njit(pipeline_class=_Inside, fastmath={"nnan", "nsz"}, **_inside)(function))
 
 
@@ -191,7 +197,10 @@ places is not, as machine code would grow with the product of the places."""
 
 
 def compiled_replacement(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    """A decorator of what compiled functions run where they call a function, with the same arguments: `machine.in_loops`."""
+    """Decorator of the function that compiled functions run in place of another one.
+
+    Both take the same arguments; see `machine.compiled_math`.
+    """
 
     def replaces(other: Callable[..., Any]) -> Any:
         other.__annotations__.clear()  # both are compared, names and annotations
@@ -267,7 +276,7 @@ lowest: Any = intrinsic(_lowest)
 
 @inlined_function
 def next_set_bit(bits: Any, place: Any) -> Any:
-    """The first member at or after a place, cyclically, of a non-empty bit set of numbers below 32; without a branch."""
+    """First member at or after a place, cyclically, of a non-empty bit set of numbers below 32."""
     return lowest(bits >> place << place | bits << 32) & 31
 
 

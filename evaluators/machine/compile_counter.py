@@ -1,13 +1,16 @@
-"""How many loops this process has begun to compile, for whoever says why there is no answer yet; it does not import numba."""
+"""Counter of the loops that this process has begun to compile.
+
+Messages about waiting use it; it does not import numba.
+"""
 
 _loops: list[str] = []
 
 
 def note_compilation(loop: str) -> None:
-    """A loop was in no cache."""
+    """Note that a loop was in no cache and is being compiled."""
     _loops.append(loop)
 
 
 def compilations_started() -> int:
-    """How many were in none so far."""
+    """Number of loops that this process has begun to compile. [-]"""
     return len(_loops)

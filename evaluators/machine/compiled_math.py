@@ -1,4 +1,4 @@
-"""What compiled loops run where closed forms, which are written once, call `space.elementwise`: the same of numbers."""
+"""Compiled versions of `space.array_math`, which formulas shared with compiled loops call."""
 
 from typing import Any
 
@@ -29,4 +29,4 @@ def _groups(a: Any, b: Any) -> Any:
 
 
 closed_form = inlined_function
-"""Decorator of a closed form that calls these: it becomes part of the loops that call it."""
+"""Decorator of a formula that calls these functions: it becomes part of the loops that call it."""

@@ -1,4 +1,6 @@
-"""Engines of a tile: systolic arrays, arrays of compute elements with pipelines, vector lanes. Times in cycles of its clock.
+"""Engines of a tile: systolic arrays, pipelined compute elements, vector lanes.
+
+Cycle counts are in cycles of the tile's clock.
 
 Every form takes numbers or arrays over designs.
 """
@@ -14,7 +16,7 @@ ACCUMULATOR_BYTES = 4
 
 
 def systolic_cycles(stays: tuple[Any, Any], streams: Any, rows: Any, cols: Any, reload: str) -> Any:
-    """Cycles of a product on a systolic array in which one operand stays while the rest streams by.
+    """Cycles of a product on a systolic array that keeps one operand while the other streams. [cycle]
 
     A tile is `rows` values of what stays loaded row by row, then `streams` vectors that enter skewed and drain: with tiles
     one after the other, each takes 2 rows + cols + streams - 2, one of all cycles being shared. Hidden, the next tile is loaded
@@ -39,7 +41,7 @@ def systolic_cycles(stays: tuple[Any, Any], streams: Any, rows: Any, cols: Any, 
 
 
 def pipelined_element_cycles(m: Any, k: Any, n: Any, rows: Any, cols: Any, depth: Any, fill: Any) -> Any:
-    """Cycles of a product on rows of compute elements, each a multiply-adder with `depth` pipeline registers.
+    """Cycles of a product on rows of pipelined multiply-add elements with `depth` registers. [cycle]
 
     A row of elements makes cols x (depth + 1) results of a row of the output, `cols` multiply-adds deep at a time:
 
@@ -59,13 +61,13 @@ def pipelined_element_cycles(m: Any, k: Any, n: Any, rows: Any, cols: Any, depth
 
 
 class TileEngines(NamedTuple):
-    """Engines of a tile, which work side by side on its memory.
+    """Engines of a tile, which share its local memory and run in parallel.
 
     Attributes:
         clock: [Hz]
         matrix, vector: as the chip has them.
         sram_bandwidth: between memory and engines. [B/cycle]
-        products: a word of `PRODUCTS`.
+        products: an option of `PRODUCTS`.
     """
 
     clock: Any
@@ -75,7 +77,7 @@ class TileEngines(NamedTuple):
     products: str = "matrix"
 
     def product(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
-        """Time of C[m, n] += A[m, k] B[k, n], its start apart. [s]
+        """Time of C[m, n] += A[m, k] B[k, n], without its start. [s]
 
         Args:
             m, k, n: sizes; B is what stays in a weight-stationary array, A in an input-stationary one.
@@ -92,11 +94,11 @@ class TileEngines(NamedTuple):
         return minimum(seconds, maximum(m * k * n / self.vector.lanes, moved / self.sram_bandwidth) / self.clock)
 
     def started(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
-        """Time of a product and of its start. [s]"""
+        """Time of a product, with its start. [s]"""
         return self.product(m, k, n, nbytes) + self.matrix.call / self.clock
 
     def streamed(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
-        """Bytes between memory and array: operands again for each tile of the others, partial sums for each tile of depth."""
+        """Bytes between local memory and matrix array, with operands and sums that pass several times. [B]"""
         return select_by_option(self.matrix.dataflow, DATAFLOWS, lambda stays: self._streamed(stays, m, k, n, nbytes))
 
     def _busy(self, stays: str, m: Any, k: Any, n: Any) -> Any:
@@ -118,11 +120,11 @@ class TileEngines(NamedTuple):
         return nbytes * (k * n * ceil_div(m, of.cols) + m * k) + sums
 
     def utilisation(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
-        """Share of the array's multiply-adds that a product's are, padding apart. [1]"""
+        """Share of the array's multiply-adds that a product uses, without padding. [-]"""
         return m * k * n / (self.matrix.rows * self.matrix.cols * self.product(m, k, n, nbytes) * self.clock)
 
     def instruction(self, operations: Any, specials: Any, moved: Any) -> Any:
-        """Time of a vector instruction, its start apart. [s]
+        """Time of a vector instruction, without its start. [s]
 
         Args:
             operations, specials: on all elements; a special one is an exponential, a root or a quotient.
@@ -132,21 +134,21 @@ class TileEngines(NamedTuple):
         return maximum(busy, moved / self.sram_bandwidth) / self.clock
 
     def vectors(self, operations: Any, specials: Any, streamed: Any, starts: Any) -> Any:
-        """Time of operations and special ones on elements that are in local memory; K and V go through the array. [s]"""
+        """Time of vector operations on elements in local memory; K and V go through the matrix engine. [s]"""
         return self.instruction(operations, specials, 0.0) + starts * (self.vector.call / self.clock)
 
     def together(self, matrix: Any, vector: Any) -> Any:
-        """Time of what both engines have to do for one call, one after the other. [s]"""
+        """Time of both engines for one call, in sequence. [s]"""
         return matrix + vector
 
     def shares(self, matrix: Any, vector: Any) -> tuple[Any, Any]:
-        """Whose time that is: each one's own. [s]"""
+        """Time of each engine in a call: its own, since they run in sequence. [s], [s]"""
         return matrix, vector
 
 
 @memoize_by_identity
 def tile_engines(chip: Chip) -> TileEngines:
-    """Those of a chip's tiles."""
+    """Engines of the tiles of a chip."""
     tile = chip.tile
     return TileEngines(
         chip.clock, tile.matrix, tile.vector, tile.sram_bandwidth + tile.sram_per_row * tile.matrix.rows, tile.products

@@ -1,4 +1,4 @@
-"""The links between dies, as a collective sees them."""
+"""Links between devices, as collectives use them."""
 
 from math import inf
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from dse.space.libraries.node_collectives import AllToAll, OneShotAllreduce, Rin
 
 
 class CollectiveLibrary(NamedTuple):
-    """Collectives that a stack of software has, for mappings with allreduce=library.
+    """Collectives that a software stack has, for mappings with allreduce=library.
 
     Attributes:
         rings, exchanges, short, dispatch: parts of the stack; None for those that it has not.
@@ -25,7 +25,7 @@ class CollectiveLibrary(NamedTuple):
 
 
 class DiePorts(NamedTuple):
-    """The ports of a die, and what the stack of software makes of them.
+    """Ports of a die, with what the software stack reaches of them.
 
     Attributes:
         of: the chip's.
@@ -41,7 +41,7 @@ class DiePorts(NamedTuple):
 
 
 class DeviceGroupLinks(NamedTuple):
-    """Equal links between `peers` dies.
+    """Equal links between the `peers` dies of a group.
 
     Attributes:
         peers: dies that take part. [-]
@@ -61,13 +61,13 @@ class DeviceGroupLinks(NamedTuple):
 
 
 def transfer_seconds(links: DeviceGroupLinks, rounds: Number, nbytes: Number) -> Any:
-    """Time of `rounds` dependent transfers that bring `nbytes` in all through every busy link; 0 for one peer."""
+    """Time of `rounds` dependent transfers of `nbytes` in all over every busy link; 0 for one peer. [s]"""
     starts = rounds if links.latency_per == "hop" else 1.0
     return where(links.peers > 1, starts * links.latency + nbytes / links.bandwidth, 0.0)
 
 
 def nodes_and_dies(dies: Number, size: Number) -> tuple[Any, Any]:
-    """Nodes, and dies in each of them: as few nodes of `size` dies as hold them all, filled evenly.
+    """Fewest nodes of at most `size` dies that hold all dies, and the dies in each. [-]
 
     >>> nodes_and_dies(16, 8), nodes_and_dies(4, 8), nodes_and_dies(12, 8)
     ((2, 8), (1, 4), (2, 6))

@@ -1,4 +1,4 @@
-"""Messages between dies, chunk by chunk on links with credits, compiled.
+"""Compiled simulation of messages between dies, chunk by chunk on links with credits.
 
 A chunk leaves its die's port at the port's pace, goes on over a link as soon as its head is there (cut-through), and takes each
 link for its bytes over the rate. A link takes turns between what comes through, by virtual channel, and what its own die sends;
@@ -22,14 +22,14 @@ INJECT, ARRIVE, FREE, CREDIT, DONE = range(5)
 """What happens: a port may send, the head of a chunk is at a link, a link is free, room is back, a message is complete."""
 
 OWN_PORTS = 2
-"""Queue of a link for what its own die sends, beside one for each virtual channel."""
+"""Queue of a link for chunks of its own die, after one queue per virtual channel."""
 
 
 class LinkTables(NamedTuple):
-    """Links and ports, with what waits at them.
+    """Links and ports of a network of dies, and the chunks that wait at them.
 
     Attributes:
-        first, over: ways of pairs of ends, as of `machine.d2d.Routes`.
+        first, over: ways of pairs of ends, as of `machine.die_network.DieRoutes`.
         line, closes: which line of dies a link is of, along rows or columns; whether it closes that; shape (links,).
         byte: what a byte takes on each link. [s/B], shape (links,)
         ported: what it takes at the port of each die. [s/B], shape (dies,)
@@ -65,7 +65,7 @@ class LinkTables(NamedTuple):
 
 
 class ChunkedMessages(NamedTuple):
-    """What is sent, cut into chunks; shape (messages,) each, but for those of chunks.
+    """Messages cut into chunks, and their progress; shape (messages,) except arrays of chunks.
 
     Attributes:
         source, pair: die, and number of the pair of dies.
@@ -199,7 +199,7 @@ def _go_on(floor, sent, link, now):
 
 @inlined_function
 def _receive(floor, sent, chunk, now):
-    """The target's port takes a chunk whose head is there; whoever waits for a message that is complete goes on."""
+    """Receive a chunk at its target's port; messages that wait for a complete one go on."""
     message = np.int64(sent.message[chunk])
     die, size = sent.target[message], sent.size[message]
     last = floor.over[sent.at[chunk] - 1]
@@ -216,7 +216,7 @@ def _receive(floor, sent, chunk, now):
 
 @compiled_loop
 def send_chunks(floor, sent, interleave):
-    """Sends all messages; how many chunks have not arrived when nothing can happen any more."""
+    """Send all messages; returns the number of chunks that have not arrived when nothing can move. [-]"""
     for message in range(len(sent.source)):
         if not sent.waits[message]:
             _enqueue(floor, sent, message)

@@ -1,8 +1,9 @@
-"""The network between dies: which links a topology has, the way from each die to each other one, and what links carry.
+"""Network between dies: links of a topology, routes between all dies, and link loads.
 
 Dies are numbered row after row; the switch of a switched network is numbered after all of them. Ways are fixed and shortest
 ([zhang2026] section III-F for the mesh of dies; along the row, then along the column: [dally2004] section 8.4.1).
-Nothing here knows time; `evaluators.cost_models.die_exchange_model` makes seconds of loads, and `events_dies` plays messages.
+Nothing here knows time; `evaluators.cost_models.die_exchange_model` makes seconds of loads, and `event_die_network` simulates
+messages.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ class DieNetworkLevel(NamedTuple):
 
     Attributes:
         rows, cols: dies, as a rectangle; whole numbers.
-        topology: a word of `space.chip.D2D_TOPOLOGIES`.
+        topology: an option of `space.chip.D2D_TOPOLOGIES`.
         ports: links that a die has room for; a switched die spreads its traffic over all of them. [-], () or (designs,)
         bandwidth: one link, one direction. [B/s], () or (designs,)
         latency: of a hop. [s], () or (designs,)
@@ -29,8 +30,8 @@ class DieNetworkLevel(NamedTuple):
         inject: what a die's own network brings to all its ports together, and takes from them. [B/s], () or (designs,)
         start: of an exchange. [s], () or (designs,)
         barrier: from when all have what is sent to them until all know that. [s], () or (designs,)
-        box: dies that these links join, which follow one another; 0 for all.
-        outer: the network between boxes, of all dies, each by one port; None where there are no boxes.
+        box: consecutive dies of a node, which these links join; 0 for all.
+        outer: the network between nodes, of all dies, each by one port; None where there are no nodes.
     """
 
     rows: int
@@ -48,35 +49,37 @@ class DieNetworkLevel(NamedTuple):
 
     @property
     def dies(self) -> int:
-        """How many."""
+        """Number of dies on this level. [-]"""
         return self.rows * self.cols
 
     @property
     def unbarred(self) -> "DieNetworkLevel":
-        """The same where nobody waits until all know that all are done, in boxes or between them."""
+        """The same network without barriers at the end of exchanges, inside nodes or between them."""
         outer = None if self.outer is None else self.outer._replace(barrier=0.0)
         return self._replace(barrier=0.0, outer=outer)
 
     @property
     def rate(self) -> Any:
-        """What one link carries in one direction: its bandwidth, or its credits each round trip. [B/s]"""
+        """Rate of one link in one direction: its bandwidth, or its credits per round trip. [B/s]"""
         trip = 2 * self.latency
         least = maximum(trip, 1e-30)  # without latency credits are back at once
         return where((self.credits > 0) & (trip > 0), minimum(self.bandwidth, self.credits / least), self.bandwidth)
 
     @property
     def line(self) -> Any:
-        """What a link of `Routes` carries: where there is a switch, all ports of a die are one. [B/s]"""
+        """Rate of a link of `DieRoutes`; with a switch, all ports of a die count as one. [B/s]"""
         return self.rate * self.ports if self.topology == "switch" else self.rate
 
     @property
     def injection(self) -> Any:
-        """What leaves one die, or comes to it, over all ports together. [B/s]"""
+        """Rate of one die's traffic in one direction over all ports together. [B/s]"""
         return minimum(self.rate * self.ports, self.inject)
 
 
 def die_network(chip: Chip, reached: Any = 1.0) -> DieNetworkLevel:
-    """The network between the dies of a chip that has `dies` and `d2d`; rows, cols and topology are those of one structure.
+    """Network between the dies of a chip that has `dies` and `d2d`.
+
+    Rows, cols and topology are those of one structure.
 
     Args:
         chip: of many dies.
@@ -88,14 +91,14 @@ def die_network(chip: Chip, reached: Any = 1.0) -> DieNetworkLevel:
     near = DieNetworkLevel(rows, cols, d2d.topology, *links, barrier=d2d.barrier)
     if boxes is None:
         return near
-    # a die's port of its box and that of the network are apart, so that messages of both kinds meet nowhere
+    # a die's port of its node and that of the network are apart, so that messages of both kinds meet nowhere
     way = boxes.bandwidth * reached, boxes.latency / 2
     outer = DieNetworkLevel(rows, cols, "switch", 1, *way, start=boxes.start, barrier=d2d.barrier)
     return near._replace(box=int(boxes.size), outer=outer)
 
 
 def max_ports(rows: Any, cols: Any, topology: str) -> Any:
-    """Links of the die that has most of them; rows and cols broadcast.
+    """Links of the die with the most links; rows and cols broadcast. [-]
 
     >>> [max_ports(4, 8, of) for of in ("mesh", "torus", "ring", "full", "switch")], max_ports(1, 8, "mesh")
     ([4, 4, 2, 31, 1], 2)
@@ -108,7 +111,7 @@ def max_ports(rows: Any, cols: Any, topology: str) -> Any:
 
 
 class DieRoutes(NamedTuple):
-    """Ways between all pairs of dies; pair `source * dies + target`.
+    """Routes between all pairs of dies; pair `source * dies + target`.
 
     Attributes:
         ends: dies that each link goes from and to, shape (links, 2).
@@ -122,17 +125,17 @@ class DieRoutes(NamedTuple):
 
     @property
     def hops(self) -> Array:
-        """Links of each way, shape (pairs,)."""
+        """Links of each route, shape (pairs,). [-]"""
         return np.diff(self.first)
 
 
 @lru_cache(maxsize=32)
 def die_routes(rows: int, cols: int, topology: str, box: int = 0) -> DieRoutes:
-    """Links, and ways between all pairs.
+    """Links of a topology, and the routes between all pairs of dies.
 
     mesh: along the row, then along the column. torus: likewise, each the shorter way round; where both are as long, dies of
     even places go up and those of odd ones down, so that both directions are used. ring: dies row after row and back to the
-    first. full: a link for every pair. switch: one link to a switch that never blocks, and one from there. With boxes, each of
+    first. full: a link for every pair. switch: one link to a switch that never blocks, and one from there. With nodes, each of
     so many dies, which follow one another, has links of its own, and there are none between them.
 
     >>> found = die_routes(2, 2, "mesh")
@@ -160,7 +163,7 @@ def die_routes(rows: int, cols: int, topology: str, box: int = 0) -> DieRoutes:
 
 
 def _boxed(dies: int, inner: DieRoutes, size: int) -> DieRoutes:
-    """Ways inside boxes, each like the first; those to other boxes have no links. Switches are numbered after all dies."""
+    """Routes inside nodes, each like the first; routes to other nodes have no links here."""
     source, target = (place.ravel() for place in np.indices((dies, dies)))
     box = source // size
     near = box == target // size
@@ -173,7 +176,7 @@ def _boxed(dies: int, inner: DieRoutes, size: int) -> DieRoutes:
 
 
 class LinkLoads(NamedTuple):
-    """What messages make of a network.
+    """Traffic of a set of messages on links and dies, in the unit of their weights.
 
     Attributes:
         links: over each link, shape (links,).
@@ -191,11 +194,11 @@ class LinkLoads(NamedTuple):
 
 
 def link_loads(of: DieRoutes, dies: int, source: Array, target: Array, weight: Array) -> LinkLoads:
-    """What links and dies carry when messages go from sources to targets.
+    """Traffic on links and dies of messages from sources to targets.
 
     Args:
-        of: the ways.
-        dies: how many.
+        of: routes between dies.
+        dies: number of dies.
         source, target: dies, shape (messages,); what stays on its die moves nothing.
         weight: of each message, in any unit, shape (messages,); of 0 it is not sent.
     """
@@ -216,7 +219,7 @@ def link_loads(of: DieRoutes, dies: int, source: Array, target: Array, weight: A
 
 
 def links_of_pairs(of: DieRoutes, pair: Array) -> tuple[Array, Array]:
-    """Links of the ways of some pairs, one way after the other; and how many each has, shape (pairs,)."""
+    """Links of the routes of some pairs in sequence, and the number of links of each, shape (pairs,)."""
     far = of.hops[pair]
     ends = np.cumsum(far)
     place = np.arange(ends[-1] if len(ends) else 0) + np.repeat(of.first[pair] - (ends - far), far)
@@ -224,7 +227,7 @@ def links_of_pairs(of: DieRoutes, pair: Array) -> tuple[Array, Array]:
 
 
 def place_groups(placement: str, rows: int, cols: int, groups: int, members: int, each: int = 1) -> Array:
-    """Dies of each member of each group, shape (groups, members); some may be left over, no die is used twice.
+    """Dies of each member of each group, shape (groups, members); some may be left, none is used twice.
 
     linear: row after row. snake: likewise, every second row from its other end. interleave: members are `groups` dies apart, so
     that those beside each other are of different groups. blocks: each group is a rectangle, of those with room for all groups
@@ -253,12 +256,12 @@ def place_groups(placement: str, rows: int, cols: int, groups: int, members: int
     if placement not in placements:
         raise DesignError(f"placement: no option {placement!r}; {suggest_nearest(placement, placements)}")
     if groups < 1 or members < 1 or groups * members > rows * cols:
-        raise DesignError(f"chip.dies: {groups} groups of {members} dies need {groups * members}; there are {rows} x {cols}")
+        raise DesignError(f"chip.dies: {groups} groups of {members} dies need {groups * members} dies, got {rows} x {cols}")
     return placements[placement](rows, cols, groups, members)
 
 
 def group_rectangle(rows: int, cols: int, groups: int, members: int) -> tuple[int, int]:
-    """Sides of the block of each group, (0, 0) where there is none: see `placed`."""
+    """Sides of each group's rectangle of dies; (0, 0) if there is none. [-]"""
     sides = [(side, members // side) for side in range(1, members + 1) if members % side == 0]
     fit = [(r, c) for r, c in sides if (rows // r) * (cols // c) >= groups]
     return min(fit, key=lambda side: (max(side), side[0]), default=(0, 0))
@@ -285,7 +288,7 @@ def _blocks(rows: int, cols: int, groups: int, members: int) -> Array:
 def _entwine(rows: int, cols: int, groups: int, members: int, each: int) -> Array:
     down, across = _cut(rows, cols, groups, members)
     if members % each:
-        raise DesignError(f"placement entwine: {each} dies that share attention do not divide a group of {members}")
+        raise DesignError(f"placement: entwine needs groups that {each} dies with shared attention divide, got {members} dies")
     copies = members // each  # dies of a part
     sides = [(a, copies // a) for a in range(1, down + 1) if down % a == 0 and copies % a == 0 and across % (copies // a) == 0]
     high, wide = min(sides, key=max)
@@ -306,8 +309,8 @@ def _cut(rows: int, cols: int, groups: int, members: int) -> tuple[int, int]:
         legal = [size for size in range(1, rows * cols // groups + 1) if all(group_rectangle(rows, cols, groups, size))]
         near = min(legal, key=lambda size: (abs(size - members), size))
         raise DesignError(
-            f"placement blocks: no rectangle of {members} dies fits {groups} times into chip.dies of {rows} x {cols}; "
-            f"the nearest size of a group is {near}, or say linear, snake or interleave"
+            f"placement: blocks needs {groups} rectangles of {members} dies in chip.dies, got {rows} x {cols} dies; "
+            f"the nearest size of a group is {near}; use that, or linear, snake or interleave"
         )
     return down, across
 
@@ -350,7 +353,7 @@ def _walked(rows: int, cols: int, closed: bool) -> DieRoutes:
 
 
 def ring_distance(here: Array, there: Array, side: int, closed: bool) -> Array:
-    """Steps from one place of a line to another, negative the other way; round the end where that is shorter."""
+    """Signed hops from one place of a line to another, around the end if the line is closed. [-]"""
     far = there - here
     if not closed:
         return np.asarray(far)

@@ -1,6 +1,7 @@
-"""Commands to banks of a channel of HBM: refreshes, and whose turn it is to be opened, closed, read or written.
+"""Compiled commands to the banks of an HBM channel: refresh, activate, precharge, read, write.
 
-Compiled loops play them (`machine.dram`), which says how a controller works; `i` is a channel, `t` its timing, times in clocks.
+Compiled loops play them (`machine.dram_simulator`), which says how a controller works; `i` is a channel, `t` its timing, times
+in clocks.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -15,7 +16,7 @@ MAX_ROW_HITS = 4
 
 @inlined_function
 def refresh_channel(channels, i, t, clock):
-    """Closes a bank, or refreshes when all are closed; whether it did, and else when it might."""
+    """Close a bank, or refresh when all are closed; returns whether it did, and else the next try."""
     c, wake = channels.state[i], NEVER
     for bank in range(channels.banks.shape[1]):
         b = channels.banks[i, bank]
@@ -36,7 +37,7 @@ def refresh_channel(channels, i, t, clock):
 
 @inlined_function
 def refresh_bank(channels, i, t, clock):
-    """Closes the bank whose refresh is due, which takes no other commands by then, or refreshes it; as `refresh`."""
+    """Close the bank whose refresh is due, or refresh it; returns as `refresh_channel`."""
     c = channels.state[i]
     if c.kept == 0:
         c.kept = 1 << _idle_bank(channels, i)
@@ -75,7 +76,9 @@ def _idle_bank(channels, i):
 
 @inlined_function
 def issue_commands(channels, i, asked, t, ways, row, clock):
-    """Issues a column and a row command (if that bus is free), of the banks whose turn it is and that can; whether it did.
+    """Issue a column and a row command of the banks whose turn has come; returns whether it did.
+
+    A row command needs a free bus.
 
     Banks are looked at in turn, once: a command takes its bus from those that come after. `asleep` is until one of them might.
     """
@@ -272,7 +275,7 @@ def _column(channels, i, asked, t, ways, clock, bank):
 
 @inlined_function
 def _charge(channels, i, asked, t, clock, bank, r):
-    """Charges the clocks that the data bus was idle before a column command to what held it."""
+    """Charge the idle clocks of the data bus before a column command to their cause."""
     c, b, write = channels.state[i], channels.banks[i, bank], asked.write[r]
     g = channels.groups[i, b.group]
     start = clock + (t.cwl if write else t.cl)
@@ -324,7 +327,7 @@ def _look(channels, i, asked, bank):
 
 @inlined_function
 def has_no_earlier_read(channels, i, asked, bank, place):
-    """Whether no read before the write at a place of a bank's queue is of the same address."""
+    """Whether a bank's queue has no read of the same address before the write at a place."""
     w = channels.queue[i, bank, place]
     for before in range(place):
         r = channels.queue[i, bank, before]
@@ -335,7 +338,7 @@ def has_no_earlier_read(channels, i, asked, bank, place):
 
 @inlined_function
 def note_wanted_command(channels, i, bank):
-    """Says what a bank with an open row wants."""
+    """Note the command that a bank with an open row wants next."""
     c, b, bit = channels.state[i], channels.banks[i, bank], 1 << bank
     c.reading = c.reading | bit if b.first_read >= 0 else c.reading & ~bit
     c.writing = c.writing | bit if b.first_write >= 0 else c.writing & ~bit

@@ -1,4 +1,4 @@
-"""Words of a channel of HBM: its timing constraints, its controller's queues, and what its data bus waits for."""
+"""Names and records of an HBM channel: timing, controller queues, causes of idle bus time."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ FROM, TO = 4, 5
 
 
 class ClockedTiming(NamedTuple):
-    """Timing constraints of a channel. [clock]
+    """Timing constraints of an HBM channel. [clock]
 
     Attributes:
         cl, cwl: from a read or write to its first data.
@@ -63,7 +63,7 @@ class ClockedTiming(NamedTuple):
 
 
 class QueueSizes(NamedTuple):
-    """Requests that a controller holds: in its read queue and write buffer (each), and for each bank."""
+    """Requests that a controller holds: per read queue, per write buffer, and per bank. [-]"""
 
     waiting: int = 32
     bank: int = 8

@@ -1,10 +1,13 @@
-"""How long requests keep a memory busy whose bus, bank groups, activates and banks are queues: what `closed` says of streams.
+"""Model of memory busy time with queues for bus, bank groups, activates and banks.
+
+The analytical model uses it for streams of memory requests.
 
 A request enters its channel when its requester's window and the controller's queues have room. Then each thing that it needs
 has a backlog of its own, and it is served when the last of these lets it: the data bus (tCCD_S), its bank group (tCCD_L),
 activates of the channel (tRRD, tFAW) and of the group, and its bank, whose rows are opened and closed (tRCD, tRAS, tRTP, tWR,
 tRP) unless a request for the same row is there. That is one pass over requests in the order in which they come, without a clock
-and without commands: what one thing does while another one waits is free. Commands are played by `evaluators.machine.dram`.
+and without commands: what one thing does while another one waits is free. Commands are simulated by
+`evaluators.machine.dram_simulator`.
 
 Of random memories, patterns and windows 84 in 100 are within 15 % of what that gives, of streams that write 72; several
 requesters with windows, and writes that are few among reads, are farthest.
@@ -42,7 +45,7 @@ class BurstRequests(NamedTuple):
 
 
 class BusyTimes(NamedTuple):
-    """What comes of requests.
+    """Times for which requests keep a memory busy, and their latency. [clock]
 
     Attributes:
         clocks: until the last data are there; `halfway`: until half of the requests are.
@@ -57,7 +60,7 @@ class BusyTimes(NamedTuple):
 
 
 class ChannelBacklogs(NamedTuple):
-    """Until when channels (leading axis), their groups and banks have work; and what banks have open."""
+    """Times until which channels (leading axis), groups and banks have work, and the open rows."""
 
     entered: Any
     leaving: Any
@@ -92,7 +95,7 @@ def channel_busy_time(
     path: int,
     queues: QueueSizes,
 ) -> BusyTimes:
-    """How long requests keep channels busy.
+    """Time for which requests keep the channels of a memory busy. [clock]
 
     Args:
         bursts: requests, in order for each requester.
@@ -131,7 +134,7 @@ def channel_busy_time(
 
 
 IDLE_ROUNDS = 3
-"""Refreshes of all banks that are played before a channel is busy again."""
+"""Refreshes of all banks that are counted in an idle time of a channel."""
 
 
 @compiled_part

@@ -1,6 +1,6 @@
-"""Who asks channels of HBM: requests are offered in order as long as few are outstanding.
+"""Compiled requesters of HBM channels, which limit their outstanding requests.
 
-They end when their data have crossed the mesh between. Compiled loops play them (`machine.dram`).
+They end when their data have crossed the mesh between. Compiled loops play them (`machine.dram_simulator`).
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -13,7 +13,7 @@ from dse.evaluators.machine.dram_constants import FROM, NEVER, TO
 
 @inlined_function
 def offer_requests(channels, asked, number, clock):
-    """Offers what a requester may offer by now; returns when it may offer more, as far as that is known."""
+    """Offer the requests that a requester may offer now; returns when it may offer more, if known."""
     q = asked.requesters[number]
     window, ends, links = q.window, asked.ends[number], asked.links[number]
     if window > 0:
@@ -81,7 +81,7 @@ def _cross(asked, ways, r, clock):
 
 @inlined_function
 def end_request(asked, ways, r, clock):
-    """Notes when a request ends, for its requester and the one that waits for room."""
+    """Note the end of a request, for its requester and the one that waits for room."""
     asked.finished[r] = clock
     end = clock
     if len(ways.row) > 0:

@@ -1,17 +1,19 @@
-"""Channels of HBM, command by command: banks with row buffers, bank groups, refresh, and a controller that reorders.
+"""Compiled simulator of HBM channels, command by command.
+
+It has banks with row buffers, bank groups, refresh, and a controller that reorders requests.
 
 The controller keeps rows open. Requests wait in a read queue or a write buffer, from which one a clock goes on to the queue of
 its bank; a bank's queue is served out of order: hits of the open row come before the precharge that its head may need, at most
-`ROW_HITS` in a row. Banks take turns. Rows and columns have a command bus each, as HBM has: in a clock a column command (read,
-write) and a row command (activate, precharge) may be issued. Writes are held back until their buffer is full, or half idle, and
-are then drained. Refresh closes all banks of the channel, or one bank after the other, idle ones first.
+`MAX_ROW_HITS` in a row. Banks take turns. Rows and columns have a command bus each, as HBM has: in a clock a column command
+(read, write) and a row command (activate, precharge) may be issued. Writes are held back until their buffer is full, or half
+idle, and are then drained. Refresh closes all banks of the channel, or one bank after the other, idle ones first.
 
-Every clock that the data bus stands idle is charged to a word of `CAUSES`: to what held the next column command, or, where that
-waited for its row, what held the activate.
+Every clock that the data bus stands idle is charged to an option of `IDLE_CAUSES`: to what held the next column command, or,
+where that waited for its row, what held the activate.
 
 Requesters offer their requests in order, each at its time, as long as they have fewer outstanding than their window allows; a
 channel takes one a clock, in the order in which they were offered, and completes them in any order. Between requesters and
-channels there may be a mesh, whose links data hold one after the other (`Ways`).
+channels there may be a mesh, whose links data hold one after the other (`RequesterMesh`).
 
 All times in clocks of the channels; a request is one burst. Sets of banks are bits of a word, so a channel has at most 64.
 
@@ -52,7 +54,7 @@ DRAIN_THRESHOLD = 8
 
 
 class SimulatedRequests(NamedTuple):
-    """What came of requests.
+    """Times and counts of simulated memory requests. [clock]
 
     Attributes:
         offered: when the requester offered each request, -1 where it did not; shape (requests,). [clock]
@@ -79,7 +81,7 @@ class SimulatedRequests(NamedTuple):
 
 
 class ChannelState(NamedTuple):
-    """State of channels, the leading axis: records, ends of the last four windows, banks' queues (requests and their rows)."""
+    """State of channels (leading axis): records, activate windows, and queues of banks."""
 
     state: Any
     banks: Any
@@ -91,12 +93,12 @@ class ChannelState(NamedTuple):
 
 
 class RequestState(NamedTuple):
-    """Requests, requester after requester, and what becomes of them.
+    """Memory requests, requester after requester, and their progress.
 
     Attributes:
         channel: of each, shape (requests,).
-        place, write, arrival: as for `serve`.
-        offered, accepted, finished, crossed, waited: as in `Served`.
+        place, write, arrival: as for `simulate_requests`.
+        offered, accepted, finished, crossed, waited: as in `SimulatedRequests`.
         late: whether the requester held it back because too many were outstanding.
         held: what the one whose end let it go had waited for links.
         queued: when it went to the queue of its bank.
@@ -106,7 +108,7 @@ class RequestState(NamedTuple):
             largest window).
         awake: next clock in which each requester can do something, as far as that is known; shape (requesters,).
         issued: requests in the order in which banks got them, and how many, shape (1,).
-        begins, path: as for `serve`.
+        begins, path: as for `simulate_requests`.
     """
 
     channel: Any
@@ -151,7 +153,7 @@ def simulate_requests(
     ways: RequesterMesh | None = None,
     limit: int = NEVER,
 ) -> SimulatedRequests:
-    """Plays requests, each offered from its arrival on, those of a requester in order.
+    """Simulate memory requests, each offered from its arrival on, those of a requester in order.
 
     Args:
         place: bank (0 to groups x banks, those of a group side by side), row and column of each; shape (requests, 3).
@@ -195,7 +197,7 @@ def simulate_requests(
 
 
 def closed_channels(channels: int, groups: int, banks: int, queues: QueueSizes, timing: ClockedTiming) -> ChannelState:
-    """Channels with all rows closed."""
+    """State of channels with all rows closed."""
     state, each = np.zeros(channels, CHANNEL), np.zeros((channels, groups * banks), BANK)
     state["refresh"] = timing.refi
     for name in ("coming", "room"):
@@ -212,7 +214,7 @@ def closed_channels(channels: int, groups: int, banks: int, queues: QueueSizes, 
 
 @compiled_loop
 def _play(channels, asked, t, queues, ways, limit):
-    """Plays all requests, or until the limit; returns the clock."""
+    """Simulate all requests, or until the limit; returns the clock."""
     clock, done, count = 0, 0, len(asked.write)
     while clock < limit and done < count:
         wake = limit
@@ -238,7 +240,7 @@ def _play(channels, asked, t, queues, ways, limit):
 
 @inlined_function
 def advance_channel(channels, i, asked, t, queues, ways, clock):
-    """What a channel does in a clock; returns the next clock in which it can do something if nothing is offered before."""
+    """Advance a channel by a clock; returns the next clock at which it can act if nothing is offered."""
     c = channels.state[i]
     moved = _accept(channels, i, asked, queues, ways, clock)
     if clock == c.refresh:
@@ -299,7 +301,7 @@ def _accept(channels, i, asked, queues, ways, clock):
 
 @inlined_function
 def _forward(channels, i, asked, queues, clock):
-    """Moves the first request held that finds room to the queue of its bank; whether it did. Decides when to drain writes."""
+    """Move the first held request that finds room to its bank's queue; returns whether it did."""
     c = channels.state[i]
     if c.draining == 0 and c.held_writes > 0:
         alone = DRAIN_THRESHOLD if c.left > 0 or c.held_reads > 0 else 0
@@ -322,7 +324,7 @@ def _forward(channels, i, asked, queues, clock):
 
 @inlined_function
 def _append(channels, i, asked, queues, clock, bank):
-    """Puts the first read or, when writes are drained, the first write held for a bank at the end of its queue."""
+    """Append the first held read of a bank to its queue, or the first held write while writes are drained."""
     c, b, bit = channels.state[i], channels.banks[i, bank], 1 << bank
     if c.draining > 0:
         r = b.held_write

@@ -1,4 +1,4 @@
-"""Main memory at an edge of a mesh of cores, as a rectangle of cores feels it; leaves broadcast over designs.
+"""Main memory at an edge of a mesh, for a rectangle of cores; leaves broadcast over designs.
 
 Channels are served independently and spread evenly over the edge; what comes for a core goes up the line of the mesh that it is
 on, so that a rectangle has as many links to the edge as it has lines there. Those at work at a time share channels and links.
@@ -14,7 +14,7 @@ from dse.space.dram import pseudo_channels_for_bandwidth
 
 
 class EdgeMemory(NamedTuple):
-    """What a rectangle of cores gets of main memory.
+    """Times of a rectangle of cores for bytes from main memory at the edge of its mesh.
 
     Attributes:
         byte: of a stream to all its cores. [s/B]
@@ -32,7 +32,7 @@ class EdgeMemory(NamedTuple):
 
 
 def edge_memory(chip: Chip, rows: Any, cols: Any, at_work: Any, reached: Any = None) -> EdgeMemory:
-    """Of a rectangle of so many rows and columns, where so many of them work at a time.
+    """Edge memory of a rectangle of rows and columns, where `at_work` rectangles share it.
 
     Weights lie one after the other, so that a channel has a long stream, of whose bandwidth it gives the share `reached`: None
     for what is said of it and what the formula of its banks says. The slowest of the channels together and of the links between

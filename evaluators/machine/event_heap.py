@@ -1,4 +1,4 @@
-"""Events in the order of their times: a binary heap in arrays, compiled.
+"""Compiled binary heap of events in the order of their times, in arrays.
 
 It is in arrays of a record: `when` and `what`, of each event, and how many there are in the first place of `counts`.
 """
@@ -8,12 +8,12 @@ It is in arrays of a record: `when` and `what`, of each event, and how many ther
 from dse.evaluators.machine.compile_cache import inlined_function
 
 HEAP = 0
-"""Place of `counts` that says how many events there are."""
+"""Place of `counts` with the number of events."""
 
 
 @inlined_function
 def push_event(of, time, what):
-    """One event more."""
+    """Add an event with its time to the heap."""
     k = of.counts[HEAP]
     of.counts[HEAP] = k + 1
     while k > 0:
@@ -27,7 +27,7 @@ def push_event(of, time, what):
 
 @inlined_function
 def pop_event(of):
-    """Takes the first event, which the caller has looked at in the first places, out of the heap."""
+    """Remove the first event from the heap; the caller has read it before."""
     last = of.counts[HEAP] - 1
     of.counts[HEAP] = last
     time, what = of.when[last], of.what[last]

@@ -1,4 +1,4 @@
-"""Ways on a mesh of which something is broken.
+"""Deadlock-free routes on a mesh with faults.
 
 Packets go dimension by dimension, as on a whole mesh, from wherever nothing on the rest of their way is broken. Others first go
 round. A way round may turn as it does only if no links of all ways then wait for one another in a circle: links, and which one
@@ -7,7 +7,7 @@ and what links carry make cheapest are taken.
 
 Where links have virtual channels to spare, packets that go round have some of their own until the rest of their way is whole,
 and the graph is of these alone. Otherwise it is of all packets; then there is no way round some faults, a router in the middle
-among them, and with a single channel all packets take up*/down* ways (`evaluators.machine.updown`).
+among them, and with a single channel all packets take up*/down* ways (`evaluators.machine.updown_routing`).
 """
 
 from collections.abc import Iterable
@@ -32,15 +32,15 @@ MIN_CHANNELS = 3
 """Virtual channels of a link of which one is kept for packets that go round: of two, the other one would be too few."""
 
 CLOSED = 1 << 4
-"""Of `Detours.after`: a link that is broken, or leads over the edge."""
+"""Of `FaultRoutes.after`: a link that is broken, or leads over the edge."""
 
 
 class NoRouteError(Exception):
-    """No tree leads to all members beside the ways that there are."""
+    """Error: no tree leads to all members without a cycle among the existing routes."""
 
 
 class FaultRoutes(NamedTuple):
-    """Ways on a mesh of which something is broken.
+    """Routes on a mesh with faults, by router and target.
 
     Attributes:
         table: the port that packets take, by router and target, shape (nodes, nodes): east 0, west 1, south 2, north 3.
@@ -84,11 +84,11 @@ class FaultRoutes(NamedTuple):
         return list(links.values())
 
     def goes_round(self, root: int, members: list[int], adds: bool) -> bool:
-        """Whether anything on the ways between a root and members is broken."""
+        """Whether a route between a root and its members has a fault."""
         return bool((self.around[members, root] if adds else self.around[root, members]).any())
 
     def way(self, at: int, target: int) -> list[int]:
-        """Routers from one to another."""
+        """Routers on the route from one router to another."""
         way = [at]
         while way[-1] != target:
             way.append(way[-1] + self._steps[self.table[way[-1], target]])
@@ -180,11 +180,11 @@ class FaultRoutes(NamedTuple):
 def fault_routes(
     rows: int, cols: int, faults: MeshFaults, order: str = "xy", *, vcs: int = 1, trees: bool = False, plain: bool = False
 ) -> FaultRoutes:
-    """Ways round what is broken.
+    """Routes of a mesh around its faults.
 
     Args:
-        rows, cols: of the mesh.
-        faults: what is broken.
+        rows, cols: sides of the mesh.
+        faults: broken cores and links.
         order: in which dimensions follow one another on a whole mesh, xy or yx.
         vcs: virtual channels of a link, of which one may be kept for packets that go round.
         trees: whether packets are copied and added as well; then all share channels if they can, and half are kept if not,
@@ -192,7 +192,7 @@ def fault_routes(
         plain: whether all ways are to be up*/down*, on which every tree has its place.
 
     Raises:
-        DesignError: two routers that work have no way between them, or the mesh has more than `MOST`.
+        DesignError: two routers that work have no way between them, or the mesh has more than `MAX_NODES`.
 
     >>> fault_routes(2, 2, MeshFaults(links=((0, 1),))).table[0].tolist()
     [0, 2, 2, 2]
@@ -204,8 +204,8 @@ def fault_routes(
 @lru_cache(maxsize=4)
 def _found(rows: int, cols: int, faults: MeshFaults, order: str, vcs: int, trees: bool, plain: bool) -> FaultRoutes:
     if rows * cols > MAX_NODES:
-        have = f"{rows * cols:,} routers are more than {MAX_NODES:,}, which ways round what is broken are kept for"
-        raise DesignError(f"chip.faults: {have}; take a smaller mesh, or say none")
+        have = f"routes around faults support {MAX_NODES:,} routers at most, got {rows * cols:,}"
+        raise DesignError(f"chip.faults: {have}; use a smaller mesh or chip.faults=none")
     open_, works = working_links(rows, cols, faults), np.ones(rows * cols, bool)
     works[list(faults.routers)] = False
     ranked = updown.router_order(rows, cols, open_, works)
@@ -251,7 +251,7 @@ def _behind(changed: Array, table: Array, steps: Array, far: Array) -> Array:
 
 
 def working_links(rows: int, cols: int, faults: MeshFaults) -> Array:
-    """Which links work, by router and port, shape (nodes, 4)."""
+    """Whether each link works, by router and port, shape (nodes, 4)."""
     row, col = np.divmod(np.arange(rows * cols), cols)
     found = np.stack([col < cols - 1, col > 0, row < rows - 1, row > 0], axis=1)
     for low, high in faults.links:
@@ -266,12 +266,12 @@ def working_links(rows: int, cols: int, faults: MeshFaults) -> Array:
 
 
 def with_fault_routes(net: RouterTables, ways: FaultRoutes) -> RouterTables:
-    """Routers whose packets take ways round what is broken."""
+    """Routers whose packets take routes around faults."""
     return net._replace(table=ways.table, around=ways.around, apart=ways.apart)
 
 
 def detoured_pairs(of: FaultRoutes, source: Array, target: Array) -> tuple[Array, Any]:
-    """Which pairs go another way than on a whole mesh, and how many links further each."""
+    """Pairs whose route differs from that of a whole mesh, and the extra links of each. [-]"""
     row, col = np.divmod(source, of.cols)
     to_row, to_col = np.divmod(target, of.cols)
     around = of.around[source, target]

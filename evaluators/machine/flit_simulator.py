@@ -1,4 +1,6 @@
-"""Packets on links of any network, flit by flit: crossbars of as many links as meet, whose ways are given, compiled.
+"""Compiled flit-level simulator of packets on the links of any network.
+
+Crossbars join as many links as meet; routes are given.
 
 A packet goes over the links of its message's way, from the port of its source to that of its target, which are links too. It
 asks for a virtual channel of each, is given one that is free as its turn comes, and has it until its last flit has gone;
@@ -27,14 +29,14 @@ FLITS_PER_WORD = 4
 """Flits of a packet, at most."""
 
 ENDLESS = 1 << 60
-"""Credits of a channel that nobody counts."""
+"""Credits of a channel without a limit."""
 
 COME, CREDIT, FREE = range(3)
 """What happens: a flit is at the end of a link, a credit is back, a link may send again."""
 
 
 class FlitLinks(NamedTuple):
-    """Links, those of the network first, then a port of each die to send and one to receive.
+    """State of links: those of the network first, then a sending and a receiving port of each die.
 
     Attributes:
         width: cycles that a flit takes, shape (links,).
@@ -75,7 +77,7 @@ class FlitLinks(NamedTuple):
 
 
 class FlitPackets(NamedTuple):
-    """Packets and where their flits are. Places are channels of links, then those that each packet has for itself.
+    """Packets, and the places of their flits on links.
 
     Attributes:
         first, over, kind: where the way of each message begins, its links, and the kind of channel that it has on each.
@@ -130,7 +132,7 @@ def _touch(links, link, now):
 
 @inlined_function
 def _ask(links, flits, place, now):
-    """The packet in front of a place asks for a channel of its next link."""
+    """Request a channel of the next link for the packet in front of a place."""
     flit = flits.front[place]
     crossing = flits.first[flits.message[flit // FLITS_PER_WORD]] + flits.at[flit]
     link, kind = flits.over[crossing], flits.kind[crossing]
@@ -186,7 +188,7 @@ def _come(links, flits, flit, now):
 
 @inlined_function
 def _give(links, flits, link):
-    """Channels of a link that are free go to those who wait, who came first first, and in turn."""
+    """Give free channels of a link to waiting packets, first come first served."""
     first = 0
     for kind in range(2):
         many, vc = links.channels[link, kind], links.given[link, kind]
@@ -257,7 +259,7 @@ def _go(links, flits, link, now):
 
 @compiled_loop
 def send_packets(links, flits):
-    """Sends packets until nothing can happen any more; messages that wait for one another have `left` some."""
+    """Send packets until nothing can move; messages that wait for one another keep a rest in `left`."""
     now = np.int64(0)
     for packet in range(len(flits.message)):
         if not flits.waits[flits.message[packet]]:

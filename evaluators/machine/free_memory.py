@@ -1,4 +1,4 @@
-"""Memory that this process may still take, for what is refused before it is made."""
+"""Free memory of this process, to refuse allocations before they are made."""
 
 import os
 import resource
@@ -10,11 +10,11 @@ KEPT = 0.9
 """Share of the free memory that one thing may take: the process has others."""
 
 GROUP = Path("/sys/fs/cgroup")
-"""Where Linux says what a container may take."""
+"""Folder in which Linux reports the memory limit of a container."""
 
 
 def free_memory() -> float:
-    """Bytes of memory that this process can take before it is stopped; infinite where the system does not say. [B]"""
+    """Memory that this process can still allocate; infinite if the system does not report it. [B]"""
     found = [float("inf")]
     for line in _text(Path("/proc/meminfo")).splitlines():
         if line.startswith("MemAvailable:"):
@@ -31,14 +31,14 @@ def free_memory() -> float:
 
 
 def hold_memory(nbytes: float, address: str, what: str, remedy: str) -> None:
-    """Refuse what takes more memory than is free.
+    """Refuse an allocation that needs more memory than is free.
 
     Raises:
         DesignError: it does.
     """
     free = free_memory()
     if nbytes > KEPT * free:
-        have = f"{what} take {nbytes / 1e9:,.1f} GB of memory, {free / 1e9:,.1f} GB are free"
+        have = f"{what} need {nbytes / 1e9:,.1f} GB of memory, {free / 1e9:,.1f} GB are free"
         raise DesignError(f"{address}: {have}; {remedy}")
 
 

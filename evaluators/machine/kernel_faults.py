@@ -1,4 +1,4 @@
-"""What is broken of the cores that a kernel is on."""
+"""Faults of the cores that a kernel runs on."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from dse.space.noc_router import NO_FAULTS, MeshFaults, faults_in_rectangle, par
 
 
 def faults_of_kernel(chip: Chip, rows: Any, cols: Any) -> MeshFaults:
-    """What is broken of the cores that a kernel is on; a chip with faults is evaluated by itself."""
+    """Faults of the cores that a kernel runs on; a chip with faults is evaluated by itself."""
     if chip.faults == "none":
         return NO_FAULTS
     return faults_in_rectangle(parse_faults(chip), int(chip.mesh.cols), int(rows), int(cols))

@@ -1,4 +1,4 @@
-"""A die as libraries of kernels see it, and the constants of those that its stack of software has."""
+"""Die as kernel libraries see it, and the constants of the libraries in its software stack."""
 
 from dataclasses import fields
 from operator import attrgetter
@@ -9,7 +9,7 @@ from dse.space.stack import Stack
 
 
 class LibraryDie(NamedTuple):
-    """Silicon, as its data sheet says it; leaves broadcast over designs.
+    """Peaks and sizes of a die by its data sheet; leaves broadcast over designs.
 
     Attributes:
         cores: that share out a kernel.
@@ -31,7 +31,7 @@ class LibraryDie(NamedTuple):
 
 
 class DieLibraries(NamedTuple):
-    """What a stack has of library kernels, on a die.
+    """Library kernels of a software stack on a die.
 
     Attributes:
         die: that runs them.
@@ -49,7 +49,7 @@ _parts = attrgetter(*LIBRARY_PARTS)
 
 
 def die_libraries(chip: Chip, stack: Stack) -> DieLibraries | None:
-    """Those of a die under a stack; None where that has none."""
+    """Library kernels of a die under a software stack; None if the stack has none."""
     parts = tuple((kind, of) for kind, of in zip(LIBRARY_PARTS, _parts(stack), strict=True) if of is not None)
     if not parts:
         return None
@@ -57,6 +57,6 @@ def die_libraries(chip: Chip, stack: Stack) -> DieLibraries | None:
 
 
 def library_die(chip: Chip) -> LibraryDie:
-    """A chip as its library kernels see it."""
+    """Peaks and sizes of a chip as its library kernels see them."""
     core, l2 = chip.core, chip.l2
     return LibraryDie(chip.cores, core.matrix / 2, chip.hbm.bandwidth, l2.bandwidth, l2.size, core.vector, chip.clock)

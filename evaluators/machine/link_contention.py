@@ -1,10 +1,12 @@
-"""Messages of one step that meet on their ways, compiled: whoever comes to a link first takes it first.
+"""Compiled simulation of messages of one instruction that meet on their routes.
+
+The first to reach a link takes it first.
 
 Heads go from link to link in the order of time, not of the arrays, and wait before each one that is held; what is kept of
-links and ramps is as in `noc`, which plays steps whose messages do not meet.
+links and ramps is as in `noc_simulator`, which simulates steps whose messages do not meet.
 
 Each ramp and link takes heads by the time at which they arrive, those of the same time by their place in the arrays. On a mesh
-no route comes back to a link that leads to it, so ramps and links are played one after the other (`_lines`): out of cores,
+no route comes back to a link that leads to it, so ramps and links are simulated one after the other (`_lines`): out of cores,
 along rows, along columns, into cores. Lines of a torus close; there a heap has the head that arrives next anywhere (`_heads`).
 Both do the same sums and have the same times, to the bit.
 """
@@ -19,7 +21,7 @@ from dse.evaluators.machine.noc_simulator import EAST, NORTH, SOUTH, WEST, link_
 
 @compiled_with_arrays
 def do_messages_meet(sr, sc, tr, tc, torus, shape):
-    """Whether two messages share a link, or where they leave or arrive."""
+    """Whether two messages share a link, or the core where they leave or arrive."""
     used = np.zeros((4, shape[0] * shape[1]), np.bool_)
     taken = np.zeros((2, shape[0] * shape[1]), np.bool_)
     for i in range(len(sr)):
@@ -55,7 +57,7 @@ def _ahead(row, col, to_col, east, south, ahead, shape):
 
 @compiled_with_arrays
 def carry_contending_messages(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, fabric, end, read):
-    """Messages that the network carries; arguments as for `noc.carried`."""
+    """Carry messages that meet in the network; arguments as for `noc_simulator.carry_messages`."""
     times, heads, left = np.empty(len(sr)), np.empty(len(sr), np.int64), 0
     for i in range(len(sr)):
         row, col, to_row, to_col = message_ends(sr, sc, tr, tc, i)
@@ -75,7 +77,7 @@ def carry_contending_messages(sr, sc, tr, tc, words, stage, torus, ready, free, 
 
 @compiled_with_arrays
 def _heads(sr, sc, tr, tc, words, stage, torus, shape, ramps, links, fabric, end, read, times, heads, left):
-    """Play the first `left` heads, which are at their out ramps at `times`: whichever comes next anywhere goes on by a link."""
+    """Move the first `left` heads from their out ramps at `times`, in order of arrival at any link."""
     hop, ramp = fabric.hop, fabric.ramp
     pace = max(fabric.word, fabric.copy)
     begun, place = np.empty(len(sr)), np.zeros(len(sr), np.int64)
@@ -109,7 +111,7 @@ def _heads(sr, sc, tr, tc, words, stage, torus, shape, ramps, links, fabric, end
 
 @compiled_with_arrays
 def _lines(sr, sc, tr, tc, words, stage, shape, ramps, links, fabric, end, read, times, heads, left):
-    """Play the first `left` heads, which are at their out ramps at `times`, on a mesh: one ramp or link after the other."""
+    """Move the first `left` heads from their out ramps at `times` on a mesh, one ramp or link at a time."""
     hop, ramp, (rows, cols) = fabric.hop, fabric.ramp, shape
     pace = max(fabric.word, fabric.copy)
     sources, turns, targets = np.empty(left, np.int64), np.empty(left, np.int64), np.empty(left, np.int64)
@@ -154,7 +156,7 @@ def _lines(sr, sc, tr, tc, words, stage, shape, ramps, links, fabric, end, read,
 
 @called_part
 def _line(way, line, length, core, stride, here, there, targets, heads_of, space, links, hop, ramp):
-    """Play the links of a line of cores one way: heads that are on it and those that enter it, by when they come to each link.
+    """Move heads along the links of a line of cores in one direction, in order of arrival at each link.
 
     Args:
         way, line, length: which line, and its cores.

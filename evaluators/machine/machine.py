@@ -1,4 +1,4 @@
-"""A chip as things that can be busy: engines, memories, links; built from a chip here and nowhere else."""
+"""Machine of a chip: its engines, memories and links as resources of calls."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
@@ -18,41 +18,41 @@ from dse.space.stack import Stack
 
 
 class ComputeEngine(Protocol):
-    """What computes for a call. Times in seconds; leaves broadcast over steps and designs."""
+    """Interface of engines that compute for a call; times in seconds, over steps and designs."""
 
     def started(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
-        """A product [m, k] x [k, n] of operands of some bytes a value, and its start."""
+        """Time of a product [m, k] x [k, n] with `nbytes` per value, with its start. [s]"""
 
     def vectors(self, operations: Any, specials: Any, streamed: Any, starts: Any) -> Any:
-        """Operations on elements, special ones, elements of K and V that a vector engine passes over; in so many sequences."""
+        """Time of vector operations, special ones, elements of K and V, and starts of sequences. [s]"""
 
     def together(self, matrix: Any, vector: Any) -> Any:
-        """What a product and a vector instruction of one call take."""
+        """Time of a product and a vector instruction of one call. [s]"""
 
     def shares(self, matrix: Any, vector: Any) -> tuple[Any, Any]:
-        """How that divides between them."""
+        """Time of each engine in a call; both add up to the call's time. [s], [s]"""
 
 
 class MainMemoryView(Protocol):
-    """Main memory as one core of a call sees it."""
+    """Interface of main memory as one core of a call sees it."""
 
     @property
     def byte(self) -> Any:
-        """Of a contiguous read. [s/B]"""
+        """Time per byte of a contiguous read. [s/B]"""
 
     def read(self, asked: MemoryRequest) -> tuple[Any, Any]:
-        """Of what a call asks for [s]; and of one more byte of it [s/B]."""
+        """Time of a call's memory request [s], and of one more byte [s/B]."""
 
 
 class CoreMemoryChannel(NamedTuple):
-    """One core's channel of main memory: a rate, the latency of the first word, and what blocks of its banks cost."""
+    """Main memory channel of one core: its rate, first-word latency, and banks."""
 
     byte: Any
     latency: Any
     hbm: TileMemory
 
     def read(self, asked: MemoryRequest) -> tuple[Any, Any]:
-        """Of so many bytes in blocks, by what their layout makes of the banks [s]; and of one more [s/B]."""
+        """Time of a memory request with the effect of its layout on banks [s], and of one more byte [s/B]."""
         byte = self.byte
         if self.hbm.banks is not None:
             byte = byte * layout_slowdown(
@@ -66,7 +66,7 @@ cached_channel_count = memoize_by_identity(pseudo_channels_for_bandwidth)
 
 
 class HardwareModel(NamedTuple):
-    """What calls run on; what a chip lacks is None.
+    """Resources that calls run on; parts that a chip lacks are None.
 
     Attributes:
         engines: of a core, or of all that a cache pools.
@@ -77,7 +77,7 @@ class HardwareModel(NamedTuple):
         network: links to other dies.
         overhead: of launching a call. [s]
         shared: the cache in front of main memory, of which a core has a share.
-        library: kernels that a library prices, where the stack of software has parts for them.
+        library: library kernels for which the software stack has parts.
     """
 
     engines: ComputeEngine | None
@@ -92,7 +92,7 @@ class HardwareModel(NamedTuple):
 
 
 def shared_cache_machine(chip: Chip, mapping: Mapping) -> HardwareModel:
-    """Cores pooled behind a cache, with links to other dies, as the mapping's stack of software finds them."""
+    """Machine of a shared-cache die: pooled cores and links to other dies, under a software stack."""
     matrix, cache, memory = shared_cache_parts(chip, mapping)
     stack, ports = mapping.stack, None
     if chip.network is not None:
@@ -113,23 +113,23 @@ def _network(chip: Chip, stack: Stack) -> DeviceLinks:
 
 
 def inter_node_bandwidth(nodes: NodeNetwork, stack: Stack) -> Any:
-    """Bandwidth of one node towards the others that software uses, one direction. [B/s], broadcasts over designs."""
+    """Bandwidth of a node to other nodes that software reaches, in one direction. [B/s]"""
     return nodes.bandwidth if stack.nodes_achieved is None else nodes.bandwidth * stack.nodes_achieved
 
 
 @memoize_by_identity
 def tile_core_machine(chip: Chip) -> HardwareModel:
-    """One core of a mesh, with its channel of main memory."""
+    """Machine of one core of a mesh, with its channel of main memory."""
     byte = 1 / (chip.hbm.channel_bandwidth * chip.hbm.achieved)
     memory = CoreMemoryChannel(byte, chip.hbm.latency, chip.hbm)
     return HardwareModel(tile_engines(chip), memory, None, byte, tile_fabric(chip), None, 0.0, memory_side_cache(chip))
 
 
 def mesh_program_machine(chip: Chip) -> HardwareModel:
-    """A mesh of cores whose engines and messages are one program: its fabric says what both take."""
+    """Machine of a mesh of cores that runs programs; its network gives times of engines and messages."""
     return HardwareModel(None, None, None, 0.0, mesh_fabric(chip), None, 0.0)
 
 
 def tile_network_machine(chip: Chip) -> HardwareModel:
-    """The network of a mesh of tiles, whose vector engines sum what comes by."""
+    """Network of a mesh of tiles whose vector engines add up what arrives."""
     return HardwareModel(None, None, None, 0.0, with_vector_reduction(chip), None, 0.0)

@@ -1,6 +1,7 @@
-"""Channels of main memory on a mesh, as a program feels them: where each one is, and how long a block takes.
+"""Main memory channels of a mesh: their places, and the time of a block.
 
-What a long block loses to banks goes by interleaving: by the formula of `laid`, or by played tables where links are played.
+What a long block loses to banks goes by interleaving: by the formula of `channel_layout`, or by simulated tables where links
+are simulated.
 """
 
 from collections.abc import Callable
@@ -27,10 +28,10 @@ EQUAL_RATIO = 1.02
 
 
 class ColumnMemory(NamedTuple):
-    """Channels below the columns of a mesh as a closed form has them; leaves broadcast over designs.
+    """Channels below the columns of a mesh, for the analytical model; leaves broadcast over designs.
 
     Attributes:
-        count: how many.
+        count: number of channels.
         latency: from a request at the channel to its first word. [s]
         byte, crowded: of a block alone, and of one that waits for others. [s/B]
     """
@@ -42,7 +43,7 @@ class ColumnMemory(NamedTuple):
 
 
 class MeshChannels(NamedTuple):
-    """Memory channels, each served one block after the other, in the order in which requests come.
+    """Memory channels of a mesh, each of which serves blocks in order of request.
 
     Attributes:
         row, col: of the router that a channel is at, shape (channels,).
@@ -65,7 +66,7 @@ class ChannelBanks(NamedTuple):
         memory: what they are banks of.
         pseudo: pseudo-channels of a memory channel.
         bandwidth: of a memory channel. [B/s]
-        paced: says how the channels serve blocks that are not played burst by burst; None for as they are given.
+        paced: says how the channels serve blocks that are not simulated burst by burst; None for as they are given.
         rows: says, by stream, the name of its tensor, and the row with which the block of each core begins each time that it
             is loaded, shape (times, cores of a step); streams that are not there have a place for each core.
     """
@@ -78,12 +79,12 @@ class ChannelBanks(NamedTuple):
 
     @property
     def of(self) -> MemorySystem:
-        """The pseudo-channels of one memory channel, as a memory of its own."""
+        """Pseudo-channels of one memory channel, as a memory of their own."""
         return replace_leaves(self.memory, {"stacks": 1, "channels": self.pseudo, "pseudo": 1})
 
 
 def banks_of_channel(of: MemorySystem, bandwidth: float) -> ChannelBanks:
-    """Of a memory channel of some bandwidth [B/s]: as many whole pseudo-channels as that is next to.
+    """Banks of a memory channel of some bandwidth [B/s], with the nearest number of pseudo-channels.
 
     Raises:
         DesignError: the memory makes no sense.
@@ -96,12 +97,12 @@ def banks_of_channel(of: MemorySystem, bandwidth: float) -> ChannelBanks:
 def mesh_channels(
     place: str, count: int, rows: int, cols: int, latency: float, bandwidth: float, crowded: float = 1.0
 ) -> MeshChannels:
-    """Channels of a mesh.
+    """Memory channels of a mesh with their routers.
 
     Args:
         place: an edge, on which they are spread evenly, or "core": one at each core, row by row, whatever the count.
-        count: how many.
-        rows, cols: of the mesh.
+        count: number of channels.
+        rows, cols: sides of the mesh.
         latency: from a request to its first word. [s]
         bandwidth: of one channel, as blocks reach it. [B/s]
         crowded: share of it that is left to blocks that wait for one another. [1]
@@ -119,7 +120,9 @@ def mesh_channels(
 
 
 def is_faster_than_banks(hbm: TileMemory | HighBandwidthMemory) -> bool:
-    """Whether channels move more than the banks that are said of them, so that blocks have a pace and not these banks.
+    """Whether a memory's stated bandwidth exceeds that of its stated banks.
+
+    Blocks then have a rate, and the banks are not simulated. Of many designs, whether those of any do.
 
     Of many designs, whether those of any do.
     """
@@ -130,7 +133,7 @@ def is_faster_than_banks(hbm: TileMemory | HighBandwidthMemory) -> bool:
 
 
 def near_memory(chip: Chip, rows: int) -> Chip:
-    """A chip's rows of tiles nearest to its memory, by themselves, with those faults that they have.
+    """Rows of tiles nearest to a chip's memory, as a chip with their faults.
 
     Args:
         chip: leaves are numbers.
@@ -147,7 +150,7 @@ def near_memory(chip: Chip, rows: int) -> Chip:
 
 
 def check_within(memory: MeshChannels | None, rows: int, cols: int) -> None:
-    """Refuse memory channels at routers that a program's mesh does not have; compiled loops would read beyond their tables.
+    """Refuse memory channels at routers outside a program's mesh, which compiled loops cannot read.
 
     Raises:
         ValueError: a caller has taken the memory of another mesh.
@@ -157,13 +160,13 @@ def check_within(memory: MeshChannels | None, rows: int, cols: int) -> None:
 
 
 def channels_used(chip: Chip) -> Any:
-    """Channels that a mesh's columns have: where there are more, each column's are one, over which blocks are spread."""
+    """Channels that a mesh's columns use: one per column at most, over which blocks are spread. [-]"""
     return minimum(channel_count(chip), chip.mesh.cols)
 
 
 @memoize_by_identity
 def column_memory(chip: Chip) -> ColumnMemory:
-    """Channels of a chip as blocks reach them; what comes up a column crosses one link, whatever its channel could."""
+    """Channels of a chip as blocks reach them, limited by the link up each column."""
     raw = _raw(chip)
     columns = ceil_div(chip.mesh.cols, raw.count)
     link = chip.noc.word / (chip.noc.word_bytes * chip.clock) * maximum(columns // 2, 1) / columns
@@ -171,7 +174,7 @@ def column_memory(chip: Chip) -> ColumnMemory:
 
 
 def read_ahead_seconds_per_byte(chip: Chip) -> Any:
-    """Of a stream that is ahead of its use, beside other blocks: into a cache in front of memory, or up all columns. [s/B]"""
+    """Time per byte of a prefetched stream, into a memory-side cache or up all columns. [s/B]"""
     memory = column_memory(chip) if chip.l2 is None else _raw(chip)
     return memory.crowded / memory.count
 

@@ -1,4 +1,4 @@
-"""A cache in front of main memory that the tiles of a mesh share, as one of them sees it."""
+"""Memory-side cache that the tiles of a mesh share, as one tile sees it."""
 
 from typing import Any, NamedTuple
 
@@ -7,7 +7,7 @@ from dse.space.chip import Chip
 
 
 class MemorySideCache(NamedTuple):
-    """An even share of the cache for each tile; leaves broadcast over designs.
+    """Even share of the memory-side cache for each tile; leaves broadcast over designs.
 
     Attributes:
         byte: from it to a tile, all tiles reading at a time. [s/B]
@@ -19,7 +19,7 @@ class MemorySideCache(NamedTuple):
 
 
 def memory_side_cache(chip: Chip) -> MemorySideCache | None:
-    """The cache of a mesh of tiles with a memory channel each; None where there is none.
+    """Memory-side cache of a mesh with a memory channel per tile; None if there is none.
 
     A cache whose share is slower than a tile's channel is left alone: nothing is kept in it.
     """

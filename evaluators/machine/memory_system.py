@@ -1,7 +1,7 @@
-"""A memory of many channels: where an address lies, what requests get, what keeps data buses idle, what a block costs.
+"""Memory of many channels: address mapping, simulation of requests, and time of blocks.
 
-`play` is transaction by transaction, on the channels of `evaluators.machine.dram`; `seconds` and `rates` price large transfers
-from played samples.
+`simulate_memory` is transaction by transaction, on the channels of `evaluators.machine.dram_simulator`; `transfer_seconds` and
+`block_rates` give times of large transfers from simulated samples.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ from dse.space.dram import ORDERS, MemorySystem, capacity_bytes, check_memory, p
 from dse.space.errors import DesignError
 
 ALL_IDLE_CAUSES = (*IDLE_CAUSES, "channels")
-"""What a data bus waits for: `CAUSES` of its channel's, and at its end the other channels, which have more to do."""
+"""What a data bus waits for: `IDLE_CAUSES` of its channel's, and at its end the other channels, which have more to do."""
 
 FULL_SHARE = 0.9
-"""Share of its time, refresh apart, from which on a data bus counts as what binds."""
+"""Share of its time without refresh from which on a data bus counts as the bottleneck. [-]"""
 
 
 def map_addresses(memory: MemorySystem, address: Array) -> tuple[Array, Array]:
-    """Channel, and bank, row and column, of addresses; shapes (requests,) and (requests, 3). [B]
+    """Channel, and bank, row and column, of addresses [B]; shapes (requests,) and (requests, 3).
 
     Stretches of `granularity` go round the channels; within a channel `ORDERS` says what the bits mean. Every address has its
     own place.
@@ -48,17 +48,17 @@ def map_addresses(memory: MemorySystem, address: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """What requests got.
+    """Times, bandwidth share and idle causes of simulated memory requests.
 
     Attributes:
         begin_request, end_request, begin_response, end_response: of each request: when its requester offered it, when the
             controllers had taken all of it, when its first data came (or its first write was taken), and when the last did;
             shape (requests,). [s]
-        nbytes: asked for. [B]
+        nbytes: bytes of all requests. [B]
         seconds: from the first arrival to the last data.
         share: of the peak.
         row_hits: share of bursts that found their row open from another one before.
-        idle: share of the time of the data buses by what they waited for, a word of `IDLE` each.
+        idle: share of the time of the data buses by what they waited for, an option of `ALL_IDLE_CAUSES` each.
         after: share of the time in which channels had done all and links had not.
         latencies: of reads, from `end_request` of their first burst to `end_response`; shape (reads,). [s]
     """
@@ -77,12 +77,12 @@ class MemoryReport:
 
     @property
     def bandwidth(self) -> float:
-        """Bytes a second."""
+        """Bandwidth that the requests reached. [B/s]"""
         return self.nbytes / self.seconds
 
     @property
     def binding(self) -> str:
-        """What binds.
+        """Resource that limits the requests: noc, bandwidth, or a cause of idle bus time.
 
         Links where they end well after channels, whatever these waited for meanwhile; bandwidth where data buses have hardly
         anything to wait for but refresh; else what they wait for most.
@@ -106,7 +106,7 @@ def simulate_memory(
     requester: Array | None = None,
     ways: RequesterMesh | None = None,
 ) -> MemoryReport:
-    """Requests of any size, each from its arrival on, those of a requester in order, completed in any order.
+    """Simulate requests of any size, each from its arrival on, those of a requester in order.
 
     Args:
         memory: what they go to.
@@ -127,10 +127,10 @@ def simulate_memory(
         for given, kind in ((address, np.int64), (nbytes, np.int64), (write, np.bool_), (arrival, float))
     )
     if address.size == 0 or nbytes.min() < 1 or address.min() < 0:
-        raise DesignError("memory: requests need a first one, an address of at least 0 and a byte of each")
+        raise DesignError("memory: needs one request or more, addresses of at least 0 and sizes of at least 1 B")
     if (address + nbytes).max() > capacity_bytes(memory):
         raise DesignError(
-            f"memory: a request ends at {(address + nbytes).max():,} B, and it has {capacity_bytes(memory):,.0f} B"
+            f"memory: the capacity is {capacity_bytes(memory):,.0f} B, but a request ends at {(address + nbytes).max():,} B"
         )
     by = np.zeros(address.size, np.int64) if requester is None else np.asarray(requester, dtype=np.int64)
     known = 1 if windows is None else len(windows)
@@ -204,7 +204,7 @@ def _report(
 
 
 def clocked_timing(memory: MemorySystem) -> ClockedTiming:
-    """The constraints as a channel has them.
+    """Timing constraints of a memory's channels. [clock]
 
     Raises:
         DesignError: they make no sense together, as where a search moved one of them: a refresh would never end.
@@ -218,34 +218,34 @@ def clocked_timing(memory: MemorySystem) -> ClockedTiming:
 
 
 def queue_sizes(memory: MemorySystem) -> QueueSizes:
-    """Those of a controller."""
+    """Queue sizes of a memory's controllers."""
     return QueueSizes(int(memory.controller.waiting), int(memory.controller.queue))
 
 
 def path_clocks(memory: MemorySystem) -> int:
-    """From a requester to the controller and back. [clock]"""
+    """Time from a requester to the controller and back. [clock]"""
     return int(np.ceil(memory.controller.path * memory.clock))
 
 
 def idle_read_latency(memory: MemorySystem, *, row_open: bool) -> float:
-    """Of a read of one burst that meets nobody: a clock to its bank's queue, activate for a closed row, read, data. [s]"""
+    """Latency of a read of one burst on an idle memory. [s]"""
     t = memory.timing
     return float((1 + (0 if row_open else t.rcd_read) + t.cl + t.burst + path_clocks(memory)) / memory.clock)
 
 
 ROUNDS = 4
-"""Refresh intervals of a channel that a stream is played for before it is taken to repeat."""
+"""Refresh intervals of a channel for which a stream is simulated before it is taken to repeat."""
 
 
 @lru_cache(maxsize=4096)
 def transfer_seconds(memory: MemorySystem, nbytes: int, *, write: bool = False, window: int = 0) -> float:
-    """Time of one contiguous transfer, over all channels, from its arrival to its last data; with `window` as in `play`.
+    """Time of one contiguous transfer over all channels, from its arrival to its last data. [s]
 
-    Transfers of up to twice `ROUNDS` refresh intervals at the peak are played. Beyond that a stream repeats itself but for the
-    phase of its refreshes, and the rate of the second half is gone on with: within 1 % of what playing all of it gives.
+    Transfers of up to twice `ROUNDS` refresh intervals at the peak are simulated. Beyond that a stream repeats itself but for
+    the phase of its refreshes, and the rate of the second half is gone on with: within 1 % of what simulating all of it gives.
 
     Raises:
-        DesignError: as `play`.
+        DesignError: as `simulate_memory`.
     """
     period = (
         ROUNDS * int(memory.timing.refi) * int(pseudo_channel_count(memory)) * int(memory.access) // int(memory.timing.burst)
@@ -265,7 +265,7 @@ def _played(memory: MemorySystem, nbytes: int, write: bool, window: int) -> floa
 
 
 class BlockRates(NamedTuple):
-    """What blocks cost at one channel. Sizes are powers of two times a request, the last one stands for all larger blocks.
+    """Times of blocks at one channel by size; the largest size stands for all larger ones.
 
     Attributes:
         access: one request. [B]
@@ -279,7 +279,7 @@ class BlockRates(NamedTuple):
 
 
 MAX_BLOCK_POWER = 16
-"""Powers of two that `rates` knows: blocks of up to 2 MiB of requests of 32 B."""
+"""Powers of two that `block_rates` knows: blocks of up to 2 MiB of requests of 32 B."""
 
 BURSTS = 1 << 16
 """Requests of a sample."""
@@ -287,10 +287,10 @@ BURSTS = 1 << 16
 
 @lru_cache(maxsize=64)
 def block_rates(memory: MemorySystem) -> BlockRates:
-    """The rates of one channel of a memory, from blocks that are played at it.
+    """Times of blocks at one channel of a memory, from simulated blocks.
 
     Raises:
-        DesignError: as `play`.
+        DesignError: as `simulate_memory`.
     """
     check_memory(memory)
     rng, access, sizes = np.random.default_rng(0), int(memory.access), 2 ** np.arange(MAX_BLOCK_POWER + 1)
@@ -303,21 +303,23 @@ def block_rates(memory: MemorySystem) -> BlockRates:
 
 
 def first_data_seconds(memory: MemorySystem) -> Array:
-    """From a block's arrival at an idle channel to its first data, of reads and of writes; shape (2,). [s]"""
+    """Time from a block's arrival at an idle channel to its first data, for read and write. [s]"""
     t, clock = memory.timing, memory.clock
     return np.array([idle_read_latency(memory, row_open=False) - t.burst / clock, (1 + path_clocks(memory)) / clock])
 
 
 @lru_cache(maxsize=256)
 def random_access_slowdown(memory: MemorySystem, piece: float) -> float:
-    """Time of pieces at random places over that of one long block of as many bytes; 1 for none, or where there is no time lost.
+    """Time of pieces at random places over that of one long block of as many bytes. [-]
+
+    1 for a piece of 0, or if no time is lost.
 
     Args:
-        memory: whose channels.
+        memory: memory with the channels.
         piece: contiguous bytes of one channel, 0 for a long block. [B]
 
     Raises:
-        DesignError: as `play`.
+        DesignError: as `simulate_memory`.
     """
     if not piece:
         return 1.0
@@ -341,16 +343,16 @@ def _occupation(memory: MemorySystem, bursts: int, write: Array, rng: np.random.
 def channel_occupancy(
     memory: MemorySystem, bursts: tuple[int, int], counts: tuple[int, int], rng: np.random.Generator
 ) -> float:
-    """Clocks that blocks at random places keep one channel, offered at once; reads and writes evenly one among the other.
+    """Time for which blocks at random places, mixed reads and writes, keep a channel busy. [clock]
 
     Args:
-        memory: whose channel.
+        memory: memory with the channel.
         bursts: requests of a block that is read, and of one that is written.
         counts: blocks of either.
         rng: for their places.
 
     Raises:
-        DesignError: as `play`.
+        DesignError: as `simulate_memory`.
     """
     check_memory(memory)
     access, size, many = int(memory.access), int(memory.granularity), int(pseudo_channel_count(memory))

@@ -1,4 +1,7 @@
-"""A mesh of cores as a program feels it: a hop, a word, a software stage, a product (PLMR, [he2025] section 3.1)."""
+"""Times of a mesh's network and cores: hop, word, software stage, product.
+
+They follow PLMR, [he2025] section 3.1.
+"""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +12,7 @@ from dse.space.memoize import memoize_by_identity
 
 
 class MeshFabric(NamedTuple):
-    """Times of one core, its router and its links; leaves broadcast over designs where a closed form uses them.
+    """Times of one core, its router and its links; leaves broadcast over designs.
 
     A core whose engine also moves words between memory and router (WSE-2) has `post` and `copy`; where a DMA engine does it
     they are 0, and messages go beside products. Words of a message follow one another at `pace`, whichever is slower.
@@ -31,7 +34,7 @@ class MeshFabric(NamedTuple):
         combine: an element of a message that is summed or compared by the engine of the core that it came to, beside `call` for
             each message; nothing where words are combined as they come by. [s]
         cycle: of the routers' clock. [s]
-        vcs, depth: of a router's port, and flits that each holds; for who plays routers.
+        vcs, depth: of a router's port, and flits that each holds; for the cycle-level simulator.
         apart: whether messages start and go beside what the engine does; 0 or 1.
     """
 
@@ -56,23 +59,25 @@ class MeshFabric(NamedTuple):
 
     @property
     def pace(self) -> Any:
-        """From one word of a message to the next. [s]"""
+        """Time from one word of a message to the next one. [s]"""
         return maximum(self.word, self.copy)
 
     @property
     def plain(self) -> "MeshFabric":
-        """The same in numbers of one type, whoever gave them: a loop is compiled for each mixture of types."""
+        """The same times as floats, since a loop is compiled for each mixture of types."""
         return MeshFabric(*map(float, self))
 
     def served(self, via: str = "shared") -> Any:
-        """What a load from memory of another core costs its owner: a request (none for an ``answer``, which is asked for with
-        what was added), a grant and a release, each a task, and the start of a message. [s]
+        """Time that a load from another core's memory costs its owner. [s]
+
+        It has a request, a grant and a release, each a task, and the start of a message. An ``answer`` has no request: it is
+        requested with what was added.
         """
         return (2 if via == "answer" else 3) * self.launch + self.post
 
 
 def mesh_fabric(chip: Chip) -> MeshFabric:
-    """The network of a mesh of cores whose engines move words themselves."""
+    """Network of a mesh of cores whose engines move words themselves."""
     cycle = 1 / chip.clock
     core, noc = chip.core, chip.noc
     return MeshFabric(
@@ -96,7 +101,7 @@ def mesh_fabric(chip: Chip) -> MeshFabric:
 
 @memoize_by_identity
 def tile_fabric(chip: Chip) -> MeshFabric:
-    """The network of a mesh of tiles, whose DMA engines move words beside what other engines do."""
+    """Network of a mesh of tiles whose DMA engines move words while other engines work."""
     cycle, tile, noc = 1 / chip.clock, chip.tile, chip.noc
     return MeshFabric(
         hop=noc.hop * cycle,
@@ -125,11 +130,11 @@ VALUE = 2.0
 
 @memoize_by_identity
 def with_vector_reduction(chip: Chip) -> MeshFabric:
-    """The same, where the vector engine of the tile that it came to combines what arrives in software's sums.
+    """Network of a mesh of tiles whose vector engines add up messages of software reductions.
 
     A multiply-adder, whose two operations a vector engine's lanes count, does one sum a cycle; two values are read for each one
-    that is written. Lanes that count instructions, and run products (`Engines.product`), would do two, but memory binds there:
-    of NpuSim's cores it takes 12 times as long for a sum as lanes do.
+    that is written. Lanes that count instructions, and run products (`TileEngines.product`), would do two, but memory binds
+    there: of NpuSim's cores it takes 12 times as long for a sum as lanes do.
     """
     each = maximum(2 / chip.tile.vector.lanes, 3 * VALUE / tile_engines(chip).sram_bandwidth)
     return tile_fabric(chip)._replace(combine=each / chip.clock)

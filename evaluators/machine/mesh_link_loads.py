@@ -1,4 +1,4 @@
-"""What links of a mesh carry when packets go dimension by dimension, and how far they go: by formula, not pair by pair.
+"""Link loads and distances of packets with dimension-order routing on a mesh, by formula.
 
 Links are towards east, west, south and north of each router; arrays of them have shape (4, rows, cols).
 """
@@ -9,13 +9,13 @@ from dse.space.array_math import Array
 
 
 def uniform_link_loads(sends: Array, gets: Array, order: str) -> Array:
-    """What each link carries, for each unit that a sender makes, where all who get are as likely.
+    """Load of each link per unit that a sender makes, with equally likely receivers. [-]
 
     A link to the east is passed on the way from those at or before it to those behind it: of the same row, to any row (xy), or
     of any row, to that row (yx); so with the other directions.
 
     Args:
-        sends, gets: who does, as 1 or 0; shape (rows, cols).
+        sends, gets: 1 for routers that send or receive, else 0; shape (rows, cols).
         order: xy, along the row first, or yx.
 
     >>> uniform_link_loads(np.ones((1, 4)), np.ones((1, 4)), "xy")[0].tolist()
@@ -35,7 +35,7 @@ def uniform_link_loads(sends: Array, gets: Array, order: str) -> Array:
 
 
 def pair_link_loads(source: Array, target: Array, shape: tuple[int, int], order: str) -> Array:
-    """What each link carries, a unit of each pair."""
+    """Load of each link from one unit per pair of routers. [-]"""
     rows, cols = shape
     (r0, c0), (r1, c1) = np.divmod(source, cols), np.divmod(target, cols)
     found = np.zeros((4, rows, cols))
@@ -55,7 +55,7 @@ def pair_link_loads(source: Array, target: Array, shape: tuple[int, int], order:
 
 
 def hop_histogram(sends: Array, gets: Array) -> Array:
-    """How many pairs are so many links apart, shape (rows + cols - 1,): by displacements, which a product of spectra counts."""
+    """Number of pairs at each distance in links, shape (rows + cols - 1,). [-]"""
     rows, cols = sends.shape
     wide = (2 * rows, 2 * cols)
     spectrum = np.conj(np.fft.rfft2(sends, wide)) * np.fft.rfft2(gets, wide)
@@ -71,7 +71,7 @@ def _both(side: int) -> tuple[Array, Array]:
 
 
 def pairs_with_faults(rows: int, cols: int, open_: Array, order: str) -> Array:
-    """Pairs of routers with a broken link on the way between them, shape (nodes, nodes).
+    """Pairs of routers with a broken link on their route, shape (nodes, nodes).
 
     Args:
         open_: which links work, by router and port, those over the edge not; shape (nodes, 4).

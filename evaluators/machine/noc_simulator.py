@@ -1,4 +1,4 @@
-"""The network of the events reader: messages on links and ramps that can be busy, compiled.
+"""Compiled event-driven simulation of messages on the links and ramps of a network on chip.
 
 Routes go along the columns first, then along the rows. A message streams: its first word waits before each link until that is
 free, and then the link is held for as long as words take it. Where a core's engine paces words below what links take, others'
@@ -23,13 +23,13 @@ EAST, WEST, SOUTH, NORTH = 0, 1, 2, 3
 
 @inlined_function
 def message_ends(sr, sc, tr, tc, i):
-    """Where a message comes from and goes to, in numbers of one type."""
+    """Source and target coordinates of a message, in numbers of one type."""
     return np.int64(sr[i]), np.int64(sc[i]), np.int64(tr[i]), np.int64(tc[i])
 
 
 @inlined_function
 def group_member(row, col, g, m):
-    """Where a member of a group is, in numbers of one type."""
+    """Coordinates of a member of a group, in numbers of one type."""
     return np.int64(row[g, m]), np.int64(col[g, m])
 
 
@@ -42,7 +42,7 @@ def _direction(row, col, to_row, to_col):
 
 @inlined_function
 def link_index(row, col, way, shape):
-    """Line and place on it of the link from (row, col) on, and how long such lines are."""
+    """Line and place of the link that leaves (row, col) in a direction, and the length of such lines."""
     rows, cols = shape
     line, place, length = (row, col, cols) if way < 2 else (col, row, rows)
     return line, length - 1 - place if way & 1 else place, length
@@ -61,7 +61,7 @@ def _latest(links, way, first, count):
 
 @inlined_function
 def signed_hops(here, there, side, torus):
-    """Links from one place of a line to another, negative the other way; over the edge where that is shorter on a torus."""
+    """Signed links from one place of a line to another, around the end if shorter on a torus. [-]"""
     far = there - here
     if torus and 2 * abs(far) > side:
         return far - side if far > 0 else far + side
@@ -159,11 +159,11 @@ def _hold_channels(links, row, col, way, count, until, shape, hop, both):
 
 @compiled_loop
 def carry_messages(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, fabric, end, read):
-    """Messages from (sr, sc) to (tr, tc), each of `words` words, that the network carries.
+    """Carry messages of `words` words from (sr, sc) to (tr, tc) through the network.
 
     Args:
-        stage: that the target's software takes. [s]
-        torus: whether lines close.
+        stage: time of the target's software. [s]
+        torus: whether lines are closed.
         ready: when sources have what they send.
         free: when targets may be overwritten.
         engine: when cores' engines are free; sending from memory takes them.
@@ -195,7 +195,7 @@ def carry_messages(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ram
 
 @compiled_loop
 def relay_messages(sr, sc, tr, tc, words, torus, ready, free, engine, ramps, fabric, end, read):
-    """Messages that each core on the way stores and sends on; arguments as for `carried`."""
+    """Carry messages that each core on the way stores and sends on; arguments as for `carry_messages`."""
     shape, pace = engine.shape, max(fabric.word, fabric.copy)
     for i in range(len(sr)):
         row, col, to_row, to_col = message_ends(sr, sc, tr, tc, i)
@@ -214,7 +214,7 @@ def relay_messages(sr, sc, tr, tc, words, torus, ready, free, engine, ramps, fab
 
 @compiled_loop
 def load_shared_values(sr, sc, tr, tc, words, values, reading, served, torus, ready, free, engine, ramps, fabric, end, read):
-    """Values of memory that is shared; arguments as for `carried`.
+    """Load values of other cores' memory one by one; arguments as for `carry_messages`.
 
     Args:
         values: of each message, which shared memory loads one by one.
@@ -244,13 +244,15 @@ def load_shared_values(sr, sc, tr, tc, words, values, reading, served, torus, re
 
 @compiled_with_arrays
 def carry_locked_messages(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, fabric, end, read):
-    """Messages that lock their ways: of those that are left the one goes that can go first. Arguments as for `carried`.
+    """Carry messages that lock their routes, earliest possible start first.
+
+    Arguments as for `carry_messages`.
 
     A request crosses the way and a grant comes back; then nothing else may use its channels until the last word is there: both
     ways if routers between pass the grant on, that way alone between neighbours. A message that waits keeps none.
 
     Args:
-        stage: that the target's software takes. [s]
+        stage: time of the target's software. [s]
     """
     hop, ramp, shape = fabric.hop, fabric.ramp, engine.shape
     pace = max(fabric.word, fabric.copy)
@@ -286,10 +288,12 @@ def carry_locked_messages(sr, sc, tr, tc, words, stage, torus, ready, free, engi
 
 @compiled_loop
 def carry_direct_messages(sr, sc, tr, tc, words, stage, ready, free, engine, links, fabric, end, read):
-    """Messages where every pair of cores has a link, and each link its own ramps; arguments as for `carried`.
+    """Carry messages where every pair of cores has a link with its own ramps.
+
+    Arguments as for `carry_messages`.
 
     Args:
-        stage: that the target's software takes. [s]
+        stage: time of the target's software. [s]
     """
     cols = ready.shape[1]
     pace = max(fabric.word, fabric.copy)
@@ -310,7 +314,10 @@ def carry_direct_messages(sr, sc, tr, tc, words, stage, ready, free, engine, lin
 
 @compiled_loop
 def combine_arrivals(tr, tc, values, ready, engine, fabric, end):
-    """The engines of targets combine what has come to them with what is ready, in the order of the arrays; updates `end`."""
+    """Combine arrived values with those that are ready, on the targets' engines.
+
+    Messages count in the order of the arrays; `end` is updated.
+    """
     for i in range(len(tr)):
         r, c = tr[i], tc[i]
         done = max(end[i], ready[r, c], engine[r, c]) + fabric.call + values[i] * fabric.combine
@@ -342,14 +349,16 @@ def _branches(row, col, g, rows_first, shape, torus, places):
 
 @compiled_with_arrays
 def carry_multicasts(row, col, words, switched, torus, ready, free, engine, ramps, links, fabric, end, left):
-    """From the first member of each group to all others, all ways at once; the network copies where the tree forks.
+    """Carry multicasts from the first member of each group to all others.
+
+    The network copies where the tree forks.
 
     The tree is that of all ways: along the root's row, and from there along the columns.
 
     Args:
         row, col: shape (groups, members), the root first.
         switched: whether routes are set for this message, a task of every core.
-        torus: whether lines close.
+        torus: whether lines are closed.
         engine: when cores' engines are free; sending from memory takes the root's.
         end: filled with when each member has it, shape (groups, members); the root has it when it starts.
         left: filled with when the root has sent it.
@@ -402,14 +411,16 @@ def carry_multicasts(row, col, words, switched, torus, ready, free, engine, ramp
 
 @compiled_with_arrays
 def carry_reductions(row, col, words, torus, ready, free, engine, ramps, links, fabric, left, end):
-    """From all members of each group to the first; routers combine what meets at them, word by word, at the pace of a link.
+    """Carry reductions from all members of each group to the first one.
+
+    Routers combine words that meet at them, at the rate of a link.
 
     Words come along the rows to the root's column, and along it to the root. They move in step: the root's first word is there
     when the last of the members' first ones is, and no link is used before.
 
     Args:
         row, col: shape (groups, members), the root first.
-        torus: whether lines close.
+        torus: whether lines are closed.
         engine: when cores' engines are free; sending from memory takes them.
         left: filled with when each member has sent its words, shape (groups, members).
         end: filled with when the root has the sums, shape (groups,).
@@ -457,7 +468,9 @@ def carry_reductions(row, col, words, torus, ready, free, engine, ramps, links, 
 
 @compiled_loop
 def carry_software_reductions(row, col, order, words, ready, free, ramps, links, fabric, left, end):
-    """Along each line to its first member, from both ends at once; each member's software adds its own words as others come by.
+    """Carry reductions along each line to its first member, from both ends at once.
+
+    Each member's software adds its own words as others pass.
 
     Paths are set up ahead and words start what they find, so that nothing is posted.
 
@@ -503,7 +516,10 @@ def carry_software_reductions(row, col, order, words, ready, free, ramps, links,
 
 @compiled_part
 def deliver_block(r, c, at, words, first, ramps, links, memory, fabric):
-    """When a block is at its core, whose first word may leave its memory channel at `first`; it holds its way until then."""
+    """Time at which a block arrives at its core; it holds its route until then.
+
+    Its first word may leave the memory channel at `first`.
+    """
     hop, ramp, shape = fabric.hop, fabric.ramp, ramps.shape[1:]
     row0, col0 = memory.row[at], memory.col[at]
     across, down, stream = abs(c - col0), abs(r - row0), words * fabric.word
@@ -521,7 +537,7 @@ def deliver_block(r, c, at, words, first, ramps, links, memory, fabric):
 
 @compiled_loop
 def store_blocks(row, col, channel, words, nbytes, asked, dma, ramps, links, served, memory, fabric, end):
-    """Blocks of one size from cores to memory channels; arguments as of `waits.requested`.
+    """Carry blocks of one size from cores to memory channels; arguments as in `round_timing`.
 
     `end` is filled with when each has left its core.
     """
@@ -550,14 +566,14 @@ def store_blocks(row, col, channel, words, nbytes, asked, dma, ramps, links, ser
 
 @compiled_loop
 def note_read(row, col, times, read):
-    """Cores have read a version until `times`."""
+    """Note that cores read the current version of a buffer until `times`."""
     for i in range(len(row)):
         read[0, row[i], col[i]] = max(read[0, row[i], col[i]], times[i])
 
 
 @compiled_loop
 def note_written(row, col, times, ready, read):
-    """Cores have a new version from `times` on; the versions before it grow older by one."""
+    """Note that cores have a new version of a buffer from `times` on; older versions age by one."""
     for i in range(len(row)):
         r, c = row[i], col[i]
         ready[r, c] = max(ready[r, c], times[i])

@@ -1,11 +1,11 @@
-"""What cores of a die read side by side from the channels of its memory, burst by burst, where their layout puts it.
+"""Simulation of reads that all cores of a die issue together, burst by burst, by their layout.
 
 A matrix lies tile by tile: each core has one, reads it from one end to the other, and goes on with the tile that is as many
 farther as there are cores. A cache lies in blocks of `TOKENS` positions, which are given out anywhere; cores read a head each,
 so that those of all heads of a block walk through it in step. What an indexer picks lies anywhere, piece by piece.
 
-Every core has some bursts outstanding, and meets all others in banks, queues and refresh: those of `evaluators.machine.dram`,
-which plays some of the channels, as all of them have alike to do.
+Every core has some bursts outstanding, and meets all others in banks, queues and refresh: those of
+`evaluators.machine.dram_simulator`, which simulates some of the channels, as all of them have alike to do.
 """
 
 from functools import lru_cache
@@ -30,11 +30,11 @@ MAX_OUTSTANDING = 256
 memories hold 30 times that. Assumed: software that reaches a die's bandwidth has so many on the way."""
 
 CHANNELS = 8
-"""Channels of all that are played."""
+"""Number of channels that are simulated."""
 
 
 class ParallelReads(NamedTuple):
-    """What all cores of a die read at a time.
+    """Reads that all cores of a die issue at the same time.
 
     Attributes:
         cores: that read side by side.
@@ -50,16 +50,16 @@ class ParallelReads(NamedTuple):
 
 
 def parallel_slowdown(of: MemorySystem, count: Any, cores: Any, asked: MemoryRequest) -> Any:
-    """Time of what cores ask for side by side over that of as many bytes at the peak; at least 1.
+    """Simulated time of reads by all cores over that of as many bytes at the peak; at least 1. [-]
 
     Args:
-        of: whose channels.
-        count: that blocks lie over; as many whole ones as that is next to are played.
-        cores: that share what is asked for evenly.
-        asked: what of it; leaves broadcast.
+        of: memory with the channels.
+        count: that blocks lie over; as many whole ones as that is next to are simulated.
+        cores: cores that share the request evenly.
+        asked: memory request; leaves broadcast.
 
     Raises:
-        DesignError: as `evaluators.machine.hbm.play`.
+        DesignError: as `evaluators.machine.memory_system.simulate_memory`.
     """
     check_memory(of, "chip.hbm.banks")
     given = (count, cores, asked.nbytes, asked.piece, asked.stride)
@@ -73,14 +73,17 @@ def parallel_slowdown(of: MemorySystem, count: Any, cores: Any, asked: MemoryReq
 
 
 def shared_block_bytes(asked: MemoryRequest) -> Any:
-    """Contiguous bytes of a cache that all cores read together: of a block of it, or of what was picked; 0 of a matrix. [B]"""
+    """Contiguous bytes of a KV cache that all cores read together; 0 for a matrix. [B]
+
+    They are a KV block, or selected pieces.
+    """
     if isinstance(asked.stride, float) and asked.stride == inf:
         return asked.piece
     return TOKENS * asked.stride
 
 
 def parallel_reads(cores: int, nbytes: float, piece: float, stride: float) -> ParallelReads:
-    """What some bytes are to each of the cores: a tile of whole pages, or pieces of a cache in whole bytes."""
+    """Reads of `nbytes` in all per core: a block of whole pages, or pieces of a KV cache."""
     if not stride:
         return ParallelReads(cores, max(-(-int(nbytes) // (cores * BLOCK_BYTES)), 1) * BLOCK_BYTES, 0, 0)
     if stride == inf:
@@ -123,13 +126,13 @@ def _pace(of: MemorySystem, count: int, what: ParallelReads) -> float:
 
 
 def read_bursts(memory: MemorySystem, what: ParallelReads, nbytes: int, some: int) -> tuple[Array, Array]:
-    """Bursts of the first channels that cores ask for, core after core, each in order.
+    """Bursts of the first `some` channels that cores read, core after core, each in order.
 
     Args:
         memory: of so many channels of its own.
         what: that is read.
         nbytes: of each core.
-        some: channels whose bursts are asked for.
+        some: number of channels whose bursts are returned.
 
     Returns:
         Address of each, and its core; shape (bursts,). [B]

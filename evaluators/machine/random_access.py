@@ -1,6 +1,8 @@
-"""Pieces of main memory at random places, as a closed form has them: what a row of a bank costs that few bytes are read of.
+"""Slowdown of random accesses to main memory, as a formula.
 
-`evaluators.machine.hbm.scattered` plays the same.
+Few bytes are read of each row that a bank opens.
+
+`evaluators.machine.memory_system.random_access_slowdown` simulates the same.
 """
 
 from math import frexp
@@ -17,7 +19,7 @@ OVERLAP_POWER = 4
 
 
 def random_piece_slowdown(of: MemorySystem | None, piece: Any) -> Any:
-    """Time of pieces at random places over that of one long block of as many bytes.
+    """Time of pieces at random places over that of one long block of as many bytes; at least 1. [-]
 
         pace = whole requests / bytes x (1 + (rows x activate / data) ^ 4) ^ (1/4)
 
@@ -25,15 +27,16 @@ def random_piece_slowdown(of: MemorySystem | None, piece: Any) -> Any:
     and rows are opened no faster than four in a window (tFAW), one after another (tRRD), or each bank's again (tRAS + tRP).
 
     Args:
-        of: whose channels.
+        of: memory with the channels.
         piece: contiguous bytes, 0 for a long block; broadcasts over designs. [B]
 
     Returns:
-        At least 1; 1 where nobody says what the banks are.
+        At least 1; 1 if the banks are unknown.
 
     Source:
         Ours; within 13 % of our channel model for pieces of HBM2 to HBM4 whose bits are in the order that all stacks have in
-        `conf/memory` (`tests/evaluators/test_hbm.py`). Orders that go to all banks first are up to a third cheaper when played.
+        `conf/memory` (`tests/evaluators/test_hbm.py`). Orders that go to all banks first are up to a third cheaper when
+        simulated.
     """
     if of is None:
         return 1.0
@@ -45,7 +48,7 @@ def random_piece_slowdown(of: MemorySystem | None, piece: Any) -> Any:
 
 
 def rows_touched(of: MemorySystem, requests: Any) -> Any:
-    """Rows that so many consecutive requests of one channel are in.
+    """Rows that a number of consecutive requests of one channel lie in. [-]
 
     Where sizes of parts are powers of two, it makes no difference how many of them requests are divided by at once.
     """
@@ -80,13 +83,16 @@ def _powers_of_two(of: MemorySystem) -> bool:
 
 @memoize_by_identity
 def address_fields(of: MemorySystem) -> tuple[tuple[str, Any], ...]:
-    """Parts of an address within a channel, low to high, and how many requests, or of the parts below, each has."""
+    """Fields of an address within a channel, low to high, with their sizes.
+
+    A size counts requests, or values of the fields below.
+    """
     sizes = {"column": of.row / of.access, "group": of.groups, "bank": of.banks, "row": of.rows}
     return tuple((name, sizes[name]) for name in reversed(ORDERS[of.order]))
 
 
 @memoize_by_identity
 def activate_interval(of: MemorySystem) -> Any:
-    """From row to row that a channel opens. [clock]"""
+    """Time between two rows that a channel opens. [clock]"""
     t = of.timing
     return maximum(maximum(t.faw / 4, t.rrd_s), (t.ras + t.rp) / (of.groups * of.banks))

@@ -1,4 +1,4 @@
-"""What lies between tiles that ask a memory and its channels along an edge: a mesh, whose links their data hold.
+"""Mesh between requesters (tiles) and memory channels at its edge, whose links carry their data.
 
 The data of reads and of writes go along rows first, as everything on these meshes does: those of reads along the edge to the
 column of the tile, those of writes along the tile's row to the column of the channel.
@@ -16,7 +16,7 @@ from dse.space.array_math import Array
 
 
 class RequesterMesh(NamedTuple):
-    """A mesh between requesters and channels, as channels play it; times in clocks of the memory.
+    """Mesh between requesters and channels; times in clocks of the memory.
 
     The data of a read cross it when they leave the channel, those of a write when the channel has taken it; what asks for them
     or answers takes no link. A link has room for all that wait for it.
@@ -40,7 +40,7 @@ class RequesterMesh(NamedTuple):
 
 
 def no_mesh() -> RequesterMesh:
-    """Requesters that are at the channels."""
+    """Requesters directly at the channels, without a mesh between them."""
     here = np.zeros(0, np.int64)
     return RequesterMesh(here, here, here, here, 0.0, 0.0, 0.0, np.zeros((6, 0, 0)))
 
@@ -48,7 +48,7 @@ def no_mesh() -> RequesterMesh:
 def requester_mesh(
     sides: tuple[int, int], place: str, count: int, requesters: int, fabric: MeshFabric, clock: float, access: float
 ) -> RequesterMesh:
-    """The mesh between channels and requesters.
+    """Mesh between the channels and requesters of a memory.
 
     Args:
         sides: rows and columns of the mesh.
@@ -56,7 +56,7 @@ def requester_mesh(
         count: channels.
         requesters: at most as many as tiles. They are spread row by row, each row beginning one further on, so that as many as
             rows are on a diagonal.
-        fabric: the network.
+        fabric: network of the mesh.
         clock: of the memory. [Hz]
         access: data of a burst. [B]
     """
@@ -74,7 +74,7 @@ def _places(sides: tuple[int, int], place: str, count: int, requesters: int) -> 
 
 @lru_cache(maxsize=4096)
 def busiest_share(sides: tuple[int, int], place: str, count: int, requesters: int, writes: float) -> float:
-    """The share of all data that the busiest link or port carries, where every requester goes to all channels alike.
+    """Share of all data on the busiest link or port, if every requester uses all channels equally. [-]
 
     >>> busiest_share((1, 4), "south", 1, 4, 0.0)  # of a channel in the middle: two columns to one side, one to the other
     0.5
@@ -103,6 +103,6 @@ def _along(sides: tuple[int, int], line: Array, low: Array, high: Array, each: f
 
 
 def mean_hops(sides: tuple[int, int], place: str, count: int, requesters: int) -> float:
-    """From router to router, mean over channels and requesters."""
+    """Hops between router pairs, mean over channels and requesters. [-]"""
     row, col, from_row, from_col = _places(sides, place, count, requesters)
     return float(np.abs(row[:, None] - from_row).mean() + np.abs(col[:, None] - from_col).mean())

@@ -1,4 +1,4 @@
-"""What rounds of the events reader wait for, and what they move, over slots of a mesh's cores at a time, compiled.
+"""Compiled timing of rounds in the event-driven simulator, over buffers of a mesh's cores.
 
 `ready` and `read` have the times of all slots, shape (slots, rows, cols) and (slots, versions, rows, cols), the newest version
 first; a slot that has fewer versions uses the first ones. Slots are numbers, and `ages` of them are places of the version that
@@ -25,7 +25,10 @@ def _latest(times, least, first, stop):
 
 @compiled_loop
 def earliest_start(ready, read, reads, writes, ages, engine, first, stop):
-    """When a step can start everywhere on rows `first` to `stop`, and when all that it needs but its engine is there."""
+    """Times at which an instruction can start everywhere on rows `first` to `stop`.
+
+    The second is that without its engine.
+    """
     there = 0.0
     for i in range(len(reads)):
         there = _latest(ready[reads[i]], there, first, stop)
@@ -36,7 +39,10 @@ def earliest_start(ready, read, reads, writes, ages, engine, first, stop):
 
 @compiled_loop
 def run_engines(ready, read, inputs, out, age, summed, engine, seconds, first, stop):
-    """Engines of some rows work for `seconds` on what they hold, from when slot `out` may be written; `summed` adds to it."""
+    """Run engines of some rows for `seconds` on ready inputs, into buffer `out`.
+
+    They start when `out` may be written; `summed` adds to it.
+    """
     for row in range(first, stop):
         for col in range(engine.shape[1]):
             end = max(engine[row, col], read[out, age, row, col])
@@ -53,12 +59,13 @@ def run_engines(ready, read, inputs, out, age, summed, engine, seconds, first, s
 
 @compiled_loop
 def deliver_blocks(blocks, ready, ramps, links, memory, fabric):
-    """Blocks that have left their channels come to their cores, one after the other.
+    """Deliver blocks that have left their channels to their cores, one after the other.
 
     Args:
         blocks: row, column, channel, words, slot and when the first word may leave of each, shape (blocks, 6),
             whichever leaves first before others.
-        ready, ramps, links, memory, fabric: as of `noc.sums`, but `ready` is of all slots; and the channels.
+        ready, ramps, links, memory, fabric: as of `noc_simulator.carry_reductions`, but `ready` is of all slots; and the
+            channels.
     """
     for i in range(len(blocks)):
         row, col = np.int64(blocks[i, 0]), np.int64(blocks[i, 1])
@@ -69,7 +76,10 @@ def deliver_blocks(blocks, ready, ramps, links, memory, fabric):
 
 @compiled_with_arrays
 def split_blocks_by_time(blocks, until):
-    """Blocks that may leave until some time before others, each kind in its order; how many, and when the first other may."""
+    """Split blocks into those that may leave until a time and the others, each in order.
+
+    Returns how many leave, and when the first of the others may.
+    """
     found, early, late, soonest = np.empty_like(blocks), 0, 0, np.inf
     for i in range(len(blocks)):
         late += blocks[i, 5] <= until
@@ -87,7 +97,7 @@ def split_blocks_by_time(blocks, until):
 
 @compiled_part
 def _served(order, row, col, channel, words, nbytes, asked, dma, served, memory, fabric, blocks):
-    """Blocks that cores ask memory channels for, in the order in which they are asked for.
+    """Request blocks from memory channels, in the order in which requests arrive.
 
     A request crosses the mesh and waits for its channel.
 
@@ -114,7 +124,7 @@ def _served(order, row, col, channel, words, nbytes, asked, dma, served, memory,
 def request_blocks(
     order, row, col, channel, words, nbytes, away, asked, dma, served, memory, fabric, depths, ready, read, blocks
 ):
-    """Blocks are asked for, those whose request is there first before others; arguments as of `_served`.
+    """Request blocks from their channels, in the order in which requests arrive there.
 
     A block's slot is ready once it would be at its core if nothing were in its way.
 
@@ -122,7 +132,7 @@ def request_blocks(
         away: of the channel of each block from its core. [s]
         depths: versions of each slot.
         ready, read: of all slots.
-        blocks: as of `arrived`, filled with when the first word of each may leave its channel.
+        blocks: as of `deliver_blocks`, filled with when the first word of each may leave its channel.
     """
     _served(order, row, col, channel, words, nbytes, asked, dma, served, memory, fabric, blocks)
     for i in range(len(row)):
@@ -136,6 +146,6 @@ def request_blocks(
 
 @compiled_loop
 def request_times(row, col, free, dma, asked):
-    """When each core's slot and DMA engine are free for a block."""
+    """Times at which each core's buffer and DMA engine are free for a block. [s]"""
     for i in range(len(row)):
         asked[i] = max(free[row[i], col[i]], dma[row[i], col[i]])

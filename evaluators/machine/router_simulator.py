@@ -1,4 +1,4 @@
-"""Virtual-channel wormhole routers on a 2-D mesh, cycle by cycle, compiled.
+"""Compiled cycle-level simulator of virtual-channel wormhole routers on a 2-D mesh.
 
 A flit that comes to an empty input channel of its router waits for its route, asks for a virtual channel of the link that
 it takes, asks for the switch, and is on the next router's input `forward` cycles later; what it leaves behind is a credit,
@@ -118,7 +118,7 @@ def _rest(net, channel, at):
 
 @inlined_function
 def _ask(net, first, channel, ports):
-    """The packet in front of an input channel asks for channels of the links that it takes."""
+    """Request channels of the next links for the packet in front of an input channel."""
     channel_record(net, channel).mask = ports
     i, vc = port_number(net, channel >> net.shift), channel & net.within
     branches = 0
@@ -295,7 +295,7 @@ def _accept(net, channel, at, free):
 
 @inlined_function
 def _asker(net, at, first, place):
-    """The first that asks for a port, at or after a place of the router's input channels, in a circle."""
+    """First request for a port, at or after a place among the router's input channels, cyclically."""
     i = place >> net.shift
     left = np.int64(port_record(net, at).asks[index(i)]) >> (place & net.within) << (place & net.within)
     if left == 0:
@@ -332,7 +332,7 @@ def _offer_apart(net, at):
 
 @inlined_function
 def _offer(net, at):
-    """A port's unused channels go to those who ask for one."""
+    """Offer a port's unused channels to its requests."""
     if net.apart:
         _offer_apart(net, at)
         return
@@ -442,7 +442,7 @@ def _come(net, slot, now):
 
 @inlined_function
 def _allocate(net):
-    """Channels to those who ask for one."""
+    """Allocate channels to the requests for them."""
     word = 0
     while word < len(net.asking):
         left = net.asking[index(word)]
@@ -454,7 +454,7 @@ def _allocate(net):
 
 @inlined_function
 def _switch(net, now):
-    """Turns of the switch to those who want one, in `won`; how many."""
+    """Allocate turns of the switch, into `won`; returns their number."""
     count, word = 0, 0
     while word < len(net.turning):
         left = net.turning[index(word)]
@@ -473,7 +473,7 @@ def _switch(net, now):
 
 @compiled_part
 def advance_routers(net, now):
-    """A cycle of all routers; what comes to cores and channels is in `ejected`."""
+    """Advance all routers by a cycle; flits that reach cores and channels are in `ejected`."""
     slot = now & net.slots
     k, last = slot * net.at_once, np.int64(wheel_slot_record(net, slot).returning)
     wheel_slot_record(net, slot).returning = k
@@ -496,7 +496,7 @@ def advance_routers(net, now):
 
 @inlined_function
 def inject_flit(net, r, port, vc, flit, now):
-    """A core or memory channel sends a flit."""
+    """Send a flit from a core or memory channel into its router."""
     source = local_channel(net, r, port) + vc
     _out(net, source).credits -= 1
     _out(net, source).used = 0 if flit & TAIL else 1
@@ -510,13 +510,13 @@ def inject_flit(net, r, port, vc, flit, now):
 
 @inlined_function
 def local_channel(net, r, port):
-    """The first of the channels in which a core or memory channel keeps what it knows of its router's."""
+    """First of the channels in which a core or memory channel tracks its router's channels."""
     return net.channels + (r * (net.ports - CORE) + port - CORE << net.shift)
 
 
 @inlined_function
 def choose_channel(net, source, last):
-    """The next free channel after the one that a source used last, with room; -1 where there is none."""
+    """Next free channel with room after the one that a source used last; -1 if there is none."""
     k = 1
     while k <= net.vcs:
         vc = last + k

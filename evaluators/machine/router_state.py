@@ -1,4 +1,4 @@
-"""What routers of a mesh hold, for loops that are compiled (`evaluators.machine.router`).
+"""State of the routers of a mesh, in arrays for the compiled `machine.router_simulator`.
 
 Ports are east, west, south, north, the core's and, where there is one, a memory channel's. Input channels, and output channels,
 are numbered (router ports + port) 2^shift + vc; those in which cores and channels keep what they know of their router's come
@@ -65,7 +65,7 @@ TURN = _record(channel="u4", at="u4")
 
 
 class RouterTables(NamedTuple):
-    """Routers, and all that they hold; made by `network`.
+    """Routers of a mesh with their channels, buffers and delays; made by `make_router_tables`.
 
     Attributes:
         routers, ports, vcs, depth: how many; ports of each; input channels of a port; flits of an input channel.
@@ -143,7 +143,7 @@ class RouterTables(NamedTuple):
 
 
 CROSSED, SENT, ARRIVED, HERE = range(4)
-"""Places of `Net.sums`: flits that crossed a router, were sent, arrived; that arrived in this cycle."""
+"""Places of `RouterTables.sums`: flits that crossed a router, were sent, arrived; that arrived in this cycle."""
 
 
 def make_router_tables(
@@ -167,10 +167,10 @@ def make_router_tables(
     trees: int = 0,
     sums: bool = False,
 ) -> RouterTables:
-    """Empty routers of a mesh; delays are those of `Net`.
+    """State of empty routers of a mesh. Delays are in cycles.
 
     Args:
-        rows, cols: of the mesh.
+        rows, cols: sides of the mesh.
         vcs, depth: virtual channels of a port, and flits that each holds.
         memory: whether routers have a port for a memory channel.
         roomy: whether ways between cores and routers hold what is on them, beside what channels hold: long ones cost time only.
@@ -217,7 +217,7 @@ def make_router_tables(
 
 
 def _begin(made: RouterTables, cols: int, width: Array, depth: int, on_way: tuple[int, int]) -> None:
-    """Write what routers of a mesh of so many columns are before anything comes; arguments as of `network`."""
+    """Write what routers of a mesh of so many columns are before anything comes; arguments as of `make_router_tables`."""
     n, ports, slots = made.routers, made.ports, np.arange(made.slots + 1)
     made.router_of[:], made.number[:] = np.repeat(np.arange(n), ports), np.tile(np.arange(ports), n)
     made.router["row"], made.router["col"] = np.divmod(np.arange(n), cols)

@@ -1,4 +1,4 @@
-"""Cores behind a cache as one engine, the cache, and main memory with a rate."""
+"""Shared-cache die: pooled engines of its cores, its cache, and main memory with a rate."""
 
 from math import inf
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from dse.space.mapping import Mapping
 
 
 class PooledEngines(NamedTuple):
-    """Engines of all cores of a die, which work side by side.
+    """Engines of all cores of a die, which run in parallel as one engine.
 
     Attributes:
         matrix, vector: an operation, on values of 16 bits. [s]
@@ -26,32 +26,34 @@ class PooledEngines(NamedTuple):
     passes: Any
 
     def started(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
-        """Time of a product. [s]"""
+        """Time of a product on all cores. [s]"""
         return self.operations(m, k, n) * self.matrix
 
     @staticmethod
     def operations(m: Any, k: Any, n: Any) -> Any:
-        """Of a product. [op]"""
+        """Operations of a product: two per multiply-add. [op]"""
         return (2.0 * m) * (k * n)
 
     def vectors(self, operations: Any, specials: Any, streamed: Any, starts: Any) -> Any:
-        """Time of operations on elements, special ones counting as others, and of K and V that vectors pass over. [s]
+        """Time of vector operations, special ones counted as others, and of elements of K and V. [s]
+
+        Starts of kernels are in the software stack.
 
         What starts them is the stack's, of each kernel.
         """
         return (operations + specials + streamed * self.passes) * self.vector
 
     def together(self, matrix: Any, vector: Any) -> Any:
-        """Time of what both engines have to do for one call. [s]"""
+        """Time of both engines for one call, in parallel. [s]"""
         return maximum(matrix, vector)
 
     def shares(self, matrix: Any, vector: Any) -> tuple[Any, Any]:
-        """Whose time that is: the longer one's. [s]"""
+        """Time of each engine in a call: the slower one takes all of it. [s], [s]"""
         return where(matrix >= vector, matrix, 0.0), where(matrix >= vector, 0.0, vector)
 
 
 class DieCache(NamedTuple):
-    """The cache that activations live in where they fit, and that data can be prefetched into.
+    """Cache of a die, for activations that fit and for prefetched data.
 
     Attributes:
         byte: from it to the cores. [s/B]
@@ -64,7 +66,7 @@ class DieCache(NamedTuple):
     largest: float
 
     def exceeded(self, nbytes: Any) -> Any:
-        """Whether activations are larger; one answer where it is the same for all designs, as it mostly is."""
+        """Whether activations exceed the cache; one answer if it is the same for all designs."""
         if type(nbytes) is float and self.smallest == self.largest:
             return nbytes > self.smallest
         low, high = extremes(nbytes)
@@ -76,14 +78,14 @@ class DieCache(NamedTuple):
 
 
 class RatedMemory(NamedTuple):
-    """Main memory with a rate.
+    """Main memory with a bandwidth, and the losses of strided and random reads.
 
     Attributes:
         byte: of a contiguous stream. [s/B]
         bandwidth: the same. [B/s]
         gap, waste: of strided reads, as in `strided_efficiency`.
-        scatter: bytes that each piece costs beside its own where pieces lie anywhere; None where nobody says. [B]
-        banks: behind it; None where nobody says what they are, or where they move less than is said of it.
+        scatter: bytes that each piece costs beside its own where pieces lie anywhere; None if it is unknown. [B]
+        banks: behind it; None if they are unknown, or slower than the stated bandwidth.
         peak: what these move together. [B/s]
         cores: that read side by side.
     """
@@ -98,25 +100,25 @@ class RatedMemory(NamedTuple):
     cores: Any = 1
 
     def per_byte(self, piece: Any, stride: Any) -> Any:
-        """Time of a byte of a read in pieces, `stride` apart, or anywhere where that is infinite. [s/B]"""
+        """Time per byte of a read in pieces `stride` apart, or at random places if infinite. [s/B]"""
         if isinstance(stride, float) and stride == inf and self.scatter is None:
             raise DesignError(
-                "chip.hbm.scatter: missing; this model reads what an indexer picks piece by piece: say how many bytes could be "
-                "read while a row is opened, as in +chip.hbm.scatter='250 B'"
+                "chip.hbm.scatter: missing, but the model's indexer selects pieces at random places; set the bytes that could "
+                "be read while a row is opened, such as +chip.hbm.scatter='250 B'"
             )
         if isinstance(stride, float) and stride == inf:
             return self.byte * (1 + self.scatter / piece)
         return self.byte / strided_efficiency(piece, stride, self.bandwidth, self.gap, self.waste)
 
     def read(self, asked: MemoryRequest) -> tuple[Any, Any]:
-        """Time of so many bytes [s], and of one more [s/B]."""
+        """Time of a memory request [s], and of one more byte [s/B]."""
         stride = asked.stride
         byte = self.byte if isinstance(stride, float) and stride == 0 else self.per_byte(asked.piece, stride)
         return asked.nbytes * byte, byte
 
 
 def shared_cache_parts(chip: Chip, mapping: Mapping) -> tuple[PooledEngines, DieCache, RatedMemory]:
-    """Those of a die under a mapping's stack; calls say how fast products of their formats are."""
+    """Pooled engines, cache and main memory of a die under a mapping's software stack."""
     stack = mapping.stack
     hbm = chip.hbm.bandwidth * stack.hbm_achieved
     banks = None if chip.hbm.banks is None or is_faster_than_banks(chip.hbm) else chip.hbm.banks

@@ -1,4 +1,7 @@
-"""Channels of main memory on a mesh for readers that play links: their pace by played tables, and the banks behind them."""
+"""Main memory channels of a mesh for simulators, and the banks behind them.
+
+Their rates come from simulated tables.
+"""
 
 from typing import Any
 
@@ -18,9 +21,9 @@ from dse.space.fields import iterate_leaves, replace_leaves
 
 
 def simulated_memory(chip: Chip) -> dict[str, Any]:
-    """Channels of a chip and the banks behind them, as readers take them.
+    """Channels of a chip and the banks behind them, as arguments of simulators.
 
-    No banks where nobody says what they are, or where a cache has a part of what blocks are made of.
+    No banks if they are unknown, or if a memory-side cache has a part of the blocks.
     """
     hbm, count = chip.hbm, int(channels_used(chip))
     if hbm.banks is None or is_faster_than_banks(hbm):
@@ -30,12 +33,17 @@ def simulated_memory(chip: Chip) -> dict[str, Any]:
 
 
 def simulated_channels(chip: Chip) -> MeshChannels:
-    """Channels of a chip with their places, for who plays links; what long blocks lose is what tables of their banks say."""
+    """Channels of a chip with their places, for simulators.
+
+    Losses of long blocks come from tables of their banks.
+    """
     return _channels(chip, reached_share(chip.hbm))
 
 
 def reached_share(hbm: TileMemory) -> Any:
-    """Share of a channel's bandwidth that long blocks have: what tables of its banks say, or what is said of it without banks.
+    """Share of a channel's bandwidth that long blocks reach. [-]
+
+    It comes from tables of the banks; without banks it is the memory's own setting.
 
     Designs are the last axis of leaves that differ.
     """

@@ -1,4 +1,4 @@
-"""Off-die memory as the closed form sees it: a bandwidth, and what strided reads lose of it."""
+"""Efficiency of strided reads from main memory, as a formula."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from dse.space.array_math import where
 
 
 def strided_efficiency(piece: Any, stride: Any, bandwidth: Any, gap: Any, waste: Any) -> Any:
-    """Share of the bandwidth that a strided read reaches.
+    """Share of the bandwidth that a strided read reaches. [-]
 
     A row of `stride` bytes is read in pieces, one for each reader. Of the bytes that a reader skips, a share is fetched all
     the same, and each row costs a gap:

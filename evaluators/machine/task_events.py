@@ -1,6 +1,8 @@
-"""Tasks of engines and messages, compiled: each begins when all before it are done; messages may lock their ways.
+"""Compiled simulation of tasks of engines and of messages that may lock their routes.
 
-What moves flit by flit, and banks of memory, is for `evaluators.machine.tasks`.
+A task begins when all before it have finished.
+
+What moves flit by flit, and banks of memory, is for `evaluators.machine.task_simulator`.
 """
 
 # mypy: disable-error-code="no-untyped-def,assignment"
@@ -17,10 +19,10 @@ from dse.space.array_math import Array
 
 
 class Tasks(NamedTuple):
-    """What is done in what order: a task is ready when all before it are done.
+    """Tasks of a program, with their dependencies; a task is ready when all before it have finished.
 
     Attributes:
-        kind: a word of `NOTE`, `WORK`, `BLOCK`, `PACKET`.
+        kind: an option of `NOTE`, `WORK`, `BLOCK`, `PACKET`.
         on: the engine or memory channel of a task, or its packet.
         busy: that it takes its engine, or bytes of a block.
         after: from its start until what waits for it may start; of a block, what its words stream, less than 0 of one stored.
@@ -44,7 +46,7 @@ class Tasks(NamedTuple):
 
 
 class Packets(NamedTuple):
-    """Packets of tasks.
+    """Packets of the tasks of a program.
 
     Attributes:
         router, port: where it comes from: a core, or a memory channel.
@@ -82,7 +84,7 @@ class Packets(NamedTuple):
 
 
 class Floor(NamedTuple):
-    """Who works on tasks, and what is going to happen.
+    """Engines, channels and places that run tasks, and a heap of coming events.
 
     Attributes:
         free: until when each engine or channel is busy; `queue`: first and last task that waits for it, -1 for none.
@@ -133,7 +135,7 @@ LOOK, TAKE, GIVE = range(3)
 """What is done with the channels of a circuit."""
 
 FREE, COME = 1, 2
-"""What happens, beside that a task is done."""
+"""Kinds of events other than the end of a task."""
 
 MOMENT = 1e-6
 """What happens within so many cycles happens at once, as times are rounded sums; circuits are given when all of it is known."""
@@ -161,7 +163,7 @@ def _ask(floor, packet):
 
 @compiled_part
 def _circuit(floor, packets, packet, do):
-    """Looks whether all channels of a packet's circuit are free, takes them, or gives them back to those who look for them.
+    """Take all channels of a packet's circuit if they are free, or return them to waiting packets.
 
     Returns the first channel that somebody has, where it looks; else -1.
     """
@@ -185,7 +187,7 @@ def _circuit(floor, packets, packet, do):
 
 @compiled_part
 def _give(floor, packets, time):
-    """All who look have their circuits where all channels are free, who asked first before others.
+    """Give circuits to all waiting packets whose channels are free, in the order of their requests.
 
     A request crosses the way, a grant comes back, and flits follow. Nobody keeps a channel while it waits for others, which is
     what keeps circuits from waiting for one another.
@@ -214,13 +216,13 @@ def _give(floor, packets, time):
 
 @inlined_function
 def _before(packets, one, other):
-    """Whether a packet asked before another; together, whether it comes first in the program."""
+    """Whether a packet requested its circuit before another one; at equal times by program order."""
     return packets.asked[one] < packets.asked[other] or (packets.asked[one] == packets.asked[other] and one < other)
 
 
 @compiled_part
 def begin_ready(floor, tasks, packets, banked):
-    """Everything that has become ready begins, and what is done at once makes others ready."""
+    """Begin every ready task, and those that become ready by tasks that finish at once."""
     while floor.counts[STACK]:
         floor.counts[STACK] -= 1
         task = floor.stack[floor.counts[STACK]]
@@ -278,7 +280,7 @@ def _finish(floor, tasks, task, time):
 
 @compiled_part
 def happen_until(floor, tasks, packets, banked, time, until):
-    """Everything that happens from a time until another one."""
+    """Run all events from one time until another one."""
     while True:
         if floor.counts[ASKING] and (floor.counts[HEAP] == 0 or floor.when[0] > time + MOMENT):
             _give(floor, packets, time)
@@ -311,7 +313,7 @@ def happen_until(floor, tasks, packets, banked, time, until):
 
 @compiled_loop
 def perform_messages(floor, tasks, packets):
-    """Does all tasks where every packet takes a circuit; whether it came to its end."""
+    """Run all tasks of a program whose packets lock their routes; returns whether all finished."""
     begin_ready(floor, tasks, packets, False)
     happen_until(floor, tasks, packets, False, 0.0, np.inf)
     return floor.counts[DONE] == len(tasks.kind)

@@ -1,4 +1,4 @@
-"""Programs on routers, compiled: tasks of engines, memory channels and packets, each when all before it are done."""
+"""Compiled simulator of programs on routers: tasks of engines, memory channels and packets."""
 
 # mypy: disable-error-code="no-untyped-def,assignment"
 
@@ -49,7 +49,7 @@ def _hand_over(net, floor, packets, at, now):
 
 @inlined_function
 def _following(floor, banks):
-    """When something happens beside flits, less than 0 for never."""
+    """Time of the next event other than flits; negative if there is none."""
     then = -1.0
     if banks is not None:
         then = next_bank_event(banks)
@@ -60,7 +60,7 @@ def _following(floor, banks):
 
 @compiled_loop
 def run_tasks(net, floor, tasks, packets, banks):
-    """Does all tasks; whether it came to its end, or has nothing left that could happen.
+    """Run all tasks of a program; returns whether all finished, or some wait forever.
 
     Without banks nothing of them is compiled, as their type says.
     """

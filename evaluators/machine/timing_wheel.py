@@ -1,4 +1,4 @@
-"""What is due at a later cycle of routers, in lists of a circle of cycles, compiled: routes of packets, and credits."""
+"""Compiled timing wheel of router events: routes of packets, and credits."""
 
 # mypy: disable-error-code="no-untyped-def,assignment"
 
@@ -10,31 +10,31 @@ from dse.evaluators.machine.router_state import CORE
 
 @inlined_function
 def port_record(net, at):
-    """A record of `net.PORT`."""
+    """Record of `RouterTables.port` at a place."""
     return net.port[index(at)]
 
 
 @inlined_function
 def channel_record(net, at):
-    """A record of `net.CHANNEL`."""
+    """Record of `RouterTables.channel` at a place."""
     return net.channel[index(at)]
 
 
 @inlined_function
 def wheel_slot_record(net, at):
-    """A record of `net.SLOT`."""
+    """Record of `RouterTables.slot` at a place."""
     return net.slot[index(at)]
 
 
 @inlined_function
 def port_number(net, at):
-    """Of a port, in its router."""
+    """Number of a port within its router."""
     return np.int64(net.number[index(at)])
 
 
 @inlined_function
 def schedule_route(net, channel, cycle):
-    """The packet in front of an input channel has its route at a cycle."""
+    """Schedule the cycle at which the first packet of an input channel has its route."""
     k = wheel_slot_record(net, cycle & net.slots).routings
     net.routing[index(k)] = channel
     wheel_slot_record(net, cycle & net.slots).routings = k + 1
@@ -42,7 +42,7 @@ def schedule_route(net, channel, cycle):
 
 @inlined_function
 def return_credit(net, channel, now):
-    """A credit for a flit of an input channel goes to where that came from."""
+    """Return a credit for a flit of an input channel to the sender of the flit."""
     at = channel >> net.shift
     slot = now + (net.credit if port_number(net, at) < CORE else net.local) & net.slots
     k = wheel_slot_record(net, slot).returning

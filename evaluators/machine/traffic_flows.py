@@ -1,4 +1,6 @@
-"""Packets of a pattern on a mesh, when they meet nobody: what links carry, how far they go, and what goes round faults.
+"""Packets of a traffic pattern on a mesh without contention.
+
+The module gives link loads, distances and detours around faults, by formula where all nodes send to all.
 
 Nothing is worked out pair by pair where all nodes send to all: that is a formula, and pairs that go round are put right.
 """
@@ -16,7 +18,7 @@ from dse.space.workload import NocTrafficCase
 
 
 class TrafficFlows(NamedTuple):
-    """What a pattern asks of a mesh, for each flit that a sender makes.
+    """Link loads and distances of a traffic pattern on a mesh, per flit that a sender makes.
 
     Attributes:
         loads: flits over each link, towards east, west, south and north; shape (4, rows, cols).
@@ -34,12 +36,12 @@ class TrafficFlows(NamedTuple):
 
     @property
     def hops(self) -> float:
-        """Routers that a packet passes, both ends included: the mean."""
+        """Routers that a packet passes, both ends included, mean over packets. [-]"""
         return float(self.links @ np.arange(1, len(self.links) + 1) / self.links.sum())
 
 
 def traffic_targets(case: NocTrafficCase, rows: int, cols: int) -> Array:
-    """Nodes that each node sends to, each as likely: shape (nodes, 1), or (1, choices), or none for any.
+    """Equally likely targets of each node: shape (nodes, 1), or (1, choices), or none for any node.
 
     Nodes are numbered row after row. A transpose needs as many rows as columns, and spots have to be on the mesh.
 
@@ -65,7 +67,7 @@ def traffic_targets(case: NocTrafficCase, rows: int, cols: int) -> Array:
 
 
 def working_targets(to: Array, nodes: int, faults: MeshFaults) -> tuple[Array, Array]:
-    """Targets that work, shaped likewise, and which nodes send."""
+    """Targets that work, in the same shape, and which nodes send."""
     works = np.ones(nodes, bool)
     works[list(faults.routers)] = False
     if not faults.routers:
@@ -81,22 +83,22 @@ def working_targets(to: Array, nodes: int, faults: MeshFaults) -> tuple[Array, A
 def traffic_flows(
     case: NocTrafficCase, rows: int, cols: int, order: str, faults: MeshFaults, ways: FaultRoutes | None
 ) -> TrafficFlows:
-    """What a pattern asks of a mesh.
+    """Link loads and distances of a traffic pattern on a mesh.
 
     Args:
         case: the pattern.
-        rows, cols: of the mesh.
+        rows, cols: sides of the mesh.
         order: xy or yx.
         faults: what of it is broken.
         ways: round that; None where nothing is.
 
     Raises:
-        DesignError: nobody sends.
+        DesignError: no node sends.
     """
     to, sends = working_targets(traffic_targets(case, rows, cols), rows * cols, faults)
     senders = np.flatnonzero(sends)
     if not len(senders):
-        raise DesignError(f"chip.faults: no node that works sends {case.pattern} packets to one that does; take out a fault")
+        raise DesignError(f"chip.faults: no working node sends {case.pattern} packets to a working node; remove a fault")
     if case.pattern == "uniform":
         alive = sends.reshape(rows, cols).astype(float)
         weight, arriving = 1 / len(senders), 1.0

@@ -1,4 +1,4 @@
-"""Open-loop traffic on routers: where packets go, and how latency and throughput are measured.
+"""Measurement of latency and throughput of open-loop traffic on routers.
 
 A run warms up, then takes samples until three in a row move mean latency and accepted rate by less than 5 % and packets are
 enough, then drains: sources go on, until all packets made meanwhile have arrived. Latency counts from when a packet is
@@ -37,7 +37,7 @@ SETTLED_CHANGE = 0.05
 """By which share two samples may differ and agree."""
 
 MAX_LATENCY_RATIO = 15.0
-"""Mean latency from which on a network counts as saturated, over that of packets that meet nobody."""
+"""Mean latency from which on a network counts as saturated, over that without contention. [-]"""
 
 STEADY, DOUBLINGS = 0.02, 6
 """By which share what a saturated network accepts in two windows in a row may differ; windows at most, each as long as all
@@ -51,7 +51,7 @@ BACKLOG_SHARE = 0.01
 
 
 class TrafficResult(NamedTuple):
-    """What came out; latencies in cycles, rates in flits a node and cycle.
+    """Measured traffic: latencies in cycles, rates in flits per node and cycle.
 
     Attributes:
         latency, p50, p99: of packets: the mean, that of half and of 99 % of them.
@@ -73,7 +73,7 @@ class TrafficResult(NamedTuple):
 
 
 def traffic_routers(of: Router, rows: int, cols: int, order: str, ways: FaultRoutes | None = None) -> RouterTables:
-    """Empty routers for packets of one target each."""
+    """Empty routers for packets with one target each."""
     t = router_cycles(of)
     width = np.array([[of.flit_x, of.flit_x, of.flit_y, of.flit_y, 1]], np.int64)
     made = routers.make_router_tables(
@@ -87,12 +87,12 @@ def traffic_routers(of: Router, rows: int, cols: int, order: str, ways: FaultRou
 def measure_traffic(
     of: Router, rows: int, cols: int, order: str, case: NocTrafficCase, faults: MeshFaults = NO_FAULTS
 ) -> TrafficResult:
-    """Latency and throughput of a mesh under a load: a function of its arguments, seed included.
+    """Measure latency and throughput of a mesh under a load; the arguments, seed included, decide them.
 
     Routers that are broken make no packets and get none; those of others that were to go there are not made.
 
     Raises:
-        DesignError: `MOST` is not enough for the packets that are asked for.
+        DesignError: `MAX_CYCLES` is not enough for the packets that are asked for.
     """
     ways = fault_routes(rows, cols, faults, order, vcs=int(of.vcs)) if faults else None
     net = traffic_routers(of, rows, cols, order, ways)
@@ -139,7 +139,7 @@ def measure_traffic(
 
 
 def zero_load_latency(of: Router, case: NocTrafficCase, hops: Any) -> Any:
-    """Latency of packets that meet nobody, from the routers that they pass: their stages, and the rest of the flits. [cycle]
+    """Latency of packets without contention: stages of `hops` routers, and the other flits. [cycle]
 
     A link that is narrow paces flits, or credits that come too late.
     """
@@ -151,14 +151,13 @@ def zero_load_latency(of: Router, case: NocTrafficCase, hops: Any) -> Any:
 
 
 def _refuse(case: NocTrafficCase, asked: TrafficFlows, packets: float) -> None:
-    """Refuses more than can be played."""
+    """Refuse traffic that takes too long to simulate."""
     crossings = MOST_SAMPLES * packets * case.flits * asked.hops
     if crossings > MAX_CYCLES:
-        have = f"{MOST_SAMPLES} samples of {packets:,.0f} packets of {case.flits:,} flits that cross {asked.hops:.1f} routers"
+        have = f"{MOST_SAMPLES} samples of {packets:,.0f} packets of {case.flits:,} flits over {asked.hops:.1f} routers"
         raise DesignError(
-            f"workload.packets: {have} are {crossings:,.0f} steps of a flit, more than {MAX_CYCLES:,}; ask for "
-            f"fewer packets or a "
-            "shorter period"
+            f"workload.packets: {have} are {crossings:,.0f} flit hops, at most {MAX_CYCLES:,} can be simulated; reduce "
+            "the packets or the sampling period"
         )
 
 

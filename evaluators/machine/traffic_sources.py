@@ -1,4 +1,4 @@
-"""Sources that give routers packets at random times, compiled; open loop."""
+"""Compiled open-loop sources that give packets to routers at random times."""
 
 # mypy: disable-error-code="no-untyped-def,assignment"
 
@@ -13,7 +13,7 @@ from dse.space.array_math import Array
 
 
 class TrafficSources(NamedTuple):
-    """Sources that send packets at random times, open loop: they wait in their source for as long as they must.
+    """Sources that make packets at random times; packets wait in their source until they can leave.
 
     Attributes:
         chance: that a packet is made in a cycle; `decay`: the logarithm of that none is.
@@ -47,14 +47,14 @@ class TrafficSources(NamedTuple):
 
 
 UNUSED, MEASURED, RETIRED, LATENCY, HOPS, ACCEPTED, FLYING, FLYING_BORN, MADE = range(9)
-"""Places of `Load.tally`: numbers left; measured packets in flight; packets that arrived, sum of their latencies and of routers
-passed; flits that arrived; flits made and not arrived, and the sum of when they were made; packets made."""
+"""Places of `TrafficSources.tally`: numbers left; measured packets in flight; packets that arrived, sum of their latencies and
+of routers passed; flits that arrived; flits made and not arrived, and the sum of when they were made; packets made."""
 
 
 def make_sources(
     net: RouterTables, chance: float, flits: int, targets: Array, seed: int, longest: int = 8192
 ) -> TrafficSources:
-    """Sources of a mesh, with nothing sent yet."""
+    """Sources of a mesh before the first packet."""
     n, packets = net.routers, len(net.target)
     tally = np.zeros(9, np.int64)
     tally[UNUSED] = packets
@@ -150,7 +150,7 @@ WARMING, RUNNING, DRAINING = range(3)
 
 @compiled_loop
 def run_traffic(net, source, now, until, phase, measured_before):
-    """Cycles from `now` to `until`, or to the end of draining; the next cycle.
+    """Run cycles from `now` to `until`, or to the end of draining; returns the next cycle.
 
     Draining ends when all measured packets have arrived and sources have made all that were due before `measured_before`.
     Cycles in which nothing is on its way, credits included, are jumped over.

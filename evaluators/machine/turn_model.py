@@ -1,4 +1,6 @@
-"""Which link packets may take after which, so that none wait for one another in a circle, and ways that keep to that.
+"""Turns that packets may take on a mesh without a cycle of waiting links.
+
+It also extends routes that keep to these turns.
 
 Links are numbered node 4 + port, ports east, west, south, north; what may follow each is bits of a number.
 """
@@ -27,7 +29,7 @@ CROWDED_FACTOR = 4.0
 
 
 def dimension_order_ports(rows: int, cols: int, order: str) -> tuple[Array, Array]:
-    """Ports, dimension by dimension, and links, by router and target; shape (nodes, nodes)."""
+    """Ports of dimension-order routes, and their links, by router and target; shape (nodes, nodes)."""
     row, col = (axis.ravel() for axis in np.indices((rows, cols), dtype=np.int16))
     across, down = col - col[:, None], row - row[:, None]
     first, second = (across, down) if order == "xy" else (down, across)
@@ -38,7 +40,7 @@ def dimension_order_ports(rows: int, cols: int, order: str) -> tuple[Array, Arra
 
 @compiled_with_arrays
 def closes_cycle(after, steps, link, onward):
-    """Whether a circle closes where packets may take one link after another."""
+    """Whether a turn from one link to another closes a cycle of waiting links."""
     if link == onward:
         return True
     seen = np.zeros(len(after), np.bool_)
@@ -62,7 +64,7 @@ def closes_cycle(after, steps, link, onward):
 
 @compiled_with_arrays
 def extend_routes(table, far, around, apart, open_, steps, after, load):
-    """Joins to the ways to each target those routers from which they are broken; whether all could be.
+    """Extend routes to each target to the routers without one; returns whether all could be joined.
 
     Of routers that have no way yet, that comes next whose way by one of its links costs least: hops, links that carry much, and
     turns that are new. Turns that would close a circle are refused.

@@ -1,4 +1,4 @@
-"""Up*/down* ways on a mesh of which something is broken [schroeder1991].
+"""Up*/down* routes on a mesh with faults [schroeder1991].
 
 Routers are ordered by their distance from one in the middle; a link goes up towards it, or down. Packets go up as long as they
 have to, and then only down, so that links never wait for one another in a circle, whatever is broken.
@@ -13,7 +13,7 @@ from dse.space.errors import DesignError
 
 
 class RouterOrder(NamedTuple):
-    """Routers that work, in the order in which links go down; the place of each in it; the router that each was found from."""
+    """Order of working routers from a middle one down, and the router from which each was reached."""
 
     order: list[int]
     place: dict[int, int]
@@ -21,7 +21,7 @@ class RouterOrder(NamedTuple):
 
 
 def router_order(rows: int, cols: int, open_: Array, works: Array) -> RouterOrder:
-    """The order of routers.
+    """Order of a mesh's working routers by their distance from a router in the middle.
 
     Args:
         open_: which links work, by router and port, shape (nodes, 4).
@@ -32,7 +32,7 @@ def router_order(rows: int, cols: int, open_: Array, works: Array) -> RouterOrde
     """
     alive = np.flatnonzero(works).tolist()
     if not alive:
-        raise DesignError("chip.faults: no router is left that works")
+        raise DesignError("chip.faults: no router works; remove a fault")
     middle = min(alive, key=lambda node: abs(2 * (node // cols) - rows + 1) + abs(2 * (node % cols) - cols + 1))
     level, above = {middle: 0}, {middle: -1}
     for node in (queue := [middle]):
@@ -43,13 +43,15 @@ def router_order(rows: int, cols: int, open_: Array, works: Array) -> RouterOrde
     for node in alive:
         if node not in level:
             a, b = (f"router {at} ({at // cols}, {at % cols})" for at in (middle, node))
-            raise DesignError(f"chip.faults: no way from {a} to {b} is left; take out a fault, or that router too")
+            raise DesignError(
+                f"chip.faults: no route from {a} to {b} is left; remove a fault, or add that router to the faults"
+            )
     order = sorted(alive, key=lambda node: (level[node], node))
     return RouterOrder(order, {node: at for at, node in enumerate(order)}, above)
 
 
 def updown_routes(of: RouterOrder, open_: Array, steps: Array, count: int) -> tuple[Array, Array, Array]:
-    """Ports by router and target, links likewise, shape (nodes, nodes), and ports that may follow each link, as bits."""
+    """Ports and hops by router and target, shape (nodes, nodes), and allowed next ports of each link."""
     place = of.place
     near = {node: [(port, int(node + steps[port])) for port in range(4) if open_[node, port]] for node in of.order}
     found, links = np.zeros((count, count), np.uint8), np.zeros((count, count), np.int16)

@@ -1,1 +1,1 @@
-"""The vocabulary that kernels are written in, what a program does whoever plays it, and the ways of its messages."""
+"""Language of kernel programs, their activity, and the routes of their messages."""

@@ -1,4 +1,4 @@
-"""What is counted of a program: multiply-adds, elements, bytes and the links they cross."""
+"""Activity of a program: multiply-adds, elements, bytes, and the links that bytes cross."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ from dse.space.array_math import sum_nonzero
 
 
 class Activity(NamedTuple):
-    """What a program does, whoever plays it; leaves are floats or arrays over designs.
+    """Activity of a program on any simulator; leaves are floats or arrays over designs.
 
     Attributes:
         macs: multiply-adds, padding included.
@@ -16,7 +16,7 @@ class Activity(NamedTuple):
         memory_bytes: that come from memory channels or go there.
         cache_bytes: that come from the cache in front of them or go there.
         linked_bytes: bytes times the links between dies that they cross.
-        boxed_bytes: bytes times the links of the network between boxes of dies that they cross.
+        boxed_bytes: bytes times the links of the network between nodes of dies that they cross.
         spread_bytes: that come to cores beyond those that leave them: a multicast comes to several; of what routers add up on
             its way, one is left.
     """

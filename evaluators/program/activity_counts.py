@@ -1,4 +1,4 @@
-"""What a program does, whoever plays it: multiply-adds, elements, bytes and the links they cross."""
+"""Activity of a program, counted from its instructions."""
 
 from collections.abc import Iterator
 from math import prod
@@ -25,7 +25,10 @@ from dse.evaluators.program.routes import hop_distance, multicast_tree
 
 
 def count_activity(program: Program) -> Activity:
-    """Counted from the steps; what memory channels send crosses links as well, which only who knows their places can count."""
+    """Activity of a program, counted from its instructions.
+
+    Links that bytes from and to memory cross are not included, since they depend on the places of channels.
+    """
     slots = {slot.name: slot for slot in program.slots}
     macs = vector = sent = hops = memory = spread = 0.0
     for step, times in iterate_instructions(program):
@@ -45,7 +48,7 @@ def count_activity(program: Program) -> Activity:
 
 
 def iterate_instructions(program: Program) -> Iterator[tuple[Instruction, int]]:
-    """Every step of every round, and how often it is played: a round that comes again comes once."""
+    """Every instruction of every round with its repetitions; repeated rounds come once."""
     rounds: dict[int, tuple[Round, int]] = {}
     for strand in program.strands:
         for part in strand:
@@ -56,17 +59,20 @@ def iterate_instructions(program: Program) -> Iterator[tuple[Instruction, int]]:
 
 
 def buffer_bytes(slot: Buffer) -> Any:
-    """Bytes of one version of a slot."""
+    """Bytes of one version of a buffer. [B]"""
     return slot.shape[0] * slot.row_bytes
 
 
 def count_macs(step: MultiplyInstruction, slots: dict[str, Buffer]) -> int:
-    """Multiply-adds of one core."""
+    """Multiply-adds of one core in an instruction. [-]"""
     return prod(_sizes(step, slots).values())
 
 
 def count_vector_instructions(step: MultiplyInstruction, slots: dict[str, Buffer]) -> int:
-    """Vector instructions of one core: results are made in vectors along their longest axis, one value at a time."""
+    """Vector instructions of one core for a product on its vector engine. [-]
+
+    Results are made in vectors along their longest axis, one value at a time.
+    """
     inputs, _, out = step.subscripts.partition("->")
     a, b = inputs.split(",")
     sizes = _sizes(step, slots)
@@ -74,7 +80,7 @@ def count_vector_instructions(step: MultiplyInstruction, slots: dict[str, Buffer
 
 
 def matrix_products(step: MultiplyInstruction, slots: dict[str, Buffer]) -> tuple[int, int, int, int]:
-    """How many products of matrices a step is, and their sizes m, k and n."""
+    """Number of matrix products of an instruction, and their sizes m, k and n. [-]"""
     inputs, _, out = step.subscripts.partition("->")
     a, b = inputs.split(",")
     sizes = _sizes(step, slots)
@@ -86,7 +92,7 @@ def matrix_products(step: MultiplyInstruction, slots: dict[str, Buffer]) -> tupl
 
 
 def count_elements(step: VectorInstruction, slots: dict[str, Buffer]) -> int:
-    """Elements of one core that a vector instruction passes over: those of its largest tile."""
+    """Elements of one core that a vector instruction reads: those of its largest buffer. [-]"""
     return int(max(prod(slots[name].shape) for name in (*step.inputs, step.out)))
 
 

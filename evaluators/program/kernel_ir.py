@@ -1,29 +1,29 @@
-"""The vocabulary in which kernels say what they do, one grammar on one screen; readers play it.
+"""Language in which kernels write their programs, as one grammar; simulators run it.
 
-    Program(rows, cols, slots, strands)   strands run side by side; a strand is a sequence of rounds and loops
-    Round(steps, wait)                    a simultaneous assignment: every step reads what the cores held before it
-    Loop(body, times)                     the same rounds over and over
-    Multiply(a, b, out, subscripts)       the engine of every core adds a product to a tile
-    Vector(function, inputs, out)         the engine of every core computes a function of `FUNCTIONS`, element by element
-    Send(slot, source, target, ...)       slices of a tile go from core to core, any pairs
-    Multicast(slot, path, ...)            among groups of cores, the root first: everyone gets the root's slice
-    Reduce(slot, path, ...)               among groups of cores, the root first: the root gets the sum of all slices
-    Load(stream, slot, cores, channel)    the next block of a stream comes from a memory channel to a tile of some cores
-    Store(stream, slot, cores, channel)   a tile of some cores goes to a memory channel as the stream's next block
-    Cores(row, col)                       integer arrays that broadcast: a set of cores, never an object per core
-    Slot(name, shape, dtype, depth)       a tile that every core holds; depth 2 is double buffered
+    Program(rows, cols, slots, strands)               strands run in parallel; a strand is a sequence of rounds and loops
+    Round(steps, wait)                                a simultaneous assignment: every instruction reads the state before it
+    Loop(body, times)                                 the same rounds, repeated
+    MultiplyInstruction(a, b, out, subscripts)        the engine of every core adds a product to a buffer
+    VectorInstruction(function, inputs, out)          the engine of every core computes a function, element by element
+    SendInstruction(slot, source, target, ...)        slices of a buffer go from core to core, any pairs
+    MulticastInstruction(slot, path, ...)             in groups of cores, root first: every member gets the root's slice
+    ReduceInstruction(slot, path, ...)                in groups of cores, root first: the root gets the sum of all slices
+    LoadInstruction(stream, slot, cores, channel)     the next block of a stream comes from a memory channel to some cores
+    StoreInstruction(stream, slot, cores, channel)    a buffer of some cores goes to a memory channel as the next block
+    CoreIndex(row, col)                               integer arrays that broadcast: a set of cores, never an object per core
+    Buffer(name, shape, dtype, depth)                 memory that every core holds; depth 2 is double buffered
 
-`via` says who carries: ``router`` (in the network), ``core`` (each member is a software stage, but words stream through; for a
+`via` names the carrier: ``router`` (in the network), ``core`` (each member is a software stage, but words stream through; for a
 multicast, whose words the network copies, its route is set by software first), ``relay`` (the whole slice is stored and
 forwarded at each core), ``shared`` (memory of another core as if it were one's own: a load is a request, a grant and a
 release, each a task of its owner, which starts a message, then one value at a time, there and back; sums are posted),
-``answer`` (a load that was asked for with what was added). Networks carry messages across to the target's column first, then
-along it; a group's tree is the union of its ways. `topology` says which cores have links: neighbours of a ``mesh``, also those
-of a ``torus`` (a ring where it has one row), whose lines close and are gone along the shorter way, or every pair where it is
-``full``. `wait` says where an algorithm synchronises: ``slots`` (a step starts when what it reads is there), ``core`` (a round
-ends on a core before its next one starts there), ``line`` (for a whole row or column), ``mesh``.
+``answer`` (a load that a sum requested). Networks carry messages across to the target's column first, then
+along it; a group's tree is the union of its ways. `topology` gives the cores that have links: neighbours of a ``mesh``, also
+those of a ``torus`` (a ring where it has one row), whose lines close and are gone along the shorter way, or every pair where it
+is ``full``. `wait` gives where an algorithm synchronises: ``slots`` (an instruction starts when its inputs are there), ``core``
+(a round ends on a core before its next one starts there), ``line`` (for a whole row or column), ``mesh``.
 
-A new word needs two kernels that want it.
+A new instruction needs two kernels that use it.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,23 +49,24 @@ BARRIERS = ("slots", "core", "line", "mesh")
 
 @dataclass(frozen=True, slots=True)
 class CoreIndex:
-    """Cores of the mesh by row and column, integer arrays that broadcast together."""
+    """Cores of a mesh by row and column, as integer arrays that broadcast together."""
 
     row: Array
     col: Array
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the broadcast arrays."""
+        """Shape of the broadcast arrays of rows and columns."""
         return np.broadcast_shapes(self.row.shape, self.col.shape)
 
 
 class Buffer(NamedTuple):
-    """A tile that every core holds.
+    """Named memory of every core, of one shape and number format, with one or more versions.
 
     Attributes:
         name: how steps refer to it.
-        shape: of one core's tile, whole numbers, or arrays over designs for a closed form; slices are cut along its first axis.
+        shape: of one core's tile, whole numbers, or arrays over designs for the analytical model; slices are cut along its
+            first axis.
         dtype: number format, as NumPy names it.
         depth: versions held at a time; one that is both sent and received in a round needs 2.
         packed: bytes of a value with its share of scales, of a format that NumPy does not have; 0 for those of `dtype`.
@@ -79,17 +80,17 @@ class Buffer(NamedTuple):
 
     @property
     def itemsize(self) -> float:
-        """Bytes of one value."""
+        """Bytes of one value of the buffer. [B]"""
         return self.packed or _itemsize(self.dtype)
 
     @property
     def row_bytes(self) -> Any:
-        """Bytes of one entry along the first axis."""
+        """Bytes of one entry along the first axis. [B]"""
         return prod(self.shape[1:]) * self.itemsize
 
     @property
     def nbytes(self) -> Any:
-        """Bytes of one core's memory that the slot takes."""
+        """Bytes of one core's memory that the buffer takes, all versions included. [B]"""
         return self.shape[0] * self.row_bytes * self.depth
 
 
@@ -100,7 +101,7 @@ def _itemsize(dtype: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MultiplyInstruction:
-    """``out += einsum(subscripts, a, b)`` on every core; with combine set, ``out =`` that."""
+    """``out += einsum(subscripts, a, b)`` on every core; ``out = ...`` with combine set."""
 
     a: str
     b: str
@@ -111,7 +112,7 @@ class MultiplyInstruction:
 
 @dataclass(frozen=True, slots=True)
 class VectorFunction:
-    """What a vector instruction does to tiles.
+    """Function of a vector instruction: its effect on blocks, and its operations per element.
 
     Attributes:
         operations, specials: of each element; a special one is an exponential, a root or a quotient.
@@ -214,11 +215,11 @@ FUNCTIONS: dict[str, VectorFunction] = {
 have wide values from the beginning, so that to unpack, convert and rescale them changes none."""
 
 DEQUANTIZE_FUNCTIONS = {1: ("converted",), 2: ("converted", "rescaled"), 3: ("unpacked", "converted", "rescaled")}
-"""Instructions that make wide values of packed ones, by operations on each (`space.numbers.Format.expand`)."""
+"""Instructions that make wide values of packed ones, by operations on each (`space.number_formats.NumberFormat.expand`)."""
 
 
 def dequantize_instructions(packed: str, wide: str, operations: float) -> tuple["VectorInstruction", ...]:
-    """Instructions that make what a slot has packed wide in another one: one sequence.
+    """Instructions that dequantise one buffer into another, as one sequence.
 
     >>> [(step.function, step.inputs, step.joined) for step in dequantize_instructions("b", "wide", 2.0)]
     [('converted', ('b',), False), ('rescaled', ('wide',), True)]
@@ -231,10 +232,10 @@ def dequantize_instructions(packed: str, wide: str, operations: float) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class VectorInstruction:
-    """``out = function(*inputs)`` on every core, element by element of the largest tile.
+    """``out = function(*inputs)`` on every core, element by element of the largest buffer.
 
     Attributes:
-        function: a name of `FUNCTIONS`.
+        function: a key of `FUNCTIONS`.
         inputs, out: names of slots.
         given: what software knows without a slot, the function's last input; broadcasts with tiles, the mesh in front.
         joined: whether it is one sequence with the instruction before it, which scalar cores start once.
@@ -249,15 +250,15 @@ class VectorInstruction:
 
 @dataclass(frozen=True, slots=True)
 class SendInstruction:
-    """Rows `start` to `stop` of a slot go from each source to rows `at` and on of `into` on its target.
+    """Rows `start` to `stop` of a buffer go from each source to rows `at` of `into` on its target.
 
     Attributes:
         slot, into: names of slots; the same where `into` is empty.
         source, target: equally shaped sets of cores.
         start, stop: per pair of cores, along the first axis of `slot`.
         at: where they go, per pair, along the first axis of `into`; `start` where it is None.
-        combine: what the target does with what arrives, a word of `COMBINE`.
-        via: a word of `VIA`.
+        combine: what the target does with what arrives, an option of `COMBINE_MODES`.
+        via: an option of `TRANSPORTS`.
 
     Parts of a slot that keep their place (no `at`, no `into`) are versions of their own: the rest stays as it is.
     """
@@ -275,7 +276,9 @@ class SendInstruction:
 
 @dataclass(frozen=True, slots=True)
 class MulticastInstruction:
-    """Rows `start` to `stop` of the root's slot go to rows `at` and on of `into` on every core of its group, itself included.
+    """Rows `start` to `stop` of the root's buffer go to rows `at` of `into` on each core of its group.
+
+    The root is included.
 
     Attributes:
         path: shape (groups, members), the root first.
@@ -293,7 +296,7 @@ class MulticastInstruction:
 
 @dataclass(frozen=True, slots=True)
 class ReduceInstruction:
-    """Rows `start` to `stop` of the slot, combined over each group, become rows `at` and on of `into` at the root.
+    """Rows `start` to `stop`, combined over each group, become rows `at` of `into` at the root.
 
     Attributes:
         path: shape (groups, members), the root first. Via router they may lie anywhere, and routers add what meets at them; via
@@ -314,7 +317,7 @@ class ReduceInstruction:
 
 @dataclass(frozen=True, slots=True)
 class LoadInstruction:
-    """The next block of a stream comes from memory into a slot of some cores.
+    """The next block of a stream comes from memory into a buffer of some cores.
 
     Attributes:
         stream: name of a sequence of blocks, one a core each time.
@@ -335,7 +338,10 @@ class LoadInstruction:
 
 @dataclass(frozen=True, slots=True)
 class StoreInstruction:
-    """A slot of some cores goes to memory as the next block of a stream; attributes as of `Load`, which has more."""
+    """A buffer of some cores goes to memory as the next block of a stream.
+
+    Attributes are as in `LoadInstruction`, which has more.
+    """
 
     stream: str
     slot: str
@@ -344,7 +350,7 @@ class StoreInstruction:
 
 
 def is_in_place(step: SendInstruction, slot: Buffer) -> bool:
-    """Whether a step moves parts of a slot that keep their place."""
+    """Whether an instruction moves parts of a buffer that keep their place."""
     return step.at is None and not step.into and int(np.max(step.stop - step.start)) < slot.shape[0]
 
 
@@ -361,7 +367,7 @@ Instruction = (
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Steps that all read the state before the round."""
+    """Instructions that all read the state before the round."""
 
     steps: tuple[Instruction, ...]
     wait: str = "slots"
@@ -369,7 +375,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The same rounds `times` over; a reader may count what it has played."""
+    """The same rounds, repeated `times`; a simulator may skip repetitions."""
 
     body: tuple[Round, ...]
     times: int
@@ -377,7 +383,10 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What every core of a `rows` x `cols` mesh does; `topology` says which have links, a word of `space.chip.TOPOLOGIES`."""
+    """Instructions of every core of a `rows` x `cols` mesh.
+
+    `topology` gives the pairs of cores that have links, an option of `space.chip.TOPOLOGIES`.
+    """
 
     rows: int
     cols: int
@@ -387,12 +396,12 @@ class Program:
 
     @property
     def core_bytes(self) -> Any:
-        """Memory of one core: the sum of its slots."""
+        """Memory of one core: the sum of its buffers. [B]"""
         return sum(slot.nbytes for slot in self.slots)
 
 
 def buffers_read(step: Instruction) -> tuple[str, ...]:
-    """Slots that a step looks at."""
+    """Names of the buffers that an instruction reads."""
     if isinstance(step, MultiplyInstruction):
         return step.a, step.b
     if isinstance(step, LoadInstruction):
@@ -401,7 +410,7 @@ def buffers_read(step: Instruction) -> tuple[str, ...]:
 
 
 def buffers_written(step: Instruction) -> tuple[str, ...]:
-    """Slots that a step changes."""
+    """Names of the buffers that an instruction writes."""
     if isinstance(step, MultiplyInstruction | VectorInstruction):
         return (step.out,)
     if isinstance(step, LoadInstruction | StoreInstruction):
@@ -410,7 +419,7 @@ def buffers_written(step: Instruction) -> tuple[str, ...]:
 
 
 def iterate_rounds(strand: tuple[Round | Loop, ...]) -> Iterator[Round]:
-    """Every round of a strand in turn, loops unrolled."""
+    """Every round of a strand in order, with loops unrolled."""
     for part in strand:
         if isinstance(part, Loop):
             for _ in range(part.times):

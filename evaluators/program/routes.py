@@ -1,4 +1,4 @@
-"""Where the messages of a program go on a mesh, a torus or a full mesh: ways, distances, trees and the paths of routers."""
+"""Routes of a program's messages on a mesh, torus or full mesh: distances, trees, routing paths."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ from dse.space.array_math import Array
 
 
 def longest_hop(program: Program) -> int:
-    """Most links that one message crosses from a core to the next that handles it."""
+    """Most links that one message crosses from a core to the next one that handles it. [-]"""
     longest = 0
     for strand in program.strands:
         for turn in {id(turn): turn for turn in iterate_rounds(strand)}.values():
@@ -37,13 +37,13 @@ def longest_hop(program: Program) -> int:
 
 
 def routing_paths(program: Program, *, at_once: bool = False) -> int:
-    """Routing paths of the core that is part of most: it begins or ends there, or passes through.
+    """Routing paths of the core with the most: paths that begin, end or pass there. [-]
 
     A path is a pair of cores between which the network carries messages, the neighbours between which one is relayed, a tree
     with its root, or a line on which sums pass from core to core, whichever way.
 
     Args:
-        program: what every core does.
+        program: instructions of every core.
         at_once: count those of a round, for a fabric whose routes are set anew; else those of the whole program.
     """
     most = 0
@@ -114,7 +114,7 @@ def _most_common(cores: Iterator[tuple[int, int]]) -> int:
 
 
 def hop_distance(source: CoreIndex, target: CoreIndex, program: Program) -> Array:
-    """Links between cores, dimension by dimension."""
+    """Links between cores, dimension by dimension. [-]"""
     if program.topology == "full":
         return np.asarray((source.row != target.row) | (source.col != target.col)).astype(int)
     down, across = _steps(source, target, program)
@@ -122,7 +122,7 @@ def hop_distance(source: CoreIndex, target: CoreIndex, program: Program) -> Arra
 
 
 def signed_hops(here: Any, there: Any, side: int, closed: bool) -> Any:
-    """Links from one place of a line to another, negative the other way; over the edge where a closed line is shorter so.
+    """Signed links from one place of a line to another, around the end if shorter on a closed line. [-]
 
     >>> signed_hops(0, 4, 6, False), int(signed_hops(0, 4, 6, True)), int(signed_hops(0, 3, 6, True))
     (4, -2, 3)
@@ -145,7 +145,7 @@ def _legs(path: CoreIndex) -> Array:
 
 
 def multicast_tree(step: MulticastInstruction | ReduceInstruction, program: Program) -> Array:
-    """Links of the ways between the root and all members: a trunk, and branches that leave it in order.
+    """Links of the routes between the root and all members: a trunk, and its branches in order.
 
     A multicast's trunk is the root's row and its branches are columns; sums come along the rows to the root's column.
     """

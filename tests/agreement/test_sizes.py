@@ -100,7 +100,7 @@ def test_what_records_have_no_bits_for_is_refused(sides: tuple[int, int], option
 
 def test_routers_that_take_more_memory_than_is_free_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(free_memory, "free_memory", lambda: 1e6)
-    with pytest.raises(DesignError, match=r"chip\.mesh: routers of 64 x 64 cores take .* GB of memory, 0\.0 GB are free"):
+    with pytest.raises(DesignError, match=r"chip\.mesh: routers of 64 x 64 cores need .* GB of memory, 0\.0 GB are free"):
         net.make_router_tables(64, 64, 4, 8, **DELAYS)
     monkeypatch.undo()
     assert 1e6 < free_memory.free_memory() < float("inf")

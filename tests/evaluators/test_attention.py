@@ -356,7 +356,7 @@ def test_the_numeric_reader_refuses_exponentials_of_whole_numbers() -> None:
     """What NumPy has of one byte are whole numbers: FP8 is priced, and proved by the same steps in float32."""
     shape, tiling, mesh, of = VARIANTS["mha"], AttentionTiling(1, 1, 4, 4), CoreMesh(2, 2), ATTENTION["flash2"]
     written = attention_program(of, shape, tiling, mesh, "int8", channels=2)
-    with pytest.raises(ValueError, match="slot 's': NumPy has no int8 exponentials; play float16 or float32"):
+    with pytest.raises(ValueError, match="slot 's': NumPy has no int8 exponentials; use float16 or float32"):
         run_program(written, {}, scatter_qkv(*operands(shape), of, shape, tiling, mesh))
 
 

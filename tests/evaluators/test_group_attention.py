@@ -174,7 +174,7 @@ def test_only_decode_may_have_it_and_prefetching_goes_beside_it() -> None:
     ("overrides", "why"),
     [
         (("mapping.sram_kv=0.5",), "mapping.sram_kv: attention on groups .* say 0"),
-        (("mapping.precision.kv=int8",), "mapping.precision.kv: int8 beside activations of fp16"),
+        (("mapping.precision.kv=int8",), "mapping.precision.kv: .* of one size, got int8 and fp16"),
         (("mapping.both.attention.dataflow=flat_asink",), "no .*'flat_asink'; did you mean 'flat_async'"),
     ],
 )

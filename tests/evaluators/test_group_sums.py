@@ -231,7 +231,7 @@ def test_designs_with_several_trees_are_together_as_each_alone() -> None:
             ("mapping.both.partition=mn",),
             r"mapping\.both\.sums\.algorithm: nothing reads it beside mapping\.prefill\.partition=mn",
         ),
-        (("mapping.both.experts=whole", "model=qwen3_30b_a3b"), "mapping.both.sums.algorithm: outputs of experts"),
+        (("mapping.both.experts=whole", "model=qwen3_30b_a3b"), "mapping.both.sums.algorithm: experts=whole supports"),
         (("mapping.both.sums.ktree_k=null",), "mapping.both.sums.ktree_k: missing"),
         (("mapping.both.sums.algorithm=two_level",), "mapping.prefill.sums.ktree_k: nothing reads it beside two_level"),
         (("mapping.both.sums.algorithm=k_tree",), "no option 'k_tree'; did you mean 'ktree'"),
@@ -248,7 +248,7 @@ def test_sums_that_nothing_adds_up_so_are_refused_by_name(overrides: tuple[str, 
 
 def test_a_tree_that_the_mapping_s_file_says_is_refused_where_there_are_no_sums() -> None:
     question = asked("chip=npu64", "model=qwen3_1b7", "mapping=npu_ktree", "mapping.both.partition=mn")
-    with pytest.raises(DesignError, match=r"mapping\.both\.sums: partition mn has no sums of a whole group"):
+    with pytest.raises(DesignError, match=r"mapping\.both\.sums: partition mn has no sums over a whole group"):
         typed(question)
 
 

@@ -1,4 +1,4 @@
-"""Time of attention on groups of tiles, in closed form; leaves broadcast over designs.
+"""Time of attention on groups of tiles by the analytical model; leaves broadcast over designs.
 
 Blocking, an item takes what its rounds take one after the other:
 
@@ -9,8 +9,8 @@ With two strands the time is that of what is busiest (the matrix engine, the vec
 strand's items one after the other, and what nothing is beside: the first loads, and what comes after the last product.
 It is never more than that of all items one after the other.
 
-Where keys are split, the pass of `merge` comes after all that. Where two blocks of queries share keys and values, `paired` has
-the time.
+Where keys are split, the merge of `split_kv_merge` follows. Where two blocks of queries share keys and values, `paired_queries`
+has the time.
 """
 
 from collections.abc import Callable
@@ -58,7 +58,7 @@ OperandBytes = tuple[Any, Any, Any, Any]
 
 
 class AttentionTask(NamedTuple):
-    """What is computed, by which dataflow; leaves broadcast over designs.
+    """Attention of one shape by one dataflow and tiling on a mesh; leaves broadcast over designs.
 
     Attributes:
         of: the dataflow.
@@ -78,62 +78,62 @@ class AttentionTask(NamedTuple):
 
     @property
     def counts(self) -> BlockCounts:
-        """How often what is done."""
+        """Numbers of groups, blocks, items and waves of this attention. [-]"""
         return block_counts(self.shape, self.in_turns, self.mesh)
 
     @property
     def in_turns(self) -> AttentionTiling:
-        """The tiling as turns count it."""
+        """Tiling as waves count it: two paired blocks of queries are one of twice the size."""
         return tiling_of_pairs(self.of, self.shape, self.tiling)
 
     @property
     def together(self) -> Any:
-        """Blocks of queries of an item: two where these share keys and values."""
+        """Blocks of queries of one item: 2 where they share keys and values, else 1. [-]"""
         return where(is_paired(self.of, self.shape, self.tiling), 2, 1) if self.of.paired else 1
 
     @property
     def width(self) -> Any:
-        """Columns of queries."""
+        """Columns of queries: those of keys, and those of latent values. [-]"""
         return self.shape.key_dim + self.shape.v * (1 if self.shape.latent else 0)
 
     @property
     def blocks(self) -> tuple[Any, Any]:
-        """Blocks of keys of an item on average, and those of them that are masked."""
+        """Blocks of keys of an item, mean over items, and those of them with a causal mask. [-]"""
         waves_ = self.counts.waves
         blocks, masked = key_blocks_passed(self.shape, self.in_turns, self.mesh)
         return blocks / waves_, masked / waves_
 
     @property
     def nbytes(self) -> OperandBytes:
-        """Of a tile's slice of Q, K, V and O. [B]"""
+        """Bytes of one tile's slices of Q, K, V and O. [B]"""
         m, n, each, kv = self.tiling.queries, self.tiling.keys, self.itemsize, self.kv.of(self.itemsize)
         outputs = m * self.shape.v * where(self.partial, WIDE, each)
         return m * self.width * each, n * self.shape.key_dim * kv, n * self.shape.v * kv, outputs
 
     @property
     def numbers(self) -> Any:
-        """Row numbers of a slice of keys that were selected. [B]"""
+        """Bytes of the row numbers that select a slice of keys. [B]"""
         return self.tiling.keys * NUMBER_BYTES * where(self.shape.piece > 0, 1.0, 0.0) if self.shape.selected else 0.0
 
     @property
     def partial(self) -> Any:
-        """Whether keys are split."""
+        """Whether the keys of an item are split into parts whose outputs a merge adds up."""
         return self.of.split and self.counts.parts > 1
 
     @property
     def merge(self) -> MergePlan:
-        """The pass that puts parts together."""
+        """Plan of the merge that adds up the partial outputs of split keys."""
         return merge.plan_merge(self.shape, self.tiling, self.mesh)
 
     @property
     def stored(self) -> Any:
-        """Bytes that a row of a group's tiles stores of an item: outputs, with maxima and sums where keys are split. [B]"""
+        """Bytes that a row of a group's tiles stores per item; with split keys also maxima and sums. [B]"""
         outputs = self.nbytes[3]
         return outputs + where(self.partial, 2 * self.tiling.queries * STATISTIC, 0.0) if self.of.split else outputs
 
 
 class TileMachine(NamedTuple):
-    """What it is computed on."""
+    """Parts of a tile chip that attention time depends on: network, engines of a tile, memory."""
 
     fabric: MeshFabric
     engines: TileEngines
@@ -141,7 +141,7 @@ class TileMachine(NamedTuple):
 
 
 class ItemCounts(NamedTuple):
-    """What an item is, whatever it is computed on: as of `Task`, with blocks that are masked beside all blocks."""
+    """Counts and sizes of an average item that do not depend on the machine, as in `AttentionTask`."""
 
     counts: BlockCounts
     blocks: Any
@@ -150,13 +150,13 @@ class ItemCounts(NamedTuple):
 
 
 class ItemWork(NamedTuple):
-    """What an item is, and what tiles spend on it whatever its memory; leaves broadcast over designs.
+    """Counts of an average item, and the times of its tiles without memory; leaves broadcast over designs.
 
     Attributes:
-        counts: as of `Task`.
-        blocks, nbytes: as of `Task`.
+        counts: as of `AttentionTask`.
+        blocks, nbytes: as of `AttentionTask`.
         product, result: Q K^T and P V of a block of keys. [s]
-        spread, combined, vector, behind, sent: as of `Spent`.
+        spread, combined, vector, behind, sent: as of `ItemTimes`.
     """
 
     counts: BlockCounts
@@ -172,25 +172,25 @@ class ItemWork(NamedTuple):
 
 
 def attention_cost(task: AttentionTask, on: TileMachine) -> KernelCost:
-    """Time and activity."""
+    """Time [s] and activity of attention on groups of tiles."""
     return KernelCost(attention_seconds(task, on), attention_activity(task))
 
 
 def attention_seconds(task: AttentionTask, on: TileMachine, work: ItemWork | None = None) -> Any:
-    """Time alone; with `work` that is known, only memory is looked at."""
+    """Time of attention on groups of tiles; with a known `work` only memory is evaluated. [s]"""
     work = work or item_work(task, *on[:2])
     return _seconds(task, _spent(task, on, work), work)
 
 
 def own_bytes(task: AttentionTask) -> Any:
-    """Bytes between memory and tiles for queries and outputs, partial ones there and back included. [B]"""
+    """Bytes between memory and tiles for queries and outputs, with partial outputs written and read. [B]"""
     merged = merge.merge_activity(task.merge, task.mesh, task.itemsize).memory_bytes if task.of.split else 0.0
     items = task.together * task.counts.items
     return items * task.tiling.rows * (task.nbytes[0] + task.stored) + where(task.partial, merged, 0.0)
 
 
 def exchange_seconds(task: AttentionTask, on: TileMachine) -> Any:
-    """Time that falls away where tiles exchange for nothing. [s]"""
+    """Attention time saved if exchanges between tiles took no time. [s]"""
     work = item_work(task, *on[:2])
     spent = _spent(task, on, work)
     return _seconds(task, spent, work) - _seconds(
@@ -199,7 +199,7 @@ def exchange_seconds(task: AttentionTask, on: TileMachine) -> Any:
 
 
 def time_by_resource(task: AttentionTask, on: TileMachine) -> dict[str, Any]:
-    """The time by what it goes into: what falls away when that is free, in turn; the rest is products. Words are `PARTS`."""
+    """Attention time by resource of `TIME_PARTS`, saved by freeing each in turn; the rest is products. [s]"""
     found, before = {}, attention_seconds(task, on)
     on = on._replace(fabric=on.fabric._replace(stage=0.0))
     work = item_work(task, *on[:2])
@@ -230,12 +230,12 @@ TIME_PARTS = ("synchronisation", "reduction", "multicast", "hbm", "vector", "mat
 
 
 def item_counts(task: AttentionTask) -> ItemCounts:
-    """What one item of a group is, on average."""
+    """Counts of one item of a group, mean over items."""
     return ItemCounts(task.counts, *task.blocks, task.nbytes)
 
 
 def item_work(task: AttentionTask, fabric: MeshFabric, engines: TileEngines, of: ItemCounts | None = None) -> ItemWork:
-    """What one item of a group takes, on average; `of` where it is known what it is."""
+    """Time parts of one item of a group, mean over items; `of` may give its known counts."""
     counts, blocks, masked, nbytes = of or item_counts(task)
     spread, combined, behind, sent = _exchanges(task, fabric, blocks, nbytes)
     vector = _vectors(task, engines, blocks, masked)
@@ -243,14 +243,14 @@ def item_work(task: AttentionTask, fabric: MeshFabric, engines: TileEngines, of:
 
 
 def bound_inputs(tiling: AttentionTiling, of: ItemCounts) -> tuple[Any, Any]:
-    """What goes into `least`: blocks of keys in turn, and bytes between memory and all tiles, numbers of rows apart."""
+    """Inputs of the lower bound: sequential blocks of keys [-], bytes from and to memory of all tiles [B]."""
     (q_bytes, k_bytes, v_bytes, o_bytes), counts = of.nbytes, of.counts
     each = tiling.rows * (q_bytes + o_bytes) + tiling.cols * of.blocks * (k_bytes + v_bytes)
     return counts.waves * of.blocks, counts.items * each
 
 
 def time_lower_bound(task: AttentionTask, engines: TileEngines, memory: ColumnMemory) -> tuple[Any, Any]:
-    """What `seconds` never is below, rounding included, of what `bounded` says: products of a block, and a byte's time.
+    """Lower bounds on the time of one block of keys [s] and of one byte from memory [s/B].
 
     A candidate takes the former for each block of keys in turn, or the latter for all bytes, as they come evenly over all
     channels. [s], [s/B]
@@ -370,13 +370,14 @@ def _scaled(shape: AttentionShape) -> tuple[Any, ...]:
 
 
 def _exchanges(task: AttentionTask, fabric: MeshFabric, blocks: Any, nbytes: OperandBytes) -> tuple[Any, Any, Any, Any]:
-    """Time of an item's multicasts of operands; of its sums, maxima and their way back; `behind` and `sent` of `Spent`."""
+    """Time of an item's multicasts of operands; of its sums, maxima and their way back; `behind` and `sent` of `ItemTimes`."""
     queries, keys, values, statistics, outputs, behind, sent = _exchange_times(task, fabric, nbytes)
     return queries + blocks * (keys + values), 2 * blocks * statistics + outputs, behind, blocks * sent
 
 
 def _exchange_times(task: AttentionTask, fabric: MeshFabric, nbytes: OperandBytes) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
-    """Of queries, keys and values; of maxima, or sums, there and back; of outputs; `behind`, and `sent` of a block, of `Spent`.
+    """Of queries, keys and values; of maxima, or sums, there and back; of outputs; `behind`, and `sent` of a block, of
+    `ItemTimes`.
 
     Tiles go on when they have heard. Keys and values take until those have them from which others come, on the diagonal; what
     comes back of a maximum takes until the next sum begins with those that have heard first. The others are behind, once.
@@ -449,7 +450,7 @@ def _loading(task: AttentionTask, on: TileMachine, work: ItemWork) -> tuple[Call
 
 
 def _memory(task: AttentionTask, on: TileMachine, work: ItemWork) -> tuple[Any, Any, Any, Any, SplitKvTimes, Any, Any, Any]:
-    """Fields `hbm`, `opening`, `channel`, `ends`, `turns`, `late`, `away` and `queued` of `Spent`."""
+    """Fields `hbm`, `opening`, `channel`, `ends`, `turns`, `late`, `away` and `queued` of `ItemTimes`."""
     shape, tiling, fabric, memory, counts = task.shape, task.tiling, on.fabric, on.memory, work.counts
     mesh = busy_tiles(counts, tiling, task.mesh)
     (q_bytes, k_bytes, v_bytes, o_bytes), blocks, product, result = work.nbytes, work.blocks, work.product, work.result
@@ -508,7 +509,7 @@ def _memory(task: AttentionTask, on: TileMachine, work: ItemWork) -> tuple[Any, 
 
 
 def attention_activity(task: AttentionTask) -> Activity:
-    """What the steps count: groups without an item in the last turn multiply and exchange as well, but load nothing."""
+    """Activity of the attention program: multiply-adds, vector elements, and bytes by kind."""
     shape, tiling, counts = task.shape, task.tiling, task.counts
     mesh = busy_tiles(counts, tiling, task.mesh)
     blocks, masked = key_blocks_passed(shape, task.in_turns, task.mesh)

@@ -1,4 +1,4 @@
-"""What attention computes, and how it is cut for groups of tiles ([zhang2026] sections III-A and III-B).
+"""Shape of an attention problem, and its tiling over groups of tiles ([zhang2026] section III).
 
 Heads that share keys and values are one problem: their queries make one longer sequence (section III-D), position by
 position, so that a causal mask is a staircase. A group of tiles works on one block of a problem's queries, an item, and goes
@@ -30,7 +30,9 @@ NUMBER, NUMBER_BYTES = "int32", 4
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
-    """Softmax(Q K^T / sqrt(d)) V for all heads; whole numbers, or arrays over designs for a closed form.
+    """Softmax(Q K^T / sqrt(d)) V for all heads of a layer.
+
+    Sizes are whole numbers, or arrays over designs for the analytical model.
 
     MHA has as many KV heads as heads, MQA one, GQA some. MLA with absorbed weights is MQA whose values are the last `v` columns
     of its keys, so that they are loaded once (`latent`), or all of them, where a row is key and value; the naive one is MHA.
@@ -63,47 +65,47 @@ class AttentionShape:
 
     @property
     def windowed(self) -> bool:
-        """Whether queries see the last keys only."""
+        """Whether queries attend only to the last keys (a sliding window)."""
         return bool(np.any(self.window > 0))
 
     @property
     def selected(self) -> bool:
-        """Whether keys and values are rows that were selected."""
+        """Whether keys and values are selected rows (sparse attention)."""
         return bool(np.any(self.piece > 0))
 
     @property
     def problems(self) -> Any:
-        """Sequences times KV heads."""
+        """Independent attention problems: sequences times KV heads. [-]"""
         return self.batch * self.kv_heads
 
     @property
     def shared(self) -> Any:
-        """Heads of queries to each KV head."""
+        """Query heads per KV head. [-]"""
         return self.heads // self.kv_heads
 
     @property
     def rows(self) -> Any:
-        """Queries of a problem."""
+        """Query rows of one problem: queries of a sequence times query heads per KV head. [-]"""
         return self.queries * self.shared
 
     @property
     def key_dim(self) -> Any:
-        """Columns of keys that are no values."""
+        """Columns of keys that are not also columns of values. [-]"""
         return self.qk - self.v if self.latent else self.qk
 
     @property
     def bare(self) -> bool:
-        """Whether all columns of keys are values: one row a position, which is loaded as these."""
+        """Whether all columns of keys are values, so that each position is loaded once."""
         return self.latent and bool(np.all(np.equal(self.key_dim, 0)))
 
     @property
     def pairs(self) -> Any:
-        """Query and key of a sequence's head that the mask lets through."""
+        """Pairs of query and key of one head and sequence that the mask allows. [-]"""
         return causal_pairs(self.queries, self.keys, self.window) if self.causal else self.queries * self.keys
 
     @property
     def macs(self) -> Any:
-        """Multiply-adds that are useful: of pairs that the mask lets through, padding apart.
+        """Useful multiply-adds: those of pairs that the mask allows, without padding. [-]
 
         >>> AttentionShape(1, 2, 2, 4, 6, 8, 8).macs, AttentionShape(1, 2, 2, 4, 6, 8, 8, causal=True, window=2).macs
         (768, 256.0)
@@ -112,7 +114,7 @@ class AttentionShape:
 
 
 def per_query_attention(of: AttentionShape, top: Any, piece: Any) -> AttentionShape:
-    """Attention of each query to rows of its own: every query is a sequence, whose heads share what was selected.
+    """Sparse attention as one problem per query, whose heads share the selected rows.
 
     Args:
         of: attention to all keys.
@@ -127,7 +129,7 @@ def per_query_attention(of: AttentionShape, top: Any, piece: Any) -> AttentionSh
 
 
 def queries_of(of: AttentionShape, first: Any, end: Any) -> AttentionShape:
-    """Attention of some of the queries, from one on to another one that is not counted, to the keys that these see.
+    """Attention of a range of the queries, `first` to before `end`, to the keys that they see.
 
     >>> queries_of(AttentionShape(1, 8, 1, 6, 10, 64, 64, causal=True), 0, 4).keys
     8
@@ -142,7 +144,9 @@ def queries_of(of: AttentionShape, first: Any, end: Any) -> AttentionShape:
 
 @dataclass(frozen=True, slots=True)
 class AttentionTiling:
-    """Tiles of a group, and what a tile has of a block; whole numbers, or arrays over designs for a closed form.
+    """Tiles of an attention group and slices of a tile.
+
+    Sizes are whole numbers, or arrays over designs for the analytical model.
 
     Attributes:
         rows, cols: of a group; its rows share out the queries of a block (G_y), its columns the keys (G_x).
@@ -158,7 +162,7 @@ class AttentionTiling:
 
 
 class BlockCounts(NamedTuple):
-    """How often what is done: counts that broadcast over designs.
+    """Numbers of groups, blocks, items and waves of an attention; they broadcast over designs. [-]
 
     Attributes:
         groups: on the mesh.
@@ -177,7 +181,7 @@ class BlockCounts(NamedTuple):
 
 
 def block_counts(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> BlockCounts:
-    """Blocks of a shape on a mesh; the last ones are padded.
+    """Blocks of an attention shape on a mesh of tiles; the last ones are padded.
 
     >>> block_counts(AttentionShape(2, 32, 32, 4096, 4096, 128, 128), AttentionTiling(32, 32, 128, 128), CoreMesh(32, 32))
     BlockCounts(groups=1, outer=1, inner=1, items=64, waves=64, parts=1)
@@ -196,7 +200,7 @@ def block_counts(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh)
 
 
 def busy_mesh(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> CoreMesh:
-    """Tiles that work: rows of groups that have an item in the only turn, or all whole ones; the nearest to the memory.
+    """Tiles that have work: rows of groups with an item, those nearest to memory, or all whole groups.
 
     >>> busy_mesh(AttentionShape(1, 8, 8, 1, 4096, 128, 128), AttentionTiling(2, 8, 1, 128), CoreMesh(32, 32))
     CoreMesh(rows=4, cols=32)
@@ -205,12 +209,12 @@ def busy_mesh(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) ->
 
 
 def busy_tiles(of: BlockCounts, tiling: AttentionTiling, mesh: CoreMesh) -> CoreMesh:
-    """Likewise of counts that are known."""
+    """Tiles that have work, as `busy_mesh`, from known block counts."""
     return CoreMesh(tiling.rows * ceil_div(minimum(of.items, of.groups), floor_div(mesh.cols, tiling.cols)), mesh.cols)
 
 
 def key_blocks(shape: AttentionShape, tiling: AttentionTiling) -> Any:
-    """Blocks of keys that a block of queries meets, at most: those of all keys, or of a window and the steps of its queries.
+    """Upper bound on the blocks of keys that one block of queries visits: all, or those of a window. [-]
 
     >>> key_blocks(AttentionShape(1, 8, 1, 4096, 4096, 64, 64, causal=True, window=512), AttentionTiling(8, 8, 128, 16))
     5
@@ -226,7 +230,7 @@ def key_blocks(shape: AttentionShape, tiling: AttentionTiling) -> Any:
 
 
 class KvStorage(NamedTuple):
-    """How keys and values are stored and multiplied.
+    """Number format of stored keys and values, and the operations that dequantise them.
 
     Attributes:
         nbytes: of a value with its share of scales; 0 for as many as of others. [B]
@@ -237,11 +241,11 @@ class KvStorage(NamedTuple):
     expand: float = 0.0
 
     def of(self, itemsize: float) -> float:
-        """Bytes of a value, where others have `itemsize`. [B]"""
+        """Bytes of a stored KV value, where other values have `itemsize`. [B]"""
         return self.nbytes or itemsize
 
     def multiplied(self, itemsize: float) -> float:
-        """Bytes of the wider of both, as they are multiplied. [B]"""
+        """Bytes of the wider of a KV value and another value, as both are multiplied. [B]"""
         return itemsize if self.expand else max(itemsize, self.nbytes)
 
 
@@ -251,7 +255,9 @@ SAME_AS_ACTIVATIONS = KvStorage()
 def memory_bytes(
     shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh, itemsize: float, kv: KvStorage = SAME_AS_ACTIVATIONS
 ) -> Any:
-    """Bytes between HBM and tiles, keys not split, padding included; for B_r = B_c = N M and no mask it is the paper's
+    """Bytes between main memory and tiles with unsplit keys, padding included. [B]
+
+    With B_r = B_c = N M and no mask this is the paper's
 
         IO = 2 B H D S (1 + S / (N M)) itemsize
 
@@ -276,7 +282,7 @@ def attention_buffers(
     prefix: str = "",
     kv: KvStorage = SAME_AS_ACTIVATIONS,
 ) -> tuple[Buffer, ...]:
-    """What a tile holds for one strand: Q, K, V, S (then P), O and statistics, and what arrives of sums in software.
+    """Buffers of a tile for one strand: operands, scores, outputs, statistics, and received partial sums.
 
     A group of one column sums nothing, and leaves no room for it; over designs, some groups do and some do not.
 

@@ -1,4 +1,4 @@
-"""Counts over all turns of `blocks.turns` at once, in compiled code: choices of slices ask for those of thousands of cuts."""
+"""Compiled counts of key blocks over all waves, for choosing among thousands of tilings."""
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -7,17 +7,17 @@ from dse.evaluators.machine.compile_cache import compiled_loop
 
 @compiled_loop
 def count_key_blocks(problems, shared, queries, keys, causal, window, rows, cols, m, n, splits, mesh_rows, mesh_cols, out):
-    """Blocks of keys of all waves, how often they are masked, and those that groups load.
+    """Count key blocks of all waves, how often one is masked, and those that groups load. [-]
 
     Args:
-        problems, shared, queries, keys, causal, window: as in `shape.Heads`.
-        rows, cols, m, n, splits: as in `shape.Tiling`.
+        problems, shared, queries, keys, causal, window: as in `attention_shape.AttentionShape`.
+        rows, cols, m, n, splits: as in `attention_shape.AttentionTiling`.
         mesh_rows, mesh_cols: sides of the mesh.
         out: the three counts, shape (3,).
     """
     groups = (mesh_rows // rows) * (mesh_cols // cols)
     span, width, lines = rows * m, cols * n, queries * shared
-    outer, inner = -(-lines // span), -(-keys // width)  # as `shape.cut` has it
+    outer, inner = -(-lines // span), -(-keys // width)  # as `attention_shape.block_counts` has it
     if window > 0:
         positions = 1
         if shared % span:
@@ -35,7 +35,7 @@ def count_key_blocks(problems, shared, queries, keys, causal, window, rows, cols
         least, most, low = keys, keys, 0
         if causal:
             least, most, low = 1 << 62, -(1 << 62), -(1 << 62)
-            for block in range(start, end + 1):  # as `blocks.band` has it
+            for block in range(start, end + 1):  # as `block_schedule.causal_band` has it
                 seen = keys - queries + 1 + block * span // shared
                 last = keys - queries + 1 + min((block + 1) * span - 1, lines - 1) // shared
                 begin = max(seen - reach, 0)
@@ -57,7 +57,7 @@ def count_key_blocks(problems, shared, queries, keys, causal, window, rows, cols
 
 @compiled_loop
 def count_many(keys, out):
-    """`counted` of many.
+    """Count key blocks of many tilings, as `count_key_blocks` does for one, and write them to `out`.
 
     Args:
         keys: its arguments but the last, shape (rows, 13).

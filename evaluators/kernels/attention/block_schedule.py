@@ -1,4 +1,4 @@
-"""Turns of groups of tiles: which items they have in each, and how many blocks of keys they go through.
+"""Schedule of attention items over waves of tile groups, with the number of key blocks in each.
 
 Where these differ from turn to turn, of many designs every combination of sizes is counted once.
 """
@@ -16,7 +16,7 @@ from dse.space.memoize import memoize_by_identity
 
 
 class GroupWave(NamedTuple):
-    """What all groups do at a time: an item each.
+    """One wave of tile groups: one item per group, and its numbers of blocks.
 
     Attributes:
         active: groups that have one.
@@ -35,12 +35,12 @@ class GroupWave(NamedTuple):
 
 
 def stream_name(slot: str, wave: GroupWave, of: BlockCounts) -> str:
-    """Name of the sequence of blocks of a slot; that of the last groups is apart, since its blocks are fewer."""
+    """Name of a buffer's block stream; groups with fewer blocks in the last wave have one of their own."""
     return slot if wave.active == of.groups else f"{slot}/part"
 
 
 class WaveArrays(NamedTuple):
-    """All waves as arrays, shape (waves,): their first items, and counts as of `Wave`."""
+    """All waves as arrays of shape (waves,): first items, and counts as in `GroupWave`."""
 
     first: Array
     active: Array
@@ -50,7 +50,7 @@ class WaveArrays(NamedTuple):
 
 
 class CausalBand(NamedTuple):
-    """Keys that a block of queries sees; arrays of shape (blocks of queries,).
+    """Range of keys that each block of queries sees; arrays of shape (blocks of queries,).
 
     Attributes:
         first: key with which its blocks of keys begin.
@@ -66,7 +66,7 @@ class CausalBand(NamedTuple):
 
 
 def causal_band(shape: AttentionShape, tiling: AttentionTiling, blocks: Array) -> CausalBand:
-    """Of blocks of queries under a causal mask, [-], shape (blocks,).
+    """Range of keys that blocks of queries see under a causal mask. [-], shape (blocks,)
 
     A query at position p sees keys p - window + 1 to p. The blocks' first key is the first one that the first query sees.
 
@@ -83,7 +83,7 @@ def causal_band(shape: AttentionShape, tiling: AttentionTiling, blocks: Array) -
 
 
 def wave_arrays(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> WaveArrays:
-    """Items in turn: first blocks of queries first, which see the fewest keys under a causal mask."""
+    """Waves of items as arrays: first blocks of queries first, since they see the fewest keys."""
     of = block_counts(shape, tiling, mesh)
     keys = tiling.cols * tiling.keys
     first = np.arange(0, of.items, of.groups)
@@ -108,7 +108,7 @@ def wave_arrays(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) 
 
 
 _MOST = (np.minimum, np.maximum, np.maximum)
-"""Of fields of `Band` but the first, what holds for several blocks of queries side by side."""
+"""Of fields of `CausalBand` but the first, what holds for several blocks of queries side by side."""
 
 
 def _over(most: np.ufunc, values: Array, blocks: tuple[Array, Array]) -> Array:
@@ -118,7 +118,7 @@ def _over(most: np.ufunc, values: Array, blocks: tuple[Array, Array]) -> Array:
 
 
 def list_waves(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> list[GroupWave]:
-    """The waves of `turns` one by one."""
+    """List the waves of `wave_arrays` as one `GroupWave` each."""
     found, several = [], block_counts(shape, tiling, mesh).parts
     for first, active, plain, inner, low in zip(*(column.tolist() for column in wave_arrays(shape, tiling, mesh)), strict=True):
         of = [item // shape.problems for item in range(first, first + active)]
@@ -129,7 +129,7 @@ def list_waves(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -
 
 
 def key_blocks_passed(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> tuple[Any, Any]:
-    """Blocks of keys of all waves, and how often one of them is masked: at one edge, or at each."""
+    """Key blocks of all waves, and how often one of them is masked: at one edge, or at each. [-]"""
     counts = block_counts(shape, tiling, mesh)
     if not (shape.causal or np.any(tiling.splits > 1)):
         whole = shape.keys // (tiling.cols * tiling.keys)
@@ -138,7 +138,7 @@ def key_blocks_passed(shape: AttentionShape, tiling: AttentionTiling, mesh: Core
 
 
 def key_blocks_loaded(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> Any:
-    """Blocks of keys that groups load, all together."""
+    """Key blocks that all groups load. [-]"""
     counts = block_counts(shape, tiling, mesh)
     apart = shape.causal or np.any(tiling.splits > 1)
     return _by_turns(*_keys(shape, tiling, mesh))[2] if apart else counts.items * counts.inner
@@ -156,7 +156,7 @@ def _by_turns(*keys: Any) -> tuple[Any, Any, Any]:
 
 @cache
 def _single(*keys: Any) -> tuple[float, float, float]:
-    """Of numbers."""
+    """Key-block counts of one design, as numbers."""
     blocks, masked, loads = _counted(np.array([keys], np.int64))[:, 0].tolist()
     return blocks, masked, loads
 
@@ -223,7 +223,7 @@ def _many(keys: Array) -> Array:
 
 
 def _one(*keys: int) -> float:
-    """The same of one."""
+    """Key-block counts of one tiling, without arrays."""
     return float(_many(np.array([keys], np.int64))[0])
 
 
@@ -232,7 +232,7 @@ _row = tabulate(_one, _many)
 
 
 def count_by_waves(problems: int, shared: int, queries: int, keys: int, *rest: int) -> tuple[float, float, float]:
-    """As `_counted`, by the turns themselves."""
+    """Key blocks of all waves, masked ones and loaded ones, counted wave by wave. [-]"""
     causal, window, rows, cols, m, n, splits, *sides = rest
     shape = AttentionShape(problems, shared, 1, queries, keys, 1, 1, causal=bool(causal), window=window)
     of = wave_arrays(shape, AttentionTiling(rows, cols, m, n, splits), CoreMesh(*sides))

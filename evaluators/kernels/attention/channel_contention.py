@@ -1,4 +1,4 @@
-"""What the busiest memory channel serves of groups of tiles, and how long two things take that wait for each other."""
+"""Load of the busiest memory channel under groups of tiles, and smooth overlap of two times."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ AHEAD = 16
 
 
 def overlapped_seconds(tiles: Any, channels: Any, power: int = OVERLAP_POWER) -> Any:
-    """Time of what keeps tiles busy beside what keeps channels busy: near the longer, 9 or 4 % over it at most. [s]
+    """Time of tile work that overlaps channel work: near the longer of the two, at most 9 or 4 % more. [s]
 
         t = (tiles ^ p + channels ^ p) ^ (1/p)
 
@@ -28,7 +28,7 @@ def overlapped_seconds(tiles: Any, channels: Any, power: int = OVERLAP_POWER) ->
 
 
 def mean_columns_served(counts: BlockCounts, tiling: AttentionTiling, mesh: CoreMesh, count: Any) -> Any:
-    """Columns of groups that the busiest channel serves at a time, in the mean over turns, the last of which may be part full.
+    """Group columns that the busiest channel serves at a time, mean over waves. [-]
 
     Args:
         counts, tiling, mesh: items and groups; leaves broadcast over designs.
@@ -42,7 +42,7 @@ def mean_columns_served(counts: BlockCounts, tiling: AttentionTiling, mesh: Core
 
 
 def max_columns_served(groups: Any, tiling: AttentionTiling, mesh: CoreMesh, count: Any) -> Any:
-    """Columns that the busiest channel serves where so many groups have an item: row by row, from the first column on.
+    """Columns that the busiest channel serves if `groups` groups have an item, placed row by row. [-]
 
     >>> (
     ...     max_columns_served(4, AttentionTiling(2, 2, 1, 1), CoreMesh(8, 16), 4),
@@ -56,7 +56,7 @@ def max_columns_served(groups: Any, tiling: AttentionTiling, mesh: CoreMesh, cou
 
 
 def diagonal_rows_served(tiling: AttentionTiling, mesh: CoreMesh, count: Any) -> Any:
-    """Rows of a group for each of its columns that the busiest channel serves: tiles of the diagonal load their queries.
+    """Rows of a group per column of the busiest channel, where diagonal tiles load queries. [-]
 
     >>> (
     ...     diagonal_rows_served(AttentionTiling(2, 4, 1, 1), CoreMesh(8, 8), 1),
@@ -69,5 +69,5 @@ def diagonal_rows_served(tiling: AttentionTiling, mesh: CoreMesh, count: Any) ->
 
 
 def last_wave_items(counts: BlockCounts) -> Any:
-    """Items of the last turn."""
+    """Items in the last wave of groups. [-]"""
     return counts.items - (counts.waves - 1) * counts.groups

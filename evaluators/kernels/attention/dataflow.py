@@ -1,4 +1,4 @@
-"""The rounds of attention on groups of tiles ([zhang2026] algorithms 1 and 2): who carries what, and what overlaps.
+"""Programs of attention on groups of tiles ([zhang2026] algorithms 1 and 2).
 
 Tiles of a group's diagonal load: Q slices, which go out along their rows, K and V slices, which go out along their columns.
 Maxima and sums of scores are combined along rows and go back; outputs are summed along rows in the end, and the diagonal
@@ -53,13 +53,13 @@ PARTIAL_OUTPUTS = ("o", "m", "l")
 
 @dataclass(frozen=True, slots=True)
 class Dataflow:
-    """Which attention.
+    """A dataflow of attention: its collectives, items in flight, and how blocks of queries share keys.
 
     Attributes:
-        collective: who carries what goes along rows and columns, a name of `TEAMS`.
+        collective: implementation of multicasts and sums along rows and columns, a key of `TEAMS`.
         strands: items of a group in flight; with one, tiles block.
         grouped: whether tiles work in groups.
-        split: whether keys may be split into parts that are items of their own, whose outputs `merge` puts together.
+        split: whether keys may be split into parts that are items of their own, whose outputs a merge adds up.
         paired: whether the two strands are blocks of queries of one problem, which share its keys and values, where a problem
             has an even number of them ([zhang2026] section III-C, footnote); else two heads.
     """
@@ -72,7 +72,7 @@ class Dataflow:
 
     @property
     def software(self) -> bool:
-        """Whether tiles keep what arrives of sums."""
+        """Whether collectives run in software, so that tiles buffer partial sums."""
         return self.collective != "hardware"
 
 
@@ -89,7 +89,7 @@ def attention_program(
     cap: float = 1.0,
     kv: KvStorage = SAME_AS_ACTIVATIONS,
 ) -> Program:
-    """The program of the tiles that work, as of `busy_mesh`; of split keys, the one before that of `merge`.
+    """Program of attention on the busy tiles; with split keys, the part before the merge.
 
     Args:
         of: the dataflow.
@@ -116,7 +116,7 @@ def attention_program(
 def strand_buffers(
     of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, dtype: str, strand: int, kv: KvStorage = SAME_AS_ACTIVATIONS
 ) -> tuple[Any, ...]:
-    """Slots of a strand; of two that share keys and values, the first has them, and the second what else there is.
+    """Buffers of one strand; the first of two paired strands also has their common keys and values.
 
     Latent values are read by both products of a block: only a second buffer lets the next ones come meanwhile.
     """
@@ -135,17 +135,17 @@ def strand_buffers(
 
 
 def is_paired(of: Dataflow, shape: AttentionShape, tiling: AttentionTiling) -> Any:
-    """Whether two blocks of queries go together."""
+    """Whether two blocks of queries are paired and share keys and values."""
     return of.paired and not shape.selected and (ceil_div(shape.rows, tiling.rows * tiling.queries) % 2 == 0)
 
 
 def tiling_of_pairs(of: Dataflow, shape: AttentionShape, tiling: AttentionTiling) -> AttentionTiling:
-    """The tiling as turns count it: two blocks of queries that go together are one of twice the size."""
+    """Tiling as waves count it: two paired blocks of queries are one of twice the size."""
     return replace(tiling, queries=tiling.queries * where(is_paired(of, shape, tiling), 2, 1)) if of.paired else tiling
 
 
 def strand_prefix(strand: int, of: Dataflow) -> str:
-    """What the slots of a strand begin with."""
+    """Prefix of the buffer names of a strand."""
     return f"{'ab'[strand]}." if of.strands > 1 else ""
 
 
@@ -246,7 +246,7 @@ def _opening(wave: GroupWave, p: str, on: _On) -> tuple[tuple[Instruction, ...],
 
 
 PrefetchInstructions = tuple[tuple[Instruction, ...], tuple[Instruction, ...]]
-"""What an item begins with where it is loaded beside the one before: row numbers, and what comes when these are there."""
+"""Instructions that load the start of an item during the one before: row numbers, then what they select."""
 
 
 def _ahead(wave: GroupWave, p: str, on: _On) -> PrefetchInstructions:
@@ -256,7 +256,7 @@ def _ahead(wave: GroupWave, p: str, on: _On) -> PrefetchInstructions:
 
 
 def _block(wave: GroupWave, block: int, following: PrefetchInstructions, p: str, on: _On) -> Iterator[Round]:
-    """A block of keys, algorithm 2 lines 8 to 26; `following` is what else is loaded beside the last Q K^T and P V."""
+    """Instructions of a block of keys, algorithm 2 lines 8 to 26; `following` loads during its products."""
     q, k, v, s, o = (p + slot for slot in ("q", "k", "v", "s", "o"))
     k, v = on.operand(k), on.operand(v)
     first, last = block == 0, block == wave.inner - 1

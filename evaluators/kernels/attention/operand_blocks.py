@@ -1,4 +1,4 @@
-"""Queries, keys and values as blocks that tiles load, and what tiles store as outputs."""
+"""Blocks of queries, keys and values that tiles load, and blocks of outputs that they store."""
 
 from itertools import product
 
@@ -27,7 +27,7 @@ def scatter_qkv(
     mesh: CoreMesh,
     chosen: Array | None = None,
 ) -> dict[str, Array]:
-    """Blocks by stream, in the order in which they are loaded, shape (blocks, groups, members, rows of a slice, columns).
+    """Blocks of Q, K and V by stream in loading order, with axes blocks, groups, members, rows, columns.
 
     Args:
         q: shape (batch, heads, queries, qk).
@@ -77,7 +77,7 @@ def scatter_qkv(
 
 
 def block_rows(of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> dict[str, tuple[str, Array]]:
-    """Tensors of keys and values by stream, and the row that each block begins with, shape (blocks, groups x members).
+    """Tensor name of each K and V stream, and the first row of each of its blocks.
 
     Rows of all keys and values follow one another, problem after problem, as a cache has them; what is selected of them is at
     places of its own.
@@ -118,14 +118,14 @@ def _place_pair(
 def gather_output(
     stored: dict[str, Array], of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh
 ) -> Array:
-    """Outputs of all heads, shape (batch, heads, queries, v), from the blocks that were stored; of keys that are not split."""
+    """Outputs of all heads from the stored blocks of attention with unsplit keys."""
     return rows_to_heads(rows_stored(stored, "o", of, shape, tiling, mesh)[0], shape)
 
 
 def rows_stored(
     stored: dict[str, Array], slot: str, of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh
 ) -> Array:
-    """What was stored of a slot, shape (parts, problems * queries of a problem, columns)."""
+    """Stored values of one buffer, shape (parts, problems * queries of a problem, columns)."""
     mesh = busy_mesh(shape, tiling_of_pairs(of, shape, tiling), mesh)
     counts, found = block_counts(shape, tiling_of_pairs(of, shape, tiling), mesh), None
     left = {key: iter(blocks) for key, blocks in stored.items()}

@@ -1,4 +1,4 @@
-"""Time of two blocks of queries that share keys and values, in closed form ([zhang2026] section III-C, footnote).
+"""Time of two blocks of queries that share keys and values ([zhang2026] section III-C, footnote).
 
 Products of one go beside what makes weights of the other's scores. In a block of keys, both multiply keys, then both values:
 
@@ -17,7 +17,7 @@ from dse.space.array_math import ceil_div, maximum, where
 
 
 class PairedBlockTimes(NamedTuple):
-    """Seconds; leaves broadcast over designs.
+    """Times of the parts of two paired blocks of queries; leaves broadcast over designs. [s]
 
     Attributes:
         product, result: Q K^T and P V of a block of queries and one of keys.
@@ -61,11 +61,11 @@ PAIRED: dict[str, tuple[str, ...]] = {
     "hbm": ("load_queries", "load_keys", "load_values", "channel", "stored", "queued", "way"),
     "vector": ("softmax", "scaled", "divided", "expand_keys", "expand_values"),
 }
-"""What is free where fields of `cost.Spent` are."""
+"""What is free where fields of `time_parts.ItemTimes` are."""
 
 
 def paired_seconds(of: PairedBlockTimes, waves: Any, blocks: Any, *, latent: bool) -> Any:
-    """Time of all items of a group, each of two blocks of queries; leaves broadcast over designs. [s]
+    """Time of all items of a group with two blocks of queries each; leaves broadcast over designs. [s]
 
         first  = max(2 S, S + X)          O_a begins, X being softmax and statistics
         second = max(first + O, S + 2 X)  O_b begins

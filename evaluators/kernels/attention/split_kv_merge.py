@@ -1,4 +1,4 @@
-"""The second pass of attention whose keys are split: partial outputs come back from main memory, and become one.
+"""Merge of attention with split keys: partial outputs come back from main memory and are added up.
 
 As FlashDecoding and FlashMLA do on a GPU, the first pass leaves what each part of the keys gives in main memory, in FP32:
 outputs that are not divided yet, and of every row its maximum m_p and its sum l_p (on a GPU divided, and one number,
@@ -43,7 +43,7 @@ SHARE = 4
 
 
 class MergePlan(NamedTuple):
-    """How rows are shared out; leaves broadcast over designs.
+    """Division of the rows of a merge over tiles; leaves broadcast over designs.
 
     Attributes:
         rows: of all heads.
@@ -63,7 +63,7 @@ class MergePlan(NamedTuple):
 
 
 def plan_merge(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> MergePlan:
-    """What is left to put together, whole numbers or arrays over designs.
+    """Merge of an attention with split keys; whole numbers, or arrays over designs.
 
     >>> plan_merge(
     ...     AttentionShape(4, 128, 1, 2, 4096, 576, 512, latent=True), AttentionTiling(1, 1, 64, 64, 16), CoreMesh(32, 32)
@@ -78,7 +78,7 @@ def plan_merge(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -
 
 
 def merge_buffers(parts: Any, columns: Any, each: Any, dtype: str) -> tuple[Buffer, ...]:
-    """What a tile holds: statistics of all parts, two partial outputs, their sum, the outputs; leaves broadcast."""
+    """Buffers of a tile in a merge: statistics, two partial outputs, their sum, and outputs."""
     return (
         Buffer("tops", (parts, each), STATISTIC, depth=2),
         Buffer("totals", (parts, each), STATISTIC, depth=2),
@@ -90,18 +90,18 @@ def merge_buffers(parts: Any, columns: Any, each: Any, dtype: str) -> tuple[Buff
 
 
 def merge_bytes(shape: AttentionShape, tiling: AttentionTiling, dtype: str) -> Any:
-    """The most memory of a tile, on any mesh; nothing where keys are not split. [B]"""
+    """Largest local memory of a tile in a merge, on any mesh; 0 where keys are not split. [B]"""
     parts = block_counts(shape, tiling, CoreMesh(tiling.rows, tiling.cols)).parts
     need = sum(slot.nbytes for slot in merge_buffers(parts, shape.v, ceil_div(tiling.queries, SHARE), dtype))
     return (parts > 1) * need
 
 
 def merge_program(of: MergePlan, mesh: CoreMesh, dtype: str = "float16", *, channels: int) -> Program:
-    """The program of all tiles.
+    """Program of a merge on all tiles of a mesh.
 
     Args:
         of: whole numbers.
-        mesh: its tiles.
+        mesh: mesh of tiles.
         dtype: of outputs.
         channels: memory channels, at most one a column; a tile loads from that of its own.
     """
@@ -169,12 +169,12 @@ def _tiles(active: int, mesh: CoreMesh, channels: int) -> tuple[CoreIndex, Array
 
 
 def stream_name(slot: str, active: int, mesh: CoreMesh) -> str:
-    """Name of the sequence of blocks of a slot; that of the last tiles is apart, since its blocks are fewer."""
+    """Name of a buffer's block stream; tiles with fewer blocks at the end have one of their own."""
     return slot if active == mesh.rows * mesh.cols else f"{slot}/part"
 
 
 def scatter_partials(partial: dict[str, Array], of: MergePlan, mesh: CoreMesh) -> dict[str, Array]:
-    """Blocks by stream, in the order in which they are loaded.
+    """Blocks of partial outputs and statistics by stream, in loading order.
 
     Args:
         partial: by slot of the first pass, what is stored: ``o`` of shape (parts, rows, columns), ``m`` and ``l`` of
@@ -198,7 +198,7 @@ def scatter_partials(partial: dict[str, Array], of: MergePlan, mesh: CoreMesh) -
 
 
 def gather_merged(stored: dict[str, Array], of: MergePlan, mesh: CoreMesh) -> Array:
-    """Outputs of the rows of all heads, shape (rows, columns), from the blocks that were stored."""
+    """Merged outputs of the rows of all heads, shape (rows, columns), from the stored blocks."""
     left = {key: iter(blocks) for key, blocks in stored.items()}
     blocks = [next(left[stream_name("out", active, mesh)]) for _, active in _turns(of, mesh)]
     return np.concatenate([block.swapaxes(1, 2).reshape(-1, of.columns) for block in blocks])[: of.rows]
@@ -218,7 +218,7 @@ def _padded(rows: Array, of: MergePlan) -> Array:
 def merge_seconds(
     of: MergePlan, mesh: CoreMesh, fabric: MeshFabric, engines: TileEngines, memory: ColumnMemory | None, itemsize: float
 ) -> Any:
-    """Time of the pass, from the first request to the last output stored; leaves broadcast over designs. [s]
+    """Time of a merge from its first request to its last stored output; leaves broadcast over designs. [s]
 
     The longest of what a tile's vector engine does after its first blocks have come, what the busiest channel moves before the
     last partial output is added, and what a tile waits for blocks of which two are on their way at a time:
@@ -227,7 +227,7 @@ def merge_seconds(
 
     Args:
         of: how rows are shared out.
-        mesh: its tiles.
+        mesh: mesh of tiles.
         fabric, engines, memory: what it costs; without memory, what is left where that takes no time.
         itemsize: bytes of a value of outputs.
     """
@@ -251,7 +251,7 @@ def merge_seconds(
 
 
 def merge_activity(of: MergePlan, mesh: CoreMesh, itemsize: float) -> Activity:
-    """What the steps count: tiles without rows in the last turn compute as well, but load nothing; leaves broadcast."""
+    """Activity of a merge program: bytes from and to memory, bytes times hops, vector elements."""
     statistics, block, output = _nbytes(of, itemsize)
     moved = of.items * (2 * statistics + of.parts * block + output)
     elements = of.waves * of.each * (4 * of.parts + (of.parts + 1) * of.columns)

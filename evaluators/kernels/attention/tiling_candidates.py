@@ -1,4 +1,6 @@
-"""Which groups and slices are tried ([zhang2026] section V-B): divisors of the mesh, and shares of a head that are alike.
+"""Candidate groups and slices of attention ([zhang2026] section V-B).
+
+Groups are divisors of the mesh, and slices are equal shares of a head.
 
 Rows of a group need not divide those of the mesh: the rest of them is idle.
 
@@ -23,7 +25,7 @@ MAX_GROUP_SIDES = 16
 """What slices are whole multiples of: an array has no fewer lines, and a part of one costs as much as all of it."""
 
 STEPS = (0.75, 1.0, 1.5)
-"""Of slices that are worth their memory, what is tried beside them."""
+"""Sizes tried next to a slice that is worth its memory."""
 
 SPLIT_COUNTS = np.array([1.0, *(whole * 2.0**power for power in range(7) for whole in (2, 3))])
 """Into how many parts of keys are split that is tried."""
@@ -37,7 +39,7 @@ OPEN_TILING = AttentionTiling(0, 0, 0, 0, 0)
 
 @lru_cache(maxsize=1024)
 def tiling_candidates(shape: AttentionShape, grouped: bool, mesh: CoreMesh, said: AttentionTiling) -> tuple[Array, ...]:
-    """Groups and slices that are tried: rows, columns, queries and keys, shape (candidates,)."""
+    """Candidate groups and slices: rows, columns, queries and keys, shape (candidates,)."""
     lines = [
         [
             (side, slice_)
@@ -66,12 +68,12 @@ def _bands(shape: AttentionShape) -> tuple[Any, ...]:
 
 
 def has_square_blocks(grouped: bool, said: AttentionTiling) -> bool:
-    """Whether blocks have as many queries as keys: those of FlashAttention that are left open altogether."""
+    """Whether blocks have as many queries as keys: FlashAttention with all sizes left open."""
     return not (grouped or np.any(said.queries) or np.any(said.keys))
 
 
 def add_split_counts(shape: AttentionShape, said: AttentionTiling, sizes: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Candidates with every number of parts that leaves each a block of keys, shape (candidates,)."""
+    """Candidates with each number of key parts that leaves every part a block, shape (candidates,)."""
     parts = np.array([said.splits]) if said.splits else SPLIT_COUNTS
     rows, cols, queries, keys = (np.repeat(size, len(parts)) for size in sizes)
     splits = np.tile(parts * 1.0, len(sizes[0]))
@@ -82,7 +84,7 @@ def add_split_counts(shape: AttentionShape, said: AttentionTiling, sizes: tuple[
 def neighbouring_slices(
     shape: AttentionShape, grouped: bool, said: AttentionTiling, sizes: tuple[Array, ...]
 ) -> tuple[Array, ...]:
-    """Candidates with slices a little larger or smaller, shape (beside, candidates)."""
+    """Candidates with slightly larger or smaller slices, shape (neighbours, candidates)."""
     rows, cols, queries, keys = sizes
     alike = has_square_blocks(grouped, said)
     steps = [(one, other) for one, other in product(STEPS, STEPS) if (one, other) != (1.0, 1.0) and (one == other or not alike)]

@@ -1,4 +1,4 @@
-"""What an item of attention costs a tile, by what it goes into; leaves broadcast over designs."""
+"""Time of one attention item on a tile, by resource; leaves broadcast over designs."""
 
 from typing import Any, NamedTuple
 
@@ -7,7 +7,7 @@ from dse.space.array_math import maximum
 
 
 class SplitKvTimes(NamedTuple):
-    """Seconds that the busiest channel works for items in turns, where they have parts of the keys.
+    """Times of the busiest channel for waves of items with split keys. [s]
 
     Attributes:
         full, last: of a turn in which all tiles have an item, and of the last one.
@@ -22,7 +22,7 @@ class SplitKvTimes(NamedTuple):
 
 
 class ItemTimes(NamedTuple):
-    """Seconds of one item on the critical path of a tile that blocks, by what they go into.
+    """Times of one item on the critical path of a blocking tile, by resource. [s]
 
     Attributes:
         hbm: waiting for blocks, of which `opening` is for the first ones.
@@ -59,11 +59,11 @@ class ItemTimes(NamedTuple):
 
     @property
     def seconds(self) -> Any:
-        """Of the item."""
+        """Time of one item: memory, collectives, and both engines. [s]"""
         return self.hbm + self.spread + self.combined + self.vector + self.matrix
 
 
 def split_kv_seconds(spent: ItemTimes, waves_: Any) -> Any:
-    """Turns of items with parts of the keys: stores are much of what channels move, and the last turn may be far from full."""
+    """Time of all waves of items with split keys, including stores and a partial last wave. [s]"""
     before = (waves_ - 1) * maximum(spent.seconds, spent.turns.full)
     return before + maximum(spent.seconds + spent.turns.ends, spent.turns.last) + spent.turns.away

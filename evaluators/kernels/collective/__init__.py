@@ -1,26 +1,26 @@
-"""Collectives by name: between dies, of teams of cores on a mesh, and among all cores of a mesh, a torus or a full mesh.
+"""Collectives by name: between dies, in groups of cores, and among all cores of a chip.
 
 Each module of `ALLREDUCE`, between dies, has
 
-    ports(peers)        links a die needs
-    cost(nbytes, links) the closed form
-    steps(rows, peers)  the program, on a slot ``x`` of `rows` rows a die
+    ports_needed(peers)          links that a die needs
+    cost(nbytes, links)          time and activity by the analytical model
+    build_program(rows, peers)   program, on a buffer ``x`` of `rows` rows per die
 
-(that of a K-tree has `phases` as well), and installed packages add to them by entry points of the group dse.allreduce.
+(that of a K-tree has `phases` as well). Installed packages add modules by entry points of the group dse.allreduce.
 
 Each of `TEAMS` (multicasts and reductions along rows, columns and rectangles) and of `EXCHANGES` (allgather, reduce-scatter,
 allreduce, all-to-all) has
 
-    cost(shape, mesh, fabric, pattern=.., ..)   the closed form; shape.m elements of 2 bytes on a core
-    steps(shape, mesh, dtype, pattern=.., ..)   the program
-    slots(shape, mesh, dtype, pattern=..)       tiles that a core holds meanwhile
+    cost(shape, mesh, fabric, pattern=.., ..)            time and activity by the analytical model; shape.m elements of 2 B
+    build_program(shape, mesh, dtype, pattern=.., ..)    program of the collective
+    buffers(shape, mesh, dtype, pattern=..)              blocks that a core holds meanwhile
 
-with how the mesh is cut (`team.Groups`) or its topology as further options. Teams' modules also have
+with the division of the mesh (`core_groups.MeshGroups`) or its topology as further options. Modules of `TEAMS` also have
 
-    multicast(groups, mesh, tile)               the rounds, for programs that need them in between
-    reduction(groups, mesh, tile, combine)
+    multicast_rounds(groups, mesh, tile)                 rounds, for programs that need them in between
+    reduction_rounds(groups, mesh, tile, combine)
 
-and exchanges' ``place`` and ``result``, operands as tiles and back.
+and those of `EXCHANGES` have `scatter_operands` and `gather_result`, from vectors to blocks and back.
 """
 
 from types import ModuleType
@@ -68,13 +68,13 @@ EXCHANGES: dict[str, ModuleType] = {"rings": rings, "direct": direct}
 
 
 def ports_needed(name: str, peers: Any, nodes: Any = 1.0, phases: Any = None) -> Any:
-    """Links that a die needs, in its node, for an allreduce of a name; a library's takes what there is.
+    """Links of a node that a die needs for a named allreduce; a library's uses those that exist. [-]
 
     Args:
         name: of the allreduce.
         peers: dies of a node.
-        nodes: that take part.
-        phases: of a K-tree.
+        nodes: nodes that take part.
+        phases: phases of a K-tree.
     """
     if name == LIBRARY_OPTION:
         return where(peers > 1, 1.0, 0.0)
@@ -83,18 +83,18 @@ def ports_needed(name: str, peers: Any, nodes: Any = 1.0, phases: Any = None) ->
 
 
 def find_allreduce(name: str, phases: Any = None) -> Algorithm:
-    """The allreduce of a name, of a K-tree that of some phases."""
+    """Return the allreduce of a name; of a K-tree the one with so many phases."""
     found = choose_option(ALLREDUCE, name, "mapping.both.allreduce")
     return die_ktree.ktree_with_phases(phases) if name == KTREE else found
 
 
 def allreduce_seconds(name: str, nbytes: Any, within: DeviceGroupLinks, between: DeviceGroupLinks, phases: Any = None) -> Any:
-    """Time of an allreduce of a name, inside each node and between them. [s]
+    """Time of a named allreduce, inside each node and between nodes. [s]
 
     Of two levels the nodes are one, where there are several.
 
     Args:
-        name, phases: as of `allreduce`.
+        name, phases: as of `allreduce_seconds`.
         nbytes: vector on each die. [B]
         within, between: as of `two_level.cost`.
     """
@@ -105,13 +105,13 @@ def allreduce_seconds(name: str, nbytes: Any, within: DeviceGroupLinks, between:
 
 
 def allreduce_bytes(name: str, nbytes: Any, members: Any, nodes: Any = 1.0, phases: Any = None) -> tuple[Any, Any]:
-    """Bytes that all dies of an allreduce send inside their nodes, and between these; a library's are a ring's. [B], [B]
+    """Bytes that all dies of an allreduce send inside nodes and between them; a library's as a ring's. [B]
 
     Args:
-        name, phases: as of `allreduce`.
+        name, phases: as of `allreduce_seconds`.
         nbytes: vector on each die. [B]
         members: dies of a node.
-        nodes: that take part.
+        nodes: nodes that take part.
 
     >>> allreduce_bytes("ring", 8.0, 4), allreduce_bytes("tree", 8.0, 4, 2)
     ((48.0, 0.0), (96.0, 16.0))
@@ -123,5 +123,5 @@ def allreduce_bytes(name: str, nbytes: Any, members: Any, nodes: Any = 1.0, phas
 
 
 def find_collective(name: str) -> ModuleType:
-    """The implementation of a name, of teams or of an exchange."""
+    """Return the module of a named collective, of groups of cores or among all cores."""
     return choose_option(TEAMS | EXCHANGES, name, "mapping.collective")

@@ -1,4 +1,4 @@
-"""Ring allreduce in both directions at once: each half of the vector goes round its own way."""
+"""Ring allreduce in both directions: each half of the vector travels in one direction."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ __all__ = ["build_program", "cost", "ports_needed"]
 
 
 def cost(nbytes: Number, links: DeviceGroupLinks) -> KernelCost:
-    """Time until every peer holds the sum of all vectors, with both directions of every link in use.
+    """Time [s] and activity of a ring allreduce that uses both directions of every link.
 
     The halves travel at the same time, so every link carries half of what a one-way ring does:
 
@@ -47,7 +47,7 @@ def cost(nbytes: Number, links: DeviceGroupLinks) -> KernelCost:
 
 
 def build_program(rows: int, peers: int) -> Program:
-    """The program on a ring, a torus of one row: a strand a direction."""
+    """Program on a ring (a torus of one row), with one strand per direction."""
     ring = np.arange(peers)
     strands = (ring_rounds(ring, 0, rows // 2), ring_rounds(ring[::-1], rows // 2, rows))
     return Program(1, peers, (Buffer("x", (rows, 1), depth=2),), strands, "torus")

@@ -1,11 +1,11 @@
-"""Teams of cores on a mesh, each with a root: what multicasts and reductions in the network, by tree and by sequence share.
+"""Groups of cores on a mesh, each with a root: common parts of all multicasts and reductions.
 
-A mesh is cut in groups of `rows` x `cols` cores. A team is a row of a group, a column of it, or the whole of it, and all teams
-work at once. The root of a team is at some place of it, rows after rows, or on the group's diagonal, which puts the roots of
-its rows in different columns ([zhang2026] section III-B).
+A mesh is cut in rectangles of `rows` x `cols` cores. A core group is a row of a rectangle, a column, or the whole rectangle.
+All groups work at the same time. The root of a group is at a given place of the group, counted row by row, or on the diagonal
+of the rectangle, which puts the roots of the rows in different columns ([zhang2026] section III-B).
 
-Every closed form is the longest of some chains of messages, each a count of what it consists of; chains that others outlast
-whatever things cost are left out.
+The analytical time is that of the longest of some chains of messages, each given by its counts. Chains that others outlast for
+any machine constants are left out.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,12 +28,12 @@ from dse.space.workload import DIAGONAL, GROUP_AXES, REDUCTIONS, TILE_PATTERNS
 
 @dataclass(frozen=True, slots=True)
 class MeshGroups:
-    """How a mesh is cut in teams.
+    """Division of a mesh into rectangles, and of these into groups of cores.
 
     Attributes:
-        rows, cols: cores of a group.
-        along: which cores of a group are a team, a word of `ALONG`.
-        root: place in the team, or `DIAGONAL`.
+        rows, cols: cores of a rectangle.
+        along: cores of a rectangle that form a group, an option of `GROUP_AXES`.
+        root: place in the group, or `DIAGONAL`.
     """
 
     rows: Any
@@ -43,7 +43,7 @@ class MeshGroups:
 
 
 class CoreGroup(NamedTuple):
-    """Cores of a team, and the place of its root among them, rows after rows."""
+    """Cores of a group as rows and columns, and the place of its root, counted row by row."""
 
     rows: int
     cols: int
@@ -51,22 +51,22 @@ class CoreGroup(NamedTuple):
 
     @property
     def members(self) -> int:
-        """How many cores."""
+        """Number of cores in the group. [-]"""
         return self.rows * self.cols
 
     @property
     def reach(self) -> int:
-        """Links from the root to the farthest place: a corner."""
+        """Hops from the root to the farthest place of the group: a corner. [-]"""
         row, col = divmod(self.root, self.cols)
         return max(row, self.rows - 1 - row) + max(col, self.cols - 1 - col)
 
     def hops(self, one: int, other: int) -> int:
-        """Links between two places."""
+        """Hops between two places of the group. [-]"""
         return abs(one // self.cols - other // self.cols) + abs(one % self.cols - other % self.cols)
 
 
 class MessageChain(NamedTuple):
-    """Dependent messages on the way to the end of a collective.
+    """Counts of a chain of dependent messages that may decide when a collective ends.
 
     Attributes:
         posts: started from memory with nothing to hide behind.
@@ -85,12 +85,12 @@ class MessageChain(NamedTuple):
     intervals: int = 0
 
     def then(self, other: "MessageChain") -> "MessageChain":
-        """One after the other."""
+        """Chain of this one followed by another one."""
         return MessageChain(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 class BufferRows(NamedTuple):
-    """What is moved: rows `start` to `stop` of a slot of every core."""
+    """Rows `start` to `stop` of a buffer that every core sends or receives."""
 
     slot: str
     start: int
@@ -98,45 +98,49 @@ class BufferRows(NamedTuple):
 
 
 Stages = list[list[tuple[int, int]]]
-"""Messages as (source, target) places of a team, step by step."""
+"""Messages as (source, target) places of a group, step by step."""
 
 Chains = Callable[[str, CoreGroup], list[MessageChain]]
-"""The chains of a pattern (multicast or reduce) in a team."""
+"""The chains of a pattern (multicast or reduce) in a group."""
 
 Ways = Callable[[CoreGroup], dict[int, list[MessageChain]]]
-"""The chains of a multicast to each member of a team, and, at its root's place, until the root may go on."""
+"""The chains of a multicast to each member of a group, and, at its root's place, until the root may go on."""
 
 Moved = Callable[[str, CoreGroup], tuple[int, int, int]]
-"""Messages of a pattern that leave a core of a team, links that they cross, and messages that come to one."""
+"""Messages of a pattern that leave a core of a group, links that they cross, and messages that come to one."""
 
 Rounds = tuple[Round, ...]
 
 AGAIN = "again"
-"""A multicast, and a reduction by members each of which begins when it has heard: what comes round where teams go on."""
+"""A multicast, then a reduction whose members begin when they have received: the pattern of groups that repeat."""
 
 
 def check_groups(groups: MeshGroups, mesh: CoreMesh) -> None:
-    """Refuses groups that do not make teams of a mesh.
+    """Refuse groups that do not divide the mesh.
 
     Raises:
         DesignError: naming the field.
     """
     for name, side, whole in (("rows", groups.rows, mesh.rows), ("cols", groups.cols, mesh.cols)):
         if side < 1 or whole % side:
-            raise DesignError(f"group: {side} {name} do not divide the {whole} {name} of the mesh")
+            raise DesignError(f"group: {side} {name} do not divide the {whole} {name} of the mesh; choose a divisor")
     if groups.along not in GROUP_AXES:
         raise DesignError(f"along: no option {groups.along!r}; {suggest_nearest(groups.along, GROUP_AXES)}")
     if groups.root == DIAGONAL:
         if groups.along == "rectangle":
-            raise DesignError(f"root: a {groups.rows} x {groups.cols} rectangle has one root; give its place, as in 0")
+            raise DesignError(
+                f"root: a {groups.rows} x {groups.cols} rectangle has one root, got diagonal; set its place, such as 0"
+            )
         return
     height, width = _sides(groups)
     if isinstance(groups.root, str) or not 0 <= groups.root < height * width:
-        raise DesignError(f"root: no place {groups.root!r} in a team of {height} x {width} cores; 0 to {height * width - 1}")
+        raise DesignError(
+            f"root: a group of {height} x {width} cores has places 0 to {height * width - 1}, got {groups.root!r}"
+        )
 
 
 def groups_of_mesh(groups: MeshGroups, mesh: CoreMesh) -> dict[CoreGroup, CoreIndex]:
-    """The first cores of all teams of a mesh, by team."""
+    """First cores of all groups of a mesh, one array entry per group."""
     check_groups(groups, mesh)
     height, width = _sides(groups)
     row, col = np.mgrid[0 : mesh.rows : height, 0 : mesh.cols : width].reshape(2, -1)
@@ -145,7 +149,7 @@ def groups_of_mesh(groups: MeshGroups, mesh: CoreMesh) -> dict[CoreGroup, CoreIn
 
 
 def group_members(groups: MeshGroups, mesh: CoreMesh) -> CoreIndex:
-    """All teams, shape (teams, members), the root first."""
+    """Members of all groups, root first, shape (groups, members)."""
     rows, cols = [], []
     for team, first in groups_of_mesh(groups, mesh).items():
         places = np.array([team.root, *(place for place in range(team.members) if place != team.root)])
@@ -157,7 +161,7 @@ def group_members(groups: MeshGroups, mesh: CoreMesh) -> CoreIndex:
 def group_rounds(
     groups: MeshGroups, mesh: CoreMesh, stages: Callable[[CoreGroup], Stages], tile: BufferRows, combine: str, via: str
 ) -> Rounds:
-    """A round for each step of all teams."""
+    """Rounds of a program, one for each step of all groups."""
     steps: list[list[Array]] = []
     for team, first in groups_of_mesh(groups, mesh).items():
         for number, pairs in enumerate(stages(team)):
@@ -178,7 +182,7 @@ def group_rounds(
 
 
 def collective_buffers(shape: GemmShape, dtype: str, *, arriving: bool) -> tuple[Buffer, ...]:
-    """What every core has, or gets, and where software keeps what arrives until it is combined."""
+    """Buffers of every core: its data, and what software receives before it is combined."""
     x = Buffer("x", (shape.m, 1), dtype)
     return (x, Buffer("arriving", (shape.m, 1), dtype)) if arriving else (x,)
 
@@ -186,7 +190,7 @@ def collective_buffers(shape: GemmShape, dtype: str, *, arriving: bool) -> tuple
 def collective_program(
     mesh: CoreMesh, slots: tuple[Buffer, ...], pattern: str, multicast: Callable[[], Rounds], reduction: Callable[[], Rounds]
 ) -> Program:
-    """The rounds of a pattern."""
+    """Program of a multicast, a reduction, or both in sequence."""
     rounds = {"multicast": multicast, "reduce": reduction}
     return Program(mesh.rows, mesh.cols, slots, (tuple(turn for part in pattern_stages(pattern) for turn in rounds[part]()),))
 
@@ -195,12 +199,12 @@ def collective_cost(
     shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, pattern: str, groups: MeshGroups, chains: Chains, moved: Moved,
     circuits: Chains | None = None,
 ) -> KernelCost:  # fmt: skip
-    """Time until the last team is done, and what all of them move; leaves broadcast over designs.
+    """Time until the last group has finished [s], and activity of all groups, over designs.
 
     Args:
-        shape, fabric, pattern, groups, chains, circuits: as of `seconds`.
+        shape, fabric, pattern, groups, chains, circuits: as of `collective_seconds`.
         mesh: leaves broadcast over designs.
-        moved: messages of a team.
+        moved: messages of a group.
     """
     return KernelCost(
         collective_seconds(shape, fabric, pattern, groups, chains, circuits),
@@ -209,7 +213,7 @@ def collective_cost(
 
 
 def collective_activity(shape: GemmShape, mesh: CoreMesh, pattern: str, groups: MeshGroups, moved: Moved) -> Activity:
-    """What all teams move; arguments as of `cost`."""
+    """Activity of a collective of all groups; arguments as in `collective_cost`."""
     sides = (groups.rows, groups.cols)
     count = floor_div(mesh.rows, groups.rows) * floor_div(mesh.cols, groups.cols) * 2.0 * shape.m
     sent, hops, came = (
@@ -221,14 +225,14 @@ def collective_activity(shape: GemmShape, mesh: CoreMesh, pattern: str, groups: 
 def collective_seconds(
     shape: GemmShape, fabric: MeshFabric, pattern: str, groups: MeshGroups, chains: Chains, circuits: Chains | None = None
 ) -> Any:
-    """Time until the last team is done; leaves broadcast over designs.
+    """Time until the last group has finished; leaves broadcast over designs. [s]
 
     Args:
         shape: m elements on each core, of 2 bytes.
         fabric: leaves broadcast over designs, as do the sides of `groups`.
-        pattern: a word of `PATTERNS`.
-        groups: the teams.
-        chains: of a team.
+        pattern: an option of `TILE_PATTERNS`.
+        groups: the core groups.
+        chains: of a group.
         circuits: likewise, where messages lock their ways, one after the other of a core; as they are free where it is None.
     """
     sides = groups.rows, groups.cols
@@ -243,19 +247,19 @@ def collective_seconds(
 
 
 def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, groups: MeshGroups, ways: Ways) -> Any:
-    """Time until a multicast is where what comes next depends on it: at roots, its own and those of other teams.
+    """Time until a multicast reaches the roots that continue, its own and those of other groups. [s]
 
-    Other members are later, and stay so much later while teams go on.
+    Other members are later, and stay so much later while groups go on.
 
     Args:
-        shape, fabric, groups: as of `seconds`; roots are on the diagonal.
-        ways: of a team.
+        shape, fabric, groups: as of `collective_seconds`; roots are on the diagonal.
+        ways: of a group.
     """
     return _by_sides((groups.rows, groups.cols), _prices(shape, fabric), _Counts(_leading, ways, "multicast", *_cut(groups)))
 
 
 def multicast_send_time(shape: GemmShape, fabric: MeshFabric, groups: MeshGroups, ways: Ways) -> Any:
-    """Time that the root of a multicast sends; arguments as of `leading`."""
+    """Time for which the root of a multicast sends; arguments as in `multicast_lead_time`. [s]"""
     return _by_sides((groups.rows, groups.cols), _prices(shape, fabric), _Counts(_held, ways, "multicast", *_cut(groups)))
 
 
@@ -278,7 +282,7 @@ def _prices(shape: GemmShape, fabric: MeshFabric) -> tuple[Any, ...]:
 
 
 def longest_chains(chains: Iterable[MessageChain]) -> list[MessageChain]:
-    """Those that no other one outlasts whatever things cost."""
+    """Chains that no other chain outlasts for any machine constants."""
     found: list[MessageChain] = []
     for chain in sorted(set(chains), reverse=True):
         if not any(all(a <= b for a, b in zip(chain, other, strict=True)) for other in found):
@@ -287,7 +291,7 @@ def longest_chains(chains: Iterable[MessageChain]) -> list[MessageChain]:
 
 
 def pattern_stages(pattern: str) -> tuple[str, ...]:
-    """What a pattern consists of, one after the other.
+    """Stages of a pattern: multicast, reduce, or both in sequence.
 
     Raises:
         DesignError: no such pattern.
@@ -300,7 +304,7 @@ def pattern_stages(pattern: str) -> tuple[str, ...]:
 
 
 def check_reduction(combine: str) -> str:
-    """The word, if it is one that reductions know.
+    """Return the name of a reduction if it is known; refuse it otherwise.
 
     Raises:
         DesignError: it is not.
@@ -316,7 +320,7 @@ def _sides(groups: MeshGroups) -> tuple[int, int]:
 
 
 def _root_at(groups: MeshGroups, row: Array, col: Array) -> Array:
-    """Places of the roots of teams that begin at some cores."""
+    """Places of the roots of groups that begin at some cores."""
     if groups.root != DIAGONAL:
         return np.full(row.shape, groups.root, dtype=int)
     across, along = (row % groups.rows, groups.cols) if groups.along == "row" else (col % groups.cols, groups.rows)
@@ -324,7 +328,7 @@ def _root_at(groups: MeshGroups, row: Array, col: Array) -> Array:
 
 
 class _Counts(NamedTuple):
-    """What is counted of groups: by which function, of what, and how they are cut beside their sides."""
+    """Function that counts chains of groups, with its arguments and the division besides their sides."""
 
     function: Callable[..., Iterable[tuple[float, ...]]]
     of: Chains | Moved | Ways
@@ -333,7 +337,7 @@ class _Counts(NamedTuple):
     root: int | str
 
     def at(self, rows: int, cols: int) -> Iterable[tuple[float, ...]]:
-        """Of a group of some sides; a root beyond its team counts as the first place."""
+        """Counts of a group of some sides; a root beyond its group counts as the first place."""
         members = (1 if self.along == "row" else rows) * (1 if self.along == "column" else cols)
         root = self.root if isinstance(self.root, str) or self.root < members else 0
         return self.function(self.of, self.pattern, MeshGroups(rows, cols, self.along, root))
@@ -341,7 +345,7 @@ class _Counts(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _longest(chains: Chains, pattern: str, group: MeshGroups) -> tuple[MessageChain, ...]:
-    """Chains of all teams of a group."""
+    """Chains of all groups of one rectangle of cores."""
     found: list[MessageChain] = []
     for team in groups_of_mesh(group, CoreMesh(group.rows, group.cols)):
         ways = [MessageChain()]
@@ -353,7 +357,7 @@ def _longest(chains: Chains, pattern: str, group: MeshGroups) -> tuple[MessageCh
 
 @lru_cache(maxsize=4096)
 def _leading(ways: Ways, pattern: str, group: MeshGroups) -> tuple[MessageChain, ...]:
-    """Chains of all teams of a group to those of their members that are roots."""
+    """Chains of all groups of a rectangle to those of their members that are roots."""
     of = groups_of_mesh(group, CoreMesh(group.rows, group.cols))
     roots = {team.root for team in of}
     return tuple(
@@ -372,7 +376,7 @@ def _held(ways: Ways, pattern: str, group: MeshGroups) -> tuple[MessageChain, ..
 
 @lru_cache(maxsize=4096)
 def _moved(moved: Moved, pattern: str, group: MeshGroups) -> tuple[float, float, float]:
-    """Messages, their links, and messages that come, of all teams of a group."""
+    """Messages sent, links crossed and messages received, of all groups of a rectangle. [-]"""
     total = np.zeros(3)
     for team, first in groups_of_mesh(group, CoreMesh(group.rows, group.cols)).items():
         for part in pattern_stages(pattern):
@@ -393,7 +397,7 @@ def _came(moved: Moved, pattern: str, group: MeshGroups) -> tuple[tuple[float, .
 
 
 def _by_sides(sides: tuple[Any, Any], prices: tuple[Any, ...], counts: _Counts) -> Any:
-    """The largest of some counts times prices, the counts depending on the sides of a group."""
+    """Largest sum of counts times machine times, with counts that depend on the sides of a rectangle. [s]"""
     if not any(isinstance(leaf, np.ndarray) for leaf in sides):
         total: Any = 0.0
         for row in counts.at(int(sides[0]), int(sides[1])):

@@ -1,4 +1,4 @@
-"""What collectives among all cores of a mesh, a torus or a full mesh share: each core has a slice for or of each other one."""
+"""Slices of collectives among all cores: each core has one slice for, or from, each other core."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from dse.space.workload import DIE_EXCHANGES
 
 
 def pattern_stages(pattern: str, topology: str) -> tuple[str, ...]:
-    """What a pattern consists of, one after the other.
+    """Stages of a pattern among all cores, in sequence.
 
     Raises:
         DesignError: no such pattern, or no such topology.
@@ -25,12 +25,12 @@ def pattern_stages(pattern: str, topology: str) -> tuple[str, ...]:
 
 
 def slice_elements(shape: GemmShape, mesh: CoreMesh) -> Any:
-    """Elements of a slice; the last ones are padded."""
+    """Elements of a slice; the last ones are padded. [-]"""
     return ceil_div(shape.m, mesh.rows * mesh.cols)
 
 
 def scatter_slices(shape: GemmShape, mesh: CoreMesh, x: Array, pattern: str) -> Array:
-    """Vectors of all cores, shape (rows, cols, m), in slices: shape (rows, cols, cores, slice).
+    """Vectors of all cores, shape (rows, cols, m), as slices of shape (rows, cols, cores, slice).
 
     An allgather starts with each core's own slice.
     """
@@ -43,5 +43,5 @@ def scatter_slices(shape: GemmShape, mesh: CoreMesh, x: Array, pattern: str) -> 
 
 
 def gather_slices(shape: GemmShape, mesh: CoreMesh, tiles: Tiles, slot: str) -> Array:
-    """What cores have in a slot of slices in order, shape (rows, cols, m)."""
+    """Contents of a buffer of slices on all cores, in order, shape (rows, cols, m)."""
     return tiles[slot].reshape(mesh.rows, mesh.cols, -1)[..., : shape.m]

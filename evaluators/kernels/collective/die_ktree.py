@@ -1,6 +1,6 @@
-"""Allreduce along a K-tree of dies: whole vectors go to the roots of groups in K phases, and the sum comes back the same way.
+"""K-tree allreduce of dies: vectors are added at the roots of groups in K phases, and the sum returns.
 
-The tree is that of [he2025] section 6.2 (`kernels.gemv.ktree`), as wafers, groups of cores and dies in boxes have it. Here each
+The tree is that of [he2025] section 6.2 (`kernels.gemv.ktree`), as wafers, groups of cores and dies of nodes have it. Here each
 pair that exchanges has a link, so that all members of a group send to its root at once; between nodes, which have one port
 each, they share the root's. One phase is a star; of a power of two dies, as many phases as a binary tree has levels, or more,
 take what `die_tree` does.
@@ -21,11 +21,11 @@ from dse.evaluators.program.kernel_ir import Buffer, CoreIndex, Program, Round, 
 from dse.space.array_math import Array, Number, maximum, where
 
 DEFAULT_PHASES = 2
-"""Where a plan says no other number."""
+"""Phases of the tree by default."""
 
 
 def ktree_with_phases(phases: Any) -> PhasedAllreduce:
-    """The tree of some phases; `PHASES` of None."""
+    """K-tree allreduce with a number of phases; the default `DEFAULT_PHASES` if None."""
     said = DEFAULT_PHASES if phases is None else phases
     return PhasedAllreduce(
         partial(ports_needed, phases=said), partial(cost, phases=said), partial(build_program, phases=int(said))
@@ -33,13 +33,13 @@ def ktree_with_phases(phases: Any) -> PhasedAllreduce:
 
 
 def ports_needed(peers: Number, phases: Any = DEFAULT_PHASES) -> Number:
-    """Links that the die with most of them needs: one for each other die that it exchanges with."""
+    """Links of the die with the most exchanges in the tree: one per partner. [-]"""
     found: Number = _partners(peers, phases)
     return found
 
 
 def cost(nbytes: Number, links: DeviceGroupLinks, phases: Any = DEFAULT_PHASES) -> KernelCost:
-    """Time until every peer holds the sum of all vectors.
+    """Time until every die holds the sum of all vectors [s], and the bytes sent.
 
     Up and down a phase at a time, in which whole vectors go between the root of each group and its other members:
 
@@ -77,7 +77,10 @@ def cost(nbytes: Number, links: DeviceGroupLinks, phases: Any = DEFAULT_PHASES) 
 
 
 def build_program(rows: int, peers: int, phases: int = DEFAULT_PHASES) -> Program:
-    """The program on `peers` cores with a link for each pair, some of which it uses; slot ``x`` has `rows` rows a core."""
+    """Program of `peers` cores with a link per pair.
+
+    Buffer ``x`` has `rows` rows on each core.
+    """
     up = _up(peers, phases)
     turns = [_turn(*pair, rows, "sum") for pair in up]
     turns += [_turn(to, at, rows, "set") for at, to in reversed(up)]
@@ -104,7 +107,7 @@ def _up(peers: int, phases: int) -> list[tuple[Array, Array]]:
 
 @tabulate
 def _others(peers: int, phases: int, phase: int) -> float:
-    """Members of the largest group of a phase beside its root."""
+    """Members of the largest group of a phase without its root. [-]"""
     return float(max(len(group) for group, _ in phase_groups(peers, phases)[phase]) - 1)
 
 

@@ -1,4 +1,4 @@
-"""Allreduce along a tree of dies: whole vectors go to one die, level by level, and the sum comes back the same way."""
+"""Allreduce along a tree of dies: vectors are added level by level at one die, and the sum returns."""
 
 import numpy as np
 
@@ -11,13 +11,13 @@ from dse.space.array_math import Number, where
 
 
 def ports_needed(peers: Number) -> Number:
-    """Links that the die at the root needs: one a level."""
+    """Links of the root die: one per level of the tree. [-]"""
     found: Number = _levels(peers)
     return found
 
 
 def cost(nbytes: Number, links: DeviceGroupLinks) -> KernelCost:
-    """Time until every peer holds the sum of all vectors.
+    """Time until every die holds the sum of all vectors [s], and the bytes sent.
 
     The die of number i sends to that whose number has the lowest one of i cleared, so that it is as many messages from the root
     as i has ones. A die that waits for nobody sends at once, over a link of its own, and so the way to the furthest die counts,
@@ -55,7 +55,10 @@ def cost(nbytes: Number, links: DeviceGroupLinks) -> KernelCost:
 
 
 def build_program(rows: int, peers: int) -> Program:
-    """The program on `peers` cores with a link for each pair, some of which it uses; slot ``x`` has `rows` rows a core."""
+    """Program of `peers` cores with a link per pair.
+
+    Buffer ``x`` has `rows` rows on each core.
+    """
     die = np.arange(peers)
     up = []
     for apart in (1 << level for level in range(int(_levels(peers)))):

@@ -1,7 +1,7 @@
-"""Collectives among all cores in which every one sends to every other one directly, the nearest numbers first.
+"""Collectives in which every core sends to every other one directly, in order of core number.
 
-Where every pair has a link all messages go side by side; on a mesh or torus they crowd, and the closed form is what the ramps
-and the busiest link take at least.
+Where every pair has a link, all messages go at the same time. On a mesh or torus they share links, and the analytical model
+gives the least time of the ramps and of the busiest link.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from dse.space.array_math import Array, ceil_div, maximum, where
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, topology: str = "mesh") -> KernelCost:
-    """Time until every core is done, where every pair is linked; else at least that. Leaves broadcast over designs.
+    """Time until every core has finished [s], and activity; a lower bound unless all pairs are linked.
 
     With n = cores - 1 messages of w words from each core, through at most c on one link,
 
@@ -32,8 +32,8 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, 
     Args:
         shape: m elements of 2 bytes on each core, as a whole vector.
         mesh, fabric: leaves broadcast over designs.
-        pattern: a word of `space.workload.EXCHANGES`.
-        topology: of the network.
+        pattern: an option of `space.workload.DIE_EXCHANGES`.
+        topology: topology of the network.
 
     Source:
         [chan2007] section 5, direct exchange on a fully connected network; [luczynski2024] contention as a lower bound.
@@ -70,7 +70,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, 
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str, topology: str = "mesh") -> Program:
-    """The program: a round for each part of the pattern."""
+    """Program of a direct exchange: one round per stage of the pattern."""
     cores = mesh.rows * mesh.cols
     shift, number = np.indices((cores, cores)).reshape(2, -1)
     other = (number + shift) % cores
@@ -91,7 +91,7 @@ def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str,
 
 
 def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str) -> tuple[Buffer, ...]:
-    """The slices, as they are sent and received."""
+    """Buffers of a core: the slices that it sends and those that it receives."""
     slices = (mesh.rows * mesh.cols, slice_elements(shape, mesh))
     if pattern == "all_to_all":
         return Buffer("x", slices, dtype), Buffer("y", slices, dtype)
@@ -99,12 +99,12 @@ def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str) -> tu
 
 
 def scatter_operands(shape: GemmShape, mesh: CoreMesh, x: Array, *, pattern: str, topology: str = "mesh") -> Tiles:
-    """Vectors of all cores, shape (rows, cols, m), as tiles."""
+    """Vectors of all cores, shape (rows, cols, m), as blocks of the cores."""
     return {"x": exchange.scatter_slices(shape, mesh, x, pattern)}
 
 
 def gather_result(shape: GemmShape, mesh: CoreMesh, tiles: Tiles, *, pattern: str, topology: str = "mesh") -> Array:
-    """What cores have, shape (rows, cols, m), slices in order of the cores that they are of, or from."""
+    """Result of all cores, shape (rows, cols, m), with slices in order of their cores."""
     return exchange.gather_slices(shape, mesh, tiles, "y" if pattern == "all_to_all" else "x")
 
 

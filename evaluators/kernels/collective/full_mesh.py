@@ -1,4 +1,4 @@
-"""Allreduce between fully connected peers: everyone sends everyone a slice, twice."""
+"""Allreduce of fully connected dies: every die sends every other one a slice, twice."""
 
 import numpy as np
 
@@ -10,12 +10,12 @@ from dse.space.array_math import Number, maximum
 
 
 def ports_needed(peers: Number) -> Number:
-    """Links a die needs."""
+    """Links that a die needs: one to every other die. [-]"""
     return peers - 1.0
 
 
 def cost(nbytes: Number, links: DeviceGroupLinks) -> KernelCost:
-    """Time until every peer holds the sum of all vectors, all pairs linked.
+    """Time until every die holds the sum of all vectors, with a link per pair [s], and the bytes sent.
 
     A direct reduce-scatter, then a direct allgather; in each, every link carries one slice:
 
@@ -48,7 +48,7 @@ def cost(nbytes: Number, links: DeviceGroupLinks) -> KernelCost:
 
 
 def build_program(rows: int, peers: int) -> Program:
-    """The program on `peers` cores, every pair linked; slot ``x`` has `rows` rows a core."""
+    """Program of `peers` cores with a link per pair; buffer ``x`` has `rows` rows on each core."""
     bounds = np.linspace(0, rows, peers + 1).round().astype(int)
     source, target = (grid[~np.eye(peers, dtype=bool)] for grid in np.indices((peers, peers)))
     row = np.zeros(len(source), int)

@@ -1,4 +1,6 @@
-"""Allreduce across nodes: any allreduce inside a node, and again between nodes for the slice that each die holds halfway.
+"""Allreduce across nodes, in two levels.
+
+Any allreduce runs inside a node, and another one between nodes for the slice that each die holds halfway.
 
 Not in the table of algorithms: a chip with nodes has it whenever its dies fill more than one. The word `two_level` is `grid`
 in one node; across several the nodes are its rows, which is this with rings.
@@ -19,7 +21,7 @@ from dse.space.array_math import Number
 
 
 class PhasedAllreduce(NamedTuple):
-    """An allreduce of some phases, with what a module of the allreduce table has."""
+    """An allreduce with a fixed number of phases, with the functions of an allreduce module."""
 
     ports_needed: Callable[[Number], Number]
     cost: Callable[[Number, DeviceGroupLinks], KernelCost]
@@ -29,7 +31,7 @@ class PhasedAllreduce(NamedTuple):
 def cost(
     algorithm: ModuleType | PhasedAllreduce, nbytes: Any, within: DeviceGroupLinks, between: DeviceGroupLinks
 ) -> KernelCost:
-    """Time until every die of every node holds the sum of all vectors.
+    """Time until every die of every node holds the sum of all vectors [s], and the bytes sent.
 
     Inside each node a reduce-scatter leaves one of `within.peers` slices on every die; each slice is reduced between the nodes;
     an allgather inside the node ends it. The two halves inside a node are one allreduce, so with m dies in each of q nodes
@@ -63,7 +65,7 @@ def cost(
 
 
 def build_program(algorithm: ModuleType | PhasedAllreduce, rows: int, nodes: int, members: int) -> Program:
-    """The program on a `nodes` x `members` mesh; slot ``x`` has `rows` rows a die."""
+    """Program on a `nodes` x `members` mesh; buffer ``x`` has `rows` rows on each die."""
     within: Any = algorithm.build_program(rows, members).strands if members > 1 else ((),)
     strands = []
     for strand in within:
@@ -108,5 +110,5 @@ def _between(algorithm: ModuleType | PhasedAllreduce, nodes: int, slices: list[t
 
 
 def sends_of_round(turn: Round) -> list[SendInstruction]:
-    """The messages of a round."""
+    """List the send instructions of a round of a program."""
     return [step for step in turn.steps if isinstance(step, SendInstruction)]

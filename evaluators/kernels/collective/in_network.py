@@ -1,5 +1,7 @@
-"""Multicasts and reductions that the network carries: routers copy words where ways part, and add or compare them where they
-meet ([zhang2026] section II-D). Each link of a team's tree is crossed once, and no software is in between.
+"""Multicasts and reductions in the network ([zhang2026] section II-D).
+
+Routers copy words where routes part, and add or compare them where routes meet. Each link of a group's tree is crossed once,
+and no software is in between.
 """
 
 from typing import Any
@@ -16,7 +18,7 @@ from dse.evaluators.program.kernel_ir import Buffer, MulticastInstruction, Progr
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, combine: str = "sum", **cut: Any) -> KernelCost:
-    """Time until all teams are done; leaves broadcast over designs.
+    """Time until all groups have finished [s], and activity; leaves broadcast over designs.
 
     The farthest member's way, and then the words one after the other, for a multicast as for a reduction:
 
@@ -30,27 +32,27 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, 
 
 
 def seconds(shape: GemmShape, fabric: MeshFabric, *, pattern: str, **cut: Any) -> Any:
-    """Time alone."""
+    """Time until all groups have finished; leaves broadcast over designs. [s]"""
     return team.collective_seconds(shape, fabric, pattern, MeshGroups(**cut), critical_chains)
 
 
 def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, **cut: Any) -> Any:
-    """Time until a multicast is at members that are roots of other teams (`team.leading`)."""
+    """Time until a multicast reaches members that are roots of other groups. [s]"""
     return team.multicast_lead_time(shape, fabric, MeshGroups(**cut), ways)
 
 
 def multicast_send_time(shape: GemmShape, fabric: MeshFabric, **cut: Any) -> Any:
-    """Time that the root of a multicast sends (`team.held`)."""
+    """Time for which the root of a multicast sends. [s]"""
     return team.multicast_send_time(shape, fabric, MeshGroups(**cut), ways)
 
 
 def activity(shape: GemmShape, mesh: CoreMesh, *, pattern: str, **cut: Any) -> Activity:
-    """What is moved alone."""
+    """Activity of a collective in the network: bytes sent, and bytes times hops."""
     return team.collective_activity(shape, mesh, pattern, MeshGroups(**cut), message_counts)
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str, combine: str = "sum", **cut: Any) -> Program:
-    """The program: ``x`` of the root to its team, of the team to its root, or both."""
+    """Program of a multicast of ``x`` from each root, a reduction to each root, or both."""
     groups, tile = MeshGroups(**cut), BufferRows("x", 0, shape.m)
     return team.collective_program(
         mesh,
@@ -62,25 +64,25 @@ def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str,
 
 
 def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str) -> tuple[Buffer, ...]:
-    """Data of a core; nothing is kept on the way."""
+    """Buffers of a core: its data only, since routers store nothing."""
     return team.collective_buffers(shape, dtype, arriving=False)
 
 
 def multicast_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows) -> Rounds:
-    """The root's tile to its team."""
+    """Rounds of a multicast: the root's block goes to its group."""
     ends = np.asarray(tile.start), np.asarray(tile.stop)
     return (Round((MulticastInstruction(tile.slot, team.group_members(groups, mesh), *ends, tile.slot, at=ends[0]),)),)
 
 
 def reduction_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows, combine: str, into: str = "") -> Rounds:
-    """The team's tiles, summed or compared, to the same slot of its root, or to another one from its first row on."""
+    """Rounds of a reduction: blocks of a group are combined in a buffer of its root."""
     ends = np.asarray(tile.start), np.asarray(tile.stop)
     path, how = team.group_members(groups, mesh), team.check_reduction(combine)
     return (Round((ReduceInstruction(tile.slot, path, *ends, into or tile.slot, at=ends[0], combine=how, via="router"),)),)
 
 
 def critical_chains(pattern: str, of: CoreGroup) -> list[MessageChain]:
-    """One message, as long as the way of the farthest member."""
+    """Critical chain of a collective: one message over the route of the farthest member."""
     if of.members == 1:
         return [MessageChain()]
     one = MessageChain(posts=1, messages=1, hops=of.reach)
@@ -88,12 +90,12 @@ def critical_chains(pattern: str, of: CoreGroup) -> list[MessageChain]:
 
 
 def ways(of: CoreGroup) -> dict[int, list[MessageChain]]:
-    """A message, as long as the way of the member; its root has started it."""
+    """Chains to each place of a group: one message over its route, started by the root."""
     there = {place: [MessageChain(posts=1, messages=1, hops=of.hops(of.root, place))] for place in range(of.members)}
     return there | {of.root: [MessageChain(posts=min(of.members - 1, 1))]}
 
 
 def message_counts(pattern: str, of: CoreGroup) -> tuple[int, int, int]:
-    """Messages that leave a core, links, and messages that come: a tree has as many links as members beside its root."""
+    """Messages sent, links crossed, and messages received: a tree has a link per member but the root. [-]"""
     one, others = min(of.members - 1, 1), of.members - 1
     return (one, others, others) if pattern == "multicast" else (others, others, one)

@@ -1,4 +1,4 @@
-"""Collectives among all cores by rings: along each row, then along each column, or for sums the other way round.
+"""Collectives among all cores by rings: along each row, then each column; for sums in reverse order.
 
 On a torus the ring of a line is its links; on a mesh it is interleaved, so that no neighbour is more than two hops away and no
 two messages share a link ([he2025] section 5.3). A message is a software stage. An exchange of all with all passes on what is
@@ -25,7 +25,7 @@ from dse.space.array_math import Array, ceil_div, maximum, minimum, where
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, topology: str = "mesh") -> KernelCost:
-    """Time until every core is done; leaves broadcast over designs.
+    """Time until every core has finished [s], and activity; leaves broadcast over designs.
 
     With p cores in a line and w words for each of them, a line takes
 
@@ -37,8 +37,8 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, 
     Args:
         shape: m elements of 2 bytes on each core, as a whole vector.
         mesh, fabric: leaves broadcast over designs.
-        pattern: a word of `space.workload.EXCHANGES`.
-        topology: of the network.
+        pattern: an option of `space.workload.DIE_EXCHANGES`.
+        topology: topology of the network.
 
     Source:
         [thakur2005] ring allgather and reduce-scatter; the exchange is a reduce-scatter without sums.
@@ -81,7 +81,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, 
 
 
 def _turn(places: Any, words: Any, add: Any, fabric: MeshFabric, *, shorter: bool) -> Any:
-    """Time of a message of each core of a line, and of what its target does with it; hops beside that, unless they are locked.
+    """Time of a message of each core of a line and of its combination at the target. [s]
 
     Locked messages of two hops take turns with those that come the other way, of which there are none between two cores. Cores
     get out of step, but in an exchange, whose messages are shorter from turn to turn, so that who is ahead waits.
@@ -111,7 +111,7 @@ def _chain(number: int, places: int) -> float:
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str, topology: str = "mesh") -> Program:
-    """The program."""
+    """Program of a collective by rings along rows and columns."""
     rounds: list[Round] = []
     for part in pattern_stages(pattern, topology):
         if part == "allgather":
@@ -128,7 +128,7 @@ def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str,
 
 
 def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str) -> tuple[Buffer, ...]:
-    """The slices, as they are sent and received; of an exchange also as they are turned, unless on a line."""
+    """Buffers of slices: sent and received; for an all-to-all on a rectangle also reordered ones."""
     each, line = slice_elements(shape, mesh), (mesh.rows == 1) | (mesh.cols == 1)
     if pattern != "all_to_all":
         return (Buffer("x", (mesh.rows * mesh.cols, each), dtype, depth=2),)
@@ -139,7 +139,7 @@ def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str) -> tu
 
 
 def scatter_operands(shape: GemmShape, mesh: CoreMesh, x: Array, *, pattern: str, topology: str = "mesh") -> Tiles:
-    """Vectors of all cores, shape (rows, cols, m), as tiles; of an exchange, slices by how far along the rings they go."""
+    """Vectors of all cores, shape (rows, cols, m), as blocks; for an all-to-all ordered by ring distance."""
     slices = exchange.scatter_slices(shape, mesh, x, pattern)
     if pattern != "all_to_all":
         return {"x": slices}
@@ -151,7 +151,7 @@ def scatter_operands(shape: GemmShape, mesh: CoreMesh, x: Array, *, pattern: str
 
 
 def gather_result(shape: GemmShape, mesh: CoreMesh, tiles: Tiles, *, pattern: str, topology: str = "mesh") -> Array:
-    """What cores have, shape (rows, cols, m), slices in order of the cores that they are of, or from."""
+    """Result of all cores, shape (rows, cols, m), with slices in order of their cores."""
     if pattern != "all_to_all":
         return exchange.gather_slices(shape, mesh, tiles, "x")
     slot = "x" if 1 in (mesh.rows, mesh.cols) else "y"

@@ -1,9 +1,9 @@
-"""One layer of experts on many dies, as a program: tokens go to the dies of their experts and come back as weighted sums.
+"""Program of one MoE layer on many dies: dispatch of tokens to experts, and combine as weighted sums.
 
 Dies are the cores of the program. Each has tokens of its own and some experts, one after the other: die d has experts d s to
 (d + 1) s - 1. Every token goes to its experts as a copy each (all-to-all with a size for each pair), experts multiply (SwiGLU),
-and results go back to where their tokens are. Who goes where is known when the program is written, as a router would say it.
-The closed time of both exchanges is `cost_models.die_exchange_model.all_to_all_cost` with the shares of `traffic`.
+and results go back to where their tokens are. The destinations are known when the program is written, from a router.
+The analytical time of both exchanges is `cost_models.die_exchange_model.all_to_all_cost` with the shares of `traffic`.
 
 Source: [zhang2026] sections III-F, IV and V-C: dispatch and combine between dies; one copy for each expert.
 """
@@ -27,7 +27,7 @@ from dse.space.array_math import Array
 
 
 class TokenCopies(NamedTuple):
-    """Where copies of tokens go; dies are numbered row after row, `each` experts on every one of them.
+    """Destinations of token copies; dies are numbered row by row, with `each` experts per die.
 
     Attributes:
         counts: copies from each die to each expert, shape (dies, experts).
@@ -45,17 +45,17 @@ class TokenCopies(NamedTuple):
 
     @property
     def traffic(self) -> Array:
-        """Copies from each die to each die, shape (dies, dies): back they are the transpose."""
+        """Token copies from each die to each die, shape (dies, dies); combine uses the transpose. [-]"""
         dies = len(self.counts)
         return np.asarray(self.counts.reshape(dies, dies, self.each).sum(axis=2))
 
     def rows(self, place: int) -> int:
-        """Rows that every die has for the expert at a place of it: as many as the one with most copies gets."""
+        """Rows of every die for its expert at `place`: the most token copies that any of these gets. [-]"""
         return max(int(self.counts[:, place :: self.each].sum(axis=0).max()), 1)
 
 
 def token_copies(choices: Array, experts: int) -> TokenCopies:
-    """Where copies of tokens go.
+    """Destinations of token copies, from the experts chosen by each token.
 
     Args:
         choices: experts of each token, shape (dies, tokens, copies of a token).
@@ -75,19 +75,19 @@ def token_copies(choices: Array, experts: int) -> TokenCopies:
 
 
 def dispatch_round(mesh: CoreMesh, of: TokenCopies) -> Round:
-    """Copies go from ``packed`` to ``in0``, ``in1``, ...: the rows of each die's experts."""
+    """Round of the dispatch: copies go from ``packed`` to ``in0``, ``in1``, ..., one buffer per expert."""
     return Round(tuple(_sends(mesh, of, place) for place in range(of.each)))
 
 
 def combine_round(mesh: CoreMesh, of: TokenCopies) -> Round:
-    """Results go from ``out0``, ``out1``, ... back to where the copies were, in ``returned``."""
+    """Round of the combine: results go from ``out0``, ``out1``, ... back to ``returned``."""
     return Round(tuple(_back(_sends(mesh, of, place), place) for place in range(of.each)))
 
 
 def build_program(
     mesh: CoreMesh, of: TokenCopies, weights: Array, width: int, hidden: int, dtype: str = "float32", topology: str = "mesh"
 ) -> Program:
-    """The layer, from the tokens ``x`` of every die to their sums ``y``.
+    """Program of an MoE layer, from the tokens ``x`` of every die to their sums ``y``.
 
     Args:
         mesh: dies.
@@ -123,7 +123,7 @@ def build_program(
 
 
 def buffers(of: TokenCopies, width: int, hidden: int, dtype: str) -> tuple[Buffer, ...]:
-    """Tiles of a die: tokens, copies and results, and of each of its experts weights and rows."""
+    """Buffers of a die: tokens, copies and results, and weights and rows of each of its experts."""
     tokens, many = of.packed.shape[1:]
     held = [Buffer(name, (tokens, width), dtype) for name in ("x", "y")]
     held += [Buffer(name, (tokens * many, width), dtype) for name in ("packed", "returned", "scaled")]
@@ -137,7 +137,7 @@ def buffers(of: TokenCopies, width: int, hidden: int, dtype: str) -> tuple[Buffe
 
 
 def scatter_operands(mesh: CoreMesh, of: TokenCopies, x: Array, gate: Array, up: Array, down: Array) -> Tiles:
-    """Tokens, shape (dies, tokens, width), and weights of all experts, (experts, width, hidden) and back, as tiles."""
+    """Tokens of every die and weights of all experts, as blocks of the dies."""
     tiles = {"x": x.reshape(mesh.rows, mesh.cols, *x.shape[1:])}
     for name, weights in (("gate", gate), ("up", up), ("down", down)):
         own = weights.reshape(mesh.rows, mesh.cols, of.each, *weights.shape[1:])
@@ -146,7 +146,7 @@ def scatter_operands(mesh: CoreMesh, of: TokenCopies, x: Array, gate: Array, up:
 
 
 def gather_result(tiles: Tiles) -> Array:
-    """Sums of every die's tokens, shape (dies, tokens, width)."""
+    """Weighted sums of every die's tokens, shape (dies, tokens, width)."""
     return tiles["y"].reshape(-1, *tiles["y"].shape[2:])
 
 

@@ -10,12 +10,12 @@ from dse.space.array_math import Array, Number
 
 
 def ports_needed(peers: Number) -> Number:
-    """Links a die needs."""
+    """Links that a die needs: two, or none for a single die. [-]"""
     return 2.0 - (peers == 1) * 2.0
 
 
 def cost(nbytes: Number, links: DeviceGroupLinks) -> KernelCost:
-    """Time until every peer holds the sum of all vectors.
+    """Time until every die holds the sum of all vectors [s], and the bytes sent.
 
     2 (p - 1) rounds, in each of which every link carries one slice of n / p to the next peer:
 
@@ -42,12 +42,12 @@ def cost(nbytes: Number, links: DeviceGroupLinks) -> KernelCost:
 
 
 def build_program(rows: int, peers: int) -> Program:
-    """The program on a ring, a torus of one row; slot ``x`` has `rows` rows a core."""
+    """Program on a ring (a torus of one row); buffer ``x`` has `rows` rows on each core."""
     return Program(1, peers, (Buffer("x", (rows, 1), depth=2),), (ring_rounds(np.arange(peers), 0, rows),), "torus")
 
 
 def ring_rounds(ring: Array, start: int, stop: int) -> tuple[Round, ...]:
-    """One strand: the rows start to stop of ``x``, cut in a slice a peer, travel along `ring` (columns, in order)."""
+    """Rounds of one strand: rows `start` to `stop` of ``x`` travel along `ring`, one slice per die."""
     p = len(ring)
     bounds = np.linspace(start, stop, p + 1).round().astype(int)
     here, there = CoreIndex(np.zeros(p, int), ring), CoreIndex(np.zeros(p, int), np.roll(ring, -1))

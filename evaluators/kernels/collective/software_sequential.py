@@ -1,7 +1,9 @@
-"""Multicasts and reductions one message after the other ([zhang2026] section V-A, SW.Seq): the root sends to each member in
-turn, or hears from each in turn and has added one message before the next one may come, since it keeps one at a time.
+"""Multicasts and reductions one message after the other ([zhang2026] section V-A, SW.Seq).
 
-Sending needs no synchronisation; before it may send, a member waits to be told that it is its turn.
+The root sends to each member in sequence. In a reduction it receives from each in sequence; it buffers one message, so it
+adds a message before the next one may come.
+
+Sending needs no synchronisation; in a reduction, a member waits for a message of the root before it sends.
 """
 
 from typing import Any
@@ -16,7 +18,9 @@ from dse.evaluators.program.kernel_ir import Buffer, Program
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, combine: str = "sum", **cut: Any) -> KernelCost:
-    """Time until all teams are done; leaves broadcast over designs. For p members
+    """Time until all groups have finished [s], and activity; leaves broadcast over designs.
+
+    For p members
 
         multicast   post + (p - 2) max(words, post) + 2 ramp + hops hop + words, of the last one, or of one whose way is longer
         reduce      post + (p - 1) (2 ramp + words + stage + sum) + all hops hop
@@ -32,27 +36,27 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, 
 
 
 def seconds(shape: GemmShape, fabric: MeshFabric, *, pattern: str, **cut: Any) -> Any:
-    """Time alone."""
+    """Time until all groups have finished; leaves broadcast over designs. [s]"""
     return team.collective_seconds(shape, fabric, pattern, MeshGroups(**cut), critical_chains, circuits)
 
 
 def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, **cut: Any) -> Any:
-    """Time until a multicast is at members that are roots of other teams (`team.leading`)."""
+    """Time until a multicast reaches members that are roots of other groups. [s]"""
     return team.multicast_lead_time(shape, fabric, MeshGroups(**cut), ways)
 
 
 def multicast_send_time(shape: GemmShape, fabric: MeshFabric, **cut: Any) -> Any:
-    """Time that the root of a multicast sends (`team.held`)."""
+    """Time for which the root of a multicast sends. [s]"""
     return team.multicast_send_time(shape, fabric, MeshGroups(**cut), ways)
 
 
 def activity(shape: GemmShape, mesh: CoreMesh, *, pattern: str, **cut: Any) -> Activity:
-    """What is moved alone."""
+    """Activity of a sequential collective: bytes sent, and bytes times hops."""
     return team.collective_activity(shape, mesh, pattern, MeshGroups(**cut), message_counts)
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str, combine: str = "sum", **cut: Any) -> Program:
-    """The program: ``x`` of the root to its team, of the team to its root, or both."""
+    """Program of a multicast of ``x`` from each root, a reduction to each root, or both."""
     groups, tile = MeshGroups(**cut), BufferRows("x", 0, shape.m)
     return team.collective_program(
         mesh,
@@ -64,17 +68,17 @@ def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str,
 
 
 def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str) -> tuple[Buffer, ...]:
-    """Data of a core, and of one message."""
+    """Buffers of a core: its data, and one received message."""
     return team.collective_buffers(shape, dtype, arriving="reduce" in team.pattern_stages(pattern))
 
 
 def multicast_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows) -> Rounds:
-    """The root's tile to its team."""
+    """Rounds of a multicast: the root's block goes to each member in sequence."""
     return team.group_rounds(groups, mesh, lambda of: [_pairs(of)] if of.members > 1 else [], tile, "set", "router")
 
 
 def reduction_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows, combine: str) -> Rounds:
-    """The team's tiles, summed or compared, to its root."""
+    """Rounds of a reduction: blocks of a group are combined at its root in sequence."""
 
     def turns(of: CoreGroup) -> Stages:
         return [[(target, source)] for source, target in _pairs(of)]
@@ -83,7 +87,7 @@ def reduction_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows, combi
 
 
 def critical_chains(pattern: str, of: CoreGroup) -> list[MessageChain]:
-    """To each member, after those before it; or from each after the other."""
+    """Chains that may end last: to each member after those before it, or from each in sequence."""
     hops = [of.hops(*pair) for pair in _pairs(of)]
     if pattern == "multicast":
         return team.longest_chains(_turn(turn, far) for turn, far in enumerate(hops)) or [MessageChain()]
@@ -95,7 +99,7 @@ def critical_chains(pattern: str, of: CoreGroup) -> list[MessageChain]:
 
 
 def circuits(pattern: str, of: CoreGroup) -> list[MessageChain]:
-    """The same where each message to a member waits for the one before it to have come."""
+    """Critical chains where each message to a member waits until the one before has arrived."""
     hops = [of.hops(*pair) for pair in _pairs(of)]
     if pattern == team.AGAIN:
         return team.longest_chains(_called(hops[: turn + 1]).then(_heard(hops[turn:])) for turn in range(len(hops))) or [
@@ -110,7 +114,7 @@ def _called(hops: list[int]) -> MessageChain:
 
 
 def ways(of: CoreGroup) -> dict[int, list[MessageChain]]:
-    """To each member in its turn; the root has started them all."""
+    """Chains to each member in sequence; the root has started all of them."""
     pairs = _pairs(of)
     there = {place: [_turn(turn, of.hops(of.root, place))] for turn, (_, place) in enumerate(pairs)}
     return there | {of.root: [MessageChain(posts=len(pairs))]}
@@ -127,7 +131,7 @@ def _heard(hops: list[int]) -> MessageChain:
 
 
 def message_counts(pattern: str, of: CoreGroup) -> tuple[int, int, int]:
-    """Messages, links that they cross, and messages: each comes to one core."""
+    """Messages sent, links crossed, and messages received: each goes to one core. [-]"""
     return of.members - 1, sum(of.hops(*pair) for pair in _pairs(of)), of.members - 1
 
 

@@ -1,8 +1,9 @@
-"""Multicasts and reductions in a logarithmic number of steps of software, which synchronise one after the other ([zhang2026]
-section V-A, SW.Tree).
+"""Multicasts and reductions by software trees ([zhang2026] section V-A, SW.Tree).
 
-Whoever holds the data of a stretch of a line sends it over to the nearest core of its other half, and both go on with their
-halves: messages of a step never share a link. A rectangle does so along the root's row, and then along all columns. A
+A collective takes a logarithmic number of software stages, which synchronise one after the other.
+
+The core that holds the data of a part of a line sends it to the nearest core of the other half, and both go on with their
+halves: messages of a stage never share a link. A rectangle does so along the root's row, and then along all columns. A
 reduction is the same tree backwards, with a sum at each step.
 """
 
@@ -20,7 +21,9 @@ from dse.evaluators.program.kernel_ir import Buffer, Program
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, combine: str = "sum", **cut: Any) -> KernelCost:
-    """Time until all teams are done; leaves broadcast over designs. For a line of p = 2^s members with the root at its end
+    """Time until all groups have finished [s], and activity; leaves broadcast over designs.
+
+    For a line of p = 2^s members with the root at its end
 
         multicast   s (post + 2 ramp + words + stage) + (p - 1) hop
         reduce      s (post + 2 ramp + words + stage + sum) + (p - 1) hop
@@ -36,27 +39,27 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, 
 
 
 def seconds(shape: GemmShape, fabric: MeshFabric, *, pattern: str, **cut: Any) -> Any:
-    """Time alone."""
+    """Time until all groups have finished; leaves broadcast over designs. [s]"""
     return team.collective_seconds(shape, fabric, pattern, MeshGroups(**cut), critical_chains, circuits)
 
 
 def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, **cut: Any) -> Any:
-    """Time until a multicast is at members that are roots of other teams (`team.leading`)."""
+    """Time until a multicast reaches members that are roots of other groups. [s]"""
     return team.multicast_lead_time(shape, fabric, MeshGroups(**cut), ways)
 
 
 def multicast_send_time(shape: GemmShape, fabric: MeshFabric, **cut: Any) -> Any:
-    """Time that the root of a multicast sends (`team.held`)."""
+    """Time for which the root of a multicast sends. [s]"""
     return team.multicast_send_time(shape, fabric, MeshGroups(**cut), ways)
 
 
 def activity(shape: GemmShape, mesh: CoreMesh, *, pattern: str, **cut: Any) -> Activity:
-    """What is moved alone."""
+    """Activity of a tree collective: bytes sent, and bytes times hops."""
     return team.collective_activity(shape, mesh, pattern, MeshGroups(**cut), message_counts)
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str, combine: str = "sum", **cut: Any) -> Program:
-    """The program: ``x`` of the root to its team, of the team to its root, or both."""
+    """Program of a multicast of ``x`` from each root, a reduction to each root, or both."""
     groups, tile = MeshGroups(**cut), BufferRows("x", 0, shape.m)
     return team.collective_program(
         mesh,
@@ -68,23 +71,23 @@ def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str,
 
 
 def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str) -> tuple[Buffer, ...]:
-    """Data of a core, and of one message."""
+    """Buffers of a core: its data, and one received message."""
     return team.collective_buffers(shape, dtype, arriving="reduce" in team.pattern_stages(pattern))
 
 
 def multicast_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows) -> Rounds:
-    """The root's tile to its team."""
+    """Rounds of a multicast: the root's block goes to its group along a tree."""
     return team.group_rounds(groups, mesh, tree_stages, tile, "set", "core")
 
 
 def reduction_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows, combine: str) -> Rounds:
-    """The team's tiles, summed or compared, to its root."""
+    """Rounds of a reduction: blocks of a group are combined along a tree to its root."""
     return team.group_rounds(groups, mesh, _backwards, tile, team.check_reduction(combine), "core")
 
 
 @lru_cache(maxsize=4096)
 def tree_stages(of: CoreGroup) -> Stages:
-    """Messages of a multicast, step by step.
+    """Messages of a multicast tree, stage by stage.
 
     >>> tree_stages(CoreGroup(1, 5, 1))
     [[(1, 3)], [(1, 2), (3, 4)], [(1, 0)]]
@@ -99,12 +102,12 @@ def tree_stages(of: CoreGroup) -> Stages:
 
 
 def critical_chains(pattern: str, of: CoreGroup) -> list[MessageChain]:
-    """What can be the last to be done: for each member what came before it, of all its tree."""
+    """Chains that may end last: for each member the messages before its own, over the whole tree."""
     return _chains(pattern, of, locked=False)
 
 
 def circuits(pattern: str, of: CoreGroup) -> list[MessageChain]:
-    """The same where a core's next message waits for the one before it to have come."""
+    """Critical chains where a core's next message waits until the one before has arrived."""
     return _chains(pattern, of, locked=True)
 
 
@@ -121,7 +124,7 @@ def _chains(pattern: str, of: CoreGroup, *, locked: bool) -> list[MessageChain]:
 
 
 def ways(of: CoreGroup) -> dict[int, list[MessageChain]]:
-    """To each member; the root has started as many messages as it has halves."""
+    """Chains to each member; the root starts one message per halving."""
     sent = sum(source == of.root for pairs in tree_stages(of) for source, _ in pairs)
     return _late(of) | {of.root: [MessageChain(posts=sent)]}
 
@@ -139,7 +142,7 @@ def _late(of: CoreGroup, *, locked: bool = False) -> dict[int, list[MessageChain
 
 
 def message_counts(pattern: str, of: CoreGroup) -> tuple[int, int, int]:
-    """Messages, links that they cross, and messages: each comes to one core."""
+    """Messages sent, links crossed, and messages received: each goes to one core. [-]"""
     return of.members - 1, sum(of.hops(*pair) for pairs in tree_stages(of) for pair in pairs), of.members - 1
 
 

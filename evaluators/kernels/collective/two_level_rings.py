@@ -1,4 +1,6 @@
-"""Allreduce in two levels of rings: along the rows of a grid of dies, and across them for the slice that each then holds.
+"""Allreduce in two levels of rings on a grid of dies.
+
+Rings run along the rows of the grid, and across them for the slice that each die then holds.
 
 The grid is as square as can be, wide rather than high. Fewer steps than one ring and as many bytes, over links of two rings.
 Across nodes the nodes are the rows, and this is what a ring does there (`two_level`).
@@ -19,13 +21,13 @@ from dse.space.array_math import Number
 
 
 def ports_needed(peers: Number) -> Number:
-    """Links that a die needs: those of its ring in each level that has one."""
+    """Links that a die needs: those of its ring in each level that has one. [-]"""
     rows = _rows(peers)
     return ring.ports_needed(rows) + ring.ports_needed(peers / rows)
 
 
 def cost(nbytes: Number, links: DeviceGroupLinks) -> KernelCost:
-    """Time until every peer holds the sum of all vectors.
+    """Time until every die holds the sum of all vectors [s], and the bytes sent.
 
     With r rows of c dies, a reduce-scatter and at last an allgather along rows, an allreduce of n / c between them:
 
@@ -52,7 +54,10 @@ def cost(nbytes: Number, links: DeviceGroupLinks) -> KernelCost:
 
 
 def build_program(rows: int, peers: int) -> Program:
-    """The program on `peers` cores with a link for each pair, some of which it uses; slot ``x`` has `rows` rows a core."""
+    """Program of `peers` cores with a link per pair.
+
+    Buffer ``x`` has `rows` rows on each core.
+    """
     high, wide = near_square(peers)
     on = two_level.build_program(ring, rows, high, wide)
 

@@ -1,4 +1,7 @@
-"""What moves between layouts and regions of a mesh, by name. Each module has `cost` and `steps`."""
+"""Data movement between layouts and regions of a mesh, by name.
+
+Each module has `cost` and `build_program`.
+"""
 
 from types import ModuleType
 

@@ -1,4 +1,6 @@
-"""What lies over the columns, and is on every row, comes to lie over the rows: each row's part goes to all cores of the row.
+"""Redistribution of vectors from columns of cores to rows.
+
+The data lies over the columns and is replicated on every row. Each row's part goes to all cores of the row.
 
 What a product of vectors leaves on columns is so ready for one whose operand lies over the rows: a transpose of a vector, for
 which no column of cores has to do anything.
@@ -18,7 +20,7 @@ from dse.space.array_math import ceil_div, where
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
-    """Time until the cores of each row have its part of m vectors, k wide; leaves broadcast over designs.
+    """Time [s] and activity until the cores of each row have their part of m vectors, k wide.
 
     The core that has the part multicasts it along its row, at most from one end to the other:
 
@@ -35,7 +37,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32") -> Program:
-    """The program: ``x``, tiles [k over the columns, m], becomes ``out``, tiles [k over the rows, m]."""
+    """Program: ``x``, blocks [k over the columns, m], becomes ``out``, blocks [k over the rows, m]."""
     wide, high = ceil(shape.k / mesh.cols), ceil(shape.k / mesh.rows)
     slots = (Buffer("x", (wide, shape.m), dtype), Buffer("out", (high, shape.m), dtype, depth=2))
     if mesh.cols == 1:

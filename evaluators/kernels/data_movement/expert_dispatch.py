@@ -1,4 +1,6 @@
-"""Tokens to experts on a mesh: each column multicasts its part of the tokens to the rows that hold their experts.
+"""Dispatch of tokens to experts on a mesh.
+
+Each column multicasts its part of the tokens to the rows that hold their experts.
 
 [he2025] section 8: "the all-to-all communication between attention and expert layers, which we implement using WSE-2's NoC
 multi-cast operations". Every core of a column gets every token's slice, and uses those of its experts.
@@ -18,7 +20,9 @@ from dse.space.array_math import ceil_div
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
-    """Time until every core has its column's slice of m tokens, k wide, each held by one row; leaves broadcast over designs.
+    """Time [s] and activity until every core has its column's slice of m tokens, k wide.
+
+    Each token is held by one row; leaves broadcast over designs.
 
     All tiles but a core's own come to it, between the words that its engine paces those of others':
 
@@ -34,7 +38,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32") -> Program:
-    """The program: ``x`` of every row goes to its place in ``all`` on every core of the column."""
+    """Program: ``x`` of every row goes to its place in ``all`` on every core of the column."""
     k, m = ceil(shape.k / mesh.cols), ceil(shape.m / mesh.rows)
     col = np.arange(mesh.cols)[:, None]
     sends = []

@@ -1,4 +1,6 @@
-"""From one region to the next: every core sends its tile to its counterpart, as many columns away as a region has.
+"""Transfer from one region of a mesh to the next one.
+
+Every core sends its block to its counterpart, as many columns away as a region has.
 
 What is replicated over the columns goes out once a row, and the network copies it to the columns of the next region.
 """
@@ -17,7 +19,9 @@ from dse.space.array_math import ceil_div, maximum
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, replicated: bool = False) -> KernelCost:
-    """Time until the next region has [m tokens, k wide] of one whose mesh this is; leaves broadcast over designs.
+    """Time [s] and activity until the next region has the [m tokens, k wide] of this one.
+
+    All regions have this mesh; leaves broadcast over designs.
 
     The links between the two carry the tiles of all columns, one after the other:
 
@@ -35,7 +39,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, replicated: bo
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32", *, replicated: bool = False) -> Program:
-    """The program, on two regions side by side: ``x`` of the left one goes to the right one."""
+    """Program on two neighbouring regions: ``x`` of the left one goes to the right one."""
     k, m = ceil(shape.k / mesh.rows), shape.m if replicated else ceil(shape.m / mesh.cols)
     slot = Buffer("x", (k, m), dtype, depth=2)
     row = np.arange(mesh.rows)[:, None]

@@ -1,4 +1,6 @@
-"""From the layout of one phase to that of the other: a matrix in equal blocks over some cores, then over more or fewer.
+"""Move of a matrix from the layout of one phase to that of the other.
+
+Equal blocks lie over some cores before, and over more or fewer cores after.
 
 [he2025] section 4.4: "we reshuffle KV cache and weights through the fast NoC". Blocks move along the rows of cores first, then
 along the columns, each piece straight to the core that will hold it.
@@ -18,7 +20,9 @@ from dse.space.array_math import Array, ceil_div, maximum, minimum
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, into: CoreMesh) -> KernelCost:
-    """Time to move an [m, n] matrix from one corner's `mesh` to the same corner's `into`; leaves broadcast over designs.
+    """Time [s] and activity of moving an [m, n] matrix from `mesh` to `into`.
+
+    Both meshes begin at the same corner; leaves broadcast over designs.
 
     Along a line of N cores whose content spreads over N' (or the other way round), the busiest link is the last of the shorter
     line: it carries the share 1 - min / max of all words of the line. Then the same along the columns:
@@ -45,7 +49,10 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, into: CoreMesh
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32", *, into: CoreMesh) -> Program:
-    """The program: ``a``, tiles [n, m] over `mesh`, becomes ``out``, tiles [m, n] over `into`; both begin at the first core."""
+    """Program: ``a``, blocks [n, m] over `mesh`, becomes ``out``, blocks [m, n] over `into`.
+
+    Both meshes begin at the first core.
+    """
     rows, cols = max(mesh.rows, into.rows), max(mesh.cols, into.cols)
     m, n = ceil(shape.m / mesh.rows), ceil(shape.n / mesh.cols)
     to_m, to_n = ceil(shape.m / into.rows), ceil(shape.n / into.cols)

@@ -54,5 +54,5 @@ GEMM: Registry[ModuleType] = Registry("dse.gemm", SHIPPED, REQUIRED_FUNCTIONS)
 
 
 def find_gemm(name: str) -> ModuleType:
-    """The algorithm of a name."""
+    """Return the module of a matrix-product algorithm by its option of `mapping.both.gemm`."""
     return choose_option(GEMM, name, "mapping.both.gemm")

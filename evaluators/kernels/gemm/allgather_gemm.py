@@ -37,24 +37,26 @@ MIN_SIDE = 1
 
 
 def routing_paths(mesh: CoreMesh) -> int:
-    """Routing paths of a core: one from every core of its row and of its column."""
+    """Routing paths of a core: one from every core of its row and of its column. [-]"""
     return int(mesh.rows + mesh.cols)
 
 
 def concurrent_paths(mesh: CoreMesh) -> int:
-    """Routing paths of a core at a time: to and from four neighbours; the rest of the way is relayed."""
+    """Routing paths of a core at a time: to and from four neighbours; the other hops are relayed. [-]"""
     return 8
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
-    """Time of the program: as many rounds as the longer side has hops, in each of which a core forwards both ways, then a
-    product.
+    """Time [s] and activity of a product by allgather, and the analytical model of its program.
+
+    The program has as many rounds as the longer side has hops. In each of them a core forwards in both directions. A product
+    follows:
 
         t = rounds (messages (launch + words pace) + stage + 2 ramp + hop) + product
 
-    with 2.5 messages a round, and 3 at the start, on a square mesh: measured with the events reader, 2 to 4 being what a core
-    has. Where a DMA engine moves words, messages of a round are started while words of others leave: they take their starts and
-    the last one's words, or one start and all words.
+    with 2.5 messages a round, and 3 at the start, on a square mesh: measured with the event-driven simulator, 2 to 4 being what
+    a core has. Where a DMA engine moves words, messages of a round are started while words of others leave: they take their
+    starts and the last one's words, or one start and all words.
 
     Args:
         shape, mesh, fabric: leaves broadcast over designs.
@@ -88,7 +90,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32") -> Program:
-    """The program: as many rounds as the longer side has hops, then one product."""
+    """Program: as many rounds as the longer side has hops, then one product."""
     rounds = []
     for hop in range(max(mesh.rows, mesh.cols) - 1):
         sends = [_forward(mesh, slot, hop, way) for slot in ("a", "b") for way in (1, -1)]
@@ -98,7 +100,7 @@ def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32") -> P
 
 
 def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str) -> tuple[Buffer, ...]:
-    """All chunks of both operands, double buffered, and the product; leaves broadcast over designs."""
+    """Buffers of a core: all chunks of both operands, double buffered, and the product."""
     m, k, n = ceil_div(shape.m, mesh.rows), ceil_div(shape.k, mesh.chunks), ceil_div(shape.n, mesh.cols)
     return (
         Buffer("a", (mesh.chunks, m, k), dtype, depth=2),
@@ -108,12 +110,12 @@ def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str) -> tuple[Buffer, ...]:
 
 
 def local_product_count(mesh: CoreMesh) -> int:
-    """Products that each core starts: one, when everything is there."""
+    """Products that each core starts: one, after all chunks have arrived. [-]"""
     return 1
 
 
 def scatter_operands(shape: GemmShape, mesh: CoreMesh, a: Array, b: Array) -> Tiles:
-    """Operands in the natural layout, at their own place among the chunks that will arrive."""
+    """Operands in the natural layout, each at its place among the chunks that will arrive."""
     own = summa.scatter_operands(shape, mesh, a, b)
     tiles = {name: np.zeros((mesh.rows, mesh.cols, mesh.chunks, *tile.shape[3:]), tile.dtype) for name, tile in own.items()}
     for col in range(mesh.cols):
@@ -124,7 +126,7 @@ def scatter_operands(shape: GemmShape, mesh: CoreMesh, a: Array, b: Array) -> Ti
 
 
 def gather_result(shape: GemmShape, mesh: CoreMesh, tiles: Tiles) -> Array:
-    """The product, from the natural layout."""
+    """Product, shape (m, n), from blocks in the natural layout."""
     return join_blocks(tiles["c"], shape.m, shape.n)
 
 

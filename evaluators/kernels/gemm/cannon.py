@@ -1,4 +1,6 @@
-"""Cannon's algorithm: compute and shift on a ring laid out in line, whose last core wraps to the first in N - 1 hops.
+"""Cannon's algorithm: compute and shift on a ring along a line.
+
+The last core of a line wraps to the first one in N - 1 hops.
 
 [he2025] section 5.1 (3): constant routing paths, the wrap passes straight through the cores between, so it costs hops and no
 routing stage; the step is as long as its longest message, since the shift of a line ends before the next one starts.
@@ -35,21 +37,21 @@ MIN_SIDE = 1
 
 
 def routing_paths(mesh: CoreMesh) -> int:
-    """Routing paths of a core: a neighbour each way in row and column, and the wraps that pass through."""
+    """Routing paths of a core: a neighbour in each direction, and the wraps that pass through. [-]"""
     return 4 + 2
 
 
 def concurrent_paths(mesh: CoreMesh) -> int:
-    """Routing paths of a core at a time: all of them, set once."""
+    """Routing paths of a core at a time: all of them, set once. [-]"""
     return routing_paths(mesh)
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
-    """The closed form: a wrap over the whole line decides each shift."""
+    """Time [s] and activity of Cannon's algorithm; a wrap over the whole line decides each shift."""
     reach = maximum(mesh.rows, mesh.cols) - 1
     return shift.cost(shape, mesh, fabric, order=np.arange, reach=reach, leave=1, overlapped=False)
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32") -> Program:
-    """The program."""
+    """Program of Cannon's algorithm: compute and shift on a ring in line order."""
     return shift.build_program(shape, mesh, order=np.arange(mesh.chunks), wait=BARRIER, dtype=dtype)

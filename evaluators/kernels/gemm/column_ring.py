@@ -1,4 +1,7 @@
-"""How the second operand of a product with blocks passes every core of its column, by the GEMM algorithm whose way it is."""
+"""Movement of the second operand of blockwise products along columns of cores.
+
+Each block passes every core of its column, on the route of the GEMM algorithm.
+"""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +15,7 @@ from dse.space.array_math import Array, ceil_div, maximum, minimum, where
 
 
 class ColumnShift(NamedTuple):
-    """What one step costs.
+    """Time of one shift of the second operand along a column, and whether products overlap it.
 
     Attributes:
         engine: that the engine spends beside the product. [s]
@@ -26,19 +29,19 @@ class ColumnShift(NamedTuple):
 
 
 def ring_order(gemm: str, rows: int) -> Array:
-    """The ring of a column: place of each logical position."""
+    """Ring of a column: the place of each logical position."""
     return interleaved_order(rows) if gemm == "meshgemm" else np.arange(rows)
 
 
 def block_owners(mesh: CoreMesh) -> tuple[Array, Array]:
-    """Of each block of N, the column that owns it, and its place there."""
+    """Column that owns each block of N, and the block's place there."""
     per = ceil_div(mesh.rows, mesh.cols)
     block = np.arange(mesh.rows)
     return block // per, block % per
 
 
 def column_shift(gemm: str, rows: Any, words: Any, values: Any, fabric: MeshFabric) -> ColumnShift:
-    """One step of the second operand along a column of `rows` cores, `words` words or `values` values long."""
+    """Time of one shift along a column of `rows` cores, for `words` words or `values` values."""
     moves = where(rows > 1, 1.0, 0.0)
     if gemm == "t10":
         one = fabric.launch + fabric.stage + 2 * fabric.ramp + fabric.hop + words * fabric.pace
@@ -52,7 +55,9 @@ def column_shift(gemm: str, rows: Any, words: Any, values: Any, fabric: MeshFabr
 
 
 def owners_send_time(side: Any, values: Any, fabric: MeshFabric) -> Any:
-    """Time of all owners of a line, one after the other, each of which serves the other cores in the order of their places. [s]
+    """Time in which all owners of a line send, one after the other. [s]
+
+    Each owner serves the other cores in the order of their places.
 
     The last core's load ends `served` times the others and its own way after the owner began; the first core's, which is as far
     away as the owner's place, ends later where ways take longer than serving:
@@ -76,12 +81,12 @@ def owners_send_time(side: Any, values: Any, fabric: MeshFabric) -> Any:
 
 
 def free_shifts(gemm: str) -> int:
-    """Steps of a column that move nothing."""
+    """Shifts of a column that move nothing. [-]"""
     return 0 if gemm == "ladder" else 1
 
 
 def column_messages(gemm: str, rows: Any) -> tuple[Any, Any]:
-    """Messages of a column over all steps, and links that they cross."""
+    """Messages of a column over all shifts, and links that they cross. [-]"""
     if gemm == "ladder":
         return rows * (rows - 1.0), rows * (rows - 1.0) * (rows + 1.0) / 3
     # one shift less than products; any ring of N cores in line crosses 2 (N - 1) links a turn
@@ -91,7 +96,7 @@ def column_messages(gemm: str, rows: Any) -> tuple[Any, Any]:
 def shift_messages(
     gemm: str, mesh: CoreMesh, step: int, position: Array, ring: Array
 ) -> tuple[tuple[SendInstruction, ...], ...]:
-    """The messages of one step of B: before its product, beside it, and after it."""
+    """Messages of one shift of B: before its product, during it, and after it."""
     row, col = np.arange(mesh.rows)[:, None], np.arange(mesh.cols)[None, :]
     whole = np.asarray(0), np.asarray(1)
     if gemm == "ladder":
@@ -105,14 +110,14 @@ def shift_messages(
 
 
 def block_of_row(gemm: str, ring: Array, position: Array, step: int) -> Array:
-    """Whose block each row of cores multiplies in a step: its own first on a ring, the same for all in shared memory."""
+    """Block that each row of cores multiplies in a step: its own first on a ring, else the same. [-]"""
     if gemm == "ladder":
         return np.full_like(ring, step)
     return np.asarray(ring[(position + step) % len(ring)])
 
 
 def members(mesh: CoreMesh, roots: Array) -> Array:
-    """Columns of each row's cores, its root first and the others in their order, shape (rows, cols).
+    """Columns of each row's cores, shape (rows, cols), with the root first.
 
     >>> members(CoreMesh(2, 4), np.array([2, 0])).tolist()
     [[2, 0, 1, 3], [0, 1, 2, 3]]

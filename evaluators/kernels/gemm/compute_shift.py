@@ -1,4 +1,6 @@
-"""Compute and shift on a logical ring: what Cannon and MeshGEMM have in common, all but the order of the ring.
+"""Compute and shift on a logical ring: common parts of Cannon and MeshGEMM.
+
+The two differ in the order of the ring.
 
 Chunks of A travel along the rows and chunks of B along the columns. At step t the core at logical position (i, j) holds the
 chunks of A and B with number (i + j + t) mod N and adds their product; `order` says which place on the line is which logical
@@ -31,7 +33,7 @@ from dse.space.array_math import Array, ceil_div, maximum, minimum, where
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, *, order: Array, wait: str, dtype: str, via: str = "router") -> Program:
-    """Align, then multiply and shift as often as there are chunks; the last time only multiply.
+    """Program: align, then alternate products and shifts, one product per chunk.
 
     With ``wait="slots"`` a shift runs beside the product of the chunks that it takes away; else after it.
     """
@@ -47,7 +49,7 @@ def build_program(shape: GemmShape, mesh: CoreMesh, *, order: Array, wait: str, 
 
 
 def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str) -> tuple[Buffer, ...]:
-    """Both operands, double buffered, and the product; leaves broadcast over designs."""
+    """Buffers of a core: both operands, double buffered, and the product; leaves broadcast over designs."""
     slices = mesh.per_row * mesh.per_col
     m, k, n = (ceil_div(size, mesh.chunks) for size in (shape.m, shape.k, shape.n))
     return (
@@ -58,7 +60,7 @@ def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str) -> tuple[Buffer, ...]:
 
 
 def local_product_count(mesh: CoreMesh) -> Any:
-    """Products that each core starts: one a chunk."""
+    """Products that each core starts: one per chunk. [-]"""
     return mesh.chunks
 
 
@@ -73,7 +75,7 @@ def cost(
     overlapped: bool,
     via: str = "router",
 ) -> KernelCost:
-    """Time of the program.
+    """Time [s] and activity of compute and shift on a logical ring.
 
     A shift sends the chunks of A that leave the core, then those of B through the same ramp; the farthest decides where a line
     waits for all of its own. The engine, which posts and copies what is sent unless a DMA engine does, also multiplies:
@@ -97,7 +99,7 @@ def cost(
         reach: links that the longest message of a shift crosses.
         leave: chunks of a line that leave a core at a time, where it has as many.
         overlapped: whether a shift runs beside the product.
-        via: who carries.
+        via: carrier of messages, an option of `TRANSPORTS`.
     """
     n, rows, cols = mesh.chunks * 1.0, mesh.per_row, mesh.per_col
     m_, k_, n_ = ceil_div(shape.m, n), ceil_div(shape.k, n), ceil_div(shape.n, n)
@@ -176,12 +178,12 @@ def _handed_on(mesh: CoreMesh, fabric: MeshFabric, a_words: Any, b_words: Any) -
 
 
 def _handshake(fabric: MeshFabric) -> Any:
-    """Time for which a locked channel between neighbours is held beside its words; 0 where routes are not locked. [s]"""
+    """Time for which a locked channel between neighbours is held besides its words; 0 without locks. [s]"""
     return where(fabric.locked > 0, 3 * (2 * fabric.ramp + fabric.hop), 0.0)
 
 
 def link_words(values: Any, fabric: MeshFabric) -> Any:
-    """Words of a link that some 16-bit values fill."""
+    """Words of a link that hold a number of 16-bit values. [-]"""
     return ceil_div(values * 2, fabric.word_bytes)
 
 
@@ -191,7 +193,7 @@ def scatter_operands(shape: GemmShape, mesh: CoreMesh, a: Array, b: Array) -> Ti
 
 
 def gather_result(shape: GemmShape, mesh: CoreMesh, tiles: Tiles) -> Array:
-    """The product, from the natural layout."""
+    """Product, shape (m, n), from blocks in the natural layout."""
     rows, cols, _, m, n = tiles["c"].shape
     virtual = tiles["c"].reshape(rows, cols, mesh.per_row, mesh.per_col, m, n)
     return join_blocks(virtual.transpose(0, 2, 1, 3, 4, 5).reshape(mesh.chunks, mesh.chunks, m, n), shape.m, shape.n)
@@ -212,7 +214,7 @@ def _sends(slot: str, mesh: CoreMesh, follower: Array, position: Array | None, v
         mesh: the cores.
         follower: for a shift, by virtual place, the next one; for the alignment, the order of the ring.
         position: for the alignment, logical positions by virtual place.
-        via: who carries.
+        via: carrier of messages, an option of `TRANSPORTS`.
     """
     row, col = core_indices(mesh)
     sends = []

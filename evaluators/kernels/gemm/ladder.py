@@ -1,4 +1,6 @@
-"""GEMM on a mesh taken for shared memory: for each chunk of K, every core loads the tiles of A and B from whoever owns them.
+"""GEMM on a mesh used as shared memory.
+
+For each chunk of K, every core loads the blocks of A and B from their owners.
 
 [he2025] section 3.2: a compiler for shared memory such as Ladder assumes uniform access; the owner of a tile serves the cores
 of its row or column one after the other, and each of these waits for every value to come and go the whole way.
@@ -38,24 +40,24 @@ MIN_SIDE = 1
 
 
 def routing_paths(mesh: CoreMesh) -> int:
-    """Routing paths of a core: one to and from each core of its row and column, were it not for software that routes."""
+    """Routing paths of a core without software routing: one to and from each core of its lines. [-]"""
     return int(mesh.rows + mesh.cols)
 
 
 def concurrent_paths(mesh: CoreMesh) -> int:
-    """Routing paths of a core at a time: to and from four neighbours; software routes the rest of the way."""
+    """Routing paths of a core at a time: to and from four neighbours; software routes the other hops. [-]"""
     return 8
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
-    """Time of the program.
+    """Time [s] and activity of a product whose cores load blocks from their owners.
 
     In each chunk the owner of A serves the other columns, then owners of B the other rows; each load takes
 
         2 values (2 ramp + d hop)
 
     from when it is served, and the one that ends last ends the chunk's: that of the last core that is served, or, with large
-    tiles, of the first one, where it is far away (`column.loaded`). A product follows.
+    tiles, of the first one, where it is far away (`column_ring.owners_send_time`). A product follows.
 
     Args:
         shape, mesh, fabric: leaves broadcast over designs.
@@ -74,7 +76,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32") -> Program:
-    """The program: the loads of each chunk, then its product."""
+    """Program: the loads of each chunk, then its product."""
     multiply = MultiplyInstruction("a_in", "b_in", "c", "imk,ikn->imn")
     row, col = np.arange(mesh.rows)[:, None], np.arange(mesh.cols)[None, :]
     here = CoreIndex(row, col)

@@ -1,4 +1,4 @@
-"""MeshGEMM: compute and shift on an interleaved ring, on which no neighbour is more than two hops away.
+"""MeshGEMM: compute and shift on an interleaved ring, whose neighbours are at most two hops away.
 
 [he2025] section 5.2 and algorithm 1. Two hops are the least possible: on a line, a circle of one-hop neighbours cannot close.
 """
@@ -38,17 +38,17 @@ MIN_SIDE = 3
 
 
 def routing_paths(mesh: CoreMesh) -> int:
-    """Routing paths of a core: two neighbours in row and column, and one message that passes through in each."""
+    """Routing paths of a core: two neighbours and one passing message in its row and in its column. [-]"""
     return 4 + 2
 
 
 def concurrent_paths(mesh: CoreMesh) -> int:
-    """Routing paths of a core at a time: all of them, set once."""
+    """Routing paths of a core at a time: all of them, set once. [-]"""
     return routing_paths(mesh)
 
 
 def ring_neighbours(places: int) -> tuple[Array, Array]:
-    """Whom each place of a line sends to and receives from, [he2025] algorithm 1.
+    """Places that each place of a line sends to and receives from, [he2025] algorithm 1.
 
     Returns:
         send, receive: places, shape (places,).
@@ -70,7 +70,7 @@ def ring_neighbours(places: int) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=4096)
 def interleaved_order(places: int) -> Array:
-    """The order of the ring: the place on the line of each logical position, every place's follower one position back.
+    """Place on the line of each logical position; a place's follower is one position back.
 
     >>> interleaved_order(5).tolist()
     [1, 3, 4, 2, 0]
@@ -83,10 +83,10 @@ def interleaved_order(places: int) -> Array:
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
-    """The closed form: two hops whatever the mesh."""
+    """Time [s] and activity of MeshGEMM; each shift takes two hops on any mesh."""
     return shift.cost(shape, mesh, fabric, order=interleaved_order, reach=2, leave=2, overlapped=True)
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32") -> Program:
-    """The program."""
+    """Program of MeshGEMM: compute and shift on an interleaved ring."""
     return shift.build_program(shape, mesh, order=interleaved_order(mesh.chunks), wait=BARRIER, dtype=dtype)

@@ -1,4 +1,6 @@
-"""C = A B where A lies as `meshgemm_t` leaves it: each block of A goes along its row to meet the block of B that travels by.
+"""Product C = A B where A lies as `meshgemm_t` leaves it.
+
+Each block of A goes along its row to meet the block of B that passes.
 
 What attention does with its scores: A's chunks of K stay with the columns that own them, and no alignment is needed; in each
 of N steps B shifts by one place of the ring in its column, each row multicasts the block of A that belongs to the block of B
@@ -26,17 +28,17 @@ MIN_SIDE = 3
 
 
 def routing_paths(mesh: CoreMesh) -> int:
-    """Routing paths of a core: the interleaved ring in its column, and one from every core of its row."""
+    """Routing paths of a core: the interleaved ring in its column, one from every core of its row. [-]"""
     return 3 + int(mesh.cols)
 
 
 def concurrent_paths(mesh: CoreMesh) -> int:
-    """Routing paths of a core at a time: the ring, and one multicast, whose route is set anew for each owner."""
+    """Routing paths of a core at a time: the ring, and one multicast with a new route for each owner. [-]"""
     return 3 + 1
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, gemm: str = "meshgemm") -> KernelCost:
-    """Time of the program.
+    """Time [s] and activity of a product of the blocks that `meshgemm_t` leaves.
 
     A block's owner multicasts it after setting its route, a task, before it sends B on and multiplies. It may as soon as it is
     through with the product before the last one, and members with the one before that. So a step is as long as the slowest of:
@@ -90,7 +92,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, gemm: str = "m
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32", *, gemm: str = "meshgemm") -> Program:
-    """The program: a product, and meanwhile the blocks of A and B that the next one needs."""
+    """Program: a product overlaps the movement of the blocks of A and B that the next one needs."""
     ring = column.ring_order(gemm, mesh.rows)
     position = np.argsort(ring)
     multiply = MultiplyInstruction("a_in", "b", "c", "imk,ikn->mn")
@@ -119,12 +121,12 @@ def scatter_operands(shape: GemmShape, mesh: CoreMesh, a: Array, b: Array) -> Ti
 
 
 def gather_result(shape: GemmShape, mesh: CoreMesh, tiles: Tiles) -> Array:
-    """The product, from the natural layout."""
+    """Product, shape (m, n), from blocks in the natural layout."""
     return join_blocks(tiles["c"], shape.m, shape.n)
 
 
 def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str) -> tuple[Buffer, ...]:
-    """Both operands, what is used of A, and the product; leaves broadcast over designs."""
+    """Buffers of a core: both operands, the block of A in use, and the product."""
     m, k, n = ceil_div(shape.m, mesh.rows), ceil_div(shape.k, mesh.rows), ceil_div(shape.n, mesh.cols)
     return (
         Buffer("a", (ceil_div(mesh.rows, mesh.cols), m, k), dtype),
@@ -136,7 +138,7 @@ def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str) -> tuple[Buffer, ...]:
 
 
 def local_product_count(mesh: CoreMesh) -> Any:
-    """Products that each core starts: one a block of A."""
+    """Products that each core starts: one per block of A. [-]"""
     return mesh.rows
 
 

@@ -1,4 +1,6 @@
-"""C = A B^T without a transpose: blocks of B travel along the columns, partial products are added along the rows.
+"""Product C = A B^T without a transpose.
+
+Blocks of B travel along the columns; partial products are added along the rows.
 
 [he2025] section 5.4: no alignment; in each of N steps B shifts by one place of the interleaved ring, every core multiplies its
 tiles over its own chunk of K, and each row adds these up at the core that owns that block of C. B comes as [n, k].
@@ -38,17 +40,17 @@ MIN_SIDE = 3
 
 
 def routing_paths(mesh: CoreMesh) -> int:
-    """Routing paths of a core: the ring in its column, and the line of its row, on which sums pass to neighbours."""
+    """Routing paths of a core: the ring in its column, and the sums of its row between neighbours. [-]"""
     return 3 + 1
 
 
 def concurrent_paths(mesh: CoreMesh) -> int:
-    """Routing paths of a core at a time: all of them, set once."""
+    """Routing paths of a core at a time: all of them, set once. [-]"""
     return routing_paths(mesh)
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, gemm: str = "meshgemm") -> KernelCost:
-    """Time of the program.
+    """Time [s] and activity of a product with a transposed second operand.
 
     The next product overwrites sums that have left, which its partial sums are one version of; B is sent on through the ramp
     that sums leave by. So a step is as long as the slowest of: the engine, which multiplies, and sends B on while sums leave;
@@ -102,7 +104,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, gemm: str = "m
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32", *, gemm: str = "meshgemm") -> Program:
-    """The program: product of the block that is there, its sum along the row after it, the next block meanwhile."""
+    """Program: product of the present block, then its sum along the row, while the next block comes."""
     ring = column.ring_order(gemm, mesh.rows)
     position = np.argsort(ring)
     here = CoreIndex(np.arange(mesh.rows)[:, None], np.arange(mesh.cols)[None, :])
@@ -126,13 +128,13 @@ def scatter_operands(shape: GemmShape, mesh: CoreMesh, a: Array, b: Array) -> Ti
 
 
 def gather_result(shape: GemmShape, mesh: CoreMesh, tiles: Tiles) -> Array:
-    """The product: the blocks of a row of cores lie along it, some on each column."""
+    """Product, shape (m, n); the blocks of a row of cores lie along that row."""
     rows, cols, per, m, n = tiles["c"].shape
     return join_blocks(tiles["c"].reshape(rows, cols * per, m, n)[:, :rows], shape.m, shape.n)
 
 
 def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str) -> tuple[Buffer, ...]:
-    """Both operands, one of them twice, partial sums and the product; leaves broadcast over designs."""
+    """Buffers of a core: A, B double buffered, partial sums and the product."""
     m, k, n = ceil_div(shape.m, mesh.rows), ceil_div(shape.k, mesh.cols), ceil_div(shape.n, mesh.rows)
     return (
         Buffer("a", (m, k), dtype),
@@ -145,7 +147,7 @@ def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str) -> tuple[Buffer, ...]:
 
 
 def local_product_count(mesh: CoreMesh) -> Any:
-    """Products that each core starts: one a block of B."""
+    """Products that each core starts: one per block of B. [-]"""
     return mesh.rows
 
 

@@ -1,4 +1,6 @@
-"""SUMMA: in step p, the column that holds chunk p of A multicasts it along the rows, the row of B's along the columns.
+"""SUMMA: multicasts of chunks of A along rows and of B along columns.
+
+In step p, the column that holds chunk p of A and the row that holds chunk p of B send.
 
 [he2025] section 5.1 (2): a working set of two tiles beside the operands' own doubles the memory; every core needs a path from
 each core of its row and column, more than a fabric has, so that each broadcast sets its routes in software, a task of every
@@ -26,17 +28,17 @@ MIN_SIDE = 1
 
 
 def routing_paths(mesh: CoreMesh) -> int:
-    """Routing paths of a core: one from every core of its row and of its column."""
+    """Routing paths of a core: one from every core of its row and of its column. [-]"""
     return int(mesh.rows + mesh.cols)
 
 
 def concurrent_paths(mesh: CoreMesh) -> int:
-    """Routing paths of a core at a time: one along its row and one along its column, set anew for each chunk."""
+    """Routing paths of a core at a time: one per line of cores, set for each chunk. [-]"""
     return 2
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
-    """Time of the program.
+    """Time [s] and activity of SUMMA on a mesh of cores.
 
     Each chunk: a multicast of A, then of B by the core that roots both, to the farthest core, then the product; on one line of
     cores one operand stays where it is:
@@ -92,7 +94,7 @@ def _around(rows: int, cols: int) -> float:
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32") -> Program:
-    """The program: a multicast of each chunk, then its product."""
+    """Program: a multicast of each chunk, then its product."""
     multiply = MultiplyInstruction("a_in", "b_in", "c", "imk,ikn->imn")
     strand = []
     for chunk in range(mesh.chunks):
@@ -101,7 +103,7 @@ def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32") -> P
 
 
 def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str) -> tuple[Buffer, ...]:
-    """Both operands, the chunks of them in use, and the product; leaves broadcast over designs."""
+    """Buffers of a core: both operands, the chunks of them in use, and the product."""
     m, k, n = ceil_div(shape.m, mesh.rows), ceil_div(shape.k, mesh.chunks), ceil_div(shape.n, mesh.cols)
     return (
         Buffer("a", (mesh.per_col, m, k), dtype),
@@ -113,12 +115,12 @@ def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str) -> tuple[Buffer, ...]:
 
 
 def local_product_count(mesh: CoreMesh) -> Any:
-    """Products that each core starts: one a chunk."""
+    """Products that each core starts: one per chunk. [-]"""
     return mesh.chunks
 
 
 def scatter_operands(shape: GemmShape, mesh: CoreMesh, a: Array, b: Array) -> Tiles:
-    """Operands in the natural layout, chunks of K stacked."""
+    """Operands in the natural layout, with chunks of K stacked."""
     cut_a, cut_b = matrix_blocks(a, mesh.rows, mesh.chunks), matrix_blocks(b, mesh.chunks, mesh.cols)
     return {
         "a": cut_a.reshape(mesh.rows, mesh.cols, mesh.per_col, *cut_a.shape[2:]),
@@ -127,7 +129,7 @@ def scatter_operands(shape: GemmShape, mesh: CoreMesh, a: Array, b: Array) -> Ti
 
 
 def gather_result(shape: GemmShape, mesh: CoreMesh, tiles: Tiles) -> Array:
-    """The product, from the natural layout."""
+    """Product, shape (m, n), from blocks in the natural layout."""
     return join_blocks(tiles["c"][:, :, 0], shape.m, shape.n)
 
 

@@ -1,4 +1,6 @@
-"""SUMMA on a mesh of tiles whose operands are in memory: the diagonal loads, and what it loads goes along its row and column.
+"""SUMMA on a mesh of tiles with operands in main memory.
+
+Tiles of the diagonal load blocks and multicast them along their rows and columns.
 
 [zhang2026] section III-E, figure 5a: each tile keeps a block of the output; in every step over K a column of blocks of A is
 multicast row-wise and a row of blocks of B column-wise. Were all of B loaded by tiles of one row, their requests would meet on
@@ -47,7 +49,7 @@ from dse.space.array_math import Array, ceil_div, floor_div, maximum, minimum, r
 
 
 class SummaTiling(NamedTuple):
-    """How a product is cut; whole numbers, or arrays over designs for a closed form.
+    """Tiling of a SUMMA product; whole numbers, or arrays over designs for the analytical model.
 
     Attributes:
         m, k, n: rows of A, depth, and columns of B that a tile multiplies at a time.
@@ -63,7 +65,7 @@ class SummaTiling(NamedTuple):
 
 
 class WeightStorage(NamedTuple):
-    """How B is stored, where it is not as A is.
+    """Storage of B in a number format other than A's.
 
     Attributes:
         nbytes: of a value with its share of scales. [B]
@@ -74,12 +76,12 @@ class WeightStorage(NamedTuple):
     expand: float = 0.0
 
     def width(self, itemsize: float) -> float:
-        """Bytes of a value of the wider operand, as it is multiplied beside others of some bytes. [B]"""
+        """Bytes of a value of the wider operand, as both are multiplied. [B]"""
         return itemsize if self.expand else max(itemsize, self.nbytes)
 
 
 class SummaBlocks(NamedTuple):
-    """How often what is done; leaves broadcast over designs.
+    """Numbers of blocks, chunks and waves of a SUMMA product; leaves broadcast over designs. [-]
 
     Attributes:
         down, across: blocks of a group that an output has.
@@ -94,7 +96,7 @@ class SummaBlocks(NamedTuple):
 
 
 def block_counts(shape: GemmShape, part: SummaTiling, mesh: CoreMesh, copies: Any = 1) -> SummaBlocks:
-    """Blocks of products on a mesh, the last ones padded.
+    """Blocks of SUMMA products on a mesh; the last ones are padded.
 
     Args:
         shape: of a product.
@@ -119,7 +121,7 @@ def _teams(part: SummaTiling, mesh: CoreMesh) -> Any:
 
 
 def busy_mesh(shape: GemmShape, part: SummaTiling, mesh: CoreMesh, copies: Any = 1) -> CoreMesh:
-    """Tiles that work: the fewest rows in which groups make all blocks in as many turns.
+    """Tiles that have work: the fewest rows in which groups make all blocks in as many waves.
 
     >>> busy_mesh(GemmShape(1024, 4096, 4096), SummaTiling(32, 128, 64, 32), CoreMesh(48, 64))
     CoreMesh(rows=32, cols=64)
@@ -135,7 +137,10 @@ def _busy(of: SummaBlocks, part: SummaTiling, mesh: CoreMesh, copies: Any) -> Co
 def memory_bytes(
     shape: GemmShape, part: SummaTiling, mesh: CoreMesh, itemsize: float, copies: Any = 1, weights: WeightStorage | None = None
 ) -> Any:
-    """Bytes between memory and tiles: A once for each block across, B once for each block down, the output once; padded."""
+    """Bytes between main memory and tiles of a SUMMA product, padding included. [B]
+
+    A comes once for each block across, B once for each block down, and the output goes once.
+    """
     of, stored = block_counts(shape, part, mesh, copies), weights or WeightStorage(itemsize)
     mesh = _busy(of, part, mesh, copies)
     m, k, n = part.m * mesh.rows, part.k * of.chunks, part.n * mesh.cols
@@ -155,7 +160,7 @@ def cost(
     copies: Any = 1,
     weights: WeightStorage | None = None,
 ) -> KernelCost:
-    """Time and activity of the program; arguments as of `seconds`."""
+    """Time [s] and activity of a SUMMA program; arguments as in `seconds`."""
     taken = seconds(shape, part, mesh, fabric, engines, memory, itemsize, copies, weights)
     return KernelCost(taken, activity(shape, part, mesh, itemsize, copies, weights))
 
@@ -168,7 +173,7 @@ def activity(
     copies: Any = 1,
     weights: WeightStorage | None = None,
 ) -> Activity:
-    """What the program does; arguments as of `seconds`."""
+    """Activity of a SUMMA program; arguments as in `seconds`."""
     of = block_counts(shape, part, mesh, copies)
     return _activity(part, _busy(of, part, mesh, copies), of, itemsize, weights)
 
@@ -184,7 +189,7 @@ def seconds(
     copies: Any = 1,
     weights: WeightStorage | None = None,
 ) -> Any:
-    """Time of the program.
+    """Time of a SUMMA program on a mesh of tiles with main memory. [s]
 
     Loads, multicasts, what is expanded and products are each a chunk ahead of the next, so that the slowest of them sets the
     pace; a tile asks for a chunk when it sends the one before, so that it loads no faster than one in a way to memory and back:
@@ -203,7 +208,7 @@ def seconds(
     itself alone do not wait, and are expanded meanwhile.
 
     Args:
-        shape, part, mesh, copies: as of `cut`; leaves broadcast over designs.
+        shape, part, mesh, copies: as of `block_counts`; leaves broadcast over designs.
         fabric, engines, memory: of the machine.
         itemsize: bytes of a value of A and of the output.
         weights: how B is stored; as A where it is None.
@@ -212,7 +217,7 @@ def seconds(
 
 
 class SummaWork(NamedTuple):
-    """What a program is, whatever the rate of its memory; leaves broadcast over designs.
+    """Parts of a SUMMA program that do not depend on the rate of memory; leaves broadcast over designs.
 
     Attributes:
         waves, chunks: turns of the groups, and chunks of them all.
@@ -250,7 +255,10 @@ def program_work(
     weights: WeightStorage | None = None,
     product: Any = None,
 ) -> SummaWork:
-    """What does not depend on the rate of memory; arguments as of `seconds`, and the time of a chunk's product where known."""
+    """Parts of the time of a SUMMA program that do not depend on the rate of memory.
+
+    Arguments as in `seconds`, and the time of a chunk's product if it is known.
+    """
     of, kept = block_counts(shape, part, mesh, copies), weights or WeightStorage(itemsize)
     mesh = _busy(of, part, mesh, copies)
     a, b, c = _nbytes(part, itemsize, kept)
@@ -282,7 +290,7 @@ def program_work(
 
 
 def program_seconds(work: SummaWork, byte: Any) -> Any:
-    """Time of the program, a channel taking so long for a byte of blocks that wait for one another. [s]"""
+    """Time of a SUMMA program, from its work and the channel time per byte under contention [s/B]. [s]"""
     loaded, stored, each = work.loaded * byte, work.stored * byte, work.chunks / work.waves
     busy = maximum(work.product, work.words)
     pace = maximum(maximum(busy, loaded), work.ways + work.own * byte)
@@ -361,7 +369,7 @@ def _spread_seconds(along: str, part: SummaTiling, mesh: CoreMesh, fabric: MeshF
 
 
 def buffers(part: SummaTiling, dtype: str, weights: WeightStorage | None = None) -> tuple[Buffer, ...]:
-    """What a tile holds: blocks that it loads, blocks that it multiplies, and the output, two of each; leaves broadcast.
+    """Buffers of a tile: blocks that are loaded, blocks that are multiplied, and the output, two of each.
 
     Where B is expanded, two blocks of what it becomes, and one block of A more, which waits for that. Groups that divide the
     depth have one block of the output more, for the sum.
@@ -388,10 +396,10 @@ def build_program(
     copies: int = 1,
     weights: WeightStorage | None = None,
 ) -> Program:
-    """The program of the tiles that work; arguments as of `cut`, whole numbers.
+    """Program of the busy tiles; arguments as in `block_counts`, whole numbers.
 
     Args:
-        shape, part, mesh, copies: as of `cut`; the program's mesh is that of `busy_mesh`.
+        shape, part, mesh, copies: as of `block_counts`; the program's mesh is that of `busy_mesh`.
         dtype: of operands and output.
         weights: how B is stored; as A where it is None.
         channels: memory channels, at most one a column; a tile's are those of its column.
@@ -446,7 +454,7 @@ def _multicast(name: str, along: str, mesh: CoreMesh, part: SummaTiling) -> Mult
 
 
 def scatter_operands(a: Array, b: Array, part: SummaTiling, mesh: CoreMesh) -> dict[str, Array]:
-    """Blocks by stream, in the order in which they are loaded, shape (blocks, tiles that load, rows, columns).
+    """Blocks of A and B by stream in loading order, with axes blocks, loading tiles, rows, columns.
 
     Args:
         a, b: shape (copies, m, k) and (copies, k, n).
@@ -473,7 +481,7 @@ def scatter_operands(a: Array, b: Array, part: SummaTiling, mesh: CoreMesh) -> d
 
 
 def gather_result(stored: Array, shape: GemmShape, part: SummaTiling, mesh: CoreMesh, copies: int = 1) -> Array:
-    """The products, shape (copies, m, n), from what tiles stored, by turn, tile that stores, row and column of its block."""
+    """Products, shape (copies, m, n), from the stored blocks of all waves."""
     of = block_counts(shape, part, mesh, copies)
     groups = _teams(part, _busy(of, part, mesh, copies))
     blocks = stored.reshape(of.waves, groups, part.rows, mesh.cols, part.m, part.n).transpose(0, 1, 2, 4, 3, 5)

@@ -1,4 +1,6 @@
-"""Compute and shift as for a crossbar: a ring in line whose wrap is stored and forwarded by every core on its way.
+"""Compute and shift for a crossbar (T10) on a mesh.
+
+Every core on the way of a ring's wrap stores and forwards it.
 
 [he2025] section 3.2: T10 is made for cores that reach each other in constant time; on a mesh its shifts know nothing of
 distance, so the one from the last core back to the first passes through all others, each of which handles the whole tile in
@@ -36,21 +38,21 @@ MIN_SIDE = 1
 
 
 def routing_paths(mesh: CoreMesh) -> int:
-    """Routing paths of a core: to and from neighbours in row and column, and both again for what it relays."""
+    """Routing paths of a core: to and from neighbours in row and column, twice for relayed blocks. [-]"""
     return 8
 
 
 def concurrent_paths(mesh: CoreMesh) -> int:
-    """Routing paths of a core at a time: all of them, set once."""
+    """Routing paths of a core at a time: all of them, set once. [-]"""
     return routing_paths(mesh)
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
-    """The closed form: a relay over the whole line decides each shift."""
+    """Time [s] and activity of T10's shifts; a relay over the whole line decides each shift."""
     reach = maximum(mesh.rows, mesh.cols) - 1
     return shift.cost(shape, mesh, fabric, order=np.arange, reach=reach, leave=1, overlapped=False, via="relay")
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32") -> Program:
-    """The program."""
+    """Program: compute and shift on a ring in line order, with relayed messages."""
     return shift.build_program(shape, mesh, order=np.arange(mesh.chunks), wait=BARRIER, dtype=dtype, via="relay")

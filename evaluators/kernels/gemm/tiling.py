@@ -1,4 +1,4 @@
-"""How matrices are cut for a mesh: every core gets equal tiles, padded where a dimension does not divide.
+"""Division of matrices over a mesh: every core gets equal blocks, padded where sizes do not divide.
 
 A non-square mesh is cut as if it were the square mesh of the least common multiple of its sides ([he2025] section 5.4): K has
 that many chunks.
@@ -18,7 +18,7 @@ MAX_CHUNKS = 4096
 
 @dataclass(frozen=True, slots=True)
 class GemmShape:
-    """C[m, n] = A[m, k] B[k, n]; whole numbers, or arrays over designs for a closed form."""
+    """C[m, n] = A[m, k] B[k, n]; whole numbers, or arrays over designs for the analytical model."""
 
     m: Any
     k: Any
@@ -27,19 +27,19 @@ class GemmShape:
 
 @dataclass(frozen=True, slots=True)
 class CoreMesh:
-    """Cores by rows and columns; whole numbers, or arrays over designs for a closed form."""
+    """Rows and columns of cores; whole numbers, or arrays over designs for the analytical model."""
 
     rows: Any
     cols: Any
 
     @property
     def turned(self) -> "CoreMesh":
-        """The same cores with rows for columns."""
+        """The same cores with rows and columns exchanged."""
         return CoreMesh(self.cols, self.rows)
 
     @property
     def chunks(self) -> Any:
-        """Chunks of K: the least common multiple of the sides."""
+        """Chunks of K: the least common multiple of the sides. [-]"""
         if self.rows is self.cols:
             return self.rows
         if isinstance(self.rows, np.ndarray) or isinstance(self.cols, np.ndarray):
@@ -48,17 +48,17 @@ class CoreMesh:
 
     @property
     def per_row(self) -> Any:
-        """Chunks that a row of the mesh stands for."""
+        """Chunks per row of the mesh. [-]"""
         return self.chunks // self.rows
 
     @property
     def per_col(self) -> Any:
-        """Chunks that a column of the mesh stands for."""
+        """Chunks per column of the mesh. [-]"""
         return self.chunks // self.cols
 
 
 def matrix_blocks(matrix: Array, rows: int, cols: int) -> Array:
-    """A matrix in rows x cols equal blocks, zero-padded: shape (rows, cols, height, width)."""
+    """Matrix in rows x cols equal blocks, zero-padded, shape (rows, cols, height, width)."""
     height, width = ceil(matrix.shape[0] / rows), ceil(matrix.shape[1] / cols)
     padded = np.zeros((rows * height, cols * width), matrix.dtype)
     padded[: matrix.shape[0], : matrix.shape[1]] = matrix
@@ -66,7 +66,7 @@ def matrix_blocks(matrix: Array, rows: int, cols: int) -> Array:
 
 
 def join_blocks(tiles: Array, m: int, n: int) -> Array:
-    """The matrix of blocks, shape (rows, cols, height, width), without its padding."""
+    """Matrix without padding, from blocks of shape (rows, cols, height, width)."""
     rows, cols, height, width = tiles.shape
     return tiles.swapaxes(1, 2).reshape(rows * height, cols * width)[:m, :n]
 
@@ -77,6 +77,6 @@ def core_indices(mesh: CoreMesh) -> tuple[Array, Array]:
 
 
 def near_square(cores: int) -> tuple[int, int]:
-    """The rectangle of some cores that is nearest to a square, wide rather than high."""
+    """Rows and columns of the rectangle of `cores` cores nearest to a square, wide rather than high."""
     rows = next(rows for rows in range(isqrt(cores), 0, -1) if cores % rows == 0)
     return rows, cores // rows

@@ -1,4 +1,4 @@
-"""Vector-matrix products over a mesh of cores, by the way their partial sums are added up.
+"""Vector-matrix products over a mesh of cores, by the algorithm that adds their partial sums.
 
 Each module has
 
@@ -51,11 +51,11 @@ GEMV: Registry[ModuleType] = Registry(
 
 
 def extra_deliveries(name: str, side: Any) -> Any:
-    """Messages of a line that come to cores beyond those that leave them."""
+    """Messages received on a line beyond those sent, because of multicasts. [-]"""
     way = find_gemv(name)
     return way.extra_deliveries(side) if has_attribute(way, "extra_deliveries") else 0.0
 
 
 def find_gemv(name: str) -> ModuleType:
-    """The algorithm of a name."""
+    """Return the module of a GEMV algorithm by its option of `mapping.both.gemv`."""
     return choose_option(GEMV, name, "mapping.both.gemv")

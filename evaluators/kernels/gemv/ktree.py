@@ -39,29 +39,29 @@ __all__ = [
 
 
 def routing_paths(mesh: CoreMesh, phases: Any = 2) -> Any:
-    """Routing paths of a core: a phase each, and the broadcast."""
+    """Routing paths of a core: one per phase, and the broadcast. [-]"""
     return phases + 1
 
 
 def concurrent_paths(mesh: CoreMesh, phases: Any = 2) -> Any:
-    """Routing paths of a core at a time: all of them, set once."""
+    """Routing paths of a core at a time: all of them, set once. [-]"""
     return routing_paths(mesh, phases)
 
 
 @tabulate
 def software_stages(side: int, phases: int = 2) -> int:
-    """Software stages on the critical path: the longer arm of the largest group of each phase."""
+    """Software stages on the critical path: the longer arm of the largest group of each phase. [-]"""
     return sum(max(max(place, len(group) - 1 - place) for group, place in phase) for phase in phase_groups(side, phases))
 
 
 def root_row(mesh: CoreMesh, phases: int = 2) -> int:
-    """The row that holds the sums."""
+    """Row of cores that holds the sums."""
     return int(_root(mesh.rows, phases))
 
 
 @lru_cache(maxsize=4096)
 def phase_groups(side: int, phases: int) -> list[list[tuple[np.ndarray, int]]]:
-    """For each phase, its groups as (rows in order, place of the root among them).
+    """Groups of each phase, as (rows in order, place of the root among them).
 
     The last phase takes all roots that are left, so that there is one group whatever N^(1/K) rounds to.
 
@@ -81,7 +81,7 @@ def phase_groups(side: int, phases: int) -> list[list[tuple[np.ndarray, int]]]:
 
 
 def line_seconds(side: Any, words: Any, fabric: MeshFabric, *, broadcast: bool = True, phases: Any = 2) -> Any:
-    """Time until the root (or with `broadcast` all cores) of a line has the sums.
+    """Time until the root of a line, or with `broadcast` all its cores, hold the sums. [s]
 
     Phase by phase the longer arm of its largest group, whose members are `gap` rows apart, through which the words stream:
 
@@ -105,13 +105,13 @@ def line_seconds(side: Any, words: Any, fabric: MeshFabric, *, broadcast: bool =
 
 
 def message_counts(side: Any, *, broadcast: bool = True, phases: Any = 2) -> tuple[Any, Any]:
-    """Messages of a line, and links that they cross."""
+    """Messages of a line, and links that they cross. [-]"""
     spread = broadcast * (side > 1)
     return side - 1.0 + spread, _all_hops(side, phases) + spread * (side - 1.0)
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, broadcast: bool = True, phases: Any = 2) -> KernelCost:
-    """Time until the root (or with `broadcast` every row) has the product; leaves broadcast over designs."""
+    """Time until the root (or with `broadcast` every row) has the product [s], and activity."""
     options = {"broadcast": broadcast, "phases": phases}
     way = bound(line_seconds, **options), bound(message_counts, **options), bound(extra_deliveries, broadcast=broadcast)
     return partial.gemv_cost(shape, mesh, fabric, *way)
@@ -146,7 +146,7 @@ def _active(side: int, phases: int) -> float:
 def reduction_rounds(
     mesh: CoreMesh, length: int, *, broadcast: bool = True, phases: int = 2, combine: str = "sum"
 ) -> tuple[Round, ...]:
-    """``y`` of every column combined into ``out``."""
+    """Rounds that combine ``y`` of every column into ``out``."""
     rounds = []
     for phase, level in enumerate(phase_groups(mesh.rows, phases)):
         into = "out" if phase == phases - 1 and not broadcast else "y"
@@ -165,6 +165,6 @@ def reduction_rounds(
 def build_program(
     shape: GemmShape, mesh: CoreMesh, dtype: str = "float32", *, broadcast: bool = True, phases: int = 2
 ) -> Program:
-    """The program; without `broadcast` the sums stay at the root."""
+    """Program of the product; without `broadcast` the sums stay at the root."""
     sums = reduction_rounds(mesh, ceil(shape.n / mesh.cols), broadcast=broadcast, phases=phases)
     return partial.gemv_program(shape, mesh, dtype, sums)

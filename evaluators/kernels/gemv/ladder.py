@@ -1,4 +1,4 @@
-"""GEMV on a mesh taken for shared memory: weights and vectors are where they are, and cores load them.
+"""GEMV on a mesh used as shared memory: cores load weights and vectors from where they lie.
 
 [he2025] section 3.2: a compiler for shared memory such as Ladder assumes uniform access. Weights are interleaved over the row
 of cores, so a core loads its tile from all over it, a value at a time; partial sums are added to memory at the root, which
@@ -37,27 +37,27 @@ __all__ = [
 
 
 def routing_paths(mesh: CoreMesh, phases: Any = 2) -> Any:
-    """Routing paths of a core: one to and from each core of its row and column, were it not for software that routes."""
+    """Routing paths of a core without software routing: one to and from each core of its lines. [-]"""
     return mesh.rows + mesh.cols
 
 
 def concurrent_paths(mesh: CoreMesh, phases: Any = 2) -> Any:
-    """Routing paths of a core at a time: to and from four neighbours; software routes the rest of the way."""
+    """Routing paths of a core at a time: to and from four neighbours; software routes the other hops. [-]"""
     return 8
 
 
 def software_stages(side: int) -> int:
-    """Software stages on the critical path: one addition for each core."""
+    """Software stages on the critical path: one addition per core. [-]"""
     return side - 1
 
 
 def root_row(mesh: CoreMesh) -> int:
-    """The row that holds the sums."""
+    """Row of cores that holds the sums."""
     return 0
 
 
 def line_seconds(side: Any, words: Any, fabric: MeshFabric, *, broadcast: bool = True, phases: int = 2) -> Any:
-    """Time until all cores of a line have the sums.
+    """Time until all cores of a line hold the sums. [s]
 
     The root adds N - 1 messages one after the other, then answers them, the last of them to the far end:
 
@@ -71,13 +71,13 @@ def line_seconds(side: Any, words: Any, fabric: MeshFabric, *, broadcast: bool =
 
 
 def message_counts(side: Any, *, broadcast: bool = True, phases: int = 2) -> tuple[Any, Any]:
-    """Messages of a line, and links that they cross."""
+    """Messages of a line, and links that they cross. [-]"""
     others, links = side - 1.0, side * (side - 1.0) / 2
     return others * (1 + broadcast), links * (1 + broadcast)
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, broadcast: bool = True, phases: int = 2) -> KernelCost:
-    """Loads of the weights, then as `partial.cost`; leaves broadcast over designs.
+    """Time [s] and activity: loads of the weights, then as `gemv_cost`; leaves broadcast over designs.
 
     loads = sum over a tile's rows, at distance d, of served + values 2 (2 ramp + d hop)
     """
@@ -99,7 +99,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, broadcast: boo
 def reduction_rounds(
     mesh: CoreMesh, length: int, *, broadcast: bool = True, phases: int = 2, combine: str = "sum"
 ) -> tuple[Round, ...]:
-    """``y`` of every column combined into ``out``."""
+    """Rounds that combine ``y`` of every column into ``out``."""
     col = np.arange(mesh.cols)[None, :]
     others = np.arange(1, mesh.rows)[:, None]
     top, low = CoreIndex(np.zeros((1, 1), int), col), CoreIndex(others, col)
@@ -114,7 +114,7 @@ def reduction_rounds(
 def build_program(
     shape: GemmShape, mesh: CoreMesh, dtype: str = "float32", *, broadcast: bool = True, phases: int = 2
 ) -> Program:
-    """The program; without `broadcast` the sums stay at the root."""
+    """Program of the product; without `broadcast` the sums stay at the root."""
     k, n = ceil(shape.k / mesh.rows), ceil(shape.n / mesh.cols)
     row, col = np.arange(mesh.rows)[:, None], np.arange(mesh.cols)[None, :]
     loads = tuple(
@@ -135,13 +135,13 @@ def build_program(
 
 
 def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str) -> tuple[Buffer, ...]:
-    """x, the loaded part of W, sums, the result, and what lives here of W; leaves broadcast over designs."""
+    """Buffers of a core: x, loaded part of W, sums, result, and its own part of W."""
     x, w, y, out = partial.buffers(shape, mesh, dtype)
     return x, w, y, out._replace(depth=2), w._replace(name="home")
 
 
 def scatter_operands(shape: GemmShape, mesh: CoreMesh, x: Array, w: Array) -> Tiles:
-    """X as for other GEMVs; each row of a weight tile at its home."""
+    """Operands as for other GEMVs, but each row of a weight block lies on the core that owns it."""
     tiles = partial.scatter_operands(shape, mesh, x, w)
     own = tiles.pop("w")
     k = own.shape[2]

@@ -1,5 +1,7 @@
-"""What all GEMVs share: x[m, k] over the rows of the mesh and replicated along the columns, W[k, n] over both, and one local
-product, after which each column of cores holds partial sums of its part of y[m, n] ([he2025] section 6.2).
+"""Local products and cost that all GEMVs share ([he2025] section 6.2).
+
+x[m, k] lies over the rows of the mesh and is replicated along the columns; W[k, n] lies over both. After one local product
+each column of cores holds partial sums of its part of y[m, n].
 
 m is 1 for one request; a batch sends m sums for each column of W through the same line.
 """
@@ -27,47 +29,47 @@ from dse.space.array_math import Array, ceil_div, maximum, where
 
 
 def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str) -> tuple[Buffer, ...]:
-    """x, W, partial sums, and the result; leaves broadcast over designs."""
+    """Buffers of a core: x, W, partial sums, and the result; leaves broadcast over designs."""
     k, n = ceil_div(shape.k, mesh.rows), ceil_div(shape.n, mesh.cols)
     sums = (n, shape.m)
     return Buffer("x", (k, shape.m), dtype), Buffer("w", (k, n), dtype), Buffer("y", sums, depth=2), Buffer("out", sums)
 
 
 def local_product() -> Round:
-    """The local product of every core."""
+    """Round with the local product of every core."""
     return Round((MultiplyInstruction("x", "w", "y", "km,kn->nm"),))
 
 
 def gemv_program(shape: GemmShape, mesh: CoreMesh, dtype: str, reduction: tuple[Round, ...]) -> Program:
-    """The product, then a reduction of ``y`` into ``out``."""
+    """Program of a local product, then a reduction of ``y`` into ``out``."""
     return Program(mesh.rows, mesh.cols, buffers(shape, mesh, dtype), ((local_product(), *reduction),))
 
 
 def column_groups(mesh: CoreMesh, rows: Array) -> CoreIndex:
-    """The same members, root first, in every column of cores: shape (cols, members)."""
+    """Members of a group, root first, in every column of cores, shape (cols, members)."""
     return CoreIndex(rows[None, :], np.arange(mesh.cols)[:, None])
 
 
 def column_reduction(mesh: CoreMesh, rows: Array, length: int, into: str, combine: str = "sum") -> ReduceInstruction:
-    """What some rows of every column have in ``y``, combined at the first of them."""
+    """Instruction that combines ``y`` of some rows of every column at the first of them."""
     return ReduceInstruction("y", column_groups(mesh, rows), np.asarray(0), np.asarray(length), into, combine=combine)
 
 
 def column_broadcast(mesh: CoreMesh, root: int, length: int) -> Round:
-    """The root's sums to its whole column, in the network."""
+    """Round that sends the root's sums to its whole column, in the network."""
     others = np.array([root, *(row for row in range(mesh.rows) if row != root)])
     return Round((MulticastInstruction("y", column_groups(mesh, others), np.asarray(0), np.asarray(length), "out"),))
 
 
 def broadcast_seconds(side: Any, root: Any, words: Any, fabric: MeshFabric) -> Any:
-    """Time of a multicast from a line's root to its ends."""
+    """Time of a multicast from a line's root to its ends. [s]"""
     away = maximum(root, side - 1 - root)
     seconds = fabric.post + 2 * fabric.ramp + away * fabric.hop + words * fabric.pace
     return where(side > 1, seconds, 0.0)
 
 
 def extra_deliveries(side: Any, *, broadcast: bool = True) -> Any:
-    """Messages that come to cores beyond those that leave them, where the root's sums go back: one to all others."""
+    """Messages received beyond those sent: the broadcast of the root's sums to all other cores. [-]"""
     return where(side > 1, side - 2.0, 0.0) if broadcast else 0.0
 
 
@@ -75,7 +77,7 @@ def gemv_cost(
     shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, line: Callable[[Any, Any, MeshFabric], Any],
     moved: Callable[[Any], tuple[Any, Any]], copied: Callable[[Any], Any] = lambda side: 0.0,
 ) -> KernelCost:  # fmt: skip
-    """Local product, then its reduction along every column.
+    """Time [s] and activity of a local product and its reduction along every column.
 
     Args:
         shape, mesh, fabric: leaves broadcast over designs.
@@ -95,7 +97,7 @@ def gemv_cost(
 
 
 def scatter_operands(shape: GemmShape, mesh: CoreMesh, x: Array, w: Array) -> Tiles:
-    """Operands as tiles; x[m, k]."""
+    """Operands x[m, k] and W[k, n] as blocks of the cores."""
     parts = matrix_blocks(x.T, mesh.rows, 1)[:, 0]
     return {
         "x": np.broadcast_to(parts[:, None], (mesh.rows, mesh.cols, *parts.shape[1:])),
@@ -104,6 +106,6 @@ def scatter_operands(shape: GemmShape, mesh: CoreMesh, x: Array, w: Array) -> Ti
 
 
 def gather_result(shape: GemmShape, mesh: CoreMesh, tiles: Tiles) -> Array:
-    """What every row of cores holds of y, shape (rows, m, n); without a broadcast only the root's row is right."""
+    """Product y on every row of cores, shape (rows, m, n); without broadcast valid on the root's row."""
     out = tiles["out"]
     return out.reshape(mesh.rows, -1, shape.m)[:, : shape.n].swapaxes(1, 2)

@@ -1,4 +1,6 @@
-"""Pipeline allreduce: partial sums pass from the farthest core to the root, one software stage a core; then a broadcast.
+"""Pipeline allreduce: partial sums pass from the farthest core to the root, then a broadcast.
+
+Each core is one software stage.
 
 [he2025] section 6.1 (1): 2 N hops and N routing stages, a constant number of paths.
 """
@@ -35,27 +37,27 @@ __all__ = [
 
 
 def routing_paths(mesh: CoreMesh, phases: Any = 2) -> Any:
-    """Routing paths of a core: the chain, and the broadcast."""
+    """Routing paths of a core: the chain, and the broadcast. [-]"""
     return 2
 
 
 def concurrent_paths(mesh: CoreMesh, phases: Any = 2) -> Any:
-    """Routing paths of a core at a time: all of them, set once."""
+    """Routing paths of a core at a time: all of them, set once. [-]"""
     return routing_paths(mesh, phases)
 
 
 def software_stages(side: int) -> int:
-    """Software stages on the critical path."""
+    """Software stages on the critical path: one per hop of the chain. [-]"""
     return side - 1
 
 
 def root_row(mesh: CoreMesh) -> int:
-    """The row that holds the sums."""
+    """Row of cores that holds the sums."""
     return 0
 
 
 def line_seconds(side: Any, words: Any, fabric: MeshFabric, *, broadcast: bool = True, phases: int = 2) -> Any:
-    """Time until the root (or with `broadcast` all cores) of a line has the sums.
+    """Time until the root of a line, or with `broadcast` all its cores, hold the sums. [s]
 
     The chain of N - 1 software stages, one hop apart, through which the words stream:
 
@@ -72,14 +74,14 @@ def line_seconds(side: Any, words: Any, fabric: MeshFabric, *, broadcast: bool =
 
 
 def message_counts(side: Any, *, broadcast: bool = True, phases: int = 2) -> tuple[Any, Any]:
-    """Messages of a line, and links that they cross."""
+    """Messages of a line, and links that they cross. [-]"""
     legs = side - 1.0
     spread = broadcast * (side > 1)
     return legs + spread, legs + spread * legs
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, broadcast: bool = True, phases: int = 2) -> KernelCost:
-    """Time until the root (or with `broadcast` every row) has the product; leaves broadcast over designs."""
+    """Time until the root (or with `broadcast` every row) has the product [s], and activity."""
     return partial.gemv_cost(
         shape, mesh, fabric, bound(line_seconds, broadcast=broadcast), bound(message_counts, broadcast=broadcast),
         bound(extra_deliveries, broadcast=broadcast),
@@ -89,7 +91,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, broadcast: boo
 def reduction_rounds(
     mesh: CoreMesh, length: int, *, broadcast: bool = True, phases: int = 2, combine: str = "sum"
 ) -> tuple[Round, ...]:
-    """``y`` of every column combined into ``out``."""
+    """Rounds that combine ``y`` of every column into ``out``."""
     chain = Round((partial.column_reduction(mesh, np.arange(mesh.rows), length, "y" if broadcast else "out", combine),))
     return (chain, partial.column_broadcast(mesh, 0, length)) if broadcast else (chain,)
 
@@ -97,5 +99,5 @@ def reduction_rounds(
 def build_program(
     shape: GemmShape, mesh: CoreMesh, dtype: str = "float32", *, broadcast: bool = True, phases: int = 2
 ) -> Program:
-    """The program; without `broadcast` the sums stay at the root."""
+    """Program of the product; without `broadcast` the sums stay at the root."""
     return partial.gemv_program(shape, mesh, dtype, reduction_rounds(mesh, ceil(shape.n / mesh.cols), broadcast=broadcast))

@@ -1,4 +1,6 @@
-"""GEMV with ring allreduce: slices travel along each column and back over the wrap, one software stage a core.
+"""GEMV with ring allreduce: slices travel along each column and back over the wrap.
+
+Each core is one software stage.
 
 [he2025] section 6.1 (2): every partial sum traverses all cores, at 2 alpha + beta each. With a reduce-scatter and an allgather
 every core ends with the whole sum.
@@ -34,27 +36,29 @@ __all__ = [
 
 
 def routing_paths(mesh: CoreMesh, phases: Any = 2) -> Any:
-    """Routing paths of a core: one in, one out, and the wrap that passes through."""
+    """Routing paths of a core: one in, one out, and the wrap that passes through. [-]"""
     return 3
 
 
 def concurrent_paths(mesh: CoreMesh, phases: Any = 2) -> Any:
-    """Routing paths of a core at a time: all of them, set once."""
+    """Routing paths of a core at a time: all of them, set once. [-]"""
     return routing_paths(mesh, phases)
 
 
 def software_stages(side: int) -> int:
-    """Software stages on the critical path."""
+    """Software stages on the critical path: two rounds around the ring. [-]"""
     return 2 * (side - 1)
 
 
 def root_row(mesh: CoreMesh) -> int:
-    """The row that holds the sums; with a ring all do."""
+    """Row of cores that holds the sums; on a ring every row does."""
     return 0
 
 
 def line_seconds(side: Any, words: Any, fabric: MeshFabric, *, broadcast: bool = True, phases: int = 2) -> Any:
-    """Time until all cores of a line have the sums; a ring leaves them everywhere, so `broadcast` changes nothing.
+    """Time until all cores of a line hold the sums. [s]
+
+    A ring leaves the sums on all cores, so `broadcast` changes nothing.
 
     2 (N - 1) rounds, each a software stage and a message from memory; a slice that goes round twice meets the wrap of N - 1
     hops in each turn:
@@ -71,21 +75,21 @@ def line_seconds(side: Any, words: Any, fabric: MeshFabric, *, broadcast: bool =
 
 
 def message_counts(side: Any, *, broadcast: bool = True, phases: int = 2) -> tuple[Any, Any]:
-    """Messages of a line, and links that they cross, in whole vectors."""
+    """Messages of a line, and links that they cross, in whole vectors. [-]"""
     # a round moves one slice of each core: together a whole vector, over N - 1 single hops and one wrap of N - 1
     rounds = 2.0 * (side - 1)
     return rounds, rounds * 2 * (side - 1) / side
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, broadcast: bool = True, phases: int = 2) -> KernelCost:
-    """Time until every row has the product; leaves broadcast over designs."""
+    """Time until every row has the product [s], and activity; leaves broadcast over designs."""
     return partial.gemv_cost(shape, mesh, fabric, line_seconds, message_counts)
 
 
 def reduction_rounds(
     mesh: CoreMesh, length: int, *, broadcast: bool = True, phases: int = 2, combine: str = "sum"
 ) -> tuple[Round, ...]:
-    """``y`` of every column combined into ``out``: reduce-scatter, then allgather."""
+    """Rounds that combine ``y`` of every column into ``out``: reduce-scatter, then allgather."""
     side = mesh.rows
     bounds = np.linspace(0, length, side + 1).round().astype(int)
     row, col = np.arange(side)[:, None], np.arange(mesh.cols)[None, :]
@@ -102,5 +106,5 @@ def reduction_rounds(
 def build_program(
     shape: GemmShape, mesh: CoreMesh, dtype: str = "float32", *, broadcast: bool = True, phases: int = 2
 ) -> Program:
-    """The program; a ring leaves the sums everywhere, so `broadcast` changes nothing."""
+    """Program of the product; a ring leaves the sums on all cores, so `broadcast` changes nothing."""
     return partial.gemv_program(shape, mesh, dtype, reduction_rounds(mesh, ceil(shape.n / mesh.cols)))

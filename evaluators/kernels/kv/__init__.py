@@ -1,13 +1,13 @@
-"""The KV cache on a mesh: where a new token's keys and values go.
+"""Placement of a new token's keys and values in the KV cache on a mesh, by name.
 
 Each module has
 
-    grown(mesh, tokens, width, per_core) the program of one new token in a cache that has some
-    steps(shape, mesh, dtype)            the same where every row holds one
-    held(tokens, rows)                   tokens that each row of cores holds, oldest rows first
-    capacity(rows, per_core)             tokens that fit when each core has room for `per_core`
-    fullest(context, generated, rows)    tokens of a request on the row that has most
-    cost(shape, mesh, fabric)            the closed form of one new token
+    append_program(mesh, tokens, width, per_core)   program of one new token in a cache of `tokens`
+    build_program(shape, mesh, dtype)               the same where every row holds one token
+    tokens_per_row(tokens, rows)                    tokens that each row of cores holds, oldest rows first
+    token_capacity(rows, per_core)                  tokens that fit if each core has room for `per_core`
+    fullest_row_tokens(context, generated, rows)    tokens of a request on the fullest row
+    cost(shape, mesh, fabric)                       time and activity of one new token by the analytical model
 """
 
 from types import ModuleType
@@ -20,5 +20,5 @@ KV: dict[str, ModuleType] = {"concat": concat, "shift": shift}
 
 
 def find_kv_method(name: str) -> ModuleType:
-    """The method of a name."""
+    """Return the module of a KV cache placement by its option of `mapping.kv`."""
     return choose_option(KV, name, "mapping.kv")

@@ -1,4 +1,6 @@
-"""Balanced upward shift: rows as full as their neighbour pass their oldest token up, so that rows differ by one at most.
+"""KV cache with a balanced upward shift, so that rows differ by one token at most.
+
+A row as full as its neighbour passes its oldest token up.
 
 [he2025] section 4.3 and figure 5 (3, 4): all rows shift at once, between neighbours only; tokens are in the order of rows.
 """
@@ -18,12 +20,12 @@ from dse.space.array_math import Array, ceil_div, where
 
 
 def token_capacity(rows: Any, per_core: Any) -> Any:
-    """Tokens that can be generated: those that fit all rows."""
+    """Tokens that can be generated: those that fit all rows. [-]"""
     return rows * per_core
 
 
 def tokens_per_row(tokens: int, rows: int) -> list[int]:
-    """Generated tokens on each row, oldest at the top; the rows that have one more are the upper ones.
+    """Generated tokens on each row, oldest at the top; upper rows have one more. [-]
 
     >>> tokens_per_row(5, 3), tokens_per_row(6, 3)
     ([2, 2, 1], [2, 2, 2])
@@ -32,12 +34,12 @@ def tokens_per_row(tokens: int, rows: int) -> list[int]:
 
 
 def fullest_row_tokens(context: Any, generated: Any, rows: Any) -> Any:
-    """Tokens of a request on the row that has most: rows differ by one."""
+    """Tokens of a request on the fullest row; rows differ by one. [-]"""
     return ceil_div(context, rows)
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
-    """Time of one balancing shift of what m tokens are wide (K and V), all rows at once.
+    """Time [s] and activity of one balancing shift of m tokens' keys and values, all rows at once.
 
     Every row sends its oldest token up one hop:
 
@@ -58,7 +60,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
 
 
 def append_program(mesh: CoreMesh, tokens: int, width: int, per_core: int, dtype: str = "float32") -> Program:
-    """One new token into a ``cache`` that holds `tokens` so far, oldest first in every core.
+    """Program of one new token into a ``cache`` that holds `tokens`, oldest first in every core.
 
     The row that gains a token gets it from the row below, which gets one from below in turn, down to the last row, which stores
     the new one; a row that passes its oldest on moves the rest down a place.
@@ -85,5 +87,5 @@ def append_program(mesh: CoreMesh, tokens: int, width: int, per_core: int, dtype
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32") -> Program:
-    """The program of one token, m x k wide over the columns, where every row holds one already."""
+    """Program of one token, m x k wide over the columns, where every row holds one already."""
     return append_program(mesh, mesh.rows, shape.m * ceil(shape.k / mesh.cols), 2, dtype)

@@ -1,11 +1,13 @@
-"""Closed forms of library kernels on a die with a cache, by kind: the part of a stack that has their constants.
+"""Analytical models of library kernels on a shared-cache die, by kind.
+
+The kind names the part of a software stack that has their constants.
 
 Each module has a problem, a named tuple whose `kind` is its name here, and
 
-    took(problem, constants, die)     its time in parts (`took.Took`), of shapes () or (steps, designs); None where the
-                                      library has none of its sort
+    kernel_time(problem, constants, die)   time in parts (`kernel_time.LibraryKernelTime`), of shapes () or (steps, designs);
+                                           None if the library has no kernel of its sort
 
-No more bandwidth, and no more cores, makes a kernel slower.
+More bandwidth, or more cores, never makes a kernel slower.
 """
 
 from types import ModuleType
@@ -36,7 +38,10 @@ LIBRARY: dict[str, ModuleType] = {
 
 
 def library_kernel_time(problem: Any, libraries: DieLibraries | None) -> LibraryKernelTime | None:
-    """What a problem takes, in parts; None where the stack has no part for its kind, or it is none of a library."""
+    """Time of a library kernel's problem in parts. [s]
+
+    None if the stack has no part for its kind, or the problem is None.
+    """
     if problem is None or libraries is None:
         return None
     constants = next((part for kind, part in libraries.parts if kind == problem.kind), None)
@@ -49,8 +54,8 @@ def library_kernel_time(problem: Any, libraries: DieLibraries | None) -> Library
             decodes = library_kernel_time(problem.decodes, libraries)
             if decodes is None:
                 raise DesignError(
-                    f"mapping.stack.{problem.kind}.launches: two, but the stack has no part for decodes; add "
-                    f"mapping.stack.{problem.decodes.kind}, or say one"
+                    f"mapping.stack.{problem.kind}.launches: two needs a part of the stack for decodes, which is missing; add "
+                    f"mapping.stack.{problem.decodes.kind}, or set launches=one"
                 )
             some = problem.decodes.m > 0
             prompts = extrapolate(

@@ -1,4 +1,6 @@
-"""A library's attention of single queries on a die: caches are cut into parts, which cores take in waves and merge.
+"""Library kernel of decode attention on a shared-cache die.
+
+KV caches are cut into parts, which cores take in waves and merge.
 
     t = start + (C^q + M^q)^(1/q),   C = (W^q + S^q)^(1/q)
     M = miss B / (hbm W) + (1 - miss) B / (cached L) + near / (hbm W) + ramp (1 - e^(-(times B / kept S)^knee))
@@ -52,7 +54,7 @@ WIDE_TILE = 128
 
 
 class DecodeAttention(NamedTuple):
-    """Attention of one query of some requests, or a few of each; leaves broadcast over steps and designs.
+    """Attention of one or a few queries of each request; leaves broadcast over steps and designs.
 
     Attributes:
         m: requests.
@@ -75,16 +77,16 @@ class DecodeAttention(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """A name of `kernels.library.LIBRARY`."""
+        """Kind of library kernel: a key of `kernels.library.LIBRARY`."""
         return "generation"
 
     @property
     def rows(self) -> Any:
-        """Queries of a KV head."""
+        """Query rows per KV head of a request. [-]"""
         return self.heads * self.queries / self.kv_heads
 
     def sizes(self) -> dict[str, Any]:
-        """What measured rows of this kernel differ in, by name."""
+        """Sizes in which measured rows of this kernel differ, by name."""
         values = divisor(self.m * self.keys * self.kv_heads * self.dims)
         return {
             "requests": self.m, "keys": self.keys, "kv_heads": self.kv_heads, "queries": self.queries,
@@ -92,7 +94,7 @@ class DecodeAttention(NamedTuple):
         }  # fmt: skip
 
     def resized_problem(self, sizes: dict[str, Any]) -> "DecodeAttention":
-        """The same problem with some of its sizes changed; heads follow rows."""
+        """The same problem with some sizes changed; heads follow rows."""
         own = self.sizes() | sizes
         heads = own["kv_head_queries"] * own["kv_heads"] / own["queries"]
         values = own["requests"] * own["keys"] * own["kv_heads"] * own["columns"]
@@ -110,15 +112,15 @@ class DecodeAttention(NamedTuple):
 
 
 def kernel_time(of: DecodeAttention, constants: DecodeAttentionConstants, die: LibraryDie) -> LibraryKernelTime:
-    """Time of attention, in its parts.
+    """Time of a library's decode attention, in its parts. [s]
 
     That queries beyond a tile go one by one is what rows say of their own heads. Of wider ones no row says it, and the quicker
     of that and of tiles as prompts have them is taken.
 
     Args:
         of: the attention; leaves of shape () or broadcasting over (steps, designs).
-        constants: of the library.
-        die: that runs it.
+        constants: fitted constants of the library.
+        die: die that runs it.
     """
     own, ranges = _took(of, constants, die), tuple(one for one in constants.measured_ranges or () if one[0] in KERNEL_CHOICE)
     outside = outside_sizes(of.sizes(), ranges) if np.any(constants.wider == "alone") else {}

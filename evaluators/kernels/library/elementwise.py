@@ -1,15 +1,15 @@
-"""A library's passes over elements on a die with a cache.
+"""Library kernels of elementwise operators on a shared-cache die.
 
     t = (start^q + rest^q)^(1/q)
     rest = max(row / b, (bytes - c) / (s W) + near),   c = bytes / (1 + (bytes / share of the cache)^2)
     near = c / (s L), or ceil(rows / cores) row / core where a sort has its `core`
 
-Cores take a row each, at a rate b that shows where rows are few, but for copies and rows of a table (`BY_ROW`); W and L are the
-bandwidths of memory and cache. What was written before is in the cache still if it is smaller than a share of that, and less of
-it the larger it is (a form that measured rows have, not one of a policy). A core that is slower than its part of the cache
-takes its rows one after the other, which is where steps of as many rows as there are cores come from. Up to `FEW` rows of a
-table are picked one after the other, each `walked`: frameworks have a kernel for few rows and one for many, and 17 rows take
-less than 16.
+Cores take a row each, at a rate b that shows where rows are few, but for copies and rows of a table (`ROW_KINDS`); W and L are
+the bandwidths of memory and cache. What was written before is in the cache still if it is smaller than a share of that, and
+less of it the larger it is (a form that measured rows have, not one of a policy). A core that is slower than its part of the
+cache takes its rows one after the other, which is where steps of as many rows as there are cores come from. Up to `FEW_ROWS`
+rows of a table are picked one after the other, each `walked`: frameworks have a kernel for few rows and one for many, and 17
+rows take less than 16.
 """
 
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from dse.space.array_math import maximum, where
 from dse.space.libraries.elementwise import ElementwiseConstants
 
 ELEMENTWISE_KINDS = ("norm", "gate", "rotate", "copy", "gather", "softmax")
-"""Sorts of passes, as `space.libraries.passes.Passes` has them."""
+"""Sorts of passes, as `space.libraries.elementwise.ElementwiseConstants` has them."""
 
 
 ROW_KINDS = ("norm", "gate", "rotate", "softmax")
@@ -33,12 +33,12 @@ FEW_ROWS = 16
 
 
 class ElementwiseKernel(NamedTuple):
-    """Rows that a kernel passes over; leaves broadcast over steps and designs.
+    """Rows that one elementwise kernel reads and writes; leaves broadcast over steps and designs.
 
     Attributes:
         m: rows.
         row: what is read and written of each. [B]
-        sort: a word of `SORTS`.
+        sort: an option of `ELEMENTWISE_KINDS`.
     """
 
     m: Any
@@ -47,30 +47,30 @@ class ElementwiseKernel(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """A name of `kernels.library.LIBRARY`."""
+        """Kind of library kernel: a key of `kernels.library.LIBRARY`."""
         return "elementwise"
 
     def sizes(self) -> dict[str, Any]:
-        """What measured rows of this kernel differ in, by name."""
+        """Sizes in which measured rows of this kernel differ, by name."""
         return {"rows": self.m, "row_bytes": self.row}
 
     def resized_problem(self, sizes: dict[str, Any]) -> "ElementwiseKernel":
-        """The same problem with some of its sizes changed."""
+        """The same problem with some sizes changed."""
         own = self.sizes() | sizes
         return ElementwiseKernel(own["rows"], own["row_bytes"], self.sort)
 
     def peak_times(self, die: LibraryDie) -> tuple[Any, Any]:
-        """Time of operations, of which no passes are bound, and of bytes at the peaks of a die. [s], [s]"""
+        """Time of operations, taken as 0, and of bytes at the peaks of a die. [s], [s]"""
         return 0.0, self.m * self.row / die.bandwidth
 
 
 def kernel_time(of: ElementwiseKernel, constants: ElementwiseConstants, die: LibraryDie) -> LibraryKernelTime | None:
-    """Time of a pass, in its parts; None where the library has none of its sort.
+    """Time of an elementwise kernel in its parts [s]; None if the library has none of its sort.
 
     Args:
         of: the pass; leaves of shape () or broadcasting over (steps, designs).
-        constants: of the library.
-        die: that runs it.
+        constants: fitted constants of the library.
+        die: die that runs it.
     """
     own = getattr(constants, of.sort)
     if own is None:

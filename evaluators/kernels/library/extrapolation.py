@@ -1,4 +1,4 @@
-"""Library kernels outside the sizes that their constants were fitted on.
+"""Library kernels outside the sizes on which their constants were fitted.
 
 A form that was fitted on measured rows says nothing of sizes far from them. There a kernel takes at most `REASON` times its
 roofline, or as many times as it does at the nearest sizes that rows have, where that is more. With R = max(compute, memory) at
@@ -21,7 +21,7 @@ from dse.evaluators.machine.library_die import LibraryDie
 from dse.space.array_math import divisor, maximum, minimum, where
 
 REASON = 5.0
-"""Times its roofline that a kernel takes at most where no measured row says that it takes more."""
+"""Largest time over roofline outside the measured ranges, unless measured rows are slower. [-]"""
 
 ROUNDING = 1e-3
 """Share of a size that is no difference: formats with scales have a little more than their bits."""
@@ -31,7 +31,7 @@ Range = tuple[str, float, float]
 
 
 def outside_sizes(sizes: Mapping[str, Any], ranges: tuple[Range, ...]) -> dict[str, Any]:
-    """Sizes that some step or design has outside the measured ranges, each moved to the nearest measured value.
+    """Sizes outside the measured ranges, each moved to the nearest measured value.
 
     >>> outside_sizes({"keys": 100.0, "heads": 8.0}, (("keys", 256.0, 16384.0), ("heads", 8.0, 64.0)))
     {'keys': 256.0}
@@ -45,7 +45,7 @@ def outside_sizes(sizes: Mapping[str, Any], ranges: tuple[Range, ...]) -> dict[s
 
 
 def is_outside(sizes: Mapping[str, Any], nearest: Mapping[str, Any]) -> Any:
-    """Whether a step or design has one of its sizes outside the measured ranges; `nearest` as `outside_sizes` has them."""
+    """Whether a step or design has a size outside the measured ranges, by `nearest` of `outside_sizes`."""
     found: Any = False
     for name, value in nearest.items():
         found = found | (sizes[name] != value)
@@ -55,13 +55,13 @@ def is_outside(sizes: Mapping[str, Any], nearest: Mapping[str, Any]) -> Any:
 def extrapolate(
     form: LibraryKernelTime, problem: Any, constants: Any, die: LibraryDie, kernel: ModuleType
 ) -> LibraryKernelTime:
-    """Time of a kernel in its parts, held near its roofline where its sizes are outside the measured ranges.
+    """Time of a kernel in its parts, limited near its roofline outside the measured ranges. [s]
 
     Args:
-        form: what the closed form of the kernel gives.
-        problem: that was asked, with `sizes`, `resized_problem` and `peak_times`.
+        form: time of the kernel by its analytical model.
+        problem: problem of the kernel, with `sizes`, `resized_problem` and `peak_times`.
         constants: of the library, with `measured_ranges`; without these the form stands.
-        die: that runs it.
+        die: die that runs it.
         kernel: module of its form.
     """
     sizes = problem.sizes()
@@ -81,7 +81,7 @@ def extrapolate(
 
 
 def rooflines(problem: Any, die: LibraryDie) -> tuple[Any, Any]:
-    """Time at the peaks of a die with all bytes from main memory, and with those that its cache cannot hold. [s], [s]"""
+    """Roofline time with all bytes from main memory, and with the die's cache holding its size. [s], [s]"""
     compute, memory = problem.peak_times(die)
     return maximum(compute, memory), maximum(compute, maximum(memory - die.cache / die.bandwidth, 0.0))
 

@@ -1,4 +1,6 @@
-"""A library's product of matrices on a die with a cache: tiles over cores in waves, beside reads and writes.
+"""Library kernel of matrix products on a shared-cache die.
+
+Blocks of the output run over cores in waves and overlap reads and writes.
 
     t = start + quantise + (C^q + B^q)^(1/q)
     B = (weights + activations + results) / (hbm W)
@@ -35,7 +37,7 @@ SUM = 4.0
 
 
 class Gemm(NamedTuple):
-    """[m, k] x [k, n] with weights in memory; leaves broadcast over steps and designs.
+    """Product [m, k] x [k, n] with weights in memory; leaves broadcast over steps and designs.
 
     Attributes:
         m, k, n: of the kernel.
@@ -59,33 +61,33 @@ class Gemm(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """A name of `kernels.library.LIBRARY`."""
+        """Kind of library kernel: a key of `kernels.library.LIBRARY`."""
         return "products"
 
     def sizes(self) -> dict[str, Any]:
-        """What measured rows of this kernel differ in, by name."""
+        """Sizes in which measured rows of this kernel differ, by name."""
         return {"m": self.m, "k": self.k, "n": self.n / self.apart, "bits": 8.0 * self.weights / divisor(self.k * self.n)}
 
     def resized_problem(self, sizes: dict[str, Any]) -> "Gemm":
-        """The same problem with some of its sizes changed."""
+        """The same problem with some sizes changed."""
         own = self.sizes() | sizes
         n = own["n"] * self.apart
         return self._replace(m=own["m"], k=own["k"], n=n, weights=own["k"] * n * own["bits"] / 8.0)
 
     def peak_times(self, die: LibraryDie) -> tuple[Any, Any]:
-        """Time of operations and of bytes at the peaks of a die, conversions apart. [s], [s]"""
+        """Time of operations and of bytes at the peaks of a die, without conversions. [s], [s]"""
         compute = 2.0 * self.m * self.k * self.n * self.pace / (die.cores * die.peak)
         rows = self.m * self.k * self.apart * self.act + self.m * self.n * 2.0
         return compute * self.share, (self.weights + rows) * self.share / die.bandwidth
 
 
 def kernel_time(of: Gemm, constants: GemmConstants, die: LibraryDie) -> LibraryKernelTime:
-    """Time of a product, in its parts.
+    """Time of a library's matrix product, in its parts. [s]
 
     Args:
         of: the product; leaves of shape () or broadcasting over (steps, designs).
-        constants: of the library.
-        die: that runs it.
+        constants: fitted constants of the library.
+        die: die that runs it.
     """
     own = getattr(constants.eight, of.scaling) if of.scaling and constants.eight is not None else None
     said = constants if own is None else own
@@ -102,14 +104,14 @@ def kernel_time(of: Gemm, constants: GemmConstants, die: LibraryDie) -> LibraryK
 def core_seconds(
     of: Gemm, operation: Any, said: GemmConstants | QuantisedGemm, constants: GemmConstants, die: LibraryDie
 ) -> Any:
-    """Time of the cores at the tile and split that take least. [s]
+    """Time of the cores with the tile and split of k that take least. [s]
 
     Args:
         of: the product.
         operation: of a core at full rate. [s]
         said: constants of its format: how often the inner dimension is split.
-        constants: of the library.
-        die: that runs it.
+        constants: fitted constants of the library.
+        die: die that runs it.
     """
     best: Any = None
     for a, b in TILES:

@@ -1,4 +1,4 @@
-"""A library's products of experts on a die with a cache: one kernel for all that are touched.
+"""Library kernel of grouped products of experts on a shared-cache die.
 
     t = start + group held + gather + (C^q + B^q)^(1/q)
     B = (touched weights + rows that are not gathered) / (hbm W)
@@ -27,7 +27,9 @@ WIDE = 2.0
 
 
 class GroupedGemm(NamedTuple):
-    """Rows through the experts that they go to, or a pass over what these made; leaves broadcast over steps and designs.
+    """Grouped product of rows with their experts, or an elementwise kernel over its results.
+
+    Leaves broadcast over steps and designs.
 
     Attributes:
         m: rows at all experts together.
@@ -56,11 +58,11 @@ class GroupedGemm(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """A name of `kernels.library.LIBRARY`."""
+        """Kind of library kernel: a key of `kernels.library.LIBRARY`."""
         return "experts"
 
     def sizes(self) -> dict[str, Any]:
-        """What measured rows of this kernel differ in, by name; of a pass, the rows alone."""
+        """Sizes in which measured rows of this kernel differ, by name; of an elementwise kernel only rows."""
         if isinstance(self.k, int | float) and not self.k:
             return {"rows": self.m}
         return {
@@ -69,7 +71,7 @@ class GroupedGemm(NamedTuple):
         }  # fmt: skip
 
     def resized_problem(self, sizes: dict[str, Any]) -> "GroupedGemm":
-        """The same problem with some of its sizes changed; what a row reads and writes follows its columns."""
+        """The same problem with some sizes changed; bytes of a row follow its columns."""
         own = self.sizes() | sizes
         if "k" not in own:
             return self._replace(m=own["rows"])
@@ -91,12 +93,12 @@ class GroupedGemm(NamedTuple):
 
 
 def kernel_time(of: GroupedGemm, constants: GroupedGemmConstants, die: LibraryDie) -> LibraryKernelTime:
-    """Time of a product of experts, or of a pass over what they made, in its parts.
+    """Time of a grouped product, or of an elementwise kernel over its results, in its parts. [s]
 
     Args:
         of: the product; leaves of shape () or broadcasting over (steps, designs).
-        constants: of the library.
-        die: that runs it.
+        constants: fitted constants of the library.
+        die: die that runs it.
     """
     stream, cached = 1 / (constants.hbm * die.bandwidth), 1 / die.cache_bandwidth
     memory = (of.weights + of.m * of.near * WIDE) * stream
@@ -112,12 +114,12 @@ def kernel_time(of: GroupedGemm, constants: GroupedGemmConstants, die: LibraryDi
 
 
 def core_seconds(of: GroupedGemm, operation: Any, die: LibraryDie) -> Any:
-    """Time of the cores, all experts having as many rows. [s]
+    """Time of the cores if all experts have equally many rows. [s]
 
     Args:
         of: the product.
         operation: of a core at full rate. [s]
-        die: that runs it.
+        die: die that runs it.
     """
     touched = maximum(of.touched, 1e-9)
     units = ceil_div(of.m / touched, ROWS) * touched * ceil_div(of.n, COLUMNS) / die.cores

@@ -1,4 +1,4 @@
-"""What a library kernel takes, in parts that a breakdown can tell apart."""
+"""Time of a library kernel, in parts that a breakdown can separate."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,9 @@ from dse.space.array_math import maximum, where
 
 
 class LibraryKernelTime(NamedTuple):
-    """Seconds of a kernel: start + beside + (compute^q + memory^q)^(1/q); leaves broadcast over steps and designs.
+    """Time of one library kernel in parts; leaves broadcast over steps and designs. [s]
+
+        t = start + beside + (compute^q + memory^q)^(1/q)
 
     Attributes:
         start: of the kernel and its end. [s]
@@ -27,11 +29,11 @@ class LibraryKernelTime(NamedTuple):
     cached: Any
 
     def left(self, resident: Any) -> Any:
-        """Time of memory where so many bytes are in the cache. [s]"""
+        """Time of memory if so many bytes are in the cache. [s]"""
         return self.memory if resident is None else maximum(self.memory - resident * maximum(self.byte - self.cached, 0.0), 0.0)
 
     def seconds(self, resident: Any = None) -> Any:
-        """All of it, where so many bytes of weights or KV are in the cache. [s]
+        """Time of the kernel if `resident` bytes of weights or KV cache are in the die's cache. [s]
 
         >>> (
         ...     LibraryKernelTime(1.0, 0.5, 3.0, 4.0, 2.0, 1.0, 0.0).seconds(),
@@ -42,13 +44,13 @@ class LibraryKernelTime(NamedTuple):
         return self.start + self.beside + smooth_maximum(self.compute, self.left(resident), self.sharpness)
 
     def times(self, share: Any) -> "LibraryKernelTime":
-        """A share of it: one of several products that are one kernel."""
+        """Share of this kernel's time: one of several products that run as one kernel. [s]"""
         start, beside, compute, memory = (value * share for value in self[:4])
         return LibraryKernelTime(start, beside, compute, memory, self.sharpness, self.byte, self.cached)
 
 
 def add_in_sequence(one: LibraryKernelTime, other: LibraryKernelTime) -> LibraryKernelTime:
-    """Two kernels as one: engines and memory have what each kernel is bound by, one after the other.
+    """Sum of two kernels' times in sequence, with the parts added one by one. [s]
 
     >>> first, second = (
     ...     LibraryKernelTime(1.0, 0.0, 3.0, 4.0, 2.0, 1.0, 0.0),
@@ -66,7 +68,7 @@ def add_in_sequence(one: LibraryKernelTime, other: LibraryKernelTime) -> Library
 
 
 def smooth_maximum(one: Any, other: Any, sharpness: Any) -> Any:
-    """(a^q + b^q)^(1/q), which is a + b at q = 1 and the longer one as q grows. [s]
+    """(a^q + b^q)^(1/q): a + b at q = 1, and the longer one as q grows. [s]
 
     >>> smooth_maximum(3.0, 4.0, 2.0), smooth_maximum(0.0, 0.0, 3.0)
     (5.0, 0.0)

@@ -1,4 +1,4 @@
-"""A library's attention of single queries over latents on a die with a cache: MLA with absorbed weights.
+"""Library kernel of decode attention over latents (absorbed MLA) on a shared-cache die.
 
     t = start + merge min(keys / 64, 128) + sums / (cached L) + converted / (convert W) + (C^q + B^q)^(1/q)
     C = max(2 queries heads (qk + v) positions / cores, that of one block) / (achieved P)
@@ -38,7 +38,9 @@ KNEE = 4.0
 
 
 class MlaDecodeAttention(NamedTuple):
-    """Attention of one query of some requests over latents, or a few of each; leaves broadcast over steps and designs.
+    """Attention of one or a few queries of each request over latents.
+
+    Leaves broadcast over steps and designs.
 
     Attributes:
         m: requests.
@@ -64,11 +66,11 @@ class MlaDecodeAttention(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """A name of `kernels.library.LIBRARY`."""
+        """Kind of library kernel: a key of `kernels.library.LIBRARY`."""
         return "latent_generation"
 
     def sizes(self) -> dict[str, Any]:
-        """What measured rows of this kernel differ in, by name."""
+        """Sizes in which measured rows of this kernel differ, by name."""
         latent = divisor(self.m * self.keys * (self.dims - self.v))
         return {
             "requests": self.m, "keys": self.keys, "heads": self.heads, "queries": self.queries, "columns": self.dims,
@@ -76,7 +78,7 @@ class MlaDecodeAttention(NamedTuple):
         }  # fmt: skip
 
     def resized_problem(self, sizes: dict[str, Any]) -> "MlaDecodeAttention":
-        """The same problem with some of its sizes changed; columns of a value follow those of a key and value."""
+        """The same problem with some sizes changed; value columns follow those of key and value."""
         own = self.sizes() | sizes
         v = self.v * own["columns"] / self.dims
         rows = own["requests"] * own["heads"] * own["queries"] * own["columns"]
@@ -88,18 +90,18 @@ class MlaDecodeAttention(NamedTuple):
         )  # fmt: skip
 
     def peak_times(self, die: LibraryDie) -> tuple[Any, Any]:
-        """Time of operations and of bytes at the peaks of a die, conversions apart. [s], [s]"""
+        """Time of operations and of bytes at the peaks of a die, without conversions. [s], [s]"""
         operations = 2.0 * self.m * self.heads * self.queries * self.keys * self.dims
         return operations / (die.cores * die.peak), (self.nbytes + self.near) / die.bandwidth
 
 
 def kernel_time(of: MlaDecodeAttention, constants: MlaDecodeConstants, die: LibraryDie) -> LibraryKernelTime:
-    """Time of attention, in its parts.
+    """Time of a library's absorbed MLA decode attention, in its parts. [s]
 
     Args:
         of: the attention; leaves of shape () or broadcasting over (steps, designs).
-        constants: of the library.
-        die: that runs it.
+        constants: fitted constants of the library.
+        die: die that runs it.
     """
     stream = 1 / (constants.hbm * die.bandwidth)
     rows = of.heads * of.queries

@@ -1,4 +1,4 @@
-"""Collectives of a library between dies of a node, all of which reach all others through switches.
+"""Library collectives between dies of a node that reach each other through switches.
 
 A die has all of its links, N bytes a second in one direction, whoever it sends to. Rings have p - 1 steps, allreduces twice as
 many, in which a die sends V = (p - 1) / p n bytes, or twice that, by the fastest of three protocols:
@@ -37,7 +37,7 @@ MIN_SWITCH_DIES = 4
 
 
 class NodeGroup(NamedTuple):
-    """Dies of a node that take part; leaves broadcast over designs.
+    """Dies of a node that take part in a collective; leaves broadcast over designs.
 
     Attributes:
         peers: how many.
@@ -51,13 +51,13 @@ class NodeGroup(NamedTuple):
 
 
 def ring_seconds(pattern: str, nbytes: Any, group: NodeGroup, constants: RingCollectives) -> Any:
-    """Seconds of an allreduce, allgather or reduce-scatter; 0 for one die.
+    """Time of an allreduce, allgather or reduce-scatter; 0 for one die. [s]
 
     Args:
         pattern: allreduce, allgather or reduce_scatter.
         nbytes: of the vector that is reduced, or of all slices together. [B]
-        group: dies.
-        constants: of the library.
+        group: dies that take part.
+        constants: fitted constants of the library.
 
     Source:
         [thakur2005] ring all-gather and reduce-scatter.
@@ -83,12 +83,12 @@ def ring_seconds(pattern: str, nbytes: Any, group: NodeGroup, constants: RingCol
 
 
 def all_to_all_seconds(nbytes: Any, group: NodeGroup, constants: AllToAll) -> Any:
-    """Seconds until each die has what all others have for it; 0 for one die.
+    """Time until each die has its part from every other die; 0 for one die. [s]
 
     Args:
         nbytes: that a die has for all, itself included. [B]
-        group: dies.
-        constants: of the library.
+        group: dies that take part.
+        constants: fitted constants of the library.
 
     >>> flat = AllToAll(start=1e-6, lane=1e9, buffered=0.0, low=1.0, bulk_start=0.0, bulk=1.0)
     >>> all_to_all_seconds(8e6, NodeGroup(4, 1e9, 1e12), flat), all_to_all_seconds(4e3, NodeGroup(4, 1e9, 1e12), flat)
@@ -102,7 +102,7 @@ def all_to_all_seconds(nbytes: Any, group: NodeGroup, constants: AllToAll) -> An
 
 
 def token_bytes(pattern: str, hidden: Any) -> Any:
-    """Bytes of a copy of a token: 8 bits with a scale of four bytes for 128 values to experts, and back in 16 bits. [B]
+    """Bytes of a token copy: dispatch in 8 bits with 4 bytes of scale per 128 values, combine in 16. [B]
 
     >>> token_bytes("dispatch", 7168), token_bytes("combine", 7168)
     (7392.0, 14336.0)
@@ -111,12 +111,12 @@ def token_bytes(pattern: str, hidden: Any) -> Any:
 
 
 def dispatch_start_seconds(pattern: str, each: Any, constants: MoeAllToAllConstants) -> Any:
-    """What a dispatch or combine takes however few tokens there are: its start, and one token through the core that sends it.
+    """Start time of a dispatch or combine, with one token through the core that sends it. [s]
 
     Args:
         pattern: dispatch or combine.
         each: of a copy of a token. [B]
-        constants: of the library.
+        constants: fitted constants of the library.
 
     >>> slow = MoeAllToAllConstants(
     ...     dispatch_start=1.0, dispatch=1.0, combine_start=2.0, combine=1.0, cores=20, dispatch_token=1e3
@@ -129,7 +129,7 @@ def dispatch_start_seconds(pattern: str, each: Any, constants: MoeAllToAllConsta
 
 
 def expert_exchange_seconds(pattern: str, nbytes: Any, each: Any, group: NodeGroup, constants: MoeAllToAllConstants) -> Any:
-    """Seconds until each die has the tokens for its experts, or results of its own; 0 for one die.
+    """Time until each die has the tokens of its experts, or its own results; 0 for one die. [s]
 
         t = start + token / through + (p - 1) / p n / min(share N, cores core)
 
@@ -139,8 +139,8 @@ def expert_exchange_seconds(pattern: str, nbytes: Any, each: Any, group: NodeGro
         pattern: dispatch or combine.
         nbytes: that a die has for all experts, those on itself included, all of which have as many. [B]
         each: of a copy of a token. [B]
-        group: dies.
-        constants: of the library.
+        group: dies that take part.
+        constants: fitted constants of the library.
 
     >>> flat = MoeAllToAllConstants(dispatch_start=1e-6, dispatch=1.0, combine_start=2e-6, combine=0.5, cores=20)
     >>> [expert_exchange_seconds(pattern, 8e6, 4e3, NodeGroup(4, 1e9, 1e12), flat) for pattern in ("dispatch", "combine")]
@@ -154,12 +154,12 @@ def expert_exchange_seconds(pattern: str, nbytes: Any, each: Any, group: NodeGro
 
 
 def one_shot_seconds(nbytes: Any, group: NodeGroup, constants: OneShotAllreduce, otherwise: Any, *, recorded: bool) -> Any:
-    """Seconds of an allreduce of an inference engine; 0 for one die.
+    """Time of an inference engine's one-shot allreduce; 0 for one die. [s]
 
     Args:
         nbytes: of the vector on each die. [B]
-        group: dies.
-        constants: of the library.
+        group: dies that take part.
+        constants: fitted constants of the library.
         otherwise: what rings take. [s]
         recorded: whether a recorded graph of launches holds it; else the host starts it.
 

@@ -1,4 +1,6 @@
-"""A library's attention of prompts on a die with a cache: tiles of queries over its cores, each walking along its keys.
+"""Library kernel of prefill attention on a shared-cache die.
+
+Tiles of queries run over the cores; each walks along its keys.
 
     t = start + converted / (convert W) + (compute^q + (bytes / (hbm W))^q)^(1/q)
     compute = max(wait + max(work / cores + left, longest), alone)
@@ -28,7 +30,9 @@ EXPONENTIALS = 16.0
 
 
 class PrefillAttention(NamedTuple):
-    """Attention of some prompts, or chunks of them, and of decodes beside; leaves broadcast over steps and designs.
+    """Attention of prompts or prompt chunks, with decodes in the same launch.
+
+    Leaves broadcast over steps and designs.
 
     Attributes:
         m: new queries of a request, on average.
@@ -58,11 +62,11 @@ class PrefillAttention(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """A name of `kernels.library.LIBRARY`."""
+        """Kind of library kernel: a key of `kernels.library.LIBRARY`."""
         return "latent_context" if self.latent else "context"
 
     def sizes(self) -> dict[str, Any]:
-        """What measured rows of this kernel differ in, by name."""
+        """Sizes in which measured rows of this kernel differ, by name."""
         converts = np.any(self.converted > 0)
         return {
             "requests": self.requests, "queries": self.m, "keys": self.keys, "heads": self.heads, "columns": self.dims,
@@ -70,7 +74,7 @@ class PrefillAttention(NamedTuple):
         }  # fmt: skip
 
     def resized_problem(self, sizes: dict[str, Any]) -> "PrefillAttention":
-        """The same problem with some of its sizes changed: keys that are seen and bytes follow them."""
+        """The same problem with some sizes changed; keys that are seen and bytes follow them."""
         own = self.sizes() | sizes
         rows = own["requests"] * own["queries"] * own["heads"] * own["columns"]
         moved = rows / divisor(self.requests * self.m * self.heads * self.dims)
@@ -83,14 +87,14 @@ class PrefillAttention(NamedTuple):
         )  # fmt: skip
 
     def peak_times(self, die: LibraryDie) -> tuple[Any, Any]:
-        """Time of operations and of bytes at the peaks of a die, conversions apart. [s], [s]"""
+        """Time of operations and of bytes at the peaks of a die, without conversions. [s], [s]"""
         pairs = self.requests * self.m * self.seen + self.decodes * self.cached
         operations = 2.0 * self.heads * pairs * self.dims
         return operations / (die.cores * die.peak), self.nbytes / die.bandwidth
 
 
 class MixedBatchAttention(NamedTuple):
-    """Attention of an iteration of prompts and decodes: one launch for both, or one for each, as the library has it.
+    """Attention of an iteration with prompts and decodes, in one launch for both or one for each.
 
     Attributes:
         both: in one launch.
@@ -103,17 +107,17 @@ class MixedBatchAttention(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """A name of `kernels.library.LIBRARY`."""
+        """Kind of library kernel: a key of `kernels.library.LIBRARY`."""
         return self.both.kind
 
 
 def kernel_time(of: PrefillAttention, constants: PrefillAttentionConstants, die: LibraryDie) -> LibraryKernelTime:
-    """Time of attention, in its parts.
+    """Time of a library's prefill attention, in its parts. [s]
 
     Args:
         of: the attention; leaves of shape () or broadcasting over (steps, designs).
-        constants: of the library.
-        die: that runs it.
+        constants: fitted constants of the library.
+        die: die that runs it.
     """
     rows = constants.rows
     key = rows * (2.0 * of.dims / (constants.achieved * die.peak) + 1 / (EXPONENTIALS * die.clock))

@@ -1,15 +1,16 @@
-"""Ways to divide a product of matrices over the cores of a group, by name: those of [zhu2025] section 4.1, figure 3, table 2,
-and those of a wafer's mesh (`on_mesh`), for groups that are one.
+"""Partitions of a matrix product over the cores of a group, by name.
+
+They are those of [zhu2025] section 4.1, figure 3 and table 2, and those of a wafer's mesh (`mesh_partition`) for groups that
+are a mesh.
 
 Each module has
 
-    held(shape, rings, members)                     values of input, weights and output on one core
-    moved(shape, rings, members)                    values that a core sends during the product
-    cost(shape, placement, cores, fabric, engines)  the closed form: (seconds, seconds of the engines)
-    steps(shape, placement, cores, dtype)           the program, on slots `a` and `w`; the output is in `c`
-    place(a, w, placement, cores), result(tiles, placement, cores, shape)   matrices to tiles, and tiles to the product
-
-and `DIVIDED`: whether it makes use of a grid of rows and columns.
+    values_per_core(shape, rings, members)            values of input, weights and output on one core
+    values_sent(shape, rings, members)                values that a core sends during the product
+    cost(shape, placement, cores, fabric, engines)    time of the product, and of its engines, by the analytical model
+    build_program(shape, placement, cores, dtype)     program, on buffers `a` and `w`; the output is in `c`
+    scatter_operands(a, w, placement, cores)          matrices as blocks of the cores
+    gather_result(tiles, placement, cores, shape)     product from the blocks of the cores
 """
 
 from typing import Any
@@ -34,5 +35,5 @@ PARTITION: dict[str, Any] = {
 
 
 def find_partition(name: str) -> Any:
-    """The way of a name."""
+    """Return the partition of an option of `mapping.both.partition`."""
     return choose_option(PARTITION, name, "mapping.both.partition")

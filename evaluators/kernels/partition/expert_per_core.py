@@ -1,8 +1,11 @@
-"""Experts that are each on one core of a group, as a program: tokens go around the ring to all, sums of outputs come back.
+"""Program of experts that each lie on one core of a group.
 
-What layouts price is this: the slices of `ring.gathered` before the first product, and of `ring.summed` after the last. Each
-core takes the rows that its experts are asked for, multiplies (SwiGLU), weighs, and sums; who goes where is known when it is
-written. Where the inner dimension is divided all cores have all tokens, and sums come to all of them: `inner`.
+Tokens go around the ring to all cores, and sums of outputs come back.
+
+Layouts evaluate this: the slices of `ring_collectives.allgather_rounds` before the first product, and of
+`ring_collectives.reduce_scatter_rounds` after the last. Each core takes the rows that its experts are asked for, multiplies
+(SwiGLU), weighs, and sums; who goes where is known when it is written. Where the inner dimension is divided all cores have all
+tokens, and sums come to all of them: `inner`.
 """
 
 import numpy as np
@@ -28,7 +31,7 @@ def build_program(
     placement: str, cores: int, choices: Array, weights: Array, width: int, hidden: int, dtype: str = "float32", *,
     inner: bool = False,
 ) -> Program:  # fmt: skip
-    """The layer, from ``x``, all tokens' rows of which a core has its own slice (or all of them), to the same of ``y``.
+    """Program of an MoE layer on a group: ``x``, a slice of tokens per core (or all), becomes ``y``.
 
     Args:
         placement, cores: of the group; experts are dealt to cores in turn.
@@ -73,7 +76,7 @@ def build_program(
 def scatter_operands(
     placement: str, cores: int, x: Array, gate: Array, up: Array, down: Array, *, inner: bool = False
 ) -> Tiles:
-    """Tokens, shape (tokens, width), and weights of all experts, (experts, width, hidden) and back, as tiles."""
+    """Tokens, shape (tokens, width), and weights of all experts, as blocks of the cores."""
     of, rows = place_group(placement, cores), len(x) // cores
     own = np.zeros((cores, *x.shape), x.dtype)
     for core in range(cores):

@@ -1,4 +1,4 @@
-"""The cores of a tensor-parallel group: where they are, and the rings that go through them ([zhu2025] section 4.1, figure 4).
+"""Placement of a tensor-parallel group's cores, and its rings ([zhu2025] section 4.1, figure 4).
 
 linear_seq         a line; the ring goes along it and comes back from its end in one message
 linear_interleave  a line; the ring goes along its even cores and comes back along its odd ones, two hops at a time
@@ -34,7 +34,7 @@ LEVELS, MOST_LEVELS = 3, 48
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupRings:
-    """Cores in a grid whose rows and columns are rings: from each core to the next one, and from the last to the first.
+    """Cores of a group as a grid whose rows and columns are rings.
 
     Attributes:
         row, col: where each core is in the region of the group, shape (rings, members).
@@ -45,27 +45,27 @@ class GroupRings:
 
     @property
     def rings(self) -> int:
-        """Rings along the rows of the grid."""
+        """Rings along the rows of the grid. [-]"""
         return len(self.row)
 
     @property
     def members(self) -> int:
-        """Cores of each."""
+        """Number of cores of each ring. [-]"""
         return int(self.row.shape[1])
 
     @property
     def cores(self) -> CoreIndex:
-        """All of them."""
+        """Index of all cores of the group."""
         return CoreIndex(self.row, self.col)
 
     def shift(self, slot: str, axis: int, start: Array, stop: Array, **options: Any) -> SendInstruction:
-        """Every core sends to the next of its ring, along axis 1 of the grid or across it, axis 0."""
+        """Message of every core to the next one of its ring, along axis 1 of the grid or across it, axis 0."""
         to = CoreIndex(np.roll(self.row, -1, axis), np.roll(self.col, -1, axis))
         return SendInstruction(slot, self.cores, to, start, stop, **options)
 
 
 def group_sides(placement: str, cores: int) -> tuple[int, int]:
-    """Rows and columns of the chip that a group takes.
+    """Rows and columns of the chip that a group takes. [-]
 
     >>> [group_sides(name, 8) for name in ("linear_seq", "linear_interleave", "ring", "mesh")]
     [(1, 8), (1, 8), (2, 4), (2, 4)]
@@ -88,10 +88,10 @@ def _line(cores: int) -> Array:
 
 @lru_cache(maxsize=4096)
 def place_group(placement: str, cores: int, *, divided: bool = False) -> GroupRings:
-    """The cores of a group.
+    """Places of the cores of a group, as a grid of rings.
 
     Args:
-        placement: a word of `PLACEMENTS`.
+        placement: an option of `PLACEMENTS`.
         cores: how many.
         divided: whether the grid is two-dimensional wherever the placement is; lines are then cut into rows.
     """
@@ -113,20 +113,20 @@ def place_group(placement: str, cores: int, *, divided: bool = False) -> GroupRi
 
 
 def _closed(rows: int, cols: int) -> tuple[Array, Array]:
-    """Rows and columns of a way through all cores of an even number of rows that ends beside where it began."""
+    """Rows and columns of a closed route through all cores of an even number of rows."""
     snake = [(r, c) for r in range(rows) for c in (range(1, cols) if r % 2 == 0 else range(cols - 1, 0, -1))]
     row, col = zip(*snake, *((r, 0) for r in range(rows - 1, -1, -1)), strict=True)
     return np.array(row), np.array(col)
 
 
 def ring_grid(placement: str, cores: Any, *, divided: bool = False) -> tuple[Any, Any]:
-    """Rings of a group and members of each; leaves broadcast over designs."""
+    """Rings of a group and members of each; leaves broadcast over designs. [-]"""
     which = option_index(placement, PLACEMENTS)
     return _rings(which, cores, divided * 1), cores // _rings(which, cores, divided * 1)
 
 
 def group_sides_by_design(placement: str, cores: Any) -> tuple[Any, Any]:
-    """Rows and columns of the chip that a group takes; leaves broadcast over designs."""
+    """Rows and columns of the chip that a group takes, over designs. [-]"""
     rows = _rows(option_index(placement, PLACEMENTS), cores)
     return rows, cores // rows
 
@@ -145,7 +145,7 @@ def ring_shift_seconds(
     buffered: bool = False,
     halves: Any = 2,
 ) -> Any:
-    """Time in which every core of a group sends some bytes to the next of its ring, as one of many such steps. [s]
+    """Time of one of many shifts in which every core sends to the next one of its ring. [s]
 
     What a core sends it was sent in the step before, so that hops add up along the ring: a long way back is in one step of each
     slice, not in all. A wormhole's words pass a hop apart; a locked route is set up first, there and back.
@@ -154,7 +154,7 @@ def ring_shift_seconds(
         placement, cores, divided: of the group.
         axis: 1 along the rings, 0 across them.
         nbytes: that the core with most sends. [B]
-        fabric: the network.
+        fabric: network of the mesh.
         mean: bytes of a core on average, where slices differ: they take turns on a channel; `nbytes` where None. [B]
         rest, row: slices that have a row more than the others, which locked routes get out of step by, and what it has; 0 where
             all are alike. [1], [B]
@@ -175,7 +175,7 @@ def ring_shift_seconds(
 def buffered_steps(
     placement: str, cores: Any, axis: int, count: Any, nbytes: Any, fabric: MeshFabric, work: Any, **how: Any
 ) -> Any:
-    """Time of as many steps of a whole slot of two versions, beside work on each; arguments as of `step`. [s]
+    """Time of `count` shifts of a double-buffered block that overlap work on each block. [s]
 
         t = max(n step, n work, floor(n / 2) (way + max(start and words, work)) + (n mod 2) (start + way))
 
@@ -185,7 +185,7 @@ def buffered_steps(
     Args:
         count: n.
         work: of a core on what has come. [s]
-        how: other arguments of `step`; slices go around once where they do not say.
+        how: other arguments of `ring_shift_seconds`; slices go around once by default.
     """
     key = (option_index(placement, PLACEMENTS), cores, axis, how.get("divided", False) * 1)
     how = {"halves": 1, **how}
@@ -202,7 +202,7 @@ def channel_busy_seconds(
     placement: str, cores: Any, axis: int, nbytes: Any, fabric: MeshFabric, *,
     divided: bool = False, mean: Any = None, rest: Any = 0, row: Any = 0.0, buffered: bool = False, halves: Any = 2,
 ) -> Any:  # fmt: skip
-    """Time for which channels are held in a step by messages one after the other; arguments as of `step`. [s]
+    """Time for which channels are busy in one shift of a ring; arguments as in `ring_shift_seconds`. [s]
 
     A wormhole's message holds a link for its words, a locked one all channels of its route until its last word is there: both
     ways of them where routers are between, which pass the grant on, its own way between neighbours.
@@ -300,7 +300,7 @@ def _more(of: GroupRings, axis: int, rest: int) -> Array:
 
 
 def conflicting_routes(routes: Iterable[Route]) -> list[list[int]]:
-    """Of each channel, the locked routes that take turns on it, as the links of each from end to end.
+    """Locked routes that share each channel, as the links of each route in order.
 
     Those of several links hold both ways; of those between neighbours, which hold their own, the way of more.
 

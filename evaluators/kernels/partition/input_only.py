@@ -1,4 +1,4 @@
-"""Every core has some rows of the input and all weights: nothing is sent."""
+"""Partition of the input's rows: every core has all weights, and nothing is sent."""
 
 from typing import Any
 
@@ -15,33 +15,33 @@ IS_TWO_DIMENSIONAL = False
 
 
 def values_per_core(shape: GemmShape, rings: Any, members: Any) -> tuple[Any, Any, Any]:
-    """Values of input, weights and output on one core, [zhu2025] table 2."""
+    """Values of input, weights and output on one core, [zhu2025] table 2. [-]"""
     m = ceil_div(shape.m, rings * members)
     return m * shape.k, shape.k * shape.n, m * shape.n
 
 
 def values_sent(shape: GemmShape, rings: Any, members: Any) -> Any:
-    """Values that a core sends."""
+    """Values that a core sends during the product. [-]"""
     return 0.0 * rings
 
 
 def cost(
     shape: GemmShape, placement: str, cores: Any, fabric: MeshFabric, engines: TileEngines, nbytes: float
 ) -> tuple[Any, Any]:
-    """The product of a core's rows."""
+    """Time of the product of a core's rows, and of its matrix engine. [s], [s]"""
     seconds = engines.started(ceil_div(shape.m, cores), shape.k, shape.n, nbytes)
     return seconds, seconds
 
 
 def build_program(shape: GemmShape, placement: str, cores: int, dtype: str = "float32") -> Program:
-    """One product."""
+    """Program of one product on each core, without messages."""
     m = ceil_div(shape.m, cores)
     slots = (Buffer("a", (m, shape.k), dtype), Buffer("w", (shape.k, shape.n), dtype), Buffer("c", (m, shape.n), dtype))
     return Program(*group_sides(placement, cores), slots, ((Round((MultiplyInstruction("a", "w", "c"),)),),))
 
 
 def scatter_operands(a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:
-    """Tiles of the cores, shape (rows, cols, ...)."""
+    """Blocks of input and weights of the cores, shape (rows, cols, ...)."""
     of = place_group(placement, cores)
     return {
         "a": scatter_blocks(matrix_blocks(a, cores, 1)[:, 0], of, placement),
@@ -50,17 +50,17 @@ def scatter_operands(a: Array, w: Array, placement: str, cores: int) -> dict[str
 
 
 def gather_result(tiles: dict[str, Array], placement: str, cores: int, shape: GemmShape) -> Array:
-    """The product."""
+    """Product, shape (m, n), whose rows the cores have."""
     return gather_blocks(tiles["c"], place_group(placement, cores)).reshape(-1, shape.n)[: shape.m]
 
 
 def scatter_blocks(parts: Array, of: GroupRings, placement: str) -> Array:
-    """One tile a core, in the order of the group, where the cores are."""
+    """One block per core, in the order of the group, at the places of the cores."""
     tiles = np.zeros((*group_sides(placement, of.row.size), *parts.shape[1:]), parts.dtype)
     tiles[of.row.ravel(), of.col.ravel()] = parts
     return tiles
 
 
 def gather_blocks(tiles: Array, of: GroupRings) -> Array:
-    """Tiles of the cores in the order of the group."""
+    """Blocks of the cores in the order of the group."""
     return tiles[of.row.ravel(), of.col.ravel()]

@@ -1,4 +1,6 @@
-"""K-tree allreduce in a group of cores that send whole messages: sums go to a root in K phases, and come back the same way.
+"""K-tree allreduce in a group of cores that send whole messages.
+
+Sums go to a root in K phases, and come back along the same routes.
 
 The tree is that of [he2025] section 6.2 (`kernels.gemv.ktree`), laid along the line that goes through the cores row by row,
 there and back. On a wafer words stream through the cores of an arm; here each core stores what comes, adds, and sends it on, a
@@ -29,7 +31,7 @@ TreeMessages = list[tuple[int, int]]
 
 
 def ktree_rounds(placement: str, cores: int, phases: int, slot: str, rows: int) -> tuple[Round, ...]:
-    """Every core ends with the sum of the slot's first `rows` rows over the whole group."""
+    """Rounds after which every core has the sum of the buffer's first `rows` rows over the group."""
     line = _line(placement, cores)
 
     def sent(turn: TreeMessages, combine: str) -> Round:
@@ -43,7 +45,7 @@ def ktree_rounds(placement: str, cores: int, phases: int, slot: str, rows: int) 
 
 
 def ktree_seconds(placement: str, cores: Any, phases: Any, nbytes: Any, fabric: MeshFabric) -> Any:
-    """Time of the tree, there and back; leaves broadcast over designs. [s]
+    """Time of a K-tree allreduce in a group, reduction and broadcast; leaves broadcast over designs. [s]
 
     Of a wormhole the longest chain of messages, that wait for what their core has to send, and for its ramp and their links:
 
@@ -56,7 +58,7 @@ def ktree_seconds(placement: str, cores: Any, phases: Any, nbytes: Any, fabric: 
     Args:
         placement, cores, phases: of the group, and its tree.
         nbytes: of the vector that each core has. [B]
-        fabric: the network.
+        fabric: network of the mesh.
     """
     key = option_index(placement, PLACEMENTS), cores, phases
     stream = ceil_div(nbytes, fabric.word_bytes) * fabric.pace
@@ -106,7 +108,7 @@ def _routed(which: int, cores: int, phases: int) -> list[list[list[Any]]]:
 
 @tabulate
 def _count(which: int, cores: int, phases: int) -> float:
-    """Turns."""
+    """Number of messages in sequence. [-]"""
     return float(len(_routed(which, cores, phases)))
 
 

@@ -1,4 +1,6 @@
-"""Rings whose messages lock their ways: how many circuits follow one another until all steps are done, and over how many links.
+"""Ring collectives whose messages lock their routes.
+
+The module counts the circuits that follow one another until all steps have finished, and the links that they cross.
 
 A message asks for the channels of its way when its core has what it sends; of those that ask, who asked first has its channels
 first, but nobody keeps a channel while it waits for others. So a core that is ahead takes channels from neighbours that wait
@@ -27,7 +29,7 @@ Route = list[tuple[tuple[int, int], tuple[int, int]]]
 
 
 class Chain(NamedTuple):
-    """Messages that follow one another.
+    """Chain of messages that follow one another until a ring has finished.
 
     Attributes:
         circuits: of them.
@@ -41,7 +43,7 @@ class Chain(NamedTuple):
 
 
 def circuit(route: Route) -> tuple[Any, ...]:
-    """Channels of a message that locks its way: its core's way out, its target's way in, and links, both ways if several.
+    """Channels of a message that locks its route: ramps at both ends, and its links in both directions.
 
     >>> circuit([((0, 0), (0, 1))])
     (('out', (0, 0)), ('in', (0, 1)), ((0, 0), (0, 1)))
@@ -53,7 +55,7 @@ def circuit(route: Route) -> tuple[Any, ...]:
 def longest_chain(
     channels: Channels, hops: list[int], then: list[tuple[int, ...]], more: list[list[int]], share: int = 0, anew: int = 0
 ) -> Chain:
-    """The messages that follow one another until the last step of a ring is done.
+    """Longest chain of messages until the last step of a ring has finished.
 
     Args:
         channels, hops: of the message of each place of the ring.

@@ -1,4 +1,6 @@
-"""Products of a wafer's mesh as ways to divide a product over a group: its rows and columns divide input, weights and output.
+"""GEMM algorithms of a mesh as partitions of a product over a group.
+
+The rows and columns of the group divide input, weights and output.
 
 A core of row r and column c of the group has block (r, c) of the input, of the weights and of the output, as cores of the
 two-dimensional partition have of its input: what one of them leaves the next one finds. Which block of rows lies on which row
@@ -32,7 +34,7 @@ FREE_FABRIC = MeshFabric(*(0.0,) * 11, word_bytes=1.0)
 
 
 class MeshPartition(NamedTuple):
-    """An algorithm of `kernels.gemm` as a partition, with the functions that one has.
+    """Partition of a product by a GEMM algorithm of `kernels.gemm`.
 
     Attributes:
         of: the algorithm.
@@ -44,7 +46,7 @@ class MeshPartition(NamedTuple):
     IS_TWO_DIMENSIONAL: bool = True
 
     def values_per_core(self, shape: GemmShape, rings: Any, members: Any) -> tuple[Any, Any, Any]:
-        """Values of input, weights and output on one core, buffers among them."""
+        """Values of input, weights and output on one core, with their buffers. [-]"""
         slots = self.of.buffers(shape, CoreMesh(rings, members), "float16")
         a, w, c = (
             sum(prod(slot.shape) * slot.depth for slot in slots if slot.name.startswith(name)) for name in ("a", "b", "c")
@@ -52,14 +54,14 @@ class MeshPartition(NamedTuple):
         return a, w, c
 
     def values_sent(self, shape: GemmShape, rings: Any, members: Any) -> Any:
-        """Values that a core sends or passes on, once for each link."""
+        """Values that a core sends or forwards, counted once per link. [-]"""
         done = self.of.cost(shape, CoreMesh(rings, members), FREE_FABRIC).activity
         return done.hop_bytes / VALUE / (rings * members)
 
     def cost(
         self, shape: GemmShape, placement: str, cores: Any, fabric: MeshFabric, engines: TileEngines, nbytes: float
     ) -> tuple[Any, Any]:
-        """Time of the program, and of its products on a core.
+        """Time of the program, and of its products on a core. [s], [s]
 
         Chunks that are shifted: an alignment, then a product and a shift for each but the last, side by side where shifts wait
         for slots alone, else one after the other:
@@ -86,12 +88,12 @@ class MeshPartition(NamedTuple):
         return align + (mesh.chunks - 1) * step + product, mesh.chunks * product
 
     def build_program(self, shape: GemmShape, placement: str, cores: int, dtype: str = "float32") -> Program:
-        """One product."""
+        """Program of one product on the mesh of a group."""
         program: Program = self.of.build_program(shape, CoreMesh(*group_sides(placement, cores)), dtype)
         return program
 
     def scatter_operands(self, a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:
-        """Tiles of the cores, shape (rows, cols, ...); weights are cut along the inner dimension as the input's columns are."""
+        """Blocks of input and weights of the cores, shape (rows, cols, ...)."""
         mesh = CoreMesh(*group_sides(placement, cores))
         rows, inner, cols = self._lines(mesh)
         a, w = _spread(_spread(a, rows, 0), inner, 1), _spread(_spread(w, inner, 0), cols, 1)
@@ -99,7 +101,7 @@ class MeshPartition(NamedTuple):
         return tiles
 
     def gather_result(self, tiles: dict[str, Array], placement: str, cores: int, shape: GemmShape) -> Array:
-        """The product."""
+        """Product, shape (m, n), from the blocks of the cores."""
         mesh = CoreMesh(*group_sides(placement, cores))
         rows, inner, cols = self._lines(mesh)
         whole = GemmShape(rows.whole(shape.m), inner.whole(shape.k), cols.whole(shape.n))
@@ -143,7 +145,7 @@ def _gathered(matrix: Array, size: int, of: _Lines, axis: int) -> Array:
 
 
 class OperandTraffic(NamedTuple):
-    """Messages of an operand in a round.
+    """Numbers of messages of one operand in a round, on links, channels and cores.
 
     Attributes:
         out: of the core that sends most.
@@ -171,7 +173,7 @@ def _round(of: ModuleType, mesh: CoreMesh, words: tuple[Any, Any], fabric: MeshF
         of: the algorithm.
         mesh: of the group.
         words: of a chunk of each operand, one after the other. [s]
-        fabric: the network.
+        fabric: network of the mesh.
         aligned: whether the round is the alignment.
     """
     key = KERNELS.index(of), mesh.rows, mesh.cols, aligned * 1

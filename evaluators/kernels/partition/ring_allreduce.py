@@ -1,4 +1,4 @@
-"""Allreduce on the rings of a group, as rounds."""
+"""Rounds of an allreduce on the rings of a group of cores."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from dse.space.array_math import Array
 
 
 def allreduce_rounds(of: GroupRings, slot: str, rows: int) -> tuple[Round, ...]:
-    """Every core ends with the sum of the slot's first `rows` rows over the whole group.
+    """Rounds after which every core has the sum of the buffer's first `rows` rows over the group.
 
     Reduce-scatter along the rings, allreduce across them for the slice that each core then has whole, allgather along
     the rings.
@@ -22,18 +22,18 @@ def allreduce_rounds(of: GroupRings, slot: str, rows: int) -> tuple[Round, ...]:
 
 
 def ring_allreduce_rounds(of: GroupRings, slot: str, rows: int) -> tuple[Round, ...]:
-    """Every core ends with the sum of the slot's first `rows` rows over its ring."""
+    """Rounds after which every core has the sum of the buffer's first `rows` rows over its ring."""
     parts = even_cuts(np.zeros(of.row.shape), np.full(of.row.shape, rows), of.members)
     return (*ring_half_rounds(of, slot, 1, parts, "sum", 0), *ring_half_rounds(of, slot, 1, parts, "set", 1))
 
 
 def even_cuts(start: Array, stop: Array, parts: int) -> Array:
-    """Where some ranges of rows are cut in nearly equal parts, shape (*start.shape, parts + 1)."""
+    """Bounds of nearly equal parts of ranges of rows, shape (*start.shape, parts + 1)."""
     return (start[..., None] + np.round((stop - start)[..., None] * np.arange(parts + 1) / parts)).astype(int)
 
 
 def ring_half_rounds(of: GroupRings, slot: str, axis: int, parts: Array, combine: str, lead: int) -> tuple[Round, ...]:
-    """Slices travel around the rings of one axis: each core sends on the one that it was sent, at first that `lead` ahead."""
+    """Rounds in which slices travel around the rings of one axis, the first one `lead` places ahead."""
     place, members = np.indices(of.row.shape)[axis], of.row.shape[axis]
     turns = []
     for turn in range(members - 1):

@@ -1,4 +1,6 @@
-"""Attention of rows that are divided over a group: blocks of keys and values go around, softmax is kept running.
+"""Ring attention: rows are divided over a group, and blocks of keys and values go around.
+
+Each core keeps a running softmax.
 
 Each core has the queries of its rows, and at first keys and values of the same; it attends to the block that it has, corrects
 what it has summed by the new largest score, and sends the block on beside that work. The core has two blocks: the one that it
@@ -55,18 +57,18 @@ MINUS_INFINITY = -1e30
 
 
 def ring_attention_wait(placement: str, cores: Any, nbytes: Any, work: Any, fabric: MeshFabric) -> Any:
-    """Time that attention takes beyond its work, waiting for blocks. [s]
+    """Time of ring attention beyond its work, in which cores wait for blocks. [s]
 
         t = rings steps(along, members - 1) + steps(across, rings - 1) - (cores - 1) / cores work
 
     A core works as long on each block. The next one comes meanwhile, so that the longer of the two counts
-    (`placement.buffered_steps`); nothing comes beside the last one.
+    (`group_placement.buffered_steps`); nothing comes beside the last one.
 
     Args:
         placement, cores: of the group; leaves broadcast over designs.
         nbytes: of a block of keys and values. [B]
         work: of a core on all blocks. [s]
-        fabric: the network.
+        fabric: network of the mesh.
 
     Source:
         [liu2023ring] section 3: blocks go on beside the attention to them, which hides their way where it takes longer.
@@ -78,7 +80,7 @@ def ring_attention_wait(placement: str, cores: Any, nbytes: Any, work: Any, fabr
 
 
 def build_program(placement: str, cores: int, rows: int, qk_dim: int, v_dim: int, dtype: str = "float32") -> Program:
-    """The program: ``out`` of every core is the attention of its rows to all keys; a head.
+    """Program of one head: ``out`` of every core is the attention of its rows to all keys.
 
     Args:
         placement, cores: of the group.
@@ -112,7 +114,7 @@ def build_program(placement: str, cores: int, rows: int, qk_dim: int, v_dim: int
 
 
 def single_instruction_program(placement: str, cores: int, nbytes: int) -> Program:
-    """The program with attention to a block as one instruction, on as many elements as the block has bytes."""
+    """Program with one instruction per attention block, with as many elements as the block has bytes."""
     of = place_group(placement, cores)
     work = Round((VectorInstruction("larger", ("kv", "kv"), "out"),))
 
@@ -126,7 +128,7 @@ def single_instruction_program(placement: str, cores: int, nbytes: int) -> Progr
 
 
 def message_program(program: Program) -> Program:
-    """The way of the blocks by itself."""
+    """Program of the same messages without the attention instructions."""
     strand = tuple(
         turn for turn in program.strands[0] if isinstance(turn, Round) and isinstance(turn.steps[0], SendInstruction)
     )
@@ -134,7 +136,7 @@ def message_program(program: Program) -> Program:
 
 
 def scatter_operands(q: Array, k: Array, v: Array, placement: str, cores: int) -> Tiles:
-    """Queries, keys and values of all rows, shape (rows, of a head), as tiles; scores so far are as small as can be."""
+    """Queries, keys and values of all rows as blocks of the cores, with running maxima at their minimum."""
     of, rows = place_group(placement, cores), len(q) // cores
     parts = {name: some.reshape(cores, rows, -1) for name, some in (("q", q), ("k", k), ("v", v))}
     tiles = {name: scatter_blocks(some, of, placement) for name, some in parts.items()}

@@ -1,4 +1,4 @@
-"""What every core of a group has comes to all of them, or sums of it to their owners, around the rings of the group.
+"""Allgather and reduce-scatter around the rings of a group of cores.
 
 Tokens go so to experts that are whole on one core each, and outputs of experts back as sums; keys and values go so to queries
 whose rows are divided. In a group of several rings, what a ring has gathered goes on across them; sums go the other way round.
@@ -16,14 +16,14 @@ from dse.space.array_math import Array
 
 
 def ring_seconds(placement: str, cores: Any, nbytes: Any, fabric: MeshFabric) -> Any:
-    """Time until all cores have a slice of some bytes of each, or each the sum of all others' for its own. [s]
+    """Time of an allgather or reduce-scatter of a slice per core, around the rings of a group. [s]
 
         t = (members - 1) step(slice) + (rings - 1) step(members slice)
 
     Args:
         placement, cores: of the group; leaves broadcast over designs.
         nbytes: of a slice. [B]
-        fabric: the network.
+        fabric: network of the mesh.
     """
     rings, members = ring_grid(placement, cores)
     across = (rings - 1) * ring_shift_seconds(placement, cores, 0, members * nbytes, fabric, halves=1)
@@ -31,19 +31,19 @@ def ring_seconds(placement: str, cores: Any, nbytes: Any, fabric: MeshFabric) ->
 
 
 def allgather_rounds(of: GroupRings, slot: str, rows: int) -> tuple[Round, ...]:
-    """Every core ends with all slices, so many rows each in the order of the group, of which it has its own at first."""
+    """Rounds after which every core has all slices, of `rows` rows each, in the order of the group."""
     along, across = _slices(of, rows)
     return (*ring_half_rounds(of, slot, 1, along, "set", 0), *ring_half_rounds(of, slot, 0, across, "set", 0))
 
 
 def reduce_scatter_rounds(of: GroupRings, slot: str, rows: int) -> tuple[Round, ...]:
-    """Every core ends with the sum of its own slice over all of them, so many rows in the order of the group."""
+    """Rounds after which every core has the sum of its own slice of `rows` rows over the group."""
     along, across = _slices(of, rows)
     return (*ring_half_rounds(of, slot, 0, across, "sum", -1), *ring_half_rounds(of, slot, 1, along, "sum", -1))
 
 
 def ring_program(placement: str, cores: int, nbytes: int, halves: int = 1) -> Program:
-    """The program: slices of ``x`` come to all cores; with two halves, they are summed before."""
+    """Program of an allgather of slices of ``x``; with two halves, of a reduce-scatter before it."""
     of = place_group(placement, cores)
     before = reduce_scatter_rounds(of, "x", nbytes) if halves == 2 else ()
     slots = (Buffer("x", (cores * nbytes, 1), "int8", depth=2),)

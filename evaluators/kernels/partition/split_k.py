@@ -1,4 +1,6 @@
-"""The inner dimension is divided: every core has a slice of it of input and weights, and an allreduce sums the outputs.
+"""Partition of the inner dimension.
+
+Every core has a slice of input and weights; an allreduce sums the outputs.
 
 In turns, columns are multiplied part after part, as many as there are cores, and the sums of one go round beside the product of
 the next: [zhu2025] section 4.1 has a ring allreduce in N iterations of the product, N being the cores.
@@ -29,13 +31,13 @@ IS_TWO_DIMENSIONAL = False
 
 
 def values_per_core(shape: GemmShape, rings: Any, members: Any) -> tuple[Any, Any, Any]:
-    """Values of input, weights and output on one core while it works: the output is whole before it is divided again."""
+    """Values of input, weights and output on one core; the output is whole until it is scattered. [-]"""
     k = ceil_div(shape.k, rings * members)
     return shape.m * k, k * shape.n, shape.m * shape.n
 
 
 def values_sent(shape: GemmShape, rings: Any, members: Any) -> Any:
-    """2 (num - 1) / num x M x N, [zhu2025] table 2."""
+    """Values that a core sends: 2 (num - 1) / num x M x N, [zhu2025] table 2. [-]"""
     cores = rings * members
     return 2 * (cores - 1) / cores * shape.m * shape.n
 
@@ -44,7 +46,9 @@ def cost(
     shape: GemmShape, placement: str, cores: Any, fabric: MeshFabric, engines: TileEngines, nbytes: float,
     sums: str = "ring", phases: Any = 1,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """A product, then reduce-scatter and allgather: along the rings of the group, and across them for a slice; or a K-tree.
+    """Time of a product and its allreduce, and of the product on a core. [s], [s]
+
+    The allreduce is a reduce-scatter and an allgather along the rings of the group, and across them for a slice; or a K-tree.
 
     In turns t = product + (turns - 1) max(product, sums) + sums, with product and sums of a part of the columns.
     """
@@ -91,8 +95,10 @@ def _allreduce(
 def build_program(
     shape: GemmShape, placement: str, cores: int, dtype: str = "float32", sums: str = "ring", phases: int = 1
 ) -> Program:
-    """The product, whose output has its columns first so that they can be cut, as its weights have; then the rounds of the
-    allreduce. In turns a part of the columns at a time; the last one takes of those before what it lacks.
+    """Program of a product, then an allreduce of its output.
+
+    Output and weights have their columns first, so that they can be cut. In turns, a part of the columns goes at a time; the
+    last one takes of those before what it lacks.
     """
     k = ceil_div(shape.k, cores)
     slots = (
@@ -125,7 +131,7 @@ def _in_turns(shape: GemmShape, placement: str, cores: int, dtype: str, slots: t
 
 
 def scatter_operands(a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:
-    """Tiles of the cores, shape (rows, cols, ...)."""
+    """Blocks of input and weights of the cores, shape (rows, cols, ...)."""
     of = place_group(placement, cores)
     return {
         "a": scatter_blocks(matrix_blocks(a, 1, cores)[0], of, placement),
@@ -134,7 +140,7 @@ def scatter_operands(a: Array, w: Array, placement: str, cores: int) -> dict[str
 
 
 def gather_result(tiles: dict[str, Array], placement: str, cores: int, shape: GemmShape) -> Array:
-    """The product, which every core has."""
+    """Product, shape (m, n), which every core has."""
     outputs = gather_blocks(tiles["c"], place_group(placement, cores))
     if not np.allclose(outputs, outputs[:1], rtol=1e-4, atol=1e-4):
         raise ValueError("cores differ in what the allreduce left")

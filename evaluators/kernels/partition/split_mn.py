@@ -1,4 +1,7 @@
-"""Rows of the input and columns of the weights are divided; the weights go round, so that every core sees all of them."""
+"""Partition of the input's rows and the weights' columns.
+
+The weights go around, so that every core has each of them once.
+"""
 
 from typing import Any
 
@@ -16,14 +19,14 @@ IS_TWO_DIMENSIONAL = False
 
 
 def values_per_core(shape: GemmShape, rings: Any, members: Any) -> tuple[Any, Any, Any]:
-    """Values of input, weights and output on one core, [zhu2025] table 2; the next weights come in beside those in use."""
+    """Values of input, weights and output on one core; weights are double buffered, [zhu2025] table 2. [-]"""
     cores = rings * members
     m = ceil_div(shape.m, cores)
     return m * shape.k, 2 * shape.k * ceil_div(shape.n, cores), m * shape.n
 
 
 def values_sent(shape: GemmShape, rings: Any, members: Any) -> Any:
-    """(num - 1) / num x K x N, [zhu2025] table 2."""
+    """Values that a core sends: (num - 1) / num x K x N, [zhu2025] table 2. [-]"""
     cores = rings * members
     return (cores - 1) / cores * shape.k * shape.n
 
@@ -31,7 +34,7 @@ def values_sent(shape: GemmShape, rings: Any, members: Any) -> Any:
 def cost(
     shape: GemmShape, placement: str, cores: Any, fabric: MeshFabric, engines: TileEngines, nbytes: float
 ) -> tuple[Any, Any]:
-    """A product for each part of the weights, while the next part comes."""
+    """Time of products of parts of the weights while the next part comes, and of products alone. [s], [s]"""
     rings, members = ring_grid(placement, cores)
     n = ceil_div(shape.n, cores)
     product = engines.started(ceil_div(shape.m, cores), shape.k, n, nbytes)
@@ -42,7 +45,7 @@ def cost(
 
 
 def build_program(shape: GemmShape, placement: str, cores: int, dtype: str = "float32") -> Program:
-    """Products of one part of the weights after the other; each output goes to its place among the columns."""
+    """Program of products with one part of the weights after the other; outputs go to their columns."""
     of, m, n = place_group(placement, cores), ceil_div(shape.m, cores), ceil_div(shape.n, cores)
     slots = (
         Buffer("a", (m, shape.k), dtype), Buffer("w", (shape.k, n), dtype, depth=2), Buffer("p", (n, m), dtype, depth=2),
@@ -63,7 +66,7 @@ def build_program(shape: GemmShape, placement: str, cores: int, dtype: str = "fl
 
 
 def weight_part_order(of: GroupRings) -> list[Array]:
-    """Which part of the weights each core has, turn by turn, shape (rings, members): after each ring's round, one across."""
+    """Part of the weights on each core in each step, shape (rings, members)."""
     now = np.arange(of.row.size).reshape(of.row.shape)
     found = [now]
     for turn in range(1, of.row.size):
@@ -73,7 +76,7 @@ def weight_part_order(of: GroupRings) -> list[Array]:
 
 
 def scatter_operands(a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:
-    """Tiles of the cores, shape (rows, cols, ...)."""
+    """Blocks of input and weights of the cores, shape (rows, cols, ...)."""
     of = place_group(placement, cores)
     return {
         "a": scatter_blocks(matrix_blocks(a, cores, 1)[:, 0], of, placement),
@@ -82,6 +85,6 @@ def scatter_operands(a: Array, w: Array, placement: str, cores: int) -> dict[str
 
 
 def gather_result(tiles: dict[str, Array], placement: str, cores: int, shape: GemmShape) -> Array:
-    """The product, whose rows the cores have."""
+    """Product, shape (m, n), whose rows the cores have."""
     outputs = gather_blocks(tiles["c"], place_group(placement, cores)).swapaxes(1, 2)
     return outputs.reshape(-1, outputs.shape[-1])[: shape.m, : shape.n]

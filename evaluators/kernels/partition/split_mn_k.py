@@ -1,4 +1,6 @@
-"""Two dimensions: a row of the group divides the inner dimension, a column rows of the input and columns of the weights.
+"""Partition in two dimensions.
+
+A row of the group divides the inner dimension; a column divides rows of the input and columns of the weights.
 
 In each turn a core multiplies what it has, its row sums the partial outputs, and the weights go on to the next row.
 """
@@ -26,13 +28,15 @@ IS_TWO_DIMENSIONAL = True
 
 
 def values_per_core(shape: GemmShape, rings: Any, members: Any) -> tuple[Any, Any, Any]:
-    """Values of input, weights and output on one core; the next weights come in beside those in use."""
+    """Values of input, weights and output on one core; weights are double buffered. [-]"""
     m, k = ceil_div(shape.m, rings), ceil_div(shape.k, members)
     return m * k, 2 * k * ceil_div(shape.n, rings), m * shape.n
 
 
 def values_sent(shape: GemmShape, rings: Any, members: Any) -> Any:
-    """R x 2 (C - 1) / C x M N / R^2 for the sums, (R - 1) x K N / (C R) for the weights.
+    """Values that a core sends, for sums and for weights together. [-]
+
+    R x 2 (C - 1) / C x M N / R^2 for the sums, (R - 1) x K N / (C R) for the weights.
 
     [zhu2025] table 2 prints (R - 1) in front of both, and C^2 in the place of R^2: it counts a turn's sums fewer, and is for
     squares.
@@ -44,7 +48,9 @@ def values_sent(shape: GemmShape, rings: Any, members: Any) -> Any:
 def cost(
     shape: GemmShape, placement: str, cores: Any, fabric: MeshFabric, engines: TileEngines, nbytes: float
 ) -> tuple[Any, Any]:
-    """Turns whose product runs beside the allreduce of the one before; weights come first, through the same ramps.
+    """Time of products that overlap the allreduce of the one before, and of products alone. [s], [s]
+
+    Weights come first, through the same ramps.
 
     The first product waits for nothing, its sums for the weights that come beside it. From then on a turn takes its weights and
     sums, or its product; at the end the last product and the sums before it are side by side, then come its own.
@@ -65,7 +71,7 @@ def cost(
 
 
 def build_program(shape: GemmShape, placement: str, cores: int, dtype: str = "float32") -> Program:
-    """Turns of a product beside a shift of the weights, the allreduce of the row, and the output put in its place."""
+    """Program of products that overlap shifts of the weights, with an allreduce along each row."""
     of = place_group(placement, cores, divided=True)
     m, k, n = ceil_div(shape.m, of.rings), ceil_div(shape.k, of.members), ceil_div(shape.n, of.rings)
     slots = (
@@ -87,7 +93,7 @@ def build_program(shape: GemmShape, placement: str, cores: int, dtype: str = "fl
 
 
 def scatter_operands(a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:
-    """Tiles of the cores, shape (rows, cols, ...): blocks of input by row and depth, of weights by depth and row."""
+    """Blocks of the cores, shape (rows, cols, ...): input by row and depth, weights by depth and row."""
     of = place_group(placement, cores, divided=True)
     inputs = matrix_blocks(a, of.rings, of.members)
     weights = matrix_blocks(w, of.members, of.rings).swapaxes(0, 1)
@@ -98,7 +104,7 @@ def scatter_operands(a: Array, w: Array, placement: str, cores: int) -> dict[str
 
 
 def gather_result(tiles: dict[str, Array], placement: str, cores: int, shape: GemmShape) -> Array:
-    """The product: rows of the group have its rows, all members of a row the same."""
+    """Product, shape (m, n); all members of a row of the group have the same rows."""
     of = place_group(placement, cores, divided=True)
     outputs = gather_blocks(tiles["c"], of).reshape(*of.row.shape, *tiles["c"].shape[2:]).swapaxes(2, 3)
     if not np.allclose(outputs, outputs[:, :1], rtol=1e-4, atol=1e-4):

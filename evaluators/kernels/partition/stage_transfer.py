@@ -1,8 +1,10 @@
-"""From stage to stage of a pipeline: each core of a group sends its part of activations to the core at its place in the next.
+"""Transfer of activations from stage to stage of a pipeline of core groups.
+
+Each core of a group sends its part to the core at its place in the next group.
 
 Groups stand in columns, and a pipeline goes down one column and up the next: a group is mostly below or above the one before
 it, and beside it where a column ends. All stages send at the same time, as they do when a pipeline is full. Pipelines that
-begin where others end use no links of one another, so that one is played, with as many turns as any has.
+begin where others end use no links of one another, so that one is simulated, with as many turns as any has.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +19,7 @@ from dse.space.array_math import Array, ceil_div, maximum, where
 
 
 class PipelinePlacement(NamedTuple):
-    """A pipeline on a mesh; leaves broadcast over designs.
+    """Placement of one pipeline's groups on a mesh; leaves broadcast over designs.
 
     Attributes:
         placement, cores: of a group.
@@ -34,14 +36,14 @@ class PipelinePlacement(NamedTuple):
 
 
 class StageTransferTime(NamedTuple):
-    """Time of a message from stage to stage: on average over the stages, and of the slowest one. [s]"""
+    """Time of a message between stages, mean over the stages, and of the slowest stage. [s]"""
 
     mean: Any
     slowest: Any
 
 
 def stage_transfer_time(way: PipelinePlacement, nbytes: Any, fabric: MeshFabric) -> StageTransferTime:
-    """Time of some bytes from each group to the next; 0 where there is one stage.
+    """Time to send some bytes from each group to the next one; 0 for one stage. [s]
 
     The links between a group of r rows and the next one below are passed by the messages of the r cores of a column, those
     between a group of c columns and the one beside it by those of the c cores of a row, one after the other:
@@ -51,9 +53,9 @@ def stage_transfer_time(way: PipelinePlacement, nbytes: Any, fabric: MeshFabric)
     A locked route is set up for each of them, there and back: t = post + n (3 (2 ramp + n hop) + words pace).
 
     Args:
-        way: of the pipeline.
+        way: placement of the pipeline.
         nbytes: of all cores of a group together. [B]
-        fabric: the network.
+        fabric: network of the mesh.
     """
     words = ceil_div(nbytes / way.cores, fabric.word_bytes)
     turns, (rows, cols) = _turning(way), group_sides_by_design(way.placement, way.cores)
@@ -66,7 +68,7 @@ def stage_transfer_time(way: PipelinePlacement, nbytes: Any, fabric: MeshFabric)
 
 
 def stage_transfer_program(way: PipelinePlacement, nbytes: int) -> Program:
-    """The program: ``x`` of every stage, so many bytes a core, goes to the next one. Those nearest to it send first."""
+    """Program: ``x`` of every stage, `nbytes` per core, goes to the next stage; nearest cores send first."""
     at, beside = stage_cores(way)
     (row, col), (to_row, to_col) = np.moveaxis(at[:-1], -1, 0), np.moveaxis(at[1:], -1, 0)
     # places along the way, the farthest ahead first
@@ -83,14 +85,14 @@ def stage_transfer_program(way: PipelinePlacement, nbytes: int) -> Program:
 
 
 def stage_arrivals(way: PipelinePlacement, ready: Array) -> StageTransferTime:
-    """What a play says of when ``x`` is there, shape (rows, cols): of each group, the last of its cores. [s]"""
+    """Transfer times from the simulated arrival times of ``x``, shape (rows, cols). [s]"""
     at, _ = stage_cores(way)
     each = ready[at[1:, :, 0], at[1:, :, 1]].max(axis=1)
     return StageTransferTime(float(each.mean()), float(each.max()))
 
 
 def stage_cores(way: PipelinePlacement) -> tuple[Array, list[bool]]:
-    """Cores of each stage, shape (stages, cores, 2), and of each but the last, whether the next is beside it."""
+    """Cores of each stage, shape (stages, cores, 2), and whether the next stage is in another column."""
     high, wide = group_sides(way.placement, way.cores)
     column = _column(way.high, high)
     begin, _ = _most_turns(column, way.stages, way.pipelines)

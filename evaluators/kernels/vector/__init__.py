@@ -1,4 +1,6 @@
-"""Work on vectors over a mesh of cores, by name: what is left between products. Each module has `cost` and `steps`.
+"""Vector kernels on a mesh of cores, by name: operators between matrix products.
+
+Each module has `cost` and `build_program`.
 
 A width lies over the rows of the mesh; tokens lie over its columns, or are on every column (`replicated`).
 """

@@ -1,4 +1,6 @@
-"""Items on a mesh of tiles, each of which goes through its blocks from memory, with what it keeps from one to the next.
+"""Kernels on a mesh of tiles whose items each go through blocks from memory.
+
+An item keeps a state from one block to the next.
 
 A tile has an item: it loads what the item begins with, takes in its blocks, whose next one comes meanwhile, stores what each
 leaves, and in the end what the item does. Nothing is exchanged between tiles. What is done to a block is products and vector
@@ -37,7 +39,7 @@ from dse.space.array_math import Array, ceil_div, maximum, minimum, where
 
 
 class ProductInstruction(NamedTuple):
-    """Fields as of `Multiply`."""
+    """A product of a block loop kernel; fields as in `MultiplyInstruction`."""
 
     a: str
     b: str
@@ -51,13 +53,13 @@ LoopInstruction = RowInstruction | ProductInstruction
 
 @dataclass(frozen=True, slots=True)
 class BlockLoopKernel:
-    """What is done to an item.
+    """Loads, instructions and stores of one item and of each of its blocks.
 
     Attributes:
         opening, start: what it begins with: slots that are loaded, and what is done then.
         loads, body, stored: of each block: slots that are loaded, what is done, and slots that go back.
         closing, final: after the last block: what is done, and slots that go back.
-        slots: what a tile holds; whole numbers, or arrays over designs for a closed form.
+        slots: what a tile holds; whole numbers, or arrays over designs for the analytical model.
     """
 
     opening: tuple[str, ...]
@@ -75,7 +77,7 @@ class BlockLoopKernel:
         return sum(slot.nbytes for slot in self.slots) * 1.0
 
     def bytes_of(self, names: tuple[str, ...]) -> Any:
-        """Of one version of some slots. [B]"""
+        """Bytes of one version of some buffers. [B]"""
         held = {slot.name: slot.shape[0] * slot.row_bytes for slot in self.slots}
         return sum(held[name] for name in names) * 1.0
 
@@ -83,7 +85,7 @@ class BlockLoopKernel:
 def block_buffers(
     sides: dict[str, tuple[Any, ...]], dtype: str, wide: tuple[str, ...], moving: tuple[str, ...]
 ) -> tuple[Buffer, ...]:
-    """Slots by name and shape: those in `wide` in FP32, and two versions of those that are `moving`."""
+    """Buffers by name and shape: those in `wide` in FP32, and double buffers of those in `moving`."""
     return tuple(
         Buffer(name, shape, "float32" if name in wide else dtype, depth=2 if name in moving else 1)
         for name, shape in sides.items()
@@ -91,7 +93,7 @@ def block_buffers(
 
 
 def without_vector_instructions(walk: BlockLoopKernel) -> BlockLoopKernel:
-    """Without vector instructions."""
+    """The same kernel without its vector instructions."""
     start, body, closing = (
         tuple(work for work in part if isinstance(work, ProductInstruction)) for part in (walk.start, walk.body, walk.closing)
     )
@@ -99,7 +101,7 @@ def without_vector_instructions(walk: BlockLoopKernel) -> BlockLoopKernel:
 
 
 def busy_mesh(items: Any, mesh: CoreMesh) -> CoreMesh:
-    """Tiles that work: the fewest rows to which items are dealt in as many waves, those next to the memory.
+    """Tiles that have work: the fewest rows that take the items in as many waves, nearest to memory.
 
     >>> busy_mesh(40, CoreMesh(32, 16))
     CoreMesh(rows=3, cols=16)
@@ -118,14 +120,14 @@ def cost(
     memory: ColumnMemory,
     loaded: Any,
 ) -> KernelCost:
-    """Time and activity of the program: tiles compute, and channels move, the slower one in front.
+    """Time [s] and activity of a block loop: tiles compute while channels move; the slower decides.
 
         t = way + first loads + max(waves x (start + blocks x period + closing), all other blocks of a channel) + last store
 
     The period is what a block takes on a tile after another one, engines being busy or waiting for each other, or a load's way.
 
     Args:
-        walk: what is done.
+        walk: block loop kernel.
         items, blocks: how many, and blocks of each, of which the mean over waves where these differ; broadcast over designs.
         mesh, fabric, engines, memory: of the machine.
         loaded: blocks of all items.
@@ -150,7 +152,7 @@ def cost(
 
 
 def build_program(walk: BlockLoopKernel, items: int, blocks: tuple[int, ...], mesh: CoreMesh, *, channels: int) -> Program:
-    """The program of the tiles that work.
+    """Program of the busy tiles of a block loop kernel.
 
     Args:
         walk, items: as of `cost`, whole numbers.
@@ -200,7 +202,7 @@ def build_program(walk: BlockLoopKernel, items: int, blocks: tuple[int, ...], me
 def scatter_operands(
     values: dict[str, Array], walk: BlockLoopKernel, blocks: tuple[int, ...], mesh: CoreMesh
 ) -> dict[str, Array]:
-    """Blocks by stream, in the order in which they are loaded.
+    """Blocks by stream, in loading order.
 
     Args:
         values: by slot, shape (items, blocks of the longest, ...); of what an item begins with, one block.
@@ -217,7 +219,7 @@ def scatter_operands(
 
 
 def gather_result(stored: dict[str, Array], name: str, walk: BlockLoopKernel, blocks: tuple[int, ...]) -> Array:
-    """What was stored of a slot, shape (items, blocks of the longest, ...), 0 where an item has fewer."""
+    """Stored values of a buffer, shape (items, blocks of the longest, ...); 0 for missing blocks."""
     times = [1 if name in walk.final else count for count in blocks]
     rows: list[Array] = []
     full = iter(stored[stream_name(name, last=False)]) if len(blocks) > 1 else iter(())
@@ -232,7 +234,7 @@ def gather_result(stored: dict[str, Array], name: str, walk: BlockLoopKernel, bl
 
 
 def _block(walk: BlockLoopKernel, loads: dict[str, Instruction], stores: dict[str, Instruction]) -> tuple[Round, ...]:
-    """A block; what comes next is loaded beside the last work that reads what it replaces, or after that."""
+    """Instructions of a block; the next one is loaded after the last work on the buffers that it replaces."""
     single = {slot.name for slot in walk.slots if slot.depth == 1}
     turns: list[list[Instruction]] = [[_step(work, joined)] for work, joined in instruction_sequences(walk.body)]
     for name, load in loads.items():

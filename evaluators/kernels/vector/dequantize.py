@@ -1,6 +1,8 @@
-"""Packed values that a core's engine does not multiply become wide ones: unpacked, converted, rescaled; no core needs another.
+"""Dequantisation of packed weights on each core.
 
-A core has the scales of all blocks that its tile has a share of (`layouts.formats.piece_bytes`).
+Values are unpacked, converted and rescaled; no core needs another one.
+
+A core has the scales of all blocks that its tile has a share of (`layouts.tensor_formats.piece_bytes`).
 """
 
 from math import ceil
@@ -14,12 +16,12 @@ from dse.evaluators.program.kernel_ir import DEQUANTIZE_FUNCTIONS, Buffer, Progr
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, operations: float) -> KernelCost:
-    """Time of the instructions over a core's tile of m vectors, k wide; leaves broadcast over designs.
+    """Time [s] and activity of dequantising a core's block of m vectors, k wide, over designs.
 
     Args:
         shape, mesh: the width lies over the rows, vectors over the columns.
         fabric: of a core.
-        operations: on each value, as of a format (`space.numbers.Format.expand`).
+        operations: on each value, as of a format (`space.number_formats.NumberFormat.expand`).
     """
     k, m = core_block_shape(shape, mesh, replicated=False)
     functions = DEQUANTIZE_FUNCTIONS[int(operations)]
@@ -28,7 +30,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, operations: fl
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32", *, operations: float) -> Program:
-    """The program: ``wide`` becomes what ``x`` has packed."""
+    """Program: ``wide`` becomes the dequantised values of ``x``."""
     side = ceil(shape.k / mesh.rows), ceil(shape.m / mesh.cols)
     rounds = tuple(Round((step,)) for step in dequantize_instructions("x", "wide", operations))
     return Program(mesh.rows, mesh.cols, (Buffer("x", side, dtype), Buffer("wide", side, dtype)), (rounds,))

@@ -1,4 +1,4 @@
-"""Rotations, activations, residual sums: no core needs another."""
+"""Elementwise kernels on each core: rotations, activations, residual sums."""
 
 from math import ceil
 from typing import Any
@@ -26,18 +26,18 @@ FUNCTION_INPUTS = {
 
 
 def core_block_shape(shape: GemmShape, mesh: CoreMesh, replicated: bool) -> tuple[Any, Any]:
-    """Width and tokens on one core."""
+    """Width and tokens on one core. [-]"""
     return ceil_div(shape.k, mesh.rows), shape.m if replicated else ceil_div(shape.m, mesh.cols)
 
 
 def instruction_seconds(function: str, elements: Any, fabric: MeshFabric) -> Any:
-    """Time of a vector instruction over some elements."""
+    """Time of a vector instruction over some elements. [s]"""
     known = FUNCTIONS[function]
     return fabric.call + elements * (known.operations * fabric.operation + known.specials * fabric.special)
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, function: str, replicated: bool = False) -> KernelCost:
-    """Time of one instruction over a core's tile of [m tokens, k wide]; leaves broadcast over designs."""
+    """Time [s] and activity of one instruction over a core's block of [m tokens, k wide]."""
     k, m = core_block_shape(shape, mesh, replicated)
     return KernelCost(instruction_seconds(function, k * m, fabric), Activity(elements=1.0 * k * m * mesh.rows * mesh.cols))
 
@@ -45,7 +45,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, function: str,
 def build_program(
     shape: GemmShape, mesh: CoreMesh, dtype: str = "float32", *, function: str, replicated: bool = False
 ) -> Program:
-    """The program: ``x`` becomes the function of the tiles."""
+    """Program: ``x`` becomes an elementwise function of the blocks."""
     k, m = ceil(shape.k / mesh.rows), shape.m if replicated else ceil(shape.m / mesh.cols)
     slots = tuple(Buffer(name, (k, m), dtype) for name in FUNCTION_INPUTS[function])
     return Program(mesh.rows, mesh.cols, slots, ((Round((VectorInstruction(function, FUNCTION_INPUTS[function], "x"),)),),))

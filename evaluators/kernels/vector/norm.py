@@ -1,4 +1,7 @@
-"""RMSNorm: squares are added up along every column of cores, by the GEMV's allreduce ([he2025] section 2.3)."""
+"""RMSNorm on a mesh of cores ([he2025] section 2.3).
+
+The GEMV's allreduce adds up squares along every column.
+"""
 
 from math import ceil
 
@@ -15,15 +18,15 @@ from dse.space.array_math import ceil_div
 def cost(
     shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, allreduce: str, phases: int = 2, replicated: bool = False
 ) -> KernelCost:
-    """Time of the program; leaves broadcast over designs.
+    """Time [s] and activity of RMSNorm; leaves broadcast over designs.
 
         t = squares + allreduce of a word a token + roots + scaling
 
     Args:
         shape: m tokens, k wide.
         mesh, fabric: the width lies over the rows.
-        allreduce: a name of `GEMV`.
-        phases: of its tree.
+        allreduce: a key of `GEMV`.
+        phases: phases of its K-tree.
         replicated: whether every column of cores has all tokens.
     """
     k, m = core_block_shape(shape, mesh, replicated)
@@ -51,7 +54,7 @@ def build_program(
     phases: int = 2,
     replicated: bool = False,
 ) -> Program:
-    """The program: slot ``x`` of every core is divided by the root of the sum of squares of its tokens."""
+    """Program: ``x`` of every core is divided by the root of its tokens' sums of squares."""
     k, m = ceil(shape.k / mesh.rows), shape.m if replicated else ceil(shape.m / mesh.cols)
     slots = (Buffer("x", (k, m), dtype), Buffer("y", (1, m), depth=2), Buffer("out", (1, m), depth=2), Buffer("root", (1, m)))
     rounds = (

@@ -1,4 +1,6 @@
-"""The best of scores along the rows of the mesh: a radix select finds the lowest score that is chosen, digit by digit.
+"""Top-k selection of scores along the rows of the mesh by radix select.
+
+It finds the lowest chosen score digit by digit.
 
 Every core counts which digits its scores have, the counts are added up by the GEMV's allreduce, and all cores see at which
 digit enough are found: what a core chooses of its own follows from that, and nothing else moves.
@@ -24,15 +26,15 @@ DIGITS = 32 // BITS
 def cost(
     shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, allreduce: str, phases: int = 2, replicated: bool = False
 ) -> KernelCost:
-    """Time of the program; leaves broadcast over designs.
+    """Time [s] and activity of a radix select; leaves broadcast over designs.
 
         t = 8 (digits + allreduce of 16 counts a query + where enough are)
 
     Args:
         shape: m queries, k scores each.
         mesh, fabric: scores lie over the rows.
-        allreduce: a name of `GEMV`.
-        phases: of its tree.
+        allreduce: a key of `GEMV`.
+        phases: phases of its K-tree.
         replicated: whether every column of cores has all queries.
     """
     k, m = core_block_shape(shape, mesh, replicated)
@@ -55,7 +57,7 @@ def build_program(
     phases: int = 2,
     replicated: bool = False,
 ) -> Program:
-    """The program: ``found`` of every core becomes the bits of the lowest score of ``x`` that is chosen.
+    """Program: ``found`` of every core becomes the bits of the lowest chosen score of ``x``.
 
     No score is below 0, but what does not fill a tile. ``found`` is, before, 0 and how many are chosen.
     """

@@ -1,7 +1,9 @@
-"""States of recurrent layers, a token of every sequence at a time: read, decayed, corrected, written and read out.
+"""State update of recurrent layers in decode, one token of every sequence at a time.
+
+A state is read, decayed, corrected, written and read out.
 
 A row is the state of a head of a sequence, a matrix of `key_dim` entries for each value; its values may be cut, since no two of
-them meet. What a tile does is a recipe of `streamed`, so that its steps, its closed form and what it holds are those.
+them meet. What a tile does is a recipe of `row_kernels`, so that its steps, its analytical model and its buffers are those.
 
     S = a S + k e,   o = q S,   e = beta (v - k (a S))    delta: `a` a number a head; channel_delta: one for each key
                                 e = beta v                ssd
@@ -30,10 +32,10 @@ SLICES = (1, 2, 4, 8)
 
 @dataclass(frozen=True, slots=True)
 class RecurrenceShape:
-    """A layer's states and what updates them; whole numbers, or arrays over designs for a closed form.
+    """States of a recurrent layer and their updates; whole numbers, or arrays over designs.
 
     Attributes:
-        rule: a word of `RULES`.
+        rule: an option of `RULE_OPERATIONS`.
         heads, key_heads: of values, each with a state, and of keys and queries, which heads share evenly.
         key_dim, value_dim: of a state.
         sequences, tokens: how many, and tokens of all of them.
@@ -51,12 +53,12 @@ class RecurrenceShape:
 
     @property
     def states(self) -> Any:
-        """How many."""
+        """Number of states: sequences times heads. [-]"""
         return self.sequences * self.heads
 
     @property
     def state_bytes(self) -> Any:
-        """Of all states, in FP32. [B]
+        """Bytes of all states, in FP32. [B]
 
         >>> RecurrenceShape("delta", 32, 16, 128, 128, 1, 1).state_bytes  # 65 kB a head
         2097152
@@ -65,12 +67,12 @@ class RecurrenceShape:
 
     @property
     def prompt(self) -> Any:
-        """Tokens of a sequence."""
+        """Tokens of a sequence. [-]"""
         return self.tokens / self.sequences
 
     @property
     def chunked(self) -> Any:
-        """Operations on chunks of prompts, with whole squares of tokens, of keys once a head, inverses apart. [FLOP]
+        """Operations on chunks of prompts, with full squares of tokens and without inverses. [FLOP]
 
         Of a token and head 6 dk dv + 2 C (2 dk + 2 dv) with a delta term, and 4 dk dv + 2 C (dk + dv) without.
         """
@@ -79,16 +81,16 @@ class RecurrenceShape:
 
     @property
     def updates(self) -> Any:
-        """Operations on states, a token at a time. [FLOP]"""
+        """Operations on states, one token at a time. [FLOP]"""
         return self.tokens * self.heads * RULE_OPERATIONS[self.rule] * self.key_dim * self.value_dim
 
 
 @lru_cache(maxsize=64)
 def update_kernel(rule: str, key_dim: int, *, resident: bool = False) -> RowKernel:
-    """A token of each state.
+    """Row kernel of one token's update of each state under a rule.
 
     Args:
-        rule: a word of `RULES`.
+        rule: an option of `RULE_OPERATIONS`.
         key_dim: entries of a key.
         resident: whether states stay with their tiles, each of which then has all of its own at once.
     """

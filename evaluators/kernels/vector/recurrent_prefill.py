@@ -1,4 +1,6 @@
-"""States of recurrent layers through prompts, chunk by chunk: products of tokens, and a state that stays with its tile.
+"""State update of recurrent layers in prefill, chunk by chunk.
+
+Each chunk has products of tokens, and a state that stays with its tile.
 
 An item is a state of a sequence, or those of some heads with the same keys and queries, or some of their values, and its blocks
 are the chunks of the prompt, one after the other. With b the sums of logarithms of decays along a chunk, and D(i, j) =
@@ -29,7 +31,7 @@ HEADS, VALUES = "ckh,kvh->cvh", "cdh,dvh->cvh"
 
 
 def prefill_chunks(of: RecurrenceShape, heads: Any, values: Any, dtype: str) -> BlockLoopKernel:
-    """Chunks of a prompt, one after the other.
+    """Block loop kernel of the chunks of a prompt, one after the other.
 
     Args:
         of: the layer.

@@ -1,4 +1,6 @@
-"""Rotations, norms, activations and routing on a mesh of tiles, from memory and back: every tile has rows of its own.
+"""Row kernels on a mesh of tiles: rotations, norms, activations and routing.
+
+Every tile loads rows of its own from memory and stores the results.
 
 A tile loads a block of rows, computes, and stores; the next block comes meanwhile. Nothing is exchanged between tiles, since a
 row is on one of them; rows of what needs no whole row may be pieces of rows. Blocks are dealt to as few rows of tiles as do in
@@ -42,12 +44,12 @@ WIDE, ONCE = 0, -1
 
 
 def columns_with_history(rows: int) -> int:
-    """Likewise all columns, of some rows before those of a block too."""
+    """Size code of a buffer with all columns of a row block, and of `rows` rows before it. [-]"""
     return ONCE - rows if rows else WIDE
 
 
 class RowInstruction(NamedTuple):
-    """A vector instruction; `to` is the row of `out` that the result becomes, for what is gathered row by row."""
+    """A vector instruction of a row kernel; `to` is the row of `out` that the result becomes, if any."""
 
     function: str
     inputs: tuple[str, ...]
@@ -58,7 +60,7 @@ class RowInstruction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowKernel:
-    """What is done to a block of rows.
+    """Loads, instructions and stores of one block of rows.
 
     Attributes:
         groups: what is loaded, and the instructions that then run, one group after the other.
@@ -83,17 +85,17 @@ class RowKernel:
 
     @property
     def loads(self) -> tuple[str, ...]:
-        """Slots that are loaded, one after the other."""
+        """Buffers that are loaded, one after the other."""
         return tuple(name for loaded, _ in self.groups for name in loaded)
 
     @property
     def calls(self) -> tuple[RowInstruction, ...]:
-        """All instructions."""
+        """All vector instructions of the kernel, in order."""
         return tuple(call for _, calls in self.groups for call in calls)
 
 
 def norm_kernel() -> RowKernel:
-    """Columns over the root of the mean of their squares, times a weight for each column."""
+    """RMSNorm: columns over the root of the mean of their squares, times a weight per column."""
     calls = (
         RowInstruction("squares", ("x",), "y"),
         RowInstruction("roots", ("y",), "root"),
@@ -104,7 +106,7 @@ def norm_kernel() -> RowKernel:
 
 
 def rotary_kernel(*, normed: bool) -> RowKernel:
-    """Both halves of heads turned by angles of their positions; with a norm of each head before."""
+    """Rotary embedding of both halves of heads, optionally after a norm of each head."""
     calls: tuple[RowInstruction, ...] = ()
     left, right = ("a", "b") if normed else ("x", "y")
     if normed:
@@ -127,18 +129,18 @@ def rotary_kernel(*, normed: bool) -> RowKernel:
 
 
 def gate_kernel() -> RowKernel:
-    """SiLU of one input times another."""
+    """Gated activation: SiLU of one input times another one."""
     slots = (("x", WIDE), ("y", WIDE), ("out", WIDE))
     return RowKernel(((("x", "y"), (RowInstruction("gate", ("x", "y"), "out"),)),), ("out",), slots, True)
 
 
 def copy_kernel() -> RowKernel:
-    """Rows of a table, taken over."""
+    """Copy of the rows of a table."""
     return RowKernel(((("x",), ()),), ("x",), (("x", WIDE),), True)
 
 
 def embedding_kernel(nbytes: float, operations: float) -> RowKernel:
-    """Rows of a table of another format, taken over; what is multiplied as it is elsewhere is converted as well.
+    """Copy of the rows of a table in another number format, dequantised.
 
     Args:
         nbytes: of a value of the table with its share of scales. [B]
@@ -150,7 +152,7 @@ def embedding_kernel(nbytes: float, operations: float) -> RowKernel:
 
 
 def convolution_kernel(taps: int, *, alone: bool) -> RowKernel:
-    """A causal convolution of columns over rows, each tap with weights of its own, and SiLU.
+    """Causal convolution of columns over rows, with weights of their own per tap, and SiLU.
 
     Args:
         taps: rows that each sees, itself included.
@@ -181,12 +183,12 @@ def _added(tap: int, taps: int) -> tuple[RowInstruction, ...]:
 
 
 def softcap_kernel() -> RowKernel:
-    """A tanh of each score, scaled before and after."""
+    """Softcap of scores: tanh of each score, scaled before and after."""
     return RowKernel(((("x",), (RowInstruction("cap", ("x",), "out"),)),), ("out",), (("x", WIDE), ("out", WIDE)), True)
 
 
 def expert_choice_kernel(top: int) -> RowKernel:
-    """The scores of the `top` experts of each token: exponentials, and as often the largest one, which is then left out."""
+    """Choice of each token's `top` experts: exponentials, then as often the largest score."""
     picks = tuple(
         call
         for turn in range(top)
@@ -201,7 +203,7 @@ def expert_choice_kernel(top: int) -> RowKernel:
 
 
 def expert_combine_kernel(top: int) -> RowKernel:
-    """The sum of `top` experts' outputs of each token, each times its score."""
+    """Sum of `top` experts' outputs of each token, each times its score."""
     first = RowInstruction("scale", ("x", "score"), "out")
     more = (RowInstruction("scale", ("x", "score"), "s"), RowInstruction("add", ("out", "s"), "out"))
     groups = tuple((("x", "score"), more if turn else (first,)) for turn in range(top))
@@ -216,7 +218,7 @@ class RowBlock(NamedTuple):
 
 
 class RowWaves(NamedTuple):
-    """How often what is done: blocks of all rows, and turns in which tiles take one each; leaves broadcast over designs."""
+    """Numbers of row blocks and of waves in which tiles take one each; leaves broadcast over designs. [-]"""
 
     blocks: Any
     waves: Any
@@ -230,7 +232,7 @@ WAVES = (1, 2, 4, 8, 16)
 
 
 def row_pieces(recipe: RowKernel, rows: Any, width: Any) -> tuple[Any, Any]:
-    """Rows and columns of what tiles take: rows in equal pieces where they may be cut.
+    """Rows and columns that tiles take, with rows in equal pieces where they may be cut. [-]
 
     >>> row_pieces(gate_kernel(), 16, 12288), row_pieces(norm_kernel(), 16, 4096)
     ((192, 1024), (16, 4096))
@@ -242,13 +244,13 @@ def row_pieces(recipe: RowKernel, rows: Any, width: Any) -> tuple[Any, Any]:
 
 
 def row_waves(rows: Any, block: RowBlock, mesh: CoreMesh) -> RowWaves:
-    """Blocks of rows on a mesh, the last one padded."""
+    """Blocks of rows on a mesh, and their waves; the last one is padded. [-]"""
     blocks = ceil_div(rows, block.rows)
     return RowWaves(blocks, ceil_div(blocks, mesh.rows * mesh.cols))
 
 
 def busy_mesh(turns: RowWaves, mesh: CoreMesh) -> CoreMesh:
-    """Tiles that work: the fewest rows to which blocks are dealt in as many turns.
+    """Tiles that have work: the fewest rows that take the blocks in as many waves.
 
     >>> busy_mesh(RowWaves(40, 1), CoreMesh(32, 16))
     CoreMesh(rows=3, cols=16)
@@ -257,7 +259,7 @@ def busy_mesh(turns: RowWaves, mesh: CoreMesh) -> CoreMesh:
 
 
 def buffers(recipe: RowKernel, block: RowBlock, dtype: str) -> tuple[Buffer, ...]:
-    """What a tile holds: two blocks of what is loaded or stored; leaves broadcast."""
+    """Buffers of a tile: two blocks of each loaded or stored buffer; leaves broadcast over designs."""
     moving, packed = {*recipe.loads, *recipe.stored}, dict(recipe.packed)
     return tuple(
         Buffer(
@@ -278,7 +280,7 @@ def cost(
     memory: ColumnMemory,
     dtype: str,
 ) -> KernelCost:
-    """Time and activity of the program: what a channel moves and what tiles compute go side by side, the slower one in front.
+    """Time [s] and activity of a row kernel: tiles compute while channels move; the slower decides.
 
         t = way + loads of the first group + (waves - 1) x max(instructions, loads and stores of a channel)
             + max(instructions and a store, other loads and stores of a channel)
@@ -286,7 +288,7 @@ def cost(
     or, where blocks are few and small, the way to memory and back for every other load.
 
     Args:
-        recipe: what is done.
+        recipe: row kernel.
         rows, block, mesh: what to, and how it is cut; leaves broadcast over designs.
         fabric, engines, memory: of the machine.
         dtype: of values.
@@ -305,7 +307,7 @@ def seconds(
     memory: ColumnMemory,
     dtype: str,
 ) -> Any:
-    """Time alone; arguments as of `cost`."""
+    """Time of a row kernel; arguments as in `cost`. [s]"""
     slots_, each = buffers_and_bytes(recipe, block, dtype)
     vector: Any = 0.0
     for call, joined in vector_instructions(recipe):
@@ -320,7 +322,7 @@ def seconds(
 
 
 def activity(recipe: RowKernel, rows: Any, block: RowBlock, mesh: CoreMesh, dtype: str) -> Activity:
-    """What the program does; arguments as of `cost`."""
+    """Activity of a row kernel's program; arguments as in `cost`."""
     (slots_, each), turns = buffers_and_bytes(recipe, block, dtype), row_waves(rows, block, mesh)
     mesh = busy_mesh(turns, mesh)
     tiles = mesh.rows * mesh.cols
@@ -338,10 +340,10 @@ def activity(recipe: RowKernel, rows: Any, block: RowBlock, mesh: CoreMesh, dtyp
 
 
 class RowWork(NamedTuple):
-    """What a program is, whatever its memory; leaves broadcast over designs.
+    """Parts of a row kernel's time that do not depend on its memory; leaves broadcast over designs.
 
     Attributes:
-        turns: how often what is done.
+        turns: numbers of blocks and waves.
         vector: of a block: instructions. [s]
         loaded, stored, first: of a block: what is loaded and stored, and what the first group loads. [B]
     """
@@ -354,24 +356,24 @@ class RowWork(NamedTuple):
 
 
 def buffers_and_bytes(recipe: RowKernel, block: RowBlock, dtype: str) -> tuple[dict[str, Buffer], dict[str, Any]]:
-    """Slots by name, and bytes of one buffer of each. [B]"""
+    """Buffers by name, and bytes of one buffer of each. [B]"""
     found = {slot.name: slot for slot in buffers(recipe, block, dtype)}
     return found, {name: slot.shape[0] * slot.row_bytes for name, slot in found.items()}
 
 
 def vector_instructions(recipe: RowKernel) -> Iterator[tuple[RowInstruction, bool]]:
-    """Vector instructions, as of `sequences`."""
+    """Vector instructions of a row kernel, grouped as in `instruction_sequences`."""
     for _, calls in recipe.groups:
         yield from ((call, joined) for call, joined in instruction_sequences(calls) if call.to is None)
 
 
 def _count(call: RowInstruction, of: dict[str, Buffer]) -> Any:
-    """Elements that an instruction works on."""
+    """Elements that an instruction computes. [-]"""
     return maximum(_size(of[call.inputs[0]]), _size(of[call.out]))
 
 
 def row_seconds(groups: int, work: RowWork, mesh: Any, fabric: Any, memory: Any) -> Any:
-    """Time of a program whose instructions come in so many groups; the rest as of `cost`, or what has the same leaves. [s]"""
+    """Time of a row kernel whose loads come in `groups` groups; other arguments as in `cost`. [s]"""
     of, vector, loaded, stored, first = work
     # tiles that have the same channel and a block each, in a turn of all tiles and in the last one
     rows = ceil_div(ceil_div(of.blocks, of.waves), mesh.cols)  # as `busy_mesh`; loops compile this function alone
@@ -392,7 +394,7 @@ def row_seconds(groups: int, work: RowWork, mesh: Any, fabric: Any, memory: Any)
 def build_program(
     recipe: RowKernel, rows: int, block: RowBlock, mesh: CoreMesh, dtype: str = "float16", *, channels: int
 ) -> Program:
-    """The program of the tiles that work; arguments as of `cost`, whole numbers.
+    """Program of the busy tiles; arguments as in `cost`, whole numbers.
 
     Args:
         recipe, rows, block, mesh: as of `cost`; the program's mesh is that of `busy_mesh`.
@@ -435,12 +437,12 @@ def build_program(
 
 
 def stream_name(slot: str, *, last: bool) -> str:
-    """Name of the sequence of blocks of a slot; that of the last turn is apart, since its blocks are fewer."""
+    """Name of a buffer's block stream; the last wave has one of its own, with fewer blocks."""
     return f"{slot}/last" if last else slot
 
 
 def scatter_operands(values: dict[str, Array], recipe: RowKernel, block: RowBlock, mesh: CoreMesh) -> dict[str, Array]:
-    """Blocks by stream, in the order in which they are loaded.
+    """Blocks by stream, in loading order.
 
     Args:
         values: by slot, shape (times that it is loaded for a block, rows, columns), or more axes as its slot has them.
@@ -463,7 +465,7 @@ def scatter_operands(values: dict[str, Array], recipe: RowKernel, block: RowBloc
 
 
 def gather_result(stored: dict[str, Array], slot: str, rows: int) -> Array:
-    """A slot's rows, shape (rows, columns) or with as many axes as it has, from what was stored."""
+    """Rows of a buffer from its stored blocks, shape (rows, columns) or with the buffer's axes."""
     parts = []
     for name, cores in ((stream_name(slot, last=False), 3), (stream_name(slot, last=True), 2)):
         if name in stored:
@@ -481,7 +483,7 @@ def _step(call: RowInstruction, everyone: CoreIndex, joined: bool) -> Instructio
 
 
 def instruction_sequences(works: Sequence[WorkType]) -> Iterator[tuple[WorkType, bool]]:
-    """Each with whether it is a vector instruction right behind another one: both are one sequence, which is started once.
+    """Each item with whether it is a vector instruction that directly follows another one.
 
     >>> [
     ...     joined

@@ -1,4 +1,7 @@
-"""Softmax along the rows of the mesh: the largest, exponentials, their sum, by the GEMV's allreduce."""
+"""Softmax along the rows of the mesh.
+
+The GEMV's allreduce finds the largest score and adds up the exponentials.
+"""
 
 from math import ceil
 
@@ -15,15 +18,15 @@ from dse.space.array_math import ceil_div
 def cost(
     shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, allreduce: str, phases: int = 2, replicated: bool = False
 ) -> KernelCost:
-    """Time of the program; leaves broadcast over designs.
+    """Time [s] and activity of a softmax; leaves broadcast over designs.
 
         t = largest + allreduce + exponentials + total + allreduce + quotients
 
     Args:
         shape: m queries, k positions each.
         mesh, fabric: positions lie over the rows.
-        allreduce: a name of `GEMV`.
-        phases: of its tree.
+        allreduce: a key of `GEMV`.
+        phases: phases of its K-tree.
         replicated: whether every column of cores has all queries.
     """
     k, m = core_block_shape(shape, mesh, replicated)
@@ -47,7 +50,10 @@ def build_program(
     phases: int = 2,
     replicated: bool = False,
 ) -> Program:
-    """The program: slot ``x`` of every core becomes its share of the softmax; padding must be minus infinity."""
+    """Program: ``x`` of every core becomes its share of the softmax.
+
+    Padding of ``x`` must be minus infinity.
+    """
     k, m = ceil(shape.k / mesh.rows), shape.m if replicated else ceil(shape.m / mesh.cols)
     slots = (Buffer("x", (k, m), dtype), Buffer("y", (1, m), depth=2), Buffer("out", (1, m), depth=2))
     kernel = find_gemv(allreduce)

@@ -1,11 +1,11 @@
-"""Which keys a query attends to: scores of an index of all positions, and positions of the largest.
+"""Indexer of sparse attention: scores of all positions, and positions of the largest scores.
 
 A tile has queries of one sequence, all their index heads, and goes through a part of the keys of the index, one key a position
 for all heads:
 
     score(t, s) = sum over heads h of w(t, h) relu(q(t, h) k(s)),
 
-of which, with blocks of positions, the largest in each counts. What is selected is the work of `selection`: halving the range
+of which, with blocks of positions, the largest in each counts. What is selected is the work of `topk_kernel`: halving the range
 of scores until as many are above a threshold as are wanted, one bit of a score at a time.
 
 Source:
@@ -24,7 +24,7 @@ from dse.space.array_math import ceil_div
 
 @dataclass(frozen=True, slots=True)
 class IndexerShape:
-    """What is scored; whole numbers, or arrays over designs for a closed form.
+    """Scores of one sparse-attention indexer; whole numbers, or arrays over designs.
 
     Attributes:
         heads, dim: of the index.
@@ -49,13 +49,13 @@ class IndexerShape:
 
     @property
     def pairs(self) -> Any:
-        """Of query and key."""
+        """Pairs of query and key that are scored. [-]"""
         unseen = self.queries * (self.queries - 1) / 2 if self.causal else 0
         return self.sequences * (self.queries * self.keys - unseen)
 
     @property
     def scored(self) -> Any:
-        """Operations of products. [FLOP]
+        """Operations of products for the scores. [FLOP]
 
         >>> IndexerShape(64, 128, 1, 1, 1000).scored  # 16,384 a position
         16384000
@@ -64,7 +64,7 @@ class IndexerShape:
 
 
 def score_kernel(of: IndexerShape, queries: Any, keys: Any, dtype: str) -> BlockLoopKernel:
-    """A block of queries of a sequence goes through keys.
+    """Block loop kernel that scores a block of a sequence's queries against its keys.
 
     Args:
         of: the index.
@@ -105,7 +105,7 @@ def score_kernel(of: IndexerShape, queries: Any, keys: Any, dtype: str) -> Block
 
 @lru_cache(maxsize=64)
 def topk_kernel(top: int, passes: int, *, carried: bool = False, later: bool = False) -> RowKernel:
-    """Positions of the `top` largest values of each row.
+    """Row kernel that finds the positions of the `top` largest values of each row.
 
     Args:
         top: how many.
