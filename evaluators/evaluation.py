@@ -1,6 +1,6 @@
 """The one door: designs and a workload in, outcomes out; pure, and the same for one design as for a hundred thousand."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 from importlib import import_module
@@ -24,7 +24,7 @@ from dse.evaluators.silicon.energy import design_power_by_part
 from dse.evaluators.tuning.per_design import split_group
 from dse.space.array_math import as_slice, maximum
 from dse.space.compatibility import KINDS, case_type_name
-from dse.space.design import Design, Designs
+from dse.space.design import Design, Designs, stack_designs
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.lazy_metrics import compute_all, requested_metrics, select_metrics
 from dse.space.limits import IncompatibleOptionsError, Infeasibility, Limit
@@ -306,6 +306,51 @@ def _known_limits(design: Design, workload: Workload) -> tuple[Limit, ...]:
         return tuple(_limits(design, workload))
     except IncompatibleOptionsError as error:
         return (error.limit,)
+
+
+def limits_by_design(designs: Sequence[Design], workload: Workload) -> list[list[Limit]]:
+    """Every limit of each design, itemised: as `limits`, worked out together for designs of equal structure.
+
+    Args:
+        designs: all of scalars.
+        workload: under which they count.
+    """
+    found: list[list[Limit]] = [[] for _ in designs]
+    stacked, outcomes = stack_designs(designs), empty_outcomes(len(designs))
+    with batch_chips(stacked.groups):
+        for group, design in stacked.groups:
+            apart = _broken(design) or _by_itself(design, workload.cases[0])
+            judge = partial(_kept, of=_limits, workload=workload)
+            for rows, _, judged in _judged(outcomes, group, design, judge, (0,), apart=apart):
+                itemised = [limit for one in judged for limit in one.limits]
+                for place, row in enumerate(rows):
+                    found[row] = [_limit_of_design(limit, place, len(rows)) for limit in itemised]
+    return found
+
+
+def settle_open_choices(designs: Sequence[Design], case: WorkloadCase, *, decode_at: str = "mean") -> None:
+    """Choose together what designs leave open for a case, so that each has it at once when it is evaluated by itself.
+
+    Args:
+        designs: all of scalars.
+        case: of a workload.
+        decode_at: which decode step stands for others.
+    """
+    for _, design in stack_designs(designs).groups if designs else ():
+        judge = _judge(design, case)
+        if hasattr(judge, "settle_open_choices"):
+            judge.settle_open_choices(design, case, decode_at)
+
+
+def _limit_of_design(limit: Limit, place: int, count: int) -> Limit:
+    """A limit of many designs as it is of one of them."""
+
+    def pick(value: Any) -> Any:
+        values = np.atleast_1d(value)
+        return values[..., place] if values.shape[-1] == count else value
+
+    parts = tuple((name, pick(value)) for name, value in limit.parts)
+    return limit._replace(need=pick(limit.need), have=pick(limit.have), parts=parts)
 
 
 def option_conflict(design: Design, workload: Workload) -> IncompatibleOptionsError | None:

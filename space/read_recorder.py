@@ -13,6 +13,14 @@ GENERIC = ("__hash__", "__eq__", "__repr__")
 """Functions of value objects that go through all fields, whatever they are for."""
 
 
+_recordings: list[set[str]] = []
+
+
+def is_recording() -> bool:
+    """Whether reads are recorded, so that what was worked out before is to be worked out again."""
+    return bool(_recordings)
+
+
 @contextmanager
 def record_reads(value: Any, leaves: Sequence[str], first: Callable[[str], None] = lambda leaf: None) -> Iterator[set[str]]:
     """Record which of some leaves are read, by whoever is given a value object or a copy of it.
@@ -40,8 +48,10 @@ def record_reads(value: Any, leaves: Sequence[str], first: Callable[[str], None]
     try:
         for key, known in owners.items():
             setattr(*key, _Recorded(fields_of[key], known, found, first))
+        _recordings.append(found)
         yield found
     finally:
+        _recordings[:] = [one for one in _recordings if one is not found]
         for key, own in fields_of.items():
             setattr(*key, own)
 

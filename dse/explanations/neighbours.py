@@ -30,8 +30,8 @@ STEP = 0.1
 FAR_FACTOR = 10.0
 """Relative excess over a constraint from which on its value says more than the excess."""
 
-MAX_BATCH = 256
-"""Designs of the closed form that are evaluated between two looks at the clock."""
+FIRST_BATCH = 256
+"""Designs that the analytical model evaluates together first; of the next ones as many as there is time for."""
 
 FEW_AT_ONCE, MOST_AT_ONCE = 64, 4096
 """The same of loads in the steady state, at least and at most: calls for each structure take most of it, as many for few
@@ -158,12 +158,13 @@ def evaluate_points(designs: Sequence[Design], goal: StudyGoal, *, seconds: floa
     end = time.monotonic() + seconds
     steady, start = goal.fidelity == FIDELITIES[0], 0
     few = MOST_AT_ONCE if seconds == inf else min(max(int(DESIGNS_PER_S * seconds), FEW_AT_ONCE), MOST_AT_ONCE)
-    size = 1 if different and is_evaluated_alone(different[0], goal) else few if steady else MAX_BATCH
+    alone = bool(different) and is_evaluated_alone(different[0], goal)
+    size = 1 if alone else few if steady else FIRST_BATCH
     while start < len(different) and (began := time.monotonic()) <= end:
         some = different[start : start + size]
         found.update(zip(some, _evaluated(some, goal), strict=True))
         start += size
-        size = batch_size(size, time.monotonic() - began, end - time.monotonic()) if steady else size
+        size = size if alone else batch_size(size, time.monotonic() - began, end - time.monotonic())
     return [found.get(design) for design in designs]
 
 

@@ -3,7 +3,7 @@
 Looked for among designs that are known: those that break this constraint or limit alone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -12,12 +12,14 @@ import numpy as np
 
 from dse.evaluators.accounting.metrics import METRICS
 from dse.evaluators.accounting.outcomes import SILICON_LIMITS
-from dse.evaluators.evaluation import limits
+from dse.evaluators.evaluation import limits_by_design
 from dse.explanations.neighbours import DesignOutcome, StudyGoal
 from dse.search.pareto import as_minimisation
 from dse.space.array_math import Array
 from dse.space.design import Design, design_key, ids_of
+from dse.space.limits import Limit
 from dse.space.units import display_unit, format_quantity
+from dse.space.workload import Workload
 
 MIN_GAIN = 1e-3
 """By how much a design must be better than all that are feasible to move the front, relative to them."""
@@ -127,7 +129,32 @@ class ShadowPrice:
         return f"{self.what}: {self.text}"
 
 
-def shadow_prices(goal: StudyGoal, known: Sequence[KnownDesign], gains: Gains, *, together: bool = False) -> list[ShadowPrice]:
+class ItemisedLimits:
+    """Limits of designs under a workload, worked out once each; designs that come together are worked out together."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._known: dict[Design, list[Limit]] = {}
+
+    def add(self, designs: Iterable[Design]) -> None:
+        """Work out the limits of designs that are not known yet."""
+        new = [design for design in dict.fromkeys(designs) if design not in self._known]
+        self._known.update(zip(new, limits_by_design(new, self._workload), strict=True))
+
+    def limits_of(self, design: Design) -> list[Limit]:
+        """Every limit of one design."""
+        self.add([design])
+        return self._known[design]
+
+
+def shadow_prices(
+    goal: StudyGoal,
+    known: Sequence[KnownDesign],
+    gains: Gains,
+    *,
+    together: bool = False,
+    itemised: ItemisedLimits | None = None,
+) -> list[ShadowPrice]:
     """The smallest relaxation of each constraint and limit that is worth something.
 
     Args:
@@ -135,10 +162,12 @@ def shadow_prices(goal: StudyGoal, known: Sequence[KnownDesign], gains: Gains, *
         known: designs, of which those that break one constraint or limit alone count.
         gains: what a design would add.
         together: whether it would add all of that to one design, and not to another for each objective.
+        itemised: limits of designs as far as they are known.
 
     Returns:
         One a constraint or limit, smallest relative relaxation first.
     """
+    itemised = itemised or ItemisedLimits(goal.workload)
     groups: dict[str, list[KnownDesign]] = {}
     for one in known:
         broken = ([one.point.limit] if one.point.limit else []) + [text for text, _ in one.point.broken]
@@ -153,7 +182,7 @@ def shadow_prices(goal: StudyGoal, known: Sequence[KnownDesign], gains: Gains, *
         for one, more in islice(worth, ITEMISED):
             if least is not None and one.point.excess > least.known.point.excess * (1 + TIE):
                 break
-            price = _price(goal, one, more, together)
+            price = _price(goal, one, more, together, itemised)
             if price is not None and (least is None or price.worth > least.worth):
                 least = price
         found += [least] if least is not None else []
@@ -204,7 +233,9 @@ def gain_over_beaten(goal: StudyGoal, point: DesignOutcome, here: DesignOutcome)
     return found or None
 
 
-def _price(goal: StudyGoal, one: KnownDesign, gains: Mapping[str, float], together: bool) -> ShadowPrice | None:
+def _price(
+    goal: StudyGoal, one: KnownDesign, gains: Mapping[str, float], together: bool, itemised: ItemisedLimits
+) -> ShadowPrice | None:
     """The price of what a design breaks; None where it breaks other limits as well, which only itemised limits say."""
     if not one.point.limit:
         ((what, _),) = one.point.broken
@@ -214,7 +245,7 @@ def _price(goal: StudyGoal, one: KnownDesign, gains: Mapping[str, float], togeth
             what, bound.metric, METRICS[bound.metric].unit, bound.value, then, one, gains, goal.objectives, together
         )
     worst: dict[str, tuple[float, float]] = {}
-    for limit in limits(one.design(), goal.workload):
+    for limit in itemised.limits_of(one.design()):
         need, have = float(np.max(limit.need)), float(np.min(limit.have))
         if need > have and need > worst.get(limit.address, (0.0, 0.0))[0]:
             worst[limit.address] = need, have

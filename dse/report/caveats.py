@@ -4,6 +4,7 @@ with more designs than the model tells apart, and spaces in which nothing is fea
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import inf, sqrt
 
 import numpy as np
@@ -157,12 +158,15 @@ def idle_knob_caveats(asked: Study, frame: pd.DataFrame, *, seconds: float = BUD
     goal = analytical_goal(study_goal(asked), space.base)
     if goal.fidelity != asked.fidelity:
         return _idle_pairs(asked, known)
+    moving = _moving_knobs(asked, known)
+    if all(knob.address in moving for knob in space.knobs):
+        return []
     rows = known.iloc[np.unique(np.linspace(0, len(known) - 1, min(SAMPLED_DESIGNS, len(known))).round().astype(int))]
     around: list[list[Neighbour]] = []
     designs = []
     for row in rows.to_dict("records"):
         values = knob_values(asked, row)
-        around.append(neighbours(space, values))
+        around.append([step for step in neighbours(space, values) if step.knob not in moving])
         designs += [space.at(values), *(step.design for step in around[-1])]
     found = evaluate_points(designs, goal, seconds=seconds)
     tried: dict[str, int] = {}
@@ -182,6 +186,23 @@ def idle_knob_caveats(asked: Study, frame: pd.DataFrame, *, seconds: float = BUD
         Caveat("knob", knob, f"{knob} changes nothing: {tried[knob]:,} steps of it, at {len(rows):,} designs evenly over all")
         for knob in kept
     ]
+
+
+def _moving_knobs(asked: Study, known: pd.DataFrame) -> set[str]:
+    """Knobs in which two stored designs differ alone, and do not come out the same: of some designs for each knob."""
+    knobs = [knob.address for knob in asked.question.space.knobs]
+    judged_by = [name for name in judged_metrics(study_goal(asked)) if name in known]
+    known = known[known[judged_by].notna().all(axis=1)]
+    found = set()
+    for knob in knobs:
+        others = [other for other in knobs if other != knob]
+        alike = known.duplicated(others, keep=False) if others else np.ones(len(known), bool)
+        groups = known[alike].groupby(others, dropna=False, sort=False) if others else [((), known)]
+        for _, group in islice(groups, SAMPLED_DESIGNS):
+            if group[knob].nunique(dropna=False) > 1 and not _same(group, judged_by):
+                found.add(knob)
+                break
+    return found
 
 
 def _idle_pairs(asked: Study, known: pd.DataFrame) -> list[Caveat]:

@@ -20,7 +20,14 @@ from dse.explanations.explanation import (
 from dse.explanations.near_feasible import near_feasible_designs
 from dse.explanations.neighbours import DesignOutcome, analytical_goal, is_evaluated_alone, knob_value_text
 from dse.explanations.shadow_prices import MAX_RELAXATION as MOST_RELAXED
-from dse.explanations.shadow_prices import KnownDesign, ShadowPrice, gain_over_beaten, gain_over_rivals, shadow_prices
+from dse.explanations.shadow_prices import (
+    ItemisedLimits,
+    KnownDesign,
+    ShadowPrice,
+    gain_over_beaten,
+    gain_over_rivals,
+    shadow_prices,
+)
 from dse.report.caveats import caveat_records, distinct_front, objective_resolution, study_caveats
 from dse.report.page_cache import PageCache, table_key
 from dse.search.pareto import as_minimisation
@@ -31,6 +38,9 @@ MAX_DESIGNS = 200
 
 BUDGET_S = 20.0
 """What the steps of a front may take where the closed form is a formula, or requests are served in the steady state."""
+
+MAX_ITEMISED = 1_024
+"""Designs that break a limit whose limits are itemised together; of others those that are asked for, one by one."""
 
 SIMULATED_BUDGET_S = 2.0
 """The same where requests are played; ``dse explain`` has the rest."""
@@ -87,12 +97,14 @@ def _of_study(asked: Study, ordered: pd.DataFrame, screened: ScreenResult | None
     members = explain_front(asked, ordered, seconds=seconds, most=MAX_DESIGNS)
     rivals = [point for _, _, point in front]
     known = near_feasible_designs(asked, ordered, screened, rivals, MOST_RELAXED)
+    itemised = ItemisedLimits(goal.workload)
+    itemised.add(one.design() for one in known[:MAX_ITEMISED] if one.point.limit)
     designs: dict[str, Any] = {}
     for place, member in enumerate(members):
         others = [one for one in front if one[0] != member.name]
         cheaper, faster = nearest_cheaper_and_faster(goal, member.values, member.point, others)
         better = partial(gain_over_beaten, goal, here=member.point)
-        own = shadow_prices(goal, _worth(asked, known, member.point), better, together=True)
+        own = shadow_prices(goal, _worth(asked, known, member.point), better, together=True, itemised=itemised)
         designs[str(start + place)] = {
             "steps": _steps(asked, member),
             "prices": [_price(space, one) for one in own],
@@ -108,7 +120,8 @@ def _of_study(asked: Study, ordered: pd.DataFrame, screened: ScreenResult | None
             "by": {name: [share, how] for name, (share, how) in objective_resolution(asked).items()},
         },
         "prices": [
-            _price(space, one) for one in shadow_prices(goal, known, lambda point: gain_over_rivals(goal, point, rivals))
+            _price(space, one)
+            for one in shadow_prices(goal, known, lambda point: gain_over_rivals(goal, point, rivals), itemised=itemised)
         ],
         "designs": designs,
         "by": lowest.fidelity,

@@ -17,6 +17,7 @@ from dse.config.compose import bibliography
 from dse.config.metric_expressions import refuse_conflicting_definitions
 from dse.evaluators import METRICS, PHYSICS_VERSION
 from dse.evaluators.accounting.breakdown import Breakdown
+from dse.evaluators.evaluation import settle_open_choices
 from dse.execution.result_frame import SEARCH_ORDER, knob_values, report_order, rows_by_case
 from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
@@ -281,16 +282,20 @@ def _explained(asked: Study, frame: pd.DataFrame, start: int, kept: PageCache) -
     space, case, words = asked.question.space, asked.question.workload.cases[0], _Words()
     designs: dict[str, Any] = {}
     began = time.monotonic()
-    for row in rows:
-        at = knob_values(asked, frame.iloc[int(row)].to_dict())
-        what = explained(space.key_at(at), asked.fidelity)
-        found = kept.find(what)
+    points = [knob_values(asked, frame.iloc[int(row)].to_dict()) for row in rows]
+    texts = [explained(space.key_at(at), asked.fidelity) for at in points]
+    stored = [kept.find(text) for text in texts]
+    decode_at = asked.question.workload.decode_at
+    settle_open_choices(
+        [space.at(at) for at, found in zip(points, stored, strict=True) if found is None], case, decode_at=decode_at
+    )
+    for row, at, what, found in zip(rows, points, texts, stored, strict=True):
         if found is None:
             taken = time.monotonic() - began
             if taken > MAX_BUDGET_S:
                 continue  # others may be kept
             by = asked.fidelity if taken < BUDGET_S else "closed"
-            parts = cached_breakdown(space.at(at), case, asked.question.workload.decode_at, by)
+            parts = cached_breakdown(space.at(at), case, decode_at, by)
             found = _spent(by, parts) | {BINDING: parts.binding()}
             found = kept.keep(what, found) if by == asked.fidelity else found
         operators = [[words.code(cell) if isinstance(cell, str) else cell for cell in one] for one in found["operators"]]

@@ -118,13 +118,32 @@ class TriedPlan(NamedTuple):
     seconds: Any
 
 
-def choose_partitions(phases: Sequence[PartitionedPhase]) -> list[tuple[tuple[CallBlock, ...], CoreResidency]]:
-    """Blocks of each phase that is left open, and what a core holds; caches lie alike in all of them."""
+class ChosenPartitions(NamedTuple):
+    """The partitions that a phase has, and what decides how much a core holds; leaves of shape (cases, designs), or numbers.
+
+    Attributes:
+        of: partitions of operators.
+        counted: the partition as which the memory of a core is counted, a place in `DIVISIONS`.
+        everywhere: weights of which each core has all. [B]
+    """
+
+    of: PartitionChoice
+    counted: Any
+    everywhere: Any
+
+    def each(self, function: Callable[[Any], Any]) -> "ChosenPartitions":
+        """The same with a function of each leaf."""
+        of = PartitionChoice(*({name: function(value) for name, value in kind.items()} for kind in self.of))
+        return ChosenPartitions(of, function(self.counted), function(self.everywhere))
+
+
+def choose_partitions(phases: Sequence[PartitionedPhase]) -> list[ChosenPartitions]:
+    """The partitions of least time of each phase that leaves them open; caches lie alike in all of them."""
     tried = [list(_tried(phase)) for phase in phases]
     by_heads, by_rows = ([_least(some, heads=heads) for some in tried] for heads in (True, False))
     rows = sum(seconds for seconds, _ in by_rows) < sum(seconds for seconds, _ in by_heads)
     found = []
-    for phase, some, (_, one), (_, other) in zip(phases, tried, by_heads, by_rows, strict=True):
+    for some, (_, one), (_, other) in zip(tried, by_heads, by_rows, strict=True):
         which = _plain(np.where(rows, other, one))
         of = PartitionChoice(
             *(
@@ -132,8 +151,17 @@ def choose_partitions(phases: Sequence[PartitionedPhase]) -> list[tuple[tuple[Ca
                 for kind in range(3)
             )
         )
-        found.append((_blocks(phase, of), select_values([one.held for one in some], which)))
+        counted = select_values([DIVISIONS.index(one.counted) for one in some], which)
+        found.append(ChosenPartitions(of, counted, select_values([one.everywhere for one in some], which)))
     return found
+
+
+def partitioned_phase(phase: PartitionedPhase, chosen: ChosenPartitions) -> tuple[tuple[CallBlock, ...], CoreResidency]:
+    """Blocks of a phase by the partitions that are chosen, and what a core holds with them."""
+    words = [int(place) for place in np.unique(chosen.counted)]
+    held = [phase.held(DIVISIONS[word], chosen.everywhere) for word in words]
+    which = _plain(np.searchsorted(words, chosen.counted)) if len(words) > 1 else 0
+    return _blocks(phase, chosen.of), select_values(held, which)
 
 
 def fastest_plan(phase: PartitionedPhase) -> TriedPlan:

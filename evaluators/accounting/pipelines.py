@@ -21,9 +21,10 @@ from dse.evaluators.accounting.decode_segments import (
 )
 from dse.evaluators.accounting.forward_passes import StagedPass, pass_through_stages
 from dse.evaluators.accounting.partition_search import PartitionedPhase as Partitions
-from dse.evaluators.accounting.partition_search import choose_partitions, plan_with_partition
+from dse.evaluators.accounting.partition_search import choose_partitions, partitioned_phase, plan_with_partition
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.power import EnergyIntervals, power_metrics
+from dse.evaluators.accounting.settled_partitions import settle_partitions
 from dse.evaluators.calls.algorithm_candidates import select_values
 from dse.evaluators.calls.call import CallBlock, KernelCall
 from dse.evaluators.cost_models import READERS
@@ -123,11 +124,15 @@ def _laid(design: Design, job: BatchArrays) -> dict[str, tuple[tuple[CallBlock, 
         tokens = _tokens(job, phase, plan, _instances(design.chip, plan))
         laid = _blocks(job, phase, plan, design.mapping.precision, tokens, _group(design, plan))
         found[phase] = laid, _held(design, job, phase)
-    return (
-        found | dict(zip(open_, choose_partitions([_left_open(design, job, phase) for phase in open_]), strict=True))
-        if open_
-        else found
-    )
+    phases = [_left_open(design, job, phase) for phase in open_]
+    chosen = settle_partitions(design, job, lambda: tuple(choose_partitions(phases))) if open_ else ()
+    return found | {name: partitioned_phase(phase, one) for name, phase, one in zip(open_, phases, chosen, strict=True)}
+
+
+def settle_open_choices(design: Design, job: BatchArrays) -> None:
+    """Choose partitions that designs leave open; each keeps them (`settled_partitions`)."""
+    if AUTO in (design.mapping.prefill.partition, design.mapping.decode.partition):
+        _laid(design, job)
 
 
 def _left_open(design: Design, job: BatchArrays, phase: str) -> Partitions:

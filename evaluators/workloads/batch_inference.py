@@ -136,6 +136,13 @@ def case_breakdown(design: Design, case: BatchCase, decode_at: str, fidelity: st
     return Breakdown(tuple(found), sum(row.seconds for row in found), parts, spans, memory=held)
 
 
+def settle_open_choices(design: Design, case: BatchCase, decode_at: str) -> None:
+    """Choose what designs leave open for a case, where a layout keeps that for each of them."""
+    layout = layout_module(design)
+    if hasattr(layout, "settle_open_choices"):
+        layout.settle_open_choices(design, arrays_of_cases(case.model, ((0, case),), decode_at))
+
+
 def case_power_profile(design: Design, case: BatchCase, decode_at: str, fidelity: str) -> PowerProfile | None:
     """Power of all chips over a batch, phase by phase; None for a model that has no layout."""
     layout = layout_module(design)

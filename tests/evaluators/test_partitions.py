@@ -29,9 +29,10 @@ from dse.evaluators.accounting.partition_search import (
     counting_plans,
 )
 from dse.evaluators.accounting.pipelines import _laid, _left_open, _passed
+from dse.evaluators.accounting.settled_partitions import forget_settled_partitions
 from dse.evaluators.accounting.weight_copies import COPIED
 from dse.evaluators.cost_models import READERS
-from dse.evaluators.evaluation import explain_infeasibility
+from dse.evaluators.evaluation import explain_infeasibility, limits, limits_by_design, settle_open_choices
 from dse.evaluators.layouts.operator_partitions import (
     ACCEPTED_LAYOUTS,
     DATA_LAYOUTS,
@@ -110,6 +111,7 @@ def test_no_partition_for_all_is_quicker_and_what_one_has_room_for_has_room(seed
 def same_as_singles(designs: list[Design], of: Question, fidelity: str) -> None:
     many = evaluate(stack_designs(designs), of.workload, fidelity=fidelity)
     for row, design in enumerate(designs):
+        forget_settled_partitions()
         one = evaluate(stack_designs([design]), of.workload, fidelity=fidelity)
         assert many.limit[row] == one.limit[0]
         for name in METRICS:
@@ -455,3 +457,31 @@ def test_the_least_of_many_entries_is_that_of_every_combination() -> None:
     assert np.array_equal(taken, every.min(axis=(0, 1, 2)))
     few = [minimise_factors([CostFactor(of, cost[..., i % cost.shape[-1]]) for of, cost in factors]) for i in range(50)]
     assert all(int(one[name]) == found[name][i] for i, one in enumerate(few) for name in "xyz")
+
+
+@given(st.integers(0, 10_000))
+@FEW
+def test_designs_settled_together_come_out_as_by_themselves(seed: int) -> None:
+    of, first = questions(seed)
+    rng = np.random.default_rng(seed)
+    memories = {"chip.tile.sram": first.chip.tile.sram, "chip.hbm.channel_bandwidth": first.chip.hbm.channel_bandwidth}
+    scaled = ({name: value * rng.uniform(0.3, 3.0) for name, value in memories.items()} for _ in range(4))
+    designs = [with_word(replace_leaves(first, sizes), AUTO) for sizes in scaled]
+    case = of.workload.cases[-1]
+
+    def answers() -> list[Any]:
+        rows = [explain(design, case).rows for design in designs]
+        return [*rows, *(limits(design, of.workload) for design in designs)]
+
+    forget_settled_partitions()
+    alone = answers()
+    forget_settled_partitions()
+    settle_open_choices(designs, case)
+    evaluate(stack_designs(designs), of.workload)
+    assert repr(answers()) == repr(alone)
+    for one, design in zip(limits_by_design(designs, of.workload), designs, strict=True):
+        expected = limits(design, of.workload)
+        assert [limit.address for limit in one] == [limit.address for limit in expected]
+        for mine, theirs in zip(one, expected, strict=True):
+            assert np.ravel(mine.need) == pytest.approx(np.ravel(theirs.need), rel=1e-12)
+            assert np.ravel(mine.have) == pytest.approx(np.ravel(theirs.have), rel=1e-12)

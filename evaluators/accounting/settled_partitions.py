@@ -1,0 +1,91 @@
+"""Partitions that were chosen for designs before: a design that is evaluated again, by itself, has them at once.
+
+To choose partitions takes ten times what a design with known partitions takes, and hardly more for many designs than for one.
+"""
+
+from collections.abc import Callable, Hashable
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.accounting.decode_segments import BatchArrays
+from dse.evaluators.accounting.partition_search import ChosenPartitions
+from dse.evaluators.tuning.per_design import select_rows
+from dse.space.design import Design
+from dse.space.fields import iterate_leaves
+from dse.space.read_recorder import is_recording
+
+MAX_DESIGNS = 512
+"""Designs that are evaluated together and remembered; of more, as of a screen, few are asked again."""
+
+MAX_ENTRIES = 8192
+"""Designs and cases that are remembered, the last ones."""
+
+Chosen = tuple[ChosenPartitions, ...]
+
+_settled: dict[Hashable, Chosen] = {}
+
+
+def settle_partitions(design: Design, job: BatchArrays, choose: Callable[[], Chosen]) -> Chosen:
+    """Partitions of each phase of a design that leaves them open: known ones, or those that are chosen now.
+
+    Args:
+        design: leaves may be arrays over designs.
+        job: cases of one model.
+        choose: chooses them, for all cases and designs.
+    """
+    count = max((value.size for _, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)), default=1)
+    if count > MAX_DESIGNS or is_recording():  # what is remembered reads no setting
+        return choose()
+    if count == 1:
+        known = [_settled.get(_key(design, job, row)) for row in range(len(job.cases))]
+        if all(known):
+            return _of_cases([chosen for chosen in known if chosen is not None])
+    found = choose()
+    for place in range(count):
+        one = select_rows(design, np.array([place]))
+        for row in range(len(job.cases)):
+            at = partial(_pick, row=row, place=place)
+            _settled[_key(one, job, row)] = tuple(chosen.each(at) for chosen in found)
+    for key in list(islice(_settled, max(len(_settled) - MAX_ENTRIES, 0))):
+        del _settled[key]
+    return found
+
+
+def forget_settled_partitions() -> None:
+    """Forget the partitions of all designs, so that they are chosen again."""
+    _settled.clear()
+
+
+def _key(design: Design, job: BatchArrays, row: int) -> Hashable:
+    return design.chip, design.mapping, job.cases[row], job.decode_at
+
+
+def _pick(leaf: Any, row: int, place: int) -> Any:
+    """What a leaf of shape (cases, designs) has of a case and a design."""
+    if not isinstance(leaf, np.ndarray):
+        return leaf
+    table = np.atleast_2d(leaf)
+    return table[row % len(table), place % table.shape[1]].item()
+
+
+def _of_cases(known: list[Chosen]) -> Chosen:
+    """Partitions of one design by case, as those of all its cases."""
+    if len(known) == 1:
+        return known[0]
+    return tuple(_stack(phases) for phases in zip(*known, strict=True))
+
+
+def _stack(cases: tuple[ChosenPartitions, ...]) -> ChosenPartitions:
+    def column(values: list[Any]) -> Any:
+        return values[0] if all(value == values[0] for value in values) else np.array(values)[:, None]
+
+    of = type(cases[0].of)(
+        *(
+            {name: column([one.of[kind][name] for one in cases]) for name in cases[0].of[kind]}
+            for kind in range(len(cases[0].of))
+        )
+    )
+    return ChosenPartitions(of, column([one.counted for one in cases]), column([one.everywhere for one in cases]))
