@@ -309,7 +309,7 @@ def _known_limits(design: Design, workload: Workload) -> tuple[Limit, ...]:
 
 
 def limits_by_design(designs: Sequence[Design], workload: Workload) -> list[list[Limit]]:
-    """Every limit of each design, itemised: as `limits`, worked out together for designs of equal structure.
+    """Every limit of each design, itemised as `limits` does, for designs of equal structure together.
 
     Args:
         designs: all of scalars.
@@ -329,7 +329,7 @@ def limits_by_design(designs: Sequence[Design], workload: Workload) -> list[list
 
 
 def settle_open_choices(designs: Sequence[Design], case: WorkloadCase, *, decode_at: str = "mean") -> None:
-    """Choose together what designs leave open for a case, so that each has it at once when it is evaluated by itself.
+    """Choose together what designs leave open for a case, for designs that are then evaluated alone.
 
     Args:
         designs: all of scalars.

@@ -130,7 +130,7 @@ class ShadowPrice:
 
 
 class ItemisedLimits:
-    """Limits of designs under a workload, worked out once each; designs that come together are worked out together."""
+    """Itemised limits of designs under one workload, each computed once, and many at a time."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload

@@ -119,7 +119,9 @@ class TriedPlan(NamedTuple):
 
 
 class ChosenPartitions(NamedTuple):
-    """The partitions that a phase has, and what decides how much a core holds; leaves of shape (cases, designs), or numbers.
+    """The partition of each operator of a phase, and what decides how much a core holds.
+
+    Leaves have shape (cases, designs), or are numbers.
 
     Attributes:
         of: partitions of operators.
@@ -131,8 +133,8 @@ class ChosenPartitions(NamedTuple):
     counted: Any
     everywhere: Any
 
-    def each(self, function: Callable[[Any], Any]) -> "ChosenPartitions":
-        """The same with a function of each leaf."""
+    def map_leaves(self, function: Callable[[Any], Any]) -> "ChosenPartitions":
+        """Chosen partitions whose leaves are a function of these leaves."""
         of = PartitionChoice(*({name: function(value) for name, value in kind.items()} for kind in self.of))
         return ChosenPartitions(of, function(self.counted), function(self.everywhere))
 

@@ -1,4 +1,4 @@
-"""Partitions that were chosen for designs before: a design that is evaluated again, by itself, has them at once.
+"""Memory of the partitions that were chosen for designs, for designs that are evaluated again alone.
 
 To choose partitions takes ten times what a design with known partitions takes, and hardly more for many designs than for one.
 """
@@ -29,7 +29,7 @@ _settled: dict[Hashable, Chosen] = {}
 
 
 def settle_partitions(design: Design, job: BatchArrays, choose: Callable[[], Chosen]) -> Chosen:
-    """Partitions of each phase of a design that leaves them open: known ones, or those that are chosen now.
+    """Partitions of each phase of a design that leaves them open: remembered ones, or those chosen now.
 
     Args:
         design: leaves may be arrays over designs.
@@ -48,7 +48,7 @@ def settle_partitions(design: Design, job: BatchArrays, choose: Callable[[], Cho
         one = select_rows(design, np.array([place]))
         for row in range(len(job.cases)):
             at = partial(_pick, row=row, place=place)
-            _settled[_key(one, job, row)] = tuple(chosen.each(at) for chosen in found)
+            _settled[_key(one, job, row)] = tuple(chosen.map_leaves(at) for chosen in found)
     for key in list(islice(_settled, max(len(_settled) - MAX_ENTRIES, 0))):
         del _settled[key]
     return found

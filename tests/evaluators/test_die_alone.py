@@ -45,7 +45,8 @@ sizes, peers = st.floats(1.0, 1e9), st.sampled_from([1.0, 2.0, 4.0, 8.0])
 PATTERNS = ("allreduce", "allgather", "reduce_scatter")
 KERNELS = ("chip=h100", "stack=trtllm_h100")
 STACK = (*KERNELS, "mapping.both.allreduce=library")
-DISPATCH, LIBRARY = "workload.pattern=dispatch", "mapping.both.allreduce=library"
+DISPATCH = "workload.pattern=dispatch"
+LIBRARY, RING = (f"mapping.both.allreduce={word}" for word in ("library", "ring"))
 BLOCKS = "mapping.precision.weights=fp8_128x128"
 COLLECTIVE = ("workload=collective", "workload.along=rectangle", "workload.root=0", "workload.pattern=allreduce")
 SMALL = ("model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=96", "workload.output=4")
@@ -214,16 +215,16 @@ def test_products_by_one_call_are_one_of_as_many_weights(stack: str) -> None:
     ("words", "message"),
     [
         ((*COLLECTIVE, "chip=h100", "stack=nccl_h100", DISPATCH, LIBRARY), "needs mapping.stack.dispatch"),
-        ((*COLLECTIVE, "chip=h100", "stack=deepep_h100", DISPATCH), "say library"),
+        ((*COLLECTIVE, "chip=h100", "stack=deepep_h100", DISPATCH, RING), "say library"),
         ((*COLLECTIVE, "chip=h100", "stack=deepep_h100", DISPATCH, LIBRARY, "workload.recorded=false"), "recorded"),
         ((*COLLECTIVE, "chip=h100", "stack=deepep_h100", DISPATCH, LIBRARY, "mapping.both.tp=16"), "across nodes"),
-        (("chip=h800_ep", "stack=deepep_normal_h100"), "no limit of cores"),
+        (("chip=h800_ep", "model=qwen3_30b_a3b", "stack=deepep_normal_h100"), "no limit of cores"),
         ((*COLLECTIVE, "chip=tile32", "mapping=collective", DISPATCH), "dispatch is a library's"),
         (("chip=tile32", "workload=gemm", "workload.shapes=[4x64x512x512]"), "4 products by one call"),
         (("chip=tile_gh200", "workload=gemm", "workload.shapes=[4x64x512x512]"), "4 products by one call"),
         (("chip=h100", "workload=gemm", "workload.shapes=[0x64x512x512]"), "nor several of these"),
         ((*COLLECTIVE, "chip=h100", "mapping.both.allreduce=library"), "needs mapping.stack.rings"),
-        ((*COLLECTIVE, "chip=h100", "stack=nccl_h100"), "set mapping.both.allreduce=library"),
+        ((*COLLECTIVE, "chip=h100", "stack=nccl_h100", RING), "set mapping.both.allreduce=library"),
         ((*COLLECTIVE, "chip=h100", "workload.pattern=reduce"), "workload.pattern"),
         ((*COLLECTIVE[:3], *STACK, "workload.pattern=multicast"), "of tiles"),
         (("chip=h100", "workload=collective", "workload.pattern=allreduce"), "workload.along"),
