@@ -1,4 +1,7 @@
-"""A chip of parts, each a list of sourced constants; what they mean for time is in ``evaluators/machine``."""
+"""Records of a chip and its parts, whose leaves are constants with sources.
+
+What the constants mean for time is in ``evaluators/machine``.
+"""
 
 from typing import Any
 
@@ -20,7 +23,7 @@ from dse.space.technology import BaseDies, Carrier, DieBudget, DramDevices, Econ
 
 @record_class
 class PooledCore:
-    """One compute core."""
+    """One core of a shared-cache die: rates of its matrix and vector engines. [op/s]."""
 
     matrix: Number = quantity_field(
         "op/s",
@@ -43,7 +46,7 @@ class SharedCache:
 
 @record_class
 class HighBandwidthMemory:
-    """The off-die memory of one die; `banks` is what its reads are played on, where a reader goes that far."""
+    """Main memory of one shared-cache die; `banks` is the memory that higher fidelities simulate."""
 
     capacity: Number = quantity_field("B", "capacity", positive=True)
     bandwidth: Number = quantity_field("B/s", "bandwidth of a contiguous stream", positive=True)
@@ -59,7 +62,7 @@ class HighBandwidthMemory:
 
 @record_class
 class NodeNetwork:
-    """Dies in boxes of a few: inside one they reach each other through their ports, beyond it through the node's network."""
+    """Nodes of a few dies, with scale-up links inside a node and a scale-out network between nodes."""
 
     size: Number = integer_field("dies in a node")
     bandwidth: Number = quantity_field(
@@ -70,7 +73,7 @@ class NodeNetwork:
 
 @record_class
 class DeviceLinks:
-    """The ports of one die towards its peers."""
+    """Scale-up links of one die to its peers: ports, bandwidth [B/s] and latency [s]."""
 
     ports: Number = integer_field("links to other dies: 2 make a ring, peers - 1 a full mesh")
     bandwidth: Number = quantity_field("B/s", "one port, one direction", positive=True)
@@ -92,7 +95,7 @@ class Mesh:
 
 @record_class
 class MeshCore:
-    """One core of a mesh: an engine for products and vectors, and its own memory; times are cycles of the chip's clock."""
+    """One core of a mesh: matrix and vector work on one engine, and local memory; times in cycles."""
 
     sram: Number = quantity_field("B", "local memory of a core (M)", positive=True)
     launch: Number = quantity_field("cycle", "start of a task: a product, or a tile that is stored and forwarded")
@@ -131,7 +134,7 @@ ARRAY_RELOADS = ("tile", "hidden")
 
 @record_class
 class MatrixEngine:
-    """Multiply-adders of a core, one multiply-add a cycle each."""
+    """Matrix engine of a core: rows and columns of elements, one multiply-add per cycle each."""
 
     dataflow: str = option_field(
         "what stays in a systolic array: weight, output or input; or ce, elements with pipelines", DATAFLOWS
@@ -164,7 +167,7 @@ PRODUCT_ENGINES = ("matrix", "either")
 
 @record_class
 class Tile:
-    """One core with engines of its own for products, vectors and transfers, which work side by side."""
+    """One core with matrix, vector and DMA engines of its own, which work in parallel."""
 
     sram: Number = quantity_field("B", "local memory", positive=True)
     sram_bandwidth: Number = quantity_field("B/cycle", "between local memory and engines")
@@ -211,7 +214,7 @@ CHANNEL_SIDES = ("south", "north", "west", "east", "core")
 
 @record_class
 class TileMemory:
-    """HBM of a mesh of tiles; `banks` is the memory that its transactions are priced on, where a reader goes that far."""
+    """Main memory of a mesh of tiles; `banks` is the memory that higher fidelities simulate."""
 
     capacity: Number = quantity_field(
         "B", "capacity of all channels; of each core's, where channels are at cores", positive=True
@@ -235,7 +238,7 @@ class TileMemory:
 
 @record_class
 class DecodeCore:
-    """What cores that only decode have in another measure than the others; 0 for as much."""
+    """Sizes that decode-only cores have different from the other cores; 0 for the same size."""
 
     rows: Number = integer_field("rows of multiply-adders", low=0)
     cols: Number = integer_field("columns of multiply-adders", low=0)
@@ -246,7 +249,7 @@ class DecodeCore:
 
 @record_class
 class Router:
-    """An input-queued router with virtual channels and credits, a stage after the other; all times are cycles.
+    """An input-queued router with virtual channels and credits, stage after stage; times in cycles.
 
     Routes are computed at the router, or with `route` 0 one router ahead. With `speculative`, a head asks for a channel and for
     the switch at once.
@@ -270,7 +273,7 @@ class Router:
 
 @record_class
 class DieGrid:
-    """Dies of one package, wafer or cluster, as a rectangle; each is a chip of its own otherwise."""
+    """Rows and columns of dies of one package, wafer or cluster; each die is described by the other parts."""
 
     rows: Number = integer_field("rows of dies", apart=True)
     cols: Number = integer_field("columns of dies", apart=True)
@@ -283,7 +286,7 @@ and back; between every pair; or from each die's ports to switches that take fro
 
 @record_class
 class DieLinks:
-    """Links from die to die."""
+    """Links from die to die: topology, ports, bandwidth [B/s] and latency [s]."""
 
     topology: str = option_field("which dies have links", D2D_TOPOLOGIES)
     ports: Number = integer_field("links that a die has room for: 4 make a mesh or a torus, 2 a ring, dies - 1 a full mesh")
@@ -295,7 +298,7 @@ class DieLinks:
 
 @record_class
 class ScaleOutNetwork:
-    """Dies in boxes of a few: inside one they have links to each other, and each has a port to a network of all boxes."""
+    """Nodes of a few dies, each die with scale-up links inside and a port to the scale-out network."""
 
     size: Number = integer_field("dies of a box, which follow one another", apart=True)
     bandwidth: Number = quantity_field("B/s", "of one die to the network of boxes, one direction", positive=True)
@@ -304,7 +307,7 @@ class ScaleOutNetwork:
 
 
 def node_grid(cols: Any, size: Any) -> tuple[Any, Any]:
-    """Rows and columns of a box of dies that follow one another: whole rows of dies, or else one row by itself.
+    """Rows and columns of dies of one node: whole rows of the grid, or part of one row.
 
     >>> node_grid(8, 64), node_grid(8, 8), node_grid(8, 4)
     ((8, 8), (1, 8), (1, 4))
@@ -315,11 +318,11 @@ def node_grid(cols: Any, size: Any) -> tuple[Any, Any]:
 
 @record_class
 class Chip:
-    """An accelerator: the parts that it has, None for those it has not.
+    """An accelerator: the parts that the chip has, and None for absent parts.
 
-    Cores are pooled behind a cache (`cores` of `core`, `l2`), a mesh with a memory each (`mesh` of `core`), or a mesh of tiles
-    with engines of their own (`mesh` of `tile`). Each kind of a part has its own leaves; `space.machines` says which parts make
-    a machine.
+    Cores share a cache (`cores` of `core`, `l2`), or form a mesh with local memory each (`mesh` of `core`), or a
+    mesh of tiles with engines of their own (`mesh` of `tile`). Each kind of a part has its own leaves;
+    `space.machines` says which parts make a machine.
     """
 
     cores: Any = integer_field("cores on the die, which a cache pools", absent=True)
@@ -352,7 +355,7 @@ class Chip:
 
 
 def main_memory_bytes(chip: Chip) -> Any:
-    """Main memory of the whole chip: where channels are at cores, every core brings its own. [B]"""
+    """Main memory of the whole chip; capacities of cores are added up where channels are at cores. [B]."""
     of_cores = chip.mesh is not None and chip.hbm.place == "core"
     return chip.hbm.capacity * (chip.mesh.rows * chip.mesh.cols) if of_cores else chip.hbm.capacity
 
@@ -368,7 +371,7 @@ def channel_count(chip: Chip) -> Any:
 
 
 def decode_only_chip(chip: Chip) -> Chip:
-    """The chip as if all its cores were of those that only decode."""
+    """The chip as if all its cores were decode-only cores."""
     own, tile = chip.decode, chip.tile
     if own is None:
         return chip

@@ -1,4 +1,7 @@
-"""Off-die memory as channels of banks: counts, sizes and timing; how it answers requests is in ``evaluators/machine/hbm``."""
+"""Main memory as channels of banks: counts, sizes and timing constants.
+
+How the memory answers requests is in ``evaluators/machine/hbm``.
+"""
 
 from dataclasses import fields
 from typing import Any
@@ -53,7 +56,7 @@ class DramTiming:
 
 @record_class
 class MemoryController:
-    """What each channel's controller holds, and how far it is from who asks."""
+    """Queue sizes of a channel's memory controller, and its distance from a requester. [s]."""
 
     waiting: Number = integer_field("requests in its read queue, and in its write buffer")
     queue: Number = integer_field("requests in the queue of a bank")
@@ -87,7 +90,7 @@ def pseudo_channel_count(memory: MemorySystem) -> Any:
 
 
 def capacity_bytes(memory: MemorySystem) -> Any:
-    """Bytes that fit."""
+    """Capacity of all stacks of a memory. [B]."""
     return pseudo_channel_count(memory) * memory.groups * memory.banks * memory.rows * memory.row
 
 
@@ -97,12 +100,12 @@ def peak_bandwidth(memory: MemorySystem) -> Any:
 
 
 def pseudo_channels_for_bandwidth(memory: MemorySystem, bandwidth: Any) -> Any:
-    """Pseudo-channels that a bandwidth is of, at least one; what is between two numbers of them is a matter of their clock."""
+    """Pseudo-channels that a bandwidth stands for, at least 1; fractions mean a different clock."""
     return maximum(bandwidth * pseudo_channel_count(memory) / peak_bandwidth(memory), 1.0)
 
 
 def check_memory(memory: MemorySystem, address: str = "memory") -> None:
-    """Refuses a memory that makes no sense.
+    """Refuse a memory whose counts or timing constants contradict each other.
 
     Raises:
         DesignError: a number that is below its least, that has to be a power of two and is not, or that contradicts another.

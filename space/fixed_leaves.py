@@ -1,7 +1,7 @@
-"""Leaves of a chip that nobody chooses by themselves: constants of silicon and wires, and starts of software on cores.
+"""Leaves of a chip that a user does not choose separately: silicon, wires, software start-up times.
 
-Every other leaf of a chip is a design choice: whatever of it buys time costs area, power or money, which a test asks for; words
-that cost nothing by their nature say why.
+Every other leaf of a chip is a design choice: each setting that saves time costs area, power or money, which a test
+checks. Options that cost nothing by nature give the reason.
 """
 
 SILICON = "of silicon, wires or devices"

@@ -1,6 +1,6 @@
-"""Knobs and the space they span: from values at addresses to designs, one at a time or in columns.
+"""Knobs and the design space that they span: from knob values to designs, singly or in columns.
 
-A knob's address may say ``both``: one value then goes to the leaves of both phases, as in ``mapping.both.tp``.
+A knob's address may contain ``both``: the value then goes to the leaves of both phases, as in ``mapping.both.tp``.
 """
 
 import hashlib
@@ -59,7 +59,7 @@ class ChoiceKnob:
 
     @property
     def words(self) -> bool:
-        """Whether the values are words, which change the structure of a design."""
+        """Whether the knob's values are options, which change the structure of a design."""
         return isinstance(self.values[0], str)
 
 
@@ -86,7 +86,7 @@ Knob = ChoiceKnob | IntervalKnob
 
 @dataclass(frozen=True, slots=True)
 class TiedLeaf:
-    """Leaves that follow others: no knob, but a value that comes of theirs.
+    """A tied setting: leaves whose value is computed from the values of other leaves.
 
     Attributes:
         address: the leaves.
@@ -102,7 +102,7 @@ class TiedLeaf:
 
 
 def order_by_dependency(knobs: Sequence[Knob]) -> list[Knob]:
-    """Knobs in an order in which each stands after those that it depends on.
+    """Knobs sorted so that each comes after the knobs that it depends on.
 
     Raises:
         DesignError: two count by one another.
@@ -148,7 +148,7 @@ def active_rows(knobs: Sequence[Knob], moved: Callable[[Knob, tuple[Any, ...]], 
 
 
 def why_never_read(base: Design, targets: Sequence[str], knobs: Sequence[Knob]) -> str:
-    """Beside what nothing reads any of some leaves, whatever the knobs of a space say; "" where something may."""
+    """Settings beside which none of some leaves is read, as text; empty string if one may be read."""
     if read_conditions(base, targets, _moved(base, knobs)) is not None:
         return ""
     return ", ".join(dict.fromkeys(why_unread(base, target) for target in targets))
@@ -174,7 +174,7 @@ class _Here(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Space:
-    """A base design, the knobs that move it, and what follows them, in an order in which it can be worked out.
+    """A design space: a base design, the knobs that vary it, and its tied settings in dependency order.
 
     Raises:
         DesignError: a knob names no leaf, moves one that another moves, or has a value its leaf cannot take.
@@ -216,13 +216,11 @@ class Space:
 
     @property
     def each(self) -> Iterator[tuple[dict[str, Value], "Space"]]:
-        """The bases: the values that choose one, and its space; here itself alone (`dse.space.multi_chip_space` has
-        several).
-        """
+        """Spaces of a single base each, with the knob values that select each; here only this space."""
         return iter(((dict[str, Value](), self),))
 
     def spec(self, address: str) -> Field[Any]:
-        """What the leaf that a knob moves is declared as."""
+        """Field declaration of the leaf that a knob sets."""
         return field_at(self.base, self.targets[address][0])
 
     @property
@@ -244,11 +242,11 @@ class Space:
         return hash_lines(entries.values())
 
     def following(self, design: Design) -> Design:
-        """A design with what is tied where its other leaves have it."""
+        """A design with its tied settings recomputed from its other leaves."""
         return replace_leaves(design, self._tied(design, {})) if self.tied else design
 
     def keys(self, columns: Columns) -> list[str]:
-        """The keys of the designs in columns, each as `key_at` has it of one."""
+        """Content keys of the designs in columns, each equal to `key_at` of the row."""
         size = len(next(iter(columns.values()))) if columns else 1
         moved, changes = dict[str, Sequence[str]](), dict[str, Any]()
         for knob in self.knobs:
@@ -291,7 +289,7 @@ class Space:
 
     @property
     def follows(self) -> list[str]:
-        """Leaves that are tied."""
+        """Addresses of all leaves that are tied to others."""
         return [leaf for several in self._following.values() for leaf in several]
 
     def _changes(self, values: Mapping[str, Value]) -> dict[str, Value]:
@@ -308,20 +306,20 @@ class Space:
         return changes
 
     def active(self, address: str, values: Mapping[str, Value]) -> bool:
-        """Whether a knob counts, given the values of the others."""
+        """Whether a knob is active, given the values of the other knobs."""
         knob = self.knob(address)
         when = all(self.active(other, values) and values.get(other) in allowed for other, allowed in knob.when)
         return when and (not knob.read or any(self._reads(condition, values) for condition in knob.read))
 
     def knob(self, address: str) -> Knob:
-        """The knob at an address."""
+        """Knob at an address; an error if the space has none there."""
         for knob in self.knobs:
             if knob.address == address:
                 return knob
         raise DesignError(f"space: no knob {address!r}; knobs: {', '.join(self.targets)}")
 
     def canonical(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Only the values that count, in the order of the knobs."""
+        """Values of active knobs only, in the order of the knobs."""
         return {k.address: values[k.address] for k in self.knobs if k.address in values and self.active(k.address, values)}
 
     @property
@@ -332,7 +330,10 @@ class Space:
         return math.prod(len(knob.values) for knob in self._order())
 
     def grid(self, start: int, stop: int) -> Columns:
-        """Rows start to stop of the grid: words slowest, then the mapping, then the chip; repeated rows are left out."""
+        """Columns of grid rows `start` to `stop`, without repeated rows.
+
+        Options vary slowest, then the mapping, then the chip.
+        """
         order = self._order()
         index = np.arange(start, stop)
         codes: dict[str, Array] = {}
@@ -341,7 +342,7 @@ class Space:
         return self._columns(codes)
 
     def sample(self, unit: Array) -> Columns:
-        """Rows from points of the unit cube, shape (designs, knobs), one coordinate a knob."""
+        """Columns of designs from points of the unit cube, shape (designs, knobs)."""
         codes: dict[str, Array] = {}
         for column, knob in zip(unit.T, self.knobs, strict=True):
             if isinstance(knob, ChoiceKnob):
@@ -374,10 +375,11 @@ class Space:
         return Designs(size, tuple(groups))
 
     def parts(self, columns: Columns, most: int) -> list[Array]:
-        """Rows in parts of at most so many, those of one structure together: what shapes depend on is one number in each part.
+        """Groups of at most `most` rows, each of one structure where possible.
 
-        Structure is as `stack` has it, with counts of things on the chip whose values leave each structure a quarter of a part
-        or more, on average. A part ends with a structure once it is a quarter full.
+        Structure is as in `stack`, with counts of parts of the chip whose values leave each structure a quarter
+        of a group or more, on average. A group ends with a structure once it is a quarter full. Values on which
+        array shapes depend are then one number per group.
         """
         size, least = len(next(iter(columns.values()))) if columns else 1, max(most // 4, 1)
         if not size:
@@ -393,7 +395,7 @@ class Space:
         return found
 
     def row(self, columns: Columns, index: int) -> dict[str, Value]:
-        """One row of columns as values; inactive knobs are left out."""
+        """Knob values of one row of columns; inactive knobs are left out."""
         values: dict[str, Value] = {}
         for knob in self.knobs:
             cell = columns[knob.address][index]
@@ -405,7 +407,7 @@ class Space:
         return values
 
     def number(self, knob: Knob, value: float) -> Value:
-        """A number of a column as the knob has it: whole where the leaf counts things."""
+        """Number from a column as the knob's leaf needs it: an integer where the leaf counts things."""
         whole = "whole" in self.spec(knob.address).metadata
         return int(value) if whole else value
 

@@ -1,7 +1,7 @@
-"""The layers of a model: which kinds there are, how many of each and in which order, and how far their attention looks.
+"""Layers of a model: their kinds, the number and order of each kind, and the reach of attention.
 
-A layer of a kind is described by a model all of whose layers are of it (`Layer.of`), so that what asks for heads or windows
-asks the same whether layers are alike or not.
+A layer of a kind is described by a model whose layers are all of that kind (`Layer.of`). Code that reads heads or
+windows is then the same for uniform and mixed models.
 """
 
 import re
@@ -42,7 +42,7 @@ class AttentionReach(NamedTuple):
     top: int = 0
 
     def seen(self, context: Any) -> Any:
-        """Positions that a query attends to, of some that are there; within a chunk what it is on average.
+        """Positions that a query attends to, given the context length; within a chunk the mean.
 
         >>> (
         ...     AttentionReach(window=4).seen(10),
@@ -60,7 +60,7 @@ class AttentionReach(NamedTuple):
         return minimum(context, limit) if limit else context
 
     def pairs(self, prompt: Any) -> Any:
-        """Query-key pairs of a prompt per head: every token looks at itself and at those before it that it reaches.
+        """Query-key pairs per head of a whole prompt, each token attending to itself and earlier ones.
 
         >>> (
         ...     AttentionReach().pairs(4),
@@ -80,7 +80,7 @@ class AttentionReach(NamedTuple):
         return _within(prompt, self.window or self.top)
 
     def after(self, past: Any, prompt: Any) -> Any:
-        """Those of a prompt of which so many tokens have passed before, which later ones look back at.
+        """Query-key pairs per head of prompt tokens that follow `past` tokens processed earlier.
 
         >>> AttentionReach().after(2, 2), AttentionReach(window=2).after(2, 2), AttentionReach(chunk=4).after(2, 4)
         (7.0, 4.0, 10.0)
@@ -88,7 +88,7 @@ class AttentionReach(NamedTuple):
         return self.pairs(past + prompt) - self.pairs(past)
 
     def kept(self, context: Any) -> Any:
-        """Positions that a cache holds of so many, at most: a window's or a chunk's, or all, one by one or compressed.
+        """Most positions that the KV cache keeps of a context: all, a window or chunk, or compressed entries.
 
         >>> AttentionReach(4).kept(10), AttentionReach(chunk=8).kept(10), AttentionReach(top=4).kept(10)
         (4, 8, 10)
@@ -102,12 +102,12 @@ class AttentionReach(NamedTuple):
 
     @property
     def grows(self) -> float:
-        """Positions that a cache holds more for each token, once it is long. [1]"""
+        """Positions added to the KV cache per token of a long sequence. [1]."""
         return 1.0 / self.ratio if self.ratio else float(not (self.window or self.chunk))
 
 
 def causal_pairs(queries: Any, keys: Any, window: Any = 0) -> Any:
-    """Pairs of the last `queries` of `keys` positions with those up to them that a window lets through; 0 for all.
+    """Query-key pairs of the last `queries` of `keys` positions in a causal window; window 0 for all.
 
     >>> causal_pairs(4, 6), causal_pairs(4, 6, 2), causal_pairs(1, 6), causal_pairs(6, 6) == AttentionReach().pairs(6)
     (18.0, 8.0, 6.0, True)
@@ -122,7 +122,7 @@ def _within(prompt: Any, limit: Any) -> Any:
 
 
 class LayerGroup(NamedTuple):
-    """One kind of mixing or of FFN.
+    """Layers of a model that share one kind of mixing or of FFN.
 
     Attributes:
         name: of the part of a step that it is.
@@ -140,7 +140,7 @@ class LayerGroup(NamedTuple):
 
 
 class LayerSequence(NamedTuple):
-    """All layers of a model.
+    """All layers of a model: groups of mixings and FFNs, their order, and the attention reaches.
 
     Attributes:
         mixings, ffns: what there is of each, in the order in which it first comes.
@@ -161,7 +161,7 @@ class LayerSequence(NamedTuple):
 
 @lru_cache(maxsize=256)
 def layers(model: Model) -> LayerSequence:
-    """The layers of a model.
+    """Layer groups and order of a model, from its kinds and its `order` text.
 
     Raises:
         DesignError: an order that does not add up, or names no kind; no message has the model's address.
@@ -217,7 +217,7 @@ def _named(name: str, of: Model, count: int) -> str:
 
 
 def model_of_kind(model: Model, kind: LayerKind) -> Model:
-    """A model all of whose layers are of a kind."""
+    """A model whose layers are all of one kind, made from a model and the kind's fields."""
     said: dict[str, Any] = {spec.name: getattr(kind, spec.name) for spec in fields(kind)}
     said = {name: value for name, value in said.items() if value is not None and name not in ("mixing", "ffn")}
     if kind.mixing == ATTENTION:
@@ -241,13 +241,13 @@ def _ffn(of: Model, word: str) -> Model:
 
 
 def attention_reach(of: Model) -> AttentionReach:
-    """How far attention looks in a model of one kind of layers."""
+    """Attention reach of a model whose layers are all of one kind."""
     top = 0 if of.indexer is None else of.indexer.top
     return AttentionReach(of.window, of.chunk, 0 if of.compressed is None else of.compressed.ratio, top)
 
 
 def indexer_reach(of: Model) -> AttentionReach:
-    """How far its indexer looks: at all positions, or entries, before one."""
+    """Reach of the sparse indexer of a model of one layer kind: all earlier positions or entries."""
     ratio = 0 if of.compressed is None else of.compressed.ratio
     return AttentionReach(0, 0, ratio)
 
@@ -259,16 +259,16 @@ def _reaches(of: Model) -> tuple[AttentionReach, ...]:
 
 
 def differs_between_phases(model: Model) -> bool:
-    """Whether a prompt is worked out otherwise than a token by itself, in some layer."""
+    """Whether some layer computes a prompt otherwise than a single token (latents or states)."""
     return any(layer.of.latent is not None or layer.of.recurrence is not None for layer in layers(model).mixings)
 
 
 class PerReachArray(np.ndarray[Any, Any]):
-    """Counts with an axis of the reaches of a model in front; sums and products of it with others are as well."""
+    """Counts with one leading axis entry per attention reach of a model; arithmetic keeps the type."""
 
 
 def per_reach(model: Model, count: Callable[[AttentionReach], Any]) -> Any:
-    """What is counted for each reach of a model: itself where there is one; else an array with an axis more in front."""
+    """Counts for each attention reach of a model: a number for one reach, else with a leading axis."""
     found = [count(reach) for reach in layers(model).reaches]
     if len(found) == 1:
         return found[0]
@@ -277,7 +277,7 @@ def per_reach(model: Model, count: Callable[[AttentionReach], Any]) -> Any:
 
 
 def value_at_reach(values: Any, place: int) -> Any:
-    """Of what is counted for each reach, one; a single number is one.
+    """Count at one attention reach; a single number is returned unchanged.
 
     >>> value_at_reach(3.0, 0), value_at_reach(np.array([[[1.0]], [[2.0]]]).view(PerReachArray), 1)
     (3.0, 2.0)
@@ -289,7 +289,7 @@ def value_at_reach(values: Any, place: int) -> Any:
 
 
 def value_of_widest_reach(values: Any) -> Any:
-    """Of what is counted for each reach, that of the widest.
+    """Largest count over the attention reaches; a single number is returned unchanged.
 
     >>> value_of_widest_reach(3.0), value_of_widest_reach(np.array([[[1.0]], [[2.0]]]).view(PerReachArray)).tolist()
     (3.0, [[2.0]])
@@ -303,7 +303,7 @@ ORDER_EXAMPLE = "write as in 10 (5 local, global), 2 local"
 
 
 def expand_order(order: str, known: tuple[str, ...], wanted: int) -> tuple[str, ...]:
-    """The kind of each layer.
+    """Kind of each layer, expanded from the `order` text of a model.
 
     Raises:
         DesignError: what cannot be read, a name that no kind has, or another number of layers.
@@ -349,7 +349,7 @@ def _times(text: str, wanted: int) -> int:
 
 
 def check_layers(model: Model) -> None:
-    """Refuses kinds that nothing names, and fields that contradict each other.
+    """Refuse layer kinds that the order never names, and fields that contradict each other.
 
     Raises:
         DesignError: with the field first.

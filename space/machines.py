@@ -1,4 +1,4 @@
-"""Machines that something runs on, by the parts that a chip of one has."""
+"""Machines by the parts that a chip has: shared-cache die, wafer, tiles, dies and routers."""
 
 from collections.abc import Iterable
 
@@ -75,7 +75,7 @@ def machine_of(chip: Chip) -> str:
 
 
 def guess_machine(parts: Iterable[str]) -> str:
-    """The machine that has parts of some names, or most of them, as a file or a stored design says them.
+    """Machine whose parts match the given part names best.
 
     >>> guess_machine(["tile", "hbm"]), guess_machine(["cores", "core", "l2", "hbm", "old"]), guess_machine(["core", "mesh"])
     ('tiles', 'pool', 'wafer')

@@ -31,7 +31,7 @@ NO_TREE = {"allreduce": ("ring", "bidirectional_ring", "full_mesh", "tree", "two
 
 @record_class
 class TensorParallelPlan:
-    """The mapping of one phase."""
+    """Mapping of one phase on tensor-parallel devices."""
 
     tp: Number = integer_field("tensor parallelism: devices that share every layer")
     allreduce: str = option_field(
@@ -53,7 +53,7 @@ def _format(doc: str, tensor: str, *, absent: bool = False) -> Any:
 
 @record_class
 class FormatPlan:
-    """Number formats."""
+    """Number formats of weights, activations, KV cache and exchanged values."""
 
     weights: str = _format("format of weights", "weights")
     activations: str = _format("format of activations", "activations")
@@ -74,7 +74,7 @@ KV_HEADS = ("own", "full")
 
 @record_class
 class PrefetchPlan:
-    """What is read from main memory before it is needed, while that has nothing else to do."""
+    """Prefetch from main memory while the memory is otherwise idle: policy and share of local memory."""
 
     policy: str = option_field("policy for weights and KV cache while memory is idle", PREFETCH)
     cap: Number = quantity_field(
@@ -96,7 +96,7 @@ OTHER_SUMS = {"gemv": ("pipeline", "ring", "ladder")}
 
 @record_class
 class RegionPlan:
-    """The mapping of one phase on a mesh of cores."""
+    """Mapping of one phase to regions of a mesh of cores."""
 
     rows: Number = integer_field("rows of cores that share every layer (a region)")
     cols: Number = integer_field("columns of such a region; 0 for as many as rows", low=0)
@@ -117,7 +117,7 @@ GEMV_SUM_LOCATIONS = ("root", "all")
 
 @record_class
 class MeshProductPlan:
-    """One product of matrices on a mesh of cores."""
+    """Mapping of one matrix product to a mesh of cores."""
 
     rows: Number = integer_field("rows of cores")
     cols: Number = integer_field("columns of cores; 0 for as many as rows", low=0)
@@ -129,7 +129,7 @@ class MeshProductPlan:
 
 @record_class
 class TileGemmPlan:
-    """One product of matrices on a mesh of tiles, whose operands come from memory to the diagonal."""
+    """Mapping of one matrix product to a mesh of tiles; diagonal tiles load operands from main memory."""
 
     rows: Number = integer_field(
         "rows of tiles of a group, which has all columns; 0 for as many as take the least time; groups share out the product",
@@ -146,7 +146,7 @@ class TileGemmPlan:
 
 @record_class
 class MemoryStreamPlan:
-    """Who asks a memory."""
+    """Requesters of a memory stream, and the requests that each may have outstanding."""
 
     requesters: Number = integer_field("requesters, each with its own part of the addresses and of the requests")
     window: Number = integer_field("bursts that each may have outstanding; 0 for any", low=0)
@@ -158,7 +158,7 @@ ORDERS = ("xy", "yx")
 
 @record_class
 class TrafficPlan:
-    """How packets find their way."""
+    """Routing order of packets on a mesh."""
 
     order: str = option_field("which way packets go first: xy, along the row, or yx", ORDERS)
 
@@ -172,7 +172,7 @@ WHOLE_KEYS = ("flash2", "flash3", "flat_seq", "flat_tree", "flat_hw", "flat_asyn
 
 @record_class
 class AttentionPlan:
-    """Attention of one layer on a mesh of tiles."""
+    """Mapping of one layer's attention to a mesh of tiles."""
 
     dataflow: str = option_field(
         "attention: flash2, flash3, flash_split, flat_seq, flat_tree, flat_hw, flat_async or flat_rows"
@@ -195,7 +195,7 @@ class AttentionPlan:
 
 @record_class
 class WholeChipPlan:
-    """The mapping of one phase whose operators go one after the other over all tiles of a mesh."""
+    """Mapping of one phase in which each operator runs on all tiles of a mesh, one after the other."""
 
     attention: AttentionPlan
     gemm: TileGemmPlan
@@ -217,7 +217,7 @@ OVERLAPS = ("none", "halves")
 
 @record_class
 class ExpertPlacementPlan:
-    """Where experts are: each on one die of a group, copies of the busiest on others."""
+    """Placement of experts: one die of a group for each, and redundant copies on others."""
 
     redundant: Number = integer_field("copies of the busiest experts beside the routed ones", low=0, apart=True)
     shared: Number = integer_field(
@@ -244,7 +244,7 @@ TILE_SUMS = (*GROUP_SUMS, "turns")
 
 @record_class
 class MultiDiePlan:
-    """How one phase is divided over many dies, each of which works on one operator after the other."""
+    """Mapping of one phase to many dies, each of which runs one operator after the other."""
 
     tp: Number = integer_field("tensor parallelism: dies that share attention and dense layers", apart=True)
     pp: Number = integer_field("pipeline parallelism: stages, each with its share of the layers", apart=True)
@@ -276,7 +276,7 @@ class MultiDiePlan:
 
 @record_class
 class TileDiesPlan(MultiDiePlan):
-    """The mapping of one phase on many dies of tiles."""
+    """Mapping of one phase to many dies of tiles."""
 
     attention: AttentionPlan
     gemm: TileGemmPlan
@@ -287,7 +287,7 @@ class TileDiesPlan(MultiDiePlan):
 
 @record_class
 class SharedCacheDiesPlan(MultiDiePlan):
-    """The mapping of one phase on many dies with a cache each."""
+    """Mapping of one phase to many shared-cache dies."""
 
     attention_dies: Any = integer_field(
         "dies of a stage that have attention, router, embedding and head alone; the ep dies that share out experts, shared "
@@ -335,7 +335,7 @@ NEVER_SHORT = {"policy": ("static", "orca"), "prefill_instances": (0,)}
 
 @record_class
 class ServingPlan:
-    """How requests are served: instances of the model, and who is served next."""
+    """Serving settings: instances of the model, batch sizes, scheduling policy and KV memory."""
 
     policy: str = option_field("how an instance forms an iteration")
     instances: Number = integer_field("copies of the model, each with its own queue; with prefill instances, those that decode")
@@ -410,7 +410,7 @@ EXPERT_PARTITIONS = ("divided", "whole")
 
 @record_class
 class ReductionPlan:
-    """How the cores of a group add up the partial sums of a product whose inner dimension is divided."""
+    """Reduction in a group of cores of partial sums of a product whose inner dimension is divided."""
 
     algorithm: str = option_field(
         "how partial sums are added up: ring, ktree, two_level, or turns, a ring beside the product; auto for the quickest",
@@ -422,7 +422,7 @@ class ReductionPlan:
 
 @record_class
 class PipelinePlan:
-    """The mapping of one phase on a mesh of tiles."""
+    """Mapping of one phase to pipelines of core groups on a mesh of tiles."""
 
     tp: Number = integer_field("tensor parallelism: cores that share every layer")
     pp: Number = integer_field("pipeline parallelism: groups of cores that share the layers")
@@ -457,7 +457,7 @@ STAGE_CUTS = ("layers", "parts")
 
 @record_class
 class ServingPipelinePlan(PipelinePlan):
-    """The mapping of one phase on a mesh of tiles that serves requests as they come."""
+    """Mapping of one phase to pipelines on a mesh of tiles that serves a request stream."""
 
     stages: str = option_field(
         "what a stage has: whole layers, or parts of them, divided between operators and inside products", STAGE_CUTS
@@ -520,7 +520,7 @@ class PipelineServingPlan:
 
 @record_class
 class TileCollectivePlan:
-    """One collective on a mesh of tiles."""
+    """Algorithm of one collective on a mesh of tiles."""
 
     collective: str = option_field("who carries it: hardware, tree or sequential; exchanges of all tiles rings or direct")
 
@@ -534,7 +534,7 @@ IN_DIE_COLLECTIVES = ("none", "hardware", "tree", "sequential")
 
 @record_class
 class DieCollectivePlan:
-    """One collective between dies."""
+    """Algorithm, members and placement of one collective between dies."""
 
     collective: str = option_field("who carries it between dies: direct, by_node, ring, two_level or ktree", DIE_COLLECTIVES)
     members: Number = integer_field(
@@ -552,9 +552,9 @@ class DieCollectivePlan:
 
 @record_class
 class Mapping:
-    """Software on the chip: a plan for each phase of a model and how requests are served, or the one kernel that is asked for.
+    """Software on a chip: a plan per phase and for serving, or the plan of a single kernel.
 
-    What is not there is None; `space.software` says which parts belong together.
+    Absent parts are None; `space.software` lists the parts that belong together.
     """
 
     prefill: Any = part_field(

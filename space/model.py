@@ -1,4 +1,4 @@
-"""Decoder-only language models as their published configurations state them: what layers are, and in which order."""
+"""Decoder-only language models as in their published configurations: layers, kinds and order."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ class LatentAttention:
 
 @record_class
 class SparseIndexer:
-    """Sparse attention: small heads score all cached positions, and attention looks at the best of them alone.
+    """Sparse attention: small heads score all cached positions, and attention reads the best ones only.
 
     Source:
         DeepSeek sparse attention [deepseekai2025]; with `block`, the best blocks of positions.
@@ -76,7 +76,7 @@ the token (Mamba-2), is fixed a head (lightning attention), or depends on the to
 
 @record_class
 class RecurrentMixing:
-    """Mixing by a state of fixed size a sequence, of `heads` matrices [key_dim, value_dim], in the place of a cache.
+    """Token mixing by a fixed-size state per sequence, `heads` matrices [key_dim, value_dim], not a cache.
 
     Source:
         delta: Gated DeltaNet [yang2024]; channel_delta: Kimi Linear [kimi2025]; ssd: Mamba-2 [dao2024]; linear: lightning
@@ -100,7 +100,7 @@ class RecurrentMixing:
 
 @record_class
 class CompressedAttention:
-    """Attention to the last tokens one by one, and to earlier ones of which some side by side are one entry (CSA, HCA).
+    """Attention to the last tokens singly, and to earlier ones compressed to one entry per few (CSA, HCA).
 
     Keys and gates that wait until their entry is full, of at most two entries a layer, are in no count of memory.
 
@@ -122,7 +122,7 @@ GATES = ("none", "element", "head")
 
 @record_class
 class LayerKind:
-    """What one kind of layers has that the model does not say; a field that is left out is the model's."""
+    """Fields in which one layer kind differs from the model; fields that are left out are the model's."""
 
     mixing: Any = option_field(
         "how tokens are mixed: attention, or none; a state where one is said", MIXINGS, default=None, absent=True
@@ -150,10 +150,10 @@ class LayerKind:
 
 @record_class
 class Model:
-    """An LLM architecture.
+    """Architecture of a large language model: sizes, layer kinds and order.
 
-    Layers are alike, but for the first ones that `experts` says are dense, or they are of some `kinds` in an `order`:
-    ``10 (5 local, global), 2 local``.
+    Layers are equal, except the first ones that `experts` makes dense, or they have `kinds` in an `order`: ``10 (5
+    local, global), 2 local``.
     """
 
     name: str = option_field("name for people")

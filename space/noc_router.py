@@ -1,4 +1,4 @@
-"""A network on chip by itself: routers of a mesh, and the stages that a flit passes."""
+"""A network on chip studied without cores: router stages and broken parts of a mesh."""
 
 import re
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ MOST_VCS, MOST_DEPTH = 16, 16_384
 
 
 class RouterCycles(NamedTuple):
-    """Cycles that a router takes, as a flit and a credit feel them.
+    """Latencies of a router's stages for flits and credits. [cycles].
 
     Attributes:
         before: from a head's arrival until it may have the switch, where nothing is in its way.
@@ -26,18 +26,18 @@ class RouterCycles(NamedTuple):
 
     @property
     def hop(self) -> Any:
-        """From router to router."""
+        """Latency from one router to the next. [cycles]."""
         return self.before + self.after
 
 
 def router_cycles(router: Router) -> RouterCycles:
-    """What a router's stages come to."""
+    """Latencies of flits and credits from the stages of a router. [cycles]."""
     before = router.route if router.speculative else router.route + router.vc_alloc
     return RouterCycles(before, router.switch_alloc + router.traversal + router.link, 1 + router.link + router.credit)
 
 
 class MeshFaults(NamedTuple):
-    """What of a mesh is broken: links between pairs of nodes, the lower one first, and routers."""
+    """Broken parts of a mesh: links as pairs of nodes, lower one first, and routers."""
 
     links: tuple[tuple[int, int], ...] = ()
     routers: tuple[int, ...] = ()
@@ -79,7 +79,7 @@ def parse_faults(chip: Chip, address: str = "chip") -> MeshFaults:
 
 
 def faults_in_rectangle(broken: MeshFaults, wide: int, rows: int, cols: int) -> MeshFaults:
-    """Those of a rectangle in the first corner of a mesh that is `wide`, by the rectangle's own numbers.
+    """Faults inside the rectangle at the first corner of a mesh `wide` nodes wide, in its own numbering.
 
     >>> faults_in_rectangle(MeshFaults(links=((1, 2), (2, 3), (1, 9)), routers=(9, 20)), 8, 2, 3)
     MeshFaults(links=((1, 2), (1, 4)), routers=(4,))
@@ -98,7 +98,7 @@ def faults_in_rectangle(broken: MeshFaults, wide: int, rows: int, cols: int) -> 
 
 
 def check_router_buffers(vcs: Number, depth: Number, address: str) -> None:
-    """Refuses more virtual channels, or deeper ones, than routers are laid out for.
+    """Refuse more or deeper virtual channels than the router simulation supports.
 
     Raises:
         DesignError: there are.
@@ -114,7 +114,7 @@ def check_router_buffers(vcs: Number, depth: Number, address: str) -> None:
 
 
 def check_network(chip: Chip, address: str = "chip") -> None:
-    """Refuses a network that makes no sense.
+    """Refuse a network whose settings contradict each other.
 
     Raises:
         DesignError: more or deeper virtual channels than routers are laid out for, a mesh of one router, a speculative router

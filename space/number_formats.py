@@ -1,4 +1,4 @@
-"""Number formats: bits of a value and of its scales, what may be in them, and what it takes to make wider values of them."""
+"""Number formats: bits of values and scales, the tensors that may use them, and dequantisation work."""
 
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ CACHED_TENSORS = ("kv", "index")
 
 
 class NumberFormat(NamedTuple):
-    """A number format.
+    """A number format: bits per value and scale, scale blocks, engine format and dequantisation work.
 
     Attributes:
         bits: of a value.
@@ -88,7 +88,7 @@ def formats_of_tensor(tensor: str) -> tuple[str, ...]:
 
 
 def why_unfit(tensor: str) -> dict[str, str]:
-    """Why a tensor cannot have a format, by words that somebody may say; what would be right comes with it.
+    """Why a tensor cannot have a format, by format name, with the formats to use instead.
 
     >>> why_unfit("activations")["int4_g128"]
     'int4_g128 is a format of weights alone; of activations: int8, fp8, bf16, fp16, fp32, mxfp8, mxfp4, nvfp4, fp8_1x128'
@@ -119,7 +119,10 @@ _PEOPLE = {
 
 @record_class
 class FormatRates:
-    """Formats that matrix engines multiply beside 16 bits, each over the rate of these; no others, but for fp32."""
+    """Formats that a matrix engine multiplies besides 16 bits, each as a rate relative to 16 bits.
+
+    Formats without a rate are not multiplied, except fp32.
+    """
 
     int8: Any = quantity_field("1", "rate of int8 over that of 16 bits", positive=True, absent=True)
     fp8: Any = quantity_field("1", "rate of fp8 over that of 16 bits, whatever its scales", positive=True, absent=True)
@@ -134,7 +137,9 @@ HALF_RATE = 0.5
 
 
 def relative_rate(name: str, rates: FormatRates | None) -> Any:
-    """Of a format over that of 16 bits; None where engines do not multiply it. Where nothing is said, 8 bits are twice as fast.
+    """Rate of a format relative to 16 bits; None if engines do not multiply it.
+
+    Without stated rates, 8-bit formats are twice as fast.
 
     >>> (
     ...     relative_rate("fp8_128x128", None),

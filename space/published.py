@@ -1,4 +1,4 @@
-"""What a data sheet says of a chip as it is sold: it counts over the model's own figures while a design is that part."""
+"""Facts of a chip's data sheet, used instead of modelled figures while the design is that chip."""
 
 from dataclasses import field, replace
 from typing import Any
@@ -15,7 +15,7 @@ NEAR = 1e-9
 
 @record_class
 class PublishedFacts:
-    """Facts of a data sheet; each holds while the model's own figure is that of the part as it was given.
+    """Facts of a data sheet; each holds while the modelled figure equals that of the published chip.
 
     `given` has the chip as it was given for each fact, by name; `part` is the content key of all of them.
     """
@@ -29,21 +29,21 @@ class PublishedFacts:
 
 
 def is_near(one: Any, other: Any) -> Any:
-    """Whether two figures are of one part, broadcasts over designs."""
+    """Whether two figures agree closely enough to be of one chip; broadcasts over designs."""
     return abs(one - other) <= NEAR * abs(other)
 
 
 def is_said(chip: Any, fact: str) -> bool:
-    """Whether a data sheet says a fact of a chip."""
+    """Whether the data sheet of a chip states a fact."""
     return chip.published is not None and getattr(chip.published, fact) is not None
 
 
 def given_part(chip: Any, fact: str) -> Any:
-    """The chip of which a fact was given, as the model has it: without facts. The chip itself where nobody says."""
+    """Chip for which a data sheet fact was stated, without facts; this chip if none is recorded."""
     return dict(chip.published.given).get(fact) or as_modelled(chip)
 
 
 @memoize_by_identity
 def as_modelled(chip: Any) -> Any:
-    """A chip without what a data sheet says of it."""
+    """The chip without the facts of its data sheet."""
     return replace(chip, published=None)

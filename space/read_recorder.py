@@ -1,4 +1,4 @@
-"""Which leaves of value objects are read while they are recorded; what only copies, compares or lists leaves reads none."""
+"""Recording of which leaves of records are read; copies, comparisons and listings do not count."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,7 @@ GENERIC = ("__hash__", "__eq__", "__repr__")
 
 @contextmanager
 def record_reads(value: Any, leaves: Sequence[str], first: Callable[[str], None] = lambda leaf: None) -> Iterator[set[str]]:
-    """Record which of some leaves are read, by whoever is given a value object or a copy of it.
+    """Record which of some leaves are read from a record or its copies, in a with block.
 
     Fields are recorded by the class that has them, in this whole process. A read of an object that is not in the value, as of
     a changed copy, counts for every leaf of that class and name.

@@ -1,4 +1,4 @@
-"""Requests as arrays: when they come, how long they are, and which leading blocks of a prompt they share."""
+"""Requests as arrays: arrival times, lengths, and leading prompt blocks that they share."""
 
 import hashlib
 from dataclasses import dataclass, field, replace
@@ -91,7 +91,7 @@ class Requests:
 
     @property
     def spans(self) -> Array:
-        """Leading tokens that the hashes of each request stand for: all of the prompt's, or whole blocks; shape (requests,).
+        """Leading prompt tokens that each request's hashes cover, shape (requests,). [token].
 
         >>> replace(make_requests([(9, 1)]), starts=np.array([0, 3]), hashes=np.arange(3), block=4).spans.tolist()
         [9]
@@ -102,7 +102,7 @@ class Requests:
 
     @property
     def reusable(self) -> float:
-        """Share of the prompt tokens in leading blocks that came before: what one cache that forgets nothing would reuse. [-]
+        """Share of prompt tokens in leading blocks seen before: hits of an unlimited prefix cache. [-].
 
         >>> two = replace(
         ...     make_requests([(8, 1), (12, 1)]), starts=np.array([0, 2, 5]), hashes=np.array([0, 1, 0, 1, 2]), block=4
@@ -131,10 +131,10 @@ class Requests:
 
     @property
     def rate(self) -> float:
-        """Requests over the time in which they come; infinite where they come at once. [1/s]
+        """Requests per time over the arrival window; infinite if all arrive at once. [1/s].
 
-        Of turns, as many as sessions begin in the time in which these do, times the turns of one; infinite of a closed
-        population too, which asks as fast as it is answered.
+        With sessions: the rate at which sessions begin times the turns per session; infinite for a closed
+        population, which sends as fast as it is answered.
         """
         if self.population:
             return float("inf")
@@ -144,7 +144,7 @@ class Requests:
 
     @property
     def population(self) -> int:
-        """Who asks at a time where nobody else comes: users, or sessions that begin at once; 0 where others come."""
+        """Users of a closed loop, or sessions that begin at once; 0 if requests arrive independently."""
         if self.users or not len(self.before):
             return self.users
         return len(self.begins) if self.begins[-1] == self.begins[0] else 0
@@ -155,17 +155,17 @@ class Requests:
         return np.asarray(self.arrival[self.before < 0]) if len(self.before) else self.arrival
 
     def first(self, count: int) -> "Requests":
-        """The first so many."""
+        """The first `count` requests of the stream."""
         some = self._rows(np.arange(min(count, len(self))), self.arrival[:count])
         return replace(some, truncated=self.truncated or count < len(self))
 
     def of_kind(self, number: int) -> "Requests":
-        """Those of one class, at the times at which they come."""
+        """Requests of one SLO class, at their arrival times."""
         rows = np.flatnonzero(self.kinds == number)
         return self._rows(rows, self.arrival[rows])
 
     def shuffled(self, seed: int) -> "Requests":
-        """Requests in another order; the times of arrival stay where they are.
+        """The same requests in random order; the arrival times keep their order.
 
         Raises:
             DesignError: turns, which have one.
@@ -175,12 +175,12 @@ class Requests:
         return self._rows(np.random.default_rng(seed).permutation(len(self)), self.arrival)
 
     def drawn(self, count: int, seed: int) -> "Requests":
-        """So many, with replacement, without times; of turns, each by itself."""
+        """Requests drawn with replacement, without times; turns of sessions are drawn singly."""
         some = replace(self, before=_none(), think=np.zeros(0), turns=_none(), users=0)
         return some._rows(np.random.default_rng(seed).integers(len(self), size=count), np.full(count, np.nan))
 
     def clipped(self, total: int) -> "Requests":
-        """Prompt and output together at most `total`: the prompt gives way first, down to one token. [token]
+        """Requests cut to at most `total` tokens; prompts are shortened first, down to one token. [token].
 
         Raises:
             DesignError: no room for a prompt and an output.
@@ -222,7 +222,7 @@ class Requests:
         return self.begun(times) if len(self.before) else replace(self, arrival=times)
 
     def begun(self, times: Array) -> "Requests":
-        """Turns whose sessions begin at other times, in their order; shape (sessions,). [s]"""
+        """The same sessions begun at other times, shape (sessions,), in order of arrival. [s]."""
         order, arrival = self._begun_order(times)
         return self._rows(order, arrival)
 
@@ -241,9 +241,9 @@ class Requests:
         return order, arrival[order]
 
     def closed(self, users: int) -> "Requests":
-        """The same sessions asked by a closed population: each user begins the next when the last has ended, and thinks before.
+        """The same sessions sent by a closed population of users, who think before each session.
 
-        Sessions are shared out in turn, and the first of each user comes when that has thought.
+        Sessions are dealt to users in rotation, and each user's first session begins after one think time.
         """
         if not len(self.before) or not users >= 1:
             raise DesignError(f"users: {users} of requests in sessions; give sessions, and at least 1")
@@ -262,14 +262,14 @@ class Requests:
         return some._rows(order[begun], arrival)
 
     def at_once(self) -> "Requests":
-        """All at once, and turns as soon as the one before is answered: what keeps instances as busy as they can be."""
+        """The same requests all at time 0, and later turns without think time: a saturating load."""
         if not len(self.before):
             return replace(self, arrival=np.zeros(len(self)))
         before = np.where(self.turns == 0, -1, self.before)
         return replace(self, before=before, think=np.zeros(len(self)), arrival=np.zeros(len(self)), users=0)
 
     def again(self, times: int) -> "Requests":
-        """The same requests so many times, of those that come at once and wait for no answer.
+        """The same requests repeated `times` times, for requests that arrive at once and wait for none.
 
         >>> make_requests([(8, 1), (9, 2)], [0.0, 0.0]).again(2).prompt.tolist()
         [8, 9, 8, 9]
@@ -278,7 +278,7 @@ class Requests:
 
     @property
     def sessions(self) -> Array:
-        """The row of each request's first turn."""
+        """Row of the first turn of each request's session, shape (requests,)."""
         found, before = list(range(len(self))), self.before.tolist()
         for row in np.flatnonzero(self.turns > 0).tolist():
             found[row] = found[before[row]]
@@ -304,7 +304,7 @@ class Requests:
 
 
 def make_requests(lengths: Any, arrival: Any = None) -> Requests:
-    """Requests of (prompt, output) pairs, shape (requests, 2), and times that default to none. [token], [s]"""
+    """Requests from (prompt, output) pairs and optional arrival times, shape (requests, 2). [token], [s]."""
     pairs = np.asarray(lengths, np.int32).reshape(-1, 2)
     times = np.full(len(pairs), np.nan) if arrival is None else np.asarray(arrival, float)
     return Requests(times, pairs[:, 0].copy(), pairs[:, 1].copy())

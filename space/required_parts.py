@@ -1,4 +1,4 @@
-"""What something is made of: which parts a whole has to have, which it may have, and what else nothing reads."""
+"""Part tables: which parts a chip or mapping must have, may have, and what nothing reads."""
 
 from dataclasses import MISSING, fields
 from operator import attrgetter
@@ -9,7 +9,7 @@ from dse.space.errors import DesignError
 
 
 class Parts(NamedTuple):
-    """What a whole is made of: parts that it needs, by field, with their kind (None for a leaf), and those it may have."""
+    """Parts of one kind of whole: required ones by field with their kind, and optional ones."""
 
     name: str
     needs: dict[str, type | None]
@@ -17,7 +17,7 @@ class Parts(NamedTuple):
 
 
 class WholeKinds:
-    """Wholes of one record by name; each has its parts.
+    """Kinds of one record by name, each with its required and optional parts.
 
     Args:
         record: of parts that may be absent.

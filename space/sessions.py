@@ -1,7 +1,7 @@
-"""Conversations as requests: turns whose prompts are all that was said before and something new, with times to think between.
+"""Conversations as requests: each prompt repeats the conversation so far and adds something new.
 
-A turn comes when the one before has been answered and its user has thought: when that is, a run says. Times here are the
-earliest that can be.
+A turn arrives when the turn before has been answered and its user has thought; a serving run computes that time. Times
+here are the earliest possible.
 """
 
 from typing import NamedTuple
@@ -34,7 +34,7 @@ def make_sessions(
     spread: str = "geometric",
     requests: int = 0,
 ) -> Requests:
-    """Conversations that begin at random, each of some turns; hashes cover prompts and answers in whole blocks.
+    """Draw random conversations of several turns; hashes cover prompts and answers in whole blocks.
 
     A block in which the prompt ends has a hash only if the next is whole, too: else it would read as one of the prompt alone.
 

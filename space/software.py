@@ -1,4 +1,4 @@
-"""Software that goes with a chip and with what is asked of it, by the parts that a mapping of it has."""
+"""Software by the parts of its mapping, for each machine and type of case."""
 
 from dse.space.mapping import (
     AttentionPlan,
@@ -91,5 +91,5 @@ def software_of(mapping: Mapping) -> str:
 
 
 def software_without_stack(mapping: Mapping) -> str:
-    """The same by all parts but the stack, which goes with the chip: what a mapping is for, whatever chip it was put on."""
+    """Name of the software of a mapping, ignoring the stack, which belongs to the chip."""
     return _PLANS.of(mapping)

@@ -1,8 +1,8 @@
-"""The software under a mapping on dies with a cache: libraries of kernels and of collectives, and what launches them.
+"""Software stack of shared-cache dies: libraries of kernels and collectives, and launch overheads.
 
-What the silicon could do is said by the chip; a stack says which share of it programs reach, and what starting them costs: by
-a few flat rates, and kind by kind of kernel where it has a part for that (`space.libraries`). A part prices all kernels of its
-kind, start included; the flat rates price what no part is for.
+The chip states what the silicon could do. A stack states the share that programs reach and the launch overheads: a few
+flat rates, and one part per kind of library kernel (`space.libraries`). A part gives the time of all kernels of its
+kind, start included; the flat rates give the time of the others.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from dse.space.libraries.prefill_attention import PrefillAttentionConstants
 
 @record_class
 class Stack:
-    """What kernels and collectives reach of a die's peaks, and what starting them costs."""
+    """Shares of a die's peaks that kernels and collectives reach, and their launch overheads."""
 
     matrix_achieved: Number = quantity_field("1", "share of the matrix peak that products reach", high=1.0, positive=True)
     hbm_achieved: Number = quantity_field("1", "share of the memory's bandwidth that a stream reaches", high=1.0, positive=True)

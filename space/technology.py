@@ -1,4 +1,4 @@
-"""What silicon costs: a process node, main memory, what is on a die beside what takes time, and money."""
+"""Silicon records: a process node, main memory devices, die contents, and prices."""
 
 from dse.space.array_math import Number
 from dse.space.fields import boolean_field, integer_field, option_field, quantity_field, record_class
@@ -6,7 +6,7 @@ from dse.space.fields import boolean_field, integer_field, option_field, quantit
 
 @record_class
 class ProcessNode:
-    """One process node, the same for every chip that is made in it, sourced in ``conf/technology``.
+    """One process node with its sources in ``conf/technology``, equal for every chip made in it.
 
     Energies and leakage are those at `volts`.
     """
@@ -55,7 +55,7 @@ class ProcessNode:
 
 @record_class
 class PaperAreas:
-    """A paper's own area model, in the place of the node's, for reproducing it."""
+    """Area constants of a paper, used in place of the process node's to reproduce the paper."""
 
     core: Number = quantity_field("mm2*s/op", "area of a core with its private memory, per op/s of its matrix engine")
     l2: Number = quantity_field("mm2/B", "area of a byte of L2")
@@ -65,7 +65,7 @@ class PaperAreas:
 
 @record_class
 class DramDevices:
-    """Main memory as it is bought: devices beside the die."""
+    """Main memory devices beside the die: bandwidth, area, die edge, energy, power and price of each."""
 
     device: Number = quantity_field("B/s", "bandwidth of a device: a stack of HBM, a chip of GDDR", positive=True)
     phy: Number = quantity_field("mm2", "area of the interface to a device and of its controller")
@@ -77,7 +77,7 @@ class DramDevices:
 
 @record_class
 class BaseDies:
-    """Dies below those with cores, on which they stand: shared cache, interfaces of main memory and links are there."""
+    """Base dies below the compute dies, with shared cache, memory interfaces and links."""
 
     dies: Number = integer_field("of them")
     room: Number = quantity_field("1", "area of what goes through them to the dies above, over the area of these")
@@ -85,7 +85,7 @@ class BaseDies:
 
 @record_class
 class Carrier:
-    """What many dies are joined on, with their main memory beside them: a wafer or a panel with wires from die to die."""
+    """Carrier that joins many dies and their main memory: a wafer or panel with wires between dies."""
 
     price: Number = quantity_field(
         "USD/mm2", "of it, tested, for the area of dies and of devices of main memory that it carries"
@@ -101,7 +101,7 @@ REACHES = ("package", "module", "board")
 
 @record_class
 class DieBudget:
-    """What is on a die beside what takes time, how many dies make the chip, and how it is made."""
+    """Die contents that do not affect time, the number of dies, and how they are made."""
 
     dies: Number = integer_field(
         "dies of the chip, which share all of it evenly; 0 for as few as the reticle and the edges let", low=0
@@ -135,7 +135,7 @@ class DieBudget:
 
 @record_class
 class Economics:
-    """What a chip costs to make and to run, in one currency."""
+    """Prices of making and running a chip, in one currency."""
 
     package: Number = quantity_field("USD/mm2", "carrier, interposer and assembly, per area of dies")
     assembly: Number = quantity_field("1", "share of packages that work, of those with good dies", high=1.0, positive=True)

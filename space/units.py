@@ -60,7 +60,7 @@ def parse_quantity(text: str, unit: str) -> float:
 
 
 def format_quantity(value: float, unit: str, digits: int = 4) -> str:
-    """A quantity for people, with a decimal prefix where the unit takes one.
+    """A quantity as text, with a decimal prefix where its unit takes one.
 
     >>> (
     ...     format_quantity(104e6, "B"),
@@ -83,7 +83,7 @@ def format_quantity(value: float, unit: str, digits: int = 4) -> str:
 
 
 def display_unit(largest: float, unit: str) -> tuple[float, str]:
-    """The divisor and the prefixed unit in which values up to `largest` read well, for an axis or a column.
+    """Divisor and prefixed unit for values up to `largest`, for an axis or a column.
 
     >>> display_unit(256e6, "B"), display_unit(3.0, "1")
     ((1000000.0, 'MB'), (1.0, ''))
@@ -174,7 +174,7 @@ def _spelling(unit: str) -> str:
 
 
 def dimension(unit: str) -> Any:
-    """A unit as pint has it, to multiply, divide and compare.
+    """A unit as a pint object, to multiply, divide and compare.
 
     >>> unit_text(dimension("Hz") / dimension("W")), unit_text(dimension("token/s") * dimension("s"))
     ('Hz/W', 'token')
@@ -183,7 +183,7 @@ def dimension(unit: str) -> Any:
 
 
 def parse_with_dimension(text: str, where: str) -> tuple[float, Any]:
-    """The number of a quantity and its unit as pint has it.
+    """Number of a quantity from text, and its unit as a pint object.
 
     Raises:
         DesignError: text that is none, as of `where`.
@@ -197,7 +197,7 @@ def parse_with_dimension(text: str, where: str) -> tuple[float, Any]:
 
 
 def unit_text(unit: Any) -> str:
-    """A unit of pint's as fields spell it; 1 for none.
+    """A pint unit as fields write it; 1 for a dimensionless unit.
 
     >>> unit_text(dimension("token/s") / dimension("mm2")), unit_text(dimension("J") / dimension("W") * dimension("Hz"))
     ('token/mm2/s', '1')
@@ -206,7 +206,7 @@ def unit_text(unit: Any) -> str:
 
 
 def conversion_factor(one: Any, other: Any) -> float | None:
-    """What a value in `other` is multiplied by to be in `one`; None where they do not fit.
+    """Factor from unit `other` to unit `one`; None if the units are incompatible.
 
     >>> conversion_factor(dimension("s"), dimension("1/Hz")), conversion_factor(dimension("s"), dimension("W"))
     (1.0, None)

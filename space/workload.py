@@ -1,9 +1,7 @@
-"""What is asked of a design: batches or streams of requests to models, products of matrices, collectives or attention by
-themselves, requests to a memory, or packets on a network.
+"""Workloads: static batches, serving loads, and single kernels, memory streams or packet traffic.
 
-A case is one static batch: its requests start together, are prefilled together and decode together; a request that has
-its last token leaves, and its place stays empty until the batch ends. A load is a
-stream of requests, served as they come.
+A static batch is one case: its requests start together, are prefilled together and decode together. A finished request
+leaves, and its place stays empty until the batch ends. A serving load is a stream of requests, served as they arrive.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +22,7 @@ exact where time is linear in the context; or at the last token of each stretch,
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Tokens that are guessed, and checked a step later together with the next one.
+    """Speculative decoding: drafted tokens per iteration and their acceptance.
 
     Attributes:
         tokens: guessed a step.
@@ -46,7 +44,7 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class BatchCase:
-    """One static batch on one model.
+    """One static batch of requests to one model.
 
     Attributes:
         label: short text for tables.
@@ -62,12 +60,12 @@ class BatchCase:
 
     @property
     def subject(self) -> Model:
-        """What cases that are worked out together have in common."""
+        """What cases evaluated together have in common: the model."""
         return self.model
 
     @property
     def content(self) -> str:
-        """What tells it from others, its label apart."""
+        """Text that identifies the case, without its label, for content keys."""
         return f"{fingerprint(self.model)} {self.requests!r}" + (f" {self.speculation!r}" if self.speculation else "")
 
     @property
@@ -82,12 +80,12 @@ class BatchCase:
 
     @property
     def batch(self) -> int:
-        """Requests in the batch."""
+        """Number of requests in the batch."""
         return sum(n for n, _, _ in self.requests)
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of all prompts."""
+        """Prompt tokens of all requests of the batch."""
         return sum(n * prompt for n, prompt, _ in self.requests)
 
     @property
@@ -112,7 +110,7 @@ PRODUCT_KINDS = ("gemm", "gemv")
 
 @dataclass(frozen=True, slots=True)
 class ProductCase:
-    """C[m, n] = A[m, k] B[k, n] by itself, or several of them, each of operands of its own, by one call.
+    """Matrix products C[m, n] = A[m, k] B[k, n] in one kernel, each with operands of its own.
 
     Attributes:
         label: short text for tables.
@@ -130,17 +128,17 @@ class ProductCase:
 
     @property
     def subject(self) -> str:
-        """What cases that are worked out together have in common."""
+        """What cases evaluated together have in common: the kind of product."""
         return self.kind
 
     @property
     def content(self) -> str:
-        """What tells it from others, its label apart."""
+        """Text that identifies the case, without its label, for content keys."""
         return f"{self.kind} {product_text(self)}"
 
 
 def product_text(of: ProductCase) -> str:
-    """Of a product, as its question says them: m x k x n, after how many there are if there are several."""
+    """Sizes of a product as m x k x n, preceded by the number of groups if there are several."""
     return " x ".join(map(str, (*((of.groups,) if of.groups > 1 else ()), of.m, of.k, of.n)))
 
 
@@ -150,7 +148,7 @@ DISTRIBUTIONS = ("balanced", "power_law")
 
 @dataclass(frozen=True, slots=True)
 class ExpertsCase:
-    """The experts of one layer by themselves, on one of the devices that share them out.
+    """Experts of one layer as a single kernel, on one of the devices that share them.
 
     Attributes:
         label: short text for tables.
@@ -176,12 +174,12 @@ class ExpertsCase:
 
     @property
     def subject(self) -> str:
-        """What cases that are worked out together have in common."""
+        """What cases evaluated together have in common: nothing beyond the type of case."""
         return "experts"
 
     @property
     def content(self) -> str:
-        """What tells it from others, its label apart."""
+        """Text that identifies the case, without its label, for content keys."""
         sizes = (self.tokens, self.hidden, self.intermediate, self.experts, self.top_k, self.ep)
         return f"{self.subject} {sizes!r} {self.distribution} {self.exponent!r} seed {self.seed}"
 
@@ -193,7 +191,7 @@ picked, a softmax of rows."""
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseCase:
-    """An operator on elements by itself.
+    """One elementwise operator as a single kernel.
 
     Attributes:
         label: short text for tables.
@@ -208,12 +206,12 @@ class ElementwiseCase:
 
     @property
     def subject(self) -> str:
-        """What cases that are worked out together have in common."""
+        """What cases evaluated together have in common: the operator."""
         return self.sort
 
     @property
     def content(self) -> str:
-        """What tells it from others, its label apart."""
+        """Text that identifies the case, without its label, for content keys."""
         return f"{self.sort} {self.rows} x {self.columns}"
 
 
@@ -223,7 +221,7 @@ STREAM_PATTERNS = ("sequential", "random", "stride", "chunk")
 
 @dataclass(frozen=True, slots=True)
 class MemoryStreamCase:
-    """Requests to a memory by themselves.
+    """A stream of requests to a memory, without any kernel.
 
     Attributes:
         label: short text for tables.
@@ -249,12 +247,12 @@ class MemoryStreamCase:
 
     @property
     def subject(self) -> str:
-        """What cases that are worked out together have in common."""
+        """What cases evaluated together have in common: nothing beyond the type of case."""
         return "stream"
 
     @property
     def content(self) -> str:
-        """What tells it from others, its label apart."""
+        """Text that identifies the case, without its label, for content keys."""
         what = f"stream {self.pattern} {self.step} writes {self.writes!r} request {self.request} gap {self.gap!r}"
         return f"{what} span {self.span} requests {self.requests} seed {self.seed}"
 
@@ -267,7 +265,7 @@ likewise; to one of a few, the middle ones or any others."""
 
 @dataclass(frozen=True, slots=True)
 class NocTrafficCase:
-    """Packets on a network by themselves: every node makes them at random, whether they can be sent or not.
+    """Random packets on a network: every node injects at a rate, whether the network accepts them or not.
 
     Attributes:
         label: short text for tables.
@@ -293,12 +291,12 @@ class NocTrafficCase:
 
     @property
     def subject(self) -> str:
-        """What cases that are worked out together have in common."""
+        """What cases evaluated together have in common: nothing beyond the type of case."""
         return "traffic"
 
     @property
     def content(self) -> str:
-        """What tells it from others, its label apart."""
+        """Text that identifies the case, without its label, for content keys."""
         where = f"traffic {self.pattern} {self.spots!r} {self.middle} rate {self.rate!r} flits {self.flits}"
         return f"{where} period {self.period} packets {self.packets} seed {self.seed}"
 
@@ -324,7 +322,7 @@ REDUCTIONS = ("sum", "max")
 
 @dataclass(frozen=True, slots=True)
 class CollectiveCase:
-    """Tiles of a mesh exchange data, by groups, and do nothing else.
+    """One collective among tiles of a mesh or among dies, without other work.
 
     Attributes:
         label: short text for tables.
@@ -351,19 +349,19 @@ class CollectiveCase:
 
     @property
     def subject(self) -> str:
-        """What cases that are worked out together have in common."""
+        """What cases evaluated together have in common: pattern, group, root and reduction."""
         return f"{self.pattern} {self.along} {self.rows} x {self.cols} {self.root} {self.combine}"
 
     @property
     def content(self) -> str:
-        """What tells it from others, its label apart."""
+        """Text that identifies the case, without its label, for content keys."""
         of = f" of {self.hidden}" if self.pattern in EXPERT_EXCHANGES else ""
         return f"{self.subject} {self.nbytes!r}{of}" + ("" if self.recorded else " by the host")
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionCase:
-    """Softmax attention of one layer, and nothing else.
+    """Softmax attention of one layer as a single kernel.
 
     Attributes:
         label: short text for tables.
@@ -393,12 +391,12 @@ class AttentionCase:
 
     @property
     def subject(self) -> str:
-        """What cases that are worked out together have in common."""
+        """What cases evaluated together have in common: the kind of attention."""
         return f"{'causal ' * self.causal}{'latent ' * self.latent}attention"
 
     @property
     def content(self) -> str:
-        """What tells it from others, its label apart."""
+        """Text that identifies the case, without its label, for content keys."""
         sizes = (self.batch, self.heads, self.kv_heads, self.queries, self.keys, self.qk, self.v)
         beside = f" decodes {self.decodes} {self.cached}" if self.decodes else ""
         return f"{self.subject} {sizes!r}" + (f" window {self.window}" if self.window else "") + beside
@@ -406,7 +404,7 @@ class AttentionCase:
 
 @dataclass(frozen=True, slots=True)
 class SloClass:
-    """Requests of a load that have bounds of their own.
+    """Requests of a load that have SLOs and a priority of their own.
 
     Attributes:
         name: in words.
@@ -423,7 +421,7 @@ class SloClass:
 
 @dataclass(frozen=True, slots=True)
 class TraceUse:
-    """What a load has of the trace that its requests are from, and what was changed.
+    """How a load uses its request trace, and what was changed.
 
     Attributes:
         file: name of the file.
@@ -440,7 +438,7 @@ class TraceUse:
 
 @dataclass(frozen=True, eq=False)
 class ServingLoad:
-    """A stream of requests to a model, served as they come.
+    """A stream of requests to a model, served as they arrive.
 
     Attributes:
         label: short text for tables.
@@ -475,7 +473,7 @@ class ServingLoad:
 
     @property
     def kept(self) -> tuple[Any, Any]:
-        """What requests must keep: `ttft` and `tpot`, each a number, or of shape (requests,) where there are classes. [s]"""
+        """SLO bounds on TTFT and TPOT: numbers, or arrays over requests if there are classes. [s]."""
         if not self.classes:
             return self.ttft, self.tpot
         bounds = np.array([(one.ttft, one.tpot) for one in self.classes])[self.requests.kinds]
@@ -488,13 +486,13 @@ class ServingLoad:
 
     @property
     def rate(self) -> float:
-        """Requests over time, as it is said. [1/s]"""
+        """Arrival rate of the stated process, or of the requests themselves if none is stated. [1/s]."""
         return self.said or self.requests.rate
 
     def at(self, rate: float) -> Requests:
-        """The same requests at another rate: all gaps between arrivals are longer or shorter alike.
+        """The same requests at another rate: all gaps between arrivals are scaled alike.
 
-        Of a closed population, asked by another number of users, at least as many as is said.
+        A closed population gets another number of users, rounded up.
         """
         if self.requests.users:
             return self.requests.closed(max(1, ceil(rate - 1e-9)))
@@ -507,12 +505,12 @@ class ServingLoad:
 
     @property
     def subject(self) -> Model:
-        """What cases that are worked out together have in common."""
+        """What cases evaluated together have in common: the model."""
         return self.model
 
     @property
     def content(self) -> str:
-        """What tells it from others, its label apart."""
+        """Text that identifies the load, without its label, for content keys."""
         most = f" largest {self.largest!r}" if self.largest else ""
         guessed = f" {self.speculation!r} seed {self.seed}" if self.speculation else ""
         apart = f" {key_text(self.classes)}" if self.classes else ""
@@ -538,7 +536,7 @@ WorkloadCase = (
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Cases of one kind, which count alike: a metric of a workload is the arithmetic mean over its cases."""
+    """Cases of one type with equal weight; a metric of a workload is the mean over its cases."""
 
     name: str
     cases: tuple[WorkloadCase, ...]
@@ -546,7 +544,7 @@ class Workload:
 
 
 def cases_by_model(workload: Workload) -> dict[Model, tuple[tuple[int, BatchCase], ...]]:
-    """The cases of a workload of models, with their places in it, model by model."""
+    """Batch cases of a workload with their indices, grouped by model."""
     found: dict[Model, list[tuple[int, BatchCase]]] = {}
     for place, case in enumerate(workload.cases):
         if isinstance(case, BatchCase):

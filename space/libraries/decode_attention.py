@@ -1,5 +1,6 @@
-"""Constants of a library's attention of single queries; for what they mean see
-``evaluators/kernels/library/decode_attention.py``.
+"""Constants of a library's decode attention kernel.
+
+Their meaning for time is in ``evaluators/kernels/library/decode_attention.py``.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ WIDER = ("alone", "tiles")
 
 @record_class
 class DecodeAttentionConstants:
-    """One library's attention of decode steps: parts of caches that cores share out, and merge."""
+    """Fitted constants of one library's decode attention, whose KV cache parts are split over cores."""
 
     start: Number = quantity_field("s", "start of a kernel and its end, whatever its size")
     hbm: Number = quantity_field("1", "share of the memory's bandwidth that a long cache reaches", high=1.0, positive=True)

@@ -1,5 +1,6 @@
-"""Constants of a library's passes over elements; what they mean for time is in
-``evaluators/kernels/library/elementwise.py``.
+"""Constants of a library's elementwise kernels.
+
+Their meaning for time is in ``evaluators/kernels/library/elementwise.py``.
 """
 
 from typing import Any
@@ -10,7 +11,7 @@ from dse.space.fields import part_field, quantity_field, ranges, record_class
 
 @record_class
 class ElementwisePass:
-    """Passes of one sort."""
+    """Fitted constants of one sort of elementwise kernel: start, bandwidth shares and core rate."""
 
     start: Number = quantity_field("s", "start of the kernels and their end")
     share: Number = quantity_field(
@@ -28,7 +29,7 @@ class ElementwisePass:
 
 @record_class
 class ElementwiseConstants:
-    """One library's passes over elements; operators of a sort that is absent go at flat rates."""
+    """Fitted constants of one library's elementwise kernels; absent sorts use the flat rates."""
 
     row: Any = quantity_field(
         "B/s", "rate of the core that works on one row; absent: several share a row out", positive=True, absent=True

@@ -1,4 +1,7 @@
-"""Constants of a library's products of matrices; what they mean for time is in ``evaluators/kernels/library/gemm.py``."""
+"""Constants of a library's matrix product kernels.
+
+Their meaning for time is in ``evaluators/kernels/library/gemm.py``.
+"""
 
 from typing import Any
 
@@ -10,7 +13,7 @@ SPLITS = "parts of the inner dimension, at most, that cores share out: 1, 2, 4, 
 
 @record_class
 class QuantisedGemm:
-    """Products of 8 bits with one kind of scales."""
+    """Fitted constants of 8-bit products with one kind of scales."""
 
     start: Number = quantity_field("s", "start of the quantising kernel, and of what it waits for")
     achieved: Number = quantity_field("1", "share of the engines' peak at 8 bits that products reach", high=1.0, positive=True)
@@ -19,7 +22,7 @@ class QuantisedGemm:
 
 @record_class
 class EightBitGemm:
-    """Products of 8 bits whose activations come in 16 bits and are quantised first."""
+    """Fitted constants of 8-bit products whose activations come in 16 bits and are quantised first."""
 
     traffic: Number = quantity_field(
         "1", "share of the memory's bandwidth at which activations are read in 16 bits and written in 8", positive=True
@@ -34,7 +37,7 @@ class EightBitGemm:
 
 @record_class
 class GemmConstants:
-    """One library's products of matrices."""
+    """Fitted constants of one library's matrix products."""
 
     start: Number = quantity_field("s", "start of a kernel and its end, whatever its size")
     achieved: Number = quantity_field("1", "share of the matrix peak that full tiles reach", high=1.0, positive=True)

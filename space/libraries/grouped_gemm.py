@@ -1,5 +1,6 @@
-"""Constants of a library's products of experts; what they mean for time is in
-``evaluators/kernels/library/grouped_gemm.py``.
+"""Constants of a library's grouped expert products.
+
+Their meaning for time is in ``evaluators/kernels/library/grouped_gemm.py``.
 """
 
 from typing import Any
@@ -10,7 +11,7 @@ from dse.space.fields import quantity_field, ranges, record_class
 
 @record_class
 class GroupedGemmConstants:
-    """One library's products of experts: all that are touched in one kernel."""
+    """Fitted constants of one library's expert products: all touched experts in one kernel."""
 
     start: Number = quantity_field("s", "start of one of a layer's products and its end, the routing of its rows included")
     achieved: Number = quantity_field("1", "share of the matrix peak that full tiles of 16 bits reach", high=1.0, positive=True)

@@ -1,5 +1,6 @@
-"""Constants of a library's attention of single queries over latents (MLA with absorbed weights); for what they mean see
-``evaluators/kernels/library/mla_decode_attention.py``.
+"""Constants of a library's MLA decode attention kernel (absorbed weights).
+
+Their meaning for time is in ``evaluators/kernels/library/mla_decode_attention.py``.
 """
 
 from typing import Any
@@ -10,7 +11,7 @@ from dse.space.fields import quantity_field, ranges, record_class
 
 @record_class
 class MlaDecodeConstants:
-    """One library's attention of decode steps over one latent a position."""
+    """Fitted constants of one library's decode attention over one latent per position."""
 
     start: Number = quantity_field("s", "start of a kernel and its end, whatever its size")
     merge: Number = quantity_field("s", "for each part of a request's cache: partial results are merged one after the other")

@@ -1,5 +1,6 @@
-"""Constants of kernels that send tokens to their experts and bring results back; for what they mean see
-``evaluators/cost_models/die_exchange_jobs.py``.
+"""Constants of library kernels for expert dispatch and combine.
+
+Their meaning for time is in ``evaluators/cost_models/die_exchange_jobs.py``.
 """
 
 from typing import Any
@@ -10,7 +11,7 @@ from dse.space.fields import integer_field, quantity_field, record_class
 
 @record_class
 class MoeAllToAllConstants:
-    """One library's exchanges with experts, which write into the memories of other dies and flag what has come."""
+    """Fitted constants of one library's expert dispatch and combine by writes to peers' memory."""
 
     dispatch_start: Number = quantity_field("s", "start of a dispatch and its end, until all know that all has come")
     dispatch: Number = quantity_field("1", "share of the links' bandwidth that tokens reach", high=1.0, positive=True)

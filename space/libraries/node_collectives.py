@@ -1,5 +1,7 @@
-"""Constants of a library's collectives between dies of a node; for what they mean see
-``evaluators/kernels/library/node_collectives.py``. Shares are of one direction of all links of a die.
+"""Constants of a library's collectives between dies of a node.
+
+Their meaning for time is in ``evaluators/kernels/library/node_collectives.py``. Shares are of one direction of all
+links of a die.
 """
 
 from typing import Any
@@ -10,7 +12,7 @@ from dse.space.fields import part_field, quantity_field, record_class
 
 @record_class
 class SwitchAllreduce:
-    """Allreduces whose sums the switch makes, of more than four dies."""
+    """Fitted constants of allreduces that the switch reduces, for more than four dies."""
 
     start: Number = quantity_field("s", "start of an allreduce, its channels to the switch included")
     share: Number = quantity_field(
@@ -20,7 +22,7 @@ class SwitchAllreduce:
 
 @record_class
 class RingCollectives:
-    """Allreduces, allgathers and reduce-scatters in rings, by three protocols, of which the fastest is taken."""
+    """Fitted constants of ring collectives under three protocols, of which the fastest is used."""
 
     start: Number = quantity_field("s", "start of a collective and its end")
     step: Number = quantity_field("s", "of a step of the ring")
@@ -50,7 +52,7 @@ class AllToAll:
 
 @record_class
 class OneShotAllreduce:
-    """Allreduces of an inference engine, whose dies read each other's memory; long ones are left to rings."""
+    """Fitted constants of an inference engine's one-shot allreduce; long vectors use rings instead."""
 
     start: Number = quantity_field("s", "start of a kernel and its end, between two barriers")
     peer: Number = quantity_field("s", "for each die that takes part, of a vector that is not short")

@@ -1,5 +1,6 @@
-"""Constants of a library's attention of prompts, what decodes beside them included; for what they mean see
-``evaluators/kernels/library/prefill_attention.py``.
+"""Constants of a library's prefill attention kernel, with decodes in the same launch.
+
+Their meaning for time is in ``evaluators/kernels/library/prefill_attention.py``.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ MIXED_BATCH_LAUNCHES = ("one", "two")
 
 @record_class
 class PrefillAttentionConstants:
-    """One library's attention of prompts: tiles of queries, each of which walks along its keys."""
+    """Fitted constants of one library's prefill attention: tiles of queries that iterate over keys."""
 
     start: Number = quantity_field("s", "start of a kernel and its end, whatever its size")
     achieved: Number = quantity_field(
