@@ -1,4 +1,7 @@
-"""The one door: designs and a workload in, outcomes out; pure, and the same for one design as for a hundred thousand."""
+"""Evaluate designs under a workload: metrics, limits and breakdowns of one design or of many.
+
+Evaluation is pure: equal inputs give equal results, for one design as for a hundred thousand.
+"""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
@@ -117,7 +120,7 @@ def evaluate(
     cases: bool = False,
     metrics: Collection[str] | None = None,
 ) -> Outcomes:
-    """The metrics of designs under a workload.
+    """Metrics of designs under a workload, with the violated limit of each infeasible design.
 
     Args:
         designs: many, grouped by structure.
@@ -162,7 +165,7 @@ def evaluate(
 
 
 def worst_limits(designs: Designs, workload: Workload, *, soon: bool = False) -> Outcomes:
-    """What binds many designs most, as `binding` has it of one, without metrics; no request and no kernel is played for it.
+    """Most violated limit of each design, without metrics and without simulation.
 
     Args:
         designs, workload: what is asked.
@@ -208,18 +211,18 @@ def _judged(
 
 
 def fidelities(design: Design, workload: Workload, *, part: bool = False) -> tuple[str, ...]:
-    """The readers that a kind of chip has for a kind of workload, lowest first; those of packages last."""
+    """Fidelities available for a design and a workload, lowest first; those of packages last."""
     found = _readers(_judge(design, workload.cases[0]), design, part)
     return found if part else (*found, *outside.matching_evaluators(design, workload.cases[0]))
 
 
 def fidelity_names() -> tuple[str, ...]:
-    """Every word of ``fidelity=``, lowest first: those that ship, and those of installed packages."""
+    """Names of all fidelities, lowest first: those that ship, then those of installed packages."""
     return (*FIDELITIES, *outside.external_fidelities())
 
 
 def case_types_at_fidelity(design: Design, fidelity: str) -> list[str]:
-    """What a kind of chip can be asked for at a fidelity: kinds of cases, in the plural."""
+    """Types of case that a design's machine supports at a fidelity, as plural names."""
     here = ((case, kind) for (machine, case), kind in KINDS.items() if machine == machine_of(design.chip))
     found = (case for case, kind in here for software in kind.software if fidelity in _said(software, case, design))
     return list(dict.fromkeys(map(case_type_name, found)))
@@ -235,7 +238,7 @@ def _said(software: str, case: type, design: Design) -> tuple[str, ...]:
 
 
 def explain(design: Design, case: WorkloadCase, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
-    """Where the time of one design goes, operator by operator, for one case of a workload."""
+    """Time of one design for one case of a workload, broken down by operator and resource."""
     _refuse_faults(design, case, fidelity)
     if SUBMESH_MARK in fidelity:
         design, case, fidelity = _part(design, case, fidelity)
@@ -256,7 +259,7 @@ def explain(design: Design, case: WorkloadCase, *, decode_at: str = "mean", fide
 def power_over_time(
     design: Design, case: WorkloadCase, *, decode_at: str = "mean", fidelity: str = "closed"
 ) -> PowerProfile | None:
-    """Power of all chips of one design over one case of a workload, which it can run.
+    """Power of all chips of one design over the time of one case of a workload. [W].
 
     Returns:
         Of a batch, phase by phase; of a served load, over the iterations that a breakdown keeps; of a kernel by itself, its
@@ -276,12 +279,12 @@ def power_over_time(
 
 
 def submesh_text(design: Design, workload: Workload) -> str:
-    """How cases of its kind get smaller with a part of the mesh; "" where they do not."""
+    """How cases shrink on a submesh, as text; empty string if they do not shrink."""
     return _in_part(_judge(design, workload.cases[0]), design)
 
 
 def submesh_of_case(design: Design, case: WorkloadCase, fidelity: str) -> str:
-    """Which cores a fidelity on a part of the mesh plays of a case, for people."""
+    """Cores of the submesh that a fidelity simulates for a case, as text."""
     rows, cols = core_extent(design)
     found = _smaller(design, case, parse_fidelity(fidelity)[1])
     if found is None:
@@ -292,9 +295,9 @@ def submesh_of_case(design: Design, case: WorkloadCase, fidelity: str) -> str:
 
 
 def limits(design: Design, workload: Workload) -> list[Limit]:
-    """Every limit of a design under a workload, itemised; leaves broadcast over designs. No request is played for it.
+    """All limits of a design under a workload, itemised and without simulation.
 
-    Words that do not go together are the one limit of a design.
+    Values broadcast over designs. Options that cannot be combined are the only limit of their design.
     """
     return list(_known_limits(design, workload))
 
@@ -309,7 +312,7 @@ def _known_limits(design: Design, workload: Workload) -> tuple[Limit, ...]:
 
 
 def option_conflict(design: Design, workload: Workload) -> IncompatibleOptionsError | None:
-    """Why the words of a design do not go together; None where they do."""
+    """Error for options of a design that cannot be combined; None if they can."""
     try:
         _of_layout(design, workload)
     except IncompatibleOptionsError as error:
@@ -338,49 +341,49 @@ def _of_others(design: Design, workload: Workload) -> list[Limit]:
 
 
 def is_possible(design: Design, workload: Workload) -> bool:
-    """Whether one design keeps the limits that are known before anything is priced, at a thousandth of the cost."""
+    """Whether one design keeps its early limits, at a thousandth of the time of an evaluation."""
     return all(limit.need <= limit.have for limit in early_limits(design, workload))
 
 
 def early_limits(design: Design, workload: Workload) -> list[Limit]:
-    """Limits of one design that are known before anything is priced; none where its layout knows of none."""
+    """Limits of one design that are known before any cost is computed; may be empty."""
     judge = _judge(design, workload.cases[0])
     found: list[Limit] = judge.early_limits(design, workload) if hasattr(judge, "early_limits") else []
     return found
 
 
 def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[float, float]:
-    """Time to first token and a token of requests that meet no other, of the share that the largest rate is for. [s]"""
+    """TTFT and TPOT of requests on an idle deployment, for the share that the maximum rate names. [s]."""
     found: tuple[float, float] = _judge(design, load).unloaded_latency(design, load, fidelity)
     return found
 
 
 def found_max_rate(load: ServingLoad, rate: float) -> "MaxRate | None":
-    """What the search for a load's maximum rate has found that came to some rate; None where none was made here. [1/s]"""
+    """Search result that led to a load's maximum rate; None if the search did not run here. [1/s]."""
     from dse.evaluators.accounting.serving_runs.run_metrics import searched  # which compiles loops
 
     return searched(load, rate)
 
 
 def kv_memory_by_pool(design: Design, load: ServingLoad) -> "tuple[PoolKvMemory, ...]":
-    """KV memory of an instance of each pool, where its blocks are said."""
+    """KV memory of one instance in each pool, for pools whose KV blocks are counted."""
     found: tuple[PoolKvMemory, ...] = _judge(design, load).kv_memory_by_pool(design, load)
     return found
 
 
 def results_by_class_and_turn(design: Design, load: ServingLoad, fidelity: str) -> "tuple[list[ClassResult], list[TurnResult]]":
-    """What requests of each class got, and turns of sessions by their places; the load is played for that."""
+    """Results of each SLO class, and of session turns by position, from a serving simulation."""
     found: tuple[list[ClassResult], list[TurnResult]] = _judge(design, load).results_by_class_and_turn(design, load, fidelity)
     return found
 
 
 def is_simulated(design: Design, workload: Workload, fidelity: str) -> bool:
-    """Whether an evaluation takes far longer than its limits do: requests are served, or kernels played."""
+    """Whether evaluation needs simulation, which takes far longer than computing limits."""
     return fidelity != "closed" or hasattr(_judge(design, workload.cases[0]), "case_limits")
 
 
 def worst_violation(design: Design, workload: Workload) -> Infeasibility | None:
-    """What binds one design most, itemised; None where every limit holds."""
+    """Most violated limit of one design, itemised; None if every limit holds."""
     return _worst(limits(design, workload))
 
 
@@ -396,7 +399,7 @@ def _worst(found: list[Limit]) -> Infeasibility | None:
 
 
 def explain_infeasibility(design: Design, workload: Workload) -> Infeasibility | None:
-    """What binds one design most, itemised, with what would do; None where every limit holds."""
+    """Most violated limit of one design with the remedy; None if every limit holds."""
     try:
         worst = _worst(_limits(design, workload))
     except IncompatibleOptionsError as clash:

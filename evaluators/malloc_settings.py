@@ -1,4 +1,4 @@
-"""Freed memory stays with the process: arrays of designs are made and freed thousands of times, and are given the same pages.
+"""Memory settings that keep freed pages in the process, for arrays of designs that come and go.
 
 By default glibc returns large blocks to the kernel when they are freed, which then clears the pages of the next one: 3,000 page
 faults for a block of 8,192 designs, and up to three quarters of its time. Other C libraries are left as they are.
@@ -30,7 +30,7 @@ SAID = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD_", "
 
 @cache
 def keep_freed_memory() -> bool:
-    """Sets the thresholds of glibc for this process, once; whether they were set.
+    """Set glibc's thresholds for this process once; returns whether they were set.
 
     This changes the allocator of the whole process, so importing the library does not do it: `evaluate` does, at the first call
     with many designs, or with events on many cores.

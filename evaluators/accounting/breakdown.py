@@ -1,4 +1,4 @@
-"""Where the time of one design goes: each operator, what binds it, and what the collectives cost; the sum is the total."""
+"""Breakdown of one design's time by operator and resource; the rows add up to the total."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -58,7 +58,7 @@ class BreakdownRow:
     basis: KernelBasis = NOT_ASKED
 
     def record(self) -> dict[str, Any]:
-        """The row as plain values."""
+        """The row as a dictionary of plain values."""
         return {
             "phase": self.phase,
             "segment": self.segment,
@@ -79,14 +79,14 @@ class BreakdownRow:
 
     @property
     def executed(self) -> float | None:
-        """Operations that engines execute, useful ones among them; None where nobody counts them. [op]"""
+        """Operations that engines execute, useful or not; None if they are not counted. [op]."""
         if self.excess is None:
             return None if self.flop else 0.0
         return self.flop + sum(self.excess.values())
 
     @property
     def cause(self) -> str:
-        """Why most of what is executed beside useful operations is; "" where nothing is known to be."""
+        """Largest cause of executed operations beyond useful ones; empty string if none is known."""
         excess = self.excess or {}
         return max(excess, key=lambda name: excess[name]) if excess else ""
 
@@ -124,7 +124,7 @@ class Breakdown:
     memory: dict[str, float] = field(default_factory=dict)
 
     def by_bound(self, phase: str | None = None) -> dict[str, float]:
-        """Seconds by what they were spent on, largest first."""
+        """Seconds by resource, largest first, of all phases or one. [s]."""
         sums: dict[str, float] = {}
         for row in self.rows:
             if phase in (None, row.phase):
@@ -133,10 +133,10 @@ class Breakdown:
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
     def binding(self) -> dict[str, float]:
-        """Seconds of work by what they were spent on, largest first; of a service, on the instances that are busiest.
+        """Seconds of work by resource, largest first; for serving, of the pool that is busiest. [s].
 
-        Time in which nobody works binds nothing, nor does what requests save where they overlap: both are left out. What is
-        left is all work, which is more than the breakdown's time where some of it goes side by side.
+        Idle time and time saved by overlap are left out. The sum is all work, which exceeds the breakdown's
+        time where work overlaps.
         """
         busiest, most = "", -1.0
         for row in self.rows:
@@ -169,7 +169,7 @@ def breakdown_rows(
     chosen: AlgorithmNamer | None = None,
     left: Callable[[Any], Any] | None = None,
 ) -> list[BreakdownRow]:
-    """The rows of one design and case in a phase; they add up to its blocks' seconds.
+    """Breakdown rows of one design and case in a phase; they add up to the blocks' seconds.
 
     Args:
         phase: its name.
@@ -191,7 +191,7 @@ def breakdown_rows(
 
 
 def scale_row(row: BreakdownRow, times: float) -> BreakdownRow:
-    """A row so many times."""
+    """A breakdown row with all its amounts multiplied by a factor."""
     parts = {name: seconds * times for name, seconds in row.parts.items()}
     excess = None if row.excess is None else {cause: flop * times for cause, flop in row.excess.items()}
     counts = {name: getattr(row, name) * times for name in ("flop", "nbytes", "seconds", "sent")}
@@ -199,7 +199,7 @@ def scale_row(row: BreakdownRow, times: float) -> BreakdownRow:
 
 
 def merge_rows(one: BreakdownRow, other: BreakdownRow) -> BreakdownRow:
-    """Two rows of one operator as one."""
+    """Two breakdown rows of one operator merged into one."""
     parts = _together(one.parts, other.parts)
     excess = None if one.excess is None or other.excess is None else _together(one.excess, other.excess)
     counts = {name: getattr(one, name) + getattr(other, name) for name in ("flop", "nbytes", "seconds", "sent")}
@@ -211,7 +211,7 @@ def _together(one: dict[str, float], other: dict[str, float]) -> dict[str, float
 
 
 def excess_by_cause(executed: float, useful: float, masked: float = 0.0, repeated: float = 0.0) -> dict[str, float]:
-    """What is executed beside useful operations, by cause: what a mask hides, what is repeated, and the rest, padding. [op]
+    """Executed operations beyond useful ones by cause: masks, repetition and padding. [op].
 
     >>> excess_by_cause(10.0, 6.0, masked=3.0), excess_by_cause(6.0, 6.0)
     ({'padding': 1.0, 'mask': 3.0}, {})
@@ -222,7 +222,7 @@ def excess_by_cause(executed: float, useful: float, masked: float = 0.0, repeate
 
 
 def stage_transfer_rows(phase: str, weights: Any, seconds: Any) -> list[BreakdownRow]:
-    """The row of what goes from stage to stage, if anything does."""
+    """Breakdown row of transfers between pipeline stages; empty list if they take no time."""
     value = float(np.sum(weights * seconds))
     return [BreakdownRow(phase, "stages", "transfer", "", 0.0, 0.0, 0.0, "network", value, {"network": value})] if value else []
 

@@ -1,4 +1,4 @@
-"""The cases of a workload that share a model, as arrays over their prompts and over the stretches of their decode steps."""
+"""Cases of a workload that share a model, as arrays over prompts and over decode segments."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from dse.space.workload import BatchCase, Workload, cases_by_model, decode_segme
 
 @dataclass(frozen=True, eq=False)
 class BatchArrays:
-    """The cases of a workload that share a model. Arrays have shape (entries, 1), floats stand for a single entry.
+    """Cases of a workload that share a model, as arrays of shape (entries, 1), or floats for one entry.
 
     Attributes:
         rows: of the cases.
@@ -75,7 +75,7 @@ def _by_model(workload: Workload) -> tuple[BatchArrays, ...]:
 
 @lru_cache(maxsize=16)
 def arrays_by_case(workload: Workload) -> tuple[BatchArrays, ...]:
-    """The cases of a workload, one by one."""
+    """Arrays of each case of a workload, one case at a time."""
     cases = cast(tuple[BatchCase, ...], workload.cases)
     return tuple(arrays_of_cases(case.model, ((row, case),), workload.decode_at) for row, case in enumerate(cases))
 
@@ -140,14 +140,14 @@ def sum_per_case(activity: Activity, starts: Any) -> Activity:
 
 
 def reduce_per_case(how: np.ufunc, values: Any, starts: Any) -> Any:
-    """Entries combined case by case, shape (cases, designs); a single entry stays as it is."""
+    """Entries combined case by case, shape (cases, designs); a single entry is returned unchanged."""
     if starts is None or not isinstance(values, np.ndarray) or values.ndim < 2:
         return values
     return values if len(starts) == len(values) else how.reduceat(values, starts, axis=0)
 
 
 def spread_over_entries(values: Any, starts: Any, entries: int) -> Any:
-    """What is said of each case, of each of its entries; one of both stays as it is."""
+    """Values per case repeated for each entry of the case; scalars are returned unchanged."""
     if not isinstance(values, np.ndarray) or values.ndim < 2 or len(values) in (1, entries):
         return values
     return np.repeat(values, np.diff(np.append(starts, entries)), axis=0)

@@ -1,8 +1,9 @@
-"""Designs that an installed package evaluates: a simulator, a measured table, a model of somebody's own, as one more fidelity.
+"""Designs evaluated by an installed package, as one more fidelity (simulator, table or model).
 
-A package declares an `Evaluator` by an entry point of the group dse.evaluator; its name is then a word of ``fidelity=``, above
-those that ship. It is asked for one design and one case at a time, with what the closed form says of them, and only where all
-limits hold. What it leaves alone stays as the closed form has it: energy and cost that follow from a time are its own to say.
+A package declares an `Evaluator` by an entry point of the group dse.evaluator; its name becomes a value of
+``fidelity=``, above those that ship. It gets one design and one case at a time, with the metrics of the analytical
+model, and only if all limits hold. Metrics that it does not return keep their analytical values, so it should also
+return energies and prices that depend on time.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +27,7 @@ MAX_NAME_LENGTH = 16
 
 @dataclass(frozen=True, slots=True)
 class ExternalEvaluator:
-    """Who answers for designs at a fidelity.
+    """A package's evaluator at one fidelity.
 
     Attributes:
         about: what it is, in a few words.
@@ -60,14 +61,14 @@ def external_fidelities() -> tuple[str, ...]:
 
 
 def matching_evaluators(design: Design, case: WorkloadCase) -> tuple[str, ...]:
-    """Fidelities of packages that can be asked for a design and a kind of case."""
+    """Fidelities of packages that support a design and a type of case."""
     return tuple(word for word in external_fidelities() if EVALUATORS[word].answers(design, case))
 
 
 def evaluate_external(
     design: Design, case: WorkloadCase, row: int, word: str, closed: list[CaseOutcomes]
 ) -> list[CaseOutcomes]:
-    """One design and one case by a package; the closed form's limits, and nothing more where one is broken.
+    """Metrics of one design and case by a package's evaluator; limits only, if one is violated.
 
     Args:
         design: leaves are numbers.
@@ -98,7 +99,7 @@ def evaluate_external(
 
 
 def external_breakdown(word: str, found: list[CaseOutcomes]) -> Breakdown:
-    """Where the time goes: a package says how long a case takes, and no more."""
+    """Breakdown of an external evaluator's time: one row, since packages give a total only. [s]."""
     seconds = float(next((part.metrics["latency"] for part in found if "latency" in part.metrics), 0.0))
     rows = (BreakdownRow("case", word, "whole", "", 0.0, 0.0, 0.0, word, seconds, {word: seconds}),) if seconds else ()
     return Breakdown(rows, seconds, {}, {})

@@ -1,4 +1,4 @@
-"""What stands behind the time of a library kernel: measured rows, an extrapolation from them, or flat rates of its stack."""
+"""Basis of a library kernel's time: measured rows, extrapolation from them, or a stack's flat rates."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ SIZE_TEXT = {
 
 
 class KernelBasis(NamedTuple):
-    """How the time of one library kernel is known.
+    """How well the time of one library kernel is supported by measurements.
 
     Attributes:
         kernel: kind of kernel that the stack was asked for; the empty string where no library is asked.
@@ -50,7 +50,7 @@ NOT_ASKED = KernelBasis()
 def kernel_basis(
     problem: Any, took: LibraryKernelTime | None, libraries: DieLibraries | None, weights: Any = 1.0
 ) -> KernelBasis:
-    """Basis of one kernel of a step.
+    """Basis of one kernel's time in a step, from its sizes and the measured ranges.
 
     Args:
         problem: that a library is asked, as `layouts.asked` has it; None where it is asked nothing.
@@ -76,7 +76,7 @@ def kernel_basis(
 
 
 def basis_text(kernels: Iterable[tuple[str, KernelBasis]], measured: bool) -> str:
-    """Kernels that no measured row covers, or that rows say are slow, in one line; the empty string where there are none.
+    """Kernels outside measured rows, or known to be slow, as one line; empty string if there are none.
 
     Args:
         kernels: operators by name, with the basis of each.

@@ -1,4 +1,4 @@
-"""What comes out: the metrics by name, with unit, direction and definition, and what accounts make of them."""
+"""Metrics by name, with unit, direction and definition, and their computation for batches."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from dse.space.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One number about a design under a workload.
+    """A number that describes a design under a workload: unit, direction and definition.
 
     Attributes:
         unit: as `space.units` spells it.
@@ -240,7 +240,7 @@ DERIVED_METRICS = {name: one for name, one in METRICS.items() if one.worth is no
 
 
 def load_metric_plugins() -> None:
-    """Imports the metrics of installed packages, which are told of every design, asked for or not.
+    """Import the metrics of installed packages, which are computed for every design.
 
     Raises:
         DesignError: one cannot be imported, is no `Metric`, is not made of others, or has the name of another column.
@@ -255,14 +255,14 @@ def load_metric_plugins() -> None:
 
 
 def add_input_metrics(wanted: Collection[str] | None) -> Collection[str] | None:
-    """Metrics that somebody asks for, and those that they are made of; None for all."""
+    """Wanted metrics with those from which they are derived; None for all."""
     if wanted is None or not DERIVED_METRICS:
         return wanted
     return {*wanted, *(need for name in wanted if name in DERIVED_METRICS for need in DERIVED_METRICS[name].needs)}
 
 
 def add_derived_metrics(metrics: dict[str, Any], design: Design) -> dict[str, Any]:
-    """Metrics of some designs, and those that are made of them.
+    """Metrics of some designs with the derived metrics added.
 
     >>> DERIVED_METRICS["speed"] = Metric(
     ...     "1/s", "max", "of a doctest", needs=("latency",), worth=lambda of, design: 1 / of["latency"]
@@ -294,19 +294,19 @@ class CaseOutcomes:
 
 
 class TokenCounts(Protocol):
-    """What the cases of a workload ask for in all; arrays of shape (cases, 1), or floats for one."""
+    """Token and step counts over all cases of a workload; shape (cases, 1), or floats for one case."""
 
     @property
     def prompt_tokens(self) -> Any:
-        """Tokens to prefill."""
+        """Prompt tokens of each case."""
 
     @property
     def output_tokens(self) -> Any:
-        """Tokens to generate."""
+        """Output tokens of each case."""
 
     @property
     def decode_steps(self) -> Any:
-        """Steps that generate them."""
+        """Decode steps that generate the output tokens."""
 
 
 def batch_metrics(work: TokenCounts, ttft: Any, decoding: Any, latency: Any, die: Any, system: Any) -> dict[str, Any]:
@@ -333,7 +333,7 @@ def batch_metrics(work: TokenCounts, ttft: Any, decoding: Any, latency: Any, die
 
 
 def area_metrics(throughput: Any, decode_throughput: Any, die: Any, system: Any) -> dict[str, Any]:
-    """Areas, and throughputs over them."""
+    """Areas [mm2] and throughputs per area."""
     return {
         "die_mm2": die,
         "system_mm2": system,
@@ -345,7 +345,7 @@ def area_metrics(throughput: Any, decode_throughput: Any, die: Any, system: Any)
 
 
 def rated_power(power: Any) -> Any:
-    """Power, NaN where a chip says none or 0, which is not known; leaves broadcast over designs."""
+    """Rated power of a chip, NaN if absent or 0; broadcasts over designs. [W]."""
     return np.nan if power is None else where(power == 0, np.nan, power)
 
 
@@ -363,7 +363,7 @@ def rated_energies(
 
 
 def find_metric(name: str) -> Metric:
-    """The metric of a name."""
+    """Metric of a name; an error with the nearest name if there is none."""
     try:
         return METRICS[name]
     except KeyError:

@@ -1,7 +1,7 @@
-"""Many dies that share a model: stages and micro-batches, what dies exchange, what the fullest of them holds, and limits.
+"""Models on many dies: stages, micro-batches, exchanges between dies, die memory and limits.
 
-What a die is, and what it does by itself, a `Kind` says: `accounting.tile_dies` of tiles, `accounting.shared_cache_dies` with
-a cache.
+The work of one die is given by a `DieKind`: `accounting.tile_dies` for dies of tiles, `accounting.shared_cache_dies`
+for shared-cache dies.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,9 +56,9 @@ SUBMESH_TEXT = ""
 
 
 class UnitWork(NamedTuple):
-    """What one die does of a unit by itself: its blocks on the timeline, with exchanges between them, and their sums.
+    """Work of one die in one unit of the model: timed blocks, exchanges between them, and sums.
 
-    `beyond` is what one of FFNs does, where these are on dies of their own.
+    `beyond` is the work of an FFN die, where attention and FFN are on different dies.
     """
 
     steps: tuple[TimedBlock | DieExchange, ...]
@@ -76,7 +76,7 @@ Alone = tuple[tuple[tuple[MicroBatchPass, tuple[UnitWork, ...]], ...], Any]
 
 
 class DieKind(NamedTuple):
-    """What a die is.
+    """Functions that give the work, machine and value sizes of one die of a multi-die system.
 
     Attributes:
         own: what one does by itself, of a design, what a copy of attention is asked, how it is divided, and fidelity.
@@ -94,10 +94,10 @@ class DieKind(NamedTuple):
 
 
 class UnitOfPass(NamedTuple):
-    """A unit of a pass: how many there are, and what one is on one die; `timed` are its blocks and exchanges.
+    """Units of one kind in a forward pass: their number, and the time and activity of one on a die.
 
-    Where FFNs are on dies of their own, activity and useful operations are the mean over all dies of a stage, `timed` is of
-    a die of attention, with exchanges, and `beyond` of one of FFNs.
+    Where FFNs are on dies of their own, activity and useful operations are means over all dies of a stage, `timed`
+    is of an attention die, with exchanges, and `beyond` of an FFN die.
     """
 
     name: str
@@ -110,7 +110,7 @@ class UnitOfPass(NamedTuple):
 
 
 class PassWork(NamedTuple):
-    """A pass with its units done, and handing tokens on to the next stage."""
+    """A forward pass of a micro-batch with its units timed, and the transfer to the next stage."""
 
     of: MicroBatchPass
     units: tuple[UnitOfPass, ...]
@@ -118,7 +118,9 @@ class PassWork(NamedTuple):
 
 
 def phases(kind: DieKind, design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Prefill and decode of a case: micro-batches through the stages. Only detailed ones keep their blocks.
+    """Costs of prefill and decode of a case, micro-batches passing through stages.
+
+    Only detailed phases keep their blocks.
 
     Raises:
         DesignError: formats of other sizes side by side, where a die has values of one size.
@@ -164,7 +166,7 @@ def _played(
 def pass_work(
     kind: DieKind, design: Design, asked: ReplicaWork, of: DieSplit, fidelity: str, rows: tuple[int, int] | None = None
 ) -> tuple[tuple[PassWork, ...], Any]:
-    """Passes of what one copy of attention is asked, and what else is known of a die in them.
+    """Forward passes of one attention replica's work, and further results of a die in them.
 
     Args:
         kind, design, asked, fidelity: as they are.
@@ -225,7 +227,7 @@ def _boxes_reached(experts: ExpertLayers, boxes: int, shared: int) -> float:
 def single_die_work(
     some: Sequence[MicroBatchPass], machine: HardwareModel, reader: CostModel, sums: Sums
 ) -> tuple[Any, list[TimedBlock]]:
-    """What a die does in passes by itself, wherever it is and whatever is around it; and all blocks of it."""
+    """Work of one die in forward passes, without its exchanges, and all its timed blocks."""
     found, parts = [], []
     known: dict[int, CallBlock] = {}
 
@@ -353,7 +355,7 @@ EMPTY_MACHINE = HardwareModel(None, None, None, 0.0, None, None, 0.0)
 
 
 def units_per_stage(decode: Sequence[PassWork], stages: int) -> Array:
-    """Units on each stage, shape (stages, kinds, designs): those of decode steps take least so."""
+    """Units on each stage, shape (stages, kinds, designs), balanced for the decode steps."""
     first = decode[0].units
     seconds = [sum(step.of.times * step.units[kind].seconds for step in decode) for kind in range(len(first))]
     return cut_stages(seconds, [unit.times for unit in first], min(stages, sum(unit.times for unit in first)))
@@ -377,7 +379,7 @@ def _summed(played: Sequence[PassWork], stages: Array, of: DieSplit, phase: str)
 
 
 def exchange_activity(of: list[TimedBlock]) -> Activity:
-    """Of an exchange."""
+    """Activity of one exchange between dies."""
     return of[0].costs[0].activity or Activity()
 
 
@@ -396,7 +398,7 @@ def _paced(seconds: Sequence[Any], stages: Array, onward: Any, batches: int, pha
 
 
 def detailed_blocks(played: Sequence[PassWork], of: DieSplit) -> list[TimedBlock]:
-    """Blocks of all micro-batches, of the mean stage: what a phase takes beside them, stages wait."""
+    """Timed blocks of all micro-batches on the mean stage, for breakdowns; the rest is waiting."""
     found = []
     for step in played:
         every = of.halves * step.of.times * of.batches / of.pp
@@ -442,7 +444,7 @@ def _of_units(case: BatchCase, phase: str, of: DieSplit, sizes: ValueBytes, name
 
 
 def fullest_die_memory(phases: Sequence[PhaseCost]) -> dict[str, float]:
-    """Bytes in HBM of the fullest die, of the phase that has most there, by what they are for; of one design."""
+    """Main memory of the fullest die in the fuller phase, by use, for one design. [B]."""
     each = [{name: float(value) for name, value in phase.held[0]} for phase in phases]
     return max(each, key=lambda parts: sum(parts.values()))
 
@@ -454,16 +456,16 @@ def _kept(case: BatchCase, phase: str) -> Any:
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die, and of all. [mm2]"""
+    """Area of one die and of all dies. [mm2]."""
     chip = design.chip
     return area.die_area(chip), area.total_area(chip) * chip_die_count(chip)
 
 
 def die_count(design: Design) -> int:
-    """Dies that serve a batch."""
+    """Number of dies that serve a batch."""
     return chip_die_count(design.chip)
 
 
 def area_by_block(design: Design) -> dict[str, Any]:
-    """Area of one chip of tiles by block; there are as many as dies. [mm2]"""
+    """Area of one die of tiles by block. [mm2]."""
     return area.area_by_block(design.chip)

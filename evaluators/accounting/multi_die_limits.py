@@ -1,4 +1,4 @@
-"""What many dies hold a split to: that it can be laid out, has its links, and spreads its requests; and what would do."""
+"""Limits of dividing a model over many dies, and remedies: layout, links and even spread of requests."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from dse.space.workload import BatchCase
 
 
 def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
-    """What cannot be laid out at all: more ranks than dies, stages than units, or groups that do not fit one another."""
+    """Limits of an impossible layout: more ranks than dies, more stages than units, or uneven groups."""
     (case,) = job.cases
     found = [limit for name in ("prefill", "decode") for limit in phase_layout_limits(design, case, name)]
     return found if any(limit.need > limit.have for limit in found) else []
@@ -108,8 +108,10 @@ def _at(chip: Chip, plan: MultiDiePlan, of: DieSplit) -> Array:
 
 
 def can_route_by_node(chip: Chip, plan: MultiDiePlan, of: DieSplit) -> bool:
-    """Whether tokens can go as a plan says: by boxes only where groups that share out experts are in several of them, with as
-    many dies in each, one after the other; from the nearest die of a copy of attention only where it has several.
+    """Whether tokens can take the plan's exchange: by node, or from the nearest die.
+
+    By node needs expert groups that span several nodes with equally many consecutive dies in each. Near needs
+    several dies per attention replica.
     """
     if of.attention or plan.exchange == "direct":
         return True
@@ -135,7 +137,7 @@ def _multiple(number: int, of: int) -> float:
 
 
 def early_limits(design: Design, job: BatchArrays) -> list[Limit]:
-    """Limits that are known before anything is priced: layouts, and requests that are spread evenly."""
+    """Limits known before any cost is computed: layout, and even spread of requests."""
     (case,), found = job.cases, []
     for name in ("prefill", "decode"):
         found += phase_layout_limits(design, case, name)
@@ -158,7 +160,7 @@ def equal_split_limit(before: DieSplit, after: DieSplit) -> Limit:
 
 
 def port_limit(chip: Chip) -> Limit:
-    """Links of a die, which its topology takes."""
+    """Limit on the links that the topology needs per die."""
     boxes = chip.boxes
     rows, cols = int(chip.dies.rows), int(chip.dies.cols)
     rows, cols = (rows, cols) if boxes is None else node_grid(cols, int(boxes.size))
@@ -166,7 +168,7 @@ def port_limit(chip: Chip) -> Limit:
 
 
 def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
-    """In words, what would do."""
+    """Remedy text for the most violated limit of a multi-die design."""
     chip, address, case = _chip(design), worst.limit, asked[0].cases[0]
     phase, _, field = address.removeprefix("mapping.").partition(".")
     apart = phase in ("prefill", "decode") and phase_split(design, case, phase).attention
@@ -278,12 +280,12 @@ def _plan(design: Design, phase: str) -> MultiDiePlan:
 
 
 def single_die_chip(chip: Chip) -> Chip:
-    """One die, with nothing around it."""
+    """Chip record of one die, without the other dies and links."""
     return replace(chip, dies=None, d2d=None, boxes=None)
 
 
 def chip_die_count(chip: Chip) -> int:
-    """Dies."""
+    """Number of dies of the chip."""
     return int(chip.dies.rows) * int(chip.dies.cols)
 
 

@@ -1,4 +1,4 @@
-"""What came out for many designs: metrics in columns, which limit binds each, and which designs their own words refuse."""
+"""Results for many designs: metrics in columns, the most violated limit, and refused designs."""
 
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -99,7 +99,7 @@ SILICON_LIMITS = {
 
 
 class MetricColumns(dict[str, Array]):
-    """Values by metric, of the metrics that there are; any other metric reads as not a number.
+    """Values by metric as arrays; a metric that is absent reads as NaN.
 
     Args:
         shape: of the values of a metric.
@@ -119,7 +119,7 @@ class MetricColumns(dict[str, Array]):
         return np.full(self.shape, np.nan)
 
     def put(self, name: str, at: Any, value: Any) -> None:
-        """Writes values of a metric at some places, an index of its array; places that are not written are not a number."""
+        """Write values of a metric at an index of its array; unwritten places are NaN."""
         if name not in self:
             self[name] = np.empty(self.shape)
             if at is not ...:
@@ -132,7 +132,7 @@ class MetricColumns(dict[str, Array]):
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What came out for many designs, in the order they were asked.
+    """Results for many designs, in the order in which the designs were given.
 
     Attributes:
         columns: by metric that some design has, shape (designs,); also for infeasible designs, as if the limit were not there.
@@ -161,7 +161,7 @@ class Outcomes:
 
     @property
     def excess(self) -> Array:
-        """Need / have - 1 of the limit that binds; at most 0 where all hold."""
+        """Need / have - 1 of the most violated limit of each design; 0 where all limits hold."""
         return np.where(self.feasible, 0.0, self.need / np.maximum(self.have, 1e-300) - 1)
 
     def accepted(self) -> "Outcomes":
@@ -175,7 +175,7 @@ class Outcomes:
         return self
 
     def at(self, row: int) -> dict[str, float] | Infeasibility:
-        """One design's metrics, or what makes it infeasible."""
+        """Metrics of one design, or its most violated limit if infeasible."""
         index = int(self.limit[row])
         if index < 0:
             return {name: float(column[row]) for name, column in self.columns.items()}
@@ -185,7 +185,7 @@ class Outcomes:
 
 
 def empty_outcomes(size: int, cases: int = 0) -> Outcomes:
-    """Outcomes to be filled; with some cases, of each of them too."""
+    """Empty results for `size` designs, optionally with arrays per case."""
     each = MetricColumns((cases, size)) if cases else {}
     if cases:
         each["fits"] = np.ones((cases, size))

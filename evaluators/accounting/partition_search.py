@@ -1,12 +1,12 @@
-"""The partition of each operator of a pipeline's groups, where a plan leaves that open: those of which a phase takes least.
+"""Choice of the partition of each operator in pipelines, by the least time of a phase.
 
-Plans are tried that differ in how attention is divided and in which partitions products may have. Each says what a core holds;
-with that, words by least time follow from what each operator takes by each partition and what bringing it to all cores takes
-(`layouts.partition_costs`). That is exact but for what words change of what cores hold, with which they are worked out once
-more, and of what is prefetched. One partition for all is among the plans, so that none is quicker; of plans that fit, each case
-and design has the one that takes least by the closed form. Where copies of all weights that want them have no room, those are
-copied that save most for their bytes (`accounting.weight_copies`). Where both phases are left open, caches stay as prefill
-divides them; weights of a phase are where its words want them, as where two phases have a word each.
+Plans differ in how attention is divided and in the partitions that products may have. Each plan fixes the memory of a
+core; the partitions of least time then follow from the time of each operator under each partition and of collecting its
+result on all cores (`layouts.partition_costs`). The choice is exact, except for the effect of partitions on core
+memory, for which it is repeated once, and for prefetching. One partition for all operators is among the plans, so none
+of these is faster. Each case and design gets the fitting plan of least analytical time. Where copies of all weights do
+not fit, the copies that save most time per byte are kept (`accounting.weight_copies`). Where both phases are open,
+caches stay as prefill divides them; weights follow each phase's partitions.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ P = TypeVar("P", bound=PipelinePlan)
 
 
 class CountingPlan(NamedTuple):
-    """What words may be, and as which partition what a core holds is counted.
+    """Partitions that products may have, and the partition by which core memory is counted.
 
     Attributes:
         counted: that partition: of heads or rows of caches, and of rows of activations.
@@ -72,7 +72,7 @@ def counting_plans(words: tuple[str, ...]) -> tuple[CountingPlan, ...]:
 
 
 class PartitionedPhase(NamedTuple):
-    """A phase of a design, as it depends on partitions.
+    """One phase of a design as a function of its partitions.
 
     Attributes:
         model, plan, precision: what is divided, and how.
@@ -102,7 +102,7 @@ class PartitionedPhase(NamedTuple):
 
 
 class TriedPlan(NamedTuple):
-    """A plan and what it takes.
+    """A tried plan: its partitions, core memory and time.
 
     Attributes:
         of: words.
@@ -119,7 +119,7 @@ class TriedPlan(NamedTuple):
 
 
 def choose_partitions(phases: Sequence[PartitionedPhase]) -> list[tuple[tuple[CallBlock, ...], CoreResidency]]:
-    """Blocks of each phase that is left open, and what a core holds; caches lie alike in all of them."""
+    """Blocks and core memory of each open phase, with caches divided equally in all phases."""
     tried = [list(_tried(phase)) for phase in phases]
     by_heads, by_rows = ([_least(some, heads=heads) for some in tried] for heads in (True, False))
     rows = sum(seconds for seconds, _ in by_rows) < sum(seconds for seconds, _ in by_heads)
@@ -137,13 +137,13 @@ def choose_partitions(phases: Sequence[PartitionedPhase]) -> list[tuple[tuple[Ca
 
 
 def fastest_plan(phase: PartitionedPhase) -> TriedPlan:
-    """The plan of least time of one case and design; the first one where none has room."""
+    """Plan of least time of one case and design; the first plan if none fits."""
     best = min(_tried(phase), key=lambda one: float(np.squeeze(one.seconds)))
     return best._replace(of=PartitionChoice(*({name: _plain(value) for name, value in kind.items()} for kind in best.of)))
 
 
 def plan_with_partition(plan: P, word: str) -> P:
-    """A plan with one partition for all; sums in ways of their own where there are sums."""
+    """Plan with one partition for all products; the reduction is kept where products have partial sums."""
     return replace(plan, partition=word, sums=plan.sums if word == "k" else None)
 
 

@@ -1,4 +1,4 @@
-"""A phase of all cases of a model, laid out and priced."""
+"""Cost of one phase of all cases that share a model."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -41,5 +41,5 @@ class PhaseCost(NamedTuple):
 
     @property
     def activity(self) -> Activity | None:
-        """Of each case, on all instances; None where nobody counts it."""
+        """Activity of each case over all instances; None if it is not counted."""
         return self.done() if callable(self.done) else self.done

@@ -1,4 +1,4 @@
-"""Models on pipelines of groups of cores: instances, what a core holds, phases, limits, and energy from what is done.
+"""Models on pipelines of core groups: instances, core memory, phases, limits and energy.
 
 The chip is divided into instances of the model, each a pipeline of groups; requests are shared evenly between them.
 """
@@ -164,12 +164,12 @@ def _has_room(chip: Chip, held: CoreResidency) -> Any:
 
 
 def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
-    """Models that have no layout here: there are none."""
+    """Layout limits of a design; pipelines have none."""
     return []
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
-    """Calls of one phase, and what goes from stage to stage."""
+    """Breakdown rows of one phase: one per call, and one for transfers between stages."""
     found = breakdown.breakdown_rows(
         phase.name, phase.runs, phase.timed, phase.machine, phase.away, partial(jobs_of_tiles.time_by_resource, fidelity),
         asked=phase.asked, chosen=_chosen(phase.machine),
@@ -178,18 +178,18 @@ def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die, and of all. [mm2]"""
+    """Area of one die and of all dies. [mm2]."""
     chip = _of(design)[0]
     return area.die_area(chip), area.total_area(chip)
 
 
 def area_by_block(design: Design) -> dict[str, Any]:
-    """Area by block. [mm2]"""
+    """Area of the chip by block. [mm2]."""
     return area.area_by_block(_of(design)[0])
 
 
 def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> dict[str, Any]:
-    """What the fullest core holds, and energy."""
+    """Metrics of memory use on the fullest core, and of energy and power."""
     return {
         "sram_used": maximum(prefill.held.sram, decode.held.sram),
         "hbm_used": maximum(prefill.held.hbm, decode.held.hbm),
@@ -204,7 +204,7 @@ def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> Ene
 
 
 def pass_rows(phase: str, of: StagedPass, weights: Any, machine: HardwareModel) -> list[BreakdownRow]:
-    """Rows of a pass through all stages, so many times; they add up to its time."""
+    """Breakdown rows of a forward pass through all stages, times `weights`; they add up to its time."""
     return [
         *breakdown.breakdown_rows(phase, weights, of.timed, machine, of.away, chosen=_chosen(machine)),
         *stage_transfer_rows(phase, weights, of.between),
@@ -228,7 +228,7 @@ def limits(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCo
 
 
 def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
-    """In words, the smallest parallelism that would do; of sides that divide no group, those that do."""
+    """Remedy text: the smallest parallelism that fits, or group sides that divide the mesh."""
     if sides := on_groups.remedy_text(worst.limit, {name: getattr(design.mapping, name) for name in ("prefill", "decode")}):
         return sides
 
@@ -250,7 +250,7 @@ def with_smallest_parallelism(worst: Infeasibility, design: Design, limits: Call
 
 
 def smallest_parallelism_text(design: Design, limits: Callable[[Design], list[Limit]]) -> str:
-    """In words, the smallest TP x PP of both phases that keeps all limits of a design; "" where there is none."""
+    """Smallest TP x PP of both phases that keeps all limits, as text; empty string if there is none."""
     mesh = design.chip.mesh
     cores = int(mesh.rows * mesh.cols)
     for count in range(1, cores + 1):
@@ -356,7 +356,7 @@ def _held(
 
 
 def is_evaluated_alone(design: Design) -> bool:
-    """Whether a design is worked out apart from others: attention on groups is one job after the other."""
+    """Whether a design is evaluated alone, since attention on groups is computed job by job."""
     return any(plan.attention is not None for plan in (design.mapping.prefill, design.mapping.decode))
 
 

@@ -1,4 +1,4 @@
-"""Energy, power and money of what chips do, phase by phase."""
+"""Energy, power and price of chips from the activity of phases."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,7 +22,7 @@ def power_metrics(
     decode_cores: Any = 0,
     peak: Callable[[], Any] | None = None,
 ) -> dict[str, Any]:
-    """Energy, power and price of phases that follow one another; leaves broadcast over cases and designs.
+    """Energy, power and price metrics of consecutive phases; leaves broadcast over cases and designs.
 
     Args:
         chip, chips: that work, and how many.
@@ -94,7 +94,7 @@ def _of_phases(chip: Chip, spent: EnergyIntervals, tokens: Any, chips: Any, deco
 
 
 def kernel_power_metrics(chip: Chip, dynamic: Callable[[], Any], seconds: Any, *, chips: Any = 1.0) -> dict[str, Any]:
-    """Energy and power of a kernel by itself, which does the same throughout: its mean power is its peak.
+    """Energy and power metrics of a single kernel, whose mean power is also its peak.
 
     Args:
         chip, chips: that work, and how many.

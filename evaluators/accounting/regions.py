@@ -1,7 +1,7 @@
-"""Models on a mesh of cores: regions, what their cores hold, phases, limits, and energy from what is done.
+"""Models on a wafer mesh: regions, core memory, phases, limits and energy.
 
-Both phases run on regions of the mesh, each with its share of the layers. Requests of a batch follow one another through the
-regions: with one request one region works at a time, with as many as there are regions all do.
+Both phases run on regions of the mesh, each with its share of the layers. Requests of a batch follow one another
+through the regions: with one request one region works at a time, with as many requests as regions all work.
 """
 
 from collections.abc import Callable
@@ -88,9 +88,9 @@ ALONE = ()
 
 
 def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Prefill, prompt by prompt through all regions; decode; and the way from one's layout to the other's.
+    """Costs of prefill, of decode, and of the transition between their layouts.
 
-    Only detailed ones keep their blocks.
+    Only detailed phases keep their blocks.
 
     Raises:
         DesignError: an algorithm that is not registered.
@@ -144,7 +144,7 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
 
 
 def submesh_obstacle(design: Design) -> str:
-    """What a design has that no part of its mesh has a share of, by its address, and what to say; "" where there is none."""
+    """Why no submesh can represent this design, and the setting to change; empty string if one can."""
     said = "chip.hbm, main memory at an edge, which no part of the mesh has a share of; leave it out, as chip=wse2, or play all"
     return f"{said}, fidelity=events" if _chip(design).hbm is not None else ""
 
@@ -175,22 +175,22 @@ def _reached(chip: Chip, fidelity: str) -> Any:
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die, which is a wafer or part of one, and of all. [mm2]"""
+    """Area of one die, a wafer or part of a wafer, and of all dies. [mm2]."""
     return area.die_area(_chip(design)), area.total_area(_chip(design))
 
 
 def area_by_block(design: Design) -> dict[str, Any]:
-    """Area by block. [mm2]"""
+    """Area of the chip by block. [mm2]."""
     return area.area_by_block(_chip(design))
 
 
 def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
-    """Nothing that has no times."""
+    """Layout limits that exclude a cost; regions have none."""
     return []
 
 
 def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[str, Any]:
-    """What the fullest core holds, how many tokens fit beside it, and energy."""
+    """Metrics of memory use on the fullest core, tokens that fit, and energy."""
     chip, mapping = _chip(design), _mapping(design)
     prefill, decode, moved = phases
     latency = prefill.seconds + moved.seconds + decode.seconds
@@ -233,7 +233,7 @@ def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
-    """Kernels of one phase, by what falls away when something is free; or the way from layout to layout."""
+    """Breakdown rows of one phase by freed resource, or the row of the layout transition."""
     if phase.name == "transition":
         if not np.any(phase.seconds):
             return []
@@ -287,7 +287,7 @@ def _excess(call: KernelCall, done: Activity, times: Any, asked: Any) -> dict[st
 
 
 def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
-    """In words, what would do for each phase that breaks a limit."""
+    """Remedy text for each phase that violates the limit."""
     if worst.limit == "chip.hbm.capacity":
         return "all weights are in main memory: a larger one would do (chip.hbm.capacity), or a smaller model"
     if worst.limit == "mapping.resident_layers":
@@ -319,7 +319,7 @@ MAX_KTREE_K = 64
 def smallest_mesh_text(
     what: str, limits: Callable[[dict[str, Any]], list[Limit]], where: str, plan: RegionPlan | MeshProductPlan, chip: Chip
 ) -> str:
-    """In words, the smallest square mesh of a chip on which some limits hold; else a shallower tree, or a larger chip.
+    """Smallest square mesh on which the limits hold, as text; else a shallower K-tree or a larger chip.
 
     Args:
         what: that would do.
@@ -352,7 +352,7 @@ def _first(values: Array, limits: Callable[[Array], list[Limit]]) -> int:
 
 
 def evaluated_mesh(mesh: CoreMesh) -> CoreMesh:
-    """The mesh that is priced: one that would take too many chunks (a limit) counts as a square."""
+    """Mesh used for costs: a mesh that would need too many chunks (a limit) counts as a square."""
     return CoreMesh(mesh.rows, where(_chunks(mesh) > MAX_CHUNKS, mesh.rows, mesh.cols)) if mesh.rows is not mesh.cols else mesh
 
 
@@ -419,7 +419,7 @@ def _away(regions: tuple[CoreMemory, CoreMemory]) -> Any:
 
 
 def phase_plans(mapping: Mapping) -> tuple[tuple[str, RegionPlan], ...]:
-    """Both phases by name."""
+    """Plans of prefill and decode with their names."""
     return ("prefill", mapping.prefill), ("decode", mapping.decode)
 
 

@@ -1,4 +1,4 @@
-"""That models are asked for no longer sequences than they were made for."""
+"""Limit on sequence lengths: the positions that a model was trained for."""
 
 from dse.evaluators.accounting.metrics import CaseOutcomes
 from dse.space.limits import Limit
@@ -10,7 +10,7 @@ LENGTH = "model.max_position"
 
 @memoize_by_identity
 def length_limits(workload: Workload) -> list[CaseOutcomes]:
-    """That models are asked for no longer sequences than they were made for, whatever the design."""
+    """Length limit of each case with a model, independent of the design."""
     return [
         CaseOutcomes((row,), {}, [Limit(LENGTH, float(case.longest), float(case.model.max_position), "token")])
         for row, case in enumerate(workload.cases)
@@ -19,7 +19,7 @@ def length_limits(workload: Workload) -> list[CaseOutcomes]:
 
 
 def length_remedy_text(workload: Workload) -> str:
-    """In words, what to do about sequences that are longer than a model was made for; "" where there are none."""
+    """Remedy text for sequences longer than a model's positions; empty string if there are none."""
     models = [case for case in workload.cases if isinstance(case, BatchCase | ServingLoad)]
     beyond = [case for case in models if case.longest > case.model.max_position]
     if not beyond:

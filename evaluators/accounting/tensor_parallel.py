@@ -1,4 +1,4 @@
-"""Models on devices that share every layer: phases, what a device holds, limits, and what they spend."""
+"""Models on tensor-parallel devices: phases, device memory, limits, energy and power."""
 
 from bisect import bisect_right
 from dataclasses import fields
@@ -68,7 +68,10 @@ MOST_PHASES = MAX_TP.bit_length() - 1
 
 
 def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Prefill and decode of all cases; prompts of a case go together, as one step. Only detailed ones keep their blocks."""
+    """Costs of prefill and decode of all cases; the prompts of a case form one step.
+
+    Only detailed phases keep their blocks.
+    """
     chip, mapping = _of(design)
     machine, reader = shared_cache_machine(chip, mapping), READERS[fidelity]
     refuse_kv_head_option(job.model, mapping.prefill, mapping.decode)
@@ -85,17 +88,17 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
 
 
 def simulation_obstacle(design: Design) -> str:
-    """What keeps readers from playing reads of main memory, by its address, and what to say; "" where they can."""
+    """Why memory reads cannot be simulated, and the setting to change; empty string if they can."""
     return "" if design.chip.hbm.banks is not None else UNSAID
 
 
 def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
-    """Models that have no layout here: there are none."""
+    """Layout limits of a design; tensor parallelism has none."""
     return []
 
 
 def refuse_kv_head_option(model: Model, *plans: TensorParallelPlan) -> None:
-    """Refuses a word on KV heads where there are none to divide, and phases that would not find each other's.
+    """Refuse an option on KV heads where there are none to divide, or where the phases differ.
 
     Raises:
         DesignError: likewise, with the address; a ClashError of phases.
@@ -114,14 +117,14 @@ def refuse_kv_head_option(model: Model, *plans: TensorParallelPlan) -> None:
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
-    """Calls of one phase."""
+    """Breakdown rows of one phase, one per call."""
     return breakdown.breakdown_rows(phase.name, phase.runs, phase.timed, phase.machine, dies=phase.dies)
 
 
 def timed_step(
     of: tuple[CallBlock, ...], chip: Chip, plan: TensorParallelPlan, machine: HardwareModel, reader: CostModel
 ) -> tuple[TimedBlock, ...]:
-    """The blocks of a step under a plan, with what it prefetches."""
+    """Timed blocks of a step under a plan, with its prefetch."""
     return tuple(block_timeline(of, machine, reader, prefetch=_prefetch(chip, plan)))
 
 
@@ -191,18 +194,18 @@ def blocks_seconds(of: tuple[TimedBlock, ...]) -> Any:
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die, and of all. [mm2]"""
+    """Area of one die and of all dies. [mm2]."""
     chip = design.chip
     return area.die_area(chip), area.total_area(chip) * die_count(design)
 
 
 def area_by_block(design: Design) -> dict[str, Any]:
-    """Area of one die by block. [mm2]"""
+    """Area of one die by block. [mm2]."""
     return area.area_by_block(_of(design)[0])
 
 
 def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> dict[str, Any]:
-    """What a device holds, and energy where its power is known."""
+    """Metrics of device memory, and of energy where the power is known."""
     chip = design.chip
     held: DeviceMemory = decode.held
     dies = die_count(design)
@@ -212,7 +215,7 @@ def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: 
 
 
 def die_count(design: Design) -> Any:
-    """Dies that serve a batch."""
+    """Number of dies that serve a batch."""
     return maximum(design.mapping.prefill.tp, design.mapping.decode.tp)
 
 
@@ -231,7 +234,7 @@ def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> Ene
 
 
 def device_rated_energies(chip: Chip, dies: Any, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> dict[str, Any]:
-    """Energies of so many dies by the power that a data sheet has; none where that is not known."""
+    """Energies of several dies from the rated power of a data sheet; empty if that is unknown. [J]."""
     power = rated_power(chip.power)
     known = np.any(power == power) if isinstance(power, np.ndarray) else power == power  # not a number where it is not
     if not known:
@@ -256,9 +259,9 @@ def limits(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCo
 
 
 def idle_die_limits(model: Model, mapping: Mapping) -> list[Limit]:
-    """That each die has a whole head or a whole column of some layer; nothing where no design leaves one without any.
+    """Limit that each die has a whole head or column of some layer; empty if no design exceeds it.
 
-    Dies beyond the heads wait while others attend, and still have columns of FFNs.
+    Dies beyond the heads wait during attention, and still have columns of FFNs.
     """
     have = divisible_units(model)
     plans = {phase: getattr(mapping, phase).tp for phase in ("prefill", "decode")}
@@ -268,7 +271,7 @@ def idle_die_limits(model: Model, mapping: Mapping) -> list[Limit]:
 
 @memoize_by_identity
 def divisible_units(model: Model) -> int:
-    """Heads, of queries or of states, or columns of an FFN, whatever a layer has most of: so many dies have a part of it."""
+    """Largest number of heads or FFN columns in a layer: the most dies that each get a share."""
     found = layers(model)
     heads = [of.heads if of.recurrence is None else of.recurrence.heads for of in (layer.of for layer in found.mixings)]
     experts = [layer.of.experts for layer in found.ffns if layer.of.experts is not None]
@@ -278,7 +281,7 @@ def divisible_units(model: Model) -> int:
 
 
 def port_limit(chip: Chip, *plans: TensorParallelPlan) -> Limit:
-    """Ports that the allreduces of some plans need; they join the dies of a node."""
+    """Limit on the ports that the plans' allreduces need between dies of a node."""
     nodes, needs = chip.network.nodes, []
     for plan in plans:
         boxes, peers = (1.0, plan.tp) if nodes is None else nodes_and_dies(plan.tp, nodes.size)
@@ -287,9 +290,9 @@ def port_limit(chip: Chip, *plans: TensorParallelPlan) -> Limit:
 
 
 def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
-    """In words, the smallest tensor parallelism of both phases, a power of two, that keeps all limits.
+    """Remedy text: the smallest power-of-two TP of both phases that keeps all limits.
 
-    Where dies are left with nothing it is the largest; where ports are too few for a K-tree, a deeper one of as many dies.
+    If dies would be idle, the largest such TP; if ports are too few for a K-tree, a deeper K-tree of as many dies.
     """
     trees = [phase for phase in ("prefill", "decode") if getattr(design.mapping, phase).allreduce == KTREE]
     for count in range(1, MOST_PHASES + 1) if worst.limit == "chip.network.ports" and trees else ():
@@ -389,7 +392,7 @@ def _activations(of: tuple[CallBlock, ...]) -> list[float] | None:
 def device_activity(
     of: tuple[CallBlock, ...], passes: Any, cache: DieCache | None, on: LinkEnergyInputs | None = None
 ) -> PooledActivity:
-    """What one device does in some blocks.
+    """Activity of one device in some blocks.
 
     Args:
         of: blocks, whose leaves broadcast over steps and designs.

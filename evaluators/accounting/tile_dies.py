@@ -1,4 +1,4 @@
-"""Models on many dies of tiles: what one die does by itself, local memories, and energy."""
+"""Models on many dies of tiles: work of one die, local memories and energy."""
 
 from collections.abc import Mapping as Dict
 from functools import partial
@@ -69,7 +69,7 @@ def _of_design(design: Design, asked: ReplicaWork, of: DieSplit, fidelity: str) 
 
 
 def request_die_work(design: Design, asked: ReplicaWork, of: DieSplit, fidelity: str) -> None:
-    """Says that a design will be asked something: as many as are asked the same are worked out together."""
+    """Request a design's die work for a batch, so that equal work is computed together."""
     shared_dies.request_die_work(asked, of.alone, *_die(design, asked.plan), design.mapping.precision, fidelity)
 
 
@@ -126,7 +126,7 @@ DIE_KIND = DieKind(_of_design, _machine, _sizes, _reached)
 
 
 def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[str, Any]:
-    """Shares of what all engines and channels could do, what the fullest die holds, and energy of all dies."""
+    """Metrics of engine and channel utilisation, memory use of the fullest die, and energy."""
     chip = design.chip
     latency, dies = phases[0].seconds + phases[1].seconds, die_count(design)
     peak = dies * engine_peak(design)
@@ -152,18 +152,18 @@ def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> Ene
 
 
 def activity_energy(design: Design, activity: Activity) -> Any:
-    """Energy of what dies do. [J]"""
+    """Dynamic energy of an activity on dies of tiles. [J]."""
     return dynamic_energy(activity, design.chip, activation_bytes(design.mapping))
 
 
 def engine_peak(design: Design) -> Any:
-    """What the engines of a die multiply at most. [FLOP/s]"""
+    """Peak rate of one die's matrix engines. [FLOP/s]."""
     chip, engine = design.chip, design.chip.tile.matrix
     return 2.0 * chip.mesh.rows * chip.mesh.cols * engine.rows * engine.cols * chip.clock
 
 
 def memory_bandwidth(design: Design) -> Any:
-    """What the memory of a die brings. [B/s]"""
+    """Main-memory bandwidth of one die. [B/s]."""
     return channel_count(design.chip) * design.chip.hbm.channel_bandwidth
 
 
@@ -178,10 +178,10 @@ def memory_limits(design: Design, held: Dict[str, Held]) -> list[Limit]:
 
 
 def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
-    """Memories of both phases, groups of tiles, and what holds on many dies of any kind."""
+    """Limits of memories and tile groups, and those of many dies of any kind."""
     return [*memory_limits(design, {phase.name: phase.held for phase in phases}), *dies_limits.limits(design, job)]
 
 
 def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
-    """In words, what would do."""
+    """Remedy text for the most violated limit."""
     return dies_limits.remedy_text(worst, design, asked) or tiles.remedy_text(worst, design)

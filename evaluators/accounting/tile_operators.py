@@ -1,4 +1,4 @@
-"""A chip of tiles that works on one operator at a time: what it does and holds, limits, and rows of operators."""
+"""A chip of tiles that runs one operator at a time: work, memory, limits and breakdown rows."""
 
 from collections.abc import Iterable
 from collections.abc import Mapping as Dict
@@ -75,7 +75,7 @@ def sum_blocks(parts: list[TimedBlock]) -> tuple[Any, Activity, float]:
 
 
 def local_memory_by_kind(blocks: Iterable[CallBlock]) -> list[tuple[str, Any]]:
-    """By kind of operator, local memory of a tile in use, whatever anything takes. [B]"""
+    """Local memory of one tile in use, by kind of operator, independent of time. [B]."""
     each = {
         id(job): (times, job) for block in blocks for call in block.calls for times, job in _counted(uncached_job(call.job))
     }
@@ -91,12 +91,12 @@ def _counted(job: Any) -> tuple[tuple[Any, Any], ...]:
 
 
 def jobs_in_order(job: Any) -> tuple[Any, ...]:
-    """Jobs that come one after the other, by themselves."""
+    """Jobs of a sequence of jobs, in order."""
     return tuple(one for _, one in _counted(job))
 
 
 def largest_value(values: Iterable[Any]) -> Any:
-    """The largest of some values, 0 where there are none; broadcasts over designs."""
+    """Largest of some values, 0 if there are none; broadcasts over designs."""
     found: Any = 0.0
     for value in values:
         found = maximum(found, value)
@@ -106,7 +106,7 @@ def largest_value(values: Iterable[Any]) -> Any:
 def hbm_bytes_by_use(
     model: Model, at: StepCounts, cached: Any, sequences: float, precision: FormatPlan
 ) -> tuple[tuple[str, float], ...]:
-    """Bytes in HBM: all weights, caches and states, and what the operators of a part leave for one another.
+    """Main memory in use: weights, caches, states and activations between operators. [B].
 
     Args:
         model, at: of a step.
@@ -150,7 +150,7 @@ def memory_and_group_limits(chip: Chip, mapping: Mapping, phases: Dict[str, Held
 
 
 def remedy_text(worst: Infeasibility, design: Design) -> str:
-    """In words, what would do."""
+    """Remedy text for limits of local memory, main memory and tile groups."""
     address = worst.limit
     if address.startswith("mapping."):
         side = address.split(".")[-1]
@@ -167,7 +167,7 @@ def remedy_text(worst: Infeasibility, design: Design) -> str:
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
-    """Operators of one phase, by what falls away when something is free; turns of an operator are one row."""
+    """Breakdown rows of one phase by freed resource; repetitions of an operator are one row."""
     word, side = parse_fidelity(fidelity)
     found: dict[tuple[str, str], BreakdownRow] = {}
     for of in phase.timed:

@@ -1,8 +1,8 @@
-"""Which weights each core of a group has all of, where copies of all that save time have no room: a knapsack with layouts.
+"""Choice of the weights that every core of a group keeps a copy of, within its memory.
 
-What a product saves depends on how its neighbours are divided, so products have no value of their own. But a choice whose
-copies have room copies some of a set that has room, and to which no other product could be added: of each such set the words
-of least time are found, which may copy all of it or less, and the least of these is the least of all.
+This is a knapsack with layouts: the saving of a product depends on how its neighbours are divided, so no product has a
+value of its own. Every choice that fits copies a subset of some maximal set that fits. The partitions of least time are
+found for each maximal set, copying all or part of it; the least of these is the optimum.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ def choose_copies(
     solved: Callable[[Seconds, Seconds], tuple[PartitionChoice, Any]], seconds: Seconds, gather: Seconds,
     weights: Mapping[Name, Any], fits: Callable[[Any], Any], where: Array,
 ) -> PartitionChoice:  # fmt: skip
-    """The words of least time of those whose copies have room.
+    """Partitions of least time among those whose weight copies fit.
 
     Args:
         solved: words of least time and what they take, by what operators take and what bringing it to all takes.

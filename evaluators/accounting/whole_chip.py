@@ -1,4 +1,4 @@
-"""Models on all tiles of a mesh at a time: turns, limits, and energy from what is done."""
+"""Models on all tiles of a mesh at once: forward passes, limits and energy."""
 
 from typing import Any
 
@@ -61,7 +61,9 @@ ALONE = ("events", "cycles")
 
 
 def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Prefill and decode of a case, turn by turn. Only detailed ones keep their blocks.
+    """Costs of prefill and decode of a case, forward pass by forward pass.
+
+    Only detailed phases keep their blocks.
 
     Raises:
         DesignError: formats of other sizes side by side.
@@ -82,7 +84,7 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
 
 
 def is_evaluated_alone(design: Design) -> bool:
-    """Whether a design is worked out apart from others: what share of states stays is of each design its own."""
+    """Whether a design is evaluated alone, since its share of resident states is its own."""
     return any(plan.states is not None for plan in (design.mapping.prefill, design.mapping.decode))
 
 
@@ -129,22 +131,22 @@ def _timed(
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die, and of all. [mm2]"""
+    """Area of one die and of all dies. [mm2]."""
     return area.die_area(_chip(design)), area.total_area(_chip(design))
 
 
 def area_by_block(design: Design) -> dict[str, Any]:
-    """Area by block. [mm2]"""
+    """Area of the chip by block. [mm2]."""
     return area.area_by_block(_chip(design))
 
 
 def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
-    """Models that have no layout here: there are none."""
+    """Layout limits of a design; the whole chip has none."""
     return []
 
 
 def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[str, Any]:
-    """Shares of what engines and channels could do, what memories hold, and energy; not a number on a part of the mesh."""
+    """Metrics of utilisation, memory use and energy; NaN on a submesh."""
     chip, engine = _chip(design), _chip(design).tile.matrix
     latency = phases[0].seconds + phases[1].seconds
     peak = 2.0 * chip.mesh.rows * chip.mesh.cols * engine.rows * engine.cols * chip.clock
@@ -185,7 +187,7 @@ def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
 
 
 def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
-    """In words, what would do."""
+    """Remedy text for the most violated limit."""
     return tiles.remedy_text(worst, design)
 
 

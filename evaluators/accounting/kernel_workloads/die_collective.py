@@ -1,4 +1,4 @@
-"""Collectives between dies by themselves: all groups of dies at the same time, over the links that models have there."""
+"""Collectives between dies as single kernels: all groups of dies at once, over the dies' links."""
 
 from typing import Any, NamedTuple
 
@@ -60,7 +60,7 @@ TIME_PARTS = (
 
 
 class DieCollective(NamedTuple):
-    """A collective as it is asked of a system.
+    """A collective laid out on the dies of a system: legs, groups and limits.
 
     Attributes:
         case: what is asked.
@@ -107,7 +107,7 @@ def prepare_case(design: Design, cases: tuple[CollectiveCase, ...]) -> DieCollec
 
 
 def limits(design: Design, asked: DieCollective) -> list[Limit]:
-    """What a die, and a tile where tiles take part, has in memory; and the layout."""
+    """Limits of main memory and local memory during the collective, and of its layout."""
     chip, case = design.chip, asked.case
     have = chip.hbm.capacity if chip.mesh is None else main_memory_bytes(chip)
     parts = (("data", case.nbytes), ("what comes", case.nbytes))
@@ -121,7 +121,7 @@ def limits(design: Design, asked: DieCollective) -> list[Limit]:
 
 
 def kernel_outcome(design: Design, asked: DieCollective, fidelity: str) -> KernelOutcome:
-    """Of all dies; not a number where it cannot be laid out."""
+    """Time and energy of a collective on all dies; NaN if the layout is impossible."""
     if not asked.legs:
         return KernelOutcome({"latency": np.nan}, dies=chip_die_count(design.chip))
     costs = [(_cost(of, design.chip, fidelity), times) for _, of, times in asked.legs]
@@ -134,7 +134,7 @@ def kernel_outcome(design: Design, asked: DieCollective, fidelity: str) -> Kerne
 def kernel_breakdown(
     design: Design, case: CollectiveCase, asked: DieCollective, fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
-    """Each leg: links and ports of dies, ways, and the barrier; or what tiles do of it."""
+    """Breakdown rows of each leg: links, ports, hops and barrier between dies, or work of tiles."""
     chip, plan, rows = design.chip, design.mapping.kernel, []
     where = f"{asked.groups} of {asked.members} of {chip.dies.rows:.0f} x {chip.dies.cols:.0f} dies"
     for name, of, times in asked.legs:
@@ -153,7 +153,7 @@ def kernel_breakdown(
 
 
 def remedy_text(worst: Infeasibility, design: Design, cases: tuple[CollectiveCase, ...]) -> str:
-    """In words, what would do."""
+    """Remedy text for the most violated limit of a collective between dies."""
     chip, plan = design.chip, design.mapping.kernel
     dies = chip_die_count(chip)
     if worst.limit == "mapping.members":

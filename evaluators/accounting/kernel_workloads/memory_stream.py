@@ -1,8 +1,8 @@
-"""Requests to a memory by itself, or of tiles to theirs.
+"""Memory streams: requests to a memory alone, or from tiles to their main memory.
 
-Under ``closed`` what requests need of a memory, its buses, bank groups, activates and banks, are queues (`machine.backlog`),
-and links between it and the tiles carry what the busiest of them can. Under ``events`` it is played, command by command, and so
-are links.
+At fidelity=closed, the request stream loads queues of the memory's buses, bank groups, activates and banks
+(`machine.backlog`), and the links to the tiles carry at most what the busiest allows. At fidelity=events, the memory is
+simulated command by command, and so are the links.
 """
 
 from functools import lru_cache
@@ -39,14 +39,14 @@ BOTTLENECK_SHARE = 0.85
 
 
 def prepare_case(design: Design, cases: tuple[MemoryStreamCase, ...]) -> tuple[MemoryStreamCase, ...]:
-    """Streams, of a memory that makes sense; many are looked at one by one, where they are priced."""
+    """Streams as given, after a check of the memory; batches of designs are checked when evaluated."""
     if not _wide(design):
         _checked(design)
     return cases
 
 
 def limits(design: Design, asked: tuple[MemoryStreamCase, ...]) -> list[Limit]:
-    """Room for what streams go over, and tiles for those who ask."""
+    """Limits of the memory's capacity for the stream, and of tiles for its requesters."""
     chip, span = design.chip, as_column([float(stream.span) for stream in asked])
     found = [Limit("chip.hbm.banks" if chip.hbm is not None else "chip.memory", span, capacity_bytes(_memory(design)), "B")]
     if chip.hbm is not None:
@@ -56,7 +56,10 @@ def limits(design: Design, asked: tuple[MemoryStreamCase, ...]) -> list[Limit]:
 
 
 def kernel_outcome(design: Design, asked: tuple[MemoryStreamCase, ...], fidelity: str) -> KernelOutcome:
-    """Of bytes of the memory there is energy, and of their way to tiles; of a memory by itself that nobody buys, none."""
+    """Bandwidth and latency of streams, and energy of the memory and of the way to tiles.
+
+    A memory without energy constants has no energy.
+    """
     chip = design.chip
     nbytes = as_column([float(stream.requests * stream.request) for stream in asked]) * pseudo_channel_count(_memory(design))
     metrics = _bandwidths(design, asked, nbytes) if fidelity == "closed" else _played(design, *asked)
@@ -77,7 +80,7 @@ def kernel_outcome(design: Design, asked: tuple[MemoryStreamCase, ...], fidelity
 def kernel_breakdown(
     design: Design, case: MemoryStreamCase, asked: tuple[MemoryStreamCase, ...], fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
-    """Data on the buses, and what they waited for."""
+    """Breakdown rows of a stream: time of data on the buses, and the causes of waiting."""
     nbytes = float(case.requests * case.request * pseudo_channel_count(_memory(design)))
     if fidelity == "closed":
         found = _priced(design, case)
@@ -117,7 +120,7 @@ def request_addresses(stream: MemoryStreamCase, count: int, part: int, span: int
 
 
 class AnalyticalStream(NamedTuple):
-    """What the closed form says of a stream: its time, the mean latency of its reads [s], and what binds."""
+    """Analytical result of a stream: time [s], mean read latency [s] and bottleneck."""
 
     seconds: float
     latency: float

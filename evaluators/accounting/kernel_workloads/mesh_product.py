@@ -1,4 +1,4 @@
-"""Products of matrices in the memories of a mesh's cores, which are those of a wafer, or tiles with engines of their own."""
+"""Matrix products from the local memories of a mesh of wafer cores or tiles, as single kernels."""
 
 from dataclasses import replace
 from functools import reduce
@@ -58,12 +58,12 @@ COMMUNICATION_TIMES = ("hop", "ramp", "stage", "word", "copy", "post")
 
 
 def needs_single_designs(design: Design, fidelity: str) -> bool:
-    """Readers that play programs walk many by themselves, but engines of tiles have numbers for them."""
+    """Whether designs are evaluated one at a time: simulated tiles need scalar engine sizes."""
     return design.chip.tile is not None and fidelity != "closed"
 
 
 def prepare_case(design: Design, cases: tuple[ProductCase, ...]) -> MeshKernel:
-    """Products as one kernel on the cores that the mapping says."""
+    """One kernel for the products, on the cores that the mapping names."""
     refuse_grouped_products(cases)
     mapping, kind = _mapping(design), cases[0].kind
     shape = GemmShape(*(as_column([float(getattr(case, size)) for case in cases]) for size in ("m", "k", "n")))
@@ -98,7 +98,7 @@ def _fits(limits: list[Limit]) -> Any:
 
 
 def limits(design: Design, asked: MeshKernel) -> list[Limit]:
-    """Memory of a core, sides of the mesh, routing paths, and chunks of a mesh that is no square; of what is chosen."""
+    """Limits of core memory, mesh sides, routing paths and chunks, for the chosen algorithm."""
     if not asked.rivals:
         return _limits(design, asked)
     best = rivals.fastest_index(asked, _machine(design), closed.kernel_cost)
@@ -132,7 +132,7 @@ def _limits(design: Design, asked: MeshKernel) -> list[Limit]:
 
 
 def kernel_outcome(design: Design, asked: MeshKernel, fidelity: str) -> KernelOutcome:
-    """Of the cores of the mapping; energy by the power of a data sheet, where the chip has one."""
+    """Time, communication and utilisation of a product; energy from rated power if the chip has one."""
     _refuse_closed(design, asked, fidelity)
     chip, on = design.chip, _machine(design)
     assert on.fabric is not None
@@ -151,7 +151,7 @@ def kernel_outcome(design: Design, asked: MeshKernel, fidelity: str) -> KernelOu
 def kernel_breakdown(
     design: Design, case: ProductCase, asked: MeshKernel, fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
-    """Local products, and communication that is not behind them."""
+    """Breakdown rows of local products and of communication that is not overlapped."""
     _refuse_closed(design, asked, fidelity)
     on = _machine(design)
     (asked,) = rivals.kernels_by_choice(asked, on, closed.kernel_cost)
@@ -172,7 +172,7 @@ def kernel_breakdown(
 
 
 def remedy_text(worst: Infeasibility, design: Design, cases: tuple[ProductCase, ...]) -> str:
-    """In words, what would do."""
+    """Remedy text: the smallest mesh on which the product's limits hold."""
 
     def all_limits(changes: dict[str, Any]) -> list[Limit]:
         trial = replace_leaves(design, changes)
@@ -182,7 +182,7 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[ProductCase, 
 
 
 def shrink_to_submesh(design: Design, case: ProductCase, side: int) -> tuple[Design, ProductCase]:
-    """On fewer cores, whose number the mapping says, by the algorithm that the whole mesh has."""
+    """A product scaled to fewer cores, with the algorithm of the whole mesh."""
     (kernel,) = rivals.kernels_by_choice(prepare_case(design, (case,)), _machine(design), closed.kernel_cost)
     mapping = _mapping(design)
     whole = int(mapping.rows), int(mapping.cols or mapping.rows)

@@ -1,9 +1,9 @@
-"""Kernels of dies with a cache: products, attention, experts, operators on elements, and collectives between dies.
+"""Single kernels on shared-cache dies: products, attention, experts, elementwise work, collectives.
 
-What one die does is divided between those of a plan: the inner dimension of a product, which an allreduce sums, heads, and
-columns of experts and of elements, which then exchange nothing here. Attention is by the plan of prefill for prompts, which see
-no later key or are all of their keys; all else is by the plan of decode. A collective is one that the plan's dies make: an
-allreduce is that of the plan, all else is the library's of the stack.
+The plan divides work between dies: the inner dimension of a product, which an allreduce sums, heads, and columns of
+experts and of elements, which exchange nothing here. Prompt attention (causal, or with as many queries as keys) uses
+the plan of prefill; everything else uses the plan of decode. A collective runs among the plan's dies: an allreduce by
+the plan's algorithm, others by the stack's library.
 """
 
 from collections.abc import Callable
@@ -83,7 +83,7 @@ MemoryItems = tuple[tuple[str, Any], ...]
 
 
 class DieKernel(NamedTuple):
-    """What one die does of a case.
+    """Work of one die for a case: metrics, memory, counts and breakdown.
 
     Attributes:
         plan: that divides it.
@@ -107,7 +107,7 @@ class DieKernel(NamedTuple):
 
 
 def prepare_case(design: Design, cases: tuple[WorkloadCase, ...]) -> DieKernel:
-    """A case as a die is asked for it, timed."""
+    """Work of one die for a case, timed by the analytical model."""
     (case,) = cases
     lay = CASES[type(case)]
     found = lay(design, case, READERS[ANALYTICAL_FIDELITY])
@@ -143,7 +143,7 @@ def limits(design: Design, asked: DieKernel) -> list[Limit]:
 
 
 def kernel_outcome(design: Design, asked: DieKernel, fidelity: str) -> KernelOutcome:
-    """Of all dies."""
+    """Metrics of a kernel on all dies, with energy on demand."""
     asked, chip, dies = _by(asked, fidelity), design.chip, asked.plan.tp
     held = "hbm_used" if "utilisation" in asked.metrics else ""
     return KernelOutcome(asked.metrics, lambda: pooled_dynamic_energy(asked.done(), chip) * dies, dies, held)
@@ -152,7 +152,7 @@ def kernel_outcome(design: Design, asked: DieKernel, fidelity: str) -> KernelOut
 def kernel_breakdown(
     design: Design, case: WorkloadCase, asked: DieKernel, fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
-    """Where the time of one die goes, and into exchanges."""
+    """Breakdown rows of one die's kernel, including its exchanges."""
     return _by(asked, fidelity).told()
 
 
@@ -161,9 +161,9 @@ SMALLEST_CHUNK = 16
 
 
 def is_prefill(case: AttentionCase) -> bool:
-    """Whether queries are those of prompts, or of chunks of them.
+    """Whether the queries are those of prompts or of prompt chunks.
 
-    Absorbed weights are of decode, and so are a few queries over a longer cache: tokens that decode guesses, masked or not.
+    Absorbed weights belong to decode, and so do a few queries over a longer cache: drafted tokens, masked or not.
     """
     if not case.decodes and (case.latent or case.queries < min(SMALLEST_CHUNK, case.keys)):
         return False
@@ -171,7 +171,7 @@ def is_prefill(case: AttentionCase) -> bool:
 
 
 def attention_pairs(case: AttentionCase) -> float:
-    """Pairs of query and key of all sequences, per head, those beside included.
+    """Query-key pairs of all sequences per head, with decodes in the same launch.
 
     >>> (
     ...     attention_pairs(AttentionCase("", 2, 8, 8, 4, 6, 64, 64, True, False)),

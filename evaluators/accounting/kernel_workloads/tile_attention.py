@@ -1,4 +1,4 @@
-"""Attention from the memory of a chip of tiles: eight dataflows, with group and slice that the mapping may leave open."""
+"""Attention from main memory on tiles: eight dataflows, with open or set group sides and tiling."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -45,7 +45,7 @@ OPERAND_NAMES = {"q": "Q", "c": "Q", "k": "K", "v": "V", "s": "scores", "o": "O"
 
 
 class TiledAttention(NamedTuple):
-    """Cases alike as the chip is asked for them.
+    """Equal cases of attention as one job, with the resolved tiling.
 
     Attributes:
         job: what is priced.
@@ -79,7 +79,7 @@ def limits(design: Design, asked: TiledAttention) -> list[Limit]:
 
 
 def kernel_outcome(design: Design, asked: TiledAttention, fidelity: str) -> KernelOutcome:
-    """Of all tiles."""
+    """Time, utilisation and energy of attention on all tiles."""
     chip, of, (_, engines) = design.chip, asked.job, job_machine(design.chip, asked.job.of)
     shape, cut = of.shape, of.tiling
     peak = chip.mesh.rows * chip.mesh.cols * engines.matrix.rows * engines.matrix.cols * chip.clock
@@ -102,7 +102,7 @@ def kernel_outcome(design: Design, asked: TiledAttention, fidelity: str) -> Kern
 def kernel_breakdown(
     design: Design, case: AttentionCase, asked: TiledAttention, fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
-    """Exchanges, memory, vectors and products; what is padded under a mask is masked as well."""
+    """Breakdown rows of attention: exchanges, memory, vector work and products."""
     of, t = asked.job, asked.job.tiling
     groups = f"{t.rows:.0f} x {t.cols:.0f} tiles, {t.queries:.0f} x {t.keys:.0f} a tile"
     groups += f", keys in {t.splits:.0f}" if of.of.split else ""
@@ -111,7 +111,7 @@ def kernel_breakdown(
 
 
 def chosen_tiling(design: Design, *cases: AttentionCase) -> AttentionTiling:
-    """Group and slice of cases alike, those that the mapping leaves open included."""
+    """Group sides and tiling of equal cases, with open ones chosen."""
     mapping = _mapping(design)
     return resolve_tiling(
         find_dataflow(mapping.dataflow), attention_shape(*cases), design.chip, mapping, *operand_bytes(design)
@@ -119,7 +119,7 @@ def chosen_tiling(design: Design, *cases: AttentionCase) -> AttentionTiling:
 
 
 def operand_bytes(design: Design) -> tuple[float, KvStorage]:
-    """Bytes of queries, scores and outputs, 2 where the mapping has no number formats; how keys and values are stored.
+    """Bytes per query, score and output value, and the storage of keys and values. [B].
 
     Raises:
         DesignError: weights of another size, of which there are none, or activations with scales of blocks.
@@ -130,7 +130,7 @@ def operand_bytes(design: Design) -> tuple[float, KvStorage]:
 
 
 def attention_shape(*cases: AttentionCase) -> AttentionShape:
-    """What cases alike compute."""
+    """Attention shape of equal cases, sizes as columns over the cases."""
     if any(case.decodes for case in cases):
         raise DesignError(
             "workload.decodes: tiles do not mix prompts and decodes in a call; leave it out, or ask dies, as chip=h100"
@@ -140,7 +140,7 @@ def attention_shape(*cases: AttentionCase) -> AttentionShape:
 
 
 def remedy_text(worst: Infeasibility, design: Design, cases: tuple[AttentionCase, ...]) -> str:
-    """In words, what would do."""
+    """Remedy text for the most violated limit of attention on tiles."""
     chip, (case, *_), of = design.chip, cases, find_dataflow(_mapping(design).dataflow)
     if worst.limit in ("mapping.rows", "mapping.cols"):
         side = worst.limit.split(".")[1]
@@ -156,7 +156,7 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[AttentionCase
 
 
 def shrink_to_submesh(design: Design, case: AttentionCase, side: int) -> tuple[Design, AttentionCase]:
-    """Groups as they are, or as large as the part."""
+    """A case scaled to a submesh; groups keep their sides if they fit."""
     of, _ = attention_on_submesh(prepare_case(design, (case,)).job, side)
     names = ("rows", "cols", "queries", "keys", *(("splits",) if of.of.split else ()))
     changes: dict[str, Any] = {f"mapping.{name}": getattr(of.tiling, name) for name in names}

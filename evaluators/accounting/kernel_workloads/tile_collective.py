@@ -52,14 +52,15 @@ Cases = tuple[CollectiveCase, ...]
 
 
 def needs_single_designs(design: Design, fidelity: str) -> bool:
-    """Readers that play programs walk many by themselves."""
+    """Whether designs are evaluated one at a time: never, since simulators loop over batches themselves."""
     return False
 
 
 def prepare_case(design: Design, cases: Cases) -> tuple[MeshKernel, CollectiveCase]:
-    """What is priced, and the first of cases alike.
+    """The kernel and the first of equal cases.
 
-    Groups that do not divide the mesh, and roots beyond a team (both limits) count as the mesh and as 0.
+    Groups that do not divide the mesh, and roots outside a group (both are limits), count as the whole mesh and as
+    root 0.
     """
     chip, case = design.chip, cases[0]
     if not case.recorded:
@@ -112,14 +113,14 @@ def limits(design: Design, asked: tuple[MeshKernel, CollectiveCase]) -> list[Lim
 
 
 def kernel_outcome(design: Design, asked: tuple[MeshKernel, CollectiveCase], fidelity: str) -> KernelOutcome:
-    """Of all tiles."""
+    """Time and energy of a collective on all tiles."""
     return mesh_outcome(design.chip, READERS[fidelity].kernel(asked[0], tile_network_machine(design.chip)), {})
 
 
 def kernel_breakdown(
     design: Design, case: CollectiveCase, asked: tuple[MeshKernel, CollectiveCase], fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
-    """What words, sums, synchronisation, starts and hops take of it."""
+    """Breakdown rows of a collective: words, sums, synchronisation, starts and hops."""
     (kernel, _), on = asked, tile_network_machine(design.chip)
     parts = {name: float(value) for name, value in attributed(kernel, on, fidelity, TIME_PARTS).items()}
     cost, mesh = READERS[fidelity].kernel(kernel, on), kernel.mesh
@@ -133,7 +134,7 @@ def kernel_breakdown(
 
 
 def remedy_text(worst: Infeasibility, design: Design, cases: Cases) -> str:
-    """In words, what would do."""
+    """Remedy text for the most violated limit of a collective between tiles."""
     chip, case = design.chip, cases[0]
     if worst.limit == "workload.group":
         sides_ = f"{case.rows} x {case.cols} tiles do not divide {chip.mesh.rows:.0f} x {chip.mesh.cols:.0f}"
@@ -144,7 +145,7 @@ def remedy_text(worst: Infeasibility, design: Design, cases: Cases) -> str:
 
 
 def shrink_to_submesh(design: Design, case: CollectiveCase, side: int) -> tuple[Design, CollectiveCase]:
-    """As many bytes a tile; groups as they are, or as large as the part."""
+    """A collective scaled to a submesh, with equal bytes per tile; groups keep their sides if they fit."""
     chip = design.chip
     rows, cols = submesh_sides(int(chip.mesh.rows), int(chip.mesh.cols), side)
     high, wide = (largest_divisor(whole, said) if said else 0 for whole, said in ((rows, case.rows), (cols, case.cols)))

@@ -1,4 +1,4 @@
-"""Products of matrices in the memory of a chip of tiles: SUMMA whose diagonal tiles load."""
+"""Matrix products from main memory on tiles: SUMMA whose diagonal tiles load."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,7 @@ VALUE = 2.0
 
 
 def prepare_case(design: Design, cases: tuple[ProductCase, ...]) -> SummaJob:
-    """Products as the chip is asked for them, with groups and slices that the mapping leaves open."""
+    """One SUMMA job for the products, with open group sides and tilings chosen."""
     refuse_grouped_products(cases)
     shape = GemmShape(*(as_column([getattr(case, size) for case in cases]) for size in ("m", "k", "n")))
     return propose_summa_job(shape, design.chip, design.mapping.kernel)
@@ -45,7 +45,7 @@ def limits(design: Design, asked: SummaJob) -> list[Limit]:
 
 
 def kernel_outcome(design: Design, asked: SummaJob, fidelity: str) -> KernelOutcome:
-    """Of all tiles."""
+    """Time, utilisation and energy of a product on all tiles."""
     chip, shape, part = design.chip, asked.shape, asked.part
     macs = chip.tile.matrix.rows * chip.tile.matrix.cols * chip.clock
     of = job_outcome(asked, fidelity, {"cores": chip.mesh.rows * chip.mesh.cols * 1.0})
@@ -65,7 +65,7 @@ def kernel_breakdown(
 
 
 def remedy_text(worst: Infeasibility, design: Design, cases: tuple[ProductCase, ...]) -> str:
-    """In words, what would do."""
+    """Remedy text for the most violated limit of a product on tiles."""
     if worst.limit == "mapping.split_k":
         return split_remedy_text(design.mapping.kernel.split_k, design.mapping.kernel.rows, design.chip.mesh.rows)
     if worst.limit == "mapping.rows":
@@ -84,7 +84,7 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[ProductCase, 
 
 
 def shrink_to_submesh(design: Design, case: ProductCase, side: int) -> tuple[Design, ProductCase]:
-    """Groups and slices as they are, or as large as the part."""
+    """A product scaled to a submesh; groups and tilings keep their sizes if they fit."""
     job, _ = summa_on_submesh(prepare_case(design, (case,)), side)
     changes: dict[str, Any] = {f"mapping.{name}": getattr(job.part, name) for name in ("m", "k", "n", "rows")}
     changes["mapping.split_k"] = job.part.split

@@ -1,10 +1,12 @@
-"""Pipelines of groups of tiles that serve requests: how many there are, what their cores hold, and what an iteration takes.
+"""Pipelines of tile groups that serve requests: their number, core memory and iteration times.
 
-An iteration is one micro-batch's pass through all stages, prompts and decodes together: products over all tokens, attention of
-each kind by itself. Leaves are of one design, or of several with the same words, of shape (designs,).
+An iteration is one micro-batch's forward pass through all stages, prompts and decodes together: products over all
+tokens, attention of each kind separately. Leaves are of one design, or of several with equal options, of shape
+(designs,).
 
-Cores that do both phases keep room for the activations of a chunk while they only decode, so that fewer weights stay in local
-memory than in a batch: tokens of few requests take some per cent longer than there. Cores that only decode have no such room.
+Cores that do both phases reserve room for the activations of a chunk while they only decode, so fewer weights stay in
+local memory than for a static batch: iterations of few requests take some per cent longer. Cores that only decode
+reserve no such room.
 """
 
 from collections.abc import Callable
@@ -43,7 +45,7 @@ from dse.space.workload import ServingLoad
 
 
 class PipelinePool(NamedTuple):
-    """Pipelines of one phase, or of both.
+    """A pool of equal pipelines for one phase or both.
 
     Attributes:
         name: of the phase; decode also for both.
@@ -77,28 +79,28 @@ class PipelinePool(NamedTuple):
 
     @property
     def rule(self) -> SchedulingPolicy:
-        """How an iteration of one design is formed."""
+        """Scheduling policy of one design's pipelines."""
         (found,) = self.rules
         return found
 
     @property
     def stages(self) -> StageCuts:
-        """Of a pipeline; numbers of one design."""
+        """Stages of a pipeline; numbers for one design."""
         return self.cut.plain
 
     @property
     def width(self) -> float:
-        """Bytes of a value as it is multiplied. [B]"""
+        """Bytes of an activation value in products. [B]."""
         return float(BYTES_BY_FORMAT[self.precision.activations])
 
     @property
     def near(self) -> Any:
-        """Of a core's local memory, what caches have. [B]"""
+        """Local memory of a core that KV caches occupy. [B]."""
         return as_float(self.held.kv_here * self.held.kv)
 
     @property
     def free(self) -> Any:
-        """Of a core's share of HBM, what weights leave. [B]"""
+        """Share of main memory per core that weights leave free. [B]."""
         return as_float(memory_bytes_per_core(self.chip)) - as_float((1 - self.held.weights_here) * self.held.weights)
 
 
@@ -110,13 +112,13 @@ MAX_FLEETS = 8
 
 
 def pipeline_pools(design: Design, load: ServingLoad) -> tuple[PipelinePool, ...]:
-    """Pipelines that prefill, where there are such, and that decode."""
+    """Pools of pipelines: those that only prefill, if any, and those that decode."""
     known = next((fleet for one, its, fleet in _KNOWN if one is design and its is load), None)
     return known or _keep(design, load, _fleet(design, load))
 
 
 def select_rows(design: Design, rows: Array) -> Design:
-    """Some of a design's rows, with the fleets that are known of these."""
+    """Selected rows of a design, keeping the pipelines already known for them."""
     found = served.select_rows(design, rows)
     for one, load, fleet in list(_KNOWN):
         if one is design and len(rows) > 1:
@@ -310,7 +312,7 @@ def _with_words(
 def iteration_calls(
     of: PipelinePool, load: ServingLoad, at: StepCounts, attending: tuple[StepCounts, ...]
 ) -> tuple[CallBlock, ...]:
-    """Calls of an iteration, by the partition of the plan or by words of each operator."""
+    """Calls of an iteration, with the plan's partition or one partition per operator."""
     model, plan, words = load.model, of.plan, of.words
     if words is None:
         return group_blocks(model, at, plan, of.precision, attending)
@@ -324,7 +326,7 @@ def iteration_calls(
 
 
 def longest_request_bytes(of: PipelinePool, load: ServingLoad, mapping: Mapping) -> Any:
-    """Of a core's share of HBM, what the longest request takes by itself. [B]"""
+    """Main memory per core that the longest request takes alone. [B]."""
     whole = as_float(of.room.of(served.longest_sequence(load)))
     return whole if mapping.serving.overflow == "ring" else maximum(0.0, whole - of.near)
 
@@ -346,7 +348,7 @@ def iteration_pass(
     load: ServingLoad, of: PipelinePool, reader: CostModel, phase: str, prompt: Any, prompt_context: Any, decodes: Any,
     context: Any, spilled: Any, crowding: float = 1.0,
 ) -> StagedPass:  # fmt: skip
-    """An iteration, counts as in `price.AXES`; leaves broadcast."""
+    """Forward pass of an iteration with counts as in `price.AXES`; leaves broadcast."""
     at, attending = _steps(load.model, phase, prompt, prompt_context, decodes, context)
     laid = iteration_calls(of, load, at, attending)
     crossing = (prompt + decodes) * of.stages.carried * of.width
@@ -412,7 +414,7 @@ def _typical(load: ServingLoad, of: PipelinePool, reader: CostModel) -> tuple[Op
 
 
 def pipeline_request_memory(design: Design, load: ServingLoad, plan: ServingPipelinePlan) -> RequestMemory:
-    """What a request has on a core, in all layers."""
+    """KV memory of one request on a core, over all its layers. [B]."""
     said = design.mapping.precision
 
     def nbytes(cached: Any, sequences: float) -> Any:
@@ -429,29 +431,29 @@ def prefill_and_decode_cores(design: Design) -> tuple[Any, Any]:
 
 
 def decode_only_cores(design: Design) -> Any:
-    """Cores that only decode."""
+    """Number of cores that only decode."""
     apart, others = prefill_and_decode_cores(design)
     return where(apart > 0, others, 0.0)
 
 
 def core_count(design: Design) -> Any:
-    """Cores of the chip."""
+    """Number of cores of the chip."""
     mesh = design.chip.mesh
     return mesh.rows * mesh.cols * 1.0
 
 
 def as_float(value: Any) -> Any:
-    """Of one design as a float."""
+    """Value as a float for one design; an array is returned unchanged."""
     return value if np.size(value) > 1 else float(np.squeeze(value))
 
 
 def as_count(value: Any) -> Any:
-    """Whole things, rounded down; of one design as an integer."""
+    """Whole count, rounded down; an integer for one design."""
     return np.floor(value) if isinstance(value, np.ndarray) else int(value)
 
 
 class MeanRequestWork(NamedTuple):
-    """Iterations that a mean request asks for, shape (iterations, 1).
+    """Iterations that a mean request needs, shape (iterations, 1).
 
     Attributes:
         at, attending: steps, and those that share them.
@@ -475,7 +477,7 @@ def partition_options(
     passed: Callable[[tuple[CallBlock, ...], CoreResidency], StagedPass],
     fits: Callable[[ServingPipelinePlan, CoreResidency], bool],
 ) -> tuple[TriedPlan, ServingPipelinePlan]:
-    """Words of pipelines, and their plan as what a core holds is counted.
+    """Partitions of pipelines, and the plan by which core memory is counted.
 
     Args:
         model, chip, plan, precision: what is divided, and where.

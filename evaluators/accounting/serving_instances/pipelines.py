@@ -1,9 +1,8 @@
-"""Meshes of tiles that serve requests as they come: pipelines that do both phases, or some for each.
+"""Meshes of tiles that serve requests: pipelines for both phases, or separate ones for each.
 
-An iteration of a pipeline is one micro-batch's pass through all its stages, prompts and decodes together: products over all
-tokens, attention of each kind by itself. What of the KV cache is not in local memory comes
-from HBM. An iteration is priced by
-the plan of the phase that its pipeline is for, and a design's iterations once, as a table.
+An iteration of a pipeline is one micro-batch's forward pass through all its stages, prompts and decodes together:
+products over all tokens, attention of each kind separately. KV cache outside local memory comes from HBM. Iteration
+times use the plan of the pipeline's phase and are tabulated once per design.
 """
 
 import operator
@@ -102,9 +101,10 @@ OTHER_OPERATORS = (
 
 
 def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
-    """One chip; and what the cores of a stage take at least, since a chunk or a token goes through one stage after the other.
+    """Lower bounds of one chip: times of a stage's cores, since tokens pass the stages in turn.
 
-    Weights that local memories of all stages have room for may be there; what a cache in front of main memory has is not known.
+    Weights for which the local memories of all stages have room may be resident; the content of a cache in front of
+    main memory is not known.
     """
     chip, mapping = _chip(design), _mapping(design)
     apart, last, alone = mapping.serving.prefill_cores > 0, mapping.decode, decode_only_chip(chip)
@@ -121,13 +121,13 @@ def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
 
 
 def mergeable_options(design: Design) -> tuple[str, ...]:
-    """Those of `WORDS`; none where partitions are of a group that is a mesh, or left open."""
+    """Options in which designs of one group may differ; none if partitions are open or of a mesh."""
     mapping = _mapping(design)
     return MERGEABLE_OPTIONS if {mapping.prefill.partition, mapping.decode.partition} <= set(PARTITIONS) else ()
 
 
 def limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Cores for both phases, and what those of each hold; of designs that have cores for both, or of those that have not."""
+    """Limits of cores for both phases and of the memory of each kind of core."""
     mapping, found = _mapping(design), _divided(design)
     if any(np.any(limit.need > limit.have) for limit in found):
         return found  # nothing can be said of pipelines on cores that there are not
@@ -165,7 +165,7 @@ def _alike(one: Any, other: Any) -> Any:
 
 
 def metrics(design: Design, load: ServingLoad, fidelity: str) -> dict[str, Any]:
-    """What a run is worth, or the steady state, and what it has used; of the latter leaves of shape (designs,)."""
+    """Metrics of a serving run or of the steady state; the latter of shape (designs,)."""
     if fidelity == STEADY:
         return standing.steady_state_metrics(design, load)
     chip, fleet, apart = _chip(design), pipeline_pools(design, load), decode_only_cores(design)
@@ -191,7 +191,7 @@ def metrics(design: Design, load: ServingLoad, fidelity: str) -> dict[str, Any]:
 
 
 def serving_power_profile(design: Design, load: ServingLoad, fidelity: str) -> PowerProfile | None:
-    """Power over the first iterations, caches on their way all the time, in the mean; None where no rate keeps the bounds."""
+    """Power over the first iterations, with mean KV transfer; None if no rate keeps the SLOs. [W]."""
     chip, fleet = _chip(design), pipeline_pools(design, load)
     run, _, between = _served(design, load, fleet, fidelity, served.LOGGED_ITERATIONS)
     if run is None:
@@ -204,7 +204,7 @@ def serving_power_profile(design: Design, load: ServingLoad, fidelity: str) -> P
 
 
 def serving_breakdown(design: Design, load: ServingLoad, fidelity: str) -> Breakdown:
-    """The time of pipelines, by operator and idle; and the first iterations, on cores, on HBM and on links."""
+    """Breakdown of pipeline time by operator and idle, with a timeline of the first iterations."""
     fleet = pipeline_pools(design, load)
     if fidelity == STEADY:
         return _standing(design, load, fleet)
@@ -262,7 +262,7 @@ def iteration_rows(
 
 
 def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-    """In words, what would do: fewer cores set apart, or the smallest parallelism."""
+    """Remedy text: fewer cores set apart for prefill, or the smallest parallelism."""
     if any(_two_sets(design, load) for load in loads):
         return OTHER_OPERATORS
     if worst.limit in REMEDY_TEXTS:
@@ -359,17 +359,17 @@ def simulate_load(design: Design, load: ServingLoad, fidelity: str) -> ServingRu
 
 
 def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[float, float]:
-    """What requests take that meet no other: to the first token, and a token. [s]"""
+    """TTFT and TPOT of requests on an idle deployment. [s]."""
     return served.unloaded_latency(deployment_factory(design, load, fidelity), load)
 
 
 def deployment_factory(design: Design, load: ServingLoad, fidelity: str) -> Callable[[Requests], Deployment]:
-    """What serves a load's requests at any rate."""
+    """Function that gives the deployment for a load's requests at any rate."""
     return _by_rate(design, load, pipeline_pools(design, load), fidelity)[0]
 
 
 def run_usage(design: Design, load: ServingLoad, run: ServingRun, fidelity: str) -> dict[str, float]:
-    """What a run of a load's requests has used, and the energy of it."""
+    """Metrics of utilisation and energy of a run of a load's requests."""
     fleet = pipeline_pools(design, load)
     between = _deployed(design, replace(load, requests=run.requests), fleet, fidelity)[2]
     means = [

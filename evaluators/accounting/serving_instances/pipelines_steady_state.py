@@ -1,4 +1,4 @@
-"""Pipelines of groups of tiles at fidelity=steady: designs with the same words all at once, prices broadcast over them."""
+"""Pipelines at fidelity=steady: designs with equal options at once, iteration times broadcast."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -50,7 +50,7 @@ MESH = ("chip.mesh.",)
 
 
 class PipelineSteadyState(NamedTuple):
-    """Designs in the steady state.
+    """Steady state of designs with pipelines, shape (designs,).
 
     Attributes:
         of: what the load is to each of them.
@@ -92,7 +92,7 @@ def groups_solved_together(design: Design) -> Iterator[tuple[Array, Design]]:
 
 
 def steady_state_metrics(design: Design, load: ServingLoad) -> dict[str, Any]:
-    """What designs are worth that keep all limits; numbers, or of shape (designs,)."""
+    """Steady-state metrics of designs that keep all limits; numbers, or of shape (designs,)."""
     fleet, apart, requests = pipeline_pools(design, load), decode_only_cores(design), load.requests
     stands = pipeline_steady_state(design, load, fleet)
     values: dict[str, Any] = steady.steady_state_columns(stands.of, requests)
@@ -106,7 +106,7 @@ def steady_state_metrics(design: Design, load: ServingLoad) -> dict[str, Any]:
 
 
 def pipeline_steady_state(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...]) -> PipelineSteadyState:
-    """Designs in the steady state of a load."""
+    """Steady state of a load on designs with pipelines."""
     steady.refuse_unsteady_load(load)
     paces = pipeline_paces(load, fleet, READER)
     between = kv_transfer_cost(design, load, fleet, paces, READER)

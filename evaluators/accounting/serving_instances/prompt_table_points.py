@@ -1,4 +1,4 @@
-"""Prompts of an iteration, of which only tokens and positions that these attend to are known; and where to price them."""
+"""Equal prompts that represent an iteration, and table points for their times."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,10 +29,10 @@ SHORTEST = 16
 
 
 def equal_prompts(tokens: Array, context: Array) -> tuple[Array, Array, Array]:
-    """Prompts that have so many tokens together, which attend to so many positions on average: how many, tokens of each, past.
+    """Equal prompts for a token sum and mean context: their number, tokens and earlier tokens.
 
-    A whole prompt of n tokens attends to (n + 1) / 2 of its own. So there are T / (2 c - 1), to a whole number, and what they
-    do not account for is cached before them: the past of a chunk.
+    A whole prompt of n tokens attends to (n + 1) / 2 of its own positions on average. So there are T / (2 c - 1)
+    prompts, rounded; context beyond that is cached before them: the past of a chunk.
 
     Args:
         tokens: of all prompts, 1 at least. Shape (iterations,)
@@ -47,9 +47,9 @@ def equal_prompts(tokens: Array, context: Array) -> tuple[Array, Array, Array]:
 
 
 def fractional_prompts(tokens: Array, context: Array) -> tuple[Array, Array]:
-    """The same with as many prompts as account for all: not a whole number of them, so that what is priced has no jumps.
+    """Tokens and earlier tokens per prompt when the number of prompts may be fractional.
 
-    Their pairs of queries and keys are tokens times context, where nothing limits what a token sees.
+    Times then have no jumps. Pairs of queries and keys equal tokens times context, unless a window limits them.
 
     Args:
         tokens, context: as of `alike`; they broadcast together.
@@ -68,13 +68,13 @@ def fractional_prompts(tokens: Array, context: Array) -> tuple[Array, Array]:
 
 
 def transferred_prompts(load: ServingLoad) -> Array:
-    """Prompts whose caches go to where they are decoded, if that is elsewhere: of all requests with more than one token."""
+    """Prompt lengths of requests with KV transfer: those with more than one output token. [token]."""
     found: Array = load.requests.prompt[load.requests.output > 1]
     return found
 
 
 def kv_host_transfer_energy(room: RequestMemory, load: ServingLoad, chip: Chip, apart: Any, hosted: Any = 0.0) -> Any:
-    """Energy of caches that go to hosts and come back, and by way of them to chips that decode, where others prefill. [J]
+    """Energy of KV caches swapped to hosts and back, and of KV transfer by way of hosts. [J].
 
     Args:
         room: of a request, on all of a chip.
@@ -88,7 +88,7 @@ def kv_host_transfer_energy(room: RequestMemory, load: ServingLoad, chip: Chip, 
 
 
 def distinct_prompt_lengths(load: ServingLoad, most: int = 2) -> list[float]:
-    """Lengths of prompts, where these are few: prices jump between points of a table, and these are to be as they are."""
+    """Distinct prompt lengths if they are few, else none; tables get these as points. [token]."""
     lengths: list[float] = np.unique(load.requests.prompt).tolist()
     return lengths if len(lengths) <= most else []
 
@@ -104,9 +104,9 @@ def table_points(
     whole: Sequence[float] = (),
     jumps: int = MAX_JUMPS,
 ) -> list[Array]:
-    """Points of a table of prices: even in their ratios, and on both sides of the first steps that prices take.
+    """Points of an iteration-time table: even ratios, and both sides of the first padding steps.
 
-    What the largest counts are moves no point but the last: tables of other budgets and batches have the same ones.
+    The largest counts move only the last point, so tables of other budgets and batches share the rest.
 
     Args:
         prompt, prompt_context, decodes, context: the largest counts, in the order of `serving.price.AXES`.
@@ -128,7 +128,7 @@ def table_points(
 
 
 def integer_table_points(load: ServingLoad, prompts: int, batch: int) -> list[Array]:
-    """Points of a table of prices, of whole numbers of tokens; with the load's own prompts, where these are few."""
+    """Integer points of an iteration-time table, including the load's prompt lengths if they are few."""
     whole = [
         times * length
         for length in distinct_prompt_lengths(load, MAX_DISTINCT_PROMPTS)

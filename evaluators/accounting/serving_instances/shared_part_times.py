@@ -1,7 +1,8 @@
-"""What parts of iterations spend on designs, each of them priced once: in a screen most designs differ from others in a part.
+"""Iteration part times shared between designs: each distinct part is computed once.
 
-Designs are told apart by the leaves that prices depend on. Calls of few designs take as long as calls of many: so all groups of
-a block first say what they will ask (`said_first`), and what one of them then asks is priced for all that want it.
+Designs are distinguished by the leaves on which times depend. Computing few designs takes as long as computing many.
+All groups of a block therefore first record the times that they will need (`collect_requests`); a later need of one
+group is computed for all that want the same.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -86,7 +87,7 @@ _SAYING = [False]
 
 @contextmanager
 def collect_requests() -> Iterator[None]:
-    """While it is open, what is asked of prices is noted as wanted and answered with zeros."""
+    """Record needed times as wanted, and answer with zeros, in a with block."""
     _SAYING[0] = True
     try:
         yield
@@ -95,7 +96,7 @@ def collect_requests() -> Iterator[None]:
 
 
 class SharedTimes(Generic[T]):
-    """Prices of designs of one structure, which other designs share.
+    """Part times of designs of one structure, shared with other designs.
 
     Args:
         design: of several, leaves of shape (designs,), or one.
@@ -124,7 +125,7 @@ class SharedTimes(Generic[T]):
         _forget()
 
     def of(self, asked: Hashable, spent: Callable[[T], Array]) -> Array:
-        """What is spent, shape (what, designs).
+        """Costs of one part for all designs, shape (what, designs).
 
         Args:
             asked: what is asked, equal where the answer is.

@@ -1,14 +1,15 @@
-"""Tiles that all work on one operator at a time, and serve requests: an instance is the chip.
+"""Tiles that all run one operator at a time and serve requests: an instance is one chip.
 
-An iteration is one pass through all operators, prompts and decodes together: products and rows over the tokens of both, which
-read weights once, and attention of each kind by itself. It goes by the plan of prefill where it has prompts, else by that of
-decode. Latent attention and states are computed otherwise where nothing is prefilled: what of these is of prompts alone, or of
-decodes alone, is done apart, in the same pass. Latents before a chunk are expanded again. Prompts are taken to be whole and
-alike as far as their tokens and the positions that these attend to allow (`prompts.py`).
+An iteration is one forward pass through all operators, prompts and decodes together: products and rows over the tokens
+of both, which read weights once, and attention of each kind separately. Iterations with prompts use the plan of
+prefill, others the plan of decode. Latent attention and recurrent states are computed otherwise where nothing is
+prefilled: parts that only prompts or only decodes need run separately in the same forward pass. Latents before a chunk
+are expanded again. Prompts are taken as whole and equal as far as their tokens and mean context allow
+(`prompt_table_points.py`).
 
-Where slices of attention are left open, those of a prompt by itself or of several serve all prompts of about its length, and
-those of prompts as long as all that a chunk attends to serve the chunk too. Decodes have those that suit a few more or a few
-less at a time, with as many keys. Chips have no links to others: caches go by the host.
+Where tilings of attention are left open, the tiling of one or several prompts serves all prompts of about that length,
+and the tiling of prompts as long as a chunk's whole context serves the chunk. Decodes use tilings that suit a few more
+or fewer requests with as many keys. Chips have no links to others: KV caches go by the host.
 """
 
 from collections.abc import Callable, Sequence
@@ -107,17 +108,17 @@ SLICES = ("rows", "cols", "queries", "keys")
 
 
 def mergeable_options(design: Design) -> tuple[str, ...]:
-    """What stays in a systolic array, in which designs that are worked out at once may differ."""
+    """Options in which designs of one group may differ: the dataflow of systolic arrays."""
     return () if _of(design)[0].tile.matrix.dataflow == "ce" else ("chip.tile.matrix.dataflow",)
 
 
 def limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Memories, with the longest request by itself and the largest iterations; and groups of tiles that divide the mesh."""
+    """Limits of memories for the longest request and largest iterations, and of tile groups."""
     return memory_and_group_limits(*_of(design), _held(design, load))
 
 
 def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
-    """Chips of each pool."""
+    """Serving instance of each pool of chips."""
     chip, mapping = _of(design)
     parts = [dict(here) for here, _ in _held(design, load).values()]
     free = main_memory_bytes(chip) - parts[0]["weights"] - max(part["activations"] for part in parts)
@@ -141,21 +142,21 @@ def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[Serving
 
 
 def request_limit_times(design: Design, load: ServingLoad) -> None:
-    """Says what limits ask of prices, so that designs are priced together."""
+    """Request the times that limits need, so that designs are computed together."""
     with collect_requests():
         for phase, made_of in _largest(design, load).items():
             _filled(design, load, phase, made_of)
 
 
 def request_table_times(design: Design, load: ServingLoad, fidelity: str) -> None:
-    """Says what a table of prices asks for the steady state, likewise."""
+    """Request the times that a steady-state table needs, so that designs are computed together."""
     made = instances(design, load, fidelity)
     with collect_requests():
         balanced.request_iteration_times(made, design, load)
 
 
 def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
-    """Chips, and what all their channels and engines take at least; a cache may have weights."""
+    """Lower bounds of chips: times of all channels and engines; weights in a cache take no time."""
     chip, mapping = _of(design)
     brought = channel_count(chip) * chip.hbm.channel_bandwidth
     decode = weight_bytes_read(load.model, mapping.precision) / brought if chip.l2 is None else 0.0
@@ -167,19 +168,19 @@ def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
 
 
 def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Limits that need no price: main memory, and groups of tiles."""
+    """Limits that need no iteration times: main memory, and tile groups."""
     return memory_and_group_limits(*_of(design), {phase: (of, []) for phase, of in _stored(design, load, 1).items()})
 
 
 def request_capacity(design: Design, load: ServingLoad) -> Any:
-    """Requests that main memory has room for beside the largest iterations."""
+    """Requests for which main memory has room beside the largest iterations."""
     parts, serving = [dict(of) for of in _stored(design, load, 1).values()], _of(design)[1].serving
     free = main_memory_bytes(_of(design)[0]) - parts[0]["weights"] - max(of["activations"] for of in parts)
     return concurrent_requests(serving, free, _room(design, load), load.longest)
 
 
 def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> Any:
-    """The price of one request's next token, which reads so many positions; more requests take no less. [s]"""
+    """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]."""
     if design.chip.l2 is not None:  # what a cache has depends on how many requests there are
         return 0.0
     of = _shared(design, load, "decode", "closed")
@@ -188,7 +189,7 @@ def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> An
 
 
 def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
-    """What a token of a prompt takes at least, by prices that a table of the steady state has of products and rows. [s]"""
+    """Least time per prompt token, from the steady-state table's times of products and rows. [s]."""
     mapping = _of(design)[1]
     if _of(design)[0].l2 is not None or mapping.serving.prefill_instances:
         return 0.0
@@ -200,7 +201,7 @@ def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
 
 
 def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
-    """Caches go by way of the host."""
+    """KV transfer by way of the host: time per request, without latency. [s]."""
     return _room(design, load).times(1 / float(_of(design)[1].serving.host)), 0.0
 
 
@@ -210,13 +211,13 @@ def devices_per_cache(design: Design, load: ServingLoad) -> tuple[int, ...]:
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Of one die, and of those of all chips. [mm2]"""
+    """Area of one die and of the dies of all chips. [mm2]."""
     chip = _of(design)[0]
     return area.die_area(chip), area.total_area(chip) * device_count(design)
 
 
 def area_by_block(design: Design) -> dict[str, Any]:
-    """Area of one chip by block. [mm2]"""
+    """Area of one chip by block. [mm2]."""
     return area.area_by_block(_of(design)[0])
 
 
@@ -230,9 +231,10 @@ def usage_metrics(
     spent: Array | None = None,
     hosted: Any = 0.0,
 ) -> dict[str, Any]:
-    """Shares of what all engines, channels and links could do in the time, what a tile holds, and energy from what is done.
+    """Metrics of utilisation of engines, channels and links, tile memory, and energy.
 
-    `spent` is what `done` has spent, without its seconds, in the order of `SPENT`; None where it is worked out.
+    `spent` holds the costs of `done` without seconds, in the order of `SPENT_COLUMNS`; None if they are computed
+    here.
     """
     chip, mapping = _of(design)
     if spent is None:
@@ -255,7 +257,7 @@ def usage_metrics(
 
 
 def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-    """Of one design."""
+    """Power of iterations of one design, shape (iterations, 1). [W]."""
     each = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
     found = [_spent(design, 1, _iteration(design, load, one, fidelity))[:2, 0] for one in zip(*each, strict=True)]
     return np.array([[joules / seconds] for seconds, joules in found])
@@ -274,7 +276,7 @@ def iteration_rows(
 
 
 def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-    """In words, what would do."""
+    """Remedy text for the most violated limit."""
     return tiles.remedy_text(worst, design)
 
 
@@ -562,7 +564,7 @@ def _room(design: Design, load: ServingLoad) -> RequestMemory:
 
 
 def device_count(design: Design) -> Any:
-    """Chips of all instances."""
+    """Number of chips of all instances."""
     serving = _of(design)[1].serving
     return serving.instances + serving.prefill_instances
 

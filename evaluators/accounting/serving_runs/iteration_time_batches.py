@@ -1,7 +1,7 @@
-"""Prices of designs of several structures worked out at once at fidelity=steady: all say first what they will ask.
+"""Iteration times of several structures computed together at fidelity=steady.
 
-A layout that shares prices between designs has `early(design, load)`, which says what its limits ask, and `asks(design, load,
-fidelity)`, which says what a table of prices asks.
+Layouts with shared times first record what they will need: `request_limit_times(design, load)` for limits, and
+`request_table_times(design, load, fidelity)` for tables.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ def batch_iteration_times(
     designs: Designs,
     workload: Workload,
 ) -> Iterator[None]:
-    """While it is open, what is asked of several parts of designs is priced once for all that ask it.
+    """Compute the iteration times that parts of designs need once for all of them, in a with block.
 
     Args:
         service_of: the layout of a design.
@@ -64,7 +64,7 @@ def batch_iteration_times(
 
 
 def merge_equal_groups(service_of: Callable[[Design], ModuleType], designs: Designs) -> Designs:
-    """Designs, of which those are one group that their layout takes at once although some of their words differ."""
+    """Designs with groups merged where the layout evaluates groups of different options together."""
     return merge_option_groups(designs, lambda design: getattr(service_of(design), "mergeable_options", _none)(design))
 
 

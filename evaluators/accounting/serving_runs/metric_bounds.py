@@ -1,16 +1,16 @@
-"""What designs that serve a load cannot do better than in the steady state, by what they do at least.
+"""Bounds on steady-state metrics of designs under a serving load, from lower bounds on their work.
 
-The last request to end has come by then and makes its tokens one iteration after the other, so that the time from the first
-arrival to the last token is at least
+The last request to end has arrived by then and makes its tokens one iteration after the other, so that the time from
+the first arrival to the last token is at least
 
     T = max over requests of arrival + further tokens x least iteration
 
-and longer by what the last one waits where requests come too fast (`delays.py`); of few, who are played, it is at least that in
-which instances do all their work.
+and longer by the wait of the last one where requests arrive too fast (`wait_bounds.py`). Loads of few requests are
+simulated, and take at least the time in which all instances do all their work.
 
-Areas, chips and what stands whatever is done are what they are, so that rates are at most, and energy and money at least, those
-of this time. The least iteration is that of weights which pass memories at their peak, and, where it is asked for, the price of
-one request's next token; prompts take what engines that never wait do, or a share of a price.
+Areas, chips and static power do not depend on time, so rates are at most, and energy and price at least, those of this
+time. The least iteration is that of weights which pass memories at their peak and, on request, the time of one
+request's next token. Prompts take the time of engines that never wait, or a share of a tabulated time.
 """
 
 from collections.abc import Callable, Collection
@@ -58,7 +58,7 @@ MetricArrays = dict[str, Array]
 
 
 class MetricBounds(NamedTuple):
-    """Designs before they are evaluated.
+    """Bounds on the metrics of designs, before the designs are evaluated.
 
     Attributes:
         broken: whether a limit is broken that needs no price, shape (designs,).
@@ -78,7 +78,7 @@ def metric_bounds(
     *,
     priced: bool,
 ) -> MetricBounds:
-    """Bounds of designs in the steady state of loads, the loosest of all of them.
+    """Bounds on steady-state metrics of designs, loosest over all loads.
 
     Args:
         service_of: the layout of a design.

@@ -1,6 +1,6 @@
-"""Requests served as they come, on any kind of chip: what a run is worth, what it looked like, one design after another.
+"""Metrics and timelines of serving runs on any kind of chip, one design after another.
 
-A kind of chip says of one design and one load what came of it; its iterations are priced as a table.
+The layout module evaluates one design and one load; iteration times come from a table.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,7 +58,7 @@ DesignPart = tuple[Array, Design]
 
 
 class MeanIteration(NamedTuple):
-    """Iterations of the instances of a pool, of those with prompts or of those without, and what the mean one is made of.
+    """The mean iteration of a pool, over iterations with prompts or over decodes only.
 
     Attributes:
         prompts: which of them.
@@ -78,17 +78,17 @@ class MeanIteration(NamedTuple):
 
     @property
     def composition(self) -> tuple[Any, ...]:
-        """The axes of a price."""
+        """Composition of the iteration, in the order of `price.AXES`."""
         return self[2:]
 
     def of(self, row: int) -> "MeanIteration":
-        """Of one design, as numbers."""
+        """Mean iteration of one design, as numbers."""
         columns = (np.ravel(value) for value in self[1:])
         return MeanIteration(self.prompts, *(float(column[row % len(column)]) for column in columns))
 
 
 def mean_iterations(served: ServingRun, pool: int) -> list[MeanIteration]:
-    """Of a pool with prompts and without, as far as there are such iterations."""
+    """Mean iterations of a pool, with prompts and without, where such iterations exist."""
     return [
         _mean(bool(prompts), {name: float(work[name].sum()) for name in work.dtype.names or ()})
         for prompts, work in _kinds(served, pool)
@@ -97,10 +97,10 @@ def mean_iterations(served: ServingRun, pool: int) -> list[MeanIteration]:
 
 
 def mean_iterations_by_span(served: ServingRun, pool: int) -> list[list[MeanIteration]]:
-    """Of a pool with prompts and without, each half of an octave of tokens by itself, shape (2, spans).
+    """Mean iterations of a pool per half octave of tokens, with prompts and without, shape (2, spans).
 
-    What iterations use is nearly linear within one, not over all of them: weights are read once however many tokens there are,
-    and activations are written where they find no room.
+    Costs are nearly linear in tokens within half an octave, but not over all iterations: weights are read once for
+    any number of tokens, and activations are written to memory where they do not fit.
     """
     return [
         [_mean(bool(prompts), {name: float(span[name]) for name in work.dtype.names or ()}) for span in work]
@@ -159,7 +159,7 @@ def evaluate_loads(
 
 
 class LimitedDesign(NamedTuple):
-    """A design of several, limits of all rows by load, and parts of those that keep all of them."""
+    """A block of designs with limits of all rows by load, and parts of the rows that keep them."""
 
     size: int
     bounds: list[list[Limit]]
@@ -210,7 +210,7 @@ def load_limits(
 
 
 def run_load(at: Callable[[Requests], Deployment], load: ServingLoad, log: int) -> ServingRun | None:
-    """A load played: as it comes, or at the largest rate that keeps its bounds; None where no rate does.
+    """Simulate a load at its own rate or at its maximum rate; None if no rate keeps the SLOs.
 
     Args:
         at: what is deployed for requests as they come.
@@ -229,12 +229,12 @@ def run_load(at: Callable[[Requests], Deployment], load: ServingLoad, log: int) 
 
 
 def searched(load: ServingLoad, rate: float) -> MaxRate | None:
-    """What `run` has found of a load that came to some rate, without its run; None where it was not asked. [1/s]"""
+    """Search result of `run_load` for a load that reached a rate, without its run; None if unknown. [1/s]."""
     return _SEARCHED.get(load, {}).get(rate)
 
 
 def of_run(load: ServingLoad, served: ServingRun) -> ServingLoad:
-    """A load with the requests of a run, which are others at the largest rate."""
+    """The load with the requests of its run, which differ at the maximum rate."""
     return replace(load, requests=served.requests) if load.largest else load
 
 
@@ -246,7 +246,7 @@ def _guess(at: Callable[[Requests], Deployment], load: ServingLoad) -> float:
 
 
 def unloaded_latency(at: Callable[[Requests], Deployment], load: ServingLoad) -> tuple[float, float]:
-    """What the share of a load's requests keeps that its largest rate is for, at a rate so low that none meets another.
+    """TTFT and TPOT percentiles at a rate so low that requests never meet. [s].
 
     Returns:
         Time to first token, and mean time per output token; NaN where no request has a second token. [s]
@@ -256,7 +256,7 @@ def unloaded_latency(at: Callable[[Requests], Deployment], load: ServingLoad) ->
 
 
 def host_bytes(served: ServingRun, holders: Sequence[Any], bandwidth: float) -> float:
-    """What went to hosts and came back: caches that were swapped, and prefixes. [B]
+    """Bytes swapped to hosts and back: preempted KV caches and prefixes. [B].
 
     Args:
         served: a run.
@@ -270,14 +270,14 @@ def host_bytes(served: ServingRun, holders: Sequence[Any], bandwidth: float) -> 
 
 
 def run_metrics(served: ServingRun, load: ServingLoad, die: float, system: float) -> dict[str, float]:
-    """What a run is worth, whatever its prices are."""
+    """Metrics of a run that do not depend on activity."""
     values = run_statistics(served, SloTargets(*load.kept))
     areas = area_metrics(values["throughput"], float("nan"), die, system)
     return values | {name: area for name, area in areas.items() if area == area}
 
 
 class CheckedTable(NamedTuple):
-    """A table whose error somebody may ask for.
+    """An iteration-time table whose interpolation error can be measured.
 
     Attributes:
         price, pricing, axes: the table, what it is made of, and the points for which it is asked: it may have more.
@@ -293,7 +293,7 @@ class CheckedTable(NamedTuple):
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """Equal where errors are."""
+        """Cache key of the table's error, equal for tables of equal error."""
         return (self.key or id(self.pricing), self.checks, *(values.tobytes() for values in self.axes))
 
 
@@ -307,7 +307,7 @@ def iteration_time_table(
     checks: int = ERROR_SAMPLES,
     key: str = "",
 ) -> CheckedTable:
-    """A table of iterations, whose error `errors_of` works out.
+    """Build a table of iteration times, whose error `table_errors_by_design` measures.
 
     Args:
         pricing: of iterations.
@@ -352,9 +352,9 @@ def _in_turn(few: Array, most: Array) -> bool:
 
 
 def table_errors_by_design(many: Sequence[Sequence[CheckedTable]]) -> list[TableError]:
-    """The largest error of the tables of each of many designs; what has equal prices is priced at once.
+    """Largest interpolation error of each design's tables; equal tables are measured once.
 
-    That of a table is one of the points for which it is asked, so that it is the same whatever else was priced before.
+    The error of a table uses only the points requested for it, so it does not depend on earlier tables.
     """
     every = {of.place: of for tables in many for of in tables if of.checks}
     known = {place: ERRORS.pop(place) for place in every if place in ERRORS}
@@ -390,7 +390,7 @@ def run_breakdown(
     names: Sequence[str],
     beside: dict[str, Array] | None = None,
 ) -> Breakdown:
-    """The time of all instances, operator by operator and idle; and the first iterations as bars, through which requests flow.
+    """Breakdown of all instances' time by operator and idle, with a timeline of the first iterations.
 
     Args:
         served: a run that has kept its first iterations.
@@ -427,7 +427,7 @@ def run_breakdown(
 
 
 def iteration_intervals(served: ServingRun) -> Iterator[tuple[int, int, int, float, float]]:
-    """Of each iteration kept, as the loop has played it: its place, instance, stage, and when it is there. [s]"""
+    """Index, instance, stage, start and end of each kept iteration on each stage. [s]."""
     free = np.zeros_like(served.state.stage_free)
     for place, entry in enumerate(served.log):
         instance, end = int(entry["instance"]), float(entry["start"])
@@ -495,7 +495,7 @@ def _flows(served: ServingRun, names: Sequence[str]) -> list[RequestFlow]:
 
 
 def stack_limits(size: int, limits: Sequence[tuple[Array, Sequence[Limit]]]) -> list[Limit]:
-    """Limits of parts of a design as limits of arrays; those that a part does not have bind it to nothing.
+    """Limits of parts of a design as arrays over its rows; rows without a limit never violate it.
 
     Args:
         size: rows of the design.
@@ -527,7 +527,7 @@ def stack_limits(size: int, limits: Sequence[tuple[Array, Sequence[Limit]]]) -> 
 
 
 def single_rows(design: Design) -> Iterator[DesignPart]:
-    """Each of a design's rows by itself."""
+    """Each row of a design as a separate design."""
     size = max((np.size(value) for _, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)), default=1)
     for row in range(size):
         rows = np.array([row])

@@ -1,6 +1,7 @@
-"""What designs are worth whose requests are played: each by itself; what all of them have used is worked out at once.
+"""Metrics of designs by serving simulation, with the usage of all runs computed together.
 
-Mean iterations and the busiest ones of all runs are one array of iterations each, so that what an array costs is paid once.
+Mean and busiest iterations of all runs are stacked into one array each, so the overhead of array operations is paid
+once.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +33,7 @@ SIZES = ("tokens", "batch")
 
 
 class SimulatedRun(NamedTuple):
-    """What is kept of a design's run.
+    """Results kept of one design's serving run.
 
     Attributes:
         worth: its metrics beside what is used.
@@ -51,7 +52,7 @@ class SimulatedRun(NamedTuple):
 
 
 def rows_by_serving(design: Design) -> Iterator[DesignPart]:
-    """Rows of a design that differ in how instances serve alone, and the design that these are: other leaves are numbers."""
+    """Rows of a design that differ only in serving settings, and the design with its other leaves scalar."""
     columns = {address: np.ravel(value) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
     apart = tuple(address for address in columns if not address.startswith(SERVING_PREFIXES) or address == PREFILL_INSTANCES)
     size = max((len(column) for column in columns.values()), default=1)
@@ -72,7 +73,7 @@ def simulated_metrics(
     fidelity: str,
     run: Callable[[Design], tuple[ServingRun | None, list[CheckedTable]]],
 ) -> dict[str, Any]:
-    """What designs that keep all limits are worth, numbers or of shape (designs,); other arguments as of a service.
+    """Simulated metrics of designs that keep all limits; numbers, or of shape (designs,).
 
     Args:
         run: plays one of them, with its tables of prices; no run where no rate keeps a load's bounds, which is looked for by

@@ -1,6 +1,6 @@
-"""Designs of one structure at fidelity=steady, all at once: prices broadcast over them, and the pools of each are balanced.
+"""Designs of one structure at fidelity=steady, all at once: iteration times broadcast over them.
 
-Leaves have the shape (designs,), but for those of `mapping.serving` on which all designs that come together have to agree.
+Leaves have shape (designs,), except those of `mapping.serving` on which designs evaluated together have to agree.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,7 +47,7 @@ TABLES: dict[tuple[Any, ...], Tables] = {}
 
 
 def groups_with_equal_serving(design: Design, together: tuple[str, ...] = ()) -> Iterator[tuple[Array, Design]]:
-    """Rows of a design that are served in the same way but for some leaves, and the design that these are."""
+    """Rows of a design that agree in all serving settings except some, and the design of these rows."""
     columns = {address: np.ravel(value) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
     apart = tuple(address for address in columns if address.startswith(SERVING_PREFIXES) and address not in together)
     size = max((len(column) for column in columns.values()), default=1)
@@ -59,7 +59,7 @@ def groups_with_equal_serving(design: Design, together: tuple[str, ...] = ()) ->
 
 
 def request_iteration_times(made: Sequence[ServingInstance], design: Design, load: ServingLoad) -> None:
-    """Asks what `metrics` does of prices of instances."""
+    """Request the iteration times that `steady_state_metrics` needs of the instances."""
     parts = [instance_groups(serving, made) for serving in _servings(design.mapping.serving, max(design_count(design), 1))[0]]
     for place in range(len(made)):
         some = [part[place] for part in parts]
@@ -67,7 +67,7 @@ def request_iteration_times(made: Sequence[ServingInstance], design: Design, loa
 
 
 def steady_state_metrics(service: ModuleType, design: Design, load: ServingLoad) -> dict[str, Any]:
-    """What designs are worth that keep all limits; numbers, or of shape (designs,)."""
+    """Steady-state metrics of designs that keep all limits; numbers, or of shape (designs,)."""
     steady.refuse_unsteady_load(load)
     size = max(design_count(design), 1)
     servings, which = _servings(design.mapping.serving, size)
