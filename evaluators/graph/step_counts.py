@@ -1,4 +1,4 @@
-"""One step of an LLM as counts: what a prefill or a decode iteration has to look at."""
+"""Counts of one LLM step: tokens, requests, query-key pairs and cached positions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -42,20 +42,20 @@ class StepCounts:
     scored: Any = 0.0
 
     def at(self, reach: int) -> "StepCounts":
-        """As attention of one reach of the model has it."""
+        """The counts for attention of one reach of the model."""
         names = ("pairs", "positions", "decoded", "scored")
         return replace(self, **{name: value_at_reach(getattr(self, name), reach) for name in names})
 
     @property
     def sequences(self) -> Any:
-        """Sequences that its tokens are of; only in decode do guesses have rows of which the next token is wanted."""
+        """Sequences to which the step's tokens belong; drafted tokens count only as extra rows of decodes."""
         if not self.guesses:
             return self.requests
         return self.requests / (1 + self.guesses) if self.phase == "decode" else self.requests - self.decodes * self.guesses
 
     @property
     def states(self) -> Any:
-        """Sequences whose states are read; all are written."""
+        """Sequences whose recurrent states are read; all states are written."""
         return self.sequences if self.phase == "decode" else self.resumed
 
 
@@ -67,9 +67,10 @@ def prefill_step(case: BatchCase) -> StepCounts:
 
 
 def decode_steps(case: BatchCase, decode_at: str) -> list[tuple[float, StepCounts]]:
-    """The decode of a case as (how many steps, step) pairs, one for each stretch between two requests' ends.
+    """Decode of a case as (number of steps, step) pairs, one for each segment between two requests' ends.
 
-    Where tokens are guessed, a step has a row of queries for each and for the token before, and yields more than one token.
+    With speculative decoding, a step has query rows for each drafted token and the one before, and yields more than
+    one token.
     """
     guesses, steps = case.guesses, []
     for start, end, active in decode_segments(case):
@@ -86,7 +87,7 @@ def decode_steps(case: BatchCase, decode_at: str) -> list[tuple[float, StepCount
 
 
 def attended_positions(case: BatchCase, start: float, end: float, active: Any, decode_at: str, ahead: int = 0) -> Any:
-    """Positions that all requests of a stretch of decode look at in a step that stands for it, by reach of the model.
+    """Positions that all requests attend to in a representative step of a decode segment, by reach.
 
     Args:
         case: of the requests.
@@ -105,7 +106,7 @@ def attended_positions(case: BatchCase, start: float, end: float, active: Any, d
 
 
 def stack_steps(steps: Sequence[StepCounts]) -> StepCounts:
-    """Many steps of one phase as one of arrays, shape (steps, 1); a single one stays scalar."""
+    """Many steps of one phase stacked as arrays of shape (steps, 1); a single step stays scalar."""
     if len(steps) == 1:
         return steps[0]
     tokens, requests = (np.array([[getattr(step, name)] for step in steps]) for name in ("tokens", "requests"))

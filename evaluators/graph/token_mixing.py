@@ -17,7 +17,7 @@ DECODES, DECODED, NEWEST = "decode_attention", "decode_state", "decode_conv"
 
 
 def mixing_operators(of: Model, near: StepCounts, far: StepCounts) -> tuple[Operator, ...]:
-    """The operators of one layer's mixing, from its norm to the projection into the residual stream.
+    """Operators of one layer's mixing, from its norm to the projection into the residual stream.
 
     Args:
         of: a model all of whose layers are of one kind.

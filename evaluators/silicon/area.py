@@ -1,4 +1,4 @@
-"""Area of a chip, part by part, from its node; or as a paper's own model has it."""
+"""Area of a chip by part, from its process node or from a paper's own model."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ STAGE = 8.0
 
 
 def area_by_block(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
-    """Area of each kind of block, on all dies of a chip; as a paper has it, where the chip has a paper's areas. [mm2]
+    """Area of each kind of block on all dies of a chip. [mm2].
 
     Args:
         chip: with a floor plan or with such areas; leaves broadcast over designs.
@@ -72,7 +72,7 @@ def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
 
 @computed_per_batch
 def die_area(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Area of one of the dies with cores. [mm2], broadcasts over designs."""
+    """Area of one of the dies with cores; broadcasts over designs. [mm2]."""
     if is_said(chip, "die_area"):
         return where(is_as_sold(chip, decode_cores), chip.published.die_area, die_area(as_modelled(chip), decode_cores))
     found, area = _made(chip, decode_cores)
@@ -86,12 +86,12 @@ def die_area(chip: Chip, decode_cores: Any = 0) -> Any:
 
 @computed_per_batch
 def is_as_sold(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Whether the model makes of a chip the die of the part whose area a data sheet says, broadcasts over designs."""
+    """Whether the modelled die area equals that of the published chip; broadcasts over designs."""
     return is_near(die_area(as_modelled(chip), decode_cores), die_area(given_part(chip, "die_area")))
 
 
 def die_counts(chip: Chip, area: Any) -> tuple[Any, Any]:
-    """Dies with cores, and dies below them, of a chip with so much area in all. [1], broadcasts over designs."""
+    """Numbers of compute dies and of base dies of a chip with a total area; broadcasts over designs. [1]."""
     if is_said(chip, "die_area"):  # as many as the model makes, however large
         return die_counts(as_modelled(chip), total_area(as_modelled(chip)))
     return (1.0, 0.0) if chip.areas is not None else (_dies(chip, area), 0.0 if chip.base is None else chip.base.dies)
@@ -99,7 +99,7 @@ def die_counts(chip: Chip, area: Any) -> tuple[Any, Any]:
 
 @computed_per_batch
 def pitch(chip: Chip) -> Any:
-    """Distance between neighbours of a mesh: the side of a core with its router, as if it were square. [mm]"""
+    """Distance between neighbours of a mesh: side of a square core with its router. [mm]."""
     found = _of_cores(chip)
     area = summed(value for name, value in found.items() if name != "hbm_phy") / (1 - chip.technology.other)
     return (area / _count(chip, chip.mesh.rows * chip.mesh.cols)) ** 0.5
@@ -156,10 +156,10 @@ def _of_core(chip: Chip) -> Any:
 
 @memoize_by_identity
 def format_area_factor(rates: FormatRates | None) -> Any:
-    """Multiply-adders over those that products of 16 bits take, by the format that takes most: its rate x bits / 16.
+    """Multipliers relative to 16-bit products, for the most demanding format: its rate x bits / 16.
 
-    One of 16 bits does two multiply-adds of 8 bits a cycle, or four of 4, for the same area and energy; scales take none. An
-    engine that is said to be faster than that in some format has as many more of them.
+    A 16-bit multiplier does two 8-bit multiply-adds per cycle, or four of 4 bits, for the same area and energy;
+    scales take none. An engine with a faster rate in some format has proportionally more multipliers.
 
     >>> (
     ...     format_area_factor(None),
@@ -323,13 +323,13 @@ def _shores(chip: Chip, area: Any) -> Any:
 
 @computed_per_batch
 def memory_edge_length(chip: Chip) -> Any:
-    """Edges of dies that main memory takes. [mm], broadcasts over designs."""
+    """Length of die edge that main memory takes; broadcasts over designs. [mm]."""
     return memory_device_count(chip) * chip.die.sites * chip.dram.edge
 
 
 @computed_per_batch
 def memory_device_count(chip: Chip) -> Any:
-    """Devices of main memory that its bandwidth takes. [1], broadcasts over designs."""
+    """Number of main-memory devices that the bandwidth needs; broadcasts over designs. [1]."""
     if chip.memory is not None:
         return peak_bandwidth(chip.memory) / chip.dram.device
     channels = chip.hbm.bandwidth if chip.mesh is None else channel_count(chip) * chip.hbm.channel_bandwidth

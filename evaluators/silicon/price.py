@@ -1,4 +1,4 @@
-"""Money: dies of a wafer, how many of them work, and what a chip costs to make and to run."""
+"""Price of a chip: dies per wafer, yield, and the price of making and running the chip."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ CM2 = 100.0
 
 
 def dies_of_wafer(mm2: Any) -> Any:
-    """Whole dies of an area on a round wafer: its area over theirs, less those that its edge cuts; at least one. [1]
+    """Whole dies of an area on a round wafer: area ratio less dies cut by the edge, at least one. [1].
 
     >>> round(dies_of_wafer(814.0), 1), round(dies_of_wafer(115.0)), dies_of_wafer(46225.0)
     (63.5, 553, 1.0)
@@ -43,7 +43,7 @@ def negative_binomial_yield(mm2: Any, defects: Any, clustering: Any) -> Any:
 
 
 def spare_core_yield(mm2: Any, defects: Any, spare: Any) -> Any:
-    """Share of areas in which no more cores are hit than are spare: Poisson's, each defect a core of its own. [1]
+    """Probability that at most the spare cores of an area have a defect, by Poisson's law. [1].
 
     >>> spare_core_yield(400.0, 0.1, 0.0) == float(np.exp(-0.4)), round(spare_core_yield(46225.0, 0.1, 7000.0), 6)
     (True, 1.0)
@@ -85,7 +85,10 @@ def die_yield(chip: Chip, decode_cores: Any = 0) -> Any:
 
 @memoize_by_identity
 def price_by_part(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
-    """What a chip in its server costs, by what it is spent on. [USD], broadcasts over designs; some tiles may only decode."""
+    """Price of a chip in its server by part; broadcasts over designs. [USD].
+
+    Some tiles may only decode.
+    """
     if is_said(chip, "price"):
         found = price_by_part(replace(chip, published=replace(chip.published, price=None)), decode_cores)
         more = chip.published.price - sum(found[name] for name in SOLD if name in found)
@@ -142,20 +145,20 @@ def _joined_on(chip: Chip, decode_cores: Any, made: dict[str, Any]) -> dict[str,
 
 @computed_per_batch
 def wall_power(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Power of a chip at its peak with its share of server and network, where it enters the server. [W]"""
+    """Wall power of a chip: peak with its share of server and network, at the server's input. [W]."""
     return (peak_design_power(chip, decode_cores) + _beside(chip)) / chip.economics.supply
 
 
 @memoize_by_identity
 def system_price(chip: Chip, decode_cores: Any = 0) -> Any:
-    """What a chip in its server costs. [USD], broadcasts over designs."""
+    """Price of a chip in its server; broadcasts over designs. [USD]."""
     return sum_nonzero(price_by_part(chip, decode_cores).values())
 
 
 def token_price_by_part(
     chip: Chip, chips: Any, seconds: Any, joules: Any, tokens: Any, decode_cores: Any = 0
 ) -> dict[str, Any]:
-    """What a million tokens cost, by what it is spent on: the chips' share of their life, and the electricity of all. [USD]
+    """Price of a million tokens by part: share of the chips' life, and electricity. [USD].
 
     Args:
         chip, chips: that work, and how many.
@@ -195,13 +198,13 @@ SOLD = ("dies", "memory", "package", "carrier", "lost in joining", "test")
 
 
 def of_chip(chip: Chip, decode_cores: Any = 0) -> Any:
-    """What the model makes of a chip's price, without its server. [USD], broadcasts over designs."""
+    """Modelled price of a chip without its server; broadcasts over designs. [USD]."""
     found = price_by_part(as_modelled(chip), decode_cores)
     return sum(found[name] for name in SOLD if name in found)
 
 
 def is_as_priced(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Whether the model makes of a chip the price of the part that a data sheet prices, broadcasts over designs."""
+    """Whether the modelled price equals that of the published chip; broadcasts over designs."""
     return is_near(of_chip(chip, decode_cores), of_chip(given_part(chip, "price")))
 
 

@@ -1,4 +1,4 @@
-"""Facts of a data sheet beside what the model makes of a chip: which hold, and which limits of the model they contradict."""
+"""Facts of a data sheet compared with the model: which hold, and which limits they contradict."""
 
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ MODELLED = {"die_area": area.die_area, "tdp": energy.peak_design_power, "clock":
 
 
 class Fact(NamedTuple):
-    """One fact of a data sheet about one design.
+    """One fact of a data sheet about one design, with the model's figures.
 
     Attributes:
         name: a word of `FACTS`.
@@ -45,7 +45,7 @@ class Fact(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The fact for people, with the model's own figure."""
+        """The fact as text, with the model's own figure."""
         name, said, modelled = (
             self.name.replace("_", " "),
             format_quantity(self.value, self.unit),
@@ -64,7 +64,7 @@ class Fact(NamedTuple):
 
 
 def published_facts(chip: Chip) -> list[Fact]:
-    """What a data sheet says of one chip; none of a chip without facts."""
+    """Facts of the data sheet of one chip; empty list without a data sheet."""
     modelled = as_modelled(chip) if chip.published is not None else chip
     found = []
     for name in (of for of in FACTS if is_said(chip, of)):
@@ -75,7 +75,7 @@ def published_facts(chip: Chip) -> list[Fact]:
 
 
 def contradicted_limits(chip: Chip) -> list[Limit]:
-    """Limits that the model alone would find broken by one chip, and that facts of its data sheet contradict."""
+    """Limits that the model alone finds violated, but facts of the data sheet contradict."""
     if chip.published is None:
         return []
     broken = {limit.address for limit in silicon.exceeded_limits(chip)}
@@ -83,7 +83,7 @@ def contradicted_limits(chip: Chip) -> list[Limit]:
 
 
 def remarks(chip: Chip) -> list[str]:
-    """What facts of a data sheet contradict, in words."""
+    """Limits that facts of a data sheet contradict, as text."""
     found = []
     for limit in contradicted_limits(chip):
         need, have = (format_quantity(float(value), limit.unit) for value in (limit.need, limit.have))

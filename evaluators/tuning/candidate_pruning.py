@@ -7,7 +7,7 @@ from dse.evaluators.machine.compile_cache import compiled_loop, inlined_function
 
 @compiled_loop
 def mark_faster(seconds: Any, order: Any, starts: Any, worth: float, better: Any) -> None:
-    """Writes which pairs take less than a share of the time of all of their structure before.
+    """Mark pairs that take less than a share of the least earlier time of their structure.
 
     Args:
         seconds: at each rate, shape (rates, pairs). [s]
@@ -36,7 +36,7 @@ def mark_faster_by_bounds(
     turns: Any, nbytes: Any, slices: Any, busy: Any, byte: Any, candidates: Any, order: Any, starts: Any, worth: float,
     before: Any, better: Any,
 ) -> None:  # fmt: skip
-    """Writes which pairs have bounds that are less than a share of the bounds of all of their structure before, at some rate.
+    """Mark pairs with bounds below a share of all earlier bounds of their structure, at some rate.
 
     Args:
         turns, nbytes, slices, busy, byte: as of `quickest.Bounds`.
@@ -61,7 +61,7 @@ def mark_possibly_faster(
     turns: Any, nbytes: Any, slices: Any, busy: Any, byte: Any, seconds: Any, places: Any, candidates: Any, order: Any,
     starts: Any, before: Any, may: Any,
 ) -> None:  # fmt: skip
-    """Writes which pairs may take less than all of their structure before, by bounds and by times of some; the first may.
+    """Mark pairs that may beat all earlier ones of their structure, by bounds and known times.
 
     Args:
         turns, nbytes, slices, busy, byte, candidates, order, starts, before: as of `fast`.

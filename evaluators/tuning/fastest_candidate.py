@@ -1,12 +1,12 @@
-"""What is left to choose takes the least time among what fits; candidates are the same whatever the memory of a core.
+"""Choice of the fastest candidate that fits each design; candidates do not depend on core memory.
 
-Chips that differ in local memory and in the rate of main memory alone have their candidates looked at once, at some rates
-around theirs: a candidate stays that is faster than all that need less memory. Each design then times the last of these that
-fit it, as it is itself. So what more memory brings is more to choose from.
+Chips that differ only in local memory and main-memory rate have their candidates evaluated once, at some rates around
+theirs: a candidate is kept if it is faster than all that need less memory. Each design then times, with its own rate,
+the last kept candidates that fit it. So more memory only adds choices.
 
-Such chips are a structure. Structures are looked at together, whatever candidates each has, as pairs of a structure and a
-candidate that fits it, one after the other; and designs time theirs together, whatever their structures: what an array costs
-is paid once. No choice depends on what else is looked at.
+Such chips form a structure. Structures are evaluated together, whatever candidates each has, as pairs of a structure
+and a candidate that fits it, in order; and designs time theirs together, whatever their structures, since array
+operations have a fixed overhead. No choice depends on what else is evaluated.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -68,38 +68,38 @@ Sizes = tuple[Any, ...]
 
 
 class TunableKernel(Hashable, Protocol):
-    """What is to be chosen for; equal for equal questions."""
+    """Interface of a kernel with open sizes to choose; equal for equal kernels."""
 
     def options(self, chip: Chip, said: Any) -> Sizes:
-        """Sizes of candidates, shape (candidates,), on chips whose mesh is the same."""
+        """Sizes of candidates, shape (candidates,), on chips with the same mesh."""
 
     def near(self, said: Any, sizes: Sizes) -> Sizes:
-        """Sizes of candidates beside each, shape (beside, candidates)."""
+        """Sizes of the neighbours of each candidate, shape (neighbours, candidates)."""
 
     def held(self, sizes: Sizes) -> Any:
         """Local memory of candidates. [B]"""
 
     def counted(self, chip: Chip, sizes: Sizes) -> Any:
-        """Of candidates, what depends on the sides of the mesh alone: a tuple, which may hold tuples; leaves broadcast."""
+        """Counts of candidates that depend on mesh sides only, as a nested tuple; leaves broadcast."""
 
     def work(self, chip: Chip, sizes: Sizes, counted: Any) -> Any:
-        """Of candidates, what does not depend on main memory: a tuple likewise."""
+        """Work of candidates that does not depend on main memory, as a nested tuple."""
 
     def memory(self, chip: Chip) -> Any:
         """Main memory of chips: a tuple likewise."""
 
     def bounded(self, sizes: Sizes, counted: Any) -> Any:
-        """Of candidates, what bounds of their times are made of, whatever chip they are on."""
+        """Inputs of candidates to bounds on their times, independent of the chip."""
 
     def bounds(self, chip: Chip, bounded: Any, memory: Any) -> "CandidateBounds":
-        """What `seconds` never is below, on chips whose leaves are numbers or of shape (structures,)."""
+        """Lower bounds on `seconds`, on chips whose leaves are numbers or of shape (structures,)."""
 
     def seconds(self, chip: Chip, sizes: Sizes, work: Any, memory: Any) -> Any:
         """Time of candidates, with that work and memory; leaves broadcast."""
 
 
 class TilingCandidates(NamedTuple):
-    """What structures may choose from.
+    """Candidate tilings that structures may choose from.
 
     Attributes:
         sizes, counted: as of `Kernel`; leaves are numbers or of shape (candidates,).
@@ -114,10 +114,10 @@ class TilingCandidates(NamedTuple):
 
 
 class CandidateBounds(NamedTuple):
-    """What candidates take at least on structures, at each rate of memory: the longer of turns x busy and nbytes x byte.
+    """Lower bounds on candidates' times per structure and rate: max of turns x busy and nbytes x byte.
 
-    They are made in loops over pairs, whose times nobody keeps, of what depends on candidates or on structures alone, and of
-    what slices take, which many candidates have in common.
+    They are evaluated in loops over pairs, without storing times, from values that depend on candidates or on
+    structures alone, and from the times of slices, which many candidates share.
 
     Attributes:
         turns, nbytes: of candidates, shape (candidates,). [1], [B]
@@ -140,7 +140,7 @@ class CandidateBounds(NamedTuple):
 
 
 class CandidatePairs(NamedTuple):
-    """Candidates of structures, one structure after the other; each has one or more.
+    """Pairs of a structure and a candidate, one structure after the other, at least one each.
 
     Attributes:
         structure: its place among those that are looked at, shape (pairs,).
@@ -182,9 +182,9 @@ _tried: dict[Hashable, tuple[TilingCandidates, Array]] = {}
 
 
 def fastest_sizes(kernel: TunableKernel, chip: Chip, said: Any) -> tuple[Sizes, Any]:
-    """What takes the least time and fits, or needs the least memory: its sizes, shape (designs,), or numbers for one.
+    """Sizes of the fastest candidate that fits, else the smallest; shape (designs,), or numbers for one.
 
-    With its time [s], shape (designs,); None for one.
+    The second result is its time [s], shape (designs,); None for one design.
 
     Args:
         kernel: what is computed.

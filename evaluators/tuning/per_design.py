@@ -1,4 +1,4 @@
-"""Many designs and cases, one by one: for readers that play, which take numbers."""
+"""Designs and cases evaluated one by one, for simulators that take scalar designs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -35,7 +35,7 @@ def metrics_per_design(design: Design, cases: Sequence[T], metrics: Callable[[De
 
 
 def select_rows(design: Design, rows: Any, apart: tuple[str, ...] = ()) -> Design:
-    """Some of a design's rows: leaves of shape (rows,), but numbers where there is one, and below `apart`, where all agree."""
+    """Selected rows of a design; a single row, or leaves below `apart`, become scalars."""
     changes: dict[str, Any] = {}
     for address, value, spec in iterate_leaves(design):
         if not isinstance(value, np.ndarray):
@@ -48,7 +48,7 @@ def select_rows(design: Design, rows: Any, apart: tuple[str, ...] = ()) -> Desig
 
 
 def split_group(rows: Any, design: Design, some: Any) -> list[tuple[Any, Design]]:
-    """Designs of a group, some of them each alone and the others together, with their rows.
+    """A group of designs split into single designs and the rest, each with its rows.
 
     Args:
         rows: of the designs, shape (designs,).

@@ -1,7 +1,8 @@
-"""Words of variables that meet each other in factors, so that the sum of all factors is least: elimination, one by one.
+"""Exact minimisation of a sum of factors over discrete variables, by variable elimination.
 
-Exact, like trying every combination; as cheap as the largest table on the way, which is small where few meet at a time
-(R. Dechter, "Bucket elimination: a unifying framework for reasoning", Artificial Intelligence 113, 1999).
+The result equals that of trying every combination; the cost is that of the largest intermediate table, which is small
+where few variables meet (R. Dechter, "Bucket elimination: a unifying framework for reasoning", Artificial Intelligence
+113, 1999).
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from dse.space.array_math import Array
 
 
 class CostFactor(NamedTuple):
-    """What some variables cost together.
+    """A factor of a sum: cost of the joint values of some variables.
 
     Attributes:
         of: their names, each once.
@@ -26,9 +27,9 @@ class CostFactor(NamedTuple):
 
 
 def minimise_factors(factors: Sequence[CostFactor]) -> dict[str, Array]:
-    """The word of each variable, by its place, of the assignment whose sum is least; of equal ones, the first word.
+    """Index of the value of each variable in the least-cost assignment, the lowest index among equals.
 
-    Shape of each: entries.
+    Each result has the shape of the entries.
 
     >>> apart = CostFactor(("x", "y"), np.array([[np.inf, 0.0], [0.0, np.inf]]))
     >>> {name: int(word) for name, word in minimise_factors([apart, CostFactor(("x",), np.array([2.0, 1.0]))]).items()}

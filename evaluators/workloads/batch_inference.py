@@ -1,6 +1,7 @@
-"""Designs that run a model's prefill and decode for cases of a workload: metrics, limits and the breakdown, whatever the chip.
+"""Evaluation of prefill and decode of a model, on any chip: metrics, limits and breakdown.
 
-A layout makes calls of a step and says how often steps run; a reader prices them; what they add up to is accounted for here.
+A layout makes the calls of a step and says how often steps run, a cost model gives the time and activity of calls, and
+this module adds them up.
 """
 
 from dataclasses import replace
@@ -36,7 +37,7 @@ LAYOUT_MODULES = {
 
 
 def fidelities(design: Design, part: bool) -> tuple[str, ...]:
-    """Readers that a layout's calls have programs for; on a part of the mesh, or of all of it."""
+    """Fidelities that a layout supports, on the whole mesh or on a submesh."""
     layout = layout_module(design)
     found: tuple[str, ...] = layout.SUBMESH_FIDELITIES if part else layout.FIDELITIES
     if has_attribute(layout, "simulation_obstacle") and layout.simulation_obstacle(design):
@@ -47,7 +48,7 @@ def fidelities(design: Design, part: bool) -> tuple[str, ...]:
 
 
 def simulation_obstacle(design: Design, fidelity: str) -> str:
-    """The part or policy that keeps a reader from a layout's programs, and what to say instead; "" where there is none."""
+    """Why a simulator cannot run this design, and the setting to change; empty string if it can."""
     layout = layout_module(design)
     if has_attribute(layout, "simulation_obstacle") and fidelity in layout.FIDELITIES:
         found: str = layout.simulation_obstacle(design)
@@ -59,19 +60,19 @@ def simulation_obstacle(design: Design, fidelity: str) -> str:
 
 
 def is_evaluated_alone(design: Design) -> bool:
-    """Whether a design is worked out apart from others."""
+    """Whether a design is evaluated apart from others."""
     layout = layout_module(design)
     return bool(has_attribute(layout, "is_evaluated_alone") and layout.is_evaluated_alone(design))
 
 
 def submesh_text(design: Design) -> str:
-    """What becomes of a model on a part of the mesh, for people; "" where there is none."""
+    """How a model shrinks on a submesh, as text; empty string if it does not."""
     said: str = layout_module(design).SUBMESH_TEXT
     return said
 
 
 def early_limits(design: Design, workload: Workload) -> list[Limit]:
-    """Limits of one design that a layout knows before anything is priced; none where it knows of none."""
+    """Limits of one design that its layout knows before any cost is computed; may be empty."""
     layout = layout_module(design)
     return (
         [limit for job in layout.TOGETHER(workload) for limit in layout.early_limits(design, job)]
@@ -81,7 +82,7 @@ def early_limits(design: Design, workload: Workload) -> list[Limit]:
 
 
 def evaluate_cases(design: Design, workload: Workload, fidelity: str) -> list[CaseOutcomes]:
-    """Metrics and limits, model by model; leaves of shape (cases, designs), or floats for one of each.
+    """Metrics and limits for each model; leaves of shape (cases, designs), or floats for one of each.
 
     Raises:
         DesignError: an algorithm or a number format that the layout has no kernels for.
@@ -116,7 +117,7 @@ def _metrics(design: Design, job: BatchArrays, fidelity: str, phases: tuple[Phas
 
 
 def case_breakdown(design: Design, case: BatchCase, decode_at: str, fidelity: str) -> Breakdown:
-    """Where the time of one design goes, operator by operator, for one case; no rows for a model that has no layout."""
+    """Breakdown of one design's time for one case; no rows for a model without a layout."""
     layout = layout_module(design)
     job = arrays_of_cases(case.model, ((0, case),), decode_at)
     parts = {name: float(value) for name, value in layout.area_by_block(design).items()}
@@ -149,7 +150,7 @@ def case_power_profile(design: Design, case: BatchCase, decode_at: str, fidelity
 
 
 def with_remedy(worst: Infeasibility, design: Design, workload: Workload) -> Infeasibility:
-    """The verdict, with what would do where the layout knows it."""
+    """The violated limit with the layout's remedy, if there is one."""
     return replace(worst, remedy=layout_module(design).remedy_text(worst, design, layout_module(design).TOGETHER(workload)))
 
 
