@@ -53,7 +53,7 @@ def kernel_basis(
     """Basis of one kernel's time in a step, from its sizes and the measured ranges.
 
     Args:
-        problem: that a library is asked, as `layouts.asked` has it; None where it is asked nothing.
+        problem: that a library is asked, as `layouts.library_problems` has it; None where it is asked nothing.
         took: what it takes; None where no part of the stack has it.
         libraries: of the machine.
         weights: how often each step runs.

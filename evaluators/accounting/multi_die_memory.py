@@ -34,7 +34,7 @@ def cache_bytes(mixes: str, model: Model, cached: Any, sequences: float, of: Die
 
     Args:
         mixes, model: the mixing's name, and whose.
-        cached: positions that caches of each reach of the model have of all requests (`space.layers.by_reach`).
+        cached: positions that caches of each reach of the model have of all requests (`space.layers.per_reach`).
         sequences: that have states.
         of, sizes: as they are.
     """

@@ -1,7 +1,8 @@
-"""Requests that one pool has prefilled and another one decodes, compiled: when each has its last token, in the steady state.
+"""Steady-state replay of decode instances after prefill instances, compiled: last token times.
 
-As the loop hands them over: to an instance in turn or to the one that has the fewest, when that has room, over the channel that
-is free first; caches are there in the order in which they set out. Passes of decodes are counted (`clocks`).
+KV caches are transferred as in the serving simulation: to an instance in rotation or to the one with fewest requests,
+when that has room, over the channel that is free first; caches arrive in the order in which they left. Decode
+iterations are counted, not formed (`lane_clocks`).
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -25,7 +26,7 @@ from dse.evaluators.serving.prefill_chunks import chunk_count
 
 @compiled_without_gil
 def exposed_transfer_seconds(taken, layers, chunks, prefill):
-    """Of the time in which a channel sends a cache, what is left when its prompt is done. [s]
+    """KV transfer time that remains after the prompt is computed, on one channel. [s].
 
     Args:
         taken: for all of it. [s]
@@ -47,12 +48,12 @@ def exposed_transfer_seconds(taken, layers, chunks, prefill):
 
 @compiled_without_gil
 def replay_decode_pool(price, of, nearest, load, steady, spilled, sends, sent, chunk, room):
-    """Plays the second pool; `last` of the room says when each request has its last token, of which `first` says the first.
+    """Replay the decode pool; the workspace's `last` gives each request's last token, `first` its first.
 
     Args:
-        price, of, nearest, load, steady, spilled, room: as in `arrivals.played`, of this pool.
+        price, of, nearest, load, steady, spilled, room: as in `replay_prefill`, of this pool.
         sends: that each request has a channel, shape (requests,). [s]
-        sent: a row of `standing.sending`.
+        sent: a row of `steady_state.transfer_constants`.
         chunk: of a prompt, the longest. [token]
     """
     for i in range(of.instances):

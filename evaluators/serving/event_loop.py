@@ -1,12 +1,12 @@
-"""The serving loop, compiled: what happens at each instant, and how an instance forms an iteration.
+"""Serving simulation loop, compiled: events at each instant, and the forming of iterations.
 
-An instant is when a request comes, an iteration ends, a first stage is free, or a cache has been sent. All that ends at an
-instant is booked before anything new is formed, instances and their lanes in order, so that a run is a function of its
-requests. A lane is a micro-batch of a pipeline: an instance has as many as stages, and a request stays in the one that took
-it up.
+An instant is when a request arrives, an iteration ends, a first stage is free, or a KV cache has been sent. Everything
+that ends at an instant is booked before anything new is formed, instances and their lanes in order, so that a run is a
+function of its requests. A lane is a micro-batch of a pipeline: an instance has as many as stages, and a request stays
+in the lane that admitted it.
 
-Throughout: s is the `state.State`, `held` in one place, r the number of a request and q its record, here an instance, pool its
-pool, lane one of its lanes, t an instant.
+Throughout: s is the `simulator_state.ServingState`, `held` in one place, r the number of a request and q its record,
+here an instance, pool its pool, lane one of its lanes, t an instant.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -59,7 +59,7 @@ LARGE_COUNT = 1 << 40
 
 @compiled_whole
 def run_event_loop(state, prices, transfer, stop):
-    """Plays all requests, or goes on where it paused; what came of them is in the state. Returns how it ended."""
+    """Simulate all requests, or continue after a pause; results are in the state. Returns how it ended."""
     s = held(state)
     n, total = len(s.requests), s.total[0]
     now, coming = total.now, total.coming

@@ -1,7 +1,8 @@
-"""Memory for keys and values: blocks of one memory; or of SRAM first, then blocks of HBM or a buffer there for each request.
+"""KV memory of an instance: blocks of one memory, or SRAM first and then HBM blocks or buffers.
 
-Blocks are of one size and any will do, so the list of free blocks is a count; the same holds for the buffers of a ring. What is
-where follows from when it was written: a request's cache grows into free blocks of SRAM, and where there are none into HBM.
+Blocks have one size and any free block will do, so the list of free blocks is a count; the same holds for the buffers
+of a ring. Placement follows from the order of writes: a request's cache grows into free blocks of SRAM, and into HBM
+where there are none.
 """
 
 from bisect import bisect_right
@@ -23,7 +24,7 @@ ENDLESS = 1 << 40
 
 
 class RequestMemory(NamedTuple):
-    """What a request has in memory.
+    """KV memory of one request: growing, fixed and window parts. [B].
 
     Attributes:
         growing: of each position, in layers that keep all. [B]
@@ -56,7 +57,7 @@ class RequestMemory(NamedTuple):
 
     @property
     def each(self) -> tuple[Any, ...]:
-        """Bytes of all kinds."""
+        """Bytes of all parts: growing, fixed, and each window. [B]."""
         return self.growing, self.fixed, *(nbytes for _, nbytes in self.windows)
 
     @property
@@ -65,7 +66,7 @@ class RequestMemory(NamedTuple):
         return self.growing + sum(nbytes for _, nbytes in self.windows)
 
     def each_of(self, size: int) -> "list[RequestMemory]":
-        """Of each of some designs."""
+        """The memory of a request for each of `size` designs."""
         columns = [np.broadcast_to(values, size).tolist() for values in self.each]
         sizes = [most for most, _ in self.windows]
         return [
@@ -74,7 +75,7 @@ class RequestMemory(NamedTuple):
         ]
 
     def at(self, row: int) -> "RequestMemory":
-        """Of one design, where numbers are of several, shape (designs,)."""
+        """The memory of a request for one design of several."""
         windows = tuple((most, value_of_row(nbytes, row)) for most, nbytes in self.windows)
         return RequestMemory(value_of_row(self.growing, row), value_of_row(self.fixed, row), windows)
 
@@ -95,7 +96,7 @@ def value_of_row(values: Any, row: int) -> float:
 
 
 def fullest_request(rooms: Sequence[RequestMemory], positions: int) -> RequestMemory:
-    """Design by design, the one of some where a request of so many positions has most; the first one of equals."""
+    """The request memory with most bytes at a number of positions, design by design."""
     found = rooms[0]
     for other in rooms[1:]:
         more = other.of(positions) > found.of(positions)
@@ -105,7 +106,7 @@ def fullest_request(rooms: Sequence[RequestMemory], positions: int) -> RequestMe
 
 
 def request_memory(model: Model, held: Callable[[Any, float], Any]) -> RequestMemory:
-    """What a request has where something holds caches.
+    """KV memory of one request, from a function of bytes that a layout keeps. [B].
 
     Args:
         model: what is served.
@@ -130,7 +131,7 @@ WATERMARK = 0.01
 
 @dataclass(frozen=True, slots=True)
 class KvMemory:
-    """What an instance has for the caches of its requests.
+    """KV memory of one instance: blocks, HBM pages or buffers, and time to the host.
 
     Attributes:
         blocks: of the one memory, or of SRAM where there are buffers.
@@ -178,7 +179,7 @@ class KvMemory:
 
     @property
     def longest(self) -> int:
-        """Positions of the longest request that can ever be held, as far as one counts. [token]"""
+        """Positions of the longest request that fits, as far as block counts can be summed. [token]."""
         if self.buffers:
             return self.buffer
         return (
@@ -195,10 +196,10 @@ def paged_memory(
     host_bandwidth: float = 0.0,
     longest: int = 0,
 ) -> KvMemory:
-    """One memory in blocks.
+    """KV memory of one instance in equal blocks of one memory.
 
-    A block has one position's bytes `block` times: of layers that keep all; of states, where there is nothing else; where there
-    are windows, the most of which steps of all of them have whole ones. What is fixed is rounded up.
+    A block has the bytes of `block` positions: of growing layers; of states, where there is nothing else; with
+    windows, of the part for which all windows have whole steps. Fixed parts are rounded up.
 
     Args:
         capacity: for caches alone, of an instance. [B]
@@ -224,7 +225,7 @@ def paged_memory(
 
 
 def host_blocks(capacity: float, room: RequestMemory, *, block: int = 16) -> int:
-    """Blocks of prefixes, as those of `paged`, that the memory of a host has room for.
+    """Blocks for prefixes, as those of `paged_memory`, that a host's memory has room for.
 
     >>> host_blocks(1e6, RequestMemory(1e3), block=16)
     62
@@ -233,7 +234,7 @@ def host_blocks(capacity: float, room: RequestMemory, *, block: int = 16) -> int
 
 
 def two_level_memory(sram: float, hbm: float, room: RequestMemory, *, longest: int, block: int = 16) -> KvMemory:
-    """Blocks in SRAM, and a ring of buffers in HBM, each for a request of `longest` tokens.
+    """KV memory of one instance: blocks in SRAM, and a ring of request-sized buffers in HBM.
 
     Args:
         sram, hbm: for caches alone, of an instance. [B]
@@ -259,7 +260,7 @@ def two_level_memory(sram: float, hbm: float, room: RequestMemory, *, longest: i
 
 
 def two_level_paged_memory(sram: float, hbm: float, room: RequestMemory, *, longest: int, block: int = 16) -> KvMemory:
-    """Blocks in SRAM, and blocks of the same size in HBM for what those have no room for.
+    """KV memory of one instance: blocks in SRAM, and equal blocks in HBM once SRAM is full.
 
     Args:
         sram, hbm: for caches alone, of an instance. [B]
@@ -293,7 +294,7 @@ def _sized(room: RequestMemory, block: int) -> tuple[float, KvMemory]:
 
 
 class PrefixCacheSizes(NamedTuple):
-    """What an instance remembers of prompts, as `loop.Pool` says.
+    """Sizes of an instance's prefix cache in hash blocks, with snapshots of states.
 
     Attributes:
         prefix: hash blocks; snapshots, where layers have nothing but states.
@@ -328,14 +329,14 @@ def prefix_cache_sizes(capacity: float, room: RequestMemory, block: int, every: 
 
 
 class SramShares(NamedTuple):
-    """How what working sets leave of a core's SRAM is shared out. [B]"""
+    """Split of the SRAM that working sets leave on a core, between KV cache and weights. [B]."""
 
     kv: Any
     weights: Any
 
 
 def sram_shares(room: Any, kv: Any, weights: Any, *, kv_share: Any = 1.0) -> SramShares:
-    """What the KV cache and weights take of a core's SRAM; leaves broadcast over designs.
+    """SRAM of a core for the KV cache and for weights; leaves broadcast over designs. [B].
 
     Args:
         room: that activations, inputs and temporary buffers leave. [B]

@@ -1,18 +1,19 @@
-"""The maximum rate of a deployment: one definition for ``dse capacity`` and for the metric `max_rate`.
+"""Maximum rate of a deployment: one definition for ``dse capacity`` and for the metric `max_rate`.
 
-It is the largest rate at which the lower 95 % bound of the mean attainment reaches the share that is asked. The mean is over
-`SEEDS` streams of arrivals, and over their first halves alike, so that streams half as long say the same; attainment is the
-share of a stream's requests that keep both bounds (of the class that keeps them least, where there are classes). Near what
-instances serve at most, queues grow for thousands of requests until they are as long as they become: the streams are several
-times as long as those by which a rate is looked for first. Above what instances serve where some requests always wait no rate
-lasts, whatever a short run shows: such rates are never tried.
+The maximum rate is the largest at which the lower 95 % bound of the mean attainment reaches the given share. The mean
+is over `SEEDS` streams of arrivals, and over their first halves alike, so that streams half as long give the same
+verdict. Attainment is the share of a stream's requests that keep both SLOs (of the class that keeps them least, where
+there are classes). Near saturation, queues grow for thousands of requests before they settle: the deciding streams are
+several times as long as those of the first search. Rates above the closed-loop rate of the instances never last,
+whatever a short run shows, and are not tried.
 
-Streams are the same for all rates, deployments and bounds: those of seed, seed + 1 and so on, faster or slower. Rates are
-those of a fixed grid, about 1 % apart, so that an answer does not depend on where its search began. Of a closed population a
-rate is a number of users, each of whom has as many sessions; as all begin with their first turn, middle halves count.
+Streams are the same for all rates, deployments and SLOs: those of seed, seed + 1 and so on, faster or slower. Rates are
+those of a fixed grid, about 1 % apart, so that a result does not depend on the start of its search. For a closed
+population a rate is a number of users, each of whom has as many sessions; as all begin with their first turn, middle
+halves count.
 
-Requests that cannot be drawn again, as those of a trace that is replayed, are another question: the largest rate at which
-this one stream keeps its bounds (`capacity.largest`).
+Requests that cannot be drawn again, as those of a replayed trace, have another definition: the largest rate at which
+this one stream keeps its SLOs (`slo_bounds.find_max_rate`).
 """
 
 import math
@@ -88,7 +89,7 @@ CLOSED = 2 * USUAL
 
 @dataclass(frozen=True, eq=False)
 class MaxRate:
-    """What a deployment serves at most.
+    """Result of a search for the maximum rate of a deployment.
 
     Attributes:
         rate: the largest; 0 for none, infinite where bounds are kept however fast requests come. [1/s]
@@ -117,16 +118,16 @@ class MaxRate:
 
 
 def longest_allowed_time(load: ServingLoad, bounds: SloBounds) -> float:
-    """What a request of mean length may take, by the longest bounds that there are. [s]"""
+    """Time that a request of mean length may take under the loosest SLOs. [s]."""
     ttft = max((of.ttft for of in bounds.each if of.ttft < math.inf), default=0.0)
     tpot = max((of.tpot for of in bounds.each if of.tpot < math.inf), default=0.0)
     return ttft + float(load.requests.output.mean()) * tpot
 
 
 def enough_requests(load: ServingLoad, bounds: SloBounds, rate: float) -> int:
-    """Requests of the first streams: they come for `LONG` times what one may take.
+    """Requests of the first streams: arrivals over `LONG` times the time that one request may take.
 
-    Of a closed population the rate is users, each of whom has `SESSIONS`, and a `DOZEN` requests.
+    For a closed population the rate is users, each of whom has `SESSIONS` sessions and at least a `DOZEN` requests.
     """
     if load.requests.users:
         turns = len(load.requests) / int((load.requests.turns == 0).sum())
@@ -136,11 +137,11 @@ def enough_requests(load: ServingLoad, bounds: SloBounds, rate: float) -> int:
 
 
 def relaxation(bounds: SloBounds, rate: float) -> float:
-    """Requests after which a queue has forgotten how it began, where the share waits no longer than for its first token.
+    """Requests until a queue is independent of its start, if the TTFT share waits at most its SLO.
 
-    In heavy traffic the backlog of requests that come at random to servers of a steady pace is a reflected Brownian motion:
-    exponential in the long run, of the mean `1 / (2 rate spare)`, and with `2 / (rate spare ** 2)` to relax, where `spare` is
-    the part of the pace that no request needs [kingman1961].
+    In heavy traffic the backlog of random arrivals to servers of constant rate is a reflected Brownian motion:
+    exponential in the long run, with mean `1 / (2 rate spare)` and relaxation `2 / (rate spare ** 2)`, where
+    `spare` is the unused share of the service rate [kingman1961].
 
     >>> relaxation(SloBounds(ttft=1.0, share=0.9), 100.0) > 15_000
     True
@@ -150,7 +151,7 @@ def relaxation(bounds: SloBounds, rate: float) -> float:
 
 
 def decisive(load: ServingLoad, bounds: SloBounds, rate: float, first: int) -> int:
-    """Requests of the streams that decide: those of the first ones doubled until queues and the verdict have settled. [1]
+    """Requests of the deciding streams: the first streams doubled until queues have settled. [1].
 
     Args:
         load, bounds: what is served, and what is to be kept.
@@ -193,7 +194,7 @@ def rate_index(rate: float) -> int:
 
 @dataclass(eq=False)
 class RateSearch:
-    """The search of one deployment for its maximum rate.
+    """Search of one deployment for its maximum rate, with cached runs.
 
     Attributes:
         at: what is deployed for requests as they come.
@@ -223,17 +224,17 @@ class RateSearch:
 
     @property
     def seeds(self) -> int:
-        """Streams."""
+        """Number of random streams."""
         return len(self.numbers)
 
     @property
     def users(self) -> bool:
-        """Whether the population is closed, so that rates are users."""
+        """Whether the population is closed, so that rates are numbers of users."""
         return bool(self.load.requests.users)
 
     @property
     def hopeless(self) -> float:
-        """Attainment of one stream below which the lower bound of the mean is below the share, whatever others have."""
+        """Attainment of one stream below which the bound of the mean misses the share in any case."""
         if self.seeds == 1:
             return self.bounds.share
         return 1 - (1 - self.bounds.share) * self.seeds / (1 + STUDENT)
@@ -245,19 +246,19 @@ class RateSearch:
         return min(count, self.load.most) if self.load.most else count
 
     def requests(self, rate: float, count: int, number: int) -> Requests:
-        """Those of one of the streams."""
+        """Requests of one stream at a rate."""
         assert self.load.draw is not None
         return self.load.draw(count, self.load.seed + number, rate)
 
     def play(self, rate: float, count: int, number: int, stop: StopBounds = NO_STOP) -> ServingRun:
-        """One of the streams, played."""
+        """Simulate one stream at a rate."""
         asked = self.requests(rate, count, number)
         return self.at(asked).serve(asked, stop=stop)
 
     def shares(self, rate: float, count: int, number: int) -> tuple[float, float]:
-        """Attainment of the first half of a stream, or of users of its middle half, and of all of it.
+        """Attainment of the first half of a stream (middle half for users), and of the whole stream.
 
-        0 of a run that is over as the mean is below the share whatever others attain.
+        0 for a run that was stopped because the mean is below the share whatever other streams attain.
         """
         key = rate, count, number
         if key not in self.attained:
@@ -278,10 +279,10 @@ class RateSearch:
         return self.attained[key]
 
     def lower(self, rate: float, count: int, *, lasting: bool) -> float:
-        """Lower 95 % bound of the mean attainment; where it has to last, of the first halves of the streams if that is less.
+        """Lower 95 % bound of the mean attainment; if lasting, the lesser of whole streams and first halves.
 
-        -1 as soon as no attainment of the streams that are left could make it reach the share. Those go first that kept least
-        so far.
+        -1 as soon as no attainment of the remaining streams could reach the share. Streams with the lowest
+        attainment so far go first.
         """
         found, left = list[tuple[float, ...]](), len(self.numbers)
         for number in sorted(self.numbers, key=lambda number: self.last.get(number, 1.0)):
@@ -293,7 +294,7 @@ class RateSearch:
         return min(lower_bound(list(of)) for of in zip(*found, strict=True))
 
     def saturated(self, count: int) -> float:
-        """The rate at which some requests always wait; infinite of a closed population, which asks no faster. [1/s]"""
+        """Rate at which some requests always wait; infinite for a closed population. [1/s]."""
         if self.users:
             return math.inf
         count = min(count, MOST_PLAYED)
@@ -307,7 +308,7 @@ class RateSearch:
         return float(max(1, round(rate_at(place)))) if self.users else rate_at(place)
 
     def kept(self, place: int, length: int, *, lasting: bool = False) -> bool:
-        """Whether the bounds are kept at a rate of the grid, where it has to last by the first halves of the streams, too."""
+        """Whether the SLOs are kept at a grid rate; if lasting, by the first halves of the streams too."""
         rate = self.value(place)
         count = self.count(length, rate)
         if self.users and not self._asked_by(rate, count):
@@ -335,7 +336,7 @@ class RateSearch:
         return True
 
     def climb(self, length: int, place: int, step: int, near: int = 1, *, lasting: bool = False) -> int | None:
-        """The place of the largest rate that is kept, of streams of a length, by growing steps from a place and halving.
+        """Index of the largest kept rate, by growing steps from a start and bisection.
 
         Args:
             length: of the streams, as of `count`.
@@ -365,7 +366,7 @@ class RateSearch:
         return low
 
     def lasting(self, first: int, rate: float) -> tuple[int, bool]:
-        """The length of the streams that decide, and whether it is enough: as of `decisive`, as far as so many can be drawn."""
+        """Length of the deciding streams, and whether enough requests can be drawn for it."""
         wanted = decisive(self.load, self.bounds, rate, self.count(first, rate))
         if self.users:
             length = LASTING_USERS if self.count(LASTING_USERS, rate) > self.count(first, rate) else first
@@ -384,7 +385,7 @@ class RateSearch:
         return length == first or self.lower(rate, length, lasting=True) >= self.bounds.share
 
     def settle(self, guess: float, *, step: int = 4) -> MaxRate:
-        """The maximum rate: looked for by the first streams, and from there by those that are long enough to decide.
+        """The maximum rate: searched with the first streams, then with those long enough to decide.
 
         Args:
             guess: where to begin. [1/s]
@@ -411,9 +412,9 @@ class RateSearch:
         return start if place is None else place
 
     def roughly(self, guess: float, near: int = 12, step: int = 12, *, long: bool = False) -> MaxRate:
-        """The largest rate by the first streams alone, to so many places of the grid, the first ones a step from each other.
+        """Approximate maximum rate from the first streams, to within `near` places of the grid.
 
-        Of users by the streams that decide where these are to be `long`.
+        Users are searched with the deciding streams if `long` is set.
         """
         start = rate_index(max(1.0, guess) if self.users else guess)
         length = (self.lasting(1, self.value(start))[0] if long else 1) if self.users else self._first(guess)
@@ -466,7 +467,7 @@ class RateSearch:
 
 
 def lower_bound(shares: list[float]) -> float:
-    """Lower 95 % bound of the mean of attainments, by Student's t; of one stream its attainment.
+    """Lower 95 % bound of the mean of attainments, by Student's t; for one stream its attainment.
 
     >>> lower_bound([0.9]), lower_bound([1.0] * 5), round(lower_bound([1.0, 1.0, 1.0, 1.0, 0.84]), 4)
     (0.9, 1.0, 0.8998)
@@ -479,9 +480,9 @@ def lower_bound(shares: list[float]) -> float:
 
 
 def at_best(shares: list[float], left: int) -> float:
-    """The most that `lower_bound` can be of some attainments and of so many that are not known yet.
+    """Largest possible `lower_bound` of some attainments and `left` unknown ones.
 
-    It is concave, and the same whichever is which: those that are left are equal where it is largest.
+    The bound is concave and symmetric in the unknown attainments, so it is largest where these are equal.
 
     >>> at_best([0.9], 0), at_best([1.0], 4), round(at_best([0.84], 4), 4)
     (0.9, 1.0, 0.8998)
@@ -499,7 +500,7 @@ def at_best(shares: list[float], left: int) -> float:
 
 
 def fewer_digits(rate: float, several: tuple[float, float]) -> float:
-    """A rate down to the decimal place in which the half of its range begins, and not below a range that it lies in.
+    """A rate rounded down to the digit of half its range, but not below a range that contains it.
 
     >>> fewer_digits(113.0, (112.0, 115.0)), fewer_digits(113.0, (90.0, 130.0)), fewer_digits(1.07, (1.0, 1.2))
     (113.0, 110.0, 1.0)
@@ -515,7 +516,7 @@ def fewer_digits(rate: float, several: tuple[float, float]) -> float:
 
 
 def max_rate(at: Callable[[Requests], Deployment], load: ServingLoad, bounds: SloBounds, guess: float) -> MaxRate:
-    """The maximum rate of a deployment; of requests that cannot be drawn again the largest that keeps the bounds."""
+    """Maximum rate of a deployment; for requests that cannot be redrawn, of their single stream."""
     if load.draw is not None:
         return RateSearch(at, load, bounds).settle(guess)
     return find_replayed_rate(at, load, bounds, guess)
@@ -524,7 +525,7 @@ def max_rate(at: Callable[[Requests], Deployment], load: ServingLoad, bounds: Sl
 def find_replayed_rate(
     at: Callable[[Requests], Deployment], load: ServingLoad, bounds: SloBounds, guess: float, near: float = RATE_RESOLUTION
 ) -> MaxRate:
-    """The largest rate at which one stream keeps its bounds, which is all that there is."""
+    """Largest rate at which the only stream of a load keeps its SLOs."""
 
     def play(rate: float, stop: StopBounds) -> ServingRun:
         scaled = load.at(rate)

@@ -1,6 +1,6 @@
-"""How long requests wait where they come at random, in the mean, and what share waits no longer than some time, compiled.
+"""Waiting times of random arrivals, compiled: mean, and share of requests within a time.
 
-Approximations of two moments: gaps and services count by their mean and their squared coefficient of variation alone.
+The approximations use two moments: the mean and the squared coefficient of variation of gaps and services.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -58,10 +58,10 @@ def mean_wait(load, servers, service, gaps, services):
 
 @compiled_without_gil
 def others_in_lane(held, lanes):
-    """Requests beside one in its lane, where all lanes together have `held` others, spread as evenly as they can be.
+    """Requests next to one in its lane, if all lanes hold `held` others spread as evenly as possible.
 
-    They are as many as a Poisson variable of that mean, taken as normal: m + 1 requests on L lanes are (m + 1) / L - 1 beside
-    each, and never less than none.
+    Their number is a Poisson variable of that mean, taken as normal: m + 1 requests on L lanes are (m + 1) / L - 1
+    next to each, and at least none.
 
     >>> others_in_lane(3.0, 1.0), others_in_lane(0.0, 4.0)
     (3.0, 0.0)
@@ -77,7 +77,7 @@ def others_in_lane(held, lanes):
 
 @compiled_without_gil
 def response_share(time, services, weights, waiting, mean):
-    """Share of the requests that take no longer than a time: those of each service, and a wait that is exponential or none.
+    """Share of requests whose response time is at most `time`, for exponential waits.
 
     Args:
         time: that may pass. [s]

@@ -1,4 +1,4 @@
-"""Who is served next: scheduling policies as choices that the loop knows, and their names in the field."""
+"""Scheduling policies as choices of the simulation, with their names in the field."""
 
 from dataclasses import dataclass, replace
 
@@ -9,7 +9,7 @@ from dse.space.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class SchedulingPolicy:
-    """How an instance forms an iteration. Requests are taken up in the order of arrival, preempted ones first.
+    """How an instance forms iterations. Admission is in order of arrival, preempted requests first.
 
     Attributes:
         mixed: prompts and decodes share iterations, decodes first; otherwise prompts go first, by themselves.
@@ -84,7 +84,7 @@ def make_policy(name: str, **changes: object) -> SchedulingPolicy:
 
 
 def policies_with_batch(serving: ServingPlan) -> tuple[tuple[SchedulingPolicy, int], ...]:
-    """Of each pool of instances, with the most requests of an iteration: those that only prefill, if any, have their own."""
+    """Scheduling policy and batch size of each pool; prefill-only pools have their own."""
     batches = int(serving.prefill_batch or serving.batch), int(serving.batch)
     found = pool_policies(serving)
     return tuple(zip(found, batches[-len(found) :], strict=True))

@@ -1,7 +1,7 @@
-"""Requests on instances: what is deployed, and what came of a run.
+"""Serving simulation: deployments, and results of a run.
 
-Iterations are priced as they are formed (`price`); requests are arrays (`requests`); who is served next is a `policy`. Nothing
-here knows a chip.
+Iteration times come from `iteration_time`, requests are arrays (`space.requests`), and scheduling is a
+`scheduling_policy`. Nothing here depends on a chip.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ CALLED_OFF: ContextVar[Event | None] = ContextVar("CALLED_OFF", default=None)
 
 @dataclass(frozen=True, eq=False)
 class InstancePool:
-    """Instances that are alike.
+    """A pool of equal instances: iteration time, policy, KV memory, batch size and number.
 
     Attributes:
         price: of an iteration, through all stages.
@@ -115,12 +115,12 @@ class InstancePool:
 
     @property
     def expected(self) -> float:
-        """Tokens that an iteration yields a decoding request, expected; see `space.workload.Speculation.expected`."""
+        """Expected tokens per decoding request and iteration; see `space.workload.Speculation.expected`."""
         return Speculation(self.guesses, self.acceptance).expected
 
 
 class Deployment(NamedTuple):
-    """Pools that serve, and what is between them.
+    """Pools that serve a load, with KV transfer between them and routing.
 
     Attributes:
         pools: one, or one that prefills and one that decodes.
@@ -133,13 +133,13 @@ class Deployment(NamedTuple):
     routing: str
 
     def serve(self, requests: Requests, *, stop: StopBounds = NO_STOP, log: int = 0) -> "ServingRun":
-        """Plays requests on it; see `serve`."""
+        """Simulate requests on the deployment; see `simulate_serving`."""
         return simulate_serving(requests, self.pools, transfer=self.transfer, routing=self.routing, stop=stop, log=log)
 
 
 @dataclass(frozen=True, eq=False)
 class ServingRun:
-    """What came of a run. Instants are NaN for what did not happen.
+    """Result of a serving simulation. Instants are NaN for events that did not happen.
 
     Attributes:
         requests: that were asked; turns of sessions with the times at which they have come.
@@ -163,21 +163,21 @@ class ServingRun:
 
     @property
     def deployment(self) -> Deployment:
-        """What has served them."""
+        """The deployment that served the run."""
         return Deployment(self.pools, self.transfer if len(self.pools) == 2 else None, self.routing)
 
     @property
     def total(self) -> dict[str, float]:
-        """Counts and areas by name, as `state.TOTAL` says."""
+        """Counts and time sums by name, as in `simulator_state.TOTAL`."""
         return {name: self.state.total[name][0].item() for name in TOTAL.names or ()}
 
     @property
     def log(self) -> Array:
-        """The first iterations, records of `state.LOG`."""
+        """The first iterations, records of `simulator_state.LOG`."""
         return self.state.log[: int(self.state.total["logged"][0])]
 
     def __getitem__(self, name: str) -> Array:
-        """A column of the requests, as `state.REQUEST` says; shape (requests,)."""
+        """A column of the requests, as `simulator_state.REQUEST` says; shape (requests,)."""
         return self.state.requests[name]
 
 
@@ -190,10 +190,10 @@ def simulate_serving(
     stop: StopBounds = NO_STOP,
     log: int = 0,
 ) -> ServingRun:
-    """Plays requests on one pool, or on a pool that prefills and one that decodes.
+    """Simulate requests on one pool, or on a prefill pool and a decode pool.
 
-    A prefill instance makes a request's first token; its cache is then queued at a decode instance, sent when that one has
-    room, and holds its blocks at the source until it is there.
+    A prefill instance makes a request's first token. Its KV cache is then queued at a decode instance, sent when
+    that instance has room, and holds its blocks at the source until it has arrived.
 
     Args:
         requests: with times.

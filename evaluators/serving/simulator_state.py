@@ -1,4 +1,4 @@
-"""What the compiled loop reads and writes: tables of records, one a request, an instance, a lane; made anew for each run."""
+"""Record arrays that the compiled simulation reads and writes, made anew for each run."""
 
 from collections.abc import Sequence
 from math import inf
@@ -55,7 +55,7 @@ POOL = _fields(
     "host acceptance",
     "mixed chunked static lifetime swap by_chunk gated hands_over pooled",
 )
-"""Fields of `Policy`, `Memory` and `loop.Pool`; its number, its first instance, and which is next in turn."""
+"""Fields of `Policy`, `Memory` and `simulator.InstancePool`; its number, its first instance, and which is next in turn."""
 
 WINDOW = _fields("positions steps blocks")
 """What a request has of windows: blocks each step, up to so many positions and steps; 0 where another pool has more windows."""
@@ -120,7 +120,7 @@ class StopBounds(NamedTuple):
 
 
 class KvTransfer(NamedTuple):
-    """KV caches on their way from prefill to decode instances.
+    """KV transfer from prefill to decode instances: times per request, channels and routing.
 
     Attributes:
         per_token: on a channel, which carries one cache at a time; of layers that keep all positions. [s]
@@ -165,15 +165,16 @@ class KvTransfer(NamedTuple):
 
 
 class ServingState(NamedTuple):
-    """Tables, all but the last ones of the records above.
+    """Record arrays of a serving simulation.
 
     Attributes:
         requests, instances, lanes, pools: one record each.
         windows: of pools, shape (pools, most windows).
         step, total: one record.
         gaps: histogram of the gaps between tokens.
-        work: of each pool, in iterations without prompts and in those with, by `busiest.span`; shape (pools, 2, SPANS).
-        busiest: iterations that `busiest.note` keeps, records of `STEP`; shape (pools, 2, BUSIEST).
+        work: sums of each pool over iterations without prompts and with prompts, by `busiest_iterations.span_index`;
+            shape (pools, 2, SPANS).
+        busiest: iterations that `busiest_iterations.keep_busiest` keeps, records of `STEP`; shape (pools, 2, BUSIEST).
         at_once: records of `AT_ONCE`, one a pool.
         cache: of prefix blocks, shape (instances, hashes + 2).
         log: the first iterations.

@@ -1,10 +1,11 @@
-"""Prompts of a load played on instances of one stage, compiled: `arrivals.played` where nothing goes round.
+"""Steady-state replay of prompts on single-stage instances, compiled.
 
-An instance has one lane, so that a pass is under way or none is, and nobody stands behind another's prompts. What an instance
-is at stays in registers while it is played. Who decodes leaves in the order of last tokens: requests whose last token comes
-after all others' are a list, as all are where outputs are alike, and the rest a heap.
+The module does what `prefill_replay.replay_prefill` does, where no iteration is in another stage. An instance has one
+lane, so at most one iteration is under way, and no request is delayed by another lane's prompts. The state of an
+instance stays in registers. Decoding requests leave in the order of last tokens: requests whose last token comes after
+all others' are a list, as all are where outputs are equal, and the rest a heap.
 
-Throughout: of is a `clocks.Station`, room an `arrivals.Room`, i an instance, t an instant.
+Throughout: of is a `lane_clocks.ReplayPool`, room a `ReplayWorkspace`, i an instance, t an instant.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -55,7 +56,7 @@ INSTANCE = np.dtype(
 
 
 class InstanceLane(NamedTuple):
-    """Of an instance what its passes change; as in `INSTANCE`."""
+    """State of an instance that its iterations change; fields as in `INSTANCE`."""
 
     held: int
     tokens: int
@@ -72,7 +73,7 @@ class InstanceLane(NamedTuple):
 
 
 class WaitingPrompts(NamedTuple):
-    """Of an instance who has a prompt to compute; as in `INSTANCE`."""
+    """Waiting prompts of an instance; fields as in `INSTANCE`."""
 
     head: int
     queued: int
@@ -81,7 +82,7 @@ class WaitingPrompts(NamedTuple):
 
 @inlined_function
 def replay_single_stage(price, of, share, nearest, load, steady, spilled, room):
-    """As `arrivals.played`; `share` is that of a pass in the one stage."""
+    """Replay a load's prompts on single-stage instances; `share` is that of an iteration in the stage."""
     instances, turn = of.instances, 0
     for i in range(instances):
         here = room.alone[i]
@@ -189,7 +190,7 @@ def _advance(price, of, share, load, steady, spilled, room, i, until, feeds, r):
 
 @inlined_function
 def _leaving(now):
-    """Before which nobody leaves, as `clocks.leaving` has it. [s]"""
+    """Before which nobody leaves, as `lane_clocks.next_departure` has it. [s]"""
     return now.end + (now.top - now.tokens - 0.5) * now.pace if now.decodes > 0 else math.inf
 
 
@@ -206,7 +207,7 @@ def _caught(price, of, steady, spilled, room, i, now, t):
 
 @inlined_function
 def _passed(price, of, steady, spilled, room, i, now, many):
-    """So many passes of decodes are over, or none, with gaps as `clocks.passed` has them, and who has all tokens leaves."""
+    """Count decode iterations as done, with token gaps as in `lane_clocks.count_passes`, and finish complete requests."""
     tokens, end, older, fresh, each = now.tokens, now.end, now.older, now.fresh, now.pace
     if many > 0:
         if len(room.gaps) > 0:
@@ -316,7 +317,7 @@ def _finished(price, of, load, steady, spilled, room, i, now, prompts, t):
 
 @inlined_function
 def _formed(of, load, room, i, most, beside, now, who, t):
-    """Prompts of a pass, as far as the budget goes: as `arrivals.played` has them, and who is taken up."""
+    """Prompts of a pass, as far as the budget goes: as `replay_prefill` has them, and who is taken up."""
     running, held, decodes, head, queued, prompts = room.running[i], now.held, now.decodes, who.head, who.queued, who.prompts
     budget, chunks, longest = of.tokens, PLENTY, PLENTY
     if of.unit > 0:

@@ -1,8 +1,9 @@
-"""A served load in closed form at the rate at which it comes: throughput, times to first token and a token, and the load.
+"""Steady state of a serving load in closed form: throughput, TTFT, TPOT and offered load.
 
-No token is played: pools are in balance (`balance`), what cannot start at once waits (`waits`), and requests differ by their
-prompts alone. When first tokens come is played over the arrivals of a load of few requests, if somebody asks (`stood`).
-Approximate where the loop is exact; it costs some hundred prices instead of all iterations of a trace.
+No token is simulated: pools are balanced (`pool_balance`), requests that cannot start at once wait (`queueing`), and
+requests differ by their prompts only. First token times of loads with few requests are replayed over the arrivals on
+demand (`steady_state_solver`). The result is approximate where the simulation is exact; it needs some hundred iteration
+times instead of all iterations of a trace.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -56,7 +57,7 @@ REPLAYED_FIELDS = (*RANKED, "tbt_p99")
 
 
 def unsteady_reason(pools: Sequence[InstancePool], requests: Requests) -> str:
-    """Why a load has no steady state that this form knows, in one line; empty where it has one."""
+    """Why a load has no steady state in this model, as one line; empty string if it has one."""
     if not np.isfinite(requests.rate):
         return "requests that come at once have no steady state"
     if any(pool.policy.static for pool in pools):
@@ -72,7 +73,7 @@ def unsteady_reason(pools: Sequence[InstancePool], requests: Requests) -> str:
 
 @lru_cache(maxsize=8)
 def request_mix(requests: Requests) -> RequestMix:
-    """What the steady state counts of requests.
+    """Statistics of requests that the steady state uses.
 
     >>> some = Requests(np.arange(4.0), np.array([10, 10, 30, 30]), np.array([1, 3, 3, 1]))
     >>> found = request_mix(some)
@@ -115,7 +116,7 @@ def _lengths(requests: Requests) -> tuple[float, float, float]:
 
 
 def pool_records(pools: Sequence[InstancePool], requests: Requests, *, prefills: bool, decodes: bool) -> Array:
-    """Pools as records of `balance.STATION`; of the mean request, as far as memory goes."""
+    """Pools as records of `pool_balance`, with memory counted for the mean request."""
     total, prompt, output = _lengths(requests)
     rows = []
     for pool in pools:
@@ -131,7 +132,7 @@ def pool_records(pools: Sequence[InstancePool], requests: Requests, *, prefills:
 
 
 def transfer_constants(transfer: KvTransfer | None, load: RequestMix) -> tuple[float, float, float, float]:
-    """That a channel has a cache, in the mean; the latency; channels; and layers that go by themselves. [s], [s], [1], [1]"""
+    """Mean transfer time per KV cache [s], latency [s], channels [1], and layers sent one by one [1]."""
     if transfer is None:
         return 0.0, 0.0, 1.0, 0.0
     taken = float((load.weights * transfer.seconds(load.prompts)).sum())
@@ -140,7 +141,7 @@ def transfer_constants(transfer: KvTransfer | None, load: RequestMix) -> tuple[f
 
 @compiled_without_gil
 def solve_pools(linear, far, tables, apart, first, last, sent, load, bound, queued, room, found):
-    """Pools whose prices have the same linear part and the same points, one after the other.
+    """Solve pools one after the other whose iteration times share the linear part and table points.
 
     Args:
         linear, far: prices of the first pool and of the last one, whose tables do not count.

@@ -1,9 +1,9 @@
-"""A served load in closed form: what instances sustain in the steady state, from prices of iterations and Little's law.
+"""Sustained rate of instances in closed form, from iteration times and Little's law.
 
-Requests are taken as equal, of mean lengths. An iteration that `d` requests decode in takes `t(d)`; a request is decoded in as
-many iterations as it has further tokens, fewer where tokens are guessed, and each of them also prefills its share of the
-prompts that come meanwhile. Prompts that wait go together, as many as an iteration has room for: the rate is the largest, at
-which some always wait.
+Requests are taken as equal, of mean lengths. An iteration in which `d` requests decode takes `t(d)`. A request is
+decoded in as many iterations as it has further tokens, fewer with speculative decoding, and each of them also prefills
+its share of the prompts that arrive meanwhile. Waiting prompts go together, as many as an iteration has room for: the
+rate is the largest one, at which some always wait.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ TINY = 1e-9
 
 
 class SustainedRate(NamedTuple):
-    """The steady state of the largest rate.
+    """Steady state at the sustained rate of a deployment.
 
     Attributes:
         rate: of requests. [1/s]
@@ -46,7 +46,7 @@ class SustainedRate(NamedTuple):
 
 
 class PoolPaces(NamedTuple):
-    """What an instance of each pool takes for requests of mean lengths, however many instances there are.
+    """Times of an instance of each pool for requests of mean length, independent of the instance count.
 
     Attributes:
         prompt: of a prompt that finds no queue. [s]
@@ -66,7 +66,7 @@ class PoolPaces(NamedTuple):
 
 
 def pool_paces(pools: Sequence[InstancePool], requests: Requests) -> PoolPaces:
-    """Of one pool, or of one that prefills and one that decodes."""
+    """Times of an instance for requests of mean length, for one pool or for prefill and decode pools."""
     prompt, output = float(requests.prompt.mean()), float(requests.output.mean())
     first, last = pools[0], pools[-1]
     further, context = max(output - 1.0, 1e-9) / last.expected, prompt + output / 2
@@ -83,7 +83,7 @@ def pool_paces(pools: Sequence[InstancePool], requests: Requests) -> PoolPaces:
 
 
 def sustained_rate(of: Deployment, requests: Requests, *, tpot: float) -> SustainedRate:
-    """The largest rate whose time per output token is within a bound, with no regard to queues.
+    """Sustained rate with TPOT within a bound, without regard to queues. [1/s].
 
     Args:
         of: pools.
@@ -97,7 +97,7 @@ def sustained_rate(of: Deployment, requests: Requests, *, tpot: float) -> Sustai
 
 
 def sustained_rate_of_paces(pools: Sequence[InstancePool], paces: PoolPaces, *, tpot: float) -> SustainedRate:
-    """As `steady`, of instances whose paces are known."""
+    """Sustained rate from known instance times; arguments as of `sustained_rate`. [1/s]."""
     first, last = pools[0], pools[-1]
     token = paces.each / last.expected
     rates = np.where(token <= tpot, last.instances * last.stages * paces.decodes / (paces.further * paces.each), 0.0)

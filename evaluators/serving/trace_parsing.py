@@ -1,4 +1,4 @@
-"""Text of traces and tables: lines of CSV or JSONL as dictionaries, and in words what is no such line."""
+"""Parsing of traces and tables: lines of CSV or JSONL as dictionaries, and error texts."""
 
 import csv
 import json
@@ -14,7 +14,7 @@ FaultCallback = Callable[[int, str], None]
 
 
 def read_header(path: Path, before: int, first: str) -> list[str]:
-    """Names of columns, of the first line of CSV that says something; `before` lines are above it."""
+    """Column names from the first non-empty line of CSV; `before` lines precede it."""
     try:
         return next(csv.reader([first], strict=True), [])
     except csv.Error as error:
@@ -22,7 +22,7 @@ def read_header(path: Path, before: int, first: str) -> list[str]:
 
 
 def read_csv_rows(file: Any, first: str, fault: FaultCallback) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Rows of CSV by the names of the header, which is `first`, each with its number; those of another length are faults."""
+    """Rows of CSV as dictionaries with their numbers; rows of a wrong length are faults."""
     table = csv.reader(chain([first], file), strict=True)
     names = next(table)
     while True:
@@ -42,7 +42,7 @@ def read_csv_rows(file: Any, first: str, fault: FaultCallback) -> Iterator[tuple
 
 
 def read_json_lines(file: Any, first: str, fault: FaultCallback) -> Iterator[tuple[int, dict[str, Any]]]:
-    """JSON objects, one a line, each with its number; the first line is `first`."""
+    """JSON objects, one per line, with their numbers."""
     for number, line in enumerate(chain([first], file), start=1):
         if line.strip():
             row = parse_json_line(line)
@@ -53,7 +53,7 @@ def read_json_lines(file: Any, first: str, fault: FaultCallback) -> Iterator[tup
 
 
 def parse_json_line(line: str) -> dict[str, Any] | None:
-    """Of one line; None where it is no JSON object."""
+    """JSON object of one line; None if the line is no JSON object."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -62,7 +62,7 @@ def parse_json_line(line: str) -> dict[str, Any] | None:
 
 
 def csv_error_text(error: csv.Error) -> str:
-    """What is wrong with a line of CSV, in words."""
+    """Error text for a malformed line of CSV."""
     text = str(error)
     if "field limit" in text:
         return f"a field of more than {csv.field_size_limit():,} characters, as where a quote is not closed"

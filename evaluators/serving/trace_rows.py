@@ -1,6 +1,6 @@
-"""Rows of a trace as they become requests: what each column may hold, and what is wrong with those that do not.
+"""Rows of a trace converted to requests: allowed values of each column, and error texts.
 
-What a file's text is and which format it has is `traces`'; this knows of dictionaries, one a row.
+Files and formats are in `traces`; this module takes dictionaries, one per row.
 """
 
 from array import array
@@ -30,7 +30,7 @@ BLOCK = 16
 
 
 class TraceFormat(NamedTuple):
-    """Where a kind of file keeps what.
+    """Columns, units and line type of a trace file format.
 
     Attributes:
         lines: "csv", with a header, or "jsonl", an object a line.
@@ -56,7 +56,7 @@ class TraceFormat(NamedTuple):
 
 
 class RequestKinds(NamedTuple):
-    """What tells requests of several sorts apart.
+    """Column and names of request kinds in a trace.
 
     Attributes:
         column: of their names; empty where there is none.
@@ -72,7 +72,7 @@ NO_KINDS = RequestKinds()
 
 @dataclass
 class TraceRows:
-    """Columns as they grow, and what is wrong with them."""
+    """Growing columns of a trace's requests, with the faults found."""
 
     path: Path
     of: TraceFormat
@@ -100,7 +100,7 @@ class TraceRows:
     truncated: bool = False
 
     def fault(self, row: int, what: str) -> None:
-        """Notes what is wrong with a row, counted from the first line that was walked."""
+        """Record a fault of a row, counted from the first line that was read."""
         if len(self.bad) < MAX_NAMED_ROWS:
             self.bad.append(f"row {row + self.before}, {self.within}{what}")
         else:
@@ -251,7 +251,7 @@ class TraceRows:
         self.counts.append(len(self.hashes))
 
     def requests(self) -> Requests:
-        """What was added, or a `DesignError` of all bad rows."""
+        """Requests of all added rows; a `DesignError` lists the bad rows."""
         if self.bad:
             rest = f"; and {self.more} more" if self.more else ""
             hint = ""

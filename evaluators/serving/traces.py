@@ -1,6 +1,6 @@
-"""Request traces from files, read row by row into arrays; which format a file has is seen from its first line.
+"""Request traces from files, read row by row into arrays; the first line gives the format.
 
-Rows are numbered as an editor does. All bad rows of a file are reported in one message.
+Rows are numbered as in an editor. All bad rows of a file are reported in one message.
 """
 
 import json

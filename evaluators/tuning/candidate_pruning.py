@@ -27,7 +27,7 @@ def mark_faster(seconds: Any, order: Any, starts: Any, worth: float, better: Any
 
 @inlined_function
 def _least(turns: Any, nbytes: Any, slices: Any, busy: Any, byte: Any, candidate: int, rate: int, structure: int) -> Any:
-    """A bound, as of `quickest.Bounds`. [s]"""
+    """A bound, as of `fastest_candidate.CandidateBounds`. [s]"""
     return max(turns[candidate] * busy[slices[candidate], structure], nbytes[candidate] * byte[rate, structure])
 
 
@@ -39,7 +39,7 @@ def mark_faster_by_bounds(
     """Mark pairs with bounds below a share of all earlier bounds of their structure, at some rate.
 
     Args:
-        turns, nbytes, slices, busy, byte: as of `quickest.Bounds`.
+        turns, nbytes, slices, busy, byte: as of `fastest_candidate.CandidateBounds`.
         candidates: of each pair, shape (pairs,).
         order, starts, worth: as of `faster`.
         before: to be written over, shape (rates,).

@@ -42,7 +42,7 @@ def select_rows(design: Design, rows: Any, apart: tuple[str, ...] = ()) -> Desig
             continue
         values = np.ravel(value)[rows % value.size]
         changes[address] = values[0].item() if len(rows) == 1 or address.startswith(apart) else values
-        if "options" in spec.metadata and not np.ndim(changes[address]):  # a word, by its place (`choices/words.py`)
+        if "options" in spec.metadata and not np.ndim(changes[address]):  # a word, by its place (`tuning/merged_options.py`)
             changes[address] = spec.metadata["options"][changes[address]]
     return replace_leaves(design, changes) if changes else design
 

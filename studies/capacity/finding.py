@@ -1,8 +1,8 @@
-"""`dse capacity` against a search of every deployment by itself, and the steady state's estimates against the loop.
+"""Findings of `dse capacity` against exhaustive search, and of the steady state against simulation.
 
     python -m dse.studies.capacity.finding 100
 
-has so many questions that are drawn in the place of `DRAWN`.
+draws that many questions instead of `DRAWN`.
 """
 
 import itertools
@@ -44,7 +44,7 @@ FEWER = (
 
 
 def finding() -> str:
-    """Tables."""
+    """Tables of the study's findings, in Markdown."""
     found = {name: _asked((*words, *FEWER, "workload.requests=600")) for name, words in QUESTIONS.items()}
     head = ["question", "deployments", "looked at", "played", "largest rate", "of every deployment", "short by"]
     kinds = ["question", "kind", "deployment", "requests/s", "closed estimate"]

@@ -1,4 +1,4 @@
-"""Time of a token by where the dies of a stage are, and by how many share out experts; what a link carries."""
+"""Findings on expert placement: time of a token by placement and expert parallelism, link loads."""
 
 from functools import cache
 from itertools import product
@@ -25,7 +25,7 @@ SHARED = (0, 32, 64)
 
 
 def finding() -> str:
-    """A table for each kind of links: time of a token by split and placement, and what of it dies exchange on the best."""
+    """One table per kind of links: time of a token by split and placement, and its exchange share."""
     found = []
     for topology, rate in LINKS:
         found.append(
@@ -71,7 +71,7 @@ def _shared() -> list[str]:
 
 
 def asked(*more: str) -> Question:
-    """The study's question."""
+    """Question of the study with overrides."""
     return build_question(compose(["study=ep_placement", *more]), Path(__file__).parent)
 
 

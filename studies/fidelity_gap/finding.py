@@ -1,4 +1,7 @@
-"""How far readers are apart, from ``gaps.csv`` (events and cycles) and ``divided.csv`` (closed form and events)."""
+"""Findings on differences between fidelities, from ``gaps.csv`` and ``divided.csv``.
+
+The first file compares events with cycles, the second the analytical model with events.
+"""
 
 from pathlib import Path
 

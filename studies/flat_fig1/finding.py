@@ -1,4 +1,4 @@
-"""Attention's share of a model's operations by length; layers under a GH200's roofline; and what GPUs are said to reach."""
+"""Findings on attention: share of operations by length, rooflines of layers, published GPU figures."""
 
 from dse.commands.notebook_api import find_study
 from dse.config.compose import compose
@@ -58,7 +58,7 @@ def finding() -> str:
 
 
 def step(phase: str, tokens: int) -> StepCounts:
-    """One sequence: a causal prompt, or one token after so many."""
+    """Counts of one sequence's step: a causal prompt, or one token after a context."""
     if phase == "prefill":
         return StepCounts(phase, float(tokens), 1.0, tokens * (tokens + 1) / 2, 0.0)
     return StepCounts(phase, 1.0, 1.0, float(tokens), float(tokens))

@@ -1,4 +1,7 @@
-"""Cycles of row multicasts and row sums by size and implementation, and what the network gains, as a table and as pictures."""
+"""Findings on row multicasts and row sums: cycles by size and implementation, and network gains.
+
+The findings are a table and pictures.
+"""
 
 from dse.config.compose import compose, study_folder
 from dse.config.question import build_question

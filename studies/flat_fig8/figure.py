@@ -14,7 +14,7 @@ BAR, GAP, HIGH, LEFT, TOP = 22, 6, 190, 10, 34
 
 
 def drawn(panels: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
-    """Stacked bars.
+    """SVG of stacked bars, one panel per layer.
 
     Args:
         panels: cycles by layer, dataflow and what takes them; each panel is as high as its longest bar.

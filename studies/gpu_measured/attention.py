@@ -1,4 +1,4 @@
-"""Measured attention of prompts and of decode steps, and the parts of stacks that are fitted on them."""
+"""Measured attention of prompts and decode steps, and the stack parts fitted on it."""
 
 import csv
 from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ NONE_ALONE: dict[str, tuple[float, str]] = {
 
 
 def launches(stack: str) -> str:
-    """Whether a stack's attention of an iteration of prompts and decodes is one launch or two."""
+    """Number of attention launches of an iteration with prompts and decodes in a stack: one or two."""
     return "two" if stack.startswith("trtllm") else "one"
 
 

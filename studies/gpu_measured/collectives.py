@@ -1,4 +1,4 @@
-"""Measured collectives of NCCL between dies of a node, and the parts of stacks that are fitted on them."""
+"""Measured NCCL collectives between dies of a node, and the stack parts fitted on them."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -81,7 +81,7 @@ def part_of(
 
 @cache
 def links_of(chip: str) -> float:
-    """All links of a chip of conf, in one direction. [B/s]"""
+    """Bandwidth of all links of a preset chip, in one direction. [B/s]."""
     network = build_question(compose([f"chip={chip}"]), Path()).base.chip.network
     return float(network.ports) * float(network.bandwidth)
 
@@ -97,7 +97,7 @@ def _exchanged(links: float, sizes: dict[str, Vector], sort: str, constants: All
 
 
 def row(pattern: str, peers: int, nbytes: int, seconds: float, where: str, *, recorded: bool = True) -> Row:
-    """One measured collective."""
+    """Measured row of one collective."""
     words = "workload=collective mapping=sglang mapping.both.allreduce=library workload.along=rectangle workload.root=0"
     words += f" mapping.both.tp={peers} workload.pattern={pattern} workload.bytes=[{nbytes}B]"
     words += "" if recorded else " workload.recorded=false"

@@ -1,4 +1,4 @@
-"""Measured attention over latents (MLA), and the parts of the one stack that are fitted on it."""
+"""Measured attention over latents (MLA), and the parts of the one stack fitted on it."""
 
 from pathlib import Path
 

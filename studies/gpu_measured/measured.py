@@ -1,4 +1,4 @@
-"""Measured rows of kernels as they are published, and which of them are fitted: nothing of a library's formula is here.
+"""Measured kernel rows as published, and the rows that are fitted; independent of kernel formulas.
 
 Tables are read from a folder that the user has; each kernel kind has a module that says which table is of which stack.
 """
@@ -26,7 +26,7 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Row:
-    """One measured kernel.
+    """One measured kernel: sizes, overrides, time and source.
 
     Attributes:
         sizes: of its problem, by name.
@@ -75,7 +75,7 @@ class Part:
     follows: Mapping[str, str] = field(default_factory=dict)
 
     def after(self, known: Mapping[tuple[str, str], Any]) -> "Part":
-        """The part with what it follows.
+        """The part with the constants of the parts that it follows.
 
         Args:
             known: constants of parts that are fitted, by kind and stack.
@@ -90,7 +90,7 @@ class Part:
         return replace(self, record=lambda values: replace_leaves(self.record(values), same), follows={})
 
     def checks(self) -> NDArray[np.bool_]:
-        """Which rows nothing is fitted on."""
+        """Mask of check rows, on which nothing is fitted, shape (rows,)."""
         return np.arange(len(self.rows)) % EVERY == EVERY - 1
 
     def simulated(self, values: Vector, places: NDArray[np.intp]) -> Vector:
@@ -106,12 +106,12 @@ class Part:
         return found
 
     def constants(self, values: Vector) -> dict[str, tuple[Any, str]]:
-        """Value and unit of each leaf of the part, by address below it."""
+        """Value and unit of each leaf of the part, by address below the part."""
         return {name: (value, spec.metadata["unit"]) for name, value, spec in iterate_leaves(self.record(values))}
 
 
 def die_of(chip: str) -> LibraryDie:
-    """A chip of conf as its library kernels see it."""
+    """A preset chip as its library kernels see it."""
     if chip not in _DIES:
         _DIES[chip] = library_die(build_question(compose([f"chip={chip}"]), Path()).base.chip)
     return _DIES[chip]
@@ -121,7 +121,7 @@ _DIES: dict[str, LibraryDie] = {}
 
 
 def table(folder: Path, name: str, column: str = "seconds") -> Iterator[tuple[dict[str, str], str]]:
-    """Rows of a table with their places in it.
+    """Rows of a measured table with their places in it.
 
     Raises:
         DesignError: the folder has no such table, or a row lacks its time.

@@ -1,4 +1,4 @@
-"""Measured products of matrices, and the parts of stacks that are fitted on them."""
+"""Measured matrix products, and the stack parts fitted on them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -113,7 +113,7 @@ def _seconds(sizes: dict[str, Vector], sort: str, constants: GemmConstants, sili
 
 
 def row(m: float, k: float, n: float, dtype: str, seconds: str, source: str) -> Row:
-    """A measured product."""
+    """Measured row of one matrix product."""
     weights, act, _ = FORMATS[dtype]
     words = f"workload=gemm mapping=tensor_parallel mapping.decode.tp=1 workload.shapes=[{m:.0f}x{k:.0f}x{n:.0f}]"
     words += f" mapping.precision.weights={weights} mapping.precision.activations={act}"

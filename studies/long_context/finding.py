@@ -1,4 +1,4 @@
-"""Bytes and time of a token by context and kind of attention, what binds, and the chip that makes most of a dollar."""
+"""Findings on long contexts: bytes and time of a token by attention kind, bottleneck, best chip."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -52,7 +52,7 @@ TPOT = 0.05
 
 
 def finding() -> str:
-    """Tables: bytes by context, time of a token and what binds, and the best chip."""
+    """Tables of bytes by context, time of a token with its bottleneck, and the best chip."""
     head = ["model", "attention", "bytes a token more", "bytes a sequence", *(_text(context) for context in CONTEXTS)]
     return "\n\n".join(
         [
@@ -77,7 +77,7 @@ def _text(context: int) -> str:
 
 @cache
 def asked(name: str, context: int, batches: tuple[int, ...] = (1,)) -> Question:
-    """So many requests, at the last token of a context: what comes before is another die's."""
+    """Question of some requests at the last token of a context; prefill runs elsewhere."""
     words = [f"model={name}", "workload.prompt=[1]", f"workload.output=[{context}]"]
     words += [f"workload.batch=[{','.join(map(str, batches))}]", "model.max_position=2097152"]
     return build_question(compose(["study=long_context", *words]), Path(__file__).parent)
@@ -148,7 +148,7 @@ def _columns(designs: Designs, of: Question, place: int) -> dict[str, Array]:
 
 
 class Chip(NamedTuple):
-    """A die and how many of them."""
+    """Changes to a die and its main memory, links and number."""
 
     stacks: float
     gigabytes: float

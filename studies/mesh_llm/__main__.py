@@ -1,4 +1,4 @@
-"""Runs the study, or goes on with it, and writes what it found into README.md; takes a quarter of an hour.
+"""Run or resume the study and write its findings into README.md (a quarter of an hour).
 
 python -m dse.studies.mesh_llm [RUN_DIR]
 """
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> None:
 
 
 def said(found: StoredStudy) -> str:
-    """Counts by chip, and the best designs of each chip and of all by each objective."""
+    """Text of counts by chip, and of the best designs of each chip and of all by each objective."""
     asked, frame, front = found.study, found.frame(), found.front()
     good = frame[frame["feasible"]]
     chips = list(asked.question.space.knobs[0].values)  # type: ignore[union-attr]

@@ -11,7 +11,7 @@ SHOWN = (0, 2, 4, 5)
 
 
 def finding() -> str:
-    """One row a pattern, length of packets and kind of routers."""
+    """One row per pattern, packet length and kind of routers."""
     frame = pd.read_csv(Path(__file__).with_name("curves.csv"))
     rows = []
     for (routers, pattern, flits), here in frame.groupby(["routers", "pattern", "flits"], sort=False):

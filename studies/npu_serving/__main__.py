@@ -1,4 +1,4 @@
-"""Searches the study on public traces and writes what comes out into README.md; takes minutes.
+"""Search the study on public traces and write its findings into README.md (takes minutes).
 
 python -m dse.studies.npu_serving [--budget N] AZURE.csv MOONCAKE.jsonl
 """
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> None:
 
 
 def searched(load: tuple[str, ...], budget: int) -> str:
-    """The best of a search by each objective, with all knobs; and published ways beside them."""
+    """Best designs of a search by each objective, with all knobs, and published settings for comparison."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.process_time()
         found = dse.run("npu_serving", *load, f"search.budget={budget}", "workers=serial", f"run_dir={folder}/run")

@@ -1,4 +1,4 @@
-"""Throughput, that per area and time between tokens by the decode cores' array and HBM, over those of the chip as it is."""
+"""Findings on decode cores: throughput, density and TBT by array and HBM, relative to the base chip."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ READINGS = {
 
 
 def finding() -> str:
-    """One row a kind of decode cores; then one a reading of what binds."""
+    """One row per kind of decode cores; then one per assumption on the bottleneck."""
     alike, *found = _over(KINDS)
     shown = ("throughput", "throughput_per_system_mm2", "tbt_p50")
     rows = [

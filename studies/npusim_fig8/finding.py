@@ -1,4 +1,4 @@
-"""Latency of one request by model, SRAM and HBM, with arrays of 128 x 128; and where it goes for the largest model."""
+"""Findings on latency of one request by model, SRAM and HBM, and its breakdown."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ RESOURCES = {"matrix": "array", "vector": "lanes", "hbm": "HBM", "network": "lin
 
 
 def finding() -> str:
-    """One row a model and size of SRAM; then one row an array with a bandwidth."""
+    """One row per model and SRAM size; then one row per array size and bandwidth."""
     asked = find_study("npusim_fig8").question
     size = asked.space.combinations
     assert size is not None

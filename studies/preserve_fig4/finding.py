@@ -1,4 +1,4 @@
-"""Speedup of the last decode step by batch and sequence length, on four NPUs; a dash where memory does not hold the case."""
+"""Findings on decode speedup by batch and sequence length on four NPUs; a dash if memory is short."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ SEQUENCES = (1024, 2048, 4096, 8192, 16384, 32768, 65536)
 
 
 def finding() -> str:
-    """A table a model."""
+    """One table per model, in Markdown."""
     texts = []
     for model in ("llama3_70b", "qwen2_72b", "phi3_medium"):
         name, grid = speedups(model)

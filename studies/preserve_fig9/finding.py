@@ -1,4 +1,4 @@
-"""Figure 9: speedup by prefetching, mean of the twelve models, against matrix throughput and L2 bandwidth."""
+"""Findings on figure 9: mean prefetch speedup of twelve models by matrix and L2 throughput."""
 
 from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate

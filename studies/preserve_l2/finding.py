@@ -1,4 +1,4 @@
-"""The L2 size of the best throughput density under each reading that the text of the paper leaves open."""
+"""Findings on the L2 size of best throughput density under each reading of the paper's text."""
 
 import numpy as np
 

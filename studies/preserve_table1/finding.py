@@ -30,7 +30,7 @@ def published() -> dict[str, dict[int, tuple[float, float]]]:
 
 
 def finding() -> str:
-    """One row a model and cluster size; the last three models are predictions."""
+    """One row per model and cluster size; the last three models are predictions."""
     rows = []
     unexplained = ""
     for model, known_seconds in published().items():
@@ -65,7 +65,7 @@ MEMORY = ("chip=hbm2", "chip.memory.stacks=6", "workload=stream", f"workload.req
 
 
 def strided() -> str:
-    """Time of reading a KV head beside others over that of reading it alone: of HBM's commands, and as fitted."""
+    """Time of strided over contiguous KV head reads: by HBM commands, and as fitted."""
     chip = build_question(compose(("study=preserve_table1",)), Path()).base.chip
     fitted = [
         1 / float(strided_efficiency(HEAD, heads * HEAD, chip.hbm.bandwidth, chip.hbm.gap, chip.hbm.waste))  # type: ignore[union-attr]

@@ -1,10 +1,11 @@
-"""Fits the constants of ``chip=ascend910b`` and ``stack=cann_yuzuguler2025`` that no document gives, on the six seconds of
-Llama3-8B in table 1.
+"""Fit undocumented constants of ``chip=ascend910b`` and ``stack=cann_yuzuguler2025`` on table 1.
+
+The fit uses the six seconds of Llama3-8B.
 
     python -m dse.studies.preserve_table1.fit
 
-Overhead per operator, vector passes of decode attention, and gap and waste of strided reads. Nothing else is fitted, and no
-other model is looked at.
+The constants are the overhead per operator, vector passes of decode attention, and gap and waste of strided reads.
+Nothing else is fitted, and no other model is used.
 """
 
 from dse.commands.notebook_api import find_study

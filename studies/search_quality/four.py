@@ -1,7 +1,9 @@
-"""Searches for four objectives, where crowding no longer spreads a front: python -m dse.studies.search_quality.four [FOLDER]
+"""Searches with four objectives, where crowding no longer spreads a front.
 
-Grids of this study with an objective or two more: the mean share of the exact front's hypervolume that each sampler holds, over
-five seeds, after a budget that is small for its grid and one that is not.
+    python -m dse.studies.search_quality.four [FOLDER]
+
+Grids of this study with an objective or two more: the mean share of the exact front's hypervolume that each sampler
+holds, over five seeds, after a budget that is small for its grid and one that is not.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""Successive halving by two fidelities, as multi-fidelity methods for hyperparameters have it, to compare with.
+"""Successive halving over two fidelities, as a multi-fidelity baseline for comparison.
 
-Brackets of designs are priced at the lower fidelity; of each, the share that no others beat there goes on to the dear one.
-Half of a bracket is drawn from the whole space, half are neighbours of the best that the dear fidelity has found, as a sampler
-that learns would draw them.
+Brackets of designs are evaluated at the lower fidelity; of each bracket, the non-dominated share is promoted. Half of a
+bracket is drawn from the whole space, half are neighbours of the best designs found at the higher fidelity, as a
+learning sampler would draw them.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ KEEP = 3
 
 
 def halved(grid: Grid, rows: Mapping[tuple[object, ...], int], lower: list[Feedback], seed: int, budget: int) -> Array:
-    """The rows that are evaluated at the dear fidelity, in order.
+    """Rows evaluated at the higher fidelity by successive halving, in order.
 
     Args:
         grid: to search.

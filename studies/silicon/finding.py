@@ -1,4 +1,4 @@
-"""Areas, powers and costs of chips that exist: as published, as the model has them, and with each left out of the fit."""
+"""Findings on silicon: areas, powers and prices of real chips, published, modelled and left out."""
 
 import numpy as np
 
@@ -68,7 +68,7 @@ def _clocks() -> str:
 
 
 def slowed(chip: Chip) -> float:
-    """The share of its clock at which a chip of cores that a cache pools takes its rated power, 1 at most, by bisection."""
+    """Share of its clock at which a shared-cache chip takes its rated power, at most 1, by bisection."""
 
     def takes(share: float) -> float:
         of = replace_leaves(chip, {"clock": chip.clock * share, "core.matrix": chip.core.matrix * share})

@@ -1,4 +1,4 @@
-"""Of each chip the mapping that is best for its silicon, and the one with the shortest time of a token."""
+"""Findings on each chip: its best mapping per objective, and the shortest time of a token."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What random pieces get of a stack, of a die, of tiles and of a wafer, and what picking is worth beside reading everything."""
+"""Findings on random access: bandwidth of stacks, dies, tiles and wafers, and gains of sparse reads."""
 
 from functools import cache
 from math import log
@@ -33,7 +33,7 @@ BLOCKS = (1, 4, 16, 64)
 
 
 def finding() -> str:
-    """Tables: shares of a stack by piece and spread, and attention by context, chip and piece."""
+    """Tables of stack bandwidth by piece and spread, and attention by context, chip and piece."""
     return "\n\n".join(
         [
             "Share of a sequential stream that pieces at random places get, by bytes of a piece and bytes that lie in one "

@@ -1,4 +1,4 @@
-"""What memory in a core is worth: regions, rate, throughput for the silicon, for three models."""
+"""Findings on core memory: regions, token rate and throughput per area, for three models."""
 
 import numpy as np
 

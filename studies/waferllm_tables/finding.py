@@ -39,7 +39,7 @@ GROUPS: tuple[tuple[str, Callable[[ValidationRow], bool]], ...] = (
 
 
 def finding() -> str:
-    """One row a group of figures, then what the paper says twice about GPUs."""
+    """One row per group of figures, then the paper's duplicate GPU figures."""
     rows = compare_file(Path(__file__).with_name("published.csv"))
     lines = []
     for name, belongs in GROUPS:

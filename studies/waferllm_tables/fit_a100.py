@@ -1,9 +1,11 @@
-"""Fits what no document gives of ``stack=sglang_he2025``, six constants, on the rows of GPUs that ``published.csv`` has for
-calibration.
+"""Fit the six undocumented constants of ``stack=sglang_he2025`` on the calibration rows of GPUs.
+
+The rows are in ``published.csv``.
 
     python -m dse.studies.waferllm_tables.fit_a100
 
-What kernels reach of the peaks, and what starting them costs; one set for all models, both phases, and 1, 8 and 16 GPUs.
+The constants are the shares of peaks that kernels reach and their launch overheads; one set for all models, both
+phases, and 1, 8 and 16 GPUs.
 """
 
 from pathlib import Path

@@ -55,7 +55,7 @@ from dse.space.model import Model
 from dse.space.workload import ServingLoad
 
 Composition = tuple[float, ...]
-"""Counts of an iteration, in the order of `serving.price.AXES`."""
+"""Counts of an iteration, in the order of `iteration_time.AXES`."""
 
 IterationCounts = list[list[tuple[float, Composition]]]
 """By pool, compositions of iterations and how many there were."""
@@ -99,7 +99,7 @@ class ServingInstance(NamedTuple):
         pricing: seconds of iterations; shape (..., designs) of several designs.
         free: for caches, of what holds them: beside weights and activations. [B]
         room: what a request has there.
-        axes: points of a table of prices, of the largest counts in the order of `serving.price.AXES`.
+        axes: points of a table of prices, of the largest counts in the order of `iteration_time.AXES`.
         checks: compositions between them at which the table is compared with prices.
         shares: of the time of an iteration, by stage; as many micro-batches are in flight.
         key: equal for instances of equal prices, whatever design they are of.

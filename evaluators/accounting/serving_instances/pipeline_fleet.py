@@ -348,7 +348,7 @@ def iteration_pass(
     load: ServingLoad, of: PipelinePool, reader: CostModel, phase: str, prompt: Any, prompt_context: Any, decodes: Any,
     context: Any, spilled: Any, crowding: float = 1.0,
 ) -> StagedPass:  # fmt: skip
-    """Forward pass of an iteration with counts as in `price.AXES`; leaves broadcast."""
+    """Forward pass of an iteration with counts as in `iteration_time.AXES`; leaves broadcast."""
     at, attending = _steps(load.model, phase, prompt, prompt_context, decodes, context)
     laid = iteration_calls(of, load, at, attending)
     crossing = (prompt + decodes) * of.stages.carried * of.width

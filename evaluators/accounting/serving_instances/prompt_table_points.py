@@ -109,7 +109,7 @@ def table_points(
     The largest counts move only the last point, so tables of other budgets and batches share the rest.
 
     Args:
-        prompt, prompt_context, decodes, context: the largest counts, in the order of `serving.price.AXES`.
+        prompt, prompt_context, decodes, context: the largest counts, in the order of `iteration_time.AXES`.
         steps: tokens of prompts, decodes, and positions that these read, after which a price jumps since tiles are padded.
         begun: positions of a request when it has generated nothing.
         whole: lengths of prompts that are to be priced as they are.

@@ -19,7 +19,7 @@ from dse.evaluators.serving.simulator import InstancePool, ServingRun
 from dse.space.array_math import Array, minimum, where
 
 Counts = tuple[Any, ...]
-"""Of iterations, in the order of `serving.price.AXES`; arrays that broadcast to (iterations, designs)."""
+"""Of iterations, in the order of `iteration_time.AXES`; arrays that broadcast to (iterations, designs)."""
 
 
 class IterationKind(NamedTuple):
@@ -102,7 +102,7 @@ def peak_power(pools: Sequence[PoolConcurrency], watts: PowerFunction) -> Any:
 
 
 def composition_columns(some: Array) -> Counts:
-    """Counts of records of `state.STEP`, each count of shape (iterations, 1)."""
+    """Counts of records of `simulator_state.STEP`, each count of shape (iterations, 1)."""
     if not len(some):
         return ()
     tokens, requests = np.maximum(some["prompt"], 1.0), np.maximum(some["requests"], 1.0)

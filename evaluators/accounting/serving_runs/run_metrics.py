@@ -63,7 +63,7 @@ class MeanIteration(NamedTuple):
     Attributes:
         prompts: which of them.
         times: how many.
-        prompt, prompt_context, decodes, context, spilled: as in `price.AXES`.
+        prompt, prompt_context, decodes, context, spilled: as in `iteration_time.AXES`.
 
     Numbers, or of shape (designs,).
     """
@@ -78,7 +78,7 @@ class MeanIteration(NamedTuple):
 
     @property
     def composition(self) -> tuple[Any, ...]:
-        """Composition of the iteration, in the order of `price.AXES`."""
+        """Composition of the iteration, in the order of `iteration_time.AXES`."""
         return self[2:]
 
     def of(self, row: int) -> "MeanIteration":

@@ -37,7 +37,7 @@ class SimulatedRun(NamedTuple):
 
     Attributes:
         worth: its metrics beside what is used.
-        means, fullest: of each pool, mean iterations as `served.by_span` has them, and what is under way at once.
+        means, fullest: of each pool, mean iterations as `mean_iterations_by_span` has them, and what is under way at once.
         span: of the run. [s]
         tables: of prices.
         hosted: what went to hosts and came back. [B]

@@ -195,7 +195,7 @@ def steady_state_columns(stands: SteadyStateSolver, requests: Requests) -> dict[
 
 
 def _verdict(load: Any, found: Any, requests: Requests) -> Any:
-    """Place in `VERDICTS`, as `measures.verdict` has it, but for the growth of queues, which is of a run."""
+    """Place in `VERDICTS`, as `run_statistics.load_status` has it, but for the growth of queues, which is of a run."""
     quick = found["prefill"] + float(np.quantile(requests.output - 1, 0.1)) * found["period"]
     brief = (load > 0.5) & (requests.arrival[-1] - requests.arrival[0] < MIN_DURATION_RATIO * quick)
     over, short, backlogged, stable = map(LOAD_STATUSES.index, ("overloaded", "too short to say", "backlogged", "stable"))

@@ -79,7 +79,7 @@ def token_gap_bound(load: ServingLoad, serving: ServingPlan, of: WorkLowerBounds
 
 
 def _longest(rule: SchedulingPolicy, decodes: Any) -> Any:
-    """The longest chunk beside so many decodes, as `serving/chunks.py` has it. [token]"""
+    """The longest chunk beside so many decodes, as `serving/prefill_chunks.py` has it. [token]"""
     if not rule.chunked:
         return math.inf
     if rule.unit:
