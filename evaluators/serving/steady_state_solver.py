@@ -111,10 +111,10 @@ class SteadyStateSolver:
         return self._whole
 
     def closed(self) -> Array:
-        """The rates at which some always wait, shape (designs,). [1/s]
+        """Rates of each design at which some requests always wait, shape (designs,). [1/s]
 
-        Those of a closed loop of the same requests, which is played where these are few and come at `run_statistics.CLEAR_LOAD` of what
-        pools in balance serve, or more; else the latter.
+        The rates are those of a closed loop of the same requests. Loads of few requests that come at
+        `run_statistics.CLEAR_LOAD` of the balanced rate, or more, are replayed; others get the balanced rate.
         """
         rates = self.found["saturated"].copy()
         near = np.flatnonzero(self._load.rate >= CLEAR_LOAD * rates) if self._few else np.zeros(0, int)
