@@ -450,7 +450,7 @@ def _alone(design: Design, workload: Workload, fidelity: str) -> list[CaseOutcom
         if fidelity not in fidelities(design, workload):
             known = ", ".join(fidelities(design, workload))
             raise DesignError(
-                f"fidelity: {fidelity} does not answer for {case_type_name(type(workload.cases[0]))} here; valid: {known}"
+                f"fidelity: {fidelity} does not support {case_type_name(type(workload.cases[0]))} here; valid: {known}"
             )
         for row, case in enumerate(workload.cases):
             single = replace(workload, cases=(case,))
@@ -472,8 +472,8 @@ def _part(design: Design, case: WorkloadCase, fidelity: str) -> tuple[Design, Wo
     word, _, side = fidelity.partition(SUBMESH_MARK)
     if not side.isdecimal() or not int(side):
         raise DesignError(
-            f"fidelity: {fidelity!r}: after {SUBMESH_MARK} comes the side of a square of cores, above 0, as in "
-            f"{word}{SUBMESH_MARK}8"
+            f"fidelity: {fidelity!r}: {SUBMESH_MARK} must be followed by the side of a square submesh, "
+            f"above 0, as in {word}{SUBMESH_MARK}8"
         )
     found = _smaller(design, case, int(side))
     if found is None and _in_part(_judge(design, case), design):
@@ -481,7 +481,7 @@ def _part(design: Design, case: WorkloadCase, fidelity: str) -> tuple[Design, Wo
     if found is None:
         valid = ", ".join(_readers(_judge(design, case), design))
         what = "models on wafers and tiles (mapping=flat), products, attention and collectives"
-        raise DesignError(f"fidelity: {fidelity} plays a part of a mesh, for {what} only; valid here: {valid}")
+        raise DesignError(f"fidelity: {fidelity} simulates a submesh, which only {what} support; valid here: {valid}")
     return *found, word
 
 
@@ -494,7 +494,7 @@ def _smaller(design: Design, case: WorkloadCase, side: int) -> tuple[Design, Wor
 def _reader(design: Design, case: WorkloadCase, fidelity: str) -> ModuleType:
     word, _, part = fidelity.partition(SUBMESH_MARK)
     if word not in FIDELITIES:
-        raise DesignError(f"fidelity: no reader {fidelity!r}; {suggest_nearest(fidelity, fidelity_names())}")
+        raise DesignError(f"fidelity: no option {fidelity!r}; {suggest_nearest(fidelity, fidelity_names())}")
     reader = _judge(design, case)
     known = _readers(reader, design, bool(part))
     if word not in known:
@@ -506,16 +506,16 @@ def _unread(judge: ModuleType, design: Design, case: WorkloadCase, fidelity: str
     """Why a judge does not have a reader for a design and a case, and what would do."""
     word, asked_for = fidelity.partition(SUBMESH_MARK)[0], case_type_name(type(case))
     if word == FIDELITIES[0]:
-        return f"{word} is the steady state of served requests, and {asked_for} are asked for; add workload=serving"
+        return f"{word} is the steady state of a serving load, got {asked_for}; add workload=serving"
     if said := hasattr(judge, "simulation_obstacle") and judge.simulation_obstacle(design, word):
-        return f"{fidelity} cannot play this, because of {said}"
+        return f"{fidelity} cannot simulate this design because of {said}"
     if word in _readers(judge, design, True):
-        return f"whole models are too much for {fidelity} to play; {fidelity}{SUBMESH_MARK}8 plays each kernel on 8 x 8 cores"
+        return f"{fidelity} supports whole models on submeshes only; use {fidelity}{SUBMESH_MARK}8 for kernels on 8 x 8 cores"
     if design.chip.mesh is None:
-        return f"{fidelity} plays programs on a mesh of cores, and this chip is {MACHINES[machine_of(design.chip)].name}"
+        return f"{fidelity} needs a mesh of cores, and this chip is {MACHINES[machine_of(design.chip)].name}"
     if isinstance(case, ServingLoad):
-        return f"{fidelity} does not play {SOFTWARE[software_of(design.mapping)].name}; ask for batches, workload=static"
-    return f"{fidelity} does not play {asked_for} on {MACHINES[machine_of(design.chip)].name}"
+        return f"{fidelity} does not support {SOFTWARE[software_of(design.mapping)].name}; use static batches, workload=static"
+    return f"{fidelity} does not support {asked_for} on {MACHINES[machine_of(design.chip)].name}"
 
 
 def _readers(judge: ModuleType, design: Design, part: bool = False) -> tuple[str, ...]:

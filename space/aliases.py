@@ -110,4 +110,4 @@ def is_at_or_below(address: str, leaf: str) -> bool:
 
 def named_twice_error(where: str, one: str, other: str) -> DesignError:
     """Error for an address that is set both by its old name and by its new one."""
-    return DesignError(f"{where}: {one} and {other} are two names of one address; set one of them")
+    return DesignError(f"{where}: {one} and {other} are two names of the same address; set one of them")

@@ -58,9 +58,9 @@ class DramTiming:
 class MemoryController:
     """Queue sizes of a channel's memory controller, and its distance from a requester. [s]."""
 
-    waiting: Number = integer_field("requests in its read queue, and in its write buffer")
+    waiting: Number = integer_field("requests in the controller's read queue, and in its write buffer")
     queue: Number = integer_field("requests in the queue of a bank")
-    path: Number = quantity_field("s", "from a requester to the controller and back, without contention", high=1e-3)
+    path: Number = quantity_field("s", "time from a requester to the controller and back, without contention", high=1e-3)
 
 
 @record_class
@@ -73,14 +73,14 @@ class MemorySystem:
     groups: Number = integer_field("bank groups of a pseudo-channel")
     banks: Number = integer_field("banks of a group")
     rows: Number = integer_field("rows of a bank")
-    row: Number = quantity_field("B", "a row of a bank, which its buffer holds", positive=True)
-    access: Number = quantity_field("B", "one request: what a burst moves", positive=True)
+    row: Number = quantity_field("B", "bytes of a row of a bank, which its buffer holds", positive=True)
+    access: Number = quantity_field("B", "bytes of one request, moved by one burst", positive=True)
     clock: Number = quantity_field("Hz", "of commands", positive=True)
     timing: DramTiming
     refresh: str = option_field("what is refreshed at once", ("all", "bank"))
     order: str = option_field("interleaving within a channel", tuple(ORDERS))
-    granularity: Number = quantity_field("B", "consecutive bytes in one channel before the next one's", positive=True)
-    hashed: str = option_field("what the row's low bits are XORed into", HASHES)
+    granularity: Number = quantity_field("B", "consecutive bytes in one channel before the next channel's", positive=True)
+    hashed: str = option_field("address bits into which the row's low bits are XORed", HASHES)
     controller: MemoryController
 
 
@@ -114,9 +114,7 @@ def check_memory(memory: MemorySystem, address: str = "memory") -> None:
         for spec in fields(part):
             value = getattr(part, spec.name)
             if isinstance(value, int | float) and spec.metadata and not value >= spec.metadata["low"]:
-                raise DesignError(
-                    f"{where}.{spec.name}: {value:g} is below the least that makes sense, {spec.metadata['low']:g}"
-                )
+                raise DesignError(f"{where}.{spec.name}: must be at least {spec.metadata['low']:g}, got {value:g}")
     for name, options in (("order", ORDERS), ("hashed", HASHES)):
         if getattr(memory, name) not in options:
             raise DesignError(
@@ -127,14 +125,14 @@ def check_memory(memory: MemorySystem, address: str = "memory") -> None:
         if value < 1 or value != int(value) or int(value) & (int(value) - 1):
             raise DesignError(f"{address}.{name}: {value:g} is not a power of two")
     if memory.groups * memory.banks > 64:
-        raise DesignError(f"{address}.banks: {memory.groups * memory.banks:g} banks of a channel are more than 64")
+        raise DesignError(f"{address}.banks: at most 64 banks per channel are supported, got {memory.groups * memory.banks:g}")
     if memory.hashed == "all" and int(pseudo_channel_count(memory)) & (int(pseudo_channel_count(memory)) - 1):
         raise DesignError(
-            f"{address}.hashed: all needs a power of two of channels, not {pseudo_channel_count(memory):g}; choose bank"
+            f"{address}.hashed: all needs a power of two of channels, got {pseudo_channel_count(memory):g}; use bank"
         )
     if not memory.access <= memory.granularity <= memory.row:
         between = f"between a request of {memory.access:g} and a row of {memory.row:g}"
-        raise DesignError(f"{address}.granularity: {memory.granularity:g} B is not {between}")
+        raise DesignError(f"{address}.granularity: {memory.granularity:g} B must be {between}")
     _refuse_timing(memory, f"{address}.timing")
 
 
@@ -162,4 +160,4 @@ def _refuse_timing(memory: MemorySystem, address: str) -> None:
             raise DesignError(f"{address}.{name}: {have:g} cycles are less than {need:g} of {why}")
     name = "rfc" if memory.refresh == "all" else "rfc_bank"
     if getattr(t, name) == 0:
-        raise DesignError(f"{address}.{name}: not known, but refresh is {memory.refresh}; give it, or choose the other refresh")
+        raise DesignError(f"{address}.{name}: unknown, but refresh is {memory.refresh}; set it, or choose the other refresh")

@@ -358,7 +358,7 @@ def check_leaf(value: Any, spec: Field[Any], address: str) -> Any:
         if "number" in limits and isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
         if not isinstance(value, str):
-            raise DesignError(f"{address}: {value!r} is not a word")
+            raise DesignError(f"{address}: {value!r} is not text")
         if value in limits["unfit"]:
             raise DesignError(f"{address}: {limits['unfit'][value]}")
         if limits["options"] and value not in limits["options"]:
@@ -375,9 +375,9 @@ def check_leaf(value: Any, spec: Field[Any], address: str) -> Any:
         )
     unit = limits["unit"] if limits["unit"] != "1" else ""
     if value < limits["low"]:
-        raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is below the least that makes sense, {limits['low']:g}")
+        raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is below the minimum, {limits['low']:g}")
     if value > limits.get("high", math.inf):
-        raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is above the most that makes sense, {limits['high']:g}")
+        raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is above the maximum, {limits['high']:g}")
     if limits.get("positive") and value == 0:
         raise DesignError(f"{address}: must be above 0")
     return int(value) if "whole" in limits else float(value)

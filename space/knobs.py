@@ -196,7 +196,7 @@ class Space:
         for knob in self.knobs:
             for address in targets[knob.address]:
                 if address in owner:
-                    raise DesignError(f"space: {knob.address} and {owner[address]} both move {address}")
+                    raise DesignError(f"space: {knob.address} and {owner[address]} both set {address}; remove one of them")
                 owner[address] = knob.address
                 self._check(knob, address)
             for other, _ in knob.when:
@@ -210,7 +210,9 @@ class Space:
         for tied in self.tied:
             for address in self._following[tied.address]:
                 if address in owner:
-                    raise DesignError(f"space: {tied.address} is tied, and {owner[address]} moves {address} too")
+                    raise DesignError(
+                        f"space: {tied.address} is tied, and {owner[address]} sets {address} too; remove one of them"
+                    )
                 owner[address] = tied.address
         self._check_tied()
 
@@ -474,7 +476,7 @@ class Space:
     def _columns(self, codes: Mapping[str, Array], *, unique: bool = True) -> Columns:
         def moved(knob: Knob, allowed: tuple[Any, ...]) -> Array:
             if not isinstance(knob, ChoiceKnob):
-                raise DesignError(f"space: 'when' needs a knob with choices, {knob.address} is an interval")
+                raise DesignError(f"space: 'when' needs a knob with choices, but {knob.address} is an interval")
             return np.isin(codes[knob.address], [i for i, value in enumerate(knob.values) if value in allowed])
 
         active = {
@@ -516,7 +518,7 @@ class Space:
                     for leaf in leaves_of:
                         check_leaf(float(found[place]), field_at(self.base, leaf), f"space.{tied.address}")
                 except DesignError as error:
-                    raise DesignError(f"{error}; {tied.text} comes to it at {made}") from None
+                    raise DesignError(f"{error}; {tied.text} gives this value at {made}") from None
             known |= dict.fromkeys(leaves_of, np.unique(found))
 
     def _values(self, knob: Knob | None, leaf: str) -> Array:
@@ -534,15 +536,16 @@ class Space:
             check_leaf(value, spec, f"space.{knob.address}")
         if isinstance(knob, IntervalKnob):
             if "whole" in spec.metadata:
-                raise DesignError(f"space.{knob.address}: counts whole things; use range(...) or choice(...)")
+                raise DesignError(f"space.{knob.address}: must be a whole number; use range(...) or choice(...)")
             if not knob.low < knob.high or (knob.log and knob.low <= 0):
                 raise DesignError(
-                    f"space.{knob.address}: interval from {knob.low:g} to {knob.high:g} is empty or not for a log"
+                    f"space.{knob.address}: the interval from {knob.low:g} to {knob.high:g} is empty, or not "
+                    "positive for a log scale"
                 )
         elif not values:
-            raise DesignError(f"space.{knob.address}: no value to choose from; ~space.{knob.address} leaves the knob out")
+            raise DesignError(f"space.{knob.address}: has no value to choose from; ~space.{knob.address} removes the knob")
         elif len(set(values)) != len(values):
-            raise DesignError(f"space.{knob.address}: a value stands twice among {values}")
+            raise DesignError(f"space.{knob.address}: a value occurs twice among {values}")
 
 
 def _number_entries(leaf: str, values: Array) -> list[str]:

@@ -316,9 +316,7 @@ def expand_order(order: str, known: tuple[str, ...], wanted: int) -> tuple[str, 
     while place < len(order.rstrip()):
         found = ORDER_TERM.match(order, place)
         if found is None:
-            raise DesignError(
-                f"order: {order[place:].strip()[:40]!r} is not understood; write as in 10 (5 local, global), 2 local"
-            )
+            raise DesignError(f"order: cannot read {order[place:].strip()[:40]!r}; write as in 10 (5 local, global), 2 local")
         place = found.end()
         group, count, name, closes, _ = found.groups()
         if group is not None:
@@ -329,22 +327,22 @@ def expand_order(order: str, known: tuple[str, ...], wanted: int) -> tuple[str, 
             stack[-1][1].extend([name] * _times(count or "1", wanted))
         elif closes is not None:
             if len(stack) == 1:
-                raise DesignError(f"order: a bracket closes that none opens; {ORDER_EXAMPLE}")
+                raise DesignError(f"order: a closing bracket has no opening one; {ORDER_EXAMPLE}")
             times, inner = stack.pop()
             if times * len(inner) > wanted:
-                raise DesignError(f"order: more layers than the {wanted} that layers says; say what adds up to as many")
+                raise DesignError(f"order: has more layers than model.layers={wanted}; make both equal")
             stack[-1][1].extend(inner * times)
     if len(stack) > 1:
-        raise DesignError(f"order: a bracket is open; {ORDER_EXAMPLE}")
+        raise DesignError(f"order: an opening bracket has no closing one; {ORDER_EXAMPLE}")
     turns = tuple(stack[0][1])
     if len(turns) != wanted:
-        raise DesignError(f"order: adds up to {len(turns)} layers, and layers says {wanted}; say what adds up to as many")
+        raise DesignError(f"order: has {len(turns)} layers, but model.layers={wanted}; make both equal")
     return turns
 
 
 def _times(text: str, wanted: int) -> int:
     if len(text) > 6 or int(text) > wanted:
-        raise DesignError(f"order: {text[:20]} times is more than the {wanted} layers that layers says")
+        raise DesignError(f"order: {text[:20]} repetitions exceed model.layers={wanted}")
     return int(text)
 
 
@@ -356,22 +354,22 @@ def check_layers(model: Model) -> None:
     """
     for name, _ in model.kinds:
         if not re.fullmatch(r"[A-Za-z_]\w*", name) or name in RESERVED:
-            raise DesignError(f"kinds.{name}: cannot name a kind of layers; choose a word, none of {', '.join(RESERVED)}")
+            raise DesignError(f"kinds.{name}: is not allowed as a name; choose a word, none of {', '.join(RESERVED)}")
     if bool(model.order) != bool(model.kinds):
         field, other = ("kinds", "order") if model.order else ("order", "kinds")
-        raise DesignError(f"{field}: missing beside {other}; say both, or neither for layers that are alike")
+        raise DesignError(f"{field}: missing, but {other} is set; set both, or none of them for equal layers")
     found = layers(model)
     used = expand_order(model.order, tuple(dict(model.kinds)), model.layers) if model.order else ()
     idle = {name for name, _ in model.kinds} - set(used)
     if idle:
-        raise DesignError(f"kinds.{min(idle)}: no layer is of it; name it in order, or leave it out")
+        raise DesignError(f"kinds.{min(idle)}: no layer is of this kind; name it in order, or remove it")
     if not any(mixes for mixes, _ in found.line):
-        raise DesignError("kinds: no layer mixes tokens")
+        raise DesignError("kinds: at least one layer must mix tokens")
     if model.mtp and not any(feeds for _, feeds in found.line):
-        raise DesignError(f"mtp: {model.mtp} modules with the last FFN of a layer, and no layer has one; say mtp: 0")
+        raise DesignError(f"mtp: {model.mtp} modules need the last FFN of a layer, and no layer has one; set mtp: 0")
     for name, kind in model.kinds:
         if kind.ffn == "experts" and model.experts is None:
-            raise DesignError(f"kinds.{name}.ffn: experts, and the model has none; say experts, or dense here")
+            raise DesignError(f"kinds.{name}.ffn: experts, but the model has none; set experts, or use dense here")
     kinds = dict(model.kinds) or {"": AS_THE_MODEL}
     turns = expand_order(model.order, tuple(kinds), model.layers) if model.order else ("",)
     mixes = [name for name in dict.fromkeys(turns) if kinds[name].mixing != "none"]
@@ -389,37 +387,31 @@ def _refuse(of: Model, name: str, kind: LayerKind, *, first: bool) -> None:
         state = of.recurrence
         if state.heads % state.key_heads:
             raise DesignError(
-                f"{at('recurrence.key_heads')}: {state.key_heads} heads of keys do not divide {state.heads} heads of values"
+                f"{at('recurrence.key_heads')}: {state.key_heads} key heads do not divide {state.heads} value heads"
             )
         return
     if of.heads % of.kv_heads:
         raise DesignError(f"{at('kv_heads')}: {of.kv_heads} KV heads do not divide {of.heads} query heads")
     if of.window > of.max_position:
-        raise DesignError(
-            f"{at('window')}: {of.window} tokens, in a model of at most {of.max_position} (max_position); say 0 for no window"
-        )
+        raise DesignError(f"{at('window')}: {of.window} tokens exceed max_position={of.max_position}; set 0 for no window")
     if of.chunk > of.max_position:
-        raise DesignError(
-            f"{at('chunk')}: {of.chunk} tokens, in a model of at most {of.max_position} (max_position); say 0 for no chunks"
-        )
+        raise DesignError(f"{at('chunk')}: {of.chunk} tokens exceed max_position={of.max_position}; set 0 for no chunks")
     if of.window and of.chunk:
-        raise DesignError(f"{at('chunk')}: beside a window of {of.window} tokens; say one of them")
+        raise DesignError(f"{at('chunk')}: cannot be combined with a window of {of.window} tokens; remove one of them")
     if of.kv_reused and first:
-        raise DesignError(f"{at('kv_reused')}: no layer is before it whose keys and values could be reused")
+        raise DesignError(f"{at('kv_reused')}: no earlier layer has keys and values to reuse")
     if of.compressed is not None and of.heads % of.compressed.groups:
         raise DesignError(f"{at('compressed.groups')}: {of.compressed.groups} groups do not divide {of.heads} query heads")
     if of.indexer is None:
         return
     index = of.indexer
     if of.compressed is None and (of.window or of.chunk):
-        raise DesignError(
-            f"{at('indexer')}: picks out positions of all, and attention is within a window or chunk; say one of them"
-        )
+        raise DesignError(f"{at('indexer')}: cannot be combined with a window or chunk; remove one of them")
     if index.top > of.max_position:
         raise DesignError(
-            f"{at('indexer.top')}: picks out {index.top} positions, where a cache has {of.max_position} at most (max_position)"
+            f"{at('indexer.top')}: picks {index.top} positions, but a cache has {of.max_position} at most (max_position)"
         )
     if index.top % index.block:
-        raise DesignError(f"{at('indexer.top')}: {index.top} positions are no whole blocks of {index.block}")
+        raise DesignError(f"{at('indexer.top')}: {index.top} positions are not a multiple of blocks of {index.block}")
     if index.reused and first:
-        raise DesignError(f"{at('indexer.reused')}: no layer is before it whose choice could be reused")
+        raise DesignError(f"{at('indexer.reused')}: no earlier layer has a choice to reuse")

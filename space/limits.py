@@ -99,7 +99,7 @@ def split_limit(address: str, split: Any, rows: Any, whole: Any) -> Limit:
 def split_remedy_text(split: Any, rows: Any, whole: Any) -> str:
     """Advice on settings that fit, for a depth split that is not possible."""
     if rows > 1:
-        return f"groups of {rows:.0f} rows divide no depth: rows=1 or 0, or split_k=1"
+        return f"groups of {rows:.0f} rows cannot divide the depth: use rows=1 or 0, or split_k=1"
     return nearest_side_text("rows", split, whole)
 
 

@@ -40,7 +40,7 @@ _POOL = {
 }
 
 MACHINES: dict[str, Parts] = {
-    POOL: Parts("a die with a cache", _POOL | {"network": DeviceLinks}, ("power", "areas", "base", "published")),
+    POOL: Parts("a shared-cache die", _POOL | {"network": DeviceLinks}, ("power", "areas", "base", "published")),
     WAFER: Parts(
         "a mesh of cores",
         {"mesh": Mesh, "clock": None, "core": MeshCore, "noc": MeshNoc, "power": None, **SILICON},
@@ -49,16 +49,16 @@ MACHINES: dict[str, Parts] = {
     TILES: Parts("a mesh of tiles", _TILES, ("faults", "decode", "l2", "published")),
     DIES: Parts("dies of tiles", _TILES | {"dies": DieGrid, "d2d": DieLinks}, ("faults", "carrier", "boxes", "published")),
     POOLED: Parts(
-        "many dies with a cache", _POOL | {"dies": DieGrid, "d2d": DieLinks}, ("power", "base", "boxes", "published")
+        "many shared-cache dies", _POOL | {"dies": DieGrid, "d2d": DieLinks}, ("power", "base", "boxes", "published")
     ),
-    MEMORY: Parts("a memory by itself", {"memory": MemorySystem}, ("dram",)),
-    NETWORK: Parts("a network by itself", {"mesh": Mesh, "clock": None, "router": Router}, ("faults", "technology")),
+    MEMORY: Parts("a memory without cores", {"memory": MemorySystem}, ("dram",)),
+    NETWORK: Parts("a network without cores", {"mesh": Mesh, "clock": None, "router": Router}, ("faults", "technology")),
 }
 """Machines that something runs on: what of a chip they read; nothing reads a part that is in neither list."""
 
 NODE_HINT = (
-    "put such dies in boxes to divide a model by stages, experts and copies too: +part@chip=box_nvlink4 (box_nvlink3, "
-    "box_nvlink5, box_infinity) mapping=expert_parallel"
+    "for stages, experts and replicas put the dies into nodes: +part@chip=box_nvlink4 "
+    "(box_nvlink3, box_nvlink5, box_infinity) mapping=expert_parallel"
 )
 """What makes one die with a cache many."""
 

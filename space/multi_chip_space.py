@@ -20,7 +20,7 @@ from dse.space.unread_leaves import Condition
 CHIP_KNOB = "chip"
 """The knob that chooses among chips."""
 
-ABOUT: dict[str, Any] = {"unit": "", "doc": "chip that the design is of"}
+ABOUT: dict[str, Any] = {"unit": "", "doc": "chip of the design"}
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def multi_chip_space(
         try:
             spaces[name] = Space(base, tuple(plain), (tied or {}).get(name, ()))
         except DesignError as error:
-            raise DesignError(f"{error}; this is of chip {name}: leave it out with when: {{chip: ...}}") from None
+            raise DesignError(f"{error}; this is of chip {name}: exclude the chip with when: {{chip: ...}}") from None
     for knob in narrowed:
         if not any(knob.address in space.targets for space in spaces.values()):
             raise DesignError(f"space.{knob.address}: no chip has it and all knobs that its 'when' names")

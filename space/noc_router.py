@@ -61,18 +61,18 @@ def parse_faults(chip: Chip, address: str = "chip") -> MeshFaults:
     for part in [] if chip.faults in (None, "none") else chip.faults.split("+"):
         if not re.fullmatch(r"\d+(-\d+)?", part):
             raise DesignError(
-                f"{address}.faults: {part!r} is neither a node nor a link, as in 12 or 3-4; join them by +, or say none"
+                f"{address}.faults: {part!r} is neither a node nor a link, as in 12 or 3-4; join them by +, or set none"
             )
         nodes = sorted(int(node) for node in part.split("-"))
         if nodes[-1] >= rows * cols:
-            raise DesignError(f"{address}.faults: no node {nodes[-1]} on {rows} x {cols}; the last one is {rows * cols - 1}")
+            raise DesignError(f"{address}.faults: no node {nodes[-1]} on {rows} x {cols}; the last node is {rows * cols - 1}")
         if len(nodes) == 1:
             routers.append(nodes[0])
             continue
         low, high = nodes
         if high - low != cols and (high - low != 1 or high % cols == 0):
             raise DesignError(
-                f"{address}.faults: nodes {low} and {high} are no neighbours on {rows} x {cols}, and have no link"
+                f"{address}.faults: nodes {low} and {high} on {rows} x {cols} are not neighbours and have no link"
             )
         links.append((low, high))
     return MeshFaults(tuple(links), tuple(routers))
@@ -104,13 +104,9 @@ def check_router_buffers(vcs: Number, depth: Number, address: str) -> None:
         DesignError: there are.
     """
     if vcs > MOST_VCS:
-        raise DesignError(
-            f"{address}.vcs: {vcs:g} virtual channels of a port are more than the {MOST_VCS} that routers are played with"
-        )
+        raise DesignError(f"{address}.vcs: at most {MOST_VCS} virtual channels per port are supported, got {vcs:g}")
     if depth > MOST_DEPTH:
-        raise DesignError(
-            f"{address}.depth: {depth:g} flits of a virtual channel are more than {MOST_DEPTH:,}; nothing waits that long"
-        )
+        raise DesignError(f"{address}.depth: at most {MOST_DEPTH:,} flits per virtual channel are supported, got {depth:g}")
 
 
 def check_network(chip: Chip, address: str = "chip") -> None:
@@ -124,7 +120,7 @@ def check_network(chip: Chip, address: str = "chip") -> None:
     router = chip.router
     check_router_buffers(router.vcs, router.depth, f"{address}.router")
     if chip.mesh.rows * chip.mesh.cols < 2:
-        raise DesignError(f"{address}.mesh.rows: a mesh of one router has no links; give it another row or column")
+        raise DesignError(f"{address}.mesh.rows: a mesh of one router has no links; add another row or column")
     if router.speculative and router.vc_alloc > router.switch_alloc:
         have = f"{router.switch_alloc:g} cycles are less than {router.vc_alloc:g} of vc_alloc"
-        raise DesignError(f"{address}.router.switch_alloc: {have}, which speculation runs beside it; make it as long")
+        raise DesignError(f"{address}.router.switch_alloc: {have}, and speculation runs both in parallel; make them equal")

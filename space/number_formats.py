@@ -97,14 +97,14 @@ def why_unfit(tensor: str) -> dict[str, str]:
     """
     fit = formats_of_tensor(tensor)
     found = {
-        name: f"{name} is a format of {' and '.join(_PEOPLE[held] for held in of.holds)} alone; of {_PEOPLE[tensor]}: "
-        + ", ".join(fit)
+        name: f"{name} is a format of {' and '.join(_PEOPLE[held] for held in of.holds)} only; for "
+        f"{_PEOPLE[tensor]} use: " + ", ".join(fit)
         for name, of in FORMATS.items()
         if name not in fit
     }
     for name, blocks in BLOCK_SCALED_FORMATS.items():
         right = [block for block in blocks if block in fit]
-        found[name] = f"{name} does not say which values share a scale; say {' or '.join(right or fit)}"
+        found[name] = f"{name} does not say which values share a scale; use {' or '.join(right or fit)}"
     return found
 
 
@@ -124,12 +124,12 @@ class FormatRates:
     Formats without a rate are not multiplied, except fp32.
     """
 
-    int8: Any = quantity_field("1", "rate of int8 over that of 16 bits", positive=True, absent=True)
-    fp8: Any = quantity_field("1", "rate of fp8 over that of 16 bits, whatever its scales", positive=True, absent=True)
-    mxfp8: Any = quantity_field("1", "rate of mxfp8 over that of 16 bits", positive=True, absent=True)
-    mxfp4: Any = quantity_field("1", "rate of mxfp4 over that of 16 bits", positive=True, absent=True)
-    nvfp4: Any = quantity_field("1", "rate of nvfp4 over that of 16 bits", positive=True, absent=True)
-    fp32: Any = quantity_field("1", "rate of fp32 over that of 16 bits; half if not said", positive=True, absent=True)
+    int8: Any = quantity_field("1", "rate of int8 relative to 16 bits", positive=True, absent=True)
+    fp8: Any = quantity_field("1", "rate of fp8 relative to 16 bits, whatever its scales", positive=True, absent=True)
+    mxfp8: Any = quantity_field("1", "rate of mxfp8 relative to 16 bits", positive=True, absent=True)
+    mxfp4: Any = quantity_field("1", "rate of mxfp4 relative to 16 bits", positive=True, absent=True)
+    nvfp4: Any = quantity_field("1", "rate of nvfp4 relative to 16 bits", positive=True, absent=True)
+    fp32: Any = quantity_field("1", "rate of fp32 relative to 16 bits; half if absent", positive=True, absent=True)
 
 
 HALF_RATE = 0.5

@@ -21,10 +21,10 @@ class PublishedFacts:
     """
 
     die_area: Any = quantity_field("mm2", "area of one of the dies with cores", positive=True, absent=True)
-    tdp: Any = quantity_field("W", "power that the chip is rated for", positive=True, absent=True)
-    clock: Any = quantity_field("Hz", "highest clock that the chip reaches at its usual supply", positive=True, absent=True)
-    price: Any = quantity_field("USD", "price of the chip as it is sold, without its server", positive=True, absent=True)
-    part: Any = option_field("content key of the part that the facts are of; worked out, never set", absent=True)
+    tdp: Any = quantity_field("W", "rated power of the chip", positive=True, absent=True)
+    clock: Any = quantity_field("Hz", "highest clock of the chip at its usual supply voltage", positive=True, absent=True)
+    price: Any = quantity_field("USD", "price of the chip without its server", positive=True, absent=True)
+    part: Any = option_field("content key of the published chip; computed, never set", absent=True)
     given: tuple[tuple[str, Any], ...] = field(default=(), compare=False, repr=False)
 
 

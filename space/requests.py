@@ -171,7 +171,7 @@ class Requests:
             DesignError: turns, which have one.
         """
         if len(self.before):
-            raise DesignError("workload.shuffle: turns of sessions have an order; leave it out")
+            raise DesignError("workload.shuffle: turns of sessions have a fixed order; remove it")
         return self._rows(np.random.default_rng(seed).permutation(len(self)), self.arrival)
 
     def drawn(self, count: int, seed: int) -> "Requests":
@@ -186,7 +186,7 @@ class Requests:
             DesignError: no room for a prompt and an output.
         """
         if total < 2:
-            raise DesignError(f"clip: a request has at least 2 tokens, {total} are allowed")
+            raise DesignError(f"clip: a request needs at least 2 tokens, got {total}")
         prompt = np.maximum(1, np.minimum(self.prompt, total - self.output)).astype(np.int32)
         some = replace(self, prompt=prompt, output=np.minimum(self.output, total - prompt).astype(np.int32))
         if not len(self.starts):
@@ -230,7 +230,9 @@ class Requests:
         """Rows of turns whose sessions begin at other times in the order of their arrival, and these arrivals. [s]"""
         first = self.before < 0
         if not first.any() or len(times) != first.sum():
-            raise DesignError(f"sessions: {len(times)} times for {int(first.sum())} that begin by themselves")
+            raise DesignError(
+                f"sessions: {len(times)} times for {int(first.sum())} sessions that begin independently; give one each"
+            )
         begins = np.empty(len(self))
         begins[first] = times
         arrivals, before, think = begins.tolist(), self.before.tolist(), self.think.tolist()  # single array elements are slow
@@ -246,7 +248,7 @@ class Requests:
         Sessions are dealt to users in rotation, and each user's first session begins after one think time.
         """
         if not len(self.before) or not users >= 1:
-            raise DesignError(f"users: {users} of requests in sessions; give sessions, and at least 1")
+            raise DesignError(f"users: {users} users need requests in sessions, and at least 1 user")
         first, last = np.flatnonzero(self.turns == 0), np.arange(len(self))
         of = self.sessions
         np.maximum.at(last, of, np.arange(len(self)))  # the last of its session

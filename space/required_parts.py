@@ -50,21 +50,21 @@ class WholeKinds:
         def left(whole: Parts) -> int:
             return sum(name not in whole.needs and name not in whole.may for name in have)
 
-        begin = "start from one that ships: defaults: [NAME, _self_] in its file"
+        begin = "start from a shipped file: defaults: [NAME, _self_]"
         if not have:
             raise DesignError(f"{self.address}: has no parts; {begin}")
         name, near = min(self.wholes.items(), key=lambda entry: (lacking(entry[1]) + left(entry[1]), lacking(entry[1])))
         if not any(part in near.needs for part in have):
-            raise DesignError(f"{self.address}: has {', '.join(have)} and nothing else; {begin}")
+            raise DesignError(f"{self.address}: has only {', '.join(have)}; {begin}")
         for part, kind in near.needs.items():
             if part not in have:
                 raise DesignError(f"{self.address}.{part}: missing; {near.name} needs it: {self._said(part)}")
             if kind not in (None, have[part]):
-                raise DesignError(f"{self.address}.{part}: has not the fields that {near.name} needs: {_fields(kind)}")
+                raise DesignError(f"{self.address}.{part}: lacks the fields that {near.name} needs: {_fields(kind)}")
         for part in have:
             if part not in near.needs and part not in near.may:
                 has = ", ".join((*near.needs, *near.may))
-                raise DesignError(f"{self.address}.{part}: {near.name} does not read it; it has {has}")
+                raise DesignError(f"{self.address}.{part}: {near.name} does not use it; it has {has}")
         return name
 
     def _said(self, part: str) -> str:

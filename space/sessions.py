@@ -65,7 +65,9 @@ def make_sessions(
     True
     """
     if count < 1 or system < 0 or block < 1:
-        raise DesignError(f"sessions: {count} of {system} system tokens in blocks of {block}; at least 1, 0 and 1")
+        raise DesignError(
+            f"sessions: {count} sessions, {system} system tokens, blocks of {block}; expected at least 1, 0 and 1"
+        )
     if spread not in TURN_DISTRIBUTIONS:
         raise DesignError(f"sessions: no spread {spread!r}; {suggest_nearest(spread, TURN_DISTRIBUTIONS)}")
     _check(turns, question, answer, rate, think, cv)
@@ -112,8 +114,9 @@ def _check(turns: float, question: float, answer: float, rate: float, think: flo
     lengths = min(turns, question, answer) >= 1 and turns <= MAX_TURNS
     if not (lengths and 0 <= cv < np.inf and 0 < rate < np.inf and 0 <= think < np.inf):
         raise DesignError(
-            f"sessions: {turns} turns of {question} and {answer} tokens, at {rate} Hz, {think} s to think (cv {cv}); "
-            f"lengths are at least 1, turns at most {MAX_TURNS:,}, times and cv not below 0"
+            f"sessions: {turns} turns of {question} and {answer} tokens, at {rate} Hz, {think} s think "
+            f"time (cv {cv}); lengths must be at least 1, turns at most {MAX_TURNS:,}, times and cv at "
+            "least 0"
         )
 
 

@@ -45,7 +45,7 @@ SOFTWARE: dict[str, Parts] = {
     PIPELINES: Parts("a model on pipelines of cores", _phases(PipelinePlan) | {"sram_kv": None}),
     WHOLE_CHIP: Parts("a model on all tiles at a time", _phases(WholeChipPlan)),
     MANY_DIES: Parts("a model on many dies of tiles", _phases(TileDiesPlan)),
-    POOLED_DIES: Parts("a model on many dies with a cache", _phases(SharedCacheDiesPlan) | {"stack": Stack}),
+    POOLED_DIES: Parts("a model on many shared-cache dies", _phases(SharedCacheDiesPlan) | {"stack": Stack}),
     SERVED_DEVICES: Parts("requests served on dies", _phases(TensorParallelPlan) | {"stack": Stack, "serving": ServingPlan}),
     SERVED_REGIONS: Parts("requests served on regions of a mesh", _phases(RegionPlan) | _CACHES | {"serving": ServingPlan}),
     SERVED_PIPELINES: Parts(
@@ -55,15 +55,15 @@ SOFTWARE: dict[str, Parts] = {
     SERVED_WHOLE_CHIP: Parts("requests served on all tiles at a time", _phases(WholeChipPlan) | {"serving": ServingPlan}),
     SERVED_DIES: Parts("requests served on many dies of tiles", _phases(TileDiesPlan) | {"serving": ServingPlan}),
     SERVED_POOLED_DIES: Parts(
-        "requests served on many dies with a cache", _phases(SharedCacheDiesPlan) | {"stack": Stack, "serving": ServingPlan}
+        "requests served on many shared-cache dies", _phases(SharedCacheDiesPlan) | {"stack": Stack, "serving": ServingPlan}
     ),
-    PRODUCT: Parts("a product by itself", {"kernel": MeshProductPlan}),
-    SUMMA: Parts("a product by itself on tiles", {"kernel": TileGemmPlan}),
+    PRODUCT: Parts("a single product", {"kernel": MeshProductPlan}),
+    SUMMA: Parts("a single product on tiles", {"kernel": TileGemmPlan}),
     STREAM: Parts("requests to memory", {"kernel": MemoryStreamPlan}),
     TRAFFIC: Parts("traffic by itself", {"kernel": TrafficPlan}),
     ATTENTION: Parts("attention by itself", {"kernel": AttentionPlan}, may=("precision",)),
-    COLLECTIVE: Parts("a collective by itself", {"kernel": TileCollectivePlan}),
-    DIE_COLLECTIVE: Parts("a collective between dies by itself", {"kernel": DieCollectivePlan}, may=("stack",)),
+    COLLECTIVE: Parts("a single collective", {"kernel": TileCollectivePlan}),
+    DIE_COLLECTIVE: Parts("a single collective between dies", {"kernel": DieCollectivePlan}, may=("stack",)),
 }
 """Mappings that something runs by: what of one it reads; nothing reads a part that is in neither list."""
 

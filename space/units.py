@@ -46,10 +46,12 @@ def parse_quantity(text: str, unit: str) -> float:
     quantity = _quantity(text)
     if quantity is None:
         if unit.startswith("USD") and (other := re.search(_CURRENCY, text)):
-            raise DesignError(f"{text!r} is in {other[0]}; prices are all in USD: convert it, and say the rate in its note")
+            raise DesignError(f"{text!r} is in {other[0]}; all prices are in USD: convert it, and give the rate in its note")
         if meant := _meant(text):
-            raise DesignError(f"{text!r} has a unit that there is not; did you mean {meant}?")
-        said = "a number; write one, as in '8'" if unit == "1" else f"a quantity; write a number and a unit, as in '8 {unit}'"
+            raise DesignError(f"{text!r} has an unknown unit; did you mean {meant}?")
+        said = (
+            "a number; write a number, as in '8'" if unit == "1" else f"a quantity; write a number and a unit, as in '8 {unit}'"
+        )
         raise DesignError(f"{text!r} is not {said}")
     if quantity.dimensionless and unit != "1":
         raise DesignError(f"{text!r} has no unit; expected one of {unit}, as in '{text} {unit}'")
@@ -191,7 +193,7 @@ def parse_with_dimension(text: str, where: str) -> tuple[float, Any]:
     found = _quantity(text)
     if found is None:
         if meant := _meant(text):
-            raise DesignError(f"{where}: {text!r} has a unit that there is not; did you mean {meant}?")
+            raise DesignError(f"{where}: {text!r} has an unknown unit; did you mean {meant}?")
         raise DesignError(f"{where}: {text!r} is not a quantity; write a number and a unit, as in '8 MB'")
     return float(found.magnitude), found.units
 

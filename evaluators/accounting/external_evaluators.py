@@ -55,7 +55,8 @@ def external_fidelities() -> tuple[str, ...]:
     for word in found:
         if len(word) > MAX_NAME_LENGTH or not word.isidentifier():
             raise DesignError(
-                f"dse.evaluator {word!r}: a fidelity is a word of at most {MAX_NAME_LENGTH} letters, digits and _"
+                f"dse.evaluator {word!r}: a fidelity's name has at most {MAX_NAME_LENGTH} letters, digits "
+                "and _; rename the entry point"
             )
     return found
 
@@ -91,9 +92,11 @@ def evaluate_external(
         raise DesignError(f"fidelity={word}: {type(error).__name__}: {error}") from error
     for name, value in said.items():
         if name not in METRICS:
-            raise DesignError(f"fidelity={word} says {name!r}, which is no metric; {suggest_nearest(name, METRICS)}")
+            raise DesignError(
+                f"fidelity={word}: the package returns {name!r}, which is no metric; {suggest_nearest(name, METRICS)}"
+            )
         if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not np.isfinite(value):
-            raise DesignError(f"fidelity={word} says {name}={value!r}, which is no number")
+            raise DesignError(f"fidelity={word}: the package returns {name}={value!r}, which is not a number")
     metrics: dict[str, Any] = known | {name: float(value) for name, value in said.items()}
     return [CaseOutcomes((row,), metrics, limits)]
 

@@ -173,68 +173,70 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
     phase, _, field = address.removeprefix("mapping.").partition(".")
     apart = phase in ("prefill", "decode") and phase_split(design, case, phase).attention
     if apart and field in WITH_APART:
-        return f"dies of attention and of FFNs are apart: {WITH_APART[field]}"
+        return f"attention and FFNs are on different dies: {WITH_APART[field]}"
     if address == "workload.batch":
         slots = max(_places(design, case, name) for name in ("prefill", "decode"))
         near = [count for count in (case.batch // slots * slots, ceil_div(case.batch, slots) * slots) if count]
         said = " or ".join(f"{count:,}" for count in dict.fromkeys(near))
-        return f"copies of attention x micro-batches are {slots}: {said} requests are spread evenly over them"
+        return f"attention replicas x micro-batches are {slots}: use {said} requests, which divide evenly over them"
     if address == "chip.dies":
         ranks = {name: phase_split(design, case, name) for name in ("prefill", "decode")}
         phase, of = max(ranks.items(), key=lambda pair: pair[1].ranks)
-        copies = f", {of.dp} copies of them" if of.dp > 1 else ""
+        copies = f", {of.dp} replicas" if of.dp > 1 else ""
         return f"{of.pp} stages of {of.group} dies{copies}: {_nearest(design, case, phase)}"
     if address == "chip.d2d.ports":
         sides = f"{chip.dies.rows:.0f} x {chip.dies.cols:.0f}" if chip.boxes is None else f"{chip.boxes.size:.0f}"
-        return f"a {chip.d2d.topology} of {sides} dies takes {worst.need:.0f} links a die"
+        return f"{chip.d2d.topology} of {sides} dies needs {worst.need:.0f} links per die"
     if address == "chip.boxes.size":
-        return f"{chip_die_count(chip)} dies are no whole number of boxes: other sides of chip.dies"
+        return f"{chip_die_count(chip)} dies do not fill whole nodes (chip.boxes.size): change the sides of chip.dies"
     if field == "exchange" and _plan(design, phase).exchange == "near":
-        return "tokens are near by where several dies share attention, and experts: mapping.both.tp and ep above 1, or direct"
+        return "exchange=near needs several dies for attention and experts: set mapping.both.tp and ep above 1, or use direct"
     if field == "exchange":
         return _not_by_boxes(chip, _plan(design, phase), phase_split(design, case, phase))
     if field == "sums":
-        whose = "row of dies" if chip.boxes is None else "box"
+        whose = "row of dies" if chip.boxes is None else "node"
         return (
-            f"two levels need copies of attention with two dies or more, as many, in each {whose}, and several of these: "
-            + ("another tp or placement, or sums=ring or ktree")
+            f"two_level needs attention replicas with equally many dies, at least two, in each of several {whose}s: "
+            + "change tp or placement, or use sums=ring or ktree"
         )
     if field == "ep":
         return _uneven(case.model, phase_split(design, case, phase), _nearest(design, case, phase))
     if field == "experts.redundant":
-        why = "no dies share out experts" if case.model.experts else f"{case.model.name} has no experts"
-        return f"{why}, and copies of them are for that: mapping.both.experts.redundant=0"
+        why = "no dies share experts (ep=1)" if case.model.experts else f"{case.model.name} has no experts"
+        return f"{why}, which redundant copies need: set mapping.both.experts.redundant=0"
     if field == "experts.shared":
-        return f"{_unplaced(case.model, phase_split(design, case, phase))}: mapping.both.experts.shared=0 has one on every die"
+        return (
+            f"{_unplaced(case.model, phase_split(design, case, phase))}: set mapping.both.experts.shared=0 for one on every die"
+        )
     if field == "placement":
         others = filter(None, (_nearest(design, case, phase), "mapping.both.placement=linear, snake or interleave"))
-        return f"no rectangles of so many dies fit: {', or '.join(others)}"
+        return f"no rectangle of so many dies fits: {', or '.join(others)}"
     if field == "pp":
         units = f"the embedding, {case.model.layers} layers, {case.guesses} MTP modules and the head"
         return f"{worst.have:.0f} units, {units}: {_nearest(design, case, phase)}"
     if field == "tp" and worst.have > 1:
         return f"{case.model.heads} heads: {_nearest(design, case, phase)}"
     if field == "tp":
-        return "prefill and decode are on the same dies: mapping.both.tp, pp, ep, dp and experts count for both phases"
+        return "prefill and decode share dies: set tp, pp, ep, dp and experts equally for both phases, by mapping.both"
     if address == "chip.hbm.capacity":
-        return "more dies share weights with larger mapping.both.ep, pp or tp; fewer or shorter requests have smaller caches"
+        return "raise mapping.both.ep, pp or tp to share weights, or use fewer or shorter requests"
     return ""
 
 
 def _not_by_boxes(chip: Chip, plan: MultiDiePlan, of: DieSplit) -> str:
     """Why tokens cannot go by boxes, and what would do."""
     if chip.boxes is None:
-        return "by_node goes by boxes, and the chip has none: mapping.both.exchange=direct, or give it chip.boxes"
+        return "by_node needs nodes (chip.boxes), and the chip has none: mapping.both.exchange=direct, or set chip.boxes"
     if of.ep == 1:
-        return "no dies share out experts: mapping.both.ep above 1, or exchange=direct"
+        return "no dies share experts: set mapping.both.ep above 1, or exchange=direct"
     if members_per_node(_at(chip, plan, of), int(chip.boxes.size)) == of.group:
-        return f"by_node goes between boxes, and each group of {of.group} dies is in one: exchange=direct, or a larger ep"
-    return "groups have not as many dies in each box: mapping.both.placement=linear, other ep or tp, or exchange=direct"
+        return f"by_node needs several nodes, and each group of {of.group} dies is in one: use exchange=direct, or a larger ep"
+    return "groups need equally many dies in each node: use mapping.both.placement=linear, another ep or tp, or exchange=direct"
 
 
 def _uneven(model: Model, of: DieSplit, near: str) -> str:
     """Why experts cannot be shared out, and what would do: other splits, or copies of experts that make the number even."""
-    whole = f"in groups of whole copies of attention on {of.tp} {'die' if of.tp == 1 else 'dies'}"
+    whole = f"in groups of whole attention replicas on {of.tp} {'die' if of.tp == 1 else 'dies'}"
     if model.experts is None:
         return f"{model.name} has no experts: {near}"
     every = placed_experts(model.experts, of.redundant, of.shared)
@@ -248,15 +250,15 @@ def _unplaced(model: Model, of: DieSplit) -> str:
     """Why shared experts cannot be placed as experts."""
     if model.experts is None or not model.experts.shared:
         return f"{model.name} has no shared experts"
-    return "no dies share out experts" if of.ep == 1 else "shared experts are not as wide as routed ones"
+    return "no dies share experts" if of.ep == 1 else "shared experts differ in width from routed ones"
 
 
 WITH_APART = {
-    "attention_dies": "mapping.both.attention_dies in whole copies of tp",
-    "exchange": "tokens go to them directly, mapping.both.exchange=direct",
-    "overlap": "micro-batches go to and fro between them, mapping.both.overlap=none",
-    "sums": "mapping.both.sums=ring or ktree",
-    "experts.shared": "each die of FFNs has all shared experts, mapping.both.experts.shared=0",
+    "attention_dies": "set mapping.both.attention_dies to a multiple of tp",
+    "exchange": "use mapping.both.exchange=direct",
+    "overlap": "use mapping.both.overlap=none, as micro-batches alternate between them",
+    "sums": "use mapping.both.sums=ring or ktree",
+    "experts.shared": "use mapping.both.experts.shared=0, as each FFN die has all shared experts",
 }
 """What would do beside dies of attention alone, by fields of a plan."""
 
@@ -264,7 +266,7 @@ WITH_APART = {
 def _nearest(design: Design, case: BatchCase, phase: str) -> str:
     """In overrides, the nearest splits that can be laid out."""
     if (of := phase_split(design, case, phase)).attention:
-        return f"a stage has attention_dies and ep dies, {of.attention} and {of.ep}: smaller ones, or fewer stages"
+        return f"a stage has attention_dies={of.attention} and ep={of.ep} dies: lower them, or use fewer stages"
     plan = _plan(design, phase)
     return split_advice_text(phase_split(design, case, phase), int(plan.dp), split_bounds(plan, _chip(design).dies, case))
 

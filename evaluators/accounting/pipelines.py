@@ -246,7 +246,7 @@ def with_smallest_parallelism(worst: Infeasibility, design: Design, limits: Call
     """The verdict with the smallest TP x PP, of both phases, that keeps all limits of a design."""
     mesh = design.chip.mesh
     cores = int(mesh.rows * mesh.cols)
-    return replace(worst, remedy=smallest_parallelism_text(design, limits) or f"no TP x PP on {cores} cores would do")
+    return replace(worst, remedy=smallest_parallelism_text(design, limits) or f"no TP x PP on {cores} cores fits")
 
 
 def smallest_parallelism_text(design: Design, limits: Callable[[Design], list[Limit]]) -> str:
@@ -262,7 +262,7 @@ def smallest_parallelism_text(design: Design, limits: Callable[[Design], list[Li
                 f"mapping.{phase}.{knob}": value for phase in ("prefill", "decode") for knob, value in (("tp", tp), ("pp", pp))
             }
             if all(np.all(limit.need <= limit.have) for limit in limits(replace_leaves(design, both))):
-                return f"TP {tp} x PP {pp} would do: mapping.both.tp={tp} mapping.both.pp={pp}"
+                return f"set TP {tp} x PP {pp}: mapping.both.tp={tp} mapping.both.pp={pp}"
     return ""
 
 
@@ -370,8 +370,7 @@ def _group(design: Design, plan: PipelinePlan) -> GroupChip | None:
         return None
     if design.mapping.sram_kv:
         raise IncompatibleOptionsError(
-            f"mapping.sram_kv: attention on groups ({plan.attention.dataflow}) takes keys and values from HBM, wherever they "
-            "would have room; say 0",
+            f"mapping.sram_kv: attention on groups ({plan.attention.dataflow}) reads keys and values from HBM always; set 0",
             "sram_kv",
         )
     return group_chip(design.chip, plan, design.mapping.precision)

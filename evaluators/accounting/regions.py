@@ -73,7 +73,7 @@ SUBMESH_FIDELITIES = tuple(READERS)
 """Of models whose kernels are played on a part of their mesh each."""
 
 SUBMESH_TEXT = (
-    "each kernel on a part of its mesh, whose cores keep their tiles; times are of parts, nothing moves between phases"
+    "each kernel on a submesh whose cores keep their blocks; times are of submeshes, without layout changes between phases"
 )
 """What becomes of a model there, for people."""
 
@@ -145,7 +145,9 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
 
 def submesh_obstacle(design: Design) -> str:
     """Why no submesh can represent this design, and the setting to change; empty string if one can."""
-    said = "chip.hbm, main memory at an edge, which no part of the mesh has a share of; leave it out, as chip=wse2, or play all"
+    said = (
+        "chip.hbm, main memory at an edge, of which no submesh has a share; remove it, as chip=wse2, or simulate the whole mesh"
+    )
     return f"{said}, fidelity=events" if _chip(design).hbm is not None else ""
 
 
@@ -289,13 +291,11 @@ def _excess(call: KernelCall, done: Activity, times: Any, asked: Any) -> dict[st
 def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
     """Remedy text for each phase that violates the limit."""
     if worst.limit == "chip.hbm.capacity":
-        return "all weights are in main memory: a larger one would do (chip.hbm.capacity), or a smaller model"
+        return "all weights are in main memory: enlarge it (chip.hbm.capacity), or choose a smaller model"
     if worst.limit == "mapping.resident_layers":
         layers = min(job.model.layers for job in asked)
-        whole = "all layers of a model come out of main memory here: mapping.resident_layers=0"
-        return (
-            whole if _chip(design).hbm is not None else f"a model has {layers} layers: mapping.resident_layers=0 is all of them"
-        )
+        whole = "all layers are read from main memory here: mapping.resident_layers=0"
+        return whole if _chip(design).hbm is not None else f"the model has {layers} layers: mapping.resident_layers=0 keeps all"
     texts = []
     for phase, plan in phase_plans(_mapping(design)):
 
@@ -332,14 +332,14 @@ def smallest_mesh_text(
     most = int(min(chip.mesh.rows, chip.mesh.cols))
     side = _first(np.arange(1.0, most + 1), lambda sides: limits({rows: sides, cols: 0}))
     if side:
-        return f"{what} would do on {side} x {side} cores"
+        return f"{what} fits on {side} x {side} cores"
     if plan.gemv == "ktree":
         phases = _first(np.arange(min(float(plan.ktree_k), MAX_KTREE_K), 0.0, -1.0), lambda phases: limits({depth: phases}))
         if phases:
-            return f"{what} would do with {depth}={phases}"
+            return f"{what} fits with {depth}={phases}"
     larger = np.arange(most + 10.0, MAX_SCALE * most, 10.0)
     side = _first(larger, lambda sides: limits({rows: sides, cols: 0, "chip.mesh.rows": sides, "chip.mesh.cols": sides}))
-    return f"no square mesh of this chip would do for {what}" + (f", one of {side} x {side} cores would" if side else "")
+    return f"no square mesh of this chip fits {what}" + (f", {side} x {side} cores would" if side else "")
 
 
 def _first(values: Array, limits: Callable[[Array], list[Limit]]) -> int:

@@ -27,6 +27,7 @@ def length_remedy_text(workload: Workload) -> str:
     worst = max(beyond, key=lambda case: case.longest / case.model.max_position)
     several = f"{len(beyond)} of {len(models)} cases, the longest with " if len(models) > 1 else ""
     return (
-        f"{several}{worst.longest:,} tokens of prompt and output on {worst.model.name}: make requests shorter, choose a model "
-        f"for longer ones, or say that it was extended: model.max_position={worst.longest}"
+        f"{several}{worst.longest:,} tokens of prompt and output on {worst.model.name}: shorten "
+        f"requests, choose a model with longer context, or set model.max_position={worst.longest} "
+        "if the model was extended"
     )

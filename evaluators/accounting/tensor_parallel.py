@@ -57,7 +57,7 @@ ALONE = FIDELITIES[1:]
 """Readers that take one design after another."""
 
 
-UNSAID = "chip.hbm, whose banks nobody says; add +memory@chip.hbm.banks=hbm3 and chip.hbm.banks.stacks, as of its data sheet"
+UNSAID = "chip.hbm, whose banks are not set; add +memory@chip.hbm.banks=hbm3 and chip.hbm.banks.stacks, as in its data sheet"
 """Why nothing of a die is played, and what to say."""
 
 MAX_TP = 4096
@@ -105,15 +105,13 @@ def refuse_kv_head_option(model: Model, *plans: TensorParallelPlan) -> None:
     """
     said = {plan.kv_heads or UNEVEN_KV_HEADS[0] for plan in plans}
     if len(said) > 1:
-        why = "prefill and decode hold the same cache; say the same of both"
+        why = "prefill and decode share one KV cache; set the same for both"
         raise IncompatibleOptionsError(f"mapping.decode.kv_heads: {why}", "kv_heads")
     if plans[0].kv_heads is None:
         return
     kinds = [layer.of for layer in layers(model).mixings if layer.of.recurrence is None]
     if not any(of.kv_heads > 1 and of.latent is None for of in kinds):
-        raise DesignError(
-            f"mapping.prefill.kv_heads: {model.name} has no KV heads that devices could divide otherwise; leave it out"
-        )
+        raise DesignError(f"mapping.prefill.kv_heads: {model.name} has no KV heads that could be divided otherwise; remove it")
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
@@ -298,13 +296,13 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
     for count in range(1, MOST_PHASES + 1) if worst.limit == "chip.network.ports" and trees else ():
         if _keeps(replace_leaves(design, {f"mapping.{phase}.ktree_k": count for phase in trees}), asked):
             where_ = "both" if len(trees) > 1 else trees[0]
-            return f"a K-tree of {count} phases would do: mapping.{where_}.ktree_k={count}"
+            return f"use a K-tree of {count} phases: mapping.{where_}.ktree_k={count}"
     powers = [1 << power for power in range(MAX_TP.bit_length())]
     for tp in reversed(powers) if worst.limit == "mapping.prefill.tp" else powers:
         trial = replace_leaves(design, {f"mapping.{phase}.tp": tp for phase in ("prefill", "decode")})
         if _keeps(trial, asked):
-            return f"TP {tp} would do: mapping.both.tp={tp}"
-    return f"no TP up to {MAX_TP} would do"
+            return f"use TP {tp}: mapping.both.tp={tp}"
+    return f"no TP up to {MAX_TP} fits"
 
 
 def _keeps(trial: Design, asked: tuple[BatchArrays, ...]) -> bool:

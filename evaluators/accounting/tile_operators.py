@@ -159,11 +159,11 @@ def remedy_text(worst: Infeasibility, design: Design) -> str:
             return split_remedy_text(said, leaf_at(design, address.replace(side, "rows")), leaf_at(design, "chip.mesh.rows"))
         return nearest_side_text(side, said, leaf_at(design, f"chip.mesh.{side}"))
     if address == "chip.tile.sram":
-        return "slices that are left open (0) are chosen to fit"
+        return "tilings that are left open (0) are chosen to fit"
     (weights, *_) = (value for name, value in worst.parts if name == "weights")
     if weights > worst.have:
-        return "not even the weights fit: fewer bytes of each (mapping.precision), or more memory"
-    return "fewer or shorter requests at a time would do"
+        return "not even the weights fit: use smaller number formats (mapping.precision), or more memory"
+    return "use fewer or shorter requests at a time"
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:

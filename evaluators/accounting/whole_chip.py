@@ -45,9 +45,7 @@ FIDELITIES = ("closed", "events")
 SUBMESH_FIDELITIES = tuple(READERS)
 """Of models whose operators are played on a part of their mesh each."""
 
-SUBMESH_TEXT = (
-    f"each operator on a part of its mesh, at most {MAX_WAVES} turns of it, which stand for all; memory channels as many fewer"
-)
+SUBMESH_TEXT = f"each operator on a submesh, at most {MAX_WAVES} waves, which represent all waves; memory channels are scaled"
 """What becomes of a model there, for people."""
 
 WAIT_LABEL = "stages"

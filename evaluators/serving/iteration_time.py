@@ -80,7 +80,9 @@ def linear_time(
     """
     coefficients = np.array([step, prefill_token, pair, decode_request, position, spilled], float)
     if not step > 0 or not (np.isfinite(coefficients).all() and (coefficients >= 0).all()):
-        raise DesignError(f"step price: coefficients {coefficients.tolist()} s; a step takes time, and nothing gives time back")
+        raise DesignError(
+            f"iteration time: coefficients {coefficients.tolist()} s; the constant must be above 0 and none may be negative"
+        )
     return _price(coefficients, np.zeros((5, 1)), np.ones(5, np.int64), np.zeros(0))
 
 
@@ -111,7 +113,7 @@ def axis_points(axes: Sequence[Array]) -> list[Array]:
     """
     for name, values in zip(AXES, axes, strict=True):
         if len(values) < 1 or (np.diff(values) <= 0).any():
-            raise DesignError(f"price table: the values of {name} must rise; they are {np.asarray(values).tolist()}")
+            raise DesignError(f"iteration-time table: the values of {name} must rise, got {np.asarray(values).tolist()}")
     tokens, before, *others = np.meshgrid(*(np.asarray(values, float) for values in axes), indexing="ij", sparse=True)
     own = np.maximum(tokens * (1 + np.minimum(before, 0.0)), 1.0)  # of a prompt
     return [tokens, np.where(tokens > 0, np.maximum(before, 0.0) + (own + 1) / 2, 0.0), *others]
@@ -138,7 +140,9 @@ def tables_from_values(
     """Tables of several iteration times with equal axes, the last dimension: first table, and all arrays."""
     sizes = np.array([len(some) for some in axes])
     if len(axes[-1]) > 1 and axes[-1][0] != 0:
-        raise DesignError(f"price table: the values of {AXES[-1]} must begin with 0; they are {np.asarray(axes[-1]).tolist()}")
+        raise DesignError(
+            f"iteration-time table: the values of {AXES[-1]} must begin with 0, got {np.asarray(axes[-1]).tolist()}"
+        )
     idle = np.zeros(sizes, bool)
     idle[np.asarray(axes[0]) == 0, :, np.asarray(axes[2]) == 0] = True
     many = values.shape[-1]
@@ -153,7 +157,7 @@ def tables_from_values(
         bad = int(np.argmax(~np.isfinite(table) | ((table < least) & ~idle)))
         place = np.unravel_index(bad, sizes)
         where = ", ".join(f"{name} {some[at]:g}" for name, some, at in zip(AXES, axes, place, strict=True))
-        raise DesignError(f"price table: {table[bad]!r} s for {where}; every iteration takes time")
+        raise DesignError(f"iteration-time table: {table[bad]!r} s for {where}; every iteration must take time")
     grid = np.zeros((len(AXES), sizes.max()))
     for row, some in zip(grid, axes, strict=True):
         row[: len(some)] = some

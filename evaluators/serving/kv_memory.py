@@ -166,7 +166,7 @@ class KvMemory:
                 f"{self.buffer}"
             )
         if not 0 <= self.spare < 1:
-            raise DesignError(f"KV memory: a share of {self.spare:g} of the blocks cannot stay free; give 0 to 1, 1 left out")
+            raise DesignError(f"KV memory: the share of spare blocks must be at least 0 and below 1, got {self.spare:g}")
 
     def needed(self, positions: int) -> int:
         """Blocks of a request with so many positions.
@@ -220,7 +220,7 @@ def paged_memory(
     size, one = _sized(room, block)
     blocks = max(int(capacity // size), one.needed(longest) if longest else 0)
     if blocks < 1:
-        raise DesignError(f"KV memory: {capacity:.4g} B hold no block of {block} tokens, which takes {size:.4g} B")
+        raise DesignError(f"KV memory: {capacity:.4g} B do not fit one block of {block} tokens, which needs {size:.4g} B")
     return replace(one, blocks=blocks, spare=spare, host=size / block / host_bandwidth if host_bandwidth else 0.0)
 
 
@@ -255,7 +255,9 @@ def two_level_memory(sram: float, hbm: float, room: RequestMemory, *, longest: i
     buffer = room.of(longest)
     buffers = int(hbm // buffer)
     if buffers < 1:
-        raise DesignError(f"KV memory: {hbm:.4g} B of HBM hold no buffer of {longest} tokens, which takes {buffer:.4g} B")
+        raise DesignError(
+            f"KV memory: {hbm:.4g} B of HBM do not fit one buffer of {longest} tokens, which needs {buffer:.4g} B"
+        )
     return KvMemory(int(sram // size), block, 0.0, 0, buffers, longest, 0.0, one.each, one.fixed, one.windows)
 
 

@@ -330,8 +330,8 @@ class RateSearch:
             return False
         if self.count(1, users) > MOST_CLOSED:
             raise DesignError(
-                f"workload.users: {users:,.0f} would have {count:,} requests, more than are played; bound the time to first "
-                "token tighter, or say fewer devices"
+                f"workload.users: {users:,.0f} users would send {count:,} requests, more than are "
+                "simulated; tighten workload.ttft, or use fewer devices"
             )
         return True
 

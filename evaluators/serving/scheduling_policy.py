@@ -41,18 +41,17 @@ class SchedulingPolicy:
     def __post_init__(self) -> None:
         if self.tokens < 1 or self.unit < 0 or self.chunk < 0:
             raise DesignError(
-                f"policy: budget {self.tokens}, unit {self.unit}, chunk {self.chunk}; none may be negative or no budget"
+                f"policy: budget {self.tokens}, unit {self.unit}, chunk {self.chunk}; the budget must be at "
+                "least 1, the others at least 0"
             )
         if self.unit and (not self.chunked or self.chunk < 1):
-            raise DesignError("policy.unit: a prompt's chunk of N units needs chunked prompts and the length of a chunk")
+            raise DesignError("policy.unit: chunks of N units need chunked prompts and a chunk length")
         if self.by_chunk and (not self.chunked or self.lifetime):
-            raise DesignError("policy.by_chunk: memory by chunks needs chunked prompts, and none taken for a whole lifetime")
+            raise DesignError("policy.by_chunk: memory by chunks needs chunked prompts, and no allocation for a whole lifetime")
         if self.gated and not self.by_chunk:
-            raise DesignError("policy.gated: only memory by chunks has a gate; otherwise whole prompts must fit anyway")
+            raise DesignError("policy.gated: needs by_chunk; without it whole prompts must fit anyway")
         if self.unit > self.tokens:
-            raise DesignError(
-                f"policy.unit: a chunk takes {self.unit} units of a budget of {self.tokens}; no prompt would ever run"
-            )
+            raise DesignError(f"policy.unit: a chunk takes {self.unit} units of a budget of {self.tokens}; no prompt could run")
 
 
 SHIPPED = {

@@ -84,18 +84,19 @@ class InstancePool:
     def __post_init__(self) -> None:
         if min(self.instances, self.stages, self.batch, self.copies) < 1 or min(self.prefix, self.snapshot, self.every) < 0:
             raise DesignError(
-                f"pool: {self.instances} instances, {self.stages} stages, batch {self.batch}, {self.copies} copies; each "
-                "must be at least 1"
+                f"pool: {self.instances} instances, {self.stages} stages, batch {self.batch}, {self.copies} "
+                "copies; each must be at least 1"
             )
         if self.hosted < 0 or (self.hosted and not self.pooled):
-            raise DesignError(f"pool: {self.hosted} blocks on the host, for prefixes of one pool of blocks alone")
+            raise DesignError(f"pool: {self.hosted} blocks on the host need prefixes in one shared pool of blocks")
         if min(self.guesses, self.seed) < 0 or not 0 <= self.acceptance <= 1:
             raise DesignError(
-                f"pool: {self.guesses} guesses, acceptance {self.acceptance}, seed {self.seed}; a share and counts"
+                f"pool: {self.guesses} drafted tokens, acceptance {self.acceptance}, seed {self.seed}; "
+                "expected counts and a share"
             )
         if self.policy.chunked and self.policy.tokens < 1 + self.guesses:
             raise DesignError(
-                f"pool: {self.guesses} guesses, and a budget of {self.policy.tokens}; no request would ever decode"
+                f"pool: {self.guesses} drafted tokens, and a budget of {self.policy.tokens}; no request could decode"
             )
         if self.policy.by_chunk and (self.memory.pages or (self.stages > 1 and not self.memory.buffers)):
             # prompts of two lanes could make each other leave for ever
@@ -103,10 +104,10 @@ class InstancePool:
         beside = self.prefix or self.memory.pages or self.memory.buffers or self.memory.fixed or self.memory.windows
         if self.pooled and (beside or not self.memory.each):
             raise DesignError(
-                "pool: requests share blocks of one memory whose layers keep all positions, and nothing beside it"
+                "pool: shared prefix blocks need one memory whose layers keep all positions, and no separate prefix cache"
             )
         if min(self.shares) < 0 or abs(sum(self.shares) - 1) > 1e-9:
-            raise DesignError(f"pool: stages take {self.shares} of an iteration, which must add up to 1")
+            raise DesignError(f"pool: stages take {self.shares} of an iteration; the shares must add up to 1")
 
     @property
     def stages(self) -> int:
@@ -210,25 +211,26 @@ def simulate_serving(
     if routing not in ROUTING:
         raise DesignError(f"routing: no option {routing!r}; {suggest_nearest(routing, ROUTING)}")
     if not 1 <= len(pools) <= 2:
-        raise DesignError(f"pools: {len(pools)}; give one, or one that prefills and one that decodes")
+        raise DesignError(f"pools: expected one pool, or one for prefill and one for decode; got {len(pools)}")
     if not len(requests) or not requests.timed:
-        raise DesignError("workload.arrivals: these requests have no times of arrival; choose an arrival process, as poisson")
+        raise DesignError("workload.arrivals: the requests have no arrival times; choose an arrival process, as poisson")
     sent = (transfer or KvTransfer(0.0, 0.0, 1, True))._replace(
         nearest=routing != "round_robin", aware=routing == "cache_aware"
     )
     times = [sent.per_token, sent.latency, sent.fixed, *(seconds for _, seconds in sent.windows)]
     if sent.channels < 1 or not all(0 <= seconds < np.inf for seconds in times):
         raise DesignError(
-            f"transfer: {sent.per_token} s a token, {sent.latency} s, {sent.channels} channels; none may be negative"
+            f"transfer: {sent.per_token} s per token, {sent.latency} s, {sent.channels} channels; none may be negative"
         )
     if sent.layers < 0:
-        raise DesignError(f"transfer: {sent.layers} layers; give those of the model, or 0 for caches that go whole")
+        raise DesignError(f"transfer: {sent.layers} layers; set the model's layers, or 0 for whole-cache transfer")
     if not 1 <= sent.blocks <= min(pool.instances for pool in pools):
-        raise DesignError(f"transfer: {sent.blocks} blocks of instances; each must have an instance of every pool")
+        raise DesignError(f"transfer: {sent.blocks} blocks of instances; each needs an instance of every pool")
     for pool in pools:
         if pool.pooled and len(requests.hashes) and requests.block % pool.memory.block:
             raise DesignError(
-                f"mapping.serving.block: blocks of {pool.memory.block} tokens do not divide the {requests.block} of a hash"
+                f"mapping.serving.block: blocks of {pool.memory.block} tokens do not divide the "
+                f"{requests.block} tokens of a hash"
             )
     asked = _asked(requests, sent, pooled=any(pool.pooled for pool in pools))
     state = initial_state(
@@ -243,11 +245,11 @@ def simulate_serving(
     ended, called_off = PAUSED, CALLED_OFF.get()
     while ended == PAUSED:  # compiled code hears of no Ctrl-C: it comes back for it every tenth of a second
         if called_off is not None and called_off.is_set():
-            raise CancelledError("the run is called off")
+            raise CancelledError("the run is cancelled")
         ended = run_event_loop(state, (prices[0], prices[-1]), sent._replace(windows=()), stop)
     if ended == UNPRICED:
-        raise DesignError(f"step price: an iteration of {_composition(state)} has no time above 0")
-    assert ended in (ENDED, STOPPED), "requests are left, and nothing happens any more"
+        raise DesignError(f"iteration time: an iteration of {_composition(state)} has no time above 0")
+    assert ended in (ENDED, STOPPED), "requests are left, and no further event happens"
     if len(requests.before):
         requests = replace(requests, arrival=state.requests["arrival"].copy())
     return ServingRun(requests, tuple(pools), state, sent, ended == STOPPED, routing=routing)

@@ -59,15 +59,15 @@ REPLAYED_FIELDS = (*RANKED, "tbt_p99")
 def unsteady_reason(pools: Sequence[InstancePool], requests: Requests) -> str:
     """Why a load has no steady state in this model, as one line; empty string if it has one."""
     if not np.isfinite(requests.rate):
-        return "requests that come at once have no steady state"
+        return "requests that arrive at once have no steady state"
     if any(pool.policy.static for pool in pools):
-        return "batches that end together have none; choose another mapping.serving.policy"
+        return "static batches have no steady state; choose another mapping.serving.policy"
     if len(requests.before):
-        return "turns wait for answers, which is for the loop to say; give workload.sessions=null"
+        return "session turns need a simulation; set workload.sessions=null"
     if len(requests.starts) and any(pool.prefix or pool.pooled for pool in pools):
-        return "how often prefixes are reused is for the loop to say; give mapping.serving.prefix=0"
+        return "prefix reuse needs a simulation; set mapping.serving.prefix=0"
     if any(pool.guesses for pool in pools):
-        return "how many guesses are right at a time is for the loop to say; give workload.speculation=none"
+        return "speculative decoding needs a simulation; set workload.speculation=none"
     return ""
 
 

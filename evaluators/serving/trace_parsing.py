@@ -36,7 +36,7 @@ def read_csv_rows(file: Any, first: str, fault: FaultCallback) -> Iterator[tuple
             return
         if values:
             if len(values) != len(names):
-                fault(start, f"{len(values)} columns where the header has {len(names)}")
+                fault(start, f"{len(values)} columns, but the header has {len(names)}")
                 continue
             yield start, dict(zip(names, values, strict=True))
 
@@ -65,10 +65,10 @@ def csv_error_text(error: csv.Error) -> str:
     """Error text for a malformed line of CSV."""
     text = str(error)
     if "field limit" in text:
-        return f"a field of more than {csv.field_size_limit():,} characters, as where a quote is not closed"
+        return f"a field of more than {csv.field_size_limit():,} characters, as with an unclosed quote"
     if "end of data" in text:
-        return "a quote that is opened here, or further down, is never closed"
-    return f"no line of CSV: {text}"
+        return "a quote that opens here, or further down, is never closed"
+    return f"not a line of CSV: {text}"
 
 
 def first_undecodable_row(path: Path) -> int:

@@ -238,7 +238,7 @@ class TraceRows:
                 break
             said = _decimal(row.get(count))[0]
             if len(some) > said:
-                self.fault(number, f"column {column}: {len(some):,} tokens, where {count} is {_shown(row.get(count))}")
+                self.fault(number, f"column {column}: {len(some):,} tokens, but {count} is {_shown(row.get(count))}")
             ids += some
             if len(some) < said:  # what comes after the last that is said nobody knows
                 break
@@ -256,9 +256,9 @@ class TraceRows:
             rest = f"; and {self.more} more" if self.more else ""
             hint = ""
             if any("the same time" in entry for entry in self.bad):
-                hint = " (where the clock is coarse, say so: ticks)"
+                hint = " (if the clock is coarse, set ticks)"
             if not self.skip and any("'0' is not" in entry or ": 0 is not" in entry for entry in self.bad):
-                hint += " (workload.skip=zero_output, zero_prompt or zero passes such rows over)"
+                hint += " (workload.skip=zero_output, zero_prompt or zero skips such rows)"
             raise DesignError(f"{self.path}: {'; '.join(self.bad)}{rest}{hint}")
         if not self.prompt:
             rest = f"; {self.skipped:,} rows were skipped" if self.skipped else ""

@@ -81,11 +81,13 @@ def remedy_text(address: str, chip: Chip) -> str:
         return ""
     if address == "chip.die.reticle":
         whole = area.total_area(chip)
-        return f"{ceil_div(whole, chip.die.reticle):.0f} dies would do: chip.die.dies, or chip.die.wafer=true for a wafer"
+        return f"use {ceil_div(whole, chip.die.reticle):.0f} dies: chip.die.dies, or chip.die.wafer=true for a wafer"
     words = {
-        "chip.clock": f"the supply that lasts, {chip.technology.most:g} V, is not enough; lower the clock{_deeper(chip)}",
-        "chip.die.cooling": "lower the clock, or cool better: chip.die.cooling",
-        "chip.die.shore": "fewer or faster devices (chip.dram.device), or more dies: chip.die.dies",
+        "chip.clock": (
+            f"the highest lasting supply, {chip.technology.most:g} V, is too low for the clock; lower chip.clock{_deeper(chip)}"
+        ),
+        "chip.die.cooling": "lower the clock, or improve the cooling: chip.die.cooling",
+        "chip.die.shore": "use fewer or faster devices (chip.dram.device), or more dies: chip.die.dies",
     }
     return words.get(address, "")
 

@@ -56,10 +56,10 @@ class Fact(NamedTuple):
             return f"{name} {said}; the model {reaches} {modelled}"
         of_part = format_quantity(self.of_part, self.unit)
         if is_near(self.modelled, self.of_part):
-            return f"{name} {said} is dropped: this design has a higher one; the model {reaches} {modelled}, which counts"
+            return f"{name} {said} is not used: this design's clock is higher; the model {reaches} {modelled}, which counts"
         return (
-            f"{name} {said} is dropped: the model {reaches} {of_part} of the part as it was given, "
-            f"and {modelled} of this design, which counts"
+            f"{name} {said} is not used: the model {reaches} {of_part} for the published chip and "
+            f"{modelled} for this design, which counts"
         )
 
 
@@ -88,5 +88,5 @@ def remarks(chip: Chip) -> list[str]:
     for limit in contradicted_limits(chip):
         need, have = (format_quantity(float(value), limit.unit) for value in (limit.need, limit.have))
         model = f"{limit.address}: the model needs {need} and has {have}"
-        found.append(f"{model}; the data sheet says otherwise, so that this is no limit here")
+        found.append(f"{model}; the data sheet contradicts this, so this limit does not apply")
     return found

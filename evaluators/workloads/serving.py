@@ -1,9 +1,8 @@
 """Evaluation of serving loads, on any chip: metrics, limits and breakdown.
 
-Instances are whole devices, equal in a pool: one pool for both phases, or one that prefills and sends KV caches to
-another that decodes. A layout gives iteration times and memory (`accounting/serving_instances`); iteration times are
-tabulated once and used by the serving simulation (`accounting/serving_runs`). Where pools are parts of one chip, the
-pipelines' module evaluates them itself.
+Instances are whole devices, equal in a pool: one pool for both phases, or a prefill pool and a decode pool. A layout gives
+iteration times and memory (`accounting/serving_instances`); the times are tabulated once and used by the serving simulation
+(`accounting/serving_runs`). Where pools are parts of one chip, the pipelines' module evaluates them itself.
 """
 
 from collections.abc import Callable, Sequence

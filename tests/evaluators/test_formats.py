@@ -359,12 +359,12 @@ REFUSED = [
     ),
     (
         ("chip=h100", "mapping.precision.weights=int4"),
-        "weights: int4 does not say which values share a scale; say int4_g128 or",
+        "weights: int4 does not say which values share a scale; use int4_g128 or",
     ),
-    (("chip=h100", "mapping.precision.kv=int4"), "kv: int4 does not say which values share a scale; say int4_head"),
+    (("chip=h100", "mapping.precision.kv=int4"), "kv: int4 does not say which values share a scale; use int4_head"),
     (
         ("chip=h100", "mapping.precision.weights=fp4"),
-        "weights: fp4 does not say which values share a scale; say mxfp4 or nvfp4",
+        "weights: fp4 does not say which values share a scale; use mxfp4 or nvfp4",
     ),
     (("chip=h100", "precision={weights: fp7}"), "weights: no option 'fp7'; did you mean 'fp8'"),
     (("chip=h100", "precision={expert: fp8}"), "no field 'precision.expert'; did you mean 'experts'"),

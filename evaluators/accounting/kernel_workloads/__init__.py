@@ -92,7 +92,7 @@ def refuse_grouped_products(cases: tuple[ProductCase, ...]) -> None:
     for case in cases:
         if case.groups > 1:
             raise DesignError(
-                f"workload.shapes: {product_text(case)} is {case.groups} products by one call, which cores of a mesh "
-                f"do not take; "
-                "say m x k x n, or ask dies, as chip=h100 mapping=tensor_parallel"
+                f"workload.shapes: {product_text(case)} has {case.groups} products in one kernel, which "
+                "meshes do not support; use m x k x n, or a shared-cache die, as chip=h100 "
+                "mapping=tensor_parallel"
             )

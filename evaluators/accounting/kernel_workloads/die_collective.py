@@ -159,53 +159,64 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[CollectiveCas
     if worst.limit == "mapping.members":
         legal = [size for size in range(1, dies + 1) if dies % size == 0]
         near = sorted(sorted(legal, key=lambda size: abs(size - plan.members))[:2])
-        return f"groups of as many dies share out {dies}: the nearest are {' and '.join(map(str, near))}"
+        return f"groups must divide {dies} dies evenly: the nearest sizes are {' and '.join(map(str, near))}"
     if worst.limit == "workload.root":
-        return f"the last member of a group is {worst.have - 1:.0f}"
+        return f"the last member of a group is {worst.have - 1:.0f}; set workload.root to that or less"
     if worst.limit == "mapping.placement":
-        return f"no rectangles of {plan.members:.0f} dies fit: mapping.placement=linear, snake or interleave"
+        return f"no rectangle of {plan.members:.0f} dies fits: mapping.placement=linear, snake or interleave"
     if worst.limit == "mapping.collective" and plan.collective == "by_node":
         if chip.boxes is None:
-            return "by_node goes by boxes, and the chip has none: mapping.collective=direct, or give it chip.boxes"
-        return "groups have not as many dies in each box, of several boxes: other mapping.members or placement, or direct"
+            return "by_node needs nodes (chip.boxes), and the chip has none: mapping.collective=direct, or set chip.boxes"
+        return (
+            "groups need equally many dies in each of several nodes: change mapping.members or mapping.placement, or use direct"
+        )
     if worst.limit == "mapping.collective":
-        whose = "row of dies" if chip.boxes is None else "box"
-        return f"two levels need groups with two dies or more, as many, in each {whose}, and several of these: " + (
-            "other mapping.members or placement, or ring"
+        whose = "row of dies" if chip.boxes is None else "node"
+        return f"two_level needs groups with equally many dies, at least two, in each of several {whose}s: " + (
+            "change mapping.members or mapping.placement, or use ring"
         )
     if worst.limit == "chip.d2d.ports":
-        return f"a {chip.d2d.topology} of so many dies takes {worst.need:.0f} links a die"
+        return f"{chip.d2d.topology} of so many dies needs {worst.need:.0f} links per die"
     if worst.limit == "chip.boxes.size":
-        return f"{dies} dies are no whole number of boxes: other sides of chip.dies"
-    return f"data that are moved in {ceil_div(worst.need, worst.have):.0f} parts would do"
+        return f"{dies} dies do not fill whole nodes (chip.boxes.size): change the sides of chip.dies"
+    return f"move the data in {ceil_div(worst.need, worst.have):.0f} parts"
 
 
 def _refuse(case: CollectiveCase, plan: Any, chip: Chip) -> None:
     if case.along != "rectangle" or case.rows or case.cols:
         raise DesignError(
-            "workload.along: mapping.members are a team; say workload.along=rectangle workload.root=0 workload.group=mesh"
+            "workload.along: groups of dies are set by mapping.members; use workload.along=rectangle "
+            "workload.root=0 workload.group=mesh"
         )
     if not case.recorded:
-        raise DesignError("workload.recorded: nothing starts collectives of such dies but their own programs; leave it out")
+        raise DesignError(
+            "workload.recorded: collectives of these dies start from their own programs, not from a host; remove it"
+        )
     if case.pattern in EXPERT_EXCHANGES:
         raise DesignError(
-            f"workload.pattern: {case.pattern} is a library's, on dies behind switches, as chip=h100; ask all_to_all here"
+            f"workload.pattern: {case.pattern} needs a library, on dies behind switches, as chip=h100; use all_to_all here"
         )
     if case.pattern not in PATTERNS_BY_ALGORITHM[plan.collective]:
         others = [name for name, some in PATTERNS_BY_ALGORITHM.items() if case.pattern in some]
-        raise DesignError(f"mapping.collective: {plan.collective} does not carry {case.pattern}; choose {' or '.join(others)}")
+        raise DesignError(
+            f"mapping.collective: {plan.collective} does not support {case.pattern}; choose {' or '.join(others)}"
+        )
     if case.root and case.pattern not in ("multicast", "reduce"):
-        raise DesignError(f"workload.root: nothing has a root in {case.pattern} between dies; say 0")
+        raise DesignError(f"workload.root: {case.pattern} between dies has no root; set 0")
     if case.combine != "sum" and plan.within == "none":
-        raise DesignError(f"workload.combine: dies sum; {case.combine} is of tiles, with mapping.within")
+        raise DesignError(
+            f"workload.combine: collectives between dies support sum only, got {case.combine}; set "
+            "mapping.within to reduce within tiles"
+        )
     if plan.within == "none":
         return
     if case.pattern not in IN_DIE_PATTERNS:
         raise DesignError(
-            f"mapping.within: tiles of dies do not share {case.pattern}; say none, or ask {', '.join(IN_DIE_PATTERNS)}"
+            f"mapping.within: tiles of a die do not support {case.pattern}; set none, or choose "
+            f"workload.pattern={', '.join(IN_DIE_PATTERNS)}"
         )
     if chip.mesh is None:
-        raise DesignError("mapping.within: dies of this chip have no tiles; say none")
+        raise DesignError("mapping.within: dies of this chip have no tiles; set none")
 
 
 def _root(case: CollectiveCase) -> int:

@@ -71,14 +71,17 @@ def prepare_case(design: Design, cases: tuple[ProductCase, ...]) -> MeshKernel:
     algorithm = _word(mapping, kind)
     if algorithm in PARTITIONS:
         raise DesignError(
-            f"mapping.{kind}: {algorithm} divides the products of a model over groups of NPU cores (mapping=npu "
-            f"mapping.both.partition={algorithm}); one product by itself takes {', '.join(_words(design, kind))} or auto"
+            f"mapping.{kind}: {algorithm} divides products of a model over groups of NPU cores "
+            f"(mapping=npu mapping.both.partition={algorithm}); for a single product choose "
+            f"{', '.join(_words(design, kind))} or auto"
         )
     if algorithm != AUTO:
         choose_option(GEMM if kind == "gemm" else GEMV, algorithm, f"mapping.{kind}")
     mesh = evaluated_mesh(regions.core_mesh(mapping))
     if kind == "gemv" and design.chip.tile is not None:
-        raise DesignError("workload.kernel: mapping=product has no vector-matrix products (gemv) on tiles; use mapping=summa")
+        raise DesignError(
+            "workload.kernel: mapping=product supports no vector-matrix products (gemv) on tiles; use mapping=summa"
+        )
     faults = faults_of_kernel(design.chip, mesh.rows, mesh.cols)
     of = MeshKernel(kind, kind, kind, algorithm, shape, mesh, options, faults=faults)
     if algorithm != AUTO:
@@ -222,8 +225,8 @@ def _refuse_closed(design: Design, kernel: MeshKernel, fidelity: str) -> None:
     if kernel.algorithm not in known:
         where = "tiles whose routes are locked" if known is LOCKED_ALGORITHMS else "tiles"
         raise DesignError(
-            f"mapping.gemm: the closed form of {kernel.algorithm} does not hold on {where}; say fidelity=events, or one of "
-            + ", ".join(known)
+            f"mapping.gemm: {kernel.algorithm} has no analytical model on {where}; use fidelity=events, "
+            "or one of " + ", ".join(known)
         )
 
 

@@ -71,7 +71,8 @@ def _watts(chip: Chip, case: NocTrafficCase, of: TrafficResult) -> dict[str, flo
     """Power of the network under a load, and of that what falls to a packet; flits leave their routers once for each link."""
     if chip.router.flit_bytes is None:
         raise DesignError(
-            "chip.router.flit_bytes: missing; a network with a node (chip.technology) needs it: +chip.router.flit_bytes=16B"
+            "chip.router.flit_bytes: missing; a network with a process node (chip.technology) needs "
+            "it: +chip.router.flit_bytes=16B"
         )
     arriving = of.accepted * float(chip.mesh.rows * chip.mesh.cols * chip.clock)
     crossed = (of.hops - 1) * float(chip.router.flit_bytes)

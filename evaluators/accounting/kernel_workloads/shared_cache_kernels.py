@@ -128,8 +128,8 @@ def _by(asked: DieKernel, fidelity: str) -> DieKernel:
         return asked
     if asked.by is None:
         raise DesignError(
-            f"fidelity: {fidelity} plays main memory alone on a die, of which collectives and operators on elements read no "
-            f"weights and no cache; say {ANALYTICAL_FIDELITY}"
+            f"fidelity: {fidelity} simulates only main memory on a shared-cache die; collectives and "
+            f"elementwise operators read no weights and no KV cache; use {ANALYTICAL_FIDELITY}"
         )
     return asked.by(fidelity)
 
@@ -303,13 +303,13 @@ def _exchanging(design: Design, case: CollectiveCase) -> Any:
     plan, machine = design.mapping.decode, shared_cache_machine(design.chip, design.mapping)
     if case.pattern not in (*DIE_EXCHANGES, *EXPERT_EXCHANGES):
         others = ", ".join((*DIE_EXCHANGES, *EXPERT_EXCHANGES))
-        raise DesignError(f"workload.pattern: {case.pattern} is of tiles; between dies it is one of {others}")
+        raise DesignError(f"workload.pattern: {case.pattern} is for tiles only; between dies choose one of {others}")
     if case.pattern in EXPERT_EXCHANGES and not case.recorded:
-        raise DesignError("workload.recorded: kernels for experts are measured as they are by themselves; leave it out")
+        raise DesignError("workload.recorded: expert exchanges are measured as single kernels; remove it")
     if case.along != "rectangle" or case.rows or case.cols or case.root != 0 or case.combine != "sum":
         raise DesignError(
-            "workload.along: all dies of mapping.decode.tp take part, and sum; say workload.along=rectangle workload.root=0 "
-            "workload.group=mesh workload.combine=sum"
+            "workload.along: all dies of mapping.decode.tp take part, and only sum; use "
+            "workload.along=rectangle workload.root=0 workload.group=mesh workload.combine=sum"
         )
     if machine.network is None:
         raise DesignError("chip.network: missing; collectives between dies need the network of their chip")
@@ -317,7 +317,7 @@ def _exchanging(design: Design, case: CollectiveCase) -> Any:
         return die_allreduce_seconds(_opener(case, plan), machine)
     if plan.allreduce != LIBRARY_OPTION:
         raise IncompatibleOptionsError(
-            f"mapping.both.allreduce: {case.pattern} between dies is a library's; say library", "allreduce"
+            f"mapping.both.allreduce: {case.pattern} between dies needs a library; use library", "allreduce"
         )
     each = token_bytes(case.pattern, float(case.hidden))
     return library_seconds(case.pattern, case.nbytes, plan.tp, machine, recorded=case.recorded, each=each)

@@ -34,7 +34,8 @@ FIDELITIES = tuple(READERS)
 STACKED = WHOLE = True
 
 SUBMESH_TEXT = (
-    f"queries and keys shrink with groups of tiles, heads with their number and to {MAX_WAVES} turns, channels with the bytes"
+    "queries and keys shrink with groups of tiles, heads with the number of groups and to "
+    f"{MAX_WAVES} waves, channels with the bytes"
 )
 
 SIZE_FIELDS = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v", "window")
@@ -133,7 +134,8 @@ def attention_shape(*cases: AttentionCase) -> AttentionShape:
     """Attention shape of equal cases, sizes as columns over the cases."""
     if any(case.decodes for case in cases):
         raise DesignError(
-            "workload.decodes: tiles do not mix prompts and decodes in a call; leave it out, or ask dies, as chip=h100"
+            "workload.decodes: tiles do not mix prompts and decodes in one kernel; remove it, or use a "
+            "shared-cache die, as chip=h100"
         )
     values = {name: as_column([getattr(case, name) for case in cases]) for name in SIZE_FIELDS}
     return AttentionShape(**values, causal=cases[0].causal, latent=cases[0].latent)
@@ -146,13 +148,13 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[AttentionCase
         side = worst.limit.split(".")[1]
         return nearest_side_text(side, getattr(_mapping(design), side), getattr(chip.mesh, side))
     if worst.limit != "chip.tile.sram":
-        return "fewer sequences at a time would do"
+        return "use fewer sequences at a time"
     shape, (each, kv) = attention_shape(case), operand_bytes(design)
     suited = propose_tiling(of, shape, chip, itemsize=each, kv=kv)
     slice_ = f"mapping.queries={suited.queries:.0f} mapping.keys={suited.keys:.0f}"
     if sum(held.nbytes for held in job_buffers(AttentionJob(of, shape, suited, chip, each, kv))) > worst.have:
-        return f"no slice of heads of {case.qk} + {case.v} columns fits, not even {slice_}"
-    return f"a slice that fits: {slice_}"
+        return f"no tiling fits heads of {case.qk} + {case.v} columns, not even {slice_}"
+    return f"a tiling that fits: {slice_}"
 
 
 def shrink_to_submesh(design: Design, case: AttentionCase, side: int) -> tuple[Design, AttentionCase]:

@@ -35,7 +35,7 @@ from dse.space.workload import EXPERT_EXCHANGES, TILE_PATTERNS, CollectiveCase
 FIDELITIES = tuple(READERS)
 STACKED = WHOLE = True
 
-SUBMESH_TEXT = "groups shrink where the mesh is smaller; bytes of a tile stay"
+SUBMESH_TEXT = "groups shrink if the mesh is smaller; bytes per tile stay"
 
 TIME_PARTS = (
     ("words", ("word",)),
@@ -64,9 +64,11 @@ def prepare_case(design: Design, cases: Cases) -> tuple[MeshKernel, CollectiveCa
     """
     chip, case = design.chip, cases[0]
     if not case.recorded:
-        raise DesignError("workload.recorded: no host starts collectives of tiles; leave it out, or ask dies, as chip=h100")
+        raise DesignError(
+            "workload.recorded: no host starts collectives of tiles; remove it, or use a shared-cache die, as chip=h100"
+        )
     if case.pattern in EXPERT_EXCHANGES:
-        raise DesignError(f"workload.pattern: {case.pattern} is a library's, on dies behind switches, as chip=h100")
+        raise DesignError(f"workload.pattern: {case.pattern} needs a library, on dies behind switches, as chip=h100")
     name, topology = design.mapping.kernel.collective, chip.noc.topology
     find_collective(name)
     mesh = CoreMesh(chip.mesh.rows, chip.mesh.cols)
@@ -77,10 +79,13 @@ def prepare_case(design: Design, cases: Cases) -> tuple[MeshKernel, CollectiveCa
         across = {"pattern": case.pattern, "topology": topology}
         return MeshKernel("collective", case.pattern, "collective", name, shape, mesh, across, faults=broken), case
     if case.pattern not in TILE_PATTERNS:
-        raise DesignError(f"mapping.collective: {name} does not carry {case.pattern}; choose one of {', '.join(EXCHANGES)}")
+        raise DesignError(f"mapping.collective: {name} does not support {case.pattern}; choose one of {', '.join(EXCHANGES)}")
     if topology != "mesh":
         others = ", ".join(EXCHANGES)
-        raise DesignError(f"chip.noc.topology: {name} works on a mesh, not {topology}; mapping.collective may be {others}")
+        raise DesignError(
+            f"chip.noc.topology: mapping.collective={name} supports mesh only, got {topology}; choose "
+            f"mapping.collective from {others}"
+        )
     rows, cols = _sides(chip, case)
     fits = _covered(chip, case) == mesh.rows * mesh.cols
     rows, cols = where(fits, rows, mesh.rows), where(fits, cols, mesh.cols)
@@ -138,10 +143,10 @@ def remedy_text(worst: Infeasibility, design: Design, cases: Cases) -> str:
     chip, case = design.chip, cases[0]
     if worst.limit == "workload.group":
         sides_ = f"{case.rows} x {case.cols} tiles do not divide {chip.mesh.rows:.0f} x {chip.mesh.cols:.0f}"
-        return f"{sides_}; workload.group=mesh takes all of them"
+        return f"{sides_}; use workload.group=mesh for all tiles"
     if worst.limit == "workload.root":
-        return f"the last place of a team is {worst.have - 1:.0f}"
-    return f"data that are moved in {ceil_div(worst.need, worst.have):.0f} parts would do"
+        return f"the last member of a group is {worst.have - 1:.0f}; set workload.root to that or less"
+    return f"move the data in {ceil_div(worst.need, worst.have):.0f} parts"
 
 
 def shrink_to_submesh(design: Design, case: CollectiveCase, side: int) -> tuple[Design, CollectiveCase]:
@@ -158,11 +163,14 @@ def shrink_to_submesh(design: Design, case: CollectiveCase, side: int) -> tuple[
 def _refuse_exchange(name: str, case: CollectiveCase) -> None:
     """Raises where a collective is not one of all tiles with each other."""
     if case.pattern not in EXCHANGED:
-        raise DesignError(f"mapping.collective: {name} does not carry {case.pattern}; choose one of {', '.join(TEAMS)}")
+        raise DesignError(f"mapping.collective: {name} does not support {case.pattern}; choose one of {', '.join(TEAMS)}")
     if case.rows or case.cols or case.along != "rectangle":
-        raise DesignError(f"mapping.collective: {name} is for all tiles; add workload.group=mesh workload.along=rectangle")
+        raise DesignError(f"mapping.collective: {name} needs all tiles; add workload.group=mesh workload.along=rectangle")
     if case.combine != "sum":
-        raise DesignError(f"workload.combine: {name} sums; {case.combine} is carried by one of {', '.join(TEAMS)}")
+        raise DesignError(
+            f"workload.combine: {name} supports sum only, got {case.combine}; for that choose "
+            f"mapping.collective from {', '.join(TEAMS)}"
+        )
 
 
 def _sides(chip: Chip, case: CollectiveCase) -> tuple[Any, Any]:

@@ -21,7 +21,7 @@ from dse.space.workload import ProductCase
 FIDELITIES = tuple(READERS)
 STACKED = WHOLE = True
 
-SUBMESH_TEXT = f"rows and columns of the product shrink with the mesh and to {MAX_WAVES} turns, channels with the bytes"
+SUBMESH_TEXT = f"rows and columns of the product shrink with the mesh and to {MAX_WAVES} waves, channels with the bytes"
 
 VALUE = 2.0
 """Bytes of a value."""
@@ -71,13 +71,13 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[ProductCase, 
     if worst.limit == "mapping.rows":
         return nearest_side_text("rows", design.mapping.kernel.rows, design.chip.mesh.rows)
     if worst.limit != "chip.tile.sram":
-        return "smaller matrices would do"
+        return "use smaller matrices"
     open_ = replace_leaves(design, {f"mapping.{name}": 0.0 for name in ("rows", "m", "k", "n", "split_k")})
     part = prepare_case(open_, cases[:1]).part
     if sum(slot.nbytes for slot in buffers(part, "float16")) > worst.have:
-        return "not even a slice of 16 x 16 x 16 fits"
+        return "not even a tiling of 16 x 16 x 16 fits"
     return (
-        "a slice that fits: "
+        "a tiling that fits: "
         + " ".join(f"mapping.{name}={getattr(part, name):.0f}" for name in ("rows", "m", "k", "n"))
         + (f" mapping.split_k={part.split:.0f}")
     )

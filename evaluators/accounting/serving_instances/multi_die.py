@@ -325,15 +325,15 @@ def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, 
     """Remedy text for the most violated limit of serving on many dies."""
     address = worst.limit
     if address.endswith(".dp"):
-        return "copies of the model that serve are instances: mapping.serving.instances, and mapping.both.dp=1"
+        return "replicas that serve are instances: mapping.serving.instances, and mapping.both.dp=1"
     if address.endswith(".microbatches"):
-        return "as many micro-batches are in flight as there are stages: mapping.both.microbatches=0"
+        return "as many micro-batches are in flight as stages: mapping.both.microbatches=0"
     if address == "mapping.serving.admit":
-        return "stages of a pipeline share a memory: mapping.serving.admit=prompt, which keeps blocks for whole prompts"
+        return "stages of a pipeline share a memory: mapping.serving.admit=prompt, which reserves blocks for whole prompts"
     if address == "chip.dies":
         each = ", ".join(f"{of.of.dp} x {of.of.pp * of.of.group} to {of.phase}" for of in die_pools(design, loads[0]))
         return (
-            f"instances take {each}, each pool in whole rows of {int(design.chip.dies.cols)}: fewer mapping.serving.instances"
+            f"instances need {each}, each pool in whole rows of {int(design.chip.dies.cols)}: reduce mapping.serving.instances"
         )
     found: str = _kind(design).remedy_text(worst, design, (_stretches(_case(loads[0])),))
     return found

@@ -86,17 +86,17 @@ MAX_SHARES = 64
 """Numbers of cores set aside that are tried, where the one asked for does not do."""
 
 REMEDY_TEXTS = {
-    "mapping.serving.prefill_cores": "set fewer cores apart to prefill, so that one is left to decode",
-    "mapping.serving.decode_cores": "set fewer cores apart, or mapping.serving.decode_cores=0 for all that are left",
-    "mapping.decode.partition": "the same cores serve both phases; say partition, placement, experts, stages by mapping.both",
-    "mapping.decode.prefetch": "the same cores serve both phases; say mapping.both.prefetch, or set some apart to prefill",
-    "mapping.decode.sums": "the same cores serve both phases; say mapping.both.sums, or set some apart to prefill",
+    "mapping.serving.prefill_cores": "set fewer cores apart for prefill, so that some are left for decode",
+    "mapping.serving.decode_cores": "set fewer cores apart, or mapping.serving.decode_cores=0 for all the rest",
+    "mapping.decode.partition": ("the same cores serve both phases; set partition, placement, experts, stages by mapping.both"),
+    "mapping.decode.prefetch": ("the same cores serve both phases; set mapping.both.prefetch, or set cores apart for prefill"),
+    "mapping.decode.sums": "the same cores serve both phases; set mapping.both.sums, or set cores apart for prefill",
 }
 """By limit, where parallelism does not help."""
 
 OTHER_OPERATORS = (
-    "auto chooses for operators that prompts and tokens share, and here they differ; say a partition, or set cores apart by "
-    "mapping.serving.prefill_cores"
+    "auto needs operators that prompts and tokens share, and here they differ; set a "
+    "partition, or set cores apart by mapping.serving.prefill_cores"
 )
 
 
@@ -281,7 +281,7 @@ def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, 
     if not _mapping(design).serving.prefill_cores:
         return with_smallest_parallelism(worst, design, all_limits).remedy
     levers = [text for text in (_other_share(design, all_limits), smallest_parallelism_text(design, all_limits)) if text]
-    done = ", or ".join(levers) or f"no share of the {core_count(design):.0f} cores and no TP x PP would do"
+    done = ", or ".join(levers) or f"no share of the {core_count(design):.0f} cores for prefill and no TP x PP fits"
     return "; ".join((*_crowded(worst, design), done))
 
 
@@ -313,7 +313,7 @@ def _crowded(worst: Infeasibility, design: Design) -> list[str]:
         if worst.limit in (f"mapping.{phase}.{knob}" for knob in ("tp", "pp", "dp")):
             plan = getattr(_mapping(design), phase)
             many = f" x DP {plan.dp:.0f}" if plan.dp > 1 else ""
-            asked = f"TP {plan.tp:.0f} x PP {plan.pp:.0f}{many} = {plan.tp * plan.pp * max(plan.dp, 1):.0f} cores to {phase}"
+            asked = f"TP {plan.tp:.0f} x PP {plan.pp:.0f}{many} = {plan.tp * plan.pp * max(plan.dp, 1):.0f} cores for {phase}"
             whose = "set aside by mapping.serving.prefill_cores" if phase == "prefill" else "left to it"
             return [f"{asked}, {cores:.0f} of {core_count(design):.0f} are {whose}"]
     return []
@@ -326,7 +326,7 @@ def _other_share(design: Design, limits: Callable[[Design], list[Limit]]) -> str
     for count in sorted((0, *range(each, cores, each)), key=lambda some: abs(some - now))[:MAX_SHARES]:
         found = limits(replace_leaves(design, {"mapping.serving.prefill_cores": count}))
         if all(limit.need <= limit.have for limit in found):
-            return f"mapping.serving.prefill_cores={count} would do" + ("" if count else ", all cores for both phases")
+            return f"set mapping.serving.prefill_cores={count}" + ("" if count else ", all cores for both phases")
     return ""
 
 

@@ -102,12 +102,11 @@ def refuse_unsteady_load(load: ServingLoad) -> None:
     """Refuse loads with settings that the steady state cannot evaluate."""
     if load.largest:
         raise DesignError(
-            "workload.rate: largest is found by runs, and fidelity=steady makes none; give a rate, or use fidelity=closed"
+            "workload.rate: fidelity=steady runs no simulation, which the maximum rate needs; set a "
+            "rate, or use fidelity=closed"
         )
     if load.classes:
-        raise DesignError(
-            "workload.classes: who waits for whom is for runs to say, and fidelity=steady makes none; use fidelity=closed"
-        )
+        raise DesignError("workload.classes: fidelity=steady runs no simulation, which priorities need; use fidelity=closed")
 
 
 class SteadyStateRun(NamedTuple):
