@@ -259,7 +259,7 @@ def explain(design: Design, case: WorkloadCase, *, decode_at: str = "mean", fide
 def power_over_time(
     design: Design, case: WorkloadCase, *, decode_at: str = "mean", fidelity: str = "closed"
 ) -> PowerProfile | None:
-    """Power of all chips of one design over the time of one case of a workload. [W].
+    """Power of all chips of one design over the time of one case of a workload. [W]
 
     Returns:
         Of a batch, phase by phase; of a served load, over the iterations that a breakdown keeps; of a kernel by itself, its
@@ -353,13 +353,13 @@ def early_limits(design: Design, workload: Workload) -> list[Limit]:
 
 
 def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[float, float]:
-    """TTFT and TPOT of requests on an idle deployment, for the share that the maximum rate names. [s]."""
+    """TTFT and TPOT of requests on an idle deployment, for the share that the maximum rate names. [s]"""
     found: tuple[float, float] = _judge(design, load).unloaded_latency(design, load, fidelity)
     return found
 
 
 def found_max_rate(load: ServingLoad, rate: float) -> "MaxRate | None":
-    """Search result that led to a load's maximum rate; None if the search did not run here. [1/s]."""
+    """Search result that led to a load's maximum rate; None if the search did not run here. [1/s]"""
     from dse.evaluators.accounting.serving_runs.run_metrics import searched  # which compiles loops
 
     return searched(load, rate)

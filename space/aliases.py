@@ -30,7 +30,7 @@ RENAMED_ADDRESSES = (
     Alias("chip.network.call", "mapping.stack.collective_call", POOL),
     Alias("chip.operator_overhead", "mapping.stack.operator_overhead", POOL),
 )
-"""What was renamed: addresses that said one thing on one machine and another on the next, or that were of another part."""
+"""Renamed addresses, whose meaning differed between machines or which belonged to another part."""
 
 
 CHOICES = {"stack": {"vllm_h100": "vllm_allreduce_h100"}}

@@ -261,7 +261,7 @@ def map_distinct(work: Callable[..., Any], a: Any, *given: Any) -> Any:
     Args:
         work: element by element.
         a: numbers, shape () or (designs,).
-        given: what else it takes; with arrays among it, values are not looked for.
+        given: further arguments; with arrays among them, distinct values are not looked for.
 
     >>> map_distinct(np.power, np.repeat([4.0, 9.0], 50), 0.5).sum().item(), map_distinct(np.power, 4.0, 0.5).item()
     (250.0, 2.0)

@@ -23,7 +23,7 @@ from dse.space.technology import BaseDies, Carrier, DieBudget, DramDevices, Econ
 
 @record_class
 class PooledCore:
-    """One core of a shared-cache die: rates of its matrix and vector engines. [op/s]."""
+    """One core of a shared-cache die: rates of its matrix and vector engines. [op/s]"""
 
     matrix: Number = quantity_field(
         "op/s",
@@ -181,9 +181,10 @@ class Tile:
 
 
 ROUTINGS = ("wormhole", "locked")
-"""A wormhole's words hold each link of their route as they come by, either way apart. Locked, a route is set up by a handshake,
-and holds the channels between its routers until the last word is there: both ways where it passes through others, by which the
-grant comes back, its own way between neighbours."""
+"""With wormhole, the words of a message hold each link of their route in one direction while they pass. With locked, a
+handshake sets up the route and holds the channels between its routers until the last word arrives: both directions through
+intermediate routers, by which the grant returns, and one direction between neighbours.
+"""
 
 
 TOPOLOGIES = ("mesh", "torus", "full")
@@ -274,8 +275,9 @@ class DieGrid:
 
 
 D2D_TOPOLOGIES = ("mesh", "torus", "ring", "full", "switch")
-"""Links from die to die: between neighbours; also between the ends of each row and column; from each to the next, row after row
-and back; between every pair; or from each die's ports to switches that take from any to any."""
+"""Links from die to die: between neighbours; also between the ends of each row and column; from each to the next, row after
+row and back; between every pair; or from each die's ports to switches.
+"""
 
 
 @record_class
@@ -347,7 +349,7 @@ class Chip:
 
 
 def main_memory_bytes(chip: Chip) -> Any:
-    """Main memory of the whole chip; capacities of cores are added up where channels are at cores. [B]."""
+    """Main memory of the whole chip; capacities of cores are added up where channels are at cores. [B]"""
     of_cores = chip.mesh is not None and chip.hbm.place == "core"
     return chip.hbm.capacity * (chip.mesh.rows * chip.mesh.cols) if of_cores else chip.hbm.capacity
 

@@ -12,7 +12,7 @@ def columns_from_values(space: AnySpace, several: Sequence[Mapping[str, Value]])
     """Columns of knob values from designs: numbers, codes of options, and NaN or -1 where inactive.
 
     Args:
-        space: whose knobs they are; of several chips, a design without one is of the first.
+        space: the space of the knobs; for several chips, a design without a chip is of the first one.
         several: designs, of each the knobs that count.
     """
     columns: Columns = {}

@@ -16,9 +16,10 @@ ORDERS = {
     "row_column_bank_group": ("row", "column", "bank", "group"),
     "bank_row_column_group": ("bank", "row", "column", "group"),
 }
-"""Interleaving policies: what the bits of an address within a channel mean, high to low. The first fills a row before it goes
-on to the next bank; the second alternates between bank groups; the third goes to all banks before it comes back to a row; the
-fourth gives each bank a stretch of the memory."""
+"""Interleaving policies: meaning of the bits of an address within a channel, high to low. The first fills a row before the
+next bank; the second alternates between bank groups; the third visits all banks before it returns to a row; the fourth
+gives each bank a contiguous part of the memory.
+"""
 
 HASHES = ("none", "bank", "all")
 """What the low bits of the row are XORed into: nothing; bank and bank group; or the channel as well ([zhang2000])."""
@@ -56,7 +57,7 @@ class DramTiming:
 
 @record_class
 class MemoryController:
-    """Queue sizes of a channel's memory controller, and its distance from a requester. [s]."""
+    """Queue sizes of a channel's memory controller, and its distance from a requester. [s]"""
 
     waiting: Number = integer_field("requests in the controller's read queue, and in its write buffer")
     queue: Number = integer_field("requests in the queue of a bank")
@@ -90,7 +91,7 @@ def pseudo_channel_count(memory: MemorySystem) -> Any:
 
 
 def capacity_bytes(memory: MemorySystem) -> Any:
-    """Capacity of all stacks of a memory. [B]."""
+    """Capacity of all stacks of a memory. [B]"""
     return pseudo_channel_count(memory) * memory.groups * memory.banks * memory.rows * memory.row
 
 

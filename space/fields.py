@@ -16,7 +16,7 @@ from dse.space.errors import DesignError, suggest_nearest
 T = TypeVar("T")
 
 Unread = Mapping[str, tuple[str | int, ...]]
-"""By the leaf that has them, words or whole numbers beside which nothing reads another leaf."""
+"""Options or whole numbers, by the leaf that has them, under which another leaf is not read."""
 
 ALWAYS: Unread = MappingProxyType({})
 

@@ -52,13 +52,13 @@ PRICED_PREFIXES = (
     "decode.",
     "published.",
 )
-"""Parts that say what silicon and money are, that other readers play, or that only cores have which a mapping sets apart."""
+"""Parts with facts of silicon and money, parts for other fidelities, and parts of cores that a mapping sets apart."""
 
 FREE: dict[str, str] = {
     "tile.matrix.dataflow": "an element holds two operands and a sum, whichever of them stays while the others stream by",
     "tile.products": "which engine multiplies few rows is up to software; both engines are there and have their area",
 }
-"""Words of a chip that somebody chooses and that cost nothing, by address below ``chip``, and why."""
+"""Free options of a chip without any cost, by address below ``chip``, and the reason."""
 
 
 def is_design_choice(address: str) -> bool:

@@ -33,11 +33,12 @@ MAX_TIED_VALUES = 20_000
 """Combinations of values that what is tied is looked at for, when a space is made."""
 
 GROUP_ROWS = 256
-"""Rows a group must have on average to be worth a group of its own: numbers of the mapping that differ within a group cost as
-much as some four groups in which they are one number, and more for each design."""
+"""Rows that a group must have on average to be a group of its own. Numbers of the mapping that differ within a group cost
+as much as some four groups with one number each, and more for each design.
+"""
 
 Columns = dict[str, Array]
-"""By knob: numbers as float64, NaN where inactive; words as int16 codes into `Choice.values`, -1 where inactive."""
+"""By knob: numbers as float64, NaN where inactive; options as int16 codes into `ChoiceKnob.values`, -1 where inactive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,10 @@ class ChoiceKnob:
 
     Attributes:
         address: the leaves it moves.
-        values: in the leaves' SI units, or words.
-        when: (knob address, values) pairs that must all hold for this knob to count; elsewhere leaves keep their base value.
-        read: knobs of choices, one of which must have a value beside which something reads the leaves; none for leaves
+        values: in the leaves' SI units, or options.
+        when: (knob address, values) pairs that must all apply for this knob to count; elsewhere leaves keep their base
+            value.
+        read: knobs of choices, one of which must have a value under which something reads the leaves; none for leaves
             that are always read. A space fills it in.
     """
 
@@ -92,7 +94,7 @@ class TiedLeaf:
         address: the leaves.
         text: the expression, as it was written.
         inputs: leaves that it is made of.
-        worth: the value, in the leaf's SI unit, from theirs: of numbers, or of arrays of one shape.
+        worth: function from the input values to the value in SI, for numbers or for arrays of one shape.
     """
 
     address: str
@@ -155,7 +157,7 @@ def why_never_read(base: Design, targets: Sequence[str], knobs: Sequence[Knob]) 
 
 
 def _moved(base: Design, knobs: Sequence[Knob]) -> dict[str, tuple[str, Sequence[Any]]]:
-    """By leaf, the address of the knob of choices that moves it, and its values; of knobs whose address a base has."""
+    """Choice knobs by the leaf that they set, as address and values; for knobs whose address the base has."""
     choices = [knob for knob in knobs if isinstance(knob, ChoiceKnob)]
     known = [address for address, _, _ in iterate_leaves(base)] if choices else []
     return {leaf: (knob.address, knob.values) for knob in choices for leaf in match_addresses_or_none(known, knob.address)}
@@ -177,7 +179,7 @@ class Space:
     """A design space: a base design, the knobs that vary it, and its tied settings in dependency order.
 
     Raises:
-        DesignError: a knob names no leaf, moves one that another moves, or has a value its leaf cannot take.
+        DesignError: a knob names no leaf, sets a leaf that another knob sets, or has a value that its leaf cannot take.
     """
 
     base: Design
@@ -272,7 +274,7 @@ class Space:
         return keys
 
     def _word_entries(self, knob: Knob, leaf: str, codes: Array) -> list[str]:
-        """In each row, the line of a key of a leaf that has words; of an inactive knob the base's."""
+        """Key line of an option leaf in each row; the base's line where the knob is inactive."""
         assert isinstance(knob, ChoiceKnob)
         of = [*(key_line(leaf, word) for word in knob.values), self._entries[leaf]]
         return [of[code] for code in codes.tolist()]
@@ -424,7 +426,7 @@ class Space:
             changes[address] = full[0].item() if _one_value(full) else full
 
     def _reads(self, condition: Condition, values: Mapping[str, Value]) -> bool:
-        """Whether a condition holds, by the values of knobs: by the base's where one has none or does not count."""
+        """Whether a condition holds for knob values; a knob without an active value has the base's."""
         other, words, usual = condition
         return values[other] in words if other in values and self.active(other, values) else usual
 
@@ -458,11 +460,11 @@ class Space:
         return [(knob, knob.words or self._apart(knob), self._divides(knob), self._counts(knob)) for knob in knobs]
 
     def _apart(self, knob: ChoiceKnob) -> bool:
-        """Whether designs that differ in a knob are worked out in turn."""
+        """Whether designs that differ in a knob are evaluated in separate groups."""
         return "apart" in self.spec(knob.address).metadata
 
     def _divides(self, knob: ChoiceKnob) -> bool:
-        """Whether a knob says how operators are divided: of the mapping, but not of what instances take requests."""
+        """Whether a knob of the mapping divides operators; serving settings do not."""
         return knob.address.startswith("mapping.") and not knob.address.startswith("mapping.serving.")
 
     def _counts(self, knob: ChoiceKnob) -> bool:
@@ -556,7 +558,7 @@ def _number_entries(leaf: str, values: Array) -> list[str]:
 
 
 FIRST_ROWS = 64
-"""Rows of a column that say soon that it has many values."""
+"""First rows of a column, in which many distinct values are noticed early."""
 
 
 def _at_least(column: Array) -> int:
@@ -570,11 +572,11 @@ def _one_value(column: Array) -> bool:
 
 
 def _places(knob: ChoiceKnob, column: Array) -> tuple[Any, Array]:
-    """Values of numbers, and which of them each is: by a table, or by a search, which takes longer of random numbers."""
+    """Distinct values and each number's index among them, by a table or by a search, which is slower for random numbers."""
     values = np.sort(np.asarray(knob.values, dtype=float))
     return distinct_values(column) or (values, np.searchsorted(values, column))
 
 
 def _in_order(code: Array) -> Array:
-    """Rows by their structures, those of each as they come; a few structures are sorted by radix, in narrow numbers."""
+    """Rows sorted by structure, stable within each; few structures are sorted by radix in narrow integers."""
     return np.argsort(code.astype(np.min_scalar_type(int(code.max()))), kind="stable")

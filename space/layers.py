@@ -17,7 +17,7 @@ from dse.space.errors import DesignError, suggest_nearest
 from dse.space.model import LayerKind, Model
 
 ATTENTION, STATE, FFN, MOE = "attention", "state", "ffn", "moe"
-"""Parts of a layer where layers are alike."""
+"""Segment names of layers that are all equal."""
 
 RESERVED = ("embedding", "head", "mtp", "region", FFN, MOE)
 """Names that a kind of layers cannot have."""
@@ -32,7 +32,7 @@ class AttentionReach(NamedTuple):
     Attributes:
         window: tokens before it and with it, at most; 0 for all.
         chunk: tokens of the chunk that it does not look out of; 0 for no chunks.
-        ratio: tokens of one compressed entry, beside the window; 0 for none.
+        ratio: tokens of one compressed entry, besides the window; 0 for none.
         top: positions, or entries, that it picks out, at most; 0 for all.
     """
 
@@ -102,7 +102,7 @@ class AttentionReach(NamedTuple):
 
     @property
     def grows(self) -> float:
-        """Positions added to the KV cache per token of a long sequence. [1]."""
+        """Positions added to the KV cache per token of a long sequence. [1]"""
         return 1.0 / self.ratio if self.ratio else float(not (self.window or self.chunk))
 
 
@@ -143,7 +143,7 @@ class LayerSequence(NamedTuple):
     """All layers of a model: groups of mixings and FFNs, their order, and the attention reaches.
 
     Attributes:
-        mixings, ffns: what there is of each, in the order in which it first comes.
+        mixings, ffns: layer groups of each, in the order of their first layer.
         line: of each layer the names of its mixing and its FFN; "" where it has none.
         reaches: how far attention looks, as far as that differs.
     """

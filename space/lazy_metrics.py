@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from typing import Any
 
 _ASKED: ContextVar[Collection[str] | None] = ContextVar("asked", default=None)
-"""Metrics that somebody is known to ask for; None for all."""
+"""Metrics that callers will read; None for all."""
 
 
 class LazyMetrics:

@@ -31,11 +31,12 @@ class IncompatibleOptionsError(DesignError):
     """Options of one design that cannot be combined; among many designs, this design is infeasible.
 
     Args:
-        message: in one line, beginning with the address of one of the words.
-        fields: all of them, as they are called in a mapping or a part of it; another word of any may do.
-        some: of designs that are worked out together, which it holds for, shape (designs,) or one for all; where it is not
-            said, words alone decide, and it holds for all of them.
-        need, have: of what the first word is bounded by, where that has a unit.
+        message: one line that begins with the address of one of the options.
+        fields: fields of all conflicting options, as named in a mapping or a part; changing any of them may resolve the
+            conflict.
+        some: which designs of a group are affected, shape (designs,) or one for all; if absent, the options alone decide,
+            for all designs.
+        need, have: what the first option needs and has, if it has a unit.
 
     >>> error = IncompatibleOptionsError("mapping.both.sums: nothing adds up so; say partition=k", "partition", "sums")
     >>> str(error.verdict)

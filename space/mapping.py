@@ -1,6 +1,6 @@
 """How a model runs on chips: parallelism, algorithms, prefetching and number formats.
 
-Prefill and decode have each their own plan; where the same devices serve both, a limit holds the parallelism equal.
+Prefill and decode have a plan each; where the same devices serve both, a limit keeps the parallelism equal.
 """
 
 from typing import Any
@@ -17,9 +17,10 @@ or also the part that still fits of the first one that does not."""
 
 
 UNEVEN_KV_HEADS = ("more", "fewer")
-"""KV heads that devices do not divide: some hold one more than others, their own or a copy of a neighbour's (10 heads on 8
-devices: two), and all wait for these; or each holds as many as all can have, at least one, for all its query heads, and what is
-left over is nobody's (one): software that divides whole numbers times such a model in the place of its own."""
+"""KV heads that devices cannot divide evenly. With more, some devices have one more than others, their own or a copy of a
+neighbour's (10 heads on 8 devices: two), and all wait for these. With fewer, each has as many as all can have, at least
+one, for all its query heads, and the rest is dropped (one): software that replaces such a model by a divisible one.
+"""
 
 
 ALONE_DEVICE = {"tp": (1,)}
@@ -91,7 +92,7 @@ class PrefetchPlan:
 
 
 AUTO = "auto"
-"""Of an algorithm that each operator chooses by itself: the one that is quickest for its shape by the closed form."""
+"""Auto-tuning: each operator uses the algorithm that is fastest for its shape in the analytical model."""
 
 
 OTHER_SUMS = {"gemv": ("pipeline", "ring", "ladder")}
@@ -166,7 +167,7 @@ class TrafficPlan:
 
 
 ALONE = {"dataflow": ("flash2", "flash3", "flash_split")}
-"""Dataflows of attention in which tiles form no groups: each works by itself."""
+"""Dataflows of attention without groups: each tile works on heads of its own."""
 
 WHOLE_KEYS = ("flash2", "flash3", "flat_seq", "flat_tree", "flat_hw", "flat_async", "flat_rows")
 """Dataflows of attention that split no keys into parts that are items of their own."""
@@ -204,9 +205,10 @@ class WholeChipPlan:
 
 
 DIE_PLACEMENTS = ("linear", "snake", "blocks", "interleave", "entwine")
-"""Where the dies of a stage are: row after row; likewise, every second row from its other end; a rectangle as square as can be;
-each a step from the next, so that dies beside each other are of different stages; or a rectangle in which dies beside each
-other are of different copies of attention, as long as there are others."""
+"""Placement of a stage's dies: row after row; likewise, every second row reversed; a rectangle as square as possible;
+interleaved, so that neighbouring dies are of different stages; or a rectangle in which neighbouring dies are of different
+attention replicas, while there are others.
+"""
 
 
 OVERLAPS = ("none", "halves")
@@ -227,17 +229,21 @@ class ExpertPlacementPlan:
 
 
 EXCHANGES = ("direct", "by_node", "near")
-"""How tokens go to their experts: a copy to each, over whatever link; one copy to a box, to the die of the same place there,
-which forwards it inside; or from that die of their copy of attention which is in the same part of the stage as the expert: all
-of these get the tokens first, and sum up afterwards what each has got back."""
+"""Route of tokens to their experts: a copy to each over any link; one copy per node, to the die in the same place there,
+which forwards it; or from the die of their attention replica in the same part of the stage as the expert: all of these get
+the tokens first, and sum up the returned results.
+"""
 
 
 GROUP_SUMS = ("ring", "ktree", "two_level")
-"""How partial sums of a group of cores or dies are added up: around its ring; along a tree of K phases and back; or around the
-rings of the rows of its grid, of dies of its boxes where there are any, then across them."""
+"""Reduction of partial sums in a group of cores or dies: around its ring; along a K-tree and back; or around the rings of
+its grid's rows or its nodes, then across them.
+"""
 
 TILE_SUMS = (*GROUP_SUMS, "turns")
-"""Likewise of a product on cores; in turns, around the ring while the next columns are multiplied ([zhu2025] section 4.1)."""
+"""Reductions of a product on cores; turns: around the ring while the next columns are multiplied ([zhu2025] section
+4.1).
+"""
 
 
 @record_class
@@ -303,36 +309,40 @@ class SharedCacheDiesPlan(MultiDiePlan):
 
 
 PREEMPTION = ("recompute", "swap")
-"""What becomes of a cache for which memory has no room any more: it is computed again, or goes to the host and comes back."""
+"""What happens to a KV cache that no longer fits: it is recomputed, or swapped to the host and back."""
 
 ROUTING = ("round_robin", "least_loaded", "cache_aware")
-"""Which instance a request goes to: the next in turn; the one that holds the fewest, running and queued; or the one that has
-most of its prompt in its cache, if that is enough and no instance has far more to do than another ([smg2025])."""
+"""Routing of requests to instances: the next in rotation; the one with the fewest requests, running and queued; or the one
+with the longest cached prefix, if that is long enough and instances are loaded evenly ([smg2025]).
+"""
 
 
 KV_TRANSFERS = ("whole", "by_layer")
-"""How a cache goes from who prefills to who decodes: whole, when its prompt is done; or layer by layer as these are computed,
-behind the iterations that prefill, so that only the last one is left to send where the link keeps up."""
+"""KV transfer from prefill to decode: whole, when the prompt is done; or layer by layer as these are computed, during
+prefill iterations, so that only the last layer is left to send if the link keeps up.
+"""
 
 PREFIX_STORES = ("part", "pool")
-"""Where prefixes are kept for reuse: in a part of the memory of their own, as large as `prefix` says; or in the blocks that
-running requests do not need, which share those that they have alike."""
+"""Where prefixes are kept for reuse: in a separate part of the memory, of size `prefix`; or in the KV blocks that running
+requests do not need, which also share equal blocks.
+"""
 
 
 SNAPSHOT = "prompt tokens between snapshots of recurrent states, for reuse; only the prompt's end if absent"
 
 
 ADMISSION_RULES = ("policy", "chunk", "gate", "prompt")
-"""What a prompt takes when it is taken up: what its policy says; blocks for the chunk that is computed next, and more from
-chunk to chunk; likewise, but only when blocks for all of it are free; or blocks for all of it. The chunk of a prompt that is
-never cut is all of it."""
+"""KV memory of a prompt at admission: as its policy says; blocks for the next chunk, and more from chunk to chunk;
+likewise, but only when blocks for the whole prompt are free; or blocks for the whole prompt. The chunk of a prompt that is
+never cut is the whole prompt.
+"""
 
 
 WHOLE_PROMPTS = ("static", "prefill_first", "orca")
-"""Policies that never cut a prompt: no chunk has a length, and memory is taken for all of it."""
+"""Policies that never cut a prompt: chunks have no length, and memory is allocated for the whole prompt."""
 
 NEVER_SHORT = {"policy": ("static", "orca"), "prefill_instances": (0,)}
-"""Policies that take memory for a request's last token at once, so that it never runs out."""
+"""Policies that allocate memory for a request's last token at once, so that it never runs out."""
 
 
 @record_class
@@ -457,7 +467,7 @@ class PipelinePlan:
 
 
 STAGE_CUTS = ("layers", "parts")
-"""What a stage of a pipeline has: whole layers, as many on each; or parts of layers too, so that the slowest takes least."""
+"""Contents of a pipeline stage: whole layers, as many on each; or parts of layers too, for the shortest slowest stage."""
 
 
 @record_class
@@ -482,8 +492,9 @@ chip and decode between them ([zhu2025] figure 6)."""
 
 
 OVERFLOW = ("pages", "ring")
-"""Where keys and values are that local memory has no room for: blocks of HBM, as they are needed; or a ring of buffers there,
-one for each request, as long as the longest one ([zhu2025] section 4.2)."""
+"""Storage of keys and values that local memory cannot hold: blocks of HBM, as needed; or a ring of buffers there, one for
+each request, as long as the longest one ([zhu2025] section 4.2).
+"""
 
 
 @record_class
@@ -525,7 +536,9 @@ class TileCollectivePlan:
 
 
 DIE_COLLECTIVES = ("direct", "by_node", "ring", "two_level", "ktree")
-"""Who carries a collective of dies: each sends to each, or by boxes; around rings, in two levels of them, or along a tree."""
+"""Algorithms of collectives between dies: each to each, or by node; around rings, in two levels of rings, or along a
+tree.
+"""
 
 IN_DIE_COLLECTIVES = ("none", "hardware", "tree", "sequential")
 """What the tiles of a die do before dies exchange, and after: nothing, or a reduction, and a multicast."""

@@ -13,8 +13,9 @@ from dse.space.fields import (
 )
 
 EXPERT_LOADS = ("expected", "even", "sampled", "file")
-"""How tokens spread over experts: what independent choices come to on average; as evenly as can be; one draw of them; or as
-often as a file says (`Experts.shares`)."""
+"""Expert loads: mean of independent choices; as even as possible; one random draw; or as counted in a file
+(`ExpertLayers.shares`).
+"""
 
 
 @record_class

@@ -243,7 +243,7 @@ def multi_chip_space(
 
 
 def _read(knob: Knob, spaces: Sequence[Space]) -> Knob:
-    """The knob with what any of its chips says of whether something reads its leaves; each design asks its own chip."""
+    """The knob with the conditions of all its chips under which its leaves are read; each design uses its own chip's."""
     own = [space.knob(knob.address).read for space in spaces if knob.address in space.targets]
     if not all(own):
         return knob

@@ -12,12 +12,12 @@ MOST_VCS, MOST_DEPTH = 16, 16_384
 
 
 class RouterCycles(NamedTuple):
-    """Latencies of a router's stages for flits and credits. [cycles].
+    """Latencies of a router's stages for flits and credits. [cycles]
 
     Attributes:
         before: from a head's arrival until it may have the switch, where nothing is in its way.
-        after: from its turn of the switch until it is at the next router.
-        back: from the turn of the switch until the router before it counts the credit.
+        after: from the grant of the switch until the arrival at the next router.
+        back: from the grant of the switch until the previous router counts the credit.
     """
 
     before: Any
@@ -26,12 +26,12 @@ class RouterCycles(NamedTuple):
 
     @property
     def hop(self) -> Any:
-        """Latency from one router to the next. [cycles]."""
+        """Latency from one router to the next. [cycles]"""
         return self.before + self.after
 
 
 def router_cycles(router: Router) -> RouterCycles:
-    """Latencies of flits and credits from the stages of a router. [cycles]."""
+    """Latencies of flits and credits from the stages of a router. [cycles]"""
     before = router.route if router.speculative else router.route + router.vc_alloc
     return RouterCycles(before, router.switch_alloc + router.traversal + router.link, 1 + router.link + router.credit)
 
@@ -114,7 +114,7 @@ def check_network(chip: Chip, address: str = "chip") -> None:
 
     Raises:
         DesignError: more or deeper virtual channels than routers are laid out for, a mesh of one router, a speculative router
-            whose switch is allocated before its channels are, or faults of what is not there.
+            allocated before its channels are, or faults of absent links or routers.
     """
     parse_faults(chip, address)
     router = chip.router

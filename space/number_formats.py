@@ -18,9 +18,9 @@ class NumberFormat(NamedTuple):
         scale: bits of scales (and zero points) for each block of values; 0 where a tensor or a channel has one.
         block: values that share them, along the inner dimension of a product, or along a head.
         across: vectors of these that share them too.
-        engine: the format whose rate a chip states for it; "" where no engine multiplies it.
+        engine: the format whose rate a chip gives for it; empty string if no engine multiplies it.
         expand: operations of a vector engine to make a value of 16 bits or more of it: unpack it, convert it, scale it.
-        holds: words of `TENSORS`.
+        holds: tensors that may have the format, of `TENSORS`.
     """
 
     bits: int
@@ -61,7 +61,7 @@ FORMATS: dict[str, NumberFormat] = {
     # a scale and a zero point of 16 bits for a head's values of a token, taken as 128
     "int4_head": NumberFormat(4, 32, 128, "", UNPACK + CONVERT + SCALE, CACHED_TENSORS),
 }
-"""Formats by name. A name without scales says one scale a tensor or a channel; one with scales says their block."""
+"""Formats by name. A name without a block has one scale per tensor or channel; the others name their block."""
 
 BYTES_BY_FORMAT = {name: of.nbytes for name, of in FORMATS.items()}
 """Size of a value with its scales. [B]"""
@@ -133,7 +133,7 @@ class FormatRates:
 
 
 HALF_RATE = 0.5
-"""Rate of 32 bits over that of 16, where a chip says no other."""
+"""Rate of 32 bits relative to 16 bits, if the chip gives no other."""
 
 
 def relative_rate(name: str, rates: FormatRates | None) -> Any:

@@ -270,7 +270,7 @@ def growing_values_per_token(model: Model) -> float:
 
 
 def growing_bytes_per_token(model: Model, itemsize: float, indexed: float) -> float:
-    """Bytes that each further token adds to the caches of a long sequence, over all layers. [B]."""
+    """Bytes that each further token adds to the caches of a long sequence, over all layers. [B]"""
     some = sequence_memory(model)
     return sum(of.layer.times * (of.kv * of.reach.grows * itemsize + of.scores * of.indexed.grows * indexed) for of in some)
 
@@ -288,7 +288,7 @@ class CacheGrowth(NamedTuple):
 
 
 def cache_growth(model: Model, itemsize: float, indexed: float) -> CacheGrowth:
-    """Growth of a sequence's caches per token: without end, or until the first window is full. [B]."""
+    """Growth of a sequence's caches per token: without end, or until the first window is full. [B]"""
     without_end = growing_bytes_per_token(model, itemsize, indexed)
     caching = [of for of in sequence_memory(model) if of.kv or of.scores]
     if without_end or not caching:
@@ -298,12 +298,12 @@ def cache_growth(model: Model, itemsize: float, indexed: float) -> CacheGrowth:
 
 
 def window_values(model: Model) -> int:
-    """Cached values of windows and chunks of a sequence that exceeds them, over all layers. [1]."""
+    """Cached values of windows and chunks of a sequence that exceeds them, over all layers. [1]"""
     return sum(of.layer.times * of.kv * (of.reach.window or of.reach.chunk) for of in sequence_memory(model))
 
 
 def cached_values_at(model: Model, positions: Any) -> Any:
-    """Cached values of a sequence of some positions, over all layers, without recurrent states. [1]."""
+    """Cached values of a sequence of some positions, over all layers, without recurrent states. [1]"""
     total: Any = 0.0
     for of in sequence_memory(model):
         total = total + of.layer.times * (of.kv * of.reach.kept(positions) + of.scores * of.indexed.kept(positions))

@@ -14,7 +14,7 @@ ALIKE = ("fp16", "fp8", "int8")
 
 
 def peaks(chip: Chip) -> dict[str, Any]:
-    """Peak rates of all cores of a chip by number format, two operations per multiply-add. [op/s].
+    """Peak rates of all cores of a chip by number format, two operations per multiply-add. [op/s]
 
     Empty for a chip without matrix engines. Cores of a wafer mesh multiply 16 bits only.
     """

@@ -7,7 +7,7 @@ from dse.space.fields import option_field, quantity_field, record_class
 from dse.space.memoize import memoize_by_identity
 
 FACTS = ("die_area", "tdp", "clock", "price")
-"""What may be said of a part."""
+"""Facts that a data sheet may state."""
 
 NEAR = 1e-9
 """Relative difference up to which two figures of the model are of one part: sums of many designs round differently."""

@@ -23,10 +23,10 @@ def record_reads(value: Any, leaves: Sequence[str], first: Callable[[str], None]
     Args:
         value: of which the leaves are.
         leaves: addresses.
-        first: called when a leaf is read for the first time; what it raises ends the reader.
+        first: called when a leaf is read for the first time; an exception from it ends the recording code.
 
     Returns:
-        The leaves that were read, while they come in.
+        The leaves that were read so far.
     """
     owners: dict[tuple[type, str], dict[int, str]] = {}
     kept = []
@@ -47,7 +47,7 @@ def record_reads(value: Any, leaves: Sequence[str], first: Callable[[str], None]
 
 
 class _Recorded:
-    """A field that notes who reads it."""
+    """A field descriptor that records its reads."""
 
     def __init__(self, field: Any, leaves: dict[int, str], found: set[str], first: Callable[[str], None]) -> None:
         self._field = field

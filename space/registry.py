@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 METADATA_SUFFIXES = ("dist-info", "egg-info")
-"""Folders in which installed packages say what they declare."""
+"""Suffixes of the folders in which installed packages declare entry points."""
 
 
 class Registry(dict[str, T]):
@@ -92,6 +92,6 @@ class Registry(dict[str, T]):
 
 
 def _place(entry: "EntryPoint") -> str:
-    """Which package says what."""
+    """Package and entry point, as text for messages."""
     package = entry.dist.name if entry.dist is not None else "a package"
     return f"{package}: {entry.group} {entry.name!r} = {entry.value}"

@@ -35,17 +35,17 @@ class Requests:
             a prompt's last token are of whole blocks with generated tokens.
         block: tokens that a hash stands for.
         rows: of a file that each stands in, as an editor counts; empty where there is none.
-        skipped: rows of the file that were passed over.
+        skipped: rows of the file that were skipped.
         truncated: whether the file has requests beyond these.
         kinds: class of each by number; shape (requests,), or empty where all are of one.
-        ranks: of each, 0 first: who waits is served by rank, then by arrival; shape (requests,), or empty where all are alike.
-        before: of a turn, the row of the request whose answer it waits for, which stands above it; -1 for none. A turn comes
-            when that has its last token and `think` has passed; `arrival` is then the earliest that can be, where answers
-            take no time. Shape (requests,), or empty where all come by themselves.
-        think: before a turn is asked; shape of `before`. [s]
-        turns: places in a session, from 0; shape of `before`.
-        users: of a closed population: so many ask at a time, each its next session when the last has ended; 0 where sessions
-            begin by themselves.
+        ranks: priority of each request, 0 first, then by arrival; shape (requests,), or empty if all are equal.
+        before: row of the earlier request whose answer a turn waits for; -1 for none. A turn arrives when that request has
+            its last token and `think` has passed; `arrival` is then the earliest possible, with instant answers. Shape
+            (requests,), or empty if all requests are independent.
+        think: time before a turn is sent; shape of `before`. [s]
+        turns: position in a session, from 0; shape of `before`.
+        users: size of a closed population, of whom each starts its next session when the last has ended; 0 if sessions
+            begin independently.
     """
 
     arrival: Array
@@ -91,7 +91,7 @@ class Requests:
 
     @property
     def spans(self) -> Array:
-        """Leading prompt tokens that each request's hashes cover, shape (requests,). [token].
+        """Leading prompt tokens that each request's hashes cover, shape (requests,). [token]
 
         >>> replace(make_requests([(9, 1)]), starts=np.array([0, 3]), hashes=np.arange(3), block=4).spans.tolist()
         [9]
@@ -102,7 +102,7 @@ class Requests:
 
     @property
     def reusable(self) -> float:
-        """Share of prompt tokens in leading blocks seen before: hits of an unlimited prefix cache. [-].
+        """Share of prompt tokens in leading blocks seen before: hits of an unlimited prefix cache. [-]
 
         >>> two = replace(
         ...     make_requests([(8, 1), (12, 1)]), starts=np.array([0, 2, 5]), hashes=np.array([0, 1, 0, 1, 2]), block=4
@@ -131,7 +131,7 @@ class Requests:
 
     @property
     def rate(self) -> float:
-        """Requests per time over the arrival window; infinite if all arrive at once. [1/s].
+        """Requests per time over the arrival window; infinite if all arrive at once. [1/s]
 
         With sessions: the rate at which sessions begin times the turns per session; infinite for a closed
         population, which sends as fast as it is answered.
@@ -168,7 +168,7 @@ class Requests:
         """The same requests in random order; the arrival times keep their order.
 
         Raises:
-            DesignError: turns, which have one.
+            DesignError: the requests are turns of sessions, whose order is fixed.
         """
         if len(self.before):
             raise DesignError("workload.shuffle: turns of sessions have a fixed order; remove it")
@@ -180,10 +180,10 @@ class Requests:
         return some._rows(np.random.default_rng(seed).integers(len(self), size=count), np.full(count, np.nan))
 
     def clipped(self, total: int) -> "Requests":
-        """Requests cut to at most `total` tokens; prompts are shortened first, down to one token. [token].
+        """Requests cut to at most `total` tokens; prompts are shortened first, down to one token. [token]
 
         Raises:
-            DesignError: no room for a prompt and an output.
+            DesignError: `total` is too small for a prompt and an output.
         """
         if total < 2:
             raise DesignError(f"clip: a request needs at least 2 tokens, got {total}")
@@ -222,12 +222,12 @@ class Requests:
         return self.begun(times) if len(self.before) else replace(self, arrival=times)
 
     def begun(self, times: Array) -> "Requests":
-        """The same sessions begun at other times, shape (sessions,), in order of arrival. [s]."""
+        """The same sessions begun at other times, shape (sessions,), in order of arrival. [s]"""
         order, arrival = self._begun_order(times)
         return self._rows(order, arrival)
 
     def _begun_order(self, times: Array) -> tuple[Array, Array]:
-        """Rows of turns whose sessions begin at other times in the order of their arrival, and these arrivals. [s]"""
+        """Rows of session turns ordered for new session start times, and their arrival times. [s]"""
         first = self.before < 0
         if not first.any() or len(times) != first.sum():
             raise DesignError(
@@ -306,7 +306,7 @@ class Requests:
 
 
 def make_requests(lengths: Any, arrival: Any = None) -> Requests:
-    """Requests from (prompt, output) pairs and optional arrival times, shape (requests, 2). [token], [s]."""
+    """Requests from (prompt, output) pairs and optional arrival times, shape (requests, 2). [token], [s]"""
     pairs = np.asarray(lengths, np.int32).reshape(-1, 2)
     times = np.full(len(pairs), np.nan) if arrival is None else np.asarray(arrival, float)
     return Requests(times, pairs[:, 0].copy(), pairs[:, 1].copy())

@@ -9,12 +9,12 @@ PASSWORD = re.compile(
     r"|(://[^/@:\s\[]+:)(?!\d+(?![^/?#.,;\])'\"\s]))[^/@\s]+",
     re.IGNORECASE,
 )
-"""Of a URL: between the user's name and the host, among what it asks, or where a port would be and is no number."""
+"""Parts of a URL that may hold a password: before the host, in the query, or in place of a port."""
 
 CONTROL_CODES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""Sequences that move or colour; control characters but tabs and ends of lines; turns of the direction; half characters."""
+"""Control codes: escape sequences, control characters except tabs and line ends, text direction marks, surrogates."""
 
 
 def mask_passwords(text: str) -> str:

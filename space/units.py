@@ -19,7 +19,7 @@ PREFIXED_UNITS = {"B", "B/s", "s", "op/s", "op", "W", "J", "Hz", "V"}
 
 
 _CURRENCY = r"€|£|¥|\b(?:EUR|GBP|CNY|RMB|JPY|KRW|TWD|CHF|INR|CAD|AUD|SGD|HKD)\b"
-"""Currencies that prices are quoted in beside dollars."""
+"""Currencies besides dollars in which prices are often quoted."""
 
 
 @lru_cache(maxsize=4096)  # the same files say the same constants

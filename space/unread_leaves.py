@@ -74,7 +74,7 @@ def read_conditions(
 
 
 def _there(value: Any, address: str) -> bool:
-    """Whether a design has a leaf with a word or a number."""
+    """Whether a design has a leaf at an address with a text or number value."""
     try:
         return isinstance(leaf_at(value, address), str | int | float)
     except (AttributeError, TypeError):

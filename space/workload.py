@@ -16,8 +16,9 @@ from dse.space.model import Model
 from dse.space.requests import Requests
 
 DECODE_AT = ("mean", "last")
-"""Where on its way a decode phase is priced: at the mean context of each stretch between two requests' ends, which is
-exact where time is linear in the context; or at the last token of each stretch, as a worst case."""
+"""Context at which a decode phase is evaluated: the mean context of each segment between two requests' ends, which is exact
+if time is linear in the context; or the last token of each segment, as a worst case.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Speculation:
 
     @property
     def expected(self) -> float:
-        """Tokens that a step yields, expected: 1 + a + a^2 + ... [leviathan2023].
+        """Tokens that a step yields, expected: 1 + a + a^2 + ... [leviathan2023]
 
         >>> Speculation(1, 0.7).expected, Speculation(2, 0.5).expected
         (1.7, 1.75)
@@ -114,8 +115,8 @@ class ProductCase:
 
     Attributes:
         label: short text for tables.
-        kind: a word of `PRODUCTS`.
-        m, k, n: its sizes; a GEMV has as many vectors as m says.
+        kind: kind of product, of `PRODUCTS`.
+        m, k, n: sizes; a GEMV has m vectors.
         groups: how many of these sizes.
     """
 
@@ -152,11 +153,11 @@ class ExpertsCase:
 
     Attributes:
         label: short text for tables.
-        tokens: that come in, on all of these devices.
+        tokens: tokens that arrive on all of these devices.
         hidden, intermediate: columns of a token, and of an expert between its products.
         experts, top_k: of the layer, and those that each token goes to.
-        ep: devices that have as many of the experts each; the one with most rows is asked for.
-        distribution: a word of `DISTRIBUTIONS`.
+        ep: devices with equally many experts each; the one with most rows is evaluated.
+        distribution: distribution of rows, of `DISTRIBUTIONS`.
         exponent: of the power law, else 0.
         seed: of its draws.
     """
@@ -195,8 +196,8 @@ class ElementwiseCase:
 
     Attributes:
         label: short text for tables.
-        sort: a word of `OPERATIONS`.
-        rows, columns: of what comes out.
+        sort: operator, of `OPERATIONS`.
+        rows, columns: size of the output.
     """
 
     label: str
@@ -225,7 +226,7 @@ class MemoryStreamCase:
 
     Attributes:
         label: short text for tables.
-        pattern: a word of `STREAMS`.
+        pattern: access pattern, of `STREAMS`.
         step: of a stride or a chunk, else 0. [B]
         writes: share of the requests.
         request: size of each. [B]
@@ -269,7 +270,7 @@ class NocTrafficCase:
 
     Attributes:
         label: short text for tables.
-        pattern: a word of `TRAFFIC`.
+        pattern: traffic pattern, of `TRAFFIC`.
         spots: nodes that a hotspot's packets go to; empty for the middle ones, `middle` of them.
         middle: 1 or 4 nodes in the middle, else 0.
         rate: flits that a node makes in a cycle.
@@ -315,7 +316,7 @@ GROUP_AXES = ("row", "column", "rectangle")
 """Which tiles of a group are a team."""
 
 DIAGONAL = "diagonal"
-"""Roots on the diagonal of each group, so that teams beside each other have different ones."""
+"""Roots on the diagonal of each group, so that neighbouring groups have different ones."""
 
 REDUCTIONS = ("sum", "max")
 
@@ -326,13 +327,13 @@ class CollectiveCase:
 
     Attributes:
         label: short text for tables.
-        pattern: a word of `PATTERNS`, `EXCHANGES` or `TO_EXPERTS`.
+        pattern: collective, of `PATTERNS`, `EXCHANGES` or `EXPERT_EXCHANGES`.
         nbytes: data of one tile. [B]
         along: which tiles of a group are a team: row, column, or rectangle for all of them.
         rows, cols: tiles of a group; 0 for those of the mesh.
         root: place of a team's root, or diagonal.
         combine: of a reduction: sum or max.
-        recorded: whether a recorded graph of launches holds it; else the host starts it, which counts between dies.
+        recorded: whether a recorded graph of launches contains it; else the host starts it, which adds time between dies.
         hidden: values of a token, of dispatch and combine.
     """
 
@@ -407,10 +408,10 @@ class SloClass:
     """Requests of a load that have SLOs and a priority of their own.
 
     Attributes:
-        name: in words.
-        ttft, tpot: as of `Load`. [s]
-        priority: who waits is served by it, the least first, and by arrival where it is the same; who has to leave for want of
-            memory is the last to come of those where it is the most. As in vLLM's scheduler.
+        name: name of the class.
+        ttft, tpot: SLO bounds as in `ServingLoad`. [s]
+        priority: queue order, lowest first, and by arrival if equal; of the requests with the highest number, the last to
+            arrive is preempted first. As in vLLM's scheduler.
     """
 
     name: str
@@ -425,8 +426,9 @@ class TraceUse:
 
     Attributes:
         file: name of the file.
-        part: which of its requests, and what was done to them, in words: "all of conv.csv", "the first of conv.csv".
-        times: where arrivals come from: "replayed" as the file has them, "scaled" by a factor, or "drawn" from a process.
+        part: which requests of the file are used, and how they were changed, as text: "all of conv.csv", "the first of
+            conv.csv".
+        times: source of the arrival times: "replayed" from the file, "scaled" by a factor, or "drawn" from a process.
         process: of times that are drawn, a name of `PROCESSES`, or closed; else the empty string.
     """
 
@@ -444,17 +446,17 @@ class ServingLoad:
         label: short text for tables.
         model: the model that is served.
         requests: with times of arrival.
-        ttft, tpot: what a request must keep to count as good: time to first token, and mean time per output token. [s]
-        largest: share of the requests that must keep each of these at the largest rate, which is looked for: all gaps between
-            arrivals are longer or shorter alike; 0 where requests come as they are.
-        said: rate of the process that the requests are drawn from; 0 where their own counts. [1/s]
-        speculation: what is guessed in decode; None for nothing.
-        seed: of which guesses are right; read where tokens are guessed.
-        classes: with bounds of their own, by the numbers of `Requests.kinds`; none where those above are of all requests.
-        trace: what it has of a trace; None where requests are from no file.
-        draw: so many requests of the same kind by another seed and at another rate, or of so many users; None where these are
-            all that there are, as of a trace that is replayed.
-        most: requests that can be drawn, or that somebody says there are; 0 where nothing bounds them.
+        ttft, tpot: SLO bounds on TTFT and mean TPOT. [s]
+        largest: share of the requests that must keep the SLO at the maximum rate, found by scaling all gaps between
+            arrivals; 0 for the requests' own rate.
+        said: rate of the process from which the requests are drawn; 0 for the requests' own rate. [1/s]
+        speculation: drafted tokens in decode; None for none.
+        seed: of the accepted drafts; read with speculation only.
+        classes: SLO classes, by the numbers of `Requests.kinds`; empty if the bounds above apply to all requests.
+        trace: how the load uses a trace; None if requests are from no file.
+        draw: function from count, seed and rate (or users) to similar requests; None if no others exist, as for a replayed
+            trace.
+        most: requests that can be drawn at most; 0 for no bound.
     """
 
     label: str
@@ -473,7 +475,7 @@ class ServingLoad:
 
     @property
     def kept(self) -> tuple[Any, Any]:
-        """SLO bounds on TTFT and TPOT: numbers, or arrays over requests if there are classes. [s]."""
+        """SLO bounds on TTFT and TPOT: numbers, or arrays over requests if there are classes. [s]"""
         if not self.classes:
             return self.ttft, self.tpot
         bounds = np.array([(one.ttft, one.tpot) for one in self.classes])[self.requests.kinds]
@@ -486,7 +488,7 @@ class ServingLoad:
 
     @property
     def rate(self) -> float:
-        """Arrival rate of the stated process, or of the requests themselves if none is stated. [1/s]."""
+        """Arrival rate of the stated process, or of the requests themselves if none is stated. [1/s]"""
         return self.said or self.requests.rate
 
     def at(self, rate: float) -> Requests:

@@ -41,14 +41,14 @@ class Run(NamedTuple):
 
     @property
     def times(self) -> dict[str, Array]:
-        """TTFT and latency from arrival, and TPOT of requests with further tokens. [s]."""
+        """TTFT and latency from arrival, and TPOT of requests with further tokens. [s]"""
         more, arrival = self.requests.output > 1, self.requests.arrival
         tpot = (self.last - self.first)[more] / (self.requests.output[more] - 1)
         return {"ttft": self.first - arrival, "tpot": tpot, "latency": self.last - arrival}
 
 
 class Compared(NamedTuple):
-    """One figure of a measured and a simulated run. [s]."""
+    """One figure of a measured and a simulated run. [s]"""
 
     name: str
     measured: float

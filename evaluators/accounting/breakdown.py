@@ -39,7 +39,7 @@ class BreakdownRow:
         seconds: on the critical path.
         parts: the same seconds, by what they were spent on.
         sent: bytes of messages between cores or dies, once for each message. [B]
-        excess: operations that are executed beside useful ones, by cause; None where nobody counts them. [op]
+        excess: operations executed beyond useful ones, by cause; None if they are not counted. [op]
         basis: what stands behind the seconds of a library kernel.
     """
 
@@ -79,7 +79,7 @@ class BreakdownRow:
 
     @property
     def executed(self) -> float | None:
-        """Operations that engines execute, useful or not; None if they are not counted. [op]."""
+        """Operations that engines execute, useful or not; None if they are not counted. [op]"""
         if self.excess is None:
             return None if self.flop else 0.0
         return self.flop + sum(self.excess.values())
@@ -100,7 +100,7 @@ NEGLIGIBLE = 1e-12
 """Share of executed operations below which a cause is rounding."""
 
 IDLE = "idle"
-"""What binds a row of time in which an instance waits."""
+"""Bound of a row of time in which an instance waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Breakdown:
     Attributes:
         segments: by phase and segment, the bars of its first step: (stream, name, start, end). [s]
         flows: through bars of the first segment of a phase, by phase.
-        power, price: of one chip, by what takes it: rated, and to make it. [W], [USD]
+        power, price: rated power and price of one chip, by part. [W], [USD]
         memory: of the fullest of many dies that share a model, by what it is for. [B]
     """
 
@@ -124,7 +124,7 @@ class Breakdown:
     memory: dict[str, float] = field(default_factory=dict)
 
     def by_bound(self, phase: str | None = None) -> dict[str, float]:
-        """Seconds by resource, largest first, of all phases or one. [s]."""
+        """Seconds by resource, largest first, of all phases or one. [s]"""
         sums: dict[str, float] = {}
         for row in self.rows:
             if phase in (None, row.phase):
@@ -133,7 +133,7 @@ class Breakdown:
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
     def binding(self) -> dict[str, float]:
-        """Seconds of work by resource, largest first; for serving, of the pool that is busiest. [s].
+        """Seconds of work by resource, largest first; for serving, of the pool that is busiest. [s]
 
         Idle time and time saved by overlap are left out. The sum is all work, which exceeds the breakdown's
         time where work overlaps.
@@ -153,7 +153,7 @@ TimeSplitter = Callable[[Any], dict[str, Any]]
 
 
 AlgorithmNamer = Callable[[KernelCall], str]
-"""What a call chose by itself, in words."""
+"""Function from a call to its auto-tuned choice, as text."""
 
 
 def breakdown_rows(
@@ -175,13 +175,13 @@ def breakdown_rows(
         phase: its name.
         weights: how often each step runs; leaves scalar or (steps, 1).
         timed: blocks of one step, likewise.
-        machine: of a design whose leaves are all scalar.
+        machine: machine of a design whose leaves are all scalar.
         away: of each call, what it reads from main memory over `fetch`; None for all of it, once.
         split: of jobs, where calls have such.
-        dies: that each do what calls say of one, with their multiply-adds; None where calls are of all cores.
-        asked: of the requests that steps have room for, the share that there is.
-        chosen: what calls chose by themselves, in words behind their shape; None where nothing is left open.
-        left: of jobs, bytes that leave a die, once for each message; None where calls say what they send. [B]
+        dies: number of dies that each do what a call describes for one; None where calls are of all cores.
+        asked: share of the requests of a step that exist.
+        chosen: auto-tuned choices of calls, appended to their shape; None where nothing is left open.
+        left: bytes that leave a die, once for each message, for jobs; None where calls give their sent bytes. [B]
     """
     found: list[BreakdownRow] = []
     for place, of in enumerate(timed):
@@ -211,7 +211,7 @@ def _together(one: dict[str, float], other: dict[str, float]) -> dict[str, float
 
 
 def excess_by_cause(executed: float, useful: float, masked: float = 0.0, repeated: float = 0.0) -> dict[str, float]:
-    """Executed operations beyond useful ones by cause: masks, repetition and padding. [op].
+    """Executed operations beyond useful ones by cause: masks, repetition and padding. [op]
 
     >>> excess_by_cause(10.0, 6.0, masked=3.0), excess_by_cause(6.0, 6.0)
     ({'padding': 1.0, 'mask': 3.0}, {})
@@ -317,7 +317,7 @@ def _spent(timed: TimedBlock, place: int, span: WorkSpan, machine: HardwareModel
 
 
 def _of_library(timed: TimedBlock, place: int, span: WorkSpan, took: LibraryKernelTime) -> dict[str, Any]:
-    """The seconds of a library's kernel: engines or memory, whichever is longer; what goes beside them; and the rest."""
+    """Seconds of a library kernel: the longer of engines and memory, what does not overlap, and the rest."""
     memory, seconds = took.left(timed.resident[place]), timed.durations[place]
     if isinstance(took.sharpness, float) and took.sharpness == 1.0:  # one after the other
         return {

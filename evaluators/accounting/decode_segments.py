@@ -23,7 +23,8 @@ class BatchArrays:
     Attributes:
         rows: of the cases.
         cases, decode_at: themselves, and which step of a stretch stands for it.
-        prompts, copies: distinct prompts of the cases in turn, and requests of each; `prompt_starts` are where cases begin.
+        prompts, copies: distinct prompts of the cases in order, and requests of each; `prompt_starts` are where cases
+            begin.
         steps: decode steps of each stretch between two ends; `step_starts` are where cases begin.
         requests, context, generated: of each stretch: requests that still run, cached positions that each looks
             at, and tokens generated so far.

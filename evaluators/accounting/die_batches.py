@@ -30,7 +30,7 @@ class DieBatch(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """What is wanted, by what is asked of which structure: numbers of each die, and itself; answers of each; dies together."""
+    """Wanted work by structure: die numbers and dies; results of each; and dies stacked together."""
 
     wanted: dict[Any, dict[tuple[float, ...], tuple[Chip, KernelPlan]]]
     places: dict[Any, dict[tuple[float, ...], int]]
@@ -66,10 +66,10 @@ def find_die_work(
     """Work of one die from the batch of its request; None if the batch is too small or lacks the die.
 
     Args:
-        make: what several do, of (asked, of, `Dies`, *others).
-        asked, of: what a copy of attention is asked, and how it is divided.
-        die, said: one of them, and what its plan says of kernels.
-        others: what answers depend on beside.
+        make: work of several dies, a function of (asked, of, `DieBatch`, *others).
+        asked, of: work of an attention replica, and how it is divided.
+        die, said: one of the dies, and its plan's kernel settings.
+        others: further inputs of the result.
     """
     if not _KEPT:
         return None
@@ -85,13 +85,13 @@ def find_die_work(
 
 
 def _key(asked: ReplicaWork, of: DieSplit, structure: Any, others: tuple[Any, ...]) -> Any:
-    """Of a question; models of a workload are the same objects, and take long to be told apart by what is in them."""
+    """Key of requested work; models of a workload are identical objects, and slow to compare by content."""
     return id(asked.model), asked[1:], of, structure, others  # type: ignore[index]
 
 
 @memoize_by_identity
 def _told(die: Chip, said: KernelPlan) -> tuple[tuple[Any, ...], tuple[float, ...]]:
-    """Of a die and what is said: what makes its structure, and its numbers."""
+    """Structure and numbers of a die with its kernel settings."""
     words, numbers = list[Any](), list[float]()
     for of in (die, said.attention, said.gemm):
         for address, value, spec in iterate_leaves(of):

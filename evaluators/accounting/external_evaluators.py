@@ -22,7 +22,7 @@ from dse.space.registry import Registry
 from dse.space.workload import WorkloadCase
 
 MAX_NAME_LENGTH = 16
-"""Letters of a fidelity that a store has room for."""
+"""Most letters of a fidelity's name, by the store's column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,10 @@ class ExternalEvaluator:
     """A package's evaluator at one fidelity.
 
     Attributes:
-        about: what it is, in a few words.
-        answers: whether it can be asked for a design, whatever the values of its leaves, and a kind of case.
-        metrics: of a design and a case, from what the closed form says of them, by name in SI: those that it has otherwise.
+        about: what the evaluator is, in a few words.
+        answers: whether it supports a design, whatever the values of its leaves, and a type of case.
+        metrics: metrics that differ from the analytical ones, by name in SI, from a design, a case and the analytical
+            metrics.
     """
 
     about: str
@@ -73,12 +74,12 @@ def evaluate_external(
 
     Args:
         design: leaves are numbers.
-        case, row: what is asked, and its place in the workload.
+        case, row: the case, and its index in the workload.
         word: the fidelity.
-        closed: the closed form's answer to the same.
+        closed: analytical outcomes of the same case.
 
     Raises:
-        DesignError: the package fails, or says a metric that nobody knows, or what is no number.
+        DesignError: the package fails, or returns an unknown metric or a value that is not a number.
     """
     limits = [limit for part in closed for limit in part.limits]
     if any(np.any(np.asarray(limit.need) > np.asarray(limit.have)) for limit in limits):
@@ -102,7 +103,7 @@ def evaluate_external(
 
 
 def external_breakdown(word: str, found: list[CaseOutcomes]) -> Breakdown:
-    """Breakdown of an external evaluator's time: one row, since packages give a total only. [s]."""
+    """Breakdown of an external evaluator's time: one row, since packages give a total only. [s]"""
     seconds = float(next((part.metrics["latency"] for part in found if "latency" in part.metrics), 0.0))
     rows = (BreakdownRow("case", word, "whole", "", 0.0, 0.0, 0.0, word, seconds, {word: seconds}),) if seconds else ()
     return Breakdown(rows, seconds, {}, {})

@@ -53,22 +53,22 @@ class StagedPass(NamedTuple):
 
     @property
     def between(self) -> Any:
-        """Time of all transfers between stages in one forward pass. [s]."""
+        """Time of all transfers between stages in one forward pass. [s]"""
         return self.hop.mean * (self.stages - 1.0)
 
     @property
     def seconds(self) -> Any:
-        """Time of one forward pass through all stages. [s]."""
+        """Time of one forward pass through all stages. [s]"""
         return sum(of.seconds * of.block.times for of in self.timed) + self.between
 
     @property
     def layer(self) -> Any:
-        """Mean time of one layer. [s]."""
+        """Mean time of one layer. [s]"""
         return sum(of.seconds * of.block.times for of in self.timed if of.block.name not in END_SEGMENTS) / self.layers
 
     @property
     def ends(self) -> Any:
-        """Time of the embedding and head, which the last stage has besides its layers. [s]."""
+        """Time of the embedding and head, which the last stage has besides its layers. [s]"""
         return sum(of.seconds * of.block.times for of in self.timed if of.block.name in END_SEGMENTS)
 
     @property
@@ -78,7 +78,7 @@ class StagedPass(NamedTuple):
 
     @property
     def stage(self) -> Any:
-        """Time of the slowest stage. [s]."""
+        """Time of the slowest stage. [s]"""
         last = maximum(self.layers - (self.stages - 1.0) * self.full, 0.0)
         return maximum(self.full * self.layer, last * self.layer + self.ends) + self.hop.slowest
 
@@ -121,8 +121,8 @@ def pass_through_stages(
         model, of: what is computed, by blocks.
         crossing: bytes from stage to stage. [B]
         machine, way, plan: where.
-        held: what of weights and cache is in the local memories.
-        reader: that prices calls.
+        held: which weights and caches are in local memories.
+        reader: cost model of calls.
         crowding: how many times as long others' messages make the way from stage to stage.
     """
     # many calls have these in common: the shares that no core has, and how often weights go by
@@ -130,7 +130,7 @@ def pass_through_stages(
     known: dict[int, tuple[Any, Any]] = {}
 
     def weights(call: KernelCall) -> tuple[Any, Any]:
-        """How often weights come from main memory, and from the cache in front of it."""
+        """Number of times that weights come from main memory, and from the cache in front of it."""
         if id(call.rows) not in known:
             turns = ceil_div(call.rows, held.block)
             known[id(call.rows)] = weights_away * turns, held.weights_near * turns
@@ -187,7 +187,7 @@ class RegionPass(NamedTuple):
         seconds: through all regions.
         stage: of the slowest region.
         activity: of all cores.
-        away: share of weights that comes from main memory; None where there is none.
+        away: share of weights that is read from main memory; None without main memory.
     """
 
     timed: tuple[TimedBlock, ...]
@@ -205,9 +205,9 @@ def pass_through_regions(
 
     Args:
         of, model, place, resident_layers: what is computed where.
-        machine, reader: that price it.
-        stream: what comes from main memory where so many regions work at a time; None without one.
-        turns: passes that follow one another. As many regions work at a time, or fewer where they wait for the slowest one.
+        machine, reader: machine and cost model.
+        stream: main-memory stream for a number of regions working at a time; None without main memory.
+        turns: consecutive forward passes. As many regions work at a time, or fewer where they wait for the slowest region.
     """
     if stream is None:
         return _through_regions(tuple(block_timeline(of, machine, reader)), model, place, resident_layers, None)

@@ -14,7 +14,7 @@ FLAT = "flat rates"
 """Basis of a kernel for which the stack has no part."""
 
 EXTRAPOLATED = "extrapolated"
-"""What begins the basis of a kernel whose sizes no measured row has."""
+"""Start of the basis text of a kernel with sizes outside measured rows."""
 
 SIZE_TEXT = {
     "kv_heads": "KV heads",
@@ -27,16 +27,16 @@ SIZE_TEXT = {
     "touched": "experts with rows",
     "decodes": "decodes beside prompts",
 }
-"""Sizes in words, where their names are none."""
+"""Text of sizes whose names are not self-explanatory."""
 
 
 class KernelBasis(NamedTuple):
     """How well the time of one library kernel is supported by measurements.
 
     Attributes:
-        kernel: kind of kernel that the stack was asked for; the empty string where no library is asked.
+        kernel: kind of library kernel; empty string if no library is used.
         sizes: least and largest value over steps, by name of the size.
-        text: the empty string where measured rows cover it; else how it was extrapolated, or how slow rows say that it is.
+        text: empty string if measured rows cover the kernel; else how it was extrapolated, or how slow measured rows are.
     """
 
     kernel: str = ""
@@ -53,8 +53,8 @@ def kernel_basis(
     """Basis of one kernel's time in a step, from its sizes and the measured ranges.
 
     Args:
-        problem: that a library is asked, as `layouts.library_problems` has it; None where it is asked nothing.
-        took: what it takes; None where no part of the stack has it.
+        problem: problem for a library, as in `layouts.library_problems`; None if no library is used.
+        took: time of the library kernel; None where no part of the stack has it.
         libraries: of the machine.
         weights: how often each step runs.
     """

@@ -22,9 +22,9 @@ class Metric:
         better: "max" or "min".
         definition: one sentence.
         over: how a workload's cases make one number: mean, max or min.
-        words: what 0, 1 and so on mean, where they are verdicts.
+        words: meaning of the values 0, 1 and so on, for verdicts.
         needs: metrics that it is made of; where a case lacks one, it has none. Empty for one that an account works out.
-        worth: the value, in SI, from these by name and from the design; all of them numbers or arrays over designs.
+        worth: the value in SI, from the needed metrics by name and from the design; numbers or arrays over designs.
     """
 
     unit: str
@@ -230,7 +230,7 @@ COLUMNS = (
     "formats",
     "place",
 )
-"""What else tables of designs have, beside knobs and metrics: no metric has such a name."""
+"""Further columns of design tables, besides knobs and metrics: no metric has such a name."""
 
 DERIVED_METRICS = {name: one for name, one in METRICS.items() if one.worth is not None}
 """Metrics that are made of others."""
@@ -281,7 +281,7 @@ class CaseOutcomes:
         rows: of the cases.
         metrics: by name, shape (cases, designs), or floats for one of each.
         limits: itemised; the first is memory.
-        priced: whether a step was; else limits were in the way, and metrics are those that need none.
+        priced: whether a cost was computed; if limits are violated, only metrics without cost exist.
     """
 
     rows: tuple[int, ...]
@@ -342,7 +342,7 @@ def area_metrics(throughput: Any, decode_throughput: Any, die: Any, system: Any)
 
 
 def rated_power(power: Any) -> Any:
-    """Rated power of a chip, NaN if absent or 0; broadcasts over designs. [W]."""
+    """Rated power of a chip, NaN if absent or 0; broadcasts over designs. [W]"""
     return np.nan if power is None else where(power == 0, np.nan, power)
 
 

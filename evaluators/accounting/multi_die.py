@@ -43,13 +43,13 @@ WAIT_LABEL = "stages"
 """Where micro-batches wait for the slowest stage."""
 
 GAP_LABEL = "waits for the slowest stage"
-"""What is left of the time of a phase beside what a stage does on average: stages that fill, drain, or have less to do."""
+"""Time of a phase beyond the mean work of a stage: stages that fill, drain, or have less to do."""
 
 HIDDEN_LABEL = "exchanges behind the other half"
-"""What halves of a micro-batch save where one computes while the other exchanges, waits taken off."""
+"""Time saved where one half of a micro-batch computes while the other exchanges, without waits."""
 
 TOGETHER = arrays_by_case
-"""Cases that are worked out together: each by itself."""
+"""Cases evaluated together: each case separately."""
 
 SUBMESH_FIDELITIES: tuple[str, ...] = ()
 SUBMESH_TEXT = ""
@@ -72,18 +72,18 @@ Sums = Callable[[list[TimedBlock]], tuple[Any, Activity, float]]
 """Seconds, activity and useful operations of blocks."""
 
 Alone = tuple[tuple[tuple[MicroBatchPass, tuple[UnitWork, ...]], ...], Any]
-"""What one die does in the passes of a phase, and what else is known of it."""
+"""Work of one die in the forward passes of a phase, and further results."""
 
 
 class DieKind(NamedTuple):
     """Functions that give the work, machine and value sizes of one die of a multi-die system.
 
     Attributes:
-        own: what one does by itself, of a design, what a copy of attention is asked, how it is divided, and fidelity.
+        own: work of one die, from a design, an attention replica's work, the division and the fidelity.
         machine: that it is in a phase.
         sizes: bytes of weights and of a cached value.
         reached: share of the links' bandwidth that its software reaches.
-        together: whether the closed form takes several iterations at once (`layouts.turns.together`).
+        together: whether the analytical model takes several iterations at once.
     """
 
     own: Callable[[Design, ReplicaWork, DieSplit, str], Alone]
@@ -169,7 +169,7 @@ def pass_work(
     """Forward passes of one attention replica's work, and further results of a die in them.
 
     Args:
-        kind, design, asked, fidelity: as they are.
+        kind, design, asked, fidelity: kind of die, design, work of an attention replica, and fidelity.
         of: how the model is divided; all copies of it exchange at the same time.
         rows: of dies, first and how many, that the copies of the model are on; None for all.
     """
@@ -444,7 +444,7 @@ def _of_units(case: BatchCase, phase: str, of: DieSplit, sizes: ValueBytes, name
 
 
 def fullest_die_memory(phases: Sequence[PhaseCost]) -> dict[str, float]:
-    """Main memory of the fullest die in the fuller phase, by use, for one design. [B]."""
+    """Main memory of the fullest die in the fuller phase, by use, for one design. [B]"""
     each = [{name: float(value) for name, value in phase.held[0]} for phase in phases]
     return max(each, key=lambda parts: sum(parts.values()))
 
@@ -456,7 +456,7 @@ def _kept(case: BatchCase, phase: str) -> Any:
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die and of all dies. [mm2]."""
+    """Area of one die and of all dies. [mm2]"""
     chip = design.chip
     return area.die_area(chip), area.total_area(chip) * chip_die_count(chip)
 
@@ -467,5 +467,5 @@ def die_count(design: Design) -> int:
 
 
 def area_by_block(design: Design) -> dict[str, Any]:
-    """Area of one die of tiles by block. [mm2]."""
+    """Area of one die of tiles by block. [mm2]"""
     return area.area_by_block(design.chip)

@@ -30,7 +30,7 @@ def layers_of_units(model: Model) -> dict[str, tuple[str, str]]:
 
 
 def cache_bytes(mixes: str, model: Model, cached: Any, sequences: float, of: DieSplit, sizes: ValueBytes) -> Any:
-    """KV cache and states of one unit's mixing on one die. [B].
+    """KV cache and states of one unit's mixing on one die. [B]
 
     Args:
         mixes, model: the mixing's name, and whose.
@@ -57,7 +57,7 @@ WEIGHTS = (TABLES, ATTENTION, FFN, ROUTED, COPIES, SHARED, ROUTERS, MODULES)
 
 
 def unit_weight_bytes(unit: str, names: tuple[str, str], model: Model, of: DieSplit, sizes: ValueBytes) -> float:
-    """Weights of one unit on one die, given the names of its mixing and FFN. [B].
+    """Weights of one unit on one die, given the names of its mixing and FFN. [B]
 
     Where attention and FFN are on different dies, the weights of an attention die.
     """
@@ -65,7 +65,7 @@ def unit_weight_bytes(unit: str, names: tuple[str, str], model: Model, of: DieSp
 
 
 def weight_bytes_by_kind(unit: str, names: tuple[str, str], model: Model, of: DieSplit, sizes: ValueBytes) -> dict[str, float]:
-    """Weights of one unit on one die by the kinds in `WEIGHTS`. [B].
+    """Weights of one unit on one die by the kinds in `WEIGHTS`. [B]
 
     Norms count with the operator that they precede.
     """
@@ -106,7 +106,7 @@ def _mixing(of: Model, tp: int) -> float:
 
 
 def ffn_weight_bytes(names: tuple[str, str], model: Model, of: DieSplit, sizes: ValueBytes) -> float:
-    """Weights of one unit's FFN or experts on an FFN die. [B]."""
+    """Weights of one unit's FFN or experts on an FFN die. [B]"""
     total = 0.0
     for layer in (one for one in layers(model).ffns if one.name == names[1]):
         if layer.name.startswith(MOE):

@@ -95,7 +95,7 @@ SILICON_LIMITS = {
     "mapping.both.allreduce": "layout",
     "mapping.stack.rings": "layout",
 }
-"""What can bind, with its unit."""
+"""Limits that can be violated, with their units."""
 
 
 class MetricColumns(dict[str, Array]):
@@ -136,11 +136,11 @@ class Outcomes:
 
     Attributes:
         columns: by metric that some design has, shape (designs,); also for infeasible designs, as if the limit were not there.
-        limit: which limit binds most, an index into `LIMITS`; -1 where all hold. Shape (designs,).
+        limit: most violated limit of each design, an index into `SILICON_LIMITS`; -1 if all hold. Shape (designs,).
         need, have: of that limit; 0 where all hold.
         cases: by metric, shape (cases, designs); with ``fits``, whether the case fits in memory; empty unless asked for.
-        left: metrics that there would be, which nobody asked for.
-        refused: of designs whose words do not go together, by their row, why in one line; their limit is at the first word.
+        left: metrics that exist but were not requested.
+        refused: by row, why a design's options cannot be combined, as one line; its limit is at the first option.
     """
 
     columns: MetricColumns
@@ -168,7 +168,7 @@ class Outcomes:
         """The same, of designs that were typed and are not some of many.
 
         Raises:
-            DesignError: words of one do not go together.
+            DesignError: options of one design cannot be combined.
         """
         for reason in self.refused.values():
             raise DesignError(reason)

@@ -48,7 +48,7 @@ class CountingPlan(NamedTuple):
 
     Attributes:
         counted: that partition: of heads or rows of caches, and of rows of activations.
-        words: of products.
+        words: partitions of products.
     """
 
     counted: str
@@ -78,11 +78,11 @@ class PartitionedPhase(NamedTuple):
         model, plan, precision: what is divided, and how.
         parts, order: of a step, and their names from the embedding to the head.
         by_word: blocks of a step by partition that is offered, but for what goes to all.
-        held: what a core holds, by partition of all, and by weights of which each core has all [B].
-        passed: a pass by the closed form, and seconds of the phase of each case, by blocks and what a core holds.
-        fits: whether what a core holds, counted as of a partition, has room.
+        held: core memory, from the partition of all products, and from weights copied to each core [B].
+        passed: an analytical forward pass, and seconds of the phase of each case, from blocks and core memory.
+        fits: whether the core memory of a partition fits.
         runs, starts, entries: steps of each entry, where cases begin, and how many there are.
-        machine, closed: the group's machine, and the closed reader.
+        machine, closed: the group's machine, and the analytical cost model.
     """
 
     model: Model
@@ -105,10 +105,10 @@ class TriedPlan(NamedTuple):
     """A tried plan: its partitions, core memory and time.
 
     Attributes:
-        of: words.
-        counted: the partition as which what a core holds is counted.
-        held, everywhere: what it holds, and weights of which each core has all [B].
-        seconds: of each case, infinite where it has no room.
+        of: partitions.
+        counted: partition by which core memory is counted.
+        held, everywhere: core memory, and weights copied to each core [B].
+        seconds: time of each case, infinite where it does not fit.
     """
 
     of: PartitionChoice

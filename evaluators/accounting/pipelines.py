@@ -57,7 +57,7 @@ from dse.space.memoize import memoize, memoize_by_identity
 from dse.space.model import Model
 
 FIDELITIES = SUBMESH_FIDELITIES = tuple(READERS)
-"""Readers: products on groups have programs."""
+"""Fidelities: products on groups have programs."""
 
 SUBMESH_TEXT = ""
 """What becomes of a model on a part of the mesh: it has none."""
@@ -69,7 +69,7 @@ TOGETHER = arrays_by_model
 """Cases that are worked out together: those of a model."""
 
 ALONE = ()
-"""Readers that take one design after another."""
+"""Fidelities that take one design after another."""
 
 
 def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
@@ -178,13 +178,13 @@ def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die and of all dies. [mm2]."""
+    """Area of one die and of all dies. [mm2]"""
     chip = _of(design)[0]
     return area.die_area(chip), area.total_area(chip)
 
 
 def area_by_block(design: Design) -> dict[str, Any]:
-    """Area of the chip by block. [mm2]."""
+    """Area of the chip by block. [mm2]"""
     return area.area_by_block(_of(design)[0])
 
 
@@ -273,10 +273,10 @@ def plan_limits(
 
     Args:
         chip, name, plan: of the phase.
-        held: what a core has.
+        held: memory of a core.
         kv: of the cache in a core's share of HBM. [B]
         stages: into which a model can be divided.
-        groups: that there is room for.
+        groups: groups that fit on the chip.
     """
     weights = (1 - held.weights_here) * held.weights
     rows, cols = group_sides_by_design(plan.placement, plan.tp)

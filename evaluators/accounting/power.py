@@ -26,7 +26,7 @@ def power_metrics(
 
     Args:
         chip, chips: that work, and how many.
-        spent: what phases do, worked out when somebody asks.
+        spent: energy and time of phases, computed on demand.
         tokens: output tokens of all phases.
         decode_cores: tiles that only decode.
         peak: power of what is done where that is most within a phase, likewise; None where a phase does the same throughout.
@@ -38,7 +38,7 @@ def power_metrics(
 
 
 NOTHING = 1e-300
-"""Time of what takes none, in which nothing is done. [s]"""
+"""Time of phases without duration, in which nothing is done. [s]"""
 
 PHASE_POWER_METRICS = (
     "energy",
@@ -53,13 +53,13 @@ PHASE_POWER_METRICS = (
     "chips_per_mtoken",
     "electricity_per_mtoken",
 )
-"""Metrics of phases, which are worked out when somebody asks."""
+"""Metrics of phases that are computed on demand."""
 
 KERNEL_POWER_METRICS = ("energy", "power", "peak_power")
-"""Metrics of a kernel by itself, likewise."""
+"""Metrics of a single kernel that are computed on demand."""
 
 RATED_POWER_METRICS = ("tdp", "power_density")
-"""Further ones of a kernel on a chip that is made as a whole, not on a memory or a network by itself."""
+"""Further metrics of a kernel on a whole chip, not on a memory or a network alone."""
 
 
 def _of_phases(chip: Chip, spent: EnergyIntervals, tokens: Any, chips: Any, decode_cores: Any, peak: Any) -> dict[str, Any]:
@@ -98,8 +98,8 @@ def kernel_power_metrics(chip: Chip, dynamic: Callable[[], Any], seconds: Any, *
 
     Args:
         chip, chips: that work, and how many.
-        dynamic: energy of what is done on all chips, worked out when somebody asks. [J]
-        seconds: that it takes.
+        dynamic: dynamic energy on all chips, computed on demand. [J]
+        seconds: time of the kernel.
     """
     whole = chip.die is not None
 

@@ -1,4 +1,4 @@
-"""Power of all chips over time, of consecutive phases or of overlapping intervals. [W]."""
+"""Power of all chips over time, of consecutive phases or of overlapping intervals. [W]"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ class PowerProfile(NamedTuple):
 
     @property
     def energy(self) -> float:
-        """Energy from the first instant to the last. [J]."""
+        """Energy from the first instant to the last. [J]"""
         return float(np.sum(self.watts * np.diff(self.instants)))
 
     @property
@@ -36,12 +36,12 @@ class PowerProfile(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Mean power over the whole time. [W]."""
+        """Mean power over the whole time. [W]"""
         return self.energy / max(float(self.instants[-1] - self.instants[0]), 1e-300)
 
 
 def idle_power(chip: Chip, chips: Any = 1.0, decode_cores: Any = 0) -> float:
-    """Static power of all idle chips. [W]."""
+    """Static power of all idle chips. [W]"""
     return float(np.squeeze(chips * energy.static_power(chip, decode_cores)))
 
 

@@ -64,13 +64,13 @@ from dse.space.model import Model
 from dse.space.parameter_counts import fixed_bytes_per_sequence, sequence_memory
 
 FIDELITIES = ("closed", "events")
-"""Of models, whose meshes are too large to be played flit by flit."""
+"""Fidelities of models, whose meshes are too large for cycle-level simulation."""
 
 ANALYTICAL_FIDELITIES = ("closed",)
-"""On a part of a mesh, of models whose weights come from the edge of all of it."""
+"""Fidelities on a submesh, for models whose weights come from the edge of the whole mesh."""
 
 SUBMESH_FIDELITIES = tuple(READERS)
-"""Of models whose kernels are played on a part of their mesh each."""
+"""Fidelities of models whose kernels each run on a submesh."""
 
 SUBMESH_TEXT = (
     "each kernel on a submesh whose cores keep their blocks; times are of submeshes, without layout changes between phases"
@@ -84,7 +84,7 @@ TOGETHER = arrays_by_model
 """Cases that are worked out together: those of a model."""
 
 ALONE = ()
-"""Readers that take one design after another."""
+"""Fidelities that take one design after another."""
 
 
 def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
@@ -177,12 +177,12 @@ def _reached(chip: Chip, fidelity: str) -> Any:
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die, a wafer or part of a wafer, and of all dies. [mm2]."""
+    """Area of one die, a wafer or part of a wafer, and of all dies. [mm2]"""
     return area.die_area(_chip(design)), area.total_area(_chip(design))
 
 
 def area_by_block(design: Design) -> dict[str, Any]:
-    """Area of the chip by block. [mm2]."""
+    """Area of the chip by block. [mm2]"""
     return area.area_by_block(_chip(design))
 
 
@@ -310,7 +310,7 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
 
 
 MAX_SCALE = 16
-"""How many times the side of a chip is tried, where nothing of the chip's own size would do."""
+"""Scale up to which the side of a chip is tried, if no mesh of the chip's own size fits."""
 
 MAX_KTREE_K = 64
 """Phases of a K-tree that are tried from; with 2 cores a group, enough for any mesh."""
@@ -322,7 +322,7 @@ def smallest_mesh_text(
     """Smallest square mesh on which the limits hold, as text; else a shallower K-tree or a larger chip.
 
     Args:
-        what: that would do.
+        what: subject of the text.
         limits: of a design with leaves changed, by address, to arrays.
         where: the address of the plan.
         plan: as it is.

@@ -49,10 +49,10 @@ from dse.space.memoize import memoize
 from dse.space.number_formats import FormatRates
 
 FIDELITIES = ("closed", "events")
-"""Readers: there is no mesh of cores to play, but links between dies."""
+"""Fidelities: dies have no mesh of cores to simulate, but links between dies."""
 
 ALONE = ("events",)
-"""Readers that take one design after another."""
+"""Fidelities that take one design after another."""
 
 
 def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
@@ -161,19 +161,19 @@ def _held(of: PhaseCost) -> Any:
 
 
 def activity_energy(design: Design, activity: Activity) -> Any:
-    """Dynamic energy of an activity on shared-cache dies. [J]."""
+    """Dynamic energy of an activity on shared-cache dies. [J]"""
     return pooled_dynamic_energy(_done(activity), design.chip)
 
 
 def engine_peak(design: Design) -> Any:
-    """Peak rate of one die's engines for activations and weights in their formats. [FLOP/s]."""
+    """Peak rate of one die's engines for activations and weights in their formats. [FLOP/s]"""
     said = design.mapping.precision
     pace = format_product(said.activations, said.weights, design.chip.core.rates).pace
     return 1 / (shared_cache_parts(design.chip, design.mapping)[0].matrix * design.mapping.stack.matrix_achieved * pace)
 
 
 def memory_bandwidth(design: Design) -> Any:
-    """Main-memory bandwidth of one die. [B/s]."""
+    """Main-memory bandwidth of one die. [B/s]"""
     return design.chip.hbm.bandwidth
 
 

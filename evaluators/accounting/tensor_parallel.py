@@ -39,10 +39,10 @@ from dse.space.model import Model
 from dse.space.number_formats import FormatRates
 
 FIDELITIES = tuple(READERS)
-"""Readers: those that play have reads of main memory in its banks."""
+"""Fidelities: simulators simulate main-memory reads in banks."""
 
 ANALYTICAL_FIDELITIES = SUBMESH_FIDELITIES = FIDELITIES[:1]
-"""Readers without banks; there is no mesh of cores to play a part of."""
+"""Fidelities without banks; there is no mesh of cores, so no submesh."""
 
 SUBMESH_TEXT = ""
 """What becomes of a model on a part of a mesh, which there is none of."""
@@ -54,11 +54,11 @@ TOGETHER = arrays_by_model
 """Cases that are worked out together: those of a model."""
 
 ALONE = FIDELITIES[1:]
-"""Readers that take one design after another."""
+"""Fidelities that take one design after another."""
 
 
 UNSAID = "chip.hbm, whose banks are not set; add +memory@chip.hbm.banks=hbm3 and chip.hbm.banks.stacks, as in its data sheet"
-"""Why nothing of a die is played, and what to say."""
+"""Why a die cannot be simulated, and the settings to add."""
 
 MAX_TP = 4096
 """The largest tensor parallelism that is tried where a design does not fit."""
@@ -192,13 +192,13 @@ def blocks_seconds(of: tuple[TimedBlock, ...]) -> Any:
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die and of all dies. [mm2]."""
+    """Area of one die and of all dies. [mm2]"""
     chip = design.chip
     return area.die_area(chip), area.total_area(chip) * die_count(design)
 
 
 def area_by_block(design: Design) -> dict[str, Any]:
-    """Area of one die by block. [mm2]."""
+    """Area of one die by block. [mm2]"""
     return area.area_by_block(_of(design)[0])
 
 
@@ -232,7 +232,7 @@ def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> Ene
 
 
 def device_rated_energies(chip: Chip, dies: Any, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> dict[str, Any]:
-    """Energies of several dies from the rated power of a data sheet; empty if that is unknown. [J]."""
+    """Energies of several dies from the rated power of a data sheet; empty if that is unknown. [J]"""
     power = rated_power(chip.power)
     known = np.any(power == power) if isinstance(power, np.ndarray) else power == power  # not a number where it is not
     if not known:
@@ -394,7 +394,7 @@ def device_activity(
 
     Args:
         of: blocks, whose leaves broadcast over steps and designs.
-        passes: of vector engines over each element of K and V in attention.
+        passes: vector passes over each element of K and V in attention.
         cache: beyond which activations are in main memory.
         on: links that allreduces cross; None where blocks have none.
     """

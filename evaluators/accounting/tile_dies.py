@@ -50,10 +50,10 @@ from dse.space.mapping import FormatPlan, Mapping
 from dse.space.memoize import memoize, memoize_by_identity
 
 FIDELITIES = ("closed", "events")
-"""Of models, whose meshes are too large to be played flit by flit."""
+"""Fidelities of models, whose meshes are too large for cycle-level simulation."""
 
 ALONE = ("events",)
-"""Readers that take one design after another."""
+"""Fidelities that take one design after another."""
 
 
 def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
@@ -152,18 +152,18 @@ def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> Ene
 
 
 def activity_energy(design: Design, activity: Activity) -> Any:
-    """Dynamic energy of an activity on dies of tiles. [J]."""
+    """Dynamic energy of an activity on dies of tiles. [J]"""
     return dynamic_energy(activity, design.chip, activation_bytes(design.mapping))
 
 
 def engine_peak(design: Design) -> Any:
-    """Peak rate of one die's matrix engines. [FLOP/s]."""
+    """Peak rate of one die's matrix engines. [FLOP/s]"""
     chip, engine = design.chip, design.chip.tile.matrix
     return 2.0 * chip.mesh.rows * chip.mesh.cols * engine.rows * engine.cols * chip.clock
 
 
 def memory_bandwidth(design: Design) -> Any:
-    """Main-memory bandwidth of one die. [B/s]."""
+    """Main-memory bandwidth of one die. [B/s]"""
     return channel_count(design.chip) * design.chip.hbm.channel_bandwidth
 
 

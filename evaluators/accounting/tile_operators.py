@@ -75,7 +75,7 @@ def sum_blocks(parts: list[TimedBlock]) -> tuple[Any, Activity, float]:
 
 
 def local_memory_by_kind(blocks: Iterable[CallBlock]) -> list[tuple[str, Any]]:
-    """Local memory of one tile in use, by kind of operator, independent of time. [B]."""
+    """Local memory of one tile in use, by kind of operator, independent of time. [B]"""
     each = {
         id(job): (times, job) for block in blocks for call in block.calls for times, job in _counted(uncached_job(call.job))
     }
@@ -106,7 +106,7 @@ def largest_value(values: Iterable[Any]) -> Any:
 def hbm_bytes_by_use(
     model: Model, at: StepCounts, cached: Any, sequences: float, precision: FormatPlan
 ) -> tuple[tuple[str, float], ...]:
-    """Main memory in use: weights, caches, states and activations between operators. [B].
+    """Main memory in use: weights, caches, states and activations between operators. [B]
 
     Args:
         model, at: of a step.

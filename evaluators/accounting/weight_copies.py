@@ -18,13 +18,13 @@ COPIED = DIVISIONS.index("input_only")
 """The partition of which each core has all weights."""
 
 MAX_GROUPS_ALONE = 10
-"""Products that are copied or not each by itself, the largest; smaller ones all together."""
+"""Largest products, each copied or not separately; smaller ones are copied together."""
 
 TOGETHER = 4_096
-"""Sets whose words are found at once."""
+"""Sets that are solved at once."""
 
 MAX_BISECTIONS = 50
-"""Of what is searched for the most bytes that have room: what is left of it is less than a byte of a petabyte."""
+"""Bisection steps for the most bytes that fit: the rest is less than a byte of a petabyte."""
 
 Seconds = Mapping[Name, Mapping[int, Any]]
 """Of each operator by partition, or what it leaves by what a core has of it."""
@@ -37,15 +37,15 @@ def choose_copies(
     """Partitions of least time among those whose weight copies fit.
 
     Args:
-        solved: words of least time and what they take, by what operators take and what bringing it to all takes.
+        solved: partitions of least time and their time, from times of operators and of collecting results on all cores.
         seconds: of each operator, by place in `DIVISIONS`; leaves broadcast to the shape of `where`.
         gather: of what it leaves to all cores, likewise.
         weights: of each product, the largest of the model first; leaves likewise. [B]
-        fits: whether so many copied bytes have room, of every case and design; fewer have where more have.
-        where: cases and designs that are asked for, at least one, and have room without copies.
+        fits: whether a number of copied bytes fits, for every case and design; fewer bytes fit where more do.
+        where: cases and designs to solve, at least one; they fit without copies.
 
     Returns:
-        Words of those that are asked for, in one axis.
+        Partitions of the solved cases and designs, in one axis.
     """
     units = _units(tuple(weights))
     there = (np.arange(2 ** len(units))[:, None] >> np.arange(len(units))) % 2 == 1

@@ -40,10 +40,10 @@ from dse.space.parameter_counts import STATE_BYTES, sequence_memory
 from dse.space.workload import BatchCase
 
 FIDELITIES = ("closed", "events")
-"""Of models, whose meshes are too large to be played flit by flit."""
+"""Fidelities of models, whose meshes are too large for cycle-level simulation."""
 
 SUBMESH_FIDELITIES = tuple(READERS)
-"""Of models whose operators are played on a part of their mesh each."""
+"""Fidelities of models whose operators each run on a submesh."""
 
 SUBMESH_TEXT = f"each operator on a submesh, at most {MAX_WAVES} waves, which represent all waves; memory channels are scaled"
 """What becomes of a model there, for people."""
@@ -52,10 +52,10 @@ WAIT_LABEL = "stages"
 """Where requests that follow one another overlap."""
 
 TOGETHER = arrays_by_case
-"""Cases that are worked out together: each by itself."""
+"""Cases evaluated together: each case separately."""
 
 ALONE = ("events", "cycles")
-"""Readers that take one design after another."""
+"""Fidelities that take one design after another."""
 
 
 def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
@@ -129,12 +129,12 @@ def _timed(
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die and of all dies. [mm2]."""
+    """Area of one die and of all dies. [mm2]"""
     return area.die_area(_chip(design)), area.total_area(_chip(design))
 
 
 def area_by_block(design: Design) -> dict[str, Any]:
-    """Area of the chip by block. [mm2]."""
+    """Area of the chip by block. [mm2]"""
     return area.area_by_block(_chip(design))
 
 

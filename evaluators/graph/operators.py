@@ -253,7 +253,7 @@ def common_segment(part: Segment) -> Segment:
 
 
 def useful_flop(of: Operator) -> Any:
-    """Useful operations of an operator: two per multiply-add, without padding or repetition. [op]."""
+    """Useful operations of an operator: two per multiply-add, without padding or repetition. [op]"""
     if isinstance(of, MatMulOp):
         return 2.0 * (of.m - of.again) * (of.k.units * of.k.width) * (of.n.units * of.n.width)
     if isinstance(of, AttentionOp):
@@ -266,7 +266,7 @@ def useful_flop(of: Operator) -> Any:
 
 
 def repeated_flop(of: Operator) -> Any:
-    """Operations of an operator that repeat work of an earlier step. [op]."""
+    """Operations of an operator that repeat work of an earlier step. [op]"""
     return 2.0 * of.again * (of.k.units * of.k.width) * (of.n.units * of.n.width) if isinstance(of, MatMulOp) else 0.0
 
 

@@ -46,7 +46,7 @@ def transferred_positions(s, pool, positions):
 
 @inlined_function
 def host_wait_seconds(f, pool):
-    """Time that an iteration waits for KV caches moving to or from the host. [s].
+    """Time that an iteration waits for KV caches moving to or from the host. [s]
 
     Moves are dealt to copies of attention in rotation, each of which has links of its own: the first copy has most
     of them.

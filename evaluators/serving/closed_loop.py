@@ -28,12 +28,12 @@ CompletionFunction = Callable[[Deployment, Requests], Array]
 
 
 def completion_times(of: Deployment, requests: Requests) -> Array:
-    """Completion times of requests in a serving simulation, shape (requests,). [s]."""
+    """Completion times of requests in a serving simulation, shape (requests,). [s]"""
     return of.serve(requests)["completed"]
 
 
 def saturated_rate(of: Deployment, requests: Requests, ends: CompletionFunction = completion_times) -> float:
-    """Rate served while some requests always wait: all at once, middle four fifths. [1/s].
+    """Rate served while some requests always wait: all at once, middle four fifths. [1/s]
 
     Where requests are fewer than `ROUNDS` for each that runs at a time, those that end together distort the rate:
     one instance of several equal ones is simulated, and the requests are repeated. This is not done where caches or
@@ -59,7 +59,7 @@ def saturated_rate(of: Deployment, requests: Requests, ends: CompletionFunction 
 
 
 def steady_rate(ends: Array) -> float:
-    """Rate of completions, without the first and last tenth of `MIN_REQUESTS` or more. [1/s]."""
+    """Rate of completions, without the first and last tenth of `MIN_REQUESTS` or more. [1/s]"""
     completed = np.sort(ends)
     count = len(completed)
     first, last = (count // 10, count - 1 - count // 10) if count >= MIN_REQUESTS else (0, count - 1)

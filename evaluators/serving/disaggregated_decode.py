@@ -26,7 +26,7 @@ from dse.evaluators.serving.prefill_chunks import chunk_count
 
 @compiled_without_gil
 def exposed_transfer_seconds(taken, layers, chunks, prefill):
-    """KV transfer time that remains after the prompt is computed, on one channel. [s].
+    """KV transfer time that remains after the prompt is computed, on one channel. [s]
 
     Args:
         taken: for all of it. [s]

@@ -28,7 +28,7 @@ IterationTimeFunction = Callable[[Array, Array, Array, Array, Array], Any]
 
 
 class IterationTime(NamedTuple):
-    """Iteration time as the simulation reads it: sum of a linear form and a table. [s].
+    """Iteration time as the simulation reads it: sum of a linear form and a table. [s]
 
     Attributes:
         linear: seconds a step, a prompt token, a pair of query and key in prompts, a decoding request, a position that decoding
@@ -61,7 +61,7 @@ class TableError(NamedTuple):
 
 
 def constant_time(seconds: float) -> IterationTime:
-    """Iteration time that is the same for every composition. [s]."""
+    """Iteration time that is the same for every composition. [s]"""
     return linear_time(seconds)
 
 
@@ -73,7 +73,7 @@ def linear_time(
     position: float = 0.0,
     spilled: float = 0.0,
 ) -> IterationTime:
-    """Iteration time as a linear form of counts; coefficients as in `IterationTime.linear`. [s].
+    """Iteration time as a linear form of counts; coefficients as in `IterationTime.linear`. [s]
 
     Raises:
         DesignError: a step takes no time, or a coefficient is negative.

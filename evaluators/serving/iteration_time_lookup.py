@@ -10,7 +10,7 @@ REQUESTS, CONTEXT = 2, 3
 
 @compiled_inlined
 def iteration_seconds(price, prompt, pairs, requests, positions, past, far):
-    """Time of an iteration; counts as in `simulator_state.STEP`. [s]."""
+    """Time of an iteration; counts as in `simulator_state.STEP`. [s]"""
     c = price.linear
     linear = c[0] + c[1] * prompt + c[2] * pairs + c[3] * requests + c[4] * positions + c[5] * far
     if len(price.table) == 0:
@@ -23,7 +23,7 @@ def iteration_seconds(price, prompt, pairs, requests, positions, past, far):
 
 @compiled_inlined
 def table_at_composition(price, prompt, prompt_context, requests, context, spilled):
-    """Table value at a composition with counts in the order of `AXES`. [s]."""
+    """Table value at a composition with counts in the order of `AXES`. [s]"""
     before = prompt_context - (prompt + 1) / 2 if prompt > 0 else 0.0
     if before < 0:  # what each of several prompts has of the tokens
         before = min(1.0, max(2 * prompt_context - 1, 1.0) / prompt) - 1

@@ -24,7 +24,7 @@ ENDLESS = 1 << 40
 
 
 class RequestMemory(NamedTuple):
-    """KV memory of one request: growing, fixed and window parts. [B].
+    """KV memory of one request: growing, fixed and window parts. [B]
 
     Attributes:
         growing: of each position, in layers that keep all. [B]
@@ -57,7 +57,7 @@ class RequestMemory(NamedTuple):
 
     @property
     def each(self) -> tuple[Any, ...]:
-        """Bytes of all parts: growing, fixed, and each window. [B]."""
+        """Bytes of all parts: growing, fixed, and each window. [B]"""
         return self.growing, self.fixed, *(nbytes for _, nbytes in self.windows)
 
     @property
@@ -106,7 +106,7 @@ def fullest_request(rooms: Sequence[RequestMemory], positions: int) -> RequestMe
 
 
 def request_memory(model: Model, held: Callable[[Any, float], Any]) -> RequestMemory:
-    """KV memory of one request, from a function of bytes that a layout keeps. [B].
+    """KV memory of one request, from a function of bytes that a layout keeps. [B]
 
     Args:
         model: what is served.
@@ -179,7 +179,7 @@ class KvMemory:
 
     @property
     def longest(self) -> int:
-        """Positions of the longest request that fits, as far as block counts can be summed. [token]."""
+        """Positions of the longest request that fits, as far as block counts can be summed. [token]"""
         if self.buffers:
             return self.buffer
         return (
@@ -331,14 +331,14 @@ def prefix_cache_sizes(capacity: float, room: RequestMemory, block: int, every: 
 
 
 class SramShares(NamedTuple):
-    """Split of the SRAM that working sets leave on a core, between KV cache and weights. [B]."""
+    """Split of the SRAM that working sets leave on a core, between KV cache and weights. [B]"""
 
     kv: Any
     weights: Any
 
 
 def sram_shares(room: Any, kv: Any, weights: Any, *, kv_share: Any = 1.0) -> SramShares:
-    """SRAM of a core for the KV cache and for weights; leaves broadcast over designs. [B].
+    """SRAM of a core for the KV cache and for weights; leaves broadcast over designs. [B]
 
     Args:
         room: that activations, inputs and temporary buffers leave. [B]

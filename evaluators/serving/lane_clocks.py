@@ -83,7 +83,7 @@ def append_request(here, behind, r):
 
 @inlined_function
 def decode_pass_seconds(price, of, steady, spilled, room, decodes):
-    """Time of a decode-only iteration, computed once per number of decodes. [s]."""
+    """Time of a decode-only iteration, computed once per number of decodes. [s]"""
     if room.paces[decodes] < 0:
         room.paces[decodes] = _decoded(price, of, steady, decodes, spilled)
     return room.paces[decodes]
@@ -97,7 +97,7 @@ def _decoded(price, of, steady, decodes, spilled):
 
 @inlined_function
 def prefill_pass_seconds(price, steady, spilled, room, tokens, pairs, past, beside):
-    """Time of an iteration with prompts, cached for equal requests. [s]."""
+    """Time of an iteration with prompts, cached for equal requests. [s]"""
     # chunks are powers of two, and so are positions before them: products by large odd numbers spread these over all places
     entry = room.prices[(int(tokens) * 40503 + int(past) * 60493 + beside * 52757 >> 9) & (MAX_CACHED_TIMES - 1)]
     if entry.tokens != tokens or entry.beside != beside or entry.pairs != pairs or entry.past != past:
@@ -109,7 +109,7 @@ def prefill_pass_seconds(price, steady, spilled, room, tokens, pairs, past, besi
 
 @inlined_function
 def lane_round_seconds(of, here, lane):
-    """Time from one iteration of a lane to its next, without prompts. [s]."""
+    """Time from one iteration of a lane to its next, without prompts. [s]"""
     return here.around if of.stages > 1 else lane.pace
 
 
@@ -251,7 +251,7 @@ def catch_up_lane(price, of, steady, spilled, room, i, number, t):
 
 @inlined_function
 def next_departure(of, here, lane, heap):
-    """Time before which no request leaves a lane: half an iteration before the first departure. [s].
+    """Time before which no request leaves a lane: half an iteration before the first departure. [s]
 
     The margin exceeds rounding errors.
     """
@@ -286,7 +286,7 @@ def delay_lanes(price, of, steady, spilled, room, i, number, t):
 
 @inlined_function
 def lane_ready_time(of, room, i, number, t):
-    """Time at which a decoding lane can take prompts, and its decode iterations ended by then. [s].
+    """Time at which a decoding lane can take prompts, and its decode iterations ended by then. [s]
 
     Behind other lanes' prompts it waits before the first stage until these have left that stage, and the count is
     not given.
@@ -316,7 +316,7 @@ def ring_place(place, count, stages):
 
 @inlined_function
 def next_departure_of_instance(of, room, i, found):
-    """Time of an instance's next departure, while no prompts are in the way; at most `found`. [s]."""
+    """Time of an instance's next departure, while no prompts are in the way; at most `found`. [s]"""
     here, stages = room.instances[i], of.stages
     if here.leaves >= found:
         return found
@@ -333,7 +333,7 @@ def next_departure_of_instance(of, room, i, found):
 
 @compiled_without_gil
 def gap_quantile(gaps, share):
-    """Token gap at a quantile, as the mean of its histogram bin; NaN for no gaps. [s]."""
+    """Token gap at a quantile, as the mean of its histogram bin; NaN for no gaps. [s]"""
     total = 0
     for place in range(len(gaps)):
         total += gaps[place].count

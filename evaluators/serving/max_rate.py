@@ -118,7 +118,7 @@ class MaxRate:
 
 
 def longest_allowed_time(load: ServingLoad, bounds: SloBounds) -> float:
-    """Time that a request of mean length may take under the loosest SLOs. [s]."""
+    """Time that a request of mean length may take under the loosest SLOs. [s]"""
     ttft = max((of.ttft for of in bounds.each if of.ttft < math.inf), default=0.0)
     tpot = max((of.tpot for of in bounds.each if of.tpot < math.inf), default=0.0)
     return ttft + float(load.requests.output.mean()) * tpot
@@ -151,7 +151,7 @@ def relaxation(bounds: SloBounds, rate: float) -> float:
 
 
 def decisive(load: ServingLoad, bounds: SloBounds, rate: float, first: int) -> int:
-    """Requests of the deciding streams: the first streams doubled until queues have settled. [1].
+    """Requests of the deciding streams: the first streams doubled until queues have settled. [1]
 
     Args:
         load, bounds: what is served, and what is to be kept.
@@ -294,7 +294,7 @@ class RateSearch:
         return min(lower_bound(list(of)) for of in zip(*found, strict=True))
 
     def saturated(self, count: int) -> float:
-        """Rate at which some requests always wait; infinite for a closed population. [1/s]."""
+        """Rate at which some requests always wait; infinite for a closed population. [1/s]"""
         if self.users:
             return math.inf
         count = min(count, MOST_PLAYED)

@@ -104,7 +104,7 @@ class RequestMix(NamedTuple):
 
 @compiled_part
 def prefill_residence(price, of, load, prompts, lane, period, decodes, share):
-    """Mean time of a prompt from its first chunk to its first token, with decodes and other prompts. [s]."""
+    """Mean time of a prompt from its first chunk to its first token, with decodes and other prompts. [s]"""
     mean, count = prompts.seconds, prompts.chunks
     if not of.prefills:
         return 0.0
@@ -123,7 +123,7 @@ def prefill_residence(price, of, load, prompts, lane, period, decodes, share):
 
 @compiled_part
 def decode_iteration_update(price, of, load, prompts, lane, period, full, found):
-    """Update of a decode iteration's time in the fixed point; results are left in `found`. [s].
+    """Update of a decode iteration's time in the fixed point; results are left in `found`. [s]
 
     Args:
         price, of, load: as above.
@@ -163,7 +163,7 @@ def decode_iteration_update(price, of, load, prompts, lane, period, full, found)
 
 @compiled_part
 def mean_pipeline_round(of, load, prompts, chunks, step, chunk, decodes):
-    """Mean round of a pipeline whose lanes advance together: all take as long as the longest. [s].
+    """Mean round of a pipeline whose lanes advance together: all take as long as the longest. [s]
 
     Chunks arrive at random while rounds have some, which are longer: a round has none for q(c u)^L of the time,
     with c chunks per second in each of L lanes, u such a round, and q the probability of `no_chunk_probability`. A
@@ -327,7 +327,7 @@ def token_gap_quantile(price, of, load, prompts, rate, share, found):
 
 @compiled_part
 def saturated_lane_rate(price, of, load, prompts, period):
-    """Rate of a lane that is always full, given its iteration time. [1/s]."""
+    """Rate of a lane that is always full, given its iteration time. [1/s]"""
     busy = load.further * period
     first = of.batch / (busy + prompts.seconds)
     decodes = min(first * busy, of.batch)
@@ -338,7 +338,7 @@ def saturated_lane_rate(price, of, load, prompts, period):
 
 @compiled_part
 def period_excess(price, of, load, prompts, rate, period, found):
-    """Excess of the iteration time over an assumed period; rate 0 means full lanes. [s]."""
+    """Excess of the iteration time over an assumed period; rate 0 means full lanes. [s]"""
     lane = rate / (of.instances * of.stages) if rate > 0 else saturated_lane_rate(price, of, load, prompts, period)
     return decode_iteration_update(price, of, load, prompts, lane, period, rate == 0, found) - period
 

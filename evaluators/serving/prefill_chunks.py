@@ -58,7 +58,7 @@ def spilled_share(of, held):
 
 @compiled_part
 def longest_chunk(of, decodes):
-    """Longest chunk of a prompt next to some decodes. [token]."""
+    """Longest chunk of a prompt next to some decodes. [token]"""
     if not of.chunked:
         return math.inf
     if of.unit > 0:
@@ -85,7 +85,7 @@ def chunk_count(prompt, chunk):
 
 @compiled_part
 def chunk_iteration_seconds(price, tokens, past, decodes, context, share):
-    """Time of an iteration with one chunk of a partly computed prompt and some decodes. [s]."""
+    """Time of an iteration with one chunk of a partly computed prompt and some decodes. [s]"""
     pairs, positions = tokens * past + tokens * (tokens + 1) / 2, decodes * context
     return iteration_seconds(price, tokens, pairs, decodes, positions, past, share * (past + positions))
 
@@ -163,7 +163,7 @@ def full_iterations_of_prompt(price, of, prompt, kind, taken, ends):
 
 @compiled_part
 def longest_full_iteration(of, load, prompts, lanes):
-    """Mean of the longest full iteration over some lanes, one in each. [s].
+    """Mean of the longest full iteration over some lanes, one in each. [s]
 
         E max = x0 + integral of 1 - F(x)^L over x,  F(x) = sum of w_k clip((x - a_k) / (b_k - a_k), 0, 1)
 
@@ -199,7 +199,7 @@ def mean_chunk_seconds(price, prompts, decodes, context, share):
 
 @compiled_part
 def chunk_extra_seconds(price, of, load, prompts, decodes, share):
-    """Time that a chunk adds to an iteration with decodes; its whole time if prompts run alone. [s]."""
+    """Time that a chunk adds to an iteration with decodes; its whole time if prompts run alone. [s]"""
     if not of.mixed:
         return mean_chunk_seconds(price, prompts, 0.0, 0.0, share)
     both = mean_chunk_seconds(price, prompts, decodes, load.context, share)
@@ -208,7 +208,7 @@ def chunk_extra_seconds(price, of, load, prompts, decodes, share):
 
 @compiled_part
 def slowest_lane_pass(of, load, prompts, some, decode):
-    """Mean over rounds of the longest iteration in a pipeline's lanes, which delays the ones behind. [s].
+    """Mean over rounds of the longest iteration in a pipeline's lanes, which delays the ones behind. [s]
 
         E max = integral of 1 - F(x)^L over x,  F(x) = (1 - q) [d <= x] + q P(chunk <= x)
 

@@ -48,7 +48,7 @@ GROWTH = 0.05
 
 @dataclass(frozen=True, slots=True)
 class SloTargets:
-    """SLO of requests: bounds on TTFT and mean TPOT. [s].
+    """SLO of requests: bounds on TTFT and mean TPOT. [s]
 
     Numbers, or of shape (requests,) where requests differ.
     """
@@ -256,7 +256,7 @@ def _lives(served: ServingRun) -> Array:
 
 
 def offered_load(served: ServingRun) -> float:
-    """Offered load: arrival rate over the closed-loop rate; infinite for simultaneous arrivals. [1].
+    """Offered load: arrival rate over the closed-loop rate; infinite for simultaneous arrivals. [1]
 
     Where the steady state's estimate is clearly low, the estimate is returned. For a closed population: users over
     the number from which on they wait for each other.
@@ -283,7 +283,7 @@ def _estimated(of: Deployment, requests: Requests) -> float:
 
 
 def queue_growth(served: ServingRun) -> float:
-    """Growth of queues over the second half of the arrivals, relative to its requests. [1].
+    """Growth of queues over the second half of the arrivals, relative to its requests. [1]
 
     In a fluid model, 1 - served load / offered load. Growth within three standard deviations of as many Poisson
     arrivals, or below a twentieth of the requests that the instances run at a time, counts as 0. 0 for simultaneous

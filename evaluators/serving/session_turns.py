@@ -22,7 +22,7 @@ def next_independent(s, coming):
 
 @inlined_function
 def next_arrival(s, coming):
-    """Time of the next known arrival: an independent request, or a turn after its think time. [s]."""
+    """Time of the next known arrival: an independent request, or a turn after its think time. [s]"""
     t = s.requests[coming].arrival if coming < len(s.requests) else np.inf
     return min(t, s.requests[s.coming[0]].arrival) if s.total[0].thinking > 0 else t
 
@@ -69,7 +69,7 @@ def _before(requests, r, other):
 
 @inlined_function
 def safe_horizon(s, here, until, t):
-    """Instant until which no answer elsewhere can bring a turn to an instance, at most `until`. [s].
+    """Instant until which no answer elsewhere can bring a turn to an instance, at most `until`. [s]
 
     An answer ends an iteration: one under way, one that starts when a first stage is free, or one after the arrival
     of a KV cache. An instance that has not been examined yet may start at once.

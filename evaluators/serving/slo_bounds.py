@@ -217,7 +217,7 @@ def percentile(values: Array, share: float) -> float:
 
 
 def latency_percentiles(served: ServingRun, share: float, kind: int | None = None) -> tuple[float, float]:
-    """Percentiles of TTFT and TPOT over completed requests, of one class if given. [s]."""
+    """Percentiles of TTFT and TPOT over completed requests, of one class if given. [s]"""
     done = ~np.isnan(served["completed"]) & (True if kind is None else served.requests.kinds == kind)
     several = done & (served.requests.output > 1)
     ttft = (served["first"] - served.requests.arrival)[done]

@@ -45,7 +45,7 @@ def uniform_draw(seed, r, made, guess):
 
 @inlined_function
 def positions_needed(pool, q):
-    """Positions that a decoding request needs: up to its next token, and those of drafts. [token]."""
+    """Positions that a decoding request needs: up to its next token, and those of drafts. [token]"""
     return q.prompt + q.made + min(pool.guesses, q.output - q.made - 1)
 
 

@@ -83,7 +83,7 @@ def pool_paces(pools: Sequence[InstancePool], requests: Requests) -> PoolPaces:
 
 
 def sustained_rate(of: Deployment, requests: Requests, *, tpot: float) -> SustainedRate:
-    """Sustained rate with TPOT within a bound, without regard to queues. [1/s].
+    """Sustained rate with TPOT within a bound, without regard to queues. [1/s]
 
     Args:
         of: pools.
@@ -97,7 +97,7 @@ def sustained_rate(of: Deployment, requests: Requests, *, tpot: float) -> Sustai
 
 
 def sustained_rate_of_paces(pools: Sequence[InstancePool], paces: PoolPaces, *, tpot: float) -> SustainedRate:
-    """Sustained rate from known instance times; arguments as of `sustained_rate`. [1/s]."""
+    """Sustained rate from known instance times; arguments as of `sustained_rate`. [1/s]"""
     first, last = pools[0], pools[-1]
     token = paces.each / last.expected
     rates = np.where(token <= tpot, last.instances * last.stages * paces.decodes / (paces.further * paces.each), 0.0)

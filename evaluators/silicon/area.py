@@ -33,7 +33,7 @@ STAGE = 8.0
 
 
 def area_by_block(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
-    """Area of each kind of block on all dies of a chip. [mm2].
+    """Area of each kind of block on all dies of a chip. [mm2]
 
     Args:
         chip: with a floor plan or with such areas; leaves broadcast over designs.
@@ -72,7 +72,7 @@ def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
 
 @computed_per_batch
 def die_area(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Area of one of the dies with cores; broadcasts over designs. [mm2]."""
+    """Area of one of the dies with cores; broadcasts over designs. [mm2]"""
     if is_said(chip, "die_area"):
         return where(is_as_sold(chip, decode_cores), chip.published.die_area, die_area(as_modelled(chip), decode_cores))
     found, area = _made(chip, decode_cores)
@@ -91,7 +91,7 @@ def is_as_sold(chip: Chip, decode_cores: Any = 0) -> Any:
 
 
 def die_counts(chip: Chip, area: Any) -> tuple[Any, Any]:
-    """Numbers of compute dies and of base dies of a chip with a total area; broadcasts over designs. [1]."""
+    """Numbers of compute dies and of base dies of a chip with a total area; broadcasts over designs. [1]"""
     if is_said(chip, "die_area"):  # as many as the model makes, however large
         return die_counts(as_modelled(chip), total_area(as_modelled(chip)))
     return (1.0, 0.0) if chip.areas is not None else (_dies(chip, area), 0.0 if chip.base is None else chip.base.dies)
@@ -99,7 +99,7 @@ def die_counts(chip: Chip, area: Any) -> tuple[Any, Any]:
 
 @computed_per_batch
 def pitch(chip: Chip) -> Any:
-    """Distance between neighbours of a mesh: side of a square core with its router. [mm]."""
+    """Distance between neighbours of a mesh: side of a square core with its router. [mm]"""
     found = _of_cores(chip)
     area = summed(value for name, value in found.items() if name != "hbm_phy") / (1 - chip.technology.other)
     return (area / _count(chip, chip.mesh.rows * chip.mesh.cols)) ** 0.5
@@ -323,13 +323,13 @@ def _shores(chip: Chip, area: Any) -> Any:
 
 @computed_per_batch
 def memory_edge_length(chip: Chip) -> Any:
-    """Length of die edge that main memory takes; broadcasts over designs. [mm]."""
+    """Length of die edge that main memory takes; broadcasts over designs. [mm]"""
     return memory_device_count(chip) * chip.die.sites * chip.dram.edge
 
 
 @computed_per_batch
 def memory_device_count(chip: Chip) -> Any:
-    """Number of main-memory devices that the bandwidth needs; broadcasts over designs. [1]."""
+    """Number of main-memory devices that the bandwidth needs; broadcasts over designs. [1]"""
     if chip.memory is not None:
         return peak_bandwidth(chip.memory) / chip.dram.device
     channels = chip.hbm.bandwidth if chip.mesh is None else channel_count(chip) * chip.hbm.channel_bandwidth

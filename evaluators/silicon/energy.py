@@ -60,7 +60,7 @@ class PooledActivity(NamedTuple):
 
 
 def dynamic_energy(activity: Activity, chip: Chip, width: float = WORD) -> Any:
-    """Dynamic energy of a mesh's activity; broadcasts over designs. [J].
+    """Dynamic energy of a mesh's activity; broadcasts over designs. [J]
 
     A sent byte is read from a local memory, and written to that of each receiving core. A byte from main memory, or
     from the cache in front of it, is written to a local memory, or read there on its way out; the user reads it
@@ -103,7 +103,7 @@ def _local(chip: Chip) -> Any:
 
 
 def pooled_dynamic_energy(activity: PooledActivity, chip: Chip) -> Any:
-    """Dynamic energy of a shared-cache die's activity; broadcasts over designs. [J]."""
+    """Dynamic energy of a shared-cache die's activity; broadcasts over designs. [J]"""
     tech, own = chip.technology, chip.die
     operands, nothing = activity.operands, not isinstance(activity.operands, np.ndarray) and activity.operands == 0
     multiplied = (
@@ -117,7 +117,7 @@ def pooled_dynamic_energy(activity: PooledActivity, chip: Chip) -> Any:
 
 
 def host_transfer_energy(nbytes: Any, chip: Chip) -> Any:
-    """Energy of bytes moved between a chip's memory and a host; broadcasts over designs. [J].
+    """Energy of bytes moved between a chip's memory and a host; broadcasts over designs. [J]
 
     It covers the chip's memory and one link; the host's own energy is in the power of its server.
     """
@@ -127,7 +127,7 @@ def host_transfer_energy(nbytes: Any, chip: Chip) -> Any:
 
 @computed_per_batch
 def static_power(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Static power of all dies and of main memory; broadcasts over designs. [W]."""
+    """Static power of all dies and of main memory; broadcasts over designs. [W]"""
     if chip.technology is None:  # of a memory by itself
         return area.memory_device_count(chip) * chip.dram.idle
     found = chip.technology.static * area.total_area(chip, decode_cores) * supply.relative_energy(chip)
@@ -136,13 +136,13 @@ def static_power(chip: Chip, decode_cores: Any = 0) -> Any:
 
 @computed_per_batch
 def peak_design_power(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Power with matrix engines at their 16-bit peak, and memory and links at theirs. [W]."""
+    """Power with matrix engines at their 16-bit peak, and memory and links at theirs. [W]"""
     return sum_nonzero(design_power_by_part(chip, decode_cores).values())
 
 
 @computed_per_batch
 def design_power_by_part(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
-    """Peak design power by part; broadcasts over designs. [W].
+    """Peak design power by part; broadcasts over designs. [W]
 
     Some tiles may only decode.
     """
@@ -200,7 +200,7 @@ def chip_link_energy_per_byte(chip: Chip) -> Any:
 
 @computed_per_batch
 def hop(chip: Chip) -> Any:
-    """Energy per byte from router to router of a mesh, at the node's nominal supply. [J/B]."""
+    """Energy per byte from router to router of a mesh, at the node's nominal supply. [J/B]"""
     length = area.pitch(chip) / PITCH * _length(chip)
     return chip.technology.hop * ((1 - WIRES) * _length(chip) + WIRES * length)
 

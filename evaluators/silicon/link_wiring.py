@@ -64,7 +64,7 @@ PORTS = 5
 
 
 def router_ports(rows: Any, cols: Any, topology: str) -> Any:
-    """Ports of a router including its core's, at least those of a mesh router. [1].
+    """Ports of a router including its core's, at least those of a mesh router. [1]
 
     >>> router_ports(8, 8, "mesh"), router_ports(8, 8, "torus"), router_ports(8, 8, "full")
     (5, 5.0, 64.0)
@@ -75,7 +75,7 @@ def router_ports(rows: Any, cols: Any, topology: str) -> Any:
 
 
 def relative_router_ports(rows: Any, cols: Any, topology: str) -> Any:
-    """Router ports with links relative to a mesh, where a link of length n counts n times. [1].
+    """Router ports with links relative to a mesh, where a link of length n counts n times. [1]
 
     >>> relative_router_ports(8, 8, "mesh"), relative_router_ports(8, 8, "torus")
     (1.0, 1.6)
@@ -93,7 +93,7 @@ def die_wiring(chip: Chip) -> LinkWiring:
 
 
 def link_interfaces_per_die(chip: Chip) -> Any:
-    """Link interfaces per die: ports, repeaters of longer links, and those of a switch. [1].
+    """Link interfaces per die: ports, repeaters of longer links, and those of a switch. [1]
 
     With a switch, each port of a die has an interface at either end of every part of the route.
     """
@@ -120,7 +120,7 @@ def switch_stages(members: Any) -> Any:
 
 
 def node_port_bandwidth(chip: Chip) -> Any:
-    """Bandwidth of one die to the scale-out network, one direction; broadcasts over designs. [B/s]."""
+    """Bandwidth of one die to the scale-out network, one direction; broadcasts over designs. [B/s]"""
     if chip.boxes is not None:
         return chip.boxes.bandwidth
     nodes = None if chip.network is None else chip.network.nodes

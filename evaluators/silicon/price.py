@@ -25,7 +25,7 @@ CM2 = 100.0
 
 
 def dies_of_wafer(mm2: Any) -> Any:
-    """Whole dies of an area on a round wafer: area ratio less dies cut by the edge, at least one. [1].
+    """Whole dies of an area on a round wafer: area ratio less dies cut by the edge, at least one. [1]
 
     >>> round(dies_of_wafer(814.0), 1), round(dies_of_wafer(115.0)), dies_of_wafer(46225.0)
     (63.5, 553, 1.0)
@@ -43,7 +43,7 @@ def negative_binomial_yield(mm2: Any, defects: Any, clustering: Any) -> Any:
 
 
 def spare_core_yield(mm2: Any, defects: Any, spare: Any) -> Any:
-    """Probability that at most the spare cores of an area have a defect, by Poisson's law. [1].
+    """Probability that at most the spare cores of an area have a defect, by Poisson's law. [1]
 
     >>> spare_core_yield(400.0, 0.1, 0.0) == float(np.exp(-0.4)), round(spare_core_yield(46225.0, 0.1, 7000.0), 6)
     (True, 1.0)
@@ -85,7 +85,7 @@ def die_yield(chip: Chip, decode_cores: Any = 0) -> Any:
 
 @memoize_by_identity
 def price_by_part(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
-    """Price of a chip in its server by part; broadcasts over designs. [USD].
+    """Price of a chip in its server by part; broadcasts over designs. [USD]
 
     Some tiles may only decode.
     """
@@ -145,20 +145,20 @@ def _joined_on(chip: Chip, decode_cores: Any, made: dict[str, Any]) -> dict[str,
 
 @computed_per_batch
 def wall_power(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Wall power of a chip: peak with its share of server and network, at the server's input. [W]."""
+    """Wall power of a chip: peak with its share of server and network, at the server's input. [W]"""
     return (peak_design_power(chip, decode_cores) + _beside(chip)) / chip.economics.supply
 
 
 @memoize_by_identity
 def system_price(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Price of a chip in its server; broadcasts over designs. [USD]."""
+    """Price of a chip in its server; broadcasts over designs. [USD]"""
     return sum_nonzero(price_by_part(chip, decode_cores).values())
 
 
 def token_price_by_part(
     chip: Chip, chips: Any, seconds: Any, joules: Any, tokens: Any, decode_cores: Any = 0
 ) -> dict[str, Any]:
-    """Price of a million tokens by part: share of the chips' life, and electricity. [USD].
+    """Price of a million tokens by part: share of the chips' life, and electricity. [USD]
 
     Args:
         chip, chips: that work, and how many.
@@ -198,7 +198,7 @@ SOLD = ("dies", "memory", "package", "carrier", "lost in joining", "test")
 
 
 def of_chip(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Modelled price of a chip without its server; broadcasts over designs. [USD]."""
+    """Modelled price of a chip without its server; broadcasts over designs. [USD]"""
     found = price_by_part(as_modelled(chip), decode_cores)
     return sum(found[name] for name in SOLD if name in found)
 

@@ -84,7 +84,7 @@ def _table(least: float, threshold: float, most: float) -> tuple[float, float, A
 
 
 def nominal_clock(chip: Chip) -> Any:
-    """Clock at the process node's nominal supply, of the chip as built or of a usual design. [Hz].
+    """Clock at the process node's nominal supply, of the chip as built or of a usual design. [Hz]
 
     Elements with too few pipeline registers, or routers with too few cycles, slow all cores, which share a clock. A
     chip with a data sheet reaches the data sheet's clock at its usual supply.
@@ -108,7 +108,7 @@ def is_as_clocked(chip: Chip) -> Any:
 
 
 def stage_time(matrix: MatrixEngine) -> Any:
-    """Pipeline stage time of a matrix engine's elements over a usual cycle, at least 1. [1].
+    """Pipeline stage time of a matrix engine's elements over a usual cycle, at least 1. [1]
 
     The logic of `STAGES` stages is cut into depth + 1, each with a register: STAGES / (depth + 1) (1 - REGISTER) +
     REGISTER. Systolic arrays have no pipelines in their elements, and keep up with a usual cycle. Broadcasts over
@@ -132,7 +132,7 @@ def maximum_clock(chip: Chip) -> Any:
 
 @computed_per_batch
 def relative_energy(chip: Chip) -> Any:
-    """Energy of an operation relative to the nominal supply voltage; broadcasts over designs. [1]."""
+    """Energy of an operation relative to the nominal supply voltage; broadcasts over designs. [1]"""
     return map_distinct(_squared, chip.clock / nominal_clock(chip), chip.technology)
 
 

@@ -114,7 +114,7 @@ def evaluate_cases(design: Design, workload: Workload, fidelity: str) -> list[Ca
 
 
 def system_and_token_price(design: Design, load: ServingLoad, run: ServingRun, fidelity: str) -> tuple[float, float]:
-    """Price of all chips of a design, and price of a million output tokens of a run. [USD]."""
+    """Price of all chips of a design, and price of a million output tokens of a run. [USD]"""
     service = instance_module(design)
     if hasattr(service, "run_usage"):
         spent = service.run_usage(design, load, run, fidelity)
@@ -161,7 +161,7 @@ def with_remedy(worst: Infeasibility, design: Design, workload: Workload) -> Inf
 
 
 def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[float, float]:
-    """TTFT and TPOT of requests on an idle deployment, for the share that the maximum rate names. [s]."""
+    """TTFT and TPOT of requests on an idle deployment, for the share that the maximum rate names. [s]"""
     service = instance_module(design)
     if hasattr(service, "unloaded_latency"):
         found: tuple[float, float] = service.unloaded_latency(design, load, fidelity)

@@ -65,7 +65,7 @@ class Played(NamedTuple):
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """Time of the kernel by events, and by cycles. [s]."""
+        """Time of the kernel by events, and by cycles. [s]"""
         on = {"engines": self.engines, "memory": self.memory}
         return events.simulate_events(self.program, self.fabric, **on).seconds, cycles.simulate_cycles(
             self.program, self.fabric, **on

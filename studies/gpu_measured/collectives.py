@@ -81,7 +81,7 @@ def part_of(
 
 @cache
 def links_of(chip: str) -> float:
-    """Bandwidth of all links of a preset chip, in one direction. [B/s]."""
+    """Bandwidth of all links of a preset chip, in one direction. [B/s]"""
     network = build_question(compose([f"chip={chip}"]), Path()).base.chip.network
     return float(network.ports) * float(network.bandwidth)
 

@@ -64,7 +64,7 @@ def asked(model: str, machine: str, context: int) -> Question:
 
 @cache
 def taken(model: str, machine: str, context: int) -> float:
-    """Time of a token by the fastest mapping that fits; 0 if none fits. [s]."""
+    """Time of a token by the fastest mapping that fits; 0 if none fits. [s]"""
     of = asked(model, machine, context)
     designs = [of.base]
     if machine == "wse3":

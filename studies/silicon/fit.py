@@ -99,7 +99,7 @@ def factor(tech: ProcessNode, like: str) -> float:
 
 
 def of_die(chip: Chip) -> tuple[float, Array]:
-    """Die area without fitted constants, and area per unit of each N7 constant, shape (constants,). [mm2]."""
+    """Die area without fitted constants, and area per unit of each N7 constant, shape (constants,). [mm2]"""
 
     def at(**constants: float) -> float:
         values = dict.fromkeys(AREAS, 0.0) | constants
@@ -162,7 +162,7 @@ def of_power(chip: Chip, constants: dict[str, float]) -> Array:
 
 
 def fit_energy(bare: Array, per: Array) -> float:
-    """Energy of a multiply-add by least squares of logarithmic power ratios. [J/op].
+    """Energy of a multiply-add by least squares of logarithmic power ratios. [J/op]
 
     Args:
         bare, per: power over the rated one without multiply-adds, and per unit of their energy; shape (chips,).

@@ -41,10 +41,10 @@ class KernelOutcome(NamedTuple):
 
     Attributes:
         metrics: with the latency, where there is energy.
-        dynamic: energy of what is done on all dies, worked out when somebody asks; None where nothing is made. [J]
+        dynamic: dynamic energy on all dies, computed on demand; None without energy constants. [J]
         dies: that work.
-        held: the metric that is what the first limit needs; "" where none is.
-        tokens: that are put out, where energy is said for each; None where not.
+        held: metric that equals the need of the first limit; empty string if none does.
+        tokens: output tokens, where energy is given per token; None otherwise.
     """
 
     metrics: dict[str, Any]
@@ -58,7 +58,7 @@ def mesh_outcome(chip: Chip, cost: KernelCost, own: dict[str, Any], itemsize: fl
     """Time, cycles and energy of a kernel that occupies a whole mesh.
 
     Args:
-        chip, cost: where, and what a reader says of it.
+        chip, cost: the chip, and the cost of the kernel on it.
         own: further metrics.
         itemsize: of values. [B]
     """
@@ -67,7 +67,7 @@ def mesh_outcome(chip: Chip, cost: KernelCost, own: dict[str, Any], itemsize: fl
 
 
 def merge_items(parts: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Bytes by name, those of equal names added. [B]."""
+    """Bytes by name, those of equal names added. [B]"""
     found: dict[str, Any] = {}
     for name, nbytes in parts:
         found[name] = found.get(name, 0.0) + nbytes * 1.0

@@ -56,14 +56,14 @@ TIME_PARTS = (
     ("starts", ("post",)),
     ("hops", ("hop", "ramp")),
 )
-"""What takes time between tiles, with the constants that say how much."""
+"""Parts of the time between tiles, with the constants that determine them."""
 
 
 class DieCollective(NamedTuple):
     """A collective laid out on the dies of a system: legs, groups and limits.
 
     Attributes:
-        case: what is asked.
+        case: the case.
         legs: what is done one after the other: its name, a job between dies or a kernel on the tiles of one, and how often.
         groups, members: of dies.
         limits: of the layout.

@@ -29,13 +29,13 @@ FIDELITIES = ("closed", "events")
 STACKED, WHOLE = True, False
 
 SAMPLED_REQUESTS = 1 << 14
-"""Bursts from which the closed form goes on: what comes after the first half of them repeats that of the second."""
+"""Bursts from which the analytical model extrapolates: later ones repeat the second half of them."""
 
 MAX_SINGLE_DESIGNS = 64
 """Bursts outstanding for each channel from which on a window is not what keeps it waiting."""
 
 BOTTLENECK_SHARE = 0.85
-"""Share of a stream's time from which on what takes it by itself counts as what binds."""
+"""Share of a stream's time from which on a resource counts as its bottleneck."""
 
 
 def prepare_case(design: Design, cases: tuple[MemoryStreamCase, ...]) -> tuple[MemoryStreamCase, ...]:

@@ -48,13 +48,13 @@ STACKED = WHOLE = True
 SUBMESH_TEXT = "matrices shrink with the mesh"
 
 TILE_ALGORITHMS = ("cannon", "ladder", "meshgemm", "meshgemm_v", "summa", "t10")
-"""Algorithms whose closed form holds on tiles, whose DMA engines send beside products: within 10 % of events."""
+"""Algorithms with an analytical model on tiles, whose DMA engines send during products: within 10 % of events."""
 
 LOCKED_ALGORITHMS = ("summa", "t10")
-"""Those of them whose messages do not meet on a line, which circuits hold both ways."""
+"""Those whose messages do not meet on a line, which circuits hold in both directions."""
 
 COMMUNICATION_TIMES = ("hop", "ramp", "stage", "word", "copy", "post")
-"""Times of a fabric that only messages take."""
+"""Constants of the network that only messages depend on."""
 
 
 def needs_single_designs(design: Design, fidelity: str) -> bool:
@@ -209,15 +209,15 @@ def _least(algorithm: str, mapping: MeshProductPlan) -> Any:
 
 
 def _known(design: Design) -> tuple[str, ...]:
-    """Algorithms whose closed form holds on tiles."""
+    """Algorithms that have an analytical model on tiles."""
     return LOCKED_ALGORITHMS if design.chip.noc.routing == "locked" else TILE_ALGORITHMS
 
 
 def _refuse_closed(design: Design, kernel: MeshKernel, fidelity: str) -> None:
-    """Refuses algorithms on tiles whose closed form does not hold there.
+    """Refuse algorithms on tiles that have no analytical model there.
 
     Raises:
-        DesignError: one of them under ``closed``; readers that play programs have all.
+        DesignError: such an algorithm at fidelity=closed; simulators support all.
     """
     if design.chip.tile is None or fidelity != "closed" or kernel.rivals:
         return
@@ -235,7 +235,7 @@ def _machine(design: Design) -> HardwareModel:
 
 
 def _multiplying(kernel: MeshKernel, on: HardwareModel) -> Any:
-    """Time of the local products of a core, where their data are there; it is the same whoever plays them."""
+    """Time of the local products of a core with local data; equal at all fidelities."""
     assert on.fabric is not None
     starts = find_gemm(kernel.algorithm).local_product_count(kernel.mesh) if kernel.kind == "gemm" else 1
     free = on.fabric._replace(**dict.fromkeys((*COMMUNICATION_TIMES, "launch"), 0.0))

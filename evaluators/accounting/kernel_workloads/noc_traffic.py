@@ -27,7 +27,7 @@ FIDELITIES = ("closed", "cycles")
 STACKED = WHOLE = False
 
 SIMULATED_METRICS = ("packet_latency", "packet_latency_p50", "packet_latency_p99", "hops", "accepted")
-"""Metrics that are not numbers where a limit does not hold."""
+"""Metrics that are NaN if a limit is violated."""
 
 
 def needs_single_designs(design: Design, fidelity: str) -> bool:

@@ -55,7 +55,7 @@ from dse.space.workload import (
 
 FIDELITIES = tuple(READERS)
 UNREAD = (ElementwiseCase, CollectiveCase)
-"""Cases that read no weights and no cache, of which banks play nothing: the first fidelity answers."""
+"""Cases that read no weights and no KV cache, so that only the analytical model supports them."""
 STACKED, WHOLE = False, True
 
 OPERATOR_NAMES = {
@@ -66,7 +66,7 @@ OPERATOR_NAMES = {
     "gather": "embedding",
     "softmax": "softmax",
 }
-"""Operators on elements by what is asked: their names in a graph, which say the sort of a library's pass."""
+"""Names in the graph of elementwise operators, which also give the sort of a library kernel."""
 
 ELEMENTWISE_COSTS = {
     "norm": NORM_COST,
@@ -88,12 +88,12 @@ class DieKernel(NamedTuple):
     Attributes:
         plan: that divides it.
         metrics: with the latency.
-        held: in its memory.
+        held: items in the die's memory.
         ports: whether dies exchange something.
         done: counts.
-        told: rows and bars, of numbers.
-        by: the same by another reader, of (fidelity); None where no memory is read.
-        divided: heads or columns that dies share out, of which each has one or more, and whose plan says how many dies.
+        told: function that returns breakdown rows and bars.
+        by: function from a fidelity to the same kernel at that fidelity; None where no memory is read.
+        divided: heads or columns that dies share, at least one each, and the phase whose plan sets the number of dies.
     """
 
     plan: TensorParallelPlan

@@ -49,8 +49,8 @@ class TiledAttention(NamedTuple):
     """Equal cases of attention as one job, with the resolved tiling.
 
     Attributes:
-        job: what is priced.
-        tiling: group and slice, of sides as they are said, which a limit holds.
+        job: the attention job.
+        tiling: group sides and tiling as set, for the limits.
     """
 
     job: AttentionJob
@@ -120,7 +120,7 @@ def chosen_tiling(design: Design, *cases: AttentionCase) -> AttentionTiling:
 
 
 def operand_bytes(design: Design) -> tuple[float, KvStorage]:
-    """Bytes per query, score and output value, and the storage of keys and values. [B].
+    """Bytes per query, score and output value, and the storage of keys and values. [B]
 
     Raises:
         DesignError: weights of another size, of which there are none, or activations with scales of blocks.

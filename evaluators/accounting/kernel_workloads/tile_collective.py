@@ -44,7 +44,7 @@ TIME_PARTS = (
     ("starts", ("post",)),
     ("hops", ("hop", "ramp")),
 )
-"""What takes time, with the constants that say how much."""
+"""Parts of the time, with the constants that determine them."""
 
 BUFFER_NAMES = {"x": "data", "y": "data turned round"}
 

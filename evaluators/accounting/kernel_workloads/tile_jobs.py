@@ -17,7 +17,7 @@ def memory_limits(job: TileJob, slots: list[tuple[str, Any]], stored: dict[str, 
     """Of a tile, and main memory.
 
     Args:
-        job: what is asked.
+        job: the job.
         slots: of a tile, by what they are for. [B]
         stored: in main memory, likewise. [B]
     """
@@ -29,7 +29,7 @@ def memory_limits(job: TileJob, slots: list[tuple[str, Any]], stored: dict[str, 
 
 
 def job_outcome(job: TileJob, fidelity: str, own: dict[str, Any]) -> KernelOutcome:
-    """Time and energy of a job, and its main-memory traffic. [s], [J], [B]."""
+    """Time and energy of a job, and its main-memory traffic. [s], [J], [B]"""
     chip, cost = job.chip, jobs.job_cost(fidelity, job)
     moved = cost.activity.memory_bytes
     share = moved / (cost.seconds * channel_count(chip) * chip.hbm.channel_bandwidth)
@@ -42,7 +42,7 @@ def job_breakdown(
     """Breakdown rows of a job: time saved by free exchanges, memory and vector work, in that order.
 
     Args:
-        job, fidelity: what is asked, of numbers, and who answers.
+        job, fidelity: job of a scalar design, and the fidelity.
         phase, segment, shape: of rows.
         useful: operations. [op]
         masked: share of what is executed beyond them that a mask hides; the rest is padding.

@@ -62,11 +62,11 @@ IterationCounts = list[list[tuple[float, Composition]]]
 
 
 ERROR_SAMPLES = 300
-"""At which a table's error is measured, where prices are quick."""
+"""Compositions at which a table's error is measured, where iteration times are fast to compute."""
 
 
 SERVING_PREFIXES = ("mapping.serving.",)
-"""Leaves of a design that say how instances are used, not what an iteration of them takes."""
+"""Leaves of a design that set how instances are used, not the iteration time."""
 
 
 def iteration_time_key(design: Design, load: ServingLoad, *others: Any, without: tuple[str, ...] = SERVING_PREFIXES) -> str:
@@ -96,14 +96,15 @@ class ServingInstance(NamedTuple):
     """One serving instance of the model, for a pool of equal instances.
 
     Attributes:
-        pricing: seconds of iterations; shape (..., designs) of several designs.
-        free: for caches, of what holds them: beside weights and activations. [B]
-        room: what a request has there.
-        axes: points of a table of prices, of the largest counts in the order of `iteration_time.AXES`.
-        checks: compositions between them at which the table is compared with prices.
+        pricing: iteration time by composition; shape (..., designs) of several designs. [s]
+        free: KV memory: what weights and activations leave free. [B]
+        room: KV memory of one request.
+        axes: points of a table of iteration times, from the largest counts in the order of `iteration_time.AXES`.
+        checks: compositions at which the table's error is measured.
         shares: of the time of an iteration, by stage; as many micro-batches are in flight.
-        key: equal for instances of equal prices, whatever design they are of.
-        more: seconds, joules and what else iterations spend, shape (..., what, designs); None where `used` takes compositions.
+        key: equal for instances with equal iteration times, whatever their design.
+        more: seconds, joules and other costs of iterations, shape (..., what, designs); None if `usage_metrics` takes
+            compositions.
         copies: of attention, on devices that each have caches of requests of their own; `free` is of all of them. [1]
     """
 

@@ -45,6 +45,6 @@ def fastest_per_design(found: Sequence[Array]) -> Array:
 
 
 def min_per_token(known: Array, spent: Callable[[int], Array], most: float) -> Array:
-    """Least time per token over the known counts and the largest requested count. [s]."""
+    """Least time per token over the known counts and the largest requested count. [s]"""
     counts = np.concatenate([known, [most]])
     return np.asarray((interpolate_counts(known, spent, counts)[:, 0] / counts[:, None]).min(axis=0))

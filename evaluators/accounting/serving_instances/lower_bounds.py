@@ -22,7 +22,7 @@ from dse.space.model import Model
 from dse.space.workload import ServingLoad
 
 HEAD = "head"
-"""The part of a model that only the last token of a prompt takes."""
+"""The segment that only the last token of a prompt runs."""
 
 
 class WorkLowerBounds(NamedTuple):
@@ -34,7 +34,7 @@ class WorkLowerBounds(NamedTuple):
         decode: of an iteration with a request that decodes. [s]
         prompt: of each token of a prompt. [s]
         lanes: instances that do both phases, all their engines at a time; 0 where they are others.
-        room: requests of an instance that memory has room for; 0 where nobody knows.
+        room: lower bound on the requests of an instance that fit in memory; 0 if unknown.
         joules: of what is done for all requests, whatever its time. [J]
     """
 
@@ -57,14 +57,14 @@ def prefill_flop_per_token(model: Model) -> Any:
 
 
 def load_macs(load: ServingLoad) -> Any:
-    """Multiply-adds of layers for all tokens of a load: prompts, and outputs but the last token. [1]."""
+    """Multiply-adds of layers for all tokens of a load: prompts, and outputs but the last token. [1]"""
     requests = load.requests
     return prefill_flop_per_token(load.model) / 2 * float(requests.prompt.sum() + requests.output.sum() - len(requests))
 
 
 @lru_cache(maxsize=16)
 def weight_bytes_read(model: Model, precision: FormatPlan) -> Any:
-    """Weights that the products of a one-token iteration read. [B]."""
+    """Weights that the products of a one-token iteration read. [B]"""
     return sum(
         part.times
         * of.copies
@@ -80,7 +80,7 @@ def weight_bytes_read(model: Model, precision: FormatPlan) -> Any:
 
 
 def peak_flops(chip: Chip) -> Any:
-    """Peak rate of tiles' engines: arrays, or lanes where these may multiply and are faster. [FLOP/s]."""
+    """Peak rate of tiles' engines: arrays, or lanes where these may multiply and are faster. [FLOP/s]"""
     tile = chip.tile
     macs = tile.matrix.rows * tile.matrix.cols * 1.0
     if tile.products != "matrix":

@@ -93,18 +93,18 @@ AXES: dict[str, Callable[..., list[Array]]] = {
     SERVED_DIES: partial(geometric_axes, finer=0.5),
     SERVED_POOLED_DIES: geometric_axes,
 }
-"""Points of a table, by the software that runs: those of tiles, which take a search of slices each, are half as many."""
+"""Axes of tables, by software: those of tiles, which need a tiling search for each point, have half as many points."""
 
 DIE_MODULES = {SERVED_DIES: "tile_dies", SERVED_POOLED_DIES: "shared_cache_dies"}
 """What a die is, by the software that runs: modules of `account`."""
 
 
 OVERLAP_LABEL = "attention, FFNs and their exchanges, of other micro-batches"
-"""What micro-batches between dies of attention and of FFNs save, waits taken off."""
+"""Time saved by micro-batches between attention dies and FFN dies, without waits."""
 
 
 class DieIteration(NamedTuple):
-    """One iteration on many dies: its work, micro-batch passes, division and time. [s]."""
+    """One iteration on many dies: its work, micro-batch passes, division and time. [s]"""
 
     asked: IterationWork
     played: PassWork
@@ -188,7 +188,7 @@ def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
 
 
 def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> float:
-    """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]."""
+    """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
     of = die_pools(design, load)[-1]
     return _run(design, load, of, (0.0, 0.0, 1.0, context, 0.0), "closed").seconds
 
@@ -279,7 +279,7 @@ def usage_metrics(
 
 
 def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-    """Power of iterations of one design on all dies of an instance, shape (iterations, 1). [W]."""
+    """Power of iterations of one design on all dies of an instance, shape (iterations, 1). [W]"""
     of, each = die_pools(design, load)[pool], np.broadcast_arrays(*(np.ravel(count) for count in made_of))
     found = []
     for one in zip(*each, strict=True):
@@ -363,7 +363,7 @@ class TightestStage(NamedTuple):
 
     Attributes:
         weights: [B]
-        beside: activations and dispatched tokens of the largest iterations, by what they are. [B]
+        beside: activations and dispatched tokens of the largest iterations, by item. [B]
         kv: bytes of positions that are kept, by reach, and of states of sequences.
         shares: of the time of an iteration, by stage of all.
         fed: what a die of FFNs alone has on the stage that has most, by what it is; () where there are none. [B]
@@ -484,7 +484,7 @@ def _asked(of: IterationWork) -> float:
 
 
 MEMORY = 64
-"""Prices of instances that are kept by their keys."""
+"""Iteration-time functions that are kept by their keys, at most."""
 
 PRICES: dict[str, Callable[..., Array]] = {}
 

@@ -18,7 +18,7 @@ from dse.space.memoize import memoize_by_identity
 from dse.space.workload import ServingLoad
 
 ReplicaWork = tuple[IterationWork, DieSplit]
-"""An iteration: what the copy of attention that has most is asked, and how the model is divided."""
+"""An iteration: work of the fullest attention replica, and the division of the model."""
 
 
 ROUNDED = 1e-6
@@ -29,7 +29,7 @@ class DiePool(NamedTuple):
     """A pool of equal instances on many dies.
 
     Attributes:
-        phase: whose plan divides the model.
+        phase: phase whose plan divides the model.
         both: whether instances do both phases, each by its plan.
         of: how; copies of the model are instances, and there is one micro-batch at a time.
         rows: of dies, first and how many.

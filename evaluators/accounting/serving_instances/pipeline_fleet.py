@@ -52,15 +52,15 @@ class PipelinePool(NamedTuple):
         chip: as if all cores were of this kind.
         plan: of the phase.
         rules: how an iteration is formed, of each design.
-        groups: of cores, that there is room for.
+        groups: groups of cores that fit.
         dp: pipelines.
         batch: requests of one, over all its micro-batches.
-        held: on the fullest core.
-        room: what a request has on it, of all its layers.
+        held: memory of the fullest core.
+        room: KV memory of one request on a core, over its layers.
         cut: stages of a pipeline, of each design.
         precision: formats.
         words: partitions of operators, where the plan leaves them open.
-        holds: the plan, with the partition as which what a core holds is counted.
+        holds: the plan, with the partition by which core memory is counted.
     """
 
     name: str
@@ -90,22 +90,22 @@ class PipelinePool(NamedTuple):
 
     @property
     def width(self) -> float:
-        """Bytes of an activation value in products. [B]."""
+        """Bytes of an activation value in products. [B]"""
         return float(BYTES_BY_FORMAT[self.precision.activations])
 
     @property
     def near(self) -> Any:
-        """Local memory of a core that KV caches occupy. [B]."""
+        """Local memory of a core that KV caches occupy. [B]"""
         return as_float(self.held.kv_here * self.held.kv)
 
     @property
     def free(self) -> Any:
-        """Share of main memory per core that weights leave free. [B]."""
+        """Share of main memory per core that weights leave free. [B]"""
         return as_float(memory_bytes_per_core(self.chip)) - as_float((1 - self.held.weights_here) * self.held.weights)
 
 
 _KNOWN: list[tuple[Design, ServingLoad, tuple[PipelinePool, ...]]] = []
-"""Fleets of the last designs and loads, by themselves: limits and metrics of a design ask one after the other."""
+"""Pipelines of the last designs and loads, separately: limits and metrics of a design need them one after the other."""
 
 MAX_FLEETS = 8
 """That are kept."""
@@ -326,7 +326,7 @@ def iteration_calls(
 
 
 def longest_request_bytes(of: PipelinePool, load: ServingLoad, mapping: Mapping) -> Any:
-    """Main memory per core that the longest request takes alone. [B]."""
+    """Main memory per core that the longest request takes alone. [B]"""
     whole = as_float(of.room.of(served.longest_sequence(load)))
     return whole if mapping.serving.overflow == "ring" else maximum(0.0, whole - of.near)
 
@@ -414,7 +414,7 @@ def _typical(load: ServingLoad, of: PipelinePool, reader: CostModel) -> tuple[Op
 
 
 def pipeline_request_memory(design: Design, load: ServingLoad, plan: ServingPipelinePlan) -> RequestMemory:
-    """KV memory of one request on a core, over all its layers. [B]."""
+    """KV memory of one request on a core, over all its layers. [B]"""
     said = design.mapping.precision
 
     def nbytes(cached: Any, sequences: float) -> Any:
@@ -482,11 +482,11 @@ def partition_options(
     Args:
         model, chip, plan, precision: what is divided, and where.
         work: that is typical.
-        closed: the closed reader.
+        closed: the analytical cost model.
         lay: calls of that work by one partition, but for what goes to all.
-        held: what a core holds by a plan, and of weights those of which each core has all [B].
-        passed: a pass of blocks of that work.
-        fits: whether that has room.
+        held: core memory by a plan, and from weights copied to each core [B].
+        passed: a forward pass of blocks of that work.
+        fits: whether that core memory fits.
     """
 
     def through(laid: tuple[CallBlock, ...], here: CoreResidency) -> tuple[StagedPass, Any]:

@@ -80,8 +80,8 @@ def make_deployments(
 
     Args:
         design, load, fleet: as they are.
-        prices: of each pool.
-        paces: of `paced`.
+        prices: iteration time of each pool.
+        paces: results of `pipeline_paces`.
         between: caches on their way.
     """
     mapping = design.mapping
@@ -131,8 +131,8 @@ def kv_transfer_cost(
 
     Args:
         design, load, fleet: as they are.
-        paces: of `paced`.
-        reader: that plays messages, or has a formula for them.
+        paces: results of `pipeline_paces`.
+        reader: cost model of messages.
     """
     if len(fleet) == 1:
         return None

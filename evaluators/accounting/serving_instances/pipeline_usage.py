@@ -46,11 +46,11 @@ def usage_metrics(
     """Metrics of utilisation, memory use and energy of a run.
 
     Args:
-        design, load, fleet, reader: what serves.
+        design, load, fleet, reader: design, load, pools and cost model.
         means: iterations of each pool.
         fullest: what each has under way at once.
         between: how caches are moved, where they are.
-        gone: requests whose caches were, shape (requests,).
+        gone: which requests had a KV transfer, shape (requests,).
         span: of the run. [s]
         steady: whether the fullest iterations are the mean ones.
     """
@@ -97,7 +97,7 @@ def transfer_activity(
 def power_function(
     load: ServingLoad, fleet: tuple[PipelinePool, ...], reader: CostModel, between: TransferCost | None
 ) -> peak.PowerFunction:
-    """Function from iteration compositions to power. [W]."""
+    """Function from iteration compositions to power. [W]"""
 
     def of_iterations(place: int, made_of: peak.Counts) -> Any:
         of = fleet[place]

@@ -76,14 +76,14 @@ from dse.space.workload import ServingLoad
 FIDELITIES = tuple(READERS)
 
 TOGETHER_AT = {STEADY: (standing.groups_solved_together, select_rows)}
-"""Rows of a design that are worked out together, and how some are taken of them, by fidelity."""
+"""By fidelity, the rows of a design that are evaluated together, and how rows are selected."""
 
 MERGEABLE_OPTIONS = (*(f"mapping.{phase}.{word}" for phase in ("prefill", "decode") for word in ("placement", "stages")),
          "mapping.serving.arrangement")  # fmt: skip
-"""Words in which designs that are worked out at once may differ."""
+"""Options in which designs that are evaluated together may differ."""
 
 MAX_SHARES = 64
-"""Numbers of cores set aside that are tried, where the one asked for does not do."""
+"""Numbers of prefill cores that are tried, if the given number does not fit."""
 
 REMEDY_TEXTS = {
     "mapping.serving.prefill_cores": "set fewer cores apart for prefill, so that some are left for decode",
@@ -191,7 +191,7 @@ def metrics(design: Design, load: ServingLoad, fidelity: str) -> dict[str, Any]:
 
 
 def serving_power_profile(design: Design, load: ServingLoad, fidelity: str) -> PowerProfile | None:
-    """Power over the first iterations, with mean KV transfer; None if no rate keeps the SLOs. [W]."""
+    """Power over the first iterations, with mean KV transfer; None if no rate keeps the SLOs. [W]"""
     chip, fleet = _chip(design), pipeline_pools(design, load)
     run, _, between = _served(design, load, fleet, fidelity, served.LOGGED_ITERATIONS)
     if run is None:
@@ -359,7 +359,7 @@ def simulate_load(design: Design, load: ServingLoad, fidelity: str) -> ServingRu
 
 
 def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[float, float]:
-    """TTFT and TPOT of requests on an idle deployment. [s]."""
+    """TTFT and TPOT of requests on an idle deployment. [s]"""
     return served.unloaded_latency(deployment_factory(design, load, fidelity), load)
 
 

@@ -43,7 +43,7 @@ from dse.space.workload import ServingLoad
 READER = READERS[steady.ITERATION_FIDELITY]
 
 SHARED_LEAVES = ("mapping.serving.prefill_cores", "mapping.serving.decode_cores", "mapping.serving.arrangement")
-"""Leaves that say how pipelines serve, in which designs that come together may differ."""
+"""Serving leaves in which designs that are evaluated together may differ."""
 
 MESH = ("chip.mesh.",)
 """Leaves in which they may not."""
@@ -70,8 +70,8 @@ class PipelineSteadyState(NamedTuple):
 def groups_solved_together(design: Design) -> Iterator[tuple[Array, Design]]:
     """Rows of a design that are worked out together, and the design that these are.
 
-    Those whose partitions are left open are worked out one by one. Those with cores set apart come first: of limits that are
-    exceeded alike the first one binds, and theirs has the order that each has by itself.
+    Designs with open partitions are evaluated separately. Designs with cores set apart come first: of equally violated
+    limits the first one counts, and theirs has the order of a separate evaluation.
     """
     columns = {address: np.ravel(value) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
     size = max((len(column) for column in columns.values()), default=1)

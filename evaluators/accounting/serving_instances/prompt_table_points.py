@@ -13,13 +13,13 @@ from dse.space.chip import Chip
 from dse.space.workload import ServingLoad
 
 MAX_JUMPS = 12
-"""Steps of a price that its table has points on both sides of."""
+"""Steps of an iteration time that have table points on both sides."""
 
 MAX_DISTINCT_PROMPTS = 8
 """Lengths of prompts that a table of whole tokens has points for."""
 
 TIMES = (1, 2, 3, 4)
-"""Prompts of a length or two that run at once and whose tokens are points too."""
+"""Counts of concurrent prompts of one or two lengths whose tokens are table points too."""
 
 PER_DOUBLING = 2
 """Of its other points: powers of two, as budgets and batches are, are among them."""
@@ -52,7 +52,7 @@ def fractional_prompts(tokens: Array, context: Array) -> tuple[Array, Array]:
     Times then have no jumps. Pairs of queries and keys equal tokens times context, unless a window limits them.
 
     Args:
-        tokens, context: as of `alike`; they broadcast together.
+        tokens, context: as of `equal_prompts`; they broadcast together.
 
     Returns:
         Tokens of each prompt, and those before it, of which there are some for a prompt alone.
@@ -68,27 +68,27 @@ def fractional_prompts(tokens: Array, context: Array) -> tuple[Array, Array]:
 
 
 def transferred_prompts(load: ServingLoad) -> Array:
-    """Prompt lengths of requests with KV transfer: those with more than one output token. [token]."""
+    """Prompt lengths of requests with KV transfer: those with more than one output token. [token]"""
     found: Array = load.requests.prompt[load.requests.output > 1]
     return found
 
 
 def kv_host_transfer_energy(room: RequestMemory, load: ServingLoad, chip: Chip, apart: Any, hosted: Any = 0.0) -> Any:
-    """Energy of KV caches swapped to hosts and back, and of KV transfer by way of hosts. [J].
+    """Energy of KV caches swapped to hosts and back, and of KV transfer by way of hosts. [J]
 
     Args:
-        room: of a request, on all of a chip.
-        load: whose prompts are sent on.
+        room: KV memory of one request, on all of a chip.
+        load: load whose prompts are transferred.
         chip: at either end.
-        apart: whether chips that prefill are others than those that decode.
-        hosted: that go to hosts and come back, of all chips. [B]
+        apart: whether prefill chips differ from decode chips.
+        hosted: bytes swapped to hosts and back, of all chips. [B]
     """
     sent = 2 * room.altogether(transferred_prompts(load)) if apart else 0.0
     return host_transfer_energy(sent + hosted, chip)
 
 
 def distinct_prompt_lengths(load: ServingLoad, most: int = 2) -> list[float]:
-    """Distinct prompt lengths if they are few, else none; tables get these as points. [token]."""
+    """Distinct prompt lengths if they are few, else none; tables get these as points. [token]"""
     lengths: list[float] = np.unique(load.requests.prompt).tolist()
     return lengths if len(lengths) <= most else []
 
@@ -110,9 +110,9 @@ def table_points(
 
     Args:
         prompt, prompt_context, decodes, context: the largest counts, in the order of `iteration_time.AXES`.
-        steps: tokens of prompts, decodes, and positions that these read, after which a price jumps since tiles are padded.
+        steps: tokens of prompts, decodes, and context of decodes, after which a time jumps since tiles are padded.
         begun: positions of a request when it has generated nothing.
-        whole: lengths of prompts that are to be priced as they are.
+        whole: lengths of prompts that are table points.
         jumps: steps with points on both sides.
     """
 

@@ -97,7 +97,7 @@ def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[Serving
 
 
 def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
-    """KV transfer by way of the host: time per request, without latency. [s]."""
+    """KV transfer by way of the host: time per request, without latency. [s]"""
     return _request(design, load).times(1 / float(_of(design)[1].serving.host)), 0.0
 
 
@@ -116,12 +116,12 @@ def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
 
 
 def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> Any:
-    """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]."""
+    """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
     return np.ravel(regions.phases(design, _tokens(load, np.ones(1), np.array([context])), "closed")[1].seconds)
 
 
 def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
-    """Least time per prompt token, from the points of a steady-state table. [s].
+    """Least time per prompt token, from the points of a steady-state table. [s]
 
     Times are linear in tokens between table points, and a prompt is evaluated alone, whatever precedes it.
     """
@@ -133,7 +133,7 @@ def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
 
 
 def die_and_system_area(design: Design) -> tuple[float, float]:
-    """Area of one die and of the dies of all chips. [mm2]."""
+    """Area of one die and of the dies of all chips. [mm2]"""
     die, whole = (float(value) for value in regions.die_and_system_area(design))
     return die, whole * device_count(design)
 
@@ -177,7 +177,7 @@ def usage_metrics(
 
 
 def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-    """Power of the most demanding part of an iteration: prompts, layout changes or tokens. [W]."""
+    """Power of the most demanding part of an iteration: prompts, layout changes or tokens. [W]"""
     chip, _ = _of(design)
     counts = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
 

@@ -21,7 +21,7 @@ MAX_VALUES = 1 << 25
 """Numbers that are kept of all structures, some 256 MB; beyond, those of structures that were used least recently go."""
 
 MAX_BATCH = 2048
-"""Designs that are priced together at most."""
+"""Most designs that are computed together."""
 
 NUMBERS = (int, float, np.ndarray)
 
@@ -33,7 +33,7 @@ class _Known:
         design: one of them.
         addresses: of numbers.
         rows: of each design, by the bytes of these leaves, in the order in which they came.
-        values: by what was asked, shape (what, designs); NaN where nobody asked.
+        values: results by request, shape (what, designs); NaN where not requested.
         wanted: places of designs that will ask, by what.
     """
 
@@ -82,7 +82,7 @@ _KNOWN: dict[str, _Known] = {}
 
 
 _SAYING = [False]
-"""Whether what is asked is only noted."""
+"""Whether requests are only recorded."""
 
 
 @contextmanager
@@ -100,9 +100,9 @@ class SharedTimes(Generic[T]):
 
     Args:
         design: of several, leaves of shape (designs,), or one.
-        make: what prices some of them, made once for those that are new together.
-        without: beginnings of addresses that prices do not depend on.
-        beside: what else they depend on.
+        make: cost function of some designs, made once for those that are new together.
+        without: prefixes of addresses on which times do not depend.
+        beside: further inputs of the times.
         whats: how many numbers an answer has of a design, for what is only noted.
     """
 
@@ -128,8 +128,8 @@ class SharedTimes(Generic[T]):
         """Costs of one part for all designs, shape (what, designs).
 
         Args:
-            asked: what is asked, equal where the answer is.
-            spent: the answer of what prices some designs, shape (what, those designs).
+            asked: the requested part, equal where the result is.
+            spent: result of a cost function for some designs, shape (what, those designs).
         """
         known = self._known
         found = known.of(asked)[:, self._places]

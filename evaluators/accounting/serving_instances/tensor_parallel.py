@@ -146,7 +146,7 @@ def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, Any]:
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die and of the dies of all instances. [mm2]."""
+    """Area of one die and of the dies of all instances. [mm2]"""
     chip, _ = _of(design)
     return area.die_area(chip), area.total_area(chip) * device_count(design)
 

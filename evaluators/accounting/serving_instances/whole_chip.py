@@ -95,13 +95,13 @@ ONE_BY_ONE = True
 MERGEABLE_LEAVES: tuple[str, ...] = ()
 
 ERROR_SAMPLES = 20
-"""Compositions at which a table's error is measured: each takes a search for slices of every operator."""
+"""Compositions at which a table's error is measured: each needs a tiling search for every operator."""
 
 SEVERAL = 16
-"""Prompts at a time for which slices are looked for, beside one by itself."""
+"""Concurrent prompts for which tilings are searched, besides a single one."""
 
 FEWER = 4
-"""Slices are looked for at its powers of requests at a time: other counts have those of one of the two beside them."""
+"""Tilings are searched at powers of this number of requests; other counts use one of the two neighbours'."""
 
 SLICES = ("rows", "cols", "queries", "keys")
 """What is chosen where a plan leaves it open."""
@@ -180,7 +180,7 @@ def request_capacity(design: Design, load: ServingLoad) -> Any:
 
 
 def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> Any:
-    """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]."""
+    """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
     if design.chip.l2 is not None:  # what a cache has depends on how many requests there are
         return 0.0
     of = _shared(design, load, "decode", "closed")
@@ -189,7 +189,7 @@ def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> An
 
 
 def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
-    """Least time per prompt token, from the steady-state table's times of products and rows. [s]."""
+    """Least time per prompt token, from the steady-state table's times of products and rows. [s]"""
     mapping = _of(design)[1]
     if _of(design)[0].l2 is not None or mapping.serving.prefill_instances:
         return 0.0
@@ -201,7 +201,7 @@ def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
 
 
 def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
-    """KV transfer by way of the host: time per request, without latency. [s]."""
+    """KV transfer by way of the host: time per request, without latency. [s]"""
     return _room(design, load).times(1 / float(_of(design)[1].serving.host)), 0.0
 
 
@@ -211,13 +211,13 @@ def devices_per_cache(design: Design, load: ServingLoad) -> tuple[int, ...]:
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die and of the dies of all chips. [mm2]."""
+    """Area of one die and of the dies of all chips. [mm2]"""
     chip = _of(design)[0]
     return area.die_area(chip), area.total_area(chip) * device_count(design)
 
 
 def area_by_block(design: Design) -> dict[str, Any]:
-    """Area of one chip by block. [mm2]."""
+    """Area of one chip by block. [mm2]"""
     return area.area_by_block(_of(design)[0])
 
 
@@ -257,7 +257,7 @@ def usage_metrics(
 
 
 def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-    """Power of iterations of one design, shape (iterations, 1). [W]."""
+    """Power of iterations of one design, shape (iterations, 1). [W]"""
     each = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
     found = [_spent(design, 1, _iteration(design, load, one, fidelity))[:2, 0] for one in zip(*each, strict=True)]
     return np.array([[joules / seconds] for seconds, joules in found])
@@ -281,10 +281,10 @@ def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, 
 
 
 SPENT_COLUMNS = ("seconds", "energy", "memory bytes", "hop bytes", "operations")
-"""What parts of an iteration take, in units s, J, B, B x hop and FLOP: an axis of that length, before one of designs."""
+"""Costs of parts of an iteration, in units s, J, B, B x hop and FLOP: the axis before that of designs."""
 
 PARTS = 256
-"""Parts of designs and phases whose shares of prices are kept."""
+"""Parts of designs and phases whose shared times are kept."""
 
 ROOM = "chip.hbm.capacity"
 """What limits alone depend on, where no cache is in front of it."""

@@ -38,9 +38,9 @@ def make_pool(
     """Build the instance pool of one design.
 
     Args:
-        serving, group, load: of one design or of several, whose serving is the same.
-        price: of iterations.
-        free, room: of an instance, for caches, and of a request. [B]
+        serving, group, load: settings of one design, or of several with equal serving settings.
+        price: iteration time.
+        free, room: KV memory of an instance, and of a request. [B]
     """
     copies = group.of.copies
     memory = make_kv_memory(serving, load, free, room, copies)

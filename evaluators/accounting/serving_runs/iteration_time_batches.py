@@ -32,8 +32,8 @@ def batch_iteration_times(
 
     Args:
         service_of: the layout of a design.
-        limits: of a part of designs, those that keep all of which are priced.
-        designs, workload: what is asked.
+        limits: limits of a group of designs; times are computed for designs that keep all.
+        designs, workload: designs and serving loads.
     """
     loads, some = cast(tuple[ServingLoad, ...], workload.cases), list[tuple[ModuleType, Design, list[served.DesignPart]]]()
     for _, design in designs.groups:

@@ -46,7 +46,7 @@ RATED_METRICS = ("tdp", "power_density", "plug_power", "system_price")
 """Metrics of power and money that do not depend on what is done."""
 
 COST_METRICS = ("energy", "energy_per_token", "price_per_mtoken", "chips_per_mtoken", "electricity_per_mtoken")
-"""Those that rise with the time that a load takes."""
+"""Metrics that rise with the time of a load."""
 
 EXACT_METRICS = (*RATED_METRICS, "die_mm2", "system_mm2")
 LOWER_BOUNDED = (*EXACT_METRICS, *COST_METRICS, "peak_power", "ttft", "tpot", "tbt_p99", "latency")
@@ -61,8 +61,8 @@ class MetricBounds(NamedTuple):
     """Bounds on the metrics of designs, before the designs are evaluated.
 
     Attributes:
-        broken: whether a limit is broken that needs no price, shape (designs,).
-        low, high: metrics of `LOW` and of `HIGH` that are asked for, at least and at most; shape (designs,).
+        broken: whether a limit that needs no iteration time is violated, shape (designs,).
+        low, high: requested metrics of `LOWER_BOUNDED` and `UPPER_BOUNDED`, as bounds; shape (designs,).
     """
 
     broken: Array
@@ -82,9 +82,9 @@ def metric_bounds(
 
     Args:
         service_of: the layout of a design.
-        designs, workload: what is asked.
-        metrics: that somebody asks for.
-        priced: whether the least iteration is priced where a layout has one (`decoded`); of designs whose `broken` is known.
+        designs, workload: designs and serving loads.
+        metrics: requested metrics.
+        priced: whether the least iteration time is computed where a layout has one (`decode_step_seconds`).
     """
     designs, size, loads = (
         asked_first.merge_equal_groups(service_of, designs),

@@ -88,7 +88,7 @@ def concurrency_of_means(
 
 
 def peak_power(pools: Sequence[PoolConcurrency], watts: PowerFunction) -> Any:
-    """Peak power of all pools together, shape (designs,). [W]."""
+    """Peak power of all pools together, shape (designs,). [W]"""
 
     def most(number: int, of: IterationKind) -> Any:
         if not of.made_of:

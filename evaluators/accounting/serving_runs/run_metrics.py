@@ -44,14 +44,14 @@ LOGGED_ITERATIONS = 10_000
 
 MAX_TABLES = 256
 TABLES: dict[str, tuple[list[Array], IterationTime]] = {}
-"""Tables that were made, and their points, those used last at the end: designs whose prices are equal share the largest."""
+"""Tables by key with their points, last used at the end: designs with equal iteration times share the largest."""
 
 ERRORS: dict[tuple[Any, ...], TableError] = {}
-"""Of tables, as far as their points are asked for."""
+"""Interpolation errors of tables, by key and points."""
 
 
 _SEARCHED: WeakKeyDictionary[ServingLoad, dict[float, MaxRate]] = WeakKeyDictionary()
-"""What searches for the maximum rates of loads have found, by what they came to, for answers that say how long it lasts."""
+"""Results of searches for the maximum rates of loads, by rate, for later explanations."""
 
 DesignPart = tuple[Array, Design]
 """Rows of a design of several, and the design that these are."""
@@ -130,12 +130,12 @@ def evaluate_loads(
 ) -> list[CaseOutcomes]:
     """Metrics and limits, load by load and part by part; leaves of shape (designs,).
 
-    Limits come first: nothing is played on a design that breaks one under any load, and it has no metrics.
+    Limits come first: a design that violates one under any load is not simulated, and has no metrics.
 
     Args:
-        design, workload: what is asked.
+        design, workload: design and serving loads.
         limits, metrics: of a part, numbers or of shape (rows,); metrics only of those rows that keep all limits.
-        parts: of a design; None for each row by itself.
+        parts: parts of a design; None for each row separately.
         chosen: some rows of a part; None for `picked`.
     """
     loads = cast(tuple[ServingLoad, ...], workload.cases)
@@ -167,7 +167,7 @@ class LimitedDesign(NamedTuple):
 
 
 BOUNDED: dict[int, tuple[Design, LimitedDesign]] = {}
-"""Of designs that are known already, by what they are; while they are kept nothing else takes their place."""
+"""Limits of known designs by id; the designs are kept so that their ids stay unique."""
 
 
 def limited_design(
@@ -213,7 +213,7 @@ def run_load(at: Callable[[Requests], Deployment], load: ServingLoad, log: int) 
     """Simulate a load at its own rate or at its maximum rate; None if no rate keeps the SLOs.
 
     Args:
-        at: what is deployed for requests as they come.
+        at: function from requests to the deployment.
         load: requests, and what they must keep.
         log: how many iterations to keep.
     """
@@ -229,7 +229,7 @@ def run_load(at: Callable[[Requests], Deployment], load: ServingLoad, log: int) 
 
 
 def searched(load: ServingLoad, rate: float) -> MaxRate | None:
-    """Search result of `run_load` for a load that reached a rate, without its run; None if unknown. [1/s]."""
+    """Search result of `run_load` for a load that reached a rate, without its run; None if unknown. [1/s]"""
     return _SEARCHED.get(load, {}).get(rate)
 
 
@@ -246,7 +246,7 @@ def _guess(at: Callable[[Requests], Deployment], load: ServingLoad) -> float:
 
 
 def unloaded_latency(at: Callable[[Requests], Deployment], load: ServingLoad) -> tuple[float, float]:
-    """TTFT and TPOT percentiles at a rate so low that requests never meet. [s].
+    """TTFT and TPOT percentiles at a rate so low that requests never meet. [s]
 
     Returns:
         Time to first token, and mean time per output token; NaN where no request has a second token. [s]
@@ -256,7 +256,7 @@ def unloaded_latency(at: Callable[[Requests], Deployment], load: ServingLoad) ->
 
 
 def host_bytes(served: ServingRun, holders: Sequence[Any], bandwidth: float) -> float:
-    """Bytes swapped to hosts and back: preempted KV caches and prefixes. [B].
+    """Bytes swapped to hosts and back: preempted KV caches and prefixes. [B]
 
     Args:
         served: a run.
@@ -280,9 +280,9 @@ class CheckedTable(NamedTuple):
     """An iteration-time table whose interpolation error can be measured.
 
     Attributes:
-        price, pricing, axes: the table, what it is made of, and the points for which it is asked: it may have more.
+        price, pricing, axes: the table, the function that made it, and the requested points; the table may have more.
         checks: compositions at which its error is measured; 0 for none.
-        key: equal for equal prices; "" where nobody says.
+        key: equal for equal iteration times; empty string without a key.
     """
 
     price: IterationTime
@@ -310,13 +310,13 @@ def iteration_time_table(
     """Build a table of iteration times, whose error `table_errors_by_design` measures.
 
     Args:
-        pricing: of iterations.
+        pricing: function of iteration times.
         rule: how they are formed.
         batch: requests of an iteration.
         longest: positions of a request.
         spread: points of the table, of the largest counts.
         checks: compositions at which its error is measured; 0 for none.
-        key: equal for equal prices; "" where nobody says, and the table is made anew.
+        key: equal for equal iteration times; empty string for a table that is not shared.
     """
     axes = spread(max_prompt_tokens(rule, batch, longest), longest, batch, longest)
     return CheckedTable(_priced(pricing, axes, key), pricing, axes, checks, key)
@@ -395,10 +395,9 @@ def run_breakdown(
     Args:
         served: a run that has kept its first iterations.
         areas: by block. [mm2]
-        operators: of a pool's mean iteration as often as there are such ones; what they take together is set to what the
-            iterations have taken.
+        operators: breakdown rows of a pool's mean iteration, multiplied; their sum is scaled to the iterations' time.
         names: of an instance of each pool.
-        beside: by kind of resource, how long each iteration kept has it busy, alike in all stages. [s]
+        beside: busy time of each kept iteration by kind of resource, equal in all stages. [s]
     """
     bars, rows, rest, whole = (
         _bars(served, names, beside or {}),
@@ -427,7 +426,7 @@ def run_breakdown(
 
 
 def iteration_intervals(served: ServingRun) -> Iterator[tuple[int, int, int, float, float]]:
-    """Index, instance, stage, start and end of each kept iteration on each stage. [s]."""
+    """Index, instance, stage, start and end of each kept iteration on each stage. [s]"""
     free = np.zeros_like(served.state.stage_free)
     for place, entry in enumerate(served.log):
         instance, end = int(entry["instance"]), float(entry["start"])

@@ -23,23 +23,23 @@ from dse.space.lazy_metrics import lazy_metrics
 from dse.space.workload import ServingLoad
 
 PREFILL_INSTANCES = "mapping.serving.prefill_instances"
-"""Says how many pools there are, in which designs that are worked out at once have to agree."""
+"""Leaf that sets the number of pools, on which designs evaluated together have to agree."""
 
 ERROR_METRIC = "step_price_error"
-"""Is worked out when somebody asks for it, at once for all designs whose prices are equal."""
+"""Metric that is computed on demand, at once for all designs with equal iteration times."""
 
 SIZES = ("tokens", "batch")
-"""Of how requests are served, what says how many points a table of prices has."""
+"""Serving settings that determine the number of points of an iteration-time table."""
 
 
 class SimulatedRun(NamedTuple):
     """Results kept of one design's serving run.
 
     Attributes:
-        worth: its metrics beside what is used.
+        worth: metrics except those of usage.
         means, fullest: of each pool, mean iterations as `mean_iterations_by_span` has them, and what is under way at once.
         span: of the run. [s]
-        tables: of prices.
+        tables: iteration-time tables.
         hosted: what went to hosts and came back. [B]
     """
 

@@ -43,7 +43,7 @@ each design has."""
 
 MAX_TABLES = 256
 TABLES: dict[tuple[Any, ...], Tables] = {}
-"""Of designs that came by themselves, by the key of their prices and the points; those used last at the end."""
+"""Tables of designs that were evaluated separately, by key and points; last used at the end."""
 
 
 def groups_with_equal_serving(design: Design, together: tuple[str, ...] = ()) -> Iterator[tuple[Array, Design]]:

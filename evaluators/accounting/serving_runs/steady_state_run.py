@@ -28,18 +28,18 @@ from dse.space.requests import Requests
 from dse.space.workload import ServingLoad
 
 STEADY = "steady"
-"""The fidelity's word."""
+"""Name of the fidelity."""
 
 FIRST = (
     "ttft", "ttft_p50", "ttft_p90", "ttft_p99", "goodput", "slo_attainment", "latency", "queue_delay", "tpot", "tbt_p99",
 )  # fmt: skip
-"""Metrics that prompts are played for."""
+"""Metrics for which prompts are replayed."""
 
 LOADED = "offered_load", "load_verdict"
-"""Metrics that a closed loop is played for."""
+"""Metrics for which a closed loop is replayed."""
 
 ITERATION_FIDELITY = "closed"
-"""Whose prices it takes."""
+"""Fidelity of its iteration times."""
 
 TURNS, FEW_ROWS = (64.0, 1024.0), (1.0, 16.0)
 """Tokens of prompts between which iterations turn from waiting for weights to waiting for engines, and decodes of which engines
@@ -113,7 +113,7 @@ class SteadyStateRun(NamedTuple):
     """Steady state of one deployment: metrics, mean iterations and duration.
 
     Attributes:
-        values: what it is worth, by the names of the loop.
+        values: metrics, by the names of the simulation.
         means: iterations of each pool, those with prompts and those of decodes alone.
         span: from the first arrival to the last token. [s]
     """

@@ -51,7 +51,7 @@ class _Chunks(NamedTuple):
 
 
 def overload_delay(load: ServingLoad, serving: ServingPlan, of: WorkLowerBounds) -> Any:
-    """Delay of the last request because requests arrive too fast; broadcasts over designs. [s]."""
+    """Delay of the last request because requests arrive too fast; broadcasts over designs. [s]"""
     if not np.any(of.lanes):
         return 0.0
     (rule,), mixed = pool_policies(serving), request_mix(load.requests)
@@ -63,7 +63,7 @@ def overload_delay(load: ServingLoad, serving: ServingPlan, of: WorkLowerBounds)
 
 
 def token_gap_bound(load: ServingLoad, serving: ServingPlan, of: WorkLowerBounds) -> Any:
-    """Lower bound on the 99th percentile of TBT; broadcasts over designs. [s]."""
+    """Lower bound on the 99th percentile of TBT; broadcasts over designs. [s]"""
     if not np.any(of.room) or np.any(of.lanes != 1):
         return of.decode
     (rule,), mixed = pool_policies(serving), request_mix(load.requests)
