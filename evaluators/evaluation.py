@@ -79,7 +79,7 @@ PHYSICS_VERSION = 32
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
 
 FIDELITIES = ("steady", "closed", "events", "cycles")
-"""Readers, each nearer to the machine than the one before it; the first one is of served loads alone, without a run."""
+"""Fidelities, each nearer to the machine than the one before; the first is for serving loads only, without simulation."""
 
 
 READERS: dict[tuple[str, type], str] = {
@@ -124,8 +124,8 @@ def evaluate(
 
     Args:
         designs: many, grouped by structure.
-        workload: what is asked of them.
-        fidelity: a word of `FIDELITIES`, or one on a part of the mesh.
+        workload: cases for the designs.
+        fidelity: an element of `FIDELITIES`, or one with a submesh.
         cases: also keep the metrics of each case.
         metrics: that somebody asks for, of those that take work of their own (energy, power, price, errors of tables); None for
             all.
@@ -168,8 +168,8 @@ def worst_limits(designs: Designs, workload: Workload, *, soon: bool = False) ->
     """Most violated limit of each design, without metrics and without simulation.
 
     Args:
-        designs, workload: what is asked.
-        soon: only of limits that are known before anything is priced (`early`), design by design.
+        designs, workload: designs and cases.
+        soon: early limits only, evaluated design by design.
     """
     outcomes, of = empty_outcomes(len(designs)), early_limits if soon else _limits
     with batch_chips(designs.groups):
@@ -195,7 +195,7 @@ def _judged(
     *,
     apart: bool,
 ) -> Iterator[tuple[Any, Design, list[CaseOutcomes]]]:
-    """What is judged of designs of one structure: each by itself where they are apart, or its words do not go together."""
+    """Outcomes of designs of one structure, one by one where they are evaluated alone or their options conflict."""
     left = split_group(rows, design, None) if apart else [(rows, design)]
     while left:
         rows, one = left.pop()
@@ -229,7 +229,7 @@ def case_types_at_fidelity(design: Design, fidelity: str) -> list[str]:
 
 
 def _said(software: str, case: type, design: Design) -> tuple[str, ...]:
-    """Readers of some software; those of another layout than the design's are not asked for."""
+    """Fidelities of some software; of another layout than the design's, those without further conditions."""
     judge = _module(READERS[software, case])
     if hasattr(judge, "fidelities_of_software"):
         found: tuple[str, ...] = judge.fidelities_of_software(software)
@@ -304,7 +304,7 @@ def limits(design: Design, workload: Workload) -> list[Limit]:
 
 @memoize
 def _known_limits(design: Design, workload: Workload) -> tuple[Limit, ...]:
-    """Those of `limits`: prices of constraints ask for those of the same design again and again."""
+    """Cached `limits`: shadow prices need those of the same design again and again."""
     try:
         return tuple(_limits(design, workload))
     except IncompatibleOptionsError as error:
@@ -321,7 +321,7 @@ def option_conflict(design: Design, workload: Workload) -> IncompatibleOptionsEr
 
 
 def _limits(design: Design, workload: Workload) -> list[Limit]:
-    """Every limit; words that do not go together are raised."""
+    """All limits; conflicting options are raised."""
     return [*_of_layout(design, workload), *_of_others(design, workload)]
 
 
@@ -422,12 +422,12 @@ def _module(name: str) -> ModuleType:
 
 
 def _broken(design: Design) -> bool:
-    """Whether something of a mesh with programs is broken: traffic goes round faults by every reader."""
+    """Whether a mesh with programs has faults: all fidelities route around them."""
     return design.chip.router is None and design.chip.faults not in (None, "none")
 
 
 def _by_itself(design: Design, case: WorkloadCase) -> bool:
-    """Whether designs of a group are worked out one after the other, whatever reader asks."""
+    """Whether designs of a group are evaluated one after the other, at every fidelity."""
     judge = _judge(design, case)
     return bool(has_attribute(judge, "is_evaluated_alone") and judge.is_evaluated_alone(design))
 
@@ -468,7 +468,7 @@ def _alone(design: Design, workload: Workload, fidelity: str) -> list[CaseOutcom
 
 
 def _part(design: Design, case: WorkloadCase, fidelity: str) -> tuple[Design, WorkloadCase, str]:
-    """One design and a case of it on the part of its mesh that a fidelity names, and its reader."""
+    """One design and case on the submesh that a fidelity names, and the fidelity without the submesh."""
     word, _, side = fidelity.partition(SUBMESH_MARK)
     if not side.isdecimal() or not int(side):
         raise DesignError(
@@ -503,7 +503,7 @@ def _reader(design: Design, case: WorkloadCase, fidelity: str) -> ModuleType:
 
 
 def _unread(judge: ModuleType, design: Design, case: WorkloadCase, fidelity: str) -> str:
-    """Why a judge does not have a reader for a design and a case, and what would do."""
+    """Why a design and a case do not support a fidelity, and what to change."""
     word, asked_for = fidelity.partition(SUBMESH_MARK)[0], case_type_name(type(case))
     if word == FIDELITIES[0]:
         return f"{word} is the steady state of a serving load, got {asked_for}; add workload=serving"
@@ -519,7 +519,7 @@ def _unread(judge: ModuleType, design: Design, case: WorkloadCase, fidelity: str
 
 
 def _readers(judge: ModuleType, design: Design, part: bool = False) -> tuple[str, ...]:
-    """Fidelities of a judge, of all of a mesh or on a part of it: its own, or those that it has for a layout."""
+    """Fidelities of an evaluator, on the whole mesh or on a submesh: its own, or those of the design's layout."""
     if hasattr(judge, "fidelities"):
         own: tuple[str, ...] = judge.fidelities(design, part)
         return own
@@ -528,7 +528,7 @@ def _readers(judge: ModuleType, design: Design, part: bool = False) -> tuple[str
 
 
 def _in_part(judge: ModuleType, design: Design) -> str:
-    """What a judge makes of a case on a part of its mesh, for people; "" where it makes nothing of it."""
+    """How an evaluator shrinks a case on a submesh, as text; empty string if it does not."""
     said: str = judge.submesh_text(design) if hasattr(judge, "submesh_text") else getattr(judge, "SUBMESH_TEXT", "")
     return said
 
@@ -595,7 +595,7 @@ def _put(columns: MetricColumns, rows: Any, total: dict[str, Any]) -> None:
 
 
 def _bind(outcomes: Outcomes, rows: Any, limit: Limit, worst: Any) -> Any:
-    """Writes a limit where it exceeds more than what binds so far; returns the largest excess."""
+    """Write a limit where its excess is the largest so far; returns the largest excess."""
     need = limit.need.max(axis=0) if isinstance(limit.need, np.ndarray) and limit.need.ndim == 2 else limit.need
     over = need > limit.have
     if not (over.any() if isinstance(over, np.ndarray) else over):

@@ -207,7 +207,7 @@ class Requests:
         """The same requests with other times of arrival, the first at 0.
 
         Args:
-            process: a name of `PROCESSES`.
+            process: a name of `ARRIVAL_PROCESSES`.
             rate: requests over time. [1/s]
             cv: standard deviation over mean of the times between two requests, of a gamma process. [-]
             seed: of the generator.

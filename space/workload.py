@@ -429,7 +429,7 @@ class TraceUse:
         part: which requests of the file are used, and how they were changed, as text: "all of conv.csv", "the first of
             conv.csv".
         times: source of the arrival times: "replayed" from the file, "scaled" by a factor, or "drawn" from a process.
-        process: of times that are drawn, a name of `PROCESSES`, or closed; else the empty string.
+        process: of times that are drawn, a name of `ARRIVAL_PROCESSES`, or closed; else the empty string.
     """
 
     file: str

@@ -74,7 +74,7 @@ def measured(path: Path) -> Run:
             try:
                 values[number, place] = float(row[name])
             except (KeyError, TypeError, ValueError):
-                raise DesignError(f"{path}, row {number + 2}, {name}: {row.get(name)!r} is no number") from None
+                raise DesignError(f"{path}, row {number + 2}, {name}: {row.get(name)!r} is not a number") from None
     if not rows:
         raise DesignError(f"{path}: no requests; a run has the columns {', '.join(COLUMNS)}")
     arrival, prompt, output, first, last = values[np.argsort(values[:, 0], kind="stable")].T
@@ -91,7 +91,7 @@ def simulated(asked: Requests, overrides: Sequence[str]) -> Run:
     posed = build_question(config, study_folder(config))
     design, load = posed.base, posed.workload.cases[0]
     if not isinstance(load, ServingLoad):
-        raise DesignError("workload: a measured run is of requests that are served as they come; give workload=serving")
+        raise DesignError("workload: a measured run needs a serving load; use workload=serving")
     load = replace(load, requests=asked)
     worst = worst_violation(design, replace(posed.workload, cases=(load,)))
     if worst is not None and worst.need > worst.have:

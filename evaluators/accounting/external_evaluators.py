@@ -1,6 +1,6 @@
 """Designs evaluated by an installed package, as one more fidelity (simulator, table or model).
 
-A package declares an `Evaluator` by an entry point of the group dse.evaluator; its name becomes a value of
+A package declares an `ExternalEvaluator` by an entry point of the group dse.evaluator; its name becomes a value of
 ``fidelity=``, above those that ship. It gets one design and one case at a time, with the metrics of the analytical
 model, and only if all limits hold. Metrics that it does not return keep their analytical values, so it should also
 return energies and prices that depend on time.

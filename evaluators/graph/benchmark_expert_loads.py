@@ -16,7 +16,7 @@ EXPONENT_RANGE = (0.01, 2.0)
 MOST = 0.8
 
 SAMPLE_DRAWS = 12
-"""Draws whose mean counts."""
+"""Number of draws in the mean."""
 
 
 def balanced_rows(tokens: int, experts: int, top_k: int) -> Array:

@@ -84,7 +84,7 @@ def busiest_core_load(experts: ExpertLayers, tokens: Any, cores: Any, redundant:
         experts: of a layer.
         tokens: that each go to `top_k` of them.
         cores: that have whole experts.
-        redundant: copies of the busiest experts beside the others, which share their rows.
+        redundant: redundant copies of the most loaded experts, which share their rows.
         shared: copies of each shared expert, which are dealt like others: each has as many of all tokens.
     """
     if isinstance(cores, np.ndarray):
@@ -159,7 +159,7 @@ def _most_even(experts: ExpertLayers, cores: int, redundant: int, shared: int) -
 
 
 def _most_of(layer: tuple[float, ...], tokens: Any, cores: int, redundant: int, beside: Array) -> tuple[Any, Any]:
-    """Rows, and experts touched, on the core that has most rows of a layer whose experts are chosen so often."""
+    """Rows, and experts touched, on the core with most rows, for one layer's frequencies of experts."""
     shares, of_core, sums = _ranked(np.array(layer), cores, redundant, beside)
     return float(sums.max()) * tokens, _touched(shares[of_core == int(sums.argmax())], tokens)
 

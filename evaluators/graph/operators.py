@@ -47,7 +47,7 @@ class MatMulOp:
         m: rows of activations, over all copies.
         copies: weight matrices that are read (experts that are touched).
         stored: weight matrices that exist (all experts); 0 for a table that another operator stores.
-        apart: matrices side by side along n that have rows of activations of their own, as those of heads.
+        apart: matrices side by side along n with rows of activations of their own, as those of heads.
         alone: whether rows are of prompts alone, or of decodes alone, which have another form.
         again: of the rows, those that an earlier step has done already, as of a prompt's latents before a chunk.
     """
@@ -153,10 +153,10 @@ class RecurrenceOp:
     """Update and read of recurrent states, one matrix [key_dim, value_dim] per head and sequence.
 
     Attributes:
-        rule: a word of `space.model.RULES`.
+        rule: recurrence rule, of `space.model.RECURRENCE_RULES`.
         heads: of values; those of keys are `shared` by as many of these.
         key_dim, value_dim: of a head.
-        tokens, sequences: that pass through, and that they are of.
+        tokens, sequences: tokens of the step, and sequences to which they belong.
         resumed: sequences whose states are read; all are written.
         chunk: tokens of a sequence that are worked out together by products; 1 for one by one, as in decode.
     """
@@ -199,7 +199,7 @@ class ElementwiseOp:
     """Elementwise operator (norm, rotation, activation): vector operations and memory passes per element.
 
     Attributes:
-        turned: columns of each head that a rotation turns, where it is of whole heads that are normed before; 0 for all.
+        turned: columns of each head that a rotation changes, if whole heads are normed before; 0 for all.
         alone: whether rows are of prompts alone, or of decodes alone, which have another form.
     """
 
@@ -229,9 +229,9 @@ class Segment:
     """Operators that run once in each of `times` layers, between two synchronisation points of devices.
 
     Attributes:
-        rows: tokens that come in and go out.
+        rows: input and output tokens.
         kind: `MIXING`, `FEEDING`, or its own name.
-        of: a model all of whose layers have it; None where it is in no layer.
+        of: a model whose layers all have the segment; None where it is in no layer.
         reach, indexed: places of the reaches of its attention, and of its indexer, among those of the model.
         joined: whether what it leaves is added to what the next part leaves, so that devices meet once for both.
     """

@@ -14,7 +14,7 @@ def with_router_operators(model: Model, part: Segment, beside: int = 0) -> Segme
 
     Args:
         model, part: as they are.
-        beside: outputs of shared experts that come back like those of the others.
+        beside: outputs of shared experts that return like those of routed experts.
     """
     if model.experts is None:
         return part

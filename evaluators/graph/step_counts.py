@@ -16,12 +16,13 @@ class StepCounts:
 
     Attributes:
         phase: prefill or decode.
-        tokens: tokens that pass through the layers.
+        tokens: tokens of the step in every layer.
         requests: rows of which the next token is wanted: a sequence's last one, and where tokens are guessed those after it.
         pairs: query-key pairs that attention scores, per head.
         positions: cached positions that are read, per KV head; 0 in prefill, whose keys are still on the die.
         guesses: tokens guessed a request in a step, by as many modules that predict them; 0 for none.
-        resumed: sequences of a prefill that have states already, as those of decodes beside it and of further chunks.
+        resumed: sequences of a prefill that have states already, as those of decodes in the same step and of further
+            chunks.
         decodes: sequences of a prefill that decode, with a token each and those guessed after it, and what these read: of
             `positions`, `decoded`.
         scored: likewise of `pairs`.
@@ -92,7 +93,7 @@ def attended_positions(case: BatchCase, start: float, end: float, active: Any, d
     Args:
         case: of the requests.
         start, end, active: of the stretch, and requests of each prompt in it.
-        decode_at: a word of `space.workload.DECODE_AT`.
+        decode_at: representative step, of `space.workload.DECODE_AT`.
         ahead: tokens guessed beyond.
     """
     generated = end if decode_at == "last" else (start + 1 + end) / 2

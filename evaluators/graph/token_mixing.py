@@ -13,7 +13,7 @@ from dse.space.model import CompressedAttention, LatentAttention, Model, Recurre
 from dse.space.parameter_counts import query_rank, value_head_dim
 
 DECODES, DECODED, NEWEST = "decode_attention", "decode_state", "decode_conv"
-"""What decodes beside prompts have of their own: attention where they attend otherwise, states, and their convolution."""
+"""Operators of decodes in a step with prompts: attention, states, and their convolution."""
 
 
 def mixing_operators(of: Model, near: StepCounts, far: StepCounts) -> tuple[Operator, ...]:

@@ -11,20 +11,20 @@ from dse.space.array_math import Array
 from dse.space.requests import Requests
 
 CLEAR_LOAD = 0.5
-"""Load by the steady state's estimate up to which no closed loop is played."""
+"""Load by the steady state's estimate up to which no closed loop is simulated."""
 
 ROUNDS = 4
 """Requests for each that runs at a time, for the middle of a closed loop to be of a long one (within 10 % of random ones)."""
 
 MORE = 1.05
-"""Rate at which requests come at random over that at which all at once are served, which none exceeds: some always wait."""
+"""Rate of random arrivals over the rate for simultaneous arrivals, which no deployment exceeds: some always wait."""
 
 MIN_REQUESTS = 100
 """Requests below which the first and the last ones of a closed loop count as well."""
 
 
 CompletionFunction = Callable[[Deployment, Requests], Array]
-"""Plays requests on a deployment: when each has its last token, in any order. [s]"""
+"""Function from a deployment and requests to the time of each request's last token, in any order. [s]"""
 
 
 def completion_times(of: Deployment, requests: Requests) -> Array:
@@ -44,7 +44,7 @@ def saturated_rate(of: Deployment, requests: Requests, ends: CompletionFunction 
     Args:
         of: a deployment.
         requests: at any times.
-        ends: who plays.
+        ends: function that gives the completion times.
     """
     times, (of, requests) = 1, (of, requests.at_once())
     if len(requests) < ROUNDS * concurrent_requests(of, requests) and not (len(requests.before) or _reuses(of, requests)):
@@ -77,5 +77,5 @@ def concurrent_requests(of: Deployment, requests: Requests) -> int:
 
 
 def _reuses(of: Deployment, requests: Requests) -> bool:
-    """Whether prompts may be taken from caches, so that the same ones again are others."""
+    """Whether prompts may be reused from caches, so that repeated requests would differ."""
     return bool(len(requests.starts)) and any(pool.prefix or pool.pooled for pool in of.pools)

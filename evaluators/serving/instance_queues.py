@@ -158,7 +158,7 @@ def start_transfers(s, here, transfer, t):
 
 @inlined_function
 def _first_free(channels):
-    """The channel that is free first; that of `np.argmin`, whose machine code would have every process import SciPy."""
+    """The channel that is free first; `np.argmin` would make every process import SciPy for its machine code."""
     least = 0
     for channel in range(1, len(channels)):
         if channels[channel] < channels[least]:

@@ -36,7 +36,7 @@ class IterationTime(NamedTuple):
         grid: values of each axis of the table, padded: those of a composition, but for the second one; shape (5, longest).
         sizes: of each axis; shape (5,).
         table: seconds at the grid's points, the last axis fastest; empty for none. [s]
-        places, weights: room for the corners of a cell, shape (32,).
+        places, weights: work arrays for the corners of a cell, shape (32,).
     """
 
     linear: Array
@@ -92,7 +92,7 @@ def tabulate_time(pricing: IterationTimeFunction, axes: Sequence[Array]) -> Iter
     Beyond the axes the table is extrapolated.
 
     Args:
-        pricing: called once, with the counts of all points, which broadcast together.
+        pricing: function of iteration times, called once with the counts of all points, which broadcast together.
         axes: rising values of each axis; shapes (any,).
 
     Raises:
@@ -125,7 +125,7 @@ def table_from_values(values: Array, axes: Sequence[Array], *, least: float = np
     Args:
         values: at `points(axes)`, in a shape that broadcasts to theirs.
         axes: rising values of each of `AXES`.
-        least: of a composition that has something; beside times, what compositions spend may be nothing.
+        least: smallest allowed value of a composition with tokens; other costs than time may be 0.
 
     Raises:
         DesignError: a composition below it.
@@ -168,7 +168,7 @@ COUNTS, CONTEXTS = 2**0.5, 2.0
 """Of a point of a table to the one before it: of tokens and requests, and of the positions that they attend to."""
 
 SEVERAL, FEWER = (64, 32, 16, 8, 6, 4, 3, 2), (64, 16, 4, 2)
-"""Prompts of an iteration that a table has points of beside one, and of a small table; beyond them, in the ratio of counts."""
+"""Table points of several prompts per iteration, and those of a small table; beyond them, in the ratio of counts."""
 
 
 MAX_DEALS = 8
@@ -205,7 +205,7 @@ def prefix_axis(
         prompts: of an iteration at most; a table has points up to there, or just beyond it.
         beyond: of one of these points to the one before it, beyond `several`.
         copies: of attention, to which prompts are dealt.
-        turns: as of `dealt`.
+        turns: as of `dealt_request_counts`.
 
     >>> prefix_axis(100, several=(8, 4, 2)).tolist()
     [-0.875, -0.75, -0.5, 0.0, 64.0, 128.0]
@@ -241,7 +241,7 @@ def geometric_axes(
         prefill_tokens, prefill_context, decode_requests, decode_context: the largest of each. [1]
         finer: times as many points, in equal ratios.
         spilled: whether what is read may be in a second memory.
-        whole: tokens of prompts that are to be priced as they are.
+        whole: prompt lengths that are table points.
         copies: of attention, to which requests are dealt.
     """
 

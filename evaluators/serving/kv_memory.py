@@ -135,15 +135,15 @@ class KvMemory:
 
     Attributes:
         blocks: of the one memory, or of SRAM where there are buffers.
-        block: positions that a step of a request's growth has room for. [token]
+        block: positions of an allocation step. [token]
         spare: share of all blocks that taking a request up leaves free, for those that run to grow into; vLLM's watermark.
-        pages: blocks of HBM, for what those of SRAM have no room for; 0 where there is one memory alone, or buffers.
-        buffers: in HBM, one for each request that is taken up, whether it overflows or not; 0 where there is one memory alone.
+        pages: blocks of HBM for what SRAM cannot hold; 0 for one memory alone, or with buffers.
+        buffers: buffers in HBM, one for each admitted request, whether it overflows or not; 0 for one memory alone.
         buffer: positions in a buffer, the longest request. [token]
         host: time to move what a block has of one position to the host's memory or back. [s]
-        each: blocks that every step takes; 0 where no layer keeps all positions.
-        fixed: blocks that a request takes at once, whatever its length.
-        windows: of layers that keep the last positions: how many, and blocks that each step up to them takes. [token], [1]
+        each: blocks per allocation step; 0 where no layer keeps all positions.
+        fixed: blocks that a request needs at once, whatever its length.
+        windows: windows of layers that keep the last positions: positions, and blocks per step up to them. [token], [1]
     """
 
     blocks: int
@@ -203,11 +203,11 @@ def paged_memory(
 
     Args:
         capacity: for caches alone, of an instance. [B]
-        room: of a request.
+        room: KV memory of one request.
         block: positions in a step. [token]
         spare: as in `Memory`.
         host_bandwidth: to the host's memory, for caches that are swapped; 0 where they never are. [B/s]
-        longest: positions of a request for which there is room, since a limit says so, however blocks round. [token]
+        longest: positions of a request that must fit, as a limit guarantees, however blocks round. [token]
 
     Raises:
         DesignError: not one block fits.
@@ -238,12 +238,12 @@ def two_level_memory(sram: float, hbm: float, room: RequestMemory, *, longest: i
 
     Args:
         sram, hbm: for caches alone, of an instance. [B]
-        room: of a request.
+        room: KV memory of one request.
         longest: of a request, prompt and output. [token]
         block: positions in a step. [token]
 
     Raises:
-        DesignError: HBM has no room for one buffer.
+        DesignError: HBM cannot hold one buffer.
 
     Source:
         [zhu2025] section 4.2: fine-grained blocks in SRAM, a whole buffer a request in HBM.
@@ -266,8 +266,8 @@ def two_level_paged_memory(sram: float, hbm: float, room: RequestMemory, *, long
 
     Args:
         sram, hbm: for caches alone, of an instance. [B]
-        room: of a request.
-        longest: positions of a request for which there is room, since a limit says so, however blocks round. [token]
+        room: KV memory of one request.
+        longest: positions of a request that must fit, as a limit guarantees, however blocks round. [token]
         block: positions in a step. [token]
 
     >>> some = two_level_paged_memory(1e6, 1e8, RequestMemory(1e3), longest=4096)
@@ -300,7 +300,7 @@ class PrefixCacheSizes(NamedTuple):
 
     Attributes:
         prefix: hash blocks; snapshots, where layers have nothing but states.
-        entry, snapshot: that a hash block takes of that, and a snapshot.
+        entry, snapshot: units of `prefix` per hash block, and per snapshot.
         every: hash blocks from one snapshot to the next.
     """
 
@@ -316,7 +316,7 @@ def prefix_cache_sizes(capacity: float, room: RequestMemory, block: int, every: 
 
     Args:
         capacity: for them. [B]
-        room: of a request.
+        room: KV memory of one request.
         block: tokens of a hash block.
         every: tokens from snapshot to snapshot, rounded up to hash blocks; 0 for one at the end of a prompt alone.
 
@@ -341,10 +341,10 @@ def sram_shares(room: Any, kv: Any, weights: Any, *, kv_share: Any = 1.0) -> Sra
     """SRAM of a core for the KV cache and for weights; leaves broadcast over designs. [B]
 
     Args:
-        room: that activations, inputs and temporary buffers leave. [B]
-        kv: the most that caches could take. [B]
+        room: SRAM that activations, inputs and temporary buffers leave free. [B]
+        kv: size of the whole KV cache. [B]
         weights: the core's share of the model. [B]
-        kv_share: of the room, the part that caches may take before weights; what one does not need the other may have. [-]
+        kv_share: share of the free SRAM that the KV cache may use before weights; unused parts go to the other. [-]
 
     Source:
         [zhu2025] section 4.2.

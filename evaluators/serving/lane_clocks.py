@@ -18,7 +18,7 @@ from dse.evaluators.serving.iteration_time_lookup import iteration_seconds
 from dse.evaluators.serving.prefill_chunks import decode_iteration_seconds
 
 NEAR = 1e-9
-"""Of a pass of decodes, what is rounding."""
+"""Rounding tolerance, as a share of a decode iteration."""
 
 OCTAVES, PER_OCTAVE = 44, 64
 """Of the histogram of gaps between tokens: from 2^-32 s on, each octave in equal parts."""
@@ -40,10 +40,10 @@ GAPS = np.dtype([("count", "i8"), ("seconds", "f8")])
 
 
 PRICED = np.dtype([("tokens", "f8"), ("pairs", "f8"), ("past", "f8"), ("beside", "i8"), ("seconds", "f8")])
-"""A pass with prompts: their tokens, pairs of query and key, and positions before them, and decodes beside them."""
+"""A cached iteration with prompts: tokens, pairs of query and key, earlier positions, and decodes."""
 
 MAX_CACHED_TIMES = 256
-"""Passes that are kept priced."""
+"""Cached iteration times with prompts."""
 
 
 class ReplayPool(NamedTuple):
@@ -91,7 +91,7 @@ def decode_pass_seconds(price, of, steady, spilled, room, decodes):
 
 @compiled_without_gil
 def _decoded(price, of, steady, decodes, spilled):
-    """Apart from its callers, since it is large and seldom called."""
+    """Time of a decode-only iteration; a separate function, since it is large and seldom called."""
     return decode_iteration_seconds(price, of, steady, float(decodes), spilled)
 
 

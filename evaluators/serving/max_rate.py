@@ -35,7 +35,7 @@ STUDENT = 2.132
 """95 % of Student's t of `SEEDS` - 1 degrees of freedom lies below."""
 
 USUAL, LONG = 2000, 5
-"""Requests of the first streams at least; and times what a request may take, in which they come."""
+"""Least requests of the first streams; and multiples of a request's allowed time over which they arrive."""
 
 SESSIONS, DOZEN = 2, 12
 """Sessions, and requests, that each user of a closed population has at least."""
@@ -47,20 +47,20 @@ LASTING, LASTING_USERS, LEAST_LASTING = 4, 3, 8
 """Times the first streams that those which decide are long, of a rate and of users; and times `USUAL` requests, at least."""
 
 ONE_STEP, ONE_NEAR = 24, 6
-"""Places of the grid to the next number of users, and to the largest, where one stream says about how many there may be."""
+"""Grid steps to the next number of users, and to the largest, after one stream gave an approximate number."""
 
 LENGTHS_PER_OCTAVE = 4
-"""Numbers of requests from one to its double that streams of users have: sessions take long to draw."""
+"""Numbers of requests per octave for streams of users, since sessions take long to draw."""
 
 
 RELAXATIONS = 3
 """Relaxation times of a queue that a stream which decides has at least, where it is not longer than `LONGEST_STREAM`."""
 
 LONGEST_STREAM = 1 << 16
-"""Requests of a stream at most, where the first ones are not longer: so many take about a second."""
+"""Most requests of a stream unless the first ones are longer; they take about a second."""
 
 MOST_BLOCKS = 4_000_000
-"""Hash blocks of the prompts of a stream at most, where more than the first streams are asked for."""
+"""Most hash blocks in the prompts of a stream, beyond the first streams."""
 
 DECADE = 350
 """Rates of the grid from one to ten: steps of 0.01 up to two, of 0.02 up to five, of 0.05 beyond."""
@@ -84,7 +84,7 @@ SURE = 0.999
 """Times the saturated rate: the largest that is tried."""
 
 CLOSED = 2 * USUAL
-"""Requests of the closed loop that says the saturated rate while rates are looked for, at most."""
+"""Most requests of the closed loop that gives the saturated rate during the search."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,14 +92,14 @@ class MaxRate:
     """Result of a search for the maximum rate of a deployment.
 
     Attributes:
-        rate: the largest; 0 for none, infinite where bounds are kept however fast requests come. [1/s]
+        rate: the maximum rate; 0 for none, infinite if the SLO is kept at any rate. [1/s]
         served: the run of the stream with which the rate is confirmed; None where there is none.
-        binds: the bound that is broken beyond.
+        binds: the SLO bound that is violated beyond the rate.
         count, seed: of the requests of that stream.
         range: the largest rates of single streams, the least and the most; None where there is one stream. [1/s]
         lasts: whether the verdict is the same of streams half as long.
         attained: lower bound of the mean attainment. [1]
-        runs: that were played.
+        runs: number of simulated runs.
         length: of the streams, as of `RateSearch.count`.
         grid: the largest rate of the grid that is kept, of which `rate` has fewer digits. [1/s]
     """
@@ -197,17 +197,17 @@ class RateSearch:
     """Search of one deployment for its maximum rate, with cached runs.
 
     Attributes:
-        at: what is deployed for requests as they come.
+        at: function from requests to the deployment.
         load: a stream that can be drawn again.
         bounds: what a share of the requests must keep.
         numbers: of the streams.
-        keep: is told of each whole run and its rate.
+        keep: callback for each complete run and its rate.
         attained: by rate, requests and number of a stream, as of `shares`.
         missed: by rate, the bound that is broken.
         busy: by requests, the saturated rate.
-        last: attainment of each stream, where it was played last.
+        last: attainment of each stream, where it was simulated last.
         whole: runs that keep the bounds, of the last rate and length.
-        latest: the run that was played last.
+        latest: the last simulated run.
     """
 
     at: Callable[[Requests], Deployment]
@@ -322,7 +322,7 @@ class RateSearch:
         """Whether there are sessions for so many users.
 
         Raises:
-            DesignError: more than are played.
+            DesignError: more requests than are simulated.
         """
         sessions = int((self.load.requests.turns == 0).sum())
         if self.load.most and users > SHARED * sessions:
@@ -422,7 +422,7 @@ class RateSearch:
         return self._none() if place is None else self._confirmed(place, length, lasts=False)
 
     def _first(self, guess: float) -> int:
-        """Requests of the first streams: as many as are enough, and no more than somebody says, or than are played."""
+        """Requests of the first streams: enough, but no more than the given bound or than are simulated."""
         return min(enough_requests(self.load, self.bounds, guess), self.load.most or MOST_PLAYED)
 
     def _none(self) -> MaxRate:
@@ -453,7 +453,7 @@ class RateSearch:
             rate = self.value(place)
 
     def _over(self, served: ServingRun, count: int) -> bool:
-        """Whether requests of a stream, as they are drawn, come faster than they can be served."""
+        """Whether the drawn requests of a stream arrive faster than they can be served."""
         return not self.users and served.requests.rate > self.saturated(count)
 
     def _range(self, place: int, length: int, lasting: bool) -> tuple[float, float]:

@@ -49,7 +49,7 @@ STATION = np.dtype(
         ("decodes", "?"),
     ]
 )  # fmt: skip
-"""A pool as the balance sees it; policies as `scheduling_policy.SchedulingPolicy` says."""
+"""A pool in the balance; policy fields as in `scheduling_policy.SchedulingPolicy`."""
 
 BALANCE = np.dtype([(name, "f8") for name in ("period", "decodes", "prefill", "held", "rate", "drain")])
 """What balances: an iteration of decodes with its share of prompts [s], requests that decode in the lane of one of them, itself
@@ -60,7 +60,7 @@ NINETY_NINE = 2.326
 """Standard deviations above the mean that 99 % of a normal distribution are below."""
 
 MANY_REQUESTS = 64.0
-"""Requests of an instance from which on it is no matter where in a turn a prompt comes, and how many are taken as normal."""
+"""Requests of an instance above which rotation does not matter, and above which their number is taken as normal."""
 
 MAX_ITERATIONS = 4
 """Times that the length of a round with chunks is worked out from how many it has."""
@@ -126,9 +126,9 @@ def decode_iteration_update(price, of, load, prompts, lane, period, full, found)
     """Update of a decode iteration's time in the fixed point; results are left in `found`. [s]
 
     Args:
-        price, of, load: as above.
+        price, of, load: as in the module's docstring.
         prompts: of `prefilling`.
-        lane: requests that come to a lane over time. [1/s]
+        lane: arrival rate of requests at a lane. [1/s]
         period: of iterations. [s]
         full: whether lanes are as full as can be, so that requests wait.
         found: a record of `BALANCE`.
@@ -178,10 +178,10 @@ def mean_pipeline_round(of, load, prompts, chunks, step, chunk, decodes):
     Args:
         of: a record of `STATION`.
         load, prompts: as in `decode_iteration_update`.
-        chunks: that come to a lane. [1/s]
+        chunks: arrival rate of chunks at a lane. [1/s]
         step: a round of decodes alone. [s]
         chunk: what a chunk adds to a lane's iteration. [s]
-        decodes: of a lane beside chunks.
+        decodes: decodes of a lane next to chunks.
     """
     most, crowd = chunks_per_iteration(of, decodes), max(1.0, of.share * of.stages)
     some, round_ = 1.0, max(step, step / crowd + chunk)
@@ -250,7 +250,7 @@ def requests_met_ratio(instances, held):
 
     Args:
         instances: n.
-        held: requests that decode, of an instance. [1]
+        held: decoding requests of an instance. [1]
 
     >>> requests_met_ratio(1, 0.5), round(requests_met_ratio(2, 0.117), 2), round(requests_met_ratio(3, 1.23), 2)
     (1.0, 0.2, 0.73)
@@ -286,7 +286,7 @@ def token_gap_quantile(price, of, load, prompts, rate, share, found):
     longest of the chunks that this share leaves is as long as prompts are at it.
 
     Args:
-        price, of, load, prompts: as above.
+        price, of, load, prompts: as in the module's docstring.
         rate: of the pool's requests. [1/s]
         share: of the times. [1]
         found: the balance of the pool.

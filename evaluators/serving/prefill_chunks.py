@@ -17,7 +17,7 @@ POINTS = 32
 """Of an integral over how long iterations are."""
 
 FEW_CHUNKS = 8
-"""Chunks of a prompt that are priced one by one; of longer ones, the first, the middle and the last stand for all."""
+"""Chunks of a prompt that are evaluated singly; of longer prompts the first, middle and last represent all."""
 
 
 class PrefillSummary(NamedTuple):
@@ -29,10 +29,11 @@ class PrefillSummary(NamedTuple):
         tokens: of a chunk.
         past: positions of its prompt before it.
         pairs: of one of its tokens and a position that this sees.
-        base: of a prompt of one token, where prompts are beside decodes, else 0. [s]
-        uneven: E c^2 / (E c)^2 of what a chunk takes beyond that: how much longer the one that a moment is in is than the mean.
+        base: time of a prompt of one token, where prompts share iterations with decodes, else 0. [s]
+        uneven: E c^2 / (E c)^2 of chunk times c above `base`: ratio of the chunk under way at a random moment to the mean
+            chunk.
         each: seconds of each kind of prompt, shape (kinds,). [s]
-        full: iterations that a prompt takes where others wait, so that each of them is full.
+        full: iterations of a prompt when others wait, so that each iteration is full.
         ends: seconds of such an iteration, of a kind's first tokens of prompts and of their last ones; shape (2, kinds). [s]
 
     The last two are of pools that only prefill.
@@ -217,8 +218,8 @@ def slowest_lane_pass(of, load, prompts, some, decode):
     Args:
         of, load: as in `balance`; L stages.
         prompts: of `prefilling`.
-        some: q, of a lane's passes those with a chunk. [1]
-        decode: d, of a pass without one. [s]
+        some: q, share of a lane's iterations with a chunk. [1]
+        decode: d, time of an iteration without a chunk. [s]
     """
     chunk, without = longest_chunk(of, 0.0), 1 - some
     found = at = below = 0.0

@@ -51,7 +51,7 @@ from dse.space.array_math import Array
 from dse.space.requests import Requests
 
 MAX_REQUESTS = 4096
-"""Requests of a load up to which its prompts are played."""
+"""Requests of a load up to which its prompts are replayed."""
 
 INSTANCE = np.dtype(
     [
@@ -116,15 +116,15 @@ class ReplayWorkspace(NamedTuple):
         ring: lanes under way, shape (lanes,).
         running: requests that prefill, of each lane; shape (lanes, most).
         leaving: heaps, shape (lanes, most).
-        since: first tokens of those who wait for their second one, shape (lanes, most). [s]
-        paces: passes of decodes alone, by how many there are; negative for one that has not been priced. [s]
+        since: first tokens of requests that wait for their second one, shape (lanes, most). [s]
+        paces: times of decode-only iterations by their number of decodes; negative if not computed yet. [s]
         gaps: histogram of the gaps between tokens; empty where they are not counted.
-        prices: passes that have been priced, records of `PRICED`.
+        prices: cached iteration times, records of `PRICED`.
         channels: when each is free. [s]
         way: the first cache on its way between pools, and the last one; shape (2,).
         order: of requests, by their first tokens.
-        behind, done, share: of requests: the next in the queue, tokens computed, and those of the pass under way.
-        first, begun, last: of requests: their first token, their first pass and their last token. [s]
+        behind, done, share: for each request: next in the queue, tokens computed, and tokens in the current iteration.
+        first, begun, last: for each request: times of its first token, first iteration and last token. [s]
     """
 
     instances: Array
@@ -182,14 +182,14 @@ def replay_prefill(price, of, shares, nearest, load, steady, spilled, room):
     """Replay a load's prompts on a pool; `first`, `begun` and `last` of the workspace give the times.
 
     Args:
-        price: of the pool.
+        price: iteration time of the pool.
         of: its record of `pool_balance.STATION`.
-        shares: of a pass, by stage.
-        nearest: whether a request goes to the instance that has the fewest, else to the next in turn.
+        shares: stage shares of an iteration's time.
+        nearest: whether a request goes to the instance with fewest requests, else to the next in rotation.
         load: `Load`.
         steady: a `pool_balance.RequestMix` of it.
         spilled: share of what is read that is not in SRAM.
-        room: `ReplayWorkspace`.
+        room: workspace, a `ReplayWorkspace`.
     """
     room.paces[:] = -1.0
     for place in range(len(room.gaps)):
@@ -204,7 +204,7 @@ def replay_prefill(price, of, shares, nearest, load, steady, spilled, room):
 
 @inlined_function
 def _played(price, of, shares, nearest, load, steady, spilled, room):
-    """As `played`, of a `lane_clocks.ReplayPool`."""
+    """`replay_prefill` for a `lane_clocks.ReplayPool`."""
     instances, stages, turn = of.instances, of.stages, 0
     for i in range(instances):
         here = room.instances[i]
@@ -241,7 +241,7 @@ def _played(price, of, shares, nearest, load, steady, spilled, room):
 
 @inlined_function
 def _caught(price, of, steady, spilled, room, i, t):
-    """Lets go who leaves an instance by an instant."""
+    """Release requests that finish at an instance by an instant."""
     here, found = room.instances[i], math.inf
     if here.leaves > t:
         return
@@ -254,7 +254,7 @@ def _caught(price, of, steady, spilled, room, i, t):
 
 @inlined_function
 def _next(of, room, i):
-    """Before which nothing happens in an instance: no pass starts or ends, and nobody leaves. [s]"""
+    """Time before which nothing happens in an instance: no iteration starts or ends, and no request leaves. [s]"""
     here = room.instances[i]
     found = min(here.at, here.leaves)
     if here.flying > 0:
@@ -264,7 +264,7 @@ def _next(of, room, i):
 
 @inlined_function
 def _advance(price, of, shares, load, steady, spilled, room, i, until):
-    """Plays an instance up to an instant, but for what starts then."""
+    """Replay an instance up to an instant, except for iterations that start then."""
     here, stages = room.instances[i], of.stages
     while True:
         if not here.due:
@@ -289,7 +289,7 @@ def _advance(price, of, shares, load, steady, spilled, room, i, until):
 
 @inlined_function
 def _finish(price, of, load, steady, spilled, room, i, number, t):
-    """Books a pass: each decode has a token, and who has its prompt computed decodes from now on, or leaves."""
+    """Finish an iteration: decodes get a token, and completed prompts start decoding or leave."""
     here, lane, keep = room.instances[i], room.lanes[number], 0
     if lane.older > 0 and of.mixed:
         if len(room.gaps) > 0:
@@ -323,7 +323,7 @@ def _finish(price, of, load, steady, spilled, room, i, number, t):
 
 @inlined_function
 def _start(price, of, shares, load, steady, spilled, room, i, t):
-    """Starts a pass in each lane that has prompts and is not under way, while the first stage is free."""
+    """Start an iteration in each idle lane with prompts, while the first stage is free."""
     here, stages, free = room.instances[i], of.stages, room.free[i]
     here.at, turn, stuck = math.inf, here.turn, False
     if here.flying == stages:
@@ -391,7 +391,7 @@ def _start(price, of, shares, load, steady, spilled, room, i, t):
 
 @inlined_function
 def _formed(of, load, room, i, number, most, beside, t):
-    """Prompts of a pass, as far as the budget goes: tokens, pairs of query and key, and positions before them."""
+    """Prompts of an iteration, as the budget allows: tokens, pairs of query and key, and earlier positions."""
     here, lane = room.instances[i], room.lanes[number]
     budget, chunks, longest = of.tokens, PLENTY, PLENTY
     if of.unit > 0:
@@ -503,7 +503,7 @@ def replay_last_tokens(linear, tables, apart, first, last, shares, nearest, load
     Args:
         tables: of the first pool and of the last one: those that differ, and which of them this one has, shape (1,).
         first, last: a record of each, shape (1,).
-        shares, spilled, sends: its own, as in `played` and `replay_decode_pool`.
+        shares, spilled, sends: the design's own, as in `replay_prefill` and `replay_decode_pool`.
         sent: a row of `steady_state.transfer_constants`.
     """
     replay_prefill(

@@ -80,7 +80,7 @@ def response_share(time, services, weights, waiting, mean):
     """Share of requests whose response time is at most `time`, for exponential waits.
 
     Args:
-        time: that may pass. [s]
+        time: allowed response time. [s]
         services, weights: of kinds of requests, and how many they are; shape (kinds,). [s], [1]
         waiting: share that waits. [1]
         mean: wait of these. [s]

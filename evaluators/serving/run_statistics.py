@@ -39,7 +39,7 @@ NEAR = 0.95
 """Load above which waiting grows with every further request."""
 
 MIN_DURATION_RATIO = 3.0
-"""Times that requests must come as long as one takes, for anything to be said of a load that goes on."""
+"""Duration of the arrivals over the latency of a request from which on a verdict is possible."""
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 GROWTH = 0.05
@@ -84,7 +84,7 @@ class TurnResult(NamedTuple):
         name: of the places, from 1: "1", "2", "3-4", "5-8" and so on.
         requests: of them.
         prompt: tokens, the mean. [token]
-        reused: share of these that was taken from caches.
+        reused: share of prompt tokens found in prefix caches.
         ttft, ttft_p90, tpot, latency: as the metrics of these names; NaN where no request tells. [s]
     """
 
@@ -178,7 +178,9 @@ def class_and_turn_results(served: ServingRun, classes: Sequence[SloClass]) -> t
 
 
 def _kept(served: ServingRun, slo: SloTargets) -> tuple[Array, Array, Array, Array]:
-    """Who is done, and has two tokens or more; the time per output token; and who is done within bounds. Shape (requests,)."""
+    """Masks of completed requests and of those with two tokens or more, TPOT, and those within their SLO, shape
+    (requests,).
+    """
     requests = served.requests
     done = ~np.isnan(served["completed"])
     several = done & (requests.output > 1)
@@ -188,7 +190,7 @@ def _kept(served: ServingRun, slo: SloTargets) -> tuple[Array, Array, Array, Arr
 
 
 def _span(served: ServingRun) -> float:
-    """From the first arrival to the last token; NaN where nobody is done. [s]"""
+    """Time from the first arrival to the last token; NaN if no request completed. [s]"""
     done = served["completed"][~np.isnan(served["completed"])]
     return float(done.max()) - float(served.requests.arrival[0]) if len(done) else float("nan")
 

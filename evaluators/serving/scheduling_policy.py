@@ -12,19 +12,19 @@ class SchedulingPolicy:
     """How an instance forms iterations. Admission is in order of arrival, preempted requests first.
 
     Attributes:
-        mixed: prompts and decodes share iterations, decodes first; otherwise prompts go first, by themselves.
+        mixed: prompts and decodes share iterations, decodes first; otherwise prompts go first, in separate iterations.
         chunked: a prompt may be cut over several iterations; otherwise it is prefilled whole.
-        tokens: token budget of an iteration: of all its tokens where prompts are chunked (a decode takes one), else of its
-            prompts, one longer prompt by itself being let through.
+        tokens: token budget of an iteration: of all its tokens with chunked prompts (a decode takes one), else of its
+            prompts; a single longer prompt is allowed.
         unit: prompts are counted in chunks of `chunk` tokens that take `unit` of the budget each, whatever their length;
             0 counts tokens.
         chunk: the longest chunk of one prompt; 0 for no bound but the budget. [token]
-        static: requests are taken up only when the last batch is done, to its last request.
-        lifetime: memory is taken for a request's last token at once; otherwise it grows, and may run out.
-        swap: what memory has no room for goes to the host and comes back; otherwise it is recomputed.
-        by_chunk: memory is taken for the chunk that is computed next, as vLLM does; otherwise for the whole prompt, before its
-            first chunk. A prompt that finds no room for its next chunk makes those that came last leave, itself if it is that.
-        gated: with `by_chunk`, a request is taken up only when its whole prompt would fit, vLLM's scheduler_reserve_full_isl.
+        static: requests are admitted only when the last batch is done, to its last request.
+        lifetime: memory is allocated up to a request's last token at once; otherwise it grows, and may run out.
+        swap: preempted requests are swapped to the host; otherwise they are recomputed.
+        by_chunk: memory is allocated for the next chunk, as in vLLM; otherwise for the whole prompt, before its first
+            chunk. If the next chunk does not fit, the last admitted requests are preempted, possibly the request itself.
+        gated: with `by_chunk`, admission only if the whole prompt would fit, vLLM's scheduler_reserve_full_isl.
     """
 
     mixed: bool = False
@@ -70,7 +70,7 @@ Source:
 """
 
 POLICIES: Registry[SchedulingPolicy] = Registry("dse.policy", SHIPPED)
-"""Those, and what installed packages add: a `Policy` each, by an entry point of the group dse.policy."""
+"""Those, and what installed packages add: a `SchedulingPolicy` each, by an entry point of the group dse.policy."""
 
 
 def make_policy(name: str, **changes: object) -> SchedulingPolicy:
@@ -104,7 +104,7 @@ def pool_policies(serving: ServingPlan) -> tuple[SchedulingPolicy, ...]:
 
 
 def _admitting(rule: SchedulingPolicy, serving: ServingPlan) -> SchedulingPolicy:
-    """A policy with what is said of blocks and caches."""
+    """A policy with the plan's settings of admission and preemption."""
     rule = replace(rule, swap=serving.preemption == "swap")
     if serving.admit == "policy":
         return rule

@@ -38,7 +38,7 @@ from dse.space.workload import Speculation
 NO_STOP = StopBounds()
 
 CALLED_OFF: ContextVar[Event | None] = ContextVar("CALLED_OFF", default=None)
-"""Of a thread: set while it plays, its run ends within a tenth of a second, as nobody waits for it any more."""
+"""Event of a thread that cancels its simulation within a tenth of a second."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,20 +46,21 @@ class InstancePool:
     """A pool of equal instances: iteration time, policy, KV memory, batch size and number.
 
     Attributes:
-        price: of an iteration, through all stages.
+        price: iteration time through all stages.
         policy: how an instance forms one.
         memory: of an instance.
         instances: each with the whole model, its own queue and its own memory (data parallelism).
         shares: of the time of an iteration, by stage of an instance's pipeline, 1 in all; as many micro-batches are in flight.
         batch: the most requests of an instance, over all its micro-batches.
-        prefix: hash blocks that an instance remembers, beside the memory of running requests; 0 for no reuse.
-        entry: of these, what a hash block takes; 0 where layers have nothing but states, and `prefix` counts snapshots.
+        prefix: hash blocks of the prefix cache, besides the memory of running requests; 0 for no reuse.
+        entry: units of `prefix` per hash block; 0 where layers have states only, and `prefix` counts snapshots.
         snapshot: likewise a snapshot of states, at which alone a prefix can then be reused; 0 where layers have none.
-        every: hash blocks from snapshot to snapshot, beside the last whole one of a prompt; 0 for that alone.
+        every: hash blocks from snapshot to snapshot, besides the last whole one of a prompt; 0 for only that one.
         pooled: prefixes stay in blocks that running requests do not need, and requests share them (`prefixes`).
-        hosted: blocks on the host for prefixes that have left the pool; the memory says how long one takes to come back.
-        copies: of attention, to which requests of an iteration are dealt in turn, each with its own way to the host.
-        guesses: tokens that are guessed a decoding request in an iteration; the price has rows for them.
+        hosted: blocks on the host for prefixes evicted from the pool; the memory gives the time of their return.
+        copies: copies of attention, to which requests of an iteration are dealt in rotation, each with its own link to the
+            host.
+        guesses: drafted tokens per decoding request and iteration, for which the iteration time has rows.
         acceptance: chance that a guess is right where those before it are.
         seed: of which guesses are.
     """
@@ -126,7 +127,7 @@ class Deployment(NamedTuple):
     Attributes:
         pools: one, or one that prefills and one that decodes.
         transfer: of caches between two pools; None for one.
-        routing: a word of `space.mapping.ROUTING`.
+        routing: routing of requests, of `space.mapping.ROUTING`.
     """
 
     pools: tuple[InstancePool, ...]
@@ -150,7 +151,7 @@ class ServingRun:
         stopped: whether it was ended at the caller's bound.
         never: why the load can never be served, in one line; empty where it can.
         routing: of requests to instances.
-        rate: the largest that keeps the bounds, as it is said, where that was looked for. [1/s]
+        rate: the maximum rate, rounded, if it was searched. [1/s]
     """
 
     requests: Requests
@@ -178,7 +179,7 @@ class ServingRun:
         return self.state.log[: int(self.state.total["logged"][0])]
 
     def __getitem__(self, name: str) -> Array:
-        """A column of the requests, as `simulator_state.REQUEST` says; shape (requests,)."""
+        """A column of the requests, with the names of `simulator_state.REQUEST`; shape (requests,)."""
         return self.state.requests[name]
 
 
@@ -200,13 +201,13 @@ def simulate_serving(
         requests: with times.
         pools: one, or prefill and decode.
         transfer: of caches between two pools; `nearest` and `aware` are set by `routing`. None is at once.
-        routing: a word of `space.mapping.ROUTING`.
-        stop: bounds on time played and on queues.
+        routing: routing of requests, of `space.mapping.ROUTING`.
+        stop: bounds on simulated time and on queues.
         log: how many iterations to keep.
 
     Raises:
-        DesignError: no times, an unknown word, or an iteration whose price is no time.
-        CancelledError: what `CALLED_OFF` holds was set.
+        DesignError: no arrival times, an unknown option, or an iteration without a positive time.
+        CancelledError: the event in `CALLED_OFF` was set.
     """
     if routing not in ROUTING:
         raise DesignError(f"routing: no option {routing!r}; {suggest_nearest(routing, ROUTING)}")
@@ -275,7 +276,7 @@ def _asked(requests: Requests, sent: KvTransfer, *, pooled: bool) -> Array:
 
 
 def _never(requests: Requests, pools: Sequence[InstancePool]) -> str:
-    """Why a load can never be served: a request that no memory holds."""
+    """Why a load can never be served: a request that does not fit in memory; empty string if all fit."""
     whole = requests.prompt.astype(np.int64) + requests.output - 1
     for number, pool in enumerate(pools):
         positions = requests.prompt if len(pools) == 2 and number == 0 else whole

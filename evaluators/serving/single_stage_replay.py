@@ -190,13 +190,13 @@ def _advance(price, of, share, load, steady, spilled, room, i, until, feeds, r):
 
 @inlined_function
 def _leaving(now):
-    """Before which nobody leaves, as `lane_clocks.next_departure` has it. [s]"""
+    """Time before which no request leaves, as in `lane_clocks.next_departure`. [s]"""
     return now.end + (now.top - now.tokens - 0.5) * now.pace if now.decodes > 0 else math.inf
 
 
 @inlined_function
 def _caught(price, of, steady, spilled, room, i, now, t):
-    """Goes on until the last leaves who does by an instant."""
+    """Continue until the last departure by an instant."""
     while now.decodes > 0 and now.end <= t:
         many = now.top - now.tokens
         if now.end + many * now.pace > t:
@@ -228,13 +228,13 @@ def _passed(price, of, steady, spilled, room, i, now, many):
 
 @inlined_function
 def _pace(price, of, steady, spilled, room, decodes):
-    """A pass of decodes alone, if there are any. [s]"""
+    """Time of a decode-only iteration, 0 without decodes. [s]"""
     return decode_pass_seconds(price, of, steady, spilled, room, decodes) if decodes > 0 else 0.0
 
 
 @inlined_function
 def _started(price, of, share, load, steady, spilled, room, i, now, who, t):
-    """Starts a pass with prompts, if it can; whether it has, and when it may."""
+    """Start an iteration with prompts if possible; returns whether one started, and when it may."""
     most, at, flying = min(of.batch, now.held + who.queued), math.inf, False
     stuck = goes = False
     if now.end > t:
@@ -272,7 +272,7 @@ def _started(price, of, share, load, steady, spilled, room, i, now, who, t):
 
 @inlined_function
 def _finished(price, of, load, steady, spilled, room, i, now, prompts, t):
-    """Books a pass: each decode has a token, and who has its prompt computed decodes from now on, or leaves."""
+    """Finish an iteration: decodes get a token, and completed prompts start decoding or leave."""
     tokens, older, fresh, decodes, top, listed = now.tokens, now.older, now.fresh, now.decodes, now.top, now.listed
     latest, heaped, held, each, running, keep = now.latest, now.heaped, now.held, now.pace, room.running[i], 0
     if older > 0 and of.mixed:
@@ -317,7 +317,7 @@ def _finished(price, of, load, steady, spilled, room, i, now, prompts, t):
 
 @inlined_function
 def _formed(of, load, room, i, most, beside, now, who, t):
-    """Prompts of a pass, as far as the budget goes: as `replay_prefill` has them, and who is taken up."""
+    """Prompts of an iteration, as the budget allows, as in `replay_prefill`, and the admitted requests."""
     running, held, decodes, head, queued, prompts = room.running[i], now.held, now.decodes, who.head, who.queued, who.prompts
     budget, chunks, longest = of.tokens, PLENTY, PLENTY
     if of.unit > 0:
@@ -363,7 +363,7 @@ def _formed(of, load, room, i, most, beside, now, who, t):
 
 @inlined_function
 def _left(room, i, tokens, end, decodes, top, listed, heaped):
-    """Lets go who has all tokens when a pass has ended: how many decode then, when the next leaves, the list and the heap."""
+    """Release requests with all tokens after an iteration: remaining decodes, next departure, list and heap."""
     while decodes > 0 and top <= tokens:
         if listed >= 0 and room.share[listed] == top:
             r = listed

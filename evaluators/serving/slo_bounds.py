@@ -23,7 +23,7 @@ DIGITS = 4
 """Of a rate that is tried."""
 
 STEP, FARTHEST = BREAKING_FACTOR, 4.0
-"""From the guess to the first rate beside it, and the most between two rates, while none is known on the other side."""
+"""Ratio from the guess to the first neighbouring rate, and the largest between two rates before a bracket is found."""
 
 EVERY = slice(None)
 """All requests of a run."""
@@ -39,7 +39,7 @@ class SloBounds(NamedTuple):
         ttft, tpot: time to first token, and mean time per output token of requests with two or more; of classes, the most that
             one of them allows. [s]
         share: of the requests that keep it: 0.9 for the 90th percentile.
-        classes: whose bounds are those of their requests; none where those above are of all.
+        classes: SLO classes with bounds of their own; empty if the bounds above apply to all requests.
     """
 
     ttft: float = inf
@@ -141,7 +141,7 @@ class CapacityResult:
     Attributes:
         rate: the largest that was found to keep the bounds; 0 where none does. [1/s]
         served: the run at that rate; None where there is none.
-        binds: the bound that is broken at `BEYOND` times that rate, or at the slowest one.
+        binds: the bound that is violated at `BREAKING_FACTOR` times that rate, or at the slowest rate.
         tried: by rate, which bound was broken.
     """
 
@@ -162,7 +162,7 @@ def find_max_rate(
     otherwise, the search continues from there.
 
     Args:
-        play: the same requests at any rate.
+        play: simulation of the same requests at any rate.
         bounds: to keep.
         count: requests.
         guess: where to begin. [1/s]

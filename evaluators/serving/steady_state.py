@@ -47,13 +47,13 @@ positions before it; decodes beside a chunk, and chunks in an iteration that has
 in SRAM."""
 
 MAIN_FIELDS = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "wait", "within", "tpot", "tbt_p99", "latency")
-"""Those that prompts are played for, where somebody asks for them."""
+"""Fields for which prompts are replayed on demand."""
 
 RANKED = ("ttft_p50", "ttft_p90", "ttft_p99")
-"""Percentiles of times to first token, each of which is looked for where it is asked for."""
+"""Percentiles of TTFT, each computed on demand."""
 
 REPLAYED_FIELDS = (*RANKED, "tbt_p99")
-"""What takes work of its own when prompts are played; gaps between tokens are counted for the last one alone."""
+"""Fields that need extra work in a replay; token gaps are counted for the last one only."""
 
 
 def unsteady_reason(pools: Sequence[InstancePool], requests: Requests) -> str:
@@ -102,7 +102,7 @@ def request_mix(requests: Requests) -> RequestMix:
 
 
 def _last(prompt: Array, further: Array) -> Array:
-    """Requests that may be the last to end, the last one first: no other one comes later and is as long in both."""
+    """Requests that may be the last to end, last first: no later request is as long in both lengths."""
     kept = np.zeros(len(prompt), bool)
     for lengths in (prompt[::-1], further[::-1]):
         kept |= np.concatenate([[True], lengths[1:] > np.maximum.accumulate(lengths)[:-1]])
@@ -144,13 +144,13 @@ def solve_pools(linear, far, tables, apart, first, last, sent, load, bound, queu
     """Solve pools one after the other whose iteration times share the linear part and table points.
 
     Args:
-        linear, far: prices of the first pool and of the last one, whose tables do not count.
+        linear, far: iteration times of the first and of the last pool; their tables are ignored.
         tables: of each of these two: those that differ, and which of them each pool has.
-        apart, load, bound: as they are.
+        apart, load, bound: whether pools are separate, statistics of the requests, and SLO bounds.
         queued: whether percentiles of times to first tokens are those of a queue, and gaps between tokens those of the balance;
             else they are left out.
         first, last, sent: a record, or a row, of each.
-        room: to work in.
+        room: work arrays.
         found: what is found, a record of each.
     """
     balance, full, (taken, services) = room[0], room[1], (room[2][0], room[2][1])
@@ -273,7 +273,7 @@ def _slots(of, load, balance, service, spread):
 def _waits(apart, of, load, prompts, taken, most, alone, balance):
     """Share of the requests that wait for a place or for prompts before theirs, and how long these do.
 
-    Where prompts have a pool, `alone` is the most that it takes. [1/s]
+    With a separate prefill pool, `alone` is the rate of that pool. [1/s]
     """
     lanes = of.instances * of.stages
     service = balance.prefill

@@ -30,7 +30,7 @@ BRIEF, TAIL = 300, 0.02
 is."""
 
 TimeTables = tuple[Array, Array]
-"""Tables of prices that share their points, shape (tables, points), and which of them each of some designs has."""
+"""Iteration-time tables with equal points, shape (tables, points), and the index of each design's table."""
 
 
 class SteadyStateSolver:
@@ -98,7 +98,7 @@ class SteadyStateSolver:
         """Result records with all fields, except those of `REPLAYED_FIELDS` that are not requested.
 
         Args:
-            names: that are asked for; where others than were known to be are, prompts are played once more.
+            names: requested fields; if they were not announced, prompts are replayed once more.
         """
         if not self._few:
             return self.found
@@ -135,7 +135,7 @@ class SteadyStateSolver:
         return found
 
     def _play(self, rows: Array) -> None:
-        """Plays the load on some designs, for what is known to be asked for."""
+        """Replay the load on some designs, for the announced fields."""
         some, chosen, requests = self._whole[rows], self._which[rows], self._requests
         ranked = np.array([name in self._known for name in RANKED])
         channels = int(self._sent[:, 2].max())

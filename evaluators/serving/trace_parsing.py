@@ -10,7 +10,7 @@ from typing import Any
 from dse.space.errors import DesignError
 
 FaultCallback = Callable[[int, str], None]
-"""Is told the row, counted from the first line that is walked, and what is wrong with it."""
+"""Callback for a row, counted from the first line read, and its fault."""
 
 
 def read_header(path: Path, before: int, first: str) -> list[str]:

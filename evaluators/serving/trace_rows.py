@@ -38,7 +38,7 @@ class TraceFormat(NamedTuple):
         prompt, output: columns of tokens.
         unit: seconds in one of the arrival's; 0 for dates.
         hashes: column of block hashes; empty where there is none.
-        ticks: whether the clock is coarse, so that requests may come at the same time.
+        ticks: whether the clock is coarse, so that requests may arrive at the same time.
         tokens: columns of the tokens themselves, of the prompt and of the output; empty where there are none.
         turns: of lines that are sessions, the column with a list of their requests, and in these that of the time from the end
             of one to the next; empty where no line can be one.
@@ -276,7 +276,7 @@ class TraceRows:
         return self._in_turns(replace(found, block=BLOCK) if self.of.tokens else found)
 
     def _in_turns(self, found: Requests) -> Requests:
-        """Requests that know whose answer they wait for, where some do."""
+        """Requests with the request whose answer they wait for, if there are sessions."""
         if not any(self.turns):
             return found
         before, turns = np.frombuffer(self.waits, np.int64), np.frombuffer(self.turns, np.int32)

@@ -43,7 +43,7 @@ TRACE_FORMATS = {
 second trace finely, but not as finely as requests come; LLMServingSim's bursts come at once."""
 
 MOST_BYTES, MOST_TEXTS = 400_000_000, 150_000_000
-"""Of a file, and of one whose conversations are read at once, so that reading takes less than a gigabyte."""
+"""Largest size of a file, and of one whose conversations are read at once, to stay below a gigabyte of memory. [B]"""
 
 SKIP_RULES = {"none": (), "zero_output": ("output",), "zero_prompt": ("prompt",), "zero": ("prompt", "output")}
 """Rules for rows that are passed over: those of no output, as of requests that failed, of no prompt, or of either."""
@@ -58,12 +58,12 @@ def read_trace(
     Args:
         path: of the file.
         kind: a name of `FORMATS`; empty to see from the first line.
-        ticks: whether requests may come at the same time; None for what the format says.
-        skip: which rows are passed over, a word of `SKIP`; they are counted in `Requests.skipped`.
+        ticks: whether requests may arrive at the same time; None for the format's default.
+        skip: which rows are skipped, of `SKIP_RULES`; they are counted in `Requests.skipped`.
         most: requests to read; 0 for all. Of what comes after them only whether there is any is looked at
             (`Requests.truncated`).
         characters: a token stands for, of a file of conversations, which has texts and no counts of tokens; 0 refuses it.
-        sorts: a column that says what sort each request is of.
+        sorts: column with the kind of each request.
 
     Raises:
         DesignError: no file, a column that is missing or stands twice, or rows that are no request or come before the one

@@ -18,13 +18,13 @@ from dse.space.published import as_modelled, given_part, is_near, is_said
 from dse.space.technology import ProcessNode
 
 SPECIAL = 1.0
-"""Operations a cycle of a vector engine whose area an exponential, a root or a quotient a cycle takes."""
+"""Vector-engine area of an exponential, a root or a quotient per cycle, in operations per cycle."""
 
 LANE = 4e9
 """What a lane to the host carries in one direction, as of PCIe 5. [B/s]"""
 
 OPERAND = 2.0
-"""What an element of an array holds of the next operand that stays, where that is loaded meanwhile. [B]"""
+"""Storage in an array element for the next stationary operand, if that is loaded in advance. [B]"""
 
 
 STAGE = 8.0
@@ -49,7 +49,7 @@ def total_area(chip: Chip, decode_cores: Any = 0) -> Any:
 
 @computed_per_batch
 def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
-    """Parts, and what they sum to; with the difference from the model where a data sheet says a die's area."""
+    """Parts and their sum, with the difference to the model if a data sheet gives the die area."""
     if is_said(chip, "die_area"):
         modelled = as_modelled(chip)
         found, whole = _made(modelled, decode_cores)
@@ -150,7 +150,7 @@ RATE = 4.0
 
 @memoize_by_identity
 def _of_core(chip: Chip) -> Any:
-    """Multiply-adders of 16 bits of a core of a pool: as many as the format takes that takes most of them. [1]"""
+    """16-bit multiply-adders of a shared-cache die's core, for the format that needs most. [1]"""
     return chip.core.matrix / (RATE * chip.clock) * format_area_factor(chip.core.rates)
 
 
@@ -246,7 +246,7 @@ def _router(noc: Any, tech: ProcessNode, ports: Any, linked: Any = 1.0) -> Any:
 
 
 def _routers(chip: Chip) -> Any:
-    """Routers of a network by itself with their links, which carry a flit in so many cycles along rows and columns. [mm2]"""
+    """Routers and links of a network without cores, which carry a flit in several cycles along rows and columns. [mm2]"""
     of, tech = chip.router, chip.technology
     wires = of.flit_bytes * (1 / of.flit_x + 1 / of.flit_y) / 2 * tech.router
     return chip.mesh.rows * chip.mesh.cols * (wires + links.PORTS * of.vcs * of.depth * of.flit_bytes * tech.register)
@@ -257,7 +257,7 @@ def _channel(chip: Chip) -> Any:
 
 
 def _around(chip: Chip) -> dict[str, Any]:
-    """What is on the dies beside cores."""
+    """Parts of the dies besides cores."""
     tech, own = chip.technology, chip.die
     found = {DIE_LINK_BLOCK: own.between * getattr(tech, own.near), "host": own.host * tech.host}
     outside = own.outside
@@ -305,7 +305,7 @@ def _count(chip: Chip, used: Any) -> Any:
 
 @memoize_by_identity
 def _dies(chip: Chip, area: Any) -> Any:
-    """Dies with cores, of a chip whose dies have so much area in all: as many as it says, or as few as will do."""
+    """Compute dies of a chip with a total die area: the given number, or as few as possible."""
     said = chip.die.dies
     if not isinstance(said, np.ndarray) and said > 0:
         return said
@@ -314,7 +314,7 @@ def _dies(chip: Chip, area: Any) -> Any:
 
 
 def _shores(chip: Chip, area: Any) -> Any:
-    """Dies, or parts of one, with room on their edges for all devices of memory: n square ones have EDGES (n area)^(1/2)."""
+    """Dies, or fractions, with enough edge for all memory devices: n square dies have EDGES (n area)^(1/2)."""
     if chip.dram is None:
         return 1.0
     side = minimum(memory_edge_length(chip) / (EDGES * chip.die.shore), MOST)
@@ -337,7 +337,7 @@ def memory_device_count(chip: Chip) -> Any:
 
 
 MOST = 1e12
-"""Millimetres, and square ones, beyond which nothing is told apart."""
+"""Largest length [mm] and area [mm2] that are distinguished."""
 
 EDGES = 4.0
 """Of a square die."""

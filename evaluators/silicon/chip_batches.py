@@ -90,7 +90,7 @@ OFTEN = 2
 """Designs to each combination of values from which on combinations are worked out instead."""
 
 ALONE = nullcontext()
-"""What one chip by itself needs."""
+"""Context of a single chip, which needs no batch."""
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from dse.space.chip import Chip, channel_count, decode_only_chip
 from dse.space.published import as_modelled, given_part, is_near, is_said
 
 WORD = 2.0
-"""Bytes of the values whose multiply-adds and operations a node prices; those of others go by their size. [B]"""
+"""Bytes of the values to which a process node's energies refer; others scale with their size. [B]"""
 
 SMALL, GROWTH = 32 * 1024.0, 0.144
 """Local memory whose bytes a node prices [B], and how the energy of a byte grows with its size: 8.5 pJ for 64 bits of 32 KiB,

@@ -162,8 +162,8 @@ def token_price_by_part(
 
     Args:
         chip, chips: that work, and how many.
-        seconds, joules: that they take for the tokens, all together.
-        tokens: that come out of it.
+        seconds, joules: time and energy for the tokens, of all chips together.
+        tokens: output tokens.
         decode_cores: tiles that only decode.
     """
     of = chip.economics
@@ -178,11 +178,11 @@ def _beside(chip: Chip) -> Any:
 
 
 REFERENCE_NODE_DIES = 8.0
-"""Chips of the box whose links and switches `Economics.network` prices."""
+"""Chips of the node whose links and switches `Economics.network` is the price of."""
 
 
 def _joined(chip: Chip) -> Any:
-    """Cost of a byte/s outward over that in a box of `BOX` chips: a switch costs by its stages, other links by their length."""
+    """Price of a byte/s outward relative to a node of `REFERENCE_NODE_DIES`: switches by stages, other links by length."""
     if chip.mesh is not None:
         return 1.0
     if chip.d2d is None:
@@ -194,7 +194,7 @@ def _joined(chip: Chip) -> Any:
 
 
 SOLD = ("dies", "memory", "package", "carrier", "lost in joining", "test")
-"""What of the price of a chip in its server is the chip's."""
+"""Parts of the price of a chip in its server that belong to the chip."""
 
 
 def of_chip(chip: Chip, decode_cores: Any = 0) -> Any:

@@ -28,7 +28,7 @@ class Fact(NamedTuple):
     """One fact of a data sheet about one design, with the model's figures.
 
     Attributes:
-        name: a word of `FACTS`.
+        name: name of the fact, of `FACTS`.
         value, unit: as the data sheet has it.
         modelled: what the model makes of this design, and of the part as it was given, in `unit`.
         of_part: likewise.

@@ -41,7 +41,7 @@ def mark_faster_by_bounds(
     Args:
         turns, nbytes, slices, busy, byte: as of `fastest_candidate.CandidateBounds`.
         candidates: of each pair, shape (pairs,).
-        order, starts, worth: as of `faster`.
+        order, starts, worth: as of `mark_faster`.
         before: to be written over, shape (rates,).
         better: to be written, shape (pairs,).
     """
@@ -64,7 +64,7 @@ def mark_possibly_faster(
     """Mark pairs that may beat all earlier ones of their structure, by bounds and known times.
 
     Args:
-        turns, nbytes, slices, busy, byte, candidates, order, starts, before: as of `fast`.
+        turns, nbytes, slices, busy, byte, candidates, order, starts, before: as of `mark_faster_by_bounds`.
         seconds: times that are known at each rate, shape (rates, known pairs). [s]
         places: of each pair among these, -1 where it is not, shape (pairs,).
         may: to be written, shape (pairs,).

@@ -37,8 +37,8 @@ class DesignGroups(NamedTuple):
     """Designs and their structures: which are equal but for a few leaves.
 
     Attributes:
-        chip, said: of one design.
-        wide, own: leaves of the chip and of what is said that differ between structures, shape (structures,).
+        chip, said: chip and given settings of one design.
+        wide, own: leaves of the chip and of the settings that differ between structures, shape (structures,).
         which: structure of each design, shape (designs,).
         places: of what differs within a structure: between which steps it is, shape (structures,).
         many: whether they came as many.
@@ -91,7 +91,7 @@ class GroupBatch(NamedTuple):
 
     Attributes:
         chip: of each kind; leaves that differ have the shape (kinds, 1), and `SIDES` are those of the first structures.
-        groups: structures whose candidates are alike.
+        groups: structures with equal candidates.
         rows: numbers of all these structures, which of the groups each is in, and its kind; shape (3, structures).
     """
 
@@ -134,7 +134,7 @@ def group_designs(chip: Chip, said: Any, steps: Mapping[str, Sequence[float]]) -
 
     Args:
         chip: leaves are numbers or of shape (designs,).
-        said: what is chosen already, likewise.
+        said: given settings, likewise.
         steps: of leaves of the chip that may differ within a structure, between the same two of their steps.
     """
     own = {spec.name: getattr(said, spec.name) for spec in fields(said)}
@@ -146,12 +146,12 @@ def group_designs(chip: Chip, said: Any, steps: Mapping[str, Sequence[float]]) -
 
 @memoize_by_identity
 def _of_chip(chip: Chip, steps: Mapping[str, Sequence[float]]) -> DesignGroups:
-    """Of designs of which the same is said."""
+    """Groups of designs with equal settings."""
     return _among(chip, None, {}, steps)
 
 
 def _among(chip: Chip, said: Any, own: dict[str, Array], steps: Mapping[str, Sequence[float]]) -> DesignGroups:
-    """Of designs, with what is said of each."""
+    """Groups of designs with settings of their own."""
     wide = {address: value for address, value, _ in iterate_leaves(chip) if isinstance(value, np.ndarray)}
     felt = {address: value for address, value in wide.items() if address.startswith(RELEVANT_LEAVES)}
     many = {**felt, **own}

@@ -19,7 +19,7 @@ def merge_option_groups(designs: Designs, words: Callable[[Design], Collection[s
 
     Args:
         designs: many.
-        words: addresses of those in which a group may differ from others; none where it stays by itself.
+        words: addresses of options in which a group may differ from others; none if the group stays separate.
     """
     alike: dict[Any, list[tuple[Array, Design, dict[str, Any]]]] = {}
     options: dict[str, tuple[str, ...]] = {}

@@ -17,8 +17,8 @@ def metrics_per_design(design: Design, cases: Sequence[T], metrics: Callable[[De
 
     Args:
         design: leaves may be arrays over designs.
-        cases: what is asked.
-        metrics: of one design, whose leaves are numbers, and one case.
+        cases: cases to evaluate.
+        metrics: metrics of one scalar design and one case.
 
     Returns:
         By name, shape (cases, designs); floats where there is one of each. Not a number where a design has no such metric.

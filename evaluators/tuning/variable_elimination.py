@@ -19,7 +19,8 @@ class CostFactor(NamedTuple):
 
     Attributes:
         of: their names, each once.
-        cost: an axis for the words of each, then axes of entries, which broadcast; infinite for what cannot be.
+        cost: one axis for the values of each variable, then axes of entries, which broadcast; infinite for impossible
+            values.
     """
 
     of: tuple[str, ...]
@@ -80,7 +81,7 @@ class _Step(NamedTuple):
 
 @lru_cache(maxsize=512)
 def _elimination(factors: tuple[tuple[str, ...], ...]) -> tuple[_Step, ...]:
-    """Variables in the order in which they are eliminated, by the variables of factors: who meets the fewest goes first."""
+    """Elimination order of variables, from the factors' variables: the variable with fewest neighbours goes first."""
     left, count, steps = list(enumerate(factors)), len(factors), []
     while any(of for _, of in left):
         every = [of for _, of in left]
@@ -101,7 +102,7 @@ def _met(place: int, of: tuple[str, ...], names: tuple[str, ...]) -> _Met:
 
 
 FEW = 4_096
-"""Numbers of a table up to which NumPy finds the least along an axis sooner than word by word."""
+"""Table size up to which NumPy's search along an axis is faster than a loop over values."""
 
 
 def _lowest(table: Array, axis: int) -> tuple[Array, Array]:

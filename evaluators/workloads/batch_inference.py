@@ -33,7 +33,7 @@ LAYOUT_MODULES = {
     MANY_DIES: "tile_dies",
     POOLED_DIES: "shared_cache_dies",
 }
-"""Layouts by the software that runs them: modules of `accounting`, imported when they are asked."""
+"""Layout modules of `accounting`, by the software that runs; imported at first use."""
 
 
 def fidelities(design: Design, part: bool) -> tuple[str, ...]:
@@ -166,7 +166,9 @@ def layout_module_of_software(software: str) -> ModuleType:
 
 
 def _rows(layout: ModuleType, phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
-    """Calls of one phase, and what instances and pipelining take off or add, as a row of its own; they add up to its time."""
+    """Breakdown rows of one phase, with a row for waits or overlap between instances and stages; they add up to its
+    time.
+    """
     found: list[BreakdownRow] = layout.breakdown_rows(phase, fidelity)
     seconds = float(np.max(phase.seconds)) if phase.name == "transition" else float(np.sum(phase.seconds))
     gap = seconds - sum(row.seconds for row in found)

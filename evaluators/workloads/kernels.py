@@ -34,7 +34,7 @@ KERNEL_MODULES = {
     STREAM: "memory_stream",
     TRAFFIC: "noc_traffic",
 }
-"""What runs them, by software: modules of `accounting/kernel_workloads`, imported when they are asked."""
+"""Modules of `accounting/kernel_workloads`, by software; imported at first use."""
 
 
 def fidelities(design: Design, part: bool) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ POOL_NAMES = ("instance", "prefill instance", "decode instance")
 PRICE_METRICS = ("system_price", "price_per_mtoken")
 
 TIMELINE_ITERATIONS = 2_000
-"""Iterations whose power is drawn where a layout prices them one by one, in up to 10 ms each."""
+"""Iterations with power in a timeline where a layout computes them one by one, in up to 10 ms each."""
 
 
 class PoolKvMemory(NamedTuple):
@@ -79,7 +79,7 @@ class PoolKvMemory(NamedTuple):
 
     Attributes:
         pool: of which it is.
-        blocks, room: that are said, and that its devices' memory has room for.
+        blocks, room: blocks that are set, and blocks that fit in its devices' memory.
         tokens, room_tokens: for which these are, of requests that keep all positions.
     """
 
@@ -321,7 +321,7 @@ def join_pools(design: Design, load: ServingLoad, pools: Sequence[InstancePool])
 
 
 def _limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Those of the layout; that what the engine keeps leaves room; and that blocks, if they are given, are there and do."""
+    """Limits of the layout, of memory that the engine reserves, and of block counts that are set."""
     found: list[Limit] = instance_module(design).limits(design, load)
     serving, longest = design.mapping.serving, served.longest_sequence(load)
     if getattr(serving, "reuse", "part") == "pool":
@@ -362,4 +362,4 @@ def _serving(design: Design) -> ServingPlan:
 
 
 batch_iteration_times = partial(asked_first.batch_iteration_times, instance_module, _limits)
-"""While it is open, prices that designs of several structures ask for are worked out at once."""
+"""Context in which iteration times of designs of several structures are computed together."""

@@ -40,7 +40,7 @@ FEWER = (
     "+space.mapping.serving.tokens={sweep: 'choice(512, 2048)', when: {mapping.serving.policy: [chunked]}}",
     "+space.mapping.serving.batch=choice(32, 128)",
 )  # fmt: skip
-"""What is looked through here, since every deployment is searched by itself: a part of what `conf/space/capacity.yaml` has."""
+"""Deployments searched here, where each is searched separately: a part of `conf/space/capacity.yaml`."""
 
 
 def finding() -> str:
@@ -80,7 +80,7 @@ def _asked(words: tuple[str, ...]) -> tuple[ChipCapacity, Rates]:
 
 
 def _random(count: int) -> str:
-    """What comes of questions that are drawn."""
+    """Table of results for randomly drawn questions."""
     short, kept, over, played, fit = list[float](), list[bool](), list[float](), 0, 0
     for seed in itertools.count():
         if len(short) == count:

@@ -18,7 +18,7 @@ LINKS = (("mesh", 1000), ("mesh", 160), ("torus", 160))
 """Topologies, and bandwidth of a link. [GB/s]"""
 
 NEAR = ((16, 4), (32, 2), (64, 1))
-"""Splits whose tokens go from one of several dies that share attention."""
+"""Splits with several dies per attention replica, one of which sends tokens to experts."""
 
 SHARED = (0, 32, 64)
 """Copies of the shared expert that are placed as experts; 0 for one on every die."""
@@ -46,7 +46,7 @@ def finding() -> str:
 
 
 def _forwarded() -> list[str]:
-    """Of splits whose attention is on several dies: together or apart in a stage, and who sends tokens to experts."""
+    """Table of splits with attention on several dies: placement in a stage, and the dies that send tokens to experts."""
     said = "Who sends tokens to experts, 64 requests a die, mesh of 160 GB/s: all that share attention alike, in blocks"
     rows = []
     for (ep, pp), tp in product(NEAR, (2, 4)):

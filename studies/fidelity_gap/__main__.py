@@ -28,7 +28,7 @@ PRODUCTS = 4000
 SEED = 17
 
 Gaps = dict[tuple[str, ...], list[tuple[float, str]]]
-"""Of each kind, how far apart two readers are, and at which sizes."""
+"""Differences between two fidelities by kind, with the sizes at which they occur."""
 
 
 def main(arguments: Sequence[str]) -> None:

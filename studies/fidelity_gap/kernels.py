@@ -214,6 +214,6 @@ def _values(rng: Random) -> int:
 
 
 def _mesh(rng: Random, within: CoreMesh | None = None) -> CoreMesh:
-    """Any mesh of a few cores, or one that another has room for."""
+    """A random mesh of a few cores, or one that fits inside another mesh."""
     most = (SIDES[1], SIDES[1]) if within is None else (within.rows, within.cols)
     return CoreMesh(*(int(rng.integers(SIDES[0], side + 1)) for side in most))

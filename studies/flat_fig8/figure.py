@@ -17,7 +17,7 @@ def drawn(panels: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
     """SVG of stacked bars, one panel per layer.
 
     Args:
-        panels: cycles by layer, dataflow and what takes them; each panel is as high as its longest bar.
+        panels: cycles by layer, dataflow and resource; each panel is as high as its longest bar.
     """
     parts, x0 = [], LEFT
     for title, bars in panels.items():

@@ -110,7 +110,7 @@ STEP_STACKS = (
         NONE_ALONE | {"knee": ANY_KNEE, "length": NO_LENGTH},
     ),
 )  # fmt: skip
-"""Where a row's source begins, stack, chip, and what its rows do not say, with value and reason."""
+"""Start of a row's source, stack, chip, and unmeasured constants with value and reason."""
 
 FEW = NONE_ALONE | {
     "knee": (1.0, "24 rows are few; fitted with the rest it ends here, at the lower end of its range"),
@@ -270,7 +270,7 @@ def _of_vllm(folder: Path, row: Callable[[dict[str, int]], tuple[dict[str, float
 
 
 def _launches(folder: Path) -> tuple[Row, ...]:
-    """Prompts, or chunks of them, with and without decodes beside."""
+    """Measured rows of prompts, or chunks of them, with and without decodes in the same launch."""
 
     def row(of: dict[str, Any]) -> tuple[dict[str, float], str] | None:
         new, past, count, cached = (float(value) for value in of.values())

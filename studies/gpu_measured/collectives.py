@@ -16,7 +16,7 @@ RINGS = ("start", "step", "low", "middle_start", "middle", "bulk_start", "bulk")
 SWITCHED = ("switched.start", "switched.share")
 EXCHANGES = ("start", "lane", "buffered", "low", "bulk_start", "bulk")
 PATTERNS = {"all_reduce": "allreduce", "all_gather": "allgather", "reduce_scatter": "reduce_scatter", "alltoall": "all_to_all"}
-"""Words of the tables, and of a workload."""
+"""Names of collectives in the tables, and in a workload."""
 
 LEAST = 65536
 """Bytes of an exchange of each with all below which times of eight dies jump between two values, without order: such rows are

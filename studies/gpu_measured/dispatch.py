@@ -94,7 +94,7 @@ def _in_a_box(sizes: dict[str, Vector], sort: str, constants: MoeAllToAllConstan
 
 
 def _over_boxes(sizes: dict[str, Vector], sort: str, constants: MoeAllToAllConstants, silicon: LibraryDie) -> Vector:
-    """As `dse evaluate` prices them, by the loads of links."""
+    """Times as `dse evaluate` computes them, by link loads. [s]"""
     found = []
     for peers in sizes["peers"].astype(int).tolist():
         where = make_die_groups(_boxes(peers), "linear", 1, peers, 1, 1, library=constants)
@@ -106,7 +106,7 @@ def _over_boxes(sizes: dict[str, Vector], sort: str, constants: MoeAllToAllConst
 
 @cache
 def _boxes(peers: int) -> Chip:
-    """Dies in boxes of eight."""
+    """Chip record of dies in nodes of eight."""
     return build_question(
         compose(["chip=h800_ep", f"chip.dies.rows={peers // 8}", f"mapping.both.ep={peers}"]), Path()
     ).base.chip

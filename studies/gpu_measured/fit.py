@@ -51,12 +51,12 @@ HOPPER = ("h100", "h100_ep", "h200", "h200_ep", "gh200", "h800", "h800_ep")
 BETWEEN = {("h100", "dispatch"): ("h200",), ("h800_ep", "dispatch"): ("h100_ep", "h200_ep")} | {
     ("h100", kind): ("h200",) for kind in ("rings", "exchanges", "short")
 }
-"""Chips with links alike, by the chip and kind of a part of what dies exchange."""
+"""Chips with equal links, by the chip and kind of a part for exchanges between dies."""
 
 FOLDS, SEED = 5, 0
 
 RESULTS = Path(__file__).with_name("results.csv")
-"""What the last fit said: errors by stack and kind."""
+"""Results of the last fit: errors by stack and kind."""
 
 SAMPLE, FEW = Path(__file__).with_name("published.csv"), 6
 """Rows that ship, and how many of a kind and stack."""

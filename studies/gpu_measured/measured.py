@@ -30,8 +30,8 @@ class Row:
 
     Attributes:
         sizes: of its problem, by name.
-        sort: what tells problems of other formulas apart: a format, or a sort of pass.
-        words: that ask the same of `dse evaluate`, chip and stack apart.
+        sort: distinguishes problems with different formulas: a format, or a sort of elementwise kernel.
+        words: overrides for the same problem in `dse evaluate`, without chip and stack.
         seconds: that were measured.
         source: table, and place in it.
     """
@@ -55,7 +55,7 @@ class Part:
         seconds: of sizes (columns over rows), a sort, constants and silicon.
         names: of the fitted numbers, addresses below the part; several names of one number stand with a comma.
         start, low, high: of the fitted numbers, SI.
-        said: why what is not fitted has its value, for the file.
+        said: reasons for the values of unfitted constants, for the file.
         sources: of the rows, keys of conf/sources.yaml.
         follows: names of numbers that are as of the part of another kind, which is fitted before; by name, that kind.
     """

@@ -69,7 +69,7 @@ def parts(folder: Path) -> list[Part]:
 
 
 def _part(stack: str, chip: str, rows: tuple[Row, ...], source: str, fixed: dict[str, tuple[float, str]]) -> Part:
-    """A part whose numbers are fitted but for some that are fixed, with why; of 8 bits where these are among them."""
+    """A part with fitted numbers and some fixed ones with reasons, with 8-bit products if measured."""
     eight = any(name.startswith("eight") for name in fixed)
     names = tuple(name for name in RANGES if name not in fixed and (eight or not name.startswith("eight")))
     start, low, high = zip(*(RANGES[name] for name in names), strict=True)

@@ -63,7 +63,7 @@ def _tpot(*overrides: str, fidelity: str) -> float:
 
 
 def _meeting() -> list[list[str]]:
-    """Share of a channel's peak, by interleaving and by tiles whose blocks it has."""
+    """Share of a channel's peak, by interleaving and by the number of tiles whose blocks share it."""
     of = find_study("hbm_in_models", "chip=tile32", "mapping=flat").question.base.chip.hbm
     count = round(float(pseudo_channels_for_bandwidth(of.banks, of.channel_bandwidth)))
     rows = []

@@ -37,7 +37,7 @@ CHOSEN = ("qwen3_235b_a22b", "deepseek_v3", "deepseek_v32", "qwen35_397b_a17b")
 """Of which the best chip is looked for."""
 
 STACKS = (2, 3, 4, 5, 6)
-"""Of HBM3E: 0.8 TB/s each, as many as have room at the edges of a die."""
+"""Stacks of HBM3E: 0.8 TB/s each, as many as fit at the edges of a die."""
 
 GIGABYTES = (12, 24, 36, 48)
 """Of a stack."""
@@ -130,7 +130,7 @@ CACHED = ("attention", "index", "state")
 
 
 def _binds(design: Design, of: Question, place: int) -> str:
-    """What takes most of the time of a token, and how much of it."""
+    """Largest part of the time of a token, with its share."""
     spent: dict[str, float] = {}
     for row in explain(design, of.workload.cases[place]).rows:
         for part, seconds in row.parts.items() if row.phase == "decode" else ():
@@ -181,7 +181,7 @@ def _search(name: str, context: int) -> Found:
 
 
 def _of(name: str, context: int, chips: Iterable[Chip], more: tuple[tuple[str, float], ...] = (), price: float = 0.0) -> Found:
-    """The best of some chips; with some leaves as many times as large, at a price that stays as it is."""
+    """The best of some chips; optionally with some leaves scaled at unchanged price."""
     of, some = asked(name, context, BATCHES), tuple(chips)
     designs = []
     for one in some:

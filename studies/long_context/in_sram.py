@@ -18,7 +18,7 @@ MODELS = {
     "gpt_oss_20b": "GQA, every second layer a window of 128",
     "deepseek_v2_lite": "MLA",
 }
-"""What a wafer's SRAM has room for, with weights of 8 bits."""
+"""Models that fit in a wafer's SRAM, with 8-bit weights."""
 
 MACHINES = {"h200": "8 H200", "wse3": "WSE-3"}
 CONTEXTS = (8192, 32768, 131072)
@@ -27,7 +27,7 @@ STEP = 8192
 """Tokens by which the longest context is looked for."""
 
 SIDES = (64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 448, 512, 640, 720)
-"""Cores of a region's side on a wafer, of which the quickest that has room is taken."""
+"""Region sides on a wafer, of which the fastest that fits is used. [cores]"""
 
 
 def beside() -> str:

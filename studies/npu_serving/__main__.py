@@ -22,7 +22,7 @@ LOADS = {
         300, ("workload.requests=300", "workload.scale=0.1", "workload.clip=32768", "workload.ttft=20 s"),
     ),
 }  # fmt: skip
-"""Designs, and what each trace is asked for, in the order of the arguments."""
+"""Designs, and the workload of each trace, in the order of the arguments."""
 
 
 def main(arguments: list[str]) -> None:

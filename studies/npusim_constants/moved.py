@@ -33,7 +33,7 @@ class Moved(NamedTuple):
         constant, value: address, and what it is; empty for the figure as it is.
         row, role: of the published figure.
         published: both ends of it.
-        simulated: what comes out; not a number where nothing fits.
+        simulated: simulated figure; NaN where no design fits.
     """
 
     constant: str

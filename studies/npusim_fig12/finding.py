@@ -13,7 +13,7 @@ READINGS = {
     "arrays only, each weight tile filled and drained": ("chip.tile.products=matrix",),
     "one 16-bit weight a cycle and row of an array": ("chip.tile.sram_per_row=2 B/cycle",),
 }
-"""What may bind beside HBM: prompts, or how fast weights reach what multiplies."""
+"""Possible bottlenecks besides HBM: prompts, or the bandwidth of weights to the engines."""
 
 
 def finding() -> str:

@@ -41,7 +41,7 @@ def finding() -> str:
 
 
 def _readings() -> str:
-    """Ratios at ten prompt tokens for one of output and at a tenth, with what the text does not say changed."""
+    """Ratios at ten prompt tokens per output token and at a tenth, under varied unstated assumptions."""
     rows = []
     for reading, (knobs, bandwidth, overrides) in READINGS.items():
         both = {address.replace("both", phase): value for address, value in knobs.items() for phase in ("prefill", "decode")}

@@ -49,7 +49,7 @@ def _largest() -> str:
 
 
 def _floors() -> str:
-    """How much faster the largest model is with array side and bandwidth doubled, by what else binds decode."""
+    """Speedup of the largest model with array side and bandwidth doubled, by other bottlenecks of decode."""
     both = [
         {"chip.tile.matrix.rows": side, "chip.tile.matrix.cols": side, "chip.hbm.channel_bandwidth": bandwidth}
         for side, bandwidth in ((64, 120e9), (128, 240e9))

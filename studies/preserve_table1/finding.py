@@ -12,7 +12,7 @@ from dse.studies.write import table
 MODELS = ("llama3_8b", "qwen2_7b", "phi3_small", "llama3_70b", "qwen2_72b", "phi3_medium")
 
 UNEXPLAINED, LAYERS, STEPS = ("qwen2_7b", 2), 28, 5461
-"""The row that comes out worst, its layers and its decode steps, a third of 16,384 tokens."""
+"""The row with the largest error, its layers and its decode steps, a third of 16,384 tokens."""
 
 
 def published() -> dict[str, dict[int, tuple[float, float]]]:

@@ -29,7 +29,7 @@ PROMOTED, HALVING = "local, promoted", "halving"
 
 FRONT = "closed front"
 EVERY = (FRONT, PROMOTED, HALVING, *ALONE)
-"""All that have rows; the first is the front of the screen's fidelity by itself."""
+"""All samplers with rows; the first is the front of the screen's fidelity alone."""
 
 Lines = dict[tuple[str, str], list[list[str]]]
 """Of ``shares.csv``, by grid and sampler."""
@@ -72,7 +72,7 @@ def main(folder: Path, only: Sequence[str] = ()) -> None:
 
 
 def _written() -> Lines:
-    """What ``shares.csv`` says."""
+    """Lines of ``shares.csv``."""
     held: Lines = {}
     with (HERE / "shares.csv").open(newline="") as file:
         for line in list(csv.reader(file))[1:]:

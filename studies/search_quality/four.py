@@ -19,7 +19,7 @@ MORE = {
     "dies": ("+objectives.energy_per_token=min",),
     "serving": ("+objectives.system_price=min",),
 }
-"""By grid, objectives beside those that it has."""
+"""Additional objectives, by grid."""
 
 BUDGETS = {"PRESERVE": (950, 1901), "pipelines": (104, 518), "dies": (106, 529), "serving": (104, 518)}
 """Different designs: 2 % and 10 % of the grid; 0.5 % and 1 % of PRESERVE's."""

@@ -27,7 +27,7 @@ def halved(grid: Grid, rows: Mapping[tuple[object, ...], int], lower: list[Feedb
     Args:
         grid: to search.
         rows: of its designs.
-        lower: what the lower fidelity says of each row.
+        lower: results of the lower fidelity for each row.
         seed: of the draws.
         budget: evaluations at the dear fidelity.
     """
@@ -56,7 +56,7 @@ def halved(grid: Grid, rows: Mapping[tuple[object, ...], int], lower: list[Feedb
 def _drawn(
     grid: Grid, rows: Mapping[tuple[object, ...], int], places: DesignEncoder, order: list[int], rng: np.random.Generator
 ) -> Array:
-    """Rows of a bracket: of the whole grid, and beside what is best so far."""
+    """Rows of a bracket: drawn from the whole grid, and near the best so far."""
     anywhere = rng.integers(grid.size, size=2 * BRACKET)
     good = np.array([row for row in order if grid.limit[row] < 0], dtype=int)
     if not len(good):

@@ -127,10 +127,10 @@ class Grid:
     """Every different design of a space with its results at the study's fidelity.
 
     Attributes:
-        study: whose space, objectives, fidelity and search settings count.
+        study: study with the space, objectives, fidelity and search settings.
         columns: knobs.
         objectives: shape (designs, objectives).
-        limit, need, have: of the limit that binds; -1 where all hold.
+        limit, need, have: most violated limit of each design; -1 where all hold.
     """
 
     study: Study
@@ -249,8 +249,8 @@ def searched(
         rows: of its designs.
         name: of a sampler; after "optuna " of one of Optuna's own, without this product.
         seed: of the search.
-        budget: different designs; for Optuna by itself, trials.
-        seeds: values of the first asks.
+        budget: number of different designs; for plain Optuna, of trials.
+        seeds: first proposals.
         cheaper: a lower fidelity, of which `local` promotes designs.
     """
     study = grid.study
@@ -290,7 +290,7 @@ class Cheap:
     """Results of a grid at the screen's fidelity, for searches that promote designs.
 
     Args:
-        grid: whose designs.
+        grid: grid of the designs.
         folder: of the files, where it was evaluated before.
     """
 
@@ -328,7 +328,7 @@ def closed_front(grid: Grid, folder: Path | None = None) -> list[Values]:
     """Designs of the exact front at the screen's fidelity, the usual start of a study's search.
 
     Args:
-        grid: whose designs.
+        grid: grid of the designs.
         folder: of the files; None where the screen's fidelity is the grid's.
     """
     space, of = grid.study.question.space, grid if folder is None else Cheap(grid, folder)

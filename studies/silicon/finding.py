@@ -16,7 +16,7 @@ BILLS = {
     "b200": ("B200", (None, None, None, None, 6400)),
     "mi300x": ("MI300X", (None, None, None, None, 5300)),
 }
-"""Chips with what analysts say their parts cost: dies, memory, package and test; or only the sum. [USD]"""
+"""Chips with analysts' prices of their parts: dies, memory, package and test; or only the sum. [USD]"""
 
 BASE_DIE = 370.0
 """Area of a base die of an MI300X. [mm2]"""

@@ -49,7 +49,7 @@ AREAS = {
 }
 ENERGY = "mac"
 LIKE = {name: of.like for name, of in AREAS.items()} | {ENERGY: "element"}
-"""A constant that is not fitted, whose factors from N7 to other nodes are those of one that is."""
+"""Fitted constants that give the scaling to other nodes of an unfitted constant."""
 
 PULL = 0.25
 """Weight of a constant's relative distance from its prior, beside that of the relative errors of the dies. Dies left out are

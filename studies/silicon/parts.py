@@ -17,7 +17,7 @@ from dse.studies.silicon.fit import fit_energy, fitted, of_power, rows
 from dse.studies.write import table
 
 WIRED = 11.4
-"""Energy of a byte of a shared cache whose way of 15 mm takes 0.08 pJ a bit and mm, in the place of 0.02, at N7. [pJ/B]"""
+"""Energy of a byte of a shared cache with 15 mm of wire at 0.08 pJ per bit and mm instead of 0.02, at N7. [pJ/B]"""
 
 GIGAHERTZ = 1e9
 

@@ -51,7 +51,7 @@ def finding() -> str:
 
 
 def _twice(rows: list[ValidationRow]) -> list[list[str]]:
-    """Tokens/s of the GPUs in table 2 beside those that follow from the rates of prefill and decode in tables 7 and 8."""
+    """Tokens/s of the GPUs in table 2, and those that follow from the rates of prefill and decode in tables 7 and 8."""
     published = {row.id: float(row.published) for row in rows if ".." not in row.published}
     lines = []
     for row in rows:

@@ -24,7 +24,7 @@ ADDRESSES = tuple(f"chip.core.{name}" for name in ("launch", "post", "copy", "st
 START = (138.0, 84.0, 3.0, 14.0, 3.0, 0.48)
 WEIGHTS = {"waferllm": 1.0, "t10": 0.3, "ladder": 0.15}
 HOLDS = (("meshgemm", 0.70, 1.0), ("cannon", 0.0, 0.50), ("summa", 0.0, 0.50))
-"""Section 7.2: shares of the time that products take in an 8K GEMM on 720 x 720 cores."""
+"""Section 7.2: shares of products in the time of an 8K GEMM on 720 x 720 cores."""
 
 
 def rows(chip: str) -> list[tuple[str, float, Callable[[dict[str, float]], float]]]:

@@ -318,7 +318,7 @@ def _seconds(spent: Callable[..., Array], several: int, *counts: Array) -> Array
 def _pricing(design: Design, load: ServingLoad, fidelity: str, axes: Sequence[Array]) -> Callable[..., Array]:
     """What compositions spend, by tables of a part each: attention, and what depends on tokens or requests alone.
 
-    Counts broadcast together; what is found has axes of `SPENT` and of designs more.
+    Counts broadcast together; what is found has axes of `SPENT_COLUMNS` and of designs more.
     """
     mapping = _of(design)[1]
     lengths, first = axes[0][1:], _shared(design, load, "prefill", fidelity)
