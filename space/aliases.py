@@ -99,7 +99,7 @@ def rename_study_record(said: Mapping[str, T]) -> dict[str, T]:
 
 
 def machine_of_leaves(addresses: Iterable[str]) -> str:
-    """The machine of a design by the addresses of its leaves."""
+    """Machine of a design, from the addresses of its leaves."""
     return guess_machine(address.split(".")[1] for address in addresses if address.startswith("chip."))
 
 

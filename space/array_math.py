@@ -20,7 +20,7 @@ Number = float | Array
 
 
 def maximum(a: Any, b: Any) -> Any:
-    """The larger of two numbers, element by element.
+    """Larger of two numbers, element by element.
 
     >>> maximum(1.0, 2.0), maximum(np.array([1.0, 3.0]), 2.0).tolist()
     (2.0, [2.0, 3.0])
@@ -33,7 +33,7 @@ def maximum(a: Any, b: Any) -> Any:
 
 
 def minimum(a: Any, b: Any) -> Any:
-    """The smaller of two numbers, element by element.
+    """Smaller of two numbers, element by element.
 
     >>> minimum(1.0, 2.0), minimum(np.array([1.0, 3.0]), 2.0).tolist()
     (1.0, [1.0, 2.0])
@@ -110,7 +110,7 @@ def remainder(a: Any, b: Any) -> Any:
 
 
 def cap_keeping_scalar(a: Any, most: Any) -> Any:
-    """As `minimum`; where all of many exceed a number, that number alone.
+    """Minimum with a scalar bound; a single number if all elements exceed the bound.
 
     >>> (
     ...     cap_keeping_scalar(np.array([1.0, 3.0]), 2.0).tolist(),
@@ -125,7 +125,7 @@ def cap_keeping_scalar(a: Any, most: Any) -> Any:
 
 
 def cap_if_exceeded(a: Any, most: Any) -> Any:
-    """As `minimum`; where none exceeds the least of many, the very same.
+    """Minimum with bounds; the array itself if no element exceeds the smallest bound.
 
     >>> (
     ...     cap_if_exceeded(2.0, np.array([3.0, 2.0])),
@@ -140,7 +140,7 @@ def cap_if_exceeded(a: Any, most: Any) -> Any:
 
 
 def floor_keeping_scalar(a: Any, least: Any) -> Any:
-    """As `maximum`; where none of many is below a number, the very same.
+    """Maximum with a scalar bound; the array itself if no element is below the bound.
 
     >>> (
     ...     floor_keeping_scalar(np.array([1.0, 3.0]), 2.0).tolist(),
@@ -304,7 +304,7 @@ def sum_nonzero(values: Iterable[Any]) -> Any:
 
 
 def extremes(a: Any) -> tuple[float, float]:
-    """The smallest and the largest element.
+    """Smallest and largest element of an array.
 
     >>> extremes(2.0), extremes(np.array([3.0, 1.0]))
     ((2.0, 2.0), (1.0, 3.0))

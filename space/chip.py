@@ -36,7 +36,7 @@ class PooledCore:
 
 @record_class
 class SharedCache:
-    """The on-die cache all cores share; of a mesh of tiles, between its memory channels and main memory."""
+    """The cache that all cores share; on a mesh of tiles, the memory-side cache."""
 
     size: Number = quantity_field("B", "capacity")
     bandwidth: Number = quantity_field("B/s", "bandwidth to all cores together", positive=True)
@@ -83,7 +83,7 @@ class DeviceLinks:
 
 @record_class
 class Mesh:
-    """Cores that software can use, as a rectangle."""
+    """Rows and columns of cores that software can use."""
 
     rows: Number = integer_field("rows of cores")
     cols: Number = integer_field("columns of cores")
@@ -153,7 +153,7 @@ class MatrixEngine:
 
 @record_class
 class VectorEngine:
-    """Lanes of a core for everything that is no product of matrices."""
+    """Vector engine of a core: lanes for all work except matrix products."""
 
     lanes: Number = quantity_field("op/cycle", "operations on elements", positive=True)
     special: Number = quantity_field("op/cycle", "rate of exponentials, roots and quotients", positive=True)
@@ -355,12 +355,12 @@ def main_memory_bytes(chip: Chip) -> Any:
 
 
 def memory_bytes_per_core(chip: Chip) -> Any:
-    """A core's share of main memory. [B]"""
+    """Main memory per core of the chip. [B]"""
     return chip.hbm.capacity if chip.hbm.place == "core" else chip.hbm.capacity / (chip.mesh.rows * chip.mesh.cols)
 
 
 def channel_count(chip: Chip) -> Any:
-    """Channels of main memory on the whole chip."""
+    """Memory channels of the whole chip."""
     return chip.mesh.rows * chip.mesh.cols if chip.hbm.place == "core" else chip.hbm.channels
 
 

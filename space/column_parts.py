@@ -1,4 +1,4 @@
-"""Columns of many designs, part by part."""
+"""Columns of many designs, split into groups of rows."""
 
 from collections.abc import Sequence
 

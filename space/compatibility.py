@@ -47,7 +47,7 @@ class SoftwareKind(NamedTuple):
 
     @property
     def choices(self) -> str:
-        """Which mappings to choose on the command line."""
+        """Overrides that choose a mapping, as text for messages."""
         return " or ".join(part for part in (", ".join(self.mappings[:-1]), self.mappings[-1]) if part) + self.more
 
 
@@ -176,7 +176,7 @@ def case_type_of(workload: Dict[str, Any]) -> type:
 
 
 def is_for_other_machines(mapping: str, machine: str, case: type) -> bool:
-    """Whether a mapping that ships is for such a case on other machines alone.
+    """Whether a shipped mapping supports a type of case on other machines only.
 
     >>> (
     ...     is_for_other_machines("product", POOL, ProductCase),

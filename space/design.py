@@ -47,7 +47,7 @@ def design_key(design: Design) -> str:
 
 
 def key_of_leaves(items: Iterable[tuple[str, Any]]) -> str:
-    """The key of (address, value) pairs."""
+    """Content key of (address, value) pairs."""
     return hash_lines(key_line(address, value) for address, value in items)
 
 

@@ -31,7 +31,7 @@ def _cycles(doc: str, *, low: int = 1) -> Any:
 
 @record_class
 class DramTiming:
-    """Constraints between commands, in cycles of the memory's clock, by the names of JEDEC's standards."""
+    """Timing constraints between DRAM commands, by JEDEC's names, in cycles of the memory's clock."""
 
     cl: Number = _cycles("from a read to its first data (CL)")
     cwl: Number = _cycles("from a write to its first data (CWL)")
@@ -66,7 +66,7 @@ class MemoryController:
 
 @record_class
 class MemorySystem:
-    """Stacks of channels of banks."""
+    """Main memory as stacks of channels of banks: counts, sizes, timing and policies."""
 
     stacks: Number = integer_field("stacks")
     channels: Number = integer_field("channels of a stack")
@@ -86,7 +86,7 @@ class MemorySystem:
 
 
 def pseudo_channel_count(memory: MemorySystem) -> Any:
-    """Pseudo-channels of all stacks."""
+    """Number of pseudo-channels of all stacks."""
     return memory.stacks * memory.channels * memory.pseudo
 
 
@@ -96,7 +96,7 @@ def capacity_bytes(memory: MemorySystem) -> Any:
 
 
 def peak_bandwidth(memory: MemorySystem) -> Any:
-    """Bytes a second that the data buses can move."""
+    """Peak bandwidth of the data buses. [B/s]"""
     return pseudo_channel_count(memory) * memory.access * memory.clock / memory.timing.burst
 
 

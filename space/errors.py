@@ -18,7 +18,7 @@ class DesignError(ValueError):
 
 
 def suggest_nearest(name: str, names: Iterable[str]) -> str:
-    """A hint that ends an error message: the closest valid name, and the list.
+    """Hint for an error message: the closest valid name, and the list of names.
 
     >>> suggest_nearest("ktreek", ["tp", "ktree_k"])
     "did you mean 'ktree_k'? valid: ktree_k, tp"

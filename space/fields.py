@@ -95,7 +95,7 @@ def option_field(
 
 
 def boolean_field(doc: str, *, default: bool | None = None, absent: bool = False) -> Any:
-    """A leaf that is a statement, true or false."""
+    """Field for a true or false value."""
     return _leaf({"unit": "", "doc": doc, "flag": True}, default, absent)
 
 
@@ -148,7 +148,7 @@ def _leaf(metadata: dict[str, Any], default: Any, absent: bool) -> Any:
     ),
 )
 def record_class(cls: type[T]) -> type[T]:
-    """A frozen, slotted dataclass with declared leaves."""
+    """Class decorator for a frozen, slotted dataclass with declared leaves."""
     return dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 
@@ -236,7 +236,7 @@ def _both(pattern: str) -> re.Pattern[str]:
 
 
 def leaf_at(value: Any, address: str) -> Any:
-    """The leaf at a dotted address."""
+    """Leaf at a dotted address of a record."""
     for name in address.split("."):
         owner = _owner(value, name)
         value = getattr(getattr(value, owner) if owner else value, name)
@@ -252,7 +252,7 @@ def holder(value: Any, address: str) -> tuple[Any, str]:
 
 
 def field_at(value: Any, address: str) -> Field[Any]:
-    """The declaration of the leaf at a dotted address."""
+    """Field declaration of the leaf at a dotted address."""
     owner, name = holder(value, address)
     return next(spec for spec in fields(owner) if spec.name == name)
 
@@ -291,7 +291,7 @@ def key_text(value: Any) -> str:
 
 
 def replace_leaves(value: T, changes: Mapping[str, Any]) -> T:
-    """A copy with the leaves at some addresses changed; the rest is shared."""
+    """Copy of a record with the leaves at some addresses changed; the rest is shared."""
     here: dict[str, Any] = {}
     below: dict[str, dict[str, Any]] = {}
     for address, new in changes.items():

@@ -62,7 +62,7 @@ FREE: dict[str, str] = {
 
 
 def is_design_choice(address: str) -> bool:
-    """Whether a leaf of a chip is a design choice.
+    """Whether a leaf of a chip is a design choice rather than a fixed constant.
 
     >>> is_design_choice("hbm.capacity"), is_design_choice("noc.hop"), is_design_choice("technology.mac")
     (True, False, False)

@@ -43,7 +43,7 @@ Columns = dict[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class ChoiceKnob:
-    """A knob with finitely many values, in order.
+    """A knob with a finite, ordered set of values.
 
     Attributes:
         address: the leaves it moves.
@@ -67,7 +67,7 @@ class ChoiceKnob:
 
 @dataclass(frozen=True, slots=True)
 class IntervalKnob:
-    """A knob with a value anywhere from `low` to `high`, both included."""
+    """A knob with any value from `low` to `high`, both included."""
 
     address: str
     low: float
@@ -77,7 +77,7 @@ class IntervalKnob:
     read: tuple[Condition, ...] = field(default=(), repr=False)
 
     def unit(self, value: float) -> float:
-        """Where a value is, from 0 at `low` to 1 at `high`."""
+        """Position of a value in the interval, from 0 at `low` to 1 at `high`."""
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
@@ -128,7 +128,7 @@ def order_by_dependency(knobs: Sequence[Knob]) -> list[Knob]:
 
 
 def active_rows(knobs: Sequence[Knob], moved: Callable[[Knob, tuple[Any, ...]], Array]) -> dict[str, Array]:
-    """Where each knob counts, by its address.
+    """Mask of the rows in which each knob is active, by the knob's address.
 
     Args:
         knobs: of a space.
@@ -229,18 +229,18 @@ class Space:
 
     @property
     def key(self) -> str:
-        """Content key of the base and the knobs."""
+        """Content key of the space: its base and knobs."""
         base = [(address, value) for address, value, _ in iterate_leaves(self.base)]
         tied = [(f"tied {tied.address}", tied.text) for tied in self.tied]
         read = [(f"read {knob.address}", key_text(knob.read)) for knob in self.knobs if knob.read]
         return key_of_leaves(base + [(f"knob {knob.address}", key_text(knob)) for knob in self.knobs] + read + tied)
 
     def at(self, values: Mapping[str, Value]) -> Design:
-        """The design at knob values; a knob that is missing or inactive leaves its base value."""
+        """The design at knob values; a missing or inactive knob leaves its base value."""
         return replace_leaves(self.base, self._changes(values))
 
     def key_at(self, values: Mapping[str, Value]) -> str:
-        """The key of the design at knob values, without building the design."""
+        """Content key of the design at knob values, without building the design."""
         entries = dict(self._entries)
         entries.update((address, key_line(address, value)) for address, value in self._changes(values).items())
         return hash_lines(entries.values())
@@ -328,7 +328,7 @@ class Space:
 
     @property
     def combinations(self) -> int | None:
-        """Rows of the grid, repetitions by inactive knobs included; None where a knob is an interval."""
+        """Number of grid rows, with repetitions by inactive knobs; None if a knob is an interval."""
         if any(isinstance(knob, IntervalKnob) for knob in self.knobs):
             return None
         return math.prod(len(knob.values) for knob in self._order())
@@ -358,7 +358,7 @@ class Space:
         return self._columns(codes, unique=False)
 
     def stack(self, columns: Columns) -> Designs:
-        """Designs from columns, grouped by structure.
+        """Designs of the rows of columns, grouped by structure.
 
         Many rows are grouped by numbers of the mapping as well: what shapes every operator is then one number a group.
         """

@@ -27,7 +27,7 @@ AS_THE_MODEL: LayerKind = cast(Any, LayerKind)()
 
 
 class AttentionReach(NamedTuple):
-    """How far a query looks back.
+    """How far back a query attends: full, window, chunk, top-k or compressed.
 
     Attributes:
         window: tokens before it and with it, at most; 0 for all.
@@ -155,7 +155,7 @@ class LayerSequence(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Parts of all layers in order."""
+        """Names of the segments of all layers in order."""
         return tuple(name for layer in self.line for name in layer if name)
 
 

@@ -65,7 +65,7 @@ class IncompatibleOptionsError(DesignError):
 
 
 def divides_limit(address: str, side: Any, whole: Any) -> Limit:
-    """That the side of a group divides that of the mesh; 0, which is chosen, does."""
+    """Limit that a group's side divides the mesh's side; an open side (0) always does."""
     least = maximum(side, 1)
     return Limit(address, ceil_div(whole, least) * least * 1.0, whole * 1.0, "1")
 
@@ -82,7 +82,7 @@ def is_row_count(side: Any, whole: Any) -> Any:
 
 
 def divides_rows(address: str, side: Any, whole: Any) -> Limit:
-    """That the mesh's rows can be groups of so many; 0, which is chosen, can."""
+    """Limit that a group's rows are possible on the mesh; open rows (0) always are."""
     least = maximum(side, 1)
     return Limit(address, where(is_row_count(side, whole), whole * 1.0, ceil_div(whole, least) * least * 1.0), whole * 1.0, "1")
 

@@ -66,7 +66,7 @@ _MACHINES = WholeKinds(Chip, "chip", MACHINES)
 
 
 def machine_of(chip: Chip) -> str:
-    """The machine that a chip's parts make: a name of `MACHINES`.
+    """Machine that a chip's parts form, a name of `MACHINES`.
 
     Raises:
         DesignError: a part that is missing from the machine that is nearest, or that nothing reads there.

@@ -1,4 +1,4 @@
-"""How a model runs on chips: parallelism, algorithms, prefetching and number formats.
+"""Mappings of a model on chips: parallelism, algorithms, prefetch and number formats.
 
 Prefill and decode have a plan each; where the same devices serve both, a limit keeps the parallelism equal.
 """
@@ -499,7 +499,7 @@ each request, as long as the longest one ([zhu2025] section 4.2).
 
 @record_class
 class PipelineServingPlan:
-    """How requests are served on a mesh of tiles."""
+    """Serving settings of pipelines on a mesh of tiles."""
 
     policy: str = option_field("scheduling policy of a pipeline that decodes")
     prefill_cores: Number = integer_field(

@@ -20,7 +20,7 @@ EXPERT_LOADS = ("expected", "even", "sampled", "file")
 
 @record_class
 class ExpertLayers:
-    """Mixture-of-experts layers."""
+    """Mixture-of-experts layers: experts, routing, widths and loads."""
 
     count: int = integer_field("routed experts in a layer")
     top_k: int = integer_field("experts that each token goes to")

@@ -25,7 +25,7 @@ ABOUT: dict[str, Any] = {"unit": "", "doc": "chip of the design"}
 
 @dataclass(frozen=True)
 class MultiChipSpace:
-    """Designs of several chips.
+    """A design space over several chips, with one space per chip.
 
     Attributes:
         spaces: by chip, each with the knobs that count there.
@@ -52,7 +52,7 @@ class MultiChipSpace:
 
     @property
     def key(self) -> str:
-        """Content key of the bases and the knobs."""
+        """Content key of the space: its bases and knobs."""
         return key_of_leaves([(f"chip {name}", space.key) for name, space in self.spaces.items()])
 
     def spec(self, address: str) -> Any:
@@ -65,7 +65,7 @@ class MultiChipSpace:
         return space.at(own)
 
     def key_at(self, values: Mapping[str, Value]) -> str:
-        """The key of the design at knob values, without building the design: as in a study of its chip alone."""
+        """Content key of the design at knob values, equal to that in a study of its chip alone."""
         space, own = self._own(values)
         return space.key_at(own)
 
@@ -97,7 +97,7 @@ class MultiChipSpace:
 
     @property
     def combinations(self) -> int | None:
-        """Rows of the grids of all chips; None where a knob is an interval."""
+        """Number of grid rows of all chips; None if a knob is an interval."""
         counts = [space.combinations for space in self.spaces.values()]
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
@@ -118,7 +118,7 @@ class MultiChipSpace:
         return {address: np.concatenate([columns[address] for columns in found]) for address in self.targets}
 
     def sample(self, unit: Array) -> Columns:
-        """Rows from points of the unit cube, shape (designs, knobs): as many of each chip, whatever its knobs."""
+        """Columns from points of the unit cube, shape (designs, knobs), with equally many rows per chip."""
         codes = np.minimum((unit[:, 0] * len(self.spaces)).astype(int), len(self.spaces) - 1)
         found = self._filled(0, {}, len(unit))
         found[CHIP_KNOB] = codes.astype(np.int16)
@@ -130,7 +130,7 @@ class MultiChipSpace:
         return found
 
     def stack(self, columns: Columns) -> Designs:
-        """Designs from columns, grouped by chip and by structure."""
+        """Designs of the rows of columns, grouped by chip and structure."""
         groups: list[tuple[Array, Design]] = []
         for space, rows, own in self._split(columns):
             inner = space.stack(own).groups if own else ((np.arange(len(rows)), space.base),)
@@ -193,7 +193,7 @@ AnySpace = Space | MultiChipSpace
 
 
 def chips_with_address(bases: Mapping[str, Design], address: str) -> list[str]:
-    """The chips that have a knob's address.
+    """Chips that have a knob's address.
 
     Raises:
         DesignError: none has it; the message has the nearest valid address of any.

@@ -50,7 +50,7 @@ NO_FAULTS = MeshFaults()
 
 
 def parse_faults(chip: Chip, address: str = "chip") -> MeshFaults:
-    """The faults of a chip, from their text.
+    """Faults of a chip, parsed from their text.
 
     Raises:
         DesignError: a text that is no list of nodes and links, a node that the mesh does not have, or a link between nodes that

@@ -33,7 +33,7 @@ class NumberFormat(NamedTuple):
 
     @property
     def nbytes(self) -> float:
-        """Of a value with its share of scales. [B]"""
+        """Bytes of a value with its share of scales. [B]"""
         return (self.bits + self.scale / (self.block * self.across)) / 8
 
 
@@ -79,7 +79,7 @@ BLOCK_SCALED_FORMATS = {
 
 
 def formats_of_tensor(tensor: str) -> tuple[str, ...]:
-    """Formats that a tensor may have.
+    """Number formats that a tensor may have.
 
     >>> formats_of_tensor("combine")
     ('int8', 'fp8', 'bf16', 'fp16', 'fp32', 'mxfp8', 'fp8_1x128')

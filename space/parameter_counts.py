@@ -10,7 +10,7 @@ STATE_BYTES = 4.0
 
 
 def parameter_count(model: Model) -> int:
-    """Weights of the whole model, embeddings and head included, multi-token heads excluded."""
+    """Weights of the whole model, with embeddings and head, without multi-token heads."""
     return _outside_layers(model) + _in_layers(model, active=False)
 
 
@@ -37,7 +37,7 @@ def mtp_parameter_count(model: Model) -> int:
 
 
 def mtp_layers(model: Model) -> tuple[LayerGroup, LayerGroup]:
-    """Mixing and FFN of a module that predicts tokens: those of the last attention, and of the last FFN."""
+    """Mixing and FFN of a multi-token prediction module: the model's last attention and last FFN."""
     found = layers(model)
     mixes = [name for name, _ in found.line if name]
     attends = [layer for layer in found.mixings if layer.of.recurrence is None]
@@ -201,13 +201,13 @@ def index_values_per_token(of: Model) -> int:
 
 
 def state_values_per_sequence(of: Model) -> int:
-    """Values of the state of a sequence in a layer."""
+    """Values of a sequence's recurrent state in one layer."""
     state = of.recurrence
     return 0 if state is None else state.heads * state.key_dim * state.value_dim
 
 
 def conv_values_per_sequence(of: Model) -> int:
-    """Values of earlier tokens that a convolution keeps of a sequence in a layer."""
+    """Values of earlier tokens that a convolution keeps per sequence in one layer."""
     state = of.recurrence
     if state is None or not state.conv:
         return 0
@@ -239,7 +239,7 @@ class SequenceMemory(NamedTuple):
     indexed: AttentionReach
 
     def kept(self, positions: Any) -> tuple[Any, Any]:
-        """Positions that caches of keys and values hold of a sequence, and those of the indexer."""
+        """Positions in a sequence's KV cache, and in its indexer's cache."""
         return self.reach.kept(positions), self.indexed.kept(positions)
 
 
@@ -260,12 +260,12 @@ def sequence_memory(model: Model) -> tuple[SequenceMemory, ...]:
 
 
 def kv_values_all_layers(model: Model) -> int:
-    """Values of a cached position, in all layers that cache any. [1]"""
+    """Values cached per position, over all layers. [1]"""
     return sum(of.layer.times * (of.kv + of.scores) for of in sequence_memory(model))
 
 
 def growing_values_per_token(model: Model) -> float:
-    """Values that each token more adds to caches, of all layers, once a sequence is long. [1]"""
+    """Values that each further token adds to the caches of a long sequence, over all layers. [1]"""
     return growing_bytes_per_token(model, 1.0, 1.0)
 
 
@@ -311,5 +311,5 @@ def cached_values_at(model: Model, positions: Any) -> Any:
 
 
 def fixed_bytes_per_sequence(model: Model, itemsize: float) -> float:
-    """Of the states of a sequence, in all layers; values that convolutions keep have `itemsize`. [B]"""
+    """Bytes of a sequence's recurrent states, over all layers. [B]"""
     return sum(of.layer.times * (of.state * STATE_BYTES + of.conv * itemsize) for of in sequence_memory(model))

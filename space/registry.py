@@ -66,7 +66,7 @@ class Registry(dict[str, T]):
         return found
 
     def names(self) -> list[str]:
-        """All names: those that ship, and those of installed packages.
+        """Names of all options, shipped or added by installed packages.
 
         Raises:
             DesignError: a package has a name that another one has, or that ships.

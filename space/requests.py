@@ -69,7 +69,7 @@ class Requests:
 
     @cached_property
     def digest(self) -> str:
-        """Equal for equal requests."""
+        """Digest of the requests' content, equal for equal requests."""
         parts = (self.arrival, self.prompt, self.output, self.starts, self.hashes)
         found = hashlib.sha256(str(self.block).encode())
         for part in parts:
@@ -81,12 +81,12 @@ class Requests:
 
     @cached_property
     def total(self) -> Array:
-        """Prompt and output together, shape (requests,). [token]"""
+        """Prompt and output tokens of each request, shape (requests,). [token]"""
         return self.prompt.astype(np.int64) + self.output
 
     @property
     def longest(self) -> int:
-        """Prompt and output of the longest request. [token]"""
+        """Prompt and output tokens of the longest request. [token]"""
         return int(self.total.max())
 
     @property
@@ -126,7 +126,7 @@ class Requests:
 
     @property
     def timed(self) -> bool:
-        """Whether requests have times of arrival."""
+        """Whether requests have arrival times."""
         return not bool(np.isnan(self.arrival).any())
 
     @property
@@ -151,7 +151,7 @@ class Requests:
 
     @property
     def begins(self) -> Array:
-        """Arrivals of those that wait for no answer. [s]"""
+        """Arrival times of requests that wait for no answer. [s]"""
         return np.asarray(self.arrival[self.before < 0]) if len(self.before) else self.arrival
 
     def first(self, count: int) -> "Requests":
@@ -198,13 +198,13 @@ class Requests:
         return replace(some, starts=np.concatenate([[0], np.cumsum(left)]), hashes=self.hashes[kept])
 
     def scaled(self, factor: float) -> "Requests":
-        """The same requests, `factor` times as fast."""
+        """The same requests at `factor` times their rate."""
         if not factor > 0 or not np.isfinite(factor):
             raise DesignError(f"workload.scale: {factor!r} is not a number above 0")
         return self.begun(self.begins / factor) if len(self.before) else replace(self, arrival=self.arrival / factor)
 
     def arriving(self, process: str, *, rate: float = 1.0, cv: float = 1.0, seed: int = 0) -> "Requests":
-        """The same requests with other times of arrival, the first at 0.
+        """The same requests with new arrival times, the first at 0.
 
         Args:
             process: a name of `ARRIVAL_PROCESSES`.

@@ -32,7 +32,7 @@ class WholeKinds:
         self._known: dict[tuple[type, ...], str] = {}
 
     def of(self, value: Any) -> str:
-        """The whole that a record's parts make, by name.
+        """Name of the kind of whole that a record's parts form.
 
         Raises:
             DesignError: a part that is missing from the whole that is nearest, or that nothing reads there.

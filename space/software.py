@@ -82,7 +82,7 @@ _PLANS = WholeKinds(Mapping, "mapping", {name: _any_stack(of) for name, of in SO
 
 @memoize_by_identity
 def software_of(mapping: Mapping) -> str:
-    """The software that a mapping's parts make: a name of `SOFTWARE`.
+    """Name of the software that a mapping's parts form, of `SOFTWARE`.
 
     Raises:
         DesignError: a part that is missing from the software that is nearest, or that nothing reads there.

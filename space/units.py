@@ -1,4 +1,4 @@
-"""Quantities with units: text to SI once, at the border, and SI to text for people.
+"""Conversion of quantities with units: text to SI on input, and SI to text for output.
 
 `pint` does the arithmetic on the units defined here: those of the field, with what it counts (op, token, USD, cycle), each
 once. Nothing is read from pint's own list, where a bit has no dimension, and nothing is kept between runs. It is the only
@@ -24,7 +24,7 @@ _CURRENCY = r"€|£|¥|\b(?:EUR|GBP|CNY|RMB|JPY|KRW|TWD|CHF|INR|CAD|AUD|SGD|HKD
 
 @lru_cache(maxsize=4096)  # the same files say the same constants
 def parse_quantity(text: str, unit: str) -> float:
-    """The value of a quantity in `unit`, which is the SI unit of its field.
+    """Value of a quantity in `unit`, the SI unit of its field.
 
     Args:
         text: a number and a unit, as in ``48 KiB``, ``1.84 TB/s``, ``25 us`` or ``0.36 mm2/MB``.

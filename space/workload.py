@@ -35,7 +35,7 @@ class Speculation:
 
     @property
     def expected(self) -> float:
-        """Tokens that a step yields, expected: 1 + a + a^2 + ... [leviathan2023]
+        """Expected tokens per iteration: 1 + a + a^2 + ... [leviathan2023]
 
         >>> Speculation(1, 0.7).expected, Speculation(2, 0.5).expected
         (1.7, 1.75)
@@ -71,12 +71,12 @@ class BatchCase:
 
     @property
     def guesses(self) -> int:
-        """Tokens guessed in a step of decode."""
+        """Drafted tokens per decode step."""
         return self.speculation.tokens if self.speculation else 0
 
     @property
     def yielded(self) -> float:
-        """Tokens that a step of decode yields a request, expected."""
+        """Expected output tokens per request and decode step."""
         return self.speculation.expected if self.speculation else 1.0
 
     @property
@@ -91,17 +91,17 @@ class BatchCase:
 
     @property
     def output_tokens(self) -> int:
-        """Tokens that the batch generates."""
+        """Output tokens of all requests of the batch."""
         return sum(n * output for n, _, output in self.requests)
 
     @property
     def longest(self) -> int:
-        """Prompt and output of the longest request. [token]"""
+        """Prompt and output tokens of the longest request. [token]"""
         return max(prompt + output for _, prompt, output in self.requests)
 
     @property
     def decode_steps(self) -> int:
-        """Steps until the last request has its last token."""
+        """Decode steps until the last request has its last token."""
         return max(output for _, _, output in self.requests)
 
 
@@ -483,7 +483,7 @@ class ServingLoad:
 
     @property
     def guesses(self) -> int:
-        """Tokens guessed a request in an iteration."""
+        """Drafted tokens per request and iteration."""
         return self.speculation.tokens if self.speculation else 0
 
     @property
@@ -502,7 +502,7 @@ class ServingLoad:
 
     @property
     def longest(self) -> int:
-        """Prompt and output of the longest request. [token]"""
+        """Prompt and output tokens of the longest request. [token]"""
         return self.requests.longest
 
     @property
@@ -555,7 +555,7 @@ def cases_by_model(workload: Workload) -> dict[Model, tuple[tuple[int, BatchCase
 
 
 def decode_segments(case: BatchCase) -> list[tuple[int, int, tuple[tuple[int, int], ...]]]:
-    """The decode phase cut where requests end.
+    """Segments of a decode phase between the ends of requests.
 
     Returns:
         For each stretch (first step, last step + 1, ((requests, prompt), ...) still active), steps counted from 0.
@@ -569,7 +569,7 @@ def decode_segments(case: BatchCase) -> list[tuple[int, int, tuple[tuple[int, in
 
 
 def group_lengths(lengths: Sequence[tuple[int, int]]) -> tuple[tuple[int, int, int], ...]:
-    """(prompt, output) pairs as (how many, prompt, output), in order of first appearance."""
+    """Requests of equal lengths as (count, prompt, output), in order of first appearance."""
     counts: dict[tuple[int, int], int] = {}
     for pair in lengths:
         counts[pair] = counts.get(pair, 0) + 1

@@ -113,7 +113,7 @@ def compared(one: Run, other: Run) -> list[Compared]:
 
 
 def main(words: Sequence[str]) -> None:
-    """Prints the table of a file and overrides."""
+    """Print the comparison of a measured file with a design given by overrides."""
     if not words:
         raise SystemExit("python -m dse.studies.measured_run RUN.csv [OVERRIDE ...]")
     run = measured(Path(words[0]))

@@ -76,7 +76,7 @@ def place(name: str) -> Path:
 
 
 def compared() -> dict[str, list[ValidationRow]]:
-    """Every row of every study, simulated."""
+    """Every row of every study, compared with the simulation."""
     return {path.parent.name: compare_file(path) for path in sorted(HERE.glob("*/published.csv"))}
 
 
@@ -131,7 +131,7 @@ def names() -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes or checks; returns the exit status."""
+    """Write or check the documents; returns the exit status."""
     stale = []
     typed = [WITH_VERDICTS.get(argument, (argument,)) for argument in arguments if argument != "--check"]
     for name in [one for several in typed for one in several] or names():

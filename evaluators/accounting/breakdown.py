@@ -92,7 +92,7 @@ class BreakdownRow:
 
     @property
     def intensity(self) -> float:
-        """Operations per byte. [op/B]"""
+        """Useful operations per byte. [op/B]"""
         return self.flop / self.nbytes if self.nbytes else 0.0
 
 
@@ -105,7 +105,7 @@ IDLE = "idle"
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """Rows that add up to `seconds`, and the area by block.
+    """Breakdown of a design's time: rows that add up to `seconds`, and area by block.
 
     Attributes:
         segments: by phase and segment, the bars of its first step: (stream, name, start, end). [s]
@@ -351,7 +351,7 @@ def _shape(call: KernelCall) -> str:
 
 
 def timeline_bars(timed: TimedBlock) -> list[TimelineBar]:
-    """The first step of a block on its three streams, from the start of its collective."""
+    """Timeline bars of a block's first step on its three streams, from the start of its collective."""
 
     def first(value: Any) -> float:
         return float(np.ravel(value)[0])

@@ -65,7 +65,7 @@ class BatchArrays:
 
 @memoize_by_identity
 def arrays_by_model(workload: Workload) -> tuple[BatchArrays, ...]:
-    """The cases of a workload, model by model; of equal workloads the very same."""
+    """Arrays of a workload's cases, model by model; cached by workload."""
     return _by_model(workload)
 
 
@@ -82,7 +82,7 @@ def arrays_by_case(workload: Workload) -> tuple[BatchArrays, ...]:
 
 
 def arrays_of_cases(model: Model, cases: tuple[tuple[int, BatchCase], ...], decode_at: str) -> BatchArrays:
-    """Some cases of a model, with their places in the workload."""
+    """Arrays of some cases of one model, with their rows in the workload."""
     prompts: list[tuple[float, float]] = []
     steps: list[tuple[float, float, float, float]] = []
     prompt_starts, step_starts = [], []
@@ -136,7 +136,7 @@ def _columns(values: list[Any]) -> Any:
 
 
 def sum_per_case(activity: Activity, starts: Any) -> Activity:
-    """Activity of the entries of each case."""
+    """Activity summed over the entries of each case."""
     return Activity(*(reduce_per_case(np.add, getattr(activity, name), starts) for name in COUNTS))
 
 

@@ -47,7 +47,7 @@ EVALUATORS: Registry[ExternalEvaluator] = Registry("dse.evaluator", {}, ("about"
 
 @cache
 def external_fidelities() -> tuple[str, ...]:
-    """Fidelities of installed packages, looked for once.
+    """Fidelities of installed packages, searched once.
 
     Raises:
         DesignError: a name that is too long for a store, or that two packages have.

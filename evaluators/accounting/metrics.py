@@ -275,7 +275,7 @@ def add_derived_metrics(metrics: dict[str, Any], design: Design) -> dict[str, An
 
 @dataclass(frozen=True, slots=True)
 class CaseOutcomes:
-    """The cases of a workload that share a model, under designs.
+    """Outcomes of the cases that share a model, for some designs.
 
     Attributes:
         rows: of the cases.
@@ -307,7 +307,7 @@ class TokenCounts(Protocol):
 
 
 def batch_metrics(work: TokenCounts, ttft: Any, decoding: Any, latency: Any, die: Any, system: Any) -> dict[str, Any]:
-    """Rates, latencies and areas of batches that are prefilled and then decoded.
+    """Metrics of static batches: rates, latencies and areas.
 
     Args:
         work: of the cases.
@@ -349,7 +349,7 @@ def rated_power(power: Any) -> Any:
 def rated_energies(
     power: Any, ttft: Any, decoding: Any, latency: Any, prompt_tokens: Any, output_tokens: Any
 ) -> dict[str, Any]:
-    """Energies as power x time."""
+    """Energies from rated power and times. [J]"""
     return {
         "energy": power * latency,
         "power_energy": power * latency,

@@ -298,7 +298,7 @@ def _apart(unit: LayerUnit, ran: UnitWork, of: DieSplit, cross: Callable[[DieExc
 
 
 def pingpong_seconds(micro: int, each: Sequence[Any]) -> Any:
-    """Time of a layer for all micro-batches that go to and fro between dies of attention and of FFNs. [s]
+    """Layer time of all micro-batches that alternate between attention dies and FFN dies. [s]
 
     A micro-batch takes a on attention dies, with exchanges among them, f on those of FFNs, and c and r on its way there and
     back. Each of the four has one micro-batch at a time, and micro-batches follow one another from layer to layer and from

@@ -27,7 +27,7 @@ def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
 def phase_layout_limits(
     design: Design, case: BatchCase, phase: str, said: DieSplit | None = None, rows: int = 0
 ) -> list[Limit]:
-    """That a phase of a case can be laid out.
+    """Limits of one phase's layout of a case.
 
     Args:
         design, case, phase: as they are.
@@ -147,14 +147,14 @@ def early_limits(design: Design, job: BatchArrays) -> list[Limit]:
 
 
 def limits(design: Design, job: BatchArrays) -> list[Limit]:
-    """Layouts, ports of dies, and requests that are spread evenly."""
+    """Limits of a multi-die design: layout, ports of dies, and even spread of requests."""
     (case,) = job.cases
     both = [phase_split(design, case, name) for name in ("prefill", "decode")]
     return [*early_limits(design, job), equal_split_limit(*both), port_limit(_chip(design))]
 
 
 def equal_split_limit(before: DieSplit, after: DieSplit) -> Limit:
-    """Where the same dies do both phases."""
+    """Limit that both phases on the same dies are divided equally."""
     alike = before._replace(batches=0, halves=0) == after._replace(batches=0, halves=0)
     return Limit("mapping.decode.tp", 1.0 if alike else 2.0, 1.0, "1")
 
@@ -272,7 +272,7 @@ def _nearest(design: Design, case: BatchCase, phase: str) -> str:
 
 
 def phase_split(design: Design, case: BatchCase, phase: str) -> DieSplit:
-    """How a phase of a case is divided."""
+    """Division of a phase of a case over dies."""
     return die_split(_plan(design, phase), _chip(design).dies, case.batch, prompts=phase == "prefill")
 
 

@@ -156,7 +156,7 @@ class Outcomes:
 
     @property
     def feasible(self) -> Array:
-        """Which designs keep every limit, shape (designs,)."""
+        """Mask of designs that keep every limit, shape (designs,)."""
         return self.limit < 0
 
     @property
@@ -165,7 +165,7 @@ class Outcomes:
         return np.where(self.feasible, 0.0, self.need / np.maximum(self.have, 1e-300) - 1)
 
     def accepted(self) -> "Outcomes":
-        """The same, of designs that were typed and are not some of many.
+        """The same outcomes, or an error if options of a design conflict; for designs given one by one.
 
         Raises:
             DesignError: options of one design cannot be combined.

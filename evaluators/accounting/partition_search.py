@@ -56,12 +56,12 @@ class CountingPlan(NamedTuple):
 
     @property
     def heads(self) -> bool:
-        """Whether attention divides heads."""
+        """Whether attention divides heads under the counted partition."""
         return self.counted == "k"
 
 
 def counting_plans(words: tuple[str, ...]) -> tuple[CountingPlan, ...]:
-    """Plans with several of some partitions.
+    """Plans that combine several of the offered partitions.
 
     Attention divides heads or rows, and each core has its share of weights or may have all of some; with rows alone, a core has
     rows of activations alone, else a block of tokens may be whole.

@@ -9,7 +9,7 @@ from dse.evaluators.program.activity import Activity
 
 
 class PhaseCost(NamedTuple):
-    """Prefill or decode of the cases that share a model; leaves broadcast over entries and designs.
+    """Cost of prefill or decode of the cases that share a model; leaves broadcast.
 
     Attributes:
         name: prefill or decode.

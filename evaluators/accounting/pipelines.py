@@ -73,7 +73,7 @@ ALONE = ()
 
 
 def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Prefill, prompt by prompt through each instance, and decode, micro-batch by micro-batch.
+    """Costs of prefill, prompt by prompt through each instance, and of decode by micro-batches.
 
     Only detailed ones keep their blocks.
     """
@@ -198,7 +198,7 @@ def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: 
 
 
 def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
-    """Energy and time of phases."""
+    """Energy and time of each phase. [J], [s]"""
     width = float(BYTES_BY_FORMAT[design.mapping.precision.activations])
     return [(dynamic_energy(of.activity or Activity(), design.chip, width), of.seconds) for of in phases]
 
@@ -223,7 +223,7 @@ def _chosen(machine: HardwareModel) -> AlgorithmNamer:
 
 
 def limits(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> list[Limit]:
-    """Memory and parallelism of both phases."""
+    """Limits of memory and parallelism of both phases."""
     return _limits(design, job, prefill.held, decode.held)
 
 
@@ -243,7 +243,7 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
 
 
 def with_smallest_parallelism(worst: Infeasibility, design: Design, limits: Callable[[Design], list[Limit]]) -> Infeasibility:
-    """The verdict with the smallest TP x PP, of both phases, that keeps all limits of a design."""
+    """The violated limit with the smallest TP x PP that keeps all limits, as its remedy."""
     mesh = design.chip.mesh
     cores = int(mesh.rows * mesh.cols)
     return replace(worst, remedy=smallest_parallelism_text(design, limits) or f"no TP x PP on {cores} cores fits")
@@ -269,7 +269,7 @@ def smallest_parallelism_text(design: Design, limits: Callable[[Design], list[Li
 def plan_limits(
     chip: Chip, name: str, plan: PipelinePlan, held: CoreResidency, kv: Any, stages: float, groups: Any
 ) -> list[Limit]:
-    """Memory and parallelism of a phase.
+    """Limits of memory and parallelism of one phase.
 
     Args:
         chip, name, plan: of the phase.

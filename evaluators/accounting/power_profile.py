@@ -12,7 +12,7 @@ from dse.space.chip import Chip
 
 
 class PowerProfile(NamedTuple):
-    """Power that is constant from each instant to the next.
+    """Piecewise constant power over time. [W]
 
     Attributes:
         instants: ascending, shape (n + 1,). [s]
@@ -31,7 +31,7 @@ class PowerProfile(NamedTuple):
 
     @property
     def peak(self) -> float:
-        """The most power that lasts. [W]"""
+        """Largest power of any interval. [W]"""
         return float(self.watts[np.diff(self.instants) > 0].max(initial=0.0))
 
     @property

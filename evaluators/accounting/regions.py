@@ -217,7 +217,7 @@ def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[
 
 
 def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
-    """Energy and time of phases."""
+    """Energy and time of each phase. [J], [s]"""
     return [(dynamic_energy(of.activity or Activity(), design.chip), of.seconds) for of in phases]
 
 
@@ -230,7 +230,7 @@ def _memory(chip: Chip, model: Model, precision: FormatPlan, nbytes: Any, second
 
 
 def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
-    """Memory, cores, paths and chunks of both phases."""
+    """Limits of memory, cores, routing paths and chunks of both phases."""
     return _limits(design, job)
 
 
@@ -357,7 +357,7 @@ def evaluated_mesh(mesh: CoreMesh) -> CoreMesh:
 
 
 def chunk_limit(address: str, chunks: Any) -> Limit:
-    """That the sides of a mesh have enough in common."""
+    """Limit that the sides of a mesh have a small common multiple."""
     return Limit(address, chunks, float(MAX_CHUNKS), "1", (("least common multiple of rows and columns", chunks),))
 
 

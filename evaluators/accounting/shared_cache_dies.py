@@ -56,7 +56,7 @@ ALONE = ("events",)
 
 
 def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Prefill and decode of a case."""
+    """Costs of prefill and decode of a case."""
     return many_dies.phases(DIE_KIND, design, job, fidelity, detailed=detailed)
 
 
@@ -146,7 +146,7 @@ def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: 
 
 
 def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
-    """Energy and time of phases."""
+    """Energy and time of each phase. [J], [s]"""
     return [(activity_energy(design, of.activity or Activity()), of.seconds) for of in phases]
 
 
@@ -178,7 +178,7 @@ def memory_bandwidth(design: Design) -> Any:
 
 
 def memory_capacity(design: Design) -> Any:
-    """Of the memory of a die. [B]"""
+    """Main-memory capacity of one die. [B]"""
     return design.chip.hbm.capacity
 
 

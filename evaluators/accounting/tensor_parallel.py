@@ -136,7 +136,7 @@ def step_seconds(
     machine: HardwareModel,
     reader: CostModel,
 ) -> Any:
-    """Of a step of a phase, all its blocks. [s]"""
+    """Time of a step of a phase, all its blocks. [s]"""
     degrees, which = _degrees(plan.tp)
     found = None
     if degrees:
@@ -184,7 +184,7 @@ def _prefetch(chip: Chip, plan: TensorParallelPlan) -> PrefetchSettings:
 
 
 def blocks_seconds(of: tuple[TimedBlock, ...]) -> Any:
-    """Of a step, all its blocks. [s]"""
+    """Time of the blocks of a step. [s]"""
     total: Any = 0.0
     for block in of:
         total = total + block.seconds * block.block.times
@@ -218,7 +218,7 @@ def die_count(design: Design) -> Any:
 
 
 def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
-    """Energy and time of phases."""
+    """Energy and time of each phase. [J], [s]"""
     chip, mapping = _of(design)
 
     def dynamic(phase: PhaseCost) -> Any:
@@ -242,7 +242,7 @@ def device_rated_energies(chip: Chip, dies: Any, job: BatchArrays, prefill: Phas
 
 
 def limits(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> list[Limit]:
-    """Memory, ports and parallelism."""
+    """Limits of device memory, ports and parallelism."""
     chip, mapping = _of(design)
     held, tp = decode.held, mapping.prefill.tp
     parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))

@@ -57,7 +57,7 @@ ALONE = ("events",)
 
 
 def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Prefill and decode of a case."""
+    """Costs of prefill and decode of a case."""
     return many_dies.phases(DIE_KIND, design, job, fidelity, detailed=detailed)
 
 
@@ -147,7 +147,7 @@ def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[
 
 
 def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
-    """Energy and time of phases."""
+    """Energy and time of each phase. [J], [s]"""
     return [(activity_energy(design, of.activity or Activity()), of.seconds) for of in phases]
 
 
@@ -168,12 +168,12 @@ def memory_bandwidth(design: Design) -> Any:
 
 
 def memory_capacity(design: Design) -> Any:
-    """Of the memory of a die. [B]"""
+    """Main-memory capacity of one die. [B]"""
     return main_memory_bytes(design.chip)
 
 
 def memory_limits(design: Design, held: Dict[str, Held]) -> list[Limit]:
-    """Memories of both phases, and groups of tiles."""
+    """Limits of memories in both phases, and of tile groups."""
     return memory_and_group_limits(design.chip, design.mapping, held)
 
 

@@ -57,7 +57,7 @@ Held = tuple[tuple[tuple[str, float], ...], list[tuple[str, Any]]]
 
 
 def sum_blocks(parts: list[TimedBlock]) -> tuple[Any, Activity, float]:
-    """Seconds, activity and useful operations of blocks."""
+    """Seconds, activity and useful operations summed over blocks."""
     seconds: Any = 0.0
     flop = 0.0
     runs: dict[int, tuple[float, CallCost]] = {}
@@ -132,7 +132,7 @@ def hbm_bytes_by_use(
 
 
 def memory_and_group_limits(chip: Chip, mapping: Mapping, phases: Dict[str, Held]) -> list[Limit]:
-    """Memories of both phases, and groups of tiles that divide the mesh."""
+    """Limits of memories in both phases, and of tile groups that divide the mesh."""
     found = []
     for here, _ in phases.values():
         found.append(Limit("chip.hbm.capacity", sum(value for _, value in here), main_memory_bytes(chip), "B", here))

@@ -164,7 +164,7 @@ def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[
 
 
 def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
-    """Energy and time of phases; energy is not a number on a part of the mesh."""
+    """Energy and time of each phase; energy is NaN on a submesh. [J], [s]"""
     chip, width = _chip(design), activation_bytes(_mapping(design))
     return [(np.nan if of.activity is None else dynamic_energy(of.activity, chip, width), of.seconds) for of in phases]
 
@@ -179,7 +179,7 @@ def _filled(design: Design, phase: PhaseCost) -> Any:
 
 
 def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
-    """Memories of both phases, and groups of tiles that divide the mesh."""
+    """Limits of memories in both phases, and of tile groups that divide the mesh."""
     chip, mapping = _chip(design), _mapping(design)
     return memory_and_group_limits(chip, mapping, {phase.name: phase.held for phase in phases})
 

@@ -73,7 +73,7 @@ def experts_per_token(experts: ExpertLayers, shared: int) -> int:
 
 
 def busiest_core_load(experts: ExpertLayers, tokens: Any, cores: Any, redundant: int = 0, shared: int = 0) -> tuple[Any, Any]:
-    """Rows, and experts touched, on the core that has most rows; leaves broadcast.
+    """Rows, and experts touched, on the core with most rows; leaves broadcast.
 
     Experts are dealt to cores from the most popular one on, up and down in turn. What is expected is the mean of the largest of
     all cores' rows, each with its own mean and variance (`_largest`), not that of the core with most of them on average.

@@ -41,7 +41,7 @@ def local_width(dim: MatrixDim, tp: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class MatMulOp:
-    """[m, k] x [k, n] with weights in memory.
+    """Matrix product [m, k] x [k, n] with weights in memory.
 
     Attributes:
         m: rows of activations, over all copies.
@@ -66,7 +66,7 @@ class MatMulOp:
 
 @dataclass(frozen=True, slots=True)
 class AttentionOp:
-    """Scores, softmax and weighted sum over cached or fresh keys and values.
+    """Attention: scores, softmax and weighted sum over cached or new keys and values.
 
     Attributes:
         heads, kv_heads: query and key/value heads; MLA's absorbed form has one KV head for all.
@@ -180,7 +180,7 @@ class RecurrenceOp:
 
     @property
     def state(self) -> int:
-        """Values of a head's state."""
+        """Values of one head's recurrent state."""
         return self.key_dim * self.value_dim
 
 
@@ -297,5 +297,5 @@ def recurrence_shapes(of: RecurrenceOp) -> tuple[tuple[float, float, float], ...
 
 
 def recurrence_macs(of: RecurrenceOp) -> float:
-    """Multiply-adds of a head for a chunk of tokens."""
+    """Multiply-adds of a recurrent layer's head for a chunk of tokens."""
     return sum(m * k * n for m, k, n in recurrence_shapes(of))

@@ -61,7 +61,7 @@ class StepCounts:
 
 
 def prefill_step(case: BatchCase) -> StepCounts:
-    """The prefill of a case: every prompt, causally, within the model's window."""
+    """Counts of the prefill of a case: every prompt, causal, within the attention reach."""
     pairs = per_reach(case.model, lambda reach: float(sum(n * reach.pairs(prompt) for n, prompt, _ in case.requests)))
     tokens = sum(n * prompt for n, prompt, _ in case.requests)
     return StepCounts("prefill", float(tokens), float(case.batch), pairs, 0.0, case.guesses)

@@ -1,4 +1,4 @@
-"""How a layer mixes tokens, as operators: attention of all kinds, and recurrent states."""
+"""Operators of token mixing in a layer: attention of all kinds, and recurrent states."""
 
 from dataclasses import replace
 from typing import Any

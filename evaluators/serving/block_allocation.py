@@ -56,7 +56,7 @@ def host_wait_seconds(f, pool):
 
 @inlined_function
 def spilled_positions(pool, q, positions):
-    """Of so many positions, those in the second memory: as many as its share of the blocks."""
+    """Positions of a request in the second memory, in proportion to its blocks there."""
     if q.spilled == 0:
         return 0.0
     return min(q.spilled * pool.block * q.room / (q.blocks + q.spilled), 1.0 * positions)

@@ -32,7 +32,7 @@ def table_at_composition(price, prompt, prompt_context, requests, context, spill
 
 @compiled_inlined
 def interpolate_table(price, point):
-    """A table at values of its axes, multilinear between its points and beyond its ends."""
+    """Table value at values of its axes, multilinear between its points and beyond its ends."""
     corners, stride = 1, len(price.table)
     price.places[0], price.weights[0] = 0, 1.0
     for axis in range(len(point)):

@@ -39,7 +39,7 @@ class RequestMemory(NamedTuple):
     windows: tuple[tuple[int, Any], ...] = ()
 
     def of(self, positions: Any) -> Any:
-        """Bytes of a request with so many positions. [B]
+        """Bytes of a request with a number of positions. [B]
 
         >>> RequestMemory(10.0, 500.0, ((64, 2.0),)).of(100)
         1628.0
@@ -47,7 +47,7 @@ class RequestMemory(NamedTuple):
         return self.growing * positions + self.fixed + sum(nbytes * minimum(positions, most) for most, nbytes in self.windows)
 
     def altogether(self, positions: Any) -> Any:
-        """Bytes of all of some requests, shape (requests,). [B]
+        """Bytes of several requests together, shape (requests,). [B]
 
         >>> RequestMemory(10.0, 500.0, ((64, 2.0),)).altogether(np.array([100, 10]))
         2248.0
@@ -62,7 +62,7 @@ class RequestMemory(NamedTuple):
 
     @property
     def position(self) -> Any:
-        """Of a position, in all layers that keep some. [B]"""
+        """Bytes of a position over all layers that keep some. [B]"""
         return self.growing + sum(nbytes for _, nbytes in self.windows)
 
     def each_of(self, size: int) -> "list[RequestMemory]":
@@ -80,14 +80,14 @@ class RequestMemory(NamedTuple):
         return RequestMemory(value_of_row(self.growing, row), value_of_row(self.fixed, row), windows)
 
     def times(self, each: Any) -> "RequestMemory":
-        """So many times as much, or so many seconds a byte."""
+        """The memory scaled by a factor, or by seconds per byte."""
         return RequestMemory(
             self.growing * each, self.fixed * each, tuple((most, nbytes * each) for most, nbytes in self.windows)
         )
 
 
 def value_of_row(values: Any, row: int) -> float:
-    """Of a design, where a number may be the same for all.
+    """Value of one design, from a number or an array over designs.
 
     >>> value_of_row(2.0, 1), value_of_row(np.array([3.0, 4.0]), 1)
     (2.0, 4.0)
@@ -169,7 +169,7 @@ class KvMemory:
             raise DesignError(f"KV memory: the share of spare blocks must be at least 0 and below 1, got {self.spare:g}")
 
     def needed(self, positions: int) -> int:
-        """Blocks of a request with so many positions.
+        """Blocks that a request with a number of positions needs.
 
         >>> KvMemory(100, 16, each=1, fixed=5, windows=((64, 2),)).needed(100)
         20
@@ -312,7 +312,7 @@ class PrefixCacheSizes(NamedTuple):
 
 @memoize
 def prefix_cache_sizes(capacity: float, room: RequestMemory, block: int, every: int = 0) -> PrefixCacheSizes:
-    """Hash blocks with keys and values of all layers, windows too, and snapshots of states.
+    """Sizes of a prefix cache: hash blocks of all layers, windows included, and state snapshots.
 
     Args:
         capacity: for them. [B]

@@ -170,7 +170,7 @@ def decisive(load: ServingLoad, bounds: SloBounds, rate: float, first: int) -> i
 
 
 def rate_at(place: int) -> float:
-    """A rate of the grid, of three digits. [1/s]
+    """Rate at a place of the grid, of three digits. [1/s]
 
     >>> [rate_at(place) for place in (0, 1, 100, 250, 349, 350, -1)]
     [1.0, 1.01, 2.0, 5.0, 9.95, 10.0, 0.995]
@@ -181,7 +181,7 @@ def rate_at(place: int) -> float:
 
 
 def rate_index(rate: float) -> int:
-    """The place of the largest rate of the grid that is not above a rate.
+    """Place of the largest grid rate that is not above a rate.
 
     >>> all(rate_index(rate_at(place)) == place for place in range(-800, 800))
     True
@@ -240,7 +240,7 @@ class RateSearch:
         return 1 - (1 - self.bounds.share) * self.seeds / (1 + STUDENT)
 
     def count(self, length: int, rate: float) -> int:
-        """Requests of a stream that is so many times as long as the first, at a rate."""
+        """Requests of a stream `length` times as long as the first one, at a rate."""
         first = enough_requests(self.load, self.bounds, rate) if self.users else length
         count = first * length if self.users else first
         return min(count, self.load.most) if self.load.most else count
@@ -304,7 +304,7 @@ class RateSearch:
         return self.busy[count]
 
     def value(self, place: int) -> float:
-        """A rate of the grid, or a whole number of users."""
+        """Rate at a place of the grid, or a whole number of users."""
         return float(max(1, round(rate_at(place)))) if self.users else rate_at(place)
 
     def kept(self, place: int, length: int, *, lasting: bool = False) -> bool:
@@ -377,7 +377,7 @@ class RateSearch:
         return length, length > first and count >= wanted
 
     def holds(self, rate: float) -> bool:
-        """Whether a rate is kept by the first streams, and by those that decide. [1/s]"""
+        """Whether a rate is kept by the first streams and by the deciding ones."""
         first = self._first(rate)
         if rate > SURE * self.saturated(min(first, CLOSED)) or self.lower(rate, first, lasting=False) < self.bounds.share:
             return False

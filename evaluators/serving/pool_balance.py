@@ -280,7 +280,7 @@ def requests_met_ratio(instances, held):
 
 @compiled_part
 def token_gap_quantile(price, of, load, prompts, rate, share, found):
-    """The time between two tokens of a request that a share of all such times keep. [s]
+    """Token gap of a request that a share of all gaps does not exceed. [s]
 
     An iteration has as many chunks of prompts as come in a period (Poisson), and as many decodes as are in the lane; the
     longest of the chunks that this share leaves is as long as prompts are at it.
@@ -345,7 +345,7 @@ def period_excess(price, of, load, prompts, rate, period, found):
 
 @compiled_part
 def balance_period(price, of, load, prompts, rate, found):
-    """The least period found that is as long as its iterations; arguments as in `balanced`. [s]
+    """Least period that equals its iteration time, by bisection. [s]
 
     Doubled until it is long enough; then between too short and long enough by inverse quadratic interpolation through the
     last three points where these lie on a curve that allows it, else by halving ([chandrupatla1997]).

@@ -93,7 +93,7 @@ def chunk_iteration_seconds(price, tokens, past, decodes, context, share):
 
 @compiled_part
 def decode_iteration_seconds(price, of, load, decodes, share):
-    """Seconds of an iteration of decodes alone."""
+    """Time of a decode-only iteration. [s]"""
     positions = decodes * load.context
     return iteration_seconds(price, 0.0, 0.0, decodes, positions, 0.0, share * positions)
 
@@ -193,7 +193,7 @@ def longest_full_iteration(of, load, prompts, lanes):
 
 @compiled_part
 def mean_chunk_seconds(price, prompts, decodes, context, share):
-    """Seconds of an iteration with the mean chunk of a prompt, and some decodes."""
+    """Time of an iteration with the mean prompt chunk and some decodes. [s]"""
     past, positions = prompts.past, decodes * context
     return iteration_seconds(price, prompts.tokens, prompts.pairs, decodes, positions, past, share * (past + positions))
 

@@ -18,7 +18,7 @@ HALVINGS = 40
 
 @compiled_without_gil
 def delay_probability(load, servers):
-    """Share of the requests that wait at all.
+    """Share of requests that have to wait.
 
         C = rho ** (sqrt(2 (m + 1)) - 1)
 
@@ -37,7 +37,7 @@ def delay_probability(load, servers):
 
 @compiled_without_gil
 def mean_wait(load, servers, service, gaps, services):
-    """The mean wait in a queue of the G/G/m kind.
+    """Mean wait in a G/G/m queue. [s]
 
         W = C(rho, m) s (ca2 + cs2) / 2 / (m (1 - rho))
 
@@ -95,7 +95,7 @@ def response_share(time, services, weights, waiting, mean):
 
 @compiled_without_gil
 def response_quantile(share, services, weights, waiting, mean):
-    """The least time that a share of the requests keeps; arguments as in `kept`. [s]"""
+    """Least response time that a share of the requests keeps. [s]"""
     low = high = services[0]
     for kind in range(1, len(services)):
         low, high = min(low, services[kind]), max(high, services[kind])

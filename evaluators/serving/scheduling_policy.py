@@ -74,7 +74,7 @@ POLICIES: Registry[SchedulingPolicy] = Registry("dse.policy", SHIPPED)
 
 
 def make_policy(name: str, **changes: object) -> SchedulingPolicy:
-    """The policy of a name, with some of its choices made otherwise.
+    """Scheduling policy of a name, with some of its choices changed.
 
     >>> make_policy("chunked", tokens=256).tokens
     256
@@ -94,7 +94,7 @@ BUDGETS = ("tokens", "unit", "chunk", "prefill_tokens")
 
 
 def pool_policies(serving: ServingPlan) -> tuple[SchedulingPolicy, ...]:
-    """Of each pool of instances."""
+    """Scheduling policy of each pool of instances."""
     changes = {name: int(getattr(serving, name)) for name in ("tokens", "unit", "chunk") if getattr(serving, name)}
     every = _admitting(make_policy(serving.policy, **changes), serving)
     if not serving.prefill_instances:
@@ -114,7 +114,7 @@ def _admitting(rule: SchedulingPolicy, serving: ServingPlan) -> SchedulingPolicy
 
 
 def max_prompt_tokens(rule: SchedulingPolicy, batch: int, longest: int) -> int:
-    """The most prompt tokens of an iteration.
+    """Largest number of prompt tokens in an iteration.
 
     Args:
         rule: by which it is formed.

@@ -14,7 +14,7 @@ from dse.evaluators.machine.compile_cache import called_part, inlined_function
 
 @inlined_function
 def next_independent(s, coming):
-    """The next request that waits for no answer, from a row on."""
+    """Next request from a row on that waits for no answer."""
     while coming < len(s.requests) and s.requests[coming].turn:
         coming += 1
     return coming

@@ -112,7 +112,7 @@ class InstancePool:
 
     @property
     def stages(self) -> int:
-        """Of the pipeline of an instance."""
+        """Number of pipeline stages of an instance."""
         return len(self.shares)
 
     @property
@@ -175,7 +175,7 @@ class ServingRun:
 
     @property
     def log(self) -> Array:
-        """The first iterations, records of `simulator_state.LOG`."""
+        """The first iterations, as records of `simulator_state.LOG`."""
         return self.state.log[: int(self.state.total["logged"][0])]
 
     def __getitem__(self, name: str) -> Array:

@@ -101,7 +101,7 @@ SLICE = 1 << 20
 
 
 class StopBounds(NamedTuple):
-    """Bounds beyond which a run is stopped.
+    """Bounds at which a simulation is stopped early.
 
     Attributes:
         seconds: simulated time. [s]
@@ -157,7 +157,7 @@ class KvTransfer(NamedTuple):
     layers: int = 0
 
     def seconds(self, positions: Any) -> Any:
-        """That a channel has the cache of a request."""
+        """Time that a request's KV cache occupies a channel, from its prompt length. [s]"""
         found = positions * self.per_token + self.fixed
         for window, seconds in self.windows:
             found = found + minimum(positions, window) * seconds
@@ -216,7 +216,7 @@ class ServingState(NamedTuple):
 
 
 def make_records(kind: np.dtype[Any], count: int, **columns: Any) -> Array:
-    """Records of a kind, all 0 but for some columns."""
+    """Record array of a kind, 0 in all columns but the given ones."""
     found = np.zeros(count, kind)
     for name, values in columns.items():
         found[name] = values
@@ -227,7 +227,7 @@ def initial_state(
     requests: Array, hashes: Array, pools: Array, windows: Array, shares: Sequence[Sequence[float]], channels: int, bins: int,
     log: int,
 ) -> ServingState:  # fmt: skip
-    """The state before the first request.
+    """Simulation state before the first request.
 
     Args:
         requests: records with arrival, lengths and hashes.

@@ -54,11 +54,11 @@ class SloBounds(NamedTuple):
 
     @property
     def tightest(self) -> tuple[float, float]:
-        """The least TTFT and the least TPOT that some requests must keep. [s]"""
+        """Tightest TTFT and TPOT bounds of any class. [s]"""
         return min(one.ttft for one in self.each), min(one.tpot for one in self.each)
 
     def wider(self, times: float) -> "SloBounds":
-        """Bounds that are as many times longer."""
+        """The same SLO with bounds scaled by a factor."""
         classes = tuple(replace(one, ttft=times * one.ttft, tpot=times * one.tpot) for one in self.classes)
         return self._replace(ttft=times * self.ttft, tpot=times * self.tpot, classes=classes)
 
@@ -105,13 +105,13 @@ class SloBounds(NamedTuple):
         return _named(worst, "tpot" if worst[3] > worst[2] else "ttft") if worst[4] else ""
 
     def broken(self, served: ServingRun) -> str:
-        """Which bound a run breaks, as of `missed`; "" where the share keeps both."""
+        """Bound that a run violates, as in `missed`; empty string if the share keeps both."""
         if not (served.never or served.stopped) and not self.breaks(served):
             return ""
         return self.missed(served)
 
     def breaks(self, served: ServingRun) -> list[str]:
-        """All bounds that a whole run breaks, as in "ttft" or, of a class, "ttft of chat".
+        """All bounds that a whole run violates, as "ttft" or "ttft of chat".
 
         Where either alone is kept by the share, and both together are not, the one that more requests miss.
         """

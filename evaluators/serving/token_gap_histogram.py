@@ -1,4 +1,4 @@
-"""The histogram of gaps between tokens, compiled: from 2^-40 s to 2^40 s, each octave in equal parts."""
+"""Histogram of token gaps, compiled: from 2^-40 s to 2^40 s, each octave in equal bins."""
 
 # mypy: disable-error-code="no-untyped-def"
 

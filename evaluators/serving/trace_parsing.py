@@ -72,7 +72,7 @@ def csv_error_text(error: csv.Error) -> str:
 
 
 def first_undecodable_row(path: Path) -> int:
-    """The first row of a file that is not UTF-8, counted from 1."""
+    """First row of a file that is not UTF-8, counted from 1."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:

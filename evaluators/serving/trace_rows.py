@@ -107,7 +107,7 @@ class TraceRows:
             self.more += 1
 
     def add(self, number: int, row: dict[str, Any]) -> None:
-        """A line: a request, or a session of several."""
+        """Add a line of the trace: a request, or a session of several."""
         if not self.of.turns:
             self._one(number, row)
             return

@@ -53,7 +53,7 @@ def read_trace(
     path: Path, kind: str = "", *, ticks: bool | None = None, skip: str = "none", most: int = 0, characters: float = 0.0,
     sorts: RequestKinds = NO_KINDS,
 ) -> Requests:  # fmt: skip
-    """The requests of a file, the first at 0 s.
+    """Requests of a trace file, the first at 0 s.
 
     Args:
         path: of the file.

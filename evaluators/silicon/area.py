@@ -43,7 +43,7 @@ def area_by_block(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
 
 
 def total_area(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Area of all dies of a chip, the sum of its parts. [mm2], broadcasts over designs."""
+    """Area of all dies of a chip, the sum of its parts; broadcasts over designs. [mm2]"""
     return _made(chip, decode_cores)[1]
 
 
@@ -136,7 +136,7 @@ def _of_cores(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
 
 
 def multiplier_count(chip: Chip) -> Any:
-    """Multiply-adders of 16 bits on all cores that are used. [1]"""
+    """Number of 16-bit multiply-adders on all cores in use. [1]"""
     if chip.tile is not None:
         return chip.mesh.rows * chip.mesh.cols * chip.tile.matrix.rows * chip.tile.matrix.cols * 1.0
     if chip.mesh is not None:

@@ -194,7 +194,7 @@ def _near(chip: Chip) -> Any:
 
 
 def chip_link_energy_per_byte(chip: Chip) -> Any:
-    """Energy of a byte over a link to other chips. [J/B]"""
+    """Energy per byte over a link to other chips. [J/B]"""
     return getattr(chip.technology, chip.die.reach + "_byte")
 
 
@@ -213,7 +213,7 @@ def _length(chip: Chip) -> Any:
 
 
 def sram_energy_per_byte(small: Any, size: Any) -> Any:
-    """Energy of a byte of a local memory of some size. [J/B]"""
+    """Energy per byte of a local memory, given its size. [J/B]"""
     return small * map_distinct(_grown, size)
 
 

@@ -13,7 +13,7 @@ from dse.space.chip import Chip, node_grid
 
 
 class LinkWiring(NamedTuple):
-    """Links of a rectangle of places; leaves broadcast over designs.
+    """Links of a topology on a grid: number and total length; leaves broadcast over designs.
 
     Attributes:
         links: of all places, each counted once. [1]
@@ -25,7 +25,7 @@ class LinkWiring(NamedTuple):
 
     @property
     def mean(self) -> Any:
-        """Length of a link, at least that to a neighbour."""
+        """Mean length of a link, at least that to a neighbour."""
         return maximum(self.length / maximum(self.links, 1.0), 1.0)
 
 
@@ -111,7 +111,7 @@ def switch_stages_between_dies(chip: Chip) -> Any:
 
 
 def switch_stages(members: Any) -> Any:
-    """Of a switch that joins so many. [1]
+    """Stages of a switch that joins a number of members. [1]
 
     >>> switch_stages(8), switch_stages(1), switch_stages(np.array([4.0, 64.0])).tolist()
     (3.0, 1.0, [2.0, 6.0])

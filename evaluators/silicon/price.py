@@ -34,7 +34,7 @@ def dies_of_wafer(mm2: Any) -> Any:
 
 
 def negative_binomial_yield(mm2: Any, defects: Any, clustering: Any) -> Any:
-    """Share of areas that no defect hits: the negative binomial (1 + A D / alpha)^-alpha. [1]
+    """Probability that no defect hits an area: negative binomial (1 + A D / alpha)^-alpha. [1]
 
     >>> round(negative_binomial_yield(814.0, 0.11, 3.0), 3), round(negative_binomial_yield(814.0, 0.11, 10.0), 3)
     (0.457, 0.424)
@@ -61,7 +61,7 @@ def spare_core_yield(mm2: Any, defects: Any, spare: Any) -> Any:
 
 
 def die_yield(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Share of the dies with cores that work, where cores can be spared. [1], broadcasts over designs."""
+    """Yield of compute dies, with spare cores where there are any; broadcasts over designs. [1]"""
     tech, one = chip.technology, area.die_area(chip, decode_cores)
     if chip.areas is not None:
         return negative_binomial_yield(one, tech.defects, tech.clustering)

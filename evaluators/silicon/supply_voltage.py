@@ -40,7 +40,7 @@ longer ones. [cycle]"""
 
 
 def supply_voltage(chip: Chip) -> Any:
-    """Supply at a chip's clock, the lowest at which memories work or more. [V], broadcasts over designs."""
+    """Supply voltage at a chip's clock, at least that of memories; broadcasts over designs. [V]"""
     return map_distinct(_supply, chip.clock / nominal_clock(chip), chip.technology)
 
 
@@ -124,7 +124,7 @@ def is_shallow(chip: Chip) -> bool:
 
 
 def maximum_clock(chip: Chip) -> Any:
-    """Clock at the highest supply that lasts. [Hz]"""
+    """Clock at the highest lasting supply voltage. [Hz]"""
     tech = chip.technology
     law = _power(tech.most, tech) / _power(tech.volts, tech)
     return nominal_clock(chip) * law

@@ -1,4 +1,4 @@
-"""Of candidates in an order, which are faster than all before: a loop over structures."""
+"""Compiled loops that find, among ordered candidates, those faster than all earlier ones."""
 
 from typing import Any
 

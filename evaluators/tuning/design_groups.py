@@ -124,7 +124,7 @@ def group_batches(on: DesignGroups) -> list[GroupBatch]:
 
 @memoize_by_identity
 def order_by_group(on: DesignGroups) -> tuple[Array, Array]:
-    """Designs by structure, shape (designs,), and where those of each begin, shape (structures + 1,)."""
+    """Designs sorted by structure, shape (designs,), and the structures' starts, shape (structures + 1,)."""
     return np.argsort(on.which, kind="stable"), np.cumsum([0, *np.bincount(on.which, minlength=on.kinds)])
 
 
@@ -172,7 +172,7 @@ def _among(chip: Chip, said: Any, own: dict[str, Array], steps: Mapping[str, Seq
 
 
 def interval_index(steps: tuple[float, ...], value: Any) -> Any:
-    """Between which two steps a value is."""
+    """Index of the interval between steps that contains a value."""
     return np.clip(np.searchsorted(steps, value, side="right") - 1, 0, len(steps) - 1)
 
 

@@ -77,7 +77,7 @@ class TunableKernel(Hashable, Protocol):
         """Sizes of the neighbours of each candidate, shape (neighbours, candidates)."""
 
     def held(self, sizes: Sizes) -> Any:
-        """Local memory of candidates. [B]"""
+        """Local memory of each candidate. [B]"""
 
     def counted(self, chip: Chip, sizes: Sizes) -> Any:
         """Counts of candidates that depend on mesh sides only, as a nested tuple; leaves broadcast."""
@@ -86,7 +86,7 @@ class TunableKernel(Hashable, Protocol):
         """Work of candidates that does not depend on main memory, as a nested tuple."""
 
     def memory(self, chip: Chip) -> Any:
-        """Main memory of chips: a tuple likewise."""
+        """Main-memory inputs of chips to candidates' times, as a nested tuple."""
 
     def bounded(self, sizes: Sizes, counted: Any) -> Any:
         """Inputs of candidates to bounds on their times, independent of the chip."""
@@ -95,7 +95,7 @@ class TunableKernel(Hashable, Protocol):
         """Lower bounds on `seconds`, on chips whose leaves are numbers or of shape (structures,)."""
 
     def seconds(self, chip: Chip, sizes: Sizes, work: Any, memory: Any) -> Any:
-        """Time of candidates, with that work and memory; leaves broadcast."""
+        """Time of candidates, from their work and memory inputs; leaves broadcast. [s]"""
 
 
 class TilingCandidates(NamedTuple):
@@ -133,7 +133,7 @@ class CandidateBounds(NamedTuple):
     byte: Array
 
     def of(self, pairs: "CandidatePairs") -> Array:
-        """Of pairs, shape (rates, pairs). [s]"""
+        """Lower bounds of candidate pairs, shape (rates, pairs). [s]"""
         candidate, structure = pairs.candidate, pairs.structure
         busy = self.turns[candidate] * self.busy[self.slices[candidate], structure]
         return np.asarray(np.maximum(busy, self.nbytes[candidate] * self.byte[:, structure]))
@@ -156,7 +156,7 @@ class CandidatePairs(NamedTuple):
 
 
 class UsefulCandidates(NamedTuple):
-    """Candidates that some memory would choose on chips of a structure, those that need less first.
+    """Candidates of a structure that some memory size would choose, by increasing memory.
 
     Attributes:
         table: leaves of their sizes, local memory and work, shape (leaves, candidates).

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def metrics_per_design(design: Design, cases: Sequence[T], metrics: Callable[[Design, T], dict[str, Any]]) -> dict[str, Any]:
-    """Metrics design by design and case by case.
+    """Metrics computed design by design and case by case.
 
     Args:
         design: leaves may be arrays over designs.

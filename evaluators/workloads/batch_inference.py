@@ -138,7 +138,7 @@ def case_breakdown(design: Design, case: BatchCase, decode_at: str, fidelity: st
 
 
 def case_power_profile(design: Design, case: BatchCase, decode_at: str, fidelity: str) -> PowerProfile | None:
-    """Power of all chips over a batch, phase by phase; None for a model that has no layout."""
+    """Power of all chips over a batch, phase by phase; None for a model without a layout. [W]"""
     layout = layout_module(design)
     job = arrays_of_cases(case.model, ((0, case),), decode_at)
     if layout.layout_limits(design, job):
@@ -155,13 +155,13 @@ def with_remedy(worst: Infeasibility, design: Design, workload: Workload) -> Inf
 
 
 def layout_module(design: Design) -> ModuleType:
-    """The layout that a mapping is for."""
+    """Layout module for the software of a mapping."""
     return layout_module_of_software(software_of(design.mapping))
 
 
 @cache
 def layout_module_of_software(software: str) -> ModuleType:
-    """The layout of some software."""
+    """Layout module for some software."""
     return import_module(f"dse.evaluators.accounting.{LAYOUT_MODULES[software]}")
 
 

@@ -97,7 +97,7 @@ def fidelities(design: Design, part: bool) -> tuple[str, ...]:
 
 
 def evaluate_cases(design: Design, workload: Workload, fidelity: str) -> list[CaseOutcomes]:
-    """Metrics and limits, load by load and design by design; leaves of shape (designs,)."""
+    """Metrics and limits for each load and design; leaves of shape (designs,)."""
     service = instance_module(design)
     if fidelity == STEADY and hasattr(service, "MERGEABLE_LEAVES"):
         worth, alike = (

@@ -38,7 +38,7 @@ class RingCollectives:
 
 @record_class
 class AllToAll:
-    """Exchanges of each with all, pair by pair."""
+    """Fitted constants of all-to-all exchanges between pairs of dies."""
 
     start: Number = quantity_field("s", "start and end of an exchange")
     lane: Number = quantity_field("B/s", "rate of words with flags from one die to another, up to 16 KiB", positive=True)

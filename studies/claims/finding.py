@@ -16,7 +16,7 @@ def tallies() -> str:
 
 
 def finding() -> str:
-    """A line a paper, then the contradicted and the undecidable claims."""
+    """One line per paper, then the contradicted and the undecidable claims."""
     contradicted = [_cells(claim, verdict, claim.mechanism) for claim, verdict in verdicts() if verdict.verdict == CONTRADICTED]
     undecidable = [
         _cells(claim, verdict, _missing(claim, verdict)) for claim, verdict in verdicts() if verdict.verdict == UNDECIDABLE

@@ -22,7 +22,7 @@ MOVING = tuple(name for name in PARTITIONS if name != "input_only")
 
 
 class Divided(NamedTuple):
-    """A product on a group; times are in seconds."""
+    """A product divided over a group of cores, with its times at two fidelities. [s]"""
 
     partition: str
     placement: str

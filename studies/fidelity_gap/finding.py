@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 
 def finding() -> str:
-    """A row a family, then the kernels that differ; then the same of divided products."""
+    """One row per kernel family, then kernels with differences; the same for divided products."""
     frame = pd.read_csv(HERE / "gaps.csv")
     families = [(family, frame[frame["family"] == family]) for family in frame["family"].unique()]
     rows = [

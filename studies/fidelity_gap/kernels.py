@@ -83,7 +83,7 @@ def kernels(rng: Random, count: int) -> Iterator[Played]:
 
 
 def on_cores(rng: Random) -> Iterator[Played]:
-    """Kernels of a wafer's cores."""
+    """Kernels of a wafer's cores with random sizes."""
     on = fabric(preset("wse2", "workload=gemm"))
     for family, registry in (("gemm", GEMM), ("gemv", GEMV), ("kv", KV), ("move", MOVE), ("vector", VECTOR)):
         for name, of in registry.items():
@@ -138,7 +138,7 @@ def side_by_side(rng: Random) -> Iterator[Played]:
 
 
 def dataflows(rng: Random) -> Iterator[Played]:
-    """Attention by groups of tiles."""
+    """Attention dataflows on groups of tiles with random sizes."""
     for name, of in ATTENTION.items():
         mesh = CoreMesh(*(int(rng.choice((4, 6, 8))) for _ in range(2)))
         chip = preset(

@@ -31,7 +31,7 @@ def looked() -> pd.DataFrame:
 
 
 def chosen(frame: pd.DataFrame) -> pd.DataFrame:
-    """The front, the best of each mesh and the paper's chip."""
+    """Designs on the front, the best of each mesh, and the paper's chip."""
     asked = find_study("flat_coexplore")
     first, *_ = asked.objectives
     best = frame[front_mask(frame[list(asked.objectives)].to_numpy(), asked.directions)].sort_values(first, ascending=False)

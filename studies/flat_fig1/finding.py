@@ -24,7 +24,7 @@ GPU = (
 
 
 def finding() -> str:
-    """Three tables: shares, layers under the roofline, GPUs."""
+    """Three tables: shares of attention, layers under the roofline, and GPUs."""
     config = compose([f"model=[{','.join(MODELS)}]"])
     named = read_models(config["model"])
     shares = [
@@ -65,7 +65,7 @@ def step(phase: str, tokens: int) -> StepCounts:
 
 
 def share(parts: tuple[Segment, ...]) -> float:
-    """Of attention in the operations of all products."""
+    """Share of attention in the operations of all products."""
     attention = rest = 0.0
     for part in parts:
         for of in part.operators:

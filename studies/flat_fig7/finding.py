@@ -22,7 +22,7 @@ xychart-beta
 
 
 def finding() -> str:
-    """A row a pattern and size, and a picture a pattern."""
+    """One row per pattern and size, and one picture per pattern."""
     config = compose(["study=flat_fig7", f"workload.bytes=[{','.join(size.replace(' ', '') for size in SIZES)}]"])
     asked = build_question(config, study_folder(config))
     names = asked.space.knob("mapping.collective").values

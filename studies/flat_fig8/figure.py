@@ -1,4 +1,4 @@
-"""The figure of this study: where the cycles of each dataflow go, a panel a layer, as SVG."""
+"""Figure of this study: cycles of each dataflow by resource, one panel per layer, as SVG."""
 
 from collections.abc import Mapping
 

@@ -56,7 +56,7 @@ def launches(stack: str) -> str:
 
 
 def parts(folder: Path) -> list[Part]:
-    """Of each stack that has measured attention of separate keys and values."""
+    """Attention parts of each stack that has measurements with separate keys and values."""
     found = [_prompts(*of, _asked(folder, "context", of[2])) for of in PROMPT_STACKS]
     found += [_steps(*of, _asked(folder, "generation", begins)) for begins, *of in STEP_STACKS]
     found += [_flash(folder, *of) for of in FLASH_STACKS]

@@ -24,7 +24,7 @@ reports. Those of fewer dies do not, and come after all others, which keep their
 
 
 def parts(folder: Path) -> list[Part]:
-    """Of the benchmark of NCCL on each chip."""
+    """Collective parts from NCCL's benchmark on each chip."""
     rows = {chip: _nccl(folder, device) for chip, device in DEVICES.items()}
     tested, many = (6e-6, 9e-7, 0.03, 2e-6, 0.36, 2e-5, 0.7), (3e-5, 5e-6, 0.2, 2e-5, 0.8, 8e-5, 1.0)
     low = (0.0, 0.0, 0.002, 0.0, 0.05, 0.0, 0.2)
@@ -73,7 +73,7 @@ def part_of(
     kind: str, stack: str, chip: str, rows: tuple[Row, ...], names: tuple[str, ...], made: Any, said: dict[str, str],
     sources: str, ends: tuple[tuple[float, ...], ...],
 ) -> Part:  # fmt: skip
-    """A part of rings or exchanges, of fitted numbers with their start, low and high ends."""
+    """A part of rings or exchanges with fitted numbers, their start values and bounds."""
     seconds = {"rings": _ringed, "exchanges": _exchanged}[kind]
     priced = partial(seconds, links_of(chip))
     return Part(kind, stack, chip, rows, made, priced, names, *ends, said, sources)

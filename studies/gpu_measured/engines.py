@@ -30,7 +30,7 @@ OTHERS = "as rings of nccl_a100: rows here are too few, or too large, to say"
 
 
 def parts(folder: Path) -> list[Part]:
-    """Of engines, then of frameworks."""
+    """Allreduce parts of engines, then of frameworks."""
     found = [_short(folder, f"trtllm_{chip}", chip, SHORT, "TRTLLM") for chip in ("h100", "a100")]
     return [*found, _short(folder, "vllm_h100", "h100", (*SHORT, *BY_HOST), "vLLM"), _profiled(folder), _eager(folder)]
 

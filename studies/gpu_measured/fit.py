@@ -80,7 +80,7 @@ class Found:
 
 
 def main(arguments: list[str]) -> int:
-    """Fits and writes; returns the exit status."""
+    """Fit the parts and write them; returns the exit status."""
     if not arguments or not Path(arguments[0]).is_dir():
         print(f"skipped: {arguments[0] if arguments else 'no folder'} is not a folder of measured tables", file=sys.stderr)
         return 1
@@ -104,7 +104,7 @@ def main(arguments: list[str]) -> int:
 
 
 def fitted(part: Part) -> Found:
-    """The numbers of a part, by the rows that are no checks."""
+    """Fitted numbers of a part, without its check rows."""
     if len(part.names) > 10:
         raise DesignError(f"gpu_measured: {part.stack} {part.kind}: {len(part.names)} numbers; ten are enough")
     if part.follows:
@@ -143,7 +143,7 @@ def said(found: Found) -> str:
 
 
 def yaml(found: Found) -> str:
-    """A part as a file of constants, in the form of conf."""
+    """A part as a constants file in conf's format."""
     part, checks = found.part, found.part.checks()
     note = f"on {int((~checks).sum())} rows by studies/gpu_measured/fit.py; errors: median {{:.1%}}, 90 % {{:.1%}}; "
     note = note.format(*spread(found.errors[~checks])[:2])

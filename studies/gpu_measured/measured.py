@@ -45,7 +45,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Part:
-    """A library part that is fitted.
+    """A part of a stack that is fitted on measured rows.
 
     Attributes:
         kind: of kernel, a name of `kernels.library.LIBRARY`.
@@ -94,7 +94,7 @@ class Part:
         return np.arange(len(self.rows)) % EVERY == EVERY - 1
 
     def simulated(self, values: Vector, places: NDArray[np.intp]) -> Vector:
-        """Seconds of some rows with some constants, (rows,)."""
+        """Simulated seconds of some rows with given constants, shape (rows,)."""
         found = np.full(len(places), np.nan)
         sorts = np.array([self.rows[place].sort for place in places])
         constants, silicon = self.record(values), die_of(self.chip)
@@ -137,6 +137,6 @@ def table(folder: Path, name: str, column: str = "seconds") -> Iterator[tuple[di
 
 
 def spread(errors: Sequence[float] | Vector) -> tuple[float, float, float]:
-    """Median, 90 % and worst of absolute relative errors that are given as logarithms."""
+    """Median, 90th percentile and worst of absolute relative errors, given as logarithms."""
     size = np.abs(np.expm1(np.asarray(errors)))
     return float(np.median(size)), float(np.quantile(size, 0.9)), float(size.max())

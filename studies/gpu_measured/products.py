@@ -50,7 +50,7 @@ LLAMA_8B = {
 
 
 def parts(folder: Path) -> list[Part]:
-    """Of each stack that has measured products."""
+    """Product parts of each stack that has measurements."""
     whole = {"splits": (16, SPLIT)}
     cut = "kernels of this stack cut tiles to fit the cores: a fit of it ends at 0"
     eight = {"eight.tensor.splits": (16, SPLIT), "eight.block.splits": (1, WHOLE)}

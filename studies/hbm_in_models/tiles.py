@@ -34,7 +34,7 @@ Row = list[str]
 
 
 def calls() -> dict[str, list[tuple[str, ...]]]:
-    """Overrides of random calls, by kind."""
+    """Overrides of random calls, by kind of call."""
     rng = np.random.default_rng(0)
 
     def one(*values: object) -> str:

@@ -177,7 +177,7 @@ def served() -> str:
 
 
 def filled() -> str:
-    """How well prompts fill a wafer."""
+    """Table of the utilisation of a wafer by prompts."""
     rows = []
     for tokens in (512, 4096):
         of = evaluate(

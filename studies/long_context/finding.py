@@ -156,7 +156,7 @@ class Chip(NamedTuple):
     link: float
 
     def changes(self) -> dict[str, float]:
-        """Of the study's chip and mapping."""
+        """Leaf changes of the study's chip and mapping."""
         return {
             "chip.hbm.bandwidth": self.stacks * 0.8e12,
             "chip.hbm.capacity": self.stacks * self.gigabytes * 1e9,
@@ -167,7 +167,7 @@ class Chip(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The best of some chips: tokens/s a thousand dollars, and how many requests at a time."""
+    """Best of some chips: tokens/s per thousand dollars, and concurrent requests."""
 
     value: float
     chip: Chip

@@ -21,7 +21,7 @@ START, END = "<!-- searched: python -m dse.studies.mesh_llm -->", "<!-- end of s
 
 
 def main(arguments: list[str]) -> None:
-    """Writes the README's part."""
+    """Write the study's part of the README."""
     start, cpu = time.monotonic(), time.process_time()
     found = dse.run("mesh_llm", *(f"run_dir={Path(folder).resolve()}" for folder in arguments[:1]))
     minutes, driver = (time.monotonic() - start) / 60, (time.process_time() - cpu) / 60

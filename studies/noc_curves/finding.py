@@ -1,4 +1,4 @@
-"""Latency at some loads and where a mesh saturates, by pattern, from ``curves.csv``."""
+"""Findings on loads of a mesh: latencies and saturation by pattern, from ``curves.csv``."""
 
 from pathlib import Path
 

@@ -26,7 +26,7 @@ LOADS = {
 
 
 def main(arguments: list[str]) -> None:
-    """Writes the README's part."""
+    """Write the study's part of the README."""
     fewer = None
     if arguments[:1] == ["--budget"]:
         fewer, arguments = int(arguments[1]), arguments[2:]

@@ -1,4 +1,4 @@
-"""Which constants move which figures, from ``moves.csv``."""
+"""Findings on the constants that move NpuSim's figures, from ``moves.csv``."""
 
 from pathlib import Path
 

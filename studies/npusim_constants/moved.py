@@ -45,7 +45,7 @@ class Moved(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Relative; 0 inside a published range."""
+        """Relative error of the figure; 0 inside a published range."""
         low, high = self.published
         return min(0.0, self.simulated / low - 1 if low else 0.0) + max(0.0, self.simulated / high - 1)
 

@@ -27,7 +27,7 @@ def finding() -> str:
 
 
 def speedups(model: str, *overrides: str) -> tuple[str, Array]:
-    """The model's name and speedups, shape (batches, sequences); NaN where the case does not fit."""
+    """Name of a model and its speedups, shape (batches, sequences); NaN if the case does not fit."""
     batches, sequences = str(list(BATCHES)).replace(" ", ""), str(list(SEQUENCES)).replace(" ", "")
     workload = (f"workload.batch={batches}", f"workload.sequence={sequences}")
     asked = find_study("preserve_fig4", f"model={model}", *workload, *overrides).question

@@ -6,7 +6,7 @@ from dse.studies.write import table
 
 
 def finding() -> str:
-    """Rows by matrix throughput of the die, columns by L2 bandwidth."""
+    """Table of speedups by matrix throughput (rows) and L2 bandwidth (columns)."""
     asked = find_study("preserve_fig9").question
     space = asked.space
     matrix, bandwidth = (space.knob(address).values for address in ("chip.core.matrix", "chip.l2.bandwidth"))  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Table 1 as published and as simulated."""
+"""Findings on table 1: published and simulated times."""
 
 import csv
 from pathlib import Path
@@ -83,7 +83,7 @@ def strided() -> str:
 
 
 def simulated(model: str, devices: int) -> tuple[float, float]:
-    """Seconds without and with prefetching."""
+    """Simulated seconds without and with prefetching."""
     overrides = ("study=preserve_table1", f"model={model}", f"mapping.prefill.tp={devices}")
     off = simulated_metric((*overrides, "mapping.prefill.prefetch=none"), "latency")
     on = simulated_metric((*overrides, "mapping.prefill.prefetch=whole"), "latency")

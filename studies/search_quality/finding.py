@@ -1,4 +1,4 @@
-"""Evaluations to 99 % of the exact hypervolume, by space and sampler, from ``shares.csv``."""
+"""Findings on samplers: evaluations to 99 % of the exact hypervolume, from ``shares.csv``."""
 
 from pathlib import Path
 

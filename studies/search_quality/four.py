@@ -29,7 +29,7 @@ SEEDS = range(5)
 
 
 def main(folder: Path) -> None:
-    """Prints a line a grid and a budget."""
+    """Print one line per grid and budget."""
     print("| grid | designs | budget | " + " | ".join(SAMPLERS) + " |")
     print("| --- | --- | --- |" + " --- |" * len(SAMPLERS))
     for name, more in MORE.items():

@@ -124,7 +124,7 @@ SPACES = {
 
 @dataclass(frozen=True)
 class Grid:
-    """Every different design of a space with its results at the study's fidelity.
+    """All different designs of a space with their results at the study's fidelity.
 
     Attributes:
         study: study with the space, objectives, fidelity and search settings.
@@ -158,7 +158,7 @@ class Grid:
         return out
 
     def rows(self) -> dict[tuple[object, ...], int]:
-        """The row of a design, by the items of its values."""
+        """Row of each design, by the items of its knob values."""
         space = self.study.question.space
         return {tuple(space.row(self.columns, row).items()): row for row in range(self.size)}
 
@@ -207,7 +207,7 @@ def grid(name: str, folder: Path, *overrides: str) -> Grid:
 
 
 class Table:
-    """Workers that look a design up."""
+    """Worker pool that looks up results of a grid."""
 
     def __init__(self, grid: Grid, rows: dict[tuple[object, ...], int]) -> None:
         self._grid = grid

@@ -27,7 +27,7 @@ FAR = 0.3
 
 
 def finding() -> str:
-    """Constants, dies, powers, clocks at rated power, and costs."""
+    """Tables of constants, dies, powers, clocks at rated power, and prices."""
     constants, dies = areas()
     mac, powers = energies(constants)
     return "\n\n".join(

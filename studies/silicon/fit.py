@@ -77,7 +77,7 @@ class Left(NamedTuple):
 
 
 def rows(metric: str, role: str = "calibration") -> list[Row]:
-    """Rows of `published.csv` by metric and role."""
+    """Rows of `published.csv` of one metric and role."""
     with (HERE / "published.csv").open() as file:
         found = [row for row in csv.DictReader(file) if row["metric"] == metric and row["role"] == role]
     unit = {"die_mm2": "mm2", "tdp": "W"}[metric]
@@ -88,13 +88,13 @@ def rows(metric: str, role: str = "calibration") -> list[Row]:
 
 @cache
 def chip_of(overrides: str) -> Chip:
-    """The chip of some overrides."""
+    """Chip record of some overrides."""
     config = compose(overrides.split())
     return build_question(config, study_folder(config)).base.chip
 
 
 def factor(tech: ProcessNode, like: str) -> float:
-    """A node's constant over N7's."""
+    """Ratio of a process node's constant to N7's."""
     return float(getattr(tech, like) / getattr(chip_of("chip=a100").technology, like))
 
 
@@ -176,7 +176,7 @@ def fit_energy(bare: Array, per: Array) -> float:
 
 
 def write(constants: dict[str, float]) -> None:
-    """Writes constants of N7, and those of other nodes by their factors, into the nodes' files."""
+    """Write N7's constants, and those of other nodes by their factors, into the nodes' files."""
     units = {spec.name: spec.metadata["unit"] for spec in fields(ProcessNode)}
     for path in sorted(NODES.glob("*.yaml")):
         tech = chip_of(f"chip=a100 technology@chip.technology={path.stem}").technology
@@ -190,7 +190,7 @@ def write(constants: dict[str, float]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Prints constants and errors; with --write, writes the constants."""
+    """Print constants and errors; with --write, write the constants."""
     constants, dies = areas()
     mac, powers = energies(constants)
     for name, value in constants.items():

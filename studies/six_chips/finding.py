@@ -15,7 +15,7 @@ AT_ONCE = 8192
 
 
 def finding() -> str:
-    """A table for each objective."""
+    """One table for each objective."""
     asked = find_study("six_chips")
     space, workload = asked.question.space, asked.question.workload
     columns = space.grid(0, space.combinations or 0)

@@ -13,7 +13,7 @@ SIZES = (48, 96, 192, 288, 512)
 
 
 def finding() -> str:
-    """The best decode region of each size of memory and model."""
+    """Best decode region for each memory size and model."""
     rows = []
     for model in MODELS:
         asked = find_study("waferllm_sram", f"model={model}").question

@@ -1,4 +1,4 @@
-"""Published against simulated, table by table: mean and worst error of each system."""
+"""Findings on published tables: mean and worst error of each system."""
 
 import re
 from collections.abc import Callable

@@ -46,7 +46,7 @@ def rows(chip: str) -> list[tuple[str, float, Callable[[dict[str, float]], float
 
 
 def measured(asked: Question, values: dict[str, float], metric: str) -> float:
-    """A metric of a question's design with some constants."""
+    """Metric of a question's design with some constants changed."""
     design = replace_leaves(asked.base, values)
     return float(evaluate(stack_designs([design]), asked.workload).columns[metric][0])
 
@@ -67,7 +67,7 @@ def statements() -> list[tuple[Question, float, float]]:
 
 
 def main() -> None:
-    """Prints the constants and the residuals, system by system."""
+    """Print the constants and the residuals, system by system."""
     from scipy.optimize import least_squares
 
     known, said = rows("wse2"), statements()

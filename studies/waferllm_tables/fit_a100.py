@@ -29,7 +29,7 @@ START = (0.7, 0.8, 0.1, 200e-6, 50e-6, 5e-6)
 
 
 def main() -> None:
-    """Prints the constants and the residuals."""
+    """Print the constants and the residuals."""
     from scipy.optimize import least_squares
 
     known = rows("a100")

@@ -77,7 +77,7 @@ class DieCollective(NamedTuple):
 
 
 def prepare_case(design: Design, cases: tuple[CollectiveCase, ...]) -> DieCollective:
-    """A case, laid out; without legs where that cannot be done.
+    """A case laid out on the dies; without legs if the layout is impossible.
 
     Raises:
         DesignError: teams of tiles, or what an algorithm does not carry.

@@ -96,7 +96,7 @@ def kernel_breakdown(
 
 
 def request_addresses(stream: MemoryStreamCase, count: int, part: int, span: int) -> Array:
-    """Where the requests of a requester go, shape (count,). [B]
+    """Addresses of the requests of one requester, shape (count,). [B]
 
     Strides that come to the end of the span begin again, a request further on.
 

@@ -42,7 +42,7 @@ def prepare_case(design: Design, cases: tuple[NocTrafficCase, ...]) -> NocTraffi
 
 
 def limits(design: Design, asked: NocTrafficCase) -> list[Limit]:
-    """Spots that the mesh has, and sides that a pattern needs."""
+    """Limits of hotspot nodes on the mesh, and of mesh sides that a pattern needs."""
     case, mesh = asked, design.chip.mesh
     square = case.pattern == "transpose"
     least = 2.0 if case.middle == 4 else 1.0
@@ -108,7 +108,7 @@ def simulate_traffic(design: Design, case: NocTrafficCase) -> TrafficResult:
 
 
 def zero_load_traffic(design: Design, case: NocTrafficCase) -> TrafficResult:
-    """Packets that meet nobody, and the busiest link or core."""
+    """Latency of packets without contention, and the accepted rate of the busiest link or core."""
     router, of = design.chip.router, _flows(design, case)
     wide = np.repeat([float(router.flit_x), float(router.flit_y)], 2)
     share = max(of.arriving, float((of.loads.max(axis=(1, 2)) * wide).max()))

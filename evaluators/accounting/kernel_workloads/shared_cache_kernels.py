@@ -118,7 +118,7 @@ ANALYTICAL_FIDELITY = FIDELITIES[0]
 
 
 def simulation_obstacle(design: Design) -> str:
-    """As of models (`accounting.tensor_parallel.simulation_obstacle`)."""
+    """Why memory reads cannot be simulated, as in `accounting.tensor_parallel`."""
     return devices.simulation_obstacle(design)
 
 
@@ -135,7 +135,7 @@ def _by(asked: DieKernel, fidelity: str) -> DieKernel:
 
 
 def limits(design: Design, asked: DieKernel) -> list[Limit]:
-    """Memory, something for each die to do, and ports where dies exchange something."""
+    """Limits of memory, of work for each die, and of ports where dies exchange."""
     need, (whole, phase) = sum(nbytes for _, nbytes in asked.held), asked.divided
     found = [Limit("chip.hbm.capacity", need, design.chip.hbm.capacity, "B", asked.held)]
     found += [Limit(f"mapping.{phase}.tp", asked.plan.tp * 1.0, whole, "1")] if np.any(asked.plan.tp > whole) else []
@@ -186,7 +186,7 @@ def attention_pairs(case: AttentionCase) -> float:
 
 
 def attention_operator(case: AttentionCase) -> Scores:
-    """The operator that a case is."""
+    """Attention operator of the graph that represents a case."""
     of = case
     prompt = is_prefill(of)
     tokens, sequences = float(of.batch * of.queries + of.decodes), float(of.batch + of.decodes)

@@ -58,13 +58,13 @@ class TiledAttention(NamedTuple):
 
 
 def prepare_case(design: Design, cases: tuple[AttentionCase, ...]) -> TiledAttention:
-    """With group and slice that the mapping leaves open."""
+    """Attention job of equal cases, with open group sides and tilings chosen."""
     of, cut = find_dataflow(_mapping(design).dataflow), chosen_tiling(design, *cases)
     return TiledAttention(make_job(of, attention_shape(*cases), cut, design.chip, *operand_bytes(design)), cut)
 
 
 def limits(design: Design, asked: TiledAttention) -> list[Limit]:
-    """Memories, and groups of tiles that divide the mesh, where tiles work in groups."""
+    """Limits of memories, and of tile groups that divide the mesh."""
     of, shape, mesh = asked.job, asked.job.shape, design.chip.mesh
     held = [(OPERAND_NAMES.get(slot.name.split(".")[-1], "statistics"), slot.nbytes) for slot in job_buffers(of)]
     stored = {

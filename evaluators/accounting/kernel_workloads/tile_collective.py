@@ -1,4 +1,4 @@
-"""Multicasts, reductions and exchanges between tiles of a mesh."""
+"""Collectives between tiles of a mesh as single kernels: multicasts, reductions and exchanges."""
 
 from dataclasses import replace
 from typing import Any
@@ -104,7 +104,7 @@ def prepare_case(design: Design, cases: Cases) -> tuple[MeshKernel, CollectiveCa
 
 
 def limits(design: Design, asked: tuple[MeshKernel, CollectiveCase]) -> list[Limit]:
-    """Memory of a tile, groups that divide the mesh, and a root that a team has."""
+    """Limits of a tile's memory, of groups that divide the mesh, and of the root."""
     chip, (kernel, case) = design.chip, asked
     slots = find_collective(kernel.algorithm).buffers(kernel.shape, kernel.mesh, "float16", pattern=case.pattern)
     held = merge_items([(BUFFER_NAMES.get(slot.name, slot.name), slot.nbytes) for slot in slots])

@@ -35,7 +35,7 @@ def prepare_case(design: Design, cases: tuple[ProductCase, ...]) -> SummaJob:
 
 
 def limits(design: Design, asked: SummaJob) -> list[Limit]:
-    """Memories, and groups of tiles that divide the mesh."""
+    """Limits of memories, and of tile groups that divide the mesh."""
     shape = asked.shape
     held = [({"a": "A", "b": "B", "c": "C", "s": "C"}[slot.name[0]], slot.nbytes) for slot in buffers(asked.part, "float16")]
     stored = {"A": shape.m * shape.k * VALUE, "B": shape.k * shape.n * VALUE, "C": shape.m * shape.n * VALUE}
@@ -58,7 +58,7 @@ def kernel_outcome(design: Design, asked: SummaJob, fidelity: str) -> KernelOutc
 def kernel_breakdown(
     design: Design, case: ProductCase, asked: SummaJob, fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
-    """Multicasts, memory and products."""
+    """Breakdown rows of a product: multicasts, memory and products."""
     sizes = " x ".join(f"{size:.0f}" for size in (asked.part.m, asked.part.k, asked.part.n))
     among = f", depth by {asked.part.split:.0f}" if asked.part.split > 1 else ""
     return job_breakdown(asked, fidelity, case.kind, "summa", f"{sizes} a tile{among}", 2.0 * case.m * case.k * case.n)

@@ -14,7 +14,7 @@ TileJob = Attention | Summa
 
 
 def memory_limits(job: TileJob, slots: list[tuple[str, Any]], stored: dict[str, Any]) -> list[Limit]:
-    """Of a tile, and main memory.
+    """Limits of a tile's local memory and of main memory.
 
     Args:
         job: the job.

@@ -49,7 +49,7 @@ class WorkLowerBounds(NamedTuple):
 
 @lru_cache(maxsize=16)
 def prefill_flop_per_token(model: Model) -> Any:
-    """Of products of layers, for each token of a prompt. [FLOP]"""
+    """Operations of layers per prompt token. [FLOP]"""
     parts = transformer_segments(model, StepCounts("prefill", 1.0, 1.0, 1.0, 0.0))
     return sum(
         part.times * useful_flop(of) for part in parts if part.name != HEAD for of in part.operators if isinstance(of, MatMulOp)

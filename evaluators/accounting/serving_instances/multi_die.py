@@ -1,4 +1,4 @@
-"""Many dies that serve requests: an instance is as many dies as a copy of the model is divided over.
+"""Many dies that serve requests: an instance is the dies over which a replica of the model is divided.
 
 An iteration is a micro-batch's pass through all stages, of which there are as many in flight. Its prompts and decoding requests
 are dealt to copies of attention in turn (data parallelism of attention). Each die takes as long as those of the copy that has
@@ -235,7 +235,7 @@ def device_count(design: Design) -> int:
 
 
 def devices_per_cache(design: Design, load: ServingLoad) -> tuple[int, ...]:
-    """Dies of a copy of attention, in all stages."""
+    """Dies of an attention replica, over all stages."""
     return tuple(of.of.tp * of.of.pp for of in die_pools(design, load))
 
 
@@ -291,7 +291,7 @@ def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Compo
 def iteration_rows(
     design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
 ) -> Sequence[BreakdownRow]:
-    """Operators and exchanges of an iteration, on all dies of an instance."""
+    """Breakdown rows of an iteration: operators and exchanges on all dies of an instance."""
     of, kind = die_pools(design, load)[pool], _kind(design)
     run = _run(design, load, of, made_of, fidelity)
     it, one, split = run.asked, run.played, run.split

@@ -45,13 +45,13 @@ class DiePool(NamedTuple):
 
     @property
     def slots(self) -> int:
-        """Places of an instance that requests of an iteration are dealt to."""
+        """Attention replicas and halves of an instance to which requests are dealt."""
         return self.of.copies * self.of.halves
 
 
 @memoize_by_identity
 def die_pools(design: Design, load: ServingLoad) -> tuple[DiePool, ...]:
-    """That prefills, where some do so alone, and that decodes."""
+    """Pools on many dies: one that only prefills, if any, and one that decodes."""
     serving, cols = design.mapping.serving, int(design.chip.dies.cols)
     said = [("prefill", int(serving.prefill_instances))] if serving.prefill_instances else []
     first, found = 0, []
@@ -68,13 +68,13 @@ def die_pools(design: Design, load: ServingLoad) -> tuple[DiePool, ...]:
 
 
 def phase_split_of_pool(design: Design, of: DiePool, phase: str) -> DieSplit:
-    """How a phase's plan divides the model on a pool's dies."""
+    """Division of the model by a phase's plan on a pool's dies."""
     found = die_split(getattr(design.mapping, phase), design.chip.dies)
     return found._replace(dp=of.of.dp, batches=1)
 
 
 def typical_iteration(load: ServingLoad, of: DiePool) -> Composition:
-    """A full micro-batch of decodes, or a prompt where instances only prefill."""
+    """Representative iteration: a full micro-batch of decodes, or a prompt for prefill-only instances."""
     prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
     if of.phase == "prefill":
         return prompt, (prompt + 1) / 2, 0.0, 0.0, 0.0
@@ -165,7 +165,7 @@ def make_iteration(
 def part_time_tables(
     design: Design, load: ServingLoad, of: DiePool, seconds: Callable[[Sequence[ReplicaWork | None]], Sequence[float]]
 ) -> Callable[..., Array]:
-    """Seconds of compositions, by tables of prompts, of decodes, and of as many more tokens.
+    """Function from iteration compositions to seconds, by tables of prompts, decodes and extra tokens.
 
     Args:
         design, load, of: as they are.

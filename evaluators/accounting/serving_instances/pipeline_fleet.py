@@ -379,7 +379,7 @@ def _steps(
 
 
 def stage_shares_and_rate(load: ServingLoad, of: PipelinePool, reader: CostModel) -> tuple[list[tuple[float, ...]], Any]:
-    """Of an iteration's time, by stage, of each design; and how many tokens all pipelines can do. [1/s]
+    """Stage shares of an iteration's time, and token rate of all pipelines, for each design. [1/s]
 
     They go at the pace of the slowest stage.
     """
@@ -424,7 +424,7 @@ def pipeline_request_memory(design: Design, load: ServingLoad, plan: ServingPipe
 
 
 def prefill_and_decode_cores(design: Design) -> tuple[Any, Any]:
-    """Cores that only prefill, and those that decode."""
+    """Numbers of cores that only prefill, and that decode."""
     asked, cores = design.mapping.serving, core_count(design)
     apart = minimum(asked.prefill_cores * 1.0, cores)
     return apart, minimum(where(asked.decode_cores > 0, asked.decode_cores, cores) * 1.0, cores - apart)
@@ -505,7 +505,7 @@ def partition_options(
 
 
 def operator_set_count(model: Model) -> int:
-    """How many sets of operators the phases of a model have."""
+    """Number of different operator sets in the phases of a model."""
 
     def names(phase: str) -> list[tuple[str, str]]:
         parts: tuple[Segment, ...] = transformer_segments(model, StepCounts(phase, 1.0, 1.0, 1.0, 1.0))

@@ -126,7 +126,7 @@ def mean_iteration_pass(
 
 
 def fullest_core_bytes(fleet: tuple[PipelinePool, ...]) -> Any:
-    """Local memory in use where most is. [B]"""
+    """Local memory in use on the fullest core. [B]"""
     return _flat(reduce(maximum, (of.held.sram for of in fleet)))
 
 

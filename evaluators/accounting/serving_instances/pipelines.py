@@ -256,7 +256,7 @@ def _standing(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...]
 def iteration_rows(
     design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
 ) -> list[BreakdownRow]:
-    """Operators of an iteration."""
+    """Breakdown rows of an iteration, one per operator."""
     of, mean = pipeline_pools(design, load)[pool], served.MeanIteration(bool(made_of[0]), times, *made_of)
     return pass_rows("", mean_iteration_pass(load, of, READERS[fidelity], mean), times, tile_core_machine(of.chip))
 
@@ -354,7 +354,7 @@ def _served(
 
 
 def simulate_load(design: Design, load: ServingLoad, fidelity: str) -> ServingRun | None:
-    """A run of a load; None where no rate keeps its bounds."""
+    """Serving simulation of a load; None if no rate keeps the SLOs."""
     return _served(design, load, pipeline_pools(design, load), fidelity, 0)[0]
 
 

@@ -68,7 +68,7 @@ class PipelineSteadyState(NamedTuple):
 
 
 def groups_solved_together(design: Design) -> Iterator[tuple[Array, Design]]:
-    """Rows of a design that are worked out together, and the design that these are.
+    """Rows of a design that are solved together, and the design of these rows.
 
     Designs with open partitions are evaluated separately. Designs with cores set apart come first: of equally violated
     limits the first one counts, and theirs has the order of a separate evaluation.

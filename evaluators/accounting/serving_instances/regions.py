@@ -139,7 +139,7 @@ def die_and_system_area(design: Design) -> tuple[float, float]:
 
 
 def devices_per_cache(design: Design, load: ServingLoad) -> tuple[int, ...]:
-    """Each chip has all of a cache."""
+    """Chips that share a request's KV cache: one."""
     return (1, 1)
 
 
@@ -191,7 +191,7 @@ def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Compo
 
 
 def mean_iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-    """Of an iteration, over all its parts."""
+    """Mean power of an iteration over all its parts. [W]"""
     chip, _ = _of(design)
     counts = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
 

@@ -1,4 +1,4 @@
-"""Dies with a cache that serve requests: an instance is as many dies as share the model's layers.
+"""Shared-cache dies that serve requests: an instance is the dies that share the model's layers.
 
 An iteration is one step of the graph, prompts and decodes together: products over all tokens, attention over all pairs. It runs
 by the plan of prefill where it has prompts, else by that of decode.
@@ -152,7 +152,7 @@ def die_and_system_area(design: Design) -> tuple[Any, Any]:
 
 
 def devices_per_cache(design: Design, load: ServingLoad) -> tuple[Any, ...]:
-    """Dies of an instance have a part of a cache each."""
+    """Dies that share a request's KV cache: those of an instance."""
     return tuple(plan.tp for plan in _plans(design.mapping))
 
 
@@ -191,7 +191,7 @@ def usage_metrics(
 
 
 def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-    """On all dies of an instance."""
+    """Power of iterations on all dies of an instance. [W]"""
     chip, mapping = _of(design)
     tp = _plans(mapping)[pool].tp
     timed = _iteration(design, load, tp, made_of)

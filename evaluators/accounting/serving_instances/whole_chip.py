@@ -206,7 +206,7 @@ def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float
 
 
 def devices_per_cache(design: Design, load: ServingLoad) -> tuple[int, ...]:
-    """Each chip has all of a cache."""
+    """Chips that share a request's KV cache: one."""
     return (1, 1)
 
 
@@ -266,7 +266,7 @@ def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Compo
 def iteration_rows(
     design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
 ) -> Sequence[BreakdownRow]:
-    """Operators of an iteration."""
+    """Breakdown rows of an iteration, one per operator."""
     parts = _iteration(design, load, made_of, fidelity)
     machine = tile_core_machine(_of(design)[0])
     found = tiles.breakdown_rows(

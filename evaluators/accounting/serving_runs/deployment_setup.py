@@ -25,7 +25,7 @@ class InstanceGroup(NamedTuple):
 
 
 def instance_groups(serving: ServingPlan, instances: Sequence[ServingInstance]) -> list[InstanceGroup]:
-    """Those of each pool: that prefills, if any does so alone, and that decodes."""
+    """Instance groups of each pool: prefill only, if any, and decode."""
     counts = [int(serving.prefill_instances), int(serving.instances)][-len(instances) :]
     return [
         InstanceGroup(of, *rule, count) for rule, of, count in zip(policies_with_batch(serving), instances, counts, strict=True)

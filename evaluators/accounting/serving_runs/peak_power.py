@@ -23,7 +23,7 @@ Counts = tuple[Any, ...]
 
 
 class IterationKind(NamedTuple):
-    """Iterations of a pool with prompts, or those of decodes alone.
+    """Iterations of a pool with prompts, or with decodes only, and how many run at once.
 
     Attributes:
         made_of: counts of iterations, none where there are no such iterations.
@@ -102,7 +102,7 @@ def peak_power(pools: Sequence[PoolConcurrency], watts: PowerFunction) -> Any:
 
 
 def composition_columns(some: Array) -> Counts:
-    """Counts of records of `simulator_state.STEP`, each count of shape (iterations, 1)."""
+    """Composition counts of records of `simulator_state.STEP`, each of shape (iterations, 1)."""
     if not len(some):
         return ()
     tokens, requests = np.maximum(some["prompt"], 1.0), np.maximum(some["requests"], 1.0)

@@ -14,7 +14,7 @@ from dse.space.array_math import Array
 
 
 def run_power_profile(run: ServingRun, watts: PowerFunction, rest: float) -> PowerProfile:
-    """From the first arrival to the last token, or as far as iterations are kept.
+    """Power profile from the first arrival to the last token, or to the last kept iteration. [W]
 
     Args:
         run: of one design, which has kept iterations.

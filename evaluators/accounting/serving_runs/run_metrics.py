@@ -128,7 +128,7 @@ def evaluate_loads(
     parts: Callable[[Design], Iterable[DesignPart]] | None = None,
     chosen: Callable[[Design, Array], Design] | None = None,
 ) -> list[CaseOutcomes]:
-    """Metrics and limits, load by load and part by part; leaves of shape (designs,).
+    """Metrics and limits for each load and group of rows; leaves of shape (designs,).
 
     Limits come first: a design that violates one under any load is not simulated, and has no metrics.
 
@@ -177,7 +177,7 @@ def limited_design(
     limits: Callable[[Design, ServingLoad], list[Limit]],
     chosen: Callable[[Design, Array], Design] = select_rows,
 ) -> LimitedDesign:
-    """Limits of a design; `some` are its parts, and other arguments as of `judged`."""
+    """Limits of a design for all loads, with the groups of rows that keep them."""
     size = sum(len(rows) for rows, _ in some)
     bounds = [stack_limits(size, [(rows, limits(part, load)) for rows, part in some]) for load in loads]
     fits = np.full(size, all(load.longest <= load.model.max_position for load in loads))
@@ -203,7 +203,7 @@ def _column(name: str, size: int, pieces: Sequence[tuple[Array, Any]]) -> Any:
 def load_limits(
     workload: Workload, limits: Callable[[Design, ServingLoad], list[Limit]], parts: Iterable[DesignPart]
 ) -> list[Limit]:
-    """Limits alone, load by load, of a design's parts; leaves of shape (designs,)."""
+    """Limits for each load and group of rows, without metrics; leaves of shape (designs,)."""
     some, loads = list(parts), cast(tuple[ServingLoad, ...], workload.cases)
     size = sum(len(rows) for rows, _ in some)
     return [limit for load in loads for limit in stack_limits(size, [(rows, limits(part, load)) for rows, part in some])]
@@ -373,12 +373,12 @@ def table_errors_by_design(many: Sequence[Sequence[CheckedTable]]) -> list[Table
 
 
 def longest_sequence(load: ServingLoad) -> int:
-    """Positions of the longest request's KV cache. [token]"""
+    """Positions in the longest request's KV cache. [token]"""
     return load.longest - 1
 
 
 def run_duration(served: ServingRun) -> float:
-    """From the first arrival to the last token. [s]"""
+    """Time from the first arrival to the last token. [s]"""
     return float(np.nanmax(served["completed"])) - float(served.requests.arrival[0])
 
 

@@ -203,7 +203,7 @@ def _verdict(load: Any, found: Any, requests: Requests) -> Any:
 
 
 def spilled_share(means: Sequence[Sequence[MeanIteration]]) -> Any:
-    """Share of all positions read that is not in SRAM; numbers, or of shape (designs,)."""
+    """Share of the positions read that are not in SRAM; numbers, or of shape (designs,)."""
     read = [(mean.times * mean.decodes * mean.context, mean.spilled) for some in means for mean in some]
     whole: Any = sum(positions for positions, _ in read)
     return sum(positions * share for positions, share in read) / np.maximum(whole, 1e-300)
