@@ -351,11 +351,11 @@ def test_rates_of_many_designs_are_those_of_each() -> None:
 REFUSED = [
     (
         ("chip=h100", "mapping.precision.activations=int4_g128"),
-        "activations: int4_g128 is a format of weights alone; of activat",
+        "activations: int4_g128 is a format of weights only; for activat",
     ),
     (
         ("chip=h100", "mapping.precision.kv=fp8_128x128"),
-        "kv: fp8_128x128 is a format of weights alone; of the KV cache: .*mxfp8",
+        "kv: fp8_128x128 is a format of weights only; for the KV cache use: .*mxfp8",
     ),
     (
         ("chip=h100", "mapping.precision.weights=int4"),

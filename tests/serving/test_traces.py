@@ -123,12 +123,12 @@ BAD = [
     ("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,5,5\n",
      r"row 2, column TIMESTAMP: 'yesterday' is not a date and time"),
     ("arrival,prompt,output\n0,5\n", r"row 2, 2 columns, but the header has 3"),
-    ("in,out\n5,5\n", "row 1: no known columns; the file has 2 other columns; known are .*num_prefill_tokens"),
+    ("in,out\n5,5\n", "row 1: no known columns; the file has 2 other columns; known formats are .*num_prefill_tokens"),
     ('{"timestamp": 0, "input_length": 5}\n', "no known columns"),
     ('{"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": ["a"]}\n', "row 1, column hash_ids"),
     (
         '{"arrival_time_ns": 0, "input_toks": 1, "output_toks": 1, "input_tok_ids": [1, 2]}\n',
-        "row 1, column input_tok_ids: 2 tokens, where input_toks is 1",
+        "row 1, column input_tok_ids: 2 tokens, but input_toks is 1",
     ),
     (
         '{"arrival_time_ns": 0, "input_toks": 1, "output_toks": 1, "input_tok_ids": "x"}\n',
@@ -167,7 +167,7 @@ def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None
     with pytest.raises(DesignError, match="cannot be read"):
         read_trace(tmp_path / "none.csv")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DesignError, match="not text"):
+    with pytest.raises(DesignError, match="no UTF-8 text"):
         read_trace(tmp_path / "bytes")
 
 
