@@ -64,7 +64,7 @@ class WholeKinds:
         for part in have:
             if part not in near.needs and part not in near.may:
                 has = ", ".join((*near.needs, *near.may))
-                raise DesignError(f"{self.address}.{part}: {near.name} does not use it; it has {has}")
+                raise DesignError(f"{self.address}.{part}: {near.name} does not read it; it has {has}")
         return name
 
     def _said(self, part: str) -> str:

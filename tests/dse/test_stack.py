@@ -77,7 +77,7 @@ def test_every_stack_runs_on_every_die(stack: str) -> None:
 
 
 def test_a_stack_is_refused_where_nothing_reads_it() -> None:
-    with pytest.raises(DesignError, match=r"mapping\.stack: .* does not use it"):
+    with pytest.raises(DesignError, match=r"mapping\.stack: .* does not read it"):
         design("chip=wse2", "stack=tuned")
 
 

@@ -25,7 +25,7 @@ from tests.samples import asked
         (("chip=wafer64", "chip.carrier.bond=0"), "chip.carrier.bond: must be above 0"),
         (
             ("chip=npu64", "+chip.carrier.price=1 USD/mm2", "+chip.carrier.bond=1"),
-            "chip.carrier: a mesh of tiles does not use it",
+            "chip.carrier: a mesh of tiles does not read it",
         ),
     ],
 )
