@@ -166,7 +166,7 @@ def pass_through_stages(
 
 
 def _expanded(block: CallBlock, rows: Any) -> CallBlock:
-    """A block whose weights are expanded again for each block of so many rows: they stay, and come, as they are stored."""
+    """A block whose weights are expanded again for each block of rows; they are stored and read unexpanded."""
     if not any(call.reads == "weights" and call.products and call.operations is not None for call in block.calls):
         return block
 

@@ -103,7 +103,7 @@ def _extremes(value: Any) -> tuple[float, float]:
 
 
 def _outside_texts(sizes: Mapping[str, Any], ranges: tuple[tuple[str, float, float], ...]) -> list[str]:
-    """Sizes that no measured row has, in words."""
+    """Sizes outside the measured ranges, as text."""
     found = []
     for name, low, high in ranges:
         if name not in sizes:

@@ -144,7 +144,7 @@ def phases(kind: DieKind, design: Design, job: BatchArrays, fidelity: str, *, de
 
 @memoize
 def _useful(case: BatchCase, phase: str, decode_at: str) -> float:
-    """Useful operations of a phase, whoever does them."""
+    """Useful operations of a phase, on all dies."""
     steps = [(1.0, prefill_step(case))] if phase == "prefill" else decode_steps(case, decode_at)
     each = [
         count * part.times * float(useful_flop(one))
@@ -158,7 +158,7 @@ def _useful(case: BatchCase, phase: str, decode_at: str) -> float:
 def _played(
     kind: DieKind, design: Design, case: BatchCase, decode_at: str, phase: str, fidelity: str
 ) -> tuple[tuple[PassWork, ...], Any]:
-    """Passes of a phase, and what else is known of a die in it."""
+    """Forward passes of a phase, and further results of a die in it."""
     of = phase_split(design, case, phase)
     return pass_work(kind, design, BatchWork(largest_replica_share(case, of.slots), phase, decode_at), of, fidelity)
 
@@ -195,7 +195,7 @@ _CROSSINGS: dict[Any, tuple[Callable[[DieExchange, str], TimedBlock], Design, Mo
 def _crossing(
     kind: DieKind, design: Design, asked: ReplicaWork, of: DieSplit, fidelity: str, rows: tuple[int, int] | None
 ) -> Callable[[DieExchange, str], TimedBlock]:
-    """Who prices what dies exchange, the same but once; arguments as of `played`."""
+    """Cached function that times exchanges between dies; arguments as of `pass_work`."""
     mapping, plan = design.mapping, getattr(design.mapping, asked.plan)
     where = make_die_groups(
         design.chip, plan.placement, of.dp * of.pp, of.group, of.tp, of.pp,
@@ -250,7 +250,7 @@ def single_die_work(
 
 
 def _done(unit: LayerUnit, ran: UnitWork, of: DieSplit, cross: Callable[[DieExchange, str], TimedBlock]) -> UnitOfPass:
-    """A unit with its exchanges; of two halves one computes while the other exchanges, whichever takes longer."""
+    """A unit with its exchanges; with two halves the longer of computation and exchange counts."""
     if of.attention:
         return _apart(unit, ran, of, cross)
     activity, parts = ran.activity, []
@@ -332,7 +332,7 @@ def pingpong_seconds(micro: int, each: Sequence[Any]) -> Any:
 def _crossed(
     of: DieExchange, part: str, where: DieGroups, reader: CostModel, known: dict[Any, tuple[TimedBlock, Any]]
 ) -> TimedBlock:
-    """An exchange, as a block of one call; those that are alike are priced once."""
+    """An exchange as a block of one call; equal exchanges are timed once."""
     apart = where.boxed is not None or where.routed is not None  # that tokens go otherwise than their results
 
     def priced() -> TimedBlock:
@@ -362,7 +362,7 @@ def units_per_stage(decode: Sequence[PassWork], stages: int) -> Array:
 
 
 def _summed(played: Sequence[PassWork], stages: Array, of: DieSplit, phase: str) -> tuple[Any, Activity, float]:
-    """Of all passes, time, and what all dies do for all micro-batches."""
+    """Time of all forward passes, and activity of all dies for all micro-batches."""
     seconds: Any = 0.0
     activity, flop = Activity(), 0.0
     for step in played:

@@ -83,7 +83,7 @@ def _apart_limits(plan: MultiDiePlan, of: DieSplit, where: str) -> list[Limit]:
 
 
 def _placeable(model: Model, of: DieSplit) -> bool:
-    """Whether shared experts can be placed as experts, where somebody asks for that: they are as wide, on several dies."""
+    """Whether shared experts can be placed as experts, if requested: they have equal width, on several dies."""
     experts = model.experts
     if not of.shared:
         return True
@@ -95,7 +95,7 @@ RECTANGULAR_PLACEMENTS = ("blocks", "entwine")
 
 
 def _levels(chip: Chip, plan: MultiDiePlan, of: DieSplit, where: str, *, uncut: bool) -> list[Limit]:
-    """That sums of two levels have several nodes of as many dies each, where somebody asks for them: else they are one ring."""
+    """Limit that two-level sums have several nodes of equally many dies, if requested: else they are one ring."""
     if plan.sums != "two_level" or of.tp == 1 or of.attention:
         return []
     divided = uncut or of.ranks > chip_die_count(chip) or of.group % of.tp or has_two_levels(chip, _at(chip, plan, of), of.tp)
@@ -235,7 +235,7 @@ def _not_by_boxes(chip: Chip, plan: MultiDiePlan, of: DieSplit) -> str:
 
 
 def _uneven(model: Model, of: DieSplit, near: str) -> str:
-    """Why experts cannot be shared out, and what would do: other splits, or copies of experts that make the number even."""
+    """Why experts cannot be shared, and the remedy: other divisions, or copies of experts that make the number even."""
     whole = f"in groups of whole attention replicas on {of.tp} {'die' if of.tp == 1 else 'dies'}"
     if model.experts is None:
         return f"{model.name} has no experts: {near}"

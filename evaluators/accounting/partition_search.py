@@ -148,7 +148,7 @@ def plan_with_partition(plan: P, word: str) -> P:
 
 
 def _tried(phase: PartitionedPhase) -> Iterator[TriedPlan]:
-    """One partition for all, that of sums first, which stands for all where none has room; then several."""
+    """Plans with one partition for all, that of sums first as the fallback; then plans with several."""
     words = tuple(phase.by_word)
     for word in sorted(words, key=lambda word: word != "k"):
         of = uniform_partition(phase.parts, word, phase.plan)
@@ -177,7 +177,7 @@ def _tried(phase: PartitionedPhase) -> Iterator[TriedPlan]:
 def _priced(
     phase: PartitionedPhase, counted: str, words: Sequence[str], known: Iterable[tuple[CoreResidency, Seconds] | None]
 ) -> tuple[CoreResidency, Seconds] | None:
-    """What cores hold without copies, and what each operator takes with that; None where no case and design has room."""
+    """Core memory without copies, and the time of each operator with it; None if no case and design fits."""
     empty = phase.held(counted, 0.0)
     if not np.any(phase.fits(counted, empty)):  # copies take more
         return None
@@ -196,17 +196,17 @@ def _new(one: TriedPlan, known: set[bytes]) -> Iterator[TriedPlan]:
 
 
 def _content(counted: str, of: PartitionChoice) -> bytes:
-    """All that a plan says, the same for those that say the same."""
+    """Content of a plan, equal for equal plans."""
     values = [np.asarray(value) for kind in of for value in kind.values()]
     return b"|".join([f"{counted} {[value.shape for value in values]}".encode(), *(value.tobytes() for value in values)])
 
 
 SIZES = ("activations", "kv", "weights", "slices", "states")
-"""What of a core's memory says whether there is room, and nothing of how long a pass takes."""
+"""Parts of a core's memory that decide whether it fits, but not how long a forward pass takes."""
 
 
 def _reads_alike(one: CoreResidency, other: CoreResidency) -> bool:
-    """Whether cores that hold this, or that, read the same."""
+    """Whether two core memories lead to equal reads."""
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in one._fields if name not in SIZES)
 
 
@@ -239,7 +239,7 @@ def _rationed(
 
 
 def _set(values: Mapping[Name, Any], some: Mapping[Name, Any], *, where: Array) -> dict[Name, Any]:
-    """Values with some of them where asked."""
+    """Values with some of them replaced where a mask is set."""
     found = {name: np.array(np.broadcast_to(value, where.shape)) for name, value in values.items()}
     for name, value in found.items():
         value[where] = some[name]
@@ -285,7 +285,7 @@ def _seconds(phase: PartitionedPhase, held: CoreResidency, words: Sequence[str])
 
 
 def _words(phase: PartitionedPhase, frame: CountingPlan, seconds: Seconds, gather: Seconds) -> PartitionChoice:
-    """The words of least time, of a frame."""
+    """Partitions of least time, of a counting plan."""
     by = partition_rules(phase.plan, heads=frame.heads)
     costs = partition_cost_factors(phase.parts, phase.order, frame.words, seconds, gather, by)
     return partition_choice(phase.parts, frame.words, minimise_factors(list(costs)), by)
@@ -335,7 +335,7 @@ def _everywhere(weights: Mapping[Name, Any], of: PartitionChoice) -> Any:
 
 
 def _blocks(phase: PartitionedPhase, of: PartitionChoice) -> tuple[CallBlock, ...]:
-    """Calls of entries, each of which has the words of its case."""
+    """Calls of entries, with the partitions of each entry's case."""
     of = PartitionChoice(*({name: _plain(_of_entries(phase, value)) for name, value in kind.items()} for kind in of))
     return partitioned_blocks(phase.parts, phase.by_word, of, phase.plan, float(BYTES_BY_FORMAT[phase.precision.activations]))
 
@@ -345,7 +345,7 @@ def _of_cases(phase: PartitionedPhase, seconds: Any) -> Any:
 
 
 def _of_entries(phase: PartitionedPhase, values: Any) -> Any:
-    """What is said of each case, of each of its entries."""
+    """Values per case, repeated for each entry of the case."""
     return spread_over_entries(values, phase.starts, phase.entries)
 
 

@@ -90,7 +90,7 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
 def _passed(
     design: Design, job: BatchArrays, phase: str, laid: tuple[CallBlock, ...], held: CoreResidency, reader: CostModel
 ) -> tuple[StagedPass, Any]:
-    """A pass through all stages, and seconds of the phase of each case."""
+    """Forward pass through all stages, and seconds of the phase of each case."""
     chip, mapping = _of(design)
     plan, starts, entries = _entries(design, job, phase)
     instances = _instances(chip, plan)
@@ -113,7 +113,7 @@ def _entries(design: Design, job: BatchArrays, phase: str) -> tuple[PipelinePlan
 
 
 def _laid(design: Design, job: BatchArrays) -> dict[str, tuple[tuple[CallBlock, ...], CoreResidency]]:
-    """By phase, the calls of its steps and what a core holds; with partitions that are chosen where they are left open."""
+    """Calls of the steps and core memory of each phase; open partitions are chosen."""
     found, open_ = {}, []
     for phase in ("prefill", "decode"):
         plan = getattr(design.mapping, phase)
@@ -159,7 +159,7 @@ def _left_open(design: Design, job: BatchArrays, phase: str) -> Partitions:
 
 
 def _has_room(chip: Chip, held: CoreResidency) -> Any:
-    """Whether what a core holds has room there and in its memory."""
+    """Whether a core's memory fits in local and main memory."""
     return (held.hbm <= memory_bytes_per_core(chip)) & (held.activations + held.slices <= chip.tile.sram)
 
 
@@ -212,7 +212,7 @@ def pass_rows(phase: str, of: StagedPass, weights: Any, machine: HardwareModel) 
 
 
 def _chosen(machine: HardwareModel) -> AlgorithmNamer:
-    """Who adds partial sums of a group up, where each product chooses."""
+    """Function that names the reduction algorithm that each product chose."""
 
     def words(call: KernelCall) -> str:
         if call.group is None:
@@ -314,7 +314,7 @@ def _phase(
 
 @memoize_by_identity
 def _instances(chip: Chip, plan: PipelinePlan) -> Any:
-    """How many times the chip has room for a pipeline of groups."""
+    """Number of pipelines of groups that fit on the chip."""
     return maximum(group_count(chip, plan) // plan.pp, 1.0)
 
 
@@ -324,14 +324,14 @@ def _way(chip: Chip, plan: PipelinePlan) -> PipelinePlacement:
 
 @memoize_by_identity
 def _together(instances: Any, plan: PipelinePlan, job: BatchArrays) -> tuple[Any, Any]:
-    """Micro-batches of an instance that decode in turn, as many as stages at most, and requests of each."""
+    """Micro-batches of an instance in flight, as many as stages at most, and requests of each."""
     return micro_batch_counts(ceil_div(job.requests, instances), plan.pp)
 
 
 def _held(
     design: Design, job: BatchArrays, phase: str, plan: PipelinePlan | None = None, everywhere: Any = 0.0
 ) -> CoreResidency:
-    """What a core holds; where partitions are left open, with the one of all operators that has room, if any does."""
+    """Core memory; with open partitions, by the single partition that fits, if any does."""
     chip, mapping = _of(design)
     plan = plan or (mapping.prefill if phase == "prefill" else mapping.decode)
     if plan.partition == AUTO:
@@ -395,17 +395,17 @@ def _blocks(
     job: BatchArrays, phase: str, plan: PipelinePlan, precision: FormatPlan, tokens: Any, on: GroupChip | None = None,
     apart: bool = False,
 ) -> tuple[CallBlock, ...]:  # fmt: skip
-    """The calls of a pass: of each distinct prompt, or of a micro-batch of each stretch; `tokens` as of `_tokens`."""
+    """Calls of a forward pass: for each distinct prompt, or for a micro-batch of each segment; `tokens` as of `_tokens`."""
     return group_blocks(job.model, _step(job, tokens), plan, precision, on=on, apart=apart)
 
 
 def _tokens(job: BatchArrays, phase: str, plan: PipelinePlan, instances: Any) -> Any:
-    """Requests of a micro-batch; None in prefill, whose prompts are the same whatever instances there are."""
+    """Requests of a micro-batch; None in prefill, whose prompts do not depend on the instances."""
     return None if phase == "prefill" else _together(instances, plan, job)[1]
 
 
 def _step(job: BatchArrays, tokens: Any) -> StepCounts:
-    """Of a pass."""
+    """Step counts of a forward pass."""
     if tokens is None:
         pairs = per_reach(job.model, lambda reach: reach.pairs(job.prompts))
         return StepCounts("prefill", job.prompts, 1.0 + 0.0 * job.prompts, pairs, 0.0 * job.prompts)

@@ -63,7 +63,7 @@ RATED_POWER_METRICS = ("tdp", "power_density")
 
 
 def _of_phases(chip: Chip, spent: EnergyIntervals, tokens: Any, chips: Any, decode_cores: Any, peak: Any) -> dict[str, Any]:
-    """Metrics, and what works them out of those that take the most."""
+    """Metrics of phases, with functions for the expensive ones."""
     idle = energy.static_power(chip, decode_cores)
     seconds, dynamic = [of[1] for of in spent], [of[0] for of in spent]
     for joules, took in spent:

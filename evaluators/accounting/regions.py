@@ -152,7 +152,7 @@ def submesh_obstacle(design: Design) -> str:
 
 
 def _by_entry(job: BatchArrays, phase: str, values: Any) -> Any:
-    """What is said of each case, of each of its entries in a phase."""
+    """Values per case, repeated for each entry of the case in a phase."""
     starts, entries = (job.prompt_starts, job.prompts) if phase == "prefill" else (job.step_starts, job.steps)
     return spread_over_entries(values, starts, len(entries)) if isinstance(entries, np.ndarray) else values
 
@@ -172,7 +172,7 @@ def _stream(design: Design, job: BatchArrays, phase: str, place: Region, fidelit
 
 
 def _reached(chip: Chip, fidelity: str) -> Any:
-    """Share of the bandwidth at the edge that readers which play have by its banks; None for what the formula says."""
+    """Share of the edge bandwidth that bank simulation reaches; None for the analytical model."""
     return None if fidelity == FIDELITIES[0] else reached_share(chip.hbm)
 
 
@@ -222,7 +222,7 @@ def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> Ene
 
 
 def _memory(chip: Chip, model: Model, precision: FormatPlan, nbytes: Any, seconds: Any) -> dict[str, Any]:
-    """What main memory holds and moves, where there is one."""
+    """Contents and traffic of main memory; empty without main memory."""
     if chip.hbm is None:
         return {}
     most = chip.hbm.channel_bandwidth * chip.hbm.channels * seconds
@@ -343,7 +343,7 @@ def smallest_mesh_text(
 
 
 def _first(values: Array, limits: Callable[[Array], list[Limit]]) -> int:
-    """The first of some values with which limits hold; 0 where there is none."""
+    """First of some values for which all limits hold; 0 if there is none."""
     fits = np.ones(len(values), dtype=bool)
     for limit in limits(values):
         holds = np.asarray(limit.need <= limit.have)
@@ -366,7 +366,7 @@ def _chunks(mesh: CoreMesh) -> Any:
 
 
 def _transition(design: Design, job: BatchArrays, machine: HardwareModel, fidelity: str) -> KernelCost:
-    """From one phase's layout to the other's, where they differ; none on a part, which has no other phase beside it."""
+    """Transition from one phase's layout to the other's, if they differ; none on a submesh."""
     if parse_fidelity(fidelity)[1]:
         return KernelCost(0.0, Activity())
     chip, mapping, places = _chip(design), _mapping(design), _regions(design, job.model)
@@ -414,7 +414,7 @@ def _transition(design: Design, job: BatchArrays, machine: HardwareModel, fideli
 
 
 def _away(regions: tuple[CoreMemory, CoreMemory]) -> Any:
-    """Share of weights that comes from main memory each time, of the region that has more of it."""
+    """Share of weights read from main memory each time, of the region with the larger share."""
     return maximum(regions[0].away, regions[1].away)
 
 

@@ -92,7 +92,7 @@ def _own(
     passed: Any,
     fidelity: str,
 ) -> Alone:
-    """What dies do by themselves; `passed` is how often vector engines pass over K and V."""
+    """Work of single dies; `passed` is the number of vector passes over K and V."""
 
     def cover(part: Segment, attend: RequestsOfReach) -> CallBlock:
         calls = tuple(devices.device_call(part, operator, 1, precision, rates) for operator in part.operators)

@@ -166,7 +166,7 @@ def _laid(
 
 
 def _held(job: BatchArrays, plan: TensorParallelPlan, precision: FormatPlan) -> DeviceMemory:
-    """What a device holds, worked out once for each degree of tensor parallelism where these are few."""
+    """Device memory, computed once for each degree of tensor parallelism if these are few."""
     degrees, which = _degrees(plan.tp)
     if which is None:
         return _footprint(job, plan.tp, precision, plan.kv_heads)
@@ -371,7 +371,7 @@ def _done(
 
 
 def _room(of: tuple[CallBlock, ...], cache: DieCache | None) -> DieCache | None:
-    """The smallest cache beside which activations go where they go beside this one; as it is where it is of many designs."""
+    """Smallest cache that leads to the same placement of activations; unchanged for many designs."""
     sizes = _activations(of)
     if cache is None or sizes is None or not isinstance(cache.size, int | float):
         return cache

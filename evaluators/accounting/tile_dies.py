@@ -75,7 +75,7 @@ def request_die_work(design: Design, asked: ReplicaWork, of: DieSplit, fidelity:
 
 @memoize_by_identity
 def _die(design: Design, plan: str) -> tuple[Chip, whole_chip.KernelPlan]:
-    """A die, and what a phase's plan says of its kernels."""
+    """A die, and its plan's kernel settings."""
     activation_bytes(design.mapping)  # refuses what tiles do not take
     of = getattr(design.mapping, plan)
     return single_die_chip(design.chip), whole_chip.KernelPlan(of.attention, of.gemm)
@@ -85,12 +85,12 @@ def _die(design: Design, plan: str) -> tuple[Chip, whole_chip.KernelPlan]:
 def _own(
     asked: ReplicaWork, of: DieSplit, die: Chip, said: whole_chip.KernelPlan, precision: FormatPlan, fidelity: str
 ) -> Alone:
-    """What dies do by themselves, and local memory of a tile in use, by kind of operator."""
+    """Work of single dies, and local memory of a tile in use, by kind of operator."""
     return _worked(asked, of, whole_chip.ChipContext(asked.model, die, said, precision, {}), cost_model(fidelity))
 
 
 def _several(asked: ReplicaWork, of: DieSplit, some: shared_dies.DieBatch, precision: FormatPlan, fidelity: str) -> Alone:
-    """The same of several; what they multiply is priced once, however much they attend to beside it."""
+    """Work of several dies; products are timed once, whatever they attend to."""
     reader, on = cost_model(fidelity), whole_chip.ChipContext(asked.model, some.die, some.said, precision, some.known)
 
     def price(job: Any) -> KernelCost:
@@ -109,7 +109,7 @@ def _worked(asked: ReplicaWork, of: DieSplit, on: whole_chip.ChipContext, reader
 
 
 def _machine(design: Design, phase: str) -> HardwareModel:
-    """Jobs split their time by themselves."""
+    """Machine of a die; jobs split their time themselves."""
     return many_dies.EMPTY_MACHINE
 
 

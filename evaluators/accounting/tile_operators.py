@@ -86,7 +86,7 @@ def local_memory_by_kind(blocks: Iterable[CallBlock]) -> list[tuple[str, Any]]:
 
 
 def _counted(job: Any) -> tuple[tuple[Any, Any], ...]:
-    """Jobs that come one after the other, by themselves, and how often each counts."""
+    """Jobs of a sequence in order, with their numbers."""
     return job.counted if isinstance(job, JobSequence) else ((1.0, job),)
 
 

@@ -67,13 +67,13 @@ def choose_copies(
 
 
 def _units(names: tuple[Name, ...]) -> list[tuple[Name, ...]]:
-    """Products by size, each alone as long as they are apart."""
+    """Groups of products by size: the largest separately, smaller ones together."""
     apart = len(names) if len(names) <= MAX_GROUPS_ALONE else MAX_GROUPS_ALONE - 1
     return [*((name,) for name in names[:apart]), *((names[apart:],) if names[apart:] else ())]
 
 
 def _room(every: Any, fits: Callable[[Any], Any], where: Array) -> Array:
-    """The most copied bytes that have room, of each that is asked for. [B]"""
+    """Most copied bytes that fit, for each case and design. [B]"""
     low, high = np.zeros(where.shape), np.broadcast_to(every, where.shape)
     for _ in range(MAX_BISECTIONS):
         middle = (low + high) / 2
@@ -83,7 +83,7 @@ def _room(every: Any, fits: Callable[[Any], Any], where: Array) -> Array:
 
 
 def _full(there: Array, sizes: Array, room: Any) -> Array:
-    """Sets of units that have room, and with any other unit have none."""
+    """Maximal sets of units that fit."""
     nbytes = there @ sizes
     with_another = nbytes + np.where(there, np.inf, sizes).min(axis=1)
     return np.flatnonzero((nbytes <= room) & (with_another > room))
@@ -93,7 +93,7 @@ def _of_sets(
     solved: Callable[[Seconds, Seconds], tuple[PartitionChoice, Any]], seconds: Seconds, gather: Seconds,
     units: Sequence[Sequence[Name]], there: Array, where: Array, which: Array,
 ) -> tuple[PartitionChoice, Array]:  # fmt: skip
-    """Words of least time that copy no product but those of a set, shape (sets,), and what they take."""
+    """Partitions of least time that copy only products of a set, shape (sets,), and their time."""
 
     def of(value: Any) -> Any:
         return np.broadcast_to(value, where.shape)[where][which]

@@ -87,7 +87,7 @@ def is_evaluated_alone(design: Design) -> bool:
 
 
 def _in_tiles(parts: list[TimedBlock], case: BatchCase, chip: Chip, plan: WholeChipPlan) -> list[tuple[str, Any]]:
-    """Local memory of a tile in use by kind of operator, beside the states that stay there."""
+    """Local memory of a tile in use by kind of operator, besides resident states."""
     share, stay = resident_state_shares(case, chip, plan)
     if not share:
         return local_memory_by_kind(of.block for of in parts)
@@ -114,7 +114,7 @@ def _aside(chip: Chip, plan: WholeChipPlan) -> Any:
 def _timed(
     turns: list[list[CallBlock]], machine: HardwareModel, reader: CostModel, chip: Chip, plan: WholeChipPlan
 ) -> list[TimedBlock]:
-    """Blocks of turns one after the other, with what is read ahead in each."""
+    """Timed blocks of consecutive forward passes, with the prefetch in each."""
     parts, of = block_timeline([block for blocks in turns for block in blocks], machine, reader), plan.prefetch
     if not has_read_ahead(plan):
         return parts
@@ -170,7 +170,7 @@ def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> Ene
 
 
 def _filled(design: Design, phase: PhaseCost) -> Any:
-    """Of a tile's local memory in a phase, with the room for what is read ahead where that is there."""
+    """Local memory of a tile in use in a phase, with the part reserved for prefetch."""
     chip, plan = _chip(design), getattr(_mapping(design), phase.name)
     slices = largest_value(nbytes for _, nbytes in phase.held[1])
     if not has_read_ahead(plan) or chip.l2 is not None:

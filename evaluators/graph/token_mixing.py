@@ -78,7 +78,7 @@ def _rope(of: Model, at: StepCounts, q: MatrixDim, needs: tuple[str, ...]) -> li
 
 
 def _seen(of: Model, at: StepCounts) -> dict[str, Any]:
-    """Which tokens attend to how much, and how keys are taken and scored beside the usual."""
+    """Attention reach of the step's tokens, and further properties of its keys and scores."""
     counts = {"tokens": at.tokens, "pairs": at.pairs, "positions": at.positions, "sequences": at.sequences}
     if at.phase != "prefill":
         return counts | _picked(of)
@@ -87,7 +87,7 @@ def _seen(of: Model, at: StepCounts) -> dict[str, Any]:
 
 
 def _picked(of: Model) -> dict[str, Any]:
-    """How attention takes its keys and scores them, beside the usual."""
+    """Properties of attention's keys and scores that differ from standard attention."""
     found: dict[str, Any] = {"capped": True} if of.softcap else {}
     return found | ({} if of.indexer is None else {"picked": of.indexer.top, "together": of.indexer.block})
 
@@ -105,7 +105,7 @@ def _gated(of: Model, at: StepCounts, out: MatrixDim, needs: tuple[str, ...]) ->
 
 
 def _index(of: Model, at: StepCounts, far: StepCounts, needs: str) -> list[Operator]:
-    """The indexer: its queries, its key, weights of its heads, and what it picks; nothing where another layer's is taken."""
+    """Indexer operators: queries, key, head weights and choice; empty if an earlier layer's choice is reused."""
     index = of.indexer
     if index is None or index.reused:
         return []
@@ -179,7 +179,7 @@ def _apart(at: StepCounts) -> tuple[StepCounts, StepCounts | None]:
 
 
 def _state_passes(at: StepCounts) -> list[StepCounts]:
-    """The parts of a step whose states are worked out by themselves: prompts chunk by chunk, and decodes beside them."""
+    """Parts of a step with separate recurrent states: prompts chunk by chunk, and decodes."""
     return [one for one in ((at, None) if at.phase == "decode" else _apart(at)) if one is not None]
 
 

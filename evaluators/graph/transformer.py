@@ -76,7 +76,7 @@ def _predicted(model: Model, step: StepCounts) -> tuple[Operator, ...]:
 
 
 def _feeding(layer: LayerGroup, step: StepCounts) -> tuple[Operator, ...]:
-    """An FFN with its norm; beside attention it has the norm of that."""
+    """An FFN with its norm; in parallel with attention the norm is shared."""
     of, h = layer.of, MatrixDim(layer.of.hidden)
     first: tuple[Operator, ...] = () if of.parallel else (norm_operator("ffn_norm", (), step.tokens, h),)
     needs = ("ffn_norm",) if first else ()

@@ -55,7 +55,7 @@ def _longest(s, here, pool, running, count):
 
 @inlined_function
 def _book(s, here, pool, lane, t, played, read):
-    """Books iterations that have been played, up to an instant, and positions that they have read; their requests go on."""
+    """Book skipped iterations up to an instant, and the positions that they read; their requests continue."""
     f, work, total, count = s.step[0], s.work[here.pool, 0, span_index(s.step[0])], s.total[0], lane.count
     here.peak = max(here.peak, here.used + here.paged)
     f.positions -= count

@@ -46,7 +46,7 @@ def interpolate_table(price, point):
 
 @inlined_function
 def _along(price, axis, x, stride, corners):
-    """Corners of a cell, with those along one more axis, whose points are so far apart in the table. Returns how many."""
+    """Corners of a cell extended along one more axis with a stride in the table; returns their number."""
     places, weights, size, grid = price.places, price.weights, price.sizes[axis], price.grid[axis]
     if size == 1:
         return corners

@@ -129,7 +129,7 @@ def _together(of: ModuleType, cases: Sequence[WorkloadCase]) -> list[tuple[tuple
 
 
 def _of_one(of: ModuleType, design: Design, case: WorkloadCase, fidelity: str) -> dict[str, Any]:
-    """Metrics of one design, whose leaves are numbers, and one case."""
+    """Metrics of one scalar design and one case."""
     asked = of.prepare_case(design, (case,))
     return _metrics(of, design, asked, of.limits(design, asked), fidelity)
 

@@ -128,7 +128,7 @@ class AnalyticalStream(NamedTuple):
 
 
 def _bandwidths(design: Design, streams: tuple[MemoryStreamCase, ...], nbytes: Any) -> dict[str, Any]:
-    """Of each stream and design, which move so many bytes; designs that are alike are priced once."""
+    """Bandwidth metrics of each stream and design; equal designs are evaluated once."""
     arrays = {address: np.asarray(value) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
     some, place = np.unique(np.array([*arrays.values()]).T, axis=0, return_inverse=True) if arrays else (np.zeros((1, 0)), [0])
     each = [replace_leaves(design, dict(zip(arrays, row.tolist(), strict=True))) if arrays else design for row in some]
@@ -192,7 +192,7 @@ def _shares(design: Design, stream: MemoryStreamCase) -> tuple[int, int]:
 
 
 def _across(design: Design) -> float:
-    """From requesters to channels and back, and a burst across a link, where nobody is in the way: the mean. [s]"""
+    """Mean time from requesters to channels and back, with a burst across a link, without contention. [s]"""
     if design.chip.hbm is None:
         return 0.0
     fabric, ends = tile_fabric(design.chip), _ends(design)

@@ -91,7 +91,7 @@ def prepare_case(design: Design, cases: tuple[ProductCase, ...]) -> MeshKernel:
 
 
 def _words(design: Design, kind: str) -> tuple[str, ...]:
-    """What a word that is left open may be: on tiles, algorithms whose closed form holds there."""
+    """Options for an open algorithm: on tiles, those with an analytical model."""
     words = gemms.GEMM_CANDIDATES if kind == "gemm" else gemvs.GEMV_CANDIDATES
     return words if design.chip.tile is None else tuple(word for word in words if word in _known(design))
 

@@ -123,7 +123,7 @@ def simulation_obstacle(design: Design) -> str:
 
 
 def _by(asked: DieKernel, fidelity: str) -> DieKernel:
-    """A case by a reader; refuses those that play banks for what reads nothing of them."""
+    """A case at a fidelity; refuses simulation of cases that read nothing from banks."""
     if fidelity == ANALYTICAL_FIDELITY:
         return asked
     if asked.by is None:
@@ -355,7 +355,7 @@ def _laid(
     ideal: Callable[[Any, Any], Any],
     reader: CostModel,
 ) -> tuple[DieKernel, list[TimedBlock]]:
-    """What a die does, from its blocks; `ideal` is what operations take on the matrix engines, at a time and a share of it."""
+    """Work of one die from its blocks; `ideal` is the time on the matrix engines, and a share of it."""
     chip, mapping, dies = design.chip, design.mapping, plan.tp
     on = shared_cache_machine(chip, mapping)
     found = block_timeline(blocks, on, reader)

@@ -471,7 +471,7 @@ def _through(block: Any, split: DieSplit) -> Any:
 
 
 def _whole(load: ServingLoad, made_of: Composition) -> IterationWork:
-    """What an iteration asks of the model, whoever does it."""
+    """Work of the whole model in an iteration."""
     one, counts = DieSplit(1, 1, 1, 1, 1, 0, 1), composition_counts(made_of)
     return make_iteration(load, one, "prefill" if counts[0] else "decode", "", *counts)
 

@@ -252,7 +252,7 @@ def _pipelines(
 
 
 def _either(which: Array, one: Any, other: Any) -> Any:
-    """Numbers of the first for some of several designs and of the second for the others, however they are held together."""
+    """Values of the first design group where the mask is set, else of the second, for any nested container."""
     if isinstance(one, tuple):
         found = (_either(which, *both) for both in zip(one, other, strict=True))
         return type(one)(*found) if hasattr(one, "_fields") else tuple(found)
@@ -267,7 +267,7 @@ def _each(count: Any, size: int) -> Array:
 
 
 def _one_token(load: ServingLoad, phase: str) -> tuple[Segment, ...]:
-    """Parts of a step whose weights, and values a token, count."""
+    """Segments of a step for one token, for weights and values per token."""
     return transformer_segments(load.model, StepCounts(phase, 1.0, 1.0, 1.0, 1.0))
 
 
@@ -332,7 +332,7 @@ def longest_request_bytes(of: PipelinePool, load: ServingLoad, mapping: Mapping)
 
 
 def _asked(of: PipelinePool, load: ServingLoad, prompts: float) -> tuple[StepCounts, tuple[StepCounts, ...], Array]:
-    """Iterations that a mean request asks of pipelines, and how often, shape (iterations, 1)."""
+    """Iterations that a mean request needs, and their numbers, shape (iterations, 1)."""
     prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
     batch, turn = float(of.plan.microbatch), min(prompt, prompts or prompt)
     rows = []

@@ -308,7 +308,7 @@ def _divided_by(design: Design, word: str) -> Design:
 
 
 def _crowded(worst: Infeasibility, design: Design) -> list[str]:
-    """In words, cores that a pipeline needs and that its phase has; nothing where something else binds."""
+    """Cores that a pipeline needs and that its phase has, as text; empty list for other limits."""
     for phase, cores in zip(("prefill", "decode"), prefill_and_decode_cores(design), strict=True):
         if worst.limit in (f"mapping.{phase}.{knob}" for knob in ("tp", "pp", "dp")):
             plan = getattr(_mapping(design), phase)
@@ -320,7 +320,7 @@ def _crowded(worst: Infeasibility, design: Design) -> list[str]:
 
 
 def _other_share(design: Design, limits: Callable[[Design], list[Limit]]) -> str:
-    """In words, how many cores to set aside to prefill so that all limits hold, the nearest first; "" where no number does."""
+    """Number of prefill cores nearest to the given one that keeps all limits, as text; empty string if there is none."""
     plan, now = _mapping(design).prefill, float(_mapping(design).serving.prefill_cores)
     each, cores = max(1, int(plan.tp * plan.pp)), int(core_count(design))
     for count in sorted((0, *range(each, cores, each)), key=lambda some: abs(some - now))[:MAX_SHARES]:
@@ -336,7 +336,7 @@ def _most_stages(of: PipelinePool, load: ServingLoad) -> Any:
 
 
 def _divided(design: Design) -> list[Limit]:
-    """How many cores are set apart for each phase."""
+    """Limits of the cores that are set apart for each phase."""
     asked, cores = _mapping(design).serving, core_count(design)
     apart = asked.prefill_cores * 1.0
     found = [Limit("mapping.serving.prefill_cores", apart, cores - 1.0, "1")] if np.any(apart) else []
@@ -346,7 +346,7 @@ def _divided(design: Design) -> list[Limit]:
 def _served(
     design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], fidelity: str, log: int
 ) -> tuple[ServingRun | None, list[CheckedTable], TransferCost | None]:
-    """A run, its prices, and how caches are moved, where they are; None where no rate keeps the bounds."""
+    """Serving run, its iteration times, and KV transfer cost, if any; None if no rate keeps the SLOs."""
     at, found = _by_rate(design, load, fleet, fidelity)
     run = served.run_load(at, load, log)
     _, tables, between = found[run.requests.rate if run is not None and len(fleet) == 2 else next(iter(found))]

@@ -128,7 +128,7 @@ def pipeline_steady_state(design: Design, load: ServingLoad, fleet: tuple[Pipeli
 
 
 def _tables(load: ServingLoad, of: PipelinePool, between: TransferCost | None, place: int) -> tuple[IterationTime, Array]:
-    """Prices of a pool's iterations at few points: as many as the largest of the designs needs. Shape (designs, points)."""
+    """Tables of a pool's iteration times at few points, enough for the largest design; shape (designs, points)."""
     crowding = 1.0 if between is None else (between.prefill, between.decode)[place]
     most, batches = served.longest_sequence(load) + 1, np.broadcast_to(of.plan.microbatch, len(of.rules)).astype(int).tolist()
     tokens = max(max_prompt_tokens(rule, batch, most) for rule, batch in set(zip(of.rules, batches, strict=True)))

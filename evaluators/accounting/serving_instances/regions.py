@@ -269,7 +269,7 @@ def _phases(design: Design, load: ServingLoad, pool: int, made_of: Composition, 
 
 
 def _prompts(load: ServingLoad, tokens: Array, context: Array) -> BatchArrays:
-    """Prompts of iterations, alike as far as their tokens and the positions that these attend to allow."""
+    """Equal prompts of iterations, as far as their tokens and mean context allow."""
     copies, own, past = equal_prompts(tokens, context)
     return _job(load, prompts=own[:, None], copies=copies[:, None], past=past[:, None])
 
@@ -325,13 +325,13 @@ def _starts(values: Any) -> Any:
 
 
 def _held(design: Design, load: ServingLoad, phase: str) -> tuple[CoreMemory, CoreMemory]:
-    """What cores hold for the longest request: in a full region, and in the last one."""
+    """Core memory for the longest request: in a full region, and in the last one."""
     found: tuple[CoreMemory, CoreMemory] = regions.phases(design, _longest(load), "closed")[PHASES.index(phase)].held
     return found
 
 
 def _free(design: Design, load: ServingLoad, phase: str, room: RequestMemory) -> float:
-    """Bytes of caches and states for which a phase leaves room; of states alone as many as the fullest core has room for."""
+    """KV memory that a phase leaves free; for states alone, as many as fit on the fullest core. [B]"""
     if room.position:
         return _room(design, load, phase) * float(room.position)
     sram, held = float(_of(design)[0].core.sram), _held(design, load, phase)
@@ -342,7 +342,7 @@ def _free(design: Design, load: ServingLoad, phase: str, room: RequestMemory) ->
 
 
 def _room(design: Design, load: ServingLoad, phase: str) -> float:
-    """Cached positions, of all requests, for which a phase leaves room: on the row of cores that is fullest."""
+    """Cached positions of all requests that a phase has memory for, on the fullest row of cores."""
     chip, mapping = _of(design)
     rows = float(getattr(mapping, phase).rows)
     core = min(
@@ -383,7 +383,7 @@ def _request(design: Design, load: ServingLoad) -> RequestMemory:
 
 
 def _useful(load: ServingLoad, made_of: Composition) -> float:
-    """Operations of the model in an iteration, padding apart."""
+    """Useful operations of the model in an iteration. [op]"""
     prompt, prompt_context, decodes, context = (np.array([count]) for count in made_of[:4])
     steps = []
     if prompt > 0:

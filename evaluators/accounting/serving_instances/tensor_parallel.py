@@ -219,7 +219,7 @@ def device_count(design: Design) -> Any:
 
 
 def _moved(design: Design, load: ServingLoad) -> PooledActivity:
-    """Of caches that go to instances that decode: from memory to memory, to each die what it holds of them."""
+    """Activity of KV transfers to decode instances: from memory to memory, each die its part."""
     network, tp = design.chip.network, design.mapping.decode.tp
     hops = (
         network.hops
@@ -285,7 +285,7 @@ def _each(value: Any, designs: int) -> Any:
 
 
 def _fuller(one: DeviceMemory, other: DeviceMemory) -> DeviceMemory:
-    """Design by design, that of which a die holds more."""
+    """The larger device memory, design by design."""
     more, names = other.total > one.total, [of.name for of in fields(DeviceMemory)]
     return DeviceMemory(**{name: where(more, getattr(other, name), getattr(one, name)) for name in names})
 
@@ -355,7 +355,7 @@ def _tokens(mapping: Mapping, load: ServingLoad) -> list[Any]:
 
 
 def _held(design: Design, load: ServingLoad, tp: Any, positions: int, tokens: Any) -> DeviceMemory:
-    """What one of `tp` dies holds with one request of so many positions, and the activations of so many tokens."""
+    """Memory of one of `tp` dies for one request of some positions, and for activations of some tokens."""
     return _footprint(design, load, tp, per_reach(load.model, lambda reach: float(reach.kept(positions))), 1.0, tokens)
 
 

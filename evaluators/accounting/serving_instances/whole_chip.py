@@ -345,14 +345,14 @@ def _pricing(design: Design, load: ServingLoad, fidelity: str, axes: Sequence[Ar
 
 
 def _nearest(lengths: Array, tokens: Array) -> Array:
-    """Of some lengths, those in whose ratio tokens are the nearest."""
+    """Length with the nearest ratio to each token count, among some lengths."""
     places = np.searchsorted(np.sqrt(lengths[1:] * lengths[:-1]), np.maximum(tokens, 1.0))
     return np.asarray(lengths[places])
 
 
 @partial(memoize_by_identity, few=PARTS)
 def _shared(design: Design, load: ServingLoad, phase: str, fidelity: str) -> _Prices:
-    """Those of several designs, each priced once however it serves requests: products and rows once for all attention."""
+    """Shared times of several designs, independent of their serving settings: products and rows once for all attention."""
     apart, whole = _known(design, load, phase, fidelity, "attention."), _known(design, load, phase, fidelity)
     largest = _known(design, load, phase, fidelity, whats=len(JOB_TYPES))
     return _Prices(
@@ -372,7 +372,7 @@ def _known(
     without: str = "mapping.serving.",
     whats: int = len(SPENT_COLUMNS),
 ) -> SharedTimes[_Prices]:
-    """Designs that are priced for a phase, whatever is said below an address of its plan."""
+    """Shared times of designs for a phase, ignoring settings below an address of its plan."""
     (other,) = {"prefill", "decode"} - {phase}
     # what a cache has depends on how many requests there are
     cached = any(_kept(design, load).values())
@@ -474,12 +474,12 @@ def _together_spent(design: Design, designs: int, seconds: Any, activity: Activi
 
 
 def _iteration(design: Design, load: ServingLoad, made_of: Composition, fidelity: str) -> list[TimedBlock]:
-    """Blocks of a mean iteration, and what they take."""
+    """Blocks of a mean iteration with their times."""
     return block_timeline(_blocks(design, load, made_of), tile_core_machine(_of(design)[0]), cost_model(fidelity))
 
 
 def _blocks(design: Design, load: ServingLoad, made_of: Composition) -> list[CallBlock]:
-    """Of a mean iteration; where its decodes are no whole number, of those beside it in their shares."""
+    """Blocks of a mean iteration; a fractional number of decodes is interpolated between its neighbours."""
     (chip, mapping), model = _of(design), load.model
     prompt, prompt_context, decodes, context = made_of[:4]
     found: list[CallBlock] = []
@@ -501,19 +501,19 @@ def _blocks(design: Design, load: ServingLoad, made_of: Composition) -> list[Cal
 
 
 def _step(phase: str, tokens: float, requests: float) -> StepCounts:
-    """Counts of an iteration whose attention is said by itself."""
+    """Counts of an iteration whose attention is given separately."""
     return StepCounts(phase, float(tokens), float(requests), 0.0, 0.0)
 
 
 @memoize_by_identity
 def _held(design: Design, load: ServingLoad) -> dict[str, Held]:
-    """By phase, what memories hold in the largest iteration, and for the longest request."""
+    """Memory contents of the largest iteration and the longest request, by phase."""
     largest = _largest(design, load)
     return {phase: (of, _filled(design, load, phase, largest[phase])) for phase, of in _stored(design, load, 1).items()}
 
 
 def _largest(design: Design, load: ServingLoad) -> dict[str, Composition]:
-    """By phase, the iteration that holds most."""
+    """Iteration with the largest memory need, by phase."""
     prompts, longest = _prompt_tokens(design, load), load.longest - 1
     whole, batch = min(prompts, longest), float(int(_of(design)[1].serving.batch))
     return {"prefill": (prompts, (whole + 1) / 2, 0.0, 0.0), "decode": (0.0, 0.0, batch, float(longest))}

@@ -69,12 +69,12 @@ def merge_equal_groups(service_of: Callable[[Design], ModuleType], designs: Desi
 
 
 def _none(_: Design) -> tuple[str, ...]:
-    """Words in which designs of a layout may differ that are one group, where it does not say so."""
+    """Options in which designs of a merged group may differ, for layouts that define none."""
     return ()
 
 
 def _each(loads: Sequence[ServingLoad], parts: Sequence[served.DesignPart], say: Callable[[Design, ServingLoad], None]) -> None:
-    """What parts say that they ask; nothing where words do not go together."""
+    """Record the times that parts of designs need; nothing for conflicting options."""
     for load, (_, part) in product(loads, parts):
         with suppress(IncompatibleOptionsError):
             say(part, load)

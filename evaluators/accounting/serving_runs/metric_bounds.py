@@ -114,7 +114,7 @@ def metric_bounds(
 
 
 def _of_load(design: Design, load: ServingLoad, of: WorkLowerBounds) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Metrics of designs of one structure at least and at most, some when they are asked for; leaves broadcast over designs."""
+    """Bounds on metrics of designs of one structure, some computed on demand; leaves broadcast over designs."""
     chip, requests = design.chip, load.requests
     mixed, tokens = request_mix(requests), float(requests.output.sum())
     span: Any = 0.0
@@ -159,7 +159,7 @@ def _prompts(requests: Requests) -> Array:
 
 
 def _room(service: ModuleType, design: Design, load: ServingLoad) -> Any:
-    """Requests of an instance that there is room for at least, where the layout says it."""
+    """Lower bound on the requests that fit in an instance, where the layout has one."""
     if not hasattr(service, "request_capacity"):
         return 0.0
     found = np.zeros(_size(design))
@@ -169,7 +169,7 @@ def _room(service: ModuleType, design: Design, load: ServingLoad) -> Any:
 
 
 def _broken(service: ModuleType, design: Design, load: ServingLoad) -> Any:
-    """Designs of one structure that break a limit which needs no price."""
+    """Mask of designs of one structure that violate a limit without iteration times."""
     found: Any = load.longest > load.model.max_position
     for limit in silicon.exceeded_limits(design.chip):
         found = found | (limit.need > limit.have)
@@ -210,7 +210,7 @@ def _priced(service_of: Callable[[Design], ModuleType], designs: Designs, load: 
 
 
 def _prompted(service: ModuleType, part: Design, load: ServingLoad) -> Any:
-    """The price of a token of a prompt, where the layout has one."""
+    """Least time per prompt token, where the layout has one. [s]"""
     return service.prefill_token_seconds(part, load) if hasattr(service, "prefill_token_seconds") else 0.0
 
 
@@ -220,7 +220,7 @@ def _size(design: Design) -> int:
 
 
 def _parts(service: ModuleType, design: Design) -> list[served.DesignPart]:
-    """Parts of a design as its layout takes them: all, those that are served alike, or each row by itself."""
+    """Parts of a design as its layout takes them: all rows, rows with equal serving settings, or single rows."""
     if getattr(service, "BOUNDS_TOGETHER", False):
         return [(np.arange(_size(design)), design)]
     return list(

@@ -115,6 +115,6 @@ NO_ITERATIONS = IterationKind((), 0.0)
 
 
 def _together(of: PoolConcurrency, prompts: Any, decodes: Any) -> Any:
-    """Power of the iterations of a pool, as many as there may be of the kind that takes more, and of the other for the rest."""
+    """Power of a pool's concurrent iterations: as many as possible of the more demanding kind, and the others."""
     first = where(prompts >= decodes, minimum(of.prompts.most, of.most), of.most - minimum(of.decodes.most, of.most))
     return first * prompts + (of.most - first) * decodes

@@ -189,7 +189,7 @@ def limited_design(
 
 
 def _column(name: str, size: int, pieces: Sequence[tuple[Array, Any]]) -> Any:
-    """A metric of all designs, of parts of them; when somebody asks for it, where a part works it out then."""
+    """A metric of all designs from that of their parts, computed on demand where a part does so."""
 
     def whole() -> dict[str, Any]:
         found = np.full(size, np.nan)
@@ -446,7 +446,7 @@ def _name(served: ServingRun, names: Sequence[str], instance: int, stage: int) -
 
 
 def _bars(served: ServingRun, names: Sequence[str], beside: dict[str, Array]) -> list[TimelineBar]:
-    """Each iteration on each stage, as the loop has played it, and what else it has busy there."""
+    """Timeline bars of each iteration on each stage, as simulated, and of other busy resources."""
     found = list[TimelineBar]()
     for place, instance, stage, start, end in iteration_intervals(served):
         entry = served.log[place]

@@ -119,14 +119,14 @@ def simulated_metrics(
 
 
 def _largest_first(design: Design, size: int) -> list[int]:
-    """Rows of designs: a table of prices has the points of those of smaller iterations."""
+    """Rows of designs, largest iterations first, so that their tables serve the others."""
     columns = [np.broadcast_to(-np.asarray(getattr(design.mapping.serving, name), float), size) for name in SIZES]
     order: list[int] = np.lexsort(columns[::-1]).tolist()
     return order
 
 
 def _ran(service: ModuleType, one: Design, load: ServingLoad, run: ServingRun, tables: list[CheckedTable]) -> SimulatedRun:
-    """Of one design; what the run holds beside is let go."""
+    """Results kept of one design's run; the rest is released."""
     die, system = service.die_and_system_area(one)
     worth = served.run_metrics(run, load, die, system) | {"devices": float(service.device_count(one))}
     worth |= {"max_rate": run.rate} if load.largest else {}

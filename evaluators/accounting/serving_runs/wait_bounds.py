@@ -43,7 +43,9 @@ A margin that was judged: no bound of random designs was above its value with it
 
 
 class _Chunks(NamedTuple):
-    """Of prompts, as an iteration without decodes takes them: of one, the mean; tokens of the mean one; and r of above."""
+    """Prompts in iterations without decodes: time of one, chunks and tokens of the mean one, and r of the module's
+    docstring.
+    """
 
     chunks: float
     tokens: float
@@ -79,7 +81,7 @@ def token_gap_bound(load: ServingLoad, serving: ServingPlan, of: WorkLowerBounds
 
 
 def _longest(rule: SchedulingPolicy, decodes: Any) -> Any:
-    """The longest chunk beside so many decodes, as `serving/prefill_chunks.py` has it. [token]"""
+    """The longest chunk next to some decodes, as in `serving/prefill_chunks.py`. [token]"""
     if not rule.chunked:
         return math.inf
     if rule.unit:
