@@ -1,4 +1,4 @@
-"""Designs in, metrics out. `evaluate` is the one door."""
+"""Evaluation of designs under a workload: `evaluate` gives the metrics."""
 
 if __name__ == "evaluators":  # a second copy of every class, where the repository is on the path
     raise ImportError("import dse.evaluators: this folder is part of the package dse")

@@ -1,4 +1,7 @@
-"""The one door: designs and a workload in, outcomes out; pure, and the same for one design as for a hundred thousand."""
+"""Evaluate designs under a workload: metrics, limits and breakdowns of one design or of many.
+
+Evaluation is pure: equal inputs give equal results, for one design as for a hundred thousand.
+"""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -76,7 +79,7 @@ PHYSICS_VERSION = 32
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
 
 FIDELITIES = ("steady", "closed", "events", "cycles")
-"""Readers, each nearer to the machine than the one before it; the first one is of served loads alone, without a run."""
+"""Fidelities, each nearer to the machine than the one before; the first is for serving loads only, without simulation."""
 
 
 READERS: dict[tuple[str, type], str] = {
@@ -117,12 +120,12 @@ def evaluate(
     cases: bool = False,
     metrics: Collection[str] | None = None,
 ) -> Outcomes:
-    """The metrics of designs under a workload.
+    """Metrics of designs under a workload, with the violated limit of each infeasible design.
 
     Args:
         designs: many, grouped by structure.
-        workload: what is asked of them.
-        fidelity: a word of `FIDELITIES`, or one on a part of the mesh.
+        workload: cases for the designs.
+        fidelity: an element of `FIDELITIES`, or one with a submesh.
         cases: also keep the metrics of each case.
         metrics: that somebody asks for, of those that take work of their own (energy, power, price, errors of tables); None for
             all.
@@ -162,11 +165,11 @@ def evaluate(
 
 
 def worst_limits(designs: Designs, workload: Workload, *, soon: bool = False) -> Outcomes:
-    """What binds many designs most, as `binding` has it of one, without metrics; no request and no kernel is played for it.
+    """Most violated limit of each design, without metrics and without simulation.
 
     Args:
-        designs, workload: what is asked.
-        soon: only of limits that are known before anything is priced (`early`), design by design.
+        designs, workload: designs and cases.
+        soon: early limits only, evaluated design by design.
     """
     outcomes, of = empty_outcomes(len(designs)), early_limits if soon else _limits
     with batch_chips(designs.groups):
@@ -192,7 +195,7 @@ def _judged(
     *,
     apart: bool,
 ) -> Iterator[tuple[Any, Design, list[CaseOutcomes]]]:
-    """What is judged of designs of one structure: each by itself where they are apart, or its words do not go together."""
+    """Outcomes of designs of one structure, one by one where they are evaluated alone or their options conflict."""
     left = split_group(rows, design, None) if apart else [(rows, design)]
     while left:
         rows, one = left.pop()
@@ -208,25 +211,25 @@ def _judged(
 
 
 def fidelities(design: Design, workload: Workload, *, part: bool = False) -> tuple[str, ...]:
-    """The readers that a kind of chip has for a kind of workload, lowest first; those of packages last."""
+    """Fidelities available for a design and a workload, lowest first; those of packages last."""
     found = _readers(_judge(design, workload.cases[0]), design, part)
     return found if part else (*found, *outside.matching_evaluators(design, workload.cases[0]))
 
 
 def fidelity_names() -> tuple[str, ...]:
-    """Every word of ``fidelity=``, lowest first: those that ship, and those of installed packages."""
+    """Names of all fidelities, lowest first: those that ship, then those of installed packages."""
     return (*FIDELITIES, *outside.external_fidelities())
 
 
 def case_types_at_fidelity(design: Design, fidelity: str) -> list[str]:
-    """What a kind of chip can be asked for at a fidelity: kinds of cases, in the plural."""
+    """Types of case that a design's machine supports at a fidelity, as plural names."""
     here = ((case, kind) for (machine, case), kind in KINDS.items() if machine == machine_of(design.chip))
     found = (case for case, kind in here for software in kind.software if fidelity in _said(software, case, design))
     return list(dict.fromkeys(map(case_type_name, found)))
 
 
 def _said(software: str, case: type, design: Design) -> tuple[str, ...]:
-    """Readers of some software; those of another layout than the design's are not asked for."""
+    """Fidelities of some software; of another layout than the design's, those without further conditions."""
     judge = _module(READERS[software, case])
     if hasattr(judge, "fidelities_of_software"):
         found: tuple[str, ...] = judge.fidelities_of_software(software)
@@ -235,7 +238,7 @@ def _said(software: str, case: type, design: Design) -> tuple[str, ...]:
 
 
 def explain(design: Design, case: WorkloadCase, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
-    """Where the time of one design goes, operator by operator, for one case of a workload."""
+    """Time of one design for one case of a workload, broken down by operator and resource."""
     _refuse_faults(design, case, fidelity)
     if SUBMESH_MARK in fidelity:
         design, case, fidelity = _part(design, case, fidelity)
@@ -256,7 +259,7 @@ def explain(design: Design, case: WorkloadCase, *, decode_at: str = "mean", fide
 def power_over_time(
     design: Design, case: WorkloadCase, *, decode_at: str = "mean", fidelity: str = "closed"
 ) -> PowerProfile | None:
-    """Power of all chips of one design over one case of a workload, which it can run.
+    """Power of all chips of one design over the time of one case of a workload. [W]
 
     Returns:
         Of a batch, phase by phase; of a served load, over the iterations that a breakdown keeps; of a kernel by itself, its
@@ -276,12 +279,12 @@ def power_over_time(
 
 
 def submesh_text(design: Design, workload: Workload) -> str:
-    """How cases of its kind get smaller with a part of the mesh; "" where they do not."""
+    """How cases shrink on a submesh, as text; empty string if they do not shrink."""
     return _in_part(_judge(design, workload.cases[0]), design)
 
 
 def submesh_of_case(design: Design, case: WorkloadCase, fidelity: str) -> str:
-    """Which cores a fidelity on a part of the mesh plays of a case, for people."""
+    """Cores of the submesh that a fidelity simulates for a case, as text."""
     rows, cols = core_extent(design)
     found = _smaller(design, case, parse_fidelity(fidelity)[1])
     if found is None:
@@ -292,16 +295,16 @@ def submesh_of_case(design: Design, case: WorkloadCase, fidelity: str) -> str:
 
 
 def limits(design: Design, workload: Workload) -> list[Limit]:
-    """Every limit of a design under a workload, itemised; leaves broadcast over designs. No request is played for it.
+    """All limits of a design under a workload, itemised and without simulation.
 
-    Words that do not go together are the one limit of a design.
+    Values broadcast over designs. Options that cannot be combined are the only limit of their design.
     """
     return list(_known_limits(design, workload))
 
 
 @memoize
 def _known_limits(design: Design, workload: Workload) -> tuple[Limit, ...]:
-    """Those of `limits`: prices of constraints ask for those of the same design again and again."""
+    """Cached `limits`: shadow prices need those of the same design again and again."""
     try:
         return tuple(_limits(design, workload))
     except IncompatibleOptionsError as error:
@@ -354,7 +357,7 @@ def _limit_of_design(limit: Limit, place: int, count: int) -> Limit:
 
 
 def option_conflict(design: Design, workload: Workload) -> IncompatibleOptionsError | None:
-    """Why the words of a design do not go together; None where they do."""
+    """Error for options of a design that cannot be combined; None if they can."""
     try:
         _of_layout(design, workload)
     except IncompatibleOptionsError as error:
@@ -363,7 +366,7 @@ def option_conflict(design: Design, workload: Workload) -> IncompatibleOptionsEr
 
 
 def _limits(design: Design, workload: Workload) -> list[Limit]:
-    """Every limit; words that do not go together are raised."""
+    """All limits; conflicting options are raised."""
     return [*_of_layout(design, workload), *_of_others(design, workload)]
 
 
@@ -383,49 +386,49 @@ def _of_others(design: Design, workload: Workload) -> list[Limit]:
 
 
 def is_possible(design: Design, workload: Workload) -> bool:
-    """Whether one design keeps the limits that are known before anything is priced, at a thousandth of the cost."""
+    """Whether one design keeps its early limits, at a thousandth of the time of an evaluation."""
     return all(limit.need <= limit.have for limit in early_limits(design, workload))
 
 
 def early_limits(design: Design, workload: Workload) -> list[Limit]:
-    """Limits of one design that are known before anything is priced; none where its layout knows of none."""
+    """Limits of one design that are known before any cost is computed; may be empty."""
     judge = _judge(design, workload.cases[0])
     found: list[Limit] = judge.early_limits(design, workload) if hasattr(judge, "early_limits") else []
     return found
 
 
 def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[float, float]:
-    """Time to first token and a token of requests that meet no other, of the share that the largest rate is for. [s]"""
+    """TTFT and TPOT of requests on an idle deployment, for the share that the maximum rate names. [s]"""
     found: tuple[float, float] = _judge(design, load).unloaded_latency(design, load, fidelity)
     return found
 
 
 def found_max_rate(load: ServingLoad, rate: float) -> "MaxRate | None":
-    """What the search for a load's maximum rate has found that came to some rate; None where none was made here. [1/s]"""
+    """Search result that led to a load's maximum rate; None if the search did not run here. [1/s]"""
     from dse.evaluators.accounting.serving_runs.run_metrics import searched  # which compiles loops
 
     return searched(load, rate)
 
 
 def kv_memory_by_pool(design: Design, load: ServingLoad) -> "tuple[PoolKvMemory, ...]":
-    """KV memory of an instance of each pool, where its blocks are said."""
+    """KV memory of one instance in each pool, for pools whose KV blocks are counted."""
     found: tuple[PoolKvMemory, ...] = _judge(design, load).kv_memory_by_pool(design, load)
     return found
 
 
 def results_by_class_and_turn(design: Design, load: ServingLoad, fidelity: str) -> "tuple[list[ClassResult], list[TurnResult]]":
-    """What requests of each class got, and turns of sessions by their places; the load is played for that."""
+    """Results of each SLO class, and of session turns by position, from a serving simulation."""
     found: tuple[list[ClassResult], list[TurnResult]] = _judge(design, load).results_by_class_and_turn(design, load, fidelity)
     return found
 
 
 def is_simulated(design: Design, workload: Workload, fidelity: str) -> bool:
-    """Whether an evaluation takes far longer than its limits do: requests are served, or kernels played."""
+    """Whether evaluation needs simulation, which takes far longer than computing limits."""
     return fidelity != "closed" or hasattr(_judge(design, workload.cases[0]), "case_limits")
 
 
 def worst_violation(design: Design, workload: Workload) -> Infeasibility | None:
-    """What binds one design most, itemised; None where every limit holds."""
+    """Most violated limit of one design, itemised; None if every limit holds."""
     return _worst(limits(design, workload))
 
 
@@ -441,7 +444,7 @@ def _worst(found: list[Limit]) -> Infeasibility | None:
 
 
 def explain_infeasibility(design: Design, workload: Workload) -> Infeasibility | None:
-    """What binds one design most, itemised, with what would do; None where every limit holds."""
+    """Most violated limit of one design with the remedy; None if every limit holds."""
     try:
         worst = _worst(_limits(design, workload))
     except IncompatibleOptionsError as clash:
@@ -464,12 +467,12 @@ def _module(name: str) -> ModuleType:
 
 
 def _broken(design: Design) -> bool:
-    """Whether something of a mesh with programs is broken: traffic goes round faults by every reader."""
+    """Whether a mesh with programs has faults: all fidelities route around them."""
     return design.chip.router is None and design.chip.faults not in (None, "none")
 
 
 def _by_itself(design: Design, case: WorkloadCase) -> bool:
-    """Whether designs of a group are worked out one after the other, whatever reader asks."""
+    """Whether designs of a group are evaluated one after the other, at every fidelity."""
     judge = _judge(design, case)
     return bool(has_attribute(judge, "is_evaluated_alone") and judge.is_evaluated_alone(design))
 
@@ -492,7 +495,7 @@ def _alone(design: Design, workload: Workload, fidelity: str) -> list[CaseOutcom
         if fidelity not in fidelities(design, workload):
             known = ", ".join(fidelities(design, workload))
             raise DesignError(
-                f"fidelity: {fidelity} does not answer for {case_type_name(type(workload.cases[0]))} here; valid: {known}"
+                f"fidelity: {fidelity} does not support {case_type_name(type(workload.cases[0]))} here; valid: {known}"
             )
         for row, case in enumerate(workload.cases):
             single = replace(workload, cases=(case,))
@@ -510,12 +513,12 @@ def _alone(design: Design, workload: Workload, fidelity: str) -> list[CaseOutcom
 
 
 def _part(design: Design, case: WorkloadCase, fidelity: str) -> tuple[Design, WorkloadCase, str]:
-    """One design and a case of it on the part of its mesh that a fidelity names, and its reader."""
+    """One design and case on the submesh that a fidelity names, and the fidelity without the submesh."""
     word, _, side = fidelity.partition(SUBMESH_MARK)
     if not side.isdecimal() or not int(side):
         raise DesignError(
-            f"fidelity: {fidelity!r}: after {SUBMESH_MARK} comes the side of a square of cores, above 0, as in "
-            f"{word}{SUBMESH_MARK}8"
+            f"fidelity: {fidelity!r}: {SUBMESH_MARK} must be followed by the side of a square submesh, "
+            f"above 0, as in {word}{SUBMESH_MARK}8"
         )
     found = _smaller(design, case, int(side))
     if found is None and _in_part(_judge(design, case), design):
@@ -523,7 +526,7 @@ def _part(design: Design, case: WorkloadCase, fidelity: str) -> tuple[Design, Wo
     if found is None:
         valid = ", ".join(_readers(_judge(design, case), design))
         what = "models on wafers and tiles (mapping=flat), products, attention and collectives"
-        raise DesignError(f"fidelity: {fidelity} plays a part of a mesh, for {what} only; valid here: {valid}")
+        raise DesignError(f"fidelity: {fidelity} simulates a submesh, which only {what} support; valid here: {valid}")
     return *found, word
 
 
@@ -536,7 +539,7 @@ def _smaller(design: Design, case: WorkloadCase, side: int) -> tuple[Design, Wor
 def _reader(design: Design, case: WorkloadCase, fidelity: str) -> ModuleType:
     word, _, part = fidelity.partition(SUBMESH_MARK)
     if word not in FIDELITIES:
-        raise DesignError(f"fidelity: no reader {fidelity!r}; {suggest_nearest(fidelity, fidelity_names())}")
+        raise DesignError(f"fidelity: no option {fidelity!r}; {suggest_nearest(fidelity, fidelity_names())}")
     reader = _judge(design, case)
     known = _readers(reader, design, bool(part))
     if word not in known:
@@ -545,23 +548,23 @@ def _reader(design: Design, case: WorkloadCase, fidelity: str) -> ModuleType:
 
 
 def _unread(judge: ModuleType, design: Design, case: WorkloadCase, fidelity: str) -> str:
-    """Why a judge does not have a reader for a design and a case, and what would do."""
+    """Why a design and a case do not support a fidelity, and what to change."""
     word, asked_for = fidelity.partition(SUBMESH_MARK)[0], case_type_name(type(case))
     if word == FIDELITIES[0]:
-        return f"{word} is the steady state of served requests, and {asked_for} are asked for; add workload=serving"
+        return f"{word} is the steady state of a serving load, got {asked_for}; add workload=serving"
     if said := hasattr(judge, "simulation_obstacle") and judge.simulation_obstacle(design, word):
-        return f"{fidelity} cannot play this, because of {said}"
+        return f"{fidelity} cannot simulate this design because of {said}"
     if word in _readers(judge, design, True):
-        return f"whole models are too much for {fidelity} to play; {fidelity}{SUBMESH_MARK}8 plays each kernel on 8 x 8 cores"
+        return f"{fidelity} supports whole models on submeshes only; use {fidelity}{SUBMESH_MARK}8 for kernels on 8 x 8 cores"
     if design.chip.mesh is None:
-        return f"{fidelity} plays programs on a mesh of cores, and this chip is {MACHINES[machine_of(design.chip)].name}"
+        return f"{fidelity} needs a mesh of cores, and this chip is {MACHINES[machine_of(design.chip)].name}"
     if isinstance(case, ServingLoad):
-        return f"{fidelity} does not play {SOFTWARE[software_of(design.mapping)].name}; ask for batches, workload=static"
-    return f"{fidelity} does not play {asked_for} on {MACHINES[machine_of(design.chip)].name}"
+        return f"{fidelity} does not support {SOFTWARE[software_of(design.mapping)].name}; use static batches, workload=static"
+    return f"{fidelity} does not support {asked_for} on {MACHINES[machine_of(design.chip)].name}"
 
 
 def _readers(judge: ModuleType, design: Design, part: bool = False) -> tuple[str, ...]:
-    """Fidelities of a judge, of all of a mesh or on a part of it: its own, or those that it has for a layout."""
+    """Fidelities of an evaluator, on the whole mesh or on a submesh: its own, or those of the design's layout."""
     if hasattr(judge, "fidelities"):
         own: tuple[str, ...] = judge.fidelities(design, part)
         return own
@@ -570,7 +573,7 @@ def _readers(judge: ModuleType, design: Design, part: bool = False) -> tuple[str
 
 
 def _in_part(judge: ModuleType, design: Design) -> str:
-    """What a judge makes of a case on a part of its mesh, for people; "" where it makes nothing of it."""
+    """How an evaluator shrinks a case on a submesh, as text; empty string if it does not."""
     said: str = judge.submesh_text(design) if hasattr(judge, "submesh_text") else getattr(judge, "SUBMESH_TEXT", "")
     return said
 
@@ -637,7 +640,7 @@ def _put(columns: MetricColumns, rows: Any, total: dict[str, Any]) -> None:
 
 
 def _bind(outcomes: Outcomes, rows: Any, limit: Limit, worst: Any) -> Any:
-    """Writes a limit where it exceeds more than what binds so far; returns the largest excess."""
+    """Write a limit where its excess is the largest so far; returns the largest excess."""
     need = limit.need.max(axis=0) if isinstance(limit.need, np.ndarray) and limit.need.ndim == 2 else limit.need
     over = need > limit.have
     if not (over.any() if isinstance(over, np.ndarray) else over):

@@ -1,4 +1,4 @@
-"""Freed memory stays with the process: arrays of designs are made and freed thousands of times, and are given the same pages.
+"""Memory settings that keep freed pages in the process, for arrays of designs that come and go.
 
 By default glibc returns large blocks to the kernel when they are freed, which then clears the pages of the next one: 3,000 page
 faults for a block of 8,192 designs, and up to three quarters of its time. Other C libraries are left as they are.
@@ -10,7 +10,7 @@ import os
 from functools import cache
 
 MANY = 512
-"""Designs at a time whose arrays are worth it; fewer have arrays that come from the heap anyway."""
+"""Designs from which on large arrays occur; fewer have arrays that come from the heap anyway."""
 
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3
 """Options of mallopt, as in malloc.h."""
@@ -19,10 +19,10 @@ LARGE = 2**30
 """Free memory at the end of the heap above which it is returned, and blocks that are returned one by one. [B]"""
 
 LARGEST_BEFORE = 2**25
-"""Of the latter, the most that glibc before 2.35 takes. [B]"""
+"""Largest value of the threshold that glibc before 2.35 accepts. [B]"""
 
 AHEAD = 2**26
-"""What the heap grows by beyond what is asked for; only what is written takes memory. [B]"""
+"""Growth of the heap beyond a request; only written pages take memory. [B]"""
 
 SAID = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 """Variables of the environment by which a user chooses these thresholds: none is changed then."""
@@ -30,7 +30,7 @@ SAID = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD_", "
 
 @cache
 def keep_freed_memory() -> bool:
-    """Sets the thresholds of glibc for this process, once; whether they were set.
+    """Set glibc's thresholds for this process once; returns whether they were set.
 
     This changes the allocator of the whole process, so importing the library does not do it: `evaluate` does, at the first call
     with many designs, or with events on many cores.

@@ -1,4 +1,4 @@
-"""What can be said: chips, models, mappings, workloads, knobs and limits as frozen values.
+"""Records of designs and workloads: chips, models, mappings, cases, knobs and limits as frozen values.
 
 Nothing here computes a time or touches a file. Numeric leaves are a float or an array over designs.
 """

@@ -1,7 +1,7 @@
-"""Old addresses and what they are now, for each machine on which the old one meant that; old names of files that are chosen.
+"""Renamed addresses and file names, with the machines on which each old address had its meaning.
 
-An old address works wherever people and files say one; `dse/config/renamed_addresses.py` reads the table there. Knobs,
-designs and results have the new ones alone.
+Old addresses still work in overrides, files and stored studies; `dse/config/renamed_addresses.py` reads the table
+there. Knobs, designs and results use the new addresses only.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Alias(NamedTuple):
-    """An address that was another one before, on one machine."""
+    """A renamed address: its old form, its new form, and the machine on which it was renamed."""
 
     old: str
     new: str
@@ -30,7 +30,7 @@ RENAMED_ADDRESSES = (
     Alias("chip.network.call", "mapping.stack.collective_call", POOL),
     Alias("chip.operator_overhead", "mapping.stack.operator_overhead", POOL),
 )
-"""What was renamed: addresses that said one thing on one machine and another on the next, or that were of another part."""
+"""Renamed addresses, whose meaning differed between machines or which belonged to another part."""
 
 
 CHOICES = {"stack": {"vllm_h100": "vllm_allreduce_h100"}}
@@ -38,7 +38,7 @@ CHOICES = {"stack": {"vllm_h100": "vllm_allreduce_h100"}}
 
 
 def current_choice(group: str, name: str) -> str:
-    """An option of a group of files by its name of now.
+    """Present name of an option of a group of files, given its present or a former name.
 
     >>> current_choice("stack", "vllm_h100"), current_choice("stack", "tuned"), current_choice("chip", "vllm_h100")
     ('vllm_allreduce_h100', 'tuned', 'vllm_h100')
@@ -47,7 +47,7 @@ def current_choice(group: str, name: str) -> str:
 
 
 def new_address_by_old(machine: str) -> dict[str, str]:
-    """New addresses by old ones, of a machine.
+    """New addresses by their old ones, for one machine.
 
     >>> new_address_by_old(TILES)["chip.hbm.bandwidth"]
     'chip.hbm.channel_bandwidth'
@@ -56,7 +56,7 @@ def new_address_by_old(machine: str) -> dict[str, str]:
 
 
 def current_address(address: str, machine: str) -> str:
-    """An address as it is now: of a leaf, or of what is said of one, as its `value` or `when`.
+    """Present form of an address, which may name a leaf or an entry below it such as `value` or `when`.
 
     >>> current_address("chip.hbm.bandwidth.note", TILES)
     'chip.hbm.channel_bandwidth.note'
@@ -68,7 +68,7 @@ def current_address(address: str, machine: str) -> str:
 
 
 def rename_values(values: Mapping[str, T], machine: str, where: str) -> dict[str, T]:
-    """Values by address, by the addresses of now.
+    """Values by address, with every address in its present form.
 
     Raises:
         DesignError: an address is there by its old name and by its new one; `where` begins the message.
@@ -84,7 +84,7 @@ def rename_values(values: Mapping[str, T], machine: str, where: str) -> dict[str
 
 
 def rename_study_record(said: Mapping[str, T]) -> dict[str, T]:
-    """What a stored study says of itself, by the addresses of now; ``space.`` begins those of knobs.
+    """Entries of a stored study's record with present addresses; those of knobs begin with ``space.``.
 
     >>> rename_study_record({"chip.tile.sram": "8 MB", "space.chip.hbm.bandwidth.unit": "GB/s"})
     {'chip.tile.sram': '8 MB', 'space.chip.hbm.channel_bandwidth.unit': 'GB/s'}
@@ -99,15 +99,15 @@ def rename_study_record(said: Mapping[str, T]) -> dict[str, T]:
 
 
 def machine_of_leaves(addresses: Iterable[str]) -> str:
-    """The machine of a design by the addresses of its leaves."""
+    """Machine of a design, from the addresses of its leaves."""
     return guess_machine(address.split(".")[1] for address in addresses if address.startswith("chip."))
 
 
 def is_at_or_below(address: str, leaf: str) -> bool:
-    """Whether an address is that of a leaf, or of what is said of it."""
+    """Whether an address is that of a leaf or of an entry below the leaf."""
     return address == leaf or address.startswith(f"{leaf}.")
 
 
 def named_twice_error(where: str, one: str, other: str) -> DesignError:
-    """What to say of an address that is set by its old name and by its new one."""
-    return DesignError(f"{where}: {one} and {other} are two names of one address; set one of them")
+    """Error for an address that is set both by its old name and by its new one."""
+    return DesignError(f"{where}: {one} and {other} are two names of the same address; set one of them")

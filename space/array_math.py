@@ -1,4 +1,4 @@
-"""Helpers that let one formula serve a Python float or an array over designs.
+"""Arithmetic that accepts a Python float or an array over designs.
 
 NumPy functions on Python floats are four times slower than the built-ins, so each helper looks at its
 arguments first. Nothing else in the project branches on scalar against array.
@@ -20,7 +20,7 @@ Number = float | Array
 
 
 def maximum(a: Any, b: Any) -> Any:
-    """The larger of two numbers, element by element.
+    """Larger of two numbers, element by element.
 
     >>> maximum(1.0, 2.0), maximum(np.array([1.0, 3.0]), 2.0).tolist()
     (2.0, [2.0, 3.0])
@@ -33,7 +33,7 @@ def maximum(a: Any, b: Any) -> Any:
 
 
 def minimum(a: Any, b: Any) -> Any:
-    """The smaller of two numbers, element by element.
+    """Smaller of two numbers, element by element.
 
     >>> minimum(1.0, 2.0), minimum(np.array([1.0, 3.0]), 2.0).tolist()
     (1.0, [1.0, 2.0])
@@ -44,7 +44,7 @@ def minimum(a: Any, b: Any) -> Any:
 
 
 def option_index(word: Any, options: Sequence[str]) -> Any:
-    """The place of a word among its options, which is what several designs that differ in it have, shape (designs,).
+    """Index of an option among its options; an array of indices, shape (designs,), is returned unchanged.
 
     >>> option_index("mesh", ("ring", "mesh")), option_index(np.array([1, 0]), ("ring", "mesh")).tolist()
     (1, [1, 0])
@@ -53,7 +53,7 @@ def option_index(word: Any, options: Sequence[str]) -> Any:
 
 
 def select_by_option(word: Any, options: Sequence[str], of: Callable[[str], Any]) -> Any:
-    """What there is of a word; of several designs that differ in it, as `option` has them, of each its own.
+    """Value of a function at an option; for an array of option indices, each design's own value.
 
     >>> select_by_option("b", "abc", str.upper), select_by_option(np.array([1, 0]), "abc", {"a": 1.5, "b": 2.5}.get).tolist()
     ('B', [2.5, 1.5])
@@ -69,7 +69,7 @@ def select_by_option(word: Any, options: Sequence[str], of: Callable[[str], Any]
 
 
 def ceil_div(a: Any, b: Any) -> Any:
-    """How many groups of `b` hold `a` things; the last one may be part empty.
+    """Number of groups of `b` that `a` things need: a / b rounded up.
 
     >>> ceil_div(28, 8), ceil_div(8, np.array([3.0, 32.0])).tolist()
     (4, [3.0, 1.0])
@@ -83,7 +83,7 @@ def ceil_div(a: Any, b: Any) -> Any:
 
 
 def floor_div(a: Any, b: Any) -> Any:
-    """How often `b` goes into `a`, of whole numbers above 0 up to 2^52: a quotient below a whole number is not rounded to it.
+    """Whole quotient of `a` by `b`, for whole numbers above 0 and up to 2^52, without rounding up.
 
     NumPy's `//` of floats takes forty times as long as a quotient.
 
@@ -99,7 +99,7 @@ def floor_div(a: Any, b: Any) -> Any:
 
 
 def remainder(a: Any, b: Any) -> Any:
-    """What is left of `a` by `floor_div`, likewise.
+    """Remainder of `a` divided by `b`, as `floor_div` divides.
 
     >>> remainder(28, 8), remainder(np.array([28.0, 32.0, 7.0]), 8.0).tolist()
     (4, [4.0, 0.0, 7.0])
@@ -110,7 +110,7 @@ def remainder(a: Any, b: Any) -> Any:
 
 
 def cap_keeping_scalar(a: Any, most: Any) -> Any:
-    """As `minimum`; where all of many exceed a number, that number alone.
+    """Minimum with a scalar bound; a single number if all elements exceed the bound.
 
     >>> (
     ...     cap_keeping_scalar(np.array([1.0, 3.0]), 2.0).tolist(),
@@ -125,7 +125,7 @@ def cap_keeping_scalar(a: Any, most: Any) -> Any:
 
 
 def cap_if_exceeded(a: Any, most: Any) -> Any:
-    """As `minimum`; where none exceeds the least of many, the very same.
+    """Minimum with bounds; the array itself if no element exceeds the smallest bound.
 
     >>> (
     ...     cap_if_exceeded(2.0, np.array([3.0, 2.0])),
@@ -140,7 +140,7 @@ def cap_if_exceeded(a: Any, most: Any) -> Any:
 
 
 def floor_keeping_scalar(a: Any, least: Any) -> Any:
-    """As `maximum`; where none of many is below a number, the very same.
+    """Maximum with a scalar bound; the array itself if no element is below the bound.
 
     >>> (
     ...     floor_keeping_scalar(np.array([1.0, 3.0]), 2.0).tolist(),
@@ -155,7 +155,7 @@ def floor_keeping_scalar(a: Any, least: Any) -> Any:
 
 
 def even_share(size: Any, members: Any, most: Any) -> Any:
-    """What each of some members has of a size that they take in equal turns, as few as leave each at most so much.
+    """Even share of a size for each member, in as few rounds as keep each share at or below a maximum.
 
     >>> even_share(6827, 32, 256), even_share(4096, 32, 128)
     (214, 128)
@@ -164,7 +164,7 @@ def even_share(size: Any, members: Any, most: Any) -> Any:
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:
-    """`a` where the condition holds, else `b`.
+    """Value `a` where the condition holds, else `b`, element by element.
 
     >>> where(True, 1.0, 2.0), where(np.array([True, False]), 1.0, 2.0).tolist()
     (1.0, [1.0, 2.0])
@@ -175,7 +175,7 @@ def where(condition: Any, a: Any, b: Any) -> Any:
 
 
 def divisor(a: Any) -> Any:
-    """A number to divide by: the number itself where it is positive, and 1 elsewhere.
+    """Safe divisor: the number itself where it is positive, and 1 elsewhere.
 
     >>> divisor(0.0), divisor(3.0)
     (1.0, 3.0)
@@ -184,7 +184,7 @@ def divisor(a: Any) -> Any:
 
 
 def exponential(a: Any) -> Any:
-    """The exponential.
+    """Exponential of a number or of each element of an array.
 
     >>> exponential(0.0), exponential(np.array([0.0])).tolist()
     (1.0, [1.0])
@@ -193,7 +193,7 @@ def exponential(a: Any) -> Any:
 
 
 def logarithm(a: Any) -> Any:
-    """The natural logarithm.
+    """Natural logarithm of a number or of each element of an array.
 
     >>> logarithm(1.0), logarithm(np.array([1.0])).tolist()
     (0.0, [0.0])
@@ -212,7 +212,7 @@ _tables: dict[tuple[float, float], tuple[Array, Array]] = {}
 
 @memoize_by_identity
 def distinct_values(a: Any) -> tuple[Array, Array] | None:
-    """Values of numbers, and which of them each is; None where they are not few, or two are nearly the same.
+    """Distinct values of an array and each element's index among them; None if there are too many.
 
     Args:
         a: numbers, shape (designs,).
@@ -256,12 +256,12 @@ def _of_table(a: Array, low: float, high: float) -> Array:
 
 
 def map_distinct(work: Callable[..., Any], a: Any, *given: Any) -> Any:
-    """What some work makes of numbers, done once for each value where these are few.
+    """Result of an elementwise function, computed once per distinct value where these are few.
 
     Args:
         work: element by element.
         a: numbers, shape () or (designs,).
-        given: what else it takes; with arrays among it, values are not looked for.
+        given: further arguments; with arrays among them, distinct values are not looked for.
 
     >>> map_distinct(np.power, np.repeat([4.0, 9.0], 50), 0.5).sum().item(), map_distinct(np.power, 4.0, 0.5).item()
     (250.0, 2.0)
@@ -280,7 +280,7 @@ def _of_values(work: Callable[..., Any], values: bytes, given: tuple[Any, ...]) 
 
 
 def is_hashable(given: Any) -> bool:
-    """Whether something can be a key: numbers and words can, arrays cannot."""
+    """Whether a value can be a dictionary key: numbers and text can, arrays cannot."""
     try:
         hash(given)
     except TypeError:
@@ -289,7 +289,7 @@ def is_hashable(given: Any) -> bool:
 
 
 def sum_nonzero(values: Iterable[Any]) -> Any:
-    """The sum of numbers, one after the other; zeros add nothing.
+    """Sum of numbers or arrays in order; zeros are skipped.
 
     >>> sum_nonzero([0.0, np.array([1.0, 2.0]), 3.0]).tolist(), sum_nonzero([])
     ([4.0, 5.0], 0.0)
@@ -304,7 +304,7 @@ def sum_nonzero(values: Iterable[Any]) -> Any:
 
 
 def extremes(a: Any) -> tuple[float, float]:
-    """The smallest and the largest element.
+    """Smallest and largest element of an array.
 
     >>> extremes(2.0), extremes(np.array([3.0, 1.0]))
     ((2.0, 2.0), (1.0, 3.0))
@@ -315,7 +315,7 @@ def extremes(a: Any) -> tuple[float, float]:
 
 
 def as_slice(rows: Array) -> Any:
-    """Rows as a slice where each is the next one: what a slice takes is not copied.
+    """Slice that selects consecutive rows without a copy; other row indices are returned unchanged.
 
     >>> as_slice(np.array([3, 4, 5])), as_slice(np.array([3, 5, 4])).tolist()
     (slice(3, 6, None), [3, 5, 4])
@@ -326,7 +326,7 @@ def as_slice(rows: Array) -> Any:
 
 
 def collapse_if_equal(values: Any) -> Any:
-    """The number where all of many are the same: what it goes into is then worked out once.
+    """Single number if all elements of an array are equal, else the array.
 
     >>> collapse_if_equal(np.array([2.0, 2.0])), collapse_if_equal(np.array([2.0, 3.0])).tolist(), collapse_if_equal(2.0)
     (2.0, [2.0, 3.0], 2.0)
@@ -338,12 +338,12 @@ def collapse_if_equal(values: Any) -> Any:
 
 
 def as_column(values: Sequence[float]) -> Any:
-    """Values of several cases as a column, beside which designs are rows; of one case a scalar."""
+    """Values of several cases as a column, shape (cases, 1), or a scalar if there is one case."""
     return values[0] if len(values) == 1 else np.array(values)[:, None]
 
 
 def argmin_lexicographic(ranks: Sequence[Array]) -> Array:
-    """Along the first axis, the place of the lowest by some keys, one after the other; the first of equals. Shape (1, ...).
+    """Index along the first axis of the lowest element by several keys in order, shape (1, ...).
 
     >>> argmin_lexicographic([np.array([1, 0, 0]), np.array([0, 2, 1])]).tolist()
     [2]
@@ -355,7 +355,7 @@ def argmin_lexicographic(ranks: Sequence[Array]) -> Array:
 
 
 def squeeze_cases(values: Array) -> Any:
-    """Values of shape (cases, designs) as one number where there is one, or without the axis of cases where one case is there.
+    """Values of shape (cases, designs) without axes of length 1: a number, or an array over designs.
 
     >>> squeeze_cases(np.array([[2.0]])), squeeze_cases(np.array([[2.0, 3.0]])).tolist()
     (2.0, [2.0, 3.0])
@@ -364,7 +364,7 @@ def squeeze_cases(values: Array) -> Any:
 
 
 def distinct_columns(columns: Array) -> tuple[Array, Array]:
-    """Different columns of numbers in lexicographic order: where each comes first, and which of them each column is.
+    """First position of each distinct column in lexicographic order, and the index of each column.
 
     As `np.unique` along that axis, which sorts whole columns: here rows are ranked one by one, and those of one value not at
     all.

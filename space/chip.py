@@ -1,4 +1,7 @@
-"""A chip of parts, each a list of sourced constants; what they mean for time is in ``evaluators/machine``."""
+"""Records of a chip and its parts, whose leaves are constants with sources.
+
+What the constants mean for time is in ``evaluators/machine``.
+"""
 
 from typing import Any
 
@@ -20,22 +23,20 @@ from dse.space.technology import BaseDies, Carrier, DieBudget, DramDevices, Econ
 
 @record_class
 class PooledCore:
-    """One compute core."""
+    """One core of a shared-cache die: rates of its matrix and vector engines. [op/s]"""
 
     matrix: Number = quantity_field(
         "op/s",
-        "twice the 16-bit peak of the matrix engine; files say chip.core.peak or chip.peak by format instead",
+        "peak rate, twice the 16-bit multiply-adds; files may give chip.core.peak or chip.peak by format instead",
         positive=True,
     )
-    vector: Number = quantity_field("op/s", "peak of the vector engine, one operation an element", positive=True)
-    rates: Any = part_field(
-        "formats that the matrix engine multiplies beside 16 bits; int8 and fp8, twice as fast, if not said", FormatRates
-    )
+    vector: Number = quantity_field("op/s", "peak rate of the vector engine, one operation per element", positive=True)
+    rates: Any = part_field("formats multiplied besides 16 bits; int8 and fp8 at twice the rate if absent", FormatRates)
 
 
 @record_class
 class SharedCache:
-    """The on-die cache all cores share; of a mesh of tiles, between its memory channels and main memory."""
+    """The cache that all cores share; on a mesh of tiles, the memory-side cache."""
 
     size: Number = quantity_field("B", "capacity")
     bandwidth: Number = quantity_field("B/s", "bandwidth to all cores together", positive=True)
@@ -43,15 +44,15 @@ class SharedCache:
 
 @record_class
 class HighBandwidthMemory:
-    """The off-die memory of one die; `banks` is what its reads are played on, where a reader goes that far."""
+    """Main memory of one shared-cache die; `banks` is the memory that higher fidelities simulate."""
 
     capacity: Number = quantity_field("B", "capacity", positive=True)
     bandwidth: Number = quantity_field("B/s", "bandwidth of a contiguous stream", positive=True)
-    gap: Number = quantity_field("s", "time lost on each row of a strided read; 0 where strides are free")
-    waste: Number = quantity_field("1", "share of the bytes skipped by a strided read that is fetched all the same", high=1.0)
+    gap: Number = quantity_field("s", "time lost on each row of a strided read; 0 for strides without loss")
+    waste: Number = quantity_field("1", "share of the bytes skipped by a strided read that is still fetched", high=1.0)
     scatter: Any = quantity_field(
         "B",
-        "bytes that could be read while a row is opened for a piece that lies anywhere; of models with indexers",
+        "bytes that could be read while a row opens for a random access; for models with indexers",
         absent=True,
     )
     banks: MemorySystem | None = None
@@ -59,32 +60,30 @@ class HighBandwidthMemory:
 
 @record_class
 class NodeNetwork:
-    """Dies in boxes of a few: inside one they reach each other through their ports, beyond it through the node's network."""
+    """Nodes of a few dies, with scale-up links inside a node and a scale-out network between nodes."""
 
     size: Number = integer_field("dies in a node")
     bandwidth: Number = quantity_field(
-        "B/s", "of one node towards the others, one direction, shared by its dies", positive=True
+        "B/s", "bandwidth of one node to the others, one direction, shared by its dies", positive=True
     )
-    latency: Number = quantity_field("s", "start-up time between nodes, charged as `latency_per` says")
+    latency: Number = quantity_field("s", "start-up time between nodes, charged per `latency_per`")
 
 
 @record_class
 class DeviceLinks:
-    """The ports of one die towards its peers."""
+    """Scale-up links of one die to its peers: ports, bandwidth [B/s] and latency [s]."""
 
-    ports: Number = integer_field("links to other dies: 2 make a ring, peers - 1 a full mesh")
-    bandwidth: Number = quantity_field("B/s", "one port, one direction", positive=True)
-    latency: Number = quantity_field("s", "start-up time, charged as `latency_per` says")
-    latency_per: str = option_field("what one latency is charged for", ("collective", "hop"))
-    hops: Number = integer_field(
-        "links that a message to a die of the same node crosses: 1, or 2 by way of a switch", default=1
-    )
+    ports: Number = integer_field("links to other dies: 2 for a ring, peers - 1 for a full mesh")
+    bandwidth: Number = quantity_field("B/s", "bandwidth of one port, one direction", positive=True)
+    latency: Number = quantity_field("s", "start-up time, charged per `latency_per`")
+    latency_per: str = option_field("what one latency is charged for: a collective or a hop", ("collective", "hop"))
+    hops: Number = integer_field("links that a message to a die of the same node crosses: 1, or 2 through a switch", default=1)
     nodes: NodeNetwork | None = None
 
 
 @record_class
 class Mesh:
-    """Cores that software can use, as a rectangle."""
+    """Rows and columns of cores that software can use."""
 
     rows: Number = integer_field("rows of cores")
     cols: Number = integer_field("columns of cores")
@@ -92,17 +91,17 @@ class Mesh:
 
 @record_class
 class MeshCore:
-    """One core of a mesh: an engine for products and vectors, and its own memory; times are cycles of the chip's clock."""
+    """One core of a mesh: matrix and vector work on one engine, and local memory; times in cycles."""
 
     sram: Number = quantity_field("B", "local memory of a core (M)", positive=True)
-    launch: Number = quantity_field("cycle", "start of a task: a product, or a tile that is stored and forwarded")
+    launch: Number = quantity_field("cycle", "start of a task: a product, or a block that is stored and forwarded")
     post: Number = quantity_field("cycle", "start of a message from memory, on the engine")
-    copy: Number = quantity_field("cycle", "a word between memory and router, on the engine; 0 where a DMA engine does it")
-    stage: Number = quantity_field("cycle", "beta: a message handled in software on its way")
+    copy: Number = quantity_field("cycle", "time of a word between memory and router, on the engine; 0 with a DMA engine")
+    stage: Number = quantity_field("cycle", "beta: software handling of a message at each stop")
     call: Number = quantity_field("cycle", "start of a vector instruction")
-    mac: Number = quantity_field("cycle", "a multiply-add of a vector instruction", positive=True)
-    operation: Number = quantity_field("cycle", "another operation on an element of a vector")
-    special: Number = quantity_field("cycle", "an exponential, a root or a quotient of an element")
+    mac: Number = quantity_field("cycle", "time of a multiply-add of a vector instruction", positive=True)
+    operation: Number = quantity_field("cycle", "time of another operation on a vector element")
+    special: Number = quantity_field("cycle", "time of an exponential, a root or a quotient of an element")
 
 
 @record_class
@@ -110,12 +109,12 @@ class MeshNoc:
     """The network between the cores of a mesh. Its times are cycles of the chip's clock."""
 
     word_bytes: Number = quantity_field("B", "width of a link", positive=True)
-    word: Number = quantity_field("cycle", "a word on a link", positive=True)
-    hop: Number = quantity_field("cycle", "alpha: from router to router")
-    ramp: Number = quantity_field("cycle", "between a core and its router, one way")
-    paths: Number = integer_field("routing paths that a core can be part of (R)")
-    vcs: Number = integer_field("virtual channels of a router's port, where routers are played")
-    depth: Number = integer_field("words that a virtual channel holds, likewise")
+    word: Number = quantity_field("cycle", "time of a word on a link", positive=True)
+    hop: Number = quantity_field("cycle", "alpha: time from router to router")
+    ramp: Number = quantity_field("cycle", "time between a core and its router, one way")
+    paths: Number = integer_field("routing paths that a core can hold (R)")
+    vcs: Number = integer_field("virtual channels of a router's port, for simulated routers")
+    depth: Number = integer_field("words that a virtual channel holds, for simulated routers")
 
 
 DATAFLOWS = ("weight", "output", "input", "ce")
@@ -131,31 +130,33 @@ ARRAY_RELOADS = ("tile", "hidden")
 
 @record_class
 class MatrixEngine:
-    """Multiply-adders of a core, one multiply-add a cycle each."""
+    """Matrix engine of a core: rows and columns of elements, one multiply-add per cycle each."""
 
     dataflow: str = option_field(
-        "what stays in a systolic array: weight, output or input; or ce, elements with pipelines", DATAFLOWS
+        "what stays in a systolic array: weight, output or input; or ce, pipelined elements", DATAFLOWS
     )
     rows: Number = integer_field("rows of multiply-adders")
     cols: Number = integer_field("columns of multiply-adders")
     depth: Number = integer_field(
-        "pipeline registers of an element: a row of them has cols x (depth + 1) results in flight; fewer than 3 slow the clock",
+        "pipeline registers of an element: a row has cols x (depth + 1) results in flight; fewer than 3 slow the clock",
         low=0,
         unread=SYSTOLIC,
     )
-    reload: str = option_field("how what stays in a systolic array is loaded", ARRAY_RELOADS, unread={"dataflow": ("ce",)})
+    reload: str = option_field(
+        "how the stationary values of a systolic array are loaded", ARRAY_RELOADS, unread={"dataflow": ("ce",)}
+    )
     fill: Number = quantity_field(
-        "cycle", "from the first operand of a tile of elements with pipelines to its first product", unread=SYSTOLIC
+        "cycle", "time from the first operand of a block to its first product, for pipelined elements", unread=SYSTOLIC
     )
     call: Number = quantity_field("cycle", "start of a product by the core's software")
 
 
 @record_class
 class VectorEngine:
-    """Lanes of a core for everything that is no product of matrices."""
+    """Vector engine of a core: lanes for all work except matrix products."""
 
     lanes: Number = quantity_field("op/cycle", "operations on elements", positive=True)
-    special: Number = quantity_field("op/cycle", "exponentials, roots and quotients", positive=True)
+    special: Number = quantity_field("op/cycle", "rate of exponentials, roots and quotients", positive=True)
     call: Number = quantity_field("cycle", "start of a vector instruction by the core's software")
 
 
@@ -164,27 +165,26 @@ PRODUCT_ENGINES = ("matrix", "either")
 
 @record_class
 class Tile:
-    """One core with engines of its own for products, vectors and transfers, which work side by side."""
+    """One core with matrix, vector and DMA engines of its own, which work in parallel."""
 
     sram: Number = quantity_field("B", "local memory", positive=True)
-    sram_bandwidth: Number = quantity_field("B/cycle", "between local memory and engines")
-    sram_per_row: Number = quantity_field("B/cycle", "more of it for each row of the matrix engine", default=0.0)
+    sram_bandwidth: Number = quantity_field("B/cycle", "bandwidth between local memory and engines")
+    sram_per_row: Number = quantity_field("B/cycle", "additional bandwidth per row of the matrix engine", default=0.0)
     matrix: MatrixEngine
     vector: VectorEngine
     dma: Number = quantity_field("cycle", "start of a transfer, on the DMA engine")
-    sync: Number = quantity_field(
-        "cycle", "between two steps of a collective in software: everyone has what the last one moved"
-    )
-    control: Number = quantity_field("cycle", "of software, on each operation where several heads are in flight", default=0.0)
+    sync: Number = quantity_field("cycle", "synchronisation between two rounds of a software collective")
+    control: Number = quantity_field("cycle", "software time per operation with several heads in flight", default=0.0)
     products: str = option_field(
-        "which engine multiplies matrices: matrix, or either, whichever is faster", PRODUCT_ENGINES, default="matrix"
+        "engines that multiply matrices: matrix, or either, whichever is faster", PRODUCT_ENGINES, default="matrix"
     )
 
 
 ROUTINGS = ("wormhole", "locked")
-"""A wormhole's words hold each link of their route as they come by, either way apart. Locked, a route is set up by a handshake,
-and holds the channels between its routers until the last word is there: both ways where it passes through others, by which the
-grant comes back, its own way between neighbours."""
+"""With wormhole, the words of a message hold each link of their route in one direction while they pass. With locked, a
+handshake sets up the route and holds the channels between its routers until the last word arrives: both directions through
+intermediate routers, by which the grant returns, and one direction between neighbours.
+"""
 
 
 TOPOLOGIES = ("mesh", "torus", "full")
@@ -196,13 +196,13 @@ class TileNoc:
     """The network between tiles. Its times are cycles of the chip's clock."""
 
     routing: str = option_field("how a message takes links: wormhole, or locked", ROUTINGS, default="wormhole")
-    topology: str = option_field("which tiles have links", TOPOLOGIES, default="mesh")
+    topology: str = option_field("topology of the links between tiles", TOPOLOGIES, default="mesh")
     word_bytes: Number = quantity_field("B", "width of a link", positive=True)
-    word: Number = quantity_field("cycle", "a word on a link", positive=True)
-    hop: Number = quantity_field("cycle", "from router to router")
-    ramp: Number = quantity_field("cycle", "between a tile and its router, one way")
-    vcs: Number = integer_field("virtual channels of a router's port, where routers are played")
-    depth: Number = integer_field("words that a virtual channel holds, likewise")
+    word: Number = quantity_field("cycle", "time of a word on a link", positive=True)
+    hop: Number = quantity_field("cycle", "time from router to router")
+    ramp: Number = quantity_field("cycle", "time between a tile and its router, one way")
+    vcs: Number = integer_field("virtual channels of a router's port, for simulated routers")
+    depth: Number = integer_field("words that a virtual channel holds, for simulated routers")
 
 
 CHANNEL_SIDES = ("south", "north", "west", "east", "core")
@@ -211,42 +211,40 @@ CHANNEL_SIDES = ("south", "north", "west", "east", "core")
 
 @record_class
 class TileMemory:
-    """HBM of a mesh of tiles; `banks` is the memory that its transactions are priced on, where a reader goes that far."""
+    """Main memory of a mesh of tiles; `banks` is the memory that higher fidelities simulate."""
 
-    capacity: Number = quantity_field(
-        "B", "capacity of all channels; of each core's, where channels are at cores", positive=True
-    )
-    channels: Number = integer_field("channels that are served independently; where they are at cores, as many as cores")
+    capacity: Number = quantity_field("B", "capacity of all channels; per core, if channels are at cores", positive=True)
+    channels: Number = integer_field("independent memory channels; as many as cores, if channels are at cores")
     channel_bandwidth: Number = quantity_field("B/s", "of one channel", positive=True)
     achieved: Number = quantity_field(
-        "1", "share of the bandwidth that long blocks reach: what refresh and turns of the bus leave", high=1.0, positive=True
+        "1", "share of the bandwidth that long blocks reach after refresh and bus turnarounds", high=1.0, positive=True
     )
-    latency: Number = quantity_field("s", "from a request at the channel to its first word")
+    latency: Number = quantity_field("s", "time from a request at the channel to its first word")
     crowded: Number = quantity_field(
         "1",
-        "share of that of blocks that wait for one another, where bursts are not played",
+        "further share of the bandwidth for blocks that wait for each other, where bursts are not simulated",
         high=1.0,
         positive=True,
         default=1.0,
     )
-    place: str = option_field("where the channels are", CHANNEL_SIDES)
+    place: str = option_field("where the channels are: at the edge or at cores", CHANNEL_SIDES)
     banks: MemorySystem | None = None
 
 
 @record_class
 class DecodeCore:
-    """What cores that only decode have in another measure than the others; 0 for as much."""
+    """Sizes that decode-only cores have different from the other cores; 0 for the same size."""
 
     rows: Number = integer_field("rows of multiply-adders", low=0)
     cols: Number = integer_field("columns of multiply-adders", low=0)
-    lanes: Number = quantity_field("op/cycle", "operations on elements; special ones in proportion")
+    lanes: Number = quantity_field("op/cycle", "rate of elementwise operations; special ones in proportion")
     sram: Number = quantity_field("B", "local memory")
-    bandwidth: Number = quantity_field("B/s", "of the core's memory channel")
+    bandwidth: Number = quantity_field("B/s", "bandwidth of the core's memory channel")
 
 
 @record_class
 class Router:
-    """An input-queued router with virtual channels and credits, a stage after the other; all times are cycles.
+    """An input-queued router with virtual channels and credits, stage after stage; times in cycles.
 
     Routes are computed at the router, or with `route` 0 one router ahead. With `speculative`, a head asks for a channel and for
     the switch at once.
@@ -254,57 +252,58 @@ class Router:
 
     vcs: Number = integer_field("virtual channels of a port")
     depth: Number = integer_field("flits that a virtual channel holds")
-    route: Number = integer_field("computing a route; 0 where that is done a router ahead", low=0, unit="cycle")
-    vc_alloc: Number = integer_field("allocating a virtual channel", unit="cycle")
+    route: Number = integer_field("time to compute a route; 0 if computed one router ahead", low=0, unit="cycle")
+    vc_alloc: Number = integer_field("time to allocate a virtual channel", unit="cycle")
     switch_alloc: Number = integer_field("allocating the switch", unit="cycle")
     traversal: Number = integer_field("crossing the switch", low=0, unit="cycle")
-    link: Number = integer_field("on the wire to the next router or core", low=0, unit="cycle")
-    credit: Number = integer_field("handling a credit, after its way back", low=0, unit="cycle")
-    speculative: bool = boolean_field("whether heads ask for a channel and for the switch at once")
-    flit_x: Number = integer_field("cycles that a flit takes a link along a row: more than 1 for narrow ones", unit="cycle")
-    flit_y: Number = integer_field("cycles that a flit takes a link along a column", unit="cycle")
+    link: Number = integer_field("time on the wire to the next router or core", low=0, unit="cycle")
+    credit: Number = integer_field("time to handle a credit after its return", low=0, unit="cycle")
+    speculative: bool = boolean_field("whether heads request a channel and the switch at the same time")
+    flit_x: Number = integer_field("cycles that a flit takes on a link along a row: more than 1 for narrow links", unit="cycle")
+    flit_y: Number = integer_field("cycles that a flit takes on a link along a column", unit="cycle")
     flit_bytes: Any = quantity_field(
-        "B", "bytes of a flit, for area and power of a network with a node", absent=True, positive=True
+        "B", "bytes of a flit, for area and power of a network with a process node", absent=True, positive=True
     )
 
 
 @record_class
 class DieGrid:
-    """Dies of one package, wafer or cluster, as a rectangle; each is a chip of its own otherwise."""
+    """Rows and columns of dies of one package, wafer or cluster; each die is described by the other parts."""
 
     rows: Number = integer_field("rows of dies", apart=True)
     cols: Number = integer_field("columns of dies", apart=True)
 
 
 D2D_TOPOLOGIES = ("mesh", "torus", "ring", "full", "switch")
-"""Links from die to die: between neighbours; also between the ends of each row and column; from each to the next, row after row
-and back; between every pair; or from each die's ports to switches that take from any to any."""
+"""Links from die to die: between neighbours; also between the ends of each row and column; from each to the next, row after
+row and back; between every pair; or from each die's ports to switches.
+"""
 
 
 @record_class
 class DieLinks:
-    """Links from die to die."""
+    """Links from die to die: topology, ports, bandwidth [B/s] and latency [s]."""
 
-    topology: str = option_field("which dies have links", D2D_TOPOLOGIES)
-    ports: Number = integer_field("links that a die has room for: 4 make a mesh or a torus, 2 a ring, dies - 1 a full mesh")
-    bandwidth: Number = quantity_field("B/s", "one link, one direction", positive=True)
-    latency: Number = quantity_field("s", "of a hop, from die to die")
-    credits: Number = quantity_field("B", "on their way over a link at a time; 0 for bandwidth x round trip")
-    barrier: Number = quantity_field("s", "until all dies know that all are done, where no library of the stack says it")
+    topology: str = option_field("topology of the links between dies", D2D_TOPOLOGIES)
+    ports: Number = integer_field("links per die: 4 for a mesh or torus, 2 for a ring, dies - 1 for a full mesh")
+    bandwidth: Number = quantity_field("B/s", "bandwidth of one link, one direction", positive=True)
+    latency: Number = quantity_field("s", "latency of a hop, from die to die")
+    credits: Number = quantity_field("B", "bytes in flight on a link; 0 for bandwidth x round trip")
+    barrier: Number = quantity_field("s", "time until all dies know that all are done, where no library of the stack gives it")
 
 
 @record_class
 class ScaleOutNetwork:
-    """Dies in boxes of a few: inside one they have links to each other, and each has a port to a network of all boxes."""
+    """Nodes of a few dies, each die with scale-up links inside and a port to the scale-out network."""
 
-    size: Number = integer_field("dies of a box, which follow one another", apart=True)
-    bandwidth: Number = quantity_field("B/s", "of one die to the network of boxes, one direction", positive=True)
-    latency: Number = quantity_field("s", "from die to die over that network")
-    start: Number = quantity_field("s", "start of an exchange over it")
+    size: Number = integer_field("consecutive dies of a node", apart=True)
+    bandwidth: Number = quantity_field("B/s", "bandwidth of one die to the scale-out network, one direction", positive=True)
+    latency: Number = quantity_field("s", "latency from die to die over the scale-out network")
+    start: Number = quantity_field("s", "start of an exchange over the scale-out network")
 
 
 def node_grid(cols: Any, size: Any) -> tuple[Any, Any]:
-    """Rows and columns of a box of dies that follow one another: whole rows of dies, or else one row by itself.
+    """Rows and columns of dies of one node: whole rows of the grid, or part of one row.
 
     >>> node_grid(8, 64), node_grid(8, 8), node_grid(8, 4)
     ((8, 8), (1, 8), (1, 4))
@@ -315,60 +314,58 @@ def node_grid(cols: Any, size: Any) -> tuple[Any, Any]:
 
 @record_class
 class Chip:
-    """An accelerator: the parts that it has, None for those it has not.
+    """An accelerator: the parts that the chip has, and None for absent parts.
 
-    Cores are pooled behind a cache (`cores` of `core`, `l2`), a mesh with a memory each (`mesh` of `core`), or a mesh of tiles
-    with engines of their own (`mesh` of `tile`). Each kind of a part has its own leaves; `space.machines` says which parts make
-    a machine.
+    Cores share a cache (`cores` of `core`, `l2`), or form a mesh with local memory each (`mesh` of `core`), or a
+    mesh of tiles with engines of their own (`mesh` of `tile`). Each kind of a part has its own leaves;
+    `space.machines` says which parts make a machine.
     """
 
-    cores: Any = integer_field("cores on the die, which a cache pools", absent=True)
+    cores: Any = integer_field("cores on the die, which share a cache", absent=True)
     mesh: Any = part_field("cores that software can use, as a rectangle", Mesh)
-    clock: Any = quantity_field("Hz", "of cores, and of the routers of a mesh", positive=True, absent=True)
-    core: Any = part_field("one core: of a pool, or of a mesh", PooledCore, MeshCore)
+    clock: Any = quantity_field("Hz", "clock of the cores, and of the routers of a mesh", positive=True, absent=True)
+    core: Any = part_field("one core: of a shared-cache die, or of a mesh", PooledCore, MeshCore)
     tile: Any = part_field("one core of a mesh, with engines of its own", Tile)
     l2: Any = part_field("the cache that all cores share", SharedCache)
     noc: Any = part_field("the network between the cores of a mesh", MeshNoc, TileNoc)
-    router: Any = part_field("the routers of a network by itself", Router)
-    faults: Any = option_field(
-        "broken links and cores, by cores counted row after row, as in 3-4+12; or none", number=True, absent=True
-    )
-    hbm: Any = part_field("off-die memory: of a die, or of a mesh", HighBandwidthMemory, TileMemory)
-    network: Any = part_field("the ports of one die towards its peers", DeviceLinks)
-    power: Any = quantity_field("W", "of the whole chip at work; 0 where it is not known", absent=True)
-    technology: Any = part_field("the process node: areas, energies, supply, price of a wafer", ProcessNode)
-    areas: Any = part_field("a paper's own area model, in the place of the node's", PaperAreas)
-    die: Any = part_field("what is on a die beside what takes time, and how many dies there are", DieBudget)
-    base: Any = part_field("dies below the others", BaseDies)
-    dram: Any = part_field("main memory as it is bought", DramDevices)
-    carrier: Any = part_field("what the dies of a wafer are joined on", Carrier)
-    economics: Any = part_field("what a chip costs to make and to run", Economics)
-    decode: Any = part_field("of tiles that a mapping sets apart for decode", DecodeCore)
-    memory: Any = part_field("a memory by itself", MemorySystem)
+    router: Any = part_field("the routers of a network without cores", Router)
+    faults: Any = option_field("broken links and cores, numbered row by row, as in 3-4+12; or none", number=True, absent=True)
+    hbm: Any = part_field("main memory of a die or of a mesh", HighBandwidthMemory, TileMemory)
+    network: Any = part_field("scale-up links of one die to its peers", DeviceLinks)
+    power: Any = quantity_field("W", "rated power of the whole chip; 0 if unknown", absent=True)
+    technology: Any = part_field("the process node: areas, energies, supply voltage, wafer price", ProcessNode)
+    areas: Any = part_field("a paper's own area model, in place of the process node's", PaperAreas)
+    die: Any = part_field("die contents that do not affect time, and the number of dies", DieBudget)
+    base: Any = part_field("base dies below the compute dies", BaseDies)
+    dram: Any = part_field("main memory devices as they are bought", DramDevices)
+    carrier: Any = part_field("carrier on which the dies of a wafer are joined", Carrier)
+    economics: Any = part_field("prices of making and running a chip", Economics)
+    decode: Any = part_field("sizes of the tiles that a mapping sets apart for decode", DecodeCore)
+    memory: Any = part_field("a memory without cores", MemorySystem)
     dies: Any = part_field("dies of one package, wafer or cluster", DieGrid)
     d2d: Any = part_field("links from die to die", DieLinks)
-    boxes: Any = part_field("boxes that dies are in, with a network between them", ScaleOutNetwork)
-    published: Any = part_field("what a data sheet says of the chip as it is sold", PublishedFacts)
+    boxes: Any = part_field("nodes of dies, with a scale-out network between them", ScaleOutNetwork)
+    published: Any = part_field("facts of the chip's data sheet", PublishedFacts)
 
 
 def main_memory_bytes(chip: Chip) -> Any:
-    """Main memory of the whole chip: where channels are at cores, every core brings its own. [B]"""
+    """Main memory of the whole chip; capacities of cores are added up where channels are at cores. [B]"""
     of_cores = chip.mesh is not None and chip.hbm.place == "core"
     return chip.hbm.capacity * (chip.mesh.rows * chip.mesh.cols) if of_cores else chip.hbm.capacity
 
 
 def memory_bytes_per_core(chip: Chip) -> Any:
-    """A core's share of main memory. [B]"""
+    """Main memory per core of the chip. [B]"""
     return chip.hbm.capacity if chip.hbm.place == "core" else chip.hbm.capacity / (chip.mesh.rows * chip.mesh.cols)
 
 
 def channel_count(chip: Chip) -> Any:
-    """Channels of main memory on the whole chip."""
+    """Memory channels of the whole chip."""
     return chip.mesh.rows * chip.mesh.cols if chip.hbm.place == "core" else chip.hbm.channels
 
 
 def decode_only_chip(chip: Chip) -> Chip:
-    """The chip as if all its cores were of those that only decode."""
+    """The chip as if all its cores were decode-only cores."""
     own, tile = chip.decode, chip.tile
     if own is None:
         return chip

@@ -1,4 +1,4 @@
-"""Columns of many designs, part by part."""
+"""Columns of many designs, split into groups of rows."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from dse.space.knobs import Columns
 
 
 def split_columns(columns: Columns, parts: Sequence[Array]) -> list[Columns]:
-    """Columns of each of some parts of the rows, which are read at once and not part by part: that takes a third of it.
+    """Columns of each group of rows, gathered with one read per column.
 
     >>> columns = {"a": np.array([1.0, 2.0, 3.0])}
     >>> [part["a"].tolist() for part in split_columns(columns, [np.array([2, 0]), np.array([1])])]

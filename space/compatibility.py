@@ -1,4 +1,4 @@
-"""Which software runs on which machine for what is asked of it, and which mapping to choose for that."""
+"""Which software runs on which machine for a type of case, and which mappings to choose."""
 
 from collections.abc import Mapping as Dict
 from typing import Any, NamedTuple
@@ -39,7 +39,7 @@ from dse.space.workload import (
 
 
 class SoftwareKind(NamedTuple):
-    """Software, the mappings for it that ship, and in words what else would do."""
+    """Software that can run a type of case, the mappings shipped for it, and advice for messages."""
 
     software: tuple[str, ...]
     mappings: tuple[str, ...]
@@ -47,7 +47,7 @@ class SoftwareKind(NamedTuple):
 
     @property
     def choices(self) -> str:
-        """Which mappings to choose on the command line."""
+        """Overrides that choose a mapping, as text for messages."""
         return " or ".join(part for part in (", ".join(self.mappings[:-1]), self.mappings[-1]) if part) + self.more
 
 
@@ -162,7 +162,7 @@ WORKLOAD_NAMES: Dict[type, str] = {
 
 
 def case_type_name(case: type) -> str:
-    """What a kind of case is called in messages.
+    """Plural name of a type of case in messages.
 
     >>> case_type_name(NocTrafficCase), case_type_name(ServingLoad)
     ('traffic patterns', 'served requests')
@@ -171,12 +171,12 @@ def case_type_name(case: type) -> str:
 
 
 def case_type_of(workload: Dict[str, Any]) -> type:
-    """The kind of case that a workload's fields say."""
+    """Type of case that the fields of a workload set describe."""
     return next((case for field, case in CASE_TYPES.items() if workload.get(field) is not None), BatchCase)
 
 
 def is_for_other_machines(mapping: str, machine: str, case: type) -> bool:
-    """Whether a mapping that ships is for such a case on other machines alone.
+    """Whether a shipped mapping supports a type of case on other machines only.
 
     >>> (
     ...     is_for_other_machines("product", POOL, ProductCase),
@@ -190,7 +190,7 @@ def is_for_other_machines(mapping: str, machine: str, case: type) -> bool:
 
 
 def workload_name(workload: Dict[str, Any]) -> str:
-    """What a workload of such fields is called in a chip's ``mapping_NAME``: as in conf/workload, whatever file it is from."""
+    """Name of a workload in a chip's ``mapping_NAME`` setting, as in conf/workload."""
     case = case_type_of(workload)
     if case is ProductCase:
         return str(workload.get("kernel"))

@@ -1,4 +1,4 @@
-"""What the search moves: a design, its content key, and many designs stacked as one of arrays."""
+"""Designs: one chip with one mapping, the content key, and many designs stacked as arrays."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from dse.space.mapping import Mapping
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """A chip and the mapping on it."""
+    """One chip with one mapping; the unit that searches vary and evaluators evaluate."""
 
     chip: Chip
     mapping: Mapping
@@ -24,7 +24,7 @@ class Design:
 
 @dataclass(frozen=True, slots=True)
 class Designs:
-    """Many designs, grouped by structure (which leaves there are, and the words); row i is the i-th design asked for."""
+    """Many designs grouped by structure (leaves present, and options); row i is the i-th design."""
 
     size: int
     groups: tuple[tuple[Array, Design], ...]
@@ -38,7 +38,7 @@ KEY_DIGITS = 32
 
 
 def design_key(design: Design) -> str:
-    """The content key of a design: equal for equal leaves, whatever file or override they came from.
+    """Content key of a design: equal for equal leaves, from whatever file or override they come.
 
     Returns:
         32 hexadecimal digits of SHA-256 over ``address=value`` lines; numbers count by value, so 8 and 8.0 are equal.
@@ -47,17 +47,17 @@ def design_key(design: Design) -> str:
 
 
 def key_of_leaves(items: Iterable[tuple[str, Any]]) -> str:
-    """The key of (address, value) pairs."""
+    """Content key of (address, value) pairs."""
     return hash_lines(key_line(address, value) for address, value in items)
 
 
 def key_line(address: str, value: Any) -> str:
-    """One line of what a key is made of."""
+    """One line of text from which a content key is computed: ``address=value``."""
     return f"{address}={float(value)!r}" if isinstance(value, int | float) else f"{address}={value}"
 
 
 def hash_lines(entries: Iterable[str]) -> str:
-    """The key of lines."""
+    """Content key computed from lines of text: leading hexadecimal digits of their SHA-256."""
     return hashlib.sha256("\n".join(entries).encode()).hexdigest()[:KEY_DIGITS]
 
 
@@ -66,7 +66,7 @@ LEAST = 10
 
 
 def ids_of(keys: Sequence[str]) -> list[str]:
-    """Ids of designs: the beginnings of their keys, as long as tell them apart, of `LEAST` digits or more.
+    """Shortest prefixes of design keys that are unique among the given keys, of `LEAST` digits or more.
 
     >>> ids_of(["0123456789abcd", "0123456789abff", "fedcba9876543210"])
     ['0123456789abc', '0123456789abf', 'fedcba9876']
@@ -83,7 +83,7 @@ def _alike(one: str, other: str) -> int:
 
 
 def stack_designs(designs: Sequence[Design]) -> Designs:
-    """Many designs as one of arrays per structure; leaves on which all agree, or that are worked out in turn, stay scalars."""
+    """Stack designs into arrays, one group per structure; leaves on which all agree stay scalars."""
     if len(designs) == 1:
         return Designs(1, ((np.zeros(1, dtype=np.intp), designs[0]),))
     rows: dict[tuple[str, ...], list[int]] = {}

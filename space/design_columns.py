@@ -1,4 +1,4 @@
-"""Columns of designs that are given one by one, as values."""
+"""Columns of knob values from designs given one by one."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,10 +9,10 @@ from dse.space.multi_chip_space import CHIP_KNOB, AnySpace
 
 
 def columns_from_values(space: AnySpace, several: Sequence[Mapping[str, Value]]) -> Columns:
-    """Values by knob: numbers, and of words their codes; not a number and -1, the base's, where a design has none.
+    """Columns of knob values from designs: numbers, codes of options, and NaN or -1 where inactive.
 
     Args:
-        space: whose knobs they are; of several chips, a design without one is of the first.
+        space: the space of the knobs; for several chips, a design without a chip is of the first one.
         several: designs, of each the knobs that count.
     """
     columns: Columns = {}

@@ -1,4 +1,7 @@
-"""Off-die memory as channels of banks: counts, sizes and timing; how it answers requests is in ``evaluators/machine/hbm``."""
+"""Main memory as channels of banks: counts, sizes and timing constants.
+
+How the memory answers requests is in ``evaluators/machine/hbm``.
+"""
 
 from dataclasses import fields
 from typing import Any
@@ -13,9 +16,10 @@ ORDERS = {
     "row_column_bank_group": ("row", "column", "bank", "group"),
     "bank_row_column_group": ("bank", "row", "column", "group"),
 }
-"""Interleaving policies: what the bits of an address within a channel mean, high to low. The first fills a row before it goes
-on to the next bank; the second alternates between bank groups; the third goes to all banks before it comes back to a row; the
-fourth gives each bank a stretch of the memory."""
+"""Interleaving policies: meaning of the bits of an address within a channel, high to low. The first fills a row before the
+next bank; the second alternates between bank groups; the third visits all banks before it returns to a row; the fourth
+gives each bank a contiguous part of the memory.
+"""
 
 HASHES = ("none", "bank", "all")
 """What the low bits of the row are XORed into: nothing; bank and bank group; or the channel as well ([zhang2000])."""
@@ -27,7 +31,7 @@ def _cycles(doc: str, *, low: int = 1) -> Any:
 
 @record_class
 class DramTiming:
-    """Constraints between commands, in cycles of the memory's clock, by the names of JEDEC's standards."""
+    """Timing constraints between DRAM commands, by JEDEC's names, in cycles of the memory's clock."""
 
     cl: Number = _cycles("from a read to its first data (CL)")
     cwl: Number = _cycles("from a write to its first data (CWL)")
@@ -53,16 +57,16 @@ class DramTiming:
 
 @record_class
 class MemoryController:
-    """What each channel's controller holds, and how far it is from who asks."""
+    """Queue sizes of a channel's memory controller, and its distance from a requester. [s]"""
 
-    waiting: Number = integer_field("requests in its read queue, and in its write buffer")
+    waiting: Number = integer_field("requests in the controller's read queue, and in its write buffer")
     queue: Number = integer_field("requests in the queue of a bank")
-    path: Number = quantity_field("s", "from a requester to the controller and back, without contention", high=1e-3)
+    path: Number = quantity_field("s", "time from a requester to the controller and back, without contention", high=1e-3)
 
 
 @record_class
 class MemorySystem:
-    """Stacks of channels of banks."""
+    """Main memory as stacks of channels of banks: counts, sizes, timing and policies."""
 
     stacks: Number = integer_field("stacks")
     channels: Number = integer_field("channels of a stack")
@@ -70,39 +74,39 @@ class MemorySystem:
     groups: Number = integer_field("bank groups of a pseudo-channel")
     banks: Number = integer_field("banks of a group")
     rows: Number = integer_field("rows of a bank")
-    row: Number = quantity_field("B", "a row of a bank, which its buffer holds", positive=True)
-    access: Number = quantity_field("B", "one request: what a burst moves", positive=True)
+    row: Number = quantity_field("B", "bytes of a row of a bank, which its buffer holds", positive=True)
+    access: Number = quantity_field("B", "bytes of one request, moved by one burst", positive=True)
     clock: Number = quantity_field("Hz", "of commands", positive=True)
     timing: DramTiming
     refresh: str = option_field("what is refreshed at once", ("all", "bank"))
     order: str = option_field("interleaving within a channel", tuple(ORDERS))
-    granularity: Number = quantity_field("B", "consecutive bytes in one channel before the next one's", positive=True)
-    hashed: str = option_field("what the row's low bits are XORed into", HASHES)
+    granularity: Number = quantity_field("B", "consecutive bytes in one channel before the next channel's", positive=True)
+    hashed: str = option_field("address bits into which the row's low bits are XORed", HASHES)
     controller: MemoryController
 
 
 def pseudo_channel_count(memory: MemorySystem) -> Any:
-    """Pseudo-channels of all stacks."""
+    """Number of pseudo-channels of all stacks."""
     return memory.stacks * memory.channels * memory.pseudo
 
 
 def capacity_bytes(memory: MemorySystem) -> Any:
-    """Bytes that fit."""
+    """Capacity of all stacks of a memory. [B]"""
     return pseudo_channel_count(memory) * memory.groups * memory.banks * memory.rows * memory.row
 
 
 def peak_bandwidth(memory: MemorySystem) -> Any:
-    """Bytes a second that the data buses can move."""
+    """Peak bandwidth of the data buses. [B/s]"""
     return pseudo_channel_count(memory) * memory.access * memory.clock / memory.timing.burst
 
 
 def pseudo_channels_for_bandwidth(memory: MemorySystem, bandwidth: Any) -> Any:
-    """Pseudo-channels that a bandwidth is of, at least one; what is between two numbers of them is a matter of their clock."""
+    """Pseudo-channels that a bandwidth stands for, at least 1; fractions mean a different clock."""
     return maximum(bandwidth * pseudo_channel_count(memory) / peak_bandwidth(memory), 1.0)
 
 
 def check_memory(memory: MemorySystem, address: str = "memory") -> None:
-    """Refuses a memory that makes no sense.
+    """Refuse a memory whose counts or timing constants contradict each other.
 
     Raises:
         DesignError: a number that is below its least, that has to be a power of two and is not, or that contradicts another.
@@ -111,9 +115,7 @@ def check_memory(memory: MemorySystem, address: str = "memory") -> None:
         for spec in fields(part):
             value = getattr(part, spec.name)
             if isinstance(value, int | float) and spec.metadata and not value >= spec.metadata["low"]:
-                raise DesignError(
-                    f"{where}.{spec.name}: {value:g} is below the least that makes sense, {spec.metadata['low']:g}"
-                )
+                raise DesignError(f"{where}.{spec.name}: must be at least {spec.metadata['low']:g}, got {value:g}")
     for name, options in (("order", ORDERS), ("hashed", HASHES)):
         if getattr(memory, name) not in options:
             raise DesignError(
@@ -124,14 +126,14 @@ def check_memory(memory: MemorySystem, address: str = "memory") -> None:
         if value < 1 or value != int(value) or int(value) & (int(value) - 1):
             raise DesignError(f"{address}.{name}: {value:g} is not a power of two")
     if memory.groups * memory.banks > 64:
-        raise DesignError(f"{address}.banks: {memory.groups * memory.banks:g} banks of a channel are more than 64")
+        raise DesignError(f"{address}.banks: at most 64 banks per channel are supported, got {memory.groups * memory.banks:g}")
     if memory.hashed == "all" and int(pseudo_channel_count(memory)) & (int(pseudo_channel_count(memory)) - 1):
         raise DesignError(
-            f"{address}.hashed: all needs a power of two of channels, not {pseudo_channel_count(memory):g}; choose bank"
+            f"{address}.hashed: all needs a power of two of channels, got {pseudo_channel_count(memory):g}; use bank"
         )
     if not memory.access <= memory.granularity <= memory.row:
         between = f"between a request of {memory.access:g} and a row of {memory.row:g}"
-        raise DesignError(f"{address}.granularity: {memory.granularity:g} B is not {between}")
+        raise DesignError(f"{address}.granularity: {memory.granularity:g} B must be {between}")
     _refuse_timing(memory, f"{address}.timing")
 
 
@@ -159,4 +161,4 @@ def _refuse_timing(memory: MemorySystem, address: str) -> None:
             raise DesignError(f"{address}.{name}: {have:g} cycles are less than {need:g} of {why}")
     name = "rfc" if memory.refresh == "all" else "rfc_bank"
     if getattr(t, name) == 0:
-        raise DesignError(f"{address}.{name}: not known, but refresh is {memory.refresh}; give it, or choose the other refresh")
+        raise DesignError(f"{address}.{name}: unknown, but refresh is {memory.refresh}; set it, or choose the other refresh")

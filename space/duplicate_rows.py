@@ -1,4 +1,4 @@
-"""Rows of columns that are equal: of few values, a sample of many designs has most of them several times."""
+"""Equal rows of design columns, so that repeated designs are evaluated once."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ HASH_SHIFT = np.uint64(32)
 
 
 def first_equal_rows(columns: Columns) -> Array:
-    """Of each row, the first that is equal to it in all columns; inactive cells are equal.
+    """Index of the first equal row, for each row of the columns; inactive cells are equal.
 
     >>> first_equal_rows({"a": np.array([2.0, 1.0, 2.0, 2.0]), "b": np.array([np.nan, 0.0, np.nan, 3.0])}).tolist()
     [0, 1, 0, 3]

@@ -1,4 +1,4 @@
-"""The one exception for anything a user can fix."""
+"""The exception for everything that a user can fix, and hints for its messages."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class DesignError(ValueError):
-    """Says what was expected, what came, and where to go, in the user's addresses."""
+    """A user's error: the setting, what was expected, what came and what to do."""
 
     def __str__(self) -> str:
         """One line, whatever it quotes: without passwords, and without what a terminal would obey."""
@@ -18,7 +18,7 @@ class DesignError(ValueError):
 
 
 def suggest_nearest(name: str, names: Iterable[str]) -> str:
-    """A hint that ends an error message: the closest valid name, and the list.
+    """Hint for an error message: the closest valid name, and the list of names.
 
     >>> suggest_nearest("ktreek", ["tp", "ktree_k"])
     "did you mean 'ktree_k'? valid: ktree_k, tp"
@@ -32,7 +32,7 @@ def suggest_nearest(name: str, names: Iterable[str]) -> str:
 
 
 def choose_option(options: Mapping[str, T], name: str, address: str) -> T:
-    """The option of a name in a registry, one that ships or one that an installed package adds (`space.registry`).
+    """Option of a name in a registry, shipped or added by an installed package (`space.registry`).
 
     Raises:
         DesignError: no such option at that address; the message lists them.

@@ -1,4 +1,4 @@
-"""How a value object declares its leaves: unit, meaning and range, read by the builder, the knobs and the reports."""
+"""Fields of records: how each declares unit, range and meaning, for builders, knobs and reports."""
 
 import math
 import re
@@ -16,7 +16,7 @@ from dse.space.errors import DesignError, suggest_nearest
 T = TypeVar("T")
 
 Unread = Mapping[str, tuple[str | int, ...]]
-"""By the leaf that has them, words or whole numbers beside which nothing reads another leaf."""
+"""Options or whole numbers, by the leaf that has them, under which another leaf is not read."""
 
 ALWAYS: Unread = MappingProxyType({})
 
@@ -48,9 +48,10 @@ def quantity_field(
     absent: bool = False,
     unread: Unread = ALWAYS,
 ) -> Any:
-    """A leaf with a unit; `low` and `high` bound what makes sense, `positive` refuses zero as well; `absent` may be missing.
+    """Field for a quantity with a unit, bounded by `low` and `high`.
 
-    Beside `unread`, words or whole numbers by the leaf that has them, nothing reads it (`dse.space.unread_leaves`).
+    `positive` refuses zero as well, and `absent` allows a missing value. Where other leaves have the options or
+    whole numbers in `unread`, nothing reads this leaf (`dse.space.unread_leaves`).
     """
     metadata = {"unit": unit, "doc": doc, "low": low, "high": high, "positive": positive}
     return _leaf(metadata | _unread(unread), default, absent)
@@ -66,7 +67,10 @@ def integer_field(
     apart: bool = False,
     unread: Unread = ALWAYS,
 ) -> Any:
-    """A leaf that is a whole number of things, or of units; designs that differ in one `apart` are worked out in turn."""
+    """Field for a whole number of things or units.
+
+    Designs that differ in a field with `apart` are evaluated in separate groups.
+    """
     metadata = {"unit": unit, "doc": doc, "low": low, "whole": True} | ({"apart": True} if apart else {})
     return _leaf(metadata | _unread(unread), default, absent)
 
@@ -81,23 +85,27 @@ def option_field(
     absent: bool = False,
     unread: Unread = ALWAYS,
 ) -> Any:
-    """A leaf that is a word; with `options`, one of these; with `number`, a whole number too; `unfit` says why not others."""
+    """Field for an option, one of several words.
+
+    With `options`, the value is one of these; with `number`, a whole number is allowed too; `unfit` gives reasons
+    against other options.
+    """
     metadata = {"unit": "", "doc": doc, "options": tuple(options), "unfit": unfit} | ({"number": True} if number else {})
     return _leaf(metadata | _unread(unread), default, absent)
 
 
 def boolean_field(doc: str, *, default: bool | None = None, absent: bool = False) -> Any:
-    """A leaf that is a statement, true or false."""
+    """Field for a true or false value."""
     return _leaf({"unit": "", "doc": doc, "flag": True}, default, absent)
 
 
 def table_field(doc: str, kind: type) -> Any:
-    """Value objects of a kind by names that the user gives, as pairs in the order in which they are said; none by default."""
+    """Field for records by user-given names, stored as pairs in the given order; empty by default."""
     return field(metadata={"doc": doc, "table": kind}, default=())
 
 
 def part_field(doc: str, *kinds: type, inline: bool = False) -> Any:
-    """A value object of one of some kinds, which its fields tell apart; None where the whole has no such part.
+    """Field for a part: a record of one of several kinds, told apart by their fields, or None.
 
     The addresses of an `inline` part's leaves are those of the whole: ``mapping.rows``, not ``mapping.kernel.rows``.
     """
@@ -105,12 +113,12 @@ def part_field(doc: str, *kinds: type, inline: bool = False) -> Any:
 
 
 def refused_field(why: str) -> Any:
-    """A field that others like it have and this one cannot have; `why` says so, and what to do."""
+    """Field that this record must not have though similar records do; `why` is the message."""
     return field(metadata={"doc": why, "refused": why}, default=None)
 
 
 def ranges() -> Any:
-    """Sizes that a part's constants were fitted on, as (name, least, most); of origin, not of the design, and no leaf of it."""
+    """Field for the sizes that a part's constants were fitted on, as (name, lowest, highest); not a leaf."""
     return field(default=None, compare=False, repr=False)
 
 
@@ -140,19 +148,19 @@ def _leaf(metadata: dict[str, Any], default: Any, absent: bool) -> Any:
     ),
 )
 def record_class(cls: type[T]) -> type[T]:
-    """A frozen, slotted dataclass with declared leaves."""
+    """Class decorator for a frozen, slotted dataclass with declared leaves."""
     return dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 
 def iterate_leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, Field[Any]]]:
-    """Every leaf below a value object, as (address, value, field), in the order of declaration; what is absent has none."""
+    """Leaves below a record as (address, value, field), in order of declaration, without absent parts."""
     found: list[tuple[str, Any, Field[Any]]] = []
     _gather(value, prefix, found)
     return iter(found)
 
 
 def have_equal_leaves(one: Any, other: Any) -> bool:
-    """Whether two value objects have the same leaves, in all designs that these are of.
+    """Whether two records have the same leaves with equal values in all their designs.
 
     >>> from dse.space.dram import MemoryController
     >>> queues = MemoryController(waiting=64, queue=8, path=1e-7)
@@ -197,7 +205,7 @@ def _nests(kind: type) -> bool:
 
 
 def addresses(value: Any, pattern: str) -> list[str]:
-    """The leaf addresses that an address names: itself, or with ``both``, as in ``mapping.both.tp``, those of both phases.
+    """Leaf addresses that an address names: itself, or those of both phases for ``mapping.both.tp``.
 
     Raises:
         DesignError: none; the message has the nearest valid address.
@@ -206,7 +214,7 @@ def addresses(value: Any, pattern: str) -> list[str]:
 
 
 def match_addresses(known: list[str], pattern: str) -> list[str]:
-    """Those of some addresses that an address names, as `addresses` says."""
+    """Known addresses that a pattern names; an error if there is none."""
     found = match_addresses_or_none(known, pattern)
     if not found:
         raise DesignError(f"no field {pattern!r}; {_nearest_sibling(pattern.split('.'), known)}")
@@ -214,7 +222,7 @@ def match_addresses(known: list[str], pattern: str) -> list[str]:
 
 
 def match_addresses_or_none(known: Sequence[str], pattern: str) -> list[str]:
-    """Those of some addresses that an address names; none where it names none."""
+    """Known addresses that a pattern names; an empty list if there is none."""
     if "both" not in pattern:
         return [address for address in known if address == pattern]
     named_by = _both(pattern).fullmatch
@@ -228,7 +236,7 @@ def _both(pattern: str) -> re.Pattern[str]:
 
 
 def leaf_at(value: Any, address: str) -> Any:
-    """The leaf at a dotted address."""
+    """Leaf at a dotted address of a record."""
     for name in address.split("."):
         owner = _owner(value, name)
         value = getattr(getattr(value, owner) if owner else value, name)
@@ -236,7 +244,7 @@ def leaf_at(value: Any, address: str) -> Any:
 
 
 def holder(value: Any, address: str) -> tuple[Any, str]:
-    """The value object that has the leaf at a dotted address, and the leaf's name there."""
+    """Record that has the leaf at a dotted address, and the leaf's field name in the record."""
     *path, last = address.split(".")
     owner = leaf_at(value, ".".join(path)) if path else value
     inline = _owner(owner, last)
@@ -244,7 +252,7 @@ def holder(value: Any, address: str) -> tuple[Any, str]:
 
 
 def field_at(value: Any, address: str) -> Field[Any]:
-    """The declaration of the leaf at a dotted address."""
+    """Field declaration of the leaf at a dotted address."""
     owner, name = holder(value, address)
     return next(spec for spec in fields(owner) if spec.name == name)
 
@@ -258,7 +266,10 @@ def _owner(value: Any, name: str) -> str:
 
 
 def fingerprint(value: Any) -> str:
-    """What tells a value object from others: fields at their defaults are left out, so that one more changes nothing."""
+    """Text that identifies a record's content; fields at their defaults are left out.
+
+    A new field with a default therefore changes no key.
+    """
     if isinstance(value, tuple):
         return f"({', '.join(map(fingerprint, value))})"
     if not is_dataclass(value):
@@ -270,7 +281,7 @@ def fingerprint(value: Any) -> str:
 
 
 def key_text(value: Any) -> str:
-    """Text of a value for content keys: its `repr`, with the names that stored keys have for renamed classes.
+    """Text of a value for content keys: its `repr`, with former class names where stored keys use them.
 
     >>> from dse.space.knobs import ChoiceKnob
     >>> key_text(ChoiceKnob("chip.cores", (1, 2)))[:7]
@@ -280,7 +291,7 @@ def key_text(value: Any) -> str:
 
 
 def replace_leaves(value: T, changes: Mapping[str, Any]) -> T:
-    """A copy with the leaves at some addresses changed; the rest is shared."""
+    """Copy of a record with the leaves at some addresses changed; the rest is shared."""
     here: dict[str, Any] = {}
     below: dict[str, dict[str, Any]] = {}
     for address, new in changes.items():
@@ -333,7 +344,7 @@ MAX_EXACT_INTEGER = 2**53
 
 
 def check_leaf(value: Any, spec: Field[Any], address: str) -> Any:
-    """The value of a leaf, if its declaration allows it.
+    """Value of a leaf, checked against its declaration.
 
     Raises:
         DesignError: of another type, out of range, or not one of the options.
@@ -347,7 +358,7 @@ def check_leaf(value: Any, spec: Field[Any], address: str) -> Any:
         if "number" in limits and isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
         if not isinstance(value, str):
-            raise DesignError(f"{address}: {value!r} is not a word")
+            raise DesignError(f"{address}: {value!r} is not text")
         if value in limits["unfit"]:
             raise DesignError(f"{address}: {limits['unfit'][value]}")
         if limits["options"] and value not in limits["options"]:
@@ -364,9 +375,9 @@ def check_leaf(value: Any, spec: Field[Any], address: str) -> Any:
         )
     unit = limits["unit"] if limits["unit"] != "1" else ""
     if value < limits["low"]:
-        raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is below the least that makes sense, {limits['low']:g}")
+        raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is below the minimum, {limits['low']:g}")
     if value > limits.get("high", math.inf):
-        raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is above the most that makes sense, {limits['high']:g}")
+        raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is above the maximum, {limits['high']:g}")
     if limits.get("positive") and value == 0:
         raise DesignError(f"{address}: must be above 0")
     return int(value) if "whole" in limits else float(value)

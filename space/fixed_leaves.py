@@ -1,7 +1,7 @@
-"""Leaves of a chip that nobody chooses by themselves: constants of silicon and wires, and starts of software on cores.
+"""Leaves of a chip that a user does not choose separately: silicon, wires, software start-up times.
 
-Every other leaf of a chip is a design choice: whatever of it buys time costs area, power or money, which a test asks for; words
-that cost nothing by their nature say why.
+Every other leaf of a chip is a design choice: each setting that saves time costs area, power or money, which a test
+checks. Options that cost nothing by nature give the reason.
 """
 
 SILICON = "of silicon, wires or devices"
@@ -52,17 +52,17 @@ PRICED_PREFIXES = (
     "decode.",
     "published.",
 )
-"""Parts that say what silicon and money are, that other readers play, or that only cores have which a mapping sets apart."""
+"""Parts with facts of silicon and money, parts for other fidelities, and parts of cores that a mapping sets apart."""
 
 FREE: dict[str, str] = {
     "tile.matrix.dataflow": "an element holds two operands and a sum, whichever of them stays while the others stream by",
     "tile.products": "which engine multiplies few rows is up to software; both engines are there and have their area",
 }
-"""Words of a chip that somebody chooses and that cost nothing, by address below ``chip``, and why."""
+"""Free options of a chip without any cost, by address below ``chip``, and the reason."""
 
 
 def is_design_choice(address: str) -> bool:
-    """Whether a leaf of a chip is a design choice.
+    """Whether a leaf of a chip is a design choice rather than a fixed constant.
 
     >>> is_design_choice("hbm.capacity"), is_design_choice("noc.hop"), is_design_choice("technology.mac")
     (True, False, False)

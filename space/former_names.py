@@ -1,4 +1,4 @@
-"""Former names of modules, functions and classes, which packages of others may still use for one release.
+"""Former names of modules, functions and classes, which external packages may use for one release.
 
 A package that adds options by entry points may have been written with the names of PHYSICS 31 and before. Where an entry point
 is loaded, former names are answered with the present objects, and one line on standard error says which names to replace.
@@ -154,7 +154,7 @@ used: dict[str, str] = {}
 
 
 def install_former_names() -> None:
-    """Answer to former names of modules and of what is in them, from now on in this process."""
+    """Redirect imports of former module and object names to the present ones, in this process."""
     if any(isinstance(finder, _FormerModules) for finder in sys.meta_path):
         return
     tables = {former.split()[0]: (former.split()[-1], names) for former, names in _sections(MODULES_TEXT).items()}
@@ -166,7 +166,7 @@ def install_former_names() -> None:
 
 
 def with_former_functions(group: str, option: Any) -> Any:
-    """An option of a package; what it has by a former name it also has by the present one.
+    """Add to an external option the present names of functions that it defines by former names.
 
     Args:
         group: of entry points, as ``dse.gemm``.
@@ -180,7 +180,7 @@ def with_former_functions(group: str, option: Any) -> Any:
 
 
 def say_former_names(package: str) -> None:
-    """Print once a process tree which former names a package uses, and the present ones."""
+    """Print once per process tree which former names a package uses, with the present ones."""
     if used and SAID not in os.environ:
         os.environ[SAID] = "1"
         pairs = ", ".join(f"{former} is now {present}" for former, present in used.items())

@@ -1,6 +1,6 @@
-"""Knobs and the space they span: from values at addresses to designs, one at a time or in columns.
+"""Knobs and the design space that they span: from knob values to designs, singly or in columns.
 
-A knob's address may say ``both``: one value then goes to the leaves of both phases, as in ``mapping.both.tp``.
+A knob's address may contain ``both``: the value then goes to the leaves of both phases, as in ``mapping.both.tp``.
 """
 
 import hashlib
@@ -33,22 +33,24 @@ MAX_TIED_VALUES = 20_000
 """Combinations of values that what is tied is looked at for, when a space is made."""
 
 GROUP_ROWS = 256
-"""Rows a group must have on average to be worth a group of its own: numbers of the mapping that differ within a group cost as
-much as some four groups in which they are one number, and more for each design."""
+"""Rows that a group must have on average to be a group of its own. Numbers of the mapping that differ within a group cost
+as much as some four groups with one number each, and more for each design.
+"""
 
 Columns = dict[str, Array]
-"""By knob: numbers as float64, NaN where inactive; words as int16 codes into `Choice.values`, -1 where inactive."""
+"""By knob: numbers as float64, NaN where inactive; options as int16 codes into `ChoiceKnob.values`, -1 where inactive."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceKnob:
-    """A knob with finitely many values, in order.
+    """A knob with a finite, ordered set of values.
 
     Attributes:
         address: the leaves it moves.
-        values: in the leaves' SI units, or words.
-        when: (knob address, values) pairs that must all hold for this knob to count; elsewhere leaves keep their base value.
-        read: knobs of choices, one of which must have a value beside which something reads the leaves; none for leaves
+        values: in the leaves' SI units, or options.
+        when: (knob address, values) pairs that must all apply for this knob to count; elsewhere leaves keep their base
+            value.
+        read: knobs of choices, one of which must have a value under which something reads the leaves; none for leaves
             that are always read. A space fills it in.
     """
 
@@ -59,13 +61,13 @@ class ChoiceKnob:
 
     @property
     def words(self) -> bool:
-        """Whether the values are words, which change the structure of a design."""
+        """Whether the knob's values are options, which change the structure of a design."""
         return isinstance(self.values[0], str)
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalKnob:
-    """A knob with a value anywhere from `low` to `high`, both included."""
+    """A knob with any value from `low` to `high`, both included."""
 
     address: str
     low: float
@@ -75,7 +77,7 @@ class IntervalKnob:
     read: tuple[Condition, ...] = field(default=(), repr=False)
 
     def unit(self, value: float) -> float:
-        """Where a value is, from 0 at `low` to 1 at `high`."""
+        """Position of a value in the interval, from 0 at `low` to 1 at `high`."""
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
@@ -86,13 +88,13 @@ Knob = ChoiceKnob | IntervalKnob
 
 @dataclass(frozen=True, slots=True)
 class TiedLeaf:
-    """Leaves that follow others: no knob, but a value that comes of theirs.
+    """A tied setting: leaves whose value is computed from the values of other leaves.
 
     Attributes:
         address: the leaves.
         text: the expression, as it was written.
         inputs: leaves that it is made of.
-        worth: the value, in the leaf's SI unit, from theirs: of numbers, or of arrays of one shape.
+        worth: function from the input values to the value in SI, for numbers or for arrays of one shape.
     """
 
     address: str
@@ -102,7 +104,7 @@ class TiedLeaf:
 
 
 def order_by_dependency(knobs: Sequence[Knob]) -> list[Knob]:
-    """Knobs in an order in which each stands after those that it depends on.
+    """Knobs sorted so that each comes after the knobs that it depends on.
 
     Raises:
         DesignError: two count by one another.
@@ -126,7 +128,7 @@ def order_by_dependency(knobs: Sequence[Knob]) -> list[Knob]:
 
 
 def active_rows(knobs: Sequence[Knob], moved: Callable[[Knob, tuple[Any, ...]], Array]) -> dict[str, Array]:
-    """Where each knob counts, by its address.
+    """Mask of the rows in which each knob is active, by the knob's address.
 
     Args:
         knobs: of a space.
@@ -148,14 +150,14 @@ def active_rows(knobs: Sequence[Knob], moved: Callable[[Knob, tuple[Any, ...]], 
 
 
 def why_never_read(base: Design, targets: Sequence[str], knobs: Sequence[Knob]) -> str:
-    """Beside what nothing reads any of some leaves, whatever the knobs of a space say; "" where something may."""
+    """Settings beside which none of some leaves is read, as text; empty string if one may be read."""
     if read_conditions(base, targets, _moved(base, knobs)) is not None:
         return ""
     return ", ".join(dict.fromkeys(why_unread(base, target) for target in targets))
 
 
 def _moved(base: Design, knobs: Sequence[Knob]) -> dict[str, tuple[str, Sequence[Any]]]:
-    """By leaf, the address of the knob of choices that moves it, and its values; of knobs whose address a base has."""
+    """Choice knobs by the leaf that they set, as address and values; for knobs whose address the base has."""
     choices = [knob for knob in knobs if isinstance(knob, ChoiceKnob)]
     known = [address for address, _, _ in iterate_leaves(base)] if choices else []
     return {leaf: (knob.address, knob.values) for knob in choices for leaf in match_addresses_or_none(known, knob.address)}
@@ -174,10 +176,10 @@ class _Here(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Space:
-    """A base design, the knobs that move it, and what follows them, in an order in which it can be worked out.
+    """A design space: a base design, the knobs that vary it, and its tied settings in dependency order.
 
     Raises:
-        DesignError: a knob names no leaf, moves one that another moves, or has a value its leaf cannot take.
+        DesignError: a knob names no leaf, sets a leaf that another knob sets, or has a value that its leaf cannot take.
     """
 
     base: Design
@@ -196,7 +198,7 @@ class Space:
         for knob in self.knobs:
             for address in targets[knob.address]:
                 if address in owner:
-                    raise DesignError(f"space: {knob.address} and {owner[address]} both move {address}")
+                    raise DesignError(f"space: {knob.address} and {owner[address]} both set {address}; remove one of them")
                 owner[address] = knob.address
                 self._check(knob, address)
             for other, _ in knob.when:
@@ -210,45 +212,45 @@ class Space:
         for tied in self.tied:
             for address in self._following[tied.address]:
                 if address in owner:
-                    raise DesignError(f"space: {tied.address} is tied, and {owner[address]} moves {address} too")
+                    raise DesignError(
+                        f"space: {tied.address} is tied, and {owner[address]} sets {address} too; remove one of them"
+                    )
                 owner[address] = tied.address
         self._check_tied()
 
     @property
     def each(self) -> Iterator[tuple[dict[str, Value], "Space"]]:
-        """The bases: the values that choose one, and its space; here itself alone (`dse.space.multi_chip_space` has
-        several).
-        """
+        """Spaces of a single base each, with the knob values that select each; here only this space."""
         return iter(((dict[str, Value](), self),))
 
     def spec(self, address: str) -> Field[Any]:
-        """What the leaf that a knob moves is declared as."""
+        """Field declaration of the leaf that a knob sets."""
         return field_at(self.base, self.targets[address][0])
 
     @property
     def key(self) -> str:
-        """Content key of the base and the knobs."""
+        """Content key of the space: its base and knobs."""
         base = [(address, value) for address, value, _ in iterate_leaves(self.base)]
         tied = [(f"tied {tied.address}", tied.text) for tied in self.tied]
         read = [(f"read {knob.address}", key_text(knob.read)) for knob in self.knobs if knob.read]
         return key_of_leaves(base + [(f"knob {knob.address}", key_text(knob)) for knob in self.knobs] + read + tied)
 
     def at(self, values: Mapping[str, Value]) -> Design:
-        """The design at knob values; a knob that is missing or inactive leaves its base value."""
+        """The design at knob values; a missing or inactive knob leaves its base value."""
         return replace_leaves(self.base, self._changes(values))
 
     def key_at(self, values: Mapping[str, Value]) -> str:
-        """The key of the design at knob values, without building the design."""
+        """Content key of the design at knob values, without building the design."""
         entries = dict(self._entries)
         entries.update((address, key_line(address, value)) for address, value in self._changes(values).items())
         return hash_lines(entries.values())
 
     def following(self, design: Design) -> Design:
-        """A design with what is tied where its other leaves have it."""
+        """A design with its tied settings recomputed from its other leaves."""
         return replace_leaves(design, self._tied(design, {})) if self.tied else design
 
     def keys(self, columns: Columns) -> list[str]:
-        """The keys of the designs in columns, each as `key_at` has it of one."""
+        """Content keys of the designs in columns, each equal to `key_at` of the row."""
         size = len(next(iter(columns.values()))) if columns else 1
         moved, changes = dict[str, Sequence[str]](), dict[str, Any]()
         for knob in self.knobs:
@@ -272,7 +274,7 @@ class Space:
         return keys
 
     def _word_entries(self, knob: Knob, leaf: str, codes: Array) -> list[str]:
-        """In each row, the line of a key of a leaf that has words; of an inactive knob the base's."""
+        """Key line of an option leaf in each row; the base's line where the knob is inactive."""
         assert isinstance(knob, ChoiceKnob)
         of = [*(key_line(leaf, word) for word in knob.values), self._entries[leaf]]
         return [of[code] for code in codes.tolist()]
@@ -291,7 +293,7 @@ class Space:
 
     @property
     def follows(self) -> list[str]:
-        """Leaves that are tied."""
+        """Addresses of all leaves that are tied to others."""
         return [leaf for several in self._following.values() for leaf in several]
 
     def _changes(self, values: Mapping[str, Value]) -> dict[str, Value]:
@@ -308,31 +310,34 @@ class Space:
         return changes
 
     def active(self, address: str, values: Mapping[str, Value]) -> bool:
-        """Whether a knob counts, given the values of the others."""
+        """Whether a knob is active, given the values of the other knobs."""
         knob = self.knob(address)
         when = all(self.active(other, values) and values.get(other) in allowed for other, allowed in knob.when)
         return when and (not knob.read or any(self._reads(condition, values) for condition in knob.read))
 
     def knob(self, address: str) -> Knob:
-        """The knob at an address."""
+        """Knob at an address; an error if the space has none there."""
         for knob in self.knobs:
             if knob.address == address:
                 return knob
         raise DesignError(f"space: no knob {address!r}; knobs: {', '.join(self.targets)}")
 
     def canonical(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Only the values that count, in the order of the knobs."""
+        """Values of active knobs only, in the order of the knobs."""
         return {k.address: values[k.address] for k in self.knobs if k.address in values and self.active(k.address, values)}
 
     @property
     def combinations(self) -> int | None:
-        """Rows of the grid, repetitions by inactive knobs included; None where a knob is an interval."""
+        """Number of grid rows, with repetitions by inactive knobs; None if a knob is an interval."""
         if any(isinstance(knob, IntervalKnob) for knob in self.knobs):
             return None
         return math.prod(len(knob.values) for knob in self._order())
 
     def grid(self, start: int, stop: int) -> Columns:
-        """Rows start to stop of the grid: words slowest, then the mapping, then the chip; repeated rows are left out."""
+        """Columns of grid rows `start` to `stop`, without repeated rows.
+
+        Options vary slowest, then the mapping, then the chip.
+        """
         order = self._order()
         index = np.arange(start, stop)
         codes: dict[str, Array] = {}
@@ -341,7 +346,7 @@ class Space:
         return self._columns(codes)
 
     def sample(self, unit: Array) -> Columns:
-        """Rows from points of the unit cube, shape (designs, knobs), one coordinate a knob."""
+        """Columns of designs from points of the unit cube, shape (designs, knobs)."""
         codes: dict[str, Array] = {}
         for column, knob in zip(unit.T, self.knobs, strict=True):
             if isinstance(knob, ChoiceKnob):
@@ -353,7 +358,7 @@ class Space:
         return self._columns(codes, unique=False)
 
     def stack(self, columns: Columns) -> Designs:
-        """Designs from columns, grouped by structure.
+        """Designs of the rows of columns, grouped by structure.
 
         Many rows are grouped by numbers of the mapping as well: what shapes every operator is then one number a group.
         """
@@ -374,10 +379,11 @@ class Space:
         return Designs(size, tuple(groups))
 
     def parts(self, columns: Columns, most: int) -> list[Array]:
-        """Rows in parts of at most so many, those of one structure together: what shapes depend on is one number in each part.
+        """Groups of at most `most` rows, each of one structure where possible.
 
-        Structure is as `stack` has it, with counts of things on the chip whose values leave each structure a quarter of a part
-        or more, on average. A part ends with a structure once it is a quarter full.
+        Structure is as in `stack`, with counts of parts of the chip whose values leave each structure a quarter
+        of a group or more, on average. A group ends with a structure once it is a quarter full. Values on which
+        array shapes depend are then one number per group.
         """
         size, least = len(next(iter(columns.values()))) if columns else 1, max(most // 4, 1)
         if not size:
@@ -393,7 +399,7 @@ class Space:
         return found
 
     def row(self, columns: Columns, index: int) -> dict[str, Value]:
-        """One row of columns as values; inactive knobs are left out."""
+        """Knob values of one row of columns; inactive knobs are left out."""
         values: dict[str, Value] = {}
         for knob in self.knobs:
             cell = columns[knob.address][index]
@@ -405,7 +411,7 @@ class Space:
         return values
 
     def number(self, knob: Knob, value: float) -> Value:
-        """A number of a column as the knob has it: whole where the leaf counts things."""
+        """Number from a column as the knob's leaf needs it: an integer where the leaf counts things."""
         whole = "whole" in self.spec(knob.address).metadata
         return int(value) if whole else value
 
@@ -420,7 +426,7 @@ class Space:
             changes[address] = full[0].item() if _one_value(full) else full
 
     def _reads(self, condition: Condition, values: Mapping[str, Value]) -> bool:
-        """Whether a condition holds, by the values of knobs: by the base's where one has none or does not count."""
+        """Whether a condition holds for knob values; a knob without an active value has the base's."""
         other, words, usual = condition
         return values[other] in words if other in values and self.active(other, values) else usual
 
@@ -454,11 +460,11 @@ class Space:
         return [(knob, knob.words or self._apart(knob), self._divides(knob), self._counts(knob)) for knob in knobs]
 
     def _apart(self, knob: ChoiceKnob) -> bool:
-        """Whether designs that differ in a knob are worked out in turn."""
+        """Whether designs that differ in a knob are evaluated in separate groups."""
         return "apart" in self.spec(knob.address).metadata
 
     def _divides(self, knob: ChoiceKnob) -> bool:
-        """Whether a knob says how operators are divided: of the mapping, but not of what instances take requests."""
+        """Whether a knob of the mapping divides operators; serving settings do not."""
         return knob.address.startswith("mapping.") and not knob.address.startswith("mapping.serving.")
 
     def _counts(self, knob: ChoiceKnob) -> bool:
@@ -472,7 +478,7 @@ class Space:
     def _columns(self, codes: Mapping[str, Array], *, unique: bool = True) -> Columns:
         def moved(knob: Knob, allowed: tuple[Any, ...]) -> Array:
             if not isinstance(knob, ChoiceKnob):
-                raise DesignError(f"space: 'when' needs a knob with choices, {knob.address} is an interval")
+                raise DesignError(f"space: 'when' needs a knob with choices, but {knob.address} is an interval")
             return np.isin(codes[knob.address], [i for i, value in enumerate(knob.values) if value in allowed])
 
         active = {
@@ -514,7 +520,7 @@ class Space:
                     for leaf in leaves_of:
                         check_leaf(float(found[place]), field_at(self.base, leaf), f"space.{tied.address}")
                 except DesignError as error:
-                    raise DesignError(f"{error}; {tied.text} comes to it at {made}") from None
+                    raise DesignError(f"{error}; {tied.text} gives this value at {made}") from None
             known |= dict.fromkeys(leaves_of, np.unique(found))
 
     def _values(self, knob: Knob | None, leaf: str) -> Array:
@@ -532,15 +538,16 @@ class Space:
             check_leaf(value, spec, f"space.{knob.address}")
         if isinstance(knob, IntervalKnob):
             if "whole" in spec.metadata:
-                raise DesignError(f"space.{knob.address}: counts whole things; use range(...) or choice(...)")
+                raise DesignError(f"space.{knob.address}: must be a whole number; use range(...) or choice(...)")
             if not knob.low < knob.high or (knob.log and knob.low <= 0):
                 raise DesignError(
-                    f"space.{knob.address}: interval from {knob.low:g} to {knob.high:g} is empty or not for a log"
+                    f"space.{knob.address}: the interval from {knob.low:g} to {knob.high:g} is empty, or not "
+                    "positive for a log scale"
                 )
         elif not values:
-            raise DesignError(f"space.{knob.address}: no value to choose from; ~space.{knob.address} leaves the knob out")
+            raise DesignError(f"space.{knob.address}: has no value to choose from; ~space.{knob.address} removes the knob")
         elif len(set(values)) != len(values):
-            raise DesignError(f"space.{knob.address}: a value stands twice among {values}")
+            raise DesignError(f"space.{knob.address}: a value occurs twice among {values}")
 
 
 def _number_entries(leaf: str, values: Array) -> list[str]:
@@ -551,7 +558,7 @@ def _number_entries(leaf: str, values: Array) -> list[str]:
 
 
 FIRST_ROWS = 64
-"""Rows of a column that say soon that it has many values."""
+"""First rows of a column, in which many distinct values are noticed early."""
 
 
 def _at_least(column: Array) -> int:
@@ -565,11 +572,11 @@ def _one_value(column: Array) -> bool:
 
 
 def _places(knob: ChoiceKnob, column: Array) -> tuple[Any, Array]:
-    """Values of numbers, and which of them each is: by a table, or by a search, which takes longer of random numbers."""
+    """Distinct values and each number's index among them, by a table or by a search, which is slower for random numbers."""
     values = np.sort(np.asarray(knob.values, dtype=float))
     return distinct_values(column) or (values, np.searchsorted(values, column))
 
 
 def _in_order(code: Array) -> Array:
-    """Rows by their structures, those of each as they come; a few structures are sorted by radix, in narrow numbers."""
+    """Rows sorted by structure, stable within each; few structures are sorted by radix in narrow integers."""
     return np.argsort(code.astype(np.min_scalar_type(int(code.max()))), kind="stable")

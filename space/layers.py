@@ -1,7 +1,7 @@
-"""The layers of a model: which kinds there are, how many of each and in which order, and how far their attention looks.
+"""Layers of a model: their kinds, the number and order of each kind, and the reach of attention.
 
-A layer of a kind is described by a model all of whose layers are of it (`Layer.of`), so that what asks for heads or windows
-asks the same whether layers are alike or not.
+A layer of a kind is described by a model whose layers are all of that kind (`Layer.of`). Code that reads heads or
+windows is then the same for uniform and mixed models.
 """
 
 import re
@@ -17,7 +17,7 @@ from dse.space.errors import DesignError, suggest_nearest
 from dse.space.model import LayerKind, Model
 
 ATTENTION, STATE, FFN, MOE = "attention", "state", "ffn", "moe"
-"""Parts of a layer where layers are alike."""
+"""Segment names of layers that are all equal."""
 
 RESERVED = ("embedding", "head", "mtp", "region", FFN, MOE)
 """Names that a kind of layers cannot have."""
@@ -27,12 +27,12 @@ AS_THE_MODEL: LayerKind = cast(Any, LayerKind)()
 
 
 class AttentionReach(NamedTuple):
-    """How far a query looks back.
+    """How far back a query attends: full, window, chunk, top-k or compressed.
 
     Attributes:
         window: tokens before it and with it, at most; 0 for all.
         chunk: tokens of the chunk that it does not look out of; 0 for no chunks.
-        ratio: tokens of one compressed entry, beside the window; 0 for none.
+        ratio: tokens of one compressed entry, besides the window; 0 for none.
         top: positions, or entries, that it picks out, at most; 0 for all.
     """
 
@@ -42,7 +42,7 @@ class AttentionReach(NamedTuple):
     top: int = 0
 
     def seen(self, context: Any) -> Any:
-        """Positions that a query attends to, of some that are there; within a chunk what it is on average.
+        """Positions that a query attends to, given the context length; within a chunk the mean.
 
         >>> (
         ...     AttentionReach(window=4).seen(10),
@@ -60,7 +60,7 @@ class AttentionReach(NamedTuple):
         return minimum(context, limit) if limit else context
 
     def pairs(self, prompt: Any) -> Any:
-        """Query-key pairs of a prompt per head: every token looks at itself and at those before it that it reaches.
+        """Query-key pairs per head of a whole prompt, each token attending to itself and earlier ones.
 
         >>> (
         ...     AttentionReach().pairs(4),
@@ -80,7 +80,7 @@ class AttentionReach(NamedTuple):
         return _within(prompt, self.window or self.top)
 
     def after(self, past: Any, prompt: Any) -> Any:
-        """Those of a prompt of which so many tokens have passed before, which later ones look back at.
+        """Query-key pairs per head of prompt tokens that follow `past` tokens processed earlier.
 
         >>> AttentionReach().after(2, 2), AttentionReach(window=2).after(2, 2), AttentionReach(chunk=4).after(2, 4)
         (7.0, 4.0, 10.0)
@@ -88,7 +88,7 @@ class AttentionReach(NamedTuple):
         return self.pairs(past + prompt) - self.pairs(past)
 
     def kept(self, context: Any) -> Any:
-        """Positions that a cache holds of so many, at most: a window's or a chunk's, or all, one by one or compressed.
+        """Most positions that the KV cache keeps of a context: all, a window or chunk, or compressed entries.
 
         >>> AttentionReach(4).kept(10), AttentionReach(chunk=8).kept(10), AttentionReach(top=4).kept(10)
         (4, 8, 10)
@@ -102,12 +102,12 @@ class AttentionReach(NamedTuple):
 
     @property
     def grows(self) -> float:
-        """Positions that a cache holds more for each token, once it is long. [1]"""
+        """Positions added to the KV cache per token of a long sequence. [1]"""
         return 1.0 / self.ratio if self.ratio else float(not (self.window or self.chunk))
 
 
 def causal_pairs(queries: Any, keys: Any, window: Any = 0) -> Any:
-    """Pairs of the last `queries` of `keys` positions with those up to them that a window lets through; 0 for all.
+    """Query-key pairs of the last `queries` of `keys` positions in a causal window; window 0 for all.
 
     >>> causal_pairs(4, 6), causal_pairs(4, 6, 2), causal_pairs(1, 6), causal_pairs(6, 6) == AttentionReach().pairs(6)
     (18.0, 8.0, 6.0, True)
@@ -122,7 +122,7 @@ def _within(prompt: Any, limit: Any) -> Any:
 
 
 class LayerGroup(NamedTuple):
-    """One kind of mixing or of FFN.
+    """Layers of a model that share one kind of mixing or of FFN.
 
     Attributes:
         name: of the part of a step that it is.
@@ -140,10 +140,10 @@ class LayerGroup(NamedTuple):
 
 
 class LayerSequence(NamedTuple):
-    """All layers of a model.
+    """All layers of a model: groups of mixings and FFNs, their order, and the attention reaches.
 
     Attributes:
-        mixings, ffns: what there is of each, in the order in which it first comes.
+        mixings, ffns: layer groups of each, in the order of their first layer.
         line: of each layer the names of its mixing and its FFN; "" where it has none.
         reaches: how far attention looks, as far as that differs.
     """
@@ -155,13 +155,13 @@ class LayerSequence(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Parts of all layers in order."""
+        """Names of the segments of all layers in order."""
         return tuple(name for layer in self.line for name in layer if name)
 
 
 @lru_cache(maxsize=256)
 def layers(model: Model) -> LayerSequence:
-    """The layers of a model.
+    """Layer groups and order of a model, from its kinds and its `order` text.
 
     Raises:
         DesignError: an order that does not add up, or names no kind; no message has the model's address.
@@ -217,7 +217,7 @@ def _named(name: str, of: Model, count: int) -> str:
 
 
 def model_of_kind(model: Model, kind: LayerKind) -> Model:
-    """A model all of whose layers are of a kind."""
+    """A model whose layers are all of one kind, made from a model and the kind's fields."""
     said: dict[str, Any] = {spec.name: getattr(kind, spec.name) for spec in fields(kind)}
     said = {name: value for name, value in said.items() if value is not None and name not in ("mixing", "ffn")}
     if kind.mixing == ATTENTION:
@@ -241,13 +241,13 @@ def _ffn(of: Model, word: str) -> Model:
 
 
 def attention_reach(of: Model) -> AttentionReach:
-    """How far attention looks in a model of one kind of layers."""
+    """Attention reach of a model whose layers are all of one kind."""
     top = 0 if of.indexer is None else of.indexer.top
     return AttentionReach(of.window, of.chunk, 0 if of.compressed is None else of.compressed.ratio, top)
 
 
 def indexer_reach(of: Model) -> AttentionReach:
-    """How far its indexer looks: at all positions, or entries, before one."""
+    """Reach of the sparse indexer of a model of one layer kind: all earlier positions or entries."""
     ratio = 0 if of.compressed is None else of.compressed.ratio
     return AttentionReach(0, 0, ratio)
 
@@ -259,16 +259,16 @@ def _reaches(of: Model) -> tuple[AttentionReach, ...]:
 
 
 def differs_between_phases(model: Model) -> bool:
-    """Whether a prompt is worked out otherwise than a token by itself, in some layer."""
+    """Whether some layer computes a prompt otherwise than a single token (latents or states)."""
     return any(layer.of.latent is not None or layer.of.recurrence is not None for layer in layers(model).mixings)
 
 
 class PerReachArray(np.ndarray[Any, Any]):
-    """Counts with an axis of the reaches of a model in front; sums and products of it with others are as well."""
+    """Counts with one leading axis entry per attention reach of a model; arithmetic keeps the type."""
 
 
 def per_reach(model: Model, count: Callable[[AttentionReach], Any]) -> Any:
-    """What is counted for each reach of a model: itself where there is one; else an array with an axis more in front."""
+    """Counts for each attention reach of a model: a number for one reach, else with a leading axis."""
     found = [count(reach) for reach in layers(model).reaches]
     if len(found) == 1:
         return found[0]
@@ -277,7 +277,7 @@ def per_reach(model: Model, count: Callable[[AttentionReach], Any]) -> Any:
 
 
 def value_at_reach(values: Any, place: int) -> Any:
-    """Of what is counted for each reach, one; a single number is one.
+    """Count at one attention reach; a single number is returned unchanged.
 
     >>> value_at_reach(3.0, 0), value_at_reach(np.array([[[1.0]], [[2.0]]]).view(PerReachArray), 1)
     (3.0, 2.0)
@@ -289,7 +289,7 @@ def value_at_reach(values: Any, place: int) -> Any:
 
 
 def value_of_widest_reach(values: Any) -> Any:
-    """Of what is counted for each reach, that of the widest.
+    """Largest count over the attention reaches; a single number is returned unchanged.
 
     >>> value_of_widest_reach(3.0), value_of_widest_reach(np.array([[[1.0]], [[2.0]]]).view(PerReachArray)).tolist()
     (3.0, [[2.0]])
@@ -303,7 +303,7 @@ ORDER_EXAMPLE = "write as in 10 (5 local, global), 2 local"
 
 
 def expand_order(order: str, known: tuple[str, ...], wanted: int) -> tuple[str, ...]:
-    """The kind of each layer.
+    """Kind of each layer, expanded from the `order` text of a model.
 
     Raises:
         DesignError: what cannot be read, a name that no kind has, or another number of layers.
@@ -316,9 +316,7 @@ def expand_order(order: str, known: tuple[str, ...], wanted: int) -> tuple[str, 
     while place < len(order.rstrip()):
         found = ORDER_TERM.match(order, place)
         if found is None:
-            raise DesignError(
-                f"order: {order[place:].strip()[:40]!r} is not understood; write as in 10 (5 local, global), 2 local"
-            )
+            raise DesignError(f"order: cannot read {order[place:].strip()[:40]!r}; write as in 10 (5 local, global), 2 local")
         place = found.end()
         group, count, name, closes, _ = found.groups()
         if group is not None:
@@ -329,49 +327,49 @@ def expand_order(order: str, known: tuple[str, ...], wanted: int) -> tuple[str, 
             stack[-1][1].extend([name] * _times(count or "1", wanted))
         elif closes is not None:
             if len(stack) == 1:
-                raise DesignError(f"order: a bracket closes that none opens; {ORDER_EXAMPLE}")
+                raise DesignError(f"order: a closing bracket has no opening one; {ORDER_EXAMPLE}")
             times, inner = stack.pop()
             if times * len(inner) > wanted:
-                raise DesignError(f"order: more layers than the {wanted} that layers says; say what adds up to as many")
+                raise DesignError(f"order: has more layers than model.layers={wanted}; make both equal")
             stack[-1][1].extend(inner * times)
     if len(stack) > 1:
-        raise DesignError(f"order: a bracket is open; {ORDER_EXAMPLE}")
+        raise DesignError(f"order: an opening bracket has no closing one; {ORDER_EXAMPLE}")
     turns = tuple(stack[0][1])
     if len(turns) != wanted:
-        raise DesignError(f"order: adds up to {len(turns)} layers, and layers says {wanted}; say what adds up to as many")
+        raise DesignError(f"order: has {len(turns)} layers, but model.layers={wanted}; make both equal")
     return turns
 
 
 def _times(text: str, wanted: int) -> int:
     if len(text) > 6 or int(text) > wanted:
-        raise DesignError(f"order: {text[:20]} times is more than the {wanted} layers that layers says")
+        raise DesignError(f"order: {text[:20]} repetitions exceed model.layers={wanted}")
     return int(text)
 
 
 def check_layers(model: Model) -> None:
-    """Refuses kinds that nothing names, and fields that contradict each other.
+    """Refuse layer kinds that the order never names, and fields that contradict each other.
 
     Raises:
         DesignError: with the field first.
     """
     for name, _ in model.kinds:
         if not re.fullmatch(r"[A-Za-z_]\w*", name) or name in RESERVED:
-            raise DesignError(f"kinds.{name}: cannot name a kind of layers; choose a word, none of {', '.join(RESERVED)}")
+            raise DesignError(f"kinds.{name}: is not allowed as a name; choose a word, none of {', '.join(RESERVED)}")
     if bool(model.order) != bool(model.kinds):
         field, other = ("kinds", "order") if model.order else ("order", "kinds")
-        raise DesignError(f"{field}: missing beside {other}; say both, or neither for layers that are alike")
+        raise DesignError(f"{field}: missing, but {other} is set; set both, or none of them for equal layers")
     found = layers(model)
     used = expand_order(model.order, tuple(dict(model.kinds)), model.layers) if model.order else ()
     idle = {name for name, _ in model.kinds} - set(used)
     if idle:
-        raise DesignError(f"kinds.{min(idle)}: no layer is of it; name it in order, or leave it out")
+        raise DesignError(f"kinds.{min(idle)}: no layer is of this kind; name it in order, or remove it")
     if not any(mixes for mixes, _ in found.line):
-        raise DesignError("kinds: no layer mixes tokens")
+        raise DesignError("kinds: at least one layer must mix tokens")
     if model.mtp and not any(feeds for _, feeds in found.line):
-        raise DesignError(f"mtp: {model.mtp} modules with the last FFN of a layer, and no layer has one; say mtp: 0")
+        raise DesignError(f"mtp: {model.mtp} modules need the last FFN of a layer, and no layer has one; set mtp: 0")
     for name, kind in model.kinds:
         if kind.ffn == "experts" and model.experts is None:
-            raise DesignError(f"kinds.{name}.ffn: experts, and the model has none; say experts, or dense here")
+            raise DesignError(f"kinds.{name}.ffn: experts, but the model has none; set experts, or use dense here")
     kinds = dict(model.kinds) or {"": AS_THE_MODEL}
     turns = expand_order(model.order, tuple(kinds), model.layers) if model.order else ("",)
     mixes = [name for name in dict.fromkeys(turns) if kinds[name].mixing != "none"]
@@ -389,37 +387,31 @@ def _refuse(of: Model, name: str, kind: LayerKind, *, first: bool) -> None:
         state = of.recurrence
         if state.heads % state.key_heads:
             raise DesignError(
-                f"{at('recurrence.key_heads')}: {state.key_heads} heads of keys do not divide {state.heads} heads of values"
+                f"{at('recurrence.key_heads')}: {state.key_heads} key heads do not divide {state.heads} value heads"
             )
         return
     if of.heads % of.kv_heads:
         raise DesignError(f"{at('kv_heads')}: {of.kv_heads} KV heads do not divide {of.heads} query heads")
     if of.window > of.max_position:
-        raise DesignError(
-            f"{at('window')}: {of.window} tokens, in a model of at most {of.max_position} (max_position); say 0 for no window"
-        )
+        raise DesignError(f"{at('window')}: {of.window} tokens exceed max_position={of.max_position}; set 0 for no window")
     if of.chunk > of.max_position:
-        raise DesignError(
-            f"{at('chunk')}: {of.chunk} tokens, in a model of at most {of.max_position} (max_position); say 0 for no chunks"
-        )
+        raise DesignError(f"{at('chunk')}: {of.chunk} tokens exceed max_position={of.max_position}; set 0 for no chunks")
     if of.window and of.chunk:
-        raise DesignError(f"{at('chunk')}: beside a window of {of.window} tokens; say one of them")
+        raise DesignError(f"{at('chunk')}: cannot be combined with a window of {of.window} tokens; remove one of them")
     if of.kv_reused and first:
-        raise DesignError(f"{at('kv_reused')}: no layer is before it whose keys and values could be reused")
+        raise DesignError(f"{at('kv_reused')}: no earlier layer has keys and values to reuse")
     if of.compressed is not None and of.heads % of.compressed.groups:
         raise DesignError(f"{at('compressed.groups')}: {of.compressed.groups} groups do not divide {of.heads} query heads")
     if of.indexer is None:
         return
     index = of.indexer
     if of.compressed is None and (of.window or of.chunk):
-        raise DesignError(
-            f"{at('indexer')}: picks out positions of all, and attention is within a window or chunk; say one of them"
-        )
+        raise DesignError(f"{at('indexer')}: cannot be combined with a window or chunk; remove one of them")
     if index.top > of.max_position:
         raise DesignError(
-            f"{at('indexer.top')}: picks out {index.top} positions, where a cache has {of.max_position} at most (max_position)"
+            f"{at('indexer.top')}: picks {index.top} positions, but a cache has {of.max_position} at most (max_position)"
         )
     if index.top % index.block:
-        raise DesignError(f"{at('indexer.top')}: {index.top} positions are no whole blocks of {index.block}")
+        raise DesignError(f"{at('indexer.top')}: {index.top} positions are not a multiple of blocks of {index.block}")
     if index.reused and first:
-        raise DesignError(f"{at('indexer.reused')}: no layer is before it whose choice could be reused")
+        raise DesignError(f"{at('indexer.reused')}: no earlier layer has a choice to reuse")

@@ -1,4 +1,4 @@
-"""Values that are worked out when somebody asks for them."""
+"""Metrics that are computed when they are first read."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -6,11 +6,11 @@ from contextvars import ContextVar
 from typing import Any
 
 _ASKED: ContextVar[Collection[str] | None] = ContextVar("asked", default=None)
-"""Metrics that somebody is known to ask for; None for all."""
+"""Metrics that callers will read; None for all."""
 
 
 class LazyMetrics:
-    """Metrics that are worked out together when somebody asks for one of them.
+    """Metrics that are computed together when one of them is first read.
 
     Args:
         work: that finds them.
@@ -22,7 +22,7 @@ class LazyMetrics:
         self._found, self._work = dict[str, Any](), work
 
     def of(self, name: str) -> Any:
-        """One of them."""
+        """Value of one metric, computing the whole set at the first read."""
         found = self._found
         if not found:
             found.update(self._work())
@@ -31,9 +31,9 @@ class LazyMetrics:
 
 
 def lazy_metrics(names: Sequence[str], work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Metrics that are worked out together, once, when somebody asks for one of them.
+    """Lazy metrics by name: one computation, at the first read, gives all of them.
 
-    Where the work leaves a function in the place of a metric, that is called when somebody asks for this one.
+    Where the computation returns a function in place of a metric, the function is called when that metric is read.
 
     >>> found = lazy_metrics(("energy", "power"), lambda: {"energy": 6.0, "power": 3.0})
     >>> compute_all(found)
@@ -43,20 +43,20 @@ def lazy_metrics(names: Sequence[str], work: Callable[[], dict[str, Any]]) -> di
 
 
 def compute_all(metrics: dict[str, Any]) -> dict[str, Any]:
-    """Metrics, all of them worked out."""
+    """Metrics with every lazy value computed."""
     return {name: value.of(name) if type(value) is LazyMetrics else value for name, value in metrics.items()}
 
 
 def select_metrics(metrics: dict[str, Any], wanted: Collection[str]) -> dict[str, Any]:
-    """Metrics that are there already, and those of the others that somebody asks for."""
+    """Metrics that are computed already, and lazy ones that are wanted."""
     return {name: value for name, value in metrics.items() if name in wanted or not isinstance(value, LazyMetrics)}
 
 
 @contextmanager
 def requested_metrics(wanted: Collection[str] | None) -> Iterator[None]:
-    """While it is open, it is known which metrics somebody asks for; None for all.
+    """Set, for the duration of a with block, which metrics callers will read; None for all.
 
-    Others may be left out of what is worked out together, and are worked out by themselves if somebody asks after all.
+    Other metrics may be left out of joint computations, and are computed separately if they are read.
     """
     before = _ASKED.set(wanted)
     try:
@@ -66,7 +66,7 @@ def requested_metrics(wanted: Collection[str] | None) -> Iterator[None]:
 
 
 def expected_metrics(names: Sequence[str]) -> tuple[str, ...]:
-    """Those of some metrics that somebody may be going to ask for.
+    """Those of the named metrics that the enclosing `requested_metrics` block may read.
 
     >>> with requested_metrics({"energy"}):
     ...     expected_metrics(("power", "energy"))

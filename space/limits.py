@@ -1,4 +1,4 @@
-"""Limits as values: what is needed, what is there, and what makes up the need."""
+"""Limits as values: what a design needs, what is available, and the items of the need."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from dse.space.units import format_quantity
 
 
 class Limit(NamedTuple):
-    """One bound on designs; it holds where ``need <= have``. Leaves broadcast over designs.
+    """One bound on designs, which holds where ``need <= have``; values broadcast over designs.
 
     Attributes:
         address: the field that bounds, such as ``chip.hbm.capacity``.
@@ -28,14 +28,15 @@ class Limit(NamedTuple):
 
 
 class IncompatibleOptionsError(DesignError):
-    """Words of one design that do not go together: it alone cannot be, so that among others it is infeasible.
+    """Options of one design that cannot be combined; among many designs, this design is infeasible.
 
     Args:
-        message: in one line, beginning with the address of one of the words.
-        fields: all of them, as they are called in a mapping or a part of it; another word of any may do.
-        some: of designs that are worked out together, which it holds for, shape (designs,) or one for all; where it is not
-            said, words alone decide, and it holds for all of them.
-        need, have: of what the first word is bounded by, where that has a unit.
+        message: one line that begins with the address of one of the options.
+        fields: fields of all conflicting options, as named in a mapping or a part; changing any of them may resolve the
+            conflict.
+        some: which designs of a group are affected, shape (designs,) or one for all; if absent, the options alone decide,
+            for all designs.
+        need, have: what the first option needs and has, if it has a unit.
 
     >>> error = IncompatibleOptionsError("mapping.both.sums: nothing adds up so; say partition=k", "partition", "sums")
     >>> str(error.verdict)
@@ -50,7 +51,7 @@ class IncompatibleOptionsError(DesignError):
 
     @property
     def limit(self) -> Limit:
-        """The refusal as a limit: of layouts that one design has there is one, and these words take two."""
+        """The conflict as a limit: the options need two layouts where a design has one."""
         address = str(self).partition(": ")[0]
         if self.need is None or self.have is None:
             return Limit(address, 2.0, 1.0, "layout")
@@ -58,19 +59,19 @@ class IncompatibleOptionsError(DesignError):
 
     @property
     def verdict(self) -> "Infeasibility":
-        """The refusal as what binds the design."""
+        """The conflict as the violated limit of the design."""
         of = self.limit
         return Infeasibility(of.address, float(of.need), float(of.have), of.unit, remedy=str(self).partition(": ")[2])
 
 
 def divides_limit(address: str, side: Any, whole: Any) -> Limit:
-    """That the side of a group divides that of the mesh; 0, which is chosen, does."""
+    """Limit that a group's side divides the mesh's side; an open side (0) always does."""
     least = maximum(side, 1)
     return Limit(address, ceil_div(whole, least) * least * 1.0, whole * 1.0, "1")
 
 
 def is_row_count(side: Any, whole: Any) -> Any:
-    """Whether groups may have so many of the mesh's rows: those that divide them, or a power of two, which leaves some idle.
+    """Whether groups may span `side` of the mesh's rows: a divisor of them, or a power of two.
 
     >>> [side for side in range(1, 14) if is_row_count(side, 12)]
     [1, 2, 3, 4, 6, 8, 12]
@@ -81,7 +82,7 @@ def is_row_count(side: Any, whole: Any) -> Any:
 
 
 def divides_rows(address: str, side: Any, whole: Any) -> Limit:
-    """That the mesh's rows can be groups of so many; 0, which is chosen, can."""
+    """Limit that a group's rows are possible on the mesh; open rows (0) always are."""
     least = maximum(side, 1)
     return Limit(address, where(is_row_count(side, whole), whole * 1.0, ceil_div(whole, least) * least * 1.0), whole * 1.0, "1")
 
@@ -91,20 +92,20 @@ FITS = {"rows": divides_rows, "cols": divides_limit}
 
 
 def split_limit(address: str, split: Any, rows: Any, whole: Any) -> Limit:
-    """That groups which divide a product's depth have one row each and are as of `divides_rows`; 0, which is chosen, is."""
+    """Limit on groups that split a product's depth: one row each, and a row count that divides the mesh's."""
     side, alone = divides_rows(address, split, whole), maximum(rows, 1) == 1
     return Limit(address, where(alone, side.need, maximum(split, 1) * 1.0), where(alone, side.have, 1.0), "1")
 
 
 def split_remedy_text(split: Any, rows: Any, whole: Any) -> str:
-    """In words, what would do in the place of a split that cannot be."""
+    """Advice on settings that fit, for a depth split that is not possible."""
     if rows > 1:
-        return f"groups of {rows:.0f} rows divide no depth: rows=1 or 0, or split_k=1"
+        return f"groups of {rows:.0f} rows cannot divide the depth: use rows=1 or 0, or split_k=1"
     return nearest_side_text("rows", split, whole)
 
 
 def nearest_side_text(name: str, side: Any, whole: Any) -> str:
-    """In words, the side of a group nearest to one that does not divide the mesh."""
+    """Advice on the nearest group side that divides the mesh."""
     each = range(1, int(whole) + 1)
     fits = [count for count in each if whole % count == 0 or (name == "rows" and is_row_count(count, whole))]
     near = min(fits, key=lambda count: abs(count - side))
@@ -113,7 +114,7 @@ def nearest_side_text(name: str, side: Any, whole: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Infeasibility:
-    """What binds a design that cannot be: a value, never an exception; `remedy` says what would do, where that is known."""
+    """The most violated limit of an infeasible design, with what to change in `remedy` if that is known."""
 
     limit: str
     need: float
@@ -124,7 +125,7 @@ class Infeasibility:
 
     @property
     def excess(self) -> float:
-        """Need / have - 1, what a sampler gets as the constraint; above 0 for what cannot be. None of nothing is no excess."""
+        """Relative excess need / have - 1, positive if the limit is violated; samplers minimise it."""
         return float(self.need / max(self.have, 1e-300) - 1)
 
     def __str__(self) -> str:

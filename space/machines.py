@@ -1,4 +1,4 @@
-"""Machines that something runs on, by the parts that a chip of one has."""
+"""Machines by the parts that a chip has: shared-cache die, wafer, tiles, dies and routers."""
 
 from collections.abc import Iterable
 
@@ -40,7 +40,7 @@ _POOL = {
 }
 
 MACHINES: dict[str, Parts] = {
-    POOL: Parts("a die with a cache", _POOL | {"network": DeviceLinks}, ("power", "areas", "base", "published")),
+    POOL: Parts("a shared-cache die", _POOL | {"network": DeviceLinks}, ("power", "areas", "base", "published")),
     WAFER: Parts(
         "a mesh of cores",
         {"mesh": Mesh, "clock": None, "core": MeshCore, "noc": MeshNoc, "power": None, **SILICON},
@@ -49,16 +49,16 @@ MACHINES: dict[str, Parts] = {
     TILES: Parts("a mesh of tiles", _TILES, ("faults", "decode", "l2", "published")),
     DIES: Parts("dies of tiles", _TILES | {"dies": DieGrid, "d2d": DieLinks}, ("faults", "carrier", "boxes", "published")),
     POOLED: Parts(
-        "many dies with a cache", _POOL | {"dies": DieGrid, "d2d": DieLinks}, ("power", "base", "boxes", "published")
+        "many shared-cache dies", _POOL | {"dies": DieGrid, "d2d": DieLinks}, ("power", "base", "boxes", "published")
     ),
-    MEMORY: Parts("a memory by itself", {"memory": MemorySystem}, ("dram",)),
-    NETWORK: Parts("a network by itself", {"mesh": Mesh, "clock": None, "router": Router}, ("faults", "technology")),
+    MEMORY: Parts("a memory without cores", {"memory": MemorySystem}, ("dram",)),
+    NETWORK: Parts("a network without cores", {"mesh": Mesh, "clock": None, "router": Router}, ("faults", "technology")),
 }
 """Machines that something runs on: what of a chip they read; nothing reads a part that is in neither list."""
 
 NODE_HINT = (
-    "put such dies in boxes to divide a model by stages, experts and copies too: +part@chip=box_nvlink4 (box_nvlink3, "
-    "box_nvlink5, box_infinity) mapping=expert_parallel"
+    "for stages, experts and replicas put the dies into nodes: +part@chip=box_nvlink4 "
+    "(box_nvlink3, box_nvlink5, box_infinity) mapping=expert_parallel"
 )
 """What makes one die with a cache many."""
 
@@ -66,7 +66,7 @@ _MACHINES = WholeKinds(Chip, "chip", MACHINES)
 
 
 def machine_of(chip: Chip) -> str:
-    """The machine that a chip's parts make: a name of `MACHINES`.
+    """Machine that a chip's parts form, a name of `MACHINES`.
 
     Raises:
         DesignError: a part that is missing from the machine that is nearest, or that nothing reads there.
@@ -75,7 +75,7 @@ def machine_of(chip: Chip) -> str:
 
 
 def guess_machine(parts: Iterable[str]) -> str:
-    """The machine that has parts of some names, or most of them, as a file or a stored design says them.
+    """Machine whose parts match the given part names best.
 
     >>> guess_machine(["tile", "hbm"]), guess_machine(["cores", "core", "l2", "hbm", "old"]), guess_machine(["core", "mesh"])
     ('tiles', 'pool', 'wafer')

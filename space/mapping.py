@@ -1,6 +1,6 @@
-"""How a model runs on chips: parallelism, algorithms, prefetching and number formats.
+"""Mappings of a model on chips: parallelism, algorithms, prefetch and number formats.
 
-Prefill and decode have each their own plan; where the same devices serve both, a limit holds the parallelism equal.
+Prefill and decode have a plan each; where the same devices serve both, a limit keeps the parallelism equal.
 """
 
 from typing import Any
@@ -17,9 +17,10 @@ or also the part that still fits of the first one that does not."""
 
 
 UNEVEN_KV_HEADS = ("more", "fewer")
-"""KV heads that devices do not divide: some hold one more than others, their own or a copy of a neighbour's (10 heads on 8
-devices: two), and all wait for these; or each holds as many as all can have, at least one, for all its query heads, and what is
-left over is nobody's (one): software that divides whole numbers times such a model in the place of its own."""
+"""KV heads that devices cannot divide evenly. With more, some devices have one more than others, their own or a copy of a
+neighbour's (10 heads on 8 devices: two), and all wait for these. With fewer, each has as many as all can have, at least
+one, for all its query heads, and the rest is dropped (one): software that replaces such a model by a divisible one.
+"""
 
 
 ALONE_DEVICE = {"tp": (1,)}
@@ -31,19 +32,19 @@ NO_TREE = {"allreduce": ("ring", "bidirectional_ring", "full_mesh", "tree", "two
 
 @record_class
 class TensorParallelPlan:
-    """The mapping of one phase."""
+    """Mapping of one phase on tensor-parallel devices."""
 
     tp: Number = integer_field("tensor parallelism: devices that share every layer")
     allreduce: str = option_field(
         "allreduce between devices: ring, bidirectional_ring, full_mesh, tree, ktree, two_level or library", unread=ALONE_DEVICE
     )
-    ktree_k: Any = integer_field("phases of the K-tree (K); 2 where it is not said", absent=True, apart=True, unread=NO_TREE)
+    ktree_k: Any = integer_field("phases of the K-tree (K); 2 if absent", absent=True, apart=True, unread=NO_TREE)
     prefetch: str = option_field("policy for weights and KV cache during collectives", PREFETCH, unread=ALONE_DEVICE)
     prefetch_cap: Number = quantity_field(
         "1", "share of L2 for prefetched data, 0 to 1", high=1.0, unread={"prefetch": ("none",)}
     )
     kv_heads: Any = option_field(
-        "KV heads a device holds where they do not divide: more, or fewer", UNEVEN_KV_HEADS, absent=True
+        "KV heads per device where they do not divide evenly: more, or fewer", UNEVEN_KV_HEADS, absent=True
     )
 
 
@@ -53,16 +54,18 @@ def _format(doc: str, tensor: str, *, absent: bool = False) -> Any:
 
 @record_class
 class FormatPlan:
-    """Number formats."""
+    """Number formats of weights, activations, KV cache and exchanged values."""
 
     weights: str = _format("format of weights", "weights")
     activations: str = _format("format of activations", "activations")
     kv: str = _format("format of the KV cache", "kv")
-    experts: Any = _format("format of weights of experts, shared too; that of weights if not said", "weights", absent=True)
-    attention: Any = _format("format of weights of attention; that of weights if not said", "weights", absent=True)
-    index: Any = _format("format of keys of a sparse indexer; that of kv if not said", "index", absent=True)
+    experts: Any = _format(
+        "format of expert weights, shared experts included; that of weights if absent", "weights", absent=True
+    )
+    attention: Any = _format("format of attention weights; that of weights if absent", "weights", absent=True)
+    index: Any = _format("format of a sparse indexer's keys; that of kv if absent", "index", absent=True)
     combine: Any = _format(
-        "format of what experts on other dies send back; that of activations where it is not said",
+        "format of results that experts on other dies send back; that of activations if absent",
         "combine",
         absent=True,
     )
@@ -74,20 +77,22 @@ KV_HEADS = ("own", "full")
 
 @record_class
 class PrefetchPlan:
-    """What is read from main memory before it is needed, while that has nothing else to do."""
+    """Prefetch from main memory while the memory is otherwise idle: policy and share of local memory."""
 
     policy: str = option_field("policy for weights and KV cache while memory is idle", PREFETCH)
     cap: Number = quantity_field(
         "1",
-        "share of the local memory beside activations, or of a cache in front of main memory where all tiles work on one "
-        "operator, that is set aside for prefetched data; none where policy is none",
+        (
+            "share of local memory beside activations, or of a cache in front of main memory where all "
+            "tiles run one operator, reserved for prefetched data; none if policy is none"
+        ),
         high=1.0,
         unread={"policy": ("none",)},
     )
 
 
 AUTO = "auto"
-"""Of an algorithm that each operator chooses by itself: the one that is quickest for its shape by the closed form."""
+"""Auto-tuning: each operator uses the algorithm that is fastest for its shape in the analytical model."""
 
 
 OTHER_SUMS = {"gemv": ("pipeline", "ring", "ladder")}
@@ -96,19 +101,17 @@ OTHER_SUMS = {"gemv": ("pipeline", "ring", "ladder")}
 
 @record_class
 class RegionPlan:
-    """The mapping of one phase on a mesh of cores."""
+    """Mapping of one phase to regions of a mesh of cores."""
 
     rows: Number = integer_field("rows of cores that share every layer (a region)")
-    cols: Number = integer_field("columns of such a region; 0 for as many as rows", low=0)
-    regions: Number = integer_field("regions, each with its share of the layers; 0 for as many as the chip has room for", low=0)
-    gemm: str = option_field("matrix products; auto for the algorithm that is quickest for each by itself")
-    gemv: str = option_field("vector-matrix products and allreduces; auto likewise")
+    cols: Number = integer_field("columns of a region; 0 for as many as rows", low=0)
+    regions: Number = integer_field("regions, each with its share of the layers; 0 for as many as fit on the chip", low=0)
+    gemm: str = option_field("algorithm of matrix products; auto for the fastest of each product")
+    gemv: str = option_field("algorithm of vector-matrix products and allreduces; auto likewise")
     ktree_k: Number = integer_field("phases of the K-tree (K)", unread=OTHER_SUMS)
-    prefetch: Any = part_field("what main memory at the edge reads ahead while kernels run", PrefetchPlan)
-    gemm_attention: Any = option_field("matrix products of attention, where they are others than gemm", absent=True)
-    gemm_ffn: Any = option_field(
-        "matrix products of feed-forward parts and experts, where they are others than gemm", absent=True
-    )
+    prefetch: Any = part_field("prefetch from main memory at the edge while kernels run", PrefetchPlan)
+    gemm_attention: Any = option_field("algorithm of attention's matrix products, if other than gemm", absent=True)
+    gemm_ffn: Any = option_field("algorithm of matrix products of FFNs and experts, if other than gemm", absent=True)
 
 
 GEMV_SUM_LOCATIONS = ("root", "all")
@@ -117,11 +120,11 @@ GEMV_SUM_LOCATIONS = ("root", "all")
 
 @record_class
 class MeshProductPlan:
-    """One product of matrices on a mesh of cores."""
+    """Mapping of one matrix product to a mesh of cores."""
 
     rows: Number = integer_field("rows of cores")
     cols: Number = integer_field("columns of cores; 0 for as many as rows", low=0)
-    gemm: str = option_field("algorithm of a matrix product; auto for the quickest that fits")
+    gemm: str = option_field("algorithm of a matrix product; auto for the fastest that fits")
     gemv: str = option_field("algorithm of a vector-matrix product; auto likewise")
     ktree_k: Number = integer_field("phases of the K-tree (K)", unread=OTHER_SUMS)
     sums: str = option_field("where a vector-matrix product leaves its sums", GEMV_SUM_LOCATIONS)
@@ -129,27 +132,27 @@ class MeshProductPlan:
 
 @record_class
 class TileGemmPlan:
-    """One product of matrices on a mesh of tiles, whose operands come from memory to the diagonal."""
+    """Mapping of one matrix product to a mesh of tiles; diagonal tiles load operands from main memory."""
 
     rows: Number = integer_field(
-        "rows of tiles of a group, which has all columns; 0 for as many as take the least time; groups share out the product",
+        "rows of tiles of a group, which has all columns; 0 for auto-tuning; groups share the product",
         low=0,
     )
-    m: Number = integer_field("rows of what a tile multiplies at a time; 0 for as many as take the least time", low=0)
-    k: Number = integer_field("its depth; 0 for as much as takes the least time", low=0)
-    n: Number = integer_field("its columns; 0 for as many as take the least time", low=0)
+    m: Number = integer_field("rows of a block that a tile multiplies; 0 for auto-tuning", low=0)
+    k: Number = integer_field("depth of a block; 0 for auto-tuning", low=0)
+    n: Number = integer_field("columns of a block; 0 for auto-tuning", low=0)
     split_k: Number = integer_field(
-        "groups of one row that divide the depth, and whose blocks are summed up; 1 for none, 0 for what takes the least time",
+        "groups of one row that divide the depth and add up their blocks; 1 for none, 0 for auto-tuning",
         low=0,
     )
 
 
 @record_class
 class MemoryStreamPlan:
-    """Who asks a memory."""
+    """Requesters of a memory stream, and the requests that each may have outstanding."""
 
-    requesters: Number = integer_field("requesters, each with its own part of the addresses and of the requests")
-    window: Number = integer_field("bursts that each may have outstanding; 0 for any", low=0)
+    requesters: Number = integer_field("requesters, each with its own share of addresses and requests")
+    window: Number = integer_field("bursts that each requester may have outstanding; 0 for no limit", low=0)
 
 
 ORDERS = ("xy", "yx")
@@ -158,13 +161,13 @@ ORDERS = ("xy", "yx")
 
 @record_class
 class TrafficPlan:
-    """How packets find their way."""
+    """Routing order of packets on a mesh."""
 
-    order: str = option_field("which way packets go first: xy, along the row, or yx", ORDERS)
+    order: str = option_field("routing order of packets: xy, first along the row, or yx", ORDERS)
 
 
 ALONE = {"dataflow": ("flash2", "flash3", "flash_split")}
-"""Dataflows of attention in which tiles form no groups: each works by itself."""
+"""Dataflows of attention without groups: each tile works on heads of its own."""
 
 WHOLE_KEYS = ("flash2", "flash3", "flat_seq", "flat_tree", "flat_hw", "flat_async", "flat_rows")
 """Dataflows of attention that split no keys into parts that are items of their own."""
@@ -172,21 +175,17 @@ WHOLE_KEYS = ("flash2", "flash3", "flat_seq", "flat_tree", "flat_hw", "flat_asyn
 
 @record_class
 class AttentionPlan:
-    """Attention of one layer on a mesh of tiles."""
+    """Mapping of one layer's attention to a mesh of tiles."""
 
     dataflow: str = option_field(
-        "attention: flash2, flash3, flash_split, flat_seq, flat_tree, flat_hw, flat_async or flat_rows"
+        "attention dataflow: flash2, flash3, flash_split, flat_seq, flat_tree, flat_hw, flat_async or flat_rows"
     )
-    rows: Number = integer_field(
-        "rows of tiles of a group, which share out queries (G_y); 0 for as many as take the least time", low=0, unread=ALONE
-    )
-    cols: Number = integer_field(
-        "columns of tiles of a group, which share out keys (G_x); 0 for as many as take the least time", low=0, unread=ALONE
-    )
-    queries: Number = integer_field("queries of a tile's slice; 0 for as many as take the least time", low=0)
-    keys: Number = integer_field("keys of a tile's slice; 0 for as many as take the least time", low=0)
+    rows: Number = integer_field("rows of tiles of a group, which share queries (G_y); 0 for auto-tuning", low=0, unread=ALONE)
+    cols: Number = integer_field("columns of tiles of a group, which share keys (G_x); 0 for auto-tuning", low=0, unread=ALONE)
+    queries: Number = integer_field("queries of a tile's block; 0 for auto-tuning", low=0)
+    keys: Number = integer_field("keys of a tile's block; 0 for auto-tuning", low=0)
     splits: Any = integer_field(
-        "parts of a request's keys, for flash_split; 0, or not said, for as many as take the least time",
+        "parts of a request's keys, for flash_split; 0 or absent for auto-tuning",
         low=0,
         absent=True,
         unread={"dataflow": WHOLE_KEYS},
@@ -195,20 +194,21 @@ class AttentionPlan:
 
 @record_class
 class WholeChipPlan:
-    """The mapping of one phase whose operators go one after the other over all tiles of a mesh."""
+    """Mapping of one phase in which each operator runs on all tiles of a mesh, one after the other."""
 
     attention: AttentionPlan
     gemm: TileGemmPlan
-    prefetch: Any = part_field("what main memory reads ahead while it has nothing else to do", PrefetchPlan)
+    prefetch: Any = part_field("prefetch from main memory while it is idle", PrefetchPlan)
     states: Any = quantity_field(
-        "1", "share of local memories in which recurrent states stay from step to step; of decode", high=0.9, absent=True
+        "1", "share of local memories in which recurrent states are resident in decode", high=0.9, absent=True
     )
 
 
 DIE_PLACEMENTS = ("linear", "snake", "blocks", "interleave", "entwine")
-"""Where the dies of a stage are: row after row; likewise, every second row from its other end; a rectangle as square as can be;
-each a step from the next, so that dies beside each other are of different stages; or a rectangle in which dies beside each
-other are of different copies of attention, as long as there are others."""
+"""Placement of a stage's dies: row after row; likewise, every second row reversed; a rectangle as square as possible;
+interleaved, so that neighbouring dies are of different stages; or a rectangle in which neighbouring dies are of different
+attention replicas, while there are others.
+"""
 
 
 OVERLAPS = ("none", "halves")
@@ -217,11 +217,11 @@ OVERLAPS = ("none", "halves")
 
 @record_class
 class ExpertPlacementPlan:
-    """Where experts are: each on one die of a group, copies of the busiest on others."""
+    """Placement of experts: one die of a group for each, and redundant copies on others."""
 
-    redundant: Number = integer_field("copies of the busiest experts beside the routed ones", low=0, apart=True)
+    redundant: Number = integer_field("redundant copies of the most loaded routed experts", low=0, apart=True)
     shared: Number = integer_field(
-        "copies of each shared expert that are placed as experts, on some dies, and tokens are sent to; 0 for one on every die",
+        "copies of each shared expert that are placed as routed experts, on some dies; 0 for one on every die",
         low=0,
         default=0,
         apart=True,
@@ -229,41 +229,47 @@ class ExpertPlacementPlan:
 
 
 EXCHANGES = ("direct", "by_node", "near")
-"""How tokens go to their experts: a copy to each, over whatever link; one copy to a box, to the die of the same place there,
-which forwards it inside; or from that die of their copy of attention which is in the same part of the stage as the expert: all
-of these get the tokens first, and sum up afterwards what each has got back."""
+"""Route of tokens to their experts: a copy to each over any link; one copy per node, to the die in the same place there,
+which forwards it; or from the die of their attention replica in the same part of the stage as the expert: all of these get
+the tokens first, and sum up the returned results.
+"""
 
 
 GROUP_SUMS = ("ring", "ktree", "two_level")
-"""How partial sums of a group of cores or dies are added up: around its ring; along a tree of K phases and back; or around the
-rings of the rows of its grid, of dies of its boxes where there are any, then across them."""
+"""Reduction of partial sums in a group of cores or dies: around its ring; along a K-tree and back; or around the rings of
+its grid's rows or its nodes, then across them.
+"""
 
 TILE_SUMS = (*GROUP_SUMS, "turns")
-"""Likewise of a product on cores; in turns, around the ring while the next columns are multiplied ([zhu2025] section 4.1)."""
+"""Reductions of a product on cores; turns: around the ring while the next columns are multiplied ([zhu2025] section
+4.1).
+"""
 
 
 @record_class
 class MultiDiePlan:
-    """How one phase is divided over many dies, each of which works on one operator after the other."""
+    """Mapping of one phase to many dies, each of which runs one operator after the other."""
 
     tp: Number = integer_field("tensor parallelism: dies that share attention and dense layers", apart=True)
     pp: Number = integer_field("pipeline parallelism: stages, each with its share of the layers", apart=True)
     ep: Number = integer_field(
-        "expert parallelism: dies that share out the experts of a layer; attention has copies among them", apart=True
+        "expert parallelism: dies that share the experts of a layer; attention is replicated among them", apart=True
     )
-    dp: Number = integer_field("data parallelism: copies of the model; 0 for as many as there are dies for", low=0, apart=True)
+    dp: Number = integer_field("data parallelism: replicas of the model; 0 for as many as the dies allow", low=0, apart=True)
     microbatches: Number = integer_field(
-        "parts of the requests of a copy of attention, which follow one another through stages; 0 for as many as stages in "
-        "decode, or as hold all requests, and as requests in prefill",
+        (
+            "micro-batches of an attention replica that pass through the stages in turn; 0 for as many "
+            "as stages in decode, or as hold all requests, and as requests in prefill"
+        ),
         low=0,
         apart=True,
     )
     placement: str = option_field("where the dies of a stage are", DIE_PLACEMENTS)
-    overlap: str = option_field("what a stage does while its dies exchange: none, or halves of a micro-batch in turn", OVERLAPS)
+    overlap: str = option_field("overlap while a stage's dies exchange: none, or halves of a micro-batch in turn", OVERLAPS)
     experts: ExpertPlacementPlan
-    exchange: Any = option_field("how tokens go to their experts and back: direct, by_node or near", EXCHANGES, absent=True)
+    exchange: Any = option_field("route of tokens to their experts and back: direct, by_node or near", EXCHANGES, absent=True)
     sums: str = option_field(
-        "how dies that share attention add partial sums up: ring, ktree or two_level",
+        "allreduce of partial sums among dies that share attention: ring, ktree or two_level",
         GROUP_SUMS,
         default="ring",
         unread={"tp": (1,)},
@@ -271,119 +277,125 @@ class MultiDiePlan:
     ktree_k: Number = integer_field(
         "phases of the K-tree (K) of dies that share attention", default=2, apart=True, unread={"sums": ("ring", "two_level")}
     )
-    prefetch: Any = refused_field("many dies do not read ahead yet; leave it out, or ask one die")
+    prefetch: Any = refused_field("many dies do not support prefetch yet; remove it, or use one die")
 
 
 @record_class
 class TileDiesPlan(MultiDiePlan):
-    """The mapping of one phase on many dies of tiles."""
+    """Mapping of one phase to many dies of tiles."""
 
     attention: AttentionPlan
     gemm: TileGemmPlan
     exchange: str = option_field(
-        "how tokens go to their experts and back: direct, by_node or near", EXCHANGES, default="direct"
+        "route of tokens to their experts and back: direct, by_node or near", EXCHANGES, default="direct"
     )
 
 
 @record_class
 class SharedCacheDiesPlan(MultiDiePlan):
-    """The mapping of one phase on many dies with a cache each."""
+    """Mapping of one phase to many shared-cache dies."""
 
     attention_dies: Any = integer_field(
-        "dies of a stage that have attention, router, embedding and head alone; the ep dies that share out experts, shared "
-        "ones and FFNs are others. Where it is not said each die has both",
+        (
+            "attention dies of a stage, with attention, router, embedding and head; the ep dies with "
+            "experts and FFNs are others. If absent, each die has both"
+        ),
         absent=True,
         apart=True,
     )
     pingpong: Any = integer_field(
-        "micro-batches that attention dies and those of FFNs have in turn; 3 where it is not said", absent=True, apart=True
+        "micro-batches that alternate between attention dies and FFN dies; 3 if absent", absent=True, apart=True
     )
 
 
 PREEMPTION = ("recompute", "swap")
-"""What becomes of a cache for which memory has no room any more: it is computed again, or goes to the host and comes back."""
+"""What happens to a KV cache that no longer fits: it is recomputed, or swapped to the host and back."""
 
 ROUTING = ("round_robin", "least_loaded", "cache_aware")
-"""Which instance a request goes to: the next in turn; the one that holds the fewest, running and queued; or the one that has
-most of its prompt in its cache, if that is enough and no instance has far more to do than another ([smg2025])."""
+"""Routing of requests to instances: the next in rotation; the one with the fewest requests, running and queued; or the one
+with the longest cached prefix, if that is long enough and instances are loaded evenly ([smg2025]).
+"""
 
 
 KV_TRANSFERS = ("whole", "by_layer")
-"""How a cache goes from who prefills to who decodes: whole, when its prompt is done; or layer by layer as these are computed,
-behind the iterations that prefill, so that only the last one is left to send where the link keeps up."""
+"""KV transfer from prefill to decode: whole, when the prompt is done; or layer by layer as these are computed, during
+prefill iterations, so that only the last layer is left to send if the link keeps up.
+"""
 
 PREFIX_STORES = ("part", "pool")
-"""Where prefixes are kept for reuse: in a part of the memory of their own, as large as `prefix` says; or in the blocks that
-running requests do not need, which share those that they have alike."""
+"""Where prefixes are kept for reuse: in a separate part of the memory, of size `prefix`; or in the KV blocks that running
+requests do not need, which also share equal blocks.
+"""
 
 
-SNAPSHOT = "tokens of a prompt from one snapshot of recurrent states to the next, for reuse; its end alone where it is not said"
+SNAPSHOT = "prompt tokens between snapshots of recurrent states, for reuse; only the prompt's end if absent"
 
 
 ADMISSION_RULES = ("policy", "chunk", "gate", "prompt")
-"""What a prompt takes when it is taken up: what its policy says; blocks for the chunk that is computed next, and more from
-chunk to chunk; likewise, but only when blocks for all of it are free; or blocks for all of it. The chunk of a prompt that is
-never cut is all of it."""
+"""KV memory of a prompt at admission: as its policy says; blocks for the next chunk, and more from chunk to chunk;
+likewise, but only when blocks for the whole prompt are free; or blocks for the whole prompt. The chunk of a prompt that is
+never cut is the whole prompt.
+"""
 
 
 WHOLE_PROMPTS = ("static", "prefill_first", "orca")
-"""Policies that never cut a prompt: no chunk has a length, and memory is taken for all of it."""
+"""Policies that never cut a prompt: chunks have no length, and memory is allocated for the whole prompt."""
 
 NEVER_SHORT = {"policy": ("static", "orca"), "prefill_instances": (0,)}
-"""Policies that take memory for a request's last token at once, so that it never runs out."""
+"""Policies that allocate memory for a request's last token at once, so that it never runs out."""
 
 
 @record_class
 class ServingPlan:
-    """How requests are served: instances of the model, and who is served next."""
+    """Serving settings: instances of the model, batch sizes, scheduling policy and KV memory."""
 
-    policy: str = option_field("how an instance forms an iteration")
-    instances: Number = integer_field("copies of the model, each with its own queue; with prefill instances, those that decode")
+    policy: str = option_field("scheduling policy of an instance")
+    instances: Number = integer_field("instances, each with its own queue; with prefill instances, those that decode")
     prefill_instances: Number = integer_field(
-        "copies that only prefill and send caches on; 0 where every instance does both", low=0
+        "instances that only prefill and transfer KV caches; 0 if every instance does both", low=0
     )
-    batch: Number = integer_field("the most requests that an instance runs at a time")
-    prefill_policy: str = option_field("how prefill instances form iterations", default="prefill_first")
+    batch: Number = integer_field("requests that an instance runs at a time, at most")
+    prefill_policy: str = option_field("scheduling policy of prefill instances", default="prefill_first")
     prefill_batch: Number = integer_field(
-        "the most requests that a prefill instance runs at a time; 0 for `batch`", low=0, default=0
+        "requests that a prefill instance runs at a time, at most; 0 for `batch`", low=0, default=0
     )
-    prefill_tokens: Number = integer_field("token budget of their iterations; 0 for what their policy says", low=0, default=0)
+    prefill_tokens: Number = integer_field("token budget of prefill iterations; 0 for the policy's", low=0, default=0)
     tokens: Number = integer_field(
         "token budget of an iteration, or units where the budget has units; 0 for the policy's", low=0
     )
-    unit: Number = integer_field("units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0)
+    unit: Number = integer_field("units of the budget that a prompt chunk takes; 0 for the policy's", low=0)
     chunk: Number = integer_field(
-        "the longest chunk of a prompt, in tokens; 0 for what the policy says", low=0, unread={"policy": WHOLE_PROMPTS}
+        "tokens of a prompt chunk, at most; 0 for the policy's", low=0, unread={"policy": WHOLE_PROMPTS}
     )
     block: Number = integer_field("tokens in a block of KV memory")
-    blocks: Number = integer_field("blocks of KV memory that an instance has; 0 for as many as there is room for", low=0)
-    reserved: Number = quantity_field("B", "of what holds caches, of an instance's device, what the engine keeps for itself")
+    blocks: Number = integer_field("KV blocks of an instance; 0 for as many as fit", low=0)
+    reserved: Number = quantity_field("B", "KV memory that the engine reserves, per device of an instance")
     admit: str = option_field(
-        "which blocks a prompt must have before it is taken up",
+        "blocks that a prompt must have before admission",
         ADMISSION_RULES,
         unread={"policy": WHOLE_PROMPTS, "prefill_policy": WHOLE_PROMPTS},
     )
-    preemption: str = option_field("what becomes of a cache that memory has no room for", PREEMPTION, unread=NEVER_SHORT)
+    preemption: str = option_field("what happens to a KV cache that does not fit", PREEMPTION, unread=NEVER_SHORT)
     host: Number = quantity_field(
-        "B/s", "to the memory of the host, of a device; for caches that are swapped, and prefixes that come back", positive=True
+        "B/s", "bandwidth to the host's memory, per device; for swapped KV caches and prefixes", positive=True
     )
     host_capacity: Any = quantity_field(
         "B",
-        "of the host's memory, of a device, for prefixes that have to leave the pool; none where it is not said",
+        "host memory per device for prefixes that leave the pool; none if absent",
         positive=True,
         absent=True,
         unread={"reuse": ("part",)},
     )
     reuse: str = option_field(
-        "where prefixes are kept: in a part of the memory as large as prefix says, or in its pool of blocks", PREFIX_STORES
+        "where prefixes are kept: in a part of the memory of size prefix, or in the pool of KV blocks", PREFIX_STORES
     )
-    prefix: Number = quantity_field("1", "share of the memory for KV that keeps prefixes for reuse", high=0.95)
+    prefix: Number = quantity_field("1", "share of the KV memory that keeps prefixes for reuse", high=0.95)
     snapshot: Any = integer_field(SNAPSHOT, absent=True)
     routing: str = option_field(
-        "which instance a request goes to", ROUTING, unread={"instances": (1,), "prefill_instances": (0, 1)}
+        "routing of requests to instances", ROUTING, unread={"instances": (1,), "prefill_instances": (0, 1)}
     )
     transfer: Any = option_field(
-        "how caches go from prefill instances on: whole, or by_layer behind prefill; whole where it is not said",
+        "KV transfer from prefill instances: whole, or by_layer during prefill; whole if absent",
         KV_TRANSFERS,
         absent=True,
         unread={"prefill_instances": (0,)},
@@ -410,10 +422,10 @@ EXPERT_PARTITIONS = ("divided", "whole")
 
 @record_class
 class ReductionPlan:
-    """How the cores of a group add up the partial sums of a product whose inner dimension is divided."""
+    """Reduction in a group of cores of partial sums of a product whose inner dimension is divided."""
 
     algorithm: str = option_field(
-        "how partial sums are added up: ring, ktree, two_level, or turns, a ring beside the product; auto for the quickest",
+        "reduction of partial sums: ring, ktree, two_level, or turns, a ring alongside the product; auto for the fastest",
         (*TILE_SUMS, AUTO),
         unread={"..partition": tuple(option_field for option_field in DIVISIONS if option_field != "k")},
     )
@@ -422,59 +434,56 @@ class ReductionPlan:
 
 @record_class
 class PipelinePlan:
-    """The mapping of one phase on a mesh of tiles."""
+    """Mapping of one phase to pipelines of core groups on a mesh of tiles."""
 
     tp: Number = integer_field("tensor parallelism: cores that share every layer")
     pp: Number = integer_field("pipeline parallelism: groups of cores that share the layers")
     partition: str = option_field(
-        "what of a product is divided between the cores of a group, or a product of a mesh (meshgemm, cannon, summa); auto for "
-        "what is quickest for each product by itself",
+        (
+            "which dimension of a product the cores of a group divide, or a product algorithm of a "
+            "mesh (meshgemm, cannon, summa); auto for the fastest of each product"
+        ),
         (*DIVISIONS, AUTO),
     )
-    placement: str = option_field("where the cores of a group are", PLACEMENTS)
+    placement: str = option_field("placement of the cores of a group", PLACEMENTS)
     experts: str = option_field(
-        "where experts are: divided over the cores of a group, or whole on one of them", EXPERT_PARTITIONS
+        "placement of experts: divided over the cores of a group, or whole on one core", EXPERT_PARTITIONS
     )
-    prefetch: Any = part_field("what is read from memory while a group exchanges", PrefetchPlan)
-    sums: Any = part_field("how partial sums of a group are added up; around its ring where it is not said", ReductionPlan)
+    prefetch: Any = part_field("prefetch from main memory while a group exchanges", PrefetchPlan)
+    sums: Any = part_field("reduction of a group's partial sums; around its ring if absent", ReductionPlan)
     attention: AttentionPlan | None = part_field(
-        "attention of all cores of a group at a time, keys and values from its memory; each core's own heads or rows where it "
-        "is not said",
+        "attention of all cores of a group at once, keys and values from its memory; each core's own heads or rows if absent",
         AttentionPlan,
     )
     states: Any = quantity_field(
         "1",
-        "share of the local memory beside activations that recurrent states take first, from step to step; of decode. They are "
-        "with the KV cache where it is not said",
+        (
+            "share of local memory beside activations that is reserved for recurrent states in decode; "
+            "if absent, states are stored with the KV cache"
+        ),
         high=0.9,
         absent=True,
     )
 
 
 STAGE_CUTS = ("layers", "parts")
-"""What a stage of a pipeline has: whole layers, as many on each; or parts of layers too, so that the slowest takes least."""
+"""Contents of a pipeline stage: whole layers, as many on each; or parts of layers too, for the shortest slowest stage."""
 
 
 @record_class
 class ServingPipelinePlan(PipelinePlan):
-    """The mapping of one phase on a mesh of tiles that serves requests as they come."""
+    """Mapping of one phase to pipelines on a mesh of tiles that serves a request stream."""
 
     stages: str = option_field(
-        "what a stage has: whole layers, or parts of them, divided between operators and inside products", STAGE_CUTS
+        "contents of a stage: whole layers, or parts of layers, divided between operators and inside products", STAGE_CUTS
     )
-    dp: Number = integer_field(
-        "pipelines, each with a copy of the model; 0 for as many as the phase's cores have room for", low=0
+    dp: Number = integer_field("pipelines, each with a replica of the model; 0 for as many as the phase's cores allow", low=0)
+    microbatch: Number = integer_field("requests of a micro-batch, at most; as many micro-batches as stages are in flight")
+    chunk: Number = integer_field("tokens of a prompt chunk, at most; 0 for the policy's, or for whole prompts", low=0)
+    attention: Any = refused_field("attention on groups supports static batches only; remove it, or use workload=static")
+    states: Any = refused_field(
+        "with serving, recurrent states are stored with the KV caches; remove it, or use workload=static"
     )
-    microbatch: Number = integer_field(
-        "the most requests of a micro-batch; as many of these are in flight as a pipeline has stages"
-    )
-    chunk: Number = integer_field(
-        "the longest chunk of a prompt, in tokens; 0 for what the policy says, or where prompts go whole", low=0
-    )
-    attention: Any = refused_field(
-        "attention on groups takes batches of requests alike, not those that come and go; leave it out, or ask for batches"
-    )
-    states: Any = refused_field("states of requests that come and go are with their caches; leave it out, or ask for batches")
 
 
 ARRANGEMENTS = ("dp_first", "pp_first")
@@ -483,35 +492,34 @@ chip and decode between them ([zhu2025] figure 6)."""
 
 
 OVERFLOW = ("pages", "ring")
-"""Where keys and values are that local memory has no room for: blocks of HBM, as they are needed; or a ring of buffers there,
-one for each request, as long as the longest one ([zhu2025] section 4.2)."""
+"""Storage of keys and values that local memory cannot hold: blocks of HBM, as needed; or a ring of buffers there, one for
+each request, as long as the longest one ([zhu2025] section 4.2).
+"""
 
 
 @record_class
 class PipelineServingPlan:
-    """How requests are served on a mesh of tiles."""
+    """Serving settings of pipelines on a mesh of tiles."""
 
-    policy: str = option_field("how a pipeline that decodes forms an iteration")
+    policy: str = option_field("scheduling policy of a pipeline that decodes")
     prefill_cores: Number = integer_field(
-        "cores that only prefill, others only decode; 0 where those that decode do both", low=0
+        "cores that only prefill, while others only decode; 0 if the decode cores do both", low=0
     )
-    decode_cores: Number = integer_field(
-        "cores that decode; 0 for all that do not only prefill, else what is left stands idle", low=0
-    )
-    arrangement: str = option_field("where prefilling and decoding pipelines are", ARRANGEMENTS, unread={"prefill_cores": (0,)})
+    decode_cores: Number = integer_field("cores that decode; 0 for all that do not only prefill; other cores are idle", low=0)
+    arrangement: str = option_field("placement of prefill and decode pipelines", ARRANGEMENTS, unread={"prefill_cores": (0,)})
     tokens: Number = integer_field(
-        "token budget of an iteration, or units where the budget has units; 0 for what the policy says", low=0
+        "token budget of an iteration, or units where the budget has units; 0 for the policy's", low=0
     )
-    unit: Number = integer_field("units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0)
+    unit: Number = integer_field("units of the budget that a prompt chunk takes; 0 for the policy's", low=0)
     block: Number = integer_field("tokens in a block of the KV cache in local memory")
     overflow: str = option_field(
-        "where caches are that local memory has no room for: pages of HBM or a ring of buffers", OVERFLOW
+        "where KV caches that local memory cannot hold are stored: pages of HBM or a ring of buffers", OVERFLOW
     )
     prefix: Number = quantity_field("1", "share of HBM beside weights that keeps prefixes for reuse", high=0.95)
     snapshot: Any = integer_field(SNAPSHOT, absent=True)
-    routing: str = option_field("which pipeline a request goes to", ROUTING)
+    routing: str = option_field("routing of requests to pipelines", ROUTING)
     transfer: Any = option_field(
-        "how caches go from cores that prefill on: whole, or by_layer behind prefill; whole where it is not said",
+        "KV transfer from prefill cores: whole, or by_layer during prefill; whole if absent",
         KV_TRANSFERS,
         absent=True,
         unread={"prefill_cores": (0,)},
@@ -520,13 +528,17 @@ class PipelineServingPlan:
 
 @record_class
 class TileCollectivePlan:
-    """One collective on a mesh of tiles."""
+    """Algorithm of one collective on a mesh of tiles."""
 
-    collective: str = option_field("who carries it: hardware, tree or sequential; exchanges of all tiles rings or direct")
+    collective: str = option_field(
+        "collective algorithm: hardware, tree or sequential; for exchanges of all tiles rings or direct"
+    )
 
 
 DIE_COLLECTIVES = ("direct", "by_node", "ring", "two_level", "ktree")
-"""Who carries a collective of dies: each sends to each, or by boxes; around rings, in two levels of them, or along a tree."""
+"""Algorithms of collectives between dies: each to each, or by node; around rings, in two levels of rings, or along a
+tree.
+"""
 
 IN_DIE_COLLECTIVES = ("none", "hardware", "tree", "sequential")
 """What the tiles of a die do before dies exchange, and after: nothing, or a reduction, and a multicast."""
@@ -534,27 +546,25 @@ IN_DIE_COLLECTIVES = ("none", "hardware", "tree", "sequential")
 
 @record_class
 class DieCollectivePlan:
-    """One collective between dies."""
+    """Algorithm, members and placement of one collective between dies."""
 
-    collective: str = option_field("who carries it between dies: direct, by_node, ring, two_level or ktree", DIE_COLLECTIVES)
-    members: Number = integer_field(
-        "dies of a group, all of which exchange at the same time; 0 for all dies", low=0, apart=True
-    )
-    placement: str = option_field("where the dies of a group are", DIE_PLACEMENTS)
+    collective: str = option_field("algorithm between dies: direct, by_node, ring, two_level or ktree", DIE_COLLECTIVES)
+    members: Number = integer_field("dies of a group; all groups exchange at the same time; 0 for all dies", low=0, apart=True)
+    placement: str = option_field("placement of the dies of a group", DIE_PLACEMENTS)
     ktree_k: Number = integer_field(
         "phases of the K-tree (K)", apart=True, unread={"collective": ("direct", "by_node", "ring", "two_level")}
     )
     within: str = option_field(
-        "what tiles of a die do first, and last: none; or reduce and multicast by hardware, tree or sequential",
+        "what tiles of a die do first and last: none; or reduce and multicast by hardware, tree or sequential",
         IN_DIE_COLLECTIVES,
     )
 
 
 @record_class
 class Mapping:
-    """Software on the chip: a plan for each phase of a model and how requests are served, or the one kernel that is asked for.
+    """Software on a chip: a plan per phase and for serving, or the plan of a single kernel.
 
-    What is not there is None; `space.software` says which parts belong together.
+    Absent parts are None; `space.software` lists the parts that belong together.
     """
 
     prefill: Any = part_field(
@@ -578,21 +588,21 @@ class Mapping:
         TileDiesPlan,
     )
     precision: Any = part_field("number formats", FormatPlan)
-    stack: Any = part_field("libraries, and what launches them: what they reach of a die, and what starting costs", Stack)
-    kv: Any = option_field("where a new token's keys and values go", absent=True)
-    kv_heads: Any = option_field("width of W_K, W_V and the KV cache as they are stored", KV_HEADS, absent=True)
+    stack: Any = part_field("software stack: shares of a die's peaks that libraries reach, and launch overheads", Stack)
+    kv: Any = option_field("where a new token's keys and values are stored", absent=True)
+    kv_heads: Any = option_field("width of W_K, W_V and the KV cache as stored", KV_HEADS, absent=True)
     kv_projection: Any = option_field(
-        "width of K and V as they are computed; full repeats them for every query head", KV_HEADS, absent=True
+        "width of K and V as computed; full repeats them for every query head", KV_HEADS, absent=True
     )
     resident_layers: Any = integer_field(
-        "layers on the chip, whose time stands for all; 0 where the whole model is there", low=0, absent=True
+        "layers resident on the chip, whose time represents all layers; 0 if the whole model is resident", low=0, absent=True
     )
     sram_kv: Any = quantity_field(
-        "1", "share of the local memory beside activations that the KV cache may take", high=1.0, absent=True
+        "1", "share of local memory beside activations that the KV cache may take", high=1.0, absent=True
     )
-    serving: Any = part_field("how requests are served", ServingPlan, PipelineServingPlan)
+    serving: Any = part_field("serving settings", ServingPlan, PipelineServingPlan)
     kernel: Any = part_field(
-        "one kernel by itself",
+        "plan of a single kernel",
         MeshProductPlan,
         TileGemmPlan,
         MemoryStreamPlan,

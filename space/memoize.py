@@ -1,4 +1,4 @@
-"""What depends on scalars alone is computed once; with an array among what it depends on, every time."""
+"""Caches of results that depend on scalars only; results that depend on arrays are recomputed."""
 
 from collections.abc import Callable
 from functools import cache, lru_cache, wraps
@@ -12,7 +12,7 @@ MAX_ENTRIES = 4096
 
 
 def memoize(function: Callable[..., T], most: int = MAX_ENTRIES) -> Callable[..., T]:
-    """A function whose results, the last so many, are kept by its arguments, where these can be hashed: arrays cannot.
+    """Wrap a function to cache its last results by arguments; calls with arrays are not cached.
 
     >>> @memoize
     ... def twice(value):
@@ -38,9 +38,9 @@ MAX_IDENTITIES = 8
 
 
 def memoize_by_identity(function: Callable[..., T], few: int = MAX_IDENTITIES) -> Callable[..., T]:
-    """A function whose last results, so many, are kept for the very same objects, whatever is in them.
+    """Wrap a function to cache its last results by the identity of the argument objects.
 
-    Values of fields are frozen, and nobody writes to arrays of designs, so that the same object means the same values.
+    Field values are frozen and arrays of designs are never written, so the same object means the same values.
 
     >>> @memoize_by_identity
     ... def length(values):
@@ -93,7 +93,7 @@ def memoize_by_identity(function: Callable[..., T], few: int = MAX_IDENTITIES) -
 
 @cache
 def has_attribute(module: ModuleType, name: str) -> bool:
-    """Whether a module has something of a name: to look for what is not there takes long.
+    """Whether a module has an attribute of a name; cached, since failed look-ups are slow.
 
     >>> import math
     >>> has_attribute(math, "pi"), has_attribute(math, "tau2")

@@ -1,4 +1,4 @@
-"""Decoder-only language models as their published configurations state them: what layers are, and in which order."""
+"""Decoder-only language models as in their published configurations: layers, kinds and order."""
 
 from typing import Any
 
@@ -13,13 +13,14 @@ from dse.space.fields import (
 )
 
 EXPERT_LOADS = ("expected", "even", "sampled", "file")
-"""How tokens spread over experts: what independent choices come to on average; as evenly as can be; one draw of them; or as
-often as a file says (`Experts.shares`)."""
+"""Expert loads: mean of independent choices; as even as possible; one random draw; or as counted in a file
+(`ExpertLayers.shares`).
+"""
 
 
 @record_class
 class ExpertLayers:
-    """Mixture-of-experts layers."""
+    """Mixture-of-experts layers: experts, routing, widths and loads."""
 
     count: int = integer_field("routed experts in a layer")
     top_k: int = integer_field("experts that each token goes to")
@@ -27,18 +28,16 @@ class ExpertLayers:
     shared: int = integer_field("experts that every token goes to", low=0, default=0)
     dense_layers: int = integer_field("first layers with a dense FFN instead", low=0, default=0)
     score_bias: bool = boolean_field("a learned bias is added to the router's scores", default=False)
-    skew: float = quantity_field("1", "exponent of Zipf's law by which tokens choose experts; 0 for evenly", default=0.0)
-    load: str = option_field("how tokens spread over experts: expected, even or sampled", EXPERT_LOADS, default="expected")
+    skew: float = quantity_field("1", "exponent of Zipf's law by which tokens choose experts; 0 for uniform", default=0.0)
+    load: str = option_field("expert load: expected, even or sampled", EXPERT_LOADS, default="expected")
     seed: int = integer_field("of sampled choices", low=0, default=0)
-    shares: Any = refused_field(
-        "how often experts are chosen is in a file: workload.routing=FILE, with layer, expert and tokens"
-    )
-    groups: int = integer_field("groups of experts that a router chooses among first", default=1)
-    groups_kept: int = integer_field("of these, how many the experts of a token are in", default=1)
+    shares: Any = refused_field("expert loads from a file: workload.routing=FILE, with layer, expert and tokens")
+    groups: int = integer_field("groups of experts among which a router chooses first", default=1)
+    groups_kept: int = integer_field("groups that the experts of a token may be in", default=1)
     shared_intermediate: int = integer_field("width of one shared expert; 0 for that of a routed one", low=0, default=0)
     shared_gate: bool = boolean_field("a learned score of each token scales the shared experts", default=False)
     latent: int = integer_field(
-        "width that routed experts have in and out, between two projections; 0 for hidden", low=0, default=0
+        "input and output width of routed experts, between two projections; 0 for hidden", low=0, default=0
     )
     route_bias: bool = boolean_field("biases on the router's product", default=False)
 
@@ -47,8 +46,8 @@ class ExpertLayers:
 class LatentAttention:
     """Multi-head latent attention (MLA): queries and keys/values through low-rank projections."""
 
-    q_rank: int = integer_field("rank of the query projection; 0 where it is full", low=0)
-    kv_rank: int = integer_field("rank of the shared key/value projection, which is what is cached")
+    q_rank: int = integer_field("rank of the query projection; 0 for a full one", low=0)
+    kv_rank: int = integer_field("rank of the shared key/value projection, which is cached")
     nope_dim: int = integer_field("query/key dimension without rotation")
     rope_dim: int = integer_field("rotated query/key dimension, shared by the heads", low=0)
     v_dim: int = integer_field("value dimension")
@@ -56,17 +55,17 @@ class LatentAttention:
 
 @record_class
 class SparseIndexer:
-    """Sparse attention: small heads score all cached positions, and attention looks at the best of them alone.
+    """Sparse attention: small heads score all cached positions, and attention reads the best ones only.
 
     Source:
         DeepSeek sparse attention [deepseekai2025]; with `block`, the best blocks of positions.
     """
 
-    heads: int = integer_field("heads that score, over one key a position")
+    heads: int = integer_field("scoring heads, over one key per position")
     dim: int = integer_field("dimension of these")
     top: int = integer_field("positions that a query attends to, at most")
-    block: int = integer_field("positions side by side that are chosen together; 1 for one by one", default=1)
-    reused: bool = boolean_field("what a layer before has chosen is taken, and nothing is scored", default=False)
+    block: int = integer_field("consecutive positions that are chosen together; 1 for single ones", default=1)
+    reused: bool = boolean_field("the choice of an earlier layer is reused, and nothing is scored", default=False)
 
 
 RECURRENCE_RULES = ("delta", "channel_delta", "ssd", "linear", "selective")
@@ -76,7 +75,7 @@ the token (Mamba-2), is fixed a head (lightning attention), or depends on the to
 
 @record_class
 class RecurrentMixing:
-    """Mixing by a state of fixed size a sequence, of `heads` matrices [key_dim, value_dim], in the place of a cache.
+    """Token mixing by a fixed-size state per sequence, `heads` matrices [key_dim, value_dim], not a cache.
 
     Source:
         delta: Gated DeltaNet [yang2024]; channel_delta: Kimi Linear [kimi2025]; ssd: Mamba-2 [dao2024]; linear: lightning
@@ -84,23 +83,23 @@ class RecurrentMixing:
         each, and steps of rank gate_rank; only they pass through the convolution.
     """
 
-    rule: str = option_field("how states forget and learn", RECURRENCE_RULES)
-    heads: int = integer_field("of values; each has a state")
-    key_heads: int = integer_field("of queries and keys, each shared by as many heads of values (groups)")
+    rule: str = option_field("recurrence rule: how states forget and learn", RECURRENCE_RULES)
+    heads: int = integer_field("value heads; each has a state")
+    key_heads: int = integer_field("heads of queries and keys, each shared by as many value heads (groups)")
     key_dim: int = integer_field("dimension of queries and keys, rows of a state")
     value_dim: int = integer_field("dimension of values, columns of a state")
-    conv: int = integer_field("tokens that a causal convolution of queries, keys and values sees; 0 for none", low=0, default=0)
+    conv: int = integer_field("tokens of a causal convolution of queries, keys and values; 0 for none", low=0, default=0)
     conv_bias: bool = boolean_field("biases on the convolution", default=False)
     gate_rank: int = integer_field(
-        "rank of the projections of decays and of the output gate; 0 where they are full", low=0, default=0
+        "rank of the projections of decays and of the output gate; 0 for full ones", low=0, default=0
     )
-    full_gate: bool = boolean_field("the output gate is full beside decays of gate_rank", default=False)
-    chunk: int = integer_field("tokens of a prompt that are worked out together", default=64)
+    full_gate: bool = boolean_field("the output gate is full even if decays have gate_rank", default=False)
+    chunk: int = integer_field("tokens of a prompt that are computed together", default=64)
 
 
 @record_class
 class CompressedAttention:
-    """Attention to the last tokens one by one, and to earlier ones of which some side by side are one entry (CSA, HCA).
+    """Attention to the last tokens singly, and to earlier ones compressed to one entry per few (CSA, HCA).
 
     Keys and gates that wait until their entry is full, of at most two entries a layer, are in no count of memory.
 
@@ -108,8 +107,8 @@ class CompressedAttention:
         DeepSeek-V4, as its published code has it.
     """
 
-    ratio: int = integer_field("positions of one entry; 0 for the window alone", low=0)
-    q_rank: int = integer_field("rank of the query projection; 0 where it is full", low=0)
+    ratio: int = integer_field("positions per compressed entry; 0 for the window only", low=0)
+    q_rank: int = integer_field("rank of the query projection; 0 for a full one", low=0)
     o_rank: int = integer_field("rank of the output projection of a group of heads")
     groups: int = integer_field("groups of heads of the output projection")
 
@@ -122,25 +121,23 @@ GATES = ("none", "element", "head")
 
 @record_class
 class LayerKind:
-    """What one kind of layers has that the model does not say; a field that is left out is the model's."""
+    """Fields in which one layer kind differs from the model; fields that are left out are the model's."""
 
     mixing: Any = option_field(
-        "how tokens are mixed: attention, or none; a state where one is said", MIXINGS, default=None, absent=True
+        "token mixing: attention, none, or a recurrent state where one is given", MIXINGS, default=None, absent=True
     )
     ffn: Any = option_field("dense, experts, or none", FFNS, default=None, absent=True)
     heads: Any = integer_field("query heads", default=None, absent=True)
     kv_heads: Any = integer_field("key/value heads", default=None, absent=True)
     head_dim: Any = integer_field("query/key dimension of a head", default=None, absent=True)
     v_dim: Any = integer_field("value dimension of a head", low=0, default=None, absent=True)
-    window: Any = integer_field(
-        "sliding attention window in tokens; 0 where attention is full", low=0, default=None, absent=True
-    )
-    chunk: Any = integer_field("tokens of a chunk that attention stays in; 0 for no chunks", low=0, default=None, absent=True)
+    window: Any = integer_field("sliding attention window in tokens; 0 for full attention", low=0, default=None, absent=True)
+    chunk: Any = integer_field("tokens of a chunk that bounds attention; 0 for no chunks", low=0, default=None, absent=True)
     rope: Any = quantity_field("1", "share of a head's dimension that is rotated", high=1.0, default=None, absent=True)
     qk_norm: Any = boolean_field("norms on queries and keys of each head", default=None, absent=True)
-    sinks: Any = boolean_field("a learned logit a head joins the softmax", default=None, absent=True)
-    v_proj: Any = boolean_field("a projection of values; keys are values where there is none", default=None, absent=True)
-    kv_reused: Any = boolean_field("keys and values are those of a layer before", default=None, absent=True)
+    sinks: Any = boolean_field("a learned logit per head joins the softmax", default=None, absent=True)
+    v_proj: Any = boolean_field("a projection of values; without it keys are values", default=None, absent=True)
+    kv_reused: Any = boolean_field("keys and values of an earlier layer are reused", default=None, absent=True)
     ffn_intermediate: Any = integer_field("width of the dense FFN", default=None, absent=True)
     latent: LatentAttention | None = None
     indexer: SparseIndexer | None = None
@@ -150,10 +147,10 @@ class LayerKind:
 
 @record_class
 class Model:
-    """An LLM architecture.
+    """Architecture of a large language model: sizes, layer kinds and order.
 
-    Layers are alike, but for the first ones that `experts` says are dense, or they are of some `kinds` in an `order`:
-    ``10 (5 local, global), 2 local``.
+    Layers are equal, except the first ones that `experts` makes dense, or they have `kinds` in an `order`: ``10 (5
+    local, global), 2 local``.
     """
 
     name: str = option_field("name for people")
@@ -166,7 +163,7 @@ class Model:
     vocab: int = integer_field("tokens in the vocabulary")
     max_position: int = integer_field("longest sequence the model was trained for")
     learned_positions: int = integer_field("rows of a learned table of positions; 0 for none", low=0, default=0)
-    gated_ffn: bool = boolean_field("the FFN has a gate beside the up projection", default=True)
+    gated_ffn: bool = boolean_field("the FFN has a gate besides the up projection", default=True)
     tied_embeddings: bool = boolean_field("the head reuses the embedding table", default=False)
     qkv_bias: bool = boolean_field("biases on the query, key and value projections", default=False)
     out_bias: bool = boolean_field("bias on the output projection", default=False)
@@ -174,23 +171,23 @@ class Model:
     head_bias: bool = boolean_field("bias on the head", default=False)
     qk_norm: bool = boolean_field("norms on queries and keys of each head", default=False)
     norm: str = option_field("kind of norm", ("rms", "layernorm"), default="rms")
-    post_norms: bool = boolean_field("norms after attention and FFN too, before the residual sum", default=False)
-    window: int = integer_field("sliding attention window in tokens; 0 where attention is full", low=0, default=0)
-    chunk: int = integer_field("tokens of a chunk that attention stays in; 0 for no chunks", low=0, default=0)
-    mtp: int = integer_field("modules that predict tokens beyond the next (MTP), each a layer of its own", low=0, default=0)
+    post_norms: bool = boolean_field("norms also after attention and FFN, before the residual sum", default=False)
+    window: int = integer_field("sliding attention window in tokens; 0 for full attention", low=0, default=0)
+    chunk: int = integer_field("tokens of a chunk that bounds attention; 0 for no chunks", low=0, default=0)
+    mtp: int = integer_field("multi-token prediction modules (MTP), each a layer of its own", low=0, default=0)
     v_dim: int = integer_field("value dimension of a head; 0 for head_dim", low=0, default=0)
     rope: float = quantity_field("1", "share of a head's dimension that is rotated", high=1.0, default=1.0)
-    v_proj: bool = boolean_field("a projection of values; keys are values where there is none", default=True)
-    sinks: bool = boolean_field("a learned logit a head joins the softmax", default=False)
-    gate: str = option_field("what scales the output of attention", GATES, default="none")
-    kv_reused: bool = boolean_field("keys and values are those of a layer before", default=False)
-    softcap: bool = boolean_field("scores of attention go through a tanh", default=False)
-    head_softcap: bool = boolean_field("scores of the head go through a tanh", default=False)
-    parallel: bool = boolean_field("attention and FFN have one input and one norm, side by side", default=False)
+    v_proj: bool = boolean_field("a projection of values; without it keys are values", default=True)
+    sinks: bool = boolean_field("a learned logit per head joins the softmax", default=False)
+    gate: str = option_field("gate that scales the output of attention", GATES, default="none")
+    kv_reused: bool = boolean_field("keys and values of an earlier layer are reused", default=False)
+    softcap: bool = boolean_field("attention scores pass through a tanh", default=False)
+    head_softcap: bool = boolean_field("scores of the head pass through a tanh", default=False)
+    parallel: bool = boolean_field("attention and FFN have one input and one norm, in parallel", default=False)
     experts: ExpertLayers | None = None
     latent: LatentAttention | None = None
     indexer: SparseIndexer | None = None
     recurrence: RecurrentMixing | None = None
     compressed: CompressedAttention | None = None
-    order: str = option_field("kinds of layers in turn, as in 10 (5 local, global), 2 local", default="")
-    kinds: tuple[tuple[str, LayerKind], ...] = table_field("kinds of layers by name", LayerKind)
+    order: str = option_field("layer kinds in order, as in 10 (5 local, global), 2 local", default="")
+    kinds: tuple[tuple[str, LayerKind], ...] = table_field("layer kinds by name", LayerKind)

@@ -1,6 +1,6 @@
-"""A space over several chips: a space of each, of the knobs that it has, and one knob more that chooses among them.
+"""A design space over several chips: one space per chip, and one more knob that selects the chip.
 
-It answers what `Space` answers, row by row by the space of that row's chip, so that whoever searches sees knobs alone.
+The class has the same interface as `Space` and forwards each row to the space of its chip, so searches see knobs only.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ from dse.space.unread_leaves import Condition
 CHIP_KNOB = "chip"
 """The knob that chooses among chips."""
 
-ABOUT: dict[str, Any] = {"unit": "", "doc": "chip that the design is of"}
+ABOUT: dict[str, Any] = {"unit": "", "doc": "chip of the design"}
 
 
 @dataclass(frozen=True)
 class MultiChipSpace:
-    """Designs of several chips.
+    """A design space over several chips, with one space per chip.
 
     Attributes:
         spaces: by chip, each with the knobs that count there.
@@ -37,40 +37,40 @@ class MultiChipSpace:
 
     @property
     def base(self) -> Design:
-        """That of the first chip."""
+        """Base design of the first chip."""
         return next(iter(self.spaces.values())).base
 
     @property
     def each(self) -> Iterator[tuple[dict[str, Value], Space]]:
-        """The chips: the value that chooses one, and its space."""
+        """Spaces of the single chips, each with the knob value that selects the chip."""
         return (({CHIP_KNOB: name}, space) for name, space in self.spaces.items())
 
     @cached_property
     def targets(self) -> dict[str, list[str]]:
-        """By knob, the leaves that it moves, of the first chip that has them; of the choice of chip none."""
+        """Leaves that each knob sets, on the first chip that has them; none for the knob of the chip."""
         return {CHIP_KNOB: []} | {knob.address: self._having(knob.address).targets[knob.address] for knob in self.knobs[1:]}
 
     @property
     def key(self) -> str:
-        """Content key of the bases and the knobs."""
+        """Content key of the space: its bases and knobs."""
         return key_of_leaves([(f"chip {name}", space.key) for name, space in self.spaces.items()])
 
     def spec(self, address: str) -> Any:
-        """What a knob's leaf is declared as, on the first chip that has it."""
+        """Field declaration of the leaf that a knob sets, on the first chip that has the leaf."""
         return _About(ABOUT) if address == CHIP_KNOB else self._having(address).spec(address)
 
     def at(self, values: Mapping[str, Value]) -> Design:
-        """The design at knob values; without the chip, of the first one."""
+        """The design at knob values; of the first chip if the values name none."""
         space, own = self._own(values)
         return space.at(own)
 
     def key_at(self, values: Mapping[str, Value]) -> str:
-        """The key of the design at knob values, without building the design: as in a study of its chip alone."""
+        """Content key of the design at knob values, equal to that in a study of its chip alone."""
         space, own = self._own(values)
         return space.key_at(own)
 
     def keys(self, columns: Columns) -> list[str]:
-        """The keys of the designs in columns, each as `key_at` has it of one."""
+        """Content keys of the designs in columns, each equal to `key_at` of the row."""
         found = [""] * len(columns[CHIP_KNOB])
         for space, rows, own in self._split(columns):
             keys = space.keys(own) if own else space.keys({}) * len(rows)
@@ -79,31 +79,31 @@ class MultiChipSpace:
         return found
 
     def active(self, address: str, values: Mapping[str, Value]) -> bool:
-        """Whether a knob counts, given the values of the others."""
+        """Whether a knob is active, given the values of the other knobs."""
         space, own = self._own(values)
         return address == CHIP_KNOB or (address in space.targets and space.active(address, own))
 
     def knob(self, address: str) -> Knob:
-        """The knob at an address."""
+        """Knob at an address; an error if the space has none there."""
         found = next((knob for knob in self.knobs if knob.address == address), None)
         if found is None:
             raise DesignError(f"space: no knob {address!r}; knobs: {', '.join(self.targets)}")
         return found
 
     def canonical(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Only the values that count, in the order of the knobs."""
+        """Values of active knobs only, in the order of the knobs."""
         space, own = self._own(values)
         return {CHIP_KNOB: values.get(CHIP_KNOB, next(iter(self.spaces)))} | space.canonical(own)
 
     @property
     def combinations(self) -> int | None:
-        """Rows of the grids of all chips; None where a knob is an interval."""
+        """Number of grid rows of all chips; None if a knob is an interval."""
         counts = [space.combinations for space in self.spaces.values()]
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
 
     def grid(self, start: int, stop: int) -> Columns:
-        """Rows start to stop of the grids, one chip after the other; repeated rows are left out."""
+        """Columns of grid rows `start` to `stop`, chip after chip, without repeated rows."""
         found, first = [], 0
         for code, space in enumerate(self.spaces.values()):
             rows = space.combinations
@@ -118,7 +118,7 @@ class MultiChipSpace:
         return {address: np.concatenate([columns[address] for columns in found]) for address in self.targets}
 
     def sample(self, unit: Array) -> Columns:
-        """Rows from points of the unit cube, shape (designs, knobs): as many of each chip, whatever its knobs."""
+        """Columns from points of the unit cube, shape (designs, knobs), with equally many rows per chip."""
         codes = np.minimum((unit[:, 0] * len(self.spaces)).astype(int), len(self.spaces) - 1)
         found = self._filled(0, {}, len(unit))
         found[CHIP_KNOB] = codes.astype(np.int16)
@@ -130,7 +130,7 @@ class MultiChipSpace:
         return found
 
     def stack(self, columns: Columns) -> Designs:
-        """Designs from columns, grouped by chip and by structure."""
+        """Designs of the rows of columns, grouped by chip and structure."""
         groups: list[tuple[Array, Design]] = []
         for space, rows, own in self._split(columns):
             inner = space.stack(own).groups if own else ((np.arange(len(rows)), space.base),)
@@ -138,7 +138,7 @@ class MultiChipSpace:
         return Designs(len(columns[CHIP_KNOB]), tuple(groups))
 
     def parts(self, columns: Columns, most: int) -> list[Array]:
-        """Rows in parts of at most so many, each of one chip, those of one structure together."""
+        """Groups of at most `most` rows, each of one chip and of one structure where possible."""
         found: list[Array] = []
         for space, rows, own in self._split(columns):
             inner = space.parts(own, most) if own else np.array_split(np.arange(len(rows)), -(-len(rows) // most))
@@ -146,14 +146,14 @@ class MultiChipSpace:
         return found
 
     def row(self, columns: Columns, index: int) -> dict[str, Value]:
-        """One row of columns as values; inactive knobs are left out."""
+        """Knob values of one row of columns; inactive knobs are left out."""
         name = list(self.spaces)[int(columns[CHIP_KNOB][index])]
         space = self.spaces[name]
         own = {address: columns[address][index : index + 1] for address in space.targets}
         return {CHIP_KNOB: name} | space.row(own, 0)
 
     def number(self, knob: Knob, value: float) -> Value:
-        """A number of a column as the knob has it: whole where the leaf counts things."""
+        """Number from a column as the knob's leaf needs it: an integer where the leaf counts things."""
         return self._having(knob.address).number(knob, value)
 
     def _having(self, address: str) -> Space:
@@ -193,7 +193,7 @@ AnySpace = Space | MultiChipSpace
 
 
 def chips_with_address(bases: Mapping[str, Design], address: str) -> list[str]:
-    """The chips that have a knob's address.
+    """Chips that have a knob's address.
 
     Raises:
         DesignError: none has it; the message has the nearest valid address of any.
@@ -206,7 +206,7 @@ def chips_with_address(bases: Mapping[str, Design], address: str) -> list[str]:
 def multi_chip_space(
     bases: Mapping[str, Design], knobs: Sequence[Knob], tied: Mapping[str, tuple[TiedLeaf, ...]] | None = None
 ) -> MultiChipSpace:
-    """The space over some bases, where a knob counts on those chips that have its address and that its `when` allows.
+    """Build the space over several base designs; a knob is active on chips with its address and `when`.
 
     Args:
         bases: by chip.
@@ -235,7 +235,7 @@ def multi_chip_space(
         try:
             spaces[name] = Space(base, tuple(plain), (tied or {}).get(name, ()))
         except DesignError as error:
-            raise DesignError(f"{error}; this is of chip {name}: leave it out with when: {{chip: ...}}") from None
+            raise DesignError(f"{error}; this is of chip {name}: exclude the chip with when: {{chip: ...}}") from None
     for knob in narrowed:
         if not any(knob.address in space.targets for space in spaces.values()):
             raise DesignError(f"space.{knob.address}: no chip has it and all knobs that its 'when' names")
@@ -243,7 +243,7 @@ def multi_chip_space(
 
 
 def _read(knob: Knob, spaces: Sequence[Space]) -> Knob:
-    """The knob with what any of its chips says of whether something reads its leaves; each design asks its own chip."""
+    """The knob with the conditions of all its chips under which its leaves are read; each design uses its own chip's."""
     own = [space.knob(knob.address).read for space in spaces if knob.address in space.targets]
     if not all(own):
         return knob

@@ -1,4 +1,4 @@
-"""A network on chip by itself: routers of a mesh, and the stages that a flit passes."""
+"""A network on chip studied without cores: router stages and broken parts of a mesh."""
 
 import re
 from typing import Any, NamedTuple
@@ -12,12 +12,12 @@ MOST_VCS, MOST_DEPTH = 16, 16_384
 
 
 class RouterCycles(NamedTuple):
-    """Cycles that a router takes, as a flit and a credit feel them.
+    """Latencies of a router's stages for flits and credits. [cycles]
 
     Attributes:
         before: from a head's arrival until it may have the switch, where nothing is in its way.
-        after: from its turn of the switch until it is at the next router.
-        back: from the turn of the switch until the router before it counts the credit.
+        after: from the grant of the switch until the arrival at the next router.
+        back: from the grant of the switch until the previous router counts the credit.
     """
 
     before: Any
@@ -26,18 +26,18 @@ class RouterCycles(NamedTuple):
 
     @property
     def hop(self) -> Any:
-        """From router to router."""
+        """Latency from one router to the next. [cycles]"""
         return self.before + self.after
 
 
 def router_cycles(router: Router) -> RouterCycles:
-    """What a router's stages come to."""
+    """Latencies of flits and credits from the stages of a router. [cycles]"""
     before = router.route if router.speculative else router.route + router.vc_alloc
     return RouterCycles(before, router.switch_alloc + router.traversal + router.link, 1 + router.link + router.credit)
 
 
 class MeshFaults(NamedTuple):
-    """What of a mesh is broken: links between pairs of nodes, the lower one first, and routers."""
+    """Broken parts of a mesh: links as pairs of nodes, lower one first, and routers."""
 
     links: tuple[tuple[int, int], ...] = ()
     routers: tuple[int, ...] = ()
@@ -50,7 +50,7 @@ NO_FAULTS = MeshFaults()
 
 
 def parse_faults(chip: Chip, address: str = "chip") -> MeshFaults:
-    """The faults of a chip, from their text.
+    """Faults of a chip, parsed from their text.
 
     Raises:
         DesignError: a text that is no list of nodes and links, a node that the mesh does not have, or a link between nodes that
@@ -61,25 +61,25 @@ def parse_faults(chip: Chip, address: str = "chip") -> MeshFaults:
     for part in [] if chip.faults in (None, "none") else chip.faults.split("+"):
         if not re.fullmatch(r"\d+(-\d+)?", part):
             raise DesignError(
-                f"{address}.faults: {part!r} is neither a node nor a link, as in 12 or 3-4; join them by +, or say none"
+                f"{address}.faults: {part!r} is neither a node nor a link, as in 12 or 3-4; join them by +, or set none"
             )
         nodes = sorted(int(node) for node in part.split("-"))
         if nodes[-1] >= rows * cols:
-            raise DesignError(f"{address}.faults: no node {nodes[-1]} on {rows} x {cols}; the last one is {rows * cols - 1}")
+            raise DesignError(f"{address}.faults: no node {nodes[-1]} on {rows} x {cols}; the last node is {rows * cols - 1}")
         if len(nodes) == 1:
             routers.append(nodes[0])
             continue
         low, high = nodes
         if high - low != cols and (high - low != 1 or high % cols == 0):
             raise DesignError(
-                f"{address}.faults: nodes {low} and {high} are no neighbours on {rows} x {cols}, and have no link"
+                f"{address}.faults: nodes {low} and {high} on {rows} x {cols} are not neighbours and have no link"
             )
         links.append((low, high))
     return MeshFaults(tuple(links), tuple(routers))
 
 
 def faults_in_rectangle(broken: MeshFaults, wide: int, rows: int, cols: int) -> MeshFaults:
-    """Those of a rectangle in the first corner of a mesh that is `wide`, by the rectangle's own numbers.
+    """Faults inside the rectangle at the first corner of a mesh `wide` nodes wide, in its own numbering.
 
     >>> faults_in_rectangle(MeshFaults(links=((1, 2), (2, 3), (1, 9)), routers=(9, 20)), 8, 2, 3)
     MeshFaults(links=((1, 2), (1, 4)), routers=(4,))
@@ -98,33 +98,29 @@ def faults_in_rectangle(broken: MeshFaults, wide: int, rows: int, cols: int) -> 
 
 
 def check_router_buffers(vcs: Number, depth: Number, address: str) -> None:
-    """Refuses more virtual channels, or deeper ones, than routers are laid out for.
+    """Refuse more or deeper virtual channels than the router simulation supports.
 
     Raises:
         DesignError: there are.
     """
     if vcs > MOST_VCS:
-        raise DesignError(
-            f"{address}.vcs: {vcs:g} virtual channels of a port are more than the {MOST_VCS} that routers are played with"
-        )
+        raise DesignError(f"{address}.vcs: at most {MOST_VCS} virtual channels per port are supported, got {vcs:g}")
     if depth > MOST_DEPTH:
-        raise DesignError(
-            f"{address}.depth: {depth:g} flits of a virtual channel are more than {MOST_DEPTH:,}; nothing waits that long"
-        )
+        raise DesignError(f"{address}.depth: at most {MOST_DEPTH:,} flits per virtual channel are supported, got {depth:g}")
 
 
 def check_network(chip: Chip, address: str = "chip") -> None:
-    """Refuses a network that makes no sense.
+    """Refuse a network whose settings contradict each other.
 
     Raises:
         DesignError: more or deeper virtual channels than routers are laid out for, a mesh of one router, a speculative router
-            whose switch is allocated before its channels are, or faults of what is not there.
+            allocated before its channels are, or faults of absent links or routers.
     """
     parse_faults(chip, address)
     router = chip.router
     check_router_buffers(router.vcs, router.depth, f"{address}.router")
     if chip.mesh.rows * chip.mesh.cols < 2:
-        raise DesignError(f"{address}.mesh.rows: a mesh of one router has no links; give it another row or column")
+        raise DesignError(f"{address}.mesh.rows: a mesh of one router has no links; add another row or column")
     if router.speculative and router.vc_alloc > router.switch_alloc:
         have = f"{router.switch_alloc:g} cycles are less than {router.vc_alloc:g} of vc_alloc"
-        raise DesignError(f"{address}.router.switch_alloc: {have}, which speculation runs beside it; make it as long")
+        raise DesignError(f"{address}.router.switch_alloc: {have}, and speculation runs both in parallel; make them equal")

@@ -1,4 +1,4 @@
-"""Number formats: bits of a value and of its scales, what may be in them, and what it takes to make wider values of them."""
+"""Number formats: bits of values and scales, the tensors that may use them, and dequantisation work."""
 
 from typing import Any, NamedTuple
 
@@ -11,16 +11,16 @@ CACHED_TENSORS = ("kv", "index")
 
 
 class NumberFormat(NamedTuple):
-    """A number format.
+    """A number format: bits per value and scale, scale blocks, engine format and dequantisation work.
 
     Attributes:
         bits: of a value.
         scale: bits of scales (and zero points) for each block of values; 0 where a tensor or a channel has one.
         block: values that share them, along the inner dimension of a product, or along a head.
         across: vectors of these that share them too.
-        engine: the format whose rate a chip states for it; "" where no engine multiplies it.
+        engine: the format whose rate a chip gives for it; empty string if no engine multiplies it.
         expand: operations of a vector engine to make a value of 16 bits or more of it: unpack it, convert it, scale it.
-        holds: words of `TENSORS`.
+        holds: tensors that may have the format, of `TENSORS`.
     """
 
     bits: int
@@ -33,7 +33,7 @@ class NumberFormat(NamedTuple):
 
     @property
     def nbytes(self) -> float:
-        """Of a value with its share of scales. [B]"""
+        """Bytes of a value with its share of scales. [B]"""
         return (self.bits + self.scale / (self.block * self.across)) / 8
 
 
@@ -61,7 +61,7 @@ FORMATS: dict[str, NumberFormat] = {
     # a scale and a zero point of 16 bits for a head's values of a token, taken as 128
     "int4_head": NumberFormat(4, 32, 128, "", UNPACK + CONVERT + SCALE, CACHED_TENSORS),
 }
-"""Formats by name. A name without scales says one scale a tensor or a channel; one with scales says their block."""
+"""Formats by name. A name without a block has one scale per tensor or channel; the others name their block."""
 
 BYTES_BY_FORMAT = {name: of.nbytes for name, of in FORMATS.items()}
 """Size of a value with its scales. [B]"""
@@ -79,7 +79,7 @@ BLOCK_SCALED_FORMATS = {
 
 
 def formats_of_tensor(tensor: str) -> tuple[str, ...]:
-    """Formats that a tensor may have.
+    """Number formats that a tensor may have.
 
     >>> formats_of_tensor("combine")
     ('int8', 'fp8', 'bf16', 'fp16', 'fp32', 'mxfp8', 'fp8_1x128')
@@ -88,23 +88,23 @@ def formats_of_tensor(tensor: str) -> tuple[str, ...]:
 
 
 def why_unfit(tensor: str) -> dict[str, str]:
-    """Why a tensor cannot have a format, by words that somebody may say; what would be right comes with it.
+    """Why a tensor cannot have a format, by format name, with the formats to use instead.
 
     >>> why_unfit("activations")["int4_g128"]
-    'int4_g128 is a format of weights alone; of activations: int8, fp8, bf16, fp16, fp32, mxfp8, mxfp4, nvfp4, fp8_1x128'
+    'int4_g128 is a format of weights only; for activations use: int8, fp8, bf16, fp16, fp32, mxfp8, mxfp4, nvfp4, fp8_1x128'
     >>> why_unfit("weights")["int4"]
-    'int4 does not say which values share a scale; say int4_g128 or int4_g32'
+    'int4 does not say which values share a scale; use int4_g128 or int4_g32'
     """
     fit = formats_of_tensor(tensor)
     found = {
-        name: f"{name} is a format of {' and '.join(_PEOPLE[held] for held in of.holds)} alone; of {_PEOPLE[tensor]}: "
-        + ", ".join(fit)
+        name: f"{name} is a format of {' and '.join(_PEOPLE[held] for held in of.holds)} only; for "
+        f"{_PEOPLE[tensor]} use: " + ", ".join(fit)
         for name, of in FORMATS.items()
         if name not in fit
     }
     for name, blocks in BLOCK_SCALED_FORMATS.items():
         right = [block for block in blocks if block in fit]
-        found[name] = f"{name} does not say which values share a scale; say {' or '.join(right or fit)}"
+        found[name] = f"{name} does not say which values share a scale; use {' or '.join(right or fit)}"
     return found
 
 
@@ -119,22 +119,27 @@ _PEOPLE = {
 
 @record_class
 class FormatRates:
-    """Formats that matrix engines multiply beside 16 bits, each over the rate of these; no others, but for fp32."""
+    """Formats that a matrix engine multiplies besides 16 bits, each as a rate relative to 16 bits.
 
-    int8: Any = quantity_field("1", "rate of int8 over that of 16 bits", positive=True, absent=True)
-    fp8: Any = quantity_field("1", "rate of fp8 over that of 16 bits, whatever its scales", positive=True, absent=True)
-    mxfp8: Any = quantity_field("1", "rate of mxfp8 over that of 16 bits", positive=True, absent=True)
-    mxfp4: Any = quantity_field("1", "rate of mxfp4 over that of 16 bits", positive=True, absent=True)
-    nvfp4: Any = quantity_field("1", "rate of nvfp4 over that of 16 bits", positive=True, absent=True)
-    fp32: Any = quantity_field("1", "rate of fp32 over that of 16 bits; half if not said", positive=True, absent=True)
+    Formats without a rate are not multiplied, except fp32.
+    """
+
+    int8: Any = quantity_field("1", "rate of int8 relative to 16 bits", positive=True, absent=True)
+    fp8: Any = quantity_field("1", "rate of fp8 relative to 16 bits, whatever its scales", positive=True, absent=True)
+    mxfp8: Any = quantity_field("1", "rate of mxfp8 relative to 16 bits", positive=True, absent=True)
+    mxfp4: Any = quantity_field("1", "rate of mxfp4 relative to 16 bits", positive=True, absent=True)
+    nvfp4: Any = quantity_field("1", "rate of nvfp4 relative to 16 bits", positive=True, absent=True)
+    fp32: Any = quantity_field("1", "rate of fp32 relative to 16 bits; half if absent", positive=True, absent=True)
 
 
 HALF_RATE = 0.5
-"""Rate of 32 bits over that of 16, where a chip says no other."""
+"""Rate of 32 bits relative to 16 bits, if the chip gives no other."""
 
 
 def relative_rate(name: str, rates: FormatRates | None) -> Any:
-    """Of a format over that of 16 bits; None where engines do not multiply it. Where nothing is said, 8 bits are twice as fast.
+    """Rate of a format relative to 16 bits; None if engines do not multiply it.
+
+    Without stated rates, 8-bit formats are twice as fast.
 
     >>> (
     ...     relative_rate("fp8_128x128", None),

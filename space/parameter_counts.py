@@ -1,4 +1,4 @@
-"""What follows from the layers of a model: weights, and what is cached of a sequence."""
+"""Parameter counts and cached values per sequence, from the layers of a model."""
 
 from typing import Any, NamedTuple
 
@@ -10,12 +10,12 @@ STATE_BYTES = 4.0
 
 
 def parameter_count(model: Model) -> int:
-    """Weights of the whole model, embeddings and head included, multi-token heads excluded."""
+    """Weights of the whole model, with embeddings and head, without multi-token heads."""
     return _outside_layers(model) + _in_layers(model, active=False)
 
 
 def active_parameter_count(model: Model) -> int:
-    """Weights that one token uses: all but the experts it is not routed to."""
+    """Weights that one token uses: all but those of experts to which the token is not routed."""
     return _outside_layers(model) + _in_layers(model, active=True)
 
 
@@ -26,10 +26,10 @@ def _in_layers(model: Model, *, active: bool) -> int:
 
 
 def mtp_parameter_count(model: Model) -> int:
-    """Weights of one multi-token prediction module: a layer as the last, the projection of two hidden states, and norms
-    [deepseek2024].
+    """Weights of one multi-token prediction module [deepseek2024].
 
-    Embedding and head are those of the model.
+    The module has a layer like the last, the projection of two hidden states, and norms. Embedding and head are
+    those of the model.
     """
     mixing, ffn = mtp_layers(model)
     h, norms = model.hidden, _norm(model)
@@ -37,7 +37,7 @@ def mtp_parameter_count(model: Model) -> int:
 
 
 def mtp_layers(model: Model) -> tuple[LayerGroup, LayerGroup]:
-    """Mixing and FFN of a module that predicts tokens: those of the last attention, and of the last FFN."""
+    """Mixing and FFN of a multi-token prediction module: the model's last attention and last FFN."""
     found = layers(model)
     mixes = [name for name, _ in found.line if name]
     attends = [layer for layer in found.mixings if layer.of.recurrence is None]
@@ -47,7 +47,7 @@ def mtp_layers(model: Model) -> tuple[LayerGroup, LayerGroup]:
 
 
 def mixing_parameter_count(of: Model) -> int:
-    """Weights of one layer's mixing of tokens, with its biases and inner norms.
+    """Weights of one layer's mixing of tokens, with biases and inner norms.
 
     Args:
         of: a model all of whose layers are of one kind.
@@ -74,7 +74,7 @@ def mixing_parameter_count(of: Model) -> int:
 
 
 def value_head_dim(of: Model) -> int:
-    """Values of a head."""
+    """Dimension of the values of one attention head."""
     return of.latent.v_dim if of.latent is not None else of.v_dim or of.head_dim
 
 
@@ -84,7 +84,7 @@ def _low_rank_query(of: Model, width: int) -> int:
 
 
 def query_rank(of: Model) -> int:
-    """Rank of the projection of queries; 0 where it is full."""
+    """Rank of the query projection; 0 for a full projection."""
     low = of.compressed if of.compressed is not None else of.latent
     return 0 if low is None else low.q_rank
 
@@ -137,7 +137,7 @@ def _selective(of: Model, state: RecurrentMixing, values: int) -> int:
 
 
 def ffn_parameter_count(model: Model, width: int, hidden: int = 0) -> int:
-    """Weights of one FFN, dense or expert, of some width; `hidden` is what comes in and goes out, 0 for the model's."""
+    """Weights of one FFN, dense or expert, of a width; `hidden` 0 means the model's width."""
     inner, h = 2 if model.gated_ffn else 1, hidden or model.hidden
     return (inner + 1) * h * width + model.ffn_bias * (inner * width + h)
 
@@ -156,12 +156,12 @@ def _feeding(layer: LayerGroup, *, active: bool) -> int:
 
 
 def shared_expert_width(experts: ExpertLayers) -> int:
-    """Width of one shared expert."""
+    """Intermediate width of one shared expert."""
     return experts.shared_intermediate or experts.intermediate
 
 
 def expert_input_width(model: Model) -> int:
-    """Values of a token that goes to an expert."""
+    """Values per token that are sent to an expert."""
     return model.experts.latent or model.hidden if model.experts is not None else model.hidden
 
 
@@ -185,7 +185,7 @@ def position_values(model: Model) -> int:
 
 
 def kv_values_per_token(of: Model) -> int:
-    """Values cached per position: K and V of every KV head, or the latent of MLA; of a model of one kind of layers."""
+    """Values cached per position in one layer: K and V of every KV head, or the latent of MLA."""
     if of.recurrence is not None or of.kv_reused:
         return 0
     if of.compressed is not None:
@@ -196,18 +196,18 @@ def kv_values_per_token(of: Model) -> int:
 
 
 def index_values_per_token(of: Model) -> int:
-    """Values of the key of an indexer per position that it scores."""
+    """Values of an indexer key cached per position in one layer."""
     return 0 if of.indexer is None or of.indexer.reused or of.recurrence is not None else of.indexer.dim
 
 
 def state_values_per_sequence(of: Model) -> int:
-    """Values of the state of a sequence in a layer."""
+    """Values of a sequence's recurrent state in one layer."""
     state = of.recurrence
     return 0 if state is None else state.heads * state.key_dim * state.value_dim
 
 
 def conv_values_per_sequence(of: Model) -> int:
-    """Values of earlier tokens that a convolution keeps of a sequence in a layer."""
+    """Values of earlier tokens that a convolution keeps per sequence in one layer."""
     state = of.recurrence
     if state is None or not state.conv:
         return 0
@@ -215,12 +215,12 @@ def conv_values_per_sequence(of: Model) -> int:
 
 
 def convolved_keys(state: RecurrentMixing) -> int:
-    """Values of a key that pass through the convolution: all, or none where keys are made of what leaves it."""
+    """Values of a key that pass through the convolution: all, or none for the selective rule."""
     return 0 if state.rule == "selective" else state.key_dim
 
 
 class SequenceMemory(NamedTuple):
-    """What a sequence has in memory, of one kind of layers.
+    """Memory of one sequence in the layers of one kind.
 
     Attributes:
         layer: the kind.
@@ -239,12 +239,12 @@ class SequenceMemory(NamedTuple):
     indexed: AttentionReach
 
     def kept(self, positions: Any) -> tuple[Any, Any]:
-        """Positions that caches of keys and values hold of a sequence, and those of the indexer."""
+        """Positions in a sequence's KV cache, and in its indexer's cache."""
         return self.reach.kept(positions), self.indexed.kept(positions)
 
 
 def sequence_memory(model: Model) -> tuple[SequenceMemory, ...]:
-    """Of each kind of layers, what a sequence has in memory."""
+    """Memory of one sequence for each layer kind of a model."""
     return tuple(
         SequenceMemory(
             layer,
@@ -260,23 +260,23 @@ def sequence_memory(model: Model) -> tuple[SequenceMemory, ...]:
 
 
 def kv_values_all_layers(model: Model) -> int:
-    """Values of a cached position, in all layers that cache any. [1]"""
+    """Values cached per position, over all layers. [1]"""
     return sum(of.layer.times * (of.kv + of.scores) for of in sequence_memory(model))
 
 
 def growing_values_per_token(model: Model) -> float:
-    """Values that each token more adds to caches, of all layers, once a sequence is long. [1]"""
+    """Values that each further token adds to the caches of a long sequence, over all layers. [1]"""
     return growing_bytes_per_token(model, 1.0, 1.0)
 
 
 def growing_bytes_per_token(model: Model, itemsize: float, indexed: float) -> float:
-    """What each token more adds to caches, whose values have `itemsize`, and keys of an indexer `indexed`. [B]"""
+    """Bytes that each further token adds to the caches of a long sequence, over all layers. [B]"""
     some = sequence_memory(model)
     return sum(of.layer.times * (of.kv * of.reach.grows * itemsize + of.scores * of.indexed.grows * indexed) for of in some)
 
 
 class CacheGrowth(NamedTuple):
-    """What each token more adds to the caches of a sequence.
+    """Growth of a sequence's caches per token, and the length up to which the growth holds.
 
     Attributes:
         nbytes: of all layers. [B]
@@ -288,7 +288,7 @@ class CacheGrowth(NamedTuple):
 
 
 def cache_growth(model: Model, itemsize: float, indexed: float) -> CacheGrowth:
-    """What each token more adds to caches: of a long sequence, or until the first window is full where all layers have one."""
+    """Growth of a sequence's caches per token: without end, or until the first window is full. [B]"""
     without_end = growing_bytes_per_token(model, itemsize, indexed)
     caching = [of for of in sequence_memory(model) if of.kv or of.scores]
     if without_end or not caching:
@@ -298,12 +298,12 @@ def cache_growth(model: Model, itemsize: float, indexed: float) -> CacheGrowth:
 
 
 def window_values(model: Model) -> int:
-    """Values that caches of windows and chunks have of a sequence longer than they are, of all layers. [1]"""
+    """Cached values of windows and chunks of a sequence that exceeds them, over all layers. [1]"""
     return sum(of.layer.times * of.kv * (of.reach.window or of.reach.chunk) for of in sequence_memory(model))
 
 
 def cached_values_at(model: Model, positions: Any) -> Any:
-    """Values in caches of all layers for a sequence of some positions, states apart. [1]"""
+    """Cached values of a sequence of some positions, over all layers, without recurrent states. [1]"""
     total: Any = 0.0
     for of in sequence_memory(model):
         total = total + of.layer.times * (of.kv * of.reach.kept(positions) + of.scores * of.indexed.kept(positions))
@@ -311,5 +311,5 @@ def cached_values_at(model: Model, positions: Any) -> Any:
 
 
 def fixed_bytes_per_sequence(model: Model, itemsize: float) -> float:
-    """Of the states of a sequence, in all layers; values that convolutions keep have `itemsize`. [B]"""
+    """Bytes of a sequence's recurrent states, over all layers. [B]"""
     return sum(of.layer.times * (of.state * STATE_BYTES + of.conv * itemsize) for of in sequence_memory(model))

@@ -1,4 +1,4 @@
-"""Peaks of a chip's matrix engines by number format, as data sheets have them."""
+"""Peak rates of a chip's matrix engines by number format, as data sheets state them."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ ALIKE = ("fp16", "fp8", "int8")
 
 
 def peaks(chip: Chip) -> dict[str, Any]:
-    """Operations per second of all cores of a chip, two a multiply-add, by format that engines multiply. [op/s]
+    """Peak rates of all cores of a chip by number format, two operations per multiply-add. [op/s]
 
-    Empty of a chip without matrix engines. Cores of a mesh multiply 16 bits alone.
+    Empty for a chip without matrix engines. Cores of a wafer mesh multiply 16 bits only.
     """
     if chip.tile is not None:
         elements = chip.mesh.rows * chip.mesh.cols * chip.tile.matrix.rows * chip.tile.matrix.cols
@@ -31,7 +31,7 @@ def peaks(chip: Chip) -> dict[str, Any]:
 
 
 def peaks_text(chip: Chip) -> str:
-    """Peaks of one chip for people; empty string of a chip without matrix engines.
+    """Peak rates of one chip as text; empty string for a chip without matrix engines.
 
     >>> peaks_text(Chip())
     ''

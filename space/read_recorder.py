@@ -1,4 +1,4 @@
-"""Which leaves of value objects are read while they are recorded; what only copies, compares or lists leaves reads none."""
+"""Recording of which leaves of records are read; copies, comparisons and listings do not count."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ def is_recording() -> bool:
 
 @contextmanager
 def record_reads(value: Any, leaves: Sequence[str], first: Callable[[str], None] = lambda leaf: None) -> Iterator[set[str]]:
-    """Record which of some leaves are read, by whoever is given a value object or a copy of it.
+    """Record which of some leaves are read from a record or its copies, in a with block.
 
     Fields are recorded by the class that has them, in this whole process. A read of an object that is not in the value, as of
     a changed copy, counts for every leaf of that class and name.
@@ -31,10 +31,10 @@ def record_reads(value: Any, leaves: Sequence[str], first: Callable[[str], None]
     Args:
         value: of which the leaves are.
         leaves: addresses.
-        first: called when a leaf is read for the first time; what it raises ends the reader.
+        first: called when a leaf is read for the first time; an exception from it ends the recording code.
 
     Returns:
-        The leaves that were read, while they come in.
+        The leaves that were read so far.
     """
     owners: dict[tuple[type, str], dict[int, str]] = {}
     kept = []
@@ -57,7 +57,7 @@ def record_reads(value: Any, leaves: Sequence[str], first: Callable[[str], None]
 
 
 class _Recorded:
-    """A field that notes who reads it."""
+    """A field descriptor that records its reads."""
 
     def __init__(self, field: Any, leaves: dict[int, str], found: set[str], first: Callable[[str], None]) -> None:
         self._field = field

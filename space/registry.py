@@ -1,7 +1,7 @@
-"""Options by name, to which installed packages may add: those that ship here, and entry points of a group.
+"""Registries of options by name: those that ship, and entry points of installed packages.
 
-A name is looked up here first; packages are asked only for one that does not ship, or when all names are listed. What a study
-or a chip file says is at most a name: nothing is imported but what an installed package declares.
+A name is looked up among shipped options first. Packages are searched only for other names, or when all names are
+listed. A study or chip file holds at most a name, so only declared entry points are imported.
 """
 
 import sys
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 METADATA_SUFFIXES = ("dist-info", "egg-info")
-"""Folders in which installed packages say what they declare."""
+"""Suffixes of the folders in which installed packages declare entry points."""
 
 
 class Registry(dict[str, T]):
-    """Options of one kind. Iteration is over those that ship, and those of packages that were asked for.
+    """Options of one kind by name; iteration covers shipped options and packages loaded so far.
 
     >>> from types import SimpleNamespace as Module
     >>> lines = Registry("dse.none", {"ring": Module(cost=len)}, ("cost",))
@@ -66,7 +66,7 @@ class Registry(dict[str, T]):
         return found
 
     def names(self) -> list[str]:
-        """All names: those that ship, and those of installed packages.
+        """Names of all options, shipped or added by installed packages.
 
         Raises:
             DesignError: a package has a name that another one has, or that ships.
@@ -74,7 +74,7 @@ class Registry(dict[str, T]):
         return [*self.shipped, *self._installed()]
 
     def extended(self) -> bool:
-        """Whether a package on the path names the group: far quicker to see than to ask all packages what they declare."""
+        """Whether an installed package declares entry points of the group, from its metadata files."""
         folders = (Path(place) for place in sys.path)
         files = (file for folder in folders for kind in METADATA_SUFFIXES for file in folder.glob(f"*.{kind}/entry_points.txt"))
         return any(f"[{self.group}]" in file.read_text(errors="replace") for file in files)
@@ -92,6 +92,6 @@ class Registry(dict[str, T]):
 
 
 def _place(entry: "EntryPoint") -> str:
-    """Which package says what."""
+    """Package and entry point, as text for messages."""
     package = entry.dist.name if entry.dist is not None else "a package"
     return f"{package}: {entry.group} {entry.name!r} = {entry.value}"

@@ -1,4 +1,4 @@
-"""Requests as arrays: when they come, how long they are, and which leading blocks of a prompt they share."""
+"""Requests as arrays: arrival times, lengths, and leading prompt blocks that they share."""
 
 import hashlib
 from dataclasses import dataclass, field, replace
@@ -35,17 +35,17 @@ class Requests:
             a prompt's last token are of whole blocks with generated tokens.
         block: tokens that a hash stands for.
         rows: of a file that each stands in, as an editor counts; empty where there is none.
-        skipped: rows of the file that were passed over.
+        skipped: rows of the file that were skipped.
         truncated: whether the file has requests beyond these.
         kinds: class of each by number; shape (requests,), or empty where all are of one.
-        ranks: of each, 0 first: who waits is served by rank, then by arrival; shape (requests,), or empty where all are alike.
-        before: of a turn, the row of the request whose answer it waits for, which stands above it; -1 for none. A turn comes
-            when that has its last token and `think` has passed; `arrival` is then the earliest that can be, where answers
-            take no time. Shape (requests,), or empty where all come by themselves.
-        think: before a turn is asked; shape of `before`. [s]
-        turns: places in a session, from 0; shape of `before`.
-        users: of a closed population: so many ask at a time, each its next session when the last has ended; 0 where sessions
-            begin by themselves.
+        ranks: priority of each request, 0 first, then by arrival; shape (requests,), or empty if all are equal.
+        before: row of the earlier request whose answer a turn waits for; -1 for none. A turn arrives when that request has
+            its last token and `think` has passed; `arrival` is then the earliest possible, with instant answers. Shape
+            (requests,), or empty if all requests are independent.
+        think: time before a turn is sent; shape of `before`. [s]
+        turns: position in a session, from 0; shape of `before`.
+        users: size of a closed population, of whom each starts its next session when the last has ended; 0 if sessions
+            begin independently.
     """
 
     arrival: Array
@@ -69,7 +69,7 @@ class Requests:
 
     @cached_property
     def digest(self) -> str:
-        """Equal for equal requests."""
+        """Digest of the requests' content, equal for equal requests."""
         parts = (self.arrival, self.prompt, self.output, self.starts, self.hashes)
         found = hashlib.sha256(str(self.block).encode())
         for part in parts:
@@ -81,17 +81,17 @@ class Requests:
 
     @cached_property
     def total(self) -> Array:
-        """Prompt and output together, shape (requests,). [token]"""
+        """Prompt and output tokens of each request, shape (requests,). [token]"""
         return self.prompt.astype(np.int64) + self.output
 
     @property
     def longest(self) -> int:
-        """Prompt and output of the longest request. [token]"""
+        """Prompt and output tokens of the longest request. [token]"""
         return int(self.total.max())
 
     @property
     def spans(self) -> Array:
-        """Leading tokens that the hashes of each request stand for: all of the prompt's, or whole blocks; shape (requests,).
+        """Leading prompt tokens that each request's hashes cover, shape (requests,). [token]
 
         >>> replace(make_requests([(9, 1)]), starts=np.array([0, 3]), hashes=np.arange(3), block=4).spans.tolist()
         [9]
@@ -102,7 +102,7 @@ class Requests:
 
     @property
     def reusable(self) -> float:
-        """Share of the prompt tokens in leading blocks that came before: what one cache that forgets nothing would reuse. [-]
+        """Share of prompt tokens in leading blocks seen before: hits of an unlimited prefix cache. [-]
 
         >>> two = replace(
         ...     make_requests([(8, 1), (12, 1)]), starts=np.array([0, 2, 5]), hashes=np.array([0, 1, 0, 1, 2]), block=4
@@ -126,15 +126,15 @@ class Requests:
 
     @property
     def timed(self) -> bool:
-        """Whether requests have times of arrival."""
+        """Whether requests have arrival times."""
         return not bool(np.isnan(self.arrival).any())
 
     @property
     def rate(self) -> float:
-        """Requests over the time in which they come; infinite where they come at once. [1/s]
+        """Requests per time over the arrival window; infinite if all arrive at once. [1/s]
 
-        Of turns, as many as sessions begin in the time in which these do, times the turns of one; infinite of a closed
-        population too, which asks as fast as it is answered.
+        With sessions: the rate at which sessions begin times the turns per session; infinite for a closed
+        population, which sends as fast as it is answered.
         """
         if self.population:
             return float("inf")
@@ -144,49 +144,49 @@ class Requests:
 
     @property
     def population(self) -> int:
-        """Who asks at a time where nobody else comes: users, or sessions that begin at once; 0 where others come."""
+        """Users of a closed loop, or sessions that begin at once; 0 if requests arrive independently."""
         if self.users or not len(self.before):
             return self.users
         return len(self.begins) if self.begins[-1] == self.begins[0] else 0
 
     @property
     def begins(self) -> Array:
-        """Arrivals of those that wait for no answer. [s]"""
+        """Arrival times of requests that wait for no answer. [s]"""
         return np.asarray(self.arrival[self.before < 0]) if len(self.before) else self.arrival
 
     def first(self, count: int) -> "Requests":
-        """The first so many."""
+        """The first `count` requests of the stream."""
         some = self._rows(np.arange(min(count, len(self))), self.arrival[:count])
         return replace(some, truncated=self.truncated or count < len(self))
 
     def of_kind(self, number: int) -> "Requests":
-        """Those of one class, at the times at which they come."""
+        """Requests of one SLO class, at their arrival times."""
         rows = np.flatnonzero(self.kinds == number)
         return self._rows(rows, self.arrival[rows])
 
     def shuffled(self, seed: int) -> "Requests":
-        """Requests in another order; the times of arrival stay where they are.
+        """The same requests in random order; the arrival times keep their order.
 
         Raises:
-            DesignError: turns, which have one.
+            DesignError: the requests are turns of sessions, whose order is fixed.
         """
         if len(self.before):
-            raise DesignError("workload.shuffle: turns of sessions have an order; leave it out")
+            raise DesignError("workload.shuffle: turns of sessions have a fixed order; remove it")
         return self._rows(np.random.default_rng(seed).permutation(len(self)), self.arrival)
 
     def drawn(self, count: int, seed: int) -> "Requests":
-        """So many, with replacement, without times; of turns, each by itself."""
+        """Requests drawn with replacement, without times; turns of sessions are drawn singly."""
         some = replace(self, before=_none(), think=np.zeros(0), turns=_none(), users=0)
         return some._rows(np.random.default_rng(seed).integers(len(self), size=count), np.full(count, np.nan))
 
     def clipped(self, total: int) -> "Requests":
-        """Prompt and output together at most `total`: the prompt gives way first, down to one token. [token]
+        """Requests cut to at most `total` tokens; prompts are shortened first, down to one token. [token]
 
         Raises:
-            DesignError: no room for a prompt and an output.
+            DesignError: `total` is too small for a prompt and an output.
         """
         if total < 2:
-            raise DesignError(f"clip: a request has at least 2 tokens, {total} are allowed")
+            raise DesignError(f"clip: a request needs at least 2 tokens, got {total}")
         prompt = np.maximum(1, np.minimum(self.prompt, total - self.output)).astype(np.int32)
         some = replace(self, prompt=prompt, output=np.minimum(self.output, total - prompt).astype(np.int32))
         if not len(self.starts):
@@ -198,16 +198,16 @@ class Requests:
         return replace(some, starts=np.concatenate([[0], np.cumsum(left)]), hashes=self.hashes[kept])
 
     def scaled(self, factor: float) -> "Requests":
-        """The same requests, `factor` times as fast."""
+        """The same requests at `factor` times their rate."""
         if not factor > 0 or not np.isfinite(factor):
             raise DesignError(f"workload.scale: {factor!r} is not a number above 0")
         return self.begun(self.begins / factor) if len(self.before) else replace(self, arrival=self.arrival / factor)
 
     def arriving(self, process: str, *, rate: float = 1.0, cv: float = 1.0, seed: int = 0) -> "Requests":
-        """The same requests with other times of arrival, the first at 0.
+        """The same requests with new arrival times, the first at 0.
 
         Args:
-            process: a name of `PROCESSES`.
+            process: a name of `ARRIVAL_PROCESSES`.
             rate: requests over time. [1/s]
             cv: standard deviation over mean of the times between two requests, of a gamma process. [-]
             seed: of the generator.
@@ -222,15 +222,17 @@ class Requests:
         return self.begun(times) if len(self.before) else replace(self, arrival=times)
 
     def begun(self, times: Array) -> "Requests":
-        """Turns whose sessions begin at other times, in their order; shape (sessions,). [s]"""
+        """The same sessions begun at other times, shape (sessions,), in order of arrival. [s]"""
         order, arrival = self._begun_order(times)
         return self._rows(order, arrival)
 
     def _begun_order(self, times: Array) -> tuple[Array, Array]:
-        """Rows of turns whose sessions begin at other times in the order of their arrival, and these arrivals. [s]"""
+        """Rows of session turns ordered for new session start times, and their arrival times. [s]"""
         first = self.before < 0
         if not first.any() or len(times) != first.sum():
-            raise DesignError(f"sessions: {len(times)} times for {int(first.sum())} that begin by themselves")
+            raise DesignError(
+                f"sessions: {len(times)} times for {int(first.sum())} sessions that begin independently; give one each"
+            )
         begins = np.empty(len(self))
         begins[first] = times
         arrivals, before, think = begins.tolist(), self.before.tolist(), self.think.tolist()  # single array elements are slow
@@ -241,12 +243,12 @@ class Requests:
         return order, arrival[order]
 
     def closed(self, users: int) -> "Requests":
-        """The same sessions asked by a closed population: each user begins the next when the last has ended, and thinks before.
+        """The same sessions sent by a closed population of users, who think before each session.
 
-        Sessions are shared out in turn, and the first of each user comes when that has thought.
+        Sessions are dealt to users in rotation, and each user's first session begins after one think time.
         """
         if not len(self.before) or not users >= 1:
-            raise DesignError(f"users: {users} of requests in sessions; give sessions, and at least 1")
+            raise DesignError(f"users: {users} users need requests in sessions, and at least 1 user")
         first, last = np.flatnonzero(self.turns == 0), np.arange(len(self))
         of = self.sessions
         np.maximum.at(last, of, np.arange(len(self)))  # the last of its session
@@ -262,14 +264,14 @@ class Requests:
         return some._rows(order[begun], arrival)
 
     def at_once(self) -> "Requests":
-        """All at once, and turns as soon as the one before is answered: what keeps instances as busy as they can be."""
+        """The same requests all at time 0, and later turns without think time: a saturating load."""
         if not len(self.before):
             return replace(self, arrival=np.zeros(len(self)))
         before = np.where(self.turns == 0, -1, self.before)
         return replace(self, before=before, think=np.zeros(len(self)), arrival=np.zeros(len(self)), users=0)
 
     def again(self, times: int) -> "Requests":
-        """The same requests so many times, of those that come at once and wait for no answer.
+        """The same requests repeated `times` times, for requests that arrive at once and wait for none.
 
         >>> make_requests([(8, 1), (9, 2)], [0.0, 0.0]).again(2).prompt.tolist()
         [8, 9, 8, 9]
@@ -278,7 +280,7 @@ class Requests:
 
     @property
     def sessions(self) -> Array:
-        """The row of each request's first turn."""
+        """Row of the first turn of each request's session, shape (requests,)."""
         found, before = list(range(len(self))), self.before.tolist()
         for row in np.flatnonzero(self.turns > 0).tolist():
             found[row] = found[before[row]]
@@ -304,7 +306,7 @@ class Requests:
 
 
 def make_requests(lengths: Any, arrival: Any = None) -> Requests:
-    """Requests of (prompt, output) pairs, shape (requests, 2), and times that default to none. [token], [s]"""
+    """Requests from (prompt, output) pairs and optional arrival times, shape (requests, 2). [token], [s]"""
     pairs = np.asarray(lengths, np.int32).reshape(-1, 2)
     times = np.full(len(pairs), np.nan) if arrival is None else np.asarray(arrival, float)
     return Requests(times, pairs[:, 0].copy(), pairs[:, 1].copy())

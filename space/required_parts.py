@@ -1,4 +1,4 @@
-"""What something is made of: which parts a whole has to have, which it may have, and what else nothing reads."""
+"""Part tables: which parts a chip or mapping must have, may have, and what nothing reads."""
 
 from dataclasses import MISSING, fields
 from operator import attrgetter
@@ -9,7 +9,7 @@ from dse.space.errors import DesignError
 
 
 class Parts(NamedTuple):
-    """What a whole is made of: parts that it needs, by field, with their kind (None for a leaf), and those it may have."""
+    """Parts of one kind of whole: required ones by field with their kind, and optional ones."""
 
     name: str
     needs: dict[str, type | None]
@@ -17,7 +17,7 @@ class Parts(NamedTuple):
 
 
 class WholeKinds:
-    """Wholes of one record by name; each has its parts.
+    """Kinds of one record by name, each with its required and optional parts.
 
     Args:
         record: of parts that may be absent.
@@ -32,7 +32,7 @@ class WholeKinds:
         self._known: dict[tuple[type, ...], str] = {}
 
     def of(self, value: Any) -> str:
-        """The whole that a record's parts make, by name.
+        """Name of the kind of whole that a record's parts form.
 
         Raises:
             DesignError: a part that is missing from the whole that is nearest, or that nothing reads there.
@@ -50,17 +50,17 @@ class WholeKinds:
         def left(whole: Parts) -> int:
             return sum(name not in whole.needs and name not in whole.may for name in have)
 
-        begin = "start from one that ships: defaults: [NAME, _self_] in its file"
+        begin = "start from a shipped file: defaults: [NAME, _self_]"
         if not have:
             raise DesignError(f"{self.address}: has no parts; {begin}")
         name, near = min(self.wholes.items(), key=lambda entry: (lacking(entry[1]) + left(entry[1]), lacking(entry[1])))
         if not any(part in near.needs for part in have):
-            raise DesignError(f"{self.address}: has {', '.join(have)} and nothing else; {begin}")
+            raise DesignError(f"{self.address}: has only {', '.join(have)}; {begin}")
         for part, kind in near.needs.items():
             if part not in have:
                 raise DesignError(f"{self.address}.{part}: missing; {near.name} needs it: {self._said(part)}")
             if kind not in (None, have[part]):
-                raise DesignError(f"{self.address}.{part}: has not the fields that {near.name} needs: {_fields(kind)}")
+                raise DesignError(f"{self.address}.{part}: lacks the fields that {near.name} needs: {_fields(kind)}")
         for part in have:
             if part not in near.needs and part not in near.may:
                 has = ", ".join((*near.needs, *near.may))

@@ -1,4 +1,4 @@
-"""What people are shown: text without passwords, and without what a terminal would obey."""
+"""Text that is safe to print: without passwords and without terminal control codes."""
 
 import re
 from collections.abc import Mapping
@@ -9,16 +9,16 @@ PASSWORD = re.compile(
     r"|(://[^/@:\s\[]+:)(?!\d+(?![^/?#.,;\])'\"\s]))[^/@\s]+",
     re.IGNORECASE,
 )
-"""Of a URL: between the user's name and the host, among what it asks, or where a port would be and is no number."""
+"""Parts of a URL that may hold a password: before the host, in the query, or in place of a port."""
 
 CONTROL_CODES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""Sequences that move or colour; control characters but tabs and ends of lines; turns of the direction; half characters."""
+"""Control codes: escape sequences, control characters except tabs and line ends, text direction marks, surrogates."""
 
 
 def mask_passwords(text: str) -> str:
-    """A text without the passwords of the URLs in it.
+    """Text with the passwords of its URLs masked.
 
     >>> mask_passwords("store=postgresql://me:secret@host/db")
     'store=postgresql://me:***@host/db'
@@ -27,7 +27,7 @@ def mask_passwords(text: str) -> str:
 
 
 def mask_passwords_in(value: Any) -> Any:
-    """The same values, with every text in them masked."""
+    """The same nested values with passwords masked in every text."""
     if isinstance(value, str):
         return mask_passwords(value)
     if isinstance(value, dict):
@@ -38,7 +38,7 @@ def mask_passwords_in(value: Any) -> Any:
 
 
 def left_out_text(by: Mapping[str, int], total: int, noun: str) -> str:
-    """How many of a search's designs are left out, in words, and for how many each reason decides; most frequent first.
+    """Count of designs left out of a search, with the count for each reason, most frequent first.
 
     >>> left_out_text({"chip.hbm.capacity": 3, "mapping.decode.tp": 9}, 15, "deployment")
     '12 of 15 deployments left out: mapping.decode.tp 9, chip.hbm.capacity 3'
@@ -50,7 +50,7 @@ def left_out_text(by: Mapping[str, int], total: int, noun: str) -> str:
 
 
 def count_text(number: int, noun: str) -> str:
-    """How many of something, in words.
+    """A count and its noun as text, in the plural except for 1.
 
     >>> count_text(1, "case"), count_text(1200, "design")
     ('1 case', '1,200 designs')
@@ -59,7 +59,7 @@ def count_text(number: int, noun: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""A text that a terminal shows as it is written.
+    r"""Text without terminal control codes.
 
     >>> printable("\x1b[31mred\x07\x1b]0;title\x07")
     'red]0;title'

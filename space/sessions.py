@@ -1,7 +1,7 @@
-"""Conversations as requests: turns whose prompts are all that was said before and something new, with times to think between.
+"""Conversations as requests: each prompt repeats the conversation so far and adds something new.
 
-A turn comes when the one before has been answered and its user has thought: when that is, a run says. Times here are the
-earliest that can be.
+A turn arrives when the turn before has been answered and its user has thought; a serving run computes that time. Times
+here are the earliest possible.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from dse.space.errors import DesignError, suggest_nearest
 from dse.space.requests import Requests
 
 TURN_DISTRIBUTIONS = ("geometric", "equal")
-"""Of turns, questions and answers: geometric, from 1 on; or all as long as the mean."""
+"""Distributions of turns, questions and answers: geometric, from 1 on; or all equal to the mean."""
 
 MAX_TURNS = 10_000
 """Of a session, in the mean."""
@@ -34,28 +34,28 @@ def make_sessions(
     spread: str = "geometric",
     requests: int = 0,
 ) -> Requests:
-    """Conversations that begin at random, each of some turns; hashes cover prompts and answers in whole blocks.
+    """Draw random conversations of several turns; hashes cover prompts and answers in whole blocks.
 
     A block in which the prompt ends has a hash only if the next is whole, too: else it would read as one of the prompt alone.
 
-    A turn comes when the one before has been answered and some time to think has passed, of a gamma distribution.
-    A prompt is the system's, alike in all conversations, all questions and answers so far, and a question.
+    A turn arrives when the one before has been answered and a gamma-distributed think time has passed.
+    A prompt is the system prompt, equal in all conversations, all questions and answers so far, and a question.
 
     Args:
-        count: conversations; the most where `requests` says how many turns there are.
-        turns: of one, in the mean, at least 1. [-]
+        count: number of conversations; an upper bound if `requests` gives the number of turns.
+        turns: mean number of turns of a conversation, at least 1. [-]
         rate: at which conversations begin, a Poisson process from 0 on. [1/s]
-        think: from an answer to the next turn of a conversation, in the mean. [s]
+        think: mean time from an answer to the next turn. [s]
         system: tokens before the first question, 0 for none. [token]
         question, answer: in the mean, at least 1. [token]
         block: tokens of a hash. [token]
         seed: of the generator.
-        cv: standard deviation over mean of times to think; 1 for exponential ones, 0 for all alike. [-]
-        spread: a word of `SPREADS`.
-        requests: turns of all conversations; the last one is cut. 0 for those of `count` whole ones.
+        cv: standard deviation over mean of think times; 1 for exponential, 0 for constant ones. [-]
+        spread: distribution of turns and lengths, of `TURN_DISTRIBUTIONS`.
+        requests: total number of turns, the last conversation being cut; 0 for all turns of `count` conversations.
 
     Returns:
-        Requests with turns, the first at 0.
+        Requests of session turns, the first at time 0.
 
     Raises:
         DesignError: a count, a rate, a time or a length out of its range.
@@ -65,7 +65,9 @@ def make_sessions(
     True
     """
     if count < 1 or system < 0 or block < 1:
-        raise DesignError(f"sessions: {count} of {system} system tokens in blocks of {block}; at least 1, 0 and 1")
+        raise DesignError(
+            f"sessions: {count} sessions, {system} system tokens, blocks of {block}; expected at least 1, 0 and 1"
+        )
     if spread not in TURN_DISTRIBUTIONS:
         raise DesignError(f"sessions: no spread {spread!r}; {suggest_nearest(spread, TURN_DISTRIBUTIONS)}")
     _check(turns, question, answer, rate, think, cv)
@@ -98,7 +100,7 @@ def make_sessions(
 
 
 class _Talk(NamedTuple):
-    """Turns of a conversation, shape (turns,): tokens asked and answered, the request before or -1, times to think, places."""
+    """Turns of a conversation, shape (turns,): tokens asked and answered, request before or -1, think times, positions."""
 
     prompt: Array
     output: Array
@@ -112,8 +114,9 @@ def _check(turns: float, question: float, answer: float, rate: float, think: flo
     lengths = min(turns, question, answer) >= 1 and turns <= MAX_TURNS
     if not (lengths and 0 <= cv < np.inf and 0 < rate < np.inf and 0 <= think < np.inf):
         raise DesignError(
-            f"sessions: {turns} turns of {question} and {answer} tokens, at {rate} Hz, {think} s to think (cv {cv}); "
-            f"lengths are at least 1, turns at most {MAX_TURNS:,}, times and cv not below 0"
+            f"sessions: {turns} turns of {question} and {answer} tokens, at {rate} Hz, {think} s think "
+            f"time (cv {cv}); lengths must be at least 1, turns at most {MAX_TURNS:,}, times and cv at "
+            "least 0"
         )
 
 
@@ -121,8 +124,8 @@ def _blocks(ends: Array, said: Array, shared: int, used: int, block: int) -> lis
     """Hashes of each turn of a conversation: of the `shared` blocks of a system's prompt, then its own from `used` on.
 
     Args:
-        ends: tokens when each turn has been answered.
-        said: of these, the last answer.
+        ends: tokens after each turn's answer.
+        said: tokens of the last answer in these.
         shared, used, block: blocks of the system's prompt, all hashes so far, tokens of one.
     """
     blocks = np.concatenate([np.arange(shared), np.arange(used, used + int(ends[-1]) // block - shared)])

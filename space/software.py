@@ -1,4 +1,4 @@
-"""Software that goes with a chip and with what is asked of it, by the parts that a mapping of it has."""
+"""Software by the parts of its mapping, for each machine and type of case."""
 
 from dse.space.mapping import (
     AttentionPlan,
@@ -45,7 +45,7 @@ SOFTWARE: dict[str, Parts] = {
     PIPELINES: Parts("a model on pipelines of cores", _phases(PipelinePlan) | {"sram_kv": None}),
     WHOLE_CHIP: Parts("a model on all tiles at a time", _phases(WholeChipPlan)),
     MANY_DIES: Parts("a model on many dies of tiles", _phases(TileDiesPlan)),
-    POOLED_DIES: Parts("a model on many dies with a cache", _phases(SharedCacheDiesPlan) | {"stack": Stack}),
+    POOLED_DIES: Parts("a model on many shared-cache dies", _phases(SharedCacheDiesPlan) | {"stack": Stack}),
     SERVED_DEVICES: Parts("requests served on dies", _phases(TensorParallelPlan) | {"stack": Stack, "serving": ServingPlan}),
     SERVED_REGIONS: Parts("requests served on regions of a mesh", _phases(RegionPlan) | _CACHES | {"serving": ServingPlan}),
     SERVED_PIPELINES: Parts(
@@ -55,15 +55,15 @@ SOFTWARE: dict[str, Parts] = {
     SERVED_WHOLE_CHIP: Parts("requests served on all tiles at a time", _phases(WholeChipPlan) | {"serving": ServingPlan}),
     SERVED_DIES: Parts("requests served on many dies of tiles", _phases(TileDiesPlan) | {"serving": ServingPlan}),
     SERVED_POOLED_DIES: Parts(
-        "requests served on many dies with a cache", _phases(SharedCacheDiesPlan) | {"stack": Stack, "serving": ServingPlan}
+        "requests served on many shared-cache dies", _phases(SharedCacheDiesPlan) | {"stack": Stack, "serving": ServingPlan}
     ),
-    PRODUCT: Parts("a product by itself", {"kernel": MeshProductPlan}),
-    SUMMA: Parts("a product by itself on tiles", {"kernel": TileGemmPlan}),
+    PRODUCT: Parts("a single product", {"kernel": MeshProductPlan}),
+    SUMMA: Parts("a single product on tiles", {"kernel": TileGemmPlan}),
     STREAM: Parts("requests to memory", {"kernel": MemoryStreamPlan}),
     TRAFFIC: Parts("traffic by itself", {"kernel": TrafficPlan}),
     ATTENTION: Parts("attention by itself", {"kernel": AttentionPlan}, may=("precision",)),
-    COLLECTIVE: Parts("a collective by itself", {"kernel": TileCollectivePlan}),
-    DIE_COLLECTIVE: Parts("a collective between dies by itself", {"kernel": DieCollectivePlan}, may=("stack",)),
+    COLLECTIVE: Parts("a single collective", {"kernel": TileCollectivePlan}),
+    DIE_COLLECTIVE: Parts("a single collective between dies", {"kernel": DieCollectivePlan}, may=("stack",)),
 }
 """Mappings that something runs by: what of one it reads; nothing reads a part that is in neither list."""
 
@@ -82,7 +82,7 @@ _PLANS = WholeKinds(Mapping, "mapping", {name: _any_stack(of) for name, of in SO
 
 @memoize_by_identity
 def software_of(mapping: Mapping) -> str:
-    """The software that a mapping's parts make: a name of `SOFTWARE`.
+    """Name of the software that a mapping's parts form, of `SOFTWARE`.
 
     Raises:
         DesignError: a part that is missing from the software that is nearest, or that nothing reads there.
@@ -91,5 +91,5 @@ def software_of(mapping: Mapping) -> str:
 
 
 def software_without_stack(mapping: Mapping) -> str:
-    """The same by all parts but the stack, which goes with the chip: what a mapping is for, whatever chip it was put on."""
+    """Name of the software of a mapping, ignoring the stack, which belongs to the chip."""
     return _PLANS.of(mapping)

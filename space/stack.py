@@ -1,8 +1,8 @@
-"""The software under a mapping on dies with a cache: libraries of kernels and of collectives, and what launches them.
+"""Software stack of shared-cache dies: libraries of kernels and collectives, and launch overheads.
 
-What the silicon could do is said by the chip; a stack says which share of it programs reach, and what starting them costs: by
-a few flat rates, and kind by kind of kernel where it has a part for that (`space.libraries`). A part prices all kernels of its
-kind, start included; the flat rates price what no part is for.
+The chip states what the silicon could do. A stack states the share that programs reach and the launch overheads: a few
+flat rates, and one part per kind of library kernel (`space.libraries`). A part gives the time of all kernels of its
+kind, start included; the flat rates give the time of the others.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from dse.space.libraries.prefill_attention import PrefillAttentionConstants
 
 @record_class
 class Stack:
-    """What kernels and collectives reach of a die's peaks, and what starting them costs."""
+    """Shares of a die's peaks that kernels and collectives reach, and their launch overheads."""
 
     matrix_achieved: Number = quantity_field("1", "share of the matrix peak that products reach", high=1.0, positive=True)
     hbm_achieved: Number = quantity_field("1", "share of the memory's bandwidth that a stream reaches", high=1.0, positive=True)
@@ -29,38 +29,39 @@ class Stack:
         "1", "share of a port's bandwidth that a collective reaches", high=1.0, positive=True
     )
     collective_call: Number = quantity_field(
-        "s", "start of a collective by the host, where no recorded graph of launches holds it"
+        "s", "launch overhead of a collective by the host, if no recorded graph of launches contains it"
     )
     nodes_call: Number = quantity_field(
-        "s", "start of a collective that leaves a node, beside the latency of the network between nodes"
+        "s", "launch overhead of a collective that leaves a node, besides the latency between nodes"
     )
     nodes_achieved: Any = quantity_field(
         "1",
-        "share of the bandwidth between nodes that is used, of which collectives reach network_achieved; all if not said",
+        "share of the bandwidth between nodes in use, of which collectives reach network_achieved; all if absent",
         high=1.0,
         positive=True,
         absent=True,
     )
-    operator_overhead: Number = quantity_field("s", "launch and synchronisation of one operator")
+    operator_overhead: Number = quantity_field("s", "launch and synchronisation overhead of one operator")
     attention_passes: Number = quantity_field(
-        "1", "vector passes over each K and V element in decode attention; 0 where the matrix engine does it"
+        "1", "vector passes over each K and V element in decode attention; 0 if the matrix engine does the work"
     )
-    products: Any = part_field("a library's products of matrices; at flat rates where it is not said", GemmConstants)
-    context: Any = part_field("a library's attention of prompts; at flat rates where it is not said", PrefillAttentionConstants)
-    generation: Any = part_field(
-        "a library's attention of decode steps; at flat rates where it is not said", DecodeAttentionConstants
-    )
+    products: Any = part_field("library kernels of matrix products; flat rates if absent", GemmConstants)
+    context: Any = part_field("library kernels of prefill attention; flat rates if absent", PrefillAttentionConstants)
+    generation: Any = part_field("library kernels of decode attention; flat rates if absent", DecodeAttentionConstants)
     latent_context: Any = part_field(
-        "likewise of prompts whose keys and values are expanded of latents", PrefillAttentionConstants
+        "library kernels of prefill attention with keys and values expanded from latents; flat rates if absent",
+        PrefillAttentionConstants,
     )
-    latent_generation: Any = part_field("likewise of decode steps over latents", MlaDecodeConstants)
+    latent_generation: Any = part_field(
+        "library kernels of decode attention on latents; flat rates if absent", MlaDecodeConstants
+    )
     rings: Any = part_field(
-        "a library's allreduces, allgathers and reduce-scatters between dies, for allreduce=library", RingCollectives
+        "library kernels of allreduce, allgather and reduce-scatter between dies, for allreduce=library", RingCollectives
     )
-    exchanges: Any = part_field("a library's exchanges of each with all", AllToAll)
-    short: Any = part_field("allreduces of an inference engine beside those of rings, for allreduce=library", OneShotAllreduce)
-    experts: Any = part_field("a library's products of experts; at flat rates where it is not said", GroupedGemmConstants)
-    elementwise: Any = part_field("a library's passes over elements; at flat rates where it is not said", ElementwiseConstants)
+    exchanges: Any = part_field("library kernels of all-to-all between dies", AllToAll)
+    short: Any = part_field("allreduces of an inference engine besides rings, for allreduce=library", OneShotAllreduce)
+    experts: Any = part_field("library kernels of expert products; flat rates if absent", GroupedGemmConstants)
+    elementwise: Any = part_field("library kernels of elementwise operators; flat rates if absent", ElementwiseConstants)
     dispatch: Any = part_field(
-        "a library's exchanges with experts on many dies; at flat rates where it is not said", MoeAllToAllConstants
+        "library kernels of expert dispatch and combine on many dies; flat rates if absent", MoeAllToAllConstants
     )

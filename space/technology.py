@@ -1,4 +1,4 @@
-"""What silicon costs: a process node, main memory, what is on a die beside what takes time, and money."""
+"""Silicon records: a process node, main memory devices, die contents, and prices."""
 
 from dse.space.array_math import Number
 from dse.space.fields import boolean_field, integer_field, option_field, quantity_field, record_class
@@ -6,56 +6,52 @@ from dse.space.fields import boolean_field, integer_field, option_field, quantit
 
 @record_class
 class ProcessNode:
-    """One process node, the same for every chip that is made in it, sourced in ``conf/technology``.
+    """One process node with its sources in ``conf/technology``, equal for every chip made in it.
 
     Energies and leakage are those at `volts`.
     """
 
-    multiplier: Number = quantity_field("mm2", "area of a multiply-adder of 16 bits with what feeds it; it does two of 8 bits")
-    lane: Number = quantity_field("mm2*cycle/op", "area of a vector engine per operation a cycle on 16-bit values")
+    multiplier: Number = quantity_field("mm2", "area of a 16-bit multiply-adder with operand supply; it does two 8-bit ones")
+    lane: Number = quantity_field("mm2*cycle/op", "area of a vector engine per 16-bit operation per cycle")
     thread: Number = quantity_field(
-        "mm2", "area of a 32-bit lane of a core of many threads, with its share of schedulers and ports"
+        "mm2", "area of a 32-bit lane of a multithreaded core, with its share of schedulers and ports"
     )
     double: Number = quantity_field("mm2", "area of a 64-bit multiply-adder")
-    issue: Number = quantity_field("mm2*cycle/op", "area of control per instruction that a core starts in a cycle")
-    sram: Number = quantity_field("mm2/B", "area of a byte of local memory, its macro's periphery and spare rows included")
+    issue: Number = quantity_field("mm2*cycle/op", "area of control per instruction issued per cycle")
+    sram: Number = quantity_field("mm2/B", "area of a byte of local memory, with the macro's periphery and spare rows")
     register: Number = quantity_field("mm2/B", "area of a byte of a register file")
-    cache: Number = quantity_field("mm2/B", "area of a byte of a cache that cores share, with its tags, checks and queues")
-    port: Number = quantity_field("mm2*cycle/B", "area of a byte a cycle out of a cache that cores share")
-    bank: Number = quantity_field("mm2*cycle/B", "area of a byte a cycle out of a core's local memory")
-    router: Number = quantity_field("mm2*cycle/B", "area of a router of a mesh and its links per byte a cycle of a link")
-    crossbar: Number = quantity_field("mm2*cycle/B", "area of a core's way to a shared cache per byte a cycle")
+    cache: Number = quantity_field("mm2/B", "area of a byte of a shared cache, with tags, error correction and queues")
+    port: Number = quantity_field("mm2*cycle/B", "area of a shared cache's port per byte per cycle")
+    bank: Number = quantity_field("mm2*cycle/B", "area of a local memory's port per byte per cycle")
+    router: Number = quantity_field("mm2*cycle/B", "area of a mesh router and its links per byte per cycle of a link")
+    crossbar: Number = quantity_field("mm2*cycle/B", "area of a core's connection to a shared cache per byte per cycle")
     package: Number = quantity_field("mm2*s/B", "area of links to dies in the same package, per byte/s of both directions")
-    module: Number = quantity_field("mm2*s/B", "area of links to dies on the same module, likewise")
-    board: Number = quantity_field("mm2*s/B", "area of links to other boards, likewise")
+    module: Number = quantity_field("mm2*s/B", "area of links to dies on the same module, per byte/s of both directions")
+    board: Number = quantity_field("mm2*s/B", "area of links to other boards, per byte/s of both directions")
     host: Number = quantity_field("mm2", "area of a lane to the host")
-    other: Number = quantity_field(
-        "1", "share of a die that is none of this: clocks, test, power, media, space between", high=0.9
-    )
-    mac: Number = quantity_field("J/op", "energy of a multiply-add of 16 bits, operands at hand")
-    element: Number = quantity_field(
-        "J/op", "energy of a vector operation on a 16-bit value, its registers and instruction included"
-    )
+    other: Number = quantity_field("1", "share of a die for everything else: clocks, test, power, media, gaps", high=0.9)
+    mac: Number = quantity_field("J/op", "energy of a 16-bit multiply-add, without operand reads")
+    element: Number = quantity_field("J/op", "energy of a vector operation on a 16-bit value, with registers and instruction")
     access: Number = quantity_field("J/B", "energy of a byte of a local memory of 32 KiB, read or written")
-    shared: Number = quantity_field("J/B", "energy of a byte of a cache that cores share, and of the way to it")
+    shared: Number = quantity_field("J/B", "energy of a byte of a shared cache, with the transfer to a core")
     hop: Number = quantity_field("J/B", "energy of a byte from router to router of a mesh")
     package_byte: Number = quantity_field("J/B", "energy of a byte to another die of the package")
     module_byte: Number = quantity_field("J/B", "energy of a byte to another die of the module")
     board_byte: Number = quantity_field("J/B", "energy of a byte to another board")
-    static: Number = quantity_field("W/mm2", "power of a die whatever it does: leakage, and clocks that never stop")
-    volts: Number = quantity_field("V", "supply at which energies are stated", positive=True)
-    least: Number = quantity_field("V", "lowest supply at which memories work", positive=True)
-    most: Number = quantity_field("V", "highest supply that lasts", positive=True)
+    static: Number = quantity_field("W/mm2", "static power of a die per area: leakage and clocks")
+    volts: Number = quantity_field("V", "nominal supply voltage, at which energies are stated", positive=True)
+    least: Number = quantity_field("V", "lowest supply voltage of memories", positive=True)
+    most: Number = quantity_field("V", "highest lasting supply voltage", positive=True)
     threshold: Number = quantity_field("V", "of transistors")
     speed: Number = quantity_field("Hz", "clock of a usual design at `volts`; a chip may be built for another", positive=True)
     wafer: Number = quantity_field("USD", "price of a wafer of 300 mm", positive=True)
-    defects: Number = quantity_field("1/cm2", "that kill what they hit")
-    clustering: Number = quantity_field("1", "of defects (alpha of the negative binomial)", positive=True)
+    defects: Number = quantity_field("1/cm2", "defects per area that disable what they hit")
+    clustering: Number = quantity_field("1", "clustering of defects (alpha of the negative binomial)", positive=True)
 
 
 @record_class
 class PaperAreas:
-    """A paper's own area model, in the place of the node's, for reproducing it."""
+    """Area constants of a paper, used in place of the process node's to reproduce the paper."""
 
     core: Number = quantity_field("mm2*s/op", "area of a core with its private memory, per op/s of its matrix engine")
     l2: Number = quantity_field("mm2/B", "area of a byte of L2")
@@ -65,34 +61,30 @@ class PaperAreas:
 
 @record_class
 class DramDevices:
-    """Main memory as it is bought: devices beside the die."""
+    """Main memory devices beside the die: bandwidth, area, die edge, energy, power and price of each."""
 
     device: Number = quantity_field("B/s", "bandwidth of a device: a stack of HBM, a chip of GDDR", positive=True)
     phy: Number = quantity_field("mm2", "area of the interface to a device and of its controller")
-    edge: Number = quantity_field("mm", "of a die's edge that a device takes")
+    edge: Number = quantity_field("mm", "length of die edge that a device takes")
     byte: Number = quantity_field("J/B", "energy of a byte, read or written, both interfaces included")
-    idle: Number = quantity_field("W", "of a device that does nothing")
+    idle: Number = quantity_field("W", "power of an idle device")
     price: Number = quantity_field("USD/B", "of its capacity")
 
 
 @record_class
 class BaseDies:
-    """Dies below those with cores, on which they stand: shared cache, interfaces of main memory and links are there."""
+    """Base dies below the compute dies, with shared cache, memory interfaces and links."""
 
     dies: Number = integer_field("of them")
-    room: Number = quantity_field("1", "area of what goes through them to the dies above, over the area of these")
+    room: Number = quantity_field("1", "area of through-silicon vias to the dies above, over the area of the base dies")
 
 
 @record_class
 class Carrier:
-    """What many dies are joined on, with their main memory beside them: a wafer or a panel with wires from die to die."""
+    """Carrier that joins many dies and their main memory: a wafer or panel with wires between dies."""
 
-    price: Number = quantity_field(
-        "USD/mm2", "of it, tested, for the area of dies and of devices of main memory that it carries"
-    )
-    bond: Number = quantity_field(
-        "1", "share of good dies that still work when they are joined; all have to", high=1.0, positive=True
-    )
+    price: Number = quantity_field("USD/mm2", "price of the tested carrier per area of dies and memory devices")
+    bond: Number = quantity_field("1", "share of good dies that work after bonding; all have to", high=1.0, positive=True)
 
 
 REACHES = ("package", "module", "board")
@@ -101,56 +93,57 @@ REACHES = ("package", "module", "board")
 
 @record_class
 class DieBudget:
-    """What is on a die beside what takes time, how many dies make the chip, and how it is made."""
+    """Die contents that do not affect time, the number of dies, and how they are made."""
 
     dies: Number = integer_field(
-        "dies of the chip, which share all of it evenly; 0 for as few as the reticle and the edges let", low=0
+        "compute dies of the chip, which share it evenly; 0 for as few as reticle and edges allow", low=0
     )
-    wafer: bool = boolean_field("whether a die is as large as it has to be, as a whole wafer is")
-    cores: Number = integer_field("cores on all dies of the chip, spare ones included; 0 for those that are used", low=0)
-    spare: Number = quantity_field("1", "shared cache on the dies over that which is used", low=1.0)
-    sites: Number = quantity_field("1", "interfaces of main memory on the dies over those that are used", low=1.0)
+    wafer: bool = boolean_field("whether a die may be as large as needed, up to a wafer")
+    cores: Number = integer_field("cores on all dies of the chip, spare ones included; 0 for those in use", low=0)
+    spare: Number = quantity_field("1", "shared cache on the dies over the part in use", low=1.0)
+    sites: Number = quantity_field("1", "main-memory interfaces on the dies over those in use", low=1.0)
     threads: Number = quantity_field(
-        "op/cycle", "16-bit operations a cycle of a lane of a core of many threads; 0 where vector engines run one"
+        "op/cycle", "16-bit operations per cycle of a lane of a multithreaded core; 0 for vector engines without threads"
     )
     doubles: Number = quantity_field("1", "64-bit multiply-adders of a core")
-    issue: Number = quantity_field("op/cycle", "instructions that a core starts in a cycle")
+    issue: Number = quantity_field("op/cycle", "instructions that a core issues per cycle")
     registers: Number = quantity_field("B", "register files of a core")
-    private: Number = quantity_field("B", "memories of a core of a pool, which software does not see")
-    reuse: Number = quantity_field("1", "multiply-adds of a matrix engine for each operand that it reads", positive=True)
-    speed: Number = quantity_field("Hz", "clock at the node's own supply; 0 for that of a usual design of the node")
-    near: str = option_field("how far links between the dies of the chip reach: package, module or board", REACHES)
+    private: Number = quantity_field("B", "memories of a shared-cache die's core that software does not address")
+    reuse: Number = quantity_field("1", "multiply-adds of a matrix engine per operand read", positive=True)
+    speed: Number = quantity_field("Hz", "clock at the nominal supply voltage; 0 for a usual design of the process node")
+    near: str = option_field("reach of links between the chip's dies: package, module or board", REACHES)
     between: Number = quantity_field(
-        "B/s", "of links between the dies of the chip, both directions, at both ends of each; a mesh that is cut adds"
+        "B/s",
+        "bandwidth of links between the chip's dies, both directions, at both ends of each; a mesh that is cut adds links",
     )
-    reach: str = option_field("how far links to other chips reach: package, module or board", REACHES)
-    outside: Number = quantity_field("B/s", "of links to other chips that no workload uses, all of them, both directions")
+    reach: str = option_field("reach of links to other chips: package, module or board", REACHES)
+    outside: Number = quantity_field("B/s", "bandwidth of all links to other chips that no workload uses, both directions")
     host: Number = integer_field("lanes to the host", low=0)
     shore: Number = quantity_field(
-        "1", "share of the edges of dies at which devices of main memory can be", high=1.0, positive=True
+        "1", "share of the die edges where main-memory devices can be placed", high=1.0, positive=True
     )
-    reticle: Number = quantity_field("mm2", "largest die that can be exposed", positive=True)
-    cooling: Number = quantity_field("W/mm2", "power that can be taken off a die", positive=True)
+    reticle: Number = quantity_field("mm2", "largest die that the reticle allows", positive=True)
+    cooling: Number = quantity_field("W/mm2", "highest power density that can be cooled", positive=True)
 
 
 @record_class
 class Economics:
-    """What a chip costs to make and to run, in one currency."""
+    """Prices of making and running a chip, in one currency."""
 
-    package: Number = quantity_field("USD/mm2", "carrier, interposer and assembly, per area of dies")
-    assembly: Number = quantity_field("1", "share of packages that work, of those with good dies", high=1.0, positive=True)
-    test: Number = quantity_field("USD", "test of a chip")
-    board: Number = quantity_field("USD", "share of a chip in its server: host, memory, case, power supply")
+    package: Number = quantity_field("USD/mm2", "price of carrier, interposer and assembly per area of dies")
+    assembly: Number = quantity_field("1", "share of packages with good dies that work", high=1.0, positive=True)
+    test: Number = quantity_field("USD", "price of testing a chip")
+    board: Number = quantity_field("USD", "price share of a chip in its server: host, memory, case, power supply")
     network: Number = quantity_field(
-        "USD*s/B", "links and switches of a chip in a box of eight, per byte/s and direction that leaves it"
+        "USD*s/B", "price of a node's links and switches, for a chip in a node of eight, per byte/s and direction"
     )
-    fabric: Number = quantity_field("USD*s/B", "switches and cables between servers, per byte/s and direction of a chip's port")
-    fabric_power: Number = quantity_field("W*s/B", "power of them, likewise")
-    cooling: Number = quantity_field("USD/W", "of power and cooling of the data centre, over its share of a chip's life")
+    fabric: Number = quantity_field("USD*s/B", "price of switches and cables between servers, per byte/s of a chip's port")
+    fabric_power: Number = quantity_field("W*s/B", "power of switches and cables between servers, per byte/s of a chip's port")
+    cooling: Number = quantity_field("USD/W", "price of power delivery and cooling of the data centre over a chip's life")
     host_power: Number = quantity_field("W", "share of a chip in the power of its server")
-    supply: Number = quantity_field("1", "share of the power of a server that arrives", high=1.0, positive=True)
+    supply: Number = quantity_field("1", "efficiency of the server's power supply", high=1.0, positive=True)
     pue: Number = quantity_field("1", "power of the data centre over that of its servers", low=1.0)
     electricity: Number = quantity_field("USD/J", "of electricity")
-    life: Number = quantity_field("s", "over which a chip is paid for", positive=True)
-    busy: Number = quantity_field("1", "share of its life in which it works", high=1.0, positive=True)
+    life: Number = quantity_field("s", "time over which a chip is paid for", positive=True)
+    busy: Number = quantity_field("1", "share of its life in which a chip works", high=1.0, positive=True)
     markup: Number = quantity_field("1", "price over cost", positive=True)

@@ -1,4 +1,4 @@
-"""Quantities with units: text to SI once, at the border, and SI to text for people.
+"""Conversion of quantities with units: text to SI on input, and SI to text for output.
 
 `pint` does the arithmetic on the units defined here: those of the field, with what it counts (op, token, USD, cycle), each
 once. Nothing is read from pint's own list, where a bit has no dimension, and nothing is kept between runs. It is the only
@@ -19,12 +19,12 @@ PREFIXED_UNITS = {"B", "B/s", "s", "op/s", "op", "W", "J", "Hz", "V"}
 
 
 _CURRENCY = r"€|£|¥|\b(?:EUR|GBP|CNY|RMB|JPY|KRW|TWD|CHF|INR|CAD|AUD|SGD|HKD)\b"
-"""Currencies that prices are quoted in beside dollars."""
+"""Currencies besides dollars in which prices are often quoted."""
 
 
 @lru_cache(maxsize=4096)  # the same files say the same constants
 def parse_quantity(text: str, unit: str) -> float:
-    """The value of a quantity in `unit`, which is the SI unit of its field.
+    """Value of a quantity in `unit`, the SI unit of its field.
 
     Args:
         text: a number and a unit, as in ``48 KiB``, ``1.84 TB/s``, ``25 us`` or ``0.36 mm2/MB``.
@@ -46,10 +46,12 @@ def parse_quantity(text: str, unit: str) -> float:
     quantity = _quantity(text)
     if quantity is None:
         if unit.startswith("USD") and (other := re.search(_CURRENCY, text)):
-            raise DesignError(f"{text!r} is in {other[0]}; prices are all in USD: convert it, and say the rate in its note")
+            raise DesignError(f"{text!r} is in {other[0]}; all prices are in USD: convert it, and give the rate in its note")
         if meant := _meant(text):
-            raise DesignError(f"{text!r} has a unit that there is not; did you mean {meant}?")
-        said = "a number; write one, as in '8'" if unit == "1" else f"a quantity; write a number and a unit, as in '8 {unit}'"
+            raise DesignError(f"{text!r} has an unknown unit; did you mean {meant}?")
+        said = (
+            "a number; write a number, as in '8'" if unit == "1" else f"a quantity; write a number and a unit, as in '8 {unit}'"
+        )
         raise DesignError(f"{text!r} is not {said}")
     if quantity.dimensionless and unit != "1":
         raise DesignError(f"{text!r} has no unit; expected one of {unit}, as in '{text} {unit}'")
@@ -60,7 +62,7 @@ def parse_quantity(text: str, unit: str) -> float:
 
 
 def format_quantity(value: float, unit: str, digits: int = 4) -> str:
-    """A quantity for people, with a decimal prefix where the unit takes one.
+    """A quantity as text, with a decimal prefix where its unit takes one.
 
     >>> (
     ...     format_quantity(104e6, "B"),
@@ -83,7 +85,7 @@ def format_quantity(value: float, unit: str, digits: int = 4) -> str:
 
 
 def display_unit(largest: float, unit: str) -> tuple[float, str]:
-    """The divisor and the prefixed unit in which values up to `largest` read well, for an axis or a column.
+    """Divisor and prefixed unit for values up to `largest`, for an axis or a column.
 
     >>> display_unit(256e6, "B"), display_unit(3.0, "1")
     ((1000000.0, 'MB'), (1.0, ''))
@@ -174,7 +176,7 @@ def _spelling(unit: str) -> str:
 
 
 def dimension(unit: str) -> Any:
-    """A unit as pint has it, to multiply, divide and compare.
+    """A unit as a pint object, to multiply, divide and compare.
 
     >>> unit_text(dimension("Hz") / dimension("W")), unit_text(dimension("token/s") * dimension("s"))
     ('Hz/W', 'token')
@@ -183,7 +185,7 @@ def dimension(unit: str) -> Any:
 
 
 def parse_with_dimension(text: str, where: str) -> tuple[float, Any]:
-    """The number of a quantity and its unit as pint has it.
+    """Number of a quantity from text, and its unit as a pint object.
 
     Raises:
         DesignError: text that is none, as of `where`.
@@ -191,13 +193,13 @@ def parse_with_dimension(text: str, where: str) -> tuple[float, Any]:
     found = _quantity(text)
     if found is None:
         if meant := _meant(text):
-            raise DesignError(f"{where}: {text!r} has a unit that there is not; did you mean {meant}?")
+            raise DesignError(f"{where}: {text!r} has an unknown unit; did you mean {meant}?")
         raise DesignError(f"{where}: {text!r} is not a quantity; write a number and a unit, as in '8 MB'")
     return float(found.magnitude), found.units
 
 
 def unit_text(unit: Any) -> str:
-    """A unit of pint's as fields spell it; 1 for none.
+    """A pint unit as fields write it; 1 for a dimensionless unit.
 
     >>> unit_text(dimension("token/s") / dimension("mm2")), unit_text(dimension("J") / dimension("W") * dimension("Hz"))
     ('token/mm2/s', '1')
@@ -206,7 +208,7 @@ def unit_text(unit: Any) -> str:
 
 
 def conversion_factor(one: Any, other: Any) -> float | None:
-    """What a value in `other` is multiplied by to be in `one`; None where they do not fit.
+    """Factor from unit `other` to unit `one`; None if the units are incompatible.
 
     >>> conversion_factor(dimension("s"), dimension("1/Hz")), conversion_factor(dimension("s"), dimension("W"))
     (1.0, None)

@@ -1,8 +1,8 @@
-"""Leaves that nothing reads beside some words or numbers: of a design, and of knobs, whose values then make no other design.
+"""Unread settings: leaves that nothing reads under other options, in a design or over knobs.
 
-A leaf declares these by the leaf that has them (`unread` in `dse.space.fields`): one beside it, as ``gemv``, one beside its
-part, as ``..partition``, or anywhere in a mapping, as ``mapping.serving.policy``. Where several leaves are named, each by
-itself may have the leaf read.
+A leaf declares the deciding options (`unread` in `dse.space.fields`): of a leaf beside it, as ``gemv``, of a leaf
+beside its part, as ``..partition``, or anywhere in a mapping, as ``mapping.serving.policy``. Where several leaves are
+named, each of them alone can make the leaf read.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,7 +12,7 @@ from dse.space.fields import field_at, leaf_at
 
 
 def deciding_leaves(value: Any, address: str) -> dict[str, tuple[str | int, ...]]:
-    """Addresses of the leaves whose words or numbers decide whether a leaf is read, each with those beside which it is not.
+    """Leaves that decide whether a leaf is read, each with its values under which the leaf is unread.
 
     Empty for a leaf that is always read.
     """
@@ -27,7 +27,7 @@ def deciding_leaves(value: Any, address: str) -> dict[str, tuple[str | int, ...]
 
 
 def why_unread(value: Any, address: str) -> str:
-    """Beside what nothing reads a leaf, as ``mapping.decode.gemv=ring``; "" where something does."""
+    """Settings under which a leaf is unread, as ``mapping.decode.gemv=ring``; empty string if it is read."""
     found = deciding_leaves(value, address)
     said = {chooser: leaf_at(value, chooser) for chooser in found}
     if not found or any(said[chooser] not in words for chooser, words in found.items()):
@@ -42,7 +42,7 @@ Condition = tuple[str, tuple[Any, ...], bool]
 def read_conditions(
     value: Any, targets: Collection[str], moved: Mapping[str, tuple[str, Sequence[Any]]]
 ) -> tuple[Condition, ...] | None:
-    """What the knobs of a space say of whether something reads a knob's leaves: one of these has to hold.
+    """Conditions on knobs under which the leaves of a knob are read; one of them has to hold.
 
     Args:
         value: the base design.
@@ -74,7 +74,7 @@ def read_conditions(
 
 
 def _there(value: Any, address: str) -> bool:
-    """Whether a design has a leaf with a word or a number."""
+    """Whether a design has a leaf at an address with a text or number value."""
     try:
         return isinstance(leaf_at(value, address), str | int | float)
     except (AttributeError, TypeError):

@@ -1,9 +1,7 @@
-"""What is asked of a design: batches or streams of requests to models, products of matrices, collectives or attention by
-themselves, requests to a memory, or packets on a network.
+"""Workloads: static batches, serving loads, and single kernels, memory streams or packet traffic.
 
-A case is one static batch: its requests start together, are prefilled together and decode together; a request that has
-its last token leaves, and its place stays empty until the batch ends. A load is a
-stream of requests, served as they come.
+A static batch is one case: its requests start together, are prefilled together and decode together. A finished request
+leaves, and its place stays empty until the batch ends. A serving load is a stream of requests, served as they arrive.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,13 +16,14 @@ from dse.space.model import Model
 from dse.space.requests import Requests
 
 DECODE_AT = ("mean", "last")
-"""Where on its way a decode phase is priced: at the mean context of each stretch between two requests' ends, which is
-exact where time is linear in the context; or at the last token of each stretch, as a worst case."""
+"""Context at which a decode phase is evaluated: the mean context of each segment between two requests' ends, which is exact
+if time is linear in the context; or the last token of each segment, as a worst case.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Tokens that are guessed, and checked a step later together with the next one.
+    """Speculative decoding: drafted tokens per iteration and their acceptance.
 
     Attributes:
         tokens: guessed a step.
@@ -36,7 +35,7 @@ class Speculation:
 
     @property
     def expected(self) -> float:
-        """Tokens that a step yields, expected: 1 + a + a^2 + ... [leviathan2023].
+        """Expected tokens per iteration: 1 + a + a^2 + ... [leviathan2023]
 
         >>> Speculation(1, 0.7).expected, Speculation(2, 0.5).expected
         (1.7, 1.75)
@@ -46,7 +45,7 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class BatchCase:
-    """One static batch on one model.
+    """One static batch of requests to one model.
 
     Attributes:
         label: short text for tables.
@@ -62,47 +61,47 @@ class BatchCase:
 
     @property
     def subject(self) -> Model:
-        """What cases that are worked out together have in common."""
+        """What cases evaluated together have in common: the model."""
         return self.model
 
     @property
     def content(self) -> str:
-        """What tells it from others, its label apart."""
+        """Text that identifies the case, without its label, for content keys."""
         return f"{fingerprint(self.model)} {self.requests!r}" + (f" {self.speculation!r}" if self.speculation else "")
 
     @property
     def guesses(self) -> int:
-        """Tokens guessed in a step of decode."""
+        """Drafted tokens per decode step."""
         return self.speculation.tokens if self.speculation else 0
 
     @property
     def yielded(self) -> float:
-        """Tokens that a step of decode yields a request, expected."""
+        """Expected output tokens per request and decode step."""
         return self.speculation.expected if self.speculation else 1.0
 
     @property
     def batch(self) -> int:
-        """Requests in the batch."""
+        """Number of requests in the batch."""
         return sum(n for n, _, _ in self.requests)
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of all prompts."""
+        """Prompt tokens of all requests of the batch."""
         return sum(n * prompt for n, prompt, _ in self.requests)
 
     @property
     def output_tokens(self) -> int:
-        """Tokens that the batch generates."""
+        """Output tokens of all requests of the batch."""
         return sum(n * output for n, _, output in self.requests)
 
     @property
     def longest(self) -> int:
-        """Prompt and output of the longest request. [token]"""
+        """Prompt and output tokens of the longest request. [token]"""
         return max(prompt + output for _, prompt, output in self.requests)
 
     @property
     def decode_steps(self) -> int:
-        """Steps until the last request has its last token."""
+        """Decode steps until the last request has its last token."""
         return max(output for _, _, output in self.requests)
 
 
@@ -112,12 +111,12 @@ PRODUCT_KINDS = ("gemm", "gemv")
 
 @dataclass(frozen=True, slots=True)
 class ProductCase:
-    """C[m, n] = A[m, k] B[k, n] by itself, or several of them, each of operands of its own, by one call.
+    """Matrix products C[m, n] = A[m, k] B[k, n] in one kernel, each with operands of its own.
 
     Attributes:
         label: short text for tables.
-        kind: a word of `PRODUCTS`.
-        m, k, n: its sizes; a GEMV has as many vectors as m says.
+        kind: kind of product, of `PRODUCTS`.
+        m, k, n: sizes; a GEMV has m vectors.
         groups: how many of these sizes.
     """
 
@@ -130,17 +129,17 @@ class ProductCase:
 
     @property
     def subject(self) -> str:
-        """What cases that are worked out together have in common."""
+        """What cases evaluated together have in common: the kind of product."""
         return self.kind
 
     @property
     def content(self) -> str:
-        """What tells it from others, its label apart."""
+        """Text that identifies the case, without its label, for content keys."""
         return f"{self.kind} {product_text(self)}"
 
 
 def product_text(of: ProductCase) -> str:
-    """Of a product, as its question says them: m x k x n, after how many there are if there are several."""
+    """Sizes of a product as m x k x n, preceded by the number of groups if there are several."""
     return " x ".join(map(str, (*((of.groups,) if of.groups > 1 else ()), of.m, of.k, of.n)))
 
 
@@ -150,15 +149,15 @@ DISTRIBUTIONS = ("balanced", "power_law")
 
 @dataclass(frozen=True, slots=True)
 class ExpertsCase:
-    """The experts of one layer by themselves, on one of the devices that share them out.
+    """Experts of one layer as a single kernel, on one of the devices that share them.
 
     Attributes:
         label: short text for tables.
-        tokens: that come in, on all of these devices.
+        tokens: tokens that arrive on all of these devices.
         hidden, intermediate: columns of a token, and of an expert between its products.
         experts, top_k: of the layer, and those that each token goes to.
-        ep: devices that have as many of the experts each; the one with most rows is asked for.
-        distribution: a word of `DISTRIBUTIONS`.
+        ep: devices with equally many experts each; the one with most rows is evaluated.
+        distribution: distribution of rows, of `DISTRIBUTIONS`.
         exponent: of the power law, else 0.
         seed: of its draws.
     """
@@ -176,12 +175,12 @@ class ExpertsCase:
 
     @property
     def subject(self) -> str:
-        """What cases that are worked out together have in common."""
+        """What cases evaluated together have in common: nothing beyond the type of case."""
         return "experts"
 
     @property
     def content(self) -> str:
-        """What tells it from others, its label apart."""
+        """Text that identifies the case, without its label, for content keys."""
         sizes = (self.tokens, self.hidden, self.intermediate, self.experts, self.top_k, self.ep)
         return f"{self.subject} {sizes!r} {self.distribution} {self.exponent!r} seed {self.seed}"
 
@@ -193,12 +192,12 @@ picked, a softmax of rows."""
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseCase:
-    """An operator on elements by itself.
+    """One elementwise operator as a single kernel.
 
     Attributes:
         label: short text for tables.
-        sort: a word of `OPERATIONS`.
-        rows, columns: of what comes out.
+        sort: operator, of `OPERATIONS`.
+        rows, columns: size of the output.
     """
 
     label: str
@@ -208,12 +207,12 @@ class ElementwiseCase:
 
     @property
     def subject(self) -> str:
-        """What cases that are worked out together have in common."""
+        """What cases evaluated together have in common: the operator."""
         return self.sort
 
     @property
     def content(self) -> str:
-        """What tells it from others, its label apart."""
+        """Text that identifies the case, without its label, for content keys."""
         return f"{self.sort} {self.rows} x {self.columns}"
 
 
@@ -223,11 +222,11 @@ STREAM_PATTERNS = ("sequential", "random", "stride", "chunk")
 
 @dataclass(frozen=True, slots=True)
 class MemoryStreamCase:
-    """Requests to a memory by themselves.
+    """A stream of requests to a memory, without any kernel.
 
     Attributes:
         label: short text for tables.
-        pattern: a word of `STREAMS`.
+        pattern: access pattern, of `STREAMS`.
         step: of a stride or a chunk, else 0. [B]
         writes: share of the requests.
         request: size of each. [B]
@@ -249,12 +248,12 @@ class MemoryStreamCase:
 
     @property
     def subject(self) -> str:
-        """What cases that are worked out together have in common."""
+        """What cases evaluated together have in common: nothing beyond the type of case."""
         return "stream"
 
     @property
     def content(self) -> str:
-        """What tells it from others, its label apart."""
+        """Text that identifies the case, without its label, for content keys."""
         what = f"stream {self.pattern} {self.step} writes {self.writes!r} request {self.request} gap {self.gap!r}"
         return f"{what} span {self.span} requests {self.requests} seed {self.seed}"
 
@@ -267,11 +266,11 @@ likewise; to one of a few, the middle ones or any others."""
 
 @dataclass(frozen=True, slots=True)
 class NocTrafficCase:
-    """Packets on a network by themselves: every node makes them at random, whether they can be sent or not.
+    """Random packets on a network: every node injects at a rate, whether the network accepts them or not.
 
     Attributes:
         label: short text for tables.
-        pattern: a word of `TRAFFIC`.
+        pattern: traffic pattern, of `TRAFFIC`.
         spots: nodes that a hotspot's packets go to; empty for the middle ones, `middle` of them.
         middle: 1 or 4 nodes in the middle, else 0.
         rate: flits that a node makes in a cycle.
@@ -293,12 +292,12 @@ class NocTrafficCase:
 
     @property
     def subject(self) -> str:
-        """What cases that are worked out together have in common."""
+        """What cases evaluated together have in common: nothing beyond the type of case."""
         return "traffic"
 
     @property
     def content(self) -> str:
-        """What tells it from others, its label apart."""
+        """Text that identifies the case, without its label, for content keys."""
         where = f"traffic {self.pattern} {self.spots!r} {self.middle} rate {self.rate!r} flits {self.flits}"
         return f"{where} period {self.period} packets {self.packets} seed {self.seed}"
 
@@ -317,24 +316,24 @@ GROUP_AXES = ("row", "column", "rectangle")
 """Which tiles of a group are a team."""
 
 DIAGONAL = "diagonal"
-"""Roots on the diagonal of each group, so that teams beside each other have different ones."""
+"""Roots on the diagonal of each group, so that neighbouring groups have different ones."""
 
 REDUCTIONS = ("sum", "max")
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveCase:
-    """Tiles of a mesh exchange data, by groups, and do nothing else.
+    """One collective among tiles of a mesh or among dies, without other work.
 
     Attributes:
         label: short text for tables.
-        pattern: a word of `PATTERNS`, `EXCHANGES` or `TO_EXPERTS`.
+        pattern: collective, of `PATTERNS`, `EXCHANGES` or `EXPERT_EXCHANGES`.
         nbytes: data of one tile. [B]
         along: which tiles of a group are a team: row, column, or rectangle for all of them.
         rows, cols: tiles of a group; 0 for those of the mesh.
         root: place of a team's root, or diagonal.
         combine: of a reduction: sum or max.
-        recorded: whether a recorded graph of launches holds it; else the host starts it, which counts between dies.
+        recorded: whether a recorded graph of launches contains it; else the host starts it, which adds time between dies.
         hidden: values of a token, of dispatch and combine.
     """
 
@@ -351,19 +350,19 @@ class CollectiveCase:
 
     @property
     def subject(self) -> str:
-        """What cases that are worked out together have in common."""
+        """What cases evaluated together have in common: pattern, group, root and reduction."""
         return f"{self.pattern} {self.along} {self.rows} x {self.cols} {self.root} {self.combine}"
 
     @property
     def content(self) -> str:
-        """What tells it from others, its label apart."""
+        """Text that identifies the case, without its label, for content keys."""
         of = f" of {self.hidden}" if self.pattern in EXPERT_EXCHANGES else ""
         return f"{self.subject} {self.nbytes!r}{of}" + ("" if self.recorded else " by the host")
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionCase:
-    """Softmax attention of one layer, and nothing else.
+    """Softmax attention of one layer as a single kernel.
 
     Attributes:
         label: short text for tables.
@@ -393,12 +392,12 @@ class AttentionCase:
 
     @property
     def subject(self) -> str:
-        """What cases that are worked out together have in common."""
+        """What cases evaluated together have in common: the kind of attention."""
         return f"{'causal ' * self.causal}{'latent ' * self.latent}attention"
 
     @property
     def content(self) -> str:
-        """What tells it from others, its label apart."""
+        """Text that identifies the case, without its label, for content keys."""
         sizes = (self.batch, self.heads, self.kv_heads, self.queries, self.keys, self.qk, self.v)
         beside = f" decodes {self.decodes} {self.cached}" if self.decodes else ""
         return f"{self.subject} {sizes!r}" + (f" window {self.window}" if self.window else "") + beside
@@ -406,13 +405,13 @@ class AttentionCase:
 
 @dataclass(frozen=True, slots=True)
 class SloClass:
-    """Requests of a load that have bounds of their own.
+    """Requests of a load that have SLOs and a priority of their own.
 
     Attributes:
-        name: in words.
-        ttft, tpot: as of `Load`. [s]
-        priority: who waits is served by it, the least first, and by arrival where it is the same; who has to leave for want of
-            memory is the last to come of those where it is the most. As in vLLM's scheduler.
+        name: name of the class.
+        ttft, tpot: SLO bounds as in `ServingLoad`. [s]
+        priority: queue order, lowest first, and by arrival if equal; of the requests with the highest number, the last to
+            arrive is preempted first. As in vLLM's scheduler.
     """
 
     name: str
@@ -423,13 +422,14 @@ class SloClass:
 
 @dataclass(frozen=True, slots=True)
 class TraceUse:
-    """What a load has of the trace that its requests are from, and what was changed.
+    """How a load uses its request trace, and what was changed.
 
     Attributes:
         file: name of the file.
-        part: which of its requests, and what was done to them, in words: "all of conv.csv", "the first of conv.csv".
-        times: where arrivals come from: "replayed" as the file has them, "scaled" by a factor, or "drawn" from a process.
-        process: of times that are drawn, a name of `PROCESSES`, or closed; else the empty string.
+        part: which requests of the file are used, and how they were changed, as text: "all of conv.csv", "the first of
+            conv.csv".
+        times: source of the arrival times: "replayed" from the file, "scaled" by a factor, or "drawn" from a process.
+        process: of times that are drawn, a name of `ARRIVAL_PROCESSES`, or closed; else the empty string.
     """
 
     file: str
@@ -440,23 +440,23 @@ class TraceUse:
 
 @dataclass(frozen=True, eq=False)
 class ServingLoad:
-    """A stream of requests to a model, served as they come.
+    """A stream of requests to a model, served as they arrive.
 
     Attributes:
         label: short text for tables.
         model: the model that is served.
         requests: with times of arrival.
-        ttft, tpot: what a request must keep to count as good: time to first token, and mean time per output token. [s]
-        largest: share of the requests that must keep each of these at the largest rate, which is looked for: all gaps between
-            arrivals are longer or shorter alike; 0 where requests come as they are.
-        said: rate of the process that the requests are drawn from; 0 where their own counts. [1/s]
-        speculation: what is guessed in decode; None for nothing.
-        seed: of which guesses are right; read where tokens are guessed.
-        classes: with bounds of their own, by the numbers of `Requests.kinds`; none where those above are of all requests.
-        trace: what it has of a trace; None where requests are from no file.
-        draw: so many requests of the same kind by another seed and at another rate, or of so many users; None where these are
-            all that there are, as of a trace that is replayed.
-        most: requests that can be drawn, or that somebody says there are; 0 where nothing bounds them.
+        ttft, tpot: SLO bounds on TTFT and mean TPOT. [s]
+        largest: share of the requests that must keep the SLO at the maximum rate, found by scaling all gaps between
+            arrivals; 0 for the requests' own rate.
+        said: rate of the process from which the requests are drawn; 0 for the requests' own rate. [1/s]
+        speculation: drafted tokens in decode; None for none.
+        seed: of the accepted drafts; read with speculation only.
+        classes: SLO classes, by the numbers of `Requests.kinds`; empty if the bounds above apply to all requests.
+        trace: how the load uses a trace; None if requests are from no file.
+        draw: function from count, seed and rate (or users) to similar requests; None if no others exist, as for a replayed
+            trace.
+        most: requests that can be drawn at most; 0 for no bound.
     """
 
     label: str
@@ -475,7 +475,7 @@ class ServingLoad:
 
     @property
     def kept(self) -> tuple[Any, Any]:
-        """What requests must keep: `ttft` and `tpot`, each a number, or of shape (requests,) where there are classes. [s]"""
+        """SLO bounds on TTFT and TPOT: numbers, or arrays over requests if there are classes. [s]"""
         if not self.classes:
             return self.ttft, self.tpot
         bounds = np.array([(one.ttft, one.tpot) for one in self.classes])[self.requests.kinds]
@@ -483,18 +483,18 @@ class ServingLoad:
 
     @property
     def guesses(self) -> int:
-        """Tokens guessed a request in an iteration."""
+        """Drafted tokens per request and iteration."""
         return self.speculation.tokens if self.speculation else 0
 
     @property
     def rate(self) -> float:
-        """Requests over time, as it is said. [1/s]"""
+        """Arrival rate of the stated process, or of the requests themselves if none is stated. [1/s]"""
         return self.said or self.requests.rate
 
     def at(self, rate: float) -> Requests:
-        """The same requests at another rate: all gaps between arrivals are longer or shorter alike.
+        """The same requests at another rate: all gaps between arrivals are scaled alike.
 
-        Of a closed population, asked by another number of users, at least as many as is said.
+        A closed population gets another number of users, rounded up.
         """
         if self.requests.users:
             return self.requests.closed(max(1, ceil(rate - 1e-9)))
@@ -502,17 +502,17 @@ class ServingLoad:
 
     @property
     def longest(self) -> int:
-        """Prompt and output of the longest request. [token]"""
+        """Prompt and output tokens of the longest request. [token]"""
         return self.requests.longest
 
     @property
     def subject(self) -> Model:
-        """What cases that are worked out together have in common."""
+        """What cases evaluated together have in common: the model."""
         return self.model
 
     @property
     def content(self) -> str:
-        """What tells it from others, its label apart."""
+        """Text that identifies the load, without its label, for content keys."""
         most = f" largest {self.largest!r}" if self.largest else ""
         guessed = f" {self.speculation!r} seed {self.seed}" if self.speculation else ""
         apart = f" {key_text(self.classes)}" if self.classes else ""
@@ -538,7 +538,7 @@ WorkloadCase = (
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Cases of one kind, which count alike: a metric of a workload is the arithmetic mean over its cases."""
+    """Cases of one type with equal weight; a metric of a workload is the mean over its cases."""
 
     name: str
     cases: tuple[WorkloadCase, ...]
@@ -546,7 +546,7 @@ class Workload:
 
 
 def cases_by_model(workload: Workload) -> dict[Model, tuple[tuple[int, BatchCase], ...]]:
-    """The cases of a workload of models, with their places in it, model by model."""
+    """Batch cases of a workload with their indices, grouped by model."""
     found: dict[Model, list[tuple[int, BatchCase]]] = {}
     for place, case in enumerate(workload.cases):
         if isinstance(case, BatchCase):
@@ -555,7 +555,7 @@ def cases_by_model(workload: Workload) -> dict[Model, tuple[tuple[int, BatchCase
 
 
 def decode_segments(case: BatchCase) -> list[tuple[int, int, tuple[tuple[int, int], ...]]]:
-    """The decode phase cut where requests end.
+    """Segments of a decode phase between the ends of requests.
 
     Returns:
         For each stretch (first step, last step + 1, ((requests, prompt), ...) still active), steps counted from 0.
@@ -569,7 +569,7 @@ def decode_segments(case: BatchCase) -> list[tuple[int, int, tuple[tuple[int, in
 
 
 def group_lengths(lengths: Sequence[tuple[int, int]]) -> tuple[tuple[int, int, int], ...]:
-    """(prompt, output) pairs as (how many, prompt, output), in order of first appearance."""
+    """Requests of equal lengths as (count, prompt, output), in order of first appearance."""
     counts: dict[tuple[int, int], int] = {}
     for pair in lengths:
         counts[pair] = counts.get(pair, 0) + 1

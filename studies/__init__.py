@@ -1,4 +1,4 @@
-"""Questions, one folder each: the question and its finding (README.md), its space (study.yaml), the paper's figures."""
+"""Studies, one folder each: question and findings (README.md), design space, published data."""
 
 if __name__ == "studies":  # a second copy of every class, where the repository is on the path
     raise ImportError("import dse.studies: this folder is part of the package dse")

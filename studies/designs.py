@@ -1,4 +1,4 @@
-"""Designs of a study with some leaves changed, evaluated together."""
+"""Evaluation of a study's design with sets of changed leaves."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from dse.space.fields import replace_leaves
 
 
 def metrics(name: str, changes: Sequence[Mapping[str, object]], *overrides: str) -> list[dict[str, float]]:
-    """Metrics of the study's design, once for each set of changes: leaves by address, in SI."""
+    """Metrics of the study's design for each set of changes, which are leaves by address in SI."""
     asked = find_study(name, *overrides).question
     found = evaluate(stack_designs([replace_leaves(asked.base, some) for some in changes]), asked.workload)
     assert found.feasible.all(), f"{name}: a design does not fit"

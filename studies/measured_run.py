@@ -1,4 +1,4 @@
-"""A run that was measured on an engine, request by request, against the loop's run of the same requests.
+"""Comparison of a measured serving run, request by request, with a simulated run of the same requests.
 
     python -m dse.studies.measured_run RUN.csv chip=rtx4090 model=llama3_8b stack=tuned mapping.serving.blocks=2588 ...
 
@@ -28,7 +28,7 @@ COLUMNS = ("arrival_s", "prompt", "output", "first_token_s", "last_token_s")
 
 
 class Run(NamedTuple):
-    """What came of requests, each of shape (requests,) in the order of arrival.
+    """Measured or simulated times of requests, each of shape (requests,) in order of arrival.
 
     Attributes:
         requests: lengths and arrivals.
@@ -41,14 +41,14 @@ class Run(NamedTuple):
 
     @property
     def times(self) -> dict[str, Array]:
-        """To first token and end to end from arrival, and the mean of further tokens where a request has such. [s]"""
+        """TTFT and latency from arrival, and TPOT of requests with further tokens. [s]"""
         more, arrival = self.requests.output > 1, self.requests.arrival
         tpot = (self.last - self.first)[more] / (self.requests.output[more] - 1)
         return {"ttft": self.first - arrival, "tpot": tpot, "latency": self.last - arrival}
 
 
 class Compared(NamedTuple):
-    """One figure of two runs. [s]"""
+    """One figure of a measured and a simulated run. [s]"""
 
     name: str
     measured: float
@@ -56,12 +56,12 @@ class Compared(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Relative to what was measured."""
+        """Relative error of the simulated figure."""
         return self.simulated / self.measured - 1
 
 
 def measured(path: Path) -> Run:
-    """A file's run.
+    """Run measured in a file of requests.
 
     Raises:
         DesignError: no rows, a column that is not there, or what is no number, with file, row and column.
@@ -74,7 +74,7 @@ def measured(path: Path) -> Run:
             try:
                 values[number, place] = float(row[name])
             except (KeyError, TypeError, ValueError):
-                raise DesignError(f"{path}, row {number + 2}, {name}: {row.get(name)!r} is no number") from None
+                raise DesignError(f"{path}, row {number + 2}, {name}: {row.get(name)!r} is not a number") from None
     if not rows:
         raise DesignError(f"{path}: no requests; a run has the columns {', '.join(COLUMNS)}")
     arrival, prompt, output, first, last = values[np.argsort(values[:, 0], kind="stable")].T
@@ -82,7 +82,7 @@ def measured(path: Path) -> Run:
 
 
 def simulated(asked: Requests, overrides: Sequence[str]) -> Run:
-    """The loop's run of requests on the design that overrides say, by the closed reader.
+    """Run simulated on the design that overrides give, at fidelity=closed.
 
     Raises:
         DesignError: the design breaks a limit, or does not serve requests.
@@ -91,7 +91,7 @@ def simulated(asked: Requests, overrides: Sequence[str]) -> Run:
     posed = build_question(config, study_folder(config))
     design, load = posed.base, posed.workload.cases[0]
     if not isinstance(load, ServingLoad):
-        raise DesignError("workload: a measured run is of requests that are served as they come; give workload=serving")
+        raise DesignError("workload: a measured run needs a serving load; use workload=serving")
     load = replace(load, requests=asked)
     worst = worst_violation(design, replace(posed.workload, cases=(load,)))
     if worst is not None and worst.need > worst.have:
@@ -113,7 +113,7 @@ def compared(one: Run, other: Run) -> list[Compared]:
 
 
 def main(words: Sequence[str]) -> None:
-    """Prints the table of a file and overrides."""
+    """Print the comparison of a measured file with a design given by overrides."""
     if not words:
         raise SystemExit("python -m dse.studies.measured_run RUN.csv [OVERRIDE ...]")
     run = measured(Path(words[0]))

@@ -1,9 +1,11 @@
-"""Writes the numbers of the studies' findings into their README.md, and those of all into the project's documents, between the
-marks; studies/residuals.csv; and studies/claims/verdicts.csv. With --check, only compares.
+"""Write the figures of the studies' findings into their documents; compare only with --check.
+
+Findings go into each README.md and the project's documents, between the marks; residuals go into studies/residuals.csv,
+and verdicts into studies/claims/verdicts.csv.
 
     python -m dse.studies.write [--check] [STUDY ...]
 
-A study with numbers has a ``finding.py`` whose function ``finding()`` returns Markdown. The name ``claims`` stands for
+A study with figures has a ``finding.py`` whose function ``finding()`` returns Markdown. The name ``claims`` stands for
 the verdicts and for what is written from them.
 """
 
@@ -43,13 +45,13 @@ PAPERS = {
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
+    """Markdown table from a heading and rows."""
     lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
     return "\n".join(lines)
 
 
 def written(name: str) -> tuple[str, str]:
-    """A document as it is, and as its numbers make it: a study's README, one of `DOCUMENTS`, or the residuals of all rows."""
+    """Text of a document now, and with its figures computed again."""
     if name in (RESIDUALS, VERDICTS):
         new = (
             residuals.residuals_csv(compared())
@@ -65,7 +67,7 @@ def written(name: str) -> tuple[str, str]:
 
 
 def place(name: str) -> Path:
-    """Where a document is."""
+    """Path of a document, given its name."""
     if name == RESIDUALS:
         return residuals.FILE
     if name == VERDICTS:
@@ -74,12 +76,12 @@ def place(name: str) -> Path:
 
 
 def compared() -> dict[str, list[ValidationRow]]:
-    """Every row of every study, simulated."""
+    """Every row of every study, compared with the simulation."""
     return {path.parent.name: compare_file(path) for path in sorted(HERE.glob("*/published.csv"))}
 
 
 def published() -> str:
-    """Published against simulated, all studies, rows that are ratios or optima first; seconds are in the studies."""
+    """Table of published and simulated figures of all studies, without rows in seconds."""
     rows = []
     for path in sorted(HERE.glob("*/published.csv")):
         for row in compare_file(path):
@@ -92,25 +94,25 @@ def published() -> str:
 
 
 def accuracy() -> str:
-    """How far off the papers' figures are, and a line a paper of how many of its claims come out."""
+    """Summary of errors by paper, and the number of claims of each paper that hold."""
     tallies: str = importlib.import_module("dse.studies.claims.finding").tallies()
     return f"{summary()}\n\n{tallies}" if tallies else summary()
 
 
 def summary() -> str:
-    """How far simulated figures are from published ones: a paper a row, numbers and ranges of a role in columns apart."""
+    """Table of simulation errors, a paper per row, with numbers and ranges of each role in columns."""
     head = ["paper", *(word for role in ROLES for word in (f"{role} numbers", "median, worst error", "ranges hold"))]
     found = compared()
     return table(head, [line(paper, of(prefix, found)) for prefix, paper in PAPERS.items()])
 
 
 def of(prefix: str, found: Mapping[str, Sequence[ValidationRow]]) -> list[ValidationRow]:
-    """The rows of a paper, by how the names of its studies begin."""
+    """Rows of one paper, by the beginning of its studies' names."""
     return [row for study, rows in found.items() if study.startswith(prefix) for row in rows]
 
 
 def line(paper: str, found: Sequence[ValidationRow]) -> list[str]:
-    """The cells of a paper."""
+    """Table cells of one paper: errors and held ranges by role."""
     cells = [paper]
     for role in ROLES:
         score = score_rows(row for row in found if row.role == role)
@@ -123,13 +125,13 @@ FINDINGS = {"README": accuracy, "accuracy": published}
 
 
 def names() -> list[str]:
-    """Verdicts, studies that have a finding, residuals, and the project's documents where they are: a wheel has none."""
+    """Names of documents to write: verdicts, findings, residuals and, if present, project documents."""
     found = sorted(path.parent.name for path in HERE.glob("*/finding.py"))
     return [VERDICTS, *found, RESIDUALS, *(name for name in DOCUMENTS if place(name).exists())]
 
 
 def main(arguments: list[str]) -> int:
-    """Writes or checks; returns the exit status."""
+    """Write or check the documents; returns the exit status."""
     stale = []
     typed = [WITH_VERDICTS.get(argument, (argument,)) for argument in arguments if argument != "--check"]
     for name in [one for several in typed for one in several] or names():

@@ -1,1 +1,1 @@
-"""What priced calls add up to: times of phases, limits, energy; by layout, as each holds other things where."""
+"""Sums over kernel costs: phase times, limits, energy, breakdowns and metrics, by layout."""

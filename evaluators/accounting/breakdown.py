@@ -1,4 +1,4 @@
-"""Where the time of one design goes: each operator, what binds it, and what the collectives cost; the sum is the total."""
+"""Breakdown of one design's time by operator and resource; the rows add up to the total."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,7 +39,7 @@ class BreakdownRow:
         seconds: on the critical path.
         parts: the same seconds, by what they were spent on.
         sent: bytes of messages between cores or dies, once for each message. [B]
-        excess: operations that are executed beside useful ones, by cause; None where nobody counts them. [op]
+        excess: operations executed beyond useful ones, by cause; None if they are not counted. [op]
         basis: what stands behind the seconds of a library kernel.
     """
 
@@ -58,7 +58,7 @@ class BreakdownRow:
     basis: KernelBasis = NOT_ASKED
 
     def record(self) -> dict[str, Any]:
-        """The row as plain values."""
+        """The row as a dictionary of plain values."""
         return {
             "phase": self.phase,
             "segment": self.segment,
@@ -79,20 +79,20 @@ class BreakdownRow:
 
     @property
     def executed(self) -> float | None:
-        """Operations that engines execute, useful ones among them; None where nobody counts them. [op]"""
+        """Operations that engines execute, useful or not; None if they are not counted. [op]"""
         if self.excess is None:
             return None if self.flop else 0.0
         return self.flop + sum(self.excess.values())
 
     @property
     def cause(self) -> str:
-        """Why most of what is executed beside useful operations is; "" where nothing is known to be."""
+        """Largest cause of executed operations beyond useful ones; empty string if none is known."""
         excess = self.excess or {}
         return max(excess, key=lambda name: excess[name]) if excess else ""
 
     @property
     def intensity(self) -> float:
-        """Operations per byte. [op/B]"""
+        """Useful operations per byte. [op/B]"""
         return self.flop / self.nbytes if self.nbytes else 0.0
 
 
@@ -100,17 +100,17 @@ NEGLIGIBLE = 1e-12
 """Share of executed operations below which a cause is rounding."""
 
 IDLE = "idle"
-"""What binds a row of time in which an instance waits."""
+"""Bound of a row of time in which an instance waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """Rows that add up to `seconds`, and the area by block.
+    """Breakdown of a design's time: rows that add up to `seconds`, and area by block.
 
     Attributes:
         segments: by phase and segment, the bars of its first step: (stream, name, start, end). [s]
         flows: through bars of the first segment of a phase, by phase.
-        power, price: of one chip, by what takes it: rated, and to make it. [W], [USD]
+        power, price: rated power and price of one chip, by part. [W], [USD]
         memory: of the fullest of many dies that share a model, by what it is for. [B]
     """
 
@@ -124,7 +124,7 @@ class Breakdown:
     memory: dict[str, float] = field(default_factory=dict)
 
     def by_bound(self, phase: str | None = None) -> dict[str, float]:
-        """Seconds by what they were spent on, largest first."""
+        """Seconds by resource, largest first, of all phases or one. [s]"""
         sums: dict[str, float] = {}
         for row in self.rows:
             if phase in (None, row.phase):
@@ -133,10 +133,10 @@ class Breakdown:
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
     def binding(self) -> dict[str, float]:
-        """Seconds of work by what they were spent on, largest first; of a service, on the instances that are busiest.
+        """Seconds of work by resource, largest first; for serving, of the pool that is busiest. [s]
 
-        Time in which nobody works binds nothing, nor does what requests save where they overlap: both are left out. What is
-        left is all work, which is more than the breakdown's time where some of it goes side by side.
+        Idle time and time saved by overlap are left out. The sum is all work, which exceeds the breakdown's
+        time where work overlaps.
         """
         busiest, most = "", -1.0
         for row in self.rows:
@@ -153,7 +153,7 @@ TimeSplitter = Callable[[Any], dict[str, Any]]
 
 
 AlgorithmNamer = Callable[[KernelCall], str]
-"""What a call chose by itself, in words."""
+"""Function from a call to its auto-tuned choice, as text."""
 
 
 def breakdown_rows(
@@ -169,19 +169,19 @@ def breakdown_rows(
     chosen: AlgorithmNamer | None = None,
     left: Callable[[Any], Any] | None = None,
 ) -> list[BreakdownRow]:
-    """The rows of one design and case in a phase; they add up to its blocks' seconds.
+    """Breakdown rows of one design and case in a phase; they add up to the blocks' seconds.
 
     Args:
         phase: its name.
         weights: how often each step runs; leaves scalar or (steps, 1).
         timed: blocks of one step, likewise.
-        machine: of a design whose leaves are all scalar.
+        machine: machine of a design whose leaves are all scalar.
         away: of each call, what it reads from main memory over `fetch`; None for all of it, once.
         split: of jobs, where calls have such.
-        dies: that each do what calls say of one, with their multiply-adds; None where calls are of all cores.
-        asked: of the requests that steps have room for, the share that there is.
-        chosen: what calls chose by themselves, in words behind their shape; None where nothing is left open.
-        left: of jobs, bytes that leave a die, once for each message; None where calls say what they send. [B]
+        dies: number of dies that each do what a call describes for one; None where calls are of all cores.
+        asked: share of the requests of a step that exist.
+        chosen: auto-tuned choices of calls, appended to their shape; None where nothing is left open.
+        left: bytes that leave a die, once for each message, for jobs; None where calls give their sent bytes. [B]
     """
     found: list[BreakdownRow] = []
     for place, of in enumerate(timed):
@@ -191,7 +191,7 @@ def breakdown_rows(
 
 
 def scale_row(row: BreakdownRow, times: float) -> BreakdownRow:
-    """A row so many times."""
+    """A breakdown row with all its amounts multiplied by a factor."""
     parts = {name: seconds * times for name, seconds in row.parts.items()}
     excess = None if row.excess is None else {cause: flop * times for cause, flop in row.excess.items()}
     counts = {name: getattr(row, name) * times for name in ("flop", "nbytes", "seconds", "sent")}
@@ -199,7 +199,7 @@ def scale_row(row: BreakdownRow, times: float) -> BreakdownRow:
 
 
 def merge_rows(one: BreakdownRow, other: BreakdownRow) -> BreakdownRow:
-    """Two rows of one operator as one."""
+    """Two breakdown rows of one operator merged into one."""
     parts = _together(one.parts, other.parts)
     excess = None if one.excess is None or other.excess is None else _together(one.excess, other.excess)
     counts = {name: getattr(one, name) + getattr(other, name) for name in ("flop", "nbytes", "seconds", "sent")}
@@ -211,7 +211,7 @@ def _together(one: dict[str, float], other: dict[str, float]) -> dict[str, float
 
 
 def excess_by_cause(executed: float, useful: float, masked: float = 0.0, repeated: float = 0.0) -> dict[str, float]:
-    """What is executed beside useful operations, by cause: what a mask hides, what is repeated, and the rest, padding. [op]
+    """Executed operations beyond useful ones by cause: masks, repetition and padding. [op]
 
     >>> excess_by_cause(10.0, 6.0, masked=3.0), excess_by_cause(6.0, 6.0)
     ({'padding': 1.0, 'mask': 3.0}, {})
@@ -222,7 +222,7 @@ def excess_by_cause(executed: float, useful: float, masked: float = 0.0, repeate
 
 
 def stage_transfer_rows(phase: str, weights: Any, seconds: Any) -> list[BreakdownRow]:
-    """The row of what goes from stage to stage, if anything does."""
+    """Breakdown row of transfers between pipeline stages; empty list if they take no time."""
     value = float(np.sum(weights * seconds))
     return [BreakdownRow(phase, "stages", "transfer", "", 0.0, 0.0, 0.0, "network", value, {"network": value})] if value else []
 
@@ -317,7 +317,7 @@ def _spent(timed: TimedBlock, place: int, span: WorkSpan, machine: HardwareModel
 
 
 def _of_library(timed: TimedBlock, place: int, span: WorkSpan, took: LibraryKernelTime) -> dict[str, Any]:
-    """The seconds of a library's kernel: engines or memory, whichever is longer; what goes beside them; and the rest."""
+    """Seconds of a library kernel: the longer of engines and memory, what does not overlap, and the rest."""
     memory, seconds = took.left(timed.resident[place]), timed.durations[place]
     if isinstance(took.sharpness, float) and took.sharpness == 1.0:  # one after the other
         return {
@@ -351,7 +351,7 @@ def _shape(call: KernelCall) -> str:
 
 
 def timeline_bars(timed: TimedBlock) -> list[TimelineBar]:
-    """The first step of a block on its three streams, from the start of its collective."""
+    """Timeline bars of a block's first step on its three streams, from the start of its collective."""
 
     def first(value: Any) -> float:
         return float(np.ravel(value)[0])

@@ -1,4 +1,4 @@
-"""The cases of a workload that share a model, as arrays over their prompts and over the stretches of their decode steps."""
+"""Cases of a workload that share a model, as arrays over prompts and over decode segments."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,12 +18,13 @@ from dse.space.workload import BatchCase, Workload, cases_by_model, decode_segme
 
 @dataclass(frozen=True, eq=False)
 class BatchArrays:
-    """The cases of a workload that share a model. Arrays have shape (entries, 1), floats stand for a single entry.
+    """Cases of a workload that share a model, as arrays of shape (entries, 1), or floats for one entry.
 
     Attributes:
         rows: of the cases.
         cases, decode_at: themselves, and which step of a stretch stands for it.
-        prompts, copies: distinct prompts of the cases in turn, and requests of each; `prompt_starts` are where cases begin.
+        prompts, copies: distinct prompts of the cases in order, and requests of each; `prompt_starts` are where cases
+            begin.
         steps: decode steps of each stretch between two ends; `step_starts` are where cases begin.
         requests, context, generated: of each stretch: requests that still run, cached positions that each looks
             at, and tokens generated so far.
@@ -64,7 +65,7 @@ class BatchArrays:
 
 @memoize_by_identity
 def arrays_by_model(workload: Workload) -> tuple[BatchArrays, ...]:
-    """The cases of a workload, model by model; of equal workloads the very same."""
+    """Arrays of a workload's cases, model by model; cached by workload."""
     return _by_model(workload)
 
 
@@ -75,13 +76,13 @@ def _by_model(workload: Workload) -> tuple[BatchArrays, ...]:
 
 @lru_cache(maxsize=16)
 def arrays_by_case(workload: Workload) -> tuple[BatchArrays, ...]:
-    """The cases of a workload, one by one."""
+    """Arrays of each case of a workload, one case at a time."""
     cases = cast(tuple[BatchCase, ...], workload.cases)
     return tuple(arrays_of_cases(case.model, ((row, case),), workload.decode_at) for row, case in enumerate(cases))
 
 
 def arrays_of_cases(model: Model, cases: tuple[tuple[int, BatchCase], ...], decode_at: str) -> BatchArrays:
-    """Some cases of a model, with their places in the workload."""
+    """Arrays of some cases of one model, with their rows in the workload."""
     prompts: list[tuple[float, float]] = []
     steps: list[tuple[float, float, float, float]] = []
     prompt_starts, step_starts = [], []
@@ -135,19 +136,19 @@ def _columns(values: list[Any]) -> Any:
 
 
 def sum_per_case(activity: Activity, starts: Any) -> Activity:
-    """Activity of the entries of each case."""
+    """Activity summed over the entries of each case."""
     return Activity(*(reduce_per_case(np.add, getattr(activity, name), starts) for name in COUNTS))
 
 
 def reduce_per_case(how: np.ufunc, values: Any, starts: Any) -> Any:
-    """Entries combined case by case, shape (cases, designs); a single entry stays as it is."""
+    """Entries combined case by case, shape (cases, designs); a single entry is returned unchanged."""
     if starts is None or not isinstance(values, np.ndarray) or values.ndim < 2:
         return values
     return values if len(starts) == len(values) else how.reduceat(values, starts, axis=0)
 
 
 def spread_over_entries(values: Any, starts: Any, entries: int) -> Any:
-    """What is said of each case, of each of its entries; one of both stays as it is."""
+    """Values per case repeated for each entry of the case; scalars are returned unchanged."""
     if not isinstance(values, np.ndarray) or values.ndim < 2 or len(values) in (1, entries):
         return values
     return np.repeat(values, np.diff(np.append(starts, entries)), axis=0)

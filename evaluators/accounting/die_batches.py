@@ -1,7 +1,7 @@
-"""What dies of several designs do by themselves, worked out at once for all that are asked the same: few take as long as many.
+"""Work of single dies of several designs, computed together for all designs that need the same work.
 
-Who knows what designs will ask says so first (`wanted`), while answers are kept (`kept`). What nobody has said is worked out by
-itself, with its blocks in detail, which answers for many are without.
+Code that knows what designs will need requests it first (`wanted`), while results are collected (`kept`). Work that
+nobody requested is computed separately, with its blocks in detail; batched results have no blocks.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from dse.space.memoize import memoize_by_identity
 
 
 class DieBatch(NamedTuple):
-    """Dies of one structure, leaves of shape (dies,), and what is known of them whatever they are asked, by what it is of."""
+    """Dies of one structure as arrays of shape (dies,), with caches of work-independent results."""
 
     die: Chip
     said: KernelPlan
@@ -30,7 +30,7 @@ class DieBatch(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """What is wanted, by what is asked of which structure: numbers of each die, and itself; answers of each; dies together."""
+    """Wanted work by structure: die numbers and dies; results of each; and dies stacked together."""
 
     wanted: dict[Any, dict[tuple[float, ...], tuple[Chip, KernelPlan]]]
     places: dict[Any, dict[tuple[float, ...], int]]
@@ -46,7 +46,7 @@ MIN_BATCH = 2
 
 @contextmanager
 def collect_die_work() -> Iterator[None]:
-    """While it is open, what dies are asked can be said first."""
+    """Collect, in a with block, requests for die work, so that equal work is computed together."""
     _KEPT.append(_Kept({}, {}, {}, {}))
     try:
         yield
@@ -55,7 +55,7 @@ def collect_die_work() -> Iterator[None]:
 
 
 def request_die_work(asked: ReplicaWork, of: DieSplit, die: Chip, said: KernelPlan, *others: Any) -> None:
-    """Says that a die will be asked something; arguments as of `answered`."""
+    """Request the work of a die for a later batch; arguments as of `find_die_work`."""
     structure, row = _told(die, said)
     _KEPT[-1].wanted.setdefault(_key(asked, of, structure, others), {}).setdefault(row, (die, said))
 
@@ -63,13 +63,13 @@ def request_die_work(asked: ReplicaWork, of: DieSplit, die: Chip, said: KernelPl
 def find_die_work(
     make: Callable[..., Alone], asked: ReplicaWork, of: DieSplit, die: Chip, said: KernelPlan, *others: Any
 ) -> Alone | None:
-    """What a die does by itself, where it is said to be asked that; else None.
+    """Work of one die from the batch of its request; None if the batch is too small or lacks the die.
 
     Args:
-        make: what several do, of (asked, of, `Dies`, *others).
-        asked, of: what a copy of attention is asked, and how it is divided.
-        die, said: one of them, and what its plan says of kernels.
-        others: what answers depend on beside.
+        make: work of several dies, a function of (asked, of, `DieBatch`, *others).
+        asked, of: work of an attention replica, and how it is divided.
+        die, said: one of the dies, and its plan's kernel settings.
+        others: further inputs of the result.
     """
     if not _KEPT:
         return None
@@ -85,13 +85,13 @@ def find_die_work(
 
 
 def _key(asked: ReplicaWork, of: DieSplit, structure: Any, others: tuple[Any, ...]) -> Any:
-    """Of a question; models of a workload are the same objects, and take long to be told apart by what is in them."""
+    """Key of requested work; models of a workload are identical objects, and slow to compare by content."""
     return id(asked.model), asked[1:], of, structure, others  # type: ignore[index]
 
 
 @memoize_by_identity
 def _told(die: Chip, said: KernelPlan) -> tuple[tuple[Any, ...], tuple[float, ...]]:
-    """Of a die and what is said: what makes its structure, and its numbers."""
+    """Structure and numbers of a die with its kernel settings."""
     words, numbers = list[Any](), list[float]()
     for of in (die, said.attention, said.gemm):
         for address, value, spec in iterate_leaves(of):

@@ -1,8 +1,9 @@
-"""Designs that an installed package evaluates: a simulator, a measured table, a model of somebody's own, as one more fidelity.
+"""Designs evaluated by an installed package, as one more fidelity (simulator, table or model).
 
-A package declares an `Evaluator` by an entry point of the group dse.evaluator; its name is then a word of ``fidelity=``, above
-those that ship. It is asked for one design and one case at a time, with what the closed form says of them, and only where all
-limits hold. What it leaves alone stays as the closed form has it: energy and cost that follow from a time are its own to say.
+A package declares an `ExternalEvaluator` by an entry point of the group dse.evaluator; its name becomes a value of
+``fidelity=``, above those that ship. It gets one design and one case at a time, with the metrics of the analytical
+model, and only if all limits hold. Metrics that it does not return keep their analytical values, so it should also
+return energies and prices that depend on time.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,17 +22,18 @@ from dse.space.registry import Registry
 from dse.space.workload import WorkloadCase
 
 MAX_NAME_LENGTH = 16
-"""Letters of a fidelity that a store has room for."""
+"""Most letters of a fidelity's name, by the store's column."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalEvaluator:
-    """Who answers for designs at a fidelity.
+    """A package's evaluator at one fidelity.
 
     Attributes:
-        about: what it is, in a few words.
-        answers: whether it can be asked for a design, whatever the values of its leaves, and a kind of case.
-        metrics: of a design and a case, from what the closed form says of them, by name in SI: those that it has otherwise.
+        about: what the evaluator is, in a few words.
+        answers: whether it supports a design, whatever the values of its leaves, and a type of case.
+        metrics: metrics that differ from the analytical ones, by name in SI, from a design, a case and the analytical
+            metrics.
     """
 
     about: str
@@ -45,7 +47,7 @@ EVALUATORS: Registry[ExternalEvaluator] = Registry("dse.evaluator", {}, ("about"
 
 @cache
 def external_fidelities() -> tuple[str, ...]:
-    """Fidelities of installed packages, looked for once.
+    """Fidelities of installed packages, searched once.
 
     Raises:
         DesignError: a name that is too long for a store, or that two packages have.
@@ -54,29 +56,30 @@ def external_fidelities() -> tuple[str, ...]:
     for word in found:
         if len(word) > MAX_NAME_LENGTH or not word.isidentifier():
             raise DesignError(
-                f"dse.evaluator {word!r}: a fidelity is a word of at most {MAX_NAME_LENGTH} letters, digits and _"
+                f"dse.evaluator {word!r}: a fidelity's name has at most {MAX_NAME_LENGTH} letters, digits "
+                "and _; rename the entry point"
             )
     return found
 
 
 def matching_evaluators(design: Design, case: WorkloadCase) -> tuple[str, ...]:
-    """Fidelities of packages that can be asked for a design and a kind of case."""
+    """Fidelities of packages that support a design and a type of case."""
     return tuple(word for word in external_fidelities() if EVALUATORS[word].answers(design, case))
 
 
 def evaluate_external(
     design: Design, case: WorkloadCase, row: int, word: str, closed: list[CaseOutcomes]
 ) -> list[CaseOutcomes]:
-    """One design and one case by a package; the closed form's limits, and nothing more where one is broken.
+    """Metrics of one design and case by a package's evaluator; limits only, if one is violated.
 
     Args:
         design: leaves are numbers.
-        case, row: what is asked, and its place in the workload.
+        case, row: the case, and its index in the workload.
         word: the fidelity.
-        closed: the closed form's answer to the same.
+        closed: analytical outcomes of the same case.
 
     Raises:
-        DesignError: the package fails, or says a metric that nobody knows, or what is no number.
+        DesignError: the package fails, or returns an unknown metric or a value that is not a number.
     """
     limits = [limit for part in closed for limit in part.limits]
     if any(np.any(np.asarray(limit.need) > np.asarray(limit.have)) for limit in limits):
@@ -90,15 +93,17 @@ def evaluate_external(
         raise DesignError(f"fidelity={word}: {type(error).__name__}: {error}") from error
     for name, value in said.items():
         if name not in METRICS:
-            raise DesignError(f"fidelity={word} says {name!r}, which is no metric; {suggest_nearest(name, METRICS)}")
+            raise DesignError(
+                f"fidelity={word}: the package returns {name!r}, which is no metric; {suggest_nearest(name, METRICS)}"
+            )
         if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not np.isfinite(value):
-            raise DesignError(f"fidelity={word} says {name}={value!r}, which is no number")
+            raise DesignError(f"fidelity={word}: the package returns {name}={value!r}, which is not a number")
     metrics: dict[str, Any] = known | {name: float(value) for name, value in said.items()}
     return [CaseOutcomes((row,), metrics, limits)]
 
 
 def external_breakdown(word: str, found: list[CaseOutcomes]) -> Breakdown:
-    """Where the time goes: a package says how long a case takes, and no more."""
+    """Breakdown of an external evaluator's time: one row, since packages give a total only. [s]"""
     seconds = float(next((part.metrics["latency"] for part in found if "latency" in part.metrics), 0.0))
     rows = (BreakdownRow("case", word, "whole", "", 0.0, 0.0, 0.0, word, seconds, {word: seconds}),) if seconds else ()
     return Breakdown(rows, seconds, {}, {})

@@ -1,4 +1,4 @@
-"""Passes of some tokens through a model on a mesh: through the stages of a pipeline, or through the regions of a wafer."""
+"""Forward passes of some tokens through a model, over pipeline stages or wafer regions."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ MAX_ITERATIONS = 6
 
 
 class StagedPass(NamedTuple):
-    """One pass of some tokens through all stages; leaves broadcast.
+    """One forward pass of some tokens through all pipeline stages; leaves broadcast.
 
     Attributes:
         timed: blocks of the embedding, of a layer's parts and of the head.
@@ -44,7 +44,7 @@ class StagedPass(NamedTuple):
     near: tuple[tuple[Any, ...], ...] = ()
 
     def calls(self) -> list[tuple[KernelCall, CallCost, float, Any]]:
-        """Every call with what it costs once, how often it runs in the pass, and its `away`."""
+        """Calls with cost, repetitions in the forward pass, and bytes read from main memory over `fetch`."""
         return [
             (call, cost, of.block.times, away)
             for of, shares in zip(self.timed, self.away, strict=True)
@@ -53,38 +53,38 @@ class StagedPass(NamedTuple):
 
     @property
     def between(self) -> Any:
-        """From stage to stage, all of them. [s]"""
+        """Time of all transfers between stages in one forward pass. [s]"""
         return self.hop.mean * (self.stages - 1.0)
 
     @property
     def seconds(self) -> Any:
-        """Through all stages."""
+        """Time of one forward pass through all stages. [s]"""
         return sum(of.seconds * of.block.times for of in self.timed) + self.between
 
     @property
     def layer(self) -> Any:
-        """A layer, on average. [s]"""
+        """Mean time of one layer. [s]"""
         return sum(of.seconds * of.block.times for of in self.timed if of.block.name not in END_SEGMENTS) / self.layers
 
     @property
     def ends(self) -> Any:
-        """What the last stage does beside its layers. [s]"""
+        """Time of the embedding and head, which the last stage has besides its layers. [s]"""
         return sum(of.seconds * of.block.times for of in self.timed if of.block.name in END_SEGMENTS)
 
     @property
     def full(self) -> Any:
-        """Layers of each stage but the last ones, which have what is left."""
+        """Layers of every stage but the last ones, which have fewer."""
         return ceil_div(self.layers * 1.0, self.stages)
 
     @property
     def stage(self) -> Any:
-        """The slowest stage. [s]"""
+        """Time of the slowest stage. [s]"""
         last = maximum(self.layers - (self.stages - 1.0) * self.full, 0.0)
         return maximum(self.full * self.layer, last * self.layer + self.ends) + self.hop.slowest
 
     @property
     def activity(self) -> Activity:
-        """Of all cores of the pipeline."""
+        """Activity of all cores of the pipeline in one forward pass."""
         macs = elements = sent = memory = 0.0
         jobs = Activity()
         for call, cost, times, away in self.calls():
@@ -115,14 +115,14 @@ def pass_through_stages(
     reader: CostModel,
     crowding: Any = 1.0,
 ) -> StagedPass:
-    """A pass of the calls of a step through all stages.
+    """Forward pass of a step's calls through all pipeline stages.
 
     Args:
         model, of: what is computed, by blocks.
         crossing: bytes from stage to stage. [B]
         machine, way, plan: where.
-        held: what of weights and cache is in the local memories.
-        reader: that prices calls.
+        held: which weights and caches are in local memories.
+        reader: cost model of calls.
         crowding: how many times as long others' messages make the way from stage to stage.
     """
     # many calls have these in common: the shares that no core has, and how often weights go by
@@ -130,7 +130,7 @@ def pass_through_stages(
     known: dict[int, tuple[Any, Any]] = {}
 
     def weights(call: KernelCall) -> tuple[Any, Any]:
-        """How often weights come from main memory, and from the cache in front of it."""
+        """Number of times that weights come from main memory, and from the cache in front of it."""
         if id(call.rows) not in known:
             turns = ceil_div(call.rows, held.block)
             known[id(call.rows)] = weights_away * turns, held.weights_near * turns
@@ -166,7 +166,7 @@ def pass_through_stages(
 
 
 def _expanded(block: CallBlock, rows: Any) -> CallBlock:
-    """A block whose weights are expanded again for each block of so many rows: they stay, and come, as they are stored."""
+    """A block whose weights are expanded again for each block of rows; they are stored and read unexpanded."""
     if not any(call.reads == "weights" and call.products and call.operations is not None for call in block.calls):
         return block
 
@@ -180,14 +180,14 @@ def _expanded(block: CallBlock, rows: Any) -> CallBlock:
 
 
 class RegionPass(NamedTuple):
-    """One pass of some tokens through all regions; leaves broadcast over designs.
+    """One forward pass of some tokens through all regions; leaves broadcast over designs.
 
     Attributes:
         timed: blocks of a layer of each kind, of the way between regions and of the head.
         seconds: through all regions.
         stage: of the slowest region.
         activity: of all cores.
-        away: share of weights that comes from main memory; None where there is none.
+        away: share of weights that is read from main memory; None without main memory.
     """
 
     timed: tuple[TimedBlock, ...]
@@ -201,13 +201,13 @@ def pass_through_regions(
     of: Sequence[CallBlock], model: Model, place: Region, resident_layers: Any, machine: HardwareModel, reader: CostModel,
     stream: Callable[[Any], EdgeStream] | None = None, turns: Any = 1.0,
 ) -> RegionPass:  # fmt: skip
-    """A pass through all layers, from one layer of each kind, the way between regions and the head.
+    """Forward pass through all layers, from one layer of each kind, transfers between regions and head.
 
     Args:
         of, model, place, resident_layers: what is computed where.
-        machine, reader: that price it.
-        stream: what comes from main memory where so many regions work at a time; None without one.
-        turns: passes that follow one another. As many regions work at a time, or fewer where they wait for the slowest one.
+        machine, reader: machine and cost model.
+        stream: main-memory stream for a number of regions working at a time; None without main memory.
+        turns: consecutive forward passes. As many regions work at a time, or fewer where they wait for the slowest region.
     """
     if stream is None:
         return _through_regions(tuple(block_timeline(of, machine, reader)), model, place, resident_layers, None)

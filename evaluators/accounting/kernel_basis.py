@@ -1,4 +1,4 @@
-"""What stands behind the time of a library kernel: measured rows, an extrapolation from them, or flat rates of its stack."""
+"""Basis of a library kernel's time: measured rows, extrapolation from them, or a stack's flat rates."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ FLAT = "flat rates"
 """Basis of a kernel for which the stack has no part."""
 
 EXTRAPOLATED = "extrapolated"
-"""What begins the basis of a kernel whose sizes no measured row has."""
+"""Start of the basis text of a kernel with sizes outside measured rows."""
 
 SIZE_TEXT = {
     "kv_heads": "KV heads",
@@ -27,16 +27,16 @@ SIZE_TEXT = {
     "touched": "experts with rows",
     "decodes": "decodes beside prompts",
 }
-"""Sizes in words, where their names are none."""
+"""Text of sizes whose names are not self-explanatory."""
 
 
 class KernelBasis(NamedTuple):
-    """How the time of one library kernel is known.
+    """How well the time of one library kernel is supported by measurements.
 
     Attributes:
-        kernel: kind of kernel that the stack was asked for; the empty string where no library is asked.
+        kernel: kind of library kernel; empty string if no library is used.
         sizes: least and largest value over steps, by name of the size.
-        text: the empty string where measured rows cover it; else how it was extrapolated, or how slow rows say that it is.
+        text: empty string if measured rows cover the kernel; else how it was extrapolated, or how slow measured rows are.
     """
 
     kernel: str = ""
@@ -50,11 +50,11 @@ NOT_ASKED = KernelBasis()
 def kernel_basis(
     problem: Any, took: LibraryKernelTime | None, libraries: DieLibraries | None, weights: Any = 1.0
 ) -> KernelBasis:
-    """Basis of one kernel of a step.
+    """Basis of one kernel's time in a step, from its sizes and the measured ranges.
 
     Args:
-        problem: that a library is asked, as `layouts.asked` has it; None where it is asked nothing.
-        took: what it takes; None where no part of the stack has it.
+        problem: problem for a library, as in `layouts.library_problems`; None if no library is used.
+        took: time of the library kernel; None where no part of the stack has it.
         libraries: of the machine.
         weights: how often each step runs.
     """
@@ -76,7 +76,7 @@ def kernel_basis(
 
 
 def basis_text(kernels: Iterable[tuple[str, KernelBasis]], measured: bool) -> str:
-    """Kernels that no measured row covers, or that rows say are slow, in one line; the empty string where there are none.
+    """Kernels outside measured rows, or known to be slow, as one line; empty string if there are none.
 
     Args:
         kernels: operators by name, with the basis of each.
@@ -103,7 +103,7 @@ def _extremes(value: Any) -> tuple[float, float]:
 
 
 def _outside_texts(sizes: Mapping[str, Any], ranges: tuple[tuple[str, float, float], ...]) -> list[str]:
-    """Sizes that no measured row has, in words."""
+    """Sizes outside the measured ranges, as text."""
     found = []
     for name, low, high in ranges:
         if name not in sizes:

@@ -1,4 +1,4 @@
-"""What comes out: the metrics by name, with unit, direction and definition, and what accounts make of them."""
+"""Metrics by name, with unit, direction and definition, and their computation for batches."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from dse.space.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One number about a design under a workload.
+    """A number that describes a design under a workload: unit, direction and definition.
 
     Attributes:
         unit: as `space.units` spells it.
         better: "max" or "min".
         definition: one sentence.
         over: how a workload's cases make one number: mean, max or min.
-        words: what 0, 1 and so on mean, where they are verdicts.
+        words: meaning of the values 0, 1 and so on, for verdicts.
         needs: metrics that it is made of; where a case lacks one, it has none. Empty for one that an account works out.
-        worth: the value, in SI, from these by name and from the design; all of them numbers or arrays over designs.
+        worth: the value in SI, from the needed metrics by name and from the design; numbers or arrays over designs.
     """
 
     unit: str
@@ -40,176 +40,173 @@ SHIPPED: dict[str, Metric] = {
     "throughput": Metric(
         "token/s",
         "max",
-        "output tokens over prefill and decode time, or of served requests over the time they take; all devices",
+        "output tokens per time of all devices: over prefill and decode, or over the time of a serving load",
     ),
-    "decode_throughput": Metric("token/s", "max", "output tokens over decode time, all devices together"),
-    "decode_throughput_per_chip": Metric("token/s", "max", "decode throughput over the dies of a system of many"),
+    "decode_throughput": Metric("token/s", "max", "output tokens per decode time of all devices"),
+    "decode_throughput_per_chip": Metric("token/s", "max", "decode throughput per die, in a system of many dies"),
     "ttft": Metric(
-        "s", "min", "time to first token: prefill of the batch; from arrival, where requests are served as they come"
+        "s", "min", "time to first token: prefill time of a batch, or mean time from arrival to the first output token"
     ),
-    "tpot": Metric("s", "min", "time per output token: decode time over decode steps, or of a request; mean over requests"),
-    "prefill_rate": Metric("token/s", "max", "prompt tokens over prefill time"),
-    "decode_rate": Metric("token/s", "max", "tokens of one request over time: 1 / tpot"),
-    "latency": Metric(
-        "s", "min", "prefill, decode and what is between; or a product, collective, attention or stream of requests by itself"
-    ),
-    "cycles": Metric("cycle", "min", "of the chip's clock: a product, collective or attention by itself"),
-    "communication": Metric("cycle", "min", "of a product's cycles, those in which cores wait for data or move them"),
-    "efficiency": Metric("1", "max", "share of a product's time that cores multiply, the start of each local product included"),
+    "tpot": Metric("s", "min", "time per output token: decode time per step, or mean over requests after the first token"),
+    "prefill_rate": Metric("token/s", "max", "prompt tokens per prefill time"),
+    "decode_rate": Metric("token/s", "max", "output tokens of one request per time: 1 / tpot"),
+    "latency": Metric("s", "min", "end-to-end time of a batch or request; or time of a single kernel"),
+    "cycles": Metric("cycle", "min", "clock cycles of a single product, collective or attention kernel"),
+    "communication": Metric("cycle", "min", "cycles of a product in which cores wait for data or move data"),
+    "efficiency": Metric("1", "max", "share of a product's time in which cores multiply, starts of local products included"),
     "utilisation": Metric(
         "1",
         "max",
-        "useful operations of products (no padding, repetition or masked pairs) over what all matrix engines that are there "
-        "could do in the time",
+        "MFU: useful operations of products (no padding, repetition or masked pairs) over peak "
+        "operations of all matrix engines in the same time",
     ),
-    "utilisation_per_system_mm2": Metric("1/mm2", "max", "that of attention over the area of all dies"),
-    "peak": Metric("op/s", "max", "what the matrix engines of all tiles could do in a second: attention by itself"),
+    "utilisation_per_system_mm2": Metric("1/mm2", "max", "MFU of attention over the area of all dies"),
+    "peak": Metric("op/s", "max", "peak rate of the matrix engines of all tiles, for a single attention kernel"),
     "engine_utilisation": Metric(
         "1",
         "max",
-        "of attention or a product on tiles: operations of a slice over what its engine could do while it works, starts apart",
+        "attention or product on tiles: operations of a block over the engine's peak while the engine works, without starts",
     ),
-    "communication_share": Metric("1", "min", "share of attention's time that would fall away if tiles exchanged for nothing"),
-    "hbm_bytes": Metric("B", "min", "between HBM and tiles or dies, padding included, all dies together"),
-    "hbm_utilisation": Metric(
-        "1", "max", "bytes between HBM and tiles or dies over what the channels' peak could move in the time"
+    "communication_share": Metric("1", "min", "share of attention's time saved if exchanges between tiles took no time"),
+    "hbm_bytes": Metric("B", "min", "bytes between HBM and all tiles or dies, padding included"),
+    "hbm_utilisation": Metric("1", "max", "bytes between HBM and tiles or dies over the channels' peak in the same time"),
+    "noc_utilisation": Metric("1", "min", "bytes times links crossed, over the peak of all links in the same time"),
+    "bandwidth": Metric("B/s", "max", "bytes requested from a memory over the time until the last request is served"),
+    "peak_share": Metric("1", "max", "bandwidth over the peak of the data buses"),
+    "read_latency": Metric("s", "min", "mean time from a read's arrival at the controller to its last data"),
+    "read_latency_p50": Metric("s", "min", "median time from a read's arrival at the controller to its last data"),
+    "read_latency_p99": Metric(
+        "s", "min", "99th percentile of the time from a read's arrival at the controller to its last data"
     ),
-    "noc_utilisation": Metric("1", "min", "bytes times the links that they cross, over what all links could carry in the time"),
-    "bandwidth": Metric("B/s", "max", "bytes that requests to a memory ask for, over the time until the last has them"),
-    "peak_share": Metric("1", "max", "bandwidth over what the data buses could move"),
-    "read_latency": Metric("s", "min", "from when the controller takes a read until its last data: the mean"),
-    "read_latency_p50": Metric("s", "min", "of half the reads"),
-    "read_latency_p99": Metric("s", "min", "of 99 % of the reads"),
-    "row_hits": Metric("1", "max", "share of bursts that find their row open from another one before"),
-    "idle_load": Metric("1", "min", "share of the data buses' time that they wait for a request whose time has not come"),
+    "row_hits": Metric("1", "max", "share of bursts that find their row open from an earlier burst"),
+    "idle_load": Metric("1", "min", "share of the data buses' time without a request that is due"),
     "idle_window": Metric(
-        "1", "min", "share of the data buses' time that they wait for a request held back, too many being outstanding"
+        "1", "min", "share of the data buses' time waiting for requests beyond the requesters' outstanding limit"
     ),
-    "idle_noc": Metric(
-        "1", "min", "share of the data buses' time that they wait for requests whose requester waits for data on links"
+    "idle_noc": Metric("1", "min", "share of the data buses' time waiting for requesters that wait for data on links"),
+    "idle_queue": Metric("1", "min", "share of the data buses' time waiting for the controller's queues"),
+    "idle_row": Metric("1", "min", "share of the data buses' time waiting for a row to close and another to open"),
+    "idle_activates": Metric("1", "min", "share of the data buses' time waiting for the next allowed activate (tRRD, tFAW)"),
+    "idle_group": Metric("1", "min", "share of the data buses' time waiting for a bank group (tCCD_L)"),
+    "idle_turn": Metric("1", "min", "share of the data buses' time waiting for the bus to change between reads and writes"),
+    "idle_refresh": Metric("1", "min", "share of the data buses' time waiting for a refresh"),
+    "idle_channels": Metric("1", "min", "share of the data buses' time waiting for other channels, which have more to do"),
+    "packet_latency": Metric("cycle", "min", "mean time from a packet's creation to the arrival of its last flit"),
+    "packet_latency_p50": Metric("cycle", "min", "median time from a packet's creation to the arrival of its last flit"),
+    "packet_latency_p99": Metric(
+        "cycle", "min", "99th percentile of the time from a packet's creation to the arrival of its last flit"
     ),
-    "idle_queue": Metric("1", "min", "share of the data buses' time that they wait for the queues of the controller"),
-    "idle_row": Metric(
-        "1", "min", "share of the data buses' time that they wait for a row to be closed and another to be opened"
-    ),
-    "idle_activates": Metric(
-        "1", "min", "share of the data buses' time that they wait for another activate to be allowed (tRRD, tFAW)"
-    ),
-    "idle_group": Metric("1", "min", "share of the data buses' time that they wait for a bank group (tCCD_L)"),
-    "idle_turn": Metric(
-        "1", "min", "share of the data buses' time that they wait for the bus to turn round between reads and writes"
-    ),
-    "idle_refresh": Metric("1", "min", "share of the data buses' time that they wait for a refresh"),
-    "idle_channels": Metric(
-        "1", "min", "share of the data buses' time that they wait for other channels, which have more to do"
-    ),
-    "packet_latency": Metric("cycle", "min", "from when a packet is made until its last flit is there: the mean"),
-    "packet_latency_p50": Metric("cycle", "min", "of half the packets"),
-    "packet_latency_p99": Metric("cycle", "min", "of 99 % of the packets"),
-    "packet_energy": Metric("J", "min", "of a packet: power of a network by itself over the packets that arrive in a second"),
-    "hops": Metric("1", "min", "routers that a packet passes, those of its ends among them: the mean"),
-    "accepted": Metric("1", "max", "flits that arrive at a node in a cycle: the mean over nodes"),
-    "detoured": Metric("1", "min", "share of pairs of nodes whose packets go another way than on a whole mesh: round faults"),
-    "detour_links": Metric("1", "min", "links that these packets cross more than on a whole mesh: the mean over their pairs"),
+    "packet_energy": Metric("J", "min", "energy per packet: power of the network over the rate of arriving packets"),
+    "hops": Metric("1", "min", "mean number of routers that a packet passes, both ends included"),
+    "accepted": Metric("1", "max", "mean number of flits that arrive at a node per cycle"),
+    "detoured": Metric("1", "min", "share of node pairs whose packets take another route around faults"),
+    "detour_links": Metric("1", "min", "mean number of additional links on routes around faults"),
     "traffic_verdict": Metric(
         "1",
         "min",
-        "0 stable; 1 not settled: the mean latency still moves from sample to sample; 2 saturated: queues grow",
+        "0 stable; 1 not settled: mean latency still changes between samples; 2 saturated: queues grow",
         "max",
         ("stable", "not settled", "saturated"),
     ),
-    "cores": Metric("1", "min", "cores that a product by itself is laid out on"),
+    "cores": Metric("1", "min", "cores on which a single product runs"),
     "die_mm2": Metric("mm2", "min", "area of one die"),
     "system_mm2": Metric("mm2", "min", "area of all dies"),
-    "throughput_per_die_mm2": Metric("token/s/mm2", "max", "throughput of the system over the area of one die"),
-    "throughput_per_system_mm2": Metric("token/s/mm2", "max", "throughput of the system over the area of all its dies"),
+    "throughput_per_die_mm2": Metric("token/s/mm2", "max", "system throughput over the area of one die"),
+    "throughput_per_system_mm2": Metric("token/s/mm2", "max", "system throughput over the area of all dies"),
     "decode_throughput_per_die_mm2": Metric("token/s/mm2", "max", "decode throughput over the area of one die"),
     "decode_throughput_per_system_mm2": Metric("token/s/mm2", "max", "decode throughput over the area of all dies"),
     "attention_layer": Metric("B", "min", "weights and KV cache of one attention layer on one device, at final lengths"),
     "ffn_layer": Metric("B", "min", "weights of the largest FFN or MoE layer on one device, all experts included"),
     "hbm_used": Metric("B", "min", "weights, KV cache and activations on one device, of the largest case", "max"),
-    "ttft_p50": Metric("s", "min", "time to first token that half of the requests keep"),
-    "ttft_p90": Metric("s", "min", "time to first token that 90 % of the requests keep"),
-    "ttft_p99": Metric("s", "min", "time to first token that 99 % of the requests keep"),
-    "tbt": Metric("s", "min", "time between tokens: mean over all tokens but the requests' first ones"),
-    "tbt_p50": Metric("s", "min", "time between tokens that half of them keep"),
-    "tbt_p90": Metric("s", "min", "time between tokens that 90 % of them keep"),
-    "tbt_p99": Metric("s", "min", "time between tokens that 99 % of them keep"),
-    "latency_p50": Metric("s", "min", "from arrival to the last token, of half of the requests"),
-    "latency_p90": Metric("s", "min", "from arrival to the last token, of 90 % of the requests"),
-    "latency_p99": Metric("s", "min", "from arrival to the last token, of 99 % of the requests"),
-    "queue_delay": Metric("s", "min", "from arrival until a request's first prompt tokens are computed"),
-    "request_throughput": Metric("Hz", "max", "requests served over the time from the first arrival to the last token"),
+    "ttft_p50": Metric("s", "min", "TTFT, median of the requests"),
+    "ttft_p90": Metric("s", "min", "TTFT, 90th percentile of the requests"),
+    "ttft_p99": Metric("s", "min", "TTFT, 99th percentile of the requests"),
+    "tbt": Metric("s", "min", "time between tokens, mean over all tokens except first ones"),
+    "tbt_p50": Metric("s", "min", "time between tokens, median"),
+    "tbt_p90": Metric("s", "min", "time between tokens, 90th percentile"),
+    "tbt_p99": Metric("s", "min", "time between tokens, 99th percentile"),
+    "latency_p50": Metric("s", "min", "time from arrival to the last token, median of the requests"),
+    "latency_p90": Metric("s", "min", "time from arrival to the last token, 90th percentile of the requests"),
+    "latency_p99": Metric("s", "min", "time from arrival to the last token, 99th percentile of the requests"),
+    "queue_delay": Metric("s", "min", "mean time from arrival to the computation of a request's first prompt tokens"),
+    "request_throughput": Metric("Hz", "max", "completed requests over the time from the first arrival to the last token"),
     "goodput": Metric(
         "Hz",
         "max",
-        "requests served within the bounds on time to first token and per output token, those of their class, over that time",
+        "requests served within their SLO over the time from the first arrival to the last token",
     ),
     "max_rate": Metric(
         "Hz",
         "max",
-        "the largest rate that lasts at which a share of the requests keeps both bounds; the other metrics are at that rate",
+        "largest sustained arrival rate at which the given share of requests keeps the SLO; other metrics are at that rate",
         "min",
     ),
     "devices": Metric("1", "min", "chips that serve requests", "max"),
-    "slo_attainment": Metric("1", "max", "share of the requests that are served within these bounds"),
+    "slo_attainment": Metric("1", "max", "share of requests that keep their SLO"),
     "load_verdict": Metric(
         "1",
         "min",
-        "0 stable; 1 backlogged: load above 0.95, or queues grow by more than chance; 2 overloaded: load above 1; "
-        "3 too short to say: requests come within three times what the quickest tenth takes, or users ask fewer than three; "
-        "4 saturated: a closed population of users who wait for each other",
+        "0 stable; 1 backlogged: load above 0.95, or queues grow by more than chance; 2 "
+        "overloaded: load above 1; 3 too short to say: arrivals within three times the latency of "
+        "the fastest tenth, or fewer than three requests per user; 4 saturated: users of a closed "
+        "loop wait for each other",
         "max",
         ("stable", "backlogged", "overloaded", "too short to say", "saturated"),
     ),
     "offered_load": Metric(
         "1",
         "min",
-        "rate of requests over what is served of them in a closed loop, or below 0.5 over the steady state's; of a closed "
-        "population, users over those from which on they wait for each other",
+        "arrival rate over the closed-loop rate, or over the steady state's rate below 0.5; in a "
+        "closed loop, users over the number from which on they wait for each other",
         "max",
     ),
     "queue_growth": Metric(
-        "1", "min", "requests left in queues over those that came, in the second half of the arrivals", "max"
+        "1", "min", "growth of queues in the second half of the arrivals, over the requests that arrived", "max"
     ),
-    "prefill_busy": Metric("1", "max", "share of the time that instances which prefill are busy"),
-    "decode_busy": Metric("1", "max", "share of the time that instances which decode are busy"),
+    "prefill_busy": Metric("1", "max", "share of time in which prefill instances are busy"),
+    "decode_busy": Metric("1", "max", "share of time in which decode instances are busy"),
     "held_by_batch": Metric(
-        "1", "min", "share of the time that the first in a queue waits for a place in the batch; of the pool where that is most"
+        "1", "min", "share of time in which the first queued request waits for a batch slot, in the pool where it is largest"
     ),
-    "held_by_memory": Metric("1", "min", "likewise for KV memory"),
-    "kv_mean": Metric("1", "min", "share of the KV blocks in use, mean over time and instances"),
-    "kv_peak": Metric("1", "min", "share of the KV blocks in use, the most of any instance", "max"),
-    "kv_spilled": Metric("1", "min", "share of the KV positions read that come from HBM, for want of local memory"),
-    "preemptions": Metric("1", "min", "times that a request had to give up its memory, a request"),
-    "recomputed": Metric("1", "min", "positions computed and thrown away, over prompt tokens computed"),
-    "yielded": Metric("token", "max", "tokens that a decoding request has of an iteration, where some are guessed"),
-    "prefix_reused": Metric("1", "max", "share of the prompt tokens that came from the prefix cache"),
-    "prefix_fetched": Metric("1", "max", "share of the prompt tokens that came from prefixes on the host, of those reused"),
+    "held_by_memory": Metric(
+        "1", "min", "share of time in which the first queued request waits for KV memory, in the pool where it is largest"
+    ),
+    "kv_mean": Metric("1", "min", "share of KV blocks in use, mean over time and instances"),
+    "kv_peak": Metric("1", "min", "share of KV blocks in use, maximum over time and instances", "max"),
+    "kv_spilled": Metric("1", "min", "share of KV positions read from HBM because local memory is full"),
+    "preemptions": Metric("1", "min", "preemptions per request"),
+    "recomputed": Metric("1", "min", "positions recomputed after preemptions, over prompt tokens computed"),
+    "yielded": Metric("token", "max", "output tokens per request and iteration with speculative decoding, mean"),
+    "prefix_reused": Metric("1", "max", "share of prompt tokens found in the prefix cache"),
+    "prefix_fetched": Metric("1", "max", "share of prompt tokens fetched from the prefix cache of the host"),
     "step_price_error": Metric(
-        "1", "min", "of the table of step prices: mean relative error at compositions between its points"
+        "1", "min", "mean relative error of the iteration-time table at compositions between its points"
     ),
-    "transition": Metric("s", "min", "moving weights and KV cache from the layout of prefill to that of decode"),
-    "sram_used": Metric("B", "min", "what the fullest core holds, in the phase that needs more", "max"),
-    "kv_capacity": Metric("token", "max", "generated tokens that fit beside all else, by the method of the KV cache", "min"),
-    "energy": Metric("J", "min", "of the batch, load or kernel: of what is done, and of all chips meanwhile"),
-    "power": Metric("W", "min", "energy over the time it takes, all chips"),
-    "peak_power": Metric("W", "min", "of the phase, or of iterations of a load at once, that take most, all chips", "max"),
+    "transition": Metric("s", "min", "time to move weights and KV cache from the layout of prefill to that of decode"),
+    "sram_used": Metric("B", "min", "local memory in use on the fullest core, in the phase that needs more", "max"),
+    "kv_capacity": Metric(
+        "token", "max", "generated tokens that fit in local memory beside everything else, by the KV cache policy", "min"
+    ),
+    "energy": Metric("J", "min", "energy of the batch, load or kernel: dynamic, and static of all chips in the same time"),
+    "power": Metric("W", "min", "mean power of all chips"),
+    "peak_power": Metric("W", "min", "power of all chips in the phase, or in the concurrent iterations, that take most", "max"),
     "plug_power": Metric(
         "W",
         "min",
-        "of one chip at its tdp with its share of server and network, where it enters the server: losses of supplies too",
+        "wall power of one chip: tdp with the chip's share of server and network, supply losses included",
     ),
-    "tdp": Metric("W", "min", "of one chip whose matrix engines multiply 16-bit values, memory and links at their peak"),
+    "tdp": Metric("W", "min", "power of one chip with matrix engines at their 16-bit peak, and memory and links at theirs"),
     "power_density": Metric("W/mm2", "min", "tdp over the area of all dies of a chip"),
-    "system_price": Metric("USD", "min", "to make all chips with their memory and share of servers"),
-    "price_per_mtoken": Metric("USD", "min", "of a million output tokens: the chips' share of their life, and electricity"),
-    "chips_per_mtoken": Metric("USD", "min", "of that, the chips' share of their life"),
-    "electricity_per_mtoken": Metric("USD", "min", "of that, electricity"),
+    "system_price": Metric("USD", "min", "price of all chips with their memory and share of servers"),
+    "price_per_mtoken": Metric(
+        "USD", "min", "price of a million output tokens: the chips' share of their life, and electricity"
+    ),
+    "chips_per_mtoken": Metric("USD", "min", "part of price_per_mtoken for the chips"),
+    "electricity_per_mtoken": Metric("USD", "min", "part of price_per_mtoken for electricity"),
     "power_energy": Metric("J", "min", "rated power x time, of all dies"),
-    "energy_per_token": Metric("J/token", "min", "energy over output tokens"),
-    "prefill_power_energy": Metric("J/token", "min", "rated power x prefill time over prompt tokens"),
-    "decode_power_energy": Metric("J/token", "min", "rated power x decode time over output tokens"),
+    "energy_per_token": Metric("J/token", "min", "energy per output token"),
+    "prefill_power_energy": Metric("J/token", "min", "rated power x prefill time per prompt token"),
+    "decode_power_energy": Metric("J/token", "min", "rated power x decode time per output token"),
 }
 """Those that ship."""
 
@@ -233,14 +230,14 @@ COLUMNS = (
     "formats",
     "place",
 )
-"""What else tables of designs have, beside knobs and metrics: no metric has such a name."""
+"""Further columns of design tables, besides knobs and metrics: no metric has such a name."""
 
 DERIVED_METRICS = {name: one for name, one in METRICS.items() if one.worth is not None}
 """Metrics that are made of others."""
 
 
 def load_metric_plugins() -> None:
-    """Imports the metrics of installed packages, which are told of every design, asked for or not.
+    """Import the metrics of installed packages, which are computed for every design.
 
     Raises:
         DesignError: one cannot be imported, is no `Metric`, is not made of others, or has the name of another column.
@@ -255,14 +252,14 @@ def load_metric_plugins() -> None:
 
 
 def add_input_metrics(wanted: Collection[str] | None) -> Collection[str] | None:
-    """Metrics that somebody asks for, and those that they are made of; None for all."""
+    """Wanted metrics with those from which they are derived; None for all."""
     if wanted is None or not DERIVED_METRICS:
         return wanted
     return {*wanted, *(need for name in wanted if name in DERIVED_METRICS for need in DERIVED_METRICS[name].needs)}
 
 
 def add_derived_metrics(metrics: dict[str, Any], design: Design) -> dict[str, Any]:
-    """Metrics of some designs, and those that are made of them.
+    """Metrics of some designs with the derived metrics added.
 
     >>> DERIVED_METRICS["speed"] = Metric(
     ...     "1/s", "max", "of a doctest", needs=("latency",), worth=lambda of, design: 1 / of["latency"]
@@ -278,13 +275,13 @@ def add_derived_metrics(metrics: dict[str, Any], design: Design) -> dict[str, An
 
 @dataclass(frozen=True, slots=True)
 class CaseOutcomes:
-    """The cases of a workload that share a model, under designs.
+    """Outcomes of the cases that share a model, for some designs.
 
     Attributes:
         rows: of the cases.
         metrics: by name, shape (cases, designs), or floats for one of each.
         limits: itemised; the first is memory.
-        priced: whether a step was; else limits were in the way, and metrics are those that need none.
+        priced: whether a cost was computed; if limits are violated, only metrics without cost exist.
     """
 
     rows: tuple[int, ...]
@@ -294,23 +291,23 @@ class CaseOutcomes:
 
 
 class TokenCounts(Protocol):
-    """What the cases of a workload ask for in all; arrays of shape (cases, 1), or floats for one."""
+    """Token and step counts over all cases of a workload; shape (cases, 1), or floats for one case."""
 
     @property
     def prompt_tokens(self) -> Any:
-        """Tokens to prefill."""
+        """Prompt tokens of each case."""
 
     @property
     def output_tokens(self) -> Any:
-        """Tokens to generate."""
+        """Output tokens of each case."""
 
     @property
     def decode_steps(self) -> Any:
-        """Steps that generate them."""
+        """Decode steps that generate the output tokens."""
 
 
 def batch_metrics(work: TokenCounts, ttft: Any, decoding: Any, latency: Any, die: Any, system: Any) -> dict[str, Any]:
-    """Rates, latencies and areas of batches that are prefilled and then decoded.
+    """Metrics of static batches: rates, latencies and areas.
 
     Args:
         work: of the cases.
@@ -333,7 +330,7 @@ def batch_metrics(work: TokenCounts, ttft: Any, decoding: Any, latency: Any, die
 
 
 def area_metrics(throughput: Any, decode_throughput: Any, die: Any, system: Any) -> dict[str, Any]:
-    """Areas, and throughputs over them."""
+    """Areas [mm2] and throughputs per area."""
     return {
         "die_mm2": die,
         "system_mm2": system,
@@ -345,14 +342,14 @@ def area_metrics(throughput: Any, decode_throughput: Any, die: Any, system: Any)
 
 
 def rated_power(power: Any) -> Any:
-    """Power, NaN where a chip says none or 0, which is not known; leaves broadcast over designs."""
+    """Rated power of a chip, NaN if absent or 0; broadcasts over designs. [W]"""
     return np.nan if power is None else where(power == 0, np.nan, power)
 
 
 def rated_energies(
     power: Any, ttft: Any, decoding: Any, latency: Any, prompt_tokens: Any, output_tokens: Any
 ) -> dict[str, Any]:
-    """Energies as power x time."""
+    """Energies from rated power and times. [J]"""
     return {
         "energy": power * latency,
         "power_energy": power * latency,
@@ -363,7 +360,7 @@ def rated_energies(
 
 
 def find_metric(name: str) -> Metric:
-    """The metric of a name."""
+    """Metric of a name; an error with the nearest name if there is none."""
     try:
         return METRICS[name]
     except KeyError:

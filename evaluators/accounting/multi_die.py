@@ -1,7 +1,7 @@
-"""Many dies that share a model: stages and micro-batches, what dies exchange, what the fullest of them holds, and limits.
+"""Models on many dies: stages, micro-batches, exchanges between dies, die memory and limits.
 
-What a die is, and what it does by itself, a `Kind` says: `accounting.tile_dies` of tiles, `accounting.shared_cache_dies` with
-a cache.
+The work of one die is given by a `DieKind`: `accounting.tile_dies` for dies of tiles, `accounting.shared_cache_dies`
+for shared-cache dies.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,22 +43,22 @@ WAIT_LABEL = "stages"
 """Where micro-batches wait for the slowest stage."""
 
 GAP_LABEL = "waits for the slowest stage"
-"""What is left of the time of a phase beside what a stage does on average: stages that fill, drain, or have less to do."""
+"""Time of a phase beyond the mean work of a stage: stages that fill, drain, or have less to do."""
 
 HIDDEN_LABEL = "exchanges behind the other half"
-"""What halves of a micro-batch save where one computes while the other exchanges, waits taken off."""
+"""Time saved where one half of a micro-batch computes while the other exchanges, without waits."""
 
 TOGETHER = arrays_by_case
-"""Cases that are worked out together: each by itself."""
+"""Cases evaluated together: each case separately."""
 
 SUBMESH_FIDELITIES: tuple[str, ...] = ()
 SUBMESH_TEXT = ""
 
 
 class UnitWork(NamedTuple):
-    """What one die does of a unit by itself: its blocks on the timeline, with exchanges between them, and their sums.
+    """Work of one die in one unit of the model: timed blocks, exchanges between them, and sums.
 
-    `beyond` is what one of FFNs does, where these are on dies of their own.
+    `beyond` is the work of an FFN die, where attention and FFN are on different dies.
     """
 
     steps: tuple[TimedBlock | DieExchange, ...]
@@ -72,18 +72,18 @@ Sums = Callable[[list[TimedBlock]], tuple[Any, Activity, float]]
 """Seconds, activity and useful operations of blocks."""
 
 Alone = tuple[tuple[tuple[MicroBatchPass, tuple[UnitWork, ...]], ...], Any]
-"""What one die does in the passes of a phase, and what else is known of it."""
+"""Work of one die in the forward passes of a phase, and further results."""
 
 
 class DieKind(NamedTuple):
-    """What a die is.
+    """Functions that give the work, machine and value sizes of one die of a multi-die system.
 
     Attributes:
-        own: what one does by itself, of a design, what a copy of attention is asked, how it is divided, and fidelity.
+        own: work of one die, from a design, an attention replica's work, the division and the fidelity.
         machine: that it is in a phase.
         sizes: bytes of weights and of a cached value.
         reached: share of the links' bandwidth that its software reaches.
-        together: whether the closed form takes several iterations at once (`layouts.turns.together`).
+        together: whether the analytical model takes several iterations at once.
     """
 
     own: Callable[[Design, ReplicaWork, DieSplit, str], Alone]
@@ -94,10 +94,10 @@ class DieKind(NamedTuple):
 
 
 class UnitOfPass(NamedTuple):
-    """A unit of a pass: how many there are, and what one is on one die; `timed` are its blocks and exchanges.
+    """Units of one kind in a forward pass: their number, and the time and activity of one on a die.
 
-    Where FFNs are on dies of their own, activity and useful operations are the mean over all dies of a stage, `timed` is of
-    a die of attention, with exchanges, and `beyond` of one of FFNs.
+    Where FFNs are on dies of their own, activity and useful operations are means over all dies of a stage, `timed`
+    is of an attention die, with exchanges, and `beyond` of an FFN die.
     """
 
     name: str
@@ -110,7 +110,7 @@ class UnitOfPass(NamedTuple):
 
 
 class PassWork(NamedTuple):
-    """A pass with its units done, and handing tokens on to the next stage."""
+    """A forward pass of a micro-batch with its units timed, and the transfer to the next stage."""
 
     of: MicroBatchPass
     units: tuple[UnitOfPass, ...]
@@ -118,7 +118,9 @@ class PassWork(NamedTuple):
 
 
 def phases(kind: DieKind, design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Prefill and decode of a case: micro-batches through the stages. Only detailed ones keep their blocks.
+    """Costs of prefill and decode of a case, micro-batches passing through stages.
+
+    Only detailed phases keep their blocks.
 
     Raises:
         DesignError: formats of other sizes side by side, where a die has values of one size.
@@ -142,7 +144,7 @@ def phases(kind: DieKind, design: Design, job: BatchArrays, fidelity: str, *, de
 
 @memoize
 def _useful(case: BatchCase, phase: str, decode_at: str) -> float:
-    """Useful operations of a phase, whoever does them."""
+    """Useful operations of a phase, on all dies."""
     steps = [(1.0, prefill_step(case))] if phase == "prefill" else decode_steps(case, decode_at)
     each = [
         count * part.times * float(useful_flop(one))
@@ -156,7 +158,7 @@ def _useful(case: BatchCase, phase: str, decode_at: str) -> float:
 def _played(
     kind: DieKind, design: Design, case: BatchCase, decode_at: str, phase: str, fidelity: str
 ) -> tuple[tuple[PassWork, ...], Any]:
-    """Passes of a phase, and what else is known of a die in it."""
+    """Forward passes of a phase, and further results of a die in it."""
     of = phase_split(design, case, phase)
     return pass_work(kind, design, BatchWork(largest_replica_share(case, of.slots), phase, decode_at), of, fidelity)
 
@@ -164,10 +166,10 @@ def _played(
 def pass_work(
     kind: DieKind, design: Design, asked: ReplicaWork, of: DieSplit, fidelity: str, rows: tuple[int, int] | None = None
 ) -> tuple[tuple[PassWork, ...], Any]:
-    """Passes of what one copy of attention is asked, and what else is known of a die in them.
+    """Forward passes of one attention replica's work, and further results of a die in them.
 
     Args:
-        kind, design, asked, fidelity: as they are.
+        kind, design, asked, fidelity: kind of die, design, work of an attention replica, and fidelity.
         of: how the model is divided; all copies of it exchange at the same time.
         rows: of dies, first and how many, that the copies of the model are on; None for all.
     """
@@ -193,7 +195,7 @@ _CROSSINGS: dict[Any, tuple[Callable[[DieExchange, str], TimedBlock], Design, Mo
 def _crossing(
     kind: DieKind, design: Design, asked: ReplicaWork, of: DieSplit, fidelity: str, rows: tuple[int, int] | None
 ) -> Callable[[DieExchange, str], TimedBlock]:
-    """Who prices what dies exchange, the same but once; arguments as of `played`."""
+    """Cached function that times exchanges between dies; arguments as of `pass_work`."""
     mapping, plan = design.mapping, getattr(design.mapping, asked.plan)
     where = make_die_groups(
         design.chip, plan.placement, of.dp * of.pp, of.group, of.tp, of.pp,
@@ -225,7 +227,7 @@ def _boxes_reached(experts: ExpertLayers, boxes: int, shared: int) -> float:
 def single_die_work(
     some: Sequence[MicroBatchPass], machine: HardwareModel, reader: CostModel, sums: Sums
 ) -> tuple[Any, list[TimedBlock]]:
-    """What a die does in passes by itself, wherever it is and whatever is around it; and all blocks of it."""
+    """Work of one die in forward passes, without its exchanges, and all its timed blocks."""
     found, parts = [], []
     known: dict[int, CallBlock] = {}
 
@@ -248,7 +250,7 @@ def single_die_work(
 
 
 def _done(unit: LayerUnit, ran: UnitWork, of: DieSplit, cross: Callable[[DieExchange, str], TimedBlock]) -> UnitOfPass:
-    """A unit with its exchanges; of two halves one computes while the other exchanges, whichever takes longer."""
+    """A unit with its exchanges; with two halves the longer of computation and exchange counts."""
     if of.attention:
         return _apart(unit, ran, of, cross)
     activity, parts = ran.activity, []
@@ -296,7 +298,7 @@ def _apart(unit: LayerUnit, ran: UnitWork, of: DieSplit, cross: Callable[[DieExc
 
 
 def pingpong_seconds(micro: int, each: Sequence[Any]) -> Any:
-    """Time of a layer for all micro-batches that go to and fro between dies of attention and of FFNs. [s]
+    """Layer time of all micro-batches that alternate between attention dies and FFN dies. [s]
 
     A micro-batch takes a on attention dies, with exchanges among them, f on those of FFNs, and c and r on its way there and
     back. Each of the four has one micro-batch at a time, and micro-batches follow one another from layer to layer and from
@@ -330,7 +332,7 @@ def pingpong_seconds(micro: int, each: Sequence[Any]) -> Any:
 def _crossed(
     of: DieExchange, part: str, where: DieGroups, reader: CostModel, known: dict[Any, tuple[TimedBlock, Any]]
 ) -> TimedBlock:
-    """An exchange, as a block of one call; those that are alike are priced once."""
+    """An exchange as a block of one call; equal exchanges are timed once."""
     apart = where.boxed is not None or where.routed is not None  # that tokens go otherwise than their results
 
     def priced() -> TimedBlock:
@@ -353,14 +355,14 @@ EMPTY_MACHINE = HardwareModel(None, None, None, 0.0, None, None, 0.0)
 
 
 def units_per_stage(decode: Sequence[PassWork], stages: int) -> Array:
-    """Units on each stage, shape (stages, kinds, designs): those of decode steps take least so."""
+    """Units on each stage, shape (stages, kinds, designs), balanced for the decode steps."""
     first = decode[0].units
     seconds = [sum(step.of.times * step.units[kind].seconds for step in decode) for kind in range(len(first))]
     return cut_stages(seconds, [unit.times for unit in first], min(stages, sum(unit.times for unit in first)))
 
 
 def _summed(played: Sequence[PassWork], stages: Array, of: DieSplit, phase: str) -> tuple[Any, Activity, float]:
-    """Of all passes, time, and what all dies do for all micro-batches."""
+    """Time of all forward passes, and activity of all dies for all micro-batches."""
     seconds: Any = 0.0
     activity, flop = Activity(), 0.0
     for step in played:
@@ -377,7 +379,7 @@ def _summed(played: Sequence[PassWork], stages: Array, of: DieSplit, phase: str)
 
 
 def exchange_activity(of: list[TimedBlock]) -> Activity:
-    """Of an exchange."""
+    """Activity of one exchange between dies."""
     return of[0].costs[0].activity or Activity()
 
 
@@ -396,7 +398,7 @@ def _paced(seconds: Sequence[Any], stages: Array, onward: Any, batches: int, pha
 
 
 def detailed_blocks(played: Sequence[PassWork], of: DieSplit) -> list[TimedBlock]:
-    """Blocks of all micro-batches, of the mean stage: what a phase takes beside them, stages wait."""
+    """Timed blocks of all micro-batches on the mean stage, for breakdowns; the rest is waiting."""
     found = []
     for step in played:
         every = of.halves * step.of.times * of.batches / of.pp
@@ -442,7 +444,7 @@ def _of_units(case: BatchCase, phase: str, of: DieSplit, sizes: ValueBytes, name
 
 
 def fullest_die_memory(phases: Sequence[PhaseCost]) -> dict[str, float]:
-    """Bytes in HBM of the fullest die, of the phase that has most there, by what they are for; of one design."""
+    """Main memory of the fullest die in the fuller phase, by use, for one design. [B]"""
     each = [{name: float(value) for name, value in phase.held[0]} for phase in phases]
     return max(each, key=lambda parts: sum(parts.values()))
 
@@ -454,16 +456,16 @@ def _kept(case: BatchCase, phase: str) -> Any:
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die, and of all. [mm2]"""
+    """Area of one die and of all dies. [mm2]"""
     chip = design.chip
     return area.die_area(chip), area.total_area(chip) * chip_die_count(chip)
 
 
 def die_count(design: Design) -> int:
-    """Dies that serve a batch."""
+    """Number of dies that serve a batch."""
     return chip_die_count(design.chip)
 
 
 def area_by_block(design: Design) -> dict[str, Any]:
-    """Area of one chip of tiles by block; there are as many as dies. [mm2]"""
+    """Area of one die of tiles by block. [mm2]"""
     return area.area_by_block(design.chip)

@@ -1,4 +1,4 @@
-"""What many dies hold a split to: that it can be laid out, has its links, and spreads its requests; and what would do."""
+"""Limits of dividing a model over many dies, and remedies: layout, links and even spread of requests."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from dse.space.workload import BatchCase
 
 
 def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
-    """What cannot be laid out at all: more ranks than dies, stages than units, or groups that do not fit one another."""
+    """Limits of an impossible layout: more ranks than dies, more stages than units, or uneven groups."""
     (case,) = job.cases
     found = [limit for name in ("prefill", "decode") for limit in phase_layout_limits(design, case, name)]
     return found if any(limit.need > limit.have for limit in found) else []
@@ -27,7 +27,7 @@ def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
 def phase_layout_limits(
     design: Design, case: BatchCase, phase: str, said: DieSplit | None = None, rows: int = 0
 ) -> list[Limit]:
-    """That a phase of a case can be laid out.
+    """Limits of one phase's layout of a case.
 
     Args:
         design, case, phase: as they are.
@@ -83,7 +83,7 @@ def _apart_limits(plan: MultiDiePlan, of: DieSplit, where: str) -> list[Limit]:
 
 
 def _placeable(model: Model, of: DieSplit) -> bool:
-    """Whether shared experts can be placed as experts, where somebody asks for that: they are as wide, on several dies."""
+    """Whether shared experts can be placed as experts, if requested: they have equal width, on several dies."""
     experts = model.experts
     if not of.shared:
         return True
@@ -95,7 +95,7 @@ RECTANGULAR_PLACEMENTS = ("blocks", "entwine")
 
 
 def _levels(chip: Chip, plan: MultiDiePlan, of: DieSplit, where: str, *, uncut: bool) -> list[Limit]:
-    """That sums of two levels have several nodes of as many dies each, where somebody asks for them: else they are one ring."""
+    """Limit that two-level sums have several nodes of equally many dies, if requested: else they are one ring."""
     if plan.sums != "two_level" or of.tp == 1 or of.attention:
         return []
     divided = uncut or of.ranks > chip_die_count(chip) or of.group % of.tp or has_two_levels(chip, _at(chip, plan, of), of.tp)
@@ -108,8 +108,10 @@ def _at(chip: Chip, plan: MultiDiePlan, of: DieSplit) -> Array:
 
 
 def can_route_by_node(chip: Chip, plan: MultiDiePlan, of: DieSplit) -> bool:
-    """Whether tokens can go as a plan says: by boxes only where groups that share out experts are in several of them, with as
-    many dies in each, one after the other; from the nearest die of a copy of attention only where it has several.
+    """Whether tokens can take the plan's exchange: by node, or from the nearest die.
+
+    By node needs expert groups that span several nodes with equally many consecutive dies in each. Near needs
+    several dies per attention replica.
     """
     if of.attention or plan.exchange == "direct":
         return True
@@ -135,7 +137,7 @@ def _multiple(number: int, of: int) -> float:
 
 
 def early_limits(design: Design, job: BatchArrays) -> list[Limit]:
-    """Limits that are known before anything is priced: layouts, and requests that are spread evenly."""
+    """Limits known before any cost is computed: layout, and even spread of requests."""
     (case,), found = job.cases, []
     for name in ("prefill", "decode"):
         found += phase_layout_limits(design, case, name)
@@ -145,20 +147,20 @@ def early_limits(design: Design, job: BatchArrays) -> list[Limit]:
 
 
 def limits(design: Design, job: BatchArrays) -> list[Limit]:
-    """Layouts, ports of dies, and requests that are spread evenly."""
+    """Limits of a multi-die design: layout, ports of dies, and even spread of requests."""
     (case,) = job.cases
     both = [phase_split(design, case, name) for name in ("prefill", "decode")]
     return [*early_limits(design, job), equal_split_limit(*both), port_limit(_chip(design))]
 
 
 def equal_split_limit(before: DieSplit, after: DieSplit) -> Limit:
-    """Where the same dies do both phases."""
+    """Limit that both phases on the same dies are divided equally."""
     alike = before._replace(batches=0, halves=0) == after._replace(batches=0, halves=0)
     return Limit("mapping.decode.tp", 1.0 if alike else 2.0, 1.0, "1")
 
 
 def port_limit(chip: Chip) -> Limit:
-    """Links of a die, which its topology takes."""
+    """Limit on the links that the topology needs per die."""
     boxes = chip.boxes
     rows, cols = int(chip.dies.rows), int(chip.dies.cols)
     rows, cols = (rows, cols) if boxes is None else node_grid(cols, int(boxes.size))
@@ -166,73 +168,75 @@ def port_limit(chip: Chip) -> Limit:
 
 
 def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
-    """In words, what would do."""
+    """Remedy text for the most violated limit of a multi-die design."""
     chip, address, case = _chip(design), worst.limit, asked[0].cases[0]
     phase, _, field = address.removeprefix("mapping.").partition(".")
     apart = phase in ("prefill", "decode") and phase_split(design, case, phase).attention
     if apart and field in WITH_APART:
-        return f"dies of attention and of FFNs are apart: {WITH_APART[field]}"
+        return f"attention and FFNs are on different dies: {WITH_APART[field]}"
     if address == "workload.batch":
         slots = max(_places(design, case, name) for name in ("prefill", "decode"))
         near = [count for count in (case.batch // slots * slots, ceil_div(case.batch, slots) * slots) if count]
         said = " or ".join(f"{count:,}" for count in dict.fromkeys(near))
-        return f"copies of attention x micro-batches are {slots}: {said} requests are spread evenly over them"
+        return f"attention replicas x micro-batches are {slots}: use {said} requests, which divide evenly over them"
     if address == "chip.dies":
         ranks = {name: phase_split(design, case, name) for name in ("prefill", "decode")}
         phase, of = max(ranks.items(), key=lambda pair: pair[1].ranks)
-        copies = f", {of.dp} copies of them" if of.dp > 1 else ""
+        copies = f", {of.dp} replicas" if of.dp > 1 else ""
         return f"{of.pp} stages of {of.group} dies{copies}: {_nearest(design, case, phase)}"
     if address == "chip.d2d.ports":
         sides = f"{chip.dies.rows:.0f} x {chip.dies.cols:.0f}" if chip.boxes is None else f"{chip.boxes.size:.0f}"
-        return f"a {chip.d2d.topology} of {sides} dies takes {worst.need:.0f} links a die"
+        return f"{chip.d2d.topology} of {sides} dies needs {worst.need:.0f} links per die"
     if address == "chip.boxes.size":
-        return f"{chip_die_count(chip)} dies are no whole number of boxes: other sides of chip.dies"
+        return f"{chip_die_count(chip)} dies do not fill whole nodes (chip.boxes.size): change the sides of chip.dies"
     if field == "exchange" and _plan(design, phase).exchange == "near":
-        return "tokens are near by where several dies share attention, and experts: mapping.both.tp and ep above 1, or direct"
+        return "exchange=near needs several dies for attention and experts: set mapping.both.tp and ep above 1, or use direct"
     if field == "exchange":
         return _not_by_boxes(chip, _plan(design, phase), phase_split(design, case, phase))
     if field == "sums":
-        whose = "row of dies" if chip.boxes is None else "box"
+        whose = "row of dies" if chip.boxes is None else "node"
         return (
-            f"two levels need copies of attention with two dies or more, as many, in each {whose}, and several of these: "
-            + ("another tp or placement, or sums=ring or ktree")
+            f"two_level needs attention replicas with equally many dies, at least two, in each of several {whose}s: "
+            + "change tp or placement, or use sums=ring or ktree"
         )
     if field == "ep":
         return _uneven(case.model, phase_split(design, case, phase), _nearest(design, case, phase))
     if field == "experts.redundant":
-        why = "no dies share out experts" if case.model.experts else f"{case.model.name} has no experts"
-        return f"{why}, and copies of them are for that: mapping.both.experts.redundant=0"
+        why = "no dies share experts (ep=1)" if case.model.experts else f"{case.model.name} has no experts"
+        return f"{why}, which redundant copies need: set mapping.both.experts.redundant=0"
     if field == "experts.shared":
-        return f"{_unplaced(case.model, phase_split(design, case, phase))}: mapping.both.experts.shared=0 has one on every die"
+        return (
+            f"{_unplaced(case.model, phase_split(design, case, phase))}: set mapping.both.experts.shared=0 for one on every die"
+        )
     if field == "placement":
         others = filter(None, (_nearest(design, case, phase), "mapping.both.placement=linear, snake or interleave"))
-        return f"no rectangles of so many dies fit: {', or '.join(others)}"
+        return f"no rectangle of so many dies fits: {', or '.join(others)}"
     if field == "pp":
         units = f"the embedding, {case.model.layers} layers, {case.guesses} MTP modules and the head"
         return f"{worst.have:.0f} units, {units}: {_nearest(design, case, phase)}"
     if field == "tp" and worst.have > 1:
         return f"{case.model.heads} heads: {_nearest(design, case, phase)}"
     if field == "tp":
-        return "prefill and decode are on the same dies: mapping.both.tp, pp, ep, dp and experts count for both phases"
+        return "prefill and decode share dies: set tp, pp, ep, dp and experts equally for both phases, by mapping.both"
     if address == "chip.hbm.capacity":
-        return "more dies share weights with larger mapping.both.ep, pp or tp; fewer or shorter requests have smaller caches"
+        return "raise mapping.both.ep, pp or tp to share weights, or use fewer or shorter requests"
     return ""
 
 
 def _not_by_boxes(chip: Chip, plan: MultiDiePlan, of: DieSplit) -> str:
     """Why tokens cannot go by boxes, and what would do."""
     if chip.boxes is None:
-        return "by_node goes by boxes, and the chip has none: mapping.both.exchange=direct, or give it chip.boxes"
+        return "by_node needs nodes (chip.boxes), and the chip has none: mapping.both.exchange=direct, or set chip.boxes"
     if of.ep == 1:
-        return "no dies share out experts: mapping.both.ep above 1, or exchange=direct"
+        return "no dies share experts: set mapping.both.ep above 1, or exchange=direct"
     if members_per_node(_at(chip, plan, of), int(chip.boxes.size)) == of.group:
-        return f"by_node goes between boxes, and each group of {of.group} dies is in one: exchange=direct, or a larger ep"
-    return "groups have not as many dies in each box: mapping.both.placement=linear, other ep or tp, or exchange=direct"
+        return f"by_node needs several nodes, and each group of {of.group} dies is in one: use exchange=direct, or a larger ep"
+    return "groups need equally many dies in each node: use mapping.both.placement=linear, another ep or tp, or exchange=direct"
 
 
 def _uneven(model: Model, of: DieSplit, near: str) -> str:
-    """Why experts cannot be shared out, and what would do: other splits, or copies of experts that make the number even."""
-    whole = f"in groups of whole copies of attention on {of.tp} {'die' if of.tp == 1 else 'dies'}"
+    """Why experts cannot be shared, and the remedy: other divisions, or copies of experts that make the number even."""
+    whole = f"in groups of whole attention replicas on {of.tp} {'die' if of.tp == 1 else 'dies'}"
     if model.experts is None:
         return f"{model.name} has no experts: {near}"
     every = placed_experts(model.experts, of.redundant, of.shared)
@@ -246,15 +250,15 @@ def _unplaced(model: Model, of: DieSplit) -> str:
     """Why shared experts cannot be placed as experts."""
     if model.experts is None or not model.experts.shared:
         return f"{model.name} has no shared experts"
-    return "no dies share out experts" if of.ep == 1 else "shared experts are not as wide as routed ones"
+    return "no dies share experts" if of.ep == 1 else "shared experts differ in width from routed ones"
 
 
 WITH_APART = {
-    "attention_dies": "mapping.both.attention_dies in whole copies of tp",
-    "exchange": "tokens go to them directly, mapping.both.exchange=direct",
-    "overlap": "micro-batches go to and fro between them, mapping.both.overlap=none",
-    "sums": "mapping.both.sums=ring or ktree",
-    "experts.shared": "each die of FFNs has all shared experts, mapping.both.experts.shared=0",
+    "attention_dies": "set mapping.both.attention_dies to a multiple of tp",
+    "exchange": "use mapping.both.exchange=direct",
+    "overlap": "use mapping.both.overlap=none, as micro-batches alternate between them",
+    "sums": "use mapping.both.sums=ring or ktree",
+    "experts.shared": "use mapping.both.experts.shared=0, as each FFN die has all shared experts",
 }
 """What would do beside dies of attention alone, by fields of a plan."""
 
@@ -262,13 +266,13 @@ WITH_APART = {
 def _nearest(design: Design, case: BatchCase, phase: str) -> str:
     """In overrides, the nearest splits that can be laid out."""
     if (of := phase_split(design, case, phase)).attention:
-        return f"a stage has attention_dies and ep dies, {of.attention} and {of.ep}: smaller ones, or fewer stages"
+        return f"a stage has attention_dies={of.attention} and ep={of.ep} dies: lower them, or use fewer stages"
     plan = _plan(design, phase)
     return split_advice_text(phase_split(design, case, phase), int(plan.dp), split_bounds(plan, _chip(design).dies, case))
 
 
 def phase_split(design: Design, case: BatchCase, phase: str) -> DieSplit:
-    """How a phase of a case is divided."""
+    """Division of a phase of a case over dies."""
     return die_split(_plan(design, phase), _chip(design).dies, case.batch, prompts=phase == "prefill")
 
 
@@ -278,12 +282,12 @@ def _plan(design: Design, phase: str) -> MultiDiePlan:
 
 
 def single_die_chip(chip: Chip) -> Chip:
-    """One die, with nothing around it."""
+    """Chip record of one die, without the other dies and links."""
     return replace(chip, dies=None, d2d=None, boxes=None)
 
 
 def chip_die_count(chip: Chip) -> int:
-    """Dies."""
+    """Number of dies of the chip."""
     return int(chip.dies.rows) * int(chip.dies.cols)
 
 

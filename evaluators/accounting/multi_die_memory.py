@@ -1,4 +1,4 @@
-"""What one of many dies holds of a model that they share: weights of each unit, and caches."""
+"""Memory of one die among many that share a model: weights of each unit, and caches."""
 
 from functools import lru_cache
 from typing import Any
@@ -23,18 +23,18 @@ from dse.space.parameter_counts import (
 
 
 def layers_of_units(model: Model) -> dict[str, tuple[str, str]]:
-    """Mixing and FFN of each unit that is a layer, or has one."""
+    """Mixing and FFN names of each unit that is or contains a layer."""
     found = {layer_label(model, *names): names for names, _ in equal_layer_runs(model)}
     mixing, ffn = mtp_layers(model)
     return found | {DRAFT: (mixing.name, ffn.name)}
 
 
 def cache_bytes(mixes: str, model: Model, cached: Any, sequences: float, of: DieSplit, sizes: ValueBytes) -> Any:
-    """Bytes of caches and states of a unit of a mixing on one die. [B]
+    """KV cache and states of one unit's mixing on one die. [B]
 
     Args:
         mixes, model: the mixing's name, and whose.
-        cached: positions that caches of each reach of the model have of all requests (`space.layers.by_reach`).
+        cached: positions that caches of each reach of the model have of all requests (`space.layers.per_reach`).
         sequences: that have states.
         of, sizes: as they are.
     """
@@ -57,15 +57,18 @@ WEIGHTS = (TABLES, ATTENTION, FFN, ROUTED, COPIES, SHARED, ROUTERS, MODULES)
 
 
 def unit_weight_bytes(unit: str, names: tuple[str, str], model: Model, of: DieSplit, sizes: ValueBytes) -> float:
-    """Bytes of a unit on one die; of a layer, by the names of its mixing and its FFN. [B]
+    """Weights of one unit on one die, given the names of its mixing and FFN. [B]
 
-    Where attention and FFN are on dies of their own, those on one of attention.
+    Where attention and FFN are on different dies, the weights of an attention die.
     """
     return float(sum(weight_bytes_by_kind(unit, names, model, of, sizes).values()))
 
 
 def weight_bytes_by_kind(unit: str, names: tuple[str, str], model: Model, of: DieSplit, sizes: ValueBytes) -> dict[str, float]:
-    """The same by what weights are of, words of `WEIGHTS`; norms are with what they are before. [B]"""
+    """Weights of one unit on one die by the kinds in `WEIGHTS`. [B]
+
+    Norms count with the operator that they precede.
+    """
     usual = sizes.weights
     table, h = ceil_div(model.vocab, of.tp) * model.hidden * usual, model.hidden * usual
     if unit == EMBEDDING:
@@ -103,7 +106,7 @@ def _mixing(of: Model, tp: int) -> float:
 
 
 def ffn_weight_bytes(names: tuple[str, str], model: Model, of: DieSplit, sizes: ValueBytes) -> float:
-    """Bytes of a unit's FFN, whole, or of its experts, on one die of FFNs alone. [B]"""
+    """Weights of one unit's FFN or experts on an FFN die. [B]"""
     total = 0.0
     for layer in (one for one in layers(model).ffns if one.name == names[1]):
         if layer.name.startswith(MOE):

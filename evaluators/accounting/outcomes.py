@@ -1,4 +1,4 @@
-"""What came out for many designs: metrics in columns, which limit binds each, and which designs their own words refuse."""
+"""Results for many designs: metrics in columns, the most violated limit, and refused designs."""
 
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -95,11 +95,11 @@ SILICON_LIMITS = {
     "mapping.both.allreduce": "layout",
     "mapping.stack.rings": "layout",
 }
-"""What can bind, with its unit."""
+"""Limits that can be violated, with their units."""
 
 
 class MetricColumns(dict[str, Array]):
-    """Values by metric, of the metrics that there are; any other metric reads as not a number.
+    """Values by metric as arrays; a metric that is absent reads as NaN.
 
     Args:
         shape: of the values of a metric.
@@ -119,7 +119,7 @@ class MetricColumns(dict[str, Array]):
         return np.full(self.shape, np.nan)
 
     def put(self, name: str, at: Any, value: Any) -> None:
-        """Writes values of a metric at some places, an index of its array; places that are not written are not a number."""
+        """Write values of a metric at an index of its array; unwritten places are NaN."""
         if name not in self:
             self[name] = np.empty(self.shape)
             if at is not ...:
@@ -132,15 +132,15 @@ class MetricColumns(dict[str, Array]):
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What came out for many designs, in the order they were asked.
+    """Results for many designs, in the order in which the designs were given.
 
     Attributes:
         columns: by metric that some design has, shape (designs,); also for infeasible designs, as if the limit were not there.
-        limit: which limit binds most, an index into `LIMITS`; -1 where all hold. Shape (designs,).
+        limit: most violated limit of each design, an index into `SILICON_LIMITS`; -1 if all hold. Shape (designs,).
         need, have: of that limit; 0 where all hold.
         cases: by metric, shape (cases, designs); with ``fits``, whether the case fits in memory; empty unless asked for.
-        left: metrics that there would be, which nobody asked for.
-        refused: of designs whose words do not go together, by their row, why in one line; their limit is at the first word.
+        left: metrics that exist but were not requested.
+        refused: by row, why a design's options cannot be combined, as one line; its limit is at the first option.
     """
 
     columns: MetricColumns
@@ -156,26 +156,26 @@ class Outcomes:
 
     @property
     def feasible(self) -> Array:
-        """Which designs keep every limit, shape (designs,)."""
+        """Mask of designs that keep every limit, shape (designs,)."""
         return self.limit < 0
 
     @property
     def excess(self) -> Array:
-        """Need / have - 1 of the limit that binds; at most 0 where all hold."""
+        """Need / have - 1 of the most violated limit of each design; 0 where all limits hold."""
         return np.where(self.feasible, 0.0, self.need / np.maximum(self.have, 1e-300) - 1)
 
     def accepted(self) -> "Outcomes":
-        """The same, of designs that were typed and are not some of many.
+        """The same outcomes, or an error if options of a design conflict; for designs given one by one.
 
         Raises:
-            DesignError: words of one do not go together.
+            DesignError: options of one design cannot be combined.
         """
         for reason in self.refused.values():
             raise DesignError(reason)
         return self
 
     def at(self, row: int) -> dict[str, float] | Infeasibility:
-        """One design's metrics, or what makes it infeasible."""
+        """Metrics of one design, or its most violated limit if infeasible."""
         index = int(self.limit[row])
         if index < 0:
             return {name: float(column[row]) for name, column in self.columns.items()}
@@ -185,7 +185,7 @@ class Outcomes:
 
 
 def empty_outcomes(size: int, cases: int = 0) -> Outcomes:
-    """Outcomes to be filled; with some cases, of each of them too."""
+    """Empty results for `size` designs, optionally with arrays per case."""
     each = MetricColumns((cases, size)) if cases else {}
     if cases:
         each["fits"] = np.ones((cases, size))

@@ -1,12 +1,12 @@
-"""The partition of each operator of a pipeline's groups, where a plan leaves that open: those of which a phase takes least.
+"""Choice of the partition of each operator in pipelines, by the least time of a phase.
 
-Plans are tried that differ in how attention is divided and in which partitions products may have. Each says what a core holds;
-with that, words by least time follow from what each operator takes by each partition and what bringing it to all cores takes
-(`layouts.partition_costs`). That is exact but for what words change of what cores hold, with which they are worked out once
-more, and of what is prefetched. One partition for all is among the plans, so that none is quicker; of plans that fit, each case
-and design has the one that takes least by the closed form. Where copies of all weights that want them have no room, those are
-copied that save most for their bytes (`accounting.weight_copies`). Where both phases are left open, caches stay as prefill
-divides them; weights of a phase are where its words want them, as where two phases have a word each.
+Plans differ in how attention is divided and in the partitions that products may have. Each plan fixes the memory of a
+core; the partitions of least time then follow from the time of each operator under each partition and of collecting its
+result on all cores (`layouts.partition_costs`). The choice is exact, except for the effect of partitions on core
+memory, for which it is repeated once, and for prefetching. One partition for all operators is among the plans, so none
+of these is faster. Each case and design gets the fitting plan of least analytical time. Where copies of all weights do
+not fit, the copies that save most time per byte are kept (`accounting.weight_copies`). Where both phases are open,
+caches stay as prefill divides them; weights follow each phase's partitions.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,11 +44,11 @@ P = TypeVar("P", bound=PipelinePlan)
 
 
 class CountingPlan(NamedTuple):
-    """What words may be, and as which partition what a core holds is counted.
+    """Partitions that products may have, and the partition by which core memory is counted.
 
     Attributes:
         counted: that partition: of heads or rows of caches, and of rows of activations.
-        words: of products.
+        words: partitions of products.
     """
 
     counted: str
@@ -56,12 +56,12 @@ class CountingPlan(NamedTuple):
 
     @property
     def heads(self) -> bool:
-        """Whether attention divides heads."""
+        """Whether attention divides heads under the counted partition."""
         return self.counted == "k"
 
 
 def counting_plans(words: tuple[str, ...]) -> tuple[CountingPlan, ...]:
-    """Plans with several of some partitions.
+    """Plans that combine several of the offered partitions.
 
     Attention divides heads or rows, and each core has its share of weights or may have all of some; with rows alone, a core has
     rows of activations alone, else a block of tokens may be whole.
@@ -72,17 +72,17 @@ def counting_plans(words: tuple[str, ...]) -> tuple[CountingPlan, ...]:
 
 
 class PartitionedPhase(NamedTuple):
-    """A phase of a design, as it depends on partitions.
+    """One phase of a design as a function of its partitions.
 
     Attributes:
         model, plan, precision: what is divided, and how.
         parts, order: of a step, and their names from the embedding to the head.
         by_word: blocks of a step by partition that is offered, but for what goes to all.
-        held: what a core holds, by partition of all, and by weights of which each core has all [B].
-        passed: a pass by the closed form, and seconds of the phase of each case, by blocks and what a core holds.
-        fits: whether what a core holds, counted as of a partition, has room.
+        held: core memory, from the partition of all products, and from weights copied to each core [B].
+        passed: an analytical forward pass, and seconds of the phase of each case, from blocks and core memory.
+        fits: whether the core memory of a partition fits.
         runs, starts, entries: steps of each entry, where cases begin, and how many there are.
-        machine, closed: the group's machine, and the closed reader.
+        machine, closed: the group's machine, and the analytical cost model.
     """
 
     model: Model
@@ -102,13 +102,13 @@ class PartitionedPhase(NamedTuple):
 
 
 class TriedPlan(NamedTuple):
-    """A plan and what it takes.
+    """A tried plan: its partitions, core memory and time.
 
     Attributes:
-        of: words.
-        counted: the partition as which what a core holds is counted.
-        held, everywhere: what it holds, and weights of which each core has all [B].
-        seconds: of each case, infinite where it has no room.
+        of: partitions.
+        counted: partition by which core memory is counted.
+        held, everywhere: core memory, and weights copied to each core [B].
+        seconds: time of each case, infinite where it does not fit.
     """
 
     of: PartitionChoice
@@ -140,7 +140,7 @@ class ChosenPartitions(NamedTuple):
 
 
 def choose_partitions(phases: Sequence[PartitionedPhase]) -> list[ChosenPartitions]:
-    """The partitions of least time of each phase that leaves them open; caches lie alike in all of them."""
+    """Partitions of least time of each open phase, with caches divided equally in all phases."""
     tried = [list(_tried(phase)) for phase in phases]
     by_heads, by_rows = ([_least(some, heads=heads) for some in tried] for heads in (True, False))
     rows = sum(seconds for seconds, _ in by_rows) < sum(seconds for seconds, _ in by_heads)
@@ -167,18 +167,18 @@ def partitioned_phase(phase: PartitionedPhase, chosen: ChosenPartitions) -> tupl
 
 
 def fastest_plan(phase: PartitionedPhase) -> TriedPlan:
-    """The plan of least time of one case and design; the first one where none has room."""
+    """Plan of least time of one case and design; the first plan if none fits."""
     best = min(_tried(phase), key=lambda one: float(np.squeeze(one.seconds)))
     return best._replace(of=PartitionChoice(*({name: _plain(value) for name, value in kind.items()} for kind in best.of)))
 
 
 def plan_with_partition(plan: P, word: str) -> P:
-    """A plan with one partition for all; sums in ways of their own where there are sums."""
+    """Plan with one partition for all products; the reduction is kept where products have partial sums."""
     return replace(plan, partition=word, sums=plan.sums if word == "k" else None)
 
 
 def _tried(phase: PartitionedPhase) -> Iterator[TriedPlan]:
-    """One partition for all, that of sums first, which stands for all where none has room; then several."""
+    """Plans with one partition for all, that of sums first as the fallback; then plans with several."""
     words = tuple(phase.by_word)
     for word in sorted(words, key=lambda word: word != "k"):
         of = uniform_partition(phase.parts, word, phase.plan)
@@ -207,7 +207,7 @@ def _tried(phase: PartitionedPhase) -> Iterator[TriedPlan]:
 def _priced(
     phase: PartitionedPhase, counted: str, words: Sequence[str], known: Iterable[tuple[CoreResidency, Seconds] | None]
 ) -> tuple[CoreResidency, Seconds] | None:
-    """What cores hold without copies, and what each operator takes with that; None where no case and design has room."""
+    """Core memory without copies, and the time of each operator with it; None if no case and design fits."""
     empty = phase.held(counted, 0.0)
     if not np.any(phase.fits(counted, empty)):  # copies take more
         return None
@@ -226,17 +226,17 @@ def _new(one: TriedPlan, known: set[bytes]) -> Iterator[TriedPlan]:
 
 
 def _content(counted: str, of: PartitionChoice) -> bytes:
-    """All that a plan says, the same for those that say the same."""
+    """Content of a plan, equal for equal plans."""
     values = [np.asarray(value) for kind in of for value in kind.values()]
     return b"|".join([f"{counted} {[value.shape for value in values]}".encode(), *(value.tobytes() for value in values)])
 
 
 SIZES = ("activations", "kv", "weights", "slices", "states")
-"""What of a core's memory says whether there is room, and nothing of how long a pass takes."""
+"""Parts of a core's memory that decide whether it fits, but not how long a forward pass takes."""
 
 
 def _reads_alike(one: CoreResidency, other: CoreResidency) -> bool:
-    """Whether cores that hold this, or that, read the same."""
+    """Whether two core memories lead to equal reads."""
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in one._fields if name not in SIZES)
 
 
@@ -269,7 +269,7 @@ def _rationed(
 
 
 def _set(values: Mapping[Name, Any], some: Mapping[Name, Any], *, where: Array) -> dict[Name, Any]:
-    """Values with some of them where asked."""
+    """Values with some of them replaced where a mask is set."""
     found = {name: np.array(np.broadcast_to(value, where.shape)) for name, value in values.items()}
     for name, value in found.items():
         value[where] = some[name]
@@ -315,7 +315,7 @@ def _seconds(phase: PartitionedPhase, held: CoreResidency, words: Sequence[str])
 
 
 def _words(phase: PartitionedPhase, frame: CountingPlan, seconds: Seconds, gather: Seconds) -> PartitionChoice:
-    """The words of least time, of a frame."""
+    """Partitions of least time, of a counting plan."""
     by = partition_rules(phase.plan, heads=frame.heads)
     costs = partition_cost_factors(phase.parts, phase.order, frame.words, seconds, gather, by)
     return partition_choice(phase.parts, frame.words, minimise_factors(list(costs)), by)
@@ -365,7 +365,7 @@ def _everywhere(weights: Mapping[Name, Any], of: PartitionChoice) -> Any:
 
 
 def _blocks(phase: PartitionedPhase, of: PartitionChoice) -> tuple[CallBlock, ...]:
-    """Calls of entries, each of which has the words of its case."""
+    """Calls of entries, with the partitions of each entry's case."""
     of = PartitionChoice(*({name: _plain(_of_entries(phase, value)) for name, value in kind.items()} for kind in of))
     return partitioned_blocks(phase.parts, phase.by_word, of, phase.plan, float(BYTES_BY_FORMAT[phase.precision.activations]))
 
@@ -375,7 +375,7 @@ def _of_cases(phase: PartitionedPhase, seconds: Any) -> Any:
 
 
 def _of_entries(phase: PartitionedPhase, values: Any) -> Any:
-    """What is said of each case, of each of its entries."""
+    """Values per case, repeated for each entry of the case."""
     return spread_over_entries(values, phase.starts, phase.entries)
 
 

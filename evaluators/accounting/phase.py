@@ -1,4 +1,4 @@
-"""A phase of all cases of a model, laid out and priced."""
+"""Cost of one phase of all cases that share a model."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,21 +9,21 @@ from dse.evaluators.program.activity import Activity
 
 
 class PhaseCost(NamedTuple):
-    """Prefill or decode of the cases that share a model; leaves broadcast over entries and designs.
+    """Cost of prefill or decode of the cases that share a model; leaves broadcast.
 
     Attributes:
         name: prefill or decode.
         machine: that it runs on.
-        timed: blocks of one step of each entry; none where nobody asked for details.
+        timed: blocks of one step of each entry; empty without details.
         away: of each call of each block, what it reads from main memory over `fetch`; None for all of it, once.
         runs: steps of each entry, on all instances.
         between: of a step, from stage to stage; None where there is one stage. [s]
         seconds: of each case. [s]
-        held: what the fullest device or core holds, as its layout says it.
-        done: its activity, of each case, on all instances, or what counts it; None where nobody does.
-        flop: useful operations, where somebody asks for them.
-        dies: that each do what calls and costs say of one.
-        asked: of the requests that runs have room for, the share that there is.
+        held: memory of the fullest device or core, as its layout defines it.
+        done: activity of each case on all instances, or a function that counts it; None if nothing counts it.
+        flop: useful operations, where they are computed.
+        dies: number of dies that each do what calls and costs describe for one.
+        asked: share of the requests of the runs that exist.
     """
 
     name: str
@@ -41,5 +41,5 @@ class PhaseCost(NamedTuple):
 
     @property
     def activity(self) -> Activity | None:
-        """Of each case, on all instances; None where nobody counts it."""
+        """Activity of each case over all instances; None if it is not counted."""
         return self.done() if callable(self.done) else self.done

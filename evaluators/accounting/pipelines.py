@@ -1,4 +1,4 @@
-"""Models on pipelines of groups of cores: instances, what a core holds, phases, limits, and energy from what is done.
+"""Models on pipelines of core groups: instances, core memory, phases, limits and energy.
 
 The chip is divided into instances of the model, each a pipeline of groups; requests are shared evenly between them.
 """
@@ -58,7 +58,7 @@ from dse.space.memoize import memoize, memoize_by_identity
 from dse.space.model import Model
 
 FIDELITIES = SUBMESH_FIDELITIES = tuple(READERS)
-"""Readers: products on groups have programs."""
+"""Fidelities: products on groups have programs."""
 
 SUBMESH_TEXT = ""
 """What becomes of a model on a part of the mesh: it has none."""
@@ -70,11 +70,11 @@ TOGETHER = arrays_by_model
 """Cases that are worked out together: those of a model."""
 
 ALONE = ()
-"""Readers that take one design after another."""
+"""Fidelities that take one design after another."""
 
 
 def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Prefill, prompt by prompt through each instance, and decode, micro-batch by micro-batch.
+    """Costs of prefill, prompt by prompt through each instance, and of decode by micro-batches.
 
     Only detailed ones keep their blocks.
     """
@@ -91,7 +91,7 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
 def _passed(
     design: Design, job: BatchArrays, phase: str, laid: tuple[CallBlock, ...], held: CoreResidency, reader: CostModel
 ) -> tuple[StagedPass, Any]:
-    """A pass through all stages, and seconds of the phase of each case."""
+    """Forward pass through all stages, and seconds of the phase of each case."""
     chip, mapping = _of(design)
     plan, starts, entries = _entries(design, job, phase)
     instances = _instances(chip, plan)
@@ -114,7 +114,7 @@ def _entries(design: Design, job: BatchArrays, phase: str) -> tuple[PipelinePlan
 
 
 def _laid(design: Design, job: BatchArrays) -> dict[str, tuple[tuple[CallBlock, ...], CoreResidency]]:
-    """By phase, the calls of its steps and what a core holds; with partitions that are chosen where they are left open."""
+    """Calls of the steps and core memory of each phase; open partitions are chosen."""
     found, open_ = {}, []
     for phase in ("prefill", "decode"):
         plan = getattr(design.mapping, phase)
@@ -164,17 +164,17 @@ def _left_open(design: Design, job: BatchArrays, phase: str) -> Partitions:
 
 
 def _has_room(chip: Chip, held: CoreResidency) -> Any:
-    """Whether what a core holds has room there and in its memory."""
+    """Whether a core's memory fits in local and main memory."""
     return (held.hbm <= memory_bytes_per_core(chip)) & (held.activations + held.slices <= chip.tile.sram)
 
 
 def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
-    """Models that have no layout here: there are none."""
+    """Layout limits of a design; pipelines have none."""
     return []
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
-    """Calls of one phase, and what goes from stage to stage."""
+    """Breakdown rows of one phase: one per call, and one for transfers between stages."""
     found = breakdown.breakdown_rows(
         phase.name, phase.runs, phase.timed, phase.machine, phase.away, partial(jobs_of_tiles.time_by_resource, fidelity),
         asked=phase.asked, chosen=_chosen(phase.machine),
@@ -183,18 +183,18 @@ def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die, and of all. [mm2]"""
+    """Area of one die and of all dies. [mm2]"""
     chip = _of(design)[0]
     return area.die_area(chip), area.total_area(chip)
 
 
 def area_by_block(design: Design) -> dict[str, Any]:
-    """Area by block. [mm2]"""
+    """Area of the chip by block. [mm2]"""
     return area.area_by_block(_of(design)[0])
 
 
 def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> dict[str, Any]:
-    """What the fullest core holds, and energy."""
+    """Metrics of memory use on the fullest core, and of energy and power."""
     return {
         "sram_used": maximum(prefill.held.sram, decode.held.sram),
         "hbm_used": maximum(prefill.held.hbm, decode.held.hbm),
@@ -203,13 +203,13 @@ def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: 
 
 
 def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
-    """Energy and time of phases."""
+    """Energy and time of each phase. [J], [s]"""
     width = float(BYTES_BY_FORMAT[design.mapping.precision.activations])
     return [(dynamic_energy(of.activity or Activity(), design.chip, width), of.seconds) for of in phases]
 
 
 def pass_rows(phase: str, of: StagedPass, weights: Any, machine: HardwareModel) -> list[BreakdownRow]:
-    """Rows of a pass through all stages, so many times; they add up to its time."""
+    """Breakdown rows of a forward pass through all stages, times `weights`; they add up to its time."""
     return [
         *breakdown.breakdown_rows(phase, weights, of.timed, machine, of.away, chosen=_chosen(machine)),
         *stage_transfer_rows(phase, weights, of.between),
@@ -217,7 +217,7 @@ def pass_rows(phase: str, of: StagedPass, weights: Any, machine: HardwareModel) 
 
 
 def _chosen(machine: HardwareModel) -> AlgorithmNamer:
-    """Who adds partial sums of a group up, where each product chooses."""
+    """Function that names the reduction algorithm that each product chose."""
 
     def words(call: KernelCall) -> str:
         if call.group is None:
@@ -228,12 +228,12 @@ def _chosen(machine: HardwareModel) -> AlgorithmNamer:
 
 
 def limits(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> list[Limit]:
-    """Memory and parallelism of both phases."""
+    """Limits of memory and parallelism of both phases."""
     return _limits(design, job, prefill.held, decode.held)
 
 
 def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
-    """In words, the smallest parallelism that would do; of sides that divide no group, those that do."""
+    """Remedy text: the smallest parallelism that fits, or group sides that divide the mesh."""
     if sides := on_groups.remedy_text(worst.limit, {name: getattr(design.mapping, name) for name in ("prefill", "decode")}):
         return sides
 
@@ -248,14 +248,14 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
 
 
 def with_smallest_parallelism(worst: Infeasibility, design: Design, limits: Callable[[Design], list[Limit]]) -> Infeasibility:
-    """The verdict with the smallest TP x PP, of both phases, that keeps all limits of a design."""
+    """The violated limit with the smallest TP x PP that keeps all limits, as its remedy."""
     mesh = design.chip.mesh
     cores = int(mesh.rows * mesh.cols)
-    return replace(worst, remedy=smallest_parallelism_text(design, limits) or f"no TP x PP on {cores} cores would do")
+    return replace(worst, remedy=smallest_parallelism_text(design, limits) or f"no TP x PP on {cores} cores fits")
 
 
 def smallest_parallelism_text(design: Design, limits: Callable[[Design], list[Limit]]) -> str:
-    """In words, the smallest TP x PP of both phases that keeps all limits of a design; "" where there is none."""
+    """Smallest TP x PP of both phases that keeps all limits, as text; empty string if there is none."""
     mesh = design.chip.mesh
     cores = int(mesh.rows * mesh.cols)
     for count in range(1, cores + 1):
@@ -267,21 +267,21 @@ def smallest_parallelism_text(design: Design, limits: Callable[[Design], list[Li
                 f"mapping.{phase}.{knob}": value for phase in ("prefill", "decode") for knob, value in (("tp", tp), ("pp", pp))
             }
             if all(np.all(limit.need <= limit.have) for limit in limits(replace_leaves(design, both))):
-                return f"TP {tp} x PP {pp} would do: mapping.both.tp={tp} mapping.both.pp={pp}"
+                return f"set TP {tp} x PP {pp}: mapping.both.tp={tp} mapping.both.pp={pp}"
     return ""
 
 
 def plan_limits(
     chip: Chip, name: str, plan: PipelinePlan, held: CoreResidency, kv: Any, stages: float, groups: Any
 ) -> list[Limit]:
-    """Memory and parallelism of a phase.
+    """Limits of memory and parallelism of one phase.
 
     Args:
         chip, name, plan: of the phase.
-        held: what a core has.
+        held: memory of a core.
         kv: of the cache in a core's share of HBM. [B]
         stages: into which a model can be divided.
-        groups: that there is room for.
+        groups: groups that fit on the chip.
     """
     weights = (1 - held.weights_here) * held.weights
     rows, cols = group_sides_by_design(plan.placement, plan.tp)
@@ -319,7 +319,7 @@ def _phase(
 
 @memoize_by_identity
 def _instances(chip: Chip, plan: PipelinePlan) -> Any:
-    """How many times the chip has room for a pipeline of groups."""
+    """Number of pipelines of groups that fit on the chip."""
     return maximum(group_count(chip, plan) // plan.pp, 1.0)
 
 
@@ -329,14 +329,14 @@ def _way(chip: Chip, plan: PipelinePlan) -> PipelinePlacement:
 
 @memoize_by_identity
 def _together(instances: Any, plan: PipelinePlan, job: BatchArrays) -> tuple[Any, Any]:
-    """Micro-batches of an instance that decode in turn, as many as stages at most, and requests of each."""
+    """Micro-batches of an instance in flight, as many as stages at most, and requests of each."""
     return micro_batch_counts(ceil_div(job.requests, instances), plan.pp)
 
 
 def _held(
     design: Design, job: BatchArrays, phase: str, plan: PipelinePlan | None = None, everywhere: Any = 0.0
 ) -> CoreResidency:
-    """What a core holds; where partitions are left open, with the one of all operators that has room, if any does."""
+    """Core memory; with open partitions, by the single partition that fits, if any does."""
     chip, mapping = _of(design)
     plan = plan or (mapping.prefill if phase == "prefill" else mapping.decode)
     if plan.partition == AUTO:
@@ -361,7 +361,7 @@ def _held(
 
 
 def is_evaluated_alone(design: Design) -> bool:
-    """Whether a design is worked out apart from others: attention on groups is one job after the other."""
+    """Whether a design is evaluated alone, since attention on groups is computed job by job."""
     return any(plan.attention is not None for plan in (design.mapping.prefill, design.mapping.decode))
 
 
@@ -375,8 +375,7 @@ def _group(design: Design, plan: PipelinePlan) -> GroupChip | None:
         return None
     if design.mapping.sram_kv:
         raise IncompatibleOptionsError(
-            f"mapping.sram_kv: attention on groups ({plan.attention.dataflow}) takes keys and values from HBM, wherever they "
-            "would have room; say 0",
+            f"mapping.sram_kv: attention on groups ({plan.attention.dataflow}) reads keys and values from HBM always; set 0",
             "sram_kv",
         )
     return group_chip(design.chip, plan, design.mapping.precision)
@@ -401,17 +400,17 @@ def _blocks(
     job: BatchArrays, phase: str, plan: PipelinePlan, precision: FormatPlan, tokens: Any, on: GroupChip | None = None,
     apart: bool = False,
 ) -> tuple[CallBlock, ...]:  # fmt: skip
-    """The calls of a pass: of each distinct prompt, or of a micro-batch of each stretch; `tokens` as of `_tokens`."""
+    """Calls of a forward pass: for each distinct prompt, or for a micro-batch of each segment; `tokens` as of `_tokens`."""
     return group_blocks(job.model, _step(job, tokens), plan, precision, on=on, apart=apart)
 
 
 def _tokens(job: BatchArrays, phase: str, plan: PipelinePlan, instances: Any) -> Any:
-    """Requests of a micro-batch; None in prefill, whose prompts are the same whatever instances there are."""
+    """Requests of a micro-batch; None in prefill, whose prompts do not depend on the instances."""
     return None if phase == "prefill" else _together(instances, plan, job)[1]
 
 
 def _step(job: BatchArrays, tokens: Any) -> StepCounts:
-    """Of a pass."""
+    """Step counts of a forward pass."""
     if tokens is None:
         pairs = per_reach(job.model, lambda reach: reach.pairs(job.prompts))
         return StepCounts("prefill", job.prompts, 1.0 + 0.0 * job.prompts, pairs, 0.0 * job.prompts)

@@ -1,4 +1,4 @@
-"""Energy, power and money of what chips do, phase by phase."""
+"""Energy, power and price of chips from the activity of phases."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,11 +22,11 @@ def power_metrics(
     decode_cores: Any = 0,
     peak: Callable[[], Any] | None = None,
 ) -> dict[str, Any]:
-    """Energy, power and price of phases that follow one another; leaves broadcast over cases and designs.
+    """Energy, power and price metrics of consecutive phases; leaves broadcast over cases and designs.
 
     Args:
         chip, chips: that work, and how many.
-        spent: what phases do, worked out when somebody asks.
+        spent: energy and time of phases, computed on demand.
         tokens: output tokens of all phases.
         decode_cores: tiles that only decode.
         peak: power of what is done where that is most within a phase, likewise; None where a phase does the same throughout.
@@ -38,7 +38,7 @@ def power_metrics(
 
 
 NOTHING = 1e-300
-"""Time of what takes none, in which nothing is done. [s]"""
+"""Time of phases without duration, in which nothing is done. [s]"""
 
 PHASE_POWER_METRICS = (
     "energy",
@@ -53,17 +53,17 @@ PHASE_POWER_METRICS = (
     "chips_per_mtoken",
     "electricity_per_mtoken",
 )
-"""Metrics of phases, which are worked out when somebody asks."""
+"""Metrics of phases that are computed on demand."""
 
 KERNEL_POWER_METRICS = ("energy", "power", "peak_power")
-"""Metrics of a kernel by itself, likewise."""
+"""Metrics of a single kernel that are computed on demand."""
 
 RATED_POWER_METRICS = ("tdp", "power_density")
-"""Further ones of a kernel on a chip that is made as a whole, not on a memory or a network by itself."""
+"""Further metrics of a kernel on a whole chip, not on a memory or a network alone."""
 
 
 def _of_phases(chip: Chip, spent: EnergyIntervals, tokens: Any, chips: Any, decode_cores: Any, peak: Any) -> dict[str, Any]:
-    """Metrics, and what works them out of those that take the most."""
+    """Metrics of phases, with functions for the expensive ones."""
     idle = energy.static_power(chip, decode_cores)
     seconds, dynamic = [of[1] for of in spent], [of[0] for of in spent]
     for joules, took in spent:
@@ -94,12 +94,12 @@ def _of_phases(chip: Chip, spent: EnergyIntervals, tokens: Any, chips: Any, deco
 
 
 def kernel_power_metrics(chip: Chip, dynamic: Callable[[], Any], seconds: Any, *, chips: Any = 1.0) -> dict[str, Any]:
-    """Energy and power of a kernel by itself, which does the same throughout: its mean power is its peak.
+    """Energy and power metrics of a single kernel, whose mean power is also its peak.
 
     Args:
         chip, chips: that work, and how many.
-        dynamic: energy of what is done on all chips, worked out when somebody asks. [J]
-        seconds: that it takes.
+        dynamic: dynamic energy on all chips, computed on demand. [J]
+        seconds: time of the kernel.
     """
     whole = chip.die is not None
 

@@ -1,4 +1,4 @@
-"""Power of all chips over time: of phases one after another, or of what overlaps, beside the power that chips always take."""
+"""Power of all chips over time, of consecutive phases or of overlapping intervals. [W]"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from dse.space.chip import Chip
 
 
 class PowerProfile(NamedTuple):
-    """Power that is constant from each instant to the next.
+    """Piecewise constant power over time. [W]
 
     Attributes:
         instants: ascending, shape (n + 1,). [s]
@@ -26,27 +26,27 @@ class PowerProfile(NamedTuple):
 
     @property
     def energy(self) -> float:
-        """What is spent from the first instant to the last. [J]"""
+        """Energy from the first instant to the last. [J]"""
         return float(np.sum(self.watts * np.diff(self.instants)))
 
     @property
     def peak(self) -> float:
-        """The most power that lasts. [W]"""
+        """Largest power of any interval. [W]"""
         return float(self.watts[np.diff(self.instants) > 0].max(initial=0.0))
 
     @property
     def mean(self) -> float:
-        """Over all the time. [W]"""
+        """Mean power over the whole time. [W]"""
         return self.energy / max(float(self.instants[-1] - self.instants[0]), 1e-300)
 
 
 def idle_power(chip: Chip, chips: Any = 1.0, decode_cores: Any = 0) -> float:
-    """Power of all chips while nothing is done. [W]"""
+    """Static power of all idle chips. [W]"""
     return float(np.squeeze(chips * energy.static_power(chip, decode_cores)))
 
 
 def profile_of_phases(spent: EnergyIntervals, names: Sequence[str], rest: float) -> PowerProfile:
-    """Phases one after another, from 0 on; those that take no time are left out.
+    """Power profile of consecutive phases from time 0; phases of no duration are left out.
 
     Args:
         spent: of one design.
@@ -64,7 +64,7 @@ def profile_of_phases(spent: EnergyIntervals, names: Sequence[str], rest: float)
 
 
 def profile_of_intervals(starts: Array, ends: Array, watts: Array, rest: float, first: float, last: float) -> PowerProfile:
-    """What goes on side by side between two instants, each with its own power; what is outside of them is cut off.
+    """Power profile of overlapping intervals, each with its own power, cut to a time window.
 
     Args:
         starts, ends, watts: of each, shape (n,). [s], [W]

@@ -1,7 +1,7 @@
-"""Models on a mesh of cores: regions, what their cores hold, phases, limits, and energy from what is done.
+"""Models on a wafer mesh: regions, core memory, phases, limits and energy.
 
-Both phases run on regions of the mesh, each with its share of the layers. Requests of a batch follow one another through the
-regions: with one request one region works at a time, with as many as there are regions all do.
+Both phases run on regions of the mesh, each with its share of the layers. Requests of a batch follow one another
+through the regions: with one request one region works at a time, with as many requests as regions all work.
 """
 
 from collections.abc import Callable
@@ -64,16 +64,16 @@ from dse.space.model import Model
 from dse.space.parameter_counts import fixed_bytes_per_sequence, sequence_memory
 
 FIDELITIES = ("closed", "events")
-"""Of models, whose meshes are too large to be played flit by flit."""
+"""Fidelities of models, whose meshes are too large for cycle-level simulation."""
 
 ANALYTICAL_FIDELITIES = ("closed",)
-"""On a part of a mesh, of models whose weights come from the edge of all of it."""
+"""Fidelities on a submesh, for models whose weights come from the edge of the whole mesh."""
 
 SUBMESH_FIDELITIES = tuple(READERS)
-"""Of models whose kernels are played on a part of their mesh each."""
+"""Fidelities of models whose kernels each run on a submesh."""
 
 SUBMESH_TEXT = (
-    "each kernel on a part of its mesh, whose cores keep their tiles; times are of parts, nothing moves between phases"
+    "each kernel on a submesh whose cores keep their blocks; times are of submeshes, without layout changes between phases"
 )
 """What becomes of a model there, for people."""
 
@@ -84,13 +84,13 @@ TOGETHER = arrays_by_model
 """Cases that are worked out together: those of a model."""
 
 ALONE = ()
-"""Readers that take one design after another."""
+"""Fidelities that take one design after another."""
 
 
 def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Prefill, prompt by prompt through all regions; decode; and the way from one's layout to the other's.
+    """Costs of prefill, of decode, and of the transition between their layouts.
 
-    Only detailed ones keep their blocks.
+    Only detailed phases keep their blocks.
 
     Raises:
         DesignError: an algorithm that is not registered.
@@ -144,13 +144,15 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
 
 
 def submesh_obstacle(design: Design) -> str:
-    """What a design has that no part of its mesh has a share of, by its address, and what to say; "" where there is none."""
-    said = "chip.hbm, main memory at an edge, which no part of the mesh has a share of; leave it out, as chip=wse2, or play all"
+    """Why no submesh can represent this design, and the setting to change; empty string if one can."""
+    said = (
+        "chip.hbm, main memory at an edge, of which no submesh has a share; remove it, as chip=wse2, or simulate the whole mesh"
+    )
     return f"{said}, fidelity=events" if _chip(design).hbm is not None else ""
 
 
 def _by_entry(job: BatchArrays, phase: str, values: Any) -> Any:
-    """What is said of each case, of each of its entries in a phase."""
+    """Values per case, repeated for each entry of the case in a phase."""
     starts, entries = (job.prompt_starts, job.prompts) if phase == "prefill" else (job.step_starts, job.steps)
     return spread_over_entries(values, starts, len(entries)) if isinstance(entries, np.ndarray) else values
 
@@ -170,27 +172,27 @@ def _stream(design: Design, job: BatchArrays, phase: str, place: Region, fidelit
 
 
 def _reached(chip: Chip, fidelity: str) -> Any:
-    """Share of the bandwidth at the edge that readers which play have by its banks; None for what the formula says."""
+    """Share of the edge bandwidth that bank simulation reaches; None for the analytical model."""
     return None if fidelity == FIDELITIES[0] else reached_share(chip.hbm)
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die, which is a wafer or part of one, and of all. [mm2]"""
+    """Area of one die, a wafer or part of a wafer, and of all dies. [mm2]"""
     return area.die_area(_chip(design)), area.total_area(_chip(design))
 
 
 def area_by_block(design: Design) -> dict[str, Any]:
-    """Area by block. [mm2]"""
+    """Area of the chip by block. [mm2]"""
     return area.area_by_block(_chip(design))
 
 
 def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
-    """Nothing that has no times."""
+    """Layout limits that exclude a cost; regions have none."""
     return []
 
 
 def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[str, Any]:
-    """What the fullest core holds, how many tokens fit beside it, and energy."""
+    """Metrics of memory use on the fullest core, tokens that fit, and energy."""
     chip, mapping = _chip(design), _mapping(design)
     prefill, decode, moved = phases
     latency = prefill.seconds + moved.seconds + decode.seconds
@@ -215,12 +217,12 @@ def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[
 
 
 def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
-    """Energy and time of phases."""
+    """Energy and time of each phase. [J], [s]"""
     return [(dynamic_energy(of.activity or Activity(), design.chip), of.seconds) for of in phases]
 
 
 def _memory(chip: Chip, model: Model, precision: FormatPlan, nbytes: Any, seconds: Any) -> dict[str, Any]:
-    """What main memory holds and moves, where there is one."""
+    """Contents and traffic of main memory; empty without main memory."""
     if chip.hbm is None:
         return {}
     most = chip.hbm.channel_bandwidth * chip.hbm.channels * seconds
@@ -228,12 +230,12 @@ def _memory(chip: Chip, model: Model, precision: FormatPlan, nbytes: Any, second
 
 
 def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
-    """Memory, cores, paths and chunks of both phases."""
+    """Limits of memory, cores, routing paths and chunks of both phases."""
     return _limits(design, job)
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
-    """Kernels of one phase, by what falls away when something is free; or the way from layout to layout."""
+    """Breakdown rows of one phase by freed resource, or the row of the layout transition."""
     if phase.name == "transition":
         if not np.any(phase.seconds):
             return []
@@ -287,15 +289,13 @@ def _excess(call: KernelCall, done: Activity, times: Any, asked: Any) -> dict[st
 
 
 def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
-    """In words, what would do for each phase that breaks a limit."""
+    """Remedy text for each phase that violates the limit."""
     if worst.limit == "chip.hbm.capacity":
-        return "all weights are in main memory: a larger one would do (chip.hbm.capacity), or a smaller model"
+        return "all weights are in main memory: enlarge it (chip.hbm.capacity), or choose a smaller model"
     if worst.limit == "mapping.resident_layers":
         layers = min(job.model.layers for job in asked)
-        whole = "all layers of a model come out of main memory here: mapping.resident_layers=0"
-        return (
-            whole if _chip(design).hbm is not None else f"a model has {layers} layers: mapping.resident_layers=0 is all of them"
-        )
+        whole = "all layers are read from main memory here: mapping.resident_layers=0"
+        return whole if _chip(design).hbm is not None else f"the model has {layers} layers: mapping.resident_layers=0 keeps all"
     texts = []
     for phase, plan in phase_plans(_mapping(design)):
 
@@ -310,7 +310,7 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
 
 
 MAX_SCALE = 16
-"""How many times the side of a chip is tried, where nothing of the chip's own size would do."""
+"""Scale up to which the side of a chip is tried, if no mesh of the chip's own size fits."""
 
 MAX_KTREE_K = 64
 """Phases of a K-tree that are tried from; with 2 cores a group, enough for any mesh."""
@@ -319,10 +319,10 @@ MAX_KTREE_K = 64
 def smallest_mesh_text(
     what: str, limits: Callable[[dict[str, Any]], list[Limit]], where: str, plan: RegionPlan | MeshProductPlan, chip: Chip
 ) -> str:
-    """In words, the smallest square mesh of a chip on which some limits hold; else a shallower tree, or a larger chip.
+    """Smallest square mesh on which the limits hold, as text; else a shallower K-tree or a larger chip.
 
     Args:
-        what: that would do.
+        what: subject of the text.
         limits: of a design with leaves changed, by address, to arrays.
         where: the address of the plan.
         plan: as it is.
@@ -332,18 +332,18 @@ def smallest_mesh_text(
     most = int(min(chip.mesh.rows, chip.mesh.cols))
     side = _first(np.arange(1.0, most + 1), lambda sides: limits({rows: sides, cols: 0}))
     if side:
-        return f"{what} would do on {side} x {side} cores"
+        return f"{what} fits on {side} x {side} cores"
     if plan.gemv == "ktree":
         phases = _first(np.arange(min(float(plan.ktree_k), MAX_KTREE_K), 0.0, -1.0), lambda phases: limits({depth: phases}))
         if phases:
-            return f"{what} would do with {depth}={phases}"
+            return f"{what} fits with {depth}={phases}"
     larger = np.arange(most + 10.0, MAX_SCALE * most, 10.0)
     side = _first(larger, lambda sides: limits({rows: sides, cols: 0, "chip.mesh.rows": sides, "chip.mesh.cols": sides}))
-    return f"no square mesh of this chip would do for {what}" + (f", one of {side} x {side} cores would" if side else "")
+    return f"no square mesh of this chip fits {what}" + (f", {side} x {side} cores would" if side else "")
 
 
 def _first(values: Array, limits: Callable[[Array], list[Limit]]) -> int:
-    """The first of some values with which limits hold; 0 where there is none."""
+    """First of some values for which all limits hold; 0 if there is none."""
     fits = np.ones(len(values), dtype=bool)
     for limit in limits(values):
         holds = np.asarray(limit.need <= limit.have)
@@ -352,12 +352,12 @@ def _first(values: Array, limits: Callable[[Array], list[Limit]]) -> int:
 
 
 def evaluated_mesh(mesh: CoreMesh) -> CoreMesh:
-    """The mesh that is priced: one that would take too many chunks (a limit) counts as a square."""
+    """Mesh used for costs: a mesh that would need too many chunks (a limit) counts as a square."""
     return CoreMesh(mesh.rows, where(_chunks(mesh) > MAX_CHUNKS, mesh.rows, mesh.cols)) if mesh.rows is not mesh.cols else mesh
 
 
 def chunk_limit(address: str, chunks: Any) -> Limit:
-    """That the sides of a mesh have enough in common."""
+    """Limit that the sides of a mesh have a small common multiple."""
     return Limit(address, chunks, float(MAX_CHUNKS), "1", (("least common multiple of rows and columns", chunks),))
 
 
@@ -366,7 +366,7 @@ def _chunks(mesh: CoreMesh) -> Any:
 
 
 def _transition(design: Design, job: BatchArrays, machine: HardwareModel, fidelity: str) -> KernelCost:
-    """From one phase's layout to the other's, where they differ; none on a part, which has no other phase beside it."""
+    """Transition from one phase's layout to the other's, if they differ; none on a submesh."""
     if parse_fidelity(fidelity)[1]:
         return KernelCost(0.0, Activity())
     chip, mapping, places = _chip(design), _mapping(design), _regions(design, job.model)
@@ -414,12 +414,12 @@ def _transition(design: Design, job: BatchArrays, machine: HardwareModel, fideli
 
 
 def _away(regions: tuple[CoreMemory, CoreMemory]) -> Any:
-    """Share of weights that comes from main memory each time, of the region that has more of it."""
+    """Share of weights read from main memory each time, of the region with the larger share."""
     return maximum(regions[0].away, regions[1].away)
 
 
 def phase_plans(mapping: Mapping) -> tuple[tuple[str, RegionPlan], ...]:
-    """Both phases by name."""
+    """Plans of prefill and decode with their names."""
     return ("prefill", mapping.prefill), ("decode", mapping.decode)
 
 

@@ -1,4 +1,4 @@
-"""That models are asked for no longer sequences than they were made for."""
+"""Limit on sequence lengths: the positions that a model was trained for."""
 
 from dse.evaluators.accounting.metrics import CaseOutcomes
 from dse.space.limits import Limit
@@ -10,7 +10,7 @@ LENGTH = "model.max_position"
 
 @memoize_by_identity
 def length_limits(workload: Workload) -> list[CaseOutcomes]:
-    """That models are asked for no longer sequences than they were made for, whatever the design."""
+    """Length limit of each case with a model, independent of the design."""
     return [
         CaseOutcomes((row,), {}, [Limit(LENGTH, float(case.longest), float(case.model.max_position), "token")])
         for row, case in enumerate(workload.cases)
@@ -19,7 +19,7 @@ def length_limits(workload: Workload) -> list[CaseOutcomes]:
 
 
 def length_remedy_text(workload: Workload) -> str:
-    """In words, what to do about sequences that are longer than a model was made for; "" where there are none."""
+    """Remedy text for sequences longer than a model's positions; empty string if there are none."""
     models = [case for case in workload.cases if isinstance(case, BatchCase | ServingLoad)]
     beyond = [case for case in models if case.longest > case.model.max_position]
     if not beyond:
@@ -27,6 +27,7 @@ def length_remedy_text(workload: Workload) -> str:
     worst = max(beyond, key=lambda case: case.longest / case.model.max_position)
     several = f"{len(beyond)} of {len(models)} cases, the longest with " if len(models) > 1 else ""
     return (
-        f"{several}{worst.longest:,} tokens of prompt and output on {worst.model.name}: make requests shorter, choose a model "
-        f"for longer ones, or say that it was extended: model.max_position={worst.longest}"
+        f"{several}{worst.longest:,} tokens of prompt and output on {worst.model.name}: shorten "
+        f"requests, choose a model with longer context, or set model.max_position={worst.longest} "
+        "if the model was extended"
     )

@@ -1,4 +1,4 @@
-"""Models on many dies with a cache each: what one die does by itself, as `layouts.devices` has it, and energy."""
+"""Models on many shared-cache dies: work of one die, as in `layouts.devices`, and energy."""
 
 from collections.abc import Mapping as Dict
 from dataclasses import replace
@@ -49,19 +49,19 @@ from dse.space.memoize import memoize
 from dse.space.number_formats import FormatRates
 
 FIDELITIES = ("closed", "events")
-"""Readers: there is no mesh of cores to play, but links between dies."""
+"""Fidelities: dies have no mesh of cores to simulate, but links between dies."""
 
 ALONE = ("events",)
-"""Readers that take one design after another."""
+"""Fidelities that take one design after another."""
 
 
 def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Prefill and decode of a case."""
+    """Costs of prefill and decode of a case."""
     return many_dies.phases(DIE_KIND, design, job, fidelity, detailed=detailed)
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
-    """Operators and exchanges of one phase; those of layers of two kinds that are the same are one row."""
+    """Breakdown rows of one phase; equal operators of two layer kinds are merged."""
     found: dict[tuple[str, str], BreakdownRow] = {}
     for of in phase.timed:
         split, many = partial(jobs.time_by_resource, fidelity), {"dies": phase.dies, "asked": phase.dies * phase.asked}
@@ -92,7 +92,7 @@ def _own(
     passed: Any,
     fidelity: str,
 ) -> Alone:
-    """What dies do by themselves; `passed` is how often vector engines pass over K and V."""
+    """Work of single dies; `passed` is the number of vector passes over K and V."""
 
     def cover(part: Segment, attend: RequestsOfReach) -> CallBlock:
         calls = tuple(devices.device_call(part, operator, 1, precision, rates) for operator in part.operators)
@@ -135,7 +135,7 @@ DIE_KIND = DieKind(_of_design, _machine, _sizes, _reached, together=True)
 
 
 def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> dict[str, Any]:
-    """What the fullest die holds, and energy of all dies."""
+    """Metrics of memory use on the fullest die, and energy of all dies."""
     chip, dies = design.chip, die_count(design)
     return {
         "decode_throughput_per_chip": job.output_tokens / decode.seconds / dies,
@@ -146,7 +146,7 @@ def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: 
 
 
 def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
-    """Energy and time of phases."""
+    """Energy and time of each phase. [J], [s]"""
     return [(activity_energy(design, of.activity or Activity()), of.seconds) for of in phases]
 
 
@@ -161,38 +161,38 @@ def _held(of: PhaseCost) -> Any:
 
 
 def activity_energy(design: Design, activity: Activity) -> Any:
-    """Energy of what dies do. [J]"""
+    """Dynamic energy of an activity on shared-cache dies. [J]"""
     return pooled_dynamic_energy(_done(activity), design.chip)
 
 
 def engine_peak(design: Design) -> Any:
-    """What the engines of a die multiply at most, activations with weights in their formats. [FLOP/s]"""
+    """Peak rate of one die's engines for activations and weights in their formats. [FLOP/s]"""
     said = design.mapping.precision
     pace = format_product(said.activations, said.weights, design.chip.core.rates).pace
     return 1 / (shared_cache_parts(design.chip, design.mapping)[0].matrix * design.mapping.stack.matrix_achieved * pace)
 
 
 def memory_bandwidth(design: Design) -> Any:
-    """What the memory of a die brings. [B/s]"""
+    """Main-memory bandwidth of one die. [B/s]"""
     return design.chip.hbm.bandwidth
 
 
 def memory_capacity(design: Design) -> Any:
-    """Of the memory of a die. [B]"""
+    """Main-memory capacity of one die. [B]"""
     return design.chip.hbm.capacity
 
 
 def memory_limits(design: Design, held: Dict[str, Any]) -> list[Limit]:
-    """Memory of both phases."""
+    """Main-memory limits of both phases."""
     have = memory_capacity(design)
     return [Limit("chip.hbm.capacity", sum(value for _, value in of), have, "B", of) for of, _ in held.values()]
 
 
 def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
-    """Memory, and what holds on many dies of any kind."""
+    """Limits of main memory, and those of many dies of any kind."""
     return [*memory_limits(design, {phase.name: phase.held for phase in phases}), *dies_limits.limits(design, job)]
 
 
 def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
-    """In words, what would do."""
+    """Remedy text for the most violated limit."""
     return dies_limits.remedy_text(worst, design, asked)

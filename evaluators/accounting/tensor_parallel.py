@@ -1,4 +1,4 @@
-"""Models on devices that share every layer: phases, what a device holds, limits, and what they spend."""
+"""Models on tensor-parallel devices: phases, device memory, limits, energy and power."""
 
 from bisect import bisect_right
 from dataclasses import fields
@@ -39,10 +39,10 @@ from dse.space.model import Model
 from dse.space.number_formats import FormatRates
 
 FIDELITIES = tuple(READERS)
-"""Readers: those that play have reads of main memory in its banks."""
+"""Fidelities: simulators simulate main-memory reads in banks."""
 
 ANALYTICAL_FIDELITIES = SUBMESH_FIDELITIES = FIDELITIES[:1]
-"""Readers without banks; there is no mesh of cores to play a part of."""
+"""Fidelities without banks; there is no mesh of cores, so no submesh."""
 
 SUBMESH_TEXT = ""
 """What becomes of a model on a part of a mesh, which there is none of."""
@@ -54,11 +54,11 @@ TOGETHER = arrays_by_model
 """Cases that are worked out together: those of a model."""
 
 ALONE = FIDELITIES[1:]
-"""Readers that take one design after another."""
+"""Fidelities that take one design after another."""
 
 
-UNSAID = "chip.hbm, whose banks nobody says; add +memory@chip.hbm.banks=hbm3 and chip.hbm.banks.stacks, as of its data sheet"
-"""Why nothing of a die is played, and what to say."""
+UNSAID = "chip.hbm, whose banks are not set; add +memory@chip.hbm.banks=hbm3 and chip.hbm.banks.stacks, as in its data sheet"
+"""Why a die cannot be simulated, and the settings to add."""
 
 MAX_TP = 4096
 """The largest tensor parallelism that is tried where a design does not fit."""
@@ -68,7 +68,10 @@ MOST_PHASES = MAX_TP.bit_length() - 1
 
 
 def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Prefill and decode of all cases; prompts of a case go together, as one step. Only detailed ones keep their blocks."""
+    """Costs of prefill and decode of all cases; the prompts of a case form one step.
+
+    Only detailed phases keep their blocks.
+    """
     chip, mapping = _of(design)
     machine, reader = shared_cache_machine(chip, mapping), READERS[fidelity]
     refuse_kv_head_option(job.model, mapping.prefill, mapping.decode)
@@ -85,43 +88,41 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
 
 
 def simulation_obstacle(design: Design) -> str:
-    """What keeps readers from playing reads of main memory, by its address, and what to say; "" where they can."""
+    """Why memory reads cannot be simulated, and the setting to change; empty string if they can."""
     return "" if design.chip.hbm.banks is not None else UNSAID
 
 
 def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
-    """Models that have no layout here: there are none."""
+    """Layout limits of a design; tensor parallelism has none."""
     return []
 
 
 def refuse_kv_head_option(model: Model, *plans: TensorParallelPlan) -> None:
-    """Refuses a word on KV heads where there are none to divide, and phases that would not find each other's.
+    """Refuse an option on KV heads where there are none to divide, or where the phases differ.
 
     Raises:
         DesignError: likewise, with the address; a ClashError of phases.
     """
     said = {plan.kv_heads or UNEVEN_KV_HEADS[0] for plan in plans}
     if len(said) > 1:
-        why = "prefill and decode hold the same cache; say the same of both"
+        why = "prefill and decode share one KV cache; set the same for both"
         raise IncompatibleOptionsError(f"mapping.decode.kv_heads: {why}", "kv_heads")
     if plans[0].kv_heads is None:
         return
     kinds = [layer.of for layer in layers(model).mixings if layer.of.recurrence is None]
     if not any(of.kv_heads > 1 and of.latent is None for of in kinds):
-        raise DesignError(
-            f"mapping.prefill.kv_heads: {model.name} has no KV heads that devices could divide otherwise; leave it out"
-        )
+        raise DesignError(f"mapping.prefill.kv_heads: {model.name} has no KV heads that could be divided otherwise; remove it")
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
-    """Calls of one phase."""
+    """Breakdown rows of one phase, one per call."""
     return breakdown.breakdown_rows(phase.name, phase.runs, phase.timed, phase.machine, dies=phase.dies)
 
 
 def timed_step(
     of: tuple[CallBlock, ...], chip: Chip, plan: TensorParallelPlan, machine: HardwareModel, reader: CostModel
 ) -> tuple[TimedBlock, ...]:
-    """The blocks of a step under a plan, with what it prefetches."""
+    """Timed blocks of a step under a plan, with its prefetch."""
     return tuple(block_timeline(of, machine, reader, prefetch=_prefetch(chip, plan)))
 
 
@@ -135,7 +136,7 @@ def step_seconds(
     machine: HardwareModel,
     reader: CostModel,
 ) -> Any:
-    """Of a step of a phase, all its blocks. [s]"""
+    """Time of a step of a phase, all its blocks. [s]"""
     degrees, which = _degrees(plan.tp)
     found = None
     if degrees:
@@ -165,7 +166,7 @@ def _laid(
 
 
 def _held(job: BatchArrays, plan: TensorParallelPlan, precision: FormatPlan) -> DeviceMemory:
-    """What a device holds, worked out once for each degree of tensor parallelism where these are few."""
+    """Device memory, computed once for each degree of tensor parallelism if these are few."""
     degrees, which = _degrees(plan.tp)
     if which is None:
         return _footprint(job, plan.tp, precision, plan.kv_heads)
@@ -183,7 +184,7 @@ def _prefetch(chip: Chip, plan: TensorParallelPlan) -> PrefetchSettings:
 
 
 def blocks_seconds(of: tuple[TimedBlock, ...]) -> Any:
-    """Of a step, all its blocks. [s]"""
+    """Time of the blocks of a step. [s]"""
     total: Any = 0.0
     for block in of:
         total = total + block.seconds * block.block.times
@@ -191,7 +192,7 @@ def blocks_seconds(of: tuple[TimedBlock, ...]) -> Any:
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die, and of all. [mm2]"""
+    """Area of one die and of all dies. [mm2]"""
     chip = design.chip
     return area.die_area(chip), area.total_area(chip) * die_count(design)
 
@@ -202,7 +203,7 @@ def area_by_block(design: Design) -> dict[str, Any]:
 
 
 def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> dict[str, Any]:
-    """What a device holds, and energy where its power is known."""
+    """Metrics of device memory, and of energy where the power is known."""
     chip = design.chip
     held: DeviceMemory = decode.held
     dies = die_count(design)
@@ -212,12 +213,12 @@ def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: 
 
 
 def die_count(design: Design) -> Any:
-    """Dies that serve a batch."""
+    """Number of dies that serve a batch."""
     return maximum(design.mapping.prefill.tp, design.mapping.decode.tp)
 
 
 def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
-    """Energy and time of phases."""
+    """Energy and time of each phase. [J], [s]"""
     chip, mapping = _of(design)
 
     def dynamic(phase: PhaseCost) -> Any:
@@ -231,7 +232,7 @@ def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> Ene
 
 
 def device_rated_energies(chip: Chip, dies: Any, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> dict[str, Any]:
-    """Energies of so many dies by the power that a data sheet has; none where that is not known."""
+    """Energies of several dies from the rated power of a data sheet; empty if that is unknown. [J]"""
     power = rated_power(chip.power)
     known = np.any(power == power) if isinstance(power, np.ndarray) else power == power  # not a number where it is not
     if not known:
@@ -241,7 +242,7 @@ def device_rated_energies(chip: Chip, dies: Any, job: BatchArrays, prefill: Phas
 
 
 def limits(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> list[Limit]:
-    """Memory, ports and parallelism."""
+    """Limits of device memory, ports and parallelism."""
     chip, mapping = _of(design)
     held, tp = decode.held, mapping.prefill.tp
     parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
@@ -256,9 +257,9 @@ def limits(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCo
 
 
 def idle_die_limits(model: Model, mapping: Mapping) -> list[Limit]:
-    """That each die has a whole head or a whole column of some layer; nothing where no design leaves one without any.
+    """Limit that each die has a whole head or column of some layer; empty if no design exceeds it.
 
-    Dies beyond the heads wait while others attend, and still have columns of FFNs.
+    Dies beyond the heads wait during attention, and still have columns of FFNs.
     """
     have = divisible_units(model)
     plans = {phase: getattr(mapping, phase).tp for phase in ("prefill", "decode")}
@@ -268,7 +269,7 @@ def idle_die_limits(model: Model, mapping: Mapping) -> list[Limit]:
 
 @memoize_by_identity
 def divisible_units(model: Model) -> int:
-    """Heads, of queries or of states, or columns of an FFN, whatever a layer has most of: so many dies have a part of it."""
+    """Largest number of heads or FFN columns in a layer: the most dies that each get a share."""
     found = layers(model)
     heads = [of.heads if of.recurrence is None else of.recurrence.heads for of in (layer.of for layer in found.mixings)]
     experts = [layer.of.experts for layer in found.ffns if layer.of.experts is not None]
@@ -278,7 +279,7 @@ def divisible_units(model: Model) -> int:
 
 
 def port_limit(chip: Chip, *plans: TensorParallelPlan) -> Limit:
-    """Ports that the allreduces of some plans need; they join the dies of a node."""
+    """Limit on the ports that the plans' allreduces need between dies of a node."""
     nodes, needs = chip.network.nodes, []
     for plan in plans:
         boxes, peers = (1.0, plan.tp) if nodes is None else nodes_and_dies(plan.tp, nodes.size)
@@ -287,21 +288,21 @@ def port_limit(chip: Chip, *plans: TensorParallelPlan) -> Limit:
 
 
 def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
-    """In words, the smallest tensor parallelism of both phases, a power of two, that keeps all limits.
+    """Remedy text: the smallest power-of-two TP of both phases that keeps all limits.
 
-    Where dies are left with nothing it is the largest; where ports are too few for a K-tree, a deeper one of as many dies.
+    If dies would be idle, the largest such TP; if ports are too few for a K-tree, a deeper K-tree of as many dies.
     """
     trees = [phase for phase in ("prefill", "decode") if getattr(design.mapping, phase).allreduce == KTREE]
     for count in range(1, MOST_PHASES + 1) if worst.limit == "chip.network.ports" and trees else ():
         if _keeps(replace_leaves(design, {f"mapping.{phase}.ktree_k": count for phase in trees}), asked):
             where_ = "both" if len(trees) > 1 else trees[0]
-            return f"a K-tree of {count} phases would do: mapping.{where_}.ktree_k={count}"
+            return f"use a K-tree of {count} phases: mapping.{where_}.ktree_k={count}"
     powers = [1 << power for power in range(MAX_TP.bit_length())]
     for tp in reversed(powers) if worst.limit == "mapping.prefill.tp" else powers:
         trial = replace_leaves(design, {f"mapping.{phase}.tp": tp for phase in ("prefill", "decode")})
         if _keeps(trial, asked):
-            return f"TP {tp} would do: mapping.both.tp={tp}"
-    return f"no TP up to {MAX_TP} would do"
+            return f"use TP {tp}: mapping.both.tp={tp}"
+    return f"no TP up to {MAX_TP} fits"
 
 
 def _keeps(trial: Design, asked: tuple[BatchArrays, ...]) -> bool:
@@ -370,7 +371,7 @@ def _done(
 
 
 def _room(of: tuple[CallBlock, ...], cache: DieCache | None) -> DieCache | None:
-    """The smallest cache beside which activations go where they go beside this one; as it is where it is of many designs."""
+    """Smallest cache that leads to the same placement of activations; unchanged for many designs."""
     sizes = _activations(of)
     if cache is None or sizes is None or not isinstance(cache.size, int | float):
         return cache
@@ -389,11 +390,11 @@ def _activations(of: tuple[CallBlock, ...]) -> list[float] | None:
 def device_activity(
     of: tuple[CallBlock, ...], passes: Any, cache: DieCache | None, on: LinkEnergyInputs | None = None
 ) -> PooledActivity:
-    """What one device does in some blocks.
+    """Activity of one device in some blocks.
 
     Args:
         of: blocks, whose leaves broadcast over steps and designs.
-        passes: of vector engines over each element of K and V in attention.
+        passes: vector passes over each element of K and V in attention.
         cache: beyond which activations are in main memory.
         on: links that allreduces cross; None where blocks have none.
     """

@@ -1,4 +1,4 @@
-"""Models on many dies of tiles: what one die does by itself, local memories, and energy."""
+"""Models on many dies of tiles: work of one die, local memories and energy."""
 
 from collections.abc import Mapping as Dict
 from functools import partial
@@ -50,14 +50,14 @@ from dse.space.mapping import FormatPlan, Mapping
 from dse.space.memoize import memoize, memoize_by_identity
 
 FIDELITIES = ("closed", "events")
-"""Of models, whose meshes are too large to be played flit by flit."""
+"""Fidelities of models, whose meshes are too large for cycle-level simulation."""
 
 ALONE = ("events",)
-"""Readers that take one design after another."""
+"""Fidelities that take one design after another."""
 
 
 def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Prefill and decode of a case."""
+    """Costs of prefill and decode of a case."""
     return many_dies.phases(DIE_KIND, design, job, fidelity, detailed=detailed)
 
 
@@ -69,13 +69,13 @@ def _of_design(design: Design, asked: ReplicaWork, of: DieSplit, fidelity: str) 
 
 
 def request_die_work(design: Design, asked: ReplicaWork, of: DieSplit, fidelity: str) -> None:
-    """Says that a design will be asked something: as many as are asked the same are worked out together."""
+    """Request a design's die work for a batch, so that equal work is computed together."""
     shared_dies.request_die_work(asked, of.alone, *_die(design, asked.plan), design.mapping.precision, fidelity)
 
 
 @memoize_by_identity
 def _die(design: Design, plan: str) -> tuple[Chip, whole_chip.KernelPlan]:
-    """A die, and what a phase's plan says of its kernels."""
+    """A die, and its plan's kernel settings."""
     activation_bytes(design.mapping)  # refuses what tiles do not take
     of = getattr(design.mapping, plan)
     return single_die_chip(design.chip), whole_chip.KernelPlan(of.attention, of.gemm)
@@ -85,12 +85,12 @@ def _die(design: Design, plan: str) -> tuple[Chip, whole_chip.KernelPlan]:
 def _own(
     asked: ReplicaWork, of: DieSplit, die: Chip, said: whole_chip.KernelPlan, precision: FormatPlan, fidelity: str
 ) -> Alone:
-    """What dies do by themselves, and local memory of a tile in use, by kind of operator."""
+    """Work of single dies, and local memory of a tile in use, by kind of operator."""
     return _worked(asked, of, whole_chip.ChipContext(asked.model, die, said, precision, {}), cost_model(fidelity))
 
 
 def _several(asked: ReplicaWork, of: DieSplit, some: shared_dies.DieBatch, precision: FormatPlan, fidelity: str) -> Alone:
-    """The same of several; what they multiply is priced once, however much they attend to beside it."""
+    """Work of several dies; products are timed once, whatever they attend to."""
     reader, on = cost_model(fidelity), whole_chip.ChipContext(asked.model, some.die, some.said, precision, some.known)
 
     def price(job: Any) -> KernelCost:
@@ -109,7 +109,7 @@ def _worked(asked: ReplicaWork, of: DieSplit, on: whole_chip.ChipContext, reader
 
 
 def _machine(design: Design, phase: str) -> HardwareModel:
-    """Jobs split their time by themselves."""
+    """Machine of a die; jobs split their time themselves."""
     return many_dies.EMPTY_MACHINE
 
 
@@ -126,7 +126,7 @@ DIE_KIND = DieKind(_of_design, _machine, _sizes, _reached)
 
 
 def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[str, Any]:
-    """Shares of what all engines and channels could do, what the fullest die holds, and energy of all dies."""
+    """Metrics of engine and channel utilisation, memory use of the fullest die, and energy."""
     chip = design.chip
     latency, dies = phases[0].seconds + phases[1].seconds, die_count(design)
     peak = dies * engine_peak(design)
@@ -147,41 +147,41 @@ def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[
 
 
 def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
-    """Energy and time of phases."""
+    """Energy and time of each phase. [J], [s]"""
     return [(activity_energy(design, of.activity or Activity()), of.seconds) for of in phases]
 
 
 def activity_energy(design: Design, activity: Activity) -> Any:
-    """Energy of what dies do. [J]"""
+    """Dynamic energy of an activity on dies of tiles. [J]"""
     return dynamic_energy(activity, design.chip, activation_bytes(design.mapping))
 
 
 def engine_peak(design: Design) -> Any:
-    """What the engines of a die multiply at most. [FLOP/s]"""
+    """Peak rate of one die's matrix engines. [FLOP/s]"""
     chip, engine = design.chip, design.chip.tile.matrix
     return 2.0 * chip.mesh.rows * chip.mesh.cols * engine.rows * engine.cols * chip.clock
 
 
 def memory_bandwidth(design: Design) -> Any:
-    """What the memory of a die brings. [B/s]"""
+    """Main-memory bandwidth of one die. [B/s]"""
     return channel_count(design.chip) * design.chip.hbm.channel_bandwidth
 
 
 def memory_capacity(design: Design) -> Any:
-    """Of the memory of a die. [B]"""
+    """Main-memory capacity of one die. [B]"""
     return main_memory_bytes(design.chip)
 
 
 def memory_limits(design: Design, held: Dict[str, Held]) -> list[Limit]:
-    """Memories of both phases, and groups of tiles."""
+    """Limits of memories in both phases, and of tile groups."""
     return memory_and_group_limits(design.chip, design.mapping, held)
 
 
 def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
-    """Memories of both phases, groups of tiles, and what holds on many dies of any kind."""
+    """Limits of memories and tile groups, and those of many dies of any kind."""
     return [*memory_limits(design, {phase.name: phase.held for phase in phases}), *dies_limits.limits(design, job)]
 
 
 def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
-    """In words, what would do."""
+    """Remedy text for the most violated limit."""
     return dies_limits.remedy_text(worst, design, asked) or tiles.remedy_text(worst, design)

@@ -1,4 +1,4 @@
-"""A chip of tiles that works on one operator at a time: what it does and holds, limits, and rows of operators."""
+"""A chip of tiles that runs one operator at a time: work, memory, limits and breakdown rows."""
 
 from collections.abc import Iterable
 from collections.abc import Mapping as Dict
@@ -57,7 +57,7 @@ Held = tuple[tuple[tuple[str, float], ...], list[tuple[str, Any]]]
 
 
 def sum_blocks(parts: list[TimedBlock]) -> tuple[Any, Activity, float]:
-    """Seconds, activity and useful operations of blocks."""
+    """Seconds, activity and useful operations summed over blocks."""
     seconds: Any = 0.0
     flop = 0.0
     runs: dict[int, tuple[float, CallCost]] = {}
@@ -75,7 +75,7 @@ def sum_blocks(parts: list[TimedBlock]) -> tuple[Any, Activity, float]:
 
 
 def local_memory_by_kind(blocks: Iterable[CallBlock]) -> list[tuple[str, Any]]:
-    """By kind of operator, local memory of a tile in use, whatever anything takes. [B]"""
+    """Local memory of one tile in use, by kind of operator, independent of time. [B]"""
     each = {
         id(job): (times, job) for block in blocks for call in block.calls for times, job in _counted(uncached_job(call.job))
     }
@@ -86,17 +86,17 @@ def local_memory_by_kind(blocks: Iterable[CallBlock]) -> list[tuple[str, Any]]:
 
 
 def _counted(job: Any) -> tuple[tuple[Any, Any], ...]:
-    """Jobs that come one after the other, by themselves, and how often each counts."""
+    """Jobs of a sequence in order, with their numbers."""
     return job.counted if isinstance(job, JobSequence) else ((1.0, job),)
 
 
 def jobs_in_order(job: Any) -> tuple[Any, ...]:
-    """Jobs that come one after the other, by themselves."""
+    """Jobs of a sequence of jobs, in order."""
     return tuple(one for _, one in _counted(job))
 
 
 def largest_value(values: Iterable[Any]) -> Any:
-    """The largest of some values, 0 where there are none; broadcasts over designs."""
+    """Largest of some values, 0 if there are none; broadcasts over designs."""
     found: Any = 0.0
     for value in values:
         found = maximum(found, value)
@@ -106,7 +106,7 @@ def largest_value(values: Iterable[Any]) -> Any:
 def hbm_bytes_by_use(
     model: Model, at: StepCounts, cached: Any, sequences: float, precision: FormatPlan
 ) -> tuple[tuple[str, float], ...]:
-    """Bytes in HBM: all weights, caches and states, and what the operators of a part leave for one another.
+    """Main memory in use: weights, caches, states and activations between operators. [B]
 
     Args:
         model, at: of a step.
@@ -132,7 +132,7 @@ def hbm_bytes_by_use(
 
 
 def memory_and_group_limits(chip: Chip, mapping: Mapping, phases: Dict[str, Held]) -> list[Limit]:
-    """Memories of both phases, and groups of tiles that divide the mesh."""
+    """Limits of memories in both phases, and of tile groups that divide the mesh."""
     found = []
     for here, _ in phases.values():
         found.append(Limit("chip.hbm.capacity", sum(value for _, value in here), main_memory_bytes(chip), "B", here))
@@ -150,7 +150,7 @@ def memory_and_group_limits(chip: Chip, mapping: Mapping, phases: Dict[str, Held
 
 
 def remedy_text(worst: Infeasibility, design: Design) -> str:
-    """In words, what would do."""
+    """Remedy text for limits of local memory, main memory and tile groups."""
     address = worst.limit
     if address.startswith("mapping."):
         side = address.split(".")[-1]
@@ -159,15 +159,15 @@ def remedy_text(worst: Infeasibility, design: Design) -> str:
             return split_remedy_text(said, leaf_at(design, address.replace(side, "rows")), leaf_at(design, "chip.mesh.rows"))
         return nearest_side_text(side, said, leaf_at(design, f"chip.mesh.{side}"))
     if address == "chip.tile.sram":
-        return "slices that are left open (0) are chosen to fit"
+        return "tilings that are left open (0) are chosen to fit"
     (weights, *_) = (value for name, value in worst.parts if name == "weights")
     if weights > worst.have:
-        return "not even the weights fit: fewer bytes of each (mapping.precision), or more memory"
-    return "fewer or shorter requests at a time would do"
+        return "not even the weights fit: use smaller number formats (mapping.precision), or more memory"
+    return "use fewer or shorter requests at a time"
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
-    """Operators of one phase, by what falls away when something is free; turns of an operator are one row."""
+    """Breakdown rows of one phase by freed resource; repetitions of an operator are one row."""
     word, side = parse_fidelity(fidelity)
     found: dict[tuple[str, str], BreakdownRow] = {}
     for of in phase.timed:

@@ -1,8 +1,8 @@
-"""Which weights each core of a group has all of, where copies of all that save time have no room: a knapsack with layouts.
+"""Choice of the weights that every core of a group keeps a copy of, within its memory.
 
-What a product saves depends on how its neighbours are divided, so products have no value of their own. But a choice whose
-copies have room copies some of a set that has room, and to which no other product could be added: of each such set the words
-of least time are found, which may copy all of it or less, and the least of these is the least of all.
+This is a knapsack with layouts: the saving of a product depends on how its neighbours are divided, so no product has a
+value of its own. Every choice that fits copies a subset of some maximal set that fits. The partitions of least time are
+found for each maximal set, copying all or part of it; the least of these is the optimum.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,13 +18,13 @@ COPIED = DIVISIONS.index("input_only")
 """The partition of which each core has all weights."""
 
 MAX_GROUPS_ALONE = 10
-"""Products that are copied or not each by itself, the largest; smaller ones all together."""
+"""Largest products, each copied or not separately; smaller ones are copied together."""
 
 TOGETHER = 4_096
-"""Sets whose words are found at once."""
+"""Sets that are solved at once."""
 
 MAX_BISECTIONS = 50
-"""Of what is searched for the most bytes that have room: what is left of it is less than a byte of a petabyte."""
+"""Bisection steps for the most bytes that fit: the rest is less than a byte of a petabyte."""
 
 Seconds = Mapping[Name, Mapping[int, Any]]
 """Of each operator by partition, or what it leaves by what a core has of it."""
@@ -34,18 +34,18 @@ def choose_copies(
     solved: Callable[[Seconds, Seconds], tuple[PartitionChoice, Any]], seconds: Seconds, gather: Seconds,
     weights: Mapping[Name, Any], fits: Callable[[Any], Any], where: Array,
 ) -> PartitionChoice:  # fmt: skip
-    """The words of least time of those whose copies have room.
+    """Partitions of least time among those whose weight copies fit.
 
     Args:
-        solved: words of least time and what they take, by what operators take and what bringing it to all takes.
+        solved: partitions of least time and their time, from times of operators and of collecting results on all cores.
         seconds: of each operator, by place in `DIVISIONS`; leaves broadcast to the shape of `where`.
         gather: of what it leaves to all cores, likewise.
         weights: of each product, the largest of the model first; leaves likewise. [B]
-        fits: whether so many copied bytes have room, of every case and design; fewer have where more have.
-        where: cases and designs that are asked for, at least one, and have room without copies.
+        fits: whether a number of copied bytes fits, for every case and design; fewer bytes fit where more do.
+        where: cases and designs to solve, at least one; they fit without copies.
 
     Returns:
-        Words of those that are asked for, in one axis.
+        Partitions of the solved cases and designs, in one axis.
     """
     units = _units(tuple(weights))
     there = (np.arange(2 ** len(units))[:, None] >> np.arange(len(units))) % 2 == 1
@@ -67,13 +67,13 @@ def choose_copies(
 
 
 def _units(names: tuple[Name, ...]) -> list[tuple[Name, ...]]:
-    """Products by size, each alone as long as they are apart."""
+    """Groups of products by size: the largest separately, smaller ones together."""
     apart = len(names) if len(names) <= MAX_GROUPS_ALONE else MAX_GROUPS_ALONE - 1
     return [*((name,) for name in names[:apart]), *((names[apart:],) if names[apart:] else ())]
 
 
 def _room(every: Any, fits: Callable[[Any], Any], where: Array) -> Array:
-    """The most copied bytes that have room, of each that is asked for. [B]"""
+    """Most copied bytes that fit, for each case and design. [B]"""
     low, high = np.zeros(where.shape), np.broadcast_to(every, where.shape)
     for _ in range(MAX_BISECTIONS):
         middle = (low + high) / 2
@@ -83,7 +83,7 @@ def _room(every: Any, fits: Callable[[Any], Any], where: Array) -> Array:
 
 
 def _full(there: Array, sizes: Array, room: Any) -> Array:
-    """Sets of units that have room, and with any other unit have none."""
+    """Maximal sets of units that fit."""
     nbytes = there @ sizes
     with_another = nbytes + np.where(there, np.inf, sizes).min(axis=1)
     return np.flatnonzero((nbytes <= room) & (with_another > room))
@@ -93,7 +93,7 @@ def _of_sets(
     solved: Callable[[Seconds, Seconds], tuple[PartitionChoice, Any]], seconds: Seconds, gather: Seconds,
     units: Sequence[Sequence[Name]], there: Array, where: Array, which: Array,
 ) -> tuple[PartitionChoice, Array]:  # fmt: skip
-    """Words of least time that copy no product but those of a set, shape (sets,), and what they take."""
+    """Partitions of least time that copy only products of a set, shape (sets,), and their time."""
 
     def of(value: Any) -> Any:
         return np.broadcast_to(value, where.shape)[where][which]

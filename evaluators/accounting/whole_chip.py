@@ -1,4 +1,4 @@
-"""Models on all tiles of a mesh at a time: turns, limits, and energy from what is done."""
+"""Models on all tiles of a mesh at once: forward passes, limits and energy."""
 
 from typing import Any
 
@@ -40,28 +40,28 @@ from dse.space.parameter_counts import STATE_BYTES, sequence_memory
 from dse.space.workload import BatchCase
 
 FIDELITIES = ("closed", "events")
-"""Of models, whose meshes are too large to be played flit by flit."""
+"""Fidelities of models, whose meshes are too large for cycle-level simulation."""
 
 SUBMESH_FIDELITIES = tuple(READERS)
-"""Of models whose operators are played on a part of their mesh each."""
+"""Fidelities of models whose operators each run on a submesh."""
 
-SUBMESH_TEXT = (
-    f"each operator on a part of its mesh, at most {MAX_WAVES} turns of it, which stand for all; memory channels as many fewer"
-)
+SUBMESH_TEXT = f"each operator on a submesh, at most {MAX_WAVES} waves, which represent all waves; memory channels are scaled"
 """What becomes of a model there, for people."""
 
 WAIT_LABEL = "stages"
 """Where requests that follow one another overlap."""
 
 TOGETHER = arrays_by_case
-"""Cases that are worked out together: each by itself."""
+"""Cases evaluated together: each case separately."""
 
 ALONE = ("events", "cycles")
-"""Readers that take one design after another."""
+"""Fidelities that take one design after another."""
 
 
 def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Prefill and decode of a case, turn by turn. Only detailed ones keep their blocks.
+    """Costs of prefill and decode of a case, forward pass by forward pass.
+
+    Only detailed phases keep their blocks.
 
     Raises:
         DesignError: formats of other sizes side by side.
@@ -82,12 +82,12 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
 
 
 def is_evaluated_alone(design: Design) -> bool:
-    """Whether a design is worked out apart from others: what share of states stays is of each design its own."""
+    """Whether a design is evaluated alone, since its share of resident states is its own."""
     return any(plan.states is not None for plan in (design.mapping.prefill, design.mapping.decode))
 
 
 def _in_tiles(parts: list[TimedBlock], case: BatchCase, chip: Chip, plan: WholeChipPlan) -> list[tuple[str, Any]]:
-    """Local memory of a tile in use by kind of operator, beside the states that stay there."""
+    """Local memory of a tile in use by kind of operator, besides resident states."""
     share, stay = resident_state_shares(case, chip, plan)
     if not share:
         return local_memory_by_kind(of.block for of in parts)
@@ -114,7 +114,7 @@ def _aside(chip: Chip, plan: WholeChipPlan) -> Any:
 def _timed(
     turns: list[list[CallBlock]], machine: HardwareModel, reader: CostModel, chip: Chip, plan: WholeChipPlan
 ) -> list[TimedBlock]:
-    """Blocks of turns one after the other, with what is read ahead in each."""
+    """Timed blocks of consecutive forward passes, with the prefetch in each."""
     parts, of = block_timeline([block for blocks in turns for block in blocks], machine, reader), plan.prefetch
     if not has_read_ahead(plan):
         return parts
@@ -129,22 +129,22 @@ def _timed(
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die, and of all. [mm2]"""
+    """Area of one die and of all dies. [mm2]"""
     return area.die_area(_chip(design)), area.total_area(_chip(design))
 
 
 def area_by_block(design: Design) -> dict[str, Any]:
-    """Area by block. [mm2]"""
+    """Area of the chip by block. [mm2]"""
     return area.area_by_block(_chip(design))
 
 
 def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
-    """Models that have no layout here: there are none."""
+    """Layout limits of a design; the whole chip has none."""
     return []
 
 
 def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[str, Any]:
-    """Shares of what engines and channels could do, what memories hold, and energy; not a number on a part of the mesh."""
+    """Metrics of utilisation, memory use and energy; NaN on a submesh."""
     chip, engine = _chip(design), _chip(design).tile.matrix
     latency = phases[0].seconds + phases[1].seconds
     peak = 2.0 * chip.mesh.rows * chip.mesh.cols * engine.rows * engine.cols * chip.clock
@@ -164,13 +164,13 @@ def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[
 
 
 def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
-    """Energy and time of phases; energy is not a number on a part of the mesh."""
+    """Energy and time of each phase; energy is NaN on a submesh. [J], [s]"""
     chip, width = _chip(design), activation_bytes(_mapping(design))
     return [(np.nan if of.activity is None else dynamic_energy(of.activity, chip, width), of.seconds) for of in phases]
 
 
 def _filled(design: Design, phase: PhaseCost) -> Any:
-    """Of a tile's local memory in a phase, with the room for what is read ahead where that is there."""
+    """Local memory of a tile in use in a phase, with the part reserved for prefetch."""
     chip, plan = _chip(design), getattr(_mapping(design), phase.name)
     slices = largest_value(nbytes for _, nbytes in phase.held[1])
     if not has_read_ahead(plan) or chip.l2 is not None:
@@ -179,13 +179,13 @@ def _filled(design: Design, phase: PhaseCost) -> Any:
 
 
 def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
-    """Memories of both phases, and groups of tiles that divide the mesh."""
+    """Limits of memories in both phases, and of tile groups that divide the mesh."""
     chip, mapping = _chip(design), _mapping(design)
     return memory_and_group_limits(chip, mapping, {phase.name: phase.held for phase in phases})
 
 
 def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
-    """In words, what would do."""
+    """Remedy text for the most violated limit."""
     return tiles.remedy_text(worst, design)
 
 

@@ -1,1 +1,1 @@
-"""What one step of an LLM computes, on which device, and when."""
+"""Operators of one LLM step, before they are divided between devices."""

@@ -1,6 +1,6 @@
-"""Rows of experts as benchmarks of kernels give them out: evenly with a stride, or by shares drawn from a power law.
+"""Rows per expert as benchmarks of kernels distribute them: balanced, or by a power law.
 
-Not what a model's router does, which is in `experts`: these say what a measured kernel was given.
+These are the inputs of measured kernels. A model's router is in `expert_loads`.
 """
 
 from functools import lru_cache
@@ -16,13 +16,13 @@ EXPONENT_RANGE = (0.01, 2.0)
 MOST = 0.8
 
 SAMPLE_DRAWS = 12
-"""Draws whose mean counts."""
+"""Number of draws in the mean."""
 
 
 def balanced_rows(tokens: int, experts: int, top_k: int) -> Array:
-    """Rows of each expert: token i goes to i, i + s, i + 2 s ..., s = ceil(experts / top_k). Shape (experts,).
+    """Rows per expert when token i goes to experts i, i + s, i + 2 s ..., s = ceil(experts / top_k).
 
-    Fewer tokens than s start as far apart as they can.
+    Shape (experts,). Fewer tokens than s start as far apart as they can.
 
     Source:
         [aiconfigurator2025] collector of experts, balanced distribution.
@@ -37,9 +37,10 @@ def balanced_rows(tokens: int, experts: int, top_k: int) -> Array:
 
 
 def power_law_rows(tokens: int, experts: int, top_k: int, exponent: float, random: np.random.Generator) -> Array:
-    """Rows of each expert in one draw: shares of density x^-exponent, apportioned by largest remainders. Shape (experts,).
+    """Rows per expert in one draw from a power law, apportioned by largest remainders, shape (experts,).
 
-    No expert gets more rows than there are tokens: what is over goes to those that have room, first the emptiest.
+    Shares have the density x^-exponent. No expert gets more rows than there are tokens: the excess goes to experts
+    with room, the emptiest first.
 
     Args:
         tokens: that each go to `top_k` experts.
@@ -74,9 +75,10 @@ def power_law_rows(tokens: int, experts: int, top_k: int, exponent: float, rando
 def busiest_device_share(
     tokens: int, experts: int, top_k: int, parts: int, distribution: str, exponent: float, seed: int
 ) -> tuple[float, float]:
-    """Rows, and experts that have any, on the part that has most rows; of `parts` that have as many experts each.
+    """Rows, and experts with rows, on the fullest of `parts` devices with equally many experts each.
 
-    Balanced rows are those of the first part, as they were measured; drawn ones the mean of `DRAWS` draws.
+    Balanced rows are those of the first device, as they were measured; drawn rows are the mean of `SAMPLE_DRAWS`
+    draws.
 
     >>> busiest_device_share(4096, 256, 8, 8, "balanced", 0.0, 0), busiest_device_share(1, 8, 2, 1, "balanced", 0.0, 0)
     ((4096.0, 32.0), (2.0, 2.0))

@@ -1,4 +1,4 @@
-"""What operators on elements cost: vector operations an element, and reads plus writes of it."""
+"""Costs of elementwise operators: vector operations, and reads plus writes, per element."""
 
 from typing import Any
 
@@ -14,13 +14,14 @@ TANH_COST = (5, 2)
 
 
 def norm_operator(name: str, needs: tuple[str, ...], rows: Any, dim: MatrixDim) -> ElementwiseOp:
-    """A norm of rows."""
+    """Operator for a norm over rows."""
     return ElementwiseOp(name, needs, rows, dim, *NORM_COST)
 
 
 def convolution_cost(tokens: int, *, alone: bool) -> tuple[int, int]:
-    """A causal convolution over so many tokens, channel by channel, and a SiLU: products, sums, and four operations more.
+    """Vector operations and memory passes per element of a causal convolution with a SiLU.
 
-    Where tokens are of sequences of their own, earlier ones are read from what was kept of them, and the new one is kept too.
+    Four operations are added to products and sums. Where tokens belong to sequences of their own, earlier values
+    are read from what was kept of them, and the new one is kept too.
     """
     return 2 * tokens + 4, tokens + 2 if alone else 2

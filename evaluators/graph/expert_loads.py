@@ -1,6 +1,6 @@
-"""Which experts tokens go to, how many of them are touched, and what the core that has most to do gets of them.
+"""Expert loads: which experts tokens go to, how many are touched, and the load of the fullest core.
 
-Experts are chosen by Zipf's law: the r-th most popular one as often as r ** -skew, but never more often than once a token.
+Experts are chosen by Zipf's law: the r-th most popular one in proportion to r ** -skew, but at most once per token.
 Tokens choose independently.
 """
 
@@ -20,7 +20,7 @@ Moments = tuple[tuple[float, float, int], ...]
 
 @lru_cache(maxsize=256)
 def expert_probabilities(experts: ExpertLayers) -> Array:
-    """The share of tokens that go to each expert, most popular first; they add up to `top_k`. Shape (count,).
+    """Share of tokens that go to each expert, most popular first, shape (count,); the sum is `top_k`.
 
     >>> expert_probabilities(ExpertLayers(count=4, top_k=2, intermediate=1)).tolist()
     [0.5, 0.5, 0.5, 0.5]
@@ -39,9 +39,10 @@ def expert_probabilities(experts: ExpertLayers) -> Array:
 
 
 def experts_touched(experts: ExpertLayers, tokens: Any) -> Any:
-    """Experts of a layer that at least one of `tokens` tokens goes to, as `experts.load` says.
+    """Expected number of experts of a layer that at least one of `tokens` tokens goes to.
 
-    An expert that a share q of the tokens go to is missed by one token with probability 1 - q, so
+    `experts.load` gives the distribution. An expert that receives a share q of the tokens is missed by one token
+    with probability 1 - q, so
 
         sum over experts of 1 - (1 - q) ** tokens
 
@@ -67,12 +68,12 @@ def experts_touched(experts: ExpertLayers, tokens: Any) -> Any:
 
 
 def experts_per_token(experts: ExpertLayers, shared: int) -> int:
-    """Experts that a token is sent to: its routed ones, and shared ones where these have copies that are placed as experts."""
+    """Experts that a token is sent to: routed ones, and shared ones if they are placed as experts."""
     return experts.top_k + (experts.shared if shared else 0)
 
 
 def busiest_core_load(experts: ExpertLayers, tokens: Any, cores: Any, redundant: int = 0, shared: int = 0) -> tuple[Any, Any]:
-    """Rows, and experts touched, on the core that has most rows; leaves broadcast.
+    """Rows, and experts touched, on the core with most rows; leaves broadcast.
 
     Experts are dealt to cores from the most popular one on, up and down in turn. What is expected is the mean of the largest of
     all cores' rows, each with its own mean and variance (`_largest`), not that of the core with most of them on average.
@@ -83,7 +84,7 @@ def busiest_core_load(experts: ExpertLayers, tokens: Any, cores: Any, redundant:
         experts: of a layer.
         tokens: that each go to `top_k` of them.
         cores: that have whole experts.
-        redundant: copies of the busiest experts beside the others, which share their rows.
+        redundant: redundant copies of the most loaded experts, which share their rows.
         shared: copies of each shared expert, which are dealt like others: each has as many of all tokens.
     """
     if isinstance(cores, np.ndarray):
@@ -113,7 +114,7 @@ def busiest_core_load(experts: ExpertLayers, tokens: Any, cores: Any, redundant:
 
 
 def rows_per_core(experts: ExpertLayers, tokens: float, cores: int, redundant: int = 0, shared: int = 0) -> Array | None:
-    """Which part of the rows goes to each core, shape (cores,); None where all cores get as many, or are expected to."""
+    """Share of the rows that each core gets, shape (cores,); None if all cores get equal shares."""
     if not shared and (experts.load == "even" or (experts.load == "expected" and not experts.skew)):
         return None
     if experts.load == "sampled":
@@ -158,24 +159,25 @@ def _most_even(experts: ExpertLayers, cores: int, redundant: int, shared: int) -
 
 
 def _most_of(layer: tuple[float, ...], tokens: Any, cores: int, redundant: int, beside: Array) -> tuple[Any, Any]:
-    """Rows, and experts touched, on the core that has most rows of a layer whose experts are chosen so often."""
+    """Rows, and experts touched, on the core with most rows, for one layer's frequencies of experts."""
     shares, of_core, sums = _ranked(np.array(layer), cores, redundant, beside)
     return float(sums.max()) * tokens, _touched(shares[of_core == int(sums.argmax())], tokens)
 
 
 @lru_cache(maxsize=1024)
 def parts_reached(experts: ExpertLayers, parts: int) -> float:
-    """Distinct parts, of equally many experts one after the other, that the experts of a token are in, on average.
+    """Mean number of parts, of equally many consecutive experts each, that the experts of a token are in.
 
-    A router that knows groups keeps g of G of them, any with equal chances, and chooses k of the K = E g / G experts in these
-    without replacement. A part that has o of these K is missed with probability C(K - o, k) / C(K, k), so
+    A router with groups keeps g of G of them, any with equal probability, and chooses k of the K = E g / G experts
+    in these without replacement. A part that has o of these K is missed with probability C(K - o, k) / C(K, k), so
 
         sum over parts of 1 - mean over choices of groups of prod (K - o - i) / (K - i), i = 0 .. k - 1
 
-    Parts that cut experts or groups have fractions of them. Where a group is in a part, no token reaches more than g parts.
-    A router that keeps the groups with the best experts spreads tokens wider over these: with scores that are drawn alike, the
-    sum of the best two of a group deciding, a token of DeepSeek-V3 reaches 3.95 of 8 parts, where this says 3.63 (sampled in
-    tests/evaluators/test_pooled_dies.py). A skew of experts is not in it.
+    Parts that cut experts or groups have fractions of them. Where a group is in one part, no token reaches more
+    than g parts. A router that keeps the groups with the best experts spreads tokens wider over these: with
+    identically drawn scores, the sum of the best two of a group deciding, a token of DeepSeek-V3 reaches 3.95 of 8
+    parts, where this formula gives 3.63 (sampled in tests/evaluators/test_pooled_dies.py). A skew of experts is not
+    included.
 
     Source:
         occupancy as in `touched` [feller1968] IV.2, k drawn without replacement; groups as of [deepseek2024] section 2.1.2.
@@ -256,7 +258,7 @@ def _largest(moments: Moments, place: int) -> float:
 
 
 def core_of_expert(count: int, cores: int) -> Array:
-    """The core of each expert, most popular one first: up and down in turn. Shape (count,).
+    """Core of each expert, most popular first: ascending and descending in alternation, shape (count,).
 
     >>> core_of_expert(7, 3).tolist()
     [0, 1, 2, 2, 1, 0, 0]
@@ -266,7 +268,7 @@ def core_of_expert(count: int, cores: int) -> Array:
 
 
 def loads_with_copies(loads: Array, redundant: int) -> Array:
-    """Loads of experts and of redundant copies, each of which goes to the expert whose copies have most to do, shape (copies,).
+    """Loads of experts and redundant copies, shape (copies,); each copy goes to the most loaded expert.
 
     >>> loads_with_copies(np.array([6.0, 4.0, 1.0]), 2).tolist()
     [3.0, 3.0, 2.0, 2.0, 1.0]
@@ -283,10 +285,11 @@ MAX_SAMPLED_TOKENS = 4096
 
 @lru_cache(maxsize=256)
 def sampled_rows(experts: ExpertLayers, tokens: float) -> Array:
-    """Rows of each expert, most popular first, in one draw of the choices of some tokens, without replacement each.
+    """Rows per expert in one draw without replacement of tokens' choices, shape (count,).
 
-    Each is chosen about as often as `chosen` says: Pareto sampling keeps the `top_k` largest of log-odds of these shares plus
-    logistic noise [rosen1997]. Weights that are drawn one after the other would spread tokens wider. Shape (count,).
+    Experts are ordered from the most popular and chosen about as often as `expert_probabilities` gives: Pareto
+    sampling keeps the `top_k` largest of the log-odds of these shares plus logistic noise [rosen1997]. Weighted
+    sequential drawing would spread tokens wider.
     """
     count = max(int(min(tokens, MAX_SAMPLED_TOKENS)), 1)
     noise = np.exp(-np.random.default_rng(experts.seed).gumbel(size=(count, experts.count)))
@@ -306,7 +309,7 @@ def _most(experts: ExpertLayers, tokens: float, cores: int, redundant: int, shar
 
 
 def map_values(function: Callable[[float], float], values: Any) -> Any:
-    """A function of each of some values, one by one; of a number, a number."""
+    """Function applied to each distinct value of an array; a number gives a number."""
     if not isinstance(values, np.ndarray):
         return function(float(values))
     distinct, which = np.unique(values, return_inverse=True)

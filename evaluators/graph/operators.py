@@ -1,6 +1,6 @@
-"""Operators of a model before anyone divides them.
+"""Operators of a model before they are divided between devices.
 
-A dimension says itself whether it may be divided between devices; the rest follows in layouts.
+A dimension states whether it may be divided; the rest follows in layouts.
 """
 
 from dataclasses import dataclass, replace
@@ -12,9 +12,9 @@ from dse.space.errors import DesignError
 
 @dataclass(frozen=True, slots=True)
 class MatrixDim:
-    """One dimension of a matrix: `units` indivisible groups, each `width` wide, divided between devices if `split`.
+    """A matrix dimension of `units` indivisible groups of `width`, divided between devices if `split`.
 
-    Columns may be `beside` these that have groups of their own, as heads of values beside those of keys.
+    Columns may be `beside` others with groups of their own, as heads of values beside heads of keys.
     """
 
     units: int
@@ -41,13 +41,13 @@ def local_width(dim: MatrixDim, tp: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class MatMulOp:
-    """[m, k] x [k, n] with weights in memory.
+    """Matrix product [m, k] x [k, n] with weights in memory.
 
     Attributes:
         m: rows of activations, over all copies.
         copies: weight matrices that are read (experts that are touched).
         stored: weight matrices that exist (all experts); 0 for a table that another operator stores.
-        apart: matrices side by side along n that have rows of activations of their own, as those of heads.
+        apart: matrices side by side along n with rows of activations of their own, as those of heads.
         alone: whether rows are of prompts alone, or of decodes alone, which have another form.
         again: of the rows, those that an earlier step has done already, as of a prompt's latents before a chunk.
     """
@@ -66,7 +66,7 @@ class MatMulOp:
 
 @dataclass(frozen=True, slots=True)
 class AttentionOp:
-    """Scores, softmax and weighted sum over cached or fresh keys and values.
+    """Attention: scores, softmax and weighted sum over cached or new keys and values.
 
     Attributes:
         heads, kv_heads: query and key/value heads; MLA's absorbed form has one KV head for all.
@@ -108,21 +108,21 @@ class AttentionOp:
 
     @property
     def latent(self) -> bool:
-        """Whether keys and values are of one cached row."""
+        """Whether keys and values come from one cached row (a latent)."""
         return self.kv_dim != self.qk_dim + self.v_dim
 
     def cached(self, kv_heads: Any) -> Any:
-        """Values cached per position where there are so many KV heads; a latent is there once, whatever is made of it."""
+        """Values cached per position with a number of KV heads; a latent is cached once."""
         return float(self.kv_dim) if self.latent else kv_heads * float(self.kv_dim)
 
     def made(self, kv_heads: Any) -> Any:
-        """Values of a new position that attention takes: what is cached, or keys and values of heads made of a latent."""
+        """Values of a new position that attention reads: cached ones, or keys and values made from a latent."""
         return self.cached(kv_heads) if self.kv_heads.units == 1 else kv_heads * float(self.qk_dim + self.v_dim)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexerOp:
-    """Scores of small heads over one key a position, and the choice of the best positions [deepseekai2025].
+    """Sparse indexer: small heads score one key per position and choose the best [deepseekai2025].
 
     Attributes:
         heads, dim: of the heads that score; every device has all of them, since all need the choice.
@@ -144,19 +144,19 @@ class IndexerOp:
 
     @property
     def alone(self) -> bool:
-        """Whether tokens are of prompts alone, or of decodes alone: both are scored alike."""
+        """Whether tokens must be of prompts or of decodes only; false, as both are scored equally."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class RecurrenceOp:
-    """Update and reading of states, one matrix [key_dim, value_dim] a head of values and a sequence.
+    """Update and read of recurrent states, one matrix [key_dim, value_dim] per head and sequence.
 
     Attributes:
-        rule: a word of `space.model.RULES`.
+        rule: recurrence rule, of `space.model.RECURRENCE_RULES`.
         heads: of values; those of keys are `shared` by as many of these.
         key_dim, value_dim: of a head.
-        tokens, sequences: that pass through, and that they are of.
+        tokens, sequences: tokens of the step, and sequences to which they belong.
         resumed: sequences whose states are read; all are written.
         chunk: tokens of a sequence that are worked out together by products; 1 for one by one, as in decode.
     """
@@ -175,31 +175,31 @@ class RecurrenceOp:
 
     @property
     def alone(self) -> bool:
-        """Whether tokens are of prompts alone, or of decodes alone: these go chunk by chunk, those by themselves."""
+        """Whether tokens must be of prompts or of decodes only; true, as prompts are processed by chunks."""
         return True
 
     @property
     def state(self) -> int:
-        """Values of a head's state."""
+        """Values of one head's recurrent state."""
         return self.key_dim * self.value_dim
 
 
 def refuse_selective(of: RecurrenceOp) -> None:
-    """Refuses states of Mamba-1 where no kernel has them.
+    """Refuse Mamba-1 states on chips without kernels for them.
 
     Raises:
         DesignError: decays of each entry of a state.
     """
     if of.rule == "selective":
-        raise DesignError("model: states of Mamba-1 (selective) have kernels on chips with a shared cache alone; say chip=h100")
+        raise DesignError("model: Mamba-1 states (selective) are supported on shared-cache dies only; use chip=h100")
 
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseOp:
-    """Norms, rotations, activations: `operations` vector operations on each element, `passes` reads and writes of it.
+    """Elementwise operator (norm, rotation, activation): vector operations and memory passes per element.
 
     Attributes:
-        turned: columns of each head that a rotation turns, where it is of whole heads that are normed before; 0 for all.
+        turned: columns of each head that a rotation changes, if whole heads are normed before; 0 for all.
         alone: whether rows are of prompts alone, or of decodes alone, which have another form.
     """
 
@@ -214,7 +214,7 @@ class ElementwiseOp:
 
     @property
     def rotated(self) -> int:
-        """Columns of each head that a rotation turns."""
+        """Columns of each head that a rotation changes."""
         return self.turned or self.dim.width
 
 
@@ -226,12 +226,12 @@ MIXING, FEEDING = "mixing", "feeding"
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Operators that run once in each of `times` layers, in order, between two points where devices may have to meet.
+    """Operators that run once in each of `times` layers, between two synchronisation points of devices.
 
     Attributes:
-        rows: tokens that come in and go out.
+        rows: input and output tokens.
         kind: `MIXING`, `FEEDING`, or its own name.
-        of: a model all of whose layers have it; None where it is in no layer.
+        of: a model whose layers all have the segment; None where it is in no layer.
         reach, indexed: places of the reaches of its attention, and of its indexer, among those of the model.
         joined: whether what it leaves is added to what the next part leaves, so that devices meet once for both.
     """
@@ -248,12 +248,12 @@ class Segment:
 
 
 def common_segment(part: Segment) -> Segment:
-    """A part without what prompts and decodes have by themselves."""
+    """A segment without operators that prompts and decodes run separately."""
     return replace(part, operators=tuple(one for one in part.operators if not one.alone))
 
 
 def useful_flop(of: Operator) -> Any:
-    """Multiply-adds of an operator, twice: what a model asks for, nothing padded or repeated. [op]"""
+    """Useful operations of an operator: two per multiply-add, without padding or repetition. [op]"""
     if isinstance(of, MatMulOp):
         return 2.0 * (of.m - of.again) * (of.k.units * of.k.width) * (of.n.units * of.n.width)
     if isinstance(of, AttentionOp):
@@ -266,18 +266,18 @@ def useful_flop(of: Operator) -> Any:
 
 
 def repeated_flop(of: Operator) -> Any:
-    """Likewise of what an earlier step has done already. [op]"""
+    """Operations of an operator that repeat work of an earlier step. [op]"""
     return 2.0 * of.again * (of.k.units * of.k.width) * (of.n.units * of.n.width) if isinstance(of, MatMulOp) else 0.0
 
 
 def recurrence_shapes(of: RecurrenceOp) -> tuple[tuple[float, float, float], ...]:
-    """Products [m, k] x [k, n] of a head for a chunk of tokens, or for a token by itself.
+    """Products [m, k] x [k, n] per head of a recurrent layer, for a chunk of tokens or for a single token.
 
-    A token by itself: the state is read with its key (where what is there is corrected), its product of key and value is
-    added, and it is read with its query. A chunk: queries with keys and with the state, keys with values into the state, and
-    scores with values, each within the chunk; where values are corrected also keys with keys, the inverse of a triangle applied
-    to keys and values, and the state with keys. Scores of queries and keys are those of all heads that share them, where no
-    head's own decay is in them before they are needed.
+    A single token: the state is read with its key (if the rule corrects the stored value), the product of key and
+    value is added, and the state is read with the query. A chunk: queries with keys and with the state, keys with
+    values into the state, and scores with values, each within the chunk; where values are corrected also keys with
+    keys, the inverse of a triangle applied to keys and values, and the state with keys. Scores of queries and keys
+    are shared by all heads with the same ones, unless a head's own decay is needed in them.
 
     Source:
         chunked forms of [yang2024] section 3.3, [dao2024] section 6.
@@ -297,5 +297,5 @@ def recurrence_shapes(of: RecurrenceOp) -> tuple[tuple[float, float, float], ...
 
 
 def recurrence_macs(of: RecurrenceOp) -> float:
-    """Multiply-adds of a head for a chunk of tokens."""
+    """Multiply-adds of a recurrent layer's head for a chunk of tokens."""
     return sum(m * k * n for m, k, n in recurrence_shapes(of))

@@ -1,4 +1,4 @@
-"""What the routers of a mixture of experts do beside their product, where a chip prices it."""
+"""Elementwise work of mixture-of-experts routers beside their matrix product."""
 
 from dataclasses import replace
 
@@ -8,13 +8,13 @@ from dse.space.parameter_counts import expert_input_width
 
 
 def with_router_operators(model: Model, part: Segment, beside: int = 0) -> Segment:
-    """A part with the choice of experts after the router's product, and the sum of their outputs after their last one.
+    """A segment with the choice of experts after the router, and the sum of outputs after the experts.
 
-    The largest of a token's scores are found one by one; outputs are scaled by their scores and summed.
+    The largest scores of a token are found one by one; outputs are scaled by their scores and summed.
 
     Args:
         model, part: as they are.
-        beside: outputs of shared experts that come back like those of the others.
+        beside: outputs of shared experts that return like those of routed experts.
     """
     if model.experts is None:
         return part

@@ -1,4 +1,4 @@
-"""One step of an LLM as counts: what a prefill or a decode iteration has to look at."""
+"""Counts of one LLM step: tokens, requests, query-key pairs and cached positions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,12 +16,13 @@ class StepCounts:
 
     Attributes:
         phase: prefill or decode.
-        tokens: tokens that pass through the layers.
+        tokens: tokens of the step in every layer.
         requests: rows of which the next token is wanted: a sequence's last one, and where tokens are guessed those after it.
         pairs: query-key pairs that attention scores, per head.
         positions: cached positions that are read, per KV head; 0 in prefill, whose keys are still on the die.
         guesses: tokens guessed a request in a step, by as many modules that predict them; 0 for none.
-        resumed: sequences of a prefill that have states already, as those of decodes beside it and of further chunks.
+        resumed: sequences of a prefill that have states already, as those of decodes in the same step and of further
+            chunks.
         decodes: sequences of a prefill that decode, with a token each and those guessed after it, and what these read: of
             `positions`, `decoded`.
         scored: likewise of `pairs`.
@@ -42,34 +43,35 @@ class StepCounts:
     scored: Any = 0.0
 
     def at(self, reach: int) -> "StepCounts":
-        """As attention of one reach of the model has it."""
+        """The counts for attention of one reach of the model."""
         names = ("pairs", "positions", "decoded", "scored")
         return replace(self, **{name: value_at_reach(getattr(self, name), reach) for name in names})
 
     @property
     def sequences(self) -> Any:
-        """Sequences that its tokens are of; only in decode do guesses have rows of which the next token is wanted."""
+        """Sequences to which the step's tokens belong; drafted tokens count only as extra rows of decodes."""
         if not self.guesses:
             return self.requests
         return self.requests / (1 + self.guesses) if self.phase == "decode" else self.requests - self.decodes * self.guesses
 
     @property
     def states(self) -> Any:
-        """Sequences whose states are read; all are written."""
+        """Sequences whose recurrent states are read; all states are written."""
         return self.sequences if self.phase == "decode" else self.resumed
 
 
 def prefill_step(case: BatchCase) -> StepCounts:
-    """The prefill of a case: every prompt, causally, within the model's window."""
+    """Counts of the prefill of a case: every prompt, causal, within the attention reach."""
     pairs = per_reach(case.model, lambda reach: float(sum(n * reach.pairs(prompt) for n, prompt, _ in case.requests)))
     tokens = sum(n * prompt for n, prompt, _ in case.requests)
     return StepCounts("prefill", float(tokens), float(case.batch), pairs, 0.0, case.guesses)
 
 
 def decode_steps(case: BatchCase, decode_at: str) -> list[tuple[float, StepCounts]]:
-    """The decode of a case as (how many steps, step) pairs, one for each stretch between two requests' ends.
+    """Decode of a case as (number of steps, step) pairs, one for each segment between two requests' ends.
 
-    Where tokens are guessed, a step has a row of queries for each and for the token before, and yields more than one token.
+    With speculative decoding, a step has query rows for each drafted token and the one before, and yields more than
+    one token.
     """
     guesses, steps = case.guesses, []
     for start, end, active in decode_segments(case):
@@ -86,12 +88,12 @@ def decode_steps(case: BatchCase, decode_at: str) -> list[tuple[float, StepCount
 
 
 def attended_positions(case: BatchCase, start: float, end: float, active: Any, decode_at: str, ahead: int = 0) -> Any:
-    """Positions that all requests of a stretch of decode look at in a step that stands for it, by reach of the model.
+    """Positions that all requests attend to in a representative step of a decode segment, by reach.
 
     Args:
         case: of the requests.
         start, end, active: of the stretch, and requests of each prompt in it.
-        decode_at: a word of `space.workload.DECODE_AT`.
+        decode_at: representative step, of `space.workload.DECODE_AT`.
         ahead: tokens guessed beyond.
     """
     generated = end if decode_at == "last" else (start + 1 + end) / 2
@@ -105,7 +107,7 @@ def attended_positions(case: BatchCase, start: float, end: float, active: Any, d
 
 
 def stack_steps(steps: Sequence[StepCounts]) -> StepCounts:
-    """Many steps of one phase as one of arrays, shape (steps, 1); a single one stays scalar."""
+    """Many steps of one phase stacked as arrays of shape (steps, 1); a single step stays scalar."""
     if len(steps) == 1:
         return steps[0]
     tokens, requests = (np.array([[getattr(step, name)] for step in steps]) for name in ("tokens", "requests"))

@@ -1,4 +1,4 @@
-"""How a layer mixes tokens, as operators: attention of all kinds, and recurrent states."""
+"""Operators of token mixing in a layer: attention of all kinds, and recurrent states."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,11 +13,11 @@ from dse.space.model import CompressedAttention, LatentAttention, Model, Recurre
 from dse.space.parameter_counts import query_rank, value_head_dim
 
 DECODES, DECODED, NEWEST = "decode_attention", "decode_state", "decode_conv"
-"""What decodes beside prompts have of their own: attention where they attend otherwise, states, and their convolution."""
+"""Operators of decodes in a step with prompts: attention, states, and their convolution."""
 
 
 def mixing_operators(of: Model, near: StepCounts, far: StepCounts) -> tuple[Operator, ...]:
-    """The operators of one layer's mixing, from its norm to the projection into the residual stream.
+    """Operators of one layer's mixing, from its norm to the projection into the residual stream.
 
     Args:
         of: a model all of whose layers are of one kind.
@@ -78,7 +78,7 @@ def _rope(of: Model, at: StepCounts, q: MatrixDim, needs: tuple[str, ...]) -> li
 
 
 def _seen(of: Model, at: StepCounts) -> dict[str, Any]:
-    """Which tokens attend to how much, and how keys are taken and scored beside the usual."""
+    """Attention reach of the step's tokens, and further properties of its keys and scores."""
     counts = {"tokens": at.tokens, "pairs": at.pairs, "positions": at.positions, "sequences": at.sequences}
     if at.phase != "prefill":
         return counts | _picked(of)
@@ -87,7 +87,7 @@ def _seen(of: Model, at: StepCounts) -> dict[str, Any]:
 
 
 def _picked(of: Model) -> dict[str, Any]:
-    """How attention takes its keys and scores them, beside the usual."""
+    """Properties of attention's keys and scores that differ from standard attention."""
     found: dict[str, Any] = {"capped": True} if of.softcap else {}
     return found | ({} if of.indexer is None else {"picked": of.indexer.top, "together": of.indexer.block})
 
@@ -105,7 +105,7 @@ def _gated(of: Model, at: StepCounts, out: MatrixDim, needs: tuple[str, ...]) ->
 
 
 def _index(of: Model, at: StepCounts, far: StepCounts, needs: str) -> list[Operator]:
-    """The indexer: its queries, its key, weights of its heads, and what it picks; nothing where another layer's is taken."""
+    """Indexer operators: queries, key, head weights and choice; empty if an earlier layer's choice is reused."""
     index = of.indexer
     if index is None or index.reused:
         return []
@@ -179,7 +179,7 @@ def _apart(at: StepCounts) -> tuple[StepCounts, StepCounts | None]:
 
 
 def _state_passes(at: StepCounts) -> list[StepCounts]:
-    """The parts of a step whose states are worked out by themselves: prompts chunk by chunk, and decodes beside them."""
+    """Parts of a step with separate recurrent states: prompts chunk by chunk, and decodes."""
     return [one for one in ((at, None) if at.phase == "decode" else _apart(at)) if one is not None]
 
 

@@ -1,6 +1,6 @@
-"""A model and a step as operators: what is computed, before anyone divides it between devices.
+"""A model and a step as operators, before they are divided between devices.
 
-Not said here: how long anything takes, and who waits for whom across devices.
+The operators have no times and no synchronisation between devices.
 """
 
 from dse.evaluators.graph.elementwise_costs import GATE_COST, TANH_COST, norm_operator
@@ -14,10 +14,11 @@ from dse.space.parameter_counts import mtp_layers, shared_expert_width
 
 
 def transformer_segments(model: Model, step: StepCounts) -> tuple[Segment, ...]:
-    """The parts of one step: embedding, each kind of mixing and of FFN once, and head; `line` has the order of layers.
+    """Segments of one step: embedding, each kind of mixing and FFN once, and head.
 
-    The head runs on the rows that get a new token. Sampling is left out: it moves a few bytes a request. A module that predicts
-    tokens (MTP) joins the last hidden state and the next token's embedding, and is one layer and one head more [deepseek2024].
+    The head runs on the rows that get a new token. Sampling is left out: it moves a few bytes per request. A
+    multi-token prediction module joins the last hidden state and the next token's embedding, and adds one layer and
+    one head [deepseek2024].
     """
     h, m, found, guesses = MatrixDim(model.hidden), step.tokens, layers(model), step.guesses
     parts = [Segment("embedding", m, (ElementwiseOp("embedding", (), m, h, 0, 2),), 1)]
@@ -48,7 +49,7 @@ def transformer_segments(model: Model, step: StepCounts) -> tuple[Segment, ...]:
 
 
 def segment_order(model: Model, step: StepCounts) -> tuple[str, ...]:
-    """Parts of a step in order, from the embedding to the head, modules that predict tokens before it."""
+    """Names of the segments of a step in order, from the embedding to the head."""
     drafted = tuple(layer.name for layer in mtp_layers(model)) if step.guesses else ()
     return ("embedding", *layers(model).names, *(drafted + ("mtp",) * bool(drafted)) * step.guesses, "head")
 
@@ -75,7 +76,7 @@ def _predicted(model: Model, step: StepCounts) -> tuple[Operator, ...]:
 
 
 def _feeding(layer: LayerGroup, step: StepCounts) -> tuple[Operator, ...]:
-    """An FFN with its norm; beside attention it has the norm of that."""
+    """An FFN with its norm; in parallel with attention the norm is shared."""
     of, h = layer.of, MatrixDim(layer.of.hidden)
     first: tuple[Operator, ...] = () if of.parallel else (norm_operator("ffn_norm", (), step.tokens, h),)
     needs = ("ffn_norm",) if first else ()

@@ -1,1 +1,1 @@
-"""Requests that are served as they come: queues, policies, caches, the loop that plays them, and their steady state."""
+"""Serving of request streams: queues, scheduling, KV memory, event simulation and steady state."""

@@ -1,6 +1,7 @@
-"""Memory in the serving loop, compiled: what requests take and give back, and prefixes that are remembered beside it.
+"""KV memory in the serving simulation, compiled: block allocation, release, and the prefix cache.
 
-Throughout: s is the `state.State`, q a request, here an instance, pool its pool. A step has `pool.block` positions.
+Throughout: s is the `simulator_state.ServingState`, q a request, here an instance, pool its pool. An allocation step
+has `pool.block` positions.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -15,7 +16,7 @@ from dse.evaluators.serving.speculation import positions_needed
 
 @inlined_function
 def blocks_needed(s, pool, steps):
-    """Blocks of a request with room for so many steps: of layers that keep all, of windows, and whatever its length."""
+    """Blocks of a request with room for `steps`: growing layers, windows and fixed states."""
     found, windows = pool.fixed + pool.each * steps, s.windows[pool.number]
     for k in range(len(windows)):
         found += windows[k].blocks * min(steps, windows[k].steps)
@@ -24,7 +25,7 @@ def blocks_needed(s, pool, steps):
 
 @inlined_function
 def steps_with_equal_blocks(s, pool, q):
-    """Steps that take as many blocks each as the next one does: until a window is full."""
+    """Steps that need as many blocks each as the next one: until a window is full."""
     found, windows = 1 << 40, s.windows[pool.number]
     for k in range(len(windows)):
         if windows[k].steps > q.room:
@@ -34,7 +35,7 @@ def steps_with_equal_blocks(s, pool, q):
 
 @inlined_function
 def transferred_positions(s, pool, positions):
-    """Positions of a block that a request with so many takes to the host or back; what is fixed counts as whole blocks."""
+    """Positions of a block that a request moves to or from the host; fixed states count as whole blocks."""
     if positions == 0:
         return 0
     found, windows = pool.fixed * pool.block + pool.each * positions, s.windows[pool.number]
@@ -45,16 +46,17 @@ def transferred_positions(s, pool, positions):
 
 @inlined_function
 def host_wait_seconds(f, pool):
-    """What an iteration waits for caches that go to the host or come back. [s]
+    """Time that an iteration waits for KV caches moving to or from the host. [s]
 
-    They are dealt to copies of attention in turn, each of which has links of its own: the first one has most of them.
+    Moves are dealt to copies of attention in rotation, each of which has links of its own: the first copy has most
+    of them.
     """
     return f.cells * pool.host * math.ceil(f.moves / pool.copies) / max(f.moves, 1.0)
 
 
 @inlined_function
 def spilled_positions(pool, q, positions):
-    """Of so many positions, those in the second memory: as many as its share of the blocks."""
+    """Positions of a request in the second memory, in proportion to its blocks there."""
     if q.spilled == 0:
         return 0.0
     return min(q.spilled * pool.block * q.room / (q.blocks + q.spilled), 1.0 * positions)
@@ -62,7 +64,7 @@ def spilled_positions(pool, q, positions):
 
 @inlined_function
 def spilled_blocks(pool, q):
-    """Blocks of the second memory that a request has; what has overflowed into its buffer is nobody else's."""
+    """Blocks of the second memory that a request has; positions in its own buffer do not count."""
     return q.spilled if pool.pages > 0 else 0
 
 
@@ -82,7 +84,7 @@ def _steps(pool, q, computed):
 
 @inlined_function
 def may_admit(s, pool, here, q, computed):
-    """Whether a request may be taken up whose next iteration computes it up to so many positions; its prefix is `known`."""
+    """Whether a request may be admitted, to be computed up to `computed` positions; its prefix is matched."""
     if pool.buffers > 0:
         return here.buffers < pool.buffers
     if pool.gated:
@@ -93,7 +95,7 @@ def may_admit(s, pool, here, q, computed):
 
 @called_part
 def allocate(s, pool, here, q, computed):
-    """Memory for a request: blocks, and for what has none blocks of the second memory, or a buffer there. Returns success."""
+    """Allocate blocks for a request, in the second memory where the first is full; returns success."""
     if not may_admit(s, pool, here, q, computed):
         return False
     q.room = _steps(pool, q, computed)
@@ -114,7 +116,10 @@ def allocate(s, pool, here, q, computed):
 
 @inlined_function
 def may_take_first(s, pool, here, q):
-    """Whether the first in a queue may be taken up, for one position at least; what comes from elsewhere shares nothing."""
+    """Whether the first queued request may be admitted for at least one position.
+
+    Requests from other instances share no prefix.
+    """
     return may_admit(
         s, pool, here, q, cached_positions(s, here, pool, q) + 1 if pool.pooled and not (q.parked or q.remote) else 1
     )
@@ -122,7 +127,7 @@ def may_take_first(s, pool, here, q):
 
 @inlined_function
 def wait_reason(s, here):
-    """What the first in a queue waits for, if not for an iteration that is under way."""
+    """Reason for which the first queued request waits, besides a running iteration; 0 for none."""
     if here.head < 0:
         return 0
     pool, q = s.pools[here.pool], s.requests[here.head]
@@ -135,7 +140,7 @@ def wait_reason(s, here):
 
 @called_part
 def extend_allocation(s, pool, here, q, positions):
-    """Room for so many positions: up to the next token's, or for the next chunk. Returns success; all or nothing is taken."""
+    """Extend a request's memory to `positions`: next token or next chunk; returns success, all or nothing."""
     if positions <= q.room * pool.block:
         return True
     steps = -(-positions // pool.block)
@@ -155,7 +160,7 @@ def extend_allocation(s, pool, here, q, positions):
 
 @called_part
 def free_blocks(s, pool, here, q):
-    """Gives back what a request has."""
+    """Free the memory of a request."""
     here.used -= q.blocks
     here.paged -= spilled_blocks(pool, q)
     here.buffers -= 1
@@ -166,9 +171,9 @@ def free_blocks(s, pool, here, q):
 
 @called_part
 def cached_positions(s, here, pool, q):
-    """Positions of a prompt that the prefix cache has, and never all, since the last one makes the token.
+    """Prompt positions in the prefix cache, never all, since the last one makes the token.
 
-    Leading blocks; where layers have states, those up to the last snapshot.
+    Leading blocks count; where layers have states, those up to the last snapshot.
     """
     if pool.pooled:
         return match_prefix(s, here, pool, q)
@@ -184,10 +189,10 @@ def cached_positions(s, here, pool, q):
 
 @called_part
 def refresh_prefix(s, here, pool, q, positions):
-    """Makes a prompt's blocks up to a position the newest of the prefix cache, the first of them the newest of all.
+    """Make a prompt's blocks up to a position the newest of the prefix cache, the first block newest.
 
-    Where layers have states, a snapshot is kept at the last whole block and every so many, of what has been computed since the
-    request was taken up.
+    Where layers have states, a snapshot is kept at the last whole block and at regular distances, among the
+    positions computed since the request was admitted.
     """
     if pool.prefix == 0:
         return

@@ -1,11 +1,12 @@
-"""What a run keeps of its iterations, compiled: those among which is that of the most power, how many go at once, and sums.
+"""Statistics of iterations in a serving run, compiled: busiest ones, concurrency and sums.
 
-Power rises with the tokens of an iteration, until engines are full, and then with what attention reads beside them. With a full
-budget of tokens it is greatest for some share of decodes, which depends on the chip. So an iteration is kept for each octave of
-decoding requests, with prompts and without: that of the most tokens, and among these that of the most positions.
+Power rises with the tokens of an iteration, until engines are full, and then with what attention reads beside them.
+With a full budget of tokens it is greatest for some share of decodes, which depends on the chip. So an iteration is
+kept for each octave of decoding requests, with prompts and without: the one of most tokens, and among these the one of
+most positions.
 
-What iterations use is not linear in their tokens: weights are read once, and activations may have no room. So iterations are
-summed apart by how many tokens they have, in halves of octaves.
+Costs of iterations are not linear in their tokens: weights are read once, and activations may not fit. So iterations
+are summed separately by their tokens, in half octaves.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -26,7 +27,10 @@ HALVES, FIRST = 51, 2 * 1023
 
 @inlined_function
 def keep_busiest(kept, f):
-    """Keeps an iteration that is the busiest of its octave; `kept` has the shape (2, octaves): without prompts, with them."""
+    """Keep an iteration if it is the busiest of its octave, by tokens and positions.
+
+    `kept` has the shape (2, octaves): without prompts, with prompts.
+    """
     requests = int(f.requests)
     octave = OCTAVES[requests] if requests < len(OCTAVES) else math.frexp(f.requests)[1]
     most = kept[1 if f.prompt > 0 else 0, min(octave, kept.shape[1] - 1)]
@@ -38,7 +42,7 @@ def keep_busiest(kept, f):
 
 @inlined_function
 def span_index(f):
-    """The half of an octave that an iteration's prompt tokens are in, or its decodes where it has none."""
+    """Index of the half octave of an iteration's prompt tokens, or of its decodes if it has no prompts."""
     tokens = f.prompt if f.prompt > 0 else f.requests
     place = (np.float64(tokens).view(np.int64) >> HALVES) - FIRST  # exponents come before mantissas
     return min(max(place, 0), SPANS - 1)
@@ -46,7 +50,7 @@ def span_index(f):
 
 @inlined_function
 def count_start(at, lane, prompts):
-    """Counts an iteration that begins in a lane."""
+    """Count an iteration that begins in a lane."""
     lane.prompts = prompts
     if prompts:
         at.prompts += 1
@@ -59,7 +63,7 @@ def count_start(at, lane, prompts):
 
 @inlined_function
 def count_end(at, lane):
-    """Counts an iteration that ends in a lane."""
+    """Count an iteration that ends in a lane."""
     if lane.prompts:
         at.prompts -= 1
     else:

@@ -1,4 +1,4 @@
-"""What a closed loop of the same requests is: what is served where some always wait, which an offered load is over."""
+"""Rate of a closed loop with the same requests, where some always wait; the base of offered load."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,39 +11,40 @@ from dse.space.array_math import Array
 from dse.space.requests import Requests
 
 CLEAR_LOAD = 0.5
-"""Load by the steady state's estimate up to which no closed loop is played."""
+"""Load by the steady state's estimate up to which no closed loop is simulated."""
 
 ROUNDS = 4
 """Requests for each that runs at a time, for the middle of a closed loop to be of a long one (within 10 % of random ones)."""
 
 MORE = 1.05
-"""Rate at which requests come at random over that at which all at once are served, which none exceeds: some always wait."""
+"""Rate of random arrivals over the rate for simultaneous arrivals, which no deployment exceeds: some always wait."""
 
 MIN_REQUESTS = 100
 """Requests below which the first and the last ones of a closed loop count as well."""
 
 
 CompletionFunction = Callable[[Deployment, Requests], Array]
-"""Plays requests on a deployment: when each has its last token, in any order. [s]"""
+"""Function from a deployment and requests to the time of each request's last token, in any order. [s]"""
 
 
 def completion_times(of: Deployment, requests: Requests) -> Array:
-    """By the loop."""
+    """Completion times of requests in a serving simulation, shape (requests,). [s]"""
     return of.serve(requests)["completed"]
 
 
 def saturated_rate(of: Deployment, requests: Requests, ends: CompletionFunction = completion_times) -> float:
-    """Requests over time that instances serve where some always wait: of all at once, the middle four fifths. [1/s]
+    """Rate served while some requests always wait: all at once, middle four fifths. [1/s]
 
-    Where requests are fewer than `ROUNDS` for each that runs at a time, those that end together hide it: one instance of
-    several that are alike is played, and the requests come again and again. Not where caches or answers tie them together.
-    Stages of pipelines that take requests of equal lengths at once go on with them in step, prompts with prompts, which no
-    load by itself does: there requests come at random, `MORE` times as many over time as are served at once.
+    Where requests are fewer than `ROUNDS` for each that runs at a time, those that end together distort the rate:
+    one instance of several equal ones is simulated, and the requests are repeated. This is not done where caches or
+    sessions tie requests together. Pipeline stages that take requests of equal lengths at once keep them in step,
+    prompts with prompts, which no real load does: there requests arrive at random, at `MORE` times the rate that is
+    served at once.
 
     Args:
         of: a deployment.
         requests: at any times.
-        ends: who plays.
+        ends: function that gives the completion times.
     """
     times, (of, requests) = 1, (of, requests.at_once())
     if len(requests) < ROUNDS * concurrent_requests(of, requests) and not (len(requests.before) or _reuses(of, requests)):
@@ -58,7 +59,7 @@ def saturated_rate(of: Deployment, requests: Requests, ends: CompletionFunction 
 
 
 def steady_rate(ends: Array) -> float:
-    """Requests that end over time, the first and the last tenth apart where there are `FEW`. [1/s]"""
+    """Rate of completions, without the first and last tenth of `MIN_REQUESTS` or more. [1/s]"""
     completed = np.sort(ends)
     count = len(completed)
     first, last = (count // 10, count - 1 - count // 10) if count >= MIN_REQUESTS else (0, count - 1)
@@ -68,7 +69,7 @@ def steady_rate(ends: Array) -> float:
 
 
 def concurrent_requests(of: Deployment, requests: Requests) -> int:
-    """Requests of mean lengths that run at a time, as many as batches and memory have room for."""
+    """Requests of mean length that run at a time, as batch size and memory allow."""
     last = of.pools[-1]
     needed = last.memory.needed(ceil(float(requests.prompt.mean() + requests.output.mean() / 2)))
     room = last.memory.buffers or (last.memory.blocks + last.memory.pages) // max(1, needed)
@@ -76,5 +77,5 @@ def concurrent_requests(of: Deployment, requests: Requests) -> int:
 
 
 def _reuses(of: Deployment, requests: Requests) -> bool:
-    """Whether prompts may be taken from caches, so that the same ones again are others."""
+    """Whether prompts may be reused from caches, so that repeated requests would differ."""
     return bool(len(requests.starts)) and any(pool.prefix or pool.pooled for pool in of.pools)

@@ -1,10 +1,11 @@
-"""Iterations of decodes alone, compiled: of requests none of which ends, as long as nothing else can reach their instance.
+"""Runs of decode-only iterations, compiled, while nothing else can reach their instance.
 
-They are nearly all iterations of a load that its instances keep up with. From one to the next a request has one position more
-and nothing else changes, so what they add up is kept at hand and booked when they are over, in the order in which they would
-have been booked one by one.
+Nearly all iterations are of this kind if instances keep up with the load. From one to the next each request has one
+position more and nothing else changes, so sums are kept at hand and booked when the run is over, in the order in which
+they would have been booked one by one.
 
-Throughout: s is the `state.State`, q a request, here an instance, pool its pool, lane one of its lanes, t an instant.
+Throughout: s is the `simulator_state.ServingState`, q a request, here an instance, pool its pool, lane one of its
+lanes, t an instant.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -22,7 +23,7 @@ from dse.evaluators.serving.token_gap_histogram import count_gap, gap_bin
 
 @inlined_function
 def log_iteration(s, here, lane, t, end, step):
-    """Keeps an iteration, of which there are those that come first."""
+    """Log an iteration, if fewer than the log's length were logged before."""
     f, row = s.step[0], s.log[s.total[0].logged]
     row.start, row.end, row.instance, row.lane = t, end, here.number, lane.number - here.first_lane
     row.prompt, row.requests, row.positions, row.queued = f.prompt, f.requests, f.positions, here.queued
@@ -54,7 +55,7 @@ def _longest(s, here, pool, running, count):
 
 @inlined_function
 def _book(s, here, pool, lane, t, played, read):
-    """Books iterations that have been played, up to an instant, and positions that they have read; their requests go on."""
+    """Book skipped iterations up to an instant, and the positions that they read; their requests continue."""
     f, work, total, count = s.step[0], s.work[here.pool, 0, span_index(s.step[0])], s.total[0], lane.count
     here.peak = max(here.peak, here.used + here.paged)
     f.positions -= count
@@ -78,10 +79,10 @@ def _book(s, here, pool, lane, t, played, read):
 
 @called_part
 def skip_decode_iterations(s, price, here, pool, lane, t, horizon):
-    """Plays iterations in which all of a lane's requests decode and none ends, as long as nothing can reach the instance.
+    """Skip through iterations in which all requests of a lane decode and none ends, up to a horizon.
 
-    They differ by one position a request, so each is one price. The first has been formed; what is left at the end is the
-    formed iteration that comes after those played, and the instant of its start, which is returned.
+    The iterations differ by one position per request, so each needs one time. The first one has been formed; the
+    formed iteration at the end is the one after those skipped, and the instant of its start is returned.
     """
     f, running, requests, gaps, grows = s.step[0], s.running[lane.number], s.requests, s.gaps, s.scratch
     count, played, slot = lane.count, 0, 1 % pool.block

@@ -1,7 +1,8 @@
-"""Requests that one pool has prefilled and another one decodes, compiled: when each has its last token, in the steady state.
+"""Steady-state replay of decode instances after prefill instances, compiled: last token times.
 
-As the loop hands them over: to an instance in turn or to the one that has the fewest, when that has room, over the channel that
-is free first; caches are there in the order in which they set out. Passes of decodes are counted (`clocks`).
+KV caches are transferred as in the serving simulation: to an instance in rotation or to the one with fewest requests,
+when that has room, over the channel that is free first; caches arrive in the order in which they left. Decode
+iterations are counted, not formed (`lane_clocks`).
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -25,10 +26,10 @@ from dse.evaluators.serving.prefill_chunks import chunk_count
 
 @compiled_without_gil
 def exposed_transfer_seconds(taken, layers, chunks, prefill):
-    """Of the time in which a channel sends a cache, what is left when its prompt is done. [s]
+    """KV transfer time that remains after the prompt is computed, on one channel. [s]
 
     Args:
-        taken: for all of it. [s]
+        taken: transfer time of the whole cache. [s]
         layers: that go each when it is computed; 0 where a cache goes whole.
         chunks, prefill: of a prompt, and the time from its first to its last. [1], [s]
 
@@ -47,12 +48,12 @@ def exposed_transfer_seconds(taken, layers, chunks, prefill):
 
 @compiled_without_gil
 def replay_decode_pool(price, of, nearest, load, steady, spilled, sends, sent, chunk, room):
-    """Plays the second pool; `last` of the room says when each request has its last token, of which `first` says the first.
+    """Replay the decode pool; the workspace's `last` gives each request's last token, `first` its first.
 
     Args:
-        price, of, nearest, load, steady, spilled, room: as in `arrivals.played`, of this pool.
+        price, of, nearest, load, steady, spilled, room: as in `replay_prefill`, for the decode pool.
         sends: that each request has a channel, shape (requests,). [s]
-        sent: a row of `standing.sending`.
+        sent: a row of `steady_state.transfer_constants`.
         chunk: of a prompt, the longest. [token]
     """
     for i in range(of.instances):
@@ -91,7 +92,7 @@ def replay_decode_pool(price, of, nearest, load, steady, spilled, sends, sent, c
 
 @inlined_function
 def _until(price, of, load, steady, spilled, sends, sent, chunk, room, t):
-    """All that happens up to an instant: caches are there, and requests leave, who make room for others."""
+    """Process events up to an instant: arriving caches, and finished requests, which make room for others."""
     while True:
         now, who = t, -1
         for i in range(of.instances):
@@ -118,7 +119,7 @@ def _until(price, of, load, steady, spilled, sends, sent, chunk, room, t):
 
 @inlined_function
 def _left(price, of, steady, spilled, room, i, now):
-    """Lets go who leaves an instance by an instant; before its `leaves` nobody does."""
+    """Release requests that finish at an instance by an instant; before its `leaves` none does."""
     here, stages = room.instances[i], of.stages
     if here.leaves > now:
         return
@@ -132,7 +133,7 @@ def _left(price, of, steady, spilled, room, i, now):
 
 @inlined_function
 def _send(load, sends, sent, chunk, room, r, t):
-    """A cache sets out; `begun` says when it is there."""
+    """Send a KV cache; `begun` gives its arrival."""
     room.instances[room.share[r]].held += 1
     least = 0
     for channel in range(1, int(sent[2])):
@@ -150,7 +151,7 @@ def _send(load, sends, sent, chunk, room, r, t):
 
 @inlined_function
 def _join(price, of, load, steady, spilled, room, r):
-    """A cache is there: its request decodes from the next pass of the lane on that has the fewest."""
+    """Start decoding a transferred request in the lane with fewest requests, from its next iteration."""
     i, stages, t = room.share[r], of.stages, room.begun[r]
     here, best = room.instances[i], room.share[r] * of.stages
     for number in range(i * stages, (i + 1) * stages):
@@ -173,7 +174,7 @@ def _join(price, of, load, steady, spilled, room, r):
 
 @inlined_function
 def _sorted(load, room):
-    """Requests that have further tokens by their first ones, in `order` of the room; how many there are."""
+    """Sort requests with further tokens by their first ones, into `order` of the workspace; returns their number."""
     many, order, first = 0, room.order, room.first
     for r in range(len(load.arrival)):
         if load.further[r] > 0:

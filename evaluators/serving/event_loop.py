@@ -1,12 +1,12 @@
-"""The serving loop, compiled: what happens at each instant, and how an instance forms an iteration.
+"""Serving simulation loop, compiled: events at each instant, and the forming of iterations.
 
-An instant is when a request comes, an iteration ends, a first stage is free, or a cache has been sent. All that ends at an
-instant is booked before anything new is formed, instances and their lanes in order, so that a run is a function of its
-requests. A lane is a micro-batch of a pipeline: an instance has as many as stages, and a request stays in the one that took
-it up.
+An instant is when a request arrives, an iteration ends, a first stage is free, or a KV cache has been sent. Everything
+that ends at an instant is booked before anything new is formed, instances and their lanes in order, so that a run is a
+function of its requests. A lane is a micro-batch of a pipeline: an instance has as many as stages, and a request stays
+in the lane that admitted it.
 
-Throughout: s is the `state.State`, `held` in one place, r the number of a request and q its record, here an instance, pool its
-pool, lane one of its lanes, t an instant.
+Throughout: s is the `simulator_state.ServingState`, `held` in one place, r the number of a request and q its record,
+here an instance, pool its pool, lane one of its lanes, t an instant.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -59,7 +59,7 @@ LARGE_COUNT = 1 << 40
 
 @compiled_whole
 def run_event_loop(state, prices, transfer, stop):
-    """Plays all requests, or goes on where it paused; what came of them is in the state. Returns how it ended."""
+    """Simulate all requests, or continue after a pause; results are in the state. Returns how it ended."""
     s = held(state)
     n, total = len(s.requests), s.total[0]
     now, coming = total.now, total.coming
@@ -108,7 +108,7 @@ def run_event_loop(state, prices, transfer, stop):
 
 @called_part
 def _arrive(s, r, transfer):
-    """A request comes, and waits where it goes."""
+    """Add an arriving request to the queue of its instance."""
     s.total[0].in_system += 1
     enqueue(s, r, route_arrival(s, s.requests[r], transfer))
     s.requests[r].queued = s.total[0].queued
@@ -129,7 +129,9 @@ def _next(s, arrival, now):
 
 @inlined_function
 def _start(s, prices, here, transfer, stop, coming, t):
-    """Starts an iteration in each idle lane of an instance, while its first stage is free. Returns whether all had a price."""
+    """Start an iteration in each idle lane of an instance, while its first stage is free; returns whether all had a
+    time.
+    """
     pool, free, f, turn = s.pools[here.pool], s.stage_free[here.number], s.step[0], here.next_lane
     left = s.total[0].preempted
     for _ in range(here.stages):
@@ -165,7 +167,7 @@ def _start(s, prices, here, transfer, stop, coming, t):
 
 @inlined_function
 def _open(s, here, pool):
-    """Whether whoever is first in the queue may be taken up."""
+    """Whether the first queued request may be admitted."""
     if here.head < 0 or here.held >= pool.batch:
         return False
     q = s.requests[here.head]
@@ -174,7 +176,7 @@ def _open(s, here, pool):
 
 @inlined_function
 def _closed(s, here, pool, lane):
-    """Whether nobody can join the requests of a lane, none of which ends: no one waits, or there is no room."""
+    """Whether no request can join a lane in which none ends: none waits, or memory is full."""
     if here.head < 0 or here.held >= pool.batch or (pool.static and not s.requests[here.head].remote):
         return True
     # what a chunk of the first in the queue would be depends on what is left of the budget: one position is the least
@@ -342,7 +344,7 @@ def _prefill(s, here, pool, lane, t, room, new):
 
 @inlined_function
 def _undecoded(f, q):
-    """Takes a request's token, if it has one, out of the iteration; its place in the budget stays empty."""
+    """Remove a request's token, if any, from the iteration; its place in the budget stays empty."""
     if q.part > 0:
         q.part = 0
         f.requests -= 1
@@ -454,7 +456,7 @@ def _preempt(s, here, pool, lane):
 
 @inlined_function
 def _move(s, here, pool, q):
-    """Counts what goes to the host or comes back."""
+    """Count positions moved to or from the host."""
     s.step[0].moved += _held(q)
     s.step[0].cells += transferred_positions(s, pool, _held(q))
     count_host_transfer(s, here, transferred_positions(s, pool, _held(q)))
@@ -463,5 +465,5 @@ def _move(s, here, pool, q):
 
 @inlined_function
 def _held(q):
-    """Positions whose keys and values have been computed."""
+    """Positions of a request whose keys and values have been computed."""
     return q.prompt + q.made - 1 if q.done == q.target else q.done

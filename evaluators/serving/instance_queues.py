@@ -1,6 +1,7 @@
-"""Queues of instances, routing to them, and caches on their way between pools, compiled.
+"""Queues of instances, request routing, and KV transfer between pools, compiled.
 
-Throughout: s is the `state.State`, r the number of a request and q its record, here an instance, pool its pool, t an instant.
+Throughout: s is the `simulator_state.ServingState`, r the number of a request and q its record, here an instance, pool
+its pool, t an instant.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -13,7 +14,7 @@ from dse.evaluators.serving.simulator_state import BATCH, MEMORY
 
 @inlined_function
 def update_busy_time(here, t):
-    """Brings an instance's seconds up to date; done before its blocks change, and before it forms anything."""
+    """Update the time sums of an instance, before its blocks change and before it forms an iteration."""
     here.area += (t - here.since) * (here.used + here.paged)
     if here.why == BATCH:
         here.by_batch += t - here.since
@@ -25,7 +26,7 @@ def update_busy_time(here, t):
 
 @called_part
 def enqueue(s, r, i):
-    """A request is the last of its rank in the queue of an instance."""
+    """Append a request to its rank in the queue of an instance."""
     here, q = s.instances[i], s.requests[r]
     q.instance = i
     here.due = True
@@ -35,7 +36,7 @@ def enqueue(s, r, i):
 
 @called_part
 def enqueue_first(s, here, r):
-    """A request that has left is the first of its rank in the queue."""
+    """Insert a preempted request as the first of its rank in the queue."""
     rank = s.requests[r].rank
     _behind(s, here, r, _last(s, here, rank - 1))
     if s.lasts[here.number, rank] < 0:
@@ -65,7 +66,7 @@ def _behind(s, here, r, before):
 
 @inlined_function
 def dequeue(s, here):
-    """The first in the queue, which leaves it."""
+    """Remove and return the first request of an instance's queue."""
     r = here.head
     here.head = s.requests[r].follower
     rank = s.requests[r].rank
@@ -78,7 +79,7 @@ def dequeue(s, here):
 
 @called_part
 def route_request(s, pool, nearest, low, high):
-    """The instance of a pool that a request goes to, from the `low`-th on and before the `high`-th."""
+    """Instance of a pool to which a request is routed, from number `low` up to below `high`."""
     best = pool.first + low
     if not nearest:
         best += pool.turn % (high - low)
@@ -92,7 +93,7 @@ def route_request(s, pool, nearest, low, high):
 
 @inlined_function
 def arrivals_elsewhere(s, pool, here, transfer):
-    """How many of the next arrivals at least go to other instances of a pool, as long as no request ends in this one."""
+    """Lower bound on the next arrivals routed to other instances, while no request ends in this one."""
     if transfer.aware:
         return 0
     if not transfer.nearest:
@@ -107,10 +108,10 @@ def arrivals_elsewhere(s, pool, here, transfer):
 
 @called_part
 def route_arrival(s, q, transfer):
-    """The instance that an arrival goes to.
+    """Instance to which an arriving request is routed.
 
-    Where caches count, that with the longest match, of several the first, if the match is long enough and instances are loaded
-    alike; else the one that holds the fewest.
+    With cache-aware routing: the instance with the longest prefix match, the first among several, if the match is
+    long enough and instances are loaded evenly; else the one with fewest requests.
     """
     pool = s.pools[0]
     if not transfer.aware:
@@ -129,7 +130,7 @@ def route_arrival(s, q, transfer):
 
 @inlined_function
 def start_transfers(s, here, transfer, t):
-    """Caches that wait elsewhere for this instance set out, as long as it has room for them."""
+    """Start waiting KV transfers to an instance, as long as the instance has room."""
     pool = s.pools[here.pool]
     while here.head >= 0 and s.requests[here.head].remote and here.held < pool.batch:
         q = s.requests[here.head]
@@ -157,7 +158,7 @@ def start_transfers(s, here, transfer, t):
 
 @inlined_function
 def _first_free(channels):
-    """The channel that is free first; that of `np.argmin`, whose machine code would have every process import SciPy."""
+    """The channel that is free first; `np.argmin` would make every process import SciPy for its machine code."""
     least = 0
     for channel in range(1, len(channels)):
         if channels[channel] < channels[least]:
@@ -167,15 +168,15 @@ def _first_free(channels):
 
 @inlined_function
 def send_layerwise(q, transfer, start, t):
-    """What an iteration has computed of a prompt is sent layer by layer behind it, by a channel that is free.
+    """Send the prompt part of one iteration layer by layer, over a free channel.
 
-    A layer's part can go when the layer is done, and layers take equal times; parts follow one another. With G when all of
-    before has gone, n parts of S / n and an iteration from b to e, that is
+    A layer's part can go when the layer is done, and layers take equal times; parts follow one another. With G the
+    time at which everything before has gone, n parts of S / n and an iteration from b to e, that is
 
         G' = max(max(G, b + (e - b) / n) + S, e + S / n)
 
-    since of a channel that waits for parts that come evenly, either the first one or the last one decides. What was reused is
-    there before. A channel that has something else to do until c has sent all at max(c + all of S, G).
+    since a channel that waits for evenly spaced parts is limited either by the first or by the last. A reused
+    prefix is there before. A channel that is busy until c has sent everything at max(c + all of S, G).
     """
     if q.gone < 0 and q.begun > 0:
         q.gone = start + q.sending * (q.begun / q.prompt)
@@ -185,7 +186,7 @@ def send_layerwise(q, transfer, start, t):
 
 @called_part
 def receive_cache(s, t):
-    """The first cache on its way is there: its memory at the source is free, and it joins the lane that has the fewest."""
+    """Receive the next KV cache in transit: free its source, and join the lane with fewest requests."""
     r = s.transit[0]
     q = s.requests[r]
     s.transit[0] = q.follower
@@ -208,7 +209,7 @@ def receive_cache(s, t):
 
 @called_part
 def join_lane(s, here, lane, r):
-    """A request is the last of its rank in a lane."""
+    """Append a request to its rank in a lane."""
     running, place = s.running[lane.number], lane.count
     while place > 0 and s.requests[running[place - 1]].rank > s.requests[r].rank:
         running[place] = running[place - 1]

@@ -1,14 +1,14 @@
-"""What an iteration takes: a constant, a linear form, or a table over batch compositions made from any other price.
+"""Iteration time from its composition: a constant, a linear form, or a table of another model.
 
-An iteration is known by its composition alone: tokens of prompts and the positions that each of them attends to on average,
-itself included; decoding requests and the positions that each of them reads on average; and the share of all positions read
-that had been spilled from SRAM. Compositions are priced elsewhere; here they are only remembered.
+A composition is: prompt tokens and the positions that each attends to on average, itself included; decoding requests
+and the positions that each reads on average; and the share of all positions read that had been spilled from SRAM. Times
+come from elsewhere; this module stores and interpolates them.
 
-A table has another second axis: positions before a prompt's tokens, or, below 0, what a prompt of several that share the tokens
-has of them, less 1. A whole prompt by itself is at 0 however long it is. Prices jump between it and as many tokens of several
-prompts, each of which has a copy of attention or a run of its own, and what is asked of one alone is never taken from both.
-Between numbers of prompts, what attention costs is linear in the tokens that each has, as what the fullest of several copies of
-attention has is while all are dealt as many prompts.
+A table has another second axis: positions before a prompt's tokens or, below 0, the fraction of the tokens that one of
+several prompts has, less 1. A whole single prompt is at 0, however long. Times jump between that point and as many
+tokens of several prompts, each of which has a copy of attention or a run of its own, so a single prompt is never
+interpolated between both. Between numbers of prompts, the cost of attention is linear in the tokens of each, as is the
+load of the fullest of several copies of attention while all are dealt as many prompts.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ IterationTimeFunction = Callable[[Array, Array, Array, Array, Array], Any]
 
 
 class IterationTime(NamedTuple):
-    """A step price as the loop reads it: a linear form and a table, added.
+    """Iteration time as the simulation reads it: sum of a linear form and a table. [s]
 
     Attributes:
         linear: seconds a step, a prompt token, a pair of query and key in prompts, a decoding request, a position that decoding
@@ -36,7 +36,7 @@ class IterationTime(NamedTuple):
         grid: values of each axis of the table, padded: those of a composition, but for the second one; shape (5, longest).
         sizes: of each axis; shape (5,).
         table: seconds at the grid's points, the last axis fastest; empty for none. [s]
-        places, weights: room for the corners of a cell, shape (32,).
+        places, weights: work arrays for the corners of a cell, shape (32,).
     """
 
     linear: Array
@@ -48,7 +48,7 @@ class IterationTime(NamedTuple):
 
 
 class TableError(NamedTuple):
-    """Relative error of a table against the price it was made from, at random compositions between its points.
+    """Relative interpolation error of a table at random compositions between its points.
 
     Attributes:
         mean, worst: of the absolute values.
@@ -61,7 +61,7 @@ class TableError(NamedTuple):
 
 
 def constant_time(seconds: float) -> IterationTime:
-    """Every iteration takes the same."""
+    """Iteration time that is the same for every composition. [s]"""
     return linear_time(seconds)
 
 
@@ -73,22 +73,26 @@ def linear_time(
     position: float = 0.0,
     spilled: float = 0.0,
 ) -> IterationTime:
-    """A sum of counts; the coefficients are those of `Price.linear`. [s]
+    """Iteration time as a linear form of counts; coefficients as in `IterationTime.linear`. [s]
 
     Raises:
         DesignError: a step takes no time, or a coefficient is negative.
     """
     coefficients = np.array([step, prefill_token, pair, decode_request, position, spilled], float)
     if not step > 0 or not (np.isfinite(coefficients).all() and (coefficients >= 0).all()):
-        raise DesignError(f"step price: coefficients {coefficients.tolist()} s; a step takes time, and nothing gives time back")
+        raise DesignError(
+            f"iteration time: coefficients {coefficients.tolist()} s; the constant must be above 0 and none may be negative"
+        )
     return _price(coefficients, np.zeros((5, 1)), np.ones(5, np.int64), np.zeros(0))
 
 
 def tabulate_time(pricing: IterationTimeFunction, axes: Sequence[Array]) -> IterationTime:
-    """A table of a price at all combinations of the axes' values; between them it is multilinear, beyond them it goes on.
+    """Tabulate an iteration time at all combinations of axis values, with multilinear interpolation.
+
+    Beyond the axes the table is extrapolated.
 
     Args:
-        pricing: called once, with the counts of all points, which broadcast together.
+        pricing: function of iteration times, called once with the counts of all points, which broadcast together.
         axes: rising values of each axis; shapes (any,).
 
     Raises:
@@ -98,7 +102,7 @@ def tabulate_time(pricing: IterationTimeFunction, axes: Sequence[Array]) -> Iter
 
 
 def axis_points(axes: Sequence[Array]) -> list[Array]:
-    """Counts at all combinations of the axes' values, in the order of `AXES`; they broadcast together.
+    """Counts at all combinations of the axes' values, in the order of `AXES`, as broadcastable arrays.
 
     >>> tokens, context, *_ = axis_points([np.array([0.0, 8.0]), np.array([-0.5, 0.0, 100.0]), *[np.zeros(1)] * 3])
     >>> context[..., 0, 0, 0].tolist()  # of nothing; of two prompts of 4 tokens, one of 8, and 8 tokens after 100
@@ -109,19 +113,19 @@ def axis_points(axes: Sequence[Array]) -> list[Array]:
     """
     for name, values in zip(AXES, axes, strict=True):
         if len(values) < 1 or (np.diff(values) <= 0).any():
-            raise DesignError(f"price table: the values of {name} must rise; they are {np.asarray(values).tolist()}")
+            raise DesignError(f"iteration-time table: the values of {name} must rise, got {np.asarray(values).tolist()}")
     tokens, before, *others = np.meshgrid(*(np.asarray(values, float) for values in axes), indexing="ij", sparse=True)
     own = np.maximum(tokens * (1 + np.minimum(before, 0.0)), 1.0)  # of a prompt
     return [tokens, np.where(tokens > 0, np.maximum(before, 0.0) + (own + 1) / 2, 0.0), *others]
 
 
 def table_from_values(values: Array, axes: Sequence[Array], *, least: float = np.finfo(float).tiny) -> IterationTime:
-    """A table of what is known at all points of some axes.
+    """Table of iteration times from values at all points of some axes.
 
     Args:
         values: at `points(axes)`, in a shape that broadcasts to theirs.
         axes: rising values of each of `AXES`.
-        least: of a composition that has something; beside times, what compositions spend may be nothing.
+        least: smallest allowed value of a composition with tokens; other costs than time may be 0.
 
     Raises:
         DesignError: a composition below it.
@@ -133,10 +137,12 @@ def table_from_values(values: Array, axes: Sequence[Array], *, least: float = np
 def tables_from_values(
     values: Array, axes: Sequence[Array], *, least: float = np.finfo(float).tiny
 ) -> tuple[IterationTime, Array]:
-    """As `stored`, of several prices with the same axes, the last dimension: the first one, and the tables of all."""
+    """Tables of several iteration times with equal axes, the last dimension: first table, and all arrays."""
     sizes = np.array([len(some) for some in axes])
     if len(axes[-1]) > 1 and axes[-1][0] != 0:
-        raise DesignError(f"price table: the values of {AXES[-1]} must begin with 0; they are {np.asarray(axes[-1]).tolist()}")
+        raise DesignError(
+            f"iteration-time table: the values of {AXES[-1]} must begin with 0, got {np.asarray(axes[-1]).tolist()}"
+        )
     idle = np.zeros(sizes, bool)
     idle[np.asarray(axes[0]) == 0, :, np.asarray(axes[2]) == 0] = True
     many = values.shape[-1]
@@ -151,7 +157,7 @@ def tables_from_values(
         bad = int(np.argmax(~np.isfinite(table) | ((table < least) & ~idle)))
         place = np.unravel_index(bad, sizes)
         where = ", ".join(f"{name} {some[at]:g}" for name, some, at in zip(AXES, axes, place, strict=True))
-        raise DesignError(f"price table: {table[bad]!r} s for {where}; every iteration takes time")
+        raise DesignError(f"iteration-time table: {table[bad]!r} s for {where}; every iteration must take time")
     grid = np.zeros((len(AXES), sizes.max()))
     for row, some in zip(grid, axes, strict=True):
         row[: len(some)] = some
@@ -162,7 +168,7 @@ COUNTS, CONTEXTS = 2**0.5, 2.0
 """Of a point of a table to the one before it: of tokens and requests, and of the positions that they attend to."""
 
 SEVERAL, FEWER = (64, 32, 16, 8, 6, 4, 3, 2), (64, 16, 4, 2)
-"""Prompts of an iteration that a table has points of beside one, and of a small table; beyond them, in the ratio of counts."""
+"""Table points of several prompts per iteration, and those of a small table; beyond them, in the ratio of counts."""
 
 
 MAX_DEALS = 8
@@ -170,7 +176,7 @@ MAX_DEALS = 8
 
 
 def dealt_request_counts(copies: float, most: float, turns: int = MAX_DEALS) -> list[float]:
-    """Numbers of requests that are dealt to copies of attention, at which a copy has as many as all, and those after them.
+    """Request counts around full deals to copies of attention: multiples of `copies`, and one more.
 
     >>> dealt_request_counts(8, 20), dealt_request_counts(1, 20)
     ([8.0, 9.0, 16.0, 17.0], [])
@@ -189,7 +195,7 @@ def prefix_axis(
     copies: float = 1.0,
     turns: int = MAX_DEALS,
 ) -> Array:
-    """Points of a table's second axis: of several prompts, of one by itself, and of positions before it.
+    """Points of a table's second axis: several prompts, a single prompt, and positions before a prompt.
 
     Args:
         longest: positions before a prompt at most.
@@ -199,7 +205,7 @@ def prefix_axis(
         prompts: of an iteration at most; a table has points up to there, or just beyond it.
         beyond: of one of these points to the one before it, beyond `several`.
         copies: of attention, to which prompts are dealt.
-        turns: as of `dealt`.
+        turns: as of `dealt_request_counts`.
 
     >>> prefix_axis(100, several=(8, 4, 2)).tolist()
     [-0.875, -0.75, -0.5, 0.0, 64.0, 128.0]
@@ -225,17 +231,17 @@ def geometric_axes(
     whole: Sequence[float] = (),
     copies: float = 1.0,
 ) -> list[Array]:
-    """Axes from nothing to the largest values given or just beyond, in equal ratios: points are close where counts are small.
+    """Axes of a table from 0 to the largest counts, in equal ratios: dense where counts are small.
 
-    What the largest values are moves no point: a longer request adds some, and changes no price of the others. Points are whole
-    numbers, since a core that computes parts of its rows rounds them up; powers of two, as budgets and batches are, are among
-    them.
+    The largest values move no point: a longer request adds points, and leaves the others. Points are whole numbers,
+    since a core that computes parts of rows rounds them up; powers of two, as budgets and batches often are, are
+    among them.
 
     Args:
         prefill_tokens, prefill_context, decode_requests, decode_context: the largest of each. [1]
         finer: times as many points, in equal ratios.
         spilled: whether what is read may be in a second memory.
-        whole: tokens of prompts that are to be priced as they are.
+        whole: prompt lengths that are table points.
         copies: of attention, to which requests are dealt.
     """
 
@@ -259,10 +265,10 @@ def geometric_axes(
 def table_error(
     price: IterationTime, pricing: IterationTimeFunction, axes: Sequence[Array], *, compositions: int = 2000, seed: int = 0
 ) -> TableError:
-    """How far a table is from its price at compositions drawn between the axes' ends, evenly in their logarithm.
+    """Interpolation error of a table at random compositions, log-uniform between the axes' ends.
 
-    Compositions without prompts and without decodes are drawn too, and those that cannot be are left out: a prompt's tokens
-    attend to at least half of themselves.
+    Compositions without prompts and without decodes are drawn too, and impossible ones are left out: a prompt's
+    tokens attend to at least half of themselves.
     """
     (found,) = table_errors([(price, axes)], pricing, compositions=compositions, seed=seed)
     return found
@@ -275,7 +281,7 @@ def table_errors(
     compositions: int = 2000,
     seed: int = 0,
 ) -> list[TableError]:
-    """As `error`, of several tables of a price with their axes: it is called once, with the compositions of all."""
+    """Interpolation errors of several tables of one iteration time, computed in one call."""
     from dse.evaluators.serving.iteration_time_lookup import table_at_composition
 
     every = [_drawn(axes, compositions, seed) for _, axes in tables]

@@ -1,16 +1,16 @@
-"""A step price at one composition, compiled: what the loop and the steady state ask of a `price.Price`."""
+"""Look-up of an iteration time at one composition, compiled, for simulation and steady state."""
 
 # mypy: disable-error-code="no-untyped-def"
 
 from dse.evaluators.machine.compile_cache import compiled_inlined, inlined_function
 
 REQUESTS, CONTEXT = 2, 3
-"""Places of decodes and of what they read among `price.AXES`."""
+"""Places of decodes and of what they read among `iteration_time.AXES`."""
 
 
 @compiled_inlined
 def iteration_seconds(price, prompt, pairs, requests, positions, past, far):
-    """Of an iteration by a `price.Price`; counts as in `state.STEP`."""
+    """Time of an iteration; counts as in `simulator_state.STEP`. [s]"""
     c = price.linear
     linear = c[0] + c[1] * prompt + c[2] * pairs + c[3] * requests + c[4] * positions + c[5] * far
     if len(price.table) == 0:
@@ -23,7 +23,7 @@ def iteration_seconds(price, prompt, pairs, requests, positions, past, far):
 
 @compiled_inlined
 def table_at_composition(price, prompt, prompt_context, requests, context, spilled):
-    """A table at a composition, whose counts are in the order of `price.AXES`."""
+    """Table value at a composition with counts in the order of `AXES`. [s]"""
     before = prompt_context - (prompt + 1) / 2 if prompt > 0 else 0.0
     if before < 0:  # what each of several prompts has of the tokens
         before = min(1.0, max(2 * prompt_context - 1, 1.0) / prompt) - 1
@@ -32,7 +32,7 @@ def table_at_composition(price, prompt, prompt_context, requests, context, spill
 
 @compiled_inlined
 def interpolate_table(price, point):
-    """A table at values of its axes, multilinear between its points and beyond its ends."""
+    """Table value at values of its axes, multilinear between its points and beyond its ends."""
     corners, stride = 1, len(price.table)
     price.places[0], price.weights[0] = 0, 1.0
     for axis in range(len(point)):
@@ -46,7 +46,7 @@ def interpolate_table(price, point):
 
 @inlined_function
 def _along(price, axis, x, stride, corners):
-    """Corners of a cell, with those along one more axis, whose points are so far apart in the table. Returns how many."""
+    """Corners of a cell extended along one more axis with a stride in the table; returns their number."""
     places, weights, size, grid = price.places, price.weights, price.sizes[axis], price.grid[axis]
     if size == 1:
         return corners
@@ -70,9 +70,9 @@ def _along(price, axis, x, stride, corners):
 
 @inlined_function
 def decode_corners(price, requests):
-    """Corners of the cells of decodes by themselves, so many and with nothing spilled, at the least context. Returns how many.
+    """Prepare the table corners for decode-only iterations at the least context; returns their number.
 
-    They are those of all contexts, from which `reading` goes on: the axis of what is spilled, behind, begins with nothing.
+    `interpolate_context` continues from these for all contexts; the last axis, of spilled positions, begins with 0.
     """
     corners, stride = 1, len(price.table)
     price.places[0], price.weights[0] = 0, 1.0
@@ -84,9 +84,9 @@ def decode_corners(price, requests):
 
 @inlined_function
 def interpolate_context(price, corners, low, above):
-    """A table between a context's point and the next one, `above` of the way there, as `interpolated` has it to the bit.
+    """Table value between two context points at fraction `above`, bit-equal to `interpolate_table`.
 
-    At a point, the other one counts for 0.
+    At a point, the other one has weight 0.
     """
     value, stride = 0.0, price.sizes[CONTEXT + 1]
     for corner in range(corners):

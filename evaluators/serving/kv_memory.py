@@ -1,7 +1,8 @@
-"""Memory for keys and values: blocks of one memory; or of SRAM first, then blocks of HBM or a buffer there for each request.
+"""KV memory of an instance: blocks of one memory, or SRAM first and then HBM blocks or buffers.
 
-Blocks are of one size and any will do, so the list of free blocks is a count; the same holds for the buffers of a ring. What is
-where follows from when it was written: a request's cache grows into free blocks of SRAM, and where there are none into HBM.
+Blocks have one size and any free block will do, so the list of free blocks is a count; the same holds for the buffers
+of a ring. Placement follows from the order of writes: a request's cache grows into free blocks of SRAM, and into HBM
+where there are none.
 """
 
 from bisect import bisect_right
@@ -23,7 +24,7 @@ ENDLESS = 1 << 40
 
 
 class RequestMemory(NamedTuple):
-    """What a request has in memory.
+    """KV memory of one request: growing, fixed and window parts. [B]
 
     Attributes:
         growing: of each position, in layers that keep all. [B]
@@ -38,7 +39,7 @@ class RequestMemory(NamedTuple):
     windows: tuple[tuple[int, Any], ...] = ()
 
     def of(self, positions: Any) -> Any:
-        """Bytes of a request with so many positions. [B]
+        """Bytes of a request with a number of positions. [B]
 
         >>> RequestMemory(10.0, 500.0, ((64, 2.0),)).of(100)
         1628.0
@@ -46,7 +47,7 @@ class RequestMemory(NamedTuple):
         return self.growing * positions + self.fixed + sum(nbytes * minimum(positions, most) for most, nbytes in self.windows)
 
     def altogether(self, positions: Any) -> Any:
-        """Bytes of all of some requests, shape (requests,). [B]
+        """Bytes of several requests together, shape (requests,). [B]
 
         >>> RequestMemory(10.0, 500.0, ((64, 2.0),)).altogether(np.array([100, 10]))
         2248.0
@@ -56,16 +57,16 @@ class RequestMemory(NamedTuple):
 
     @property
     def each(self) -> tuple[Any, ...]:
-        """Bytes of all kinds."""
+        """Bytes of all parts: growing, fixed, and each window. [B]"""
         return self.growing, self.fixed, *(nbytes for _, nbytes in self.windows)
 
     @property
     def position(self) -> Any:
-        """Of a position, in all layers that keep some. [B]"""
+        """Bytes of a position over all layers that keep some. [B]"""
         return self.growing + sum(nbytes for _, nbytes in self.windows)
 
     def each_of(self, size: int) -> "list[RequestMemory]":
-        """Of each of some designs."""
+        """The memory of a request for each of `size` designs."""
         columns = [np.broadcast_to(values, size).tolist() for values in self.each]
         sizes = [most for most, _ in self.windows]
         return [
@@ -74,19 +75,19 @@ class RequestMemory(NamedTuple):
         ]
 
     def at(self, row: int) -> "RequestMemory":
-        """Of one design, where numbers are of several, shape (designs,)."""
+        """The memory of a request for one design of several."""
         windows = tuple((most, value_of_row(nbytes, row)) for most, nbytes in self.windows)
         return RequestMemory(value_of_row(self.growing, row), value_of_row(self.fixed, row), windows)
 
     def times(self, each: Any) -> "RequestMemory":
-        """So many times as much, or so many seconds a byte."""
+        """The memory scaled by a factor, or by seconds per byte."""
         return RequestMemory(
             self.growing * each, self.fixed * each, tuple((most, nbytes * each) for most, nbytes in self.windows)
         )
 
 
 def value_of_row(values: Any, row: int) -> float:
-    """Of a design, where a number may be the same for all.
+    """Value of one design, from a number or an array over designs.
 
     >>> value_of_row(2.0, 1), value_of_row(np.array([3.0, 4.0]), 1)
     (2.0, 4.0)
@@ -95,7 +96,7 @@ def value_of_row(values: Any, row: int) -> float:
 
 
 def fullest_request(rooms: Sequence[RequestMemory], positions: int) -> RequestMemory:
-    """Design by design, the one of some where a request of so many positions has most; the first one of equals."""
+    """The request memory with most bytes at a number of positions, design by design."""
     found = rooms[0]
     for other in rooms[1:]:
         more = other.of(positions) > found.of(positions)
@@ -105,7 +106,7 @@ def fullest_request(rooms: Sequence[RequestMemory], positions: int) -> RequestMe
 
 
 def request_memory(model: Model, held: Callable[[Any, float], Any]) -> RequestMemory:
-    """What a request has where something holds caches.
+    """KV memory of one request, from a function of bytes that a layout keeps. [B]
 
     Args:
         model: what is served.
@@ -130,19 +131,19 @@ WATERMARK = 0.01
 
 @dataclass(frozen=True, slots=True)
 class KvMemory:
-    """What an instance has for the caches of its requests.
+    """KV memory of one instance: blocks, HBM pages or buffers, and time to the host.
 
     Attributes:
         blocks: of the one memory, or of SRAM where there are buffers.
-        block: positions that a step of a request's growth has room for. [token]
+        block: positions of an allocation step. [token]
         spare: share of all blocks that taking a request up leaves free, for those that run to grow into; vLLM's watermark.
-        pages: blocks of HBM, for what those of SRAM have no room for; 0 where there is one memory alone, or buffers.
-        buffers: in HBM, one for each request that is taken up, whether it overflows or not; 0 where there is one memory alone.
+        pages: blocks of HBM for what SRAM cannot hold; 0 for one memory alone, or with buffers.
+        buffers: buffers in HBM, one for each admitted request, whether it overflows or not; 0 for one memory alone.
         buffer: positions in a buffer, the longest request. [token]
         host: time to move what a block has of one position to the host's memory or back. [s]
-        each: blocks that every step takes; 0 where no layer keeps all positions.
-        fixed: blocks that a request takes at once, whatever its length.
-        windows: of layers that keep the last positions: how many, and blocks that each step up to them takes. [token], [1]
+        each: blocks per allocation step; 0 where no layer keeps all positions.
+        fixed: blocks that a request needs at once, whatever its length.
+        windows: windows of layers that keep the last positions: positions, and blocks per step up to them. [token], [1]
     """
 
     blocks: int
@@ -165,10 +166,10 @@ class KvMemory:
                 f"{self.buffer}"
             )
         if not 0 <= self.spare < 1:
-            raise DesignError(f"KV memory: a share of {self.spare:g} of the blocks cannot stay free; give 0 to 1, 1 left out")
+            raise DesignError(f"KV memory: the share of spare blocks must be at least 0 and below 1, got {self.spare:g}")
 
     def needed(self, positions: int) -> int:
-        """Blocks of a request with so many positions.
+        """Blocks that a request with a number of positions needs.
 
         >>> KvMemory(100, 16, each=1, fixed=5, windows=((64, 2),)).needed(100)
         20
@@ -178,7 +179,7 @@ class KvMemory:
 
     @property
     def longest(self) -> int:
-        """Positions of the longest request that can ever be held, as far as one counts. [token]"""
+        """Positions of the longest request that fits, as far as block counts can be summed. [token]"""
         if self.buffers:
             return self.buffer
         return (
@@ -195,18 +196,18 @@ def paged_memory(
     host_bandwidth: float = 0.0,
     longest: int = 0,
 ) -> KvMemory:
-    """One memory in blocks.
+    """KV memory of one instance in equal blocks of one memory.
 
-    A block has one position's bytes `block` times: of layers that keep all; of states, where there is nothing else; where there
-    are windows, the most of which steps of all of them have whole ones. What is fixed is rounded up.
+    A block has the bytes of `block` positions: of growing layers; of states, where there is nothing else; with
+    windows, of the part for which all windows have whole steps. Fixed parts are rounded up.
 
     Args:
         capacity: for caches alone, of an instance. [B]
-        room: of a request.
+        room: KV memory of one request.
         block: positions in a step. [token]
         spare: as in `Memory`.
         host_bandwidth: to the host's memory, for caches that are swapped; 0 where they never are. [B/s]
-        longest: positions of a request for which there is room, since a limit says so, however blocks round. [token]
+        longest: positions of a request that must fit, as a limit guarantees, however blocks round. [token]
 
     Raises:
         DesignError: not one block fits.
@@ -219,12 +220,12 @@ def paged_memory(
     size, one = _sized(room, block)
     blocks = max(int(capacity // size), one.needed(longest) if longest else 0)
     if blocks < 1:
-        raise DesignError(f"KV memory: {capacity:.4g} B hold no block of {block} tokens, which takes {size:.4g} B")
+        raise DesignError(f"KV memory: {capacity:.4g} B do not fit one block of {block} tokens, which needs {size:.4g} B")
     return replace(one, blocks=blocks, spare=spare, host=size / block / host_bandwidth if host_bandwidth else 0.0)
 
 
 def host_blocks(capacity: float, room: RequestMemory, *, block: int = 16) -> int:
-    """Blocks of prefixes, as those of `paged`, that the memory of a host has room for.
+    """Blocks for prefixes, as those of `paged_memory`, that a host's memory has room for.
 
     >>> host_blocks(1e6, RequestMemory(1e3), block=16)
     62
@@ -233,16 +234,16 @@ def host_blocks(capacity: float, room: RequestMemory, *, block: int = 16) -> int
 
 
 def two_level_memory(sram: float, hbm: float, room: RequestMemory, *, longest: int, block: int = 16) -> KvMemory:
-    """Blocks in SRAM, and a ring of buffers in HBM, each for a request of `longest` tokens.
+    """KV memory of one instance: blocks in SRAM, and a ring of request-sized buffers in HBM.
 
     Args:
         sram, hbm: for caches alone, of an instance. [B]
-        room: of a request.
+        room: KV memory of one request.
         longest: of a request, prompt and output. [token]
         block: positions in a step. [token]
 
     Raises:
-        DesignError: HBM has no room for one buffer.
+        DesignError: HBM cannot hold one buffer.
 
     Source:
         [zhu2025] section 4.2: fine-grained blocks in SRAM, a whole buffer a request in HBM.
@@ -254,17 +255,19 @@ def two_level_memory(sram: float, hbm: float, room: RequestMemory, *, longest: i
     buffer = room.of(longest)
     buffers = int(hbm // buffer)
     if buffers < 1:
-        raise DesignError(f"KV memory: {hbm:.4g} B of HBM hold no buffer of {longest} tokens, which takes {buffer:.4g} B")
+        raise DesignError(
+            f"KV memory: {hbm:.4g} B of HBM do not fit one buffer of {longest} tokens, which needs {buffer:.4g} B"
+        )
     return KvMemory(int(sram // size), block, 0.0, 0, buffers, longest, 0.0, one.each, one.fixed, one.windows)
 
 
 def two_level_paged_memory(sram: float, hbm: float, room: RequestMemory, *, longest: int, block: int = 16) -> KvMemory:
-    """Blocks in SRAM, and blocks of the same size in HBM for what those have no room for.
+    """KV memory of one instance: blocks in SRAM, and equal blocks in HBM once SRAM is full.
 
     Args:
         sram, hbm: for caches alone, of an instance. [B]
-        room: of a request.
-        longest: positions of a request for which there is room, since a limit says so, however blocks round. [token]
+        room: KV memory of one request.
+        longest: positions of a request that must fit, as a limit guarantees, however blocks round. [token]
         block: positions in a step. [token]
 
     >>> some = two_level_paged_memory(1e6, 1e8, RequestMemory(1e3), longest=4096)
@@ -293,11 +296,11 @@ def _sized(room: RequestMemory, block: int) -> tuple[float, KvMemory]:
 
 
 class PrefixCacheSizes(NamedTuple):
-    """What an instance remembers of prompts, as `loop.Pool` says.
+    """Sizes of an instance's prefix cache in hash blocks, with snapshots of states.
 
     Attributes:
         prefix: hash blocks; snapshots, where layers have nothing but states.
-        entry, snapshot: that a hash block takes of that, and a snapshot.
+        entry, snapshot: units of `prefix` per hash block, and per snapshot.
         every: hash blocks from one snapshot to the next.
     """
 
@@ -309,11 +312,11 @@ class PrefixCacheSizes(NamedTuple):
 
 @memoize
 def prefix_cache_sizes(capacity: float, room: RequestMemory, block: int, every: int = 0) -> PrefixCacheSizes:
-    """Hash blocks with keys and values of all layers, windows too, and snapshots of states.
+    """Sizes of a prefix cache: hash blocks of all layers, windows included, and state snapshots.
 
     Args:
         capacity: for them. [B]
-        room: of a request.
+        room: KV memory of one request.
         block: tokens of a hash block.
         every: tokens from snapshot to snapshot, rounded up to hash blocks; 0 for one at the end of a prompt alone.
 
@@ -328,20 +331,20 @@ def prefix_cache_sizes(capacity: float, room: RequestMemory, block: int, every: 
 
 
 class SramShares(NamedTuple):
-    """How what working sets leave of a core's SRAM is shared out. [B]"""
+    """Split of the SRAM that working sets leave on a core, between KV cache and weights. [B]"""
 
     kv: Any
     weights: Any
 
 
 def sram_shares(room: Any, kv: Any, weights: Any, *, kv_share: Any = 1.0) -> SramShares:
-    """What the KV cache and weights take of a core's SRAM; leaves broadcast over designs.
+    """SRAM of a core for the KV cache and for weights; leaves broadcast over designs. [B]
 
     Args:
-        room: that activations, inputs and temporary buffers leave. [B]
-        kv: the most that caches could take. [B]
+        room: SRAM that activations, inputs and temporary buffers leave free. [B]
+        kv: size of the whole KV cache. [B]
         weights: the core's share of the model. [B]
-        kv_share: of the room, the part that caches may take before weights; what one does not need the other may have. [-]
+        kv_share: share of the free SRAM that the KV cache may use before weights; unused parts go to the other. [-]
 
     Source:
         [zhu2025] section 4.2.

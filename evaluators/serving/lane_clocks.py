@@ -1,9 +1,9 @@
-"""Lanes that decode, compiled: as many tokens as passes have gone by, for all requests of a lane alike.
+"""Decode progress of lanes in the replay, compiled: all requests of a lane advance together.
 
-Where no prompt is in the way, passes of decodes are alike until somebody leaves, and are counted, not played. A lane of a
-pipeline that others' prompts are in front of ends its pass when these do.
+Without prompts in between, decode iterations are equal until a request leaves, so they are counted and not formed. A
+lane of a pipeline behind another lane's prompts ends its iteration when these do.
 
-Throughout: of is a `Station`, room an `arrivals.Room`, i an instance, number a lane, t an instant.
+Throughout: of is a `ReplayPool`, room a `prefill_replay.ReplayWorkspace`, i an instance, number a lane, t an instant.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -18,7 +18,7 @@ from dse.evaluators.serving.iteration_time_lookup import iteration_seconds
 from dse.evaluators.serving.prefill_chunks import decode_iteration_seconds
 
 NEAR = 1e-9
-"""Of a pass of decodes, what is rounding."""
+"""Rounding tolerance, as a share of a decode iteration."""
 
 OCTAVES, PER_OCTAVE = 44, 64
 """Of the histogram of gaps between tokens: from 2^-32 s on, each octave in equal parts."""
@@ -40,14 +40,14 @@ GAPS = np.dtype([("count", "i8"), ("seconds", "f8")])
 
 
 PRICED = np.dtype([("tokens", "f8"), ("pairs", "f8"), ("past", "f8"), ("beside", "i8"), ("seconds", "f8")])
-"""A pass with prompts: their tokens, pairs of query and key, and positions before them, and decodes beside them."""
+"""A cached iteration with prompts: tokens, pairs of query and key, earlier positions, and decodes."""
 
 MAX_CACHED_TIMES = 256
-"""Passes that are kept priced."""
+"""Cached iteration times with prompts."""
 
 
 class ReplayPool(NamedTuple):
-    """A pool as it is played: what a record of `balance.STATION` says, counts as whole numbers, the batch of an instance."""
+    """A pool in the replay: fields of a `steady_state` pool record with integer counts and instance batch."""
 
     instances: int
     stages: int
@@ -64,14 +64,14 @@ class ReplayPool(NamedTuple):
 
 @inlined_function
 def replay_pool(of, stages):
-    """A record as it is played; of pools of one stage by that number itself, so that nothing goes round their one lane."""
+    """Pool record for the replay; `stages` is separate so that single-stage code compiles apart."""
     batch, sizes = max(1, int(of.batch * stages)), (int(of.tokens), int(of.unit), int(of.chunk))
     return ReplayPool(int(of.instances), stages, of.share, batch, of.mixed, of.chunked, *sizes, of.prefills, of.decodes)
 
 
 @inlined_function
 def append_request(here, behind, r):
-    """A request becomes the last in the queue of an instance; `behind` is who stands behind each."""
+    """Append a request to the queue of an instance; `behind` links each request to the next."""
     behind[r] = -1
     if here.head < 0:
         here.head = r
@@ -83,7 +83,7 @@ def append_request(here, behind, r):
 
 @inlined_function
 def decode_pass_seconds(price, of, steady, spilled, room, decodes):
-    """A pass with so many decodes and nothing else; each is priced once. [s]"""
+    """Time of a decode-only iteration, computed once per number of decodes. [s]"""
     if room.paces[decodes] < 0:
         room.paces[decodes] = _decoded(price, of, steady, decodes, spilled)
     return room.paces[decodes]
@@ -91,13 +91,13 @@ def decode_pass_seconds(price, of, steady, spilled, room, decodes):
 
 @compiled_without_gil
 def _decoded(price, of, steady, decodes, spilled):
-    """Apart from its callers, since it is large and seldom called."""
+    """Time of a decode-only iteration; a separate function, since it is large and seldom called."""
     return decode_iteration_seconds(price, of, steady, float(decodes), spilled)
 
 
 @inlined_function
 def prefill_pass_seconds(price, steady, spilled, room, tokens, pairs, past, beside):
-    """A pass with prompts; those of equal requests come again and again. [s]"""
+    """Time of an iteration with prompts, cached for equal requests. [s]"""
     # chunks are powers of two, and so are positions before them: products by large odd numbers spread these over all places
     entry = room.prices[(int(tokens) * 40503 + int(past) * 60493 + beside * 52757 >> 9) & (MAX_CACHED_TIMES - 1)]
     if entry.tokens != tokens or entry.beside != beside or entry.pairs != pairs or entry.past != past:
@@ -109,13 +109,13 @@ def prefill_pass_seconds(price, steady, spilled, room, tokens, pairs, past, besi
 
 @inlined_function
 def lane_round_seconds(of, here, lane):
-    """From one pass of a lane to the next, where nobody prefills. [s]"""
+    """Time from one iteration of a lane to its next, without prompts. [s]"""
     return here.around if of.stages > 1 else lane.pace
 
 
 @inlined_function
 def set_lane_period(price, of, steady, spilled, room, i, number, before):
-    """Of a lane that other requests decode in than before.
+    """Set the period of a lane after its number of decodes has changed.
 
     Lanes go through the stages one behind the other, and none overtakes: from one pass to the next all take as long as the
     slowest of them through all stages, or as all of them in the slowest stage.
@@ -141,7 +141,7 @@ def set_lane_period(price, of, steady, spilled, room, i, number, before):
 
 @inlined_function
 def count_gaps(room, seconds, times):
-    """Counts gaps between two tokens."""
+    """Count gaps between two tokens."""
     place = (np.float64(seconds).view(np.int64) >> BELOW) - FIRST  # exponents come before mantissas, which go up evenly
     entry = room.gaps[min(max(place, 0), OCTAVES * PER_OCTAVE - 1)]
     entry.count += times
@@ -150,7 +150,7 @@ def count_gaps(room, seconds, times):
 
 @called_part
 def heap_push(heap, place, token, r):
-    """One more in a heap of so many."""
+    """Insert an entry into a heap with `place` entries."""
     while place > 0:
         above = (place - 1) // 2
         if heap[above].token <= token:
@@ -162,7 +162,7 @@ def heap_push(heap, place, token, r):
 
 @called_part
 def heap_pop(heap, left):
-    """The first of a heap, of which so many are left."""
+    """Remove and return the first of a heap, leaving `count` entries."""
     found, place = heap[0].request, 0
     token, request = heap[left].token, heap[left].request
     while True:
@@ -181,7 +181,7 @@ def heap_pop(heap, left):
 
 @inlined_function
 def start_decoding(of, load, room, number, r):
-    """A request that has its first token decodes from now on."""
+    """Start decoding a request that has its first token."""
     lane, heap = room.lanes[number], room.leaving[number]
     place, token = lane.decodes, lane.tokens + load.further[r]
     lane.decodes += 1
@@ -193,7 +193,7 @@ def start_decoding(of, load, room, number, r):
 
 @inlined_function
 def finish_requests(price, of, steady, spilled, room, i, number):
-    """Who has all tokens when a lane has ended a pass."""
+    """Finish the requests that have all tokens when a lane ends an iteration."""
     here, lane, heap, before = room.instances[i], room.lanes[number], room.leaving[number], room.lanes[number].decodes
     while lane.decodes > 0 and heap[0].token <= lane.tokens:
         lane.decodes -= 1
@@ -205,9 +205,10 @@ def finish_requests(price, of, steady, spilled, room, i, number):
 
 @inlined_function
 def count_passes(room, number, many, each):
-    """So many passes of decodes of a lane are over, each as long.
+    """Count several equal decode iterations of a lane as done, with their token gaps.
 
-    Of its requests `older` wait since `last`, `fresh` since their first tokens, and the others since its last pass has ended.
+    Of the lane's requests, `older` wait since `last`, `fresh` since their first tokens, and the others since its
+    last iteration ended.
     """
     lane = room.lanes[number]
     if len(room.gaps) > 0:
@@ -225,7 +226,7 @@ def count_passes(room, number, many, each):
 
 @inlined_function
 def free_passes(of, room, i, lane, each):
-    """Passes of a lane until one is behind prompts that another one has under way."""
+    """Iterations of a lane until one is delayed by another lane's prompts under way."""
     here = room.instances[i]
     if of.stages == 1 or here.flying == 0:
         return PLENTY
@@ -237,7 +238,7 @@ def free_passes(of, room, i, lane, each):
 
 @inlined_function
 def catch_up_lane(price, of, steady, spilled, room, i, number, t):
-    """Moves a lane on until the last leaves who does by an instant, as long as no prompts are in the way."""
+    """Advance a lane to the last departure by an instant, while no prompts delay it."""
     lane, heap = room.lanes[number], room.leaving[number]
     while lane.decodes > 0 and lane.end <= t:
         each, few = lane_round_seconds(of, room.instances[i], lane), heap[0].token - lane.tokens
@@ -250,13 +251,16 @@ def catch_up_lane(price, of, steady, spilled, room, i, number, t):
 
 @inlined_function
 def next_departure(of, here, lane, heap):
-    """Before which nobody leaves a lane: half a pass before the first one, which is more than rounding. [s]"""
+    """Time before which no request leaves a lane: half an iteration before the first departure. [s]
+
+    The margin exceeds rounding errors.
+    """
     return lane.end + (heap[0].token - lane.tokens - 0.5) * lane_round_seconds(of, here, lane) if lane.decodes > 0 else math.inf
 
 
 @inlined_function
 def delay_lanes(price, of, steady, spilled, room, i, number, t):
-    """Of lanes whose pass of decodes is behind the prompts of one, which end: theirs end one after the other."""
+    """Delay lanes whose decode iteration runs behind the prompts of a lane that end; they end in turn."""
     here, stages, start, gone = room.instances[i], of.stages, room.lanes[number].start, room.lanes[number].gone
     other, newer = number, room.lanes[room.ring[i * stages + here.oldest]].start if here.flying > 0 else math.inf
     for rank in range(1, stages):
@@ -282,9 +286,10 @@ def delay_lanes(price, of, steady, spilled, room, i, number, t):
 
 @inlined_function
 def lane_ready_time(of, room, i, number, t):
-    """When a lane that decodes can take prompts in, from an instant on; and passes of decodes that have ended by then.
+    """Time at which a decoding lane can take prompts, and its decode iterations ended by then. [s]
 
-    Where it is behind others' prompts it waits before the first stage until these have left that, and passes are not said.
+    Behind other lanes' prompts it waits before the first stage until these have left that stage, and the count is
+    not given.
     """
     here, lane, stages = room.instances[i], room.lanes[number], of.stages
     each = lane_round_seconds(of, here, lane)
@@ -304,16 +309,14 @@ def lane_ready_time(of, room, i, number, t):
 
 @inlined_function
 def ring_place(place, count, stages):
-    """A place of a ring, so many after another one."""
+    """Place in a ring that is `count` places after another."""
     place += count
     return place - stages if place >= stages else place
 
 
 @inlined_function
 def next_departure_of_instance(of, room, i, found):
-    """When the next of an instance leaves, as long as no prompts are in the way; or the instant that is found, where that is
-    before.
-    """
+    """Time of an instance's next departure, while no prompts are in the way; at most `found`. [s]"""
     here, stages = room.instances[i], of.stages
     if here.leaves >= found:
         return found
@@ -330,7 +333,7 @@ def next_departure_of_instance(of, room, i, found):
 
 @compiled_without_gil
 def gap_quantile(gaps, share):
-    """The gap that a share of all gaps keep, the mean of its entry; NaN for none. [s]"""
+    """Token gap at a quantile, as the mean of its histogram bin; NaN for no gaps. [s]"""
     total = 0
     for place in range(len(gaps)):
         total += gaps[place].count
@@ -344,7 +347,7 @@ def gap_quantile(gaps, share):
 
 @compiled_without_gil
 def order_statistic(values, place):
-    """The value that so many are below, of values that are put in another order.
+    """Value of a given rank among values, whose order is changed.
 
     >>> order_statistic(np.array([3.0, 1.0, 2.0]), 1)
     2.0

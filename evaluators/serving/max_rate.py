@@ -1,18 +1,19 @@
-"""The maximum rate of a deployment: one definition for ``dse capacity`` and for the metric `max_rate`.
+"""Maximum rate of a deployment: one definition for ``dse capacity`` and for the metric `max_rate`.
 
-It is the largest rate at which the lower 95 % bound of the mean attainment reaches the share that is asked. The mean is over
-`SEEDS` streams of arrivals, and over their first halves alike, so that streams half as long say the same; attainment is the
-share of a stream's requests that keep both bounds (of the class that keeps them least, where there are classes). Near what
-instances serve at most, queues grow for thousands of requests until they are as long as they become: the streams are several
-times as long as those by which a rate is looked for first. Above what instances serve where some requests always wait no rate
-lasts, whatever a short run shows: such rates are never tried.
+The maximum rate is the largest at which the lower 95 % bound of the mean attainment reaches the given share. The mean
+is over `SEEDS` streams of arrivals, and over their first halves alike, so that streams half as long give the same
+verdict. Attainment is the share of a stream's requests that keep both SLOs (of the class that keeps them least, where
+there are classes). Near saturation, queues grow for thousands of requests before they settle: the deciding streams are
+several times as long as those of the first search. Rates above the closed-loop rate of the instances never last,
+whatever a short run shows, and are not tried.
 
-Streams are the same for all rates, deployments and bounds: those of seed, seed + 1 and so on, faster or slower. Rates are
-those of a fixed grid, about 1 % apart, so that an answer does not depend on where its search began. Of a closed population a
-rate is a number of users, each of whom has as many sessions; as all begin with their first turn, middle halves count.
+Streams are the same for all rates, deployments and SLOs: those of seed, seed + 1 and so on, faster or slower. Rates are
+those of a fixed grid, about 1 % apart, so that a result does not depend on the start of its search. For a closed
+population a rate is a number of users, each of whom has as many sessions; as all begin with their first turn, middle
+halves count.
 
-Requests that cannot be drawn again, as those of a trace that is replayed, are another question: the largest rate at which
-this one stream keeps its bounds (`capacity.largest`).
+Requests that cannot be drawn again, as those of a replayed trace, have another definition: the largest rate at which
+this one stream keeps its SLOs (`slo_bounds.find_max_rate`).
 """
 
 import math
@@ -34,7 +35,7 @@ STUDENT = 2.132
 """95 % of Student's t of `SEEDS` - 1 degrees of freedom lies below."""
 
 USUAL, LONG = 2000, 5
-"""Requests of the first streams at least; and times what a request may take, in which they come."""
+"""Least requests of the first streams; and multiples of a request's allowed time over which they arrive."""
 
 SESSIONS, DOZEN = 2, 12
 """Sessions, and requests, that each user of a closed population has at least."""
@@ -46,20 +47,20 @@ LASTING, LASTING_USERS, LEAST_LASTING = 4, 3, 8
 """Times the first streams that those which decide are long, of a rate and of users; and times `USUAL` requests, at least."""
 
 ONE_STEP, ONE_NEAR = 24, 6
-"""Places of the grid to the next number of users, and to the largest, where one stream says about how many there may be."""
+"""Grid steps to the next number of users, and to the largest, after one stream gave an approximate number."""
 
 LENGTHS_PER_OCTAVE = 4
-"""Numbers of requests from one to its double that streams of users have: sessions take long to draw."""
+"""Numbers of requests per octave for streams of users, since sessions take long to draw."""
 
 
 RELAXATIONS = 3
 """Relaxation times of a queue that a stream which decides has at least, where it is not longer than `LONGEST_STREAM`."""
 
 LONGEST_STREAM = 1 << 16
-"""Requests of a stream at most, where the first ones are not longer: so many take about a second."""
+"""Most requests of a stream unless the first ones are longer; they take about a second."""
 
 MOST_BLOCKS = 4_000_000
-"""Hash blocks of the prompts of a stream at most, where more than the first streams are asked for."""
+"""Most hash blocks in the prompts of a stream, beyond the first streams."""
 
 DECADE = 350
 """Rates of the grid from one to ten: steps of 0.01 up to two, of 0.02 up to five, of 0.05 beyond."""
@@ -83,22 +84,22 @@ SURE = 0.999
 """Times the saturated rate: the largest that is tried."""
 
 CLOSED = 2 * USUAL
-"""Requests of the closed loop that says the saturated rate while rates are looked for, at most."""
+"""Most requests of the closed loop that gives the saturated rate during the search."""
 
 
 @dataclass(frozen=True, eq=False)
 class MaxRate:
-    """What a deployment serves at most.
+    """Result of a search for the maximum rate of a deployment.
 
     Attributes:
-        rate: the largest; 0 for none, infinite where bounds are kept however fast requests come. [1/s]
+        rate: the maximum rate; 0 for none, infinite if the SLO is kept at any rate. [1/s]
         served: the run of the stream with which the rate is confirmed; None where there is none.
-        binds: the bound that is broken beyond.
+        binds: the SLO bound that is violated beyond the rate.
         count, seed: of the requests of that stream.
         range: the largest rates of single streams, the least and the most; None where there is one stream. [1/s]
         lasts: whether the verdict is the same of streams half as long.
         attained: lower bound of the mean attainment. [1]
-        runs: that were played.
+        runs: number of simulated runs.
         length: of the streams, as of `RateSearch.count`.
         grid: the largest rate of the grid that is kept, of which `rate` has fewer digits. [1/s]
     """
@@ -117,16 +118,16 @@ class MaxRate:
 
 
 def longest_allowed_time(load: ServingLoad, bounds: SloBounds) -> float:
-    """What a request of mean length may take, by the longest bounds that there are. [s]"""
+    """Time that a request of mean length may take under the loosest SLOs. [s]"""
     ttft = max((of.ttft for of in bounds.each if of.ttft < math.inf), default=0.0)
     tpot = max((of.tpot for of in bounds.each if of.tpot < math.inf), default=0.0)
     return ttft + float(load.requests.output.mean()) * tpot
 
 
 def enough_requests(load: ServingLoad, bounds: SloBounds, rate: float) -> int:
-    """Requests of the first streams: they come for `LONG` times what one may take.
+    """Requests of the first streams: arrivals over `LONG` times the time that one request may take.
 
-    Of a closed population the rate is users, each of whom has `SESSIONS`, and a `DOZEN` requests.
+    For a closed population the rate is users, each of whom has `SESSIONS` sessions and at least a `DOZEN` requests.
     """
     if load.requests.users:
         turns = len(load.requests) / int((load.requests.turns == 0).sum())
@@ -136,11 +137,11 @@ def enough_requests(load: ServingLoad, bounds: SloBounds, rate: float) -> int:
 
 
 def relaxation(bounds: SloBounds, rate: float) -> float:
-    """Requests after which a queue has forgotten how it began, where the share waits no longer than for its first token.
+    """Requests until a queue is independent of its start, if the TTFT share waits at most its SLO.
 
-    In heavy traffic the backlog of requests that come at random to servers of a steady pace is a reflected Brownian motion:
-    exponential in the long run, of the mean `1 / (2 rate spare)`, and with `2 / (rate spare ** 2)` to relax, where `spare` is
-    the part of the pace that no request needs [kingman1961].
+    In heavy traffic the backlog of random arrivals to servers of constant rate is a reflected Brownian motion:
+    exponential in the long run, with mean `1 / (2 rate spare)` and relaxation `2 / (rate spare ** 2)`, where
+    `spare` is the unused share of the service rate [kingman1961].
 
     >>> relaxation(SloBounds(ttft=1.0, share=0.9), 100.0) > 15_000
     True
@@ -150,7 +151,7 @@ def relaxation(bounds: SloBounds, rate: float) -> float:
 
 
 def decisive(load: ServingLoad, bounds: SloBounds, rate: float, first: int) -> int:
-    """Requests of the streams that decide: those of the first ones doubled until queues and the verdict have settled. [1]
+    """Requests of the deciding streams: the first streams doubled until queues have settled. [1]
 
     Args:
         load, bounds: what is served, and what is to be kept.
@@ -169,7 +170,7 @@ def decisive(load: ServingLoad, bounds: SloBounds, rate: float, first: int) -> i
 
 
 def rate_at(place: int) -> float:
-    """A rate of the grid, of three digits. [1/s]
+    """Rate at a place of the grid, of three digits. [1/s]
 
     >>> [rate_at(place) for place in (0, 1, 100, 250, 349, 350, -1)]
     [1.0, 1.01, 2.0, 5.0, 9.95, 10.0, 0.995]
@@ -180,7 +181,7 @@ def rate_at(place: int) -> float:
 
 
 def rate_index(rate: float) -> int:
-    """The place of the largest rate of the grid that is not above a rate.
+    """Place of the largest grid rate that is not above a rate.
 
     >>> all(rate_index(rate_at(place)) == place for place in range(-800, 800))
     True
@@ -193,20 +194,20 @@ def rate_index(rate: float) -> int:
 
 @dataclass(eq=False)
 class RateSearch:
-    """The search of one deployment for its maximum rate.
+    """Search of one deployment for its maximum rate, with cached runs.
 
     Attributes:
-        at: what is deployed for requests as they come.
+        at: function from requests to the deployment.
         load: a stream that can be drawn again.
         bounds: what a share of the requests must keep.
         numbers: of the streams.
-        keep: is told of each whole run and its rate.
+        keep: callback for each complete run and its rate.
         attained: by rate, requests and number of a stream, as of `shares`.
         missed: by rate, the bound that is broken.
         busy: by requests, the saturated rate.
-        last: attainment of each stream, where it was played last.
+        last: attainment of each stream, where it was simulated last.
         whole: runs that keep the bounds, of the last rate and length.
-        latest: the run that was played last.
+        latest: the last simulated run.
     """
 
     at: Callable[[Requests], Deployment]
@@ -223,41 +224,41 @@ class RateSearch:
 
     @property
     def seeds(self) -> int:
-        """Streams."""
+        """Number of random streams."""
         return len(self.numbers)
 
     @property
     def users(self) -> bool:
-        """Whether the population is closed, so that rates are users."""
+        """Whether the population is closed, so that rates are numbers of users."""
         return bool(self.load.requests.users)
 
     @property
     def hopeless(self) -> float:
-        """Attainment of one stream below which the lower bound of the mean is below the share, whatever others have."""
+        """Attainment of one stream below which the bound of the mean misses the share in any case."""
         if self.seeds == 1:
             return self.bounds.share
         return 1 - (1 - self.bounds.share) * self.seeds / (1 + STUDENT)
 
     def count(self, length: int, rate: float) -> int:
-        """Requests of a stream that is so many times as long as the first, at a rate."""
+        """Requests of a stream `length` times as long as the first one, at a rate."""
         first = enough_requests(self.load, self.bounds, rate) if self.users else length
         count = first * length if self.users else first
         return min(count, self.load.most) if self.load.most else count
 
     def requests(self, rate: float, count: int, number: int) -> Requests:
-        """Those of one of the streams."""
+        """Requests of one stream at a rate."""
         assert self.load.draw is not None
         return self.load.draw(count, self.load.seed + number, rate)
 
     def play(self, rate: float, count: int, number: int, stop: StopBounds = NO_STOP) -> ServingRun:
-        """One of the streams, played."""
+        """Simulate one stream at a rate."""
         asked = self.requests(rate, count, number)
         return self.at(asked).serve(asked, stop=stop)
 
     def shares(self, rate: float, count: int, number: int) -> tuple[float, float]:
-        """Attainment of the first half of a stream, or of users of its middle half, and of all of it.
+        """Attainment of the first half of a stream (middle half for users), and of the whole stream.
 
-        0 of a run that is over as the mean is below the share whatever others attain.
+        0 for a run that was stopped because the mean is below the share whatever other streams attain.
         """
         key = rate, count, number
         if key not in self.attained:
@@ -278,10 +279,10 @@ class RateSearch:
         return self.attained[key]
 
     def lower(self, rate: float, count: int, *, lasting: bool) -> float:
-        """Lower 95 % bound of the mean attainment; where it has to last, of the first halves of the streams if that is less.
+        """Lower 95 % bound of the mean attainment; if lasting, the lesser of whole streams and first halves.
 
-        -1 as soon as no attainment of the streams that are left could make it reach the share. Those go first that kept least
-        so far.
+        -1 as soon as no attainment of the remaining streams could reach the share. Streams with the lowest
+        attainment so far go first.
         """
         found, left = list[tuple[float, ...]](), len(self.numbers)
         for number in sorted(self.numbers, key=lambda number: self.last.get(number, 1.0)):
@@ -293,7 +294,7 @@ class RateSearch:
         return min(lower_bound(list(of)) for of in zip(*found, strict=True))
 
     def saturated(self, count: int) -> float:
-        """The rate at which some requests always wait; infinite of a closed population, which asks no faster. [1/s]"""
+        """Rate at which some requests always wait; infinite for a closed population. [1/s]"""
         if self.users:
             return math.inf
         count = min(count, MOST_PLAYED)
@@ -303,11 +304,11 @@ class RateSearch:
         return self.busy[count]
 
     def value(self, place: int) -> float:
-        """A rate of the grid, or a whole number of users."""
+        """Rate at a place of the grid, or a whole number of users."""
         return float(max(1, round(rate_at(place)))) if self.users else rate_at(place)
 
     def kept(self, place: int, length: int, *, lasting: bool = False) -> bool:
-        """Whether the bounds are kept at a rate of the grid, where it has to last by the first halves of the streams, too."""
+        """Whether the SLOs are kept at a grid rate; if lasting, by the first halves of the streams too."""
         rate = self.value(place)
         count = self.count(length, rate)
         if self.users and not self._asked_by(rate, count):
@@ -321,7 +322,7 @@ class RateSearch:
         """Whether there are sessions for so many users.
 
         Raises:
-            DesignError: more than are played.
+            DesignError: more requests than are simulated.
         """
         sessions = int((self.load.requests.turns == 0).sum())
         if self.load.most and users > SHARED * sessions:
@@ -329,13 +330,13 @@ class RateSearch:
             return False
         if self.count(1, users) > MOST_CLOSED:
             raise DesignError(
-                f"workload.users: {users:,.0f} would have {count:,} requests, more than are played; bound the time to first "
-                "token tighter, or say fewer devices"
+                f"workload.users: {users:,.0f} users would send {count:,} requests, more than are "
+                "simulated; tighten workload.ttft, or use fewer devices"
             )
         return True
 
     def climb(self, length: int, place: int, step: int, near: int = 1, *, lasting: bool = False) -> int | None:
-        """The place of the largest rate that is kept, of streams of a length, by growing steps from a place and halving.
+        """Index of the largest kept rate, by growing steps from a start and bisection.
 
         Args:
             length: of the streams, as of `count`.
@@ -365,7 +366,7 @@ class RateSearch:
         return low
 
     def lasting(self, first: int, rate: float) -> tuple[int, bool]:
-        """The length of the streams that decide, and whether it is enough: as of `decisive`, as far as so many can be drawn."""
+        """Length of the deciding streams, and whether enough requests can be drawn for it."""
         wanted = decisive(self.load, self.bounds, rate, self.count(first, rate))
         if self.users:
             length = LASTING_USERS if self.count(LASTING_USERS, rate) > self.count(first, rate) else first
@@ -376,7 +377,7 @@ class RateSearch:
         return length, length > first and count >= wanted
 
     def holds(self, rate: float) -> bool:
-        """Whether a rate is kept by the first streams, and by those that decide. [1/s]"""
+        """Whether a rate is kept by the first streams and by the deciding ones."""
         first = self._first(rate)
         if rate > SURE * self.saturated(min(first, CLOSED)) or self.lower(rate, first, lasting=False) < self.bounds.share:
             return False
@@ -384,7 +385,7 @@ class RateSearch:
         return length == first or self.lower(rate, length, lasting=True) >= self.bounds.share
 
     def settle(self, guess: float, *, step: int = 4) -> MaxRate:
-        """The maximum rate: looked for by the first streams, and from there by those that are long enough to decide.
+        """The maximum rate: searched with the first streams, then with those long enough to decide.
 
         Args:
             guess: where to begin. [1/s]
@@ -411,9 +412,9 @@ class RateSearch:
         return start if place is None else place
 
     def roughly(self, guess: float, near: int = 12, step: int = 12, *, long: bool = False) -> MaxRate:
-        """The largest rate by the first streams alone, to so many places of the grid, the first ones a step from each other.
+        """Approximate maximum rate from the first streams, to within `near` places of the grid.
 
-        Of users by the streams that decide where these are to be `long`.
+        Users are searched with the deciding streams if `long` is set.
         """
         start = rate_index(max(1.0, guess) if self.users else guess)
         length = (self.lasting(1, self.value(start))[0] if long else 1) if self.users else self._first(guess)
@@ -421,7 +422,7 @@ class RateSearch:
         return self._none() if place is None else self._confirmed(place, length, lasts=False)
 
     def _first(self, guess: float) -> int:
-        """Requests of the first streams: as many as are enough, and no more than somebody says, or than are played."""
+        """Requests of the first streams: enough, but no more than the given bound or than are simulated."""
         return min(enough_requests(self.load, self.bounds, guess), self.load.most or MOST_PLAYED)
 
     def _none(self) -> MaxRate:
@@ -452,7 +453,7 @@ class RateSearch:
             rate = self.value(place)
 
     def _over(self, served: ServingRun, count: int) -> bool:
-        """Whether requests of a stream, as they are drawn, come faster than they can be served."""
+        """Whether the drawn requests of a stream arrive faster than they can be served."""
         return not self.users and served.requests.rate > self.saturated(count)
 
     def _range(self, place: int, length: int, lasting: bool) -> tuple[float, float]:
@@ -466,7 +467,7 @@ class RateSearch:
 
 
 def lower_bound(shares: list[float]) -> float:
-    """Lower 95 % bound of the mean of attainments, by Student's t; of one stream its attainment.
+    """Lower 95 % bound of the mean of attainments, by Student's t; for one stream its attainment.
 
     >>> lower_bound([0.9]), lower_bound([1.0] * 5), round(lower_bound([1.0, 1.0, 1.0, 1.0, 0.84]), 4)
     (0.9, 1.0, 0.8998)
@@ -479,9 +480,9 @@ def lower_bound(shares: list[float]) -> float:
 
 
 def at_best(shares: list[float], left: int) -> float:
-    """The most that `lower_bound` can be of some attainments and of so many that are not known yet.
+    """Largest possible `lower_bound` of some attainments and `left` unknown ones.
 
-    It is concave, and the same whichever is which: those that are left are equal where it is largest.
+    The bound is concave and symmetric in the unknown attainments, so it is largest where these are equal.
 
     >>> at_best([0.9], 0), at_best([1.0], 4), round(at_best([0.84], 4), 4)
     (0.9, 1.0, 0.8998)
@@ -499,7 +500,7 @@ def at_best(shares: list[float], left: int) -> float:
 
 
 def fewer_digits(rate: float, several: tuple[float, float]) -> float:
-    """A rate down to the decimal place in which the half of its range begins, and not below a range that it lies in.
+    """A rate rounded down to the digit of half its range, but not below a range that contains it.
 
     >>> fewer_digits(113.0, (112.0, 115.0)), fewer_digits(113.0, (90.0, 130.0)), fewer_digits(1.07, (1.0, 1.2))
     (113.0, 110.0, 1.0)
@@ -515,7 +516,7 @@ def fewer_digits(rate: float, several: tuple[float, float]) -> float:
 
 
 def max_rate(at: Callable[[Requests], Deployment], load: ServingLoad, bounds: SloBounds, guess: float) -> MaxRate:
-    """The maximum rate of a deployment; of requests that cannot be drawn again the largest that keeps the bounds."""
+    """Maximum rate of a deployment; for requests that cannot be redrawn, of their single stream."""
     if load.draw is not None:
         return RateSearch(at, load, bounds).settle(guess)
     return find_replayed_rate(at, load, bounds, guess)
@@ -524,7 +525,7 @@ def max_rate(at: Callable[[Requests], Deployment], load: ServingLoad, bounds: Sl
 def find_replayed_rate(
     at: Callable[[Requests], Deployment], load: ServingLoad, bounds: SloBounds, guess: float, near: float = RATE_RESOLUTION
 ) -> MaxRate:
-    """The largest rate at which one stream keeps its bounds, which is all that there is."""
+    """Largest rate at which the only stream of a load keeps its SLOs."""
 
     def play(rate: float, stop: StopBounds) -> ServingRun:
         scaled = load.at(rate)

@@ -1,10 +1,10 @@
-"""The balance of a pool in the steady state, compiled: how long an iteration is when as many requests come as are done.
+"""Steady-state balance of a pool, compiled: iteration time at which completions equal arrivals.
 
-A lane is a micro-batch of a pipeline of instances; a pool has L = instances x stages of them. By Little's law a lane has
-d = rate g t / L requests that decode, where each has g further tokens and an iteration takes t; and t is a price of d. The
-least t that agrees with itself is looked for by halving.
+A lane is a micro-batch of a pipeline of instances; a pool has L = instances x stages lanes. By Little's law a lane has
+d = rate g t / L decoding requests, where each has g further tokens and an iteration takes t; and t is a function of d.
+The least consistent t is found by bisection.
 
-Throughout: price is a `price.Price`, of a record of `STATION`, load a `Mix`.
+Throughout: price is an `IterationTime`, of a pool record (`steady_state.pool_records`), load a `RequestMix`.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -49,7 +49,7 @@ STATION = np.dtype(
         ("decodes", "?"),
     ]
 )  # fmt: skip
-"""A pool as the balance sees it; policies as `policy.Policy` says."""
+"""A pool in the balance; policy fields as in `scheduling_policy.SchedulingPolicy`."""
 
 BALANCE = np.dtype([(name, "f8") for name in ("period", "decodes", "prefill", "held", "rate", "drain")])
 """What balances: an iteration of decodes with its share of prompts [s], requests that decode in the lane of one of them, itself
@@ -60,7 +60,7 @@ NINETY_NINE = 2.326
 """Standard deviations above the mean that 99 % of a normal distribution are below."""
 
 MANY_REQUESTS = 64.0
-"""Requests of an instance from which on it is no matter where in a turn a prompt comes, and how many are taken as normal."""
+"""Requests of an instance above which rotation does not matter, and above which their number is taken as normal."""
 
 MAX_ITERATIONS = 4
 """Times that the length of a round with chunks is worked out from how many it has."""
@@ -73,7 +73,7 @@ TINY = 1e-12
 
 
 class RequestMix(NamedTuple):
-    """Requests as the steady state sees them.
+    """Statistics of a load's requests that the steady state uses.
 
     Attributes:
         rate: of requests. [1/s]
@@ -104,7 +104,7 @@ class RequestMix(NamedTuple):
 
 @compiled_part
 def prefill_residence(price, of, load, prompts, lane, period, decodes, share):
-    """A prompt's mean time from its first chunk to its first token, beside decodes and beside other prompts. [s]"""
+    """Mean time of a prompt from its first chunk to its first token, with decodes and other prompts. [s]"""
     mean, count = prompts.seconds, prompts.chunks
     if not of.prefills:
         return 0.0
@@ -123,12 +123,12 @@ def prefill_residence(price, of, load, prompts, lane, period, decodes, share):
 
 @compiled_part
 def decode_iteration_update(price, of, load, prompts, lane, period, full, found):
-    """An iteration of decodes when others take so long: a step of the fixed point; what it has is left in `found`.
+    """Update of a decode iteration's time in the fixed point; results are left in `found`. [s]
 
     Args:
-        price, of, load: as above.
+        price, of, load: as in the module's docstring.
         prompts: of `prefilling`.
-        lane: requests that come to a lane over time. [1/s]
+        lane: arrival rate of requests at a lane. [1/s]
         period: of iterations. [s]
         full: whether lanes are as full as can be, so that requests wait.
         found: a record of `BALANCE`.
@@ -163,24 +163,25 @@ def decode_iteration_update(price, of, load, prompts, lane, period, full, found)
 
 @compiled_part
 def mean_pipeline_round(of, load, prompts, chunks, step, chunk, decodes):
-    """The mean round of a pipeline whose lanes go round together: where any of them has chunks, all are as long as it. [s]
+    """Mean round of a pipeline whose lanes advance together: all take as long as the longest. [s]
 
-    Chunks come at random while rounds have some, which are longer: a round has none for q(c u)^L of the time, with c chunks a
-    second in each of L lanes, u such a round, and q the chance of `nothing`. It is as long as the lane that has most of them
-    takes through all stages, and as all lanes take in the slowest stage:
+    Chunks arrive at random while rounds have some, which are longer: a round has none for q(c u)^L of the time,
+    with c chunks per second in each of L lanes, u such a round, and q the probability of `no_chunk_probability`. A
+    round takes as long as the lane with most chunks takes through all stages, and as all lanes take in the slowest
+    stage:
 
         u = max(step / crowd + E max chunk, step + share L c u chunk)
 
-    Where chunks differ, the largest sum of a lane is that of as many chunks fewer as these are longer, which has the same mean
-    and variance; or the longest one by itself, if that is more.
+    Where chunks differ, the largest sum of a lane is that of proportionally fewer, longer chunks with the same mean
+    and variance; or the longest chunk alone, if that is more.
 
     Args:
         of: a record of `STATION`.
-        load, prompts: as in `iterated`.
-        chunks: that come to a lane. [1/s]
+        load, prompts: as in `decode_iteration_update`.
+        chunks: arrival rate of chunks at a lane. [1/s]
         step: a round of decodes alone. [s]
         chunk: what a chunk adds to a lane's iteration. [s]
-        decodes: of a lane beside chunks.
+        decodes: decodes of a lane next to chunks.
     """
     most, crowd = chunks_per_iteration(of, decodes), max(1.0, of.share * of.stages)
     some, round_ = 1.0, max(step, step / crowd + chunk)
@@ -201,9 +202,9 @@ def mean_pipeline_round(of, load, prompts, chunks, step, chunk, decodes):
 
 @compiled_without_gil
 def no_chunk_probability(mean, most):
-    """Chance that a lane has no chunk in a round, of which it has so many in the mean and so many at most.
+    """Probability that a lane has no chunk in a round, given the mean and maximum number.
 
-    Binomial: a lane whose rounds are all full has always some; Poisson where a round has room for any number.
+    Binomial: a lane whose rounds are all full always has some; Poisson where a round has room for any number.
 
     >>> no_chunk_probability(0.5, 1.0), no_chunk_probability(1.0, 1.0), no_chunk_probability(0.5, math.inf) == math.exp(-0.5)
     (0.5, 0.0, True)
@@ -213,7 +214,7 @@ def no_chunk_probability(mean, most):
 
 @compiled_without_gil
 def expected_maximum(mean, lanes, most):
-    """Of variables as in `nothing`, one a lane, the largest in the mean.
+    """Mean of the largest of several lanes' chunk counts, distributed as in `no_chunk_probability`.
 
     >>> (
     ...     expected_maximum(0.5, 1.0, 1.0),
@@ -241,14 +242,15 @@ def expected_maximum(mean, lanes, most):
 
 @compiled_without_gil
 def requests_met_ratio(instances, held):
-    """Requests that a prompt finds decoding where it goes, over those that an instance has in the mean: E floor(N / n) / held.
+    """Requests that a prompt finds decoding at its instance, relative to the mean: E floor(N / n) / held.
 
-    In turn, one of n instances has every n-th request: of N that are still there, Poisson of mean n held, it has the n-th
-    before, the 2n-th and so on. The one that holds the fewest has about as many: prompts go where they interrupt least.
+    With rotation, each of n instances gets every n-th request: of N that are still there, Poisson of mean n held,
+    it has the n-th before, the 2n-th and so on. Routing to the fewest requests gives about as many: prompts go
+    where they interrupt least.
 
     Args:
         instances: n.
-        held: requests that decode, of an instance. [1]
+        held: decoding requests of an instance. [1]
 
     >>> requests_met_ratio(1, 0.5), round(requests_met_ratio(2, 0.117), 2), round(requests_met_ratio(3, 1.23), 2)
     (1.0, 0.2, 0.73)
@@ -278,13 +280,13 @@ def requests_met_ratio(instances, held):
 
 @compiled_part
 def token_gap_quantile(price, of, load, prompts, rate, share, found):
-    """The time between two tokens of a request that a share of all such times keep. [s]
+    """Token gap of a request that a share of all gaps does not exceed. [s]
 
     An iteration has as many chunks of prompts as come in a period (Poisson), and as many decodes as are in the lane; the
     longest of the chunks that this share leaves is as long as prompts are at it.
 
     Args:
-        price, of, load, prompts: as above.
+        price, of, load, prompts: as in the module's docstring.
         rate: of the pool's requests. [1/s]
         share: of the times. [1]
         found: the balance of the pool.
@@ -325,7 +327,7 @@ def token_gap_quantile(price, of, load, prompts, rate, share, found):
 
 @compiled_part
 def saturated_lane_rate(price, of, load, prompts, period):
-    """Requests that a lane serves over time where it is always as full as can be, and iterations take so long. [1/s]"""
+    """Rate of a lane that is always full, given its iteration time. [1/s]"""
     busy = load.further * period
     first = of.batch / (busy + prompts.seconds)
     decodes = min(first * busy, of.batch)
@@ -336,14 +338,14 @@ def saturated_lane_rate(price, of, load, prompts, period):
 
 @compiled_part
 def period_excess(price, of, load, prompts, rate, period, found):
-    """By how much longer than a period iterations take; a rate of 0 is that of full lanes. [s]"""
+    """Excess of the iteration time over an assumed period; rate 0 means full lanes. [s]"""
     lane = rate / (of.instances * of.stages) if rate > 0 else saturated_lane_rate(price, of, load, prompts, period)
     return decode_iteration_update(price, of, load, prompts, lane, period, rate == 0, found) - period
 
 
 @compiled_part
 def balance_period(price, of, load, prompts, rate, found):
-    """The least period found that is as long as its iterations; arguments as in `balanced`. [s]
+    """Least period that equals its iteration time, by bisection. [s]
 
     Doubled until it is long enough; then between too short and long enough by inverse quadratic interpolation through the
     last three points where these lie on a curve that allows it, else by halving ([chandrupatla1997]).
@@ -384,9 +386,9 @@ def balance_period(price, of, load, prompts, rate, found):
 
 @compiled_part
 def prefill_slowdown(of, load, prompts, lanes):
-    """By how much longer prompts take, and iterations, of a pool that only prefills, where so many lanes are at work.
+    """Slowdown of prompts in a prefill-only pool with several busy lanes.
 
-    All go at the pace of the longest iteration, and of the slowest stage.
+    All lanes go at the pace of the longest iteration, and of the slowest stage.
     """
     if lanes <= 1:
         return 1.0
@@ -397,7 +399,7 @@ def prefill_slowdown(of, load, prompts, lanes):
 
 @compiled_part
 def balance_pool(price, of, load, prompts, rate, found):
-    """The balance of a pool in `found`: at a rate below saturation, or, for a rate of 0, where some always wait."""
+    """Balance a pool into `found`: at a rate below saturation or, for rate 0, with some always waiting."""
     lanes = of.instances * of.stages
     if not of.decodes:
         found.period, found.decodes, found.drain = 0.0, 0.0, 0.0

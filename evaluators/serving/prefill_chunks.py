@@ -1,6 +1,7 @@
-"""Chunks of prompts, and decodes, as iterations of the steady state have them, compiled: how many, how long, how uneven.
+"""Prompt chunks and decodes of steady-state iterations, compiled: number, length and spread.
 
-A prompt that is not cut is one chunk. `price` is a `price.Price`, `of` a record of `balance.STATION`, `load` a `balance.Mix`.
+A prompt that is not cut is one chunk. `price` is an `IterationTime`, `of` a pool record (`steady_state.pool_records`),
+`load` a `RequestMix`.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -16,11 +17,11 @@ POINTS = 32
 """Of an integral over how long iterations are."""
 
 FEW_CHUNKS = 8
-"""Chunks of a prompt that are priced one by one; of longer ones, the first, the middle and the last stand for all."""
+"""Chunks of a prompt that are evaluated singly; of longer prompts the first, middle and last represent all."""
 
 
 class PrefillSummary(NamedTuple):
-    """Prompts by themselves, as all that needs their mean sees them.
+    """Mean statistics of a load's prompts when each is computed alone.
 
     Attributes:
         seconds: of a prompt, chunk after chunk. [s]
@@ -28,10 +29,11 @@ class PrefillSummary(NamedTuple):
         tokens: of a chunk.
         past: positions of its prompt before it.
         pairs: of one of its tokens and a position that this sees.
-        base: of a prompt of one token, where prompts are beside decodes, else 0. [s]
-        uneven: E c^2 / (E c)^2 of what a chunk takes beyond that: how much longer the one that a moment is in is than the mean.
+        base: time of a prompt of one token, where prompts share iterations with decodes, else 0. [s]
+        uneven: E c^2 / (E c)^2 of chunk times c above `base`: ratio of the chunk under way at a random moment to the mean
+            chunk.
         each: seconds of each kind of prompt, shape (kinds,). [s]
-        full: iterations that a prompt takes where others wait, so that each of them is full.
+        full: iterations of a prompt when others wait, so that each iteration is full.
         ends: seconds of such an iteration, of a kind's first tokens of prompts and of their last ones; shape (2, kinds). [s]
 
     The last two are of pools that only prefill.
@@ -51,13 +53,13 @@ class PrefillSummary(NamedTuple):
 
 @compiled_part
 def spilled_share(of, held):
-    """Share of what is read that has no room in SRAM, with so many requests in each lane."""
+    """Share of the positions read that are not in SRAM, with `held` requests in each lane."""
     return max(0.0, 1 - of.near / max(held * of.stages, 1.0)) if of.near < math.inf else 0.0
 
 
 @compiled_part
 def longest_chunk(of, decodes):
-    """The longest chunk of a prompt beside some decodes. [token]"""
+    """Longest chunk of a prompt next to some decodes. [token]"""
     if not of.chunked:
         return math.inf
     if of.unit > 0:
@@ -68,7 +70,7 @@ def longest_chunk(of, decodes):
 
 @compiled_part
 def chunks_per_iteration(of, decodes):
-    """Chunks that an iteration has room for, beside some decodes."""
+    """Chunks for which an iteration has room next to some decodes."""
     if not of.chunked:
         return math.inf
     if of.unit > 0:
@@ -78,27 +80,27 @@ def chunks_per_iteration(of, decodes):
 
 @compiled_part
 def chunk_count(prompt, chunk):
-    """Of a prompt; 1 where it is not cut."""
+    """Number of chunks of a prompt; 1 if it is not cut."""
     return math.ceil(prompt / chunk) if chunk < math.inf else 1.0
 
 
 @compiled_part
 def chunk_iteration_seconds(price, tokens, past, decodes, context, share):
-    """Seconds of an iteration with one chunk of a prompt of which some is done, and some decodes."""
+    """Time of an iteration with one chunk of a partly computed prompt and some decodes. [s]"""
     pairs, positions = tokens * past + tokens * (tokens + 1) / 2, decodes * context
     return iteration_seconds(price, tokens, pairs, decodes, positions, past, share * (past + positions))
 
 
 @compiled_part
 def decode_iteration_seconds(price, of, load, decodes, share):
-    """Seconds of an iteration of decodes alone."""
+    """Time of a decode-only iteration. [s]"""
     positions = decodes * load.context
     return iteration_seconds(price, 0.0, 0.0, decodes, positions, 0.0, share * positions)
 
 
 @compiled_part
 def lone_prompt_seconds(price, of, prompt, base):
-    """Seconds of a prompt by itself, chunk after chunk; and the sum of squares of what chunks take beyond a base."""
+    """Prefill time of a lone prompt [s], and the sum of squared chunk times above `base` [s2]."""
     chunk = longest_chunk(of, 0.0)
     count = chunk_count(prompt, chunk)
     last = prompt - (count - 1) * chunk if count > 1 else prompt
@@ -118,7 +120,7 @@ def lone_prompt_seconds(price, of, prompt, base):
 
 @compiled_part
 def summarise_prompts(price, of, load, taken, ends):
-    """Prompts by themselves: what is common to all, the seconds of each kind of them in `taken`, and `ends` of `Prompts`."""
+    """Mean statistics of prompts computed alone; fills `taken` with the seconds of each kind."""
     full = 0.0
     if not of.decodes:
         for kind in range(len(load.prompts)):
@@ -148,7 +150,7 @@ def summarise_prompts(price, of, load, taken, ends):
 
 @compiled_part
 def full_iterations_of_prompt(price, of, prompt, kind, taken, ends):
-    """Iterations that a prompt takes where each is full of its tokens or others'; its `ends`. Whole prompts are one each."""
+    """Iterations that a prompt takes when all are full; fills `ends`. Whole prompts take one each."""
     if not of.chunked:
         return 1.0
     chunk = of.tokens // of.unit * of.chunk if of.unit > 0 else of.tokens
@@ -162,13 +164,13 @@ def full_iterations_of_prompt(price, of, prompt, kind, taken, ends):
 
 @compiled_part
 def longest_full_iteration(of, load, prompts, lanes):
-    """The longest of full iterations, one in each of some lanes, in the mean. [s]
+    """Mean of the longest full iteration over some lanes, one in each. [s]
 
         E max = x0 + integral of 1 - F(x)^L over x,  F(x) = sum of w_k clip((x - a_k) / (b_k - a_k), 0, 1)
 
-    Iterations of a kind of prompts are as long as anything between the first and the last of one, all alike often, since what
-    tokens see grows by as much from each to the next. Stages of a pipeline hand on in turn: what is behind the longest
-    iteration goes at its pace, and so does what follows what is before it.
+    Iteration times of one kind of prompts are uniform between the first and the last of a prompt, since the
+    positions that tokens see grow evenly. Stages of a pipeline pass iterations on in turn: those behind the longest
+    iteration go at its pace, and so do those that follow the ones before it.
 
     Args:
         of, load, prompts: as in `balance`.
@@ -191,14 +193,14 @@ def longest_full_iteration(of, load, prompts, lanes):
 
 @compiled_part
 def mean_chunk_seconds(price, prompts, decodes, context, share):
-    """Seconds of an iteration with the mean chunk of a prompt, and some decodes."""
+    """Time of an iteration with the mean prompt chunk and some decodes. [s]"""
     past, positions = prompts.past, decodes * context
     return iteration_seconds(price, prompts.tokens, prompts.pairs, decodes, positions, past, share * (past + positions))
 
 
 @compiled_part
 def chunk_extra_seconds(price, of, load, prompts, decodes, share):
-    """What a chunk adds to an iteration with some decodes: all of it, where prompts go by themselves. [s]"""
+    """Time that a chunk adds to an iteration with decodes; its whole time if prompts run alone. [s]"""
     if not of.mixed:
         return mean_chunk_seconds(price, prompts, 0.0, 0.0, share)
     both = mean_chunk_seconds(price, prompts, decodes, load.context, share)
@@ -207,17 +209,17 @@ def chunk_extra_seconds(price, of, load, prompts, decodes, share):
 
 @compiled_part
 def slowest_lane_pass(of, load, prompts, some, decode):
-    """The longest pass that a lane of a pipeline is in, in the mean over rounds: what is behind it ends when it does. [s]
+    """Mean over rounds of the longest iteration in a pipeline's lanes, which delays the ones behind. [s]
 
         E max = integral of 1 - F(x)^L over x,  F(x) = (1 - q) [d <= x] + q P(chunk <= x)
 
-    Chunks of a kind of prompts are as long as their mean, and taken as longer where prompts are.
+    All chunks of one kind of prompts take their mean time.
 
     Args:
         of, load: as in `balance`; L stages.
         prompts: of `prefilling`.
-        some: q, of a lane's passes those with a chunk. [1]
-        decode: d, of a pass without one. [s]
+        some: q, share of a lane's iterations with a chunk. [1]
+        decode: d, time of an iteration without a chunk. [s]
     """
     chunk, without = longest_chunk(of, 0.0), 1 - some
     found = at = below = 0.0

@@ -1,12 +1,11 @@
-"""Prompts of a load played over its own arrivals, compiled: when each request has its first token and its last one, in the
-steady state.
+"""Steady-state replay of a load's prompts over its arrivals, compiled: first and last token times.
 
-A queue in closed form knows gaps and prompts by two moments alone; how late the last tenth of a load's requests is depends on
-who comes after whom. So prompts are played as the loop plays them, pass after pass through the stages of their instance; passes
-of decodes alone are not: those between two events are alike, and are counted (`clocks`).
+A queueing formula knows gaps and prompts by two moments only, but the delay of the last tenth of a load's requests
+depends on their order. So prompts are replayed as in the serving simulation, iteration by iteration through the stages
+of their instance. Decode-only iterations are equal between two events, and are counted (`lane_clocks`).
 
-It does not know memory, beyond the requests that there is room for in the mean, nor preemptions, and all that decode read as
-much. Where nothing decodes, and memory does not bind, it is the loop.
+The replay ignores memory beyond the mean number of requests that fit, and preemptions, and all decodes read the same
+context. Where nothing decodes and memory does not limit, it equals the simulation.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -52,7 +51,7 @@ from dse.space.array_math import Array
 from dse.space.requests import Requests
 
 MAX_REQUESTS = 4096
-"""Requests of a load up to which its prompts are played."""
+"""Requests of a load up to which its prompts are replayed."""
 
 INSTANCE = np.dtype(
     [
@@ -95,7 +94,7 @@ LANE = np.dtype(
 
 
 class ArrivalArrays(NamedTuple):
-    """Requests as they come; shape (requests,).
+    """Arrival times and lengths of requests as arrays of shape (requests,).
 
     Attributes:
         arrival: [s]
@@ -108,24 +107,24 @@ class ArrivalArrays(NamedTuple):
 
 
 class ReplayWorkspace(NamedTuple):
-    """To work in: for instances, their lanes, and requests.
+    """Work arrays of the replay: instances, lanes and requests.
 
     Attributes:
         instances, lanes: records.
-        alone: records of instances of one stage, of `one_stage.INSTANCE`.
+        alone: records of instances of one stage, of `single_stage_replay.INSTANCE`.
         free: when each stage of each instance is, shape (instances, stages). [s]
         ring: lanes under way, shape (lanes,).
         running: requests that prefill, of each lane; shape (lanes, most).
         leaving: heaps, shape (lanes, most).
-        since: first tokens of those who wait for their second one, shape (lanes, most). [s]
-        paces: passes of decodes alone, by how many there are; negative for one that has not been priced. [s]
+        since: first tokens of requests that wait for their second one, shape (lanes, most). [s]
+        paces: times of decode-only iterations by their number of decodes; negative if not computed yet. [s]
         gaps: histogram of the gaps between tokens; empty where they are not counted.
-        prices: passes that have been priced, records of `PRICED`.
+        prices: cached iteration times, records of `PRICED`.
         channels: when each is free. [s]
         way: the first cache on its way between pools, and the last one; shape (2,).
         order: of requests, by their first tokens.
-        behind, done, share: of requests: the next in the queue, tokens computed, and those of the pass under way.
-        first, begun, last: of requests: their first token, their first pass and their last token. [s]
+        behind, done, share: for each request: next in the queue, tokens computed, and tokens in the current iteration.
+        first, begun, last: for each request: times of its first token, first iteration and last token. [s]
     """
 
     instances: Array
@@ -151,15 +150,15 @@ class ReplayWorkspace(NamedTuple):
 
 
 def arrival_arrays(requests: Requests) -> ArrivalArrays:
-    """Of a workload."""
+    """Arrival times and lengths of a load's requests as arrays."""
     return ArrivalArrays(requests.arrival, requests.prompt.astype(np.int64), requests.output.astype(np.int64) - 1)
 
 
 def replay_workspace(stations: Array, requests: int, channels: int = 1, *, gaps: bool = True) -> ReplayWorkspace:
-    """For any of some pools, one after the other.
+    """Work arrays for the replay of any of some pools.
 
     Args:
-        stations: records of `balance.STATION`.
+        stations: records of `pool_balance.STATION`.
         requests: of a load.
         channels: between pools.
         gaps: whether gaps between tokens are counted.
@@ -180,17 +179,17 @@ def replay_workspace(stations: Array, requests: int, channels: int = 1, *, gaps:
 
 @compiled_without_gil
 def replay_prefill(price, of, shares, nearest, load, steady, spilled, room):
-    """Plays the prompts of a load on a pool; `first`, `begun` and `last` of the room say when each request had them.
+    """Replay a load's prompts on a pool; `first`, `begun` and `last` of the workspace give the times.
 
     Args:
-        price: of the pool.
-        of: its record of `balance.STATION`.
-        shares: of a pass, by stage.
-        nearest: whether a request goes to the instance that has the fewest, else to the next in turn.
+        price: iteration time of the pool.
+        of: its record of `pool_balance.STATION`.
+        shares: stage shares of an iteration's time.
+        nearest: whether a request goes to the instance with fewest requests, else to the next in rotation.
         load: `Load`.
-        steady: a `balance.Mix` of it.
+        steady: a `pool_balance.RequestMix` of it.
         spilled: share of what is read that is not in SRAM.
-        room: `Room`.
+        room: workspace, a `ReplayWorkspace`.
     """
     room.paces[:] = -1.0
     for place in range(len(room.gaps)):
@@ -205,7 +204,7 @@ def replay_prefill(price, of, shares, nearest, load, steady, spilled, room):
 
 @inlined_function
 def _played(price, of, shares, nearest, load, steady, spilled, room):
-    """As `played`, of a `clocks.Station`."""
+    """`replay_prefill` for a `lane_clocks.ReplayPool`."""
     instances, stages, turn = of.instances, of.stages, 0
     for i in range(instances):
         here = room.instances[i]
@@ -242,7 +241,7 @@ def _played(price, of, shares, nearest, load, steady, spilled, room):
 
 @inlined_function
 def _caught(price, of, steady, spilled, room, i, t):
-    """Lets go who leaves an instance by an instant."""
+    """Release requests that finish at an instance by an instant."""
     here, found = room.instances[i], math.inf
     if here.leaves > t:
         return
@@ -255,7 +254,7 @@ def _caught(price, of, steady, spilled, room, i, t):
 
 @inlined_function
 def _next(of, room, i):
-    """Before which nothing happens in an instance: no pass starts or ends, and nobody leaves. [s]"""
+    """Time before which nothing happens in an instance: no iteration starts or ends, and no request leaves. [s]"""
     here = room.instances[i]
     found = min(here.at, here.leaves)
     if here.flying > 0:
@@ -265,7 +264,7 @@ def _next(of, room, i):
 
 @inlined_function
 def _advance(price, of, shares, load, steady, spilled, room, i, until):
-    """Plays an instance up to an instant, but for what starts then."""
+    """Replay an instance up to an instant, except for iterations that start then."""
     here, stages = room.instances[i], of.stages
     while True:
         if not here.due:
@@ -290,7 +289,7 @@ def _advance(price, of, shares, load, steady, spilled, room, i, until):
 
 @inlined_function
 def _finish(price, of, load, steady, spilled, room, i, number, t):
-    """Books a pass: each decode has a token, and who has its prompt computed decodes from now on, or leaves."""
+    """Finish an iteration: decodes get a token, and completed prompts start decoding or leave."""
     here, lane, keep = room.instances[i], room.lanes[number], 0
     if lane.older > 0 and of.mixed:
         if len(room.gaps) > 0:
@@ -324,7 +323,7 @@ def _finish(price, of, load, steady, spilled, room, i, number, t):
 
 @inlined_function
 def _start(price, of, shares, load, steady, spilled, room, i, t):
-    """Starts a pass in each lane that has prompts and is not under way, while the first stage is free."""
+    """Start an iteration in each idle lane with prompts, while the first stage is free."""
     here, stages, free = room.instances[i], of.stages, room.free[i]
     here.at, turn, stuck = math.inf, here.turn, False
     if here.flying == stages:
@@ -392,7 +391,7 @@ def _start(price, of, shares, load, steady, spilled, room, i, t):
 
 @inlined_function
 def _formed(of, load, room, i, number, most, beside, t):
-    """Prompts of a pass, as far as the budget goes: tokens, pairs of query and key, and positions before them."""
+    """Prompts of an iteration, as the budget allows: tokens, pairs of query and key, and earlier positions."""
     here, lane = room.instances[i], room.lanes[number]
     budget, chunks, longest = of.tokens, PLENTY, PLENTY
     if of.unit > 0:
@@ -442,18 +441,20 @@ def _formed(of, load, room, i, number, most, beside, t):
 def replay_prompts(
     linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, ttft, tpot, ranked, room, found
 ):
-    """Plays a load on some designs, one after the other.
+    """Replay a load on several designs, one after the other, and fill their result records.
 
     Args:
-        linear: prices of the first pool and of the last one, whose tables do not count.
-        tables: of each of these two: those that differ, and which of them each design has.
-        apart: whether these are two.
-        first, last, shares: a record of each, and a row of the first one.
-        nearest, load, steady, room: as in `played`.
-        sends, sent: that requests have a channel, by kinds of designs; which of them each is, and rows of `standing.sending`.
-        ttft, tpot: bounds of the time to first token, and per output token. [s]
-        ranked: which of `standing.RANKED` are worked out; others are NaN, and so is `tbt_p99` where the room counts no gaps.
-        found: records of `standing.STANDING`, whose fields of `standing.FIRST` are worked out, and the span.
+        linear: iteration times of the first and of the last pool; their tables are ignored.
+        tables: tables of each of the two pools: distinct ones, and the index of each design's table.
+        apart: whether there are two pools.
+        first, last, shares: pool records of each design, and stage shares of the first pool.
+        nearest, load, steady, room: as in `replay_prefill`.
+        sends, sent: channel times of requests by kind of design, the kind of each design, and rows of
+            `steady_state.transfer_constants`.
+        ttft, tpot: SLO bounds on TTFT and TPOT. [s]
+        ranked: the fields of `steady_state.RANKED` to compute; others are NaN, and so is `tbt_p99` if the workspace counts
+            no gaps.
+        found: records of `steady_state.STEADY_STATE_RECORD`; `steady_state.MAIN_FIELDS` and the span are filled in.
     """
     many = len(load.arrival)
     for row in range(len(found)):
@@ -463,7 +464,7 @@ def replay_prompts(
         whole = waited = kept = ended = paces = latest = 0.0
         several = 0
         if apart:
-            for r in range(many):  # `handed` has another use for `begun`
+            for r in range(many):  # `replay_decode_pool` has another use for `begun`
                 waited += room.begun[r] - load.arrival[r]
             later, each = with_pool_table(linear[1], tables[1], row), sends[sent[0][row]]
             its = replay_pool(last[row], int(last[row].stages))
@@ -497,13 +498,13 @@ def replay_prompts(
 
 @compiled_without_gil
 def replay_last_tokens(linear, tables, apart, first, last, shares, nearest, load, steady, spilled, sends, sent, room):
-    """Plays a load on a design; `last` of the room says when each request has its last token. As `prompted`, of one.
+    """Replay a load on one design; the workspace's `last` gives each request's last token.
 
     Args:
         tables: of the first pool and of the last one: those that differ, and which of them this one has, shape (1,).
         first, last: a record of each, shape (1,).
-        shares, spilled, sends: its own, as in `played` and `handed`.
-        sent: a row of `standing.sending`.
+        shares, spilled, sends: the design's own, as in `replay_prefill` and `replay_decode_pool`.
+        sent: a row of `steady_state.transfer_constants`.
     """
     replay_prefill(
         with_pool_table(linear[0], tables[0], 0), first[0], shares, nearest, load, steady, 0.0 if apart else spilled, room
@@ -515,5 +516,5 @@ def replay_last_tokens(linear, tables, apart, first, last, shares, nearest, load
 
 @compiled_inlined
 def with_pool_table(price, tables, row):
-    """A price with the table of a pool."""
+    """Iteration time with the table of one pool."""
     return IterationTime(price.linear, price.grid, price.sizes, tables[0][tables[1][row]], price.places, price.weights)

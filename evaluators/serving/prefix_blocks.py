@@ -1,12 +1,13 @@
-"""Prefixes in the blocks of running requests, compiled: hash blocks that requests share, and those that nobody needs, by age.
+"""Prefix cache in the blocks of running requests, compiled: shared hash blocks, evicted by age.
 
-One pool has both: a hash block that requests hold is as much in use as their own blocks; one that none holds any more stays
-until its blocks are needed, the one released longest ago first ([kwon2023]; vLLM's prefix caching). It has the whole steps
-of the tokens that its hash stands for, and is shared whole or not at all. Where there is room on the host, what has to leave
-the pool goes there, beside iterations and in none of their time, and the one that came longest ago leaves the host; who
-shares it brings it back into the pool, before its iteration.
+Running requests and prefixes share one pool: a hash block held by requests is as much in use as their own blocks; a
+block that no request holds stays until its space is needed, the one released longest ago first ([kwon2023]; vLLM's
+prefix caching). It covers the whole steps of the tokens that its hash stands for, and is shared whole or not at all. If
+there is room on the host, evicted blocks go there, concurrently with iterations and without taking their time, and the
+oldest one leaves the host; a request that shares a host block brings it back into the pool before its iteration.
 
-Throughout: s is the `state.State`, q a request, here an instance, pool its pool. A step has `pool.block` positions.
+Throughout: s is the `simulator_state.ServingState`, q a request, here an instance, pool its pool. An allocation step
+has `pool.block` positions.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -16,9 +17,9 @@ from dse.evaluators.machine.compile_cache import called_part, inlined_function
 
 @called_part
 def match_prefix(s, here, pool, q):
-    """Leading positions of a request that are there, and never all to compute, since the last one makes the token.
+    """Leading positions of a request in the prefix cache, never all, since the last one makes the token.
 
-    What it would share is noted in the request: hash blocks, and the blocks of those that others hold.
+    The blocks to share are recorded in the request: hash blocks, and the blocks of those that other requests hold.
     """
     ring, positions = s.cache[here.number], 0
     q.matched = q.spared = 0
@@ -38,7 +39,7 @@ def match_prefix(s, here, pool, q):
 
 @called_part
 def hold_prefix(s, here, pool, q):
-    """A request holds what it has just matched: what nobody used is in use now, and what is on the host comes back, once."""
+    """Hold the matched prefix blocks of a request; blocks on the host are brought back, once."""
     ring = s.cache[here.number]
     for k in range(q.first_hash, q.first_hash + q.matched):
         entry = ring[s.hashes[k]]
@@ -59,7 +60,7 @@ def hold_prefix(s, here, pool, q):
 
 @inlined_function
 def next_block_position(pool, q):
-    """Positions up to which a request must be computed for its next hash block to enter; 0 where none will."""
+    """Positions to compute before a request's next hash block can be shared; 0 if there is none."""
     if q.entered >= q.hashed:
         return 0
     start = q.entered * pool.prefix_block
@@ -69,7 +70,7 @@ def next_block_position(pool, q):
 
 @called_part
 def publish_blocks(s, here, pool, q, computed):
-    """Hash blocks of a request that have been computed can be shared from now on; of two alike, the second stays its own."""
+    """Publish a request's computed hash blocks for sharing; a duplicate stays private."""
     ring = s.cache[here.number]
     while 0 < next_block_position(pool, q) <= computed:
         k = q.first_hash + q.entered
@@ -88,7 +89,7 @@ def publish_blocks(s, here, pool, q, computed):
 
 @called_part
 def release_prefix(s, here, pool, q):
-    """A request lets go of what it shares: what nobody holds any more is now the newest, its first block the newest of all."""
+    """Release the shared blocks of a request; unheld blocks become the newest, the first block newest."""
     ring = s.cache[here.number]
     for k in range(q.first_hash + q.hashed - 1, q.first_hash - 1, -1):
         if s.holds[k]:
@@ -102,7 +103,7 @@ def release_prefix(s, here, pool, q):
 
 @called_part
 def evict_blocks(s, here, pool):
-    """Makes room for what requests have taken."""
+    """Evict prefix blocks until the requests' blocks fit."""
     ring = s.cache[here.number]
     while here.used + here.cached > pool.blocks:
         entry = ring[ring[len(ring) - 1].newer]
@@ -116,7 +117,7 @@ def evict_blocks(s, here, pool):
 
 @inlined_function
 def count_host_transfer(s, here, cells):
-    """Counts what goes to the host or comes back, in positions of a block."""
+    """Count positions of blocks moved to or from the host."""
     here.carried += cells
     s.total[0].carried += cells
 

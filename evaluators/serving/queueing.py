@@ -1,6 +1,6 @@
-"""How long requests wait where they come at random, in the mean, and what share waits no longer than some time, compiled.
+"""Waiting times of random arrivals, compiled: mean, and share of requests within a time.
 
-Approximations of two moments: gaps and services count by their mean and their squared coefficient of variation alone.
+The approximations use two moments: the mean and the squared coefficient of variation of gaps and services.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -18,7 +18,7 @@ HALVINGS = 40
 
 @compiled_without_gil
 def delay_probability(load, servers):
-    """Share of the requests that wait at all.
+    """Share of requests that have to wait.
 
         C = rho ** (sqrt(2 (m + 1)) - 1)
 
@@ -37,7 +37,7 @@ def delay_probability(load, servers):
 
 @compiled_without_gil
 def mean_wait(load, servers, service, gaps, services):
-    """The mean wait in a queue of the G/G/m kind.
+    """Mean wait in a G/G/m queue. [s]
 
         W = C(rho, m) s (ca2 + cs2) / 2 / (m (1 - rho))
 
@@ -58,10 +58,10 @@ def mean_wait(load, servers, service, gaps, services):
 
 @compiled_without_gil
 def others_in_lane(held, lanes):
-    """Requests beside one in its lane, where all lanes together have `held` others, spread as evenly as they can be.
+    """Requests next to one in its lane, if all lanes hold `held` others spread as evenly as possible.
 
-    They are as many as a Poisson variable of that mean, taken as normal: m + 1 requests on L lanes are (m + 1) / L - 1 beside
-    each, and never less than none.
+    Their number is a Poisson variable of that mean, taken as normal: m + 1 requests on L lanes are (m + 1) / L - 1
+    next to each, and at least none.
 
     >>> others_in_lane(3.0, 1.0), others_in_lane(0.0, 4.0)
     (3.0, 0.0)
@@ -77,10 +77,10 @@ def others_in_lane(held, lanes):
 
 @compiled_without_gil
 def response_share(time, services, weights, waiting, mean):
-    """Share of the requests that take no longer than a time: those of each service, and a wait that is exponential or none.
+    """Share of requests whose response time is at most `time`, for exponential waits.
 
     Args:
-        time: that may pass. [s]
+        time: allowed response time. [s]
         services, weights: of kinds of requests, and how many they are; shape (kinds,). [s], [1]
         waiting: share that waits. [1]
         mean: wait of these. [s]
@@ -95,7 +95,7 @@ def response_share(time, services, weights, waiting, mean):
 
 @compiled_without_gil
 def response_quantile(share, services, weights, waiting, mean):
-    """The least time that a share of the requests keeps; arguments as in `kept`. [s]"""
+    """Least response time that a share of the requests keeps. [s]"""
     low = high = services[0]
     for kind in range(1, len(services)):
         low, high = min(low, services[kind]), max(high, services[kind])

@@ -1,21 +1,22 @@
-"""What a run is worth, from the instants of its requests.
+"""Metrics of a serving run from the instants of its requests.
 
-Instants of a request: it *arrives*; it is *first scheduled* when the iteration starts that computes its first prompt tokens;
-its prompt is *done* when the iteration ends that makes its first token; it is *completed* when the one ends that makes its
-last. From these: time to first token = done - arrival; time between tokens = the gaps between tokens, over all tokens of all
-requests but the first ones; time per output token = (completed - done) / (output - 1), of requests with two tokens or more;
-end to end = completed - arrival. Percentiles are the smallest value that at least that share does not exceed.
+Instants of a request: it *arrives*; it is *first scheduled* when the iteration starts that computes its first prompt
+tokens; its prompt is *done* when the iteration ends that makes its first token; it is *completed* when the one ends
+that makes its last. TTFT = done - arrival; TBT = the gaps between tokens, over all tokens of all requests but the first
+ones; TPOT = (completed - done) / (output - 1), of requests with two tokens or more; latency = completed - arrival.
+Percentiles are the smallest value that at least that share does not exceed.
 
-Time is counted from the first arrival to the last completion. A load is the rate of requests over what the same instances
-serve of the same requests when there are always some that wait (a closed loop). It is *overloaded* above 1, *backlogged* above
-0.95 or where queues grow by more than chance, else *stable*; requests that come within a few times what the quick ones of them
-take are *too short to say*.
+Time is counted from the first arrival to the last completion. The offered load is the rate of requests over the rate
+that the same instances serve when some always wait (a closed loop). A load is *overloaded* above 1, *backlogged* above
+0.95 or where queues grow by more than chance, else *stable*; a run shorter than a few times the quick requests' latency
+is *too short to say*.
 
-Turns of sessions come when they are asked. Of sessions that begin by themselves, the rate is that of their requests in the
-long run; queues are looked at while sessions begin. A closed population asks no faster than it is answered, and no queue of
-its grows: its load is the users that there are over those from which on they wait for each other, N X1 / X: X1 is the rate
-of one user who is alone, who thinks and is answered in turn, X that of the closed loop, and at X / X1 users the two bounds
-on the rate meet ([denning1978]). It is *saturated* above 1, where answers take longer by as much, else *stable*.
+Turns of sessions arrive as the conversation goes. For sessions that begin independently, the rate is that of their
+requests in the long run; queues are examined while sessions begin. A closed population sends no faster than it is
+answered, and its queues do not grow: its load is the number of users over the number from which on they wait for each
+other, N X1 / X: X1 is the rate of a single user, who thinks and is answered in turn, X that of the closed loop, and at
+X / X1 users the two bounds on the rate meet ([denning1978]). It is *saturated* above 1, where answers take longer by as
+much, else *stable*.
 """
 
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ NEAR = 0.95
 """Load above which waiting grows with every further request."""
 
 MIN_DURATION_RATIO = 3.0
-"""Times that requests must come as long as one takes, for anything to be said of a load that goes on."""
+"""Duration of the arrivals over the latency of a request from which on a verdict is possible."""
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 GROWTH = 0.05
@@ -47,7 +48,7 @@ GROWTH = 0.05
 
 @dataclass(frozen=True, slots=True)
 class SloTargets:
-    """What a request must keep to count as good: time to first token, and mean time per output token. [s]
+    """SLO of requests: bounds on TTFT and mean TPOT. [s]
 
     Numbers, or of shape (requests,) where requests differ.
     """
@@ -57,7 +58,7 @@ class SloTargets:
 
 
 class ClassResult(NamedTuple):
-    """What the requests of a class got.
+    """Attainment, goodput and latencies of the requests of one SLO class.
 
     Attributes:
         name: of the class.
@@ -77,13 +78,13 @@ class ClassResult(NamedTuple):
 
 
 class TurnResult(NamedTuple):
-    """What turns of sessions got, of some places in them.
+    """Latencies and prefix reuse of session turns at some positions.
 
     Attributes:
         name: of the places, from 1: "1", "2", "3-4", "5-8" and so on.
         requests: of them.
         prompt: tokens, the mean. [token]
-        reused: share of these that was taken from caches.
+        reused: share of prompt tokens found in prefix caches.
         ttft, ttft_p90, tpot, latency: as the metrics of these names; NaN where no request tells. [s]
     """
 
@@ -98,7 +99,7 @@ class TurnResult(NamedTuple):
 
 
 def run_statistics(served: ServingRun, slo: SloTargets = SloTargets()) -> dict[str, float]:
-    """Metrics by name, as `evaluators.accounting.metrics` defines them; NaN where no request tells."""
+    """Metrics of a run by name, as `evaluators.accounting.metrics` defines them; NaN without data."""
     requests = served.requests
     done, several, tpot, good = _kept(served, slo)
     ttft, latency = (served["first"] - requests.arrival)[done], (served["completed"] - requests.arrival)[done]
@@ -126,7 +127,7 @@ def run_statistics(served: ServingRun, slo: SloTargets = SloTargets()) -> dict[s
 
 
 def class_results(served: ServingRun, classes: Sequence[SloClass]) -> list[ClassResult]:
-    """What the requests of each class got, by the bounds of the class."""
+    """Results of the requests of each SLO class, by the class's bounds."""
     requests, span = served.requests, _span(served)
     found = []
     for number, of in enumerate(classes):
@@ -149,7 +150,7 @@ def class_results(served: ServingRun, classes: Sequence[SloClass]) -> list[Class
 
 
 def turn_results(served: ServingRun) -> list[TurnResult]:
-    """What turns got, by their places in sessions; nothing of requests that are none."""
+    """Results of session turns by their position; empty for requests without sessions."""
     requests = served.requests
     if not len(requests.turns):
         return []
@@ -172,12 +173,14 @@ def turn_results(served: ServingRun) -> list[TurnResult]:
 
 
 def class_and_turn_results(served: ServingRun, classes: Sequence[SloClass]) -> tuple[list[ClassResult], list[TurnResult]]:
-    """What the requests of each class got, and turns by their places."""
+    """Results of each SLO class, and of session turns by their position."""
     return class_results(served, classes), turn_results(served)
 
 
 def _kept(served: ServingRun, slo: SloTargets) -> tuple[Array, Array, Array, Array]:
-    """Who is done, and has two tokens or more; the time per output token; and who is done within bounds. Shape (requests,)."""
+    """Masks of completed requests and of those with two tokens or more, TPOT, and those within their SLO, shape
+    (requests,).
+    """
     requests = served.requests
     done = ~np.isnan(served["completed"])
     several = done & (requests.output > 1)
@@ -187,20 +190,20 @@ def _kept(served: ServingRun, slo: SloTargets) -> tuple[Array, Array, Array, Arr
 
 
 def _span(served: ServingRun) -> float:
-    """From the first arrival to the last token; NaN where nobody is done. [s]"""
+    """Time from the first arrival to the last token; NaN if no request completed. [s]"""
     done = served["completed"][~np.isnan(served["completed"])]
     return float(done.max()) - float(served.requests.arrival[0]) if len(done) else float("nan")
 
 
 def host_prefix_share(served: ServingRun) -> dict[str, float]:
-    """Share of the prompt tokens that came back from the host, where prefixes go there; those computed again count again."""
+    """Share of prompt tokens fetched from the host's prefix cache; recomputed tokens count again."""
     if not any(pool.hosted for pool in served.pools):
         return {}
     return {"prefix_fetched": served.total["fetched"] / float(served.requests.prompt.sum())}
 
 
 def tokens_per_step(served: ServingRun) -> dict[str, float]:
-    """Tokens that a decoding request has of an iteration, where some are guessed."""
+    """Output tokens per request and iteration with speculative decoding, mean."""
     total = served.total
     if not served.pools[-1].guesses:
         return {}
@@ -208,7 +211,7 @@ def tokens_per_step(served: ServingRun) -> dict[str, float]:
 
 
 def load_status(served: ServingRun, load: float | None = None) -> str:
-    """A word of `VERDICTS`: whether the instances keep up with what comes.
+    """Verdict on a run, one of `VERDICTS`: whether the instances keep up with the load.
 
     Args:
         served: a run.
@@ -255,10 +258,10 @@ def _lives(served: ServingRun) -> Array:
 
 
 def offered_load(served: ServingRun) -> float:
-    """The rate of requests over what the instances serve of the same in a closed loop; infinite where they come at once.
+    """Offered load: arrival rate over the closed-loop rate; infinite for simultaneous arrivals. [1]
 
-    Where it is clearly low by the steady state's estimate, that estimate is taken. Of a closed population, users over those
-    from which on they wait for each other.
+    Where the steady state's estimate is clearly low, the estimate is returned. For a closed population: users over
+    the number from which on they wait for each other.
     """
     requests = served.requests
     if requests.population and not served.never:
@@ -282,10 +285,11 @@ def _estimated(of: Deployment, requests: Requests) -> float:
 
 
 def queue_growth(served: ServingRun) -> float:
-    """By how much queues are longer at the end of the second half of the arrivals than at its start, over its requests.
+    """Growth of queues over the second half of the arrivals, relative to its requests. [1]
 
-    In a fluid, 1 - served load / offered load. What lies within three standard deviations of as many Poisson arrivals, or
-    leaves less in queues than a twentieth of what the instances run at a time, is no growth. 0 where requests come at once.
+    In a fluid model, 1 - served load / offered load. Growth within three standard deviations of as many Poisson
+    arrivals, or below a twentieth of the requests that the instances run at a time, counts as 0. 0 for simultaneous
+    arrivals.
     """
     if served.never:
         return 1.0

@@ -1,4 +1,4 @@
-"""Who is served next: scheduling policies as choices that the loop knows, and their names in the field."""
+"""Scheduling policies as choices of the simulation, with their names in the field."""
 
 from dataclasses import dataclass, replace
 
@@ -9,22 +9,22 @@ from dse.space.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class SchedulingPolicy:
-    """How an instance forms an iteration. Requests are taken up in the order of arrival, preempted ones first.
+    """How an instance forms iterations. Admission is in order of arrival, preempted requests first.
 
     Attributes:
-        mixed: prompts and decodes share iterations, decodes first; otherwise prompts go first, by themselves.
+        mixed: prompts and decodes share iterations, decodes first; otherwise prompts go first, in separate iterations.
         chunked: a prompt may be cut over several iterations; otherwise it is prefilled whole.
-        tokens: token budget of an iteration: of all its tokens where prompts are chunked (a decode takes one), else of its
-            prompts, one longer prompt by itself being let through.
+        tokens: token budget of an iteration: of all its tokens with chunked prompts (a decode takes one), else of its
+            prompts; a single longer prompt is allowed.
         unit: prompts are counted in chunks of `chunk` tokens that take `unit` of the budget each, whatever their length;
             0 counts tokens.
         chunk: the longest chunk of one prompt; 0 for no bound but the budget. [token]
-        static: requests are taken up only when the last batch is done, to its last request.
-        lifetime: memory is taken for a request's last token at once; otherwise it grows, and may run out.
-        swap: what memory has no room for goes to the host and comes back; otherwise it is recomputed.
-        by_chunk: memory is taken for the chunk that is computed next, as vLLM does; otherwise for the whole prompt, before its
-            first chunk. A prompt that finds no room for its next chunk makes those that came last leave, itself if it is that.
-        gated: with `by_chunk`, a request is taken up only when its whole prompt would fit, vLLM's scheduler_reserve_full_isl.
+        static: requests are admitted only when the last batch is done, to its last request.
+        lifetime: memory is allocated up to a request's last token at once; otherwise it grows, and may run out.
+        swap: preempted requests are swapped to the host; otherwise they are recomputed.
+        by_chunk: memory is allocated for the next chunk, as in vLLM; otherwise for the whole prompt, before its first
+            chunk. If the next chunk does not fit, the last admitted requests are preempted, possibly the request itself.
+        gated: with `by_chunk`, admission only if the whole prompt would fit, vLLM's scheduler_reserve_full_isl.
     """
 
     mixed: bool = False
@@ -41,18 +41,17 @@ class SchedulingPolicy:
     def __post_init__(self) -> None:
         if self.tokens < 1 or self.unit < 0 or self.chunk < 0:
             raise DesignError(
-                f"policy: budget {self.tokens}, unit {self.unit}, chunk {self.chunk}; none may be negative or no budget"
+                f"policy: budget {self.tokens}, unit {self.unit}, chunk {self.chunk}; the budget must be at "
+                "least 1, the others at least 0"
             )
         if self.unit and (not self.chunked or self.chunk < 1):
-            raise DesignError("policy.unit: a prompt's chunk of N units needs chunked prompts and the length of a chunk")
+            raise DesignError("policy.unit: chunks of N units need chunked prompts and a chunk length")
         if self.by_chunk and (not self.chunked or self.lifetime):
-            raise DesignError("policy.by_chunk: memory by chunks needs chunked prompts, and none taken for a whole lifetime")
+            raise DesignError("policy.by_chunk: memory by chunks needs chunked prompts, and no allocation for a whole lifetime")
         if self.gated and not self.by_chunk:
-            raise DesignError("policy.gated: only memory by chunks has a gate; otherwise whole prompts must fit anyway")
+            raise DesignError("policy.gated: needs by_chunk; without it whole prompts must fit anyway")
         if self.unit > self.tokens:
-            raise DesignError(
-                f"policy.unit: a chunk takes {self.unit} units of a budget of {self.tokens}; no prompt would ever run"
-            )
+            raise DesignError(f"policy.unit: a chunk takes {self.unit} units of a budget of {self.tokens}; no prompt could run")
 
 
 SHIPPED = {
@@ -71,11 +70,11 @@ Source:
 """
 
 POLICIES: Registry[SchedulingPolicy] = Registry("dse.policy", SHIPPED)
-"""Those, and what installed packages add: a `Policy` each, by an entry point of the group dse.policy."""
+"""Those, and what installed packages add: a `SchedulingPolicy` each, by an entry point of the group dse.policy."""
 
 
 def make_policy(name: str, **changes: object) -> SchedulingPolicy:
-    """The policy of a name, with some of its choices made otherwise.
+    """Scheduling policy of a name, with some of its choices changed.
 
     >>> make_policy("chunked", tokens=256).tokens
     256
@@ -84,7 +83,7 @@ def make_policy(name: str, **changes: object) -> SchedulingPolicy:
 
 
 def policies_with_batch(serving: ServingPlan) -> tuple[tuple[SchedulingPolicy, int], ...]:
-    """Of each pool of instances, with the most requests of an iteration: those that only prefill, if any, have their own."""
+    """Scheduling policy and batch size of each pool; prefill-only pools have their own."""
     batches = int(serving.prefill_batch or serving.batch), int(serving.batch)
     found = pool_policies(serving)
     return tuple(zip(found, batches[-len(found) :], strict=True))
@@ -95,7 +94,7 @@ BUDGETS = ("tokens", "unit", "chunk", "prefill_tokens")
 
 
 def pool_policies(serving: ServingPlan) -> tuple[SchedulingPolicy, ...]:
-    """Of each pool of instances."""
+    """Scheduling policy of each pool of instances."""
     changes = {name: int(getattr(serving, name)) for name in ("tokens", "unit", "chunk") if getattr(serving, name)}
     every = _admitting(make_policy(serving.policy, **changes), serving)
     if not serving.prefill_instances:
@@ -105,7 +104,7 @@ def pool_policies(serving: ServingPlan) -> tuple[SchedulingPolicy, ...]:
 
 
 def _admitting(rule: SchedulingPolicy, serving: ServingPlan) -> SchedulingPolicy:
-    """A policy with what is said of blocks and caches."""
+    """A policy with the plan's settings of admission and preemption."""
     rule = replace(rule, swap=serving.preemption == "swap")
     if serving.admit == "policy":
         return rule
@@ -115,7 +114,7 @@ def _admitting(rule: SchedulingPolicy, serving: ServingPlan) -> SchedulingPolicy
 
 
 def max_prompt_tokens(rule: SchedulingPolicy, batch: int, longest: int) -> int:
-    """The most prompt tokens of an iteration.
+    """Largest number of prompt tokens in an iteration.
 
     Args:
         rule: by which it is formed.

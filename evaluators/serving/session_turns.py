@@ -1,8 +1,8 @@
-"""Turns of sessions, compiled: those that wait for an answer, and come when it is there and their user has thought.
+"""Session turns that wait for answers, compiled: each arrives a think time after the answer.
 
-They are a heap by (instant, row), as long as there are sessions, since a session waits for one turn at a time.
+Pending turns are a heap by (instant, row), as long as there are sessions, since a session waits for one turn at a time.
 
-Throughout: s is the `state.State`, q a request, t an instant.
+Throughout: s is the `simulator_state.ServingState`, q a request, t an instant.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -14,7 +14,7 @@ from dse.evaluators.machine.compile_cache import called_part, inlined_function
 
 @inlined_function
 def next_independent(s, coming):
-    """The next request that waits for no answer, from a row on."""
+    """Next request from a row on that waits for no answer."""
     while coming < len(s.requests) and s.requests[coming].turn:
         coming += 1
     return coming
@@ -22,14 +22,14 @@ def next_independent(s, coming):
 
 @inlined_function
 def next_arrival(s, coming):
-    """When the next request comes, of those that are known: one that waits for nobody, or a turn that is thought about."""
+    """Time of the next known arrival: an independent request, or a turn after its think time. [s]"""
     t = s.requests[coming].arrival if coming < len(s.requests) else np.inf
     return min(t, s.requests[s.coming[0]].arrival) if s.total[0].thinking > 0 else t
 
 
 @called_part
 def schedule_next_turn(s, q, t):
-    """A request has its last token: its session's next turn comes when that has been thought about."""
+    """Schedule the next turn of a session after a request's last token and the think time."""
     if q.then < 0:
         return
     heap, requests, r = s.coming, s.requests, q.then
@@ -44,7 +44,7 @@ def schedule_next_turn(s, q, t):
 
 @called_part
 def pop_next_turn(s):
-    """The turn that comes first, which leaves those that are thought about."""
+    """Remove and return the earliest pending turn."""
     heap, requests, found = s.coming, s.requests, s.coming[0]
     s.total[0].thinking -= 1
     count, place = s.total[0].thinking, 0
@@ -69,10 +69,10 @@ def _before(requests, r, other):
 
 @inlined_function
 def safe_horizon(s, here, until, t):
-    """The instant up to which no answer elsewhere can make a turn come to an instance, at most `until`.
+    """Instant until which no answer elsewhere can bring a turn to an instance, at most `until`. [s]
 
-    An answer ends an iteration, of those under way or of one that starts when a first stage is free, or follows a cache that
-    arrives; an instance that has not been looked at yet may start at once.
+    An answer ends an iteration: one under way, one that starts when a first stage is free, or one after the arrival
+    of a KV cache. An instance that has not been examined yet may start at once.
     """
     if len(s.coming) == 0:
         return until

@@ -1,7 +1,7 @@
-"""Requests on instances: what is deployed, and what came of a run.
+"""Serving simulation: deployments, and results of a run.
 
-Iterations are priced as they are formed (`price`); requests are arrays (`requests`); who is served next is a `policy`. Nothing
-here knows a chip.
+Iteration times come from `iteration_time`, requests are arrays (`space.requests`), and scheduling is a
+`scheduling_policy`. Nothing here depends on a chip.
 """
 
 from collections.abc import Sequence
@@ -38,28 +38,29 @@ from dse.space.workload import Speculation
 NO_STOP = StopBounds()
 
 CALLED_OFF: ContextVar[Event | None] = ContextVar("CALLED_OFF", default=None)
-"""Of a thread: set while it plays, its run ends within a tenth of a second, as nobody waits for it any more."""
+"""Event of a thread that cancels its simulation within a tenth of a second."""
 
 
 @dataclass(frozen=True, eq=False)
 class InstancePool:
-    """Instances that are alike.
+    """A pool of equal instances: iteration time, policy, KV memory, batch size and number.
 
     Attributes:
-        price: of an iteration, through all stages.
+        price: iteration time through all stages.
         policy: how an instance forms one.
         memory: of an instance.
         instances: each with the whole model, its own queue and its own memory (data parallelism).
         shares: of the time of an iteration, by stage of an instance's pipeline, 1 in all; as many micro-batches are in flight.
         batch: the most requests of an instance, over all its micro-batches.
-        prefix: hash blocks that an instance remembers, beside the memory of running requests; 0 for no reuse.
-        entry: of these, what a hash block takes; 0 where layers have nothing but states, and `prefix` counts snapshots.
+        prefix: hash blocks of the prefix cache, besides the memory of running requests; 0 for no reuse.
+        entry: units of `prefix` per hash block; 0 where layers have states only, and `prefix` counts snapshots.
         snapshot: likewise a snapshot of states, at which alone a prefix can then be reused; 0 where layers have none.
-        every: hash blocks from snapshot to snapshot, beside the last whole one of a prompt; 0 for that alone.
+        every: hash blocks from snapshot to snapshot, besides the last whole one of a prompt; 0 for only that one.
         pooled: prefixes stay in blocks that running requests do not need, and requests share them (`prefixes`).
-        hosted: blocks on the host for prefixes that have left the pool; the memory says how long one takes to come back.
-        copies: of attention, to which requests of an iteration are dealt in turn, each with its own way to the host.
-        guesses: tokens that are guessed a decoding request in an iteration; the price has rows for them.
+        hosted: blocks on the host for prefixes evicted from the pool; the memory gives the time of their return.
+        copies: copies of attention, to which requests of an iteration are dealt in rotation, each with its own link to the
+            host.
+        guesses: drafted tokens per decoding request and iteration, for which the iteration time has rows.
         acceptance: chance that a guess is right where those before it are.
         seed: of which guesses are.
     """
@@ -84,18 +85,19 @@ class InstancePool:
     def __post_init__(self) -> None:
         if min(self.instances, self.stages, self.batch, self.copies) < 1 or min(self.prefix, self.snapshot, self.every) < 0:
             raise DesignError(
-                f"pool: {self.instances} instances, {self.stages} stages, batch {self.batch}, {self.copies} copies; each "
-                "must be at least 1"
+                f"pool: {self.instances} instances, {self.stages} stages, batch {self.batch}, {self.copies} "
+                "copies; each must be at least 1"
             )
         if self.hosted < 0 or (self.hosted and not self.pooled):
-            raise DesignError(f"pool: {self.hosted} blocks on the host, for prefixes of one pool of blocks alone")
+            raise DesignError(f"pool: {self.hosted} blocks on the host need prefixes in one shared pool of blocks")
         if min(self.guesses, self.seed) < 0 or not 0 <= self.acceptance <= 1:
             raise DesignError(
-                f"pool: {self.guesses} guesses, acceptance {self.acceptance}, seed {self.seed}; a share and counts"
+                f"pool: {self.guesses} drafted tokens, acceptance {self.acceptance}, seed {self.seed}; "
+                "expected counts and a share"
             )
         if self.policy.chunked and self.policy.tokens < 1 + self.guesses:
             raise DesignError(
-                f"pool: {self.guesses} guesses, and a budget of {self.policy.tokens}; no request would ever decode"
+                f"pool: {self.guesses} drafted tokens, and a budget of {self.policy.tokens}; no request could decode"
             )
         if self.policy.by_chunk and (self.memory.pages or (self.stages > 1 and not self.memory.buffers)):
             # prompts of two lanes could make each other leave for ever
@@ -103,29 +105,29 @@ class InstancePool:
         beside = self.prefix or self.memory.pages or self.memory.buffers or self.memory.fixed or self.memory.windows
         if self.pooled and (beside or not self.memory.each):
             raise DesignError(
-                "pool: requests share blocks of one memory whose layers keep all positions, and nothing beside it"
+                "pool: shared prefix blocks need one memory whose layers keep all positions, and no separate prefix cache"
             )
         if min(self.shares) < 0 or abs(sum(self.shares) - 1) > 1e-9:
-            raise DesignError(f"pool: stages take {self.shares} of an iteration, which must add up to 1")
+            raise DesignError(f"pool: stages take {self.shares} of an iteration; the shares must add up to 1")
 
     @property
     def stages(self) -> int:
-        """Of the pipeline of an instance."""
+        """Number of pipeline stages of an instance."""
         return len(self.shares)
 
     @property
     def expected(self) -> float:
-        """Tokens that an iteration yields a decoding request, expected; see `space.workload.Speculation.expected`."""
+        """Expected tokens per decoding request and iteration; see `space.workload.Speculation.expected`."""
         return Speculation(self.guesses, self.acceptance).expected
 
 
 class Deployment(NamedTuple):
-    """Pools that serve, and what is between them.
+    """Pools that serve a load, with KV transfer between them and routing.
 
     Attributes:
         pools: one, or one that prefills and one that decodes.
         transfer: of caches between two pools; None for one.
-        routing: a word of `space.mapping.ROUTING`.
+        routing: routing of requests, of `space.mapping.ROUTING`.
     """
 
     pools: tuple[InstancePool, ...]
@@ -133,13 +135,13 @@ class Deployment(NamedTuple):
     routing: str
 
     def serve(self, requests: Requests, *, stop: StopBounds = NO_STOP, log: int = 0) -> "ServingRun":
-        """Plays requests on it; see `serve`."""
+        """Simulate requests on the deployment; see `simulate_serving`."""
         return simulate_serving(requests, self.pools, transfer=self.transfer, routing=self.routing, stop=stop, log=log)
 
 
 @dataclass(frozen=True, eq=False)
 class ServingRun:
-    """What came of a run. Instants are NaN for what did not happen.
+    """Result of a serving simulation. Instants are NaN for events that did not happen.
 
     Attributes:
         requests: that were asked; turns of sessions with the times at which they have come.
@@ -149,7 +151,7 @@ class ServingRun:
         stopped: whether it was ended at the caller's bound.
         never: why the load can never be served, in one line; empty where it can.
         routing: of requests to instances.
-        rate: the largest that keeps the bounds, as it is said, where that was looked for. [1/s]
+        rate: the maximum rate, rounded, if it was searched. [1/s]
     """
 
     requests: Requests
@@ -163,21 +165,21 @@ class ServingRun:
 
     @property
     def deployment(self) -> Deployment:
-        """What has served them."""
+        """The deployment that served the run."""
         return Deployment(self.pools, self.transfer if len(self.pools) == 2 else None, self.routing)
 
     @property
     def total(self) -> dict[str, float]:
-        """Counts and areas by name, as `state.TOTAL` says."""
+        """Counts and time sums by name, as in `simulator_state.TOTAL`."""
         return {name: self.state.total[name][0].item() for name in TOTAL.names or ()}
 
     @property
     def log(self) -> Array:
-        """The first iterations, records of `state.LOG`."""
+        """The first iterations, as records of `simulator_state.LOG`."""
         return self.state.log[: int(self.state.total["logged"][0])]
 
     def __getitem__(self, name: str) -> Array:
-        """A column of the requests, as `state.REQUEST` says; shape (requests,)."""
+        """A column of the requests, with the names of `simulator_state.REQUEST`; shape (requests,)."""
         return self.state.requests[name]
 
 
@@ -190,45 +192,46 @@ def simulate_serving(
     stop: StopBounds = NO_STOP,
     log: int = 0,
 ) -> ServingRun:
-    """Plays requests on one pool, or on a pool that prefills and one that decodes.
+    """Simulate requests on one pool, or on a prefill pool and a decode pool.
 
-    A prefill instance makes a request's first token; its cache is then queued at a decode instance, sent when that one has
-    room, and holds its blocks at the source until it is there.
+    A prefill instance makes a request's first token. Its KV cache is then queued at a decode instance, sent when
+    that instance has room, and holds its blocks at the source until it has arrived.
 
     Args:
         requests: with times.
         pools: one, or prefill and decode.
         transfer: of caches between two pools; `nearest` and `aware` are set by `routing`. None is at once.
-        routing: a word of `space.mapping.ROUTING`.
-        stop: bounds on time played and on queues.
+        routing: routing of requests, of `space.mapping.ROUTING`.
+        stop: bounds on simulated time and on queues.
         log: how many iterations to keep.
 
     Raises:
-        DesignError: no times, an unknown word, or an iteration whose price is no time.
-        CancelledError: what `CALLED_OFF` holds was set.
+        DesignError: no arrival times, an unknown option, or an iteration without a positive time.
+        CancelledError: the event in `CALLED_OFF` was set.
     """
     if routing not in ROUTING:
         raise DesignError(f"routing: no option {routing!r}; {suggest_nearest(routing, ROUTING)}")
     if not 1 <= len(pools) <= 2:
-        raise DesignError(f"pools: {len(pools)}; give one, or one that prefills and one that decodes")
+        raise DesignError(f"pools: expected one pool, or one for prefill and one for decode; got {len(pools)}")
     if not len(requests) or not requests.timed:
-        raise DesignError("workload.arrivals: these requests have no times of arrival; choose an arrival process, as poisson")
+        raise DesignError("workload.arrivals: the requests have no arrival times; choose an arrival process, as poisson")
     sent = (transfer or KvTransfer(0.0, 0.0, 1, True))._replace(
         nearest=routing != "round_robin", aware=routing == "cache_aware"
     )
     times = [sent.per_token, sent.latency, sent.fixed, *(seconds for _, seconds in sent.windows)]
     if sent.channels < 1 or not all(0 <= seconds < np.inf for seconds in times):
         raise DesignError(
-            f"transfer: {sent.per_token} s a token, {sent.latency} s, {sent.channels} channels; none may be negative"
+            f"transfer: {sent.per_token} s per token, {sent.latency} s, {sent.channels} channels; none may be negative"
         )
     if sent.layers < 0:
-        raise DesignError(f"transfer: {sent.layers} layers; give those of the model, or 0 for caches that go whole")
+        raise DesignError(f"transfer: {sent.layers} layers; set the model's layers, or 0 for whole-cache transfer")
     if not 1 <= sent.blocks <= min(pool.instances for pool in pools):
-        raise DesignError(f"transfer: {sent.blocks} blocks of instances; each must have an instance of every pool")
+        raise DesignError(f"transfer: {sent.blocks} blocks of instances; each needs an instance of every pool")
     for pool in pools:
         if pool.pooled and len(requests.hashes) and requests.block % pool.memory.block:
             raise DesignError(
-                f"mapping.serving.block: blocks of {pool.memory.block} tokens do not divide the {requests.block} of a hash"
+                f"mapping.serving.block: blocks of {pool.memory.block} tokens do not divide the "
+                f"{requests.block} tokens of a hash"
             )
     asked = _asked(requests, sent, pooled=any(pool.pooled for pool in pools))
     state = initial_state(
@@ -243,11 +246,11 @@ def simulate_serving(
     ended, called_off = PAUSED, CALLED_OFF.get()
     while ended == PAUSED:  # compiled code hears of no Ctrl-C: it comes back for it every tenth of a second
         if called_off is not None and called_off.is_set():
-            raise CancelledError("the run is called off")
+            raise CancelledError("the run is cancelled")
         ended = run_event_loop(state, (prices[0], prices[-1]), sent._replace(windows=()), stop)
     if ended == UNPRICED:
-        raise DesignError(f"step price: an iteration of {_composition(state)} has no time above 0")
-    assert ended in (ENDED, STOPPED), "requests are left, and nothing happens any more"
+        raise DesignError(f"iteration time: an iteration of {_composition(state)} has no time above 0")
+    assert ended in (ENDED, STOPPED), "requests are left, and no further event happens"
     if len(requests.before):
         requests = replace(requests, arrival=state.requests["arrival"].copy())
     return ServingRun(requests, tuple(pools), state, sent, ended == STOPPED, routing=routing)
@@ -273,7 +276,7 @@ def _asked(requests: Requests, sent: KvTransfer, *, pooled: bool) -> Array:
 
 
 def _never(requests: Requests, pools: Sequence[InstancePool]) -> str:
-    """Why a load can never be served: a request that no memory holds."""
+    """Why a load can never be served: a request that does not fit in memory; empty string if all fit."""
     whole = requests.prompt.astype(np.int64) + requests.output - 1
     for number, pool in enumerate(pools):
         positions = requests.prompt if len(pools) == 2 and number == 0 else whole

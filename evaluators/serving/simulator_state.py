@@ -1,4 +1,4 @@
-"""What the compiled loop reads and writes: tables of records, one a request, an instance, a lane; made anew for each run."""
+"""Record arrays that the compiled simulation reads and writes, made anew for each run."""
 
 from collections.abc import Sequence
 from math import inf
@@ -44,7 +44,7 @@ seconds, when the first of its lanes ends, seconds in which somebody waits for e
 and come back, in positions of a block. Whether something has happened."""
 
 BATCH, MEMORY = 1, 2
-"""What the first in a queue is not taken up for, when all lanes have tried: a place in the batch, and memory."""
+"""Why the first queued request was not admitted after all lanes have tried: batch size, or memory."""
 
 LANE = _fields("number instance count", "end start", "prompts")
 """How many requests, and when its iteration ends and began; infinite where it is idle. Whether that one has prompts."""
@@ -55,7 +55,7 @@ POOL = _fields(
     "host acceptance",
     "mixed chunked static lifetime swap by_chunk gated hands_over pooled",
 )
-"""Fields of `Policy`, `Memory` and `loop.Pool`; its number, its first instance, and which is next in turn."""
+"""Fields of `SchedulingPolicy`, `KvMemory` and `InstancePool`; number, first instance, and next instance in rotation."""
 
 WINDOW = _fields("positions steps blocks")
 """What a request has of windows: blocks each step, up to so many positions and steps; 0 where another pool has more windows."""
@@ -73,15 +73,15 @@ TOTAL = _fields(
 """Requests done, in the system, in queues; iterations; prompt tokens and decodes computed, positions taken from the prefix
 cache, computed positions thrown away; preemptions; positions moved to or from the host, and sent; caches that wait to be
 sent; iterations kept; requests that have come; work that is left before a pause; requests whose first token, and whose mean
-time per token, was beyond the bounds of `Stop`; tokens made of guesses that were right; turns that users think about;
+time per token, was beyond the bounds of `StopBounds`; tokens made of guesses that were right; turns that users think about;
 positions of prefixes that came back from the host; positions of a block of caches and prefixes that went there or came back;
 request-seconds; the last instant."""
 
 WORK = _fields("iterations", "prompt pairs requests positions past far")
-"""Sums over iterations of what `STEP` says of each."""
+"""Sums over iterations of the counts in `STEP`."""
 
 SPANS = 64
-"""Halves of octaves, of prompt tokens or of decodes alone, of which iterations are summed apart."""
+"""Half octaves, of prompt tokens or of decodes alone, over which iterations are summed separately."""
 
 BUSIEST = 16
 """Octaves of decoding requests of which the busiest iterations are kept; more than 2^15 are in the last one."""
@@ -97,18 +97,18 @@ hold it, in one pool, and its steps; whether it is there, with a snapshot of sta
 
 
 SLICE = 1 << 20
-"""Lanes looked at and iterations played, about a tenth of a second of them."""
+"""Lanes examined and iterations simulated in about a tenth of a second."""
 
 
 class StopBounds(NamedTuple):
-    """Bounds beyond which a run is stopped.
+    """Bounds at which a simulation is stopped early.
 
     Attributes:
-        seconds: played. [s]
+        seconds: simulated time. [s]
         waiting: requests in queues.
         work: after which it pauses.
-        ttft, tpot: what a request may take to its first token, and from token to token in the mean. [s]
-        misses: requests that may take longer than one of these, each by itself.
+        ttft, tpot: SLO bounds on TTFT and TPOT. [s]
+        misses: requests that may miss each of the bounds.
     """
 
     seconds: float = inf
@@ -120,17 +120,17 @@ class StopBounds(NamedTuple):
 
 
 class KvTransfer(NamedTuple):
-    """KV caches on their way from prefill to decode instances.
+    """KV transfer from prefill to decode instances: times per request, channels and routing.
 
     Attributes:
         per_token: on a channel, which carries one cache at a time; of layers that keep all positions. [s]
         latency: after a cache's last byte has left, until it is there. [s]
         channels: that carry caches side by side.
-        nearest: whether a cache goes to the instance that holds the fewest requests, else to the next in turn; so do arrivals.
+        nearest: whether a cache goes to the instance with fewest requests, else to the next in rotation; likewise arrivals.
         blocks: of which each has an equal part of the instances of both pools, and sends no cache to another.
         fixed: of a request, whatever its length. [s]
         windows: of layers that keep the last positions: how many, and a channel's time for one. [token], [s]
-        aware: whether an arrival goes to the instance whose cache has most of its prompt; `nearest` then says where else.
+        aware: whether an arrival goes to the instance with the longest matching prefix; `nearest` then gives the fallback.
         matched: share of a prompt that must be there for that. [-]
         apart, times: where the most requests of an instance are more than so many above, and more than so many times, the
             fewest of one, the arrival goes to that one. [request], [-]
@@ -157,7 +157,7 @@ class KvTransfer(NamedTuple):
     layers: int = 0
 
     def seconds(self, positions: Any) -> Any:
-        """That a channel has the cache of a request."""
+        """Time that a request's KV cache occupies a channel, from its prompt length. [s]"""
         found = positions * self.per_token + self.fixed
         for window, seconds in self.windows:
             found = found + minimum(positions, window) * seconds
@@ -165,28 +165,29 @@ class KvTransfer(NamedTuple):
 
 
 class ServingState(NamedTuple):
-    """Tables, all but the last ones of the records above.
+    """Record arrays of a serving simulation.
 
     Attributes:
         requests, instances, lanes, pools: one record each.
         windows: of pools, shape (pools, most windows).
         step, total: one record.
         gaps: histogram of the gaps between tokens.
-        work: of each pool, in iterations without prompts and in those with, by `busiest.span`; shape (pools, 2, SPANS).
-        busiest: iterations that `busiest.note` keeps, records of `STEP`; shape (pools, 2, BUSIEST).
+        work: sums of each pool over iterations without prompts and with prompts, by `busiest_iterations.span_index`;
+            shape (pools, 2, SPANS).
+        busiest: iterations that `busiest_iterations.keep_busiest` keeps, records of `STEP`; shape (pools, 2, BUSIEST).
         at_once: records of `AT_ONCE`, one a pool.
         cache: of prefix blocks, shape (instances, hashes + 2).
         log: the first iterations.
         hashes: of all prompts.
         running: of each lane, by rank, and of one rank in the order of admission; shape (lanes, most requests).
-        shares: of a pass's time, by stage; shape (pools, most stages).
+        shares: stage shares of an iteration's time; shape (pools, most stages).
         stage_free: when each stage of an instance is free; shape (instances, most stages). [s]
         channels: when each channel is free. [s]
         transit: the first cache on its way, shape (1,).
-        scratch: room for one number a position of a block.
+        scratch: one number for each position of a block.
         holds: whether a request shares each of its hash blocks, shape of `hashes`.
         lasts: the last of each rank in the queue of an instance, -1 for none; shape (instances, ranks).
-        coming: a heap of turns that users think about, by when they come; shape (sessions,), 0 where no request is a turn.
+        coming: heap of pending turns by arrival time; shape (sessions,), 0 where no request is a turn.
     """
 
     requests: Array
@@ -215,7 +216,7 @@ class ServingState(NamedTuple):
 
 
 def make_records(kind: np.dtype[Any], count: int, **columns: Any) -> Array:
-    """Records of a kind, all 0 but for some columns."""
+    """Record array of a kind, 0 in all columns but the given ones."""
     found = np.zeros(count, kind)
     for name, values in columns.items():
         found[name] = values
@@ -226,13 +227,13 @@ def initial_state(
     requests: Array, hashes: Array, pools: Array, windows: Array, shares: Sequence[Sequence[float]], channels: int, bins: int,
     log: int,
 ) -> ServingState:  # fmt: skip
-    """The state before the first request.
+    """Simulation state before the first request.
 
     Args:
         requests: records with arrival, lengths and hashes.
         hashes: of all prompts.
         pools, windows: records.
-        shares: of a pass's time, by stage of the instances of each pool.
+        shares: stage shares of an iteration's time, for the instances of each pool.
         channels: between pools.
         bins: of the histogram of gaps.
         log: iterations to keep.

@@ -1,10 +1,11 @@
-"""Prompts of a load played on instances of one stage, compiled: `arrivals.played` where nothing goes round.
+"""Steady-state replay of prompts on single-stage instances, compiled.
 
-An instance has one lane, so that a pass is under way or none is, and nobody stands behind another's prompts. What an instance
-is at stays in registers while it is played. Who decodes leaves in the order of last tokens: requests whose last token comes
-after all others' are a list, as all are where outputs are alike, and the rest a heap.
+The module does what `prefill_replay.replay_prefill` does, where no iteration is in another stage. An instance has one
+lane, so at most one iteration is under way, and no request is delayed by another lane's prompts. The state of an
+instance stays in registers. Decoding requests leave in the order of last tokens: requests whose last token comes after
+all others' are a list, as all are where outputs are equal, and the rest a heap.
 
-Throughout: of is a `clocks.Station`, room an `arrivals.Room`, i an instance, t an instant.
+Throughout: of is a `lane_clocks.ReplayPool`, room a `ReplayWorkspace`, i an instance, t an instant.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -55,7 +56,7 @@ INSTANCE = np.dtype(
 
 
 class InstanceLane(NamedTuple):
-    """Of an instance what its passes change; as in `INSTANCE`."""
+    """State of an instance that its iterations change; fields as in `INSTANCE`."""
 
     held: int
     tokens: int
@@ -72,7 +73,7 @@ class InstanceLane(NamedTuple):
 
 
 class WaitingPrompts(NamedTuple):
-    """Of an instance who has a prompt to compute; as in `INSTANCE`."""
+    """Waiting prompts of an instance; fields as in `INSTANCE`."""
 
     head: int
     queued: int
@@ -81,7 +82,7 @@ class WaitingPrompts(NamedTuple):
 
 @inlined_function
 def replay_single_stage(price, of, share, nearest, load, steady, spilled, room):
-    """As `arrivals.played`; `share` is that of a pass in the one stage."""
+    """Replay a load's prompts on single-stage instances; `share` is that of an iteration in the stage."""
     instances, turn = of.instances, 0
     for i in range(instances):
         here = room.alone[i]
@@ -189,13 +190,13 @@ def _advance(price, of, share, load, steady, spilled, room, i, until, feeds, r):
 
 @inlined_function
 def _leaving(now):
-    """Before which nobody leaves, as `clocks.leaving` has it. [s]"""
+    """Time before which no request leaves, as in `lane_clocks.next_departure`. [s]"""
     return now.end + (now.top - now.tokens - 0.5) * now.pace if now.decodes > 0 else math.inf
 
 
 @inlined_function
 def _caught(price, of, steady, spilled, room, i, now, t):
-    """Goes on until the last leaves who does by an instant."""
+    """Continue until the last departure by an instant."""
     while now.decodes > 0 and now.end <= t:
         many = now.top - now.tokens
         if now.end + many * now.pace > t:
@@ -206,7 +207,7 @@ def _caught(price, of, steady, spilled, room, i, now, t):
 
 @inlined_function
 def _passed(price, of, steady, spilled, room, i, now, many):
-    """So many passes of decodes are over, or none, with gaps as `clocks.passed` has them, and who has all tokens leaves."""
+    """Count decode iterations as done, with token gaps as in `lane_clocks.count_passes`, and finish complete requests."""
     tokens, end, older, fresh, each = now.tokens, now.end, now.older, now.fresh, now.pace
     if many > 0:
         if len(room.gaps) > 0:
@@ -227,13 +228,13 @@ def _passed(price, of, steady, spilled, room, i, now, many):
 
 @inlined_function
 def _pace(price, of, steady, spilled, room, decodes):
-    """A pass of decodes alone, if there are any. [s]"""
+    """Time of a decode-only iteration, 0 without decodes. [s]"""
     return decode_pass_seconds(price, of, steady, spilled, room, decodes) if decodes > 0 else 0.0
 
 
 @inlined_function
 def _started(price, of, share, load, steady, spilled, room, i, now, who, t):
-    """Starts a pass with prompts, if it can; whether it has, and when it may."""
+    """Start an iteration with prompts if possible; returns whether one started, and when it may."""
     most, at, flying = min(of.batch, now.held + who.queued), math.inf, False
     stuck = goes = False
     if now.end > t:
@@ -271,7 +272,7 @@ def _started(price, of, share, load, steady, spilled, room, i, now, who, t):
 
 @inlined_function
 def _finished(price, of, load, steady, spilled, room, i, now, prompts, t):
-    """Books a pass: each decode has a token, and who has its prompt computed decodes from now on, or leaves."""
+    """Finish an iteration: decodes get a token, and completed prompts start decoding or leave."""
     tokens, older, fresh, decodes, top, listed = now.tokens, now.older, now.fresh, now.decodes, now.top, now.listed
     latest, heaped, held, each, running, keep = now.latest, now.heaped, now.held, now.pace, room.running[i], 0
     if older > 0 and of.mixed:
@@ -316,7 +317,7 @@ def _finished(price, of, load, steady, spilled, room, i, now, prompts, t):
 
 @inlined_function
 def _formed(of, load, room, i, most, beside, now, who, t):
-    """Prompts of a pass, as far as the budget goes: as `arrivals.played` has them, and who is taken up."""
+    """Prompts of an iteration, as the budget allows, as in `replay_prefill`, and the admitted requests."""
     running, held, decodes, head, queued, prompts = room.running[i], now.held, now.decodes, who.head, who.queued, who.prompts
     budget, chunks, longest = of.tokens, PLENTY, PLENTY
     if of.unit > 0:
@@ -362,7 +363,7 @@ def _formed(of, load, room, i, most, beside, now, who, t):
 
 @inlined_function
 def _left(room, i, tokens, end, decodes, top, listed, heaped):
-    """Lets go who has all tokens when a pass has ended: how many decode then, when the next leaves, the list and the heap."""
+    """Release requests with all tokens after an iteration: remaining decodes, next departure, list and heap."""
     while decodes > 0 and top <= tokens:
         if listed >= 0 and room.share[listed] == top:
             r = listed

@@ -1,4 +1,4 @@
-"""The largest rate at which requests keep their bounds: the loop, played at one rate after another."""
+"""SLO bounds of a load, and the largest rate at which one stream of requests keeps them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ DIGITS = 4
 """Of a rate that is tried."""
 
 STEP, FARTHEST = BREAKING_FACTOR, 4.0
-"""From the guess to the first rate beside it, and the most between two rates, while none is known on the other side."""
+"""Ratio from the guess to the first neighbouring rate, and the largest between two rates before a bracket is found."""
 
 EVERY = slice(None)
 """All requests of a run."""
@@ -33,13 +33,13 @@ MIN_RATE_FACTOR = 2.0**-20
 
 
 class SloBounds(NamedTuple):
-    """What a share of the requests must keep, both bounds; of each class, where there are classes.
+    """SLO that a share of the requests must keep: TTFT and TPOT, per class where there are classes.
 
     Attributes:
         ttft, tpot: time to first token, and mean time per output token of requests with two or more; of classes, the most that
             one of them allows. [s]
         share: of the requests that keep it: 0.9 for the 90th percentile.
-        classes: whose bounds are those of their requests; none where those above are of all.
+        classes: SLO classes with bounds of their own; empty if the bounds above apply to all requests.
     """
 
     ttft: float = inf
@@ -49,29 +49,32 @@ class SloBounds(NamedTuple):
 
     @property
     def each(self) -> tuple[SloClass, ...]:
-        """The classes, or one without a name."""
+        """The SLO classes, or one class without a name."""
         return self.classes or (SloClass("", self.ttft, self.tpot),)
 
     @property
     def tightest(self) -> tuple[float, float]:
-        """The least TTFT and the least TPOT that some requests must keep. [s]"""
+        """Tightest TTFT and TPOT bounds of any class. [s]"""
         return min(one.ttft for one in self.each), min(one.tpot for one in self.each)
 
     def wider(self, times: float) -> "SloBounds":
-        """Bounds that are as many times longer."""
+        """The same SLO with bounds scaled by a factor."""
         classes = tuple(replace(one, ttft=times * one.ttft, tpot=times * one.tpot) for one in self.classes)
         return self._replace(ttft=times * self.ttft, tpot=times * self.tpot, classes=classes)
 
     def misses(self, count: int) -> int:
-        """Of so many requests, those that may take longer: the percentile is the least value that the share keeps."""
+        """Number of `count` requests that may miss the SLO.
+
+        The percentile is the least value that the share keeps.
+        """
         return count - ceil(self.share * count - 1e-9)
 
     def stop(self, count: int) -> StopBounds:
-        """At which a run of so many requests is over: a bound can no longer be kept, by no class where there are some."""
+        """Bounds at which a run of `count` requests can be stopped, since the SLO can no longer be kept."""
         return StopBounds(ttft=self.ttft, tpot=self.tpot, misses=self.misses(count))
 
     def counts(self, served: ServingRun, part: slice = EVERY) -> list[tuple[str, int, int, int, int]]:
-        """Of each class its name, its requests, and those that miss the bound on the first token, on a token, and either.
+        """Requests of each class, and those that miss TTFT, TPOT, and either of them.
 
         Args:
             served: a run.
@@ -89,11 +92,11 @@ class SloBounds(NamedTuple):
         return found
 
     def attainment(self, served: ServingRun, part: slice = EVERY) -> float:
-        """Share of a whole run's requests, or of a part, that keep both bounds; of the class that keeps them least."""
+        """Share of a run's requests that keep both bounds, for the class with the lowest share."""
         return min((1 - either / many for _, many, _, _, either in self.counts(served, part) if many), default=1.0)
 
     def missed(self, served: ServingRun) -> str:
-        """The bound that most requests miss, as in "ttft" or, of a class, "tpot of chat"; "" where all keep all."""
+        """Bound that most requests miss, as "ttft" or "tpot of chat"; empty string if none is missed."""
         if served.never:
             return "memory"
         if served.stopped:
@@ -102,13 +105,13 @@ class SloBounds(NamedTuple):
         return _named(worst, "tpot" if worst[3] > worst[2] else "ttft") if worst[4] else ""
 
     def broken(self, served: ServingRun) -> str:
-        """Which bound a run breaks, as of `missed`; "" where the share keeps both."""
+        """Bound that a run violates, as in `missed`; empty string if the share keeps both."""
         if not (served.never or served.stopped) and not self.breaks(served):
             return ""
         return self.missed(served)
 
     def breaks(self, served: ServingRun) -> list[str]:
-        """All bounds that a whole run breaks, as in "ttft" or, of a class, "ttft of chat".
+        """All bounds that a whole run violates, as "ttft" or "ttft of chat".
 
         Where either alone is kept by the share, and both together are not, the one that more requests miss.
         """
@@ -133,12 +136,12 @@ RateSimulator = Callable[[float, StopBounds], ServingRun]
 
 @dataclass(frozen=True, eq=False)
 class CapacityResult:
-    """What some deployment can serve.
+    """Largest rate at which one stream of requests keeps its SLO, with the rates tried.
 
     Attributes:
         rate: the largest that was found to keep the bounds; 0 where none does. [1/s]
         served: the run at that rate; None where there is none.
-        binds: the bound that is broken at `BEYOND` times that rate, or at the slowest one.
+        binds: the bound that is violated at `BREAKING_FACTOR` times that rate, or at the slowest rate.
         tried: by rate, which bound was broken.
     """
 
@@ -151,14 +154,15 @@ class CapacityResult:
 def find_max_rate(
     play: RateSimulator, bounds: SloBounds, count: int, guess: float, near: float = RATE_RESOLUTION
 ) -> CapacityResult:
-    """The largest rate at which one stream of requests keeps the bounds.
+    """Find the largest rate at which one stream of requests keeps the SLO.
 
-    Rates stand in equal ratios round the guess, `BEYOND` among them, each of `DIGITS` digits as it is printed: where bounds are
-    near, another rounding breaks one. They are bracketed in growing steps, and the bracket is halved until it is one ratio. At
-    `BEYOND` times the rate a bound is broken: where the draw of arrivals has it otherwise, the search goes on from there.
+    Rates form a geometric grid around the guess that includes `BREAKING_FACTOR`, each rounded to `DIGITS` digits as
+    printed: near the bounds, another rounding breaks one. They are bracketed in growing steps, and the bracket is
+    halved to one ratio. At `BREAKING_FACTOR` times the result a bound is broken: where the draw of arrivals has it
+    otherwise, the search continues from there.
 
     Args:
-        play: the same requests at any rate.
+        play: simulation of the same requests at any rate.
         bounds: to keep.
         count: requests.
         guess: where to begin. [1/s]
@@ -208,12 +212,12 @@ def find_max_rate(
 
 
 def percentile(values: Array, share: float) -> float:
-    """The smallest value that at least a share of them does not exceed; NaN of none."""
+    """Smallest value that at least a share of the values does not exceed; NaN for no values."""
     return float(np.percentile(values, 100 * share, method="inverted_cdf")) if len(values) else nan
 
 
 def latency_percentiles(served: ServingRun, share: float, kind: int | None = None) -> tuple[float, float]:
-    """Percentiles of time to first token and of mean time per output token, of requests (of a class) that are done. [s]"""
+    """Percentiles of TTFT and TPOT over completed requests, of one class if given. [s]"""
     done = ~np.isnan(served["completed"]) & (True if kind is None else served.requests.kinds == kind)
     several = done & (served.requests.output > 1)
     ttft = (served["first"] - served.requests.arrival)[done]
@@ -222,7 +226,7 @@ def latency_percentiles(served: ServingRun, share: float, kind: int | None = Non
 
 
 def slo_bounds(load: ServingLoad, share: float) -> SloBounds:
-    """What a share of a load's requests must keep, or of those of each class.
+    """SLO bounds that a share of a load's requests must keep, or of those of each class.
 
     Raises:
         DesignError: a share that is none, or no bound at all.
@@ -230,7 +234,7 @@ def slo_bounds(load: ServingLoad, share: float) -> SloBounds:
     every = load.classes or (load,)
     bounds = SloBounds(max(one.ttft for one in every), max(one.tpot for one in every), share, load.classes)
     if not 0 < share <= 1:
-        raise DesignError(f"percentile: {100 * share:g} is not above 0 and at most 100")
+        raise DesignError(f"percentile: must be above 0 and at most 100, got {100 * share:g}")
     if min(bounds.tightest) == inf:
-        raise DesignError("workload: no bound is said; give workload.ttft and workload.tpot")
+        raise DesignError("workload: no SLO is set; set workload.ttft and workload.tpot")
     return bounds

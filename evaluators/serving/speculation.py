@@ -1,8 +1,9 @@
-"""Tokens that are guessed in decode, compiled: room for them, and how many of an iteration's are right.
+"""Speculative decoding, compiled: memory for drafted tokens, and the number accepted.
 
-A decoding request has `guesses` rows beside that of its next token. The first `n` guesses are right where `n` numbers in a row
-lie below the acceptance; each is a hash of the seed, the request, the tokens it has, and the guess, so that a run draws the
-same whatever the order in which its iterations end. A request keeps no guess beyond its last token, and none takes room there.
+A decoding request has `guesses` rows beside that of its next token. The first `n` drafts are right where `n` numbers in
+a row lie below the acceptance; each is a hash of the seed, the request, the tokens it has, and the draft, so that a run
+draws the same whatever the order in which its iterations end. A request keeps no draft beyond its last token, and needs
+no memory there.
 
 Throughout: q is a request and r its number, pool its pool.
 
@@ -34,7 +35,7 @@ def _mixed(x):
 
 @compiled_inlined
 def uniform_draw(seed, r, made, guess):
-    """A number from 0 up to 1 of a seed, a request, the tokens that it has, and which guess; all whole, 0 at least."""
+    """Uniform number in [0, 1) from a hash of seed, request, tokens made and draft index."""
     x = _mixed(np.uint64(seed))
     x = _mixed(x ^ np.uint64(r))
     x = _mixed(x ^ np.uint64(made))
@@ -44,13 +45,16 @@ def uniform_draw(seed, r, made, guess):
 
 @inlined_function
 def positions_needed(pool, q):
-    """Positions that a decoding request needs room for: up to its next token's, and of guesses before its last one. [token]"""
+    """Positions that a decoding request needs: up to its next token, and those of drafts. [token]"""
     return q.prompt + q.made + min(pool.guesses, q.output - q.made - 1)
 
 
 @inlined_function
 def accepted_tokens(pool, r, q):
-    """How many guesses of a request's iteration are right, and not beyond its last token; `made` as before the iteration."""
+    """Number of accepted drafts of a request's iteration, not beyond its last token.
+
+    `made` is the count before the iteration.
+    """
     most, found = min(pool.guesses, q.output - q.made - 1), 0
     while found < most and uniform_draw(pool.seed, r, q.made, found) < pool.acceptance:
         found += 1

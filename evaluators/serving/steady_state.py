@@ -1,8 +1,9 @@
-"""A served load in closed form at the rate at which it comes: throughput, times to first token and a token, and the load.
+"""Steady state of a serving load in closed form: throughput, TTFT, TPOT and offered load.
 
-No token is played: pools are in balance (`balance`), what cannot start at once waits (`waits`), and requests differ by their
-prompts alone. When first tokens come is played over the arrivals of a load of few requests, if somebody asks (`stood`).
-Approximate where the loop is exact; it costs some hundred prices instead of all iterations of a trace.
+No token is simulated: pools are balanced (`pool_balance`), requests that cannot start at once wait (`queueing`), and
+requests differ by their prompts only. First token times of loads with few requests are replayed over the arrivals on
+demand (`steady_state_solver`). The result is approximate where the simulation is exact; it needs some hundred iteration
+times instead of all iterations of a trace.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -46,33 +47,33 @@ positions before it; decodes beside a chunk, and chunks in an iteration that has
 in SRAM."""
 
 MAIN_FIELDS = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "wait", "within", "tpot", "tbt_p99", "latency")
-"""Those that prompts are played for, where somebody asks for them."""
+"""Fields for which prompts are replayed on demand."""
 
 RANKED = ("ttft_p50", "ttft_p90", "ttft_p99")
-"""Percentiles of times to first token, each of which is looked for where it is asked for."""
+"""Percentiles of TTFT, each computed on demand."""
 
 REPLAYED_FIELDS = (*RANKED, "tbt_p99")
-"""What takes work of its own when prompts are played; gaps between tokens are counted for the last one alone."""
+"""Fields that need extra work in a replay; token gaps are counted for the last one only."""
 
 
 def unsteady_reason(pools: Sequence[InstancePool], requests: Requests) -> str:
-    """Why a load has no steady state that this form knows, in one line; empty where it has one."""
+    """Why a load has no steady state in this model, as one line; empty string if it has one."""
     if not np.isfinite(requests.rate):
-        return "requests that come at once have no steady state"
+        return "requests that arrive at once have no steady state"
     if any(pool.policy.static for pool in pools):
-        return "batches that end together have none; choose another mapping.serving.policy"
+        return "static batches have no steady state; choose another mapping.serving.policy"
     if len(requests.before):
-        return "turns wait for answers, which is for the loop to say; give workload.sessions=null"
+        return "session turns need a simulation; set workload.sessions=null"
     if len(requests.starts) and any(pool.prefix or pool.pooled for pool in pools):
-        return "how often prefixes are reused is for the loop to say; give mapping.serving.prefix=0"
+        return "prefix reuse needs a simulation; set mapping.serving.prefix=0"
     if any(pool.guesses for pool in pools):
-        return "how many guesses are right at a time is for the loop to say; give workload.speculation=none"
+        return "speculative decoding needs a simulation; set workload.speculation=none"
     return ""
 
 
 @lru_cache(maxsize=8)
 def request_mix(requests: Requests) -> RequestMix:
-    """What the steady state counts of requests.
+    """Statistics of requests that the steady state uses.
 
     >>> some = Requests(np.arange(4.0), np.array([10, 10, 30, 30]), np.array([1, 3, 3, 1]))
     >>> found = request_mix(some)
@@ -101,7 +102,7 @@ def request_mix(requests: Requests) -> RequestMix:
 
 
 def _last(prompt: Array, further: Array) -> Array:
-    """Requests that may be the last to end, the last one first: no other one comes later and is as long in both."""
+    """Requests that may be the last to end, last first: no later request is as long in both lengths."""
     kept = np.zeros(len(prompt), bool)
     for lengths in (prompt[::-1], further[::-1]):
         kept |= np.concatenate([[True], lengths[1:] > np.maximum.accumulate(lengths)[:-1]])
@@ -115,7 +116,7 @@ def _lengths(requests: Requests) -> tuple[float, float, float]:
 
 
 def pool_records(pools: Sequence[InstancePool], requests: Requests, *, prefills: bool, decodes: bool) -> Array:
-    """Pools as records of `balance.STATION`; of the mean request, as far as memory goes."""
+    """Pools as records of `pool_balance`, with memory counted for the mean request."""
     total, prompt, output = _lengths(requests)
     rows = []
     for pool in pools:
@@ -131,7 +132,7 @@ def pool_records(pools: Sequence[InstancePool], requests: Requests, *, prefills:
 
 
 def transfer_constants(transfer: KvTransfer | None, load: RequestMix) -> tuple[float, float, float, float]:
-    """That a channel has a cache, in the mean; the latency; channels; and layers that go by themselves. [s], [s], [1], [1]"""
+    """Mean transfer time per KV cache [s], latency [s], channels [1], and layers sent one by one [1]."""
     if transfer is None:
         return 0.0, 0.0, 1.0, 0.0
     taken = float((load.weights * transfer.seconds(load.prompts)).sum())
@@ -140,16 +141,16 @@ def transfer_constants(transfer: KvTransfer | None, load: RequestMix) -> tuple[f
 
 @compiled_without_gil
 def solve_pools(linear, far, tables, apart, first, last, sent, load, bound, queued, room, found):
-    """Pools whose prices have the same linear part and the same points, one after the other.
+    """Solve pools one after the other whose iteration times share the linear part and table points.
 
     Args:
-        linear, far: prices of the first pool and of the last one, whose tables do not count.
+        linear, far: iteration times of the first and of the last pool; their tables are ignored.
         tables: of each of these two: those that differ, and which of them each pool has.
-        apart, load, bound: as they are.
+        apart, load, bound: whether pools are separate, statistics of the requests, and SLO bounds.
         queued: whether percentiles of times to first tokens are those of a queue, and gaps between tokens those of the balance;
             else they are left out.
         first, last, sent: a record, or a row, of each.
-        room: to work in.
+        room: work arrays.
         found: what is found, a record of each.
     """
     balance, full, (taken, services) = room[0], room[1], (room[2][0], room[2][1])
@@ -272,7 +273,7 @@ def _slots(of, load, balance, service, spread):
 def _waits(apart, of, load, prompts, taken, most, alone, balance):
     """Share of the requests that wait for a place or for prompts before theirs, and how long these do.
 
-    Where prompts have a pool, `alone` is the most that it takes. [1/s]
+    With a separate prefill pool, `alone` is the rate of that pool. [1/s]
     """
     lanes = of.instances * of.stages
     service = balance.prefill

@@ -1,4 +1,4 @@
-"""Deployments in the steady state of a load: in closed form (`standing`), and what is played of a load of few requests."""
+"""Steady states of deployments under a load: closed form, with replay for loads of few requests."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -30,29 +30,31 @@ BRIEF, TAIL = 300, 0.02
 is."""
 
 TimeTables = tuple[Array, Array]
-"""Tables of prices that share their points, shape (tables, points), and which of them each of some designs has."""
+"""Iteration-time tables with equal points, shape (tables, points), and the index of each design's table."""
 
 
 class SteadyStateSolver:
-    """Designs whose prices have the same linear part and the same points, in the steady state of a load.
+    """Steady state of designs whose iteration times share the linear part and table points.
 
-    Prompts are played over the arrivals where requests are few, else they wait in a queue. Where few come faster than they are
-    served, or what comes after the last arrival counts, they are played at once, and the span is from there.
+    Prompts are replayed over the arrivals where requests are few, else they wait in a queue. Where few requests
+    arrive faster than they are served, or where the time after the last arrival counts, they are replayed at once,
+    and the duration comes from there.
 
     Args:
-        kinds: that designs are of; what tables their prices have does not count.
-        which: of them each design is, shape (designs,).
-        tables: of each pool, those of the designs.
-        requests: with times.
-        ttft, tpot: bounds of the time to first token, and per output token. [s]
-        prompts: whether those of few requests are played.
-        asked: those of `standing.APART` that somebody is known to ask for.
+        kinds: deployments of which designs are; their tables are ignored.
+        which: index of each design's deployment, shape (designs,).
+        tables: iteration-time tables of the designs, for each pool.
+        requests: requests with arrival times.
+        ttft, tpot: SLO bounds on TTFT and TPOT. [s]
+        prompts: whether loads of few requests are replayed.
+        asked: the fields of `steady_state.REPLAYED_FIELDS` that will be read.
 
     Attributes:
-        found: records of `standing.STANDING`, but for their fields of `standing.FIRST`; shape (designs,).
+        found: records of `steady_state.STEADY_STATE_RECORD` without their fields of `steady_state.MAIN_FIELDS`; shape
+            (designs,).
 
     Raises:
-        DesignError: what `standing.refused` says of one of them.
+        DesignError: `steady_state.unsteady_reason` gives a reason for one of the deployments.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class SteadyStateSolver:
     ) -> None:
         for one in kinds:
             if why := unsteady_reason(one.pools, requests):
-                raise DesignError(f"fidelity=steady: {why}, or fidelity=closed")
+                raise DesignError(f"fidelity=steady: {why}, or use fidelity=closed")
         self._kinds, self._which, self._requests, self._bounds = kinds, which, requests, (ttft, tpot)
         self._load, self._apart = request_mix(requests), len(kinds[0].pools) == 2
         first = pool_records([one.pools[0] for one in kinds], requests, prefills=True, decodes=not self._apart)[which]
@@ -93,10 +95,10 @@ class SteadyStateSolver:
             self.found["span"][now] = self._whole["span"][now]
 
     def played(self, names: Collection[str] = REPLAYED_FIELDS) -> Array:
-        """Records with all fields, but for those of `standing.APART` that nobody asks for.
+        """Result records with all fields, except those of `REPLAYED_FIELDS` that are not requested.
 
         Args:
-            names: that are asked for; where others than were known to be are, prompts are played once more.
+            names: requested fields; if they were not announced, prompts are replayed once more.
         """
         if not self._few:
             return self.found
@@ -109,10 +111,10 @@ class SteadyStateSolver:
         return self._whole
 
     def closed(self) -> Array:
-        """The rates at which some always wait, shape (designs,). [1/s]
+        """Rates of each design at which some requests always wait, shape (designs,). [1/s]
 
-        Those of a closed loop of the same requests, which is played where these are few and come at `closed_loop.CLEAR` of what
-        pools in balance serve, or more; else the latter.
+        The rates are those of a closed loop of the same requests. Loads of few requests that come at
+        `run_statistics.CLEAR_LOAD` of the balanced rate, or more, are replayed; others get the balanced rate.
         """
         rates = self.found["saturated"].copy()
         near = np.flatnonzero(self._load.rate >= CLEAR_LOAD * rates) if self._few else np.zeros(0, int)
@@ -133,7 +135,7 @@ class SteadyStateSolver:
         return found
 
     def _play(self, rows: Array) -> None:
-        """Plays the load on some designs, for what is known to be asked for."""
+        """Replay the load on some designs, for the announced fields."""
         some, chosen, requests = self._whole[rows], self._which[rows], self._requests
         ranked = np.array([name in self._known for name in RANKED])
         channels = int(self._sent[:, 2].max())
@@ -182,7 +184,7 @@ def _sends(of: Deployment, requests: Requests) -> Array:
 def solve_deployment(
     of: Deployment, requests: Requests, ttft: float = math.inf, tpot: float = math.inf, *, prompts: bool = True
 ) -> SteadyStateSolver:
-    """A deployment in the steady state of a load; arguments and errors as of `Stood`."""
+    """Steady state of one deployment under a load; arguments and errors as of `SteadyStateSolver`."""
     one = np.zeros(1, int)
     return SteadyStateSolver(
         [of], one, [(pool.price.table[None], one) for pool in of.pools], requests, ttft, tpot, prompts=prompts
@@ -192,8 +194,8 @@ def solve_deployment(
 def solve_deployments(
     of: Sequence[Deployment], requests: Requests, ttft: float = math.inf, tpot: float = math.inf, *, prompts: bool = True
 ) -> Array:
-    """Deployments that serve the same requests, in the steady state: records of `standing.STANDING`, shape (deployments,).
+    """Steady states of deployments that serve the same requests, as records, shape (deployments,).
 
-    Arguments and errors as of `Stood`.
+    Arguments and errors as of `SteadyStateSolver`.
     """
     return np.concatenate([solve_deployment(some, requests, ttft, tpot, prompts=prompts).played() for some in of])

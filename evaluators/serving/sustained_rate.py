@@ -1,9 +1,9 @@
-"""A served load in closed form: what instances sustain in the steady state, from prices of iterations and Little's law.
+"""Sustained rate of instances in closed form, from iteration times and Little's law.
 
-Requests are taken as equal, of mean lengths. An iteration that `d` requests decode in takes `t(d)`; a request is decoded in as
-many iterations as it has further tokens, fewer where tokens are guessed, and each of them also prefills its share of the
-prompts that come meanwhile. Prompts that wait go together, as many as an iteration has room for: the rate is the largest, at
-which some always wait.
+Requests are taken as equal, of mean lengths. An iteration in which `d` requests decode takes `t(d)`. A request is
+decoded in as many iterations as it has further tokens, fewer with speculative decoding, and each of them also prefills
+its share of the prompts that arrive meanwhile. Waiting prompts go together, as many as an iteration has room for: the
+rate is the largest one, at which some always wait.
 """
 
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ FEWER = 6
 """Halvings of the number of decoding requests below one that are tried."""
 
 TINY = 1e-9
-"""By how much more an iteration may have than there is room for, by rounding."""
+"""Rounding tolerance of the room in an iteration."""
 
 
 class SustainedRate(NamedTuple):
-    """The steady state of the largest rate.
+    """Steady state at the sustained rate of a deployment.
 
     Attributes:
         rate: of requests. [1/s]
@@ -46,11 +46,11 @@ class SustainedRate(NamedTuple):
 
 
 class PoolPaces(NamedTuple):
-    """What an instance of each pool takes for requests of mean lengths, however many instances there are.
+    """Times of an instance of each pool for requests of mean length, independent of the instance count.
 
     Attributes:
         prompt: of a prompt that finds no queue. [s]
-        together: of a prompt where others wait that are computed with it, or by itself where that is quicker. [s]
+        together: time of a prompt when others wait and are computed with it, or of a lone prompt if that is faster. [s]
         full: of a prompt's share of iterations that have nothing but prompts, and are full. [s]
         decodes: requests that decode at a time, as they are tried.
         each: of an iteration in which so many decode, shape of `decodes`. [s]
@@ -66,7 +66,7 @@ class PoolPaces(NamedTuple):
 
 
 def pool_paces(pools: Sequence[InstancePool], requests: Requests) -> PoolPaces:
-    """Of one pool, or of one that prefills and one that decodes."""
+    """Times of an instance for requests of mean length, for one pool or for prefill and decode pools."""
     prompt, output = float(requests.prompt.mean()), float(requests.output.mean())
     first, last = pools[0], pools[-1]
     further, context = max(output - 1.0, 1e-9) / last.expected, prompt + output / 2
@@ -83,21 +83,21 @@ def pool_paces(pools: Sequence[InstancePool], requests: Requests) -> PoolPaces:
 
 
 def sustained_rate(of: Deployment, requests: Requests, *, tpot: float) -> SustainedRate:
-    """The largest rate whose time per output token is within a bound, with no regard to queues.
+    """Sustained rate with TPOT within a bound, without regard to queues. [1/s]
 
     Args:
         of: pools.
-        requests: whose mean lengths count.
+        requests: requests, whose mean lengths are used.
         tpot: the bound. [s]
 
     Returns:
-        A rate of 0 where one request alone takes longer.
+        A rate of 0 if a single request takes longer than the bound.
     """
     return sustained_rate_of_paces(of.pools, pool_paces(of.pools, requests), tpot=tpot)
 
 
 def sustained_rate_of_paces(pools: Sequence[InstancePool], paces: PoolPaces, *, tpot: float) -> SustainedRate:
-    """As `steady`, of instances whose paces are known."""
+    """Sustained rate from known instance times; arguments as of `sustained_rate`. [1/s]"""
     first, last = pools[0], pools[-1]
     token = paces.each / last.expected
     rates = np.where(token <= tpot, last.instances * last.stages * paces.decodes / (paces.further * paces.each), 0.0)
@@ -109,12 +109,12 @@ def sustained_rate_of_paces(pools: Sequence[InstancePool], paces: PoolPaces, *, 
 
 
 def _crowd(pool: InstancePool) -> float:
-    """By how much longer an iteration takes where every stage has one: the slowest holds up the others."""
+    """Slowdown of an iteration if every stage is busy: the slowest stage delays the others."""
     return max(1.0, max(pool.shares) * pool.stages)
 
 
 def _far(pool: InstancePool, decodes: float, context: float) -> float:
-    """Share of what is read that has no room in SRAM, with so many requests in each lane."""
+    """Share of positions read that are not in SRAM, with some requests in each lane."""
     memory = pool.memory
     if not (memory.pages or memory.buffers):
         return 0.0
@@ -134,7 +134,7 @@ def _full(pool: InstancePool, asked: Requests) -> float:
 
 
 def _counts(pool: InstancePool, context: float) -> list[float]:
-    """Requests that decode together, as many as memory and batch have room for."""
+    """Numbers of concurrently decoding requests to try, as memory and batch size allow."""
     memory = pool.memory
     blocks = -(-context // memory.block)
     whole = memory.blocks + memory.pages
@@ -170,7 +170,7 @@ def _decode(pool: InstancePool, decodes: float, context: float) -> float:
 
 
 def _prompt(pool: InstancePool, prompt: float) -> float:
-    """Seconds of a prompt by itself, in chunks where they are cut. [s]"""
+    """Prefill time of a lone prompt, in chunks where prompts are cut. [s]"""
     chunk = min(prompt, float(pool.policy.tokens)) if pool.policy.chunked else prompt
     if pool.policy.unit:
         chunk = min(prompt, float(pool.policy.chunk))
@@ -186,7 +186,7 @@ def _prompt(pool: InstancePool, prompt: float) -> float:
 
 
 def _mixed(pool: InstancePool, decodes: float, prompt: float, further: float, context: float, together: float) -> float:
-    """Time of an iteration where the same instances prefill, a prompt by itself in `together`. [s]"""
+    """Iteration time where the same instances prefill, a lone prompt taking `together`. [s]"""
     rule, each = pool.policy, decodes * prompt / further  # prompt tokens an iteration
     if not rule.mixed:
         # a prompt stops all decodes of its instance; of as many prompts as requests decode
@@ -217,7 +217,7 @@ def _mixed(pool: InstancePool, decodes: float, prompt: float, further: float, co
 
 
 def _whole(pool: InstancePool, prompts: float, decodes: float, prompt: float, further: float, context: float) -> float:
-    """Time of an iteration in the mean, where some have so many whole prompts, one at least, beside the decodes. [s]"""
+    """Mean iteration time where some iterations have whole prompts, at least one, besides decodes. [s]"""
     prompts = max(1.0, prompts)
     pairs = prompts * prompt * (prompt + 1) / 2
     far = _far(pool, decodes, context) * decodes * context

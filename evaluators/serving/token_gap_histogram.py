@@ -1,4 +1,4 @@
-"""The histogram of gaps between tokens, compiled: from 2^-40 s to 2^40 s, each octave in equal parts."""
+"""Histogram of token gaps, compiled: from 2^-40 s to 2^40 s, each octave in equal bins."""
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -18,14 +18,14 @@ FIRST = (1022 - OCTAVES // 2) * PER_OCTAVE
 
 @compiled_inlined
 def gap_bin(gaps, gap):
-    """The entry of a gap; that of tokens made together is 0, and is in the first one."""
+    """Histogram bin of a token gap; gap 0, of tokens made together, is in the first bin."""
     place = (np.float64(gap).view(np.int64) >> BELOW) - FIRST  # exponents come before mantissas, which go up evenly
     return min(max(place, 0), len(gaps) - 1)
 
 
 @compiled_inlined
 def count_gap(gaps, gap, times):
-    """Counts equal gaps."""
+    """Count equal token gaps in the histogram."""
     entry = gaps[gap_bin(gaps, gap)]
     entry.count += times
     entry.seconds += times * gap

@@ -1,4 +1,4 @@
-"""Text of traces and tables: lines of CSV or JSONL as dictionaries, and in words what is no such line."""
+"""Parsing of traces and tables: lines of CSV or JSONL as dictionaries, and error texts."""
 
 import csv
 import json
@@ -10,11 +10,11 @@ from typing import Any
 from dse.space.errors import DesignError
 
 FaultCallback = Callable[[int, str], None]
-"""Is told the row, counted from the first line that is walked, and what is wrong with it."""
+"""Callback for a row, counted from the first line read, and its fault."""
 
 
 def read_header(path: Path, before: int, first: str) -> list[str]:
-    """Names of columns, of the first line of CSV that says something; `before` lines are above it."""
+    """Column names from the first non-empty line of CSV; `before` lines precede it."""
     try:
         return next(csv.reader([first], strict=True), [])
     except csv.Error as error:
@@ -22,7 +22,7 @@ def read_header(path: Path, before: int, first: str) -> list[str]:
 
 
 def read_csv_rows(file: Any, first: str, fault: FaultCallback) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Rows of CSV by the names of the header, which is `first`, each with its number; those of another length are faults."""
+    """Rows of CSV as dictionaries with their numbers; rows of a wrong length are faults."""
     table = csv.reader(chain([first], file), strict=True)
     names = next(table)
     while True:
@@ -36,13 +36,13 @@ def read_csv_rows(file: Any, first: str, fault: FaultCallback) -> Iterator[tuple
             return
         if values:
             if len(values) != len(names):
-                fault(start, f"{len(values)} columns where the header has {len(names)}")
+                fault(start, f"{len(values)} columns, but the header has {len(names)}")
                 continue
             yield start, dict(zip(names, values, strict=True))
 
 
 def read_json_lines(file: Any, first: str, fault: FaultCallback) -> Iterator[tuple[int, dict[str, Any]]]:
-    """JSON objects, one a line, each with its number; the first line is `first`."""
+    """JSON objects, one per line, with their numbers."""
     for number, line in enumerate(chain([first], file), start=1):
         if line.strip():
             row = parse_json_line(line)
@@ -53,7 +53,7 @@ def read_json_lines(file: Any, first: str, fault: FaultCallback) -> Iterator[tup
 
 
 def parse_json_line(line: str) -> dict[str, Any] | None:
-    """Of one line; None where it is no JSON object."""
+    """JSON object of one line; None if the line is no JSON object."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -62,17 +62,17 @@ def parse_json_line(line: str) -> dict[str, Any] | None:
 
 
 def csv_error_text(error: csv.Error) -> str:
-    """What is wrong with a line of CSV, in words."""
+    """Error text for a malformed line of CSV."""
     text = str(error)
     if "field limit" in text:
-        return f"a field of more than {csv.field_size_limit():,} characters, as where a quote is not closed"
+        return f"a field of more than {csv.field_size_limit():,} characters, as with an unclosed quote"
     if "end of data" in text:
-        return "a quote that is opened here, or further down, is never closed"
-    return f"no line of CSV: {text}"
+        return "a quote that opens here, or further down, is never closed"
+    return f"not a line of CSV: {text}"
 
 
 def first_undecodable_row(path: Path) -> int:
-    """The first row of a file that is not UTF-8, counted from 1."""
+    """First row of a file that is not UTF-8, counted from 1."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:

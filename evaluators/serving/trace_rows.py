@@ -1,6 +1,6 @@
-"""Rows of a trace as they become requests: what each column may hold, and what is wrong with those that do not.
+"""Rows of a trace converted to requests: allowed values of each column, and error texts.
 
-What a file's text is and which format it has is `traces`'; this knows of dictionaries, one a row.
+Files and formats are in `traces`; this module takes dictionaries, one per row.
 """
 
 from array import array
@@ -30,7 +30,7 @@ BLOCK = 16
 
 
 class TraceFormat(NamedTuple):
-    """Where a kind of file keeps what.
+    """Columns, units and line type of a trace file format.
 
     Attributes:
         lines: "csv", with a header, or "jsonl", an object a line.
@@ -38,7 +38,7 @@ class TraceFormat(NamedTuple):
         prompt, output: columns of tokens.
         unit: seconds in one of the arrival's; 0 for dates.
         hashes: column of block hashes; empty where there is none.
-        ticks: whether the clock is coarse, so that requests may come at the same time.
+        ticks: whether the clock is coarse, so that requests may arrive at the same time.
         tokens: columns of the tokens themselves, of the prompt and of the output; empty where there are none.
         turns: of lines that are sessions, the column with a list of their requests, and in these that of the time from the end
             of one to the next; empty where no line can be one.
@@ -56,7 +56,7 @@ class TraceFormat(NamedTuple):
 
 
 class RequestKinds(NamedTuple):
-    """What tells requests of several sorts apart.
+    """Column and names of request kinds in a trace.
 
     Attributes:
         column: of their names; empty where there is none.
@@ -72,7 +72,7 @@ NO_KINDS = RequestKinds()
 
 @dataclass
 class TraceRows:
-    """Columns as they grow, and what is wrong with them."""
+    """Growing columns of a trace's requests, with the faults found."""
 
     path: Path
     of: TraceFormat
@@ -100,14 +100,14 @@ class TraceRows:
     truncated: bool = False
 
     def fault(self, row: int, what: str) -> None:
-        """Notes what is wrong with a row, counted from the first line that was walked."""
+        """Record a fault of a row, counted from the first line that was read."""
         if len(self.bad) < MAX_NAMED_ROWS:
             self.bad.append(f"row {row + self.before}, {self.within}{what}")
         else:
             self.more += 1
 
     def add(self, number: int, row: dict[str, Any]) -> None:
-        """A line: a request, or a session of several."""
+        """Add a line of the trace: a request, or a session of several."""
         if not self.of.turns:
             self._one(number, row)
             return
@@ -238,7 +238,7 @@ class TraceRows:
                 break
             said = _decimal(row.get(count))[0]
             if len(some) > said:
-                self.fault(number, f"column {column}: {len(some):,} tokens, where {count} is {_shown(row.get(count))}")
+                self.fault(number, f"column {column}: {len(some):,} tokens, but {count} is {_shown(row.get(count))}")
             ids += some
             if len(some) < said:  # what comes after the last that is said nobody knows
                 break
@@ -251,14 +251,14 @@ class TraceRows:
         self.counts.append(len(self.hashes))
 
     def requests(self) -> Requests:
-        """What was added, or a `DesignError` of all bad rows."""
+        """Requests of all added rows; a `DesignError` lists the bad rows."""
         if self.bad:
             rest = f"; and {self.more} more" if self.more else ""
             hint = ""
             if any("the same time" in entry for entry in self.bad):
-                hint = " (where the clock is coarse, say so: ticks)"
+                hint = " (if the clock is coarse, set ticks)"
             if not self.skip and any("'0' is not" in entry or ": 0 is not" in entry for entry in self.bad):
-                hint += " (workload.skip=zero_output, zero_prompt or zero passes such rows over)"
+                hint += " (workload.skip=zero_output, zero_prompt or zero skips such rows)"
             raise DesignError(f"{self.path}: {'; '.join(self.bad)}{rest}{hint}")
         if not self.prompt:
             rest = f"; {self.skipped:,} rows were skipped" if self.skipped else ""
@@ -276,7 +276,7 @@ class TraceRows:
         return self._in_turns(replace(found, block=BLOCK) if self.of.tokens else found)
 
     def _in_turns(self, found: Requests) -> Requests:
-        """Requests that know whose answer they wait for, where some do."""
+        """Requests with the request whose answer they wait for, if there are sessions."""
         if not any(self.turns):
             return found
         before, turns = np.frombuffer(self.waits, np.int64), np.frombuffer(self.turns, np.int32)

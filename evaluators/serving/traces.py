@@ -1,6 +1,6 @@
-"""Request traces from files, read row by row into arrays; which format a file has is seen from its first line.
+"""Request traces from files, read row by row into arrays; the first line gives the format.
 
-Rows are numbered as an editor does. All bad rows of a file are reported in one message.
+Rows are numbered as in an editor. All bad rows of a file are reported in one message.
 """
 
 import json
@@ -43,7 +43,7 @@ TRACE_FORMATS = {
 second trace finely, but not as finely as requests come; LLMServingSim's bursts come at once."""
 
 MOST_BYTES, MOST_TEXTS = 400_000_000, 150_000_000
-"""Of a file, and of one whose conversations are read at once, so that reading takes less than a gigabyte."""
+"""Largest size of a file, and of one whose conversations are read at once, to stay below a gigabyte of memory. [B]"""
 
 SKIP_RULES = {"none": (), "zero_output": ("output",), "zero_prompt": ("prompt",), "zero": ("prompt", "output")}
 """Rules for rows that are passed over: those of no output, as of requests that failed, of no prompt, or of either."""
@@ -53,24 +53,24 @@ def read_trace(
     path: Path, kind: str = "", *, ticks: bool | None = None, skip: str = "none", most: int = 0, characters: float = 0.0,
     sorts: RequestKinds = NO_KINDS,
 ) -> Requests:  # fmt: skip
-    """The requests of a file, the first at 0 s.
+    """Requests of a trace file, the first at 0 s.
 
     Args:
         path: of the file.
         kind: a name of `FORMATS`; empty to see from the first line.
-        ticks: whether requests may come at the same time; None for what the format says.
-        skip: which rows are passed over, a word of `SKIP`; they are counted in `Requests.skipped`.
+        ticks: whether requests may arrive at the same time; None for the format's default.
+        skip: which rows are skipped, of `SKIP_RULES`; they are counted in `Requests.skipped`.
         most: requests to read; 0 for all. Of what comes after them only whether there is any is looked at
             (`Requests.truncated`).
         characters: a token stands for, of a file of conversations, which has texts and no counts of tokens; 0 refuses it.
-        sorts: a column that says what sort each request is of.
+        sorts: column with the kind of each request.
 
     Raises:
         DesignError: no file, a column that is missing or stands twice, or rows that are no request or come before the one
             above them: the message gives file, row and column, of up to ten rows, and how many more.
     """
     try:
-        _check_size(path, MOST_BYTES, "cut it, as by head -n 1000000")
+        _check_size(path, MOST_BYTES, "cut it, as with head -n 1000000")
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = _requests(path, file, kind, ticks, choose_option(SKIP_RULES, skip, "workload.skip"), most, characters, sorts)
             return rows.requests()
@@ -79,8 +79,8 @@ def read_trace(
     except UnicodeDecodeError:
         with path.open("rb") as packed:
             if packed.read(2) == b"\x1f\x8b":
-                raise DesignError(f"{path}: packed by gzip; unpack it first: gunzip -k FILE.gz") from None
-        raise DesignError(f"{path}: row {first_undecodable_row(path)}: not text in UTF-8; a trace is CSV or JSONL") from None
+                raise DesignError(f"{path}: compressed by gzip; unpack it first: gunzip -k FILE.gz") from None
+        raise DesignError(f"{path}: row {first_undecodable_row(path)}: no UTF-8 text; a trace must be CSV or JSONL") from None
 
 
 def _check_size(path: Path, most: int, do: str) -> None:
@@ -90,7 +90,7 @@ def _check_size(path: Path, most: int, do: str) -> None:
         DesignError: its size, and what to do.
     """
     if (size := path.stat().st_size) > most:
-        raise DesignError(f"{path}: a file of {size / 1e6:,.0f} MB; at most {most / 1e6:,.0f} MB are read: {do}")
+        raise DesignError(f"{path}: the file has {size / 1000000.0:,.0f} MB; at most {most / 1000000.0:,.0f} MB are read: {do}")
 
 
 def _requests(
@@ -105,10 +105,10 @@ def _requests(
 ) -> TraceRows:
     before, first = next(((place, line) for place, line in enumerate(file) if line.strip()), (0, ""))
     if first.lstrip().startswith("[") and not kind:
-        _check_size(path, MOST_TEXTS, "keep its first conversations, as by jq '.[:20000]'")
+        _check_size(path, MOST_TEXTS, "keep its first conversations, as with jq '.[:20000]'")
         return _conversations(path, first + file.read(), skip, most, characters, sorts)
     if characters:
-        raise DesignError(f"{path}: workload.characters: of conversations in JSON only; this file has tokens")
+        raise DesignError(f"{path}: workload.characters: for conversations in JSON only; this file has token counts; remove it")
     lines = "jsonl" if first.lstrip().startswith("{") else "csv"
     columns = parse_json_line(first) if lines == "jsonl" else read_header(path, before, first)
     of = choose_option(TRACE_FORMATS, kind, "trace format") if kind else _seen(path, lines, columns)
@@ -120,7 +120,7 @@ def _requests(
         )
     twice = [name for name in (of.arrival, of.prompt, of.output) if name and list(columns or ()).count(name) > 1]
     if twice:
-        raise DesignError(f"{path}: row {before + 1}: column {twice[0]} stands twice; leave one of them")
+        raise DesignError(f"{path}: row {before + 1}: column {twice[0]} occurs twice; remove one of them")
     rows = TraceRows(path, of, of.ticks if ticks is None else ticks, skip, sorts=sorts)
     rows.before = before
     for number, row in (read_json_lines if lines == "jsonl" else read_csv_rows)(file, first, rows.fault):
@@ -140,7 +140,7 @@ def _conversations(
     """
     if not characters:
         raise DesignError(
-            f"{path}: conversations have texts and no counts of tokens; say workload.characters=4, of characters to a token"
+            f"{path}: conversations have texts and no token counts; set workload.characters=4, characters per token"
         )
     if not 0 < characters < float("inf"):
         raise DesignError(f"workload.characters: {characters:g} is not a number of characters above 0")
@@ -158,7 +158,7 @@ def _conversations(
             else:
                 rows.fault(
                     number,
-                    "column conversations: not two texts, one that asks and one that answers (workload.skip passes over)",
+                    "column conversations: no two texts, a question and an answer (workload.skip skips such rows)",
                 )
             continue
         asked, told = (int(-(-len(str(value)) // characters)) for value in texts[:2])
@@ -179,14 +179,14 @@ def _seen(path: Path, lines: str, columns: Any) -> TraceFormat:
     alone = next(iter(columns)) if columns is not None and len(columns) == 1 else ""
     for mark, called in ((";", ";"), ("\t", "tabs")):
         if any(wanted <= set(alone.split(mark)) for wanted in names.values()):
-            raise DesignError(f"{path}: row 1: columns are apart by {called}, not by commas")
+            raise DesignError(f"{path}: row 1: columns are separated by {called}, not by commas")
     for wanted in names.values():
         meant = {name: said for said in map(str, columns or ()) for name in wanted if _plain(said) == _plain(name)}
         if set(meant) == wanted:
             others = ", ".join(f"{said!r} to {name!r}" for name, said in sorted(meant.items()) if said != name)
             raise DesignError(f"{path}: row 1: columns differ by spaces or capitals from known ones; rename {others}")
     known = "; ".join(f"{name}: {', '.join(sorted(wanted))}" for name, wanted in names.items())
-    raise DesignError(f"{path}: row 1: no known columns; the file has {_others(columns)}; known are {known}")
+    raise DesignError(f"{path}: row 1: no known columns; the file has {_others(columns)}; known formats are {known}")
 
 
 def _plain(name: str) -> str:

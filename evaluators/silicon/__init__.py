@@ -1,1 +1,1 @@
-"""What a chip costs in silicon: area by part, energy, supply of a clock, money, and what it cannot be made as."""
+"""Silicon of a chip: area by part, energy, supply voltage, price and manufacturing limits."""

@@ -1,4 +1,4 @@
-"""Area of a chip, part by part, from its node; or as a paper's own model has it."""
+"""Area of a chip by part, from its process node or from a paper's own model."""
 
 from typing import Any
 
@@ -18,13 +18,13 @@ from dse.space.published import as_modelled, given_part, is_near, is_said
 from dse.space.technology import ProcessNode
 
 SPECIAL = 1.0
-"""Operations a cycle of a vector engine whose area an exponential, a root or a quotient a cycle takes."""
+"""Vector-engine area of an exponential, a root or a quotient per cycle, in operations per cycle."""
 
 LANE = 4e9
 """What a lane to the host carries in one direction, as of PCIe 5. [B/s]"""
 
 OPERAND = 2.0
-"""What an element of an array holds of the next operand that stays, where that is loaded meanwhile. [B]"""
+"""Storage in an array element for the next stationary operand, if that is loaded in advance. [B]"""
 
 
 STAGE = 8.0
@@ -33,7 +33,7 @@ STAGE = 8.0
 
 
 def area_by_block(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
-    """Area of each kind of block, on all dies of a chip; as a paper has it, where the chip has a paper's areas. [mm2]
+    """Area of each kind of block on all dies of a chip. [mm2]
 
     Args:
         chip: with a floor plan or with such areas; leaves broadcast over designs.
@@ -43,13 +43,13 @@ def area_by_block(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
 
 
 def total_area(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Area of all dies of a chip, the sum of its parts. [mm2], broadcasts over designs."""
+    """Area of all dies of a chip, the sum of its parts; broadcasts over designs. [mm2]"""
     return _made(chip, decode_cores)[1]
 
 
 @computed_per_batch
 def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
-    """Parts, and what they sum to; with the difference from the model where a data sheet says a die's area."""
+    """Parts and their sum, with the difference to the model if a data sheet gives the die area."""
     if is_said(chip, "die_area"):
         modelled = as_modelled(chip)
         found, whole = _made(modelled, decode_cores)
@@ -72,7 +72,7 @@ def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
 
 @computed_per_batch
 def die_area(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Area of one of the dies with cores. [mm2], broadcasts over designs."""
+    """Area of one of the dies with cores; broadcasts over designs. [mm2]"""
     if is_said(chip, "die_area"):
         return where(is_as_sold(chip, decode_cores), chip.published.die_area, die_area(as_modelled(chip), decode_cores))
     found, area = _made(chip, decode_cores)
@@ -86,12 +86,12 @@ def die_area(chip: Chip, decode_cores: Any = 0) -> Any:
 
 @computed_per_batch
 def is_as_sold(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Whether the model makes of a chip the die of the part whose area a data sheet says, broadcasts over designs."""
+    """Whether the modelled die area equals that of the published chip; broadcasts over designs."""
     return is_near(die_area(as_modelled(chip), decode_cores), die_area(given_part(chip, "die_area")))
 
 
 def die_counts(chip: Chip, area: Any) -> tuple[Any, Any]:
-    """Dies with cores, and dies below them, of a chip with so much area in all. [1], broadcasts over designs."""
+    """Numbers of compute dies and of base dies of a chip with a total area; broadcasts over designs. [1]"""
     if is_said(chip, "die_area"):  # as many as the model makes, however large
         return die_counts(as_modelled(chip), total_area(as_modelled(chip)))
     return (1.0, 0.0) if chip.areas is not None else (_dies(chip, area), 0.0 if chip.base is None else chip.base.dies)
@@ -99,7 +99,7 @@ def die_counts(chip: Chip, area: Any) -> tuple[Any, Any]:
 
 @computed_per_batch
 def pitch(chip: Chip) -> Any:
-    """Distance between neighbours of a mesh: the side of a core with its router, as if it were square. [mm]"""
+    """Distance between neighbours of a mesh: side of a square core with its router. [mm]"""
     found = _of_cores(chip)
     area = summed(value for name, value in found.items() if name != "hbm_phy") / (1 - chip.technology.other)
     return (area / _count(chip, chip.mesh.rows * chip.mesh.cols)) ** 0.5
@@ -136,7 +136,7 @@ def _of_cores(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
 
 
 def multiplier_count(chip: Chip) -> Any:
-    """Multiply-adders of 16 bits on all cores that are used. [1]"""
+    """Number of 16-bit multiply-adders on all cores in use. [1]"""
     if chip.tile is not None:
         return chip.mesh.rows * chip.mesh.cols * chip.tile.matrix.rows * chip.tile.matrix.cols * 1.0
     if chip.mesh is not None:
@@ -150,16 +150,16 @@ RATE = 4.0
 
 @memoize_by_identity
 def _of_core(chip: Chip) -> Any:
-    """Multiply-adders of 16 bits of a core of a pool: as many as the format takes that takes most of them. [1]"""
+    """16-bit multiply-adders of a shared-cache die's core, for the format that needs most. [1]"""
     return chip.core.matrix / (RATE * chip.clock) * format_area_factor(chip.core.rates)
 
 
 @memoize_by_identity
 def format_area_factor(rates: FormatRates | None) -> Any:
-    """Multiply-adders over those that products of 16 bits take, by the format that takes most: its rate x bits / 16.
+    """Multipliers relative to 16-bit products, for the most demanding format: its rate x bits / 16.
 
-    One of 16 bits does two multiply-adds of 8 bits a cycle, or four of 4, for the same area and energy; scales take none. An
-    engine that is said to be faster than that in some format has as many more of them.
+    A 16-bit multiplier does two 8-bit multiply-adds per cycle, or four of 4 bits, for the same area and energy;
+    scales take none. An engine with a faster rate in some format has proportionally more multipliers.
 
     >>> (
     ...     format_area_factor(None),
@@ -246,7 +246,7 @@ def _router(noc: Any, tech: ProcessNode, ports: Any, linked: Any = 1.0) -> Any:
 
 
 def _routers(chip: Chip) -> Any:
-    """Routers of a network by itself with their links, which carry a flit in so many cycles along rows and columns. [mm2]"""
+    """Routers and links of a network without cores, which carry a flit in several cycles along rows and columns. [mm2]"""
     of, tech = chip.router, chip.technology
     wires = of.flit_bytes * (1 / of.flit_x + 1 / of.flit_y) / 2 * tech.router
     return chip.mesh.rows * chip.mesh.cols * (wires + links.PORTS * of.vcs * of.depth * of.flit_bytes * tech.register)
@@ -257,7 +257,7 @@ def _channel(chip: Chip) -> Any:
 
 
 def _around(chip: Chip) -> dict[str, Any]:
-    """What is on the dies beside cores."""
+    """Parts of the dies besides cores."""
     tech, own = chip.technology, chip.die
     found = {DIE_LINK_BLOCK: own.between * getattr(tech, own.near), "host": own.host * tech.host}
     outside = own.outside
@@ -305,7 +305,7 @@ def _count(chip: Chip, used: Any) -> Any:
 
 @memoize_by_identity
 def _dies(chip: Chip, area: Any) -> Any:
-    """Dies with cores, of a chip whose dies have so much area in all: as many as it says, or as few as will do."""
+    """Compute dies of a chip with a total die area: the given number, or as few as possible."""
     said = chip.die.dies
     if not isinstance(said, np.ndarray) and said > 0:
         return said
@@ -314,7 +314,7 @@ def _dies(chip: Chip, area: Any) -> Any:
 
 
 def _shores(chip: Chip, area: Any) -> Any:
-    """Dies, or parts of one, with room on their edges for all devices of memory: n square ones have EDGES (n area)^(1/2)."""
+    """Dies, or fractions, with enough edge for all memory devices: n square dies have EDGES (n area)^(1/2)."""
     if chip.dram is None:
         return 1.0
     side = minimum(memory_edge_length(chip) / (EDGES * chip.die.shore), MOST)
@@ -323,13 +323,13 @@ def _shores(chip: Chip, area: Any) -> Any:
 
 @computed_per_batch
 def memory_edge_length(chip: Chip) -> Any:
-    """Edges of dies that main memory takes. [mm], broadcasts over designs."""
+    """Length of die edge that main memory takes; broadcasts over designs. [mm]"""
     return memory_device_count(chip) * chip.die.sites * chip.dram.edge
 
 
 @computed_per_batch
 def memory_device_count(chip: Chip) -> Any:
-    """Devices of main memory that its bandwidth takes. [1], broadcasts over designs."""
+    """Number of main-memory devices that the bandwidth needs; broadcasts over designs. [1]"""
     if chip.memory is not None:
         return peak_bandwidth(chip.memory) / chip.dram.device
     channels = chip.hbm.bandwidth if chip.mesh is None else channel_count(chip) * chip.hbm.channel_bandwidth
@@ -337,7 +337,7 @@ def memory_device_count(chip: Chip) -> Any:
 
 
 MOST = 1e12
-"""Millimetres, and square ones, beyond which nothing is told apart."""
+"""Largest length [mm] and area [mm2] that are distinguished."""
 
 EDGES = 4.0
 """Of a square die."""

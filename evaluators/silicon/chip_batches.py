@@ -1,6 +1,6 @@
-"""Chips of several groups of designs as one: what depends on a chip alone is worked out for all of them at once.
+"""Chips of several design groups evaluated as one, since small arrays cost as much as large ones.
 
-Groups have words of mappings of their own; their chips mostly differ in numbers. A small array costs what a large one does.
+Groups have different options in their mappings; their chips mostly differ in numbers only.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ChipBatch:
-    """A chip that others are part of, and what is known of it, by function and number."""
+    """A chip of which other chips are rows, with results cached by function and number."""
 
     chip: Chip
     known: dict[tuple[Callable[..., Any], Any], Any] = field(default_factory=dict)
@@ -36,9 +36,9 @@ _grids: list[tuple[Any, Chip, ChipBatch]] = []
 
 
 def computed_per_batch(function: Callable[..., T]) -> Callable[..., T]:
-    """A function of a chip and perhaps a number, whose last results are kept, and which is worked out once for whole chips.
+    """Wrap a function of a chip, and perhaps a number, to cache results and compute batches once.
 
-    It reads nothing that `UNREAD` names.
+    The function must not read the leaves in `UNREAD`.
     """
     kept: dict[tuple[int, int], tuple[Chip, Any, T]] = {}
     usual, alone = (function.__defaults__ or (None,))[0], function.__code__.co_argcount == 1
@@ -71,9 +71,9 @@ UNREAD = ("hbm.capacity",)
 
 
 def batch_chips(groups: Sequence[tuple[Array, Design]]) -> AbstractContextManager[None]:
-    """While it is open, chips of small groups that differ in numbers alone are worked out as one by what is `at_once`.
+    """Evaluate small groups' chips that differ only in numbers as one chip, in a with block.
 
-    So is every combination of the values of a chip's columns, where designs are more than these.
+    Every combination of the values of a chip's columns is evaluated instead where designs are more than these.
 
     Args:
         groups: rows and designs, as `Designs` has them.
@@ -90,7 +90,7 @@ OFTEN = 2
 """Designs to each combination of values from which on combinations are worked out instead."""
 
 ALONE = nullcontext()
-"""What one chip by itself needs."""
+"""Context of a single chip, which needs no batch."""
 
 
 @contextmanager
@@ -103,7 +103,7 @@ def _opened(chips: Sequence[Chip]) -> Iterator[None]:
 
 
 def chips_by_batch(chips: Sequence[Chip]) -> dict[int, tuple[Chip, ChipBatch, Any]]:
-    """By what they are: chips that are part of another one, the whole, and where in it; none of those that stand alone."""
+    """Chips that are rows of a larger chip, by id: chip, batch and rows; chips without others are absent."""
     alike: dict[Any, list[list[tuple[Chip, dict[str, Any]]]]] = {}
     for chip in chips:
         wide = _columns(chip)

@@ -1,4 +1,4 @@
-"""Energy and power of a chip: what is done, at the supply that its clock needs, and what does not depend on it."""
+"""Energy and power of a chip: dynamic at the supply voltage of its clock, and static."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from dse.space.chip import Chip, channel_count, decode_only_chip
 from dse.space.published import as_modelled, given_part, is_near, is_said
 
 WORD = 2.0
-"""Bytes of the values whose multiply-adds and operations a node prices; those of others go by their size. [B]"""
+"""Bytes of the values to which a process node's energies refer; others scale with their size. [B]"""
 
 SMALL, GROWTH = 32 * 1024.0, 0.144
 """Local memory whose bytes a node prices [B], and how the energy of a byte grows with its size: 8.5 pJ for 64 bits of 32 KiB,
@@ -30,7 +30,7 @@ PASSES = 3.0
 
 
 class PooledActivity(NamedTuple):
-    """What cores of a pool do; leaves broadcast over designs.
+    """Activity of a shared-cache die; leaves broadcast over designs.
 
     Attributes:
         macs, operands: multiply-adds, and over all of them the bytes of the wider operand, as it is multiplied. [1], [B]
@@ -47,25 +47,25 @@ class PooledActivity(NamedTuple):
     linked_bytes: Any = 0.0
 
     def plus(self, other: "PooledActivity") -> "PooledActivity":
-        """Both."""
+        """Sum of two activities, field by field."""
         return PooledActivity(*(a + b for a, b in zip(self, other, strict=True)))
 
     def summed(self) -> "PooledActivity":
-        """Over all steps."""
+        """Activity summed over all steps."""
         return PooledActivity(*(float(np.sum(value)) for value in self))
 
     def times(self, count: Any) -> "PooledActivity":
-        """So often."""
+        """Activity multiplied by a count."""
         return PooledActivity(*(value * count for value in self))
 
 
 def dynamic_energy(activity: Activity, chip: Chip, width: float = WORD) -> Any:
-    """Of what a mesh does, however long it takes. [J], broadcasts over designs.
+    """Dynamic energy of a mesh's activity; broadcasts over designs. [J]
 
-    What is sent is read from a local memory, and written to that of each core to which it comes. What comes from main memory,
-    or the cache before it, is written to a local one, or read there if it goes; whoever uses it reads it. A value read from
-    local memory feeds a row or a column of a tile's array; a core of another mesh reads both operands and a sum, and writes it,
-    once for as many multiply-adds as its engine has for each operand.
+    A sent byte is read from a local memory, and written to that of each receiving core. A byte from main memory, or
+    from the cache in front of it, is written to a local memory, or read there on its way out; the user reads it
+    again. A value read from local memory feeds a row or a column of a tile's array. A core of a wafer mesh reads
+    both operands and a sum, and writes the sum, once for as many multiply-adds as its engine has per operand.
 
     Args:
         activity: counts; leaves broadcast over designs.
@@ -103,7 +103,7 @@ def _local(chip: Chip) -> Any:
 
 
 def pooled_dynamic_energy(activity: PooledActivity, chip: Chip) -> Any:
-    """Of what cores of a pool do, however long it takes. [J], broadcasts over designs."""
+    """Dynamic energy of a shared-cache die's activity; broadcasts over designs. [J]"""
     tech, own = chip.technology, chip.die
     operands, nothing = activity.operands, not isinstance(activity.operands, np.ndarray) and activity.operands == 0
     multiplied = (
@@ -117,9 +117,9 @@ def pooled_dynamic_energy(activity: PooledActivity, chip: Chip) -> Any:
 
 
 def host_transfer_energy(nbytes: Any, chip: Chip) -> Any:
-    """Of bytes that go from a chip's memory to that of a host, or come back. [J], broadcasts over designs.
+    """Energy of bytes moved between a chip's memory and a host; broadcasts over designs. [J]
 
-    The chip's memory and one link; what the host's takes is in the power of its server.
+    It covers the chip's memory and one link; the host's own energy is in the power of its server.
     """
     memory = _local(chip) * supply.relative_energy(chip) if chip.dram is None else chip.dram.byte
     return nbytes * (memory + chip_link_energy_per_byte(chip))
@@ -127,7 +127,7 @@ def host_transfer_energy(nbytes: Any, chip: Chip) -> Any:
 
 @computed_per_batch
 def static_power(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Power that does not depend on what is done: of all dies, and of main memory. [W], broadcasts over designs."""
+    """Static power of all dies and of main memory; broadcasts over designs. [W]"""
     if chip.technology is None:  # of a memory by itself
         return area.memory_device_count(chip) * chip.dram.idle
     found = chip.technology.static * area.total_area(chip, decode_cores) * supply.relative_energy(chip)
@@ -136,13 +136,16 @@ def static_power(chip: Chip, decode_cores: Any = 0) -> Any:
 
 @computed_per_batch
 def peak_design_power(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Power of a chip whose matrix engines multiply 16-bit values all the time, memory and links at their peak. [W]"""
+    """Power with matrix engines at their 16-bit peak, and memory and links at theirs. [W]"""
     return sum_nonzero(design_power_by_part(chip, decode_cores).values())
 
 
 @computed_per_batch
 def design_power_by_part(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
-    """That power by what takes it. [W], broadcasts over designs; some tiles may only decode."""
+    """Peak design power by part; broadcasts over designs. [W]
+
+    Some tiles may only decode.
+    """
     if is_said(chip, "tdp"):
         modelled = as_modelled(chip)
         found, whole = design_power_by_part(modelled, decode_cores), peak_design_power(modelled, decode_cores)
@@ -156,7 +159,7 @@ def design_power_by_part(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
 
 @computed_per_batch
 def is_as_rated(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Whether the model makes of a chip the power of the part that a data sheet rates, broadcasts over designs."""
+    """Whether the modelled power equals that of the published chip; broadcasts over designs."""
     return is_near(peak_design_power(as_modelled(chip), decode_cores), peak_design_power(given_part(chip, "tdp")))
 
 
@@ -191,13 +194,13 @@ def _near(chip: Chip) -> Any:
 
 
 def chip_link_energy_per_byte(chip: Chip) -> Any:
-    """Energy of a byte over a link to other chips. [J/B]"""
+    """Energy per byte over a link to other chips. [J/B]"""
     return getattr(chip.technology, chip.die.reach + "_byte")
 
 
 @computed_per_batch
 def hop(chip: Chip) -> Any:
-    """Energy of a byte from router to router of a mesh, at the node's own supply: a router, and wires by length. [J/B]"""
+    """Energy per byte from router to router of a mesh, at the node's nominal supply. [J/B]"""
     length = area.pitch(chip) / PITCH * _length(chip)
     return chip.technology.hop * ((1 - WIRES) * _length(chip) + WIRES * length)
 
@@ -210,7 +213,7 @@ def _length(chip: Chip) -> Any:
 
 
 def sram_energy_per_byte(small: Any, size: Any) -> Any:
-    """Energy of a byte of a local memory of some size. [J/B]"""
+    """Energy per byte of a local memory, given its size. [J/B]"""
     return small * map_distinct(_grown, size)
 
 

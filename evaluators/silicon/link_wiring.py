@@ -1,7 +1,7 @@
-"""Links between dies, and between tiles, of a topology: how many there are, how far they reach, and what a switch adds.
+"""Wiring of link topologies between dies or tiles: number, length, and switch stages.
 
-Lengths are counted in links to a neighbour, along rows and columns. A link that passes dies, or tiles, is driven again at each,
-so that it takes as many interfaces and as much energy as the links to neighbours along its way.
+Lengths are counted in links to a neighbour, along rows and columns. A link that passes dies, or tiles, is driven again
+at each, so that it needs as many interfaces and as much energy as the links to neighbours along its route.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from dse.space.chip import Chip, node_grid
 
 
 class LinkWiring(NamedTuple):
-    """Links of a rectangle of places; leaves broadcast over designs.
+    """Links of a topology on a grid: number and total length; leaves broadcast over designs.
 
     Attributes:
         links: of all places, each counted once. [1]
@@ -25,12 +25,12 @@ class LinkWiring(NamedTuple):
 
     @property
     def mean(self) -> Any:
-        """Length of a link, at least that to a neighbour."""
+        """Mean length of a link, at least that to a neighbour."""
         return maximum(self.length / maximum(self.links, 1.0), 1.0)
 
 
 def link_wiring(rows: Any, cols: Any, topology: str) -> LinkWiring:
-    """Links of a topology between places that are numbered row after row; those to a switch reach to the middle.
+    """Number and length of links of a topology on a grid; links to a switch reach to the middle.
 
     >>> link_wiring(8, 8, "mesh"), link_wiring(8, 8, "torus").mean
     (LinkWiring(links=112, length=112), 1.75)
@@ -64,7 +64,7 @@ PORTS = 5
 
 
 def router_ports(rows: Any, cols: Any, topology: str) -> Any:
-    """Ports of a router, its core's included; as in a mesh where there are no more. [1]
+    """Ports of a router including its core's, at least those of a mesh router. [1]
 
     >>> router_ports(8, 8, "mesh"), router_ports(8, 8, "torus"), router_ports(8, 8, "full")
     (5, 5.0, 64.0)
@@ -75,7 +75,7 @@ def router_ports(rows: Any, cols: Any, topology: str) -> Any:
 
 
 def relative_router_ports(rows: Any, cols: Any, topology: str) -> Any:
-    """Ports of a router with their links, over those of a mesh; a link that is n times as long counts n times. [1]
+    """Router ports with links relative to a mesh, where a link of length n counts n times. [1]
 
     >>> relative_router_ports(8, 8, "mesh"), relative_router_ports(8, 8, "torus")
     (1.0, 1.6)
@@ -87,15 +87,15 @@ def relative_router_ports(rows: Any, cols: Any, topology: str) -> Any:
 
 
 def die_wiring(chip: Chip) -> LinkWiring:
-    """Links between the dies of a chip of many; of one box, where they are in boxes."""
+    """Links between the dies of one node of a chip."""
     sides = (chip.dies.rows, chip.dies.cols) if chip.boxes is None else node_grid(chip.dies.cols, chip.boxes.size)
     return link_wiring(*sides, chip.d2d.topology)
 
 
 def link_interfaces_per_die(chip: Chip) -> Any:
-    """Interfaces of links for each die: its ports, those that drive longer links again, and those of a switch. [1]
+    """Link interfaces per die: ports, repeaters of longer links, and those of a switch. [1]
 
-    Of a switch, each port of a die has one at either end of every part of the way there.
+    With a switch, each port of a die has an interface at either end of every part of the route.
     """
     of, d2d = die_wiring(chip), chip.d2d
     if d2d.topology == "mesh":
@@ -106,12 +106,12 @@ def link_interfaces_per_die(chip: Chip) -> Any:
 
 
 def switch_stages_between_dies(chip: Chip) -> Any:
-    """Stages of the switch between dies: one a doubling of those that it joins, as in a butterfly ([dally2004] chapter 4)."""
+    """Stages of the switch between dies: one per doubling of its members [dally2004] chapter 4."""
     return switch_stages(_members(chip))
 
 
 def switch_stages(members: Any) -> Any:
-    """Of a switch that joins so many. [1]
+    """Stages of a switch that joins a number of members. [1]
 
     >>> switch_stages(8), switch_stages(1), switch_stages(np.array([4.0, 64.0])).tolist()
     (3.0, 1.0, [2.0, 6.0])
@@ -120,7 +120,7 @@ def switch_stages(members: Any) -> Any:
 
 
 def node_port_bandwidth(chip: Chip) -> Any:
-    """What one die sends to the network between servers, one direction. [B/s], broadcasts over designs."""
+    """Bandwidth of one die to the scale-out network, one direction; broadcasts over designs. [B/s]"""
     if chip.boxes is not None:
         return chip.boxes.bandwidth
     nodes = None if chip.network is None else chip.network.nodes

@@ -1,4 +1,4 @@
-"""What a chip cannot be made as: a die beyond the reticle, a clock, main memory beyond the edges, heat."""
+"""Manufacturing limits of a chip: reticle, clock, die edge for memory, and power density."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from dse.space.published import is_said
 
 @computed_per_batch
 def exceeded_limits(chip: Chip) -> list[Limit]:
-    """Limits of silicon that some design does not keep, without what needs are made of.
+    """Violated manufacturing limits, without the items of their needs.
 
     Args:
         chip: leaves broadcast over designs.
@@ -25,7 +25,7 @@ def exceeded_limits(chip: Chip) -> list[Limit]:
 
 @computed_per_batch
 def silicon_limits(chip: Chip) -> list[Limit]:
-    """Limits of silicon, a die's by what all dies have; none of what is not made, or that a paper's own areas price.
+    """Manufacturing limits with their items; none for parts without a process node.
 
     Args:
         chip: leaves broadcast over designs.
@@ -76,16 +76,18 @@ def _of_one(chip: Chip, count: Any) -> dict[str, Any]:
 
 
 def remedy_text(address: str, chip: Chip) -> str:
-    """In words, what to do about a limit of silicon; "" where it is none."""
+    """Remedy text for a manufacturing limit; empty string for other limits."""
     if chip.die is None:
         return ""
     if address == "chip.die.reticle":
         whole = area.total_area(chip)
-        return f"{ceil_div(whole, chip.die.reticle):.0f} dies would do: chip.die.dies, or chip.die.wafer=true for a wafer"
+        return f"use {ceil_div(whole, chip.die.reticle):.0f} dies: chip.die.dies, or chip.die.wafer=true for a wafer"
     words = {
-        "chip.clock": f"the supply that lasts, {chip.technology.most:g} V, is not enough; lower the clock{_deeper(chip)}",
-        "chip.die.cooling": "lower the clock, or cool better: chip.die.cooling",
-        "chip.die.shore": "fewer or faster devices (chip.dram.device), or more dies: chip.die.dies",
+        "chip.clock": (
+            f"the highest lasting supply, {chip.technology.most:g} V, is too low for the clock; lower chip.clock{_deeper(chip)}"
+        ),
+        "chip.die.cooling": "lower the clock, or improve the cooling: chip.die.cooling",
+        "chip.die.shore": "use fewer or faster devices (chip.dram.device), or more dies: chip.die.dies",
     }
     return words.get(address, "")
 

@@ -1,4 +1,4 @@
-"""Money: dies of a wafer, how many of them work, and what a chip costs to make and to run."""
+"""Price of a chip: dies per wafer, yield, and the price of making and running the chip."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ CM2 = 100.0
 
 
 def dies_of_wafer(mm2: Any) -> Any:
-    """Whole dies of an area on a round wafer: its area over theirs, less those that its edge cuts; at least one. [1]
+    """Whole dies of an area on a round wafer: area ratio less dies cut by the edge, at least one. [1]
 
     >>> round(dies_of_wafer(814.0), 1), round(dies_of_wafer(115.0)), dies_of_wafer(46225.0)
     (63.5, 553, 1.0)
@@ -34,7 +34,7 @@ def dies_of_wafer(mm2: Any) -> Any:
 
 
 def negative_binomial_yield(mm2: Any, defects: Any, clustering: Any) -> Any:
-    """Share of areas that no defect hits: the negative binomial (1 + A D / alpha)^-alpha. [1]
+    """Probability that no defect hits an area: negative binomial (1 + A D / alpha)^-alpha. [1]
 
     >>> round(negative_binomial_yield(814.0, 0.11, 3.0), 3), round(negative_binomial_yield(814.0, 0.11, 10.0), 3)
     (0.457, 0.424)
@@ -43,7 +43,7 @@ def negative_binomial_yield(mm2: Any, defects: Any, clustering: Any) -> Any:
 
 
 def spare_core_yield(mm2: Any, defects: Any, spare: Any) -> Any:
-    """Share of areas in which no more cores are hit than are spare: Poisson's, each defect a core of its own. [1]
+    """Probability that at most the spare cores of an area have a defect, by Poisson's law. [1]
 
     >>> spare_core_yield(400.0, 0.1, 0.0) == float(np.exp(-0.4)), round(spare_core_yield(46225.0, 0.1, 7000.0), 6)
     (True, 1.0)
@@ -61,7 +61,7 @@ def spare_core_yield(mm2: Any, defects: Any, spare: Any) -> Any:
 
 
 def die_yield(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Share of the dies with cores that work, where cores can be spared. [1], broadcasts over designs."""
+    """Yield of compute dies, with spare cores where there are any; broadcasts over designs. [1]"""
     tech, one = chip.technology, area.die_area(chip, decode_cores)
     if chip.areas is not None:
         return negative_binomial_yield(one, tech.defects, tech.clustering)
@@ -85,7 +85,10 @@ def die_yield(chip: Chip, decode_cores: Any = 0) -> Any:
 
 @memoize_by_identity
 def price_by_part(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
-    """What a chip in its server costs, by what it is spent on. [USD], broadcasts over designs; some tiles may only decode."""
+    """Price of a chip in its server by part; broadcasts over designs. [USD]
+
+    Some tiles may only decode.
+    """
     if is_said(chip, "price"):
         found = price_by_part(replace(chip, published=replace(chip.published, price=None)), decode_cores)
         more = chip.published.price - sum(found[name] for name in SOLD if name in found)
@@ -142,25 +145,25 @@ def _joined_on(chip: Chip, decode_cores: Any, made: dict[str, Any]) -> dict[str,
 
 @computed_per_batch
 def wall_power(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Power of a chip at its peak with its share of server and network, where it enters the server. [W]"""
+    """Wall power of a chip: peak with its share of server and network, at the server's input. [W]"""
     return (peak_design_power(chip, decode_cores) + _beside(chip)) / chip.economics.supply
 
 
 @memoize_by_identity
 def system_price(chip: Chip, decode_cores: Any = 0) -> Any:
-    """What a chip in its server costs. [USD], broadcasts over designs."""
+    """Price of a chip in its server; broadcasts over designs. [USD]"""
     return sum_nonzero(price_by_part(chip, decode_cores).values())
 
 
 def token_price_by_part(
     chip: Chip, chips: Any, seconds: Any, joules: Any, tokens: Any, decode_cores: Any = 0
 ) -> dict[str, Any]:
-    """What a million tokens cost, by what it is spent on: the chips' share of their life, and the electricity of all. [USD]
+    """Price of a million tokens by part: share of the chips' life, and electricity. [USD]
 
     Args:
         chip, chips: that work, and how many.
-        seconds, joules: that they take for the tokens, all together.
-        tokens: that come out of it.
+        seconds, joules: time and energy for the tokens, of all chips together.
+        tokens: output tokens.
         decode_cores: tiles that only decode.
     """
     of = chip.economics
@@ -175,11 +178,11 @@ def _beside(chip: Chip) -> Any:
 
 
 REFERENCE_NODE_DIES = 8.0
-"""Chips of the box whose links and switches `Economics.network` prices."""
+"""Chips of the node whose links and switches `Economics.network` is the price of."""
 
 
 def _joined(chip: Chip) -> Any:
-    """Cost of a byte/s outward over that in a box of `BOX` chips: a switch costs by its stages, other links by their length."""
+    """Price of a byte/s outward relative to a node of `REFERENCE_NODE_DIES`: switches by stages, other links by length."""
     if chip.mesh is not None:
         return 1.0
     if chip.d2d is None:
@@ -191,17 +194,17 @@ def _joined(chip: Chip) -> Any:
 
 
 SOLD = ("dies", "memory", "package", "carrier", "lost in joining", "test")
-"""What of the price of a chip in its server is the chip's."""
+"""Parts of the price of a chip in its server that belong to the chip."""
 
 
 def of_chip(chip: Chip, decode_cores: Any = 0) -> Any:
-    """What the model makes of a chip's price, without its server. [USD], broadcasts over designs."""
+    """Modelled price of a chip without its server; broadcasts over designs. [USD]"""
     found = price_by_part(as_modelled(chip), decode_cores)
     return sum(found[name] for name in SOLD if name in found)
 
 
 def is_as_priced(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Whether the model makes of a chip the price of the part that a data sheet prices, broadcasts over designs."""
+    """Whether the modelled price equals that of the published chip; broadcasts over designs."""
     return is_near(of_chip(chip, decode_cores), of_chip(given_part(chip, "price")))
 
 

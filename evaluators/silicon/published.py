@@ -1,4 +1,4 @@
-"""Facts of a data sheet beside what the model makes of a chip: which hold, and which limits of the model they contradict."""
+"""Facts of a data sheet compared with the model: which hold, and which limits they contradict."""
 
 from typing import NamedTuple
 
@@ -25,10 +25,10 @@ MODELLED = {"die_area": area.die_area, "tdp": energy.peak_design_power, "clock":
 
 
 class Fact(NamedTuple):
-    """One fact of a data sheet about one design.
+    """One fact of a data sheet about one design, with the model's figures.
 
     Attributes:
-        name: a word of `FACTS`.
+        name: name of the fact, of `FACTS`.
         value, unit: as the data sheet has it.
         modelled: what the model makes of this design, and of the part as it was given, in `unit`.
         of_part: likewise.
@@ -45,7 +45,7 @@ class Fact(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The fact for people, with the model's own figure."""
+        """The fact as text, with the model's own figure."""
         name, said, modelled = (
             self.name.replace("_", " "),
             format_quantity(self.value, self.unit),
@@ -56,15 +56,15 @@ class Fact(NamedTuple):
             return f"{name} {said}; the model {reaches} {modelled}"
         of_part = format_quantity(self.of_part, self.unit)
         if is_near(self.modelled, self.of_part):
-            return f"{name} {said} is dropped: this design has a higher one; the model {reaches} {modelled}, which counts"
+            return f"{name} {said} is not used: this design's clock is higher; the model {reaches} {modelled}, which counts"
         return (
-            f"{name} {said} is dropped: the model {reaches} {of_part} of the part as it was given, "
-            f"and {modelled} of this design, which counts"
+            f"{name} {said} is not used: the model {reaches} {of_part} for the published chip and "
+            f"{modelled} for this design, which counts"
         )
 
 
 def published_facts(chip: Chip) -> list[Fact]:
-    """What a data sheet says of one chip; none of a chip without facts."""
+    """Facts of the data sheet of one chip; empty list without a data sheet."""
     modelled = as_modelled(chip) if chip.published is not None else chip
     found = []
     for name in (of for of in FACTS if is_said(chip, of)):
@@ -75,7 +75,7 @@ def published_facts(chip: Chip) -> list[Fact]:
 
 
 def contradicted_limits(chip: Chip) -> list[Limit]:
-    """Limits that the model alone would find broken by one chip, and that facts of its data sheet contradict."""
+    """Limits that the model alone finds violated, but facts of the data sheet contradict."""
     if chip.published is None:
         return []
     broken = {limit.address for limit in silicon.exceeded_limits(chip)}
@@ -83,10 +83,10 @@ def contradicted_limits(chip: Chip) -> list[Limit]:
 
 
 def remarks(chip: Chip) -> list[str]:
-    """What facts of a data sheet contradict, in words."""
+    """Limits that facts of a data sheet contradict, as text."""
     found = []
     for limit in contradicted_limits(chip):
         need, have = (format_quantity(float(value), limit.unit) for value in (limit.need, limit.have))
         model = f"{limit.address}: the model needs {need} and has {have}"
-        found.append(f"{model}; the data sheet says otherwise, so that this is no limit here")
+        found.append(f"{model}; the data sheet contradicts this, so this limit does not apply")
     return found

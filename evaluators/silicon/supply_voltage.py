@@ -1,4 +1,4 @@
-"""Supply voltage of a clock: what a node's transistors need to switch as fast."""
+"""Supply voltage that the transistors of a process node need for a clock."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ longer ones. [cycle]"""
 
 
 def supply_voltage(chip: Chip) -> Any:
-    """Supply at a chip's clock, the lowest at which memories work or more. [V], broadcasts over designs."""
+    """Supply voltage at a chip's clock, at least that of memories; broadcasts over designs. [V]"""
     return map_distinct(_supply, chip.clock / nominal_clock(chip), chip.technology)
 
 
@@ -84,10 +84,10 @@ def _table(least: float, threshold: float, most: float) -> tuple[float, float, A
 
 
 def nominal_clock(chip: Chip) -> Any:
-    """Clock at the node's own supply: what the chip is built for, or as a usual design of its node. [Hz]
+    """Clock at the process node's nominal supply, of the chip as built or of a usual design. [Hz]
 
-    Elements with too few pipeline registers for that, or routers with too few cycles, slow all cores, which share a clock.
-    A part that is sold reaches the clock of its data sheet at its usual supply.
+    Elements with too few pipeline registers, or routers with too few cycles, slow all cores, which share a clock. A
+    chip with a data sheet reaches the data sheet's clock at its usual supply.
     """
     if is_said(chip, "clock"):
         return where(is_as_clocked(chip), chip.published.clock, nominal_clock(as_modelled(chip)))
@@ -102,28 +102,29 @@ def nominal_clock(chip: Chip) -> Any:
 
 @computed_per_batch
 def is_as_clocked(chip: Chip) -> Any:
-    """Whether a chip is built as the part whose clock a data sheet says, and no faster, broadcasts over designs."""
+    """Whether a chip is built as the published one and clocked no faster; broadcasts over designs."""
     alike = is_near(nominal_clock(as_modelled(chip)), nominal_clock(given_part(chip, "clock")))
     return alike & ((chip.clock <= chip.published.clock) | is_near(chip.clock, chip.published.clock))
 
 
 def stage_time(matrix: MatrixEngine) -> Any:
-    """Time of a pipeline stage of a matrix engine's elements over a usual cycle, at least one. [1], broadcasts over designs.
+    """Pipeline stage time of a matrix engine's elements over a usual cycle, at least 1. [1]
 
-    The logic of `STAGES` stages is cut into depth + 1, each with a register: STAGES / (depth + 1) (1 - REGISTER) + REGISTER.
-    Systolic arrays have no pipelines in their elements, and keep up with a usual cycle.
+    The logic of `STAGES` stages is cut into depth + 1, each with a register: STAGES / (depth + 1) (1 - REGISTER) +
+    REGISTER. Systolic arrays have no pipelines in their elements, and keep up with a usual cycle. Broadcasts over
+    designs.
     """
     pipelined = option_index(matrix.dataflow, DATAFLOWS) == DATAFLOWS.index("ce")
     return where(pipelined, maximum(STAGES / (matrix.depth + 1.0), 1.0) * (1 - REGISTER) + REGISTER, 1.0)
 
 
 def is_shallow(chip: Chip) -> bool:
-    """Whether the elements of one chip's matrix engines have fewer pipeline registers than keep up with a usual design."""
+    """Whether one chip's matrix engines have too few pipeline registers for the usual clock."""
     return chip.tile is not None and bool(stage_time(chip.tile.matrix) > 1)
 
 
 def maximum_clock(chip: Chip) -> Any:
-    """Clock at the highest supply that lasts. [Hz]"""
+    """Clock at the highest lasting supply voltage. [Hz]"""
     tech = chip.technology
     law = _power(tech.most, tech) / _power(tech.volts, tech)
     return nominal_clock(chip) * law
@@ -131,7 +132,7 @@ def maximum_clock(chip: Chip) -> Any:
 
 @computed_per_batch
 def relative_energy(chip: Chip) -> Any:
-    """Energy of an operation over that at the node's own supply. [1], broadcasts over designs."""
+    """Energy of an operation relative to the nominal supply voltage; broadcasts over designs. [1]"""
     return map_distinct(_squared, chip.clock / nominal_clock(chip), chip.technology)
 
 

@@ -1,1 +1,1 @@
-"""Many designs where they differ: choices by least time, what a structure has in common, one design after another."""
+"""Auto-tuning over many designs: fastest candidates, design groups, one-by-one evaluation."""

@@ -1,4 +1,4 @@
-"""Of candidates in an order, which are faster than all before: a loop over structures."""
+"""Compiled loops that find, among ordered candidates, those faster than all earlier ones."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from dse.evaluators.machine.compile_cache import compiled_loop, inlined_function
 
 @compiled_loop
 def mark_faster(seconds: Any, order: Any, starts: Any, worth: float, better: Any) -> None:
-    """Writes which pairs take less than a share of the time of all of their structure before.
+    """Mark pairs that take less than a share of the least earlier time of their structure.
 
     Args:
         seconds: at each rate, shape (rates, pairs). [s]
@@ -27,7 +27,7 @@ def mark_faster(seconds: Any, order: Any, starts: Any, worth: float, better: Any
 
 @inlined_function
 def _least(turns: Any, nbytes: Any, slices: Any, busy: Any, byte: Any, candidate: int, rate: int, structure: int) -> Any:
-    """A bound, as of `quickest.Bounds`. [s]"""
+    """A bound, as of `fastest_candidate.CandidateBounds`. [s]"""
     return max(turns[candidate] * busy[slices[candidate], structure], nbytes[candidate] * byte[rate, structure])
 
 
@@ -36,12 +36,12 @@ def mark_faster_by_bounds(
     turns: Any, nbytes: Any, slices: Any, busy: Any, byte: Any, candidates: Any, order: Any, starts: Any, worth: float,
     before: Any, better: Any,
 ) -> None:  # fmt: skip
-    """Writes which pairs have bounds that are less than a share of the bounds of all of their structure before, at some rate.
+    """Mark pairs with bounds below a share of all earlier bounds of their structure, at some rate.
 
     Args:
-        turns, nbytes, slices, busy, byte: as of `quickest.Bounds`.
+        turns, nbytes, slices, busy, byte: as of `fastest_candidate.CandidateBounds`.
         candidates: of each pair, shape (pairs,).
-        order, starts, worth: as of `faster`.
+        order, starts, worth: as of `mark_faster`.
         before: to be written over, shape (rates,).
         better: to be written, shape (pairs,).
     """
@@ -61,10 +61,10 @@ def mark_possibly_faster(
     turns: Any, nbytes: Any, slices: Any, busy: Any, byte: Any, seconds: Any, places: Any, candidates: Any, order: Any,
     starts: Any, before: Any, may: Any,
 ) -> None:  # fmt: skip
-    """Writes which pairs may take less than all of their structure before, by bounds and by times of some; the first may.
+    """Mark pairs that may beat all earlier ones of their structure, by bounds and known times.
 
     Args:
-        turns, nbytes, slices, busy, byte, candidates, order, starts, before: as of `fast`.
+        turns, nbytes, slices, busy, byte, candidates, order, starts, before: as of `mark_faster_by_bounds`.
         seconds: times that are known at each rate, shape (rates, known pairs). [s]
         places: of each pair among these, -1 where it is not, shape (pairs,).
         may: to be written, shape (pairs,).

@@ -1,6 +1,7 @@
-"""Designs by structure: what they have in common, beside a few leaves of their chips that differ.
+"""Designs grouped by structure: equal but for a few leaves of their chips.
 
-What depends on the structure alone is worked out once for each, several of them side by side, and not for every design.
+Results that depend on the structure alone are computed once per structure, several structures at a time, and not for
+every design.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -33,11 +34,11 @@ MESH_SIDES = ("mesh.rows", "mesh.cols")
 
 
 class DesignGroups(NamedTuple):
-    """Designs, and which of them are alike.
+    """Designs and their structures: which are equal but for a few leaves.
 
     Attributes:
-        chip, said: of one design.
-        wide, own: leaves of the chip and of what is said that differ between structures, shape (structures,).
+        chip, said: chip and given settings of one design.
+        wide, own: leaves of the chip and of the settings that differ between structures, shape (structures,).
         which: structure of each design, shape (designs,).
         places: of what differs within a structure: between which steps it is, shape (structures,).
         many: whether they came as many.
@@ -53,19 +54,19 @@ class DesignGroups(NamedTuple):
 
     @property
     def kinds(self) -> int:
-        """How many structures there are."""
+        """Number of structures of the designs."""
         return int(self.which.max()) + 1
 
     @property
     def keys(self) -> tuple[Hashable, list[tuple[float, ...]]]:
-        """What all have in common, and of each what it has beside; equal for equal structures, whatever they are beside."""
+        """Hashable common part of all structures, and the distinguishing values of each."""
         columns = {**self.wide, **{f"said.{name}": value for name, value in self.own.items()}, **self.places}
         rest = replace_leaves(self.chip, dict.fromkeys(self.wide, 0.0) | dict.fromkeys(self.places, 0.0))
         common = rest, replace_leaves(self.said, dict.fromkeys(self.own, 0.0)), tuple(columns)
         return common, list(zip(*(column.tolist() for column in columns.values()), strict=True))
 
     def together(self, some: Array) -> Iterator[Array]:
-        """Those of some structures whose candidates are alike."""
+        """Groups of the given structures that have equal candidates."""
         sides = [self.wide[name][some] for name in MESH_SIDES if name in self.wide] + [
             value[some] for value in self.own.values()
         ]
@@ -73,24 +74,24 @@ class DesignGroups(NamedTuple):
         yield from (some[which == kind] for kind in range(len(kinds)))
 
     def side(self, rows: Array) -> dict[str, float]:
-        """Leaves that candidates of some structures depend on, which are alike."""
+        """Leaves on which candidates depend, equal for the given structures."""
         return {name: self.wide[name][rows[0]].item() for name in MESH_SIDES if name in self.wide}
 
     def chips(self, rows: Array) -> Chip:
-        """Of structures whose candidates are alike: leaves that differ have the shape (structures, 1)."""
+        """Chip of structures with equal candidates; differing leaves have shape (structures, 1)."""
         return replace_leaves(self.chip, {name: value[rows, None] for name, value in self.wide.items()} | self.side(rows))
 
     def asked(self, rows: Array) -> Any:
-        """What is said on these."""
+        """Given settings of structures with equal candidates."""
         return replace_leaves(self.said, {name: value[rows[0]].item() for name, value in self.own.items()})
 
 
 class GroupBatch(NamedTuple):
-    """Structures whose candidates are worked out at once, on kinds of machines, which differ beside what candidates depend on.
+    """Structures whose candidates are computed at once on several kinds of machines.
 
     Attributes:
         chip: of each kind; leaves that differ have the shape (kinds, 1), and `SIDES` are those of the first structures.
-        groups: structures whose candidates are alike.
+        groups: structures with equal candidates.
         rows: numbers of all these structures, which of the groups each is in, and its kind; shape (3, structures).
     """
 
@@ -105,7 +106,7 @@ CROSSED, WASTE = 512, 2
 
 @memoize_by_identity
 def group_batches(on: DesignGroups) -> list[GroupBatch]:
-    """All structures: every group with every kind where most of these are there, or else group by group."""
+    """Batches of all structures: every group with every kind if most exist, else group by group."""
     every = np.arange(on.kinds)
     groups = tuple(on.together(every))
     rest = [value for name, value in on.wide.items() if name not in MESH_SIDES]
@@ -123,17 +124,17 @@ def group_batches(on: DesignGroups) -> list[GroupBatch]:
 
 @memoize_by_identity
 def order_by_group(on: DesignGroups) -> tuple[Array, Array]:
-    """Designs by structure, shape (designs,), and where those of each begin, shape (structures + 1,)."""
+    """Designs sorted by structure, shape (designs,), and the structures' starts, shape (structures + 1,)."""
     return np.argsort(on.which, kind="stable"), np.cumsum([0, *np.bincount(on.which, minlength=on.kinds)])
 
 
 @memoize_by_identity
 def group_designs(chip: Chip, said: Any, steps: Mapping[str, Sequence[float]]) -> DesignGroups:
-    """Of designs.
+    """Group designs into structures that are equal but for a few leaves.
 
     Args:
         chip: leaves are numbers or of shape (designs,).
-        said: what is chosen already, likewise.
+        said: given settings, likewise.
         steps: of leaves of the chip that may differ within a structure, between the same two of their steps.
     """
     own = {spec.name: getattr(said, spec.name) for spec in fields(said)}
@@ -145,12 +146,12 @@ def group_designs(chip: Chip, said: Any, steps: Mapping[str, Sequence[float]]) -
 
 @memoize_by_identity
 def _of_chip(chip: Chip, steps: Mapping[str, Sequence[float]]) -> DesignGroups:
-    """Of designs of which the same is said."""
+    """Groups of designs with equal settings."""
     return _among(chip, None, {}, steps)
 
 
 def _among(chip: Chip, said: Any, own: dict[str, Array], steps: Mapping[str, Sequence[float]]) -> DesignGroups:
-    """Of designs, with what is said of each."""
+    """Groups of designs with settings of their own."""
     wide = {address: value for address, value, _ in iterate_leaves(chip) if isinstance(value, np.ndarray)}
     felt = {address: value for address, value in wide.items() if address.startswith(RELEVANT_LEAVES)}
     many = {**felt, **own}
@@ -171,12 +172,12 @@ def _among(chip: Chip, said: Any, own: dict[str, Array], steps: Mapping[str, Seq
 
 
 def interval_index(steps: tuple[float, ...], value: Any) -> Any:
-    """Between which two steps a value is."""
+    """Index of the interval between steps that contains a value."""
     return np.clip(np.searchsorted(steps, value, side="right") - 1, 0, len(steps) - 1)
 
 
 def equal_rows(columns: list[Array]) -> tuple[Array, Array]:
-    """First row of those that are alike in all columns, shape (kinds,), and which kind each row is, shape (rows,)."""
+    """First row of each set of equal rows, shape (kinds,), and the set of each row, shape (rows,)."""
     key = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         values = np.unique(column)

@@ -1,12 +1,12 @@
-"""What is left to choose takes the least time among what fits; candidates are the same whatever the memory of a core.
+"""Choice of the fastest candidate that fits each design; candidates do not depend on core memory.
 
-Chips that differ in local memory and in the rate of main memory alone have their candidates looked at once, at some rates
-around theirs: a candidate stays that is faster than all that need less memory. Each design then times the last of these that
-fit it, as it is itself. So what more memory brings is more to choose from.
+Chips that differ only in local memory and main-memory rate have their candidates evaluated once, at some rates around
+theirs: a candidate is kept if it is faster than all that need less memory. Each design then times, with its own rate,
+the last kept candidates that fit it. So more memory only adds choices.
 
-Such chips are a structure. Structures are looked at together, whatever candidates each has, as pairs of a structure and a
-candidate that fits it, one after the other; and designs time theirs together, whatever their structures: what an array costs
-is paid once. No choice depends on what else is looked at.
+Such chips form a structure. Structures are evaluated together, whatever candidates each has, as pairs of a structure
+and a candidate that fits it, in order; and designs time theirs together, whatever their structures, since array
+operations have a fixed overhead. No choice depends on what else is evaluated.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -39,19 +39,19 @@ MEMORY_SIZES = (0.0, 2.0**20, 2.0**21, 2.0**24, 2.0**40)
 """Of local memory: candidates that need more than the next one are left out. [B]"""
 
 MIN_SPEEDUP = 0.995
-"""What a candidate takes at most of the time of another one that needs less memory."""
+"""Largest time of a candidate relative to another one that needs less memory, to be kept."""
 
 TIMED_CANDIDATES = 6
 """Candidates of each rate that a design times."""
 
 KEPT = 4096
-"""Structures whose candidates are kept."""
+"""Most structures whose candidates are kept."""
 
 TOGETHER = 2**19
 """Times that are looked at together, before bounds leave most of them out."""
 
 FEW = 64
-"""Structures whose candidates are compared without a compiled loop."""
+"""Most structures whose candidates are compared without a compiled loop."""
 
 MANY, EACH = 4096, 256
 """Pairs, altogether and of a structure in the mean, from which on bounds leave some out: of fewer, bounds cost more."""
@@ -68,43 +68,43 @@ Sizes = tuple[Any, ...]
 
 
 class TunableKernel(Hashable, Protocol):
-    """What is to be chosen for; equal for equal questions."""
+    """Interface of a kernel with open sizes to choose; equal for equal kernels."""
 
     def options(self, chip: Chip, said: Any) -> Sizes:
-        """Sizes of candidates, shape (candidates,), on chips whose mesh is the same."""
+        """Sizes of candidates, shape (candidates,), on chips with the same mesh."""
 
     def near(self, said: Any, sizes: Sizes) -> Sizes:
-        """Sizes of candidates beside each, shape (beside, candidates)."""
+        """Sizes of the neighbours of each candidate, shape (neighbours, candidates)."""
 
     def held(self, sizes: Sizes) -> Any:
-        """Local memory of candidates. [B]"""
+        """Local memory of each candidate. [B]"""
 
     def counted(self, chip: Chip, sizes: Sizes) -> Any:
-        """Of candidates, what depends on the sides of the mesh alone: a tuple, which may hold tuples; leaves broadcast."""
+        """Counts of candidates that depend on mesh sides only, as a nested tuple; leaves broadcast."""
 
     def work(self, chip: Chip, sizes: Sizes, counted: Any) -> Any:
-        """Of candidates, what does not depend on main memory: a tuple likewise."""
+        """Work of candidates that does not depend on main memory, as a nested tuple."""
 
     def memory(self, chip: Chip) -> Any:
-        """Main memory of chips: a tuple likewise."""
+        """Main-memory inputs of chips to candidates' times, as a nested tuple."""
 
     def bounded(self, sizes: Sizes, counted: Any) -> Any:
-        """Of candidates, what bounds of their times are made of, whatever chip they are on."""
+        """Inputs of candidates to bounds on their times, independent of the chip."""
 
     def bounds(self, chip: Chip, bounded: Any, memory: Any) -> "CandidateBounds":
-        """What `seconds` never is below, on chips whose leaves are numbers or of shape (structures,)."""
+        """Lower bounds on `seconds`, on chips whose leaves are numbers or of shape (structures,)."""
 
     def seconds(self, chip: Chip, sizes: Sizes, work: Any, memory: Any) -> Any:
-        """Time of candidates, with that work and memory; leaves broadcast."""
+        """Time of candidates, from their work and memory inputs; leaves broadcast. [s]"""
 
 
 class TilingCandidates(NamedTuple):
-    """What structures may choose from.
+    """Candidate tilings that structures may choose from.
 
     Attributes:
         sizes, counted: as of `Kernel`; leaves are numbers or of shape (candidates,).
-        held: their local memory, shape (candidates,). [B]
-        bounded: as of `Kernel`; None where nobody has asked yet.
+        held: local memory of the candidates, shape (candidates,). [B]
+        bounded: as of `TunableKernel`; None until first needed.
     """
 
     sizes: Sizes
@@ -114,10 +114,10 @@ class TilingCandidates(NamedTuple):
 
 
 class CandidateBounds(NamedTuple):
-    """What candidates take at least on structures, at each rate of memory: the longer of turns x busy and nbytes x byte.
+    """Lower bounds on candidates' times per structure and rate: max of turns x busy and nbytes x byte.
 
-    They are made in loops over pairs, whose times nobody keeps, of what depends on candidates or on structures alone, and of
-    what slices take, which many candidates have in common.
+    They are evaluated in loops over pairs, without storing times, from values that depend on candidates or on
+    structures alone, and from the times of slices, which many candidates share.
 
     Attributes:
         turns, nbytes: of candidates, shape (candidates,). [1], [B]
@@ -133,19 +133,19 @@ class CandidateBounds(NamedTuple):
     byte: Array
 
     def of(self, pairs: "CandidatePairs") -> Array:
-        """Of pairs, shape (rates, pairs). [s]"""
+        """Lower bounds of candidate pairs, shape (rates, pairs). [s]"""
         candidate, structure = pairs.candidate, pairs.structure
         busy = self.turns[candidate] * self.busy[self.slices[candidate], structure]
         return np.asarray(np.maximum(busy, self.nbytes[candidate] * self.byte[:, structure]))
 
 
 class CandidatePairs(NamedTuple):
-    """Candidates of structures, one structure after the other; each has one or more.
+    """Pairs of a structure and a candidate, one structure after the other, at least one each.
 
     Attributes:
         structure: its place among those that are looked at, shape (pairs,).
         candidate: its place among the candidates, shape (pairs,).
-        order: of the pairs of a structure, by memory and by who comes first of those that need as much, shape (pairs,).
+        order: pairs of a structure by memory, then by candidate index, shape (pairs,).
         starts: where those of each structure begin, shape (structures + 1,).
     """
 
@@ -156,7 +156,7 @@ class CandidatePairs(NamedTuple):
 
 
 class UsefulCandidates(NamedTuple):
-    """Candidates that some memory would choose on chips of a structure, those that need less first.
+    """Candidates of a structure that some memory size would choose, by increasing memory.
 
     Attributes:
         table: leaves of their sizes, local memory and work, shape (leaves, candidates).
@@ -172,24 +172,24 @@ class UsefulCandidates(NamedTuple):
 
 
 _known: dict[Hashable, UsefulCandidates] = {}
-"""What is worth its memory, by kernel and structure."""
+"""Useful candidates, by kernel and structure."""
 
 TRIED_CANDIDATES = 8
-"""Questions whose first candidates are kept."""
+"""Most kernels whose first candidates are kept."""
 
 _tried: dict[Hashable, tuple[TilingCandidates, Array]] = {}
-"""Candidates that are tried first, by kernel, meshes and what is said."""
+"""First candidates, by kernel, meshes and given settings."""
 
 
 def fastest_sizes(kernel: TunableKernel, chip: Chip, said: Any) -> tuple[Sizes, Any]:
-    """What takes the least time and fits, or needs the least memory: its sizes, shape (designs,), or numbers for one.
+    """Sizes of the fastest candidate that fits, else the smallest; shape (designs,), or numbers for one.
 
-    With its time [s], shape (designs,); None for one.
+    The second result is its time [s], shape (designs,); None for one design.
 
     Args:
         kernel: what is computed.
         chip: where; leaves are numbers or of shape (designs,).
-        said: what is chosen already, likewise; 0 for what is not.
+        said: given settings, likewise; 0 for open ones.
     """
     on = group_designs(chip, said, STEPS)
     *sizes, seconds = _timed(kernel, chip if on.many else on.chip, _worths(kernel, on), on)
@@ -198,12 +198,12 @@ def fastest_sizes(kernel: TunableKernel, chip: Chip, said: Any) -> tuple[Sizes, 
 
 @lru_cache(maxsize=KEPT)
 def _token(kernel: TunableKernel, common: Hashable) -> object:
-    """One for equal ones, whose hash is worked out once for all structures."""
+    """One token for equal kernels, whose hash is computed once for all structures."""
     return object()
 
 
 def _worths(kernel: TunableKernel, on: DesignGroups) -> list[UsefulCandidates]:
-    """What is worth its memory, of each structure."""
+    """Useful candidates of each structure."""
     common, own = on.keys
     token = _token(kernel, common)
     keys = [(token, *row) for row in own]
@@ -218,7 +218,7 @@ def _worths(kernel: TunableKernel, on: DesignGroups) -> list[UsefulCandidates]:
 
 
 def _looked_at(kernel: TunableKernel, on: DesignGroups, missing: Array) -> Iterator[tuple[int, UsefulCandidates]]:
-    """Numbers of some structures, and what is worth its memory to each."""
+    """Numbers of some structures, and the useful candidates of each."""
     groups = list(on.together(missing))
     of, ends = _first(kernel, on, groups)
     # what needs more than there may be is left out; where nothing fits, all but what needs the least
@@ -236,7 +236,7 @@ def _looked_at(kernel: TunableKernel, on: DesignGroups, missing: Array) -> Itera
 def _first(kernel: TunableKernel, on: DesignGroups, groups: list[Array]) -> tuple[TilingCandidates, Array]:
     """Candidates that are tried first, of each group those that need less memory first, and where those of each begin.
 
-    They depend on nothing but meshes and what is said, which other chips have too.
+    They depend only on meshes and given settings, which other chips share.
     """
     meshes = tuple(tuple(on.side(group).get(name, leaf_at(on.chip, name)) for name in MESH_SIDES) for group in groups)
     key = kernel, meshes, tuple(map(on.asked, groups))
@@ -437,7 +437,9 @@ def _picked(value: Any, places: Array) -> Any:
 
 
 def _timed(kernel: TunableKernel, chip: Chip, worth: list[UsefulCandidates], on: DesignGroups) -> Array:
-    """Sizes of the quickest and its time [s], shape (sizes + 1, designs): of what is worth its memory to each structure."""
+    """Sizes of the fastest candidate and its time [s], shape (sizes + 1, designs), from the useful ones of each
+    structure.
+    """
     table, form = np.concatenate([one.table for one in worth], axis=1), worth[0].form
     start = np.cumsum([0, *(one.table.shape[1] for one in worth)])
     longest = max(one.places.shape[1] for one in worth)
@@ -457,7 +459,7 @@ def _timed(kernel: TunableKernel, chip: Chip, worth: list[UsefulCandidates], on:
 def _chosen(
     kernel: TunableKernel, chip: Chip, of: tuple[Array, Any], chains: tuple[Array, Array], on: DesignGroups, some: slice
 ) -> Array:
-    """Of some designs: of the two rates beside its own, a design times the last candidates that fit, or the first one."""
+    """Fastest of the last fitting candidates at the two rates next to a design's own, for some designs."""
     (table, form), (places, needs), which = of, chains, on.which[some]
     room, rate = (
         np.broadcast_to(np.asarray(value, float), which.shape) for value in (chip.tile.sram, chip.hbm.channel_bandwidth)
@@ -484,7 +486,7 @@ def _taken_apart(value: Any, leaves_: list[Any]) -> Any:
 
 
 def _put_together(form: Any, leaves_: list[Any]) -> Any:
-    """The tuple that was taken apart, with other leaves."""
+    """The nested tuple of a form, with other leaves."""
     return _like(form, [_put_together(part, leaves_) for part in form]) if isinstance(form, tuple) else leaves_[form]
 
 

@@ -1,7 +1,7 @@
-"""Designs whose words differ, as one: a leaf that is a word is then an array of places among its options, shape (designs,).
+"""Merging of designs with different options: option leaves become index arrays, shape (designs,).
 
-Calls of few designs take as long as calls of many; so groups of a structure that differ in words which formulas can look up
-design by design, as where cores are, become one group.
+Evaluating few designs takes as long as many. Groups of a structure that differ only in options which formulas can look
+up design by design, such as the place of cores, therefore become one group.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -15,11 +15,11 @@ from dse.space.fields import iterate_leaves, replace_leaves
 
 
 def merge_option_groups(designs: Designs, words: Callable[[Design], Collection[str]]) -> Designs:
-    """Groups of designs that differ in numbers and in some words alone, each as one group; others as they are.
+    """Groups of designs that differ only in numbers and given options, each merged into one group.
 
     Args:
         designs: many.
-        words: addresses of those in which a group may differ from others; none where it stays by itself.
+        words: addresses of options in which a group may differ from others; none if the group stays separate.
     """
     alike: dict[Any, list[tuple[Array, Design, dict[str, Any]]]] = {}
     options: dict[str, tuple[str, ...]] = {}

@@ -1,4 +1,4 @@
-"""Many designs and cases, one by one: for readers that play, which take numbers."""
+"""Designs and cases evaluated one by one, for simulators that take scalar designs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 def metrics_per_design(design: Design, cases: Sequence[T], metrics: Callable[[Design, T], dict[str, Any]]) -> dict[str, Any]:
-    """Metrics design by design and case by case.
+    """Metrics computed design by design and case by case.
 
     Args:
         design: leaves may be arrays over designs.
-        cases: what is asked.
-        metrics: of one design, whose leaves are numbers, and one case.
+        cases: cases to evaluate.
+        metrics: metrics of one scalar design and one case.
 
     Returns:
         By name, shape (cases, designs); floats where there is one of each. Not a number where a design has no such metric.
@@ -35,20 +35,20 @@ def metrics_per_design(design: Design, cases: Sequence[T], metrics: Callable[[De
 
 
 def select_rows(design: Design, rows: Any, apart: tuple[str, ...] = ()) -> Design:
-    """Some of a design's rows: leaves of shape (rows,), but numbers where there is one, and below `apart`, where all agree."""
+    """Selected rows of a design; a single row, or leaves below `apart`, become scalars."""
     changes: dict[str, Any] = {}
     for address, value, spec in iterate_leaves(design):
         if not isinstance(value, np.ndarray):
             continue
         values = np.ravel(value)[rows % value.size]
         changes[address] = values[0].item() if len(rows) == 1 or address.startswith(apart) else values
-        if "options" in spec.metadata and not np.ndim(changes[address]):  # a word, by its place (`choices/words.py`)
+        if "options" in spec.metadata and not np.ndim(changes[address]):  # a word, by its place (`tuning/merged_options.py`)
             changes[address] = spec.metadata["options"][changes[address]]
     return replace_leaves(design, changes) if changes else design
 
 
 def split_group(rows: Any, design: Design, some: Any) -> list[tuple[Any, Design]]:
-    """Designs of a group, some of them each alone and the others together, with their rows.
+    """A group of designs split into single designs and the rest, each with its rows.
 
     Args:
         rows: of the designs, shape (designs,).

@@ -1,7 +1,8 @@
-"""Words of variables that meet each other in factors, so that the sum of all factors is least: elimination, one by one.
+"""Exact minimisation of a sum of factors over discrete variables, by variable elimination.
 
-Exact, like trying every combination; as cheap as the largest table on the way, which is small where few meet at a time
-(R. Dechter, "Bucket elimination: a unifying framework for reasoning", Artificial Intelligence 113, 1999).
+The result equals that of trying every combination; the cost is that of the largest intermediate table, which is small
+where few variables meet (R. Dechter, "Bucket elimination: a unifying framework for reasoning", Artificial Intelligence
+113, 1999).
 """
 
 from collections.abc import Sequence
@@ -14,11 +15,12 @@ from dse.space.array_math import Array
 
 
 class CostFactor(NamedTuple):
-    """What some variables cost together.
+    """A factor of a sum: cost of the joint values of some variables.
 
     Attributes:
         of: their names, each once.
-        cost: an axis for the words of each, then axes of entries, which broadcast; infinite for what cannot be.
+        cost: one axis for the values of each variable, then axes of entries, which broadcast; infinite for impossible
+            values.
     """
 
     of: tuple[str, ...]
@@ -26,9 +28,9 @@ class CostFactor(NamedTuple):
 
 
 def minimise_factors(factors: Sequence[CostFactor]) -> dict[str, Array]:
-    """The word of each variable, by its place, of the assignment whose sum is least; of equal ones, the first word.
+    """Index of the value of each variable in the least-cost assignment, the lowest index among equals.
 
-    Shape of each: entries.
+    Each result has the shape of the entries.
 
     >>> apart = CostFactor(("x", "y"), np.array([[np.inf, 0.0], [0.0, np.inf]]))
     >>> {name: int(word) for name, word in minimise_factors([apart, CostFactor(("x",), np.array([2.0, 1.0]))]).items()}
@@ -79,7 +81,7 @@ class _Step(NamedTuple):
 
 @lru_cache(maxsize=512)
 def _elimination(factors: tuple[tuple[str, ...], ...]) -> tuple[_Step, ...]:
-    """Variables in the order in which they are eliminated, by the variables of factors: who meets the fewest goes first."""
+    """Elimination order of variables, from the factors' variables: the variable with fewest neighbours goes first."""
     left, count, steps = list(enumerate(factors)), len(factors), []
     while any(of for _, of in left):
         every = [of for _, of in left]
@@ -100,7 +102,7 @@ def _met(place: int, of: tuple[str, ...], names: tuple[str, ...]) -> _Met:
 
 
 FEW = 4_096
-"""Numbers of a table up to which NumPy finds the least along an axis sooner than word by word."""
+"""Table size up to which NumPy's search along an axis is faster than a loop over values."""
 
 
 def _lowest(table: Array, axis: int) -> tuple[Array, Array]:

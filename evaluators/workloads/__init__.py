@@ -1,1 +1,1 @@
-"""Who answers for designs and a workload: one for models, one for kernels by themselves, and one for services."""
+"""Evaluators of each type of workload: models, single kernels and serving loads."""

@@ -1,6 +1,7 @@
-"""Designs that run a model's prefill and decode for cases of a workload: metrics, limits and the breakdown, whatever the chip.
+"""Evaluation of prefill and decode of a model, on any chip: metrics, limits and breakdown.
 
-A layout makes calls of a step and says how often steps run; a reader prices them; what they add up to is accounted for here.
+A layout makes the calls of a step and says how often steps run, a cost model gives the time and activity of calls, and
+this module adds them up.
 """
 
 from dataclasses import replace
@@ -32,11 +33,11 @@ LAYOUT_MODULES = {
     MANY_DIES: "tile_dies",
     POOLED_DIES: "shared_cache_dies",
 }
-"""Layouts by the software that runs them: modules of `accounting`, imported when they are asked."""
+"""Layout modules of `accounting`, by the software that runs; imported at first use."""
 
 
 def fidelities(design: Design, part: bool) -> tuple[str, ...]:
-    """Readers that a layout's calls have programs for; on a part of the mesh, or of all of it."""
+    """Fidelities that a layout supports, on the whole mesh or on a submesh."""
     layout = layout_module(design)
     found: tuple[str, ...] = layout.SUBMESH_FIDELITIES if part else layout.FIDELITIES
     if has_attribute(layout, "simulation_obstacle") and layout.simulation_obstacle(design):
@@ -47,7 +48,7 @@ def fidelities(design: Design, part: bool) -> tuple[str, ...]:
 
 
 def simulation_obstacle(design: Design, fidelity: str) -> str:
-    """The part or policy that keeps a reader from a layout's programs, and what to say instead; "" where there is none."""
+    """Why a simulator cannot run this design, and the setting to change; empty string if it can."""
     layout = layout_module(design)
     if has_attribute(layout, "simulation_obstacle") and fidelity in layout.FIDELITIES:
         found: str = layout.simulation_obstacle(design)
@@ -59,19 +60,19 @@ def simulation_obstacle(design: Design, fidelity: str) -> str:
 
 
 def is_evaluated_alone(design: Design) -> bool:
-    """Whether a design is worked out apart from others."""
+    """Whether a design is evaluated apart from others."""
     layout = layout_module(design)
     return bool(has_attribute(layout, "is_evaluated_alone") and layout.is_evaluated_alone(design))
 
 
 def submesh_text(design: Design) -> str:
-    """What becomes of a model on a part of the mesh, for people; "" where there is none."""
+    """How a model shrinks on a submesh, as text; empty string if it does not."""
     said: str = layout_module(design).SUBMESH_TEXT
     return said
 
 
 def early_limits(design: Design, workload: Workload) -> list[Limit]:
-    """Limits of one design that a layout knows before anything is priced; none where it knows of none."""
+    """Limits of one design that its layout knows before any cost is computed; may be empty."""
     layout = layout_module(design)
     return (
         [limit for job in layout.TOGETHER(workload) for limit in layout.early_limits(design, job)]
@@ -81,7 +82,7 @@ def early_limits(design: Design, workload: Workload) -> list[Limit]:
 
 
 def evaluate_cases(design: Design, workload: Workload, fidelity: str) -> list[CaseOutcomes]:
-    """Metrics and limits, model by model; leaves of shape (cases, designs), or floats for one of each.
+    """Metrics and limits for each model; leaves of shape (cases, designs), or floats for one of each.
 
     Raises:
         DesignError: an algorithm or a number format that the layout has no kernels for.
@@ -116,7 +117,7 @@ def _metrics(design: Design, job: BatchArrays, fidelity: str, phases: tuple[Phas
 
 
 def case_breakdown(design: Design, case: BatchCase, decode_at: str, fidelity: str) -> Breakdown:
-    """Where the time of one design goes, operator by operator, for one case; no rows for a model that has no layout."""
+    """Breakdown of one design's time for one case; no rows for a model without a layout."""
     layout = layout_module(design)
     job = arrays_of_cases(case.model, ((0, case),), decode_at)
     parts = {name: float(value) for name, value in layout.area_by_block(design).items()}
@@ -144,7 +145,7 @@ def settle_open_choices(design: Design, case: BatchCase, decode_at: str) -> None
 
 
 def case_power_profile(design: Design, case: BatchCase, decode_at: str, fidelity: str) -> PowerProfile | None:
-    """Power of all chips over a batch, phase by phase; None for a model that has no layout."""
+    """Power of all chips over a batch, phase by phase; None for a model without a layout. [W]"""
     layout = layout_module(design)
     job = arrays_of_cases(case.model, ((0, case),), decode_at)
     if layout.layout_limits(design, job):
@@ -156,23 +157,25 @@ def case_power_profile(design: Design, case: BatchCase, decode_at: str, fidelity
 
 
 def with_remedy(worst: Infeasibility, design: Design, workload: Workload) -> Infeasibility:
-    """The verdict, with what would do where the layout knows it."""
+    """The violated limit with the layout's remedy, if there is one."""
     return replace(worst, remedy=layout_module(design).remedy_text(worst, design, layout_module(design).TOGETHER(workload)))
 
 
 def layout_module(design: Design) -> ModuleType:
-    """The layout that a mapping is for."""
+    """Layout module for the software of a mapping."""
     return layout_module_of_software(software_of(design.mapping))
 
 
 @cache
 def layout_module_of_software(software: str) -> ModuleType:
-    """The layout of some software."""
+    """Layout module for some software."""
     return import_module(f"dse.evaluators.accounting.{LAYOUT_MODULES[software]}")
 
 
 def _rows(layout: ModuleType, phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
-    """Calls of one phase, and what instances and pipelining take off or add, as a row of its own; they add up to its time."""
+    """Breakdown rows of one phase, with a row for waits or overlap between instances and stages; they add up to its
+    time.
+    """
     found: list[BreakdownRow] = layout.breakdown_rows(phase, fidelity)
     seconds = float(np.max(phase.seconds)) if phase.name == "transition" else float(np.sum(phase.seconds))
     gap = seconds - sum(row.seconds for row in found)

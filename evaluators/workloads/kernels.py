@@ -1,8 +1,8 @@
-"""Designs that run kernels by themselves: metrics, limits and the breakdown, whatever the kernel and the machine.
+"""Evaluation of single kernels, on any machine: metrics, limits and breakdown.
 
-Products, attention, collectives, experts, operators on elements, streams of memory requests and packets on a network. What they
-ask of a machine, what that takes and which limits hold, a module of `account/alone` says. How cases and designs go together,
-energy, area, power and what a breakdown has beside rows are here.
+Products, attention, collectives, experts, elementwise operators, memory streams and packet traffic. A module of
+`accounting/kernel_workloads` gives the job for the machine, its cost and its limits. This module combines cases and
+designs, and adds energy, area, power and the rest of a breakdown.
 """
 
 from collections.abc import Sequence
@@ -34,11 +34,11 @@ KERNEL_MODULES = {
     STREAM: "memory_stream",
     TRAFFIC: "noc_traffic",
 }
-"""What runs them, by software: modules of `accounting/kernel_workloads`, imported when they are asked."""
+"""Modules of `accounting/kernel_workloads`, by software; imported at first use."""
 
 
 def fidelities(design: Design, part: bool) -> tuple[str, ...]:
-    """Readers that price what some software runs; the same ones on a part of the mesh."""
+    """Fidelities that a design's software supports; the same ones on a submesh."""
     of = kernel_module(design)
     if has_attribute(of, "simulation_obstacle") and of.simulation_obstacle(design):
         return (of.ANALYTICAL_FIDELITY,)
@@ -46,7 +46,7 @@ def fidelities(design: Design, part: bool) -> tuple[str, ...]:
 
 
 def simulation_obstacle(design: Design, fidelity: str) -> str:
-    """The part that keeps a reader from playing anything, and what to say instead; "" where there is none."""
+    """Why a simulator cannot run this design, and the setting to change; empty string if it can."""
     of = kernel_module(design)
     found: str = (
         of.simulation_obstacle(design) if has_attribute(of, "simulation_obstacle") and fidelity in of.FIDELITIES else ""
@@ -55,13 +55,13 @@ def simulation_obstacle(design: Design, fidelity: str) -> str:
 
 
 def fidelities_of_software(software: str) -> tuple[str, ...]:
-    """Readers that price what some software runs, on whatever chip."""
+    """Fidelities that some software supports, on any chip."""
     found: tuple[str, ...] = kernel_module_of_software(software).FIDELITIES
     return found
 
 
 def evaluate_cases(design: Design, workload: Workload, fidelity: str) -> list[CaseOutcomes]:
-    """Metrics and limits of cases that go together; leaves of shape (cases, designs), or floats for one of each."""
+    """Metrics and limits of cases evaluated together; leaves of shape (cases, designs), or floats."""
     of, found = kernel_module(design), []
     for rows, cases in _together(of, workload.cases):
         asked = of.prepare_case(design, cases)
@@ -75,13 +75,13 @@ def evaluate_cases(design: Design, workload: Workload, fidelity: str) -> list[Ca
 
 
 def kernel_limits(design: Design, workload: Workload) -> list[Limit]:
-    """Limits alone, which need no closed form."""
+    """Limits of designs, without computing any cost."""
     of = kernel_module(design)
     return [limit for _, cases in _together(of, workload.cases) for limit in of.limits(design, of.prepare_case(design, cases))]
 
 
 def case_breakdown(design: Design, case: WorkloadCase, decode_at: str, fidelity: str) -> Breakdown:
-    """Where the time of one design goes."""
+    """Breakdown of one design's time for one case."""
     of = kernel_module(design)
     rows, spans = of.kernel_breakdown(design, case, of.prepare_case(design, (case,)), fidelity)
     blocks = {name: float(value) for name, value in area.area_by_block(design.chip).items()} if of.WHOLE else {}
@@ -89,34 +89,34 @@ def case_breakdown(design: Design, case: WorkloadCase, decode_at: str, fidelity:
 
 
 def with_remedy(worst: Infeasibility, design: Design, workload: Workload) -> Infeasibility:
-    """The verdict, with what would do where that is known."""
+    """The violated limit with the module's remedy, if there is one."""
     of = kernel_module(design)
     return replace(worst, remedy=of.remedy_text(worst, design, workload.cases)) if hasattr(of, "remedy_text") else worst
 
 
 def submesh_text(design: Design) -> str:
-    """What becomes of a case on a part of the mesh, for people; "" where it does not get smaller."""
+    """How a case shrinks on a submesh, as text; empty string if it does not."""
     return getattr(kernel_module(design), "SUBMESH_TEXT", "")
 
 
 def shrink_to_submesh(design: Design, case: WorkloadCase, side: int) -> tuple[Design, WorkloadCase] | None:
-    """One design and a case of it on at most `side` x `side` cores; None where that kind of case does not get smaller.
+    """A design and case on at most `side` x `side` cores; None if cases of this type do not shrink.
 
-    Cores keep their tiles and the mapping. A workload becomes as much smaller as that takes, and memory channels as many fewer
-    as leaves each its bytes.
+    Cores keep their tiles and the mapping. The workload shrinks in proportion, and memory channels decrease so that
+    each keeps its bytes.
     """
     of = kernel_module(design)
     return of.shrink_to_submesh(design, case, side) if hasattr(of, "shrink_to_submesh") else None
 
 
 def kernel_module(design: Design) -> ModuleType:
-    """What runs the kernels that a mapping is for."""
+    """Module that evaluates the kernels of a mapping."""
     return kernel_module_of_software(software_of(design.mapping))
 
 
 @cache
 def kernel_module_of_software(software: str) -> ModuleType:
-    """What runs the kernels of some software."""
+    """Module that evaluates the kernels of some software."""
     return import_module(f"dse.evaluators.accounting.kernel_workloads.{KERNEL_MODULES[software]}")
 
 
@@ -129,7 +129,7 @@ def _together(of: ModuleType, cases: Sequence[WorkloadCase]) -> list[tuple[tuple
 
 
 def _of_one(of: ModuleType, design: Design, case: WorkloadCase, fidelity: str) -> dict[str, Any]:
-    """Metrics of one design, whose leaves are numbers, and one case."""
+    """Metrics of one scalar design and one case."""
     asked = of.prepare_case(design, (case,))
     return _metrics(of, design, asked, of.limits(design, asked), fidelity)
 

@@ -1,8 +1,8 @@
-"""Instances of a model that serve requests as they come: metrics, limits and the breakdown, whatever the chip.
+"""Evaluation of serving loads, on any chip: metrics, limits and breakdown.
 
-Instances are whole devices, alike in a pool: one that does both phases, or one that prefills and sends caches to another that
-decodes. A layout says what an iteration of them takes and how much they hold (`account/services`); iterations are priced once,
-as a table, and played by the loop (`account/played`). Where pools are parts of one chip, its pipelines answer for themselves.
+Instances are whole devices, equal in a pool: one pool for both phases, or a prefill pool and a decode pool. A layout gives
+iteration times and memory (`accounting/serving_instances`); the times are tabulated once and used by the serving simulation
+(`accounting/serving_runs`). Where pools are parts of one chip, the pipelines' module evaluates them itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -71,15 +71,15 @@ POOL_NAMES = ("instance", "prefill instance", "decode instance")
 PRICE_METRICS = ("system_price", "price_per_mtoken")
 
 TIMELINE_ITERATIONS = 2_000
-"""Iterations whose power is drawn where a layout prices them one by one, in up to 10 ms each."""
+"""Iterations with power in a timeline where a layout computes them one by one, in up to 10 ms each."""
 
 
 class PoolKvMemory(NamedTuple):
-    """Memory for caches of an instance.
+    """KV memory of one instance of a pool: blocks set, and blocks that fit.
 
     Attributes:
         pool: of which it is.
-        blocks, room: that are said, and that its devices' memory has room for.
+        blocks, room: blocks that are set, and blocks that fit in its devices' memory.
         tokens, room_tokens: for which these are, of requests that keep all positions.
     """
 
@@ -91,13 +91,13 @@ class PoolKvMemory(NamedTuple):
 
 
 def fidelities(design: Design, part: bool) -> tuple[str, ...]:
-    """The steady state, and readers that price iterations of a layout for the loop."""
+    """Fidelities of serving: the steady state, and those of a layout's iteration times."""
     found: tuple[str, ...] = instance_module(design).FIDELITIES
     return found if part else (STEADY, *found)
 
 
 def evaluate_cases(design: Design, workload: Workload, fidelity: str) -> list[CaseOutcomes]:
-    """Metrics and limits, load by load and design by design; leaves of shape (designs,)."""
+    """Metrics and limits for each load and design; leaves of shape (designs,)."""
     service = instance_module(design)
     if fidelity == STEADY and hasattr(service, "MERGEABLE_LEAVES"):
         worth, alike = (
@@ -114,7 +114,7 @@ def evaluate_cases(design: Design, workload: Workload, fidelity: str) -> list[Ca
 
 
 def system_and_token_price(design: Design, load: ServingLoad, run: ServingRun, fidelity: str) -> tuple[float, float]:
-    """What all chips of a design cost to make, and a million output tokens of a run of a load's requests. [USD]"""
+    """Price of all chips of a design, and price of a million output tokens of a run. [USD]"""
     service = instance_module(design)
     if hasattr(service, "run_usage"):
         spent = service.run_usage(design, load, run, fidelity)
@@ -128,7 +128,7 @@ def system_and_token_price(design: Design, load: ServingLoad, run: ServingRun, f
 
 
 def case_limits(design: Design, workload: Workload) -> list[Limit]:
-    """Limits alone, without a request played; leaves of shape (designs,)."""
+    """Limits without simulation; leaves of shape (designs,)."""
     alike = getattr(instance_module(design), "MERGEABLE_LEAVES", None)
     return served.load_limits(
         workload, _limits, served.single_rows(design) if alike is None else balanced.groups_with_equal_serving(design, alike)
@@ -136,7 +136,7 @@ def case_limits(design: Design, workload: Workload) -> list[Limit]:
 
 
 def case_breakdown(design: Design, case: WorkloadCase, decode_at: str, fidelity: str) -> Breakdown:
-    """The time of instances, by operator and idle; and the first iterations."""
+    """Breakdown of instances' time by operator and idle, with a timeline of the first iterations."""
     found: Breakdown = getattr(instance_module(design), "serving_breakdown", _explain)(
         design, cast(ServingLoad, case), fidelity
     )
@@ -144,7 +144,7 @@ def case_breakdown(design: Design, case: WorkloadCase, decode_at: str, fidelity:
 
 
 def case_power_profile(design: Design, case: WorkloadCase, decode_at: str, fidelity: str) -> PowerProfile | None:
-    """Power of all chips over the first iterations; None in the steady state, and where no rate keeps the bounds."""
+    """Power of all chips over the first iterations; None in the steady state, or if no rate keeps SLOs."""
     if fidelity == STEADY:
         return None
     found: PowerProfile | None = getattr(instance_module(design), "serving_power_profile", _profile)(
@@ -154,14 +154,14 @@ def case_power_profile(design: Design, case: WorkloadCase, decode_at: str, fidel
 
 
 def with_remedy(worst: Infeasibility, design: Design, workload: Workload) -> Infeasibility:
-    """The verdict, with what would do where the layout knows it."""
+    """The violated limit with the layout's remedy, if there is one."""
     return replace(
         worst, remedy=instance_module(design).remedy_text(worst, design, cast(tuple[ServingLoad, ...], workload.cases))
     )
 
 
 def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[float, float]:
-    """What requests take that meet no other, of those that the largest rate is for: to the first token, and a token. [s]"""
+    """TTFT and TPOT of requests on an idle deployment, for the share that the maximum rate names. [s]"""
     service = instance_module(design)
     if hasattr(service, "unloaded_latency"):
         found: tuple[float, float] = service.unloaded_latency(design, load, fidelity)
@@ -171,14 +171,14 @@ def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[
 
 
 def results_by_class_and_turn(design: Design, load: ServingLoad, fidelity: str) -> tuple[list[ClassResult], list[TurnResult]]:
-    """What requests of each class got, and turns by their places in sessions, of a load that has some."""
+    """Results of each SLO class and of session turns by position, from a simulated run."""
     played = getattr(instance_module(design), "simulate_load", _played)
     run: ServingRun | None = played(design, load, fidelity)
     return class_and_turn_results(run, load.classes) if run is not None else ([], [])
 
 
 def kv_memory_by_pool(design: Design, load: ServingLoad) -> tuple[PoolKvMemory, ...]:
-    """Memory for caches of an instance of each pool, where its blocks are said; nothing where they are not."""
+    """KV memory of one instance in each pool, if the block count is set; else empty."""
     serving = _serving(design)
     if not getattr(serving, "blocks", 0):
         return ()
@@ -192,12 +192,12 @@ def kv_memory_by_pool(design: Design, load: ServingLoad) -> tuple[PoolKvMemory, 
 
 
 def instance_module(design: Design) -> ModuleType:
-    """Who answers for the layout that a mapping is for."""
+    """Module that evaluates the layout of a mapping for serving."""
     return instance_module_of_software(software_of(design.mapping))
 
 
 def instance_module_of_software(software: str) -> ModuleType:
-    """Who answers for some software."""
+    """Module that evaluates some software for serving."""
     return import_module(f"dse.evaluators.accounting.serving_instances.{INSTANCE_MODULES[software]}")
 
 
@@ -231,7 +231,7 @@ def _explain(design: Design, load: ServingLoad, fidelity: str) -> Breakdown:
 
 
 def mean_iterations(design: Design, load: ServingLoad) -> list[list[served.MeanIteration]]:
-    """Of each pool, those of a run on prices of the closed form; none where no rate keeps the bounds."""
+    """Mean iterations of each pool in a run on analytical iteration times; empty if no rate keeps SLOs."""
     run = getattr(instance_module(design), "simulate_load", _played)(design, load, "closed")
     return [] if run is None else [served.mean_iterations(run, number) for number in range(len(run.pools))]
 
@@ -274,13 +274,13 @@ def _done(run: ServingRun) -> IterationCounts:
 
 
 def deploy_load(design: Design, load: ServingLoad, fidelity: str) -> tuple[Deployment, list[served.CheckedTable]]:
-    """What serves a load, with its prices; with room for the longest request, which is a limit."""
+    """Deployment for a load, with its iteration-time tables; its memory must fit the longest request."""
     pools, tables = make_pools(design, load, fidelity)
     return join_pools(design, load, pools), tables
 
 
 def make_pools(design: Design, load: ServingLoad, fidelity: str) -> tuple[list[InstancePool], list[served.CheckedTable]]:
-    """Pools of instances, as `deployed` has them; what it takes."""
+    """Instance pools of a design for a load, with their iteration-time tables."""
     service, serving = instance_module(design), _serving(design)
     instances = service.instances(design, load, steady.ITERATION_FIDELITY if fidelity == STEADY else fidelity)
     pools, tables = list[InstancePool](), list[served.CheckedTable]()
@@ -301,7 +301,7 @@ def make_pools(design: Design, load: ServingLoad, fidelity: str) -> tuple[list[I
 
 
 def deployment_factory(design: Design, load: ServingLoad, pools: Sequence[InstancePool]) -> Callable[[Requests], Deployment]:
-    """What serves a load's requests at any rate, by the closed form: these pools, or pipelines that depend on it."""
+    """Function that gives the deployment at any rate: fixed pools, or pipelines that depend on the rate."""
     service = instance_module(design)
     if hasattr(service, "deployment_factory"):
         found: Callable[[Requests], Deployment] = service.deployment_factory(design, load, "closed")
@@ -311,7 +311,7 @@ def deployment_factory(design: Design, load: ServingLoad, pools: Sequence[Instan
 
 
 def join_pools(design: Design, load: ServingLoad, pools: Sequence[InstancePool]) -> Deployment:
-    """Pools of a design, and the way of caches between them."""
+    """Deployment of a design's pools, with the KV transfer between them."""
     service = instance_module(design)
     way = service.kv_transfer(design, load) if len(pools) == 2 else None
     found = make_deployment(_serving(design), pools, load, way and (way[0].at(0), float(way[1])))
@@ -321,7 +321,7 @@ def join_pools(design: Design, load: ServingLoad, pools: Sequence[InstancePool])
 
 
 def _limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Those of the layout; that what the engine keeps leaves room; and that blocks, if they are given, are there and do."""
+    """Limits of the layout, of memory that the engine reserves, and of block counts that are set."""
     found: list[Limit] = instance_module(design).limits(design, load)
     serving, longest = design.mapping.serving, served.longest_sequence(load)
     if getattr(serving, "reuse", "part") == "pool":
@@ -362,4 +362,4 @@ def _serving(design: Design) -> ServingPlan:
 
 
 batch_iteration_times = partial(asked_first.batch_iteration_times, instance_module, _limits)
-"""While it is open, prices that designs of several structures ask for are worked out at once."""
+"""Context in which iteration times of designs of several structures are computed together."""

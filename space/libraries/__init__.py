@@ -1,1 +1,1 @@
-"""Constants of library kernels, one record a kind of kernel: parts that a stack of software may have (`space.stack`)."""
+"""Fitted constants of library kernels, one record per kind: optional parts of a stack (`space.stack`)."""

@@ -1,5 +1,6 @@
-"""Constants of a library's attention of single queries; for what they mean see
-``evaluators/kernels/library/decode_attention.py``.
+"""Constants of a library's decode attention kernel.
+
+Their meaning for time is in ``evaluators/kernels/library/decode_attention.py``.
 """
 
 from typing import Any
@@ -13,48 +14,45 @@ WIDER = ("alone", "tiles")
 
 @record_class
 class DecodeAttentionConstants:
-    """One library's attention of decode steps: parts of caches that cores share out, and merge."""
+    """Fitted constants of one library's decode attention, whose KV cache parts are split over cores."""
 
-    start: Number = quantity_field("s", "start of a kernel and its end, whatever its size")
-    hbm: Number = quantity_field("1", "share of the memory's bandwidth that a long cache reaches", high=1.0, positive=True)
-    ramp: Number = quantity_field("s", "that reads beyond what the cache of the die keeps take longer to start")
+    start: Number = quantity_field("s", "start and end of a kernel, independent of size")
+    hbm: Number = quantity_field("1", "share of the memory's bandwidth that a long KV cache reaches", high=1.0, positive=True)
+    ramp: Number = quantity_field("s", "additional start of reads beyond what the die's cache holds")
     kept: Number = quantity_field(
-        "1", "caches of the die of whose bytes two thirds come from memory, at 1024 keys", positive=True
+        "1",
+        "KV caches, in units of the die's cache, at which two thirds of the bytes come from memory, at 1024 keys",
+        positive=True,
     )
     knee: Number = quantity_field(
-        "1", "how sharply what exceeds that comes from memory: 1 as of random places", low=0.5, high=8.0
+        "1", "sharpness of the transition from the die's cache to memory: 1 as for random places", low=0.5, high=8.0
     )
     length: Number = quantity_field(
-        "1", "by which power of a request's keys the cache keeps more of them, where queries are together", high=0.9
+        "1", "exponent by which the die's cache holds more of a request's keys, where queries share a tile", high=0.9
     )
-    merge: Number = quantity_field("s", "for each part of a request's cache: partial results are merged one after the other")
-    unit: Number = quantity_field(
-        "s", "of a core for each part of the cache of a request and KV head whose queries are together"
-    )
-    walk: Number = quantity_field("s", "of a core for each key that a query by itself has, or one of more than a tile has")
-    join: Number = quantity_field(
-        "s", "of joining the parts of queries by themselves, where half of the cores have one or more"
-    )
+    merge: Number = quantity_field("s", "time per part of a request's KV cache: partial results are merged one after the other")
+    unit: Number = quantity_field("s", "core time per part of the KV cache of a request and KV head whose queries share a tile")
+    walk: Number = quantity_field("s", "core time per key of a single query, or of a query beyond a tile")
+    join: Number = quantity_field("s", "time to join the parts of single queries, where half of the cores have at least one")
     cached: Number = quantity_field(
         "1",
-        "share of the die's cache bandwidth at which queries that are not together read keys again",
+        "share of the die's cache bandwidth at which separate queries read keys again",
         high=1.0,
         positive=True,
     )
-    sharpness: Number = quantity_field(
-        "1", "q of (compute^q + memory^q)^(1/q): 1 where neither hides the other", low=1.0, high=50.0
-    )
-    shared: int = integer_field("queries of a KV head that a tile has together")
-    wider: str = option_field("queries of a KV head beyond a tile: each by itself, or in further tiles", WIDER)
-    fewest: int = integer_field("queries of a KV head from which on they are a tile; fewer are each by itself")
-    part: int = integer_field("keys of the smallest part of a cache, where queries are together")
+    sharpness: Number = quantity_field("1", "q of (compute^q + memory^q)^(1/q): 1 for no overlap", low=1.0, high=50.0)
+    shared: int = integer_field("queries of a KV head that share a tile")
+    wider: str = option_field("queries of a KV head beyond a tile: single, or in further tiles", WIDER)
+    fewest: int = integer_field("queries of a KV head from which on they form a tile; fewer are computed singly")
+    part: int = integer_field("keys of the smallest part of a KV cache, where queries share a tile")
     waves: Number = quantity_field(
-        "1", "parts a core, of all requests together, beyond which caches are not cut", positive=True
+        "1", "parts per core, over all requests, beyond which KV caches are not split", positive=True
     )
     full: Any = quantity_field(
-        "1", "parts up to which a cache is cut in full, and beyond which into the root of so many times these; absent: always",
+        "1", "parts up to which a KV cache is split fully, and beyond which into the root of so many "
+             "times these; always if absent",
         low=1.0, absent=True,
     )  # fmt: skip
-    most: int = integer_field("parts of a request's cache at most")
-    block: int = integer_field("keys of the smallest part of a cache for a query by itself")
+    most: int = integer_field("parts of a request's KV cache, at most")
+    block: int = integer_field("keys of the smallest part of a KV cache for a single query")
     measured_ranges: Any = ranges()

@@ -1,5 +1,6 @@
-"""Constants of a library's products of experts; what they mean for time is in
-``evaluators/kernels/library/grouped_gemm.py``.
+"""Constants of a library's grouped expert products.
+
+Their meaning for time is in ``evaluators/kernels/library/grouped_gemm.py``.
 """
 
 from typing import Any
@@ -10,28 +11,26 @@ from dse.space.fields import quantity_field, ranges, record_class
 
 @record_class
 class GroupedGemmConstants:
-    """One library's products of experts: all that are touched in one kernel."""
+    """Fitted constants of one library's expert products: all touched experts in one kernel."""
 
-    start: Number = quantity_field("s", "start of one of a layer's products and its end, the routing of its rows included")
+    start: Number = quantity_field("s", "start and end of one of a layer's products, with the routing of its rows")
     achieved: Number = quantity_field("1", "share of the matrix peak that full tiles of 16 bits reach", high=1.0, positive=True)
     hbm: Number = quantity_field("1", "share of the memory's bandwidth that weights and rows reach", high=1.0, positive=True)
     traffic: Number = quantity_field(
-        "1", "share of the memory's bandwidth at which rows are gathered for experts, and their results added up", positive=True
+        "1", "share of the memory's bandwidth for gathering rows for experts and adding up their results", positive=True
     )
-    sharpness: Number = quantity_field(
-        "1", "q of (compute^q + memory^q)^(1/q): 1 where neither hides the other", low=1.0, high=50.0
-    )
+    sharpness: Number = quantity_field("1", "q of (compute^q + memory^q)^(1/q): 1 for no overlap", low=1.0, high=50.0)
     tensor: Any = quantity_field(
         "1",
-        "as achieved, of 8 bits with one scale a tensor or channel; absent: as 16 bits",
+        "share of the peak for 8 bits with one scale per tensor or channel; as 16 bits if absent",
         high=1.0,
         positive=True,
         absent=True,
     )
     block: Any = quantity_field(
-        "1", "as achieved, of 8 bits with scales of blocks; absent: as 16 bits", high=1.0, positive=True, absent=True
+        "1", "share of the peak for 8 bits with scales of blocks; as 16 bits if absent", high=1.0, positive=True, absent=True
     )
     group: Any = quantity_field(
-        "s", "more to start with for each expert on the die, of kernels with scales of blocks; absent: none", absent=True
+        "s", "additional start per expert on the die, for kernels with scales of blocks; none if absent", absent=True
     )
     measured_ranges: Any = ranges()

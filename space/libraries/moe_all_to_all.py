@@ -1,5 +1,6 @@
-"""Constants of kernels that send tokens to their experts and bring results back; for what they mean see
-``evaluators/cost_models/die_exchange_jobs.py``.
+"""Constants of library kernels for expert dispatch and combine.
+
+Their meaning for time is in ``evaluators/cost_models/die_exchange_jobs.py``.
 """
 
 from typing import Any
@@ -10,25 +11,25 @@ from dse.space.fields import integer_field, quantity_field, record_class
 
 @record_class
 class MoeAllToAllConstants:
-    """One library's exchanges with experts, which write into the memories of other dies and flag what has come."""
+    """Fitted constants of one library's expert dispatch and combine by writes to peers' memory."""
 
-    dispatch_start: Number = quantity_field("s", "start of a dispatch and its end, until all know that all has come")
+    dispatch_start: Number = quantity_field("s", "start and end of a dispatch, until all dies know that everything has arrived")
     dispatch: Number = quantity_field("1", "share of the links' bandwidth that tokens reach", high=1.0, positive=True)
-    combine_start: Number = quantity_field("s", "start of a combine and its end")
+    combine_start: Number = quantity_field("s", "start and end of a combine")
     combine: Number = quantity_field("1", "share of the links' bandwidth that results reach", high=1.0, positive=True)
     dispatch_core: Any = quantity_field(
-        "B/s", "of tokens that one of `cores` sends; absent: cores are no limit", positive=True, absent=True
+        "B/s", "rate at which one of `cores` sends tokens; cores are no limit if absent", positive=True, absent=True
     )
     combine_core: Any = quantity_field("B/s", "likewise of results", positive=True, absent=True)
     dispatch_token: Any = quantity_field(
         "B/s",
-        "of a token on its way through the core that sends it; absent: its width takes no time",
+        "rate of a token through the core that sends it; the width takes no time if absent",
         positive=True,
         absent=True,
     )
-    combine_token: Any = quantity_field("B/s", "likewise of a result", positive=True, absent=True)
+    combine_token: Any = quantity_field("B/s", "rate of a result through the core that sends it", positive=True, absent=True)
     cores: Number = integer_field(
-        "that send or, where tokens go by boxes (exchange=by_node), forward in a box; what is computed meanwhile "
-        "(overlap=halves) has the others",
+        "cores that send tokens or, with exchange=by_node, forward them inside a node; with "
+        "overlap=halves, computation uses the other cores",
         low=0,
     )

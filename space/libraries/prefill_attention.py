@@ -1,5 +1,6 @@
-"""Constants of a library's attention of prompts, what decodes beside them included; for what they mean see
-``evaluators/kernels/library/prefill_attention.py``.
+"""Constants of a library's prefill attention kernel, with decodes in the same launch.
+
+Their meaning for time is in ``evaluators/kernels/library/prefill_attention.py``.
 """
 
 from typing import Any
@@ -13,30 +14,26 @@ MIXED_BATCH_LAUNCHES = ("one", "two")
 
 @record_class
 class PrefillAttentionConstants:
-    """One library's attention of prompts: tiles of queries, each of which walks along its keys."""
+    """Fitted constants of one library's prefill attention: tiles of queries that iterate over keys."""
 
-    start: Number = quantity_field("s", "start of a kernel and its end, whatever its size")
+    start: Number = quantity_field("s", "start and end of a kernel, independent of size")
     achieved: Number = quantity_field(
         "1", "share of the matrix peak that a core reaches within a tile", high=1.0, positive=True
     )
     hbm: Number = quantity_field("1", "share of the memory's bandwidth that reads and writes reach", high=1.0, positive=True)
-    unit: Number = quantity_field(
-        "s", "of a core for a tile of queries, however few keys it has: its start, its end and its softmax"
-    )
+    unit: Number = quantity_field("s", "core time per tile of queries, for start, end and softmax, however few keys it has")
     tail: Number = quantity_field(
-        "1", "share of the longest tile that the last cores work alone, where tiles are more than cores", high=1.0
+        "1", "share of the longest tile that the last cores work alone, if there are more tiles than cores", high=1.0
     )
-    sharpness: Number = quantity_field(
-        "1", "q of (compute^q + memory^q)^(1/q): 1 where neither hides the other", low=1.0, high=50.0
-    )
-    idle: Number = quantity_field("s", "of a core for a tile that a decode beside prompts has no queries for")
+    sharpness: Number = quantity_field("1", "q of (compute^q + memory^q)^(1/q): 1 for no overlap", low=1.0, high=50.0)
+    idle: Number = quantity_field("s", "core time per tile beyond the queries of a decode among prompts")
     convert: Number = quantity_field(
         "1",
-        "share of the memory's bandwidth at which queries, keys and values are read in 16 bits and written in 8",
+        "share of the memory's bandwidth for reading queries, keys and values in 16 bits and writing them in 8",
         positive=True,
     )
-    rows: int = integer_field("queries of a head that a tile has")
+    rows: int = integer_field("queries of a head in a tile")
     launches: str = option_field(
-        "of an iteration of prompts and decodes: one for both, or two, of which one is for decodes", MIXED_BATCH_LAUNCHES
+        "launches of an iteration with prompts and decodes: one, or two with one for decodes", MIXED_BATCH_LAUNCHES
     )
     measured_ranges: Any = ranges()

@@ -1,1 +1,1 @@
-"""How many requests a chip serves within bounds, and whether the quick answer is that of trying everything."""
+"""Study: requests that a chip serves within its SLO, quick answers against a search of everything."""

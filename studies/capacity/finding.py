@@ -1,8 +1,8 @@
-"""`dse capacity` against a search of every deployment by itself, and the steady state's estimates against the loop.
+"""Findings of `dse capacity` against exhaustive search, and of the steady state against simulation.
 
     python -m dse.studies.capacity.finding 100
 
-has so many questions that are drawn in the place of `DRAWN`.
+draws that many questions instead of `DRAWN`.
 """
 
 import itertools
@@ -40,11 +40,11 @@ FEWER = (
     "+space.mapping.serving.tokens={sweep: 'choice(512, 2048)', when: {mapping.serving.policy: [chunked]}}",
     "+space.mapping.serving.batch=choice(32, 128)",
 )  # fmt: skip
-"""What is looked through here, since every deployment is searched by itself: a part of what `conf/space/capacity.yaml` has."""
+"""Deployments searched here, where each is searched separately: a part of `conf/space/capacity.yaml`."""
 
 
 def finding() -> str:
-    """Tables."""
+    """Tables of the study's findings, in Markdown."""
     found = {name: _asked((*words, *FEWER, "workload.requests=600")) for name, words in QUESTIONS.items()}
     head = ["question", "deployments", "looked at", "played", "largest rate", "of every deployment", "short by"]
     kinds = ["question", "kind", "deployment", "requests/s", "closed estimate"]
@@ -80,7 +80,7 @@ def _asked(words: tuple[str, ...]) -> tuple[ChipCapacity, Rates]:
 
 
 def _random(count: int) -> str:
-    """What comes of questions that are drawn."""
+    """Table of results for randomly drawn questions."""
     short, kept, over, played, fit = list[float](), list[bool](), list[float](), 0, 0
     for seed in itertools.count():
         if len(short) == count:

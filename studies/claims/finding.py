@@ -1,22 +1,22 @@
-"""Verdicts by paper, the contradicted claims with their mechanisms, and the undecidable ones with what would decide them."""
+"""Findings on claims: verdicts by paper, mechanisms of contradictions, and undecidable claims."""
 
 from dse.accuracy.claims import CONTRADICTED, TITLES, UNDECIDABLE, Claim, Verdict, find_claims, read_verdicts, tally_verdicts
 from dse.studies.write import table
 
 
 def verdicts() -> list[tuple[Claim, Verdict]]:
-    """The claims that have a verdict in ``verdicts.csv``, with it."""
+    """Claims that have a verdict in ``verdicts.csv``, with the verdict."""
     known = read_verdicts()
     return [(claim, known[claim.paper, claim.id]) for claim in find_claims(()) if (claim.paper, claim.id) in known]
 
 
 def tallies() -> str:
-    """A line a paper: claims that are decided, and errors of numbers and ranges apart."""
+    """One line per paper: decided claims, and errors of numbers and ranges."""
     return "\n".join(f"- {tally}" for tally in tally_verdicts(verdicts()))
 
 
 def finding() -> str:
-    """A line a paper, then the contradicted and the undecidable claims."""
+    """One line per paper, then the contradicted and the undecidable claims."""
     contradicted = [_cells(claim, verdict, claim.mechanism) for claim, verdict in verdicts() if verdict.verdict == CONTRADICTED]
     undecidable = [
         _cells(claim, verdict, _missing(claim, verdict)) for claim, verdict in verdicts() if verdict.verdict == UNDECIDABLE

@@ -1,4 +1,4 @@
-"""Throughput by bandwidth and topology of links between dies, what of a token dies exchange, and which links are hot."""
+"""Findings on die-to-die links: throughput by bandwidth and topology, exchange times, hot links."""
 
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,7 @@ BATCHES = (1024, 4096, 16384)
 
 
 def finding() -> str:
-    """Tables: throughput by bandwidth and topology, by bandwidth and requests, latencies of a hop, loads of links."""
+    """Tables of throughput by bandwidth, topology and requests, hop latencies, and link loads."""
     head = ["GB/s a link", *TOPOLOGIES, "mesh, halves", "exchanged", "die", "token/s/mm2"]
     return "\n\n".join(
         [
@@ -48,7 +48,7 @@ def finding() -> str:
 
 
 def asked(*more: str) -> Question:
-    """The study's question."""
+    """Question of the study with overrides."""
     return build_question(compose(["study=d2d_bandwidth", *more]), Path(__file__).parent)
 
 

@@ -1,4 +1,4 @@
-"""DeepSeek-V3 on 64 dies: by requests, by how experts and layers are divided, and where the time of a layer goes."""
+"""Findings on DeepSeek-V3 on 64 dies: requests, splits of experts and layers, time of a layer."""
 
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,7 @@ CORE = ("attention", "q_absorb", "v_absorb", "rope")
 
 
 def finding() -> str:
-    """Tables: attention's dataflows by requests, splits by requests, operators of a layer, readers and loads."""
+    """Tables of dataflows and splits by requests, operators of a layer, fidelities and expert loads."""
     return "\n\n".join(
         [
             "Tokens/s a die and time of a token, EP32-PP2, by requests a die; FlashMLA on the same tiles without groups.",
@@ -40,7 +40,7 @@ def finding() -> str:
 
 
 def asked(each: int, *more: str) -> Question:
-    """The study's question, of so many requests a die."""
+    """Question of the study for a number of requests per die."""
     words = ["study=deepseek_wafer", f"workload.batch=[{each * DIES}]", *more]
     return build_question(compose(words), Path(__file__).parent)
 

@@ -1,4 +1,4 @@
-"""Time of a token by where the dies of a stage are, and by how many share out experts; what a link carries."""
+"""Findings on expert placement: time of a token by placement and expert parallelism, link loads."""
 
 from functools import cache
 from itertools import product
@@ -18,14 +18,14 @@ LINKS = (("mesh", 1000), ("mesh", 160), ("torus", 160))
 """Topologies, and bandwidth of a link. [GB/s]"""
 
 NEAR = ((16, 4), (32, 2), (64, 1))
-"""Splits whose tokens go from one of several dies that share attention."""
+"""Splits with several dies per attention replica, one of which sends tokens to experts."""
 
 SHARED = (0, 32, 64)
 """Copies of the shared expert that are placed as experts; 0 for one on every die."""
 
 
 def finding() -> str:
-    """A table for each kind of links: time of a token by split and placement, and what of it dies exchange on the best."""
+    """One table per kind of links: time of a token by split and placement, and its exchange share."""
     found = []
     for topology, rate in LINKS:
         found.append(
@@ -46,7 +46,7 @@ def finding() -> str:
 
 
 def _forwarded() -> list[str]:
-    """Of splits whose attention is on several dies: together or apart in a stage, and who sends tokens to experts."""
+    """Table of splits with attention on several dies: placement in a stage, and the dies that send tokens to experts."""
     said = "Who sends tokens to experts, 64 requests a die, mesh of 160 GB/s: all that share attention alike, in blocks"
     rows = []
     for (ep, pp), tp in product(NEAR, (2, 4)):
@@ -71,7 +71,7 @@ def _shared() -> list[str]:
 
 
 def asked(*more: str) -> Question:
-    """The study's question."""
+    """Question of the study with overrides."""
     return build_question(compose(["study=ep_placement", *more]), Path(__file__).parent)
 
 

@@ -1,8 +1,9 @@
-"""Plays every registered kernel by events and by cycles, and divided products by closed form and by events.
+"""Compare fidelities: all kernels by events and cycles, divided products by formula and events.
 
     python -m dse.studies.fidelity_gap [SIZES]
 
-Of random sizes, so many of each kernel; writes ``gaps.csv``, ``divided.csv`` and this study's README.md.
+The command simulates the given number of random sizes per kernel, and writes ``gaps.csv``, ``divided.csv`` and this
+study's README.md.
 """
 
 import csv
@@ -27,11 +28,11 @@ PRODUCTS = 4000
 SEED = 17
 
 Gaps = dict[tuple[str, ...], list[tuple[float, str]]]
-"""Of each kind, how far apart two readers are, and at which sizes."""
+"""Differences between two fidelities by kind, with the sizes at which they occur."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Plays, and writes what came out."""
+    """Simulate the kernels, and write the tables of gaps."""
     sizes, rng = int(arguments[0]) if arguments else SIZES, np.random.default_rng(SEED)
     gaps: Gaps = {}
     for played in kernels(rng, sizes):

@@ -1,4 +1,4 @@
-"""Random products divided over groups of NPU cores, by closed form and by events."""
+"""Random products divided over groups of NPU cores, by analytical model and by events."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -22,7 +22,7 @@ MOVING = tuple(name for name in PARTITIONS if name != "input_only")
 
 
 class Divided(NamedTuple):
-    """A product on a group; times are in seconds."""
+    """A product divided over a group of cores, with its times at two fidelities. [s]"""
 
     partition: str
     placement: str
@@ -37,12 +37,12 @@ class Divided(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """By which share the closed form is above what events say."""
+        """Relative excess of the analytical time over the event simulation's."""
         return self.closed / self.events - 1
 
 
 def sampled(count: int, seed: int) -> Iterator[Divided]:
-    """Products of any sizes, ragged ones too, on 2 to 16 cores."""
+    """Random products, ragged ones included, on 2 to 16 cores."""
     rng = np.random.default_rng(seed)
     on = {name: tile_core_machine(preset(name)) for name in ("npu64", "npu256")}
     for _ in range(count):

@@ -1,4 +1,7 @@
-"""How far readers are apart, from ``gaps.csv`` (events and cycles) and ``divided.csv`` (closed form and events)."""
+"""Findings on differences between fidelities, from ``gaps.csv`` and ``divided.csv``.
+
+The first file compares events with cycles, the second the analytical model with events.
+"""
 
 from pathlib import Path
 
@@ -14,7 +17,7 @@ HERE = Path(__file__).parent
 
 
 def finding() -> str:
-    """A row a family, then the kernels that differ; then the same of divided products."""
+    """One row per kernel family, then kernels with differences; the same for divided products."""
     frame = pd.read_csv(HERE / "gaps.csv")
     families = [(family, frame[frame["family"] == family]) for family in frame["family"].unique()]
     rows = [

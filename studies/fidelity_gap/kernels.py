@@ -1,4 +1,4 @@
-"""Every registered kernel, of random sizes, as a program with the machine that it is played on."""
+"""All registered kernels with random sizes, as programs with their machines."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -52,7 +52,7 @@ Random = np.random.Generator
 
 
 class Played(NamedTuple):
-    """A kernel as a program, and its machine; `size` says how large it is."""
+    """A kernel as a program, and its machine; `size` is the text of its sizes."""
 
     family: str
     name: str
@@ -65,7 +65,7 @@ class Played(NamedTuple):
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """By events, and by cycles."""
+        """Time of the kernel by events, and by cycles. [s]"""
         on = {"engines": self.engines, "memory": self.memory}
         return events.simulate_events(self.program, self.fabric, **on).seconds, cycles.simulate_cycles(
             self.program, self.fabric, **on
@@ -73,7 +73,7 @@ class Played(NamedTuple):
 
 
 def kernels(rng: Random, count: int) -> Iterator[Played]:
-    """All of them, each of some random sizes: of wafers, NPUs and tiles."""
+    """All kernels with some random sizes each: of wafers, NPUs and tiles."""
     for _ in range(count):
         yield from on_cores(rng)
         yield from divided(rng)
@@ -83,7 +83,7 @@ def kernels(rng: Random, count: int) -> Iterator[Played]:
 
 
 def on_cores(rng: Random) -> Iterator[Played]:
-    """Kernels of a wafer's cores."""
+    """Kernels of a wafer's cores with random sizes."""
     on = fabric(preset("wse2", "workload=gemm"))
     for family, registry in (("gemm", GEMM), ("gemv", GEMV), ("kv", KV), ("move", MOVE), ("vector", VECTOR)):
         for name, of in registry.items():
@@ -98,7 +98,7 @@ def on_cores(rng: Random) -> Iterator[Played]:
 
 
 def divided(rng: Random) -> Iterator[Played]:
-    """Products divided over 2 to 16 NPU cores, whose messages lock their way, or not."""
+    """Products divided over 2 to 16 NPU cores, with locked routes or wormhole routing."""
     npu = preset("npu64")
     for routing, locked in (("", 1.0), (", wormhole", 0.0)):
         on = tile_fabric(npu)._replace(locked=locked)
@@ -114,7 +114,7 @@ def divided(rng: Random) -> Iterator[Played]:
 
 
 def on_tiles(rng: Random) -> Iterator[Played]:
-    """Collectives on tiles, among all of them or groups."""
+    """Collectives on tiles, among all tiles or groups."""
     on = with_vector_reduction(preset("tile32", "workload=collective"))
     for name, of in TEAMS.items():
         for pattern in TILE_PATTERNS:
@@ -126,7 +126,7 @@ def on_tiles(rng: Random) -> Iterator[Played]:
 
 
 def side_by_side(rng: Random) -> Iterator[Played]:
-    """An exchange among all tiles beside a collective of software, through the same links."""
+    """An exchange among all tiles at the same time as a software collective, over the same links."""
     on = with_vector_reduction(preset("tile32", "workload=collective"))
     for exchange in EXCHANGED:
         for name in ("tree", "sequential"):
@@ -138,7 +138,7 @@ def side_by_side(rng: Random) -> Iterator[Played]:
 
 
 def dataflows(rng: Random) -> Iterator[Played]:
-    """Attention by groups of tiles."""
+    """Attention dataflows on groups of tiles with random sizes."""
     for name, of in ATTENTION.items():
         mesh = CoreMesh(*(int(rng.choice((4, 6, 8))) for _ in range(2)))
         chip = preset(
@@ -161,14 +161,14 @@ def dataflows(rng: Random) -> Iterator[Played]:
 
 
 def beside(one: Program, other: Program) -> Program:
-    """Two programs on the same cores at once, each with slots of its own."""
+    """Two programs on the same cores at once, each with buffers of its own."""
     slots = tuple(slot._replace(name=AGAIN + slot.name) for slot in other.slots)
     strands = tuple(tuple(_again(part) for part in strand) for strand in other.strands)
     return replace(one, slots=(*one.slots, *slots), strands=(*one.strands, *strands))
 
 
 def preset(name: str, *overrides: str) -> Any:
-    """A chip by name."""
+    """Chip record of a preset name with overrides."""
     return build_question(compose([f"chip={name}", *overrides]), Path()).base.chip
 
 
@@ -214,6 +214,6 @@ def _values(rng: Random) -> int:
 
 
 def _mesh(rng: Random, within: CoreMesh | None = None) -> CoreMesh:
-    """Any mesh of a few cores, or one that another has room for."""
+    """A random mesh of a few cores, or one that fits inside another mesh."""
     most = (SIDES[1], SIDES[1]) if within is None else (within.rows, within.cols)
     return CoreMesh(*(int(rng.integers(SIDES[0], side + 1)) for side in most))

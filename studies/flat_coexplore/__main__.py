@@ -1,4 +1,4 @@
-"""Looks through the whole grid and writes the designs that the finding is about: python -m dse.studies.flat_coexplore"""
+"""Evaluate the whole grid and write the study's designs: python -m dse.studies.flat_coexplore."""
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ PAPER |= {"chip.noc.word_bytes": 128, "chip.hbm.channels": 64}
 
 
 def looked() -> pd.DataFrame:
-    """All designs of one peak that fit: knobs and objectives."""
+    """All fitting designs of one peak rate: knobs and objectives."""
     asked = find_study("flat_coexplore")
     space, found = asked.question.space, []
     for start in range(0, space.combinations or 0, BLOCK):
@@ -31,7 +31,7 @@ def looked() -> pd.DataFrame:
 
 
 def chosen(frame: pd.DataFrame) -> pd.DataFrame:
-    """The front, the best of each mesh and the paper's chip."""
+    """Designs on the front, the best of each mesh, and the paper's chip."""
     asked = find_study("flat_coexplore")
     first, *_ = asked.objectives
     best = frame[front_mask(frame[list(asked.objectives)].to_numpy(), asked.directions)].sort_values(first, ascending=False)

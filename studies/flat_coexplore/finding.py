@@ -1,4 +1,4 @@
-"""Designs of `designs.csv` priced again: the front, the best of each mesh, and the paper's chip."""
+"""Findings on the designs of `designs.csv`: front, best of each mesh, and the paper's chip."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ HEAD = ["tiles", "elements", "L1", "link", "channels", "group", "slice", "mm2", 
 
 
 def finding() -> str:
-    """A row a design; by the closed form, those of the front by events as well."""
+    """One row per design by the analytical model; those of the front by events as well."""
     asked = find_study("flat_coexplore").question
     frame = pd.read_csv(PATH)
     knobs = [knob.address for knob in asked.space.knobs]

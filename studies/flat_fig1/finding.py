@@ -1,4 +1,4 @@
-"""Attention's share of a model's operations by length; layers under a GH200's roofline; and what GPUs are said to reach."""
+"""Findings on attention: share of operations by length, rooflines of layers, published GPU figures."""
 
 from dse.commands.notebook_api import find_study
 from dse.config.compose import compose
@@ -24,7 +24,7 @@ GPU = (
 
 
 def finding() -> str:
-    """Three tables: shares, layers under the roofline, GPUs."""
+    """Three tables: shares of attention, layers under the roofline, and GPUs."""
     config = compose([f"model=[{','.join(MODELS)}]"])
     named = read_models(config["model"])
     shares = [
@@ -58,14 +58,14 @@ def finding() -> str:
 
 
 def step(phase: str, tokens: int) -> StepCounts:
-    """One sequence: a causal prompt, or one token after so many."""
+    """Counts of one sequence's step: a causal prompt, or one token after a context."""
     if phase == "prefill":
         return StepCounts(phase, float(tokens), 1.0, tokens * (tokens + 1) / 2, 0.0)
     return StepCounts(phase, 1.0, 1.0, float(tokens), float(tokens))
 
 
 def share(parts: tuple[Segment, ...]) -> float:
-    """Of attention in the operations of all products."""
+    """Share of attention in the operations of all products."""
     attention = rest = 0.0
     for part in parts:
         for of in part.operators:

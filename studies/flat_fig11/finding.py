@@ -1,4 +1,4 @@
-"""Engine utilisation and share of L1 by slice."""
+"""Findings on tilings: engine utilisation and share of local memory."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from dse.studies.write import table
 
 
 def finding() -> str:
-    """Two tables, queries down and keys across."""
+    """Two tables with queries as rows and keys as columns."""
     asked = build_question(compose(["study=flat_fig11"]), Path(__file__).parent)
     (queries, keys), chip = (knob.values for knob in asked.space.knobs), asked.base.chip
     found = evaluate(asked.space.stack(asked.space.grid(0, len(queries) * len(keys))), asked.workload).columns

@@ -1,4 +1,4 @@
-"""Each layer by each dataflow: what binds it, and how much of that it uses; averages as the paper has them."""
+"""Findings on dataflows by layer: bottleneck and its utilisation, with averages as in the paper."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ VALUE = 2.0
 
 
 class Roof(NamedTuple):
-    """A layer under the roofline of a chip: operations a byte, whether engines bind it, and the least time. [op/B, -, s]"""
+    """A layer under a chip's roofline: operations per byte, bound by compute or memory, least time [s]."""
 
     intensity: float
     compute: bool
@@ -26,7 +26,7 @@ class Roof(NamedTuple):
 
 
 def roof(case: AttentionCase, chip: Chip) -> Roof:
-    """Operands once from memory and results once back; a causal mask is counted for the pairs that it leaves."""
+    """Roofline of an attention layer: operands and results cross memory once, masked pairs excluded."""
     problems = case.batch * case.kv_heads
     seen = case.keys - (case.queries - 1) / 2 if case.causal else case.keys
     flop = 2.0 * case.batch * case.heads * case.queries * seen * (case.qk + case.v)
@@ -38,14 +38,14 @@ def roof(case: AttentionCase, chip: Chip) -> Roof:
 
 
 def played(base: Design, name: str, case: AttentionCase, fidelity: str) -> tuple[Design, dict[str, float]]:
-    """One layer by one dataflow."""
+    """One layer by one dataflow: its design and metrics."""
     design = replace_leaves(base, {"mapping.dataflow": name})
     found = evaluate(stack_designs([design]), Workload("layer", (case,)), fidelity=fidelity)
     return design, {metric: float(values[0]) for metric, values in found.columns.items()}
 
 
 def finding() -> str:
-    """A row a layer: FlatAsync played, with its group and slice; the others by the closed form, as times of its time."""
+    """One row per layer: simulated FlatAsync with its tiling, and other dataflows relative to it."""
     asked = find_study("flat_fig12").question
     names = [name for name in asked.space.knob("mapping.dataflow").values if name != "flat_async"]
     rows, used = [], {"C": [], "M": []}  # type: ignore[var-annotated]

@@ -1,4 +1,7 @@
-"""Cycles of row multicasts and row sums by size and implementation, and what the network gains, as a table and as pictures."""
+"""Findings on row multicasts and row sums: cycles by size and implementation, and network gains.
+
+The findings are a table and pictures.
+"""
 
 from dse.config.compose import compose, study_folder
 from dse.config.question import build_question
@@ -19,7 +22,7 @@ xychart-beta
 
 
 def finding() -> str:
-    """A row a pattern and size, and a picture a pattern."""
+    """One row per pattern and size, and one picture per pattern."""
     config = compose(["study=flat_fig7", f"workload.bytes=[{','.join(size.replace(' ', '') for size in SIZES)}]"])
     asked = build_question(config, study_folder(config))
     names = asked.space.knob("mapping.collective").values

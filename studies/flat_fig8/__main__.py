@@ -1,4 +1,4 @@
-"""Draws where cycles go in every layer, played once for each part that is left out: python -m dse.studies.flat_fig8"""
+"""Draw where cycles go in every layer, one simulation per freed part: python -m dse.studies.flat_fig8."""
 
 from itertools import product
 from pathlib import Path
@@ -11,7 +11,7 @@ from dse.studies.write import main as write
 
 
 def spent(name: str, tokens: int, columns: int) -> dict[str, float]:
-    """Cycles of a layer by what takes them."""
+    """Cycles of a layer by resource."""
     layer = asked(name, tokens, columns)
     found = explain(layer.base, layer.workload.cases[0], fidelity="events")
     clock = layer.base.chip.clock  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""The figure of this study: where the cycles of each dataflow go, a panel a layer, as SVG."""
+"""Figure of this study: cycles of each dataflow by resource, one panel per layer, as SVG."""
 
 from collections.abc import Mapping
 
@@ -14,10 +14,10 @@ BAR, GAP, HIGH, LEFT, TOP = 22, 6, 190, 10, 34
 
 
 def drawn(panels: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
-    """Stacked bars.
+    """SVG of stacked bars, one panel per layer.
 
     Args:
-        panels: cycles by layer, dataflow and what takes them; each panel is as high as its longest bar.
+        panels: cycles by layer, dataflow and resource; each panel is as high as its longest bar.
     """
     parts, x0 = [], LEFT
     for title, bars in panels.items():

@@ -1,4 +1,4 @@
-"""Cycles of six dataflows by sequence and head, and where they go for the longest sequence."""
+"""Findings on six dataflows: cycles by sequence and head size, and their breakdown."""
 
 from functools import lru_cache
 from itertools import product
@@ -17,7 +17,7 @@ TOKENS, COLUMNS = (1024, 2048, 4096), (64, 128)
 
 
 def finding() -> str:
-    """Cycles and the share of memory bandwidth, a row a layer; and where the time of S = 4096, D = 128 goes."""
+    """Tables of cycles and bandwidth shares by layer, and the breakdown for S = 4096, D = 128."""
     names = list(ATTENTION)
     cycles, bandwidth = [], []
     for tokens, columns in product(TOKENS, COLUMNS):
@@ -61,7 +61,7 @@ def finding() -> str:
 
 
 def needed() -> list[str]:
-    """Exchanges that would be 65 % of the time if memory and vectors took none, and what multicasts leave of them to sums."""
+    """Exchange time needed for a 65 % share without memory and vectors, and its split by multicasts."""
     layer = asked("flat_tree", 4096, 128)
     rows = explain(layer.base, layer.workload.cases[0], fidelity="events").rows
     cycles = {row.operator: row.seconds * float(layer.base.chip.clock) / HEADS for row in rows}  # type: ignore[union-attr]
@@ -88,7 +88,7 @@ HEADS = 64
 
 
 def scheduled(times: int) -> list[float]:
-    """Cycles of FlashAttention-2, of FlashAttention-3, and of that without `tile.control`, on wider HBM and links."""
+    """Cycles of FlashAttention-2 and -3, and of -3 without `tile.control`, on wider HBM and links."""
     found = []
     for name, control in (("flash2", 1.0), ("flash3", 1.0), ("flash3", 0.0)):
         layer = asked(name, 4096, 128)
@@ -100,7 +100,10 @@ def scheduled(times: int) -> list[float]:
 
 
 def asked(name: str, tokens: int, columns: int) -> Question:
-    """A layer of the figure; tiles by themselves have slices of 128 x 128, as a group has for the longest sequence."""
+    """Question of one layer of the figure; single tiles use tilings of 128 x 128.
+
+    Groups have that tiling for the longest sequence.
+    """
     slices = [] if ATTENTION[name].grouped else ["mapping.queries=128", "mapping.keys=128"]
     layer = [f"mapping.dataflow={name}", f"workload.keys=[{tokens}]", f"workload.qk={columns}"]
     return build_question(compose(["study=flat_fig8", *layer, *slices]), Path(__file__).parent)
@@ -108,7 +111,7 @@ def asked(name: str, tokens: int, columns: int) -> Question:
 
 @lru_cache(maxsize=64)
 def metrics(name: str, tokens: int, columns: int) -> dict[str, float]:
-    """What comes out of a layer."""
+    """Metrics of one layer of the figure."""
     layer = asked(name, tokens, columns)
     found = evaluate(stack_designs([layer.base]), layer.workload, fidelity="events")
     return {metric: float(values[0]) for metric, values in found.columns.items()}

@@ -1,4 +1,4 @@
-"""Utilisation by group and sequence, with the slice of a tile, and what the strategy chooses."""
+"""Findings on groups: utilisation by group and sequence with tilings, and the chosen strategy."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ TOKENS, SIDES = (512, 1024, 2048, 4096), (4, 8, 16, 32)
 
 
 def finding() -> str:
-    """A row a sequence and group: slice, utilisation of the engine at work and over all the time, HBM; then the strategy's."""
+    """One row per sequence and group: tiling, engine and HBM utilisation; then the strategy's choice."""
     rows, chosen = [], []
     for tokens in TOKENS:
         for side in (*SIDES, 0):

@@ -1,4 +1,4 @@
-"""Chips of one peak on a whole model, and where the time of the paper's goes."""
+"""Findings on whole models: chips of equal peak rate, and the breakdown of the paper's chip."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ HEAD = [
 
 
 def finding() -> str:
-    """A row a chip, by the closed form and (in brackets) by events; operators of the first one."""
+    """One row per chip, analytical and (in brackets) by events; then operators of the first chip."""
     rows = [_row(chip) for chip in CHIPS]
     of = asked(CHIPS[0])
     spent: dict[str, dict[str, Any]] = {}
@@ -99,7 +99,7 @@ def _row(chip: tuple[int, ...]) -> list[str]:
 
 
 def asked(chip: tuple[int, ...], *more: str) -> Question:
-    """The study's workload on one of its chips."""
+    """Question of the study's workload on one of its chips."""
     rows, cols, high, wide, sram, link, channels = chip
     of = [f"chip.mesh.rows={rows}", f"chip.mesh.cols={cols}", f"chip.tile.matrix.rows={high}", f"chip.tile.matrix.cols={wide}"]
     of += [f"chip.tile.sram='{sram} KiB'", f"chip.noc.word_bytes='{link} B'", f"chip.hbm.channels={channels}"]

@@ -1,1 +1,1 @@
-"""Whole models on GPUs as they were measured, by kernels that were fitted by themselves."""
+"""Study: whole models on GPUs against measurements, with kernel constants fitted on kernels alone."""

@@ -1,4 +1,4 @@
-"""Whole models on GPUs: measured against what kernels that were fitted by themselves add up to, and what decides that."""
+"""Findings on whole models on GPUs: measured against simulated, and the deciding assumptions."""
 
 import csv
 import shlex
@@ -42,7 +42,7 @@ GROUPS = {
 
 
 def finding() -> str:
-    """Tables."""
+    """Tables of the study's findings, in Markdown."""
     names = ["512, as assumed", *(f"batch {batch}" for batch in BATCHES)]
     return "\n\n".join(
         [

@@ -1,4 +1,4 @@
-"""Measured attention of prompts and of decode steps, and the parts of stacks that are fitted on them."""
+"""Measured attention of prompts and decode steps, and the stack parts fitted on it."""
 
 import csv
 from collections.abc import Callable, Iterator
@@ -51,12 +51,12 @@ NONE_ALONE: dict[str, tuple[float, str]] = {
 
 
 def launches(stack: str) -> str:
-    """Whether a stack's attention of an iteration of prompts and decodes is one launch or two."""
+    """Number of attention launches of an iteration with prompts and decodes in a stack: one or two."""
     return "two" if stack.startswith("trtllm") else "one"
 
 
 def parts(folder: Path) -> list[Part]:
-    """Of each stack that has measured attention of separate keys and values."""
+    """Attention parts of each stack that has measurements with separate keys and values."""
     found = [_prompts(*of, _asked(folder, "context", of[2])) for of in PROMPT_STACKS]
     found += [_steps(*of, _asked(folder, "generation", begins)) for begins, *of in STEP_STACKS]
     found += [_flash(folder, *of) for of in FLASH_STACKS]
@@ -110,7 +110,7 @@ STEP_STACKS = (
         NONE_ALONE | {"knee": ANY_KNEE, "length": NO_LENGTH},
     ),
 )  # fmt: skip
-"""Where a row's source begins, stack, chip, and what its rows do not say, with value and reason."""
+"""Start of a row's source, stack, chip, and unmeasured constants with value and reason."""
 
 FEW = NONE_ALONE | {
     "knee": (1.0, "24 rows are few; fitted with the rest it ends here, at the lower end of its range"),
@@ -270,7 +270,7 @@ def _of_vllm(folder: Path, row: Callable[[dict[str, int]], tuple[dict[str, float
 
 
 def _launches(folder: Path) -> tuple[Row, ...]:
-    """Prompts, or chunks of them, with and without decodes beside."""
+    """Measured rows of prompts, or chunks of them, with and without decodes in the same launch."""
 
     def row(of: dict[str, Any]) -> tuple[dict[str, float], str] | None:
         new, past, count, cached = (float(value) for value in of.values())

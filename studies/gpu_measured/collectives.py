@@ -1,4 +1,4 @@
-"""Measured collectives of NCCL between dies of a node, and the parts of stacks that are fitted on them."""
+"""Measured NCCL collectives between dies of a node, and the stack parts fitted on them."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -16,7 +16,7 @@ RINGS = ("start", "step", "low", "middle_start", "middle", "bulk_start", "bulk")
 SWITCHED = ("switched.start", "switched.share")
 EXCHANGES = ("start", "lane", "buffered", "low", "bulk_start", "bulk")
 PATTERNS = {"all_reduce": "allreduce", "all_gather": "allgather", "reduce_scatter": "reduce_scatter", "alltoall": "all_to_all"}
-"""Words of the tables, and of a workload."""
+"""Names of collectives in the tables, and in a workload."""
 
 LEAST = 65536
 """Bytes of an exchange of each with all below which times of eight dies jump between two values, without order: such rows are
@@ -24,7 +24,7 @@ reports. Those of fewer dies do not, and come after all others, which keep their
 
 
 def parts(folder: Path) -> list[Part]:
-    """Of the benchmark of NCCL on each chip."""
+    """Collective parts from NCCL's benchmark on each chip."""
     rows = {chip: _nccl(folder, device) for chip, device in DEVICES.items()}
     tested, many = (6e-6, 9e-7, 0.03, 2e-6, 0.36, 2e-5, 0.7), (3e-5, 5e-6, 0.2, 2e-5, 0.8, 8e-5, 1.0)
     low = (0.0, 0.0, 0.002, 0.0, 0.05, 0.0, 0.2)
@@ -73,7 +73,7 @@ def part_of(
     kind: str, stack: str, chip: str, rows: tuple[Row, ...], names: tuple[str, ...], made: Any, said: dict[str, str],
     sources: str, ends: tuple[tuple[float, ...], ...],
 ) -> Part:  # fmt: skip
-    """A part of rings or exchanges, of fitted numbers with their start, low and high ends."""
+    """A part of rings or exchanges with fitted numbers, their start values and bounds."""
     seconds = {"rings": _ringed, "exchanges": _exchanged}[kind]
     priced = partial(seconds, links_of(chip))
     return Part(kind, stack, chip, rows, made, priced, names, *ends, said, sources)
@@ -81,7 +81,7 @@ def part_of(
 
 @cache
 def links_of(chip: str) -> float:
-    """All links of a chip of conf, in one direction. [B/s]"""
+    """Bandwidth of all links of a preset chip, in one direction. [B/s]"""
     network = build_question(compose([f"chip={chip}"]), Path()).base.chip.network
     return float(network.ports) * float(network.bandwidth)
 
@@ -97,7 +97,7 @@ def _exchanged(links: float, sizes: dict[str, Vector], sort: str, constants: All
 
 
 def row(pattern: str, peers: int, nbytes: int, seconds: float, where: str, *, recorded: bool = True) -> Row:
-    """One measured collective."""
+    """Measured row of one collective."""
     words = "workload=collective mapping=sglang mapping.both.allreduce=library workload.along=rectangle workload.root=0"
     words += f" mapping.both.tp={peers} workload.pattern={pattern} workload.bytes=[{nbytes}B]"
     words += "" if recorded else " workload.recorded=false"

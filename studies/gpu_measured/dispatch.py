@@ -1,6 +1,7 @@
-"""Measured exchanges of tokens with experts, and the parts of stacks that are fitted on them.
+"""Measured expert dispatch and combine, and the stack parts fitted on them.
 
-In one box by the collector of AIConfigurator; over boxes as DeepEP's README has them, with starts that were fitted in one box.
+Rows inside one node are from the collector of AIConfigurator; those across nodes are from DeepEP's README, with starts
+that were fitted inside one node.
 """
 
 from collections.abc import Callable, Iterator
@@ -47,7 +48,7 @@ TOKENS, COPIES, HIDDEN = 128, 8, 7168
 
 
 def parts(folder: Path) -> list[Part]:
-    """In one box, and over boxes."""
+    """Stack parts for dispatch and combine inside one node, and across nodes."""
     said = dict.fromkeys(STARTS, "as deepep_h100: one count of tokens does not tell a start from a rate") | {"cores": FORWARD}
     said |= dict.fromkeys(RATES, NO_CORES)
     return [
@@ -93,7 +94,7 @@ def _in_a_box(sizes: dict[str, Vector], sort: str, constants: MoeAllToAllConstan
 
 
 def _over_boxes(sizes: dict[str, Vector], sort: str, constants: MoeAllToAllConstants, silicon: LibraryDie) -> Vector:
-    """As `dse evaluate` prices them, by the loads of links."""
+    """Times as `dse evaluate` computes them, by link loads. [s]"""
     found = []
     for peers in sizes["peers"].astype(int).tolist():
         where = make_die_groups(_boxes(peers), "linear", 1, peers, 1, 1, library=constants)
@@ -105,7 +106,7 @@ def _over_boxes(sizes: dict[str, Vector], sort: str, constants: MoeAllToAllConst
 
 @cache
 def _boxes(peers: int) -> Chip:
-    """Dies in boxes of eight."""
+    """Chip record of dies in nodes of eight."""
     return build_question(
         compose(["chip=h800_ep", f"chip.dies.rows={peers // 8}", f"mapping.both.ep={peers}"]), Path()
     ).base.chip
@@ -141,7 +142,7 @@ def _exchanges(folder: Path, kind: str, copies: Callable[[dict[str, str]], float
 
 
 def asked_as(sort: str, peers: str, copies: Any, hidden: str) -> str:
-    """Words that ask for an exchange of so many bytes of a die, those for its own experts included; `hidden` of a token."""
+    """Overrides for an exchange of a number of bytes per die, those for its own experts included."""
     words = "workload=collective mapping=sglang mapping.both.allreduce=library workload.along=rectangle workload.root=0"
     return f"{words} mapping.both.tp={peers} workload.pattern={sort} workload.hidden={hidden} workload.bytes=[{copies:.0f}B]"
 

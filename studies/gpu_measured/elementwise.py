@@ -1,4 +1,4 @@
-"""Measured passes over elements, and the parts of stacks that are fitted on them."""
+"""Measured elementwise kernels, and the stack parts fitted on them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +38,7 @@ EAGER = {"softmax": "softmax", "layernorm": "norm", "gelu": "gate"}
 
 
 def parts(folder: Path) -> list[Part]:
-    """Of each stack that has measured passes."""
+    """Elementwise parts of each stack that has measurements."""
     return [
         _part(
             "vllm_rtx4090", "rtx4090", _layers(folder), ("norm", "gate", "rotate", "gather"),

@@ -1,6 +1,6 @@
-"""Measured allreduces of inference engines and frameworks, and the parts of stacks that are fitted on them.
+"""Measured allreduces of inference engines and frameworks, and the stack parts fitted on them.
 
-Long ones are left to the rings of NCCL as conf has them, which `collectives` fits before.
+Long vectors use the rings of NCCL as conf has them, which `collectives` fits before.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ OTHERS = "as rings of nccl_a100: rows here are too few, or too large, to say"
 
 
 def parts(folder: Path) -> list[Part]:
-    """Of engines, then of frameworks."""
+    """Allreduce parts of engines, then of frameworks."""
     found = [_short(folder, f"trtllm_{chip}", chip, SHORT, "TRTLLM") for chip in ("h100", "a100")]
     return [*found, _short(folder, "vllm_h100", "h100", (*SHORT, *BY_HOST), "vLLM"), _profiled(folder), _eager(folder)]
 
@@ -96,7 +96,7 @@ def _beside(names: tuple[str, ...]) -> Callable[[Vector], RingCollectives]:
 
 
 def of_conf(stack: str) -> RingCollectives:
-    """The rings that conf has for a stack; those of a fit that came before."""
+    """Ring constants of a stack in conf, from an earlier fit."""
     path = CONF / "library" / "rings" / f"{stack}.yaml"
     if not path.exists():
         raise DesignError(f"gpu_measured: no {path}; fit rings first")

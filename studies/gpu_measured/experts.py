@@ -1,4 +1,4 @@
-"""Measured layers of experts, and the part of a stack that is fitted on them."""
+"""Measured layers of experts, and the stack part fitted on them."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ NAMES = ("start", "achieved", "hbm", "traffic", "sharpness", "tensor", "block", 
 
 
 def parts(folder: Path) -> list[Part]:
-    """Of the one stack that has measured experts."""
+    """Expert part of the only stack that has measured experts."""
     return [
         Part(
             "experts", "trtllm_h100", "h100", _rows(folder), _record, _seconds, NAMES,

@@ -1,4 +1,4 @@
-"""How near library kernels come to measured ones: by kind and stack, and what makes GEMMs on GPUs what they are."""
+"""Findings on library kernels: errors by kind and stack, and causes of GPU GEMM times."""
 
 import csv
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ SHAPES = (1, 64, 128, 256, 1024, 4096, 16384)
 
 
 def finding() -> str:
-    """Tables: errors, bandwidth by weight, rows and formats, a device that nothing was fitted on, and the sample."""
+    """Tables of errors, bandwidth by weight, rows and formats, an unfitted device, and the sample."""
     return "\n\n".join(
         [
             "Errors of seconds, simulated / measured - 1 without its sign, in %: median / 90 % / worst. Fitted rows; the same "

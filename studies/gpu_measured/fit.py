@@ -1,11 +1,11 @@
-"""Fits the parts of stacks for library kernels on measured rows, and writes them into conf/library.
+"""Fit the parts of stacks for library kernels on measured rows, and write them into conf/library.
 
     python -m dse.studies.gpu_measured.fit FOLDER [OUT [PAGES]]
 
-FOLDER has the tables, as csv; OUT is where constants go, conf/library where it is not said; PAGES where pictures of measured
-against simulated go, runs/gpu_measured, one file a kind and stack. Rows that are checks are not fitted.
-Silicon is the chip's own; at most ten numbers of a kind and stack are fitted, by robust least squares from several starts, and
-errors of rows that were held out, five times a fifth, stand beside.
+FOLDER has the measured tables as csv. OUT is the folder for constants, by default conf/library. PAGES is the folder for
+plots of measured against simulated times, one file per kind and stack, by default runs/gpu_measured. Check rows are not
+fitted. Silicon is the chip's own. At most ten numbers of a kind and stack are fitted, by robust least squares from
+several starts; errors of held-out rows, five times a fifth, are written beside.
 """
 
 import csv
@@ -51,12 +51,12 @@ HOPPER = ("h100", "h100_ep", "h200", "h200_ep", "gh200", "h800", "h800_ep")
 BETWEEN = {("h100", "dispatch"): ("h200",), ("h800_ep", "dispatch"): ("h100_ep", "h200_ep")} | {
     ("h100", kind): ("h200",) for kind in ("rings", "exchanges", "short")
 }
-"""Chips with links alike, by the chip and kind of a part of what dies exchange."""
+"""Chips with equal links, by the chip and kind of a part for exchanges between dies."""
 
 FOLDS, SEED = 5, 0
 
 RESULTS = Path(__file__).with_name("results.csv")
-"""What the last fit said: errors by stack and kind."""
+"""Results of the last fit: errors by stack and kind."""
 
 SAMPLE, FEW = Path(__file__).with_name("published.csv"), 6
 """Rows that ship, and how many of a kind and stack."""
@@ -64,7 +64,7 @@ SAMPLE, FEW = Path(__file__).with_name("published.csv"), 6
 
 @dataclass(frozen=True)
 class Found:
-    """A part that was fitted.
+    """A fitted part with the errors of its rows.
 
     Attributes:
         part: what was fitted.
@@ -80,7 +80,7 @@ class Found:
 
 
 def main(arguments: list[str]) -> int:
-    """Fits and writes; returns the exit status."""
+    """Fit the parts and write them; returns the exit status."""
     if not arguments or not Path(arguments[0]).is_dir():
         print(f"skipped: {arguments[0] if arguments else 'no folder'} is not a folder of measured tables", file=sys.stderr)
         return 1
@@ -104,7 +104,7 @@ def main(arguments: list[str]) -> int:
 
 
 def fitted(part: Part) -> Found:
-    """The numbers of a part, by the rows that are no checks."""
+    """Fitted numbers of a part, without its check rows."""
     if len(part.names) > 10:
         raise DesignError(f"gpu_measured: {part.stack} {part.kind}: {len(part.names)} numbers; ten are enough")
     if part.follows:
@@ -130,7 +130,7 @@ def fitted(part: Part) -> Found:
 
 
 def said(found: Found) -> str:
-    """One part in lines: errors, and constants with their intervals."""
+    """Text of one fitted part: errors, and constants with their intervals."""
     part = found.part
     lines = [f"{part.kind} of {part.stack} on {part.chip}: {len(part.rows)} rows, {len(part.names)} numbers"]
     for name, errors in sets(found).items():
@@ -143,7 +143,7 @@ def said(found: Found) -> str:
 
 
 def yaml(found: Found) -> str:
-    """A part as a file of constants, in the form of conf."""
+    """A part as a constants file in conf's format."""
     part, checks = found.part, found.part.checks()
     note = f"on {int((~checks).sum())} rows by studies/gpu_measured/fit.py; errors: median {{:.1%}}, 90 % {{:.1%}}; "
     note = note.format(*spread(found.errors[~checks])[:2])
@@ -178,9 +178,9 @@ def yaml(found: Found) -> str:
 
 
 def measured_ranges(part: Part) -> dict[str, tuple[float, float]]:
-    """Least and largest of each size that measured rows of a part have, as its kernel is asked them, by name.
+    """Range of each kernel size in the measured rows of a part, by name.
 
-    Nothing of kernels between dies, whose forms have no sizes.
+    Empty for kernels between dies, whose formulas have no sizes.
     """
     if part.kind not in LIBRARY:
         return {}
@@ -195,7 +195,7 @@ def measured_ranges(part: Part) -> dict[str, tuple[float, float]]:
 
 
 def meant_for(chip: str, kind: str) -> tuple[str, ...]:
-    """Chips beside the one that a part is fitted on which it is for.
+    """Other chips for which a part is used, besides the chip on which it was fitted.
 
     >>> meant_for("h100", "rings"), meant_for("a100", "products")
     (('h200',), ())
@@ -206,7 +206,7 @@ def meant_for(chip: str, kind: str) -> tuple[str, ...]:
 
 
 def settled(found: Found) -> Vector:
-    """Numbers of a part as they ship: at the lower end of its range is on it."""
+    """Numbers of a part as shipped; a number at the lower end of its range is set to that end."""
     at_low = [found.fitted.at_bound.get(i) == -1 for i in range(len(found.part.names))]
     return np.where(at_low, found.part.low, found.fitted.values)
 
@@ -224,7 +224,7 @@ def _why(found: Found, name: str, note: str, unit: str) -> str:
 
 
 def record(found: Found) -> dict[str, Any]:
-    """A part that was fitted as the page of a calibration wants it; before is where the fit began."""
+    """Fitted part as a calibration page needs it; `before` is the start of the fit."""
     part, checks, fitted = found.part, found.part.checks(), found.fitted
     before, after = (part.simulated(np.array(values), np.arange(len(part.rows))) for values in (part.start, fitted.values))
     units = part.constants(fitted.values)
@@ -264,13 +264,13 @@ def record(found: Found) -> dict[str, Any]:
 
 
 def sets(found: Found) -> dict[str, Vector]:
-    """Errors by what was done with rows."""
+    """Errors by the role of rows: fitted, held out and checks."""
     checks = found.part.checks()
     return {"fitted": found.errors[~checks], "held out": found.held_out, "checks": found.errors[checks]}
 
 
 def write_results(found: list[Found]) -> None:
-    """Errors by stack, kind and what was done with rows."""
+    """Write errors by stack, kind and role of rows to the results file."""
     with RESULTS.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(("kind", "stack", "chip", "numbers", "rows", "of", "median", "p90", "worst"))
@@ -282,7 +282,7 @@ def write_results(found: list[Found]) -> None:
 
 
 def write_sample(found: list[Found]) -> None:
-    """A few rows of each part as far from each other in their tables as can be, for who has no tables; roles as they were."""
+    """Write a few spread-out rows of each part as a sample, with their roles, for users without tables."""
     with SAMPLE.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(COLUMNS)

@@ -1,4 +1,4 @@
-"""Measured attention over latents (MLA), and the parts of the one stack that are fitted on it."""
+"""Measured attention over latents (MLA), and the parts of the one stack fitted on it."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ KEY, VALUE, RANK, ROTATED = 192.0, 128.0, 512.0, 64.0
 
 
 def parts(folder: Path) -> list[Part]:
-    """Expanded prompts, and decode steps over latents."""
+    """Attention parts of prompts with expanded keys, and of decode steps over latents."""
     said = {"idle": UNHEARD, "rows": ROWS, "launches": LAUNCHES["two"]}
 
     def prompts(values: Vector) -> PrefillAttentionConstants:

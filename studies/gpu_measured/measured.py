@@ -1,4 +1,4 @@
-"""Measured rows of kernels as they are published, and which of them are fitted: nothing of a library's formula is here.
+"""Measured kernel rows as published, and the rows that are fitted; independent of kernel formulas.
 
 Tables are read from a folder that the user has; each kernel kind has a module that says which table is of which stack.
 """
@@ -26,12 +26,12 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Row:
-    """One measured kernel.
+    """One measured kernel: sizes, overrides, time and source.
 
     Attributes:
         sizes: of its problem, by name.
-        sort: what tells problems of other formulas apart: a format, or a sort of pass.
-        words: that ask the same of `dse evaluate`, chip and stack apart.
+        sort: distinguishes problems with different formulas: a format, or a sort of elementwise kernel.
+        words: overrides for the same problem in `dse evaluate`, without chip and stack.
         seconds: that were measured.
         source: table, and place in it.
     """
@@ -45,7 +45,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Part:
-    """A library part that is fitted.
+    """A part of a stack that is fitted on measured rows.
 
     Attributes:
         kind: of kernel, a name of `kernels.library.LIBRARY`.
@@ -55,7 +55,7 @@ class Part:
         seconds: of sizes (columns over rows), a sort, constants and silicon.
         names: of the fitted numbers, addresses below the part; several names of one number stand with a comma.
         start, low, high: of the fitted numbers, SI.
-        said: why what is not fitted has its value, for the file.
+        said: reasons for the values of unfitted constants, for the file.
         sources: of the rows, keys of conf/sources.yaml.
         follows: names of numbers that are as of the part of another kind, which is fitted before; by name, that kind.
     """
@@ -75,7 +75,7 @@ class Part:
     follows: Mapping[str, str] = field(default_factory=dict)
 
     def after(self, known: Mapping[tuple[str, str], Any]) -> "Part":
-        """The part with what it follows.
+        """The part with the constants of the parts that it follows.
 
         Args:
             known: constants of parts that are fitted, by kind and stack.
@@ -90,11 +90,11 @@ class Part:
         return replace(self, record=lambda values: replace_leaves(self.record(values), same), follows={})
 
     def checks(self) -> NDArray[np.bool_]:
-        """Which rows nothing is fitted on."""
+        """Mask of check rows, on which nothing is fitted, shape (rows,)."""
         return np.arange(len(self.rows)) % EVERY == EVERY - 1
 
     def simulated(self, values: Vector, places: NDArray[np.intp]) -> Vector:
-        """Seconds of some rows with some constants, (rows,)."""
+        """Simulated seconds of some rows with given constants, shape (rows,)."""
         found = np.full(len(places), np.nan)
         sorts = np.array([self.rows[place].sort for place in places])
         constants, silicon = self.record(values), die_of(self.chip)
@@ -106,12 +106,12 @@ class Part:
         return found
 
     def constants(self, values: Vector) -> dict[str, tuple[Any, str]]:
-        """Value and unit of each leaf of the part, by address below it."""
+        """Value and unit of each leaf of the part, by address below the part."""
         return {name: (value, spec.metadata["unit"]) for name, value, spec in iterate_leaves(self.record(values))}
 
 
 def die_of(chip: str) -> LibraryDie:
-    """A chip of conf as its library kernels see it."""
+    """A preset chip as its library kernels see it."""
     if chip not in _DIES:
         _DIES[chip] = library_die(build_question(compose([f"chip={chip}"]), Path()).base.chip)
     return _DIES[chip]
@@ -121,7 +121,7 @@ _DIES: dict[str, LibraryDie] = {}
 
 
 def table(folder: Path, name: str, column: str = "seconds") -> Iterator[tuple[dict[str, str], str]]:
-    """Rows of a table with their places in it.
+    """Rows of a measured table with their places in it.
 
     Raises:
         DesignError: the folder has no such table, or a row lacks its time.
@@ -137,6 +137,6 @@ def table(folder: Path, name: str, column: str = "seconds") -> Iterator[tuple[di
 
 
 def spread(errors: Sequence[float] | Vector) -> tuple[float, float, float]:
-    """Median, 90 % and worst of absolute relative errors that are given as logarithms."""
+    """Median, 90th percentile and worst of absolute relative errors, given as logarithms."""
     size = np.abs(np.expm1(np.asarray(errors)))
     return float(np.median(size)), float(np.quantile(size, 0.9)), float(size.max())

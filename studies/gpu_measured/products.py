@@ -1,4 +1,4 @@
-"""Measured products of matrices, and the parts of stacks that are fitted on them."""
+"""Measured matrix products, and the stack parts fitted on them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +50,7 @@ LLAMA_8B = {
 
 
 def parts(folder: Path) -> list[Part]:
-    """Of each stack that has measured products."""
+    """Product parts of each stack that has measurements."""
     whole = {"splits": (16, SPLIT)}
     cut = "kernels of this stack cut tiles to fit the cores: a fit of it ends at 0"
     eight = {"eight.tensor.splits": (16, SPLIT), "eight.block.splits": (1, WHOLE)}
@@ -69,7 +69,7 @@ def parts(folder: Path) -> list[Part]:
 
 
 def _part(stack: str, chip: str, rows: tuple[Row, ...], source: str, fixed: dict[str, tuple[float, str]]) -> Part:
-    """A part whose numbers are fitted but for some that are fixed, with why; of 8 bits where these are among them."""
+    """A part with fitted numbers and some fixed ones with reasons, with 8-bit products if measured."""
     eight = any(name.startswith("eight") for name in fixed)
     names = tuple(name for name in RANGES if name not in fixed and (eight or not name.startswith("eight")))
     start, low, high = zip(*(RANGES[name] for name in names), strict=True)
@@ -113,7 +113,7 @@ def _seconds(sizes: dict[str, Vector], sort: str, constants: GemmConstants, sili
 
 
 def row(m: float, k: float, n: float, dtype: str, seconds: str, source: str) -> Row:
-    """A measured product."""
+    """Measured row of one matrix product."""
     weights, act, _ = FORMATS[dtype]
     words = f"workload=gemm mapping=tensor_parallel mapping.decode.tp=1 workload.shapes=[{m:.0f}x{k:.0f}x{n:.0f}]"
     words += f" mapping.precision.weights={weights} mapping.precision.activations={act}"

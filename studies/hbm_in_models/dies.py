@@ -1,4 +1,4 @@
-"""Whole models on dies with a cache: by a rate, by tables of what cores get side by side, and burst by burst."""
+"""Findings on whole models on shared-cache dies: memory by a rate, by tables and burst by burst."""
 
 from dse.commands.notebook_api import evaluate
 
@@ -24,7 +24,7 @@ HEAD = [
 
 
 def by_dies() -> list[list[str]]:
-    """Time of a token by question, batch and interleaving, by each reader; the rate is all of the bandwidth."""
+    """Time of a token by question, batch, interleaving and fidelity, relative to full bandwidth."""
     rows = []
     for chip, model in QUESTIONS:
         for batch in BATCHES:

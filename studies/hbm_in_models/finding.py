@@ -1,4 +1,4 @@
-"""Whole models on NPU cores and dies by a rate, tables and bursts; and what streams of several tiles lose at one channel."""
+"""Findings on memory fidelity in whole models, and on losses of streams that share a channel."""
 
 import numpy as np
 
@@ -33,7 +33,7 @@ BLOCK, WINDOW = 1 << 17, 256
 
 
 def finding() -> str:
-    """All tables."""
+    """All tables of the study's findings, in Markdown."""
     rows = []
     for model in MODELS:
         for batch in BATCHES:
@@ -63,7 +63,7 @@ def _tpot(*overrides: str, fidelity: str) -> float:
 
 
 def _meeting() -> list[list[str]]:
-    """Share of a channel's peak, by interleaving and by tiles whose blocks it has."""
+    """Share of a channel's peak, by interleaving and by the number of tiles whose blocks share it."""
     of = find_study("hbm_in_models", "chip=tile32", "mapping=flat").question.base.chip.hbm
     count = round(float(pseudo_channels_for_bandwidth(of.banks, of.channel_bandwidth)))
     rows = []

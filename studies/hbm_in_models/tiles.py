@@ -1,4 +1,7 @@
-"""Calls of tiles by one pace for all blocks, by tables of blocks and burst by burst, and FlatAttention's rows by these."""
+"""Findings on memory fidelity in calls of tiles: one rate, tables of blocks, and bursts.
+
+FlatAttention's rows are compared with these.
+"""
 
 import numpy as np
 
@@ -31,7 +34,7 @@ Row = list[str]
 
 
 def calls() -> dict[str, list[tuple[str, ...]]]:
-    """Overrides of random calls, by kind."""
+    """Overrides of random calls, by kind of call."""
     rng = np.random.default_rng(0)
 
     def one(*values: object) -> str:
@@ -53,7 +56,7 @@ def calls() -> dict[str, list[tuple[str, ...]]]:
 
 
 def by_calls() -> list[Row]:
-    """By kind of call and interleaving: time by a pace and by tables over that of bursts, and what it costs."""
+    """Table by kind of call and interleaving: time by a rate and by tables over that by bursts."""
     rows: list[Row] = []
     first: dict[str, np.ndarray] = {}
     for kind, asked in calls().items():
@@ -69,7 +72,7 @@ def by_calls() -> list[Row]:
 
 
 def by_layers() -> list[Row]:
-    """Share of HBM's peak that FlashAttention-2 gets of each layer: by the fitted pace, that of one stream, and bursts."""
+    """Share of HBM's peak in FlashAttention-2 per layer: by the fitted rate, one stream, and bursts."""
     found = np.array([
         [_metric("hbm_utilisation", *COLUMN, f"workload.keys=[{keys}]", f"workload.qk={dim}", *more) for _, *more in PACES]
         for keys, dim in LAYERS

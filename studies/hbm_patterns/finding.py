@@ -1,4 +1,4 @@
-"""Share of the peak and what binds: by generation and pattern, alone, with writes, in a window, hashed; of tiles."""
+"""Findings on memory streams: share of the peak and bottleneck by generation and pattern."""
 
 from typing import Any
 
@@ -22,12 +22,12 @@ ON_TILES = (
 
 
 def finding() -> str:
-    """One row a generation and pattern; then one a number of tiles and width of links."""
+    """One row per generation and pattern; then one per number of tiles and link width."""
     return f"{stacks()}\n\nTiles that read hbm4 at random across their mesh (`chip=tile32`, rows hashed):\n\n{tiles()}"
 
 
 def tiles() -> str:
-    """What the links between tiles and channels leave of the memory, read and written."""
+    """Table of the memory bandwidth that links between tiles and channels leave, read and written."""
     rows = []
     for count in REQUESTERS:
         cells = []
@@ -42,7 +42,7 @@ def tiles() -> str:
 
 
 def stacks() -> str:
-    """One row a generation and pattern."""
+    """Table with one row per memory generation and pattern."""
     rows = []
     for chip in GENERATIONS:
         asked = find_study("hbm_patterns", f"chip={chip}").question
@@ -69,6 +69,6 @@ def stacks() -> str:
 
 
 def share(design: Any, case: Any, fidelity: str = "events") -> str:
-    """Share of the peak, and what binds."""
+    """Share of the peak bandwidth and bottleneck, as text."""
     row = explain(design, case, fidelity=fidelity).rows[0]
     return f"{row.nbytes / row.seconds / peak_bandwidth(design.chip.memory):.0%} {row.bound}"

@@ -1,4 +1,4 @@
-"""One paper's idea on another's machine, beside what that machine does by itself."""
+"""Findings on ideas of one paper applied to the machine of another."""
 
 from collections import Counter
 
@@ -47,7 +47,7 @@ SERVED = ("model=llama3_8b", "workload=serving", "workload.requests=60", "worklo
 
 
 def finding() -> str:
-    """A table for each idea."""
+    """One table for each transferred idea."""
     parts = (
         ("PRESERVE's prefetching on npu64: time of a token, Qwen3-8B, batch 16, by TP x PP.", prefetching()),
         (
@@ -68,7 +68,7 @@ def finding() -> str:
 
 
 def prefetching() -> str:
-    """None, whole operators, and parts of one too; designs that do not fit as if they did, marked."""
+    """Table of no prefetch, whole operators and partial ones; designs that do not fit are marked."""
     rows = []
     for tp, pp in GROUPS:
         found = {
@@ -85,7 +85,7 @@ def prefetching() -> str:
 
 
 def sums() -> str:
-    """Rings against trees."""
+    """Table of ring against K-tree reductions of partial sums."""
     rows = []
     for width in (32, 960):
         found = [
@@ -101,7 +101,7 @@ def sums() -> str:
 
 
 def products() -> str:
-    """Operands in local memory, or from HBM."""
+    """Table of products with operands in local memory, or from HBM."""
     rows = []
     for shape in SHAPES:
         asked = ("chip=tile32", "workload=gemm", f"workload.shapes=[{shape}]")
@@ -113,7 +113,7 @@ def products() -> str:
 
 
 def rivals() -> str:
-    """One algorithm for all of a phase, and each operator's own."""
+    """Table of one algorithm for a whole phase against auto-tuning per operator."""
     rows = []
     for kind, what, metric, batches in (
         ("gemm", "a prompt on wse3, products of 200 x 200 cores", "ttft", (1,)),
@@ -159,7 +159,7 @@ def _chosen(of: Evaluation, metric: str) -> str:
 
 
 def open_words() -> str:
-    """One partition for all operators of pipelines that serve, or each operator's own, for each of both pools."""
+    """Table of one partition for all operators of serving pipelines against auto-tuning per pool."""
     rows = []
     for word in ("k", "mn_k", "input_only", "summa", "auto"):
         of = evaluate(*OPEN, f"mapping.both.partition={word}")
@@ -168,7 +168,7 @@ def open_words() -> str:
 
 
 def served() -> str:
-    """On each kind of machine."""
+    """Table of one serving load on each kind of machine."""
     rows = []
     for chip in ("a100", "npu64", "wse2", "tile_gh200"):
         of = evaluate(f"chip={chip}", *SERVED, "workload.rate='0.2 Hz'")
@@ -177,7 +177,7 @@ def served() -> str:
 
 
 def filled() -> str:
-    """How well prompts fill a wafer."""
+    """Table of the utilisation of a wafer by prompts."""
     rows = []
     for tokens in (512, 4096):
         of = evaluate(

@@ -1,4 +1,4 @@
-"""Bytes and time of a token by context and kind of attention, what binds, and the chip that makes most of a dollar."""
+"""Findings on long contexts: bytes and time of a token by attention kind, bottleneck, best chip."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -37,7 +37,7 @@ CHOSEN = ("qwen3_235b_a22b", "deepseek_v3", "deepseek_v32", "qwen35_397b_a17b")
 """Of which the best chip is looked for."""
 
 STACKS = (2, 3, 4, 5, 6)
-"""Of HBM3E: 0.8 TB/s each, as many as have room at the edges of a die."""
+"""Stacks of HBM3E: 0.8 TB/s each, as many as fit at the edges of a die."""
 
 GIGABYTES = (12, 24, 36, 48)
 """Of a stack."""
@@ -52,7 +52,7 @@ TPOT = 0.05
 
 
 def finding() -> str:
-    """Tables: bytes by context, time of a token and what binds, and the best chip."""
+    """Tables of bytes by context, time of a token with its bottleneck, and the best chip."""
     head = ["model", "attention", "bytes a token more", "bytes a sequence", *(_text(context) for context in CONTEXTS)]
     return "\n\n".join(
         [
@@ -77,7 +77,7 @@ def _text(context: int) -> str:
 
 @cache
 def asked(name: str, context: int, batches: tuple[int, ...] = (1,)) -> Question:
-    """So many requests, at the last token of a context: what comes before is another die's."""
+    """Question of some requests at the last token of a context; prefill runs elsewhere."""
     words = [f"model={name}", "workload.prompt=[1]", f"workload.output=[{context}]"]
     words += [f"workload.batch=[{','.join(map(str, batches))}]", "model.max_position=2097152"]
     return build_question(compose(["study=long_context", *words]), Path(__file__).parent)
@@ -130,7 +130,7 @@ CACHED = ("attention", "index", "state")
 
 
 def _binds(design: Design, of: Question, place: int) -> str:
-    """What takes most of the time of a token, and how much of it."""
+    """Largest part of the time of a token, with its share."""
     spent: dict[str, float] = {}
     for row in explain(design, of.workload.cases[place]).rows:
         for part, seconds in row.parts.items() if row.phase == "decode" else ():
@@ -148,7 +148,7 @@ def _columns(designs: Designs, of: Question, place: int) -> dict[str, Array]:
 
 
 class Chip(NamedTuple):
-    """A die and how many of them."""
+    """Changes to a die and its main memory, links and number."""
 
     stacks: float
     gigabytes: float
@@ -156,7 +156,7 @@ class Chip(NamedTuple):
     link: float
 
     def changes(self) -> dict[str, float]:
-        """Of the study's chip and mapping."""
+        """Leaf changes of the study's chip and mapping."""
         return {
             "chip.hbm.bandwidth": self.stacks * 0.8e12,
             "chip.hbm.capacity": self.stacks * self.gigabytes * 1e9,
@@ -167,7 +167,7 @@ class Chip(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The best of some chips: tokens/s a thousand dollars, and how many requests at a time."""
+    """Best of some chips: tokens/s per thousand dollars, and concurrent requests."""
 
     value: float
     chip: Chip
@@ -181,7 +181,7 @@ def _search(name: str, context: int) -> Found:
 
 
 def _of(name: str, context: int, chips: Iterable[Chip], more: tuple[tuple[str, float], ...] = (), price: float = 0.0) -> Found:
-    """The best of some chips; with some leaves as many times as large, at a price that stays as it is."""
+    """The best of some chips; optionally with some leaves scaled at unchanged price."""
     of, some = asked(name, context, BATCHES), tuple(chips)
     designs = []
     for one in some:

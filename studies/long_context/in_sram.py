@@ -1,4 +1,4 @@
-"""Long contexts where caches stay in SRAM: a request on a wafer beside the same on eight dies with HBM."""
+"""Findings on long contexts in SRAM: a request on a wafer against eight dies with HBM."""
 
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ MODELS = {
     "gpt_oss_20b": "GQA, every second layer a window of 128",
     "deepseek_v2_lite": "MLA",
 }
-"""What a wafer's SRAM has room for, with weights of 8 bits."""
+"""Models that fit in a wafer's SRAM, with 8-bit weights."""
 
 MACHINES = {"h200": "8 H200", "wse3": "WSE-3"}
 CONTEXTS = (8192, 32768, 131072)
@@ -27,11 +27,11 @@ STEP = 8192
 """Tokens by which the longest context is looked for."""
 
 SIDES = (64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 448, 512, 640, 720)
-"""Cores of a region's side on a wafer, of which the quickest that has room is taken."""
+"""Region sides on a wafer, of which the fastest that fits is used. [cores]"""
 
 
 def beside() -> str:
-    """The time of a token of one request, and the longest context that it may have."""
+    """Table of the time of a token of one request, and the longest context that fits."""
     head = ["model", "attention", "machine", *(f"{context // 1024}k" for context in CONTEXTS), "longest", "price"]
     rows = [_row(model, machine) for model in MODELS for machine in MACHINES]
     return "\n\n".join(
@@ -54,7 +54,7 @@ def _row(model: str, machine: str) -> list[str]:
 
 @cache
 def asked(model: str, machine: str, context: int) -> Question:
-    """The last token of a context; what comes before is another machine's."""
+    """Question of the last token of a context; prefill runs elsewhere."""
     words = [f"chip={machine}", f"model={model}", "workload.prompt=[1]", f"workload.output=[{context}]", "workload.batch=[1]"]
     words += ["workload.decode_at=last", "model.max_position=2097152", "mapping.precision.weights=int8"]
     if machine == "h200":
@@ -64,7 +64,7 @@ def asked(model: str, machine: str, context: int) -> Question:
 
 @cache
 def taken(model: str, machine: str, context: int) -> float:
-    """Time of a token by the quickest mapping that has room; 0 where none has. [s]"""
+    """Time of a token by the fastest mapping that fits; 0 if none fits. [s]"""
     of = asked(model, machine, context)
     designs = [of.base]
     if machine == "wse3":
@@ -77,7 +77,7 @@ def taken(model: str, machine: str, context: int) -> float:
 
 
 def longest(model: str, machine: str) -> int:
-    """The longest context that some mapping has room for, in steps of 8k tokens, up to a million."""
+    """Longest context that some mapping has memory for, in steps of 8k tokens up to a million."""
     low, high = 0, LONGEST // STEP + 1
     while high - low > 1:
         middle = (low + high) // 2

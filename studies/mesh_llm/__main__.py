@@ -1,4 +1,4 @@
-"""Runs the study, or goes on with it, and writes what it found into README.md; takes a quarter of an hour.
+"""Run or resume the study and write its findings into README.md (a quarter of an hour).
 
 python -m dse.studies.mesh_llm [RUN_DIR]
 """
@@ -21,7 +21,7 @@ START, END = "<!-- searched: python -m dse.studies.mesh_llm -->", "<!-- end of s
 
 
 def main(arguments: list[str]) -> None:
-    """Writes the README's part."""
+    """Write the study's part of the README."""
     start, cpu = time.monotonic(), time.process_time()
     found = dse.run("mesh_llm", *(f"run_dir={Path(folder).resolve()}" for folder in arguments[:1]))
     minutes, driver = (time.monotonic() - start) / 60, (time.process_time() - cpu) / 60
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> None:
 
 
 def said(found: StoredStudy) -> str:
-    """Counts by chip, and the best designs of each chip and of all by each objective."""
+    """Text of counts by chip, and of the best designs of each chip and of all by each objective."""
     asked, frame, front = found.study, found.frame(), found.front()
     good = frame[frame["feasible"]]
     chips = list(asked.question.space.knobs[0].values)  # type: ignore[union-attr]

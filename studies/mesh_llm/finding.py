@@ -1,4 +1,4 @@
-"""The papers' chips as points of one space: what each is worth on the load of the study."""
+"""Findings on the papers' chips as points of one space: metrics on the load of the study."""
 
 from dse.commands.notebook_api import find_study
 from dse.evaluators import METRICS, evaluate
@@ -9,7 +9,7 @@ from dse.studies.write import table
 
 
 def finding() -> str:
-    """One row a chip, as its paper has it."""
+    """One row per chip, with the settings of its paper."""
     asked = find_study("mesh_llm")
     names = [*asked.objectives, "ttft", "slo_attainment"]
     rows = []

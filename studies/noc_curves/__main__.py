@@ -1,6 +1,8 @@
-"""Latency against load of a mesh of routers, by pattern, length of packets and channels: python -m dse.studies.noc_curves
+"""Measure latency against load of a router mesh by pattern, packet length and channels.
 
-Writes ``curves.csv``, ``curves.svg`` and this study's README.md.
+    python -m dse.studies.noc_curves
+
+The command writes ``curves.csv``, ``curves.svg`` and this study's README.md.
 """
 
 import csv
@@ -18,7 +20,7 @@ HEAD = ("pattern", "flits", "routers", "bound", "rate", "latency", "p99", "accep
 
 
 def main() -> None:
-    """Measures, and writes what came out."""
+    """Measure the curves, and write the table, the figure and the README."""
     with (HERE / "curves.csv").open("w", newline="") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow(HEAD)

@@ -1,4 +1,4 @@
-"""The figure of this study: latency against accepted load, a panel for each length of packets, as SVG."""
+"""Figure of this study: latency against accepted load, one panel per packet length, as SVG."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ DASHES = ("", ' stroke-dasharray="2 3"', ' stroke-dasharray="7 4"')
 
 
 def drawn(path: Path) -> str:
-    """Latency in cycles up to `MOST`; routers by the dash of the line."""
+    """SVG of latency in cycles up to `MOST`, with a dash pattern per kind of router."""
     frame = pd.read_csv(path)
     far, parts = float(frame["accepted"].max()), []
     for place, flits in enumerate(frame["flits"].unique()):

@@ -1,4 +1,4 @@
-"""Latency at some loads and where a mesh saturates, by pattern, from ``curves.csv``."""
+"""Findings on loads of a mesh: latencies and saturation by pattern, from ``curves.csv``."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ SHOWN = (0, 2, 4, 5)
 
 
 def finding() -> str:
-    """One row a pattern, length of packets and kind of routers."""
+    """One row per pattern, packet length and kind of routers."""
     frame = pd.read_csv(Path(__file__).with_name("curves.csv"))
     rows = []
     for (routers, pattern, flits), here in frame.groupby(["routers", "pattern", "flits"], sort=False):

@@ -1,4 +1,4 @@
-"""What the curves are of."""
+"""Loads of the study's curves: routers, patterns and packet lengths."""
 
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,6 @@ LOADS = (0.02, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 @cache
 def asked(routers: str, pattern: str, flits: int, rate: float) -> Question:
-    """A load of a mesh of routers."""
+    """Question of one load on a mesh of routers."""
     load = (f"workload.traffic=[{pattern}]", f"workload.flits=[{flits}]", f"workload.rates=[{rate}]")
     return build_question(compose([*CONFIGURATIONS[routers], "workload=traffic", *load]), Path())

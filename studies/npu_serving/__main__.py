@@ -1,4 +1,4 @@
-"""Searches the study on public traces and writes what comes out into README.md; takes minutes.
+"""Search the study on public traces and write its findings into README.md (takes minutes).
 
 python -m dse.studies.npu_serving [--budget N] AZURE.csv MOONCAKE.jsonl
 """
@@ -22,11 +22,11 @@ LOADS = {
         300, ("workload.requests=300", "workload.scale=0.1", "workload.clip=32768", "workload.ttft=20 s"),
     ),
 }  # fmt: skip
-"""Designs, and what each trace is asked for, in the order of the arguments."""
+"""Designs, and the workload of each trace, in the order of the arguments."""
 
 
 def main(arguments: list[str]) -> None:
-    """Writes the README's part."""
+    """Write the study's part of the README."""
     fewer = None
     if arguments[:1] == ["--budget"]:
         fewer, arguments = int(arguments[1]), arguments[2:]
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> None:
 
 
 def searched(load: tuple[str, ...], budget: int) -> str:
-    """The best of a search by each objective, with all knobs; and published ways beside them."""
+    """Best designs of a search by each objective, with all knobs, and published settings for comparison."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.process_time()
         found = dse.run("npu_serving", *load, f"search.budget={budget}", "workers=serial", f"run_dir={folder}/run")

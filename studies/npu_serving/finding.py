@@ -1,4 +1,4 @@
-"""Published ways to serve on the same chip, on the sample of the study."""
+"""Findings on published serving settings on one chip, with the study's sample trace."""
 
 from dse.studies.designs import metrics
 from dse.studies.write import table
@@ -14,12 +14,12 @@ METRICS = {"throughput": "token/s", "ttft": "s", "tbt_p99": "s", "energy_per_tok
 
 
 def finding() -> str:
-    """One row a way to serve."""
+    """One row per serving setting, in Markdown."""
     return ways()
 
 
 def ways(*overrides: str) -> str:
-    """One row a way to serve, in groups of four cores and pipelines of four groups."""
+    """One row per serving setting, in groups of four cores and pipelines of four groups."""
     rows = []
     for name, chosen in WAYS.items():
         (found,) = metrics("npu_serving", [{}], *chosen, "mapping.prefill.tp=4", "mapping.prefill.pp=4", *overrides)

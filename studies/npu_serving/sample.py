@@ -1,4 +1,4 @@
-"""Draws sample.csv, 300 requests of nobody's: gaps from a gamma distribution, lengths from log-normal ones.
+"""Draw sample.csv, 300 synthetic requests with gamma gaps and log-normal lengths.
 
 python -m dse.studies.npu_serving.sample
 """
@@ -11,7 +11,7 @@ PATH = Path(__file__).with_name("sample.csv")
 
 
 def rows(count: int = 300, rate: float = 5.0, cv: float = 1.5) -> list[str]:
-    """Lines of a plain trace."""
+    """Lines of the synthetic trace as CSV text."""
     rng = np.random.default_rng(2026)
     arrival = np.cumsum(1e-3 + rng.gamma(1 / cv**2, cv**2 / rate, count)).round(6)
     prompt = np.clip(np.round(rng.lognormal(6.5, 0.9, count)), 8, 8192).astype(int)

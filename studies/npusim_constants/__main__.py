@@ -1,4 +1,4 @@
-"""NpuSim's figures with each assumed constant of npu64 lower and higher.
+"""Recompute NpuSim's figures with each assumed constant of npu64 lowered and raised.
 
     python -m dse.studies.npusim_constants
 

@@ -1,4 +1,4 @@
-"""Which constants move which figures, from ``moves.csv``."""
+"""Findings on the constants that move NpuSim's figures, from ``moves.csv``."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ SHOWN = 0.01
 
 
 def finding() -> str:
-    """A row a constant: the figure that it moves most, and the mean error of all scored figures with it."""
+    """One row per constant: the figure that it moves most, and the mean error with the change."""
     frame = pd.read_csv(HERE / "moves.csv", keep_default_na=False)
     as_is = frame[frame["constant"] == ""].set_index("row")
     frame["moved"] = frame["simulated"] / frame["row"].map(as_is["simulated"]) - 1

@@ -1,4 +1,4 @@
-"""What NpuSim's figures become where an assumed constant of npu64 is another one, all else as it is."""
+"""Figures of NpuSim recomputed with one assumed constant of npu64 changed at a time."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,13 +27,13 @@ TIMES = ("chip.tile.", "chip.noc.", "chip.hbm.", "chip.decode.")
 
 
 class Moved(NamedTuple):
-    """One figure with one constant changed.
+    """One figure recomputed with one constant changed.
 
     Attributes:
         constant, value: address, and what it is; empty for the figure as it is.
         row, role: of the published figure.
         published: both ends of it.
-        simulated: what comes out; not a number where nothing fits.
+        simulated: simulated figure; NaN where no design fits.
     """
 
     constant: str
@@ -45,13 +45,13 @@ class Moved(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Relative; 0 inside a published range."""
+        """Relative error of the figure; 0 inside a published range."""
         low, high = self.published
         return min(0.0, self.simulated / low - 1 if low else 0.0) + max(0.0, self.simulated / high - 1)
 
 
 def moved() -> Iterator[Moved]:
-    """All rows of NpuSim's studies that are in closed form or served, as they are and with each constant changed."""
+    """Rows of NpuSim's studies without simulation, as they are and with each constant changed."""
     for path in sorted(HERE.glob("npusim*/published.csv")):
         for _, row in read_rows(path):
             words, base = (overrides_of(row, column) for column in ("overrides", "baseline"))

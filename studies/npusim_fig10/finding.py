@@ -1,4 +1,4 @@
-"""Latency of one request by chip, group and placement, and what placements differ by where routes are not locked."""
+"""Findings on placement: latency of a request by chip, group and placement, with and without locks."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ PLACEMENTS = ("linear_seq", "linear_interleave", "ring", "mesh")
 
 
 def finding() -> str:
-    """One row a chip and group."""
+    """One row per chip and group size."""
     rows = []
     for chip in ("npu64", "npu256"):
         # where routes are not locked, products divided by k are to the cycle what events say (fidelity_gap)

@@ -1,4 +1,4 @@
-"""Latencies by prefilling and decoding cores and by where they are, and how ratios depend on how many requests come at once."""
+"""Findings on core splits: latencies by prefill and decode cores and places, by load."""
 
 from dse.studies.designs import metrics
 from dse.studies.write import table
@@ -14,7 +14,7 @@ LOADS = {f"{requests} at once": (f"workload.requests={requests}",) for requests 
 
 
 def finding() -> str:
-    """One row a ratio of cores; then one row a load."""
+    """One row per ratio of cores; then one row per load."""
     by_block = [one | {"mapping.serving.arrangement": "dp_first"} for one in APART]
     rows = []
     for (prefill, decode), found, other in zip(

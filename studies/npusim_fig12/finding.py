@@ -1,4 +1,4 @@
-"""Throughput, that per area and time between tokens by the decode cores' array and HBM, over those of the chip as it is."""
+"""Findings on decode cores: throughput, density and TBT by array and HBM, relative to the base chip."""
 
 from collections.abc import Sequence
 
@@ -13,11 +13,11 @@ READINGS = {
     "arrays only, each weight tile filled and drained": ("chip.tile.products=matrix",),
     "one 16-bit weight a cycle and row of an array": ("chip.tile.sram_per_row=2 B/cycle",),
 }
-"""What may bind beside HBM: prompts, or how fast weights reach what multiplies."""
+"""Possible bottlenecks besides HBM: prompts, or the bandwidth of weights to the engines."""
 
 
 def finding() -> str:
-    """One row a kind of decode cores; then one a reading of what binds."""
+    """One row per kind of decode cores; then one per assumption on the bottleneck."""
     alike, *found = _over(KINDS)
     shown = ("throughput", "throughput_per_system_mm2", "tbt_p50")
     rows = [

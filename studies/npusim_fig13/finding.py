@@ -1,4 +1,4 @@
-"""End-to-end latency by stages, memory and prompt, of the study's load and of one request; and what cutting layers brings."""
+"""Findings on pipeline stages: latency by stages, memory and prompt, and gains of cutting layers."""
 
 from dse.studies.designs import metrics
 from dse.studies.write import table
@@ -17,7 +17,7 @@ WAYS = (
 
 
 def finding() -> str:
-    """One row a load, prompt and memory; then one a way to cut, a format, a share of memory for caches and a bandwidth."""
+    """One row per load, prompt and memory; then one per cut, format, cache share and bandwidth."""
     rows = []
     for requests in (500, 1):
         for prompt in (100, 1000):

@@ -1,4 +1,4 @@
-"""Fusion over disaggregation by prompt and output tokens and by micro-batch; and over decode cores with more HBM bandwidth."""
+"""Findings on fused against disaggregated serving by lengths, micro-batch and decode bandwidth."""
 
 from dse.studies.designs import metrics
 from dse.studies.write import table
@@ -23,7 +23,7 @@ READINGS = {
 
 
 def finding() -> str:
-    """One row a micro-batch, length of chunks and ratio of lengths; then one a reading of what chunks cost."""
+    """One row per micro-batch, chunk and length ratio; then one per assumption on chunk cost."""
     rows = []
     for requests, chunk in ((4, 256), (4, 64), (8, 256)):
         knobs = {"microbatch": requests, "chunk": chunk}
@@ -41,7 +41,7 @@ def finding() -> str:
 
 
 def _readings() -> str:
-    """Ratios at ten prompt tokens for one of output and at a tenth, with what the text does not say changed."""
+    """Ratios at ten prompt tokens per output token and at a tenth, under varied unstated assumptions."""
     rows = []
     for reading, (knobs, bandwidth, overrides) in READINGS.items():
         both = {address.replace("both", phase): value for address, value in knobs.items() for phase in ("prefill", "decode")}

@@ -1,4 +1,4 @@
-"""Closed form against events by workload, and the trends of a die with a cache over batches."""
+"""Findings on analytical against event-driven times by workload, and trends of a shared-cache die."""
 
 from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
@@ -19,7 +19,7 @@ BATCHES = (8, 16, 32, 64)
 
 
 def finding() -> str:
-    """Both tables."""
+    """Both tables of the study's findings, in Markdown."""
     rows = []
     for name, what, batch, prompt, output in CASES:
         fixed = (

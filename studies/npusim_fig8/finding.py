@@ -1,4 +1,4 @@
-"""Latency of one request by model, SRAM and HBM, with arrays of 128 x 128; and where it goes for the largest model."""
+"""Findings on latency of one request by model, SRAM and HBM, and its breakdown."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ RESOURCES = {"matrix": "array", "vector": "lanes", "hbm": "HBM", "network": "lin
 
 
 def finding() -> str:
-    """One row a model and size of SRAM; then one row an array with a bandwidth."""
+    """One row per model and SRAM size; then one row per array size and bandwidth."""
     asked = find_study("npusim_fig8").question
     size = asked.space.combinations
     assert size is not None
@@ -49,7 +49,7 @@ def _largest() -> str:
 
 
 def _floors() -> str:
-    """How much faster the largest model is with array side and bandwidth doubled, by what else binds decode."""
+    """Speedup of the largest model with array side and bandwidth doubled, by other bottlenecks of decode."""
     both = [
         {"chip.tile.matrix.rows": side, "chip.tile.matrix.cols": side, "chip.hbm.channel_bandwidth": bandwidth}
         for side, bandwidth in ((64, 120e9), (128, 240e9))

@@ -1,4 +1,4 @@
-"""Time to the first token by prompt and way to divide products, and what K's goes into."""
+"""Findings on TTFT by prompt and partition of products, and the breakdown of partition k."""
 
 from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate, explain
@@ -6,7 +6,7 @@ from dse.studies.write import table
 
 
 def finding() -> str:
-    """One row a prompt."""
+    """One row per prompt length, in Markdown."""
     asked = find_study("npusim_fig9").question
     size = asked.space.combinations
     assert size is not None

@@ -1,4 +1,4 @@
-"""Figures 7 and 8: what prefetching gains against the number of devices and against link bandwidth."""
+"""Findings on figures 7 and 8: prefetch gains by number of devices and link bandwidth."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ PAPER = ("space=empty",)
 
 
 def finding() -> str:
-    """Both figures."""
+    """Tables of figures 7 and 8, in Markdown."""
     return "\n\n".join((_figure7(), _figure8()))
 
 

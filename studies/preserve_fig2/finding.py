@@ -1,4 +1,4 @@
-"""Memory of the attention and the MLP layer on one device, and the number of devices at which both fit in each chip's L2."""
+"""Findings on layer memory per device, and the devices at which both layers fit in L2."""
 
 from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
@@ -10,7 +10,7 @@ L2 = {"Ascend 910B": 192, "TPU v5p": 128, "TPU v5e": 128, "H100": 50}
 
 
 def finding() -> str:
-    """MB a device by model and devices, then where they fit."""
+    """Table of MB per device by model and devices, then the numbers of devices that fit."""
     asked = find_study("preserve_fig2").question
     columns = asked.space.grid(0, asked.space.combinations or 0)
     devices = columns["mapping.both.tp"].astype(int)

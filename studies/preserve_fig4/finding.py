@@ -1,4 +1,4 @@
-"""Speedup of the last decode step by batch and sequence length, on four NPUs; a dash where memory does not hold the case."""
+"""Findings on decode speedup by batch and sequence length on four NPUs; a dash if memory is short."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ SEQUENCES = (1024, 2048, 4096, 8192, 16384, 32768, 65536)
 
 
 def finding() -> str:
-    """A table a model."""
+    """One table per model, in Markdown."""
     texts = []
     for model in ("llama3_70b", "qwen2_72b", "phi3_medium"):
         name, grid = speedups(model)
@@ -27,7 +27,7 @@ def finding() -> str:
 
 
 def speedups(model: str, *overrides: str) -> tuple[str, Array]:
-    """The model's name and speedups, shape (batches, sequences); NaN where the case does not fit."""
+    """Name of a model and its speedups, shape (batches, sequences); NaN if the case does not fit."""
     batches, sequences = str(list(BATCHES)).replace(" ", ""), str(list(SEQUENCES)).replace(" ", "")
     workload = (f"workload.batch={batches}", f"workload.sequence={sequences}")
     asked = find_study("preserve_fig4", f"model={model}", *workload, *overrides).question

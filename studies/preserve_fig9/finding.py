@@ -1,4 +1,4 @@
-"""Figure 9: speedup by prefetching, mean of the twelve models, against matrix throughput and L2 bandwidth."""
+"""Findings on figure 9: mean prefetch speedup of twelve models by matrix and L2 throughput."""
 
 from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
@@ -6,7 +6,7 @@ from dse.studies.write import table
 
 
 def finding() -> str:
-    """Rows by matrix throughput of the die, columns by L2 bandwidth."""
+    """Table of speedups by matrix throughput (rows) and L2 bandwidth (columns)."""
     asked = find_study("preserve_fig9").question
     space = asked.space
     matrix, bandwidth = (space.knob(address).values for address in ("chip.core.matrix", "chip.l2.bandwidth"))  # type: ignore[union-attr]

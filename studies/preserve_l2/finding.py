@@ -1,4 +1,4 @@
-"""The L2 size of the best throughput density under each reading that the text of the paper leaves open."""
+"""Findings on the L2 size of best throughput density under each reading of the paper's text."""
 
 import numpy as np
 
@@ -38,7 +38,7 @@ READINGS = (
 
 
 def finding() -> str:
-    """Readings, then figure 5's latencies by model."""
+    """Tables of the readings, then of figure 5's latencies by model."""
     rows = []
     for text, overrides, name in READINGS:
         (off_at, off), (on_at, on) = peaks(overrides, name)
@@ -48,7 +48,7 @@ def finding() -> str:
 
 
 def peaks(overrides: tuple[str, ...], name: str) -> tuple[tuple[float, float], tuple[float, float]]:
-    """(L2 in MB, density) of the best L2 size without and with prefetching."""
+    """Best L2 size and its density without and with prefetching, as (MB, density)."""
     found = []
     policy = next((o for o in overrides if "prefetch=" in o), "mapping.prefill.prefetch=whole")
     for prefetch in ("mapping.prefill.prefetch=none", policy):

@@ -1,4 +1,4 @@
-"""Table 1 as published and as simulated."""
+"""Findings on table 1: published and simulated times."""
 
 import csv
 from pathlib import Path
@@ -12,7 +12,7 @@ from dse.studies.write import table
 MODELS = ("llama3_8b", "qwen2_7b", "phi3_small", "llama3_70b", "qwen2_72b", "phi3_medium")
 
 UNEXPLAINED, LAYERS, STEPS = ("qwen2_7b", 2), 28, 5461
-"""The row that comes out worst, its layers and its decode steps, a third of 16,384 tokens."""
+"""The row with the largest error, its layers and its decode steps, a third of 16,384 tokens."""
 
 
 def published() -> dict[str, dict[int, tuple[float, float]]]:
@@ -30,7 +30,7 @@ def published() -> dict[str, dict[int, tuple[float, float]]]:
 
 
 def finding() -> str:
-    """One row a model and cluster size; the last three models are predictions."""
+    """One row per model and cluster size; the last three models are predictions."""
     rows = []
     unexplained = ""
     for model, known_seconds in published().items():
@@ -65,7 +65,7 @@ MEMORY = ("chip=hbm2", "chip.memory.stacks=6", "workload=stream", f"workload.req
 
 
 def strided() -> str:
-    """Time of reading a KV head beside others over that of reading it alone: of HBM's commands, and as fitted."""
+    """Time of strided over contiguous KV head reads: by HBM commands, and as fitted."""
     chip = build_question(compose(("study=preserve_table1",)), Path()).base.chip
     fitted = [
         1 / float(strided_efficiency(HEAD, heads * HEAD, chip.hbm.bandwidth, chip.hbm.gap, chip.hbm.waste))  # type: ignore[union-attr]
@@ -83,7 +83,7 @@ def strided() -> str:
 
 
 def simulated(model: str, devices: int) -> tuple[float, float]:
-    """Seconds without and with prefetching."""
+    """Simulated seconds without and with prefetching."""
     overrides = ("study=preserve_table1", f"model={model}", f"mapping.prefill.tp={devices}")
     off = simulated_metric((*overrides, "mapping.prefill.prefetch=none"), "latency")
     on = simulated_metric((*overrides, "mapping.prefill.prefetch=whole"), "latency")

@@ -1,10 +1,11 @@
-"""Fits the constants of ``chip=ascend910b`` and ``stack=cann_yuzuguler2025`` that no document gives, on the six seconds of
-Llama3-8B in table 1.
+"""Fit undocumented constants of ``chip=ascend910b`` and ``stack=cann_yuzuguler2025`` on table 1.
+
+The fit uses the six seconds of Llama3-8B.
 
     python -m dse.studies.preserve_table1.fit
 
-Overhead per operator, vector passes of decode attention, and gap and waste of strided reads. Nothing else is fitted, and no
-other model is looked at.
+The constants are the overhead per operator, vector passes of decode attention, and gap and waste of strided reads.
+Nothing else is fitted, and no other model is used.
 """
 
 from dse.commands.notebook_api import find_study
@@ -18,7 +19,7 @@ START = (15e-6, 15.0, 3e-9, 0.5)
 
 
 def residuals(scaled: list[float]) -> list[float]:
-    """Relative errors of the six seconds, for constants in multiples of `START`."""
+    """Relative errors of the six times, for constants in multiples of `START`. [1]"""
     values = {address: float(start * scale) for address, start, scale in zip(ADDRESSES, START, scaled, strict=True)}
     errors = []
     for devices, seconds in published()["llama3_8b"].items():
@@ -31,7 +32,7 @@ def residuals(scaled: list[float]) -> list[float]:
 
 
 def main() -> None:
-    """Prints the constants and the residuals."""
+    """Print the fitted constants and the residuals."""
     from scipy.optimize import least_squares
 
     fit = least_squares(residuals, [1.0] * len(START), bounds=([0.0] * 4, [5.0, 5.0, 5.0, 2.0]))

@@ -1,8 +1,10 @@
-"""Measures the samplers on seven grids: python -m dse.studies.search_quality [FOLDER [GRID:SAMPLER ...]]
+"""Measure the samplers on seven grids, and write shares and figure.
 
-Evaluates each grid once (kept in FOLDER, by default runs/search_quality), replays the searches, writes ``shares.csv`` and
-``shares.svg`` and this study's README.md. What is in FOLDER is not measured again. Where some samplers of some grids are named,
-as in ``"pipelines:optuna gp"``, those are measured, and what ``shares.csv`` says of the others stays.
+    python -m dse.studies.search_quality [FOLDER [GRID:SAMPLER ...]]
+
+The command evaluates each grid once (kept in FOLDER, by default runs/search_quality), replays the searches, and writes
+``shares.csv``, ``shares.svg`` and this study's README.md. Results in FOLDER are not measured again. If samplers of
+grids are named, as in ``"pipelines:optuna gp"``, only these are measured, and the other rows of ``shares.csv`` stay.
 """
 
 import csv
@@ -27,7 +29,7 @@ PROMOTED, HALVING = "local, promoted", "halving"
 
 FRONT = "closed front"
 EVERY = (FRONT, PROMOTED, HALVING, *ALONE)
-"""All that have rows; the first is the front of the screen's fidelity by itself."""
+"""All samplers with rows; the first is the front of the screen's fidelity alone."""
 
 Lines = dict[tuple[str, str], list[list[str]]]
 """Of ``shares.csv``, by grid and sampler."""
@@ -46,7 +48,7 @@ HERE = Path(__file__).parent
 
 
 def main(folder: Path, only: Sequence[str] = ()) -> None:
-    """Measures, and writes what came out.
+    """Measure the samplers, and write the table and the figure.
 
     Args:
         folder: of the tables and of the searches.
@@ -70,7 +72,7 @@ def main(folder: Path, only: Sequence[str] = ()) -> None:
 
 
 def _written() -> Lines:
-    """What ``shares.csv`` says."""
+    """Lines of ``shares.csv``."""
     held: Lines = {}
     with (HERE / "shares.csv").open(newline="") as file:
         for line in list(csv.reader(file))[1:]:

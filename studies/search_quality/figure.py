@@ -1,4 +1,4 @@
-"""The figure of this study: share of the exact hypervolume against evaluations, a panel a space, as SVG."""
+"""Figure of this study: share of the exact hypervolume by evaluations, one panel per space, as SVG."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ WIDE, HIGH, LEFT, TOP = 300, 230, 46, 34
 
 
 def drawn(path: Path) -> str:
-    """The means over seeds, those of Optuna by itself dashed, and the target."""
+    """SVG of the means over seeds, dashed for plain Optuna, with the target line."""
     frame = pd.read_csv(path)
     names = list(frame["space"].unique())
     parts = []

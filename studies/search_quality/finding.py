@@ -1,4 +1,4 @@
-"""Evaluations to 99 % of the exact hypervolume, by space and sampler, from ``shares.csv``."""
+"""Findings on samplers: evaluations to 99 % of the exact hypervolume, from ``shares.csv``."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ TARGET = 0.99
 
 
 def finding() -> str:
-    """One row a sampler, and what the front of the screen's fidelity holds by itself."""
+    """One row per sampler, and the share held by the front of the screen's fidelity alone."""
     frame = pd.read_csv(Path(__file__).with_name("shares.csv"))
     names = list(frame["space"].unique())
     searches, closed = frame[frame["sampler"] != "closed front"], frame[frame["sampler"] == "closed front"].set_index("space")

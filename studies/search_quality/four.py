@@ -1,7 +1,9 @@
-"""Searches for four objectives, where crowding no longer spreads a front: python -m dse.studies.search_quality.four [FOLDER]
+"""Searches with four objectives, where crowding no longer spreads a front.
 
-Grids of this study with an objective or two more: the mean share of the exact front's hypervolume that each sampler holds, over
-five seeds, after a budget that is small for its grid and one that is not.
+    python -m dse.studies.search_quality.four [FOLDER]
+
+Grids of this study with an objective or two more: the mean share of the exact front's hypervolume that each sampler
+holds, over five seeds, after a budget that is small for its grid and one that is not.
 """
 
 import sys
@@ -17,7 +19,7 @@ MORE = {
     "dies": ("+objectives.energy_per_token=min",),
     "serving": ("+objectives.system_price=min",),
 }
-"""By grid, objectives beside those that it has."""
+"""Additional objectives, by grid."""
 
 BUDGETS = {"PRESERVE": (950, 1901), "pipelines": (104, 518), "dies": (106, 529), "serving": (104, 518)}
 """Different designs: 2 % and 10 % of the grid; 0.5 % and 1 % of PRESERVE's."""
@@ -27,7 +29,7 @@ SEEDS = range(5)
 
 
 def main(folder: Path) -> None:
-    """Prints a line a grid and a budget."""
+    """Print one line per grid and budget."""
     print("| grid | designs | budget | " + " | ".join(SAMPLERS) + " |")
     print("| --- | --- | --- |" + " --- |" * len(SAMPLERS))
     for name, more in MORE.items():

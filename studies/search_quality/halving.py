@@ -1,8 +1,8 @@
-"""Successive halving by two fidelities, as multi-fidelity methods for hyperparameters have it, to compare with.
+"""Successive halving over two fidelities, as a multi-fidelity baseline for comparison.
 
-Brackets of designs are priced at the lower fidelity; of each, the share that no others beat there goes on to the dear one.
-Half of a bracket is drawn from the whole space, half are neighbours of the best that the dear fidelity has found, as a sampler
-that learns would draw them.
+Brackets of designs are evaluated at the lower fidelity; of each bracket, the non-dominated share is promoted. Half of a
+bracket is drawn from the whole space, half are neighbours of the best designs found at the higher fidelity, as a
+learning sampler would draw them.
 """
 
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ KEEP = 3
 
 
 def halved(grid: Grid, rows: Mapping[tuple[object, ...], int], lower: list[Feedback], seed: int, budget: int) -> Array:
-    """The rows that are evaluated at the dear fidelity, in order.
+    """Rows evaluated at the higher fidelity by successive halving, in order.
 
     Args:
         grid: to search.
         rows: of its designs.
-        lower: what the lower fidelity says of each row.
+        lower: results of the lower fidelity for each row.
         seed: of the draws.
         budget: evaluations at the dear fidelity.
     """
@@ -56,7 +56,7 @@ def halved(grid: Grid, rows: Mapping[tuple[object, ...], int], lower: list[Feedb
 def _drawn(
     grid: Grid, rows: Mapping[tuple[object, ...], int], places: DesignEncoder, order: list[int], rng: np.random.Generator
 ) -> Array:
-    """Rows of a bracket: of the whole grid, and beside what is best so far."""
+    """Rows of a bracket: drawn from the whole grid, and near the best so far."""
     anywhere = rng.integers(grid.size, size=2 * BRACKET)
     good = np.array([row for row in order if grid.limit[row] < 0], dtype=int)
     if not len(good):

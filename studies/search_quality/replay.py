@@ -1,4 +1,4 @@
-"""Whole grids, evaluated once, and searches replayed on them by the product's own samplers and loop."""
+"""Whole grids evaluated once, and searches replayed on them by the product's own samplers."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -124,13 +124,13 @@ SPACES = {
 
 @dataclass(frozen=True)
 class Grid:
-    """Every different design of a space with its results at the study's fidelity.
+    """All different designs of a space with their results at the study's fidelity.
 
     Attributes:
-        study: whose space, objectives, fidelity and search settings count.
+        study: study with the space, objectives, fidelity and search settings.
         columns: knobs.
         objectives: shape (designs, objectives).
-        limit, need, have: of the limit that binds; -1 where all hold.
+        limit, need, have: most violated limit of each design; -1 where all hold.
     """
 
     study: Study
@@ -142,14 +142,12 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """Different designs."""
+        """Number of different designs of the grid."""
         return len(self.objectives)
 
     @cached_property
     def ruled_out(self) -> Array:
-        """Which designs break a limit that the product knows before it evaluates them, as `dse.execution.limit_filter` has
-        it.
-        """
+        """Designs that violate an early limit, as in `dse.execution.limit_filter`, shape (designs,)."""
         space, workload = self.study.question.space, self.study.question.workload
         if any(is_simulated(one.base, workload, self.study.fidelity) for _, one in space.each):
             return self.limit >= 0
@@ -160,17 +158,20 @@ class Grid:
         return out
 
     def rows(self) -> dict[tuple[object, ...], int]:
-        """The row of a design, by the items of its values."""
+        """Row of each design, by the items of its knob values."""
         space = self.study.question.space
         return {tuple(space.row(self.columns, row).items()): row for row in range(self.size)}
 
     def broken(self, row: int) -> tuple[str, float, float]:
-        """The limit that binds a design, with what it needs and has; "" where all hold."""
+        """Most violated limit of a design with its need and have; empty string if all hold."""
         limit = int(self.limit[row])
         return list(SILICON_LIMITS)[limit] if limit >= 0 else "", float(self.need[row]), float(self.have[row])
 
     def share(self, rows: Array) -> float:
-        """What some designs hold of the exact front's hypervolume, up to a tenth beyond the front's worst values."""
+        """Share of the exact front's hypervolume that some designs dominate.
+
+        The reference point is a tenth beyond the front's worst values.
+        """
         low, high, whole = self._exact
         return hypervolume(self.objectives[rows[self.limit[rows] < 0]], self.study.directions, low, high) / whole
 
@@ -184,7 +185,7 @@ class Grid:
 
 
 def grid(name: str, folder: Path, *overrides: str) -> Grid:
-    """The grid of a name, from its file where it was evaluated before.
+    """Grid of a name, read from its file if it was evaluated before.
 
     Args:
         name: one of `SPACES`.
@@ -206,7 +207,7 @@ def grid(name: str, folder: Path, *overrides: str) -> Grid:
 
 
 class Table:
-    """Workers that look a design up."""
+    """Worker pool that looks up results of a grid."""
 
     def __init__(self, grid: Grid, rows: dict[tuple[object, ...], int]) -> None:
         self._grid = grid
@@ -215,7 +216,7 @@ class Table:
         self.order: list[int] = []
 
     def submit(self, batch: Batch) -> None:
-        """Looked up at once."""
+        """Look up the designs of a batch at once."""
         for key, values, _ in batch:
             row = self._rows[tuple(values.items())]
             found = zip(self._grid.study.objectives, self._grid.objectives[row].tolist(), strict=True)
@@ -224,12 +225,12 @@ class Table:
             self.order.append(row)
 
     def collect(self) -> list[DesignResult]:
-        """All that were submitted."""
+        """Return the results of all submitted designs."""
         found, self._found = self._found, []
         return found
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Close the workers; nothing is open."""
 
 
 def searched(
@@ -241,15 +242,15 @@ def searched(
     seeds: list[Values],
     cheaper: LowFidelitySource | None = None,
 ) -> Array:
-    """The rows that a search asks for, each the first time, in order, without those that a limit rules out.
+    """Rows that a search evaluates, each once, in order, without those excluded by limits.
 
     Args:
         grid: to search.
         rows: of its designs.
         name: of a sampler; after "optuna " of one of Optuna's own, without this product.
         seed: of the search.
-        budget: different designs; for Optuna by itself, trials.
-        seeds: values of the first asks.
+        budget: number of different designs; for plain Optuna, of trials.
+        seeds: first proposals.
         cheaper: a lower fidelity, of which `local` promotes designs.
     """
     study = grid.study
@@ -286,10 +287,10 @@ def searched(
 
 
 class Cheap:
-    """The screen's fidelity of a whole grid, as a search that promotes designs asks for it.
+    """Results of a grid at the screen's fidelity, for searches that promote designs.
 
     Args:
-        grid: whose designs.
+        grid: grid of the designs.
         folder: of the files, where it was evaluated before.
     """
 
@@ -313,7 +314,7 @@ class Cheap:
         self.pool = [(space.row(grid.columns, row), self.each[row]) for row in np.flatnonzero(self.limit < 0).tolist()]
 
     def told(self, designs: Sequence[Values]) -> list[Feedback]:
-        """Looked up."""
+        """Look up the lower-fidelity results of designs."""
         return [self.each[self._rows[tuple(values.items())]] for values in designs]
 
 
@@ -324,10 +325,10 @@ def _name(study: Study, fidelity: str) -> str:
 
 
 def closed_front(grid: Grid, folder: Path | None = None) -> list[Values]:
-    """The designs of the exact front at the screen's fidelity, from which a study's search starts unless it is told not to.
+    """Designs of the exact front at the screen's fidelity, the usual start of a study's search.
 
     Args:
-        grid: whose designs.
+        grid: grid of the designs.
         folder: of the files; None where the screen's fidelity is the grid's.
     """
     space, of = grid.study.question.space, grid if folder is None else Cheap(grid, folder)

@@ -1,4 +1,4 @@
-"""Areas, powers and costs of chips that exist: as published, as the model has them, and with each left out of the fit."""
+"""Findings on silicon: areas, powers and prices of real chips, published, modelled and left out."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ BILLS = {
     "b200": ("B200", (None, None, None, None, 6400)),
     "mi300x": ("MI300X", (None, None, None, None, 5300)),
 }
-"""Chips with what analysts say their parts cost: dies, memory, package and test; or only the sum. [USD]"""
+"""Chips with analysts' prices of their parts: dies, memory, package and test; or only the sum. [USD]"""
 
 BASE_DIE = 370.0
 """Area of a base die of an MI300X. [mm2]"""
@@ -27,7 +27,7 @@ FAR = 0.3
 
 
 def finding() -> str:
-    """Constants, dies, powers, clocks at rated power, and costs."""
+    """Tables of constants, dies, powers, clocks at rated power, and prices."""
     constants, dies = areas()
     mac, powers = energies(constants)
     return "\n\n".join(
@@ -68,7 +68,7 @@ def _clocks() -> str:
 
 
 def slowed(chip: Chip) -> float:
-    """The share of its clock at which a chip of cores that a cache pools takes its rated power, 1 at most, by bisection."""
+    """Share of its clock at which a shared-cache chip takes its rated power, at most 1, by bisection."""
 
     def takes(share: float) -> float:
         of = replace_leaves(chip, {"clock": chip.clock * share, "core.matrix": chip.core.matrix * share})

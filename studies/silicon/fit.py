@@ -1,10 +1,10 @@
-"""Fits five areas and one energy of N7, on the areas and rated powers of chips that exist, and leaves each of them out in turn.
+"""Fit five areas and one energy of N7 on published chips, with each chip left out in turn.
 
     python -m dse.studies.silicon.fit [--write]
 
-The area of a die is linear in a node's areas, and its power at full load in the energy of a multiply-add. Other nodes are N7 by
-the factors in their files, so that one set of constants holds for all dies. What is fitted on are the rows of `published.csv`
-whose role is calibration: each design once. With --write, the nodes' files have the new values.
+The area of a die is linear in a node's areas, and its power at full load in the energy of a multiply-add. Other nodes
+are N7 by the factors in their files, so that one set of constants holds for all dies. The fit uses the rows of
+`published.csv` whose role is calibration, each design once. With --write, the nodes' files get the new values.
 """
 
 import csv
@@ -31,7 +31,7 @@ NODES = HERE.parents[1] / "conf" / "technology"
 
 
 class Prior(NamedTuple):
-    """What a constant of N7 is drawn to, in SI, and a constant that other nodes scale as this one."""
+    """Prior value of an N7 constant in SI, and a constant that scales alike on other nodes."""
 
     value: float
     like: str
@@ -49,7 +49,7 @@ AREAS = {
 }
 ENERGY = "mac"
 LIKE = {name: of.like for name, of in AREAS.items()} | {ENERGY: "element"}
-"""A constant that is not fitted, whose factors from N7 to other nodes are those of one that is."""
+"""Fitted constants that give the scaling to other nodes of an unfitted constant."""
 
 PULL = 0.25
 """Weight of a constant's relative distance from its prior, beside that of the relative errors of the dies. Dies left out are
@@ -68,7 +68,7 @@ class Row(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What comes out for a row: relative errors as fitted on all, and on all others."""
+    """Relative errors of a row: fitted on all rows, and on all others."""
 
     name: str
     value: float
@@ -77,7 +77,7 @@ class Left(NamedTuple):
 
 
 def rows(metric: str, role: str = "calibration") -> list[Row]:
-    """Rows of `published.csv` by metric and role."""
+    """Rows of `published.csv` of one metric and role."""
     with (HERE / "published.csv").open() as file:
         found = [row for row in csv.DictReader(file) if row["metric"] == metric and row["role"] == role]
     unit = {"die_mm2": "mm2", "tdp": "W"}[metric]
@@ -88,18 +88,18 @@ def rows(metric: str, role: str = "calibration") -> list[Row]:
 
 @cache
 def chip_of(overrides: str) -> Chip:
-    """The chip of some overrides."""
+    """Chip record of some overrides."""
     config = compose(overrides.split())
     return build_question(config, study_folder(config)).base.chip
 
 
 def factor(tech: ProcessNode, like: str) -> float:
-    """A node's constant over N7's."""
+    """Ratio of a process node's constant to N7's."""
     return float(getattr(tech, like) / getattr(chip_of("chip=a100").technology, like))
 
 
 def of_die(chip: Chip) -> tuple[float, Array]:
-    """Area of a die without what is fitted, and per unit of each constant of N7. [mm2], shape (constants,)"""
+    """Die area without fitted constants, and area per unit of each N7 constant, shape (constants,). [mm2]"""
 
     def at(**constants: float) -> float:
         values = dict.fromkeys(AREAS, 0.0) | constants
@@ -110,7 +110,7 @@ def of_die(chip: Chip) -> tuple[float, Array]:
 
 
 def fit_areas(dies: list[tuple[float, float, Array]]) -> Array:
-    """Constants of N7 by least squares of relative errors, none below 0, drawn to their priors; shape (constants,).
+    """N7 constants by non-negative least squares of relative errors with priors, shape (constants,).
 
     Args:
         dies: published area, that without what is fitted, and per unit of each constant. [mm2]
@@ -125,7 +125,7 @@ def fit_areas(dies: list[tuple[float, float, Array]]) -> Array:
 
 
 def areas() -> tuple[dict[str, float], list[Left]]:
-    """Fitted areas of N7 in SI by name, and what comes out for each die."""
+    """Fitted areas of N7 in SI by name, and the errors of each die."""
     found = rows("die_mm2")
     dies = [(row.value, *of_die(row.chip)) for row in found]
     every = fit_areas(dies)
@@ -137,13 +137,13 @@ def areas() -> tuple[dict[str, float], list[Left]]:
 
 
 def fitted(chip: Chip, constants: dict[str, float]) -> Chip:
-    """A chip whose node has constants of N7, by the node's factors."""
+    """A chip whose process node has the given N7 constants, scaled by the node's factors."""
     values = {f"technology.{name}": value * factor(chip.technology, LIKE[name]) for name, value in constants.items()}
     return replace_leaves(chip, values)
 
 
 def energies(constants: dict[str, float]) -> tuple[float, list[Left]]:
-    """Fitted energy of a multiply-add at N7 [J/op], with such areas, and what comes out for each rated power."""
+    """Fitted energy of a multiply-add at N7 [J/op] for given areas, and errors of rated powers."""
     found = rows("tdp")
     bare, per = np.array([of_power(row.chip, constants) / row.value for row in found]).T
     every = fit_energy(bare, per)
@@ -156,13 +156,13 @@ def energies(constants: dict[str, float]) -> tuple[float, list[Left]]:
 
 
 def of_power(chip: Chip, constants: dict[str, float]) -> Array:
-    """Power of a chip at full load without multiply-adds [W], and per unit of their energy at N7 [op/s]; shape (2,)."""
+    """Full-load power without multiply-adds [W], and per unit of their N7 energy [op/s]; shape (2,)."""
     bare, one = (float(energy.peak_design_power(fitted(chip, constants | {ENERGY: value}))) for value in (0.0, PICOJOULE))
     return np.array([bare, (one - bare) / PICOJOULE])
 
 
 def fit_energy(bare: Array, per: Array) -> float:
-    """Energy of a multiply-add by least squares of the logarithms of powers over rated ones. [J/op]
+    """Energy of a multiply-add by least squares of logarithmic power ratios. [J/op]
 
     Args:
         bare, per: power over the rated one without multiply-adds, and per unit of their energy; shape (chips,).
@@ -176,7 +176,7 @@ def fit_energy(bare: Array, per: Array) -> float:
 
 
 def write(constants: dict[str, float]) -> None:
-    """Writes constants of N7, and those of other nodes by their factors, into the nodes' files."""
+    """Write N7's constants, and those of other nodes by their factors, into the nodes' files."""
     units = {spec.name: spec.metadata["unit"] for spec in fields(ProcessNode)}
     for path in sorted(NODES.glob("*.yaml")):
         tech = chip_of(f"chip=a100 technology@chip.technology={path.stem}").technology
@@ -190,7 +190,7 @@ def write(constants: dict[str, float]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Prints constants and errors; with --write, writes the constants."""
+    """Print constants and errors; with --write, write the constants."""
     constants, dies = areas()
     mac, powers = energies(constants)
     for name, value in constants.items():

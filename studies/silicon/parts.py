@@ -1,6 +1,7 @@
-"""What parts that power at peak leaves out would change: each alone, and all of them, for chips that are left out of the fit.
+"""Effects of parts that the peak power leaves out, each alone and all together.
 
-A part is decided on all rows at once: it is taken where it brings chips that are left out nearer, which none of these does.
+The effects are on chips left out of the fit. A part is decided on all rows at once: it is adopted if it brings left-out
+chips nearer, which none of these does.
 """
 
 from collections.abc import Callable
@@ -16,13 +17,13 @@ from dse.studies.silicon.fit import fit_energy, fitted, of_power, rows
 from dse.studies.write import table
 
 WIRED = 11.4
-"""Energy of a byte of a shared cache whose way of 15 mm takes 0.08 pJ a bit and mm, in the place of 0.02, at N7. [pJ/B]"""
+"""Energy of a byte of a shared cache with 15 mm of wire at 0.08 pJ per bit and mm instead of 0.02, at N7. [pJ/B]"""
 
 GIGAHERTZ = 1e9
 
 
 class Part(NamedTuple):
-    """A part of the power at peak: what it adds by chip [W], and the share of it all that arrives."""
+    """A part of the peak power: its addition by chip [W], and the arriving share of the total."""
 
     name: str
     more: Callable[[Chip], float] = lambda chip: 0.0
@@ -69,7 +70,7 @@ PARTS = (
 
 
 def left_out(part: Part, constants: dict[str, float]) -> tuple[float, dict[str, float]]:
-    """Fitted energy of a multiply-add at N7 with a part [J], and relative errors of chips that are left out, by name."""
+    """Fitted multiply-add energy at N7 with a part [J], and relative errors of left-out chips."""
     found = rows("tdp")
     bare, per = np.array([_over(row.chip, row.value, part, constants) for row in found]).T
     off = {}
@@ -85,7 +86,7 @@ def _over(chip: Chip, rated: float, part: Part, constants: dict[str, float]) -> 
 
 
 def tried(constants: dict[str, float]) -> str:
-    """A table of parts, and what each would do."""
+    """Table of parts and the effect of each."""
     lines = []
     for part in PARTS:
         mac, off = left_out(part, constants)

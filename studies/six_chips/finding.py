@@ -1,4 +1,4 @@
-"""Of each chip the mapping that is best for its silicon, and the one with the shortest time of a token."""
+"""Findings on each chip: its best mapping per objective, and the shortest time of a token."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ AT_ONCE = 8192
 
 
 def finding() -> str:
-    """A table for each objective."""
+    """One table for each objective."""
     asked = find_study("six_chips")
     space, workload = asked.question.space, asked.question.workload
     columns = space.grid(0, space.combinations or 0)

@@ -1,4 +1,4 @@
-"""What random pieces get of a stack, of a die, of tiles and of a wafer, and what picking is worth beside reading everything."""
+"""Findings on random access: bandwidth of stacks, dies, tiles and wafers, and gains of sparse reads."""
 
 from functools import cache
 from math import log
@@ -16,7 +16,7 @@ GENERATIONS = ("hbm2", "hbm3", "hbm4")
 PIECES = (128, 256, 512, 640, 1152, 2304, 4608)
 SPREAD = (256, 512, 1024)
 SCATTER = {"hbm2": 120.0, "hbm3": 290.0}
-"""Bytes that a piece costs beside its own, as chips say it (`chip.hbm.scatter`)."""
+"""Bytes of overhead per random access, as chips state them (`chip.hbm.scatter`)."""
 
 LAID = 512
 """Bytes in one channel at which these are fitted."""
@@ -33,7 +33,7 @@ BLOCKS = (1, 4, 16, 64)
 
 
 def finding() -> str:
-    """Tables: shares of a stack by piece and spread, and attention by context, chip and piece."""
+    """Tables of stack bandwidth by piece and spread, and attention by context, chip and piece."""
     return "\n\n".join(
         [
             "Share of a sequential stream that pieces at random places get, by bytes of a piece and bytes that lie in one "
@@ -70,7 +70,7 @@ def _stack(chip: str) -> list[list[str]]:
 
 
 def _fitted(shares: list[float]) -> int:
-    """Bytes beside a piece with which piece / (piece + bytes) is nearest to shares, by least squares of logarithms."""
+    """Bytes of overhead with which piece / (piece + overhead) fits shares best, by least squares of logarithms."""
 
     def missed(scatter: int) -> float:
         return sum(log(piece / (piece + scatter) / share) ** 2 for piece, share in zip(PIECES, shares, strict=True))

@@ -1,4 +1,4 @@
-"""The best cores, algorithms and K for each phase, and where the paper's choice stands."""
+"""Findings on the best cores, algorithms and K per phase, against the paper's choice."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Cycles by size, algorithm and cores, the best cores, and the share that products take."""
+"""Findings on GEMM: cycles by size, algorithm and cores, best cores, and share of products."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ SIDES = (360, 480, 600, 720)
 
 
 def finding() -> str:
-    """One row a size and algorithm."""
+    """One row per size and algorithm, in Markdown."""
     return scaled("waferllm_gemm", "mapping.gemm", SIDES)
 
 
 def scaled(study: str, algorithm: str, sides: tuple[int, ...]) -> str:
-    """Cycles of a product on some square meshes, by size and algorithm (and K), of a study over rows and algorithms."""
+    """Cycles of a product on square meshes, by size and algorithm (and K), from a study's grid."""
     asked = find_study(study).question
     size = asked.space.combinations
     assert size is not None
@@ -46,7 +46,7 @@ def scaled(study: str, algorithm: str, sides: tuple[int, ...]) -> str:
 
 
 def variants(space: Any, algorithm: str, columns: dict[str, Array]) -> list[tuple[str, Array]]:
-    """Each algorithm, the K-tree once for each K, with the rows of a grid that have it."""
+    """Each algorithm with the rows of a grid that use it; the K-tree once for each K."""
     found = []
     for code, name in enumerate(space.knob(algorithm).values):
         here = np.asarray(columns[algorithm]) == code

@@ -1,4 +1,4 @@
-"""Cycles by size, allreduce and cores, the best cores, and the share that products take."""
+"""Findings on GEMV: cycles by size, allreduce and cores, best cores, and share of products."""
 
 from dse.studies.waferllm_gemm.finding import scaled
 
@@ -6,5 +6,5 @@ SIDES = (120, 240, 360, 480, 600, 720)
 
 
 def finding() -> str:
-    """One row a size and allreduce."""
+    """One row per size and allreduce, in Markdown."""
     return scaled("waferllm_gemv", "mapping.gemv", SIDES)

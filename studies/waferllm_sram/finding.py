@@ -1,4 +1,4 @@
-"""What memory in a core is worth: regions, rate, throughput for the silicon, for three models."""
+"""Findings on core memory: regions, token rate and throughput per area, for three models."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ SIZES = (48, 96, 192, 288, 512)
 
 
 def finding() -> str:
-    """The best decode region of each size of memory and model."""
+    """Best decode region for each memory size and model."""
     rows = []
     for model in MODELS:
         asked = find_study("waferllm_sram", f"model={model}").question

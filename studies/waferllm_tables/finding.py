@@ -1,4 +1,4 @@
-"""Published against simulated, table by table: mean and worst error of each system."""
+"""Findings on published tables: mean and worst error of each system."""
 
 import re
 from collections.abc import Callable
@@ -39,7 +39,7 @@ GROUPS: tuple[tuple[str, Callable[[ValidationRow], bool]], ...] = (
 
 
 def finding() -> str:
-    """One row a group of figures, then what the paper says twice about GPUs."""
+    """One row per group of figures, then the paper's duplicate GPU figures."""
     rows = compare_file(Path(__file__).with_name("published.csv"))
     lines = []
     for name, belongs in GROUPS:
@@ -51,7 +51,7 @@ def finding() -> str:
 
 
 def _twice(rows: list[ValidationRow]) -> list[list[str]]:
-    """Tokens/s of the GPUs in table 2 beside those that follow from the rates of prefill and decode in tables 7 and 8."""
+    """Tokens/s of the GPUs in table 2, and those that follow from the rates of prefill and decode in tables 7 and 8."""
     published = {row.id: float(row.published) for row in rows if ".." not in row.published}
     lines = []
     for row in rows:

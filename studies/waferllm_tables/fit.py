@@ -1,9 +1,10 @@
-"""Fits the six constants of ``chip=wse2`` that no document gives, on the rows of ``published.csv`` whose role is calibration.
+"""Fit the six undocumented constants of ``chip=wse2`` on the calibration rows of ``published.csv``.
 
     python -m dse.studies.waferllm_tables.fit
 
-One set for WaferLLM, T10 and Ladder, prefill and decode, all models and meshes. WaferLLM's rows weigh most, since they are
-what the chip can do; T10's fix the cost of relaying, Ladder's, whose program is a reading, weigh least.
+One set holds for WaferLLM, T10 and Ladder, prefill and decode, all models and meshes. WaferLLM's rows weigh most, since
+they show what the chip can do. T10's rows fix the cost of relaying. Ladder's program is inferred, so its rows weigh
+least.
 """
 
 import csv
@@ -23,11 +24,11 @@ ADDRESSES = tuple(f"chip.core.{name}" for name in ("launch", "post", "copy", "st
 START = (138.0, 84.0, 3.0, 14.0, 3.0, 0.48)
 WEIGHTS = {"waferllm": 1.0, "t10": 0.3, "ladder": 0.15}
 HOLDS = (("meshgemm", 0.70, 1.0), ("cannon", 0.0, 0.50), ("summa", 0.0, 0.50))
-"""Section 7.2: shares of the time that products take in an 8K GEMM on 720 x 720 cores."""
+"""Section 7.2: shares of products in the time of an 8K GEMM on 720 x 720 cores."""
 
 
 def rows(chip: str) -> list[tuple[str, float, Callable[[dict[str, float]], float]]]:
-    """(id, weight, logarithm of simulated over published for some constants) of each calibration row of a chip."""
+    """Id, weight and log error function of each calibration row of a chip."""
     found = []
     with Path(__file__).with_name("published.csv").open(newline="") as file:
         for row in csv.DictReader(file):
@@ -45,13 +46,13 @@ def rows(chip: str) -> list[tuple[str, float, Callable[[dict[str, float]], float
 
 
 def measured(asked: Question, values: dict[str, float], metric: str) -> float:
-    """A metric of a question's design with some constants."""
+    """Metric of a question's design with some constants changed."""
     design = replace_leaves(asked.base, values)
     return float(evaluate(stack_designs([design]), asked.workload).columns[metric][0])
 
 
 def statements() -> list[tuple[Question, float, float]]:
-    """What section 7.2 says of shares: a question, and between what its efficiency lies."""
+    """Questions with the efficiency ranges that section 7.2 of the paper states."""
     found = []
     for name, low, high in HOLDS:
         overrides = [
@@ -66,7 +67,7 @@ def statements() -> list[tuple[Question, float, float]]:
 
 
 def main() -> None:
-    """Prints the constants and the residuals, system by system."""
+    """Print the constants and the residuals, system by system."""
     from scipy.optimize import least_squares
 
     known, said = rows("wse2"), statements()

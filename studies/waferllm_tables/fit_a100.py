@@ -1,9 +1,11 @@
-"""Fits what no document gives of ``stack=sglang_he2025``, six constants, on the rows of GPUs that ``published.csv`` has for
-calibration.
+"""Fit the six undocumented constants of ``stack=sglang_he2025`` on the calibration rows of GPUs.
+
+The rows are in ``published.csv``.
 
     python -m dse.studies.waferllm_tables.fit_a100
 
-What kernels reach of the peaks, and what starting them costs; one set for all models, both phases, and 1, 8 and 16 GPUs.
+The constants are the shares of peaks that kernels reach and their launch overheads; one set for all models, both
+phases, and 1, 8 and 16 GPUs.
 """
 
 from pathlib import Path
@@ -27,7 +29,7 @@ START = (0.7, 0.8, 0.1, 200e-6, 50e-6, 5e-6)
 
 
 def main() -> None:
-    """Prints the constants and the residuals."""
+    """Print the constants and the residuals."""
     from scipy.optimize import least_squares
 
     known = rows("a100")

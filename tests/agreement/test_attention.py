@@ -416,8 +416,8 @@ def test_no_design_of_the_grid_is_better_than_the_committed_front() -> None:
     [
         ("mapping.rows=5", "mapping.rows", "5 rows do not divide the mesh's 32; 4 do"),
         ("mapping.cols=64", "mapping.cols", "32 do"),
-        ("mapping.queries=512", "chip.tile.sram", "a slice that fits: mapping.queries="),
-        ("workload.qk=20000", "chip.tile.sram", "no slice of heads of 20000 + 20000 columns fits"),
+        ("mapping.queries=512", "chip.tile.sram", "a tiling that fits: mapping.queries="),
+        ("workload.qk=20000", "chip.tile.sram", "no tiling fits heads of 20000 + 20000 columns"),
         ("workload.batch=4000", "chip.hbm.capacity", "fewer sequences"),
     ],
 )

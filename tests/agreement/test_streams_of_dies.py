@@ -138,7 +138,7 @@ def test_banks_that_move_less_than_is_said_of_a_die_are_not_played_and_the_answe
 
 
 def test_banks_of_a_die_are_asked_for_where_something_plays_them_and_noted_where_nothing_does() -> None:
-    with pytest.raises(DesignError, match="whose banks nobody says; add "):
+    with pytest.raises(DesignError, match="whose banks are not set; add "):
         dse.evaluate(*MODEL, "fidelity=cycles")
     (noted,) = (one for one in dse.evaluate(*MODEL, *BANKS).without_effect if one.address == "chip.hbm.banks")
     assert str(noted).startswith("chip.hbm.banks has no effect here")

@@ -93,7 +93,7 @@ MISTAKES = [
     ("run study=quickstart metrics.mine=ttft", "metrics: this study has no 'mine'; +metrics.mine=... adds it"),
     ("evaluate chip.cores='5 GB'", "chip.cores: '5 GB' is a quantity of GB, expected a plain number"),
     ("run study=quickstart space.chip.cores=choice()", "'choice()' is not a sweep: empty choice is not legal"),
-    ("evaluate chip.cores=many", "chip.cores: 'many' is not a number; write one, as in '8'"),
+    ("evaluate chip.cores=many", "chip.cores: 'many' is not a number; write a number, as in '8'"),
     ("run study=quickstart search.sampler=foo", "no sampler 'foo'"),
     ("run study=quickstart search.budget=-1", "search.budget: -1"),
     ("run study=quickstart seed=a", "seed: 'a'"),
@@ -337,7 +337,7 @@ def test_a_chip_whose_fields_are_tied_wrong_is_refused_by_address(wrong: str, tm
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("# nothing yet", "chip: has no parts; start from"), ("cores: 512", "chip: has cores and nothing else; start from")],
+    [("# nothing yet", "chip: has no parts; start from"), ("cores: 512", "chip: has only cores; start from")],
 )
 def test_a_chip_without_parts_is_refused(
     text: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -346,7 +346,7 @@ def test_a_chip_without_parts_is_refused(
     (tmp_path / "chip/mine.yaml").write_text(f"{text}\n")
     code, _, err = typed(monkeypatch, capsys, "evaluate", f"--config-dir={tmp_path}", "chip=mine")
     assert code
-    assert f"{says} one that ships" in err
+    assert f"{says} a shipped file" in err
 
 
 def test_a_chip_that_starts_from_itself_is_refused(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_a_knob_counts_at_a_quantity_however_it_is_written(value: str) -> None:
     [
         ("[32]", "has no unit"),
         ("[32 W]", "expected one of B"),
-        ("[-1 MB]", "below the least"),
+        ("[-1 MB]", "below the minimum"),
     ],
 )
 def test_what_another_knob_cannot_be_is_refused(value: str, said: str) -> None:

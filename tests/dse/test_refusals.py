@@ -36,10 +36,10 @@ def test_what_keeps_a_reader_from_a_part_of_a_mesh_is_named_and_without_it_the_r
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("chip=tile32", "workload=serving"), "ask for batches, workload=static"),
-        (("chip=a100",), "chip.hbm, whose banks nobody says; add +memory@chip.hbm.banks=hbm3"),
-        (("chip=mesh8", "workload=traffic"), "does not play traffic patterns"),
-        (("chip=hbm3", "workload=stream"), "this chip is a memory by itself"),
+        (("chip=tile32", "workload=serving"), "use static batches, workload=static"),
+        (("chip=a100",), "chip.hbm, whose banks are not set; add +memory@chip.hbm.banks=hbm3"),
+        (("chip=mesh8", "workload=traffic"), "does not support traffic patterns"),
+        (("chip=hbm3", "workload=stream"), "this chip is a memory without cores"),
     ],
     ids=lambda words: words[0],
 )
@@ -95,7 +95,7 @@ def test_a_word_for_a_group_and_a_group_for_a_word_are_refused_by_their_address(
 @settings(max_examples=3, deadline=None)
 def test_attention_that_serving_cannot_have_is_what_is_refused(fields: list[str], count: int) -> None:
     words = ("chip=npu64", "model=qwen3_4b", "workload=serving", "mapping=npu_serving")
-    with pytest.raises(DesignError, match=r"^mapping\.prefill\.attention: .*leave it out"):
+    with pytest.raises(DesignError, match=r"^mapping\.prefill\.attention: .*remove it"):
         build_question(compose([*words, f"+mapping.both.attention={{{', '.join(fields[:count])}}}"]), Path())
 
 
@@ -259,5 +259,5 @@ def test_the_file_of_a_study_is_held_to_the_same(
 )
 def test_what_reads_nothing_of_main_memory_meets_no_banks(words: tuple[str, ...]) -> None:
     here = asked("chip=h200", "stack=ideal", *words, "+memory@chip.hbm.banks=hbm3", "chip.hbm.banks.stacks=6")
-    with pytest.raises(DesignError, match=r"fidelity: events plays main memory alone .*; say closed$"):
+    with pytest.raises(DesignError, match=r"fidelity: events simulates only main memory .*; use closed$"):
         evaluate(stack_designs([here.base]), here.workload, fidelity="events")

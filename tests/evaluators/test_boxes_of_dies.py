@@ -68,7 +68,7 @@ def test_a_network_between_boxes_costs_area_energy_and_money() -> None:
                 "mapping.both.ep=4",
                 "mapping.both.placement=interleave",
             ),
-            "not as many dies",
+            "equally many dies in each node",
         ),
         (("mapping.both.experts.shared=1",), "66 experts"),
     ],

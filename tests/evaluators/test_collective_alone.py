@@ -105,7 +105,7 @@ def test_what_arrives_is_summed_at_the_rate_of_the_lanes_or_of_the_memory() -> N
 @pytest.mark.parametrize(
     ("overrides", "limit", "said"),
     [
-        (("workload.bytes=[385KiB]",), "chip.tile.sram", "in 2 parts would do"),
+        (("workload.bytes=[385KiB]",), "chip.tile.sram", "move the data in 2 parts"),
         (
             ("workload.bytes=[200KiB]", "workload.pattern=reduce", "mapping.collective=tree"),
             "chip.tile.sram",
@@ -113,8 +113,12 @@ def test_what_arrives_is_summed_at_the_rate_of_the_lanes_or_of_the_memory() -> N
         ),
         (("workload.group=5x8",), "workload.group", "5 x 8 tiles do not divide 32 x 32"),
         (("workload.group=8x64",), "workload.group", "8 x 64 tiles do not divide 32 x 32"),
-        (("workload.root=32",), "workload.root", "the last place of a team is 31"),
-        (("workload.group=4x8", "workload.along=column", "workload.root=4"), "workload.root", "the last place of a team is 3"),
+        (("workload.root=32",), "workload.root", "the last member of a group is 31"),
+        (
+            ("workload.group=4x8", "workload.along=column", "workload.root=4"),
+            "workload.root",
+            "the last member of a group is 3",
+        ),
     ],
 )
 def test_what_cannot_be_says_what_would_do(overrides: tuple[str, ...], limit: str, said: str) -> None:
@@ -177,13 +181,13 @@ def test_all_tiles_exchange_with_each_other(pattern: str, topology: str) -> None
     ("overrides", "said"),
     [
         (("workload.pattern=allgather", "workload.root=0"), "workload.along=rectangle"),
-        ((*ALL, "workload.pattern=allgather"), "mapping.collective: hardware does not carry allgather; choose one of rings"),
-        ((*ALL, "mapping.collective=rings"), "does not carry multicast"),
+        ((*ALL, "workload.pattern=allgather"), "mapping.collective: hardware does not support allgather; choose one of rings"),
+        ((*ALL, "mapping.collective=rings"), "does not support multicast"),
         (
             (*ALL, "workload.pattern=allreduce", "mapping.collective=rings", "workload.combine=max"),
-            "workload.combine: rings sums",
+            "workload.combine: rings supports sum only",
         ),
-        (("chip.noc.topology=torus",), "chip.noc.topology: hardware works on a mesh"),
+        (("chip.noc.topology=torus",), "chip.noc.topology: mapping.collective=hardware supports mesh only"),
         (("chip.noc.topology=ring",), "chip.noc.topology"),
     ],
 )

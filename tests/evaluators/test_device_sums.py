@@ -251,7 +251,7 @@ def test_a_tree_of_too_few_phases_for_the_ports_says_how_many_would_do() -> None
     of = asked("chip=ascend910b", *SMALL, *words)
     worst = explain_infeasibility(of.base, of.workload)
     assert worst is not None
-    assert worst.remedy == "a K-tree of 2 phases would do: mapping.decode.ktree_k=2"
+    assert worst.remedy == "use a K-tree of 2 phases: mapping.decode.ktree_k=2"
     assert explain_infeasibility(replace_leaves(of.base, {"mapping.decode.ktree_k": 2}), of.workload) is None
 
 

@@ -99,12 +99,12 @@ def test_one_group_after_the_other_is_a_stack() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("workload.pattern=allreduce", "mapping.members=6"), "the nearest are 4 and 8"),
+        (("workload.pattern=allreduce", "mapping.members=6"), "the nearest sizes are 4 and 8"),
         (("workload.pattern=all_to_all", "mapping.collective=by_node"), "the chip has none"),
-        (("workload.pattern=all_to_all", "mapping.collective=by_node", BOXES, "mapping.members=4"), "of several boxes"),
+        (("workload.pattern=all_to_all", "mapping.collective=by_node", BOXES, "mapping.members=4"), "of several nodes"),
         (("workload.pattern=multicast", "mapping.collective=ktree", "workload.root=16"), "the last member of a group is 15"),
-        (("workload.pattern=allreduce", "chip.d2d.topology=full"), "takes 15 links a die"),
-        (("workload.pattern=allreduce", "workload.bytes=[1 TB]"), "parts would do"),
+        (("workload.pattern=allreduce", "chip.d2d.topology=full"), "needs 15 links per die"),
+        (("workload.pattern=allreduce", "workload.bytes=[1 TB]"), "move the data in"),
     ],
 )
 def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], said: str) -> None:
@@ -115,9 +115,9 @@ def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], said
     ("words", "said"),
     [
         (("workload.pattern=all_to_all",), "choose direct or by_node"),
-        (("workload.pattern=all_to_all", "mapping.collective=direct", "mapping.within=tree"), "do not share all_to_all"),
+        (("workload.pattern=all_to_all", "mapping.collective=direct", "mapping.within=tree"), "do not support all_to_all"),
         (("workload.pattern=allreduce", "workload.along=row"), "workload.along"),
-        (("workload.pattern=allreduce", "workload.root=3"), "nothing has a root"),
+        (("workload.pattern=allreduce", "workload.root=3"), "has no root; set 0"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_line(words: tuple[str, ...], said: str) -> None:

@@ -197,7 +197,7 @@ def test_a_trace_gives_lengths_and_times(tmp_path: Path) -> None:
         ("mapping.serving.policy=chunk", "mapping.serving.policy: no option 'chunk'; did you mean 'chunked'"),
         ("workload.rate=[5 Hz,largest]", "largest stands by itself, without a list"),
         ("workload.rate=[5 Hz,3]", "workload.rate: 3 has no unit"),
-        ("mapping=tensor_parallel", "for served requests on a die with a cache choose mapping=serving"),
+        ("mapping=tensor_parallel", "for served requests on a shared-cache die choose mapping=serving"),
         ("chip=hbm3", "nothing runs served requests on this chip"),
     ],
 )

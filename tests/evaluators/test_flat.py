@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_said_with_what_would() -> None:
     uneven = asked(*MESH, *SMALL, "model=qwen3_1b7", "mapping.prefill.gemm.rows=3")
     assert "groups of 3 rows do not divide the mesh's 8; 2 do" in str(explain_infeasibility(uneven.base, uneven.workload))
     wide = asked(*MESH, *SMALL, "model=qwen3_1b7", "mapping.prefill.gemm.m=512", "mapping.prefill.gemm.n=512")
-    assert "slices that are left open (0) are chosen to fit" in str(explain_infeasibility(wide.base, wide.workload))
+    assert "tilings that are left open (0) are chosen to fit" in str(explain_infeasibility(wide.base, wide.workload))
     mixed = asked(*MESH, *SMALL, "model=qwen3_1b7", "mapping.precision.activations=mxfp8")
     with pytest.raises(DesignError, match="activations: mxfp8 has scales of blocks"):
         typed(mixed)

@@ -351,20 +351,20 @@ def test_rates_of_many_designs_are_those_of_each() -> None:
 REFUSED = [
     (
         ("chip=h100", "mapping.precision.activations=int4_g128"),
-        "activations: int4_g128 is a format of weights alone; of activat",
+        "activations: int4_g128 is a format of weights only; for activat",
     ),
     (
         ("chip=h100", "mapping.precision.kv=fp8_128x128"),
-        "kv: fp8_128x128 is a format of weights alone; of the KV cache: .*mxfp8",
+        "kv: fp8_128x128 is a format of weights only; for the KV cache use: .*mxfp8",
     ),
     (
         ("chip=h100", "mapping.precision.weights=int4"),
-        "weights: int4 does not say which values share a scale; say int4_g128 or",
+        "weights: int4 does not say which values share a scale; use int4_g128 or",
     ),
-    (("chip=h100", "mapping.precision.kv=int4"), "kv: int4 does not say which values share a scale; say int4_head"),
+    (("chip=h100", "mapping.precision.kv=int4"), "kv: int4 does not say which values share a scale; use int4_head"),
     (
         ("chip=h100", "mapping.precision.weights=fp4"),
-        "weights: fp4 does not say which values share a scale; say mxfp4 or nvfp4",
+        "weights: fp4 does not say which values share a scale; use mxfp4 or nvfp4",
     ),
     (("chip=h100", "precision={weights: fp7}"), "weights: no option 'fp7'; did you mean 'fp8'"),
     (("chip=h100", "precision={expert: fp8}"), "no field 'precision.expert'; did you mean 'experts'"),

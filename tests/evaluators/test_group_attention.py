@@ -173,7 +173,7 @@ def test_only_decode_may_have_it_and_prefetching_goes_beside_it() -> None:
 @pytest.mark.parametrize(
     ("overrides", "why"),
     [
-        (("mapping.sram_kv=0.5",), "mapping.sram_kv: attention on groups .* say 0"),
+        (("mapping.sram_kv=0.5",), "mapping.sram_kv: attention on groups .* set 0"),
         (("mapping.precision.kv=int8",), "mapping.precision.kv: .* of one size, got int8 and fp16"),
         (("mapping.both.attention.dataflow=flat_asink",), "no .*'flat_asink'; did you mean 'flat_async'"),
     ],
@@ -185,7 +185,7 @@ def test_what_attention_on_groups_cannot_do_is_refused_by_name(overrides: tuple[
 
 
 def test_services_refuse_it_by_name() -> None:
-    with pytest.raises(DesignError, match=r"mapping.decode.attention: attention on groups takes batches"):
+    with pytest.raises(DesignError, match=r"mapping.decode.attention: attention on groups supports static batches"):
         asked("chip=npu64", "model=qwen3_1b7", "workload=serving", "+mapping.decode.attention.dataflow=flat_hw")
 
 

@@ -122,14 +122,14 @@ def test_a_faster_part_never_hurts(address: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "limit", "said"),
     [
-        (("mapping.decode.rows=100",), "chip.core.sram", "decode would do on"),
-        (("model=codellama_34b",), "chip.core.sram", "no square mesh of this chip would do for prefill, one of"),
-        (("mapping.prefill.rows=900",), "chip.mesh.rows", "would do on"),
-        (("mapping.prefill.rows=2", "chip.core.sram=1 GB"), "mapping.prefill.rows", "prefill would do on"),
-        (("mapping.decode.ktree_k=500", "chip.noc.paths=1000"), "mapping.decode.rows", "decode would do on"),
-        (("mapping.decode.ktree_k=40",), "chip.noc.paths", "decode would do with mapping.decode.ktree_k=23"),
-        (("mapping.prefill.rows=661", "mapping.prefill.cols=660"), "mapping.prefill.cols", "prefill would do on"),
-        (("mapping.decode.regions=9",), "mapping.decode.regions", "decode would do on"),
+        (("mapping.decode.rows=100",), "chip.core.sram", "decode fits on"),
+        (("model=codellama_34b",), "chip.core.sram", "no square mesh of this chip fits prefill, "),
+        (("mapping.prefill.rows=900",), "chip.mesh.rows", "fits on"),
+        (("mapping.prefill.rows=2", "chip.core.sram=1 GB"), "mapping.prefill.rows", "prefill fits on"),
+        (("mapping.decode.ktree_k=500", "chip.noc.paths=1000"), "mapping.decode.rows", "decode fits on"),
+        (("mapping.decode.ktree_k=40",), "chip.noc.paths", "decode fits with mapping.decode.ktree_k=23"),
+        (("mapping.prefill.rows=661", "mapping.prefill.cols=660"), "mapping.prefill.cols", "prefill fits on"),
+        (("mapping.decode.regions=9",), "mapping.decode.regions", "decode fits on"),
     ],
 )
 def test_what_cannot_be_is_a_value_that_says_what_would_do(overrides: tuple[str, ...], limit: str, said: str) -> None:
@@ -147,7 +147,7 @@ def test_the_mesh_that_would_do_does() -> None:
     asked_ = asked(*ONE, "mapping.decode.rows=100")
     verdict = explain_infeasibility(asked_.base, asked_.workload)
     assert verdict is not None
-    side = int(verdict.remedy.split("decode would do on ")[1].split()[0])
+    side = int(verdict.remedy.split("decode fits on ")[1].split()[0])
     better = replace_leaves(asked_.base, {"mapping.decode.rows": side})
     assert explain_infeasibility(better, asked_.workload) is None
     smaller = replace_leaves(asked_.base, {"mapping.decode.rows": side - 1})

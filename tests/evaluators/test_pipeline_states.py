@@ -104,5 +104,5 @@ def test_room_for_states_that_cannot_be_is_refused(words: tuple[str, ...], said:
 
 
 def test_pipelines_that_serve_keep_states_with_caches() -> None:
-    with pytest.raises(DesignError, match="states of requests that come and go are with their caches"):
+    with pytest.raises(DesignError, match="recurrent states are stored with the KV caches"):
         asked("chip=npu64", "workload=serving", "model=qwen3_next_80b_a3b", f"+{STATES}=0.2")

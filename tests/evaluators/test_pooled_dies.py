@@ -205,23 +205,26 @@ def test_exchanges_of_tokens_are_below_those_measured(ep: int) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("mapping.both.exchange=by_node", "chip.boxes=null"), "mapping.both.exchange=direct, or give it chip.boxes"),
-        (("mapping.both.exchange=by_node", "chip.dies.rows=3", "chip.boxes.size=12"), "not as many dies in each box"),
-        ((*split(ep=8), "mapping.both.exchange=by_node"), "each group of 8 dies is in one: exchange=direct, or a larger ep"),
-        ((*split(tp=8), "mapping.both.exchange=by_node"), "no dies share out experts: mapping.both.ep above 1"),
-        (("chip.boxes.size=3",), "no whole number of boxes"),
+        (("mapping.both.exchange=by_node", "chip.boxes=null"), "mapping.both.exchange=direct, or set chip.boxes"),
+        (("mapping.both.exchange=by_node", "chip.dies.rows=3", "chip.boxes.size=12"), "equally many dies in each node"),
+        (
+            (*split(ep=8), "mapping.both.exchange=by_node"),
+            "each group of 8 dies is in one: use exchange=direct, or a larger ep",
+        ),
+        ((*split(tp=8), "mapping.both.exchange=by_node"), "no dies share experts: set mapping.both.ep above 1"),
+        (("chip.boxes.size=3",), "do not fill whole nodes"),
         (split(ep=5), "mapping.both.ep=4 or 8, or mapping.both.experts.redundant=1"),
         (
             (*split(tp=4, ep=2), "mapping.both.placement=entwine", "mapping.both.exchange=by_node"),
-            "whole copies of attention on 4",
+            "whole attention replicas on 4",
         ),
         (split(pp=32), "32 stages of 1 dies: mapping.both.pp=16"),
         (("workload.batch=[65]",), "64 or 80 requests"),
-        (("chip.d2d.topology=full",), "takes 7 links a die"),
-        ((*split(ep=1), "mapping.both.experts.redundant=4"), "no dies share out experts, and copies"),
-        ((*DENSE, *split(ep=1), "mapping.both.experts.redundant=4"), "has no experts, and copies of them"),
+        (("chip.d2d.topology=full",), "needs 7 links per die"),
+        ((*split(ep=1), "mapping.both.experts.redundant=4"), "no dies share experts (ep=1), which redundant copies need"),
+        ((*DENSE, *split(ep=1), "mapping.both.experts.redundant=4"), "has no experts, which redundant copies need"),
         (DENSE, "no experts"),
-        (("chip.hbm.capacity='1 GB'",), "more dies share weights"),
+        (("chip.hbm.capacity='1 GB'",), "ep, pp or tp to share weights"),
     ],
 )
 def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], said: str) -> None:

@@ -108,10 +108,10 @@ def test_tiles_of_a_gemv_are_those_of_the_program(name: str) -> None:
     ("overrides", "limit", "said"),
     [
         (("mapping.gemm=allgather",), "chip.core.sram", "tile a"),
-        (("mapping.rows=40",), "chip.core.sram", "would do on"),
-        (("mapping.rows=900",), "chip.mesh.rows", "would do on"),
-        (("mapping.rows=2", "workload.shapes=[8x8x8]"), "mapping.rows", "would do on 3 x 3 cores"),
-        (("mapping.rows=661", "mapping.cols=660"), "mapping.cols", "would do on"),
+        (("mapping.rows=40",), "chip.core.sram", "fits on"),
+        (("mapping.rows=900",), "chip.mesh.rows", "fits on"),
+        (("mapping.rows=2", "workload.shapes=[8x8x8]"), "mapping.rows", "fits on 3 x 3 cores"),
+        (("mapping.rows=661", "mapping.cols=660"), "mapping.cols", "fits on"),
     ],
 )
 def test_what_cannot_be_says_what_would_do(overrides: tuple[str, ...], limit: str, said: str) -> None:
@@ -125,7 +125,7 @@ def test_what_cannot_be_says_what_would_do(overrides: tuple[str, ...], limit: st
 
 def test_the_mesh_that_would_do_does() -> None:
     asked_ = asked("chip=wse2", "workload=gemm", "mapping.rows=40")
-    side = int(str(explain_infeasibility(asked_.base, asked_.workload)).split("would do on ")[1].split()[0])
+    side = int(str(explain_infeasibility(asked_.base, asked_.workload)).split("fits on ")[1].split()[0])
     for rows, fits in ((side, True), (side - 1, False)):
         found = limits(replace_leaves(asked_.base, {"mapping.rows": rows}), asked_.workload)
         assert all(np.all(limit.need <= limit.have) for limit in found) is fits

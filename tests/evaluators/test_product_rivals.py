@@ -86,5 +86,5 @@ def test_a_batch_that_chooses_is_its_singles(chip: tuple[str, ...], kind: str, s
 
 def test_a_partition_of_groups_is_refused_with_what_would_do() -> None:
     of = asked("chip=npu64", "mapping=product", "workload=gemm", "mapping.rows=8", "mapping.gemm=k")
-    with pytest.raises(DesignError, match=r"mapping.gemm: k divides .* one product by itself takes summa, t10 or auto"):
+    with pytest.raises(DesignError, match=r"mapping.gemm: k divides .* for a single product choose summa, t10 or auto"):
         evaluate(stack_designs([of.base]), of.workload)

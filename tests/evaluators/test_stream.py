@@ -234,7 +234,7 @@ def test_idle_rounds_of_refreshes_are_passed_over(refresh: str) -> None:
     soon, late = (evaluate(stack_designs([one]), of.workload).columns["latency"][0] for one in (near, far))
     assert late > 300 * 1e-3 * 0.9
     assert soon < 1e-3
-    with pytest.raises(DesignError, match=r"path: .* is above the most that makes sense"):
+    with pytest.raises(DesignError, match=r"path: .* is above the maximum"):
         asked("chip=hbm3", "workload=stream", "chip.memory.controller.path=10 ms")
 
 

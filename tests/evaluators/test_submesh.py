@@ -203,9 +203,9 @@ def test_a_collective_keeps_its_bytes() -> None:
 
 
 @pytest.mark.parametrize(("words", "line"), [
-    (["fidelity=closed@8"], "closed@8 plays a part of a mesh, for models on wafers and tiles .*, .*; valid here: closed"),
-    (["chip=wse2", "workload=gemm", "fidelity=cycles@0"], "'cycles@0': after @ comes the side of a square"),
-    (["chip=wse2", "workload=gemm", "fidelity=cycle@8"], "no reader 'cycle'; did you mean 'cycles'"),
+    (["fidelity=closed@8"], "closed@8 simulates a submesh, which only models on wafers and tiles .*, .*; valid here: closed"),
+    (["chip=wse2", "workload=gemm", "fidelity=cycles@0"], "'cycles@0': @ must be followed by the side of a square"),
+    (["chip=wse2", "workload=gemm", "fidelity=cycle@8"], "no option 'cycle'; did you mean 'cycles'"),
 ])  # fmt: skip
 def test_what_makes_no_part_is_refused(words: list[str], line: str) -> None:
     of = asked(*words)

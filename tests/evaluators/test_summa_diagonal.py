@@ -243,7 +243,7 @@ def test_a_depth_that_is_divided_is_chosen_where_it_is_sooner() -> None:
         (
             ("mapping.split_k=4", "mapping.rows=8"),
             "mapping.split_k",
-            "groups of 8 rows divide no depth: rows=1 or 0, or split_k=1",
+            "groups of 8 rows cannot divide the depth: use rows=1 or 0, or split_k=1",
         ),
     ],
 )

@@ -174,7 +174,7 @@ def test_a_model_that_does_not_fit_is_refused_with_the_bytes_and_with_what_would
     assert verdict is not None
     assert verdict.limit == "chip.core.sram"
     assert {name.split()[-1] for name, _ in verdict.parts} >= {"weights", "cache", "activations", "buffers"}
-    assert "would do" in verdict.remedy
+    assert "fits " in verdict.remedy
     outcomes = evaluate(stack_designs([found.base]), found.workload)
     assert not outcomes.feasible[0]
     assert np.isnan(outcomes.columns["throughput"][0])

@@ -21,7 +21,7 @@ from dse.space.errors import DesignError
         (["chip=h200", "devices=4", "rate='1 Hz'"], "leave nothing to ask"),
         (["chip=h200", "devices=none"], "devices: 'none' is not a whole number"),
         (["chip=[h200,h200]", "devices=1"], "stands twice"),
-        (["chip=h200", "devices=1", "percentile=0"], "percentile: 0 is not above 0"),
+        (["chip=h200", "devices=1", "percentile=0"], "percentile: must be above 0"),
         (["chip=h200", "devices=1", "apart=maybe"], "valid: true, false"),
         (["chip=h200", "devices=2", "apart=false", "mapping.serving.prefill_instances=1"], "apart: false looks at no"),
         (["chip=h200", "devices=1", "by=weight"], "valid: devices, dollars"),

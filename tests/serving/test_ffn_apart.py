@@ -150,8 +150,8 @@ def test_decode_alone_may_have_them_apart() -> None:
 REFUSED = {
     "mapping.both.exchange=by_node": "exchange=direct",
     "mapping.both.overlap=halves": "overlap=none",
-    "mapping.both.tp=3": "whole copies of tp",
-    "mapping.both.ep=5": "smaller ones",
+    "mapping.both.tp=3": "a multiple of tp",
+    "mapping.both.ep=5": "lower them",
 }
 
 

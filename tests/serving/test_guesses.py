@@ -131,7 +131,7 @@ def test_as_many_are_right_as_a_batch_expects(guesses: int, acceptance: float, s
 
 
 def test_a_budget_has_room_for_a_decode_with_its_guesses() -> None:
-    with pytest.raises(DesignError, match="3 guesses, and a budget of 3"):
+    with pytest.raises(DesignError, match="3 drafted tokens, and a budget of 3"):
         InstancePool(linear_time(1.0), make_policy("chunked", tokens=3), KvMemory(10), guesses=3)
     base, load = load_of("workload=serving", "model=glm_45_air", *GUESSED, "mapping.serving.policy=chunked")
     assert load.guesses == 1

@@ -160,7 +160,7 @@ def test_what_takes_a_cache_is_sent_what_it_holds(model: str, before: int, after
 REFUSED = {
     "mapping.both.dp=2": "mapping.serving.instances",
     "mapping.both.microbatches=2": "microbatches=0",
-    "mapping.serving.instances=3": "fewer mapping.serving.instances",
+    "mapping.serving.instances=3": "reduce mapping.serving.instances",
     "mapping.both.pp=2 mapping.serving.admit=chunk": "mapping.serving.admit=prompt",
     "mapping.both.ep=3": "ep",
 }

@@ -151,11 +151,11 @@ def test_an_iteration_of_nothing_has_no_part_in_the_price_of_others(prompt: int,
 
 def test_prices_that_are_no_time_are_refused() -> None:
     for bad in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(DesignError, match="step price"):
+        with pytest.raises(DesignError, match="iteration time"):
             constant_time(bad)
-    with pytest.raises(DesignError, match="step price"):
+    with pytest.raises(DesignError, match="iteration time"):
         linear_time(1.0, -1e-9)
-    with pytest.raises(DesignError, match=r"price table: .*0.0.* s for prefill_tokens"):
+    with pytest.raises(DesignError, match=r"iteration-time table: .*0.0.* s for prefill_tokens"):
         tabulate_time(lambda *at: np.zeros_like(at[0]), AXES)
     with pytest.raises(DesignError, match="decode_requests must rise"):
         tabulate_time(product, [AXES[0], AXES[1], np.array([1.0, 1.0]), *AXES[3:]])
@@ -198,7 +198,7 @@ def test_sram_is_shared_out_to_the_last_byte_that_is_wanted(sram: float, kv: flo
 
 
 def test_memory_that_holds_nothing_is_refused() -> None:
-    with pytest.raises(DesignError, match="no block of 16 tokens"):
+    with pytest.raises(DesignError, match="one block of 16 tokens"):
         paged_memory(100, RequestMemory(1e3))
-    with pytest.raises(DesignError, match="no buffer of 4096 tokens"):
+    with pytest.raises(DesignError, match="one buffer of 4096 tokens"):
         two_level_memory(1e6, 1e6, RequestMemory(1e3), longest=4096)

@@ -254,7 +254,7 @@ def test_sessions_that_make_no_sense_are_refused_in_one_line(words: str, said: s
 
 def test_the_steady_state_leaves_sessions_to_the_loop() -> None:
     asked = _asked("'workload.sessions={turns: 4, think: 2 s}'")
-    with pytest.raises(DesignError, match="turns wait for answers"):
+    with pytest.raises(DesignError, match="session turns need a simulation"):
         evaluate(stack_designs([asked.base]), asked.workload, fidelity="steady")
 
 

@@ -122,13 +122,13 @@ BAD = [
     ("arrival,prompt,output\n0,5,5\nsoon,5,3\nnan,1,1\n", r"row 3, column arrival: 'soon' is not a number; row 4"),
     ("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,5,5\n",
      r"row 2, column TIMESTAMP: 'yesterday' is not a date and time"),
-    ("arrival,prompt,output\n0,5\n", r"row 2, 2 columns where the header has 3"),
-    ("in,out\n5,5\n", "row 1: no known columns; the file has 2 other columns; known are .*num_prefill_tokens"),
+    ("arrival,prompt,output\n0,5\n", r"row 2, 2 columns, but the header has 3"),
+    ("in,out\n5,5\n", "row 1: no known columns; the file has 2 other columns; known formats are .*num_prefill_tokens"),
     ('{"timestamp": 0, "input_length": 5}\n', "no known columns"),
     ('{"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": ["a"]}\n', "row 1, column hash_ids"),
     (
         '{"arrival_time_ns": 0, "input_toks": 1, "output_toks": 1, "input_tok_ids": [1, 2]}\n',
-        "row 1, column input_tok_ids: 2 tokens, where input_toks is 1",
+        "row 1, column input_tok_ids: 2 tokens, but input_toks is 1",
     ),
     (
         '{"arrival_time_ns": 0, "input_toks": 1, "output_toks": 1, "input_tok_ids": "x"}\n',
@@ -167,7 +167,7 @@ def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None
     with pytest.raises(DesignError, match="cannot be read"):
         read_trace(tmp_path / "none.csv")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DesignError, match="not text"):
+    with pytest.raises(DesignError, match="no UTF-8 text"):
         read_trace(tmp_path / "bytes")
 
 
@@ -224,7 +224,7 @@ def test_conversations_have_tokens_where_somebody_says_how_many_characters_one_i
     text = [{"id": str(n), "conversations": [{"from": "f", "value": v} for v in talk]} for n, talk in enumerate(talks)]
     path = tmp_path / "talk.json"
     path.write_text(json.dumps(text, indent=1))
-    with pytest.raises(DesignError, match=r"say workload.characters=4"):
+    with pytest.raises(DesignError, match=r"set workload.characters=4"):
         read_trace(path)
     with pytest.raises(DesignError, match=r"row 2, column first text: 0 is not .*row 3, column conversations"):
         read_trace(path, characters=4)
@@ -233,7 +233,7 @@ def test_conversations_have_tokens_where_somebody_says_how_many_characters_one_i
             read_trace(path, characters=characters)
     found = read_trace(path, characters=4, skip="zero")
     assert (found.prompt.tolist(), found.output.tolist(), found.skipped) == ([3, 2], [1, 2], 2)
-    with pytest.raises(DesignError, match="this file has tokens"):
+    with pytest.raises(DesignError, match="this file has token counts"):
         read_trace(SAMPLE, characters=4)
 
 
@@ -316,9 +316,9 @@ def test_arrivals_have_the_rate_and_spread_that_were_asked(process: str, cv: flo
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (gzip.compress(b"arrival,prompt,output\n0,1,1\n", mtime=0), "packed by gzip; unpack it first"),
-        (b"arrival;prompt;output\n0;1;1\n", "columns are apart by ;, not by commas"),
-        (b"arrival\tprompt\toutput\n0\t1\t1\n", "columns are apart by tabs, not by commas"),
+        (gzip.compress(b"arrival,prompt,output\n0,1,1\n", mtime=0), "compressed by gzip; unpack it first"),
+        (b"arrival;prompt;output\n0;1;1\n", "columns are separated by ;, not by commas"),
+        (b"arrival\tprompt\toutput\n0\t1\t1\n", "columns are separated by tabs, not by commas"),
         (b"a;b\n1;2\n", "no known columns; the file has 1 other column"),
     ],
 )

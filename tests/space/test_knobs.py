@@ -108,7 +108,7 @@ def test_a_knob_that_makes_no_sense_is_refused(design: Design, knob: ChoiceKnob 
 
 
 def test_two_knobs_on_one_leaf_are_refused(design: Design) -> None:
-    with pytest.raises(DesignError, match="both move"):
+    with pytest.raises(DesignError, match="both set"):
         Space(design, (ChoiceKnob("mapping.both.tp", (2, 4)), ChoiceKnob("mapping.prefill.tp", (1, 2))))
 
 

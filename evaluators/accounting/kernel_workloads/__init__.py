@@ -1,21 +1,23 @@
-"""Kernels by themselves: what cases ask of a machine, what that takes, and which limits hold; a module a kind of software.
+"""Single kernels as workloads: one module per kind of software, all with the functions listed here.
 
 Each module has
 
-    FIDELITIES                                  readers that price its cases
-    STACKED                                     whether cases that are alike are worked out together, else one after the other
-    WHOLE                                       whether all of the chip is at work, whose area counts then
-    asked(design, cases)                        cases alike, as the machine is asked for them; refuses what it has no way for
-    limits(design, asked)                       itemised; of what is held where comes first
-    spent(design, asked, fidelity)              what it takes, a `Spent`
-    explained(design, case, asked, fidelity)    of numbers: rows that follow one another, and their bars
+    FIDELITIES                                      fidelities that evaluate its cases
+    STACKED                                         whether equal cases are evaluated together, else one after the other
+    WHOLE                                           whether the whole chip works, whose area then counts
+    prepare_case(design, cases)                     equal cases as a job for the machine; refuses unsupported ones
+    limits(design, asked)                           limits of a job, itemised; that of memory comes first
+    kernel_outcome(design, asked, fidelity)         cost of a job, a `KernelOutcome`
+    kernel_breakdown(design, case, asked, fidelity) consecutive breakdown rows of one design, and their bars
 
-and, where there is something to say,
+and, where needed,
 
-    one_by_one(design, fidelity)                whether a reader takes numbers, where not only those that play do, or not all
-    remedy(worst, design, cases)                in words, what would do
-    part(design, case, side), SMALLER           a design and a case on at most so many cores a side; what becomes of the case,
-                                                for people
+    needs_single_designs(design, fidelity)          whether designs are evaluated one at a time; default: at every simulated
+                                                    fidelity
+    simulation_obstacle(design)                     why simulated fidelities cannot run the design; empty string if they can
+    remedy_text(worst, design, cases)               what to change, as text
+    shrink_to_submesh(design, case, side)           design and case on at most `side` cores per side
+    SUBMESH_TEXT                                    how a case shrinks, as text
 """
 
 from collections.abc import Callable, Sequence
@@ -35,14 +37,14 @@ TimelineSpans = dict[str, dict[str, list[TimelineBar]]]
 
 
 class KernelOutcome(NamedTuple):
-    """What cases take; leaves of shape (cases, designs), or numbers.
+    """Cost of cases of a single kernel; leaves of shape (cases, designs), or numbers.
 
     Attributes:
         metrics: with the latency, where there is energy.
-        dynamic: energy of what is done on all dies, worked out when somebody asks; None where nothing is made. [J]
+        dynamic: dynamic energy on all dies, computed on demand; None without energy constants. [J]
         dies: that work.
-        held: the metric that is what the first limit needs; "" where none is.
-        tokens: that are put out, where energy is said for each; None where not.
+        held: metric that equals the need of the first limit; empty string if none does.
+        tokens: output tokens, where energy is given per token; None otherwise.
     """
 
     metrics: dict[str, Any]
@@ -53,10 +55,10 @@ class KernelOutcome(NamedTuple):
 
 
 def mesh_outcome(chip: Chip, cost: KernelCost, own: dict[str, Any], itemsize: float = WORD) -> KernelOutcome:
-    """What a kernel on all of a mesh takes.
+    """Time, cycles and energy of a kernel that occupies a whole mesh.
 
     Args:
-        chip, cost: where, and what a reader says of it.
+        chip, cost: the chip, and the cost of the kernel on it.
         own: further metrics.
         itemsize: of values. [B]
     """
@@ -65,7 +67,7 @@ def mesh_outcome(chip: Chip, cost: KernelCost, own: dict[str, Any], itemsize: fl
 
 
 def merge_items(parts: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Bytes by what they are for, those of one name together. [B]"""
+    """Bytes by name, those of equal names added. [B]"""
     found: dict[str, Any] = {}
     for name, nbytes in parts:
         found[name] = found.get(name, 0.0) + nbytes * 1.0
@@ -73,7 +75,7 @@ def merge_items(parts: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def sequential_bars(rows: Sequence[BreakdownRow], streams: Sequence[str], line: str = "") -> TimelineSpans:
-    """Bars of rows that follow one another, each on a stream; `line` is the segment, where it is not that of the rows."""
+    """Timeline bars of consecutive rows, each on its stream; `line` replaces the rows' segment."""
     ends = np.cumsum([0.0, *(row.seconds for row in rows)])
     each = zip(streams, rows, ends[:-1], ends[1:], strict=True)
     bars = [(stream, row.operator, float(start), float(end)) for stream, row, start, end in each]
@@ -81,16 +83,16 @@ def sequential_bars(rows: Sequence[BreakdownRow], streams: Sequence[str], line: 
 
 
 def largest_item(parts: dict[str, float]) -> str:
-    """What most of the time goes into."""
+    """Name of the item that takes most of the time."""
     return max(parts, key=lambda name: parts[name])
 
 
 def refuse_grouped_products(cases: tuple[ProductCase, ...]) -> None:
-    """Products by one call are a die's."""
+    """Refuse cases with several products in one kernel, which only shared-cache dies support."""
     for case in cases:
         if case.groups > 1:
             raise DesignError(
-                f"workload.shapes: {product_text(case)} is {case.groups} products by one call, which cores of a mesh "
-                f"do not take; "
-                "say m x k x n, or ask dies, as chip=h100 mapping=tensor_parallel"
+                f"workload.shapes: {product_text(case)} has {case.groups} products in one kernel, which "
+                "meshes do not support; use m x k x n, or a shared-cache die, as chip=h100 "
+                "mapping=tensor_parallel"
             )

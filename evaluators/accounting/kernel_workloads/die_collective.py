@@ -1,4 +1,4 @@
-"""Collectives between dies by themselves: all groups of dies at the same time, over the links that models have there."""
+"""Collectives between dies as single kernels: all groups of dies at once, over the dies' links."""
 
 from typing import Any, NamedTuple
 
@@ -56,14 +56,14 @@ TIME_PARTS = (
     ("starts", ("post",)),
     ("hops", ("hop", "ramp")),
 )
-"""What takes time between tiles, with the constants that say how much."""
+"""Parts of the time between tiles, with the constants that determine them."""
 
 
 class DieCollective(NamedTuple):
-    """A collective as it is asked of a system.
+    """A collective laid out on the dies of a system: legs, groups and limits.
 
     Attributes:
-        case: what is asked.
+        case: the case.
         legs: what is done one after the other: its name, a job between dies or a kernel on the tiles of one, and how often.
         groups, members: of dies.
         limits: of the layout.
@@ -77,7 +77,7 @@ class DieCollective(NamedTuple):
 
 
 def prepare_case(design: Design, cases: tuple[CollectiveCase, ...]) -> DieCollective:
-    """A case, laid out; without legs where that cannot be done.
+    """A case laid out on the dies; without legs if the layout is impossible.
 
     Raises:
         DesignError: teams of tiles, or what an algorithm does not carry.
@@ -107,7 +107,7 @@ def prepare_case(design: Design, cases: tuple[CollectiveCase, ...]) -> DieCollec
 
 
 def limits(design: Design, asked: DieCollective) -> list[Limit]:
-    """What a die, and a tile where tiles take part, has in memory; and the layout."""
+    """Limits of main memory and local memory during the collective, and of its layout."""
     chip, case = design.chip, asked.case
     have = chip.hbm.capacity if chip.mesh is None else main_memory_bytes(chip)
     parts = (("data", case.nbytes), ("what comes", case.nbytes))
@@ -121,7 +121,7 @@ def limits(design: Design, asked: DieCollective) -> list[Limit]:
 
 
 def kernel_outcome(design: Design, asked: DieCollective, fidelity: str) -> KernelOutcome:
-    """Of all dies; not a number where it cannot be laid out."""
+    """Time and energy of a collective on all dies; NaN if the layout is impossible."""
     if not asked.legs:
         return KernelOutcome({"latency": np.nan}, dies=chip_die_count(design.chip))
     costs = [(_cost(of, design.chip, fidelity), times) for _, of, times in asked.legs]
@@ -134,7 +134,7 @@ def kernel_outcome(design: Design, asked: DieCollective, fidelity: str) -> Kerne
 def kernel_breakdown(
     design: Design, case: CollectiveCase, asked: DieCollective, fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
-    """Each leg: links and ports of dies, ways, and the barrier; or what tiles do of it."""
+    """Breakdown rows of each leg: links, ports, hops and barrier between dies, or work of tiles."""
     chip, plan, rows = design.chip, design.mapping.kernel, []
     where = f"{asked.groups} of {asked.members} of {chip.dies.rows:.0f} x {chip.dies.cols:.0f} dies"
     for name, of, times in asked.legs:
@@ -153,59 +153,70 @@ def kernel_breakdown(
 
 
 def remedy_text(worst: Infeasibility, design: Design, cases: tuple[CollectiveCase, ...]) -> str:
-    """In words, what would do."""
+    """Remedy text for the most violated limit of a collective between dies."""
     chip, plan = design.chip, design.mapping.kernel
     dies = chip_die_count(chip)
     if worst.limit == "mapping.members":
         legal = [size for size in range(1, dies + 1) if dies % size == 0]
         near = sorted(sorted(legal, key=lambda size: abs(size - plan.members))[:2])
-        return f"groups of as many dies share out {dies}: the nearest are {' and '.join(map(str, near))}"
+        return f"groups must divide {dies} dies evenly: the nearest sizes are {' and '.join(map(str, near))}"
     if worst.limit == "workload.root":
-        return f"the last member of a group is {worst.have - 1:.0f}"
+        return f"the last member of a group is {worst.have - 1:.0f}; set workload.root to that or less"
     if worst.limit == "mapping.placement":
-        return f"no rectangles of {plan.members:.0f} dies fit: mapping.placement=linear, snake or interleave"
+        return f"no rectangle of {plan.members:.0f} dies fits: mapping.placement=linear, snake or interleave"
     if worst.limit == "mapping.collective" and plan.collective == "by_node":
         if chip.boxes is None:
-            return "by_node goes by boxes, and the chip has none: mapping.collective=direct, or give it chip.boxes"
-        return "groups have not as many dies in each box, of several boxes: other mapping.members or placement, or direct"
+            return "by_node needs nodes (chip.boxes), and the chip has none: mapping.collective=direct, or set chip.boxes"
+        return (
+            "groups need equally many dies in each of several nodes: change mapping.members or mapping.placement, or use direct"
+        )
     if worst.limit == "mapping.collective":
-        whose = "row of dies" if chip.boxes is None else "box"
-        return f"two levels need groups with two dies or more, as many, in each {whose}, and several of these: " + (
-            "other mapping.members or placement, or ring"
+        whose = "row of dies" if chip.boxes is None else "node"
+        return f"two_level needs groups with equally many dies, at least two, in each of several {whose}s: " + (
+            "change mapping.members or mapping.placement, or use ring"
         )
     if worst.limit == "chip.d2d.ports":
-        return f"a {chip.d2d.topology} of so many dies takes {worst.need:.0f} links a die"
+        return f"{chip.d2d.topology} of so many dies needs {worst.need:.0f} links per die"
     if worst.limit == "chip.boxes.size":
-        return f"{dies} dies are no whole number of boxes: other sides of chip.dies"
-    return f"data that are moved in {ceil_div(worst.need, worst.have):.0f} parts would do"
+        return f"{dies} dies do not fill whole nodes (chip.boxes.size): change the sides of chip.dies"
+    return f"move the data in {ceil_div(worst.need, worst.have):.0f} parts"
 
 
 def _refuse(case: CollectiveCase, plan: Any, chip: Chip) -> None:
     if case.along != "rectangle" or case.rows or case.cols:
         raise DesignError(
-            "workload.along: mapping.members are a team; say workload.along=rectangle workload.root=0 workload.group=mesh"
+            "workload.along: groups of dies are set by mapping.members; use workload.along=rectangle "
+            "workload.root=0 workload.group=mesh"
         )
     if not case.recorded:
-        raise DesignError("workload.recorded: nothing starts collectives of such dies but their own programs; leave it out")
+        raise DesignError(
+            "workload.recorded: collectives of these dies start from their own programs, not from a host; remove it"
+        )
     if case.pattern in EXPERT_EXCHANGES:
         raise DesignError(
-            f"workload.pattern: {case.pattern} is a library's, on dies behind switches, as chip=h100; ask all_to_all here"
+            f"workload.pattern: {case.pattern} needs a library, on dies behind switches, as chip=h100; use all_to_all here"
         )
     if case.pattern not in PATTERNS_BY_ALGORITHM[plan.collective]:
         others = [name for name, some in PATTERNS_BY_ALGORITHM.items() if case.pattern in some]
-        raise DesignError(f"mapping.collective: {plan.collective} does not carry {case.pattern}; choose {' or '.join(others)}")
+        raise DesignError(
+            f"mapping.collective: {plan.collective} does not support {case.pattern}; choose {' or '.join(others)}"
+        )
     if case.root and case.pattern not in ("multicast", "reduce"):
-        raise DesignError(f"workload.root: nothing has a root in {case.pattern} between dies; say 0")
+        raise DesignError(f"workload.root: {case.pattern} between dies has no root; set 0")
     if case.combine != "sum" and plan.within == "none":
-        raise DesignError(f"workload.combine: dies sum; {case.combine} is of tiles, with mapping.within")
+        raise DesignError(
+            f"workload.combine: collectives between dies support sum only, got {case.combine}; set "
+            "mapping.within to reduce within tiles"
+        )
     if plan.within == "none":
         return
     if case.pattern not in IN_DIE_PATTERNS:
         raise DesignError(
-            f"mapping.within: tiles of dies do not share {case.pattern}; say none, or ask {', '.join(IN_DIE_PATTERNS)}"
+            f"mapping.within: tiles of a die do not support {case.pattern}; set none, or choose "
+            f"workload.pattern={', '.join(IN_DIE_PATTERNS)}"
         )
     if chip.mesh is None:
-        raise DesignError("mapping.within: dies of this chip have no tiles; say none")
+        raise DesignError("mapping.within: dies of this chip have no tiles; set none")
 
 
 def _root(case: CollectiveCase) -> int:

@@ -1,8 +1,8 @@
-"""Requests to a memory by itself, or of tiles to theirs.
+"""Memory streams: requests to a memory alone, or from tiles to their main memory.
 
-Under ``closed`` what requests need of a memory, its buses, bank groups, activates and banks, are queues (`machine.backlog`),
-and links between it and the tiles carry what the busiest of them can. Under ``events`` it is played, command by command, and so
-are links.
+At fidelity=closed, the request stream loads queues of the memory's buses, bank groups, activates and banks
+(`machine.backlog`), and the links to the tiles carry at most what the busiest allows. At fidelity=events, the memory is
+simulated command by command, and so are the links.
 """
 
 from functools import lru_cache
@@ -29,24 +29,24 @@ FIDELITIES = ("closed", "events")
 STACKED, WHOLE = True, False
 
 SAMPLED_REQUESTS = 1 << 14
-"""Bursts from which the closed form goes on: what comes after the first half of them repeats that of the second."""
+"""Bursts from which the analytical model extrapolates: later ones repeat the second half of them."""
 
 MAX_SINGLE_DESIGNS = 64
 """Bursts outstanding for each channel from which on a window is not what keeps it waiting."""
 
 BOTTLENECK_SHARE = 0.85
-"""Share of a stream's time from which on what takes it by itself counts as what binds."""
+"""Share of a stream's time from which on a resource counts as its bottleneck."""
 
 
 def prepare_case(design: Design, cases: tuple[MemoryStreamCase, ...]) -> tuple[MemoryStreamCase, ...]:
-    """Streams, of a memory that makes sense; many are looked at one by one, where they are priced."""
+    """Streams as given, after a check of the memory; batches of designs are checked when evaluated."""
     if not _wide(design):
         _checked(design)
     return cases
 
 
 def limits(design: Design, asked: tuple[MemoryStreamCase, ...]) -> list[Limit]:
-    """Room for what streams go over, and tiles for those who ask."""
+    """Limits of the memory's capacity for the stream, and of tiles for its requesters."""
     chip, span = design.chip, as_column([float(stream.span) for stream in asked])
     found = [Limit("chip.hbm.banks" if chip.hbm is not None else "chip.memory", span, capacity_bytes(_memory(design)), "B")]
     if chip.hbm is not None:
@@ -56,7 +56,10 @@ def limits(design: Design, asked: tuple[MemoryStreamCase, ...]) -> list[Limit]:
 
 
 def kernel_outcome(design: Design, asked: tuple[MemoryStreamCase, ...], fidelity: str) -> KernelOutcome:
-    """Of bytes of the memory there is energy, and of their way to tiles; of a memory by itself that nobody buys, none."""
+    """Bandwidth and latency of streams, and energy of the memory and of the way to tiles.
+
+    A memory without energy constants has no energy.
+    """
     chip = design.chip
     nbytes = as_column([float(stream.requests * stream.request) for stream in asked]) * pseudo_channel_count(_memory(design))
     metrics = _bandwidths(design, asked, nbytes) if fidelity == "closed" else _played(design, *asked)
@@ -77,7 +80,7 @@ def kernel_outcome(design: Design, asked: tuple[MemoryStreamCase, ...], fidelity
 def kernel_breakdown(
     design: Design, case: MemoryStreamCase, asked: tuple[MemoryStreamCase, ...], fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
-    """Data on the buses, and what they waited for."""
+    """Breakdown rows of a stream: time of data on the buses, and the causes of waiting."""
     nbytes = float(case.requests * case.request * pseudo_channel_count(_memory(design)))
     if fidelity == "closed":
         found = _priced(design, case)
@@ -93,7 +96,7 @@ def kernel_breakdown(
 
 
 def request_addresses(stream: MemoryStreamCase, count: int, part: int, span: int) -> Array:
-    """Where the requests of a requester go, shape (count,). [B]
+    """Addresses of the requests of one requester, shape (count,). [B]
 
     Strides that come to the end of the span begin again, a request further on.
 
@@ -117,7 +120,7 @@ def request_addresses(stream: MemoryStreamCase, count: int, part: int, span: int
 
 
 class AnalyticalStream(NamedTuple):
-    """What the closed form says of a stream: its time, the mean latency of its reads [s], and what binds."""
+    """Analytical result of a stream: time [s], mean read latency [s] and bottleneck."""
 
     seconds: float
     latency: float
@@ -125,7 +128,7 @@ class AnalyticalStream(NamedTuple):
 
 
 def _bandwidths(design: Design, streams: tuple[MemoryStreamCase, ...], nbytes: Any) -> dict[str, Any]:
-    """Of each stream and design, which move so many bytes; designs that are alike are priced once."""
+    """Bandwidth metrics of each stream and design; equal designs are evaluated once."""
     arrays = {address: np.asarray(value) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
     some, place = np.unique(np.array([*arrays.values()]).T, axis=0, return_inverse=True) if arrays else (np.zeros((1, 0)), [0])
     each = [replace_leaves(design, dict(zip(arrays, row.tolist(), strict=True))) if arrays else design for row in some]
@@ -189,7 +192,7 @@ def _shares(design: Design, stream: MemoryStreamCase) -> tuple[int, int]:
 
 
 def _across(design: Design) -> float:
-    """From requesters to channels and back, and a burst across a link, where nobody is in the way: the mean. [s]"""
+    """Mean time from requesters to channels and back, with a burst across a link, without contention. [s]"""
     if design.chip.hbm is None:
         return 0.0
     fabric, ends = tile_fabric(design.chip), _ends(design)

@@ -1,4 +1,4 @@
-"""Products of matrices in the memories of a mesh's cores, which are those of a wafer, or tiles with engines of their own."""
+"""Matrix products from the local memories of a mesh of wafer cores or tiles, as single kernels."""
 
 from dataclasses import replace
 from functools import reduce
@@ -48,22 +48,22 @@ STACKED = WHOLE = True
 SUBMESH_TEXT = "matrices shrink with the mesh"
 
 TILE_ALGORITHMS = ("cannon", "ladder", "meshgemm", "meshgemm_v", "summa", "t10")
-"""Algorithms whose closed form holds on tiles, whose DMA engines send beside products: within 10 % of events."""
+"""Algorithms with an analytical model on tiles, whose DMA engines send during products: within 10 % of events."""
 
 LOCKED_ALGORITHMS = ("summa", "t10")
-"""Those of them whose messages do not meet on a line, which circuits hold both ways."""
+"""Those whose messages do not meet on a line, which circuits hold in both directions."""
 
 COMMUNICATION_TIMES = ("hop", "ramp", "stage", "word", "copy", "post")
-"""Times of a fabric that only messages take."""
+"""Constants of the network that only messages depend on."""
 
 
 def needs_single_designs(design: Design, fidelity: str) -> bool:
-    """Readers that play programs walk many by themselves, but engines of tiles have numbers for them."""
+    """Whether designs are evaluated one at a time: simulated tiles need scalar engine sizes."""
     return design.chip.tile is not None and fidelity != "closed"
 
 
 def prepare_case(design: Design, cases: tuple[ProductCase, ...]) -> MeshKernel:
-    """Products as one kernel on the cores that the mapping says."""
+    """One kernel for the products, on the cores that the mapping names."""
     refuse_grouped_products(cases)
     mapping, kind = _mapping(design), cases[0].kind
     shape = GemmShape(*(as_column([float(getattr(case, size)) for case in cases]) for size in ("m", "k", "n")))
@@ -71,14 +71,17 @@ def prepare_case(design: Design, cases: tuple[ProductCase, ...]) -> MeshKernel:
     algorithm = _word(mapping, kind)
     if algorithm in PARTITIONS:
         raise DesignError(
-            f"mapping.{kind}: {algorithm} divides the products of a model over groups of NPU cores (mapping=npu "
-            f"mapping.both.partition={algorithm}); one product by itself takes {', '.join(_words(design, kind))} or auto"
+            f"mapping.{kind}: {algorithm} divides products of a model over groups of NPU cores "
+            f"(mapping=npu mapping.both.partition={algorithm}); for a single product choose "
+            f"{', '.join(_words(design, kind))} or auto"
         )
     if algorithm != AUTO:
         choose_option(GEMM if kind == "gemm" else GEMV, algorithm, f"mapping.{kind}")
     mesh = evaluated_mesh(regions.core_mesh(mapping))
     if kind == "gemv" and design.chip.tile is not None:
-        raise DesignError("workload.kernel: mapping=product has no vector-matrix products (gemv) on tiles; use mapping=summa")
+        raise DesignError(
+            "workload.kernel: mapping=product supports no vector-matrix products (gemv) on tiles; use mapping=summa"
+        )
     faults = faults_of_kernel(design.chip, mesh.rows, mesh.cols)
     of = MeshKernel(kind, kind, kind, algorithm, shape, mesh, options, faults=faults)
     if algorithm != AUTO:
@@ -88,7 +91,7 @@ def prepare_case(design: Design, cases: tuple[ProductCase, ...]) -> MeshKernel:
 
 
 def _words(design: Design, kind: str) -> tuple[str, ...]:
-    """What a word that is left open may be: on tiles, algorithms whose closed form holds there."""
+    """Options for an open algorithm: on tiles, those with an analytical model."""
     words = gemms.GEMM_CANDIDATES if kind == "gemm" else gemvs.GEMV_CANDIDATES
     return words if design.chip.tile is None else tuple(word for word in words if word in _known(design))
 
@@ -98,7 +101,7 @@ def _fits(limits: list[Limit]) -> Any:
 
 
 def limits(design: Design, asked: MeshKernel) -> list[Limit]:
-    """Memory of a core, sides of the mesh, routing paths, and chunks of a mesh that is no square; of what is chosen."""
+    """Limits of core memory, mesh sides, routing paths and chunks, for the chosen algorithm."""
     if not asked.rivals:
         return _limits(design, asked)
     best = rivals.fastest_index(asked, _machine(design), closed.kernel_cost)
@@ -132,7 +135,7 @@ def _limits(design: Design, asked: MeshKernel) -> list[Limit]:
 
 
 def kernel_outcome(design: Design, asked: MeshKernel, fidelity: str) -> KernelOutcome:
-    """Of the cores of the mapping; energy by the power of a data sheet, where the chip has one."""
+    """Time, communication and utilisation of a product; energy from rated power if the chip has one."""
     _refuse_closed(design, asked, fidelity)
     chip, on = design.chip, _machine(design)
     assert on.fabric is not None
@@ -151,7 +154,7 @@ def kernel_outcome(design: Design, asked: MeshKernel, fidelity: str) -> KernelOu
 def kernel_breakdown(
     design: Design, case: ProductCase, asked: MeshKernel, fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
-    """Local products, and communication that is not behind them."""
+    """Breakdown rows of local products and of communication that is not overlapped."""
     _refuse_closed(design, asked, fidelity)
     on = _machine(design)
     (asked,) = rivals.kernels_by_choice(asked, on, closed.kernel_cost)
@@ -172,7 +175,7 @@ def kernel_breakdown(
 
 
 def remedy_text(worst: Infeasibility, design: Design, cases: tuple[ProductCase, ...]) -> str:
-    """In words, what would do."""
+    """Remedy text: the smallest mesh on which the product's limits hold."""
 
     def all_limits(changes: dict[str, Any]) -> list[Limit]:
         trial = replace_leaves(design, changes)
@@ -182,7 +185,7 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[ProductCase, 
 
 
 def shrink_to_submesh(design: Design, case: ProductCase, side: int) -> tuple[Design, ProductCase]:
-    """On fewer cores, whose number the mapping says, by the algorithm that the whole mesh has."""
+    """A product scaled to fewer cores, with the algorithm of the whole mesh."""
     (kernel,) = rivals.kernels_by_choice(prepare_case(design, (case,)), _machine(design), closed.kernel_cost)
     mapping = _mapping(design)
     whole = int(mapping.rows), int(mapping.cols or mapping.rows)
@@ -206,15 +209,15 @@ def _least(algorithm: str, mapping: MeshProductPlan) -> Any:
 
 
 def _known(design: Design) -> tuple[str, ...]:
-    """Algorithms whose closed form holds on tiles."""
+    """Algorithms that have an analytical model on tiles."""
     return LOCKED_ALGORITHMS if design.chip.noc.routing == "locked" else TILE_ALGORITHMS
 
 
 def _refuse_closed(design: Design, kernel: MeshKernel, fidelity: str) -> None:
-    """Refuses algorithms on tiles whose closed form does not hold there.
+    """Refuse algorithms on tiles that have no analytical model there.
 
     Raises:
-        DesignError: one of them under ``closed``; readers that play programs have all.
+        DesignError: such an algorithm at fidelity=closed; simulators support all.
     """
     if design.chip.tile is None or fidelity != "closed" or kernel.rivals:
         return
@@ -222,8 +225,8 @@ def _refuse_closed(design: Design, kernel: MeshKernel, fidelity: str) -> None:
     if kernel.algorithm not in known:
         where = "tiles whose routes are locked" if known is LOCKED_ALGORITHMS else "tiles"
         raise DesignError(
-            f"mapping.gemm: the closed form of {kernel.algorithm} does not hold on {where}; say fidelity=events, or one of "
-            + ", ".join(known)
+            f"mapping.gemm: {kernel.algorithm} has no analytical model on {where}; use fidelity=events, "
+            "or one of " + ", ".join(known)
         )
 
 
@@ -232,7 +235,7 @@ def _machine(design: Design) -> HardwareModel:
 
 
 def _multiplying(kernel: MeshKernel, on: HardwareModel) -> Any:
-    """Time of the local products of a core, where their data are there; it is the same whoever plays them."""
+    """Time of the local products of a core with local data; equal at all fidelities."""
     assert on.fabric is not None
     starts = find_gemm(kernel.algorithm).local_product_count(kernel.mesh) if kernel.kind == "gemm" else 1
     free = on.fabric._replace(**dict.fromkeys((*COMMUNICATION_TIMES, "launch"), 0.0))

@@ -1,7 +1,7 @@
-"""Packets on a network by itself.
+"""Packet traffic on a network on chip without cores.
 
-Under ``closed`` packets meet nobody, and a network accepts what its busiest link, or its busiest core, can carry. Under
-``cycles`` routers are played.
+At fidelity=closed, packets do not contend, and the network accepts what its busiest link or core can carry. At
+fidelity=cycles, routers are simulated.
 """
 
 from functools import lru_cache
@@ -27,22 +27,22 @@ FIDELITIES = ("closed", "cycles")
 STACKED = WHOLE = False
 
 SIMULATED_METRICS = ("packet_latency", "packet_latency_p50", "packet_latency_p99", "hops", "accepted")
-"""Metrics that are not numbers where a limit does not hold."""
+"""Metrics that are NaN if a limit is violated."""
 
 
 def needs_single_designs(design: Design, fidelity: str) -> bool:
-    """Whatever reader asks."""
+    """Whether designs are evaluated one at a time: always, at every fidelity."""
     return True
 
 
 def prepare_case(design: Design, cases: tuple[NocTrafficCase, ...]) -> NocTrafficCase:
-    """A case."""
+    """The only case of a group; traffic cases are evaluated one at a time."""
     (case,) = cases
     return case
 
 
 def limits(design: Design, asked: NocTrafficCase) -> list[Limit]:
-    """Spots that the mesh has, and sides that a pattern needs."""
+    """Limits of hotspot nodes on the mesh, and of mesh sides that a pattern needs."""
     case, mesh = asked, design.chip.mesh
     square = case.pattern == "transpose"
     least = 2.0 if case.middle == 4 else 1.0
@@ -55,7 +55,7 @@ def limits(design: Design, asked: NocTrafficCase) -> list[Limit]:
 
 
 def kernel_outcome(design: Design, asked: NocTrafficCase, fidelity: str) -> KernelOutcome:
-    """Of packets; of a network that is made in a node, what its routers and links take as well."""
+    """Latency and accepted rate of packets, and power of a network with a process node."""
     if any(limit.need > limit.have for limit in limits(design, asked)):
         return KernelOutcome(dict.fromkeys(SIMULATED_METRICS, np.nan))
     of = simulate_traffic(design, asked) if fidelity == "cycles" else zero_load_traffic(design, asked)
@@ -71,7 +71,8 @@ def _watts(chip: Chip, case: NocTrafficCase, of: TrafficResult) -> dict[str, flo
     """Power of the network under a load, and of that what falls to a packet; flits leave their routers once for each link."""
     if chip.router.flit_bytes is None:
         raise DesignError(
-            "chip.router.flit_bytes: missing; a network with a node (chip.technology) needs it: +chip.router.flit_bytes=16B"
+            "chip.router.flit_bytes: missing; a network with a process node (chip.technology) needs "
+            "it: +chip.router.flit_bytes=16B"
         )
     arriving = of.accepted * float(chip.mesh.rows * chip.mesh.cols * chip.clock)
     crossed = (of.hops - 1) * float(chip.router.flit_bytes)
@@ -83,7 +84,7 @@ def _watts(chip: Chip, case: NocTrafficCase, of: TrafficResult) -> dict[str, flo
 def kernel_breakdown(
     design: Design, case: NocTrafficCase, asked: NocTrafficCase, fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
-    """The latency of a packet: the way, its own flits, and what it waited for."""
+    """Breakdown rows of packet latency: hops, serialisation of flits, and contention."""
     chip = design.chip
     cycle, t = 1 / float(chip.clock), router_cycles(chip.router)
     found = {name: float(value) for name, value in kernel_outcome(design, case, fidelity).metrics.items()}
@@ -101,13 +102,13 @@ def kernel_breakdown(
 
 @lru_cache(maxsize=256)
 def simulate_traffic(design: Design, case: NocTrafficCase) -> TrafficResult:
-    """Routers, cycle by cycle."""
+    """Simulate the routers cycle by cycle under the traffic of a case."""
     chip, order = design.chip, design.mapping.kernel.order
     return traffic.measure_traffic(chip.router, int(chip.mesh.rows), int(chip.mesh.cols), order, case, parse_faults(chip))
 
 
 def zero_load_traffic(design: Design, case: NocTrafficCase) -> TrafficResult:
-    """Packets that meet nobody, and the busiest link or core."""
+    """Latency of packets without contention, and the accepted rate of the busiest link or core."""
     router, of = design.chip.router, _flows(design, case)
     wide = np.repeat([float(router.flit_x), float(router.flit_y)], 2)
     share = max(of.arriving, float((of.loads.max(axis=(1, 2)) * wide).max()))

@@ -1,9 +1,9 @@
-"""Kernels of dies with a cache: products, attention, experts, operators on elements, and collectives between dies.
+"""Single kernels on shared-cache dies: products, attention, experts, elementwise work, collectives.
 
-What one die does is divided between those of a plan: the inner dimension of a product, which an allreduce sums, heads, and
-columns of experts and of elements, which then exchange nothing here. Attention is by the plan of prefill for prompts, which see
-no later key or are all of their keys; all else is by the plan of decode. A collective is one that the plan's dies make: an
-allreduce is that of the plan, all else is the library's of the stack.
+The plan divides work between dies: the inner dimension of a product, which an allreduce sums, heads, and columns of
+experts and of elements, which exchange nothing here. Prompt attention (causal, or with as many queries as keys) uses
+the plan of prefill; everything else uses the plan of decode. A collective runs among the plan's dies: an allreduce by
+the plan's algorithm, others by the stack's library.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ from dse.space.workload import (
 
 FIDELITIES = tuple(READERS)
 UNREAD = (ElementwiseCase, CollectiveCase)
-"""Cases that read no weights and no cache, of which banks play nothing: the first fidelity answers."""
+"""Cases that read no weights and no KV cache, so that only the analytical model supports them."""
 STACKED, WHOLE = False, True
 
 OPERATOR_NAMES = {
@@ -66,7 +66,7 @@ OPERATOR_NAMES = {
     "gather": "embedding",
     "softmax": "softmax",
 }
-"""Operators on elements by what is asked: their names in a graph, which say the sort of a library's pass."""
+"""Names in the graph of elementwise operators, which also give the sort of a library kernel."""
 
 ELEMENTWISE_COSTS = {
     "norm": NORM_COST,
@@ -83,17 +83,17 @@ MemoryItems = tuple[tuple[str, Any], ...]
 
 
 class DieKernel(NamedTuple):
-    """What one die does of a case.
+    """Work of one die for a case: metrics, memory, counts and breakdown.
 
     Attributes:
         plan: that divides it.
         metrics: with the latency.
-        held: in its memory.
+        held: items in the die's memory.
         ports: whether dies exchange something.
         done: counts.
-        told: rows and bars, of numbers.
-        by: the same by another reader, of (fidelity); None where no memory is read.
-        divided: heads or columns that dies share out, of which each has one or more, and whose plan says how many dies.
+        told: function that returns breakdown rows and bars.
+        by: function from a fidelity to the same kernel at that fidelity; None where no memory is read.
+        divided: heads or columns that dies share, at least one each, and the phase whose plan sets the number of dies.
     """
 
     plan: TensorParallelPlan
@@ -107,7 +107,7 @@ class DieKernel(NamedTuple):
 
 
 def prepare_case(design: Design, cases: tuple[WorkloadCase, ...]) -> DieKernel:
-    """A case as a die is asked for it, timed."""
+    """Work of one die for a case, timed by the analytical model."""
     (case,) = cases
     lay = CASES[type(case)]
     found = lay(design, case, READERS[ANALYTICAL_FIDELITY])
@@ -118,24 +118,24 @@ ANALYTICAL_FIDELITY = FIDELITIES[0]
 
 
 def simulation_obstacle(design: Design) -> str:
-    """As of models (`accounting.tensor_parallel.simulation_obstacle`)."""
+    """Why memory reads cannot be simulated, as in `accounting.tensor_parallel`."""
     return devices.simulation_obstacle(design)
 
 
 def _by(asked: DieKernel, fidelity: str) -> DieKernel:
-    """A case by a reader; refuses those that play banks for what reads nothing of them."""
+    """A case at a fidelity; refuses simulation of cases that read nothing from banks."""
     if fidelity == ANALYTICAL_FIDELITY:
         return asked
     if asked.by is None:
         raise DesignError(
-            f"fidelity: {fidelity} plays main memory alone on a die, of which collectives and operators on elements read no "
-            f"weights and no cache; say {ANALYTICAL_FIDELITY}"
+            f"fidelity: {fidelity} simulates only main memory on a shared-cache die; collectives and "
+            f"elementwise operators read no weights and no KV cache; use {ANALYTICAL_FIDELITY}"
         )
     return asked.by(fidelity)
 
 
 def limits(design: Design, asked: DieKernel) -> list[Limit]:
-    """Memory, something for each die to do, and ports where dies exchange something."""
+    """Limits of memory, of work for each die, and of ports where dies exchange."""
     need, (whole, phase) = sum(nbytes for _, nbytes in asked.held), asked.divided
     found = [Limit("chip.hbm.capacity", need, design.chip.hbm.capacity, "B", asked.held)]
     found += [Limit(f"mapping.{phase}.tp", asked.plan.tp * 1.0, whole, "1")] if np.any(asked.plan.tp > whole) else []
@@ -143,7 +143,7 @@ def limits(design: Design, asked: DieKernel) -> list[Limit]:
 
 
 def kernel_outcome(design: Design, asked: DieKernel, fidelity: str) -> KernelOutcome:
-    """Of all dies."""
+    """Metrics of a kernel on all dies, with energy on demand."""
     asked, chip, dies = _by(asked, fidelity), design.chip, asked.plan.tp
     held = "hbm_used" if "utilisation" in asked.metrics else ""
     return KernelOutcome(asked.metrics, lambda: pooled_dynamic_energy(asked.done(), chip) * dies, dies, held)
@@ -152,7 +152,7 @@ def kernel_outcome(design: Design, asked: DieKernel, fidelity: str) -> KernelOut
 def kernel_breakdown(
     design: Design, case: WorkloadCase, asked: DieKernel, fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
-    """Where the time of one die goes, and into exchanges."""
+    """Breakdown rows of one die's kernel, including its exchanges."""
     return _by(asked, fidelity).told()
 
 
@@ -161,9 +161,9 @@ SMALLEST_CHUNK = 16
 
 
 def is_prefill(case: AttentionCase) -> bool:
-    """Whether queries are those of prompts, or of chunks of them.
+    """Whether the queries are those of prompts or of prompt chunks.
 
-    Absorbed weights are of decode, and so are a few queries over a longer cache: tokens that decode guesses, masked or not.
+    Absorbed weights belong to decode, and so do a few queries over a longer cache: drafted tokens, masked or not.
     """
     if not case.decodes and (case.latent or case.queries < min(SMALLEST_CHUNK, case.keys)):
         return False
@@ -171,7 +171,7 @@ def is_prefill(case: AttentionCase) -> bool:
 
 
 def attention_pairs(case: AttentionCase) -> float:
-    """Pairs of query and key of all sequences, per head, those beside included.
+    """Query-key pairs of all sequences per head, with decodes in the same launch.
 
     >>> (
     ...     attention_pairs(AttentionCase("", 2, 8, 8, 4, 6, 64, 64, True, False)),
@@ -186,7 +186,7 @@ def attention_pairs(case: AttentionCase) -> float:
 
 
 def attention_operator(case: AttentionCase) -> Scores:
-    """The operator that a case is."""
+    """Attention operator of the graph that represents a case."""
     of = case
     prompt = is_prefill(of)
     tokens, sequences = float(of.batch * of.queries + of.decodes), float(of.batch + of.decodes)
@@ -303,13 +303,13 @@ def _exchanging(design: Design, case: CollectiveCase) -> Any:
     plan, machine = design.mapping.decode, shared_cache_machine(design.chip, design.mapping)
     if case.pattern not in (*DIE_EXCHANGES, *EXPERT_EXCHANGES):
         others = ", ".join((*DIE_EXCHANGES, *EXPERT_EXCHANGES))
-        raise DesignError(f"workload.pattern: {case.pattern} is of tiles; between dies it is one of {others}")
+        raise DesignError(f"workload.pattern: {case.pattern} is for tiles only; between dies choose one of {others}")
     if case.pattern in EXPERT_EXCHANGES and not case.recorded:
-        raise DesignError("workload.recorded: kernels for experts are measured as they are by themselves; leave it out")
+        raise DesignError("workload.recorded: expert exchanges are measured as single kernels; remove it")
     if case.along != "rectangle" or case.rows or case.cols or case.root != 0 or case.combine != "sum":
         raise DesignError(
-            "workload.along: all dies of mapping.decode.tp take part, and sum; say workload.along=rectangle workload.root=0 "
-            "workload.group=mesh workload.combine=sum"
+            "workload.along: all dies of mapping.decode.tp take part, and only sum; use "
+            "workload.along=rectangle workload.root=0 workload.group=mesh workload.combine=sum"
         )
     if machine.network is None:
         raise DesignError("chip.network: missing; collectives between dies need the network of their chip")
@@ -317,7 +317,7 @@ def _exchanging(design: Design, case: CollectiveCase) -> Any:
         return die_allreduce_seconds(_opener(case, plan), machine)
     if plan.allreduce != LIBRARY_OPTION:
         raise IncompatibleOptionsError(
-            f"mapping.both.allreduce: {case.pattern} between dies is a library's; say library", "allreduce"
+            f"mapping.both.allreduce: {case.pattern} between dies needs a library; use library", "allreduce"
         )
     each = token_bytes(case.pattern, float(case.hidden))
     return library_seconds(case.pattern, case.nbytes, plan.tp, machine, recorded=case.recorded, each=each)
@@ -355,7 +355,7 @@ def _laid(
     ideal: Callable[[Any, Any], Any],
     reader: CostModel,
 ) -> tuple[DieKernel, list[TimedBlock]]:
-    """What a die does, from its blocks; `ideal` is what operations take on the matrix engines, at a time and a share of it."""
+    """Work of one die from its blocks; `ideal` is the time on the matrix engines, and a share of it."""
     chip, mapping, dies = design.chip, design.mapping, plan.tp
     on = shared_cache_machine(chip, mapping)
     found = block_timeline(blocks, on, reader)

@@ -1,4 +1,4 @@
-"""Attention from the memory of a chip of tiles: eight dataflows, with group and slice that the mapping may leave open."""
+"""Attention from main memory on tiles: eight dataflows, with open or set group sides and tiling."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -34,7 +34,8 @@ FIDELITIES = tuple(READERS)
 STACKED = WHOLE = True
 
 SUBMESH_TEXT = (
-    f"queries and keys shrink with groups of tiles, heads with their number and to {MAX_WAVES} turns, channels with the bytes"
+    "queries and keys shrink with groups of tiles, heads with the number of groups and to "
+    f"{MAX_WAVES} waves, channels with the bytes"
 )
 
 SIZE_FIELDS = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v", "window")
@@ -45,11 +46,11 @@ OPERAND_NAMES = {"q": "Q", "c": "Q", "k": "K", "v": "V", "s": "scores", "o": "O"
 
 
 class TiledAttention(NamedTuple):
-    """Cases alike as the chip is asked for them.
+    """Equal cases of attention as one job, with the resolved tiling.
 
     Attributes:
-        job: what is priced.
-        tiling: group and slice, of sides as they are said, which a limit holds.
+        job: the attention job.
+        tiling: group sides and tiling as set, for the limits.
     """
 
     job: AttentionJob
@@ -57,13 +58,13 @@ class TiledAttention(NamedTuple):
 
 
 def prepare_case(design: Design, cases: tuple[AttentionCase, ...]) -> TiledAttention:
-    """With group and slice that the mapping leaves open."""
+    """Attention job of equal cases, with open group sides and tilings chosen."""
     of, cut = find_dataflow(_mapping(design).dataflow), chosen_tiling(design, *cases)
     return TiledAttention(make_job(of, attention_shape(*cases), cut, design.chip, *operand_bytes(design)), cut)
 
 
 def limits(design: Design, asked: TiledAttention) -> list[Limit]:
-    """Memories, and groups of tiles that divide the mesh, where tiles work in groups."""
+    """Limits of memories, and of tile groups that divide the mesh."""
     of, shape, mesh = asked.job, asked.job.shape, design.chip.mesh
     held = [(OPERAND_NAMES.get(slot.name.split(".")[-1], "statistics"), slot.nbytes) for slot in job_buffers(of)]
     stored = {
@@ -79,7 +80,7 @@ def limits(design: Design, asked: TiledAttention) -> list[Limit]:
 
 
 def kernel_outcome(design: Design, asked: TiledAttention, fidelity: str) -> KernelOutcome:
-    """Of all tiles."""
+    """Time, utilisation and energy of attention on all tiles."""
     chip, of, (_, engines) = design.chip, asked.job, job_machine(design.chip, asked.job.of)
     shape, cut = of.shape, of.tiling
     peak = chip.mesh.rows * chip.mesh.cols * engines.matrix.rows * engines.matrix.cols * chip.clock
@@ -102,7 +103,7 @@ def kernel_outcome(design: Design, asked: TiledAttention, fidelity: str) -> Kern
 def kernel_breakdown(
     design: Design, case: AttentionCase, asked: TiledAttention, fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
-    """Exchanges, memory, vectors and products; what is padded under a mask is masked as well."""
+    """Breakdown rows of attention: exchanges, memory, vector work and products."""
     of, t = asked.job, asked.job.tiling
     groups = f"{t.rows:.0f} x {t.cols:.0f} tiles, {t.queries:.0f} x {t.keys:.0f} a tile"
     groups += f", keys in {t.splits:.0f}" if of.of.split else ""
@@ -111,7 +112,7 @@ def kernel_breakdown(
 
 
 def chosen_tiling(design: Design, *cases: AttentionCase) -> AttentionTiling:
-    """Group and slice of cases alike, those that the mapping leaves open included."""
+    """Group sides and tiling of equal cases, with open ones chosen."""
     mapping = _mapping(design)
     return resolve_tiling(
         find_dataflow(mapping.dataflow), attention_shape(*cases), design.chip, mapping, *operand_bytes(design)
@@ -119,7 +120,7 @@ def chosen_tiling(design: Design, *cases: AttentionCase) -> AttentionTiling:
 
 
 def operand_bytes(design: Design) -> tuple[float, KvStorage]:
-    """Bytes of queries, scores and outputs, 2 where the mapping has no number formats; how keys and values are stored.
+    """Bytes per query, score and output value, and the storage of keys and values. [B]
 
     Raises:
         DesignError: weights of another size, of which there are none, or activations with scales of blocks.
@@ -130,33 +131,34 @@ def operand_bytes(design: Design) -> tuple[float, KvStorage]:
 
 
 def attention_shape(*cases: AttentionCase) -> AttentionShape:
-    """What cases alike compute."""
+    """Attention shape of equal cases, sizes as columns over the cases."""
     if any(case.decodes for case in cases):
         raise DesignError(
-            "workload.decodes: tiles do not mix prompts and decodes in a call; leave it out, or ask dies, as chip=h100"
+            "workload.decodes: tiles do not mix prompts and decodes in one kernel; remove it, or use a "
+            "shared-cache die, as chip=h100"
         )
     values = {name: as_column([getattr(case, name) for case in cases]) for name in SIZE_FIELDS}
     return AttentionShape(**values, causal=cases[0].causal, latent=cases[0].latent)
 
 
 def remedy_text(worst: Infeasibility, design: Design, cases: tuple[AttentionCase, ...]) -> str:
-    """In words, what would do."""
+    """Remedy text for the most violated limit of attention on tiles."""
     chip, (case, *_), of = design.chip, cases, find_dataflow(_mapping(design).dataflow)
     if worst.limit in ("mapping.rows", "mapping.cols"):
         side = worst.limit.split(".")[1]
         return nearest_side_text(side, getattr(_mapping(design), side), getattr(chip.mesh, side))
     if worst.limit != "chip.tile.sram":
-        return "fewer sequences at a time would do"
+        return "use fewer sequences at a time"
     shape, (each, kv) = attention_shape(case), operand_bytes(design)
     suited = propose_tiling(of, shape, chip, itemsize=each, kv=kv)
     slice_ = f"mapping.queries={suited.queries:.0f} mapping.keys={suited.keys:.0f}"
     if sum(held.nbytes for held in job_buffers(AttentionJob(of, shape, suited, chip, each, kv))) > worst.have:
-        return f"no slice of heads of {case.qk} + {case.v} columns fits, not even {slice_}"
-    return f"a slice that fits: {slice_}"
+        return f"no tiling fits heads of {case.qk} + {case.v} columns, not even {slice_}"
+    return f"a tiling that fits: {slice_}"
 
 
 def shrink_to_submesh(design: Design, case: AttentionCase, side: int) -> tuple[Design, AttentionCase]:
-    """Groups as they are, or as large as the part."""
+    """A case scaled to a submesh; groups keep their sides if they fit."""
     of, _ = attention_on_submesh(prepare_case(design, (case,)).job, side)
     names = ("rows", "cols", "queries", "keys", *(("splits",) if of.of.split else ()))
     changes: dict[str, Any] = {f"mapping.{name}": getattr(of.tiling, name) for name in names}

@@ -1,4 +1,4 @@
-"""Multicasts, reductions and exchanges between tiles of a mesh."""
+"""Collectives between tiles of a mesh as single kernels: multicasts, reductions and exchanges."""
 
 from dataclasses import replace
 from typing import Any
@@ -35,7 +35,7 @@ from dse.space.workload import EXPERT_EXCHANGES, TILE_PATTERNS, CollectiveCase
 FIDELITIES = tuple(READERS)
 STACKED = WHOLE = True
 
-SUBMESH_TEXT = "groups shrink where the mesh is smaller; bytes of a tile stay"
+SUBMESH_TEXT = "groups shrink if the mesh is smaller; bytes per tile stay"
 
 TIME_PARTS = (
     ("words", ("word",)),
@@ -44,7 +44,7 @@ TIME_PARTS = (
     ("starts", ("post",)),
     ("hops", ("hop", "ramp")),
 )
-"""What takes time, with the constants that say how much."""
+"""Parts of the time, with the constants that determine them."""
 
 BUFFER_NAMES = {"x": "data", "y": "data turned round"}
 
@@ -52,20 +52,23 @@ Cases = tuple[CollectiveCase, ...]
 
 
 def needs_single_designs(design: Design, fidelity: str) -> bool:
-    """Readers that play programs walk many by themselves."""
+    """Whether designs are evaluated one at a time: never, since simulators loop over batches themselves."""
     return False
 
 
 def prepare_case(design: Design, cases: Cases) -> tuple[MeshKernel, CollectiveCase]:
-    """What is priced, and the first of cases alike.
+    """The kernel and the first of equal cases.
 
-    Groups that do not divide the mesh, and roots beyond a team (both limits) count as the mesh and as 0.
+    Groups that do not divide the mesh, and roots outside a group (both are limits), count as the whole mesh and as
+    root 0.
     """
     chip, case = design.chip, cases[0]
     if not case.recorded:
-        raise DesignError("workload.recorded: no host starts collectives of tiles; leave it out, or ask dies, as chip=h100")
+        raise DesignError(
+            "workload.recorded: no host starts collectives of tiles; remove it, or use a shared-cache die, as chip=h100"
+        )
     if case.pattern in EXPERT_EXCHANGES:
-        raise DesignError(f"workload.pattern: {case.pattern} is a library's, on dies behind switches, as chip=h100")
+        raise DesignError(f"workload.pattern: {case.pattern} needs a library, on dies behind switches, as chip=h100")
     name, topology = design.mapping.kernel.collective, chip.noc.topology
     find_collective(name)
     mesh = CoreMesh(chip.mesh.rows, chip.mesh.cols)
@@ -76,10 +79,13 @@ def prepare_case(design: Design, cases: Cases) -> tuple[MeshKernel, CollectiveCa
         across = {"pattern": case.pattern, "topology": topology}
         return MeshKernel("collective", case.pattern, "collective", name, shape, mesh, across, faults=broken), case
     if case.pattern not in TILE_PATTERNS:
-        raise DesignError(f"mapping.collective: {name} does not carry {case.pattern}; choose one of {', '.join(EXCHANGES)}")
+        raise DesignError(f"mapping.collective: {name} does not support {case.pattern}; choose one of {', '.join(EXCHANGES)}")
     if topology != "mesh":
         others = ", ".join(EXCHANGES)
-        raise DesignError(f"chip.noc.topology: {name} works on a mesh, not {topology}; mapping.collective may be {others}")
+        raise DesignError(
+            f"chip.noc.topology: mapping.collective={name} supports mesh only, got {topology}; choose "
+            f"mapping.collective from {others}"
+        )
     rows, cols = _sides(chip, case)
     fits = _covered(chip, case) == mesh.rows * mesh.cols
     rows, cols = where(fits, rows, mesh.rows), where(fits, cols, mesh.cols)
@@ -98,7 +104,7 @@ def prepare_case(design: Design, cases: Cases) -> tuple[MeshKernel, CollectiveCa
 
 
 def limits(design: Design, asked: tuple[MeshKernel, CollectiveCase]) -> list[Limit]:
-    """Memory of a tile, groups that divide the mesh, and a root that a team has."""
+    """Limits of a tile's memory, of groups that divide the mesh, and of the root."""
     chip, (kernel, case) = design.chip, asked
     slots = find_collective(kernel.algorithm).buffers(kernel.shape, kernel.mesh, "float16", pattern=case.pattern)
     held = merge_items([(BUFFER_NAMES.get(slot.name, slot.name), slot.nbytes) for slot in slots])
@@ -112,14 +118,14 @@ def limits(design: Design, asked: tuple[MeshKernel, CollectiveCase]) -> list[Lim
 
 
 def kernel_outcome(design: Design, asked: tuple[MeshKernel, CollectiveCase], fidelity: str) -> KernelOutcome:
-    """Of all tiles."""
+    """Time and energy of a collective on all tiles."""
     return mesh_outcome(design.chip, READERS[fidelity].kernel(asked[0], tile_network_machine(design.chip)), {})
 
 
 def kernel_breakdown(
     design: Design, case: CollectiveCase, asked: tuple[MeshKernel, CollectiveCase], fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
-    """What words, sums, synchronisation, starts and hops take of it."""
+    """Breakdown rows of a collective: words, sums, synchronisation, starts and hops."""
     (kernel, _), on = asked, tile_network_machine(design.chip)
     parts = {name: float(value) for name, value in attributed(kernel, on, fidelity, TIME_PARTS).items()}
     cost, mesh = READERS[fidelity].kernel(kernel, on), kernel.mesh
@@ -133,18 +139,18 @@ def kernel_breakdown(
 
 
 def remedy_text(worst: Infeasibility, design: Design, cases: Cases) -> str:
-    """In words, what would do."""
+    """Remedy text for the most violated limit of a collective between tiles."""
     chip, case = design.chip, cases[0]
     if worst.limit == "workload.group":
         sides_ = f"{case.rows} x {case.cols} tiles do not divide {chip.mesh.rows:.0f} x {chip.mesh.cols:.0f}"
-        return f"{sides_}; workload.group=mesh takes all of them"
+        return f"{sides_}; use workload.group=mesh for all tiles"
     if worst.limit == "workload.root":
-        return f"the last place of a team is {worst.have - 1:.0f}"
-    return f"data that are moved in {ceil_div(worst.need, worst.have):.0f} parts would do"
+        return f"the last member of a group is {worst.have - 1:.0f}; set workload.root to that or less"
+    return f"move the data in {ceil_div(worst.need, worst.have):.0f} parts"
 
 
 def shrink_to_submesh(design: Design, case: CollectiveCase, side: int) -> tuple[Design, CollectiveCase]:
-    """As many bytes a tile; groups as they are, or as large as the part."""
+    """A collective scaled to a submesh, with equal bytes per tile; groups keep their sides if they fit."""
     chip = design.chip
     rows, cols = submesh_sides(int(chip.mesh.rows), int(chip.mesh.cols), side)
     high, wide = (largest_divisor(whole, said) if said else 0 for whole, said in ((rows, case.rows), (cols, case.cols)))
@@ -157,11 +163,14 @@ def shrink_to_submesh(design: Design, case: CollectiveCase, side: int) -> tuple[
 def _refuse_exchange(name: str, case: CollectiveCase) -> None:
     """Raises where a collective is not one of all tiles with each other."""
     if case.pattern not in EXCHANGED:
-        raise DesignError(f"mapping.collective: {name} does not carry {case.pattern}; choose one of {', '.join(TEAMS)}")
+        raise DesignError(f"mapping.collective: {name} does not support {case.pattern}; choose one of {', '.join(TEAMS)}")
     if case.rows or case.cols or case.along != "rectangle":
-        raise DesignError(f"mapping.collective: {name} is for all tiles; add workload.group=mesh workload.along=rectangle")
+        raise DesignError(f"mapping.collective: {name} needs all tiles; add workload.group=mesh workload.along=rectangle")
     if case.combine != "sum":
-        raise DesignError(f"workload.combine: {name} sums; {case.combine} is carried by one of {', '.join(TEAMS)}")
+        raise DesignError(
+            f"workload.combine: {name} supports sum only, got {case.combine}; for that choose "
+            f"mapping.collective from {', '.join(TEAMS)}"
+        )
 
 
 def _sides(chip: Chip, case: CollectiveCase) -> tuple[Any, Any]:

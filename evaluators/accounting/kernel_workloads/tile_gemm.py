@@ -1,4 +1,4 @@
-"""Products of matrices in the memory of a chip of tiles: SUMMA whose diagonal tiles load."""
+"""Matrix products from main memory on tiles: SUMMA whose diagonal tiles load."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,21 +21,21 @@ from dse.space.workload import ProductCase
 FIDELITIES = tuple(READERS)
 STACKED = WHOLE = True
 
-SUBMESH_TEXT = f"rows and columns of the product shrink with the mesh and to {MAX_WAVES} turns, channels with the bytes"
+SUBMESH_TEXT = f"rows and columns of the product shrink with the mesh and to {MAX_WAVES} waves, channels with the bytes"
 
 VALUE = 2.0
 """Bytes of a value."""
 
 
 def prepare_case(design: Design, cases: tuple[ProductCase, ...]) -> SummaJob:
-    """Products as the chip is asked for them, with groups and slices that the mapping leaves open."""
+    """One SUMMA job for the products, with open group sides and tilings chosen."""
     refuse_grouped_products(cases)
     shape = GemmShape(*(as_column([getattr(case, size) for case in cases]) for size in ("m", "k", "n")))
     return propose_summa_job(shape, design.chip, design.mapping.kernel)
 
 
 def limits(design: Design, asked: SummaJob) -> list[Limit]:
-    """Memories, and groups of tiles that divide the mesh."""
+    """Limits of memories, and of tile groups that divide the mesh."""
     shape = asked.shape
     held = [({"a": "A", "b": "B", "c": "C", "s": "C"}[slot.name[0]], slot.nbytes) for slot in buffers(asked.part, "float16")]
     stored = {"A": shape.m * shape.k * VALUE, "B": shape.k * shape.n * VALUE, "C": shape.m * shape.n * VALUE}
@@ -45,7 +45,7 @@ def limits(design: Design, asked: SummaJob) -> list[Limit]:
 
 
 def kernel_outcome(design: Design, asked: SummaJob, fidelity: str) -> KernelOutcome:
-    """Of all tiles."""
+    """Time, utilisation and energy of a product on all tiles."""
     chip, shape, part = design.chip, asked.shape, asked.part
     macs = chip.tile.matrix.rows * chip.tile.matrix.cols * chip.clock
     of = job_outcome(asked, fidelity, {"cores": chip.mesh.rows * chip.mesh.cols * 1.0})
@@ -58,33 +58,33 @@ def kernel_outcome(design: Design, asked: SummaJob, fidelity: str) -> KernelOutc
 def kernel_breakdown(
     design: Design, case: ProductCase, asked: SummaJob, fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
-    """Multicasts, memory and products."""
+    """Breakdown rows of a product: multicasts, memory and products."""
     sizes = " x ".join(f"{size:.0f}" for size in (asked.part.m, asked.part.k, asked.part.n))
     among = f", depth by {asked.part.split:.0f}" if asked.part.split > 1 else ""
     return job_breakdown(asked, fidelity, case.kind, "summa", f"{sizes} a tile{among}", 2.0 * case.m * case.k * case.n)
 
 
 def remedy_text(worst: Infeasibility, design: Design, cases: tuple[ProductCase, ...]) -> str:
-    """In words, what would do."""
+    """Remedy text for the most violated limit of a product on tiles."""
     if worst.limit == "mapping.split_k":
         return split_remedy_text(design.mapping.kernel.split_k, design.mapping.kernel.rows, design.chip.mesh.rows)
     if worst.limit == "mapping.rows":
         return nearest_side_text("rows", design.mapping.kernel.rows, design.chip.mesh.rows)
     if worst.limit != "chip.tile.sram":
-        return "smaller matrices would do"
+        return "use smaller matrices"
     open_ = replace_leaves(design, {f"mapping.{name}": 0.0 for name in ("rows", "m", "k", "n", "split_k")})
     part = prepare_case(open_, cases[:1]).part
     if sum(slot.nbytes for slot in buffers(part, "float16")) > worst.have:
-        return "not even a slice of 16 x 16 x 16 fits"
+        return "not even a tiling of 16 x 16 x 16 fits"
     return (
-        "a slice that fits: "
+        "a tiling that fits: "
         + " ".join(f"mapping.{name}={getattr(part, name):.0f}" for name in ("rows", "m", "k", "n"))
         + (f" mapping.split_k={part.split:.0f}")
     )
 
 
 def shrink_to_submesh(design: Design, case: ProductCase, side: int) -> tuple[Design, ProductCase]:
-    """Groups and slices as they are, or as large as the part."""
+    """A product scaled to a submesh; groups and tilings keep their sizes if they fit."""
     job, _ = summa_on_submesh(prepare_case(design, (case,)), side)
     changes: dict[str, Any] = {f"mapping.{name}": getattr(job.part, name) for name in ("m", "k", "n", "rows")}
     changes["mapping.split_k"] = job.part.split

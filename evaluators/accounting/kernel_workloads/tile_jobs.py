@@ -1,4 +1,4 @@
-"""What kernels of a chip of tiles from main memory have in common, which the chip is asked for as a whole."""
+"""Results that kernels from main memory on a chip of tiles have in common."""
 
 from typing import Any
 
@@ -14,10 +14,10 @@ TileJob = Attention | Summa
 
 
 def memory_limits(job: TileJob, slots: list[tuple[str, Any]], stored: dict[str, Any]) -> list[Limit]:
-    """Of a tile, and main memory.
+    """Limits of a tile's local memory and of main memory.
 
     Args:
-        job: what is asked.
+        job: the job.
         slots: of a tile, by what they are for. [B]
         stored: in main memory, likewise. [B]
     """
@@ -29,7 +29,7 @@ def memory_limits(job: TileJob, slots: list[tuple[str, Any]], stored: dict[str, 
 
 
 def job_outcome(job: TileJob, fidelity: str, own: dict[str, Any]) -> KernelOutcome:
-    """Time, energy and what goes between memory and tiles."""
+    """Time and energy of a job, and its main-memory traffic. [s], [J], [B]"""
     chip, cost = job.chip, jobs.job_cost(fidelity, job)
     moved = cost.activity.memory_bytes
     share = moved / (cost.seconds * channel_count(chip) * chip.hbm.channel_bandwidth)
@@ -39,10 +39,10 @@ def job_outcome(job: TileJob, fidelity: str, own: dict[str, Any]) -> KernelOutco
 def job_breakdown(
     job: TileJob, fidelity: str, phase: str, segment: str, shape: str, useful: float, masked: float = 0.0
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
-    """Where the time goes: what falls away when exchanges, memory and vectors are free, one after the other.
+    """Breakdown rows of a job: time saved by free exchanges, memory and vector work, in that order.
 
     Args:
-        job, fidelity: what is asked, of numbers, and who answers.
+        job, fidelity: job of a scalar design, and the fidelity.
         phase, segment, shape: of rows.
         useful: operations. [op]
         masked: share of what is executed beyond them that a mask hides; the rest is padding.

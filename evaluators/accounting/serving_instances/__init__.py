@@ -1,42 +1,42 @@
-"""Layouts whose instances serve requests: what an iteration takes, what caches have room for, and what a run has used.
+"""Layouts whose instances serve requests: iteration times, KV memory, and usage of a run.
 
 Each module has
 
-    FIDELITIES                                          readers that price its iterations
-    limits(design, load)                                that the model and a longest request fit, and what else binds
-    instances(design, load, fidelity)                   an `Instance` of each pool: that prefills, if any, and that decodes
-    transfer(design, load)                              what a request has, on its way between instances, and its start [s]
-    channels(design, load)                              caches on their way at a time, where it is not one of each instance
-    devices(design)                                     chips of all instances
-    areas(design), area_parts(design)                   of a die and of all, and by block [mm2]
-    used(design, load, done, seconds, fidelity, peak)   metrics of what is used, of iterations `done` in some time; `peak` says
-                                                        the most power of what is done at once, when asked (and `spent`,
-                                                        where instances say what else compositions spend; and `hosted`, bytes
-                                                        between all chips and hosts)
-    holders(design, load)                               chips of each pool that have a request's cache together, where
-                                                        caches can go to hosts
-    watts(design, load, pool, made_of, fidelity)        power of what iterations of one instance do, counts of shape
-                                                        (iterations, designs) [W]; `mean_watts` where `watts` is
-                                                        of the part of an iteration that takes most
-    operators(design, load, pool, times, made_of, fidelity)     rows of an iteration, so many times
-    remedy(worst, design, loads)                        in words, what would do; "" where nothing is known
-    at_least(design, load)                              what it does at least, without a price; broadcasts over designs
-    sure(design, load)                                  limits that need no price, where it knows some
-    capacity(design, load)                              requests of an instance that memory has room for at least
-    decoded(design, load, context)                      the price of one request's next token, where that is a bound of what
-                                                        more take [s]; `decoding` says what it asks, where prices are shared
-    prompted(design, load)                              what a token of a prompt takes at least, by prices [s]
+    FIDELITIES                                          fidelities of its iteration times
+    limits(design, load)                                limits: the model and a longest request fit, and further ones
+    instances(design, load, fidelity)                   a `ServingInstance` of each pool: prefill only, if any, and decode
+    kv_transfer(design, load)                           memory of a request in transfer between instances, and latency [s]
+    parallel_transfers(design, load)                    KV transfers at a time, if not one of each instance
+    device_count(design)                                chips of all instances
+    die_and_system_area(design), area_by_block(design)  area of a die and of all, and by block [mm2]
+    usage_metrics(design, load, done, seconds, fidelity, peak)   metrics of usage by iterations `done` in some time; `peak`
+                                                        gives the peak power on demand (further arguments: `spent`, where
+                                                        instances give other costs of compositions; `hosted`, bytes between
+                                                        all chips and hosts)
+    devices_per_cache(design, load)                     chips of each pool that share a request's KV cache, where caches can
+                                                        go to hosts
+    iteration_power(design, load, pool, made_of, fidelity)   power of iterations of one instance, counts of shape
+                                                        (iterations, designs) [W]; also `mean_iteration_power`, if
+                                                        `iteration_power` is of the most demanding part of an iteration
+    iteration_rows(design, load, pool, times, made_of, fidelity)   breakdown rows of an iteration, multiplied by `times`
+    remedy_text(worst, design, loads)                   what to change, as text; empty string if nothing is known
+    work_lower_bounds(design, load)                     lower bounds without iteration times; broadcast over designs
+    untimed_limits(design, load)                        limits that need no iteration times, where some are known
+    request_capacity(design, load)                      lower bound on the requests of an instance that fit in memory
+    decode_step_seconds(design, load, context)          time of one request's next token, where larger batches take no less
+                                                        [s]; `request_decode_times` requests it, where times are shared
+    prefill_token_seconds(design, load)                 least time per prompt token, from iteration times [s]
 
-The last four are of designs as TOGETHER says, of one design, or of all of a structure with BOUNDS_TOGETHER.
+The last four take designs as MERGEABLE_LEAVES says, one design, or all designs of a structure with BOUNDS_TOGETHER.
 
-One that says ONE_BY_ONE works out the power of one iteration after another. One that says TOGETHER takes designs of one
-structure as well, whose leaves have the shape (designs,), those of `mapping.serving` that it names there among them: what it
-answers broadcasts over them, and prices have an axis more, the last one. One that says USED_TOGETHER answers `used` and `watts`
-for designs of several runs at once, where these differ in how instances serve alone. One with TOGETHER_AT has, by fidelity,
-which rows of a design it takes at once, and how some rows are taken of them.
+A module with ONE_BY_ONE computes the power of iterations one after another. A module with MERGEABLE_LEAVES also takes designs
+of one structure, whose leaves have the shape (designs,), including those of `mapping.serving` that it names there: results
+broadcast over designs, and iteration times have one more axis, the last one. A module with USAGE_IN_BATCH answers
+`usage_metrics` and `iteration_power` for designs of several runs at once, if these differ only in serving settings. A module
+with TOGETHER_AT gives, by fidelity, the rows of a design that it evaluates together, and how these rows are selected.
 
-An iteration is known by its composition: tokens of prompts and positions that each attends to, decoding requests and positions
-that each reads (`serving/price.py`). ``done`` are pools, each a list of (times, composition).
+An iteration is known by its composition: tokens of prompts and mean context of each, decoding requests and context of each
+(`serving/iteration_time.py`). ``done`` are pools, each a list of (times, composition).
 """
 
 from collections.abc import Callable
@@ -55,24 +55,22 @@ from dse.space.model import Model
 from dse.space.workload import ServingLoad
 
 Composition = tuple[float, ...]
-"""Counts of an iteration, in the order of `serving.price.AXES`."""
+"""Counts of an iteration, in the order of `iteration_time.AXES`."""
 
 IterationCounts = list[list[tuple[float, Composition]]]
 """By pool, compositions of iterations and how many there were."""
 
 
 ERROR_SAMPLES = 300
-"""At which a table's error is measured, where prices are quick."""
+"""Compositions at which a table's error is measured, where iteration times are fast to compute."""
 
 
 SERVING_PREFIXES = ("mapping.serving.",)
-"""Leaves of a design that say how instances are used, not what an iteration of them takes."""
+"""Leaves of a design that set how instances are used, not the iteration time."""
 
 
 def iteration_time_key(design: Design, load: ServingLoad, *others: Any, without: tuple[str, ...] = SERVING_PREFIXES) -> str:
-    """The key of prices that depend on a design but for some leaves of its mapping, on a model and lengths, and on what else is
-    said.
-    """
+    """Key of iteration times: hash of the design without some leaves, model, lengths and other inputs."""
     of = [
         key_line(address, value)
         for address, value, _ in iterate_leaves(design.mapping, "mapping.")
@@ -90,22 +88,23 @@ def _lines(chip: Chip, model: Model) -> list[str]:
 
 
 def design_count(design: Design) -> int:
-    """Designs that the leaves are of; 0 where they are numbers, of one."""
+    """Number of designs in the leaves; 0 if all leaves are numbers, of one design."""
     return max((len(value) for _, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)), default=0)
 
 
 class ServingInstance(NamedTuple):
-    """An instance of the model, of a pool of instances that are alike.
+    """One serving instance of the model, for a pool of equal instances.
 
     Attributes:
-        pricing: seconds of iterations; shape (..., designs) of several designs.
-        free: for caches, of what holds them: beside weights and activations. [B]
-        room: what a request has there.
-        axes: points of a table of prices, of the largest counts in the order of `serving.price.AXES`.
-        checks: compositions between them at which the table is compared with prices.
+        pricing: iteration time by composition; shape (..., designs) of several designs. [s]
+        free: KV memory: what weights and activations leave free. [B]
+        room: KV memory of one request.
+        axes: points of a table of iteration times, from the largest counts in the order of `iteration_time.AXES`.
+        checks: compositions at which the table's error is measured.
         shares: of the time of an iteration, by stage; as many micro-batches are in flight.
-        key: equal for instances of equal prices, whatever design they are of.
-        more: seconds, joules and what else iterations spend, shape (..., what, designs); None where `used` takes compositions.
+        key: equal for instances with equal iteration times, whatever their design.
+        more: seconds, joules and other costs of iterations, shape (..., what, designs); None if `usage_metrics` takes
+            compositions.
         copies: of attention, on devices that each have caches of requests of their own; `free` is of all of them. [1]
     """
 

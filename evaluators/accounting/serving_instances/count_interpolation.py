@@ -1,4 +1,4 @@
-"""What counts of tokens or requests spend: each whole number once, or evenly between those that are known."""
+"""Iteration costs at token or request counts: evaluated once per count, or interpolated."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,7 +8,10 @@ from dse.space.array_math import Array
 
 
 def interpolate_counts(known: Array, spent: Callable[[int], Array], counts: Array) -> Array:
-    """Of counts, evenly between those that are known; beyond the last one time goes on as before it, and work in proportion."""
+    """Costs at counts, interpolated linearly between known counts.
+
+    Beyond the last known count, time continues with the last slope, and work grows in proportion.
+    """
     here = np.array([spent(int(count)) for count in known])
     place = np.clip(np.searchsorted(known, counts, side="right") - 1, 0, len(known) - 2)
     slope = np.diff(here, axis=0) / np.diff(known)[:, None, None]
@@ -21,7 +24,7 @@ def interpolate_counts(known: Array, spent: Callable[[int], Array], counts: Arra
 
 
 def evaluate_counts(spent: Callable[..., Array], *counts: Array) -> Array:
-    """Of whole numbers, 1 at least, that broadcast together; each combination of them once. Shape (..., SPENT, designs)."""
+    """Costs at broadcast whole counts of at least 1, each combination once; shape (..., SPENT, designs)."""
     together = np.broadcast_arrays(*(np.maximum(count, 1.0) for count in counts))
     some, place = np.unique(np.stack([np.ravel(count) for count in together], 1), axis=0, return_inverse=True)
     found = np.array([spent(*(int(count) for count in row)) for row in some])
@@ -29,12 +32,12 @@ def evaluate_counts(spent: Callable[..., Array], *counts: Array) -> Array:
 
 
 def sampled_counts(axes: Sequence[Array]) -> Array:
-    """Tokens and requests at which products and rows are priced, of points of a table."""
+    """Token and request counts at which products and rows are evaluated, from the points of a table."""
     return np.unique(np.concatenate([axes[0], axes[2]]))[1:]
 
 
 def fastest_per_design(found: Sequence[Array]) -> Array:
-    """Design by design, what takes the least time; shapes (SPENT, designs)."""
+    """Costs of the fastest alternative for each design; shapes (SPENT, designs)."""
     if len(found) == 1:
         return found[0]
     least = np.array([one[0] for one in found]).argmin(axis=0)
@@ -42,6 +45,6 @@ def fastest_per_design(found: Sequence[Array]) -> Array:
 
 
 def min_per_token(known: Array, spent: Callable[[int], Array], most: float) -> Array:
-    """Of a token the least at all that are known, or at the largest count that is asked: between them time is linear. [s]"""
+    """Least time per token over the known counts and the largest requested count. [s]"""
     counts = np.concatenate([known, [most]])
     return np.asarray((interpolate_counts(known, spent, counts)[:, 0] / counts[:, None]).min(axis=0))

@@ -1,7 +1,8 @@
-"""What a design that serves a load does at least, whatever it chooses: no price is asked, and leaves broadcast over designs.
+"""Lower bounds on the work of designs under a serving load, without iteration times.
 
-An iteration that decodes anything reads the weights that one token uses, once each, from all the memories of an instance's
-stage; and a prompt's products take what engines that never wait do. Both are below what any reader prices.
+An iteration that decodes reads the weights that one token uses once from all memories of an instance's stage. The
+products of a prompt take at least the time of fully busy engines. Both are below the times of every fidelity, and
+broadcast over designs.
 """
 
 from functools import lru_cache
@@ -21,11 +22,11 @@ from dse.space.model import Model
 from dse.space.workload import ServingLoad
 
 HEAD = "head"
-"""The part of a model that only the last token of a prompt takes."""
+"""The segment that only the last token of a prompt runs."""
 
 
 class WorkLowerBounds(NamedTuple):
-    """A design, and what it does at least.
+    """Lower bounds on the work of one design under a serving load.
 
     Attributes:
         chips: of all instances, or dies where a chip is one.
@@ -33,7 +34,7 @@ class WorkLowerBounds(NamedTuple):
         decode: of an iteration with a request that decodes. [s]
         prompt: of each token of a prompt. [s]
         lanes: instances that do both phases, all their engines at a time; 0 where they are others.
-        room: requests of an instance that memory has room for; 0 where nobody knows.
+        room: lower bound on the requests of an instance that fit in memory; 0 if unknown.
         joules: of what is done for all requests, whatever its time. [J]
     """
 
@@ -48,7 +49,7 @@ class WorkLowerBounds(NamedTuple):
 
 @lru_cache(maxsize=16)
 def prefill_flop_per_token(model: Model) -> Any:
-    """Of products of layers, for each token of a prompt. [FLOP]"""
+    """Operations of layers per prompt token. [FLOP]"""
     parts = transformer_segments(model, StepCounts("prefill", 1.0, 1.0, 1.0, 0.0))
     return sum(
         part.times * useful_flop(of) for part in parts if part.name != HEAD for of in part.operators if isinstance(of, MatMulOp)
@@ -56,14 +57,14 @@ def prefill_flop_per_token(model: Model) -> Any:
 
 
 def load_macs(load: ServingLoad) -> Any:
-    """Multiply-adds of layers for all tokens that go through them: of prompts, and all of answers but the last. [1]"""
+    """Multiply-adds of layers for all tokens of a load: prompts, and outputs but the last token. [1]"""
     requests = load.requests
     return prefill_flop_per_token(load.model) / 2 * float(requests.prompt.sum() + requests.output.sum() - len(requests))
 
 
 @lru_cache(maxsize=16)
 def weight_bytes_read(model: Model, precision: FormatPlan) -> Any:
-    """Weights that products of an iteration read if it has one token. [B]"""
+    """Weights that the products of a one-token iteration read. [B]"""
     return sum(
         part.times
         * of.copies
@@ -79,7 +80,7 @@ def weight_bytes_read(model: Model, precision: FormatPlan) -> Any:
 
 
 def peak_flops(chip: Chip) -> Any:
-    """What engines of a chip of tiles multiply at most: arrays, or lanes where these take products and are more. [FLOP/s]"""
+    """Peak rate of tiles' engines: arrays, or lanes where these may multiply and are faster. [FLOP/s]"""
     tile = chip.tile
     macs = tile.matrix.rows * tile.matrix.cols * 1.0
     if tile.products != "matrix":
@@ -88,7 +89,7 @@ def peak_flops(chip: Chip) -> Any:
 
 
 def budget_lanes(serving: ServingPlan) -> Any:
-    """Of instances that do both phases; 0 where some only prefill, or where budgets are not the same for all."""
+    """Instances that do both phases; 0 if some only prefill, or if token budgets differ by design."""
     budgets = (serving.tokens, serving.unit, serving.chunk)
     if any(isinstance(value, np.ndarray) for value in budgets):
         return 0.0
@@ -96,6 +97,6 @@ def budget_lanes(serving: ServingPlan) -> Any:
 
 
 def concurrent_requests(serving: ServingPlan, free: Any, room: RequestMemory, longest: int) -> Any:
-    """Requests as long as the longest one that free memory has room for, blocks rounded up; 0 where blocks are said."""
+    """Longest requests that fit in free KV memory, rounded to blocks; 0 if the block count is set."""
     left = (free - serving.reserved) * (1 - serving.prefix) * (1 - WATERMARK) * where(serving.blocks > 0, 0.0, 1.0)
     return maximum(left / room.of(longest + 2 * serving.block) // 1, 0.0)

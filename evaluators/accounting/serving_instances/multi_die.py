@@ -1,4 +1,4 @@
-"""Many dies that serve requests: an instance is as many dies as a copy of the model is divided over.
+"""Many dies that serve requests: an instance is the dies over which a replica of the model is divided.
 
 An iteration is a micro-batch's pass through all stages, of which there are as many in flight. Its prompts and decoding requests
 are dealt to copies of attention in turn (data parallelism of attention). Each die takes as long as those of the copy that has
@@ -93,18 +93,18 @@ AXES: dict[str, Callable[..., list[Array]]] = {
     SERVED_DIES: partial(geometric_axes, finer=0.5),
     SERVED_POOLED_DIES: geometric_axes,
 }
-"""Points of a table, by the software that runs: those of tiles, which take a search of slices each, are half as many."""
+"""Axes of tables, by software: those of tiles, which need a tiling search for each point, have half as many points."""
 
 DIE_MODULES = {SERVED_DIES: "tile_dies", SERVED_POOLED_DIES: "shared_cache_dies"}
 """What a die is, by the software that runs: modules of `account`."""
 
 
 OVERLAP_LABEL = "attention, FFNs and their exchanges, of other micro-batches"
-"""What micro-batches between dies of attention and of FFNs save, waits taken off."""
+"""Time saved by micro-batches between attention dies and FFN dies, without waits."""
 
 
 class DieIteration(NamedTuple):
-    """An iteration: what is asked, what dies do of it, how it is divided, and seconds through all stages."""
+    """One iteration on many dies: its work, micro-batch passes, division and time. [s]"""
 
     asked: IterationWork
     played: PassWork
@@ -113,7 +113,7 @@ class DieIteration(NamedTuple):
 
 
 def limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Layouts of all instances, and memory for the longest request beside the largest iterations."""
+    """Limits of the layout of all instances, and memory for the longest request and largest iterations."""
     found, pools = _layouts(design, load), die_pools(design, load)
     if any(np.any(limit.need > limit.have) for limit in found):
         return found
@@ -129,7 +129,7 @@ def limits(design: Design, load: ServingLoad) -> list[Limit]:
 
 
 def request_limit_times(design: Design, load: ServingLoad) -> None:
-    """Says what limits ask of dies, so that designs are worked out together."""
+    """Request the die work that limits need, so that designs are computed together."""
     if not any(limit.need > limit.have for limit in _layouts(design, load)):
         for of in die_pools(design, load):
             for made_of in (typical_iteration(load, of), *largest_iterations(load, of)):
@@ -137,7 +137,7 @@ def request_limit_times(design: Design, load: ServingLoad) -> None:
 
 
 def request_table_times(design: Design, load: ServingLoad, fidelity: str) -> None:
-    """Says what a table of prices asks of dies for the steady state, likewise."""
+    """Request the die work that a steady-state table needs, so that designs are computed together."""
     longest, every = load.longest, AXES[software_of(design.mapping)]
 
     def noted(many: Sequence[ReplicaWork | None]) -> Sequence[float]:
@@ -156,7 +156,7 @@ def _wanted(design: Design, one: ReplicaWork | None) -> None:
 
 
 def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
-    """Of each pool, as one die of a copy of attention has it on the stage that has least room."""
+    """Serving instance of each pool, with the KV memory of its tightest stage."""
     found = []
     for of in die_pools(design, load):
         stage = _stage(design, load, of)
@@ -170,7 +170,7 @@ def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[Serving
 
 
 def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
-    """Dies, and what memories and engines of a stage take at least: a pass goes through all stages, one after the other."""
+    """Lower bounds on dies, iteration time and prompt time, as a pass goes through all stages in turn."""
     kind, mapping = _kind(design), design.mapping
     before, after = (_stage_dies(plan) for plan in (mapping.prefill, mapping.decode))
     engines = kind.engine_peak(design) if design.chip.tile is None else peak_flops(design.chip)
@@ -183,18 +183,18 @@ def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
 
 
 def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Limits that need no price: that instances can be laid out; of one design."""
+    """Limits that need no iteration times: the layout of all instances."""
     return _layouts(design, load)
 
 
 def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> float:
-    """The price of one request's next token, which reads so many positions; more requests take no less. [s]"""
+    """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
     of = die_pools(design, load)[-1]
     return _run(design, load, of, (0.0, 0.0, 1.0, context, 0.0), "closed").seconds
 
 
 def request_decode_times(design: Design, load: ServingLoad, context: float) -> None:
-    """Says what `decoded` asks of dies, so that designs are worked out together."""
+    """Request the die work of `decode_step_seconds`, so that designs are computed together."""
     _wanted(design, replica_work(design, load, die_pools(design, load)[-1], (0.0, 0.0, 1.0, context, 0.0)))
 
 
@@ -205,7 +205,7 @@ def _stage_dies(plan: MultiDiePlan) -> Any:
 
 
 def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
-    """Caches over links between dies, from copies of attention that prefill to those that decode, as many as can at a time."""
+    """KV transfer over die links from prefill to decode replicas: time per request, and latency [s]."""
     room, sent, _ = _caches_moved(design, load)
     return room.times(max(float(sent.links), float(sent.injection))), float(sent.latency)
 
@@ -225,17 +225,17 @@ def _caches_moved(design: Design, load: ServingLoad) -> tuple[RequestMemory, Exc
 
 
 def parallel_transfers(design: Design, load: ServingLoad) -> int:
-    """Caches that are on their way at a time: one of each copy of attention of the pool that has fewer."""
+    """KV transfers that can run at once: one per attention replica of the smaller pool."""
     return min(of.of.dp * of.of.copies for of in die_pools(design, load))
 
 
 def device_count(design: Design) -> int:
-    """Dies of the system, whether they work or not."""
+    """Dies of the system, whether in use or idle."""
     return chip_die_count(design.chip)
 
 
 def devices_per_cache(design: Design, load: ServingLoad) -> tuple[int, ...]:
-    """Dies of a copy of attention, in all stages."""
+    """Dies of an attention replica, over all stages."""
     return tuple(of.of.tp * of.of.pp for of in die_pools(design, load))
 
 
@@ -249,7 +249,7 @@ def usage_metrics(
     spent: Array | None = None,
     hosted: Any = 0.0,
 ) -> dict[str, Any]:
-    """Shares of what all dies could do in the time, what the fullest tile holds, and energy from what is done."""
+    """Metrics of utilisation of all dies, memory use of the fullest tile, and energy."""
     activity, caches, flop, kind = Activity(), Activity(), 0.0, _kind(design)
     for pool, some in zip(die_pools(design, load), done, strict=True):
         for times, made_of in some:
@@ -279,7 +279,7 @@ def usage_metrics(
 
 
 def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-    """Of one design."""
+    """Power of iterations of one design on all dies of an instance, shape (iterations, 1). [W]"""
     of, each = die_pools(design, load)[pool], np.broadcast_arrays(*(np.ravel(count) for count in made_of))
     found = []
     for one in zip(*each, strict=True):
@@ -291,7 +291,7 @@ def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Compo
 def iteration_rows(
     design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
 ) -> Sequence[BreakdownRow]:
-    """Operators and exchanges of an iteration, on all dies of an instance."""
+    """Breakdown rows of an iteration: operators and exchanges on all dies of an instance."""
     of, kind = die_pools(design, load)[pool], _kind(design)
     run = _run(design, load, of, made_of, fidelity)
     it, one, split = run.asked, run.played, run.split
@@ -322,18 +322,18 @@ def iteration_rows(
 
 
 def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-    """In words, what would do."""
+    """Remedy text for the most violated limit of serving on many dies."""
     address = worst.limit
     if address.endswith(".dp"):
-        return "copies of the model that serve are instances: mapping.serving.instances, and mapping.both.dp=1"
+        return "replicas that serve are instances: mapping.serving.instances, and mapping.both.dp=1"
     if address.endswith(".microbatches"):
-        return "as many micro-batches are in flight as there are stages: mapping.both.microbatches=0"
+        return "as many micro-batches are in flight as stages: mapping.both.microbatches=0"
     if address == "mapping.serving.admit":
-        return "stages of a pipeline share a memory: mapping.serving.admit=prompt, which keeps blocks for whole prompts"
+        return "stages of a pipeline share a memory: mapping.serving.admit=prompt, which reserves blocks for whole prompts"
     if address == "chip.dies":
         each = ", ".join(f"{of.of.dp} x {of.of.pp * of.of.group} to {of.phase}" for of in die_pools(design, loads[0]))
         return (
-            f"instances take {each}, each pool in whole rows of {int(design.chip.dies.cols)}: fewer mapping.serving.instances"
+            f"instances need {each}, each pool in whole rows of {int(design.chip.dies.cols)}: reduce mapping.serving.instances"
         )
     found: str = _kind(design).remedy_text(worst, design, (_stretches(_case(loads[0])),))
     return found
@@ -359,11 +359,11 @@ def _layouts(design: Design, load: ServingLoad) -> list[Limit]:
 
 
 class TightestStage(NamedTuple):
-    """The stage of a pipeline that has least room, on one die.
+    """The pipeline stage with least free memory, for one of its dies.
 
     Attributes:
         weights: [B]
-        beside: activations and dispatched tokens of the largest iterations, by what they are. [B]
+        beside: activations and dispatched tokens of the largest iterations, by item. [B]
         kv: bytes of positions that are kept, by reach, and of states of sequences.
         shares: of the time of an iteration, by stage of all.
         fed: what a die of FFNs alone has on the stage that has most, by what it is; () where there are none. [B]
@@ -471,7 +471,7 @@ def _through(block: Any, split: DieSplit) -> Any:
 
 
 def _whole(load: ServingLoad, made_of: Composition) -> IterationWork:
-    """What an iteration asks of the model, whoever does it."""
+    """Work of the whole model in an iteration."""
     one, counts = DieSplit(1, 1, 1, 1, 1, 0, 1), composition_counts(made_of)
     return make_iteration(load, one, "prefill" if counts[0] else "decode", "", *counts)
 
@@ -484,7 +484,7 @@ def _asked(of: IterationWork) -> float:
 
 
 MEMORY = 64
-"""Prices of instances that are kept by their keys."""
+"""Iteration-time functions that are kept by their keys, at most."""
 
 PRICES: dict[str, Callable[..., Array]] = {}
 
@@ -492,7 +492,7 @@ PRICES: dict[str, Callable[..., Array]] = {}
 def iteration_time_function(
     design: Design, load: ServingLoad, of: DiePool, fidelity: str, key: str = ""
 ) -> Callable[..., Array]:
-    """Seconds of compositions, by tables of prompts, of decodes, and of as many more tokens; equal keys share what is known."""
+    """Function from iteration compositions to seconds, by part tables; equal keys share the tables."""
     if key in PRICES:
         return PRICES[key]
     pricing = part_time_tables(design, load, of, partial(_priced, design, of, fidelity))
@@ -534,5 +534,5 @@ def _kind(design: Design) -> ModuleType:
 
 @cache
 def die_module(software: str) -> ModuleType:
-    """What a die is, by the software that runs."""
+    """Module for the dies of a system, by the software that runs."""
     return import_module(f"dse.evaluators.accounting.{DIE_MODULES[software]}")

@@ -1,4 +1,4 @@
-"""What iterations of a model on many dies ask of a copy of attention, and what they take by tables of a part each."""
+"""Iterations of a model on many dies: work of an attention replica, and time by part tables."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from dse.space.memoize import memoize_by_identity
 from dse.space.workload import ServingLoad
 
 ReplicaWork = tuple[IterationWork, DieSplit]
-"""An iteration: what the copy of attention that has most is asked, and how the model is divided."""
+"""An iteration: work of the fullest attention replica, and the division of the model."""
 
 
 ROUNDED = 1e-6
@@ -26,10 +26,10 @@ ROUNDED = 1e-6
 
 
 class DiePool(NamedTuple):
-    """Instances that are alike.
+    """A pool of equal instances on many dies.
 
     Attributes:
-        phase: whose plan divides the model.
+        phase: phase whose plan divides the model.
         both: whether instances do both phases, each by its plan.
         of: how; copies of the model are instances, and there is one micro-batch at a time.
         rows: of dies, first and how many.
@@ -45,13 +45,13 @@ class DiePool(NamedTuple):
 
     @property
     def slots(self) -> int:
-        """Places of an instance that requests of an iteration are dealt to."""
+        """Attention replicas and halves of an instance to which requests are dealt."""
         return self.of.copies * self.of.halves
 
 
 @memoize_by_identity
 def die_pools(design: Design, load: ServingLoad) -> tuple[DiePool, ...]:
-    """That prefills, where some do so alone, and that decodes."""
+    """Pools on many dies: one that only prefills, if any, and one that decodes."""
     serving, cols = design.mapping.serving, int(design.chip.dies.cols)
     said = [("prefill", int(serving.prefill_instances))] if serving.prefill_instances else []
     first, found = 0, []
@@ -68,13 +68,13 @@ def die_pools(design: Design, load: ServingLoad) -> tuple[DiePool, ...]:
 
 
 def phase_split_of_pool(design: Design, of: DiePool, phase: str) -> DieSplit:
-    """How a phase's plan divides the model on a pool's dies."""
+    """Division of the model by a phase's plan on a pool's dies."""
     found = die_split(getattr(design.mapping, phase), design.chip.dies)
     return found._replace(dp=of.of.dp, batches=1)
 
 
 def typical_iteration(load: ServingLoad, of: DiePool) -> Composition:
-    """A full micro-batch of decodes, or a prompt where instances only prefill."""
+    """Representative iteration: a full micro-batch of decodes, or a prompt for prefill-only instances."""
     prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
     if of.phase == "prefill":
         return prompt, (prompt + 1) / 2, 0.0, 0.0, 0.0
@@ -82,7 +82,7 @@ def typical_iteration(load: ServingLoad, of: DiePool) -> Composition:
 
 
 def largest_iterations(load: ServingLoad, of: DiePool) -> list[Composition]:
-    """Iterations with most tokens: whole prompts, and, where instances decode, as many requests as may run."""
+    """Iterations with most tokens: whole prompts, and the full decode batch where instances decode."""
     longest, most = load.longest - 1, max_prompt_tokens(of.rule, of.batch, load.longest - 1)
     whole = min(most, longest)
     prompts = float(most), (whole + 1) / 2, 0.0, 0.0, 0.0
@@ -94,9 +94,9 @@ def largest_iterations(load: ServingLoad, of: DiePool) -> list[Composition]:
 
 
 def replica_work(design: Design, load: ServingLoad, of: DiePool, made_of: Composition, *, attends: bool = True) -> ReplicaWork:
-    """What the copy of attention that has most is asked, and how the model is divided then.
+    """Work of the fullest attention replica in an iteration, and the division of the model for it.
 
-    A micro-batch has no more parts than the fullest copy has requests: what is empty takes nothing.
+    A micro-batch has no more parts than the fullest replica has requests, since empty parts take no time.
     """
     counts = composition_counts(made_of)
     phase = "prefill" if counts[0] else "decode"
@@ -107,7 +107,7 @@ def replica_work(design: Design, load: ServingLoad, of: DiePool, made_of: Compos
 
 
 def composition_counts(made_of: Composition) -> tuple[int, int, int, int, float]:
-    """Prompts, new tokens of each, positions before these, decoding requests, and positions that each reads."""
+    """Counts of a composition: prompts, new and earlier tokens of each, decodes, and context of each."""
     each = (value if isinstance(value, float) else float(np.squeeze(value)) for value in made_of[:4])
     tokens, context, requests, positions = each
     decodes, prompts, own, past, new = round(requests), 0, 0, 0, round(tokens)
@@ -118,10 +118,11 @@ def composition_counts(made_of: Composition) -> tuple[int, int, int, int, float]
 
 
 def whole_prompts(of: DiePool, made_of: Composition) -> list[tuple[float, Composition]]:
-    """Iterations of whole prompts whose mean this one is, with how often each comes; of one that starts in its midst, itself.
+    """Iterations of whole prompts with the given mean composition, each with its frequency.
 
-    A copy of attention has whole prompts, and all others wait for the fullest: what a prompt and a half spends is between what
-    one and two do, with as many tokens and pairs.
+    An attention replica gets whole prompts, and all others wait for the fullest. A prompt and a half therefore
+    costs between one and two prompts with as many tokens and pairs. A chunk that starts inside a prompt is returned
+    unchanged.
 
     >>> from types import SimpleNamespace
     >>> whole_prompts(SimpleNamespace(slots=4), (300.0, 113.0, 0.0, 0.0, 0.0))
@@ -142,7 +143,7 @@ def make_iteration(
     load: ServingLoad, split: DieSplit, phase: str, plan: str, prompts: int, own: int, past: int, decodes: int, context: float,
     *, attends: bool = True,
 ) -> IterationWork:  # fmt: skip
-    """Requests dealt to copies of attention, or halves of what they have, in turn; of the first one, which has most."""
+    """Iteration work of the fullest attention replica, with requests dealt to replicas in rotation."""
     slots, rows = split.copies * split.halves, 1 + load.guesses
 
     def dealt(number: int) -> int:
@@ -164,7 +165,7 @@ def make_iteration(
 def part_time_tables(
     design: Design, load: ServingLoad, of: DiePool, seconds: Callable[[Sequence[ReplicaWork | None]], Sequence[float]]
 ) -> Callable[..., Array]:
-    """Seconds of compositions, by tables of prompts, of decodes, and of as many more tokens.
+    """Function from iteration compositions to seconds, by tables of prompts, decodes and extra tokens.
 
     Args:
         design, load, of: as they are.

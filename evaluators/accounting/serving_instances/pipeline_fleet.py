@@ -1,10 +1,12 @@
-"""Pipelines of groups of tiles that serve requests: how many there are, what their cores hold, and what an iteration takes.
+"""Pipelines of tile groups that serve requests: their number, core memory and iteration times.
 
-An iteration is one micro-batch's pass through all stages, prompts and decodes together: products over all tokens, attention of
-each kind by itself. Leaves are of one design, or of several with the same words, of shape (designs,).
+An iteration is one micro-batch's forward pass through all stages, prompts and decodes together: products over all
+tokens, attention of each kind separately. Leaves are of one design, or of several with equal options, of shape
+(designs,).
 
-Cores that do both phases keep room for the activations of a chunk while they only decode, so that fewer weights stay in local
-memory than in a batch: tokens of few requests take some per cent longer than there. Cores that only decode have no such room.
+Cores that do both phases reserve room for the activations of a chunk while they only decode, so fewer weights stay in
+local memory than for a static batch: iterations of few requests take some per cent longer. Cores that only decode
+reserve no such room.
 """
 
 from collections.abc import Callable
@@ -43,22 +45,22 @@ from dse.space.workload import ServingLoad
 
 
 class PipelinePool(NamedTuple):
-    """Pipelines of one phase, or of both.
+    """A pool of equal pipelines for one phase or both.
 
     Attributes:
         name: of the phase; decode also for both.
         chip: as if all cores were of this kind.
         plan: of the phase.
         rules: how an iteration is formed, of each design.
-        groups: of cores, that there is room for.
+        groups: groups of cores that fit.
         dp: pipelines.
         batch: requests of one, over all its micro-batches.
-        held: on the fullest core.
-        room: what a request has on it, of all its layers.
+        held: memory of the fullest core.
+        room: KV memory of one request on a core, over its layers.
         cut: stages of a pipeline, of each design.
         precision: formats.
         words: partitions of operators, where the plan leaves them open.
-        holds: the plan, with the partition as which what a core holds is counted.
+        holds: the plan, with the partition by which core memory is counted.
     """
 
     name: str
@@ -77,46 +79,46 @@ class PipelinePool(NamedTuple):
 
     @property
     def rule(self) -> SchedulingPolicy:
-        """How an iteration of one design is formed."""
+        """Scheduling policy of one design's pipelines."""
         (found,) = self.rules
         return found
 
     @property
     def stages(self) -> StageCuts:
-        """Of a pipeline; numbers of one design."""
+        """Stages of a pipeline; numbers for one design."""
         return self.cut.plain
 
     @property
     def width(self) -> float:
-        """Bytes of a value as it is multiplied. [B]"""
+        """Bytes of an activation value in products. [B]"""
         return float(BYTES_BY_FORMAT[self.precision.activations])
 
     @property
     def near(self) -> Any:
-        """Of a core's local memory, what caches have. [B]"""
+        """Local memory of a core that KV caches occupy. [B]"""
         return as_float(self.held.kv_here * self.held.kv)
 
     @property
     def free(self) -> Any:
-        """Of a core's share of HBM, what weights leave. [B]"""
+        """Share of main memory per core that weights leave free. [B]"""
         return as_float(memory_bytes_per_core(self.chip)) - as_float((1 - self.held.weights_here) * self.held.weights)
 
 
 _KNOWN: list[tuple[Design, ServingLoad, tuple[PipelinePool, ...]]] = []
-"""Fleets of the last designs and loads, by themselves: limits and metrics of a design ask one after the other."""
+"""Pipelines of the last designs and loads, separately: limits and metrics of a design need them one after the other."""
 
 MAX_FLEETS = 8
 """That are kept."""
 
 
 def pipeline_pools(design: Design, load: ServingLoad) -> tuple[PipelinePool, ...]:
-    """Pipelines that prefill, where there are such, and that decode."""
+    """Pools of pipelines: those that only prefill, if any, and those that decode."""
     known = next((fleet for one, its, fleet in _KNOWN if one is design and its is load), None)
     return known or _keep(design, load, _fleet(design, load))
 
 
 def select_rows(design: Design, rows: Array) -> Design:
-    """Some of a design's rows, with the fleets that are known of these."""
+    """Selected rows of a design, keeping the pipelines already known for them."""
     found = served.select_rows(design, rows)
     for one, load, fleet in list(_KNOWN):
         if one is design and len(rows) > 1:
@@ -250,7 +252,7 @@ def _pipelines(
 
 
 def _either(which: Array, one: Any, other: Any) -> Any:
-    """Numbers of the first for some of several designs and of the second for the others, however they are held together."""
+    """Values of the first design group where the mask is set, else of the second, for any nested container."""
     if isinstance(one, tuple):
         found = (_either(which, *both) for both in zip(one, other, strict=True))
         return type(one)(*found) if hasattr(one, "_fields") else tuple(found)
@@ -265,7 +267,7 @@ def _each(count: Any, size: int) -> Array:
 
 
 def _one_token(load: ServingLoad, phase: str) -> tuple[Segment, ...]:
-    """Parts of a step whose weights, and values a token, count."""
+    """Segments of a step for one token, for weights and values per token."""
     return transformer_segments(load.model, StepCounts(phase, 1.0, 1.0, 1.0, 1.0))
 
 
@@ -310,7 +312,7 @@ def _with_words(
 def iteration_calls(
     of: PipelinePool, load: ServingLoad, at: StepCounts, attending: tuple[StepCounts, ...]
 ) -> tuple[CallBlock, ...]:
-    """Calls of an iteration, by the partition of the plan or by words of each operator."""
+    """Calls of an iteration, with the plan's partition or one partition per operator."""
     model, plan, words = load.model, of.plan, of.words
     if words is None:
         return group_blocks(model, at, plan, of.precision, attending)
@@ -324,13 +326,13 @@ def iteration_calls(
 
 
 def longest_request_bytes(of: PipelinePool, load: ServingLoad, mapping: Mapping) -> Any:
-    """Of a core's share of HBM, what the longest request takes by itself. [B]"""
+    """Main memory per core that the longest request takes alone. [B]"""
     whole = as_float(of.room.of(served.longest_sequence(load)))
     return whole if mapping.serving.overflow == "ring" else maximum(0.0, whole - of.near)
 
 
 def _asked(of: PipelinePool, load: ServingLoad, prompts: float) -> tuple[StepCounts, tuple[StepCounts, ...], Array]:
-    """Iterations that a mean request asks of pipelines, and how often, shape (iterations, 1)."""
+    """Iterations that a mean request needs, and their numbers, shape (iterations, 1)."""
     prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
     batch, turn = float(of.plan.microbatch), min(prompt, prompts or prompt)
     rows = []
@@ -346,7 +348,7 @@ def iteration_pass(
     load: ServingLoad, of: PipelinePool, reader: CostModel, phase: str, prompt: Any, prompt_context: Any, decodes: Any,
     context: Any, spilled: Any, crowding: float = 1.0,
 ) -> StagedPass:  # fmt: skip
-    """An iteration, counts as in `price.AXES`; leaves broadcast."""
+    """Forward pass of an iteration with counts as in `iteration_time.AXES`; leaves broadcast."""
     at, attending = _steps(load.model, phase, prompt, prompt_context, decodes, context)
     laid = iteration_calls(of, load, at, attending)
     crossing = (prompt + decodes) * of.stages.carried * of.width
@@ -377,7 +379,7 @@ def _steps(
 
 
 def stage_shares_and_rate(load: ServingLoad, of: PipelinePool, reader: CostModel) -> tuple[list[tuple[float, ...]], Any]:
-    """Of an iteration's time, by stage, of each design; and how many tokens all pipelines can do. [1/s]
+    """Stage shares of an iteration's time, and token rate of all pipelines, for each design. [1/s]
 
     They go at the pace of the slowest stage.
     """
@@ -412,7 +414,7 @@ def _typical(load: ServingLoad, of: PipelinePool, reader: CostModel) -> tuple[Op
 
 
 def pipeline_request_memory(design: Design, load: ServingLoad, plan: ServingPipelinePlan) -> RequestMemory:
-    """What a request has on a core, in all layers."""
+    """KV memory of one request on a core, over all its layers. [B]"""
     said = design.mapping.precision
 
     def nbytes(cached: Any, sequences: float) -> Any:
@@ -422,36 +424,36 @@ def pipeline_request_memory(design: Design, load: ServingLoad, plan: ServingPipe
 
 
 def prefill_and_decode_cores(design: Design) -> tuple[Any, Any]:
-    """Cores that only prefill, and those that decode."""
+    """Numbers of cores that only prefill, and that decode."""
     asked, cores = design.mapping.serving, core_count(design)
     apart = minimum(asked.prefill_cores * 1.0, cores)
     return apart, minimum(where(asked.decode_cores > 0, asked.decode_cores, cores) * 1.0, cores - apart)
 
 
 def decode_only_cores(design: Design) -> Any:
-    """Cores that only decode."""
+    """Number of cores that only decode."""
     apart, others = prefill_and_decode_cores(design)
     return where(apart > 0, others, 0.0)
 
 
 def core_count(design: Design) -> Any:
-    """Cores of the chip."""
+    """Number of cores of the chip."""
     mesh = design.chip.mesh
     return mesh.rows * mesh.cols * 1.0
 
 
 def as_float(value: Any) -> Any:
-    """Of one design as a float."""
+    """Value as a float for one design; an array is returned unchanged."""
     return value if np.size(value) > 1 else float(np.squeeze(value))
 
 
 def as_count(value: Any) -> Any:
-    """Whole things, rounded down; of one design as an integer."""
+    """Whole count, rounded down; an integer for one design."""
     return np.floor(value) if isinstance(value, np.ndarray) else int(value)
 
 
 class MeanRequestWork(NamedTuple):
-    """Iterations that a mean request asks for, shape (iterations, 1).
+    """Iterations that a mean request needs, shape (iterations, 1).
 
     Attributes:
         at, attending: steps, and those that share them.
@@ -475,16 +477,16 @@ def partition_options(
     passed: Callable[[tuple[CallBlock, ...], CoreResidency], StagedPass],
     fits: Callable[[ServingPipelinePlan, CoreResidency], bool],
 ) -> tuple[TriedPlan, ServingPipelinePlan]:
-    """Words of pipelines, and their plan as what a core holds is counted.
+    """Partitions of pipelines, and the plan by which core memory is counted.
 
     Args:
         model, chip, plan, precision: what is divided, and where.
         work: that is typical.
-        closed: the closed reader.
+        closed: the analytical cost model.
         lay: calls of that work by one partition, but for what goes to all.
-        held: what a core holds by a plan, and of weights those of which each core has all [B].
-        passed: a pass of blocks of that work.
-        fits: whether that has room.
+        held: core memory by a plan, and from weights copied to each core [B].
+        passed: a forward pass of blocks of that work.
+        fits: whether that core memory fits.
     """
 
     def through(laid: tuple[CallBlock, ...], here: CoreResidency) -> tuple[StagedPass, Any]:
@@ -503,7 +505,7 @@ def partition_options(
 
 
 def operator_set_count(model: Model) -> int:
-    """How many sets of operators the phases of a model have."""
+    """Number of different operator sets in the phases of a model."""
 
     def names(phase: str) -> list[tuple[str, str]]:
         parts: tuple[Segment, ...] = transformer_segments(model, StepCounts(phase, 1.0, 1.0, 1.0, 1.0))

@@ -1,6 +1,6 @@
-"""Pools of pipelines of groups of tiles: prices of their iterations, memory for caches, and the way of these between pools.
+"""Pools of pipelines: iteration times, KV memory, and KV transfer between pools.
 
-Leaves are of one design, or of several with the same words, of shape (designs,).
+Leaves are of one design, or of several with equal options, of shape (designs,).
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ from dse.space.workload import ServingLoad
 
 
 class PipelineShares(NamedTuple):
-    """What pipelines do over time, of each design.
+    """Stage shares of an iteration and token rate of a pool's pipelines, for each design.
 
     Attributes:
         shares: of an iteration's time, by stage.
@@ -46,14 +46,14 @@ class PipelineShares(NamedTuple):
 
 
 def pipeline_paces(load: ServingLoad, fleet: tuple[PipelinePool, ...], reader: CostModel) -> list[PipelineShares]:
-    """Of each pool."""
+    """Stage shares and token rate of each pool."""
     return [PipelineShares(*stage_shares_and_rate(load, of, reader)) for of in fleet]
 
 
 def iteration_time_function(
     load: ServingLoad, of: PipelinePool, reader: CostModel, between: TransferCost | None, crowding: Any
 ) -> IterationTimeFunction:
-    """Seconds of iterations of a pool, whose messages take `crowding` times as long; designs are the last axis."""
+    """Function from iteration compositions to seconds; `crowding` scales message times, designs last."""
 
     def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Any:
         counts = (prompt, prompt_context, decodes, context, spilled, crowding)
@@ -76,12 +76,12 @@ def make_deployments(
     paces: Sequence[PipelineShares],
     between: TransferCost | None,
 ) -> list[Deployment]:
-    """What serves, of each design.
+    """Deployment of each design.
 
     Args:
         design, load, fleet: as they are.
-        prices: of each pool.
-        paces: of `paced`.
+        prices: iteration time of each pool.
+        paces: results of `pipeline_paces`.
         between: caches on their way.
     """
     mapping = design.mapping
@@ -127,12 +127,12 @@ def _pools(
 def kv_transfer_cost(
     design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], paces: Sequence[PipelineShares], reader: CostModel
 ) -> TransferCost | None:
-    """Caches on their way from pipelines that prefill to those that decode, where there are both.
+    """KV transfer cost from prefill to decode pipelines; None if one pool does both phases.
 
     Args:
         design, load, fleet: as they are.
-        paces: of `paced`.
-        reader: that plays messages, or has a formula for them.
+        paces: results of `pipeline_paces`.
+        reader: cost model of messages.
     """
     if len(fleet) == 1:
         return None

@@ -1,6 +1,6 @@
-"""What pipelines of groups of tiles have done that serve requests: energy, and shares of what the chip could do.
+"""Energy and utilisation of pipelines that have served a load.
 
-Leaves are of one design, or of several with the same words, of shape (designs,).
+Leaves are of one design, or of several with equal options, of shape (designs,).
 """
 
 from collections.abc import Sequence
@@ -43,14 +43,14 @@ def usage_metrics(
     *,
     steady: bool = False,
 ) -> dict[str, Any]:
-    """What has been used, and the energy of it.
+    """Metrics of utilisation, memory use and energy of a run.
 
     Args:
-        design, load, fleet, reader: what serves.
+        design, load, fleet, reader: design, load, pools and cost model.
         means: iterations of each pool.
         fullest: what each has under way at once.
         between: how caches are moved, where they are.
-        gone: requests whose caches were, shape (requests,).
+        gone: which requests had a KV transfer, shape (requests,).
         span: of the run. [s]
         steady: whether the fullest iterations are the mean ones.
     """
@@ -85,7 +85,10 @@ def usage_metrics(
 def transfer_activity(
     design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], between: TransferCost, gone: Array
 ) -> Activity:
-    """Caches of some requests, shape (requests,), on their way: from memory to memory, but for what cores have themselves."""
+    """Activity of KV transfers of some requests, shape (requests,), from memory to memory.
+
+    Positions in local memories are not read from main memory.
+    """
     plan, away = fleet[-1].holds, sum(1 - of.held.kv_here for of in fleet)
     sent = pipeline_request_memory(design, load, plan).altogether(load.requests.prompt[gone]) * plan.tp
     return Activity(sent_bytes=sent, hop_bytes=sent * between.hops, memory_bytes=sent * away)
@@ -94,7 +97,7 @@ def transfer_activity(
 def power_function(
     load: ServingLoad, fleet: tuple[PipelinePool, ...], reader: CostModel, between: TransferCost | None
 ) -> peak.PowerFunction:
-    """Power of what iterations do. [W]"""
+    """Function from iteration compositions to power. [W]"""
 
     def of_iterations(place: int, made_of: peak.Counts) -> Any:
         of = fleet[place]
@@ -116,14 +119,14 @@ def _watts(at: StagedPass, of: PipelinePool) -> Any:
 def mean_iteration_pass(
     load: ServingLoad, of: PipelinePool, reader: CostModel, mean: MeanIteration, crowding: Any = 1.0
 ) -> StagedPass:
-    """The mean one of a kind."""
+    """Forward pass of the mean iteration of a kind."""
     prompt, prompt_context, decodes, context, spilled = mean.composition
     phase = "prefill" if mean.prompts else "decode"
     return iteration_pass(load, of, reader, phase, prompt, prompt_context, decodes, context, spilled, crowding)
 
 
 def fullest_core_bytes(fleet: tuple[PipelinePool, ...]) -> Any:
-    """Local memory in use where most is. [B]"""
+    """Local memory in use on the fullest core. [B]"""
     return _flat(reduce(maximum, (of.held.sram for of in fleet)))
 
 

@@ -1,9 +1,8 @@
-"""Meshes of tiles that serve requests as they come: pipelines that do both phases, or some for each.
+"""Meshes of tiles that serve requests: pipelines for both phases, or separate ones for each.
 
-An iteration of a pipeline is one micro-batch's pass through all its stages, prompts and decodes together: products over all
-tokens, attention of each kind by itself. What of the KV cache is not in local memory comes
-from HBM. An iteration is priced by
-the plan of the phase that its pipeline is for, and a design's iterations once, as a table.
+An iteration of a pipeline is one micro-batch's forward pass through all its stages, prompts and decodes together:
+products over all tokens, attention of each kind separately. KV cache outside local memory comes from HBM. Iteration
+times use the plan of the pipeline's phase and are tabulated once per design.
 """
 
 import operator
@@ -77,34 +76,35 @@ from dse.space.workload import ServingLoad
 FIDELITIES = tuple(READERS)
 
 TOGETHER_AT = {STEADY: (standing.groups_solved_together, select_rows)}
-"""Rows of a design that are worked out together, and how some are taken of them, by fidelity."""
+"""By fidelity, the rows of a design that are evaluated together, and how rows are selected."""
 
 MERGEABLE_OPTIONS = (*(f"mapping.{phase}.{word}" for phase in ("prefill", "decode") for word in ("placement", "stages")),
          "mapping.serving.arrangement")  # fmt: skip
-"""Words in which designs that are worked out at once may differ."""
+"""Options in which designs that are evaluated together may differ."""
 
 MAX_SHARES = 64
-"""Numbers of cores set aside that are tried, where the one asked for does not do."""
+"""Numbers of prefill cores that are tried, if the given number does not fit."""
 
 REMEDY_TEXTS = {
-    "mapping.serving.prefill_cores": "set fewer cores apart to prefill, so that one is left to decode",
-    "mapping.serving.decode_cores": "set fewer cores apart, or mapping.serving.decode_cores=0 for all that are left",
-    "mapping.decode.partition": "the same cores serve both phases; say partition, placement, experts, stages by mapping.both",
-    "mapping.decode.prefetch": "the same cores serve both phases; say mapping.both.prefetch, or set some apart to prefill",
-    "mapping.decode.sums": "the same cores serve both phases; say mapping.both.sums, or set some apart to prefill",
+    "mapping.serving.prefill_cores": "set fewer cores apart for prefill, so that some are left for decode",
+    "mapping.serving.decode_cores": "set fewer cores apart, or mapping.serving.decode_cores=0 for all the rest",
+    "mapping.decode.partition": ("the same cores serve both phases; set partition, placement, experts, stages by mapping.both"),
+    "mapping.decode.prefetch": ("the same cores serve both phases; set mapping.both.prefetch, or set cores apart for prefill"),
+    "mapping.decode.sums": "the same cores serve both phases; set mapping.both.sums, or set cores apart for prefill",
 }
 """By limit, where parallelism does not help."""
 
 OTHER_OPERATORS = (
-    "auto chooses for operators that prompts and tokens share, and here they differ; say a partition, or set cores apart by "
-    "mapping.serving.prefill_cores"
+    "auto needs operators that prompts and tokens share, and here they differ; set a "
+    "partition, or set cores apart by mapping.serving.prefill_cores"
 )
 
 
 def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
-    """One chip; and what the cores of a stage take at least, since a chunk or a token goes through one stage after the other.
+    """Lower bounds of one chip: times of a stage's cores, since tokens pass the stages in turn.
 
-    Weights that local memories of all stages have room for may be there; what a cache in front of main memory has is not known.
+    Weights for which the local memories of all stages have room may be resident; the content of a cache in front of
+    main memory is not known.
     """
     chip, mapping = _chip(design), _mapping(design)
     apart, last, alone = mapping.serving.prefill_cores > 0, mapping.decode, decode_only_chip(chip)
@@ -121,13 +121,13 @@ def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
 
 
 def mergeable_options(design: Design) -> tuple[str, ...]:
-    """Those of `WORDS`; none where partitions are of a group that is a mesh, or left open."""
+    """Options in which designs of one group may differ; none if partitions are open or of a mesh."""
     mapping = _mapping(design)
     return MERGEABLE_OPTIONS if {mapping.prefill.partition, mapping.decode.partition} <= set(PARTITIONS) else ()
 
 
 def limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Cores for both phases, and what those of each hold; of designs that have cores for both, or of those that have not."""
+    """Limits of cores for both phases and of the memory of each kind of core."""
     mapping, found = _mapping(design), _divided(design)
     if any(np.any(limit.need > limit.have) for limit in found):
         return found  # nothing can be said of pipelines on cores that there are not
@@ -165,7 +165,7 @@ def _alike(one: Any, other: Any) -> Any:
 
 
 def metrics(design: Design, load: ServingLoad, fidelity: str) -> dict[str, Any]:
-    """What a run is worth, or the steady state, and what it has used; of the latter leaves of shape (designs,)."""
+    """Metrics of a serving run or of the steady state; the latter of shape (designs,)."""
     if fidelity == STEADY:
         return standing.steady_state_metrics(design, load)
     chip, fleet, apart = _chip(design), pipeline_pools(design, load), decode_only_cores(design)
@@ -191,7 +191,7 @@ def metrics(design: Design, load: ServingLoad, fidelity: str) -> dict[str, Any]:
 
 
 def serving_power_profile(design: Design, load: ServingLoad, fidelity: str) -> PowerProfile | None:
-    """Power over the first iterations, caches on their way all the time, in the mean; None where no rate keeps the bounds."""
+    """Power over the first iterations, with mean KV transfer; None if no rate keeps the SLOs. [W]"""
     chip, fleet = _chip(design), pipeline_pools(design, load)
     run, _, between = _served(design, load, fleet, fidelity, served.LOGGED_ITERATIONS)
     if run is None:
@@ -204,7 +204,7 @@ def serving_power_profile(design: Design, load: ServingLoad, fidelity: str) -> P
 
 
 def serving_breakdown(design: Design, load: ServingLoad, fidelity: str) -> Breakdown:
-    """The time of pipelines, by operator and idle; and the first iterations, on cores, on HBM and on links."""
+    """Breakdown of pipeline time by operator and idle, with a timeline of the first iterations."""
     fleet = pipeline_pools(design, load)
     if fidelity == STEADY:
         return _standing(design, load, fleet)
@@ -256,13 +256,13 @@ def _standing(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...]
 def iteration_rows(
     design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
 ) -> list[BreakdownRow]:
-    """Operators of an iteration."""
+    """Breakdown rows of an iteration, one per operator."""
     of, mean = pipeline_pools(design, load)[pool], served.MeanIteration(bool(made_of[0]), times, *made_of)
     return pass_rows("", mean_iteration_pass(load, of, READERS[fidelity], mean), times, tile_core_machine(of.chip))
 
 
 def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-    """In words, what would do: fewer cores set apart, or the smallest parallelism."""
+    """Remedy text: fewer cores set apart for prefill, or the smallest parallelism."""
     if any(_two_sets(design, load) for load in loads):
         return OTHER_OPERATORS
     if worst.limit in REMEDY_TEXTS:
@@ -281,7 +281,7 @@ def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, 
     if not _mapping(design).serving.prefill_cores:
         return with_smallest_parallelism(worst, design, all_limits).remedy
     levers = [text for text in (_other_share(design, all_limits), smallest_parallelism_text(design, all_limits)) if text]
-    done = ", or ".join(levers) or f"no share of the {core_count(design):.0f} cores and no TP x PP would do"
+    done = ", or ".join(levers) or f"no share of the {core_count(design):.0f} cores for prefill and no TP x PP fits"
     return "; ".join((*_crowded(worst, design), done))
 
 
@@ -308,25 +308,25 @@ def _divided_by(design: Design, word: str) -> Design:
 
 
 def _crowded(worst: Infeasibility, design: Design) -> list[str]:
-    """In words, cores that a pipeline needs and that its phase has; nothing where something else binds."""
+    """Cores that a pipeline needs and that its phase has, as text; empty list for other limits."""
     for phase, cores in zip(("prefill", "decode"), prefill_and_decode_cores(design), strict=True):
         if worst.limit in (f"mapping.{phase}.{knob}" for knob in ("tp", "pp", "dp")):
             plan = getattr(_mapping(design), phase)
             many = f" x DP {plan.dp:.0f}" if plan.dp > 1 else ""
-            asked = f"TP {plan.tp:.0f} x PP {plan.pp:.0f}{many} = {plan.tp * plan.pp * max(plan.dp, 1):.0f} cores to {phase}"
+            asked = f"TP {plan.tp:.0f} x PP {plan.pp:.0f}{many} = {plan.tp * plan.pp * max(plan.dp, 1):.0f} cores for {phase}"
             whose = "set aside by mapping.serving.prefill_cores" if phase == "prefill" else "left to it"
             return [f"{asked}, {cores:.0f} of {core_count(design):.0f} are {whose}"]
     return []
 
 
 def _other_share(design: Design, limits: Callable[[Design], list[Limit]]) -> str:
-    """In words, how many cores to set aside to prefill so that all limits hold, the nearest first; "" where no number does."""
+    """Number of prefill cores nearest to the given one that keeps all limits, as text; empty string if there is none."""
     plan, now = _mapping(design).prefill, float(_mapping(design).serving.prefill_cores)
     each, cores = max(1, int(plan.tp * plan.pp)), int(core_count(design))
     for count in sorted((0, *range(each, cores, each)), key=lambda some: abs(some - now))[:MAX_SHARES]:
         found = limits(replace_leaves(design, {"mapping.serving.prefill_cores": count}))
         if all(limit.need <= limit.have for limit in found):
-            return f"mapping.serving.prefill_cores={count} would do" + ("" if count else ", all cores for both phases")
+            return f"set mapping.serving.prefill_cores={count}" + ("" if count else ", all cores for both phases")
     return ""
 
 
@@ -336,7 +336,7 @@ def _most_stages(of: PipelinePool, load: ServingLoad) -> Any:
 
 
 def _divided(design: Design) -> list[Limit]:
-    """How many cores are set apart for each phase."""
+    """Limits of the cores that are set apart for each phase."""
     asked, cores = _mapping(design).serving, core_count(design)
     apart = asked.prefill_cores * 1.0
     found = [Limit("mapping.serving.prefill_cores", apart, cores - 1.0, "1")] if np.any(apart) else []
@@ -346,7 +346,7 @@ def _divided(design: Design) -> list[Limit]:
 def _served(
     design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], fidelity: str, log: int
 ) -> tuple[ServingRun | None, list[CheckedTable], TransferCost | None]:
-    """A run, its prices, and how caches are moved, where they are; None where no rate keeps the bounds."""
+    """Serving run, its iteration times, and KV transfer cost, if any; None if no rate keeps the SLOs."""
     at, found = _by_rate(design, load, fleet, fidelity)
     run = served.run_load(at, load, log)
     _, tables, between = found[run.requests.rate if run is not None and len(fleet) == 2 else next(iter(found))]
@@ -354,22 +354,22 @@ def _served(
 
 
 def simulate_load(design: Design, load: ServingLoad, fidelity: str) -> ServingRun | None:
-    """A run of a load; None where no rate keeps its bounds."""
+    """Serving simulation of a load; None if no rate keeps the SLOs."""
     return _served(design, load, pipeline_pools(design, load), fidelity, 0)[0]
 
 
 def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[float, float]:
-    """What requests take that meet no other: to the first token, and a token. [s]"""
+    """TTFT and TPOT of requests on an idle deployment. [s]"""
     return served.unloaded_latency(deployment_factory(design, load, fidelity), load)
 
 
 def deployment_factory(design: Design, load: ServingLoad, fidelity: str) -> Callable[[Requests], Deployment]:
-    """What serves a load's requests at any rate."""
+    """Function that gives the deployment for a load's requests at any rate."""
     return _by_rate(design, load, pipeline_pools(design, load), fidelity)[0]
 
 
 def run_usage(design: Design, load: ServingLoad, run: ServingRun, fidelity: str) -> dict[str, float]:
-    """What a run of a load's requests has used, and the energy of it."""
+    """Metrics of utilisation and energy of a run of a load's requests."""
     fleet = pipeline_pools(design, load)
     between = _deployed(design, replace(load, requests=run.requests), fleet, fidelity)[2]
     means = [

@@ -1,4 +1,4 @@
-"""Pipelines of groups of tiles at fidelity=steady: designs with the same words all at once, prices broadcast over them."""
+"""Pipelines at fidelity=steady: designs with equal options at once, iteration times broadcast."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -43,14 +43,14 @@ from dse.space.workload import ServingLoad
 READER = READERS[steady.ITERATION_FIDELITY]
 
 SHARED_LEAVES = ("mapping.serving.prefill_cores", "mapping.serving.decode_cores", "mapping.serving.arrangement")
-"""Leaves that say how pipelines serve, in which designs that come together may differ."""
+"""Serving leaves in which designs that are evaluated together may differ."""
 
 MESH = ("chip.mesh.",)
 """Leaves in which they may not."""
 
 
 class PipelineSteadyState(NamedTuple):
-    """Designs in the steady state.
+    """Steady state of designs with pipelines, shape (designs,).
 
     Attributes:
         of: what the load is to each of them.
@@ -68,10 +68,10 @@ class PipelineSteadyState(NamedTuple):
 
 
 def groups_solved_together(design: Design) -> Iterator[tuple[Array, Design]]:
-    """Rows of a design that are worked out together, and the design that these are.
+    """Rows of a design that are solved together, and the design of these rows.
 
-    Those whose partitions are left open are worked out one by one. Those with cores set apart come first: of limits that are
-    exceeded alike the first one binds, and theirs has the order that each has by itself.
+    Designs with open partitions are evaluated separately. Designs with cores set apart come first: of equally violated
+    limits the first one counts, and theirs has the order of a separate evaluation.
     """
     columns = {address: np.ravel(value) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
     size = max((len(column) for column in columns.values()), default=1)
@@ -92,7 +92,7 @@ def groups_solved_together(design: Design) -> Iterator[tuple[Array, Design]]:
 
 
 def steady_state_metrics(design: Design, load: ServingLoad) -> dict[str, Any]:
-    """What designs are worth that keep all limits; numbers, or of shape (designs,)."""
+    """Steady-state metrics of designs that keep all limits; numbers, or of shape (designs,)."""
     fleet, apart, requests = pipeline_pools(design, load), decode_only_cores(design), load.requests
     stands = pipeline_steady_state(design, load, fleet)
     values: dict[str, Any] = steady.steady_state_columns(stands.of, requests)
@@ -106,7 +106,7 @@ def steady_state_metrics(design: Design, load: ServingLoad) -> dict[str, Any]:
 
 
 def pipeline_steady_state(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...]) -> PipelineSteadyState:
-    """Designs in the steady state of a load."""
+    """Steady state of a load on designs with pipelines."""
     steady.refuse_unsteady_load(load)
     paces = pipeline_paces(load, fleet, READER)
     between = kv_transfer_cost(design, load, fleet, paces, READER)
@@ -128,7 +128,7 @@ def pipeline_steady_state(design: Design, load: ServingLoad, fleet: tuple[Pipeli
 
 
 def _tables(load: ServingLoad, of: PipelinePool, between: TransferCost | None, place: int) -> tuple[IterationTime, Array]:
-    """Prices of a pool's iterations at few points: as many as the largest of the designs needs. Shape (designs, points)."""
+    """Tables of a pool's iteration times at few points, enough for the largest design; shape (designs, points)."""
     crowding = 1.0 if between is None else (between.prefill, between.decode)[place]
     most, batches = served.longest_sequence(load) + 1, np.broadcast_to(of.plan.microbatch, len(of.rules)).astype(int).tolist()
     tokens = max(max_prompt_tokens(rule, batch, most) for rule, batch in set(zip(of.rules, batches, strict=True)))

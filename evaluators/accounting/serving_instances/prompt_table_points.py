@@ -1,4 +1,4 @@
-"""Prompts of an iteration, of which only tokens and positions that these attend to are known; and where to price them."""
+"""Equal prompts that represent an iteration, and table points for their times."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,13 +13,13 @@ from dse.space.chip import Chip
 from dse.space.workload import ServingLoad
 
 MAX_JUMPS = 12
-"""Steps of a price that its table has points on both sides of."""
+"""Steps of an iteration time that have table points on both sides."""
 
 MAX_DISTINCT_PROMPTS = 8
 """Lengths of prompts that a table of whole tokens has points for."""
 
 TIMES = (1, 2, 3, 4)
-"""Prompts of a length or two that run at once and whose tokens are points too."""
+"""Counts of concurrent prompts of one or two lengths whose tokens are table points too."""
 
 PER_DOUBLING = 2
 """Of its other points: powers of two, as budgets and batches are, are among them."""
@@ -29,10 +29,10 @@ SHORTEST = 16
 
 
 def equal_prompts(tokens: Array, context: Array) -> tuple[Array, Array, Array]:
-    """Prompts that have so many tokens together, which attend to so many positions on average: how many, tokens of each, past.
+    """Equal prompts for a token sum and mean context: their number, tokens and earlier tokens.
 
-    A whole prompt of n tokens attends to (n + 1) / 2 of its own. So there are T / (2 c - 1), to a whole number, and what they
-    do not account for is cached before them: the past of a chunk.
+    A whole prompt of n tokens attends to (n + 1) / 2 of its own positions on average. So there are T / (2 c - 1)
+    prompts, rounded; context beyond that is cached before them: the past of a chunk.
 
     Args:
         tokens: of all prompts, 1 at least. Shape (iterations,)
@@ -47,12 +47,12 @@ def equal_prompts(tokens: Array, context: Array) -> tuple[Array, Array, Array]:
 
 
 def fractional_prompts(tokens: Array, context: Array) -> tuple[Array, Array]:
-    """The same with as many prompts as account for all: not a whole number of them, so that what is priced has no jumps.
+    """Tokens and earlier tokens per prompt when the number of prompts may be fractional.
 
-    Their pairs of queries and keys are tokens times context, where nothing limits what a token sees.
+    Times then have no jumps. Pairs of queries and keys equal tokens times context, unless a window limits them.
 
     Args:
-        tokens, context: as of `alike`; they broadcast together.
+        tokens, context: as of `equal_prompts`; they broadcast together.
 
     Returns:
         Tokens of each prompt, and those before it, of which there are some for a prompt alone.
@@ -68,27 +68,27 @@ def fractional_prompts(tokens: Array, context: Array) -> tuple[Array, Array]:
 
 
 def transferred_prompts(load: ServingLoad) -> Array:
-    """Prompts whose caches go to where they are decoded, if that is elsewhere: of all requests with more than one token."""
+    """Prompt lengths of requests with KV transfer: those with more than one output token. [token]"""
     found: Array = load.requests.prompt[load.requests.output > 1]
     return found
 
 
 def kv_host_transfer_energy(room: RequestMemory, load: ServingLoad, chip: Chip, apart: Any, hosted: Any = 0.0) -> Any:
-    """Energy of caches that go to hosts and come back, and by way of them to chips that decode, where others prefill. [J]
+    """Energy of KV caches swapped to hosts and back, and of KV transfer by way of hosts. [J]
 
     Args:
-        room: of a request, on all of a chip.
-        load: whose prompts are sent on.
+        room: KV memory of one request, on all of a chip.
+        load: load whose prompts are transferred.
         chip: at either end.
-        apart: whether chips that prefill are others than those that decode.
-        hosted: that go to hosts and come back, of all chips. [B]
+        apart: whether prefill chips differ from decode chips.
+        hosted: bytes swapped to hosts and back, of all chips. [B]
     """
     sent = 2 * room.altogether(transferred_prompts(load)) if apart else 0.0
     return host_transfer_energy(sent + hosted, chip)
 
 
 def distinct_prompt_lengths(load: ServingLoad, most: int = 2) -> list[float]:
-    """Lengths of prompts, where these are few: prices jump between points of a table, and these are to be as they are."""
+    """Distinct prompt lengths if they are few, else none; tables get these as points. [token]"""
     lengths: list[float] = np.unique(load.requests.prompt).tolist()
     return lengths if len(lengths) <= most else []
 
@@ -104,15 +104,15 @@ def table_points(
     whole: Sequence[float] = (),
     jumps: int = MAX_JUMPS,
 ) -> list[Array]:
-    """Points of a table of prices: even in their ratios, and on both sides of the first steps that prices take.
+    """Points of an iteration-time table: even ratios, and both sides of the first padding steps.
 
-    What the largest counts are moves no point but the last: tables of other budgets and batches have the same ones.
+    The largest counts move only the last point, so tables of other budgets and batches share the rest.
 
     Args:
-        prompt, prompt_context, decodes, context: the largest counts, in the order of `serving.price.AXES`.
-        steps: tokens of prompts, decodes, and positions that these read, after which a price jumps since tiles are padded.
+        prompt, prompt_context, decodes, context: the largest counts, in the order of `iteration_time.AXES`.
+        steps: tokens of prompts, decodes, and context of decodes, after which a time jumps since tiles are padded.
         begun: positions of a request when it has generated nothing.
-        whole: lengths of prompts that are to be priced as they are.
+        whole: lengths of prompts that are table points.
         jumps: steps with points on both sides.
     """
 
@@ -128,7 +128,7 @@ def table_points(
 
 
 def integer_table_points(load: ServingLoad, prompts: int, batch: int) -> list[Array]:
-    """Points of a table of prices, of whole numbers of tokens; with the load's own prompts, where these are few."""
+    """Integer points of an iteration-time table, including the load's prompt lengths if they are few."""
     whole = [
         times * length
         for length in distinct_prompt_lengths(load, MAX_DISTINCT_PROMPTS)

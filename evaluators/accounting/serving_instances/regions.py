@@ -1,17 +1,17 @@
-"""Wafers that serve requests: an instance is a wafer, whose regions hold the model in the layout of either phase.
+"""Wafers that serve requests: an instance is one wafer, with regions for either phase.
 
-The kernels of a phase have no place for the other's work, so that an iteration with prompts and decodes is one after the other:
-prompts follow one another through the regions of prefill, each after what is cached of it, then one token of every decoding
-request goes through those of decode, both as in a batch (`account/regions.py`). Weights lie in the cores for both: nothing
-would be read less in a pass of both together. Prompts are known by their tokens and the positions that each attends to: they
-are taken to be whole and alike as far as these allow, T / (2 c - 1) prompts of 2 c - 1 tokens, else one chunk of T with the
-past that is left.
+The kernels of a phase cannot include work of the other phase, so an iteration with prompts and decodes runs them in
+turn. Prompts follow one another through the regions of prefill, each after its cached tokens. Then one token of every
+decoding request passes the regions of decode, both as in a static batch (`accounting/regions.py`). Weights lie in the
+cores for both phases, so a common forward pass would not read fewer. Prompts are known by their tokens and mean
+context, and taken as whole and equal as far as these allow: T / (2 c - 1) prompts of 2 c - 1 tokens, else one chunk of
+T with the remaining past.
 
-Where the regions of the two phases differ, the wafer changes from one to the other: for every iteration with prompts, weights
-and what is cached of these go to the layout of prefill, and come back with the new keys and values. Caches of others stay where
-they are, so there is room for those that fit beside what either phase holds. The way there is charged as the way back, and each
-iteration with prompts by itself: that is slower than a wafer that changes once for several in a row. Where the regions are the
-same nothing moves. Wafers that only prefill, or only decode, stay as they are, and caches go by the host between them.
+Where the regions of the two phases differ, the wafer changes layout: for every iteration with prompts, weights and
+cached values of these prompts move to the layout of prefill, and return with the new keys and values. Caches of other
+requests stay, so there is room for those that fit beside either phase. The move is charged in both directions for each
+iteration with prompts, which is slower than one change for several iterations. Where the regions are equal nothing
+moves. Wafers that only prefill, or only decode, keep their layout, and KV caches go by the host between them.
 """
 
 from collections.abc import Callable, Sequence
@@ -71,12 +71,12 @@ EQUAL_TOLERANCE = 1e-9
 
 
 def limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Those of one request by itself, with the longest prompt and the longest cache: beside more of them, requests wait."""
+    """Limits for a single request with the longest prompt and longest cache; other requests queue."""
     return regions.limits(design, _longest(load))
 
 
 def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
-    """Wafers of each pool, with room for the caches that fit beside what both phases hold, or the one that they are for."""
+    """Serving instance of each pool of wafers, with the KV memory left by its phases."""
     _, mapping = _of(design)
     room, found = _request(design, load), list[ServingInstance]()
     for names in (PHASES[:1], PHASES[1:]) if mapping.serving.prefill_instances else (PHASES,):
@@ -97,12 +97,12 @@ def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[Serving
 
 
 def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
-    """Caches go by way of the host."""
+    """KV transfer by way of the host: time per request, without latency. [s]"""
     return _request(design, load).times(1 / float(_of(design)[1].serving.host)), 0.0
 
 
 def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
-    """Wafers, and what all their cores take of a prompt at least; what is in them takes no time that is known before."""
+    """Lower bounds of wafers: prompt time on all cores; resident weights bound no decode time."""
     chip, mapping = _of(design)
     each = chip.core.mac / chip.clock / (chip.mesh.rows * chip.mesh.cols)
     return WorkLowerBounds(
@@ -111,19 +111,19 @@ def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
 
 
 def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Limits that need no price, which are all of them; leaves broadcast over designs."""
+    """Limits that need no iteration times, which are all; leaves broadcast over designs."""
     return limits(design, load)
 
 
 def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> Any:
-    """The price of one request's next token, which reads so many positions; more requests take no less. [s]"""
+    """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
     return np.ravel(regions.phases(design, _tokens(load, np.ones(1), np.array([context])), "closed")[1].seconds)
 
 
 def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
-    """What each token of a prompt takes at least, by the prices that a table of the steady state has around such prompts. [s]
+    """Least time per prompt token, from the points of a steady-state table. [s]
 
-    Between its points prices are linear in tokens, and a prompt is asked for by itself, whatever is before it.
+    Times are linear in tokens between table points, and a prompt is evaluated alone, whatever precedes it.
     """
     most = max(max_prompt_tokens(rule, 1, load.longest) for rule in pool_policies(_of(design)[1].serving))
     tokens, before, *_ = steady.coarse_table_points(lambda *_: [np.zeros(1)], load)(most, load.longest, 1, load.longest)
@@ -133,13 +133,13 @@ def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
 
 
 def die_and_system_area(design: Design) -> tuple[float, float]:
-    """Of one die, and of those of all chips. [mm2]"""
+    """Area of one die and of the dies of all chips. [mm2]"""
     die, whole = (float(value) for value in regions.die_and_system_area(design))
     return die, whole * device_count(design)
 
 
 def devices_per_cache(design: Design, load: ServingLoad) -> tuple[int, ...]:
-    """Each chip has all of a cache."""
+    """Chips that share a request's KV cache: one."""
     return (1, 1)
 
 
@@ -152,7 +152,7 @@ def usage_metrics(
     peak: Callable[[], Any],
     hosted: float = 0.0,
 ) -> dict[str, float]:
-    """Shares of what all cores and links could do in the time, what the fullest core holds, and energy from what is done."""
+    """Metrics of utilisation of cores and links, memory of the fullest core, and energy."""
     chip, mapping = _of(design)
     moved = kv_host_transfer_energy(_request(design, load), load, chip, mapping.serving.prefill_instances, hosted)
     activity, useful = Activity(), 0.0
@@ -177,7 +177,7 @@ def usage_metrics(
 
 
 def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-    """Of the part of an iteration that takes most: its prompts, ways between layouts, or its tokens, one after another."""
+    """Power of the most demanding part of an iteration: prompts, layout changes or tokens. [W]"""
     chip, _ = _of(design)
     counts = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
 
@@ -191,7 +191,7 @@ def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Compo
 
 
 def mean_iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-    """Of an iteration, over all its parts."""
+    """Mean power of an iteration over all its parts. [W]"""
     chip, _ = _of(design)
     counts = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
 
@@ -206,7 +206,7 @@ def mean_iteration_power(design: Design, load: ServingLoad, pool: int, made_of: 
 def iteration_rows(
     design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
 ) -> Sequence[BreakdownRow]:
-    """Kernels of an iteration, and the ways between layouts; rows of decode are called so where there are prompts too."""
+    """Breakdown rows of an iteration: kernels, and changes of layout."""
     found: list[BreakdownRow] = []
     for what, phase in _phases(design, load, pool, made_of, fidelity):
         rows = regions.breakdown_rows(phase, fidelity)
@@ -220,7 +220,7 @@ def iteration_rows(
 
 
 def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-    """In words, what would do for each phase that breaks a limit."""
+    """Remedy text for each phase that violates the limit."""
     return regions.remedy_text(worst, design, tuple(_longest(load) for load in loads))
 
 
@@ -269,7 +269,7 @@ def _phases(design: Design, load: ServingLoad, pool: int, made_of: Composition, 
 
 
 def _prompts(load: ServingLoad, tokens: Array, context: Array) -> BatchArrays:
-    """Prompts of iterations, alike as far as their tokens and the positions that these attend to allow."""
+    """Equal prompts of iterations, as far as their tokens and mean context allow."""
     copies, own, past = equal_prompts(tokens, context)
     return _job(load, prompts=own[:, None], copies=copies[:, None], past=past[:, None])
 
@@ -325,13 +325,13 @@ def _starts(values: Any) -> Any:
 
 
 def _held(design: Design, load: ServingLoad, phase: str) -> tuple[CoreMemory, CoreMemory]:
-    """What cores hold for the longest request: in a full region, and in the last one."""
+    """Core memory for the longest request: in a full region, and in the last one."""
     found: tuple[CoreMemory, CoreMemory] = regions.phases(design, _longest(load), "closed")[PHASES.index(phase)].held
     return found
 
 
 def _free(design: Design, load: ServingLoad, phase: str, room: RequestMemory) -> float:
-    """Bytes of caches and states for which a phase leaves room; of states alone as many as the fullest core has room for."""
+    """KV memory that a phase leaves free; for states alone, as many as fit on the fullest core. [B]"""
     if room.position:
         return _room(design, load, phase) * float(room.position)
     sram, held = float(_of(design)[0].core.sram), _held(design, load, phase)
@@ -342,7 +342,7 @@ def _free(design: Design, load: ServingLoad, phase: str, room: RequestMemory) ->
 
 
 def _room(design: Design, load: ServingLoad, phase: str) -> float:
-    """Cached positions, of all requests, for which a phase leaves room: on the row of cores that is fullest."""
+    """Cached positions of all requests that a phase has memory for, on the fullest row of cores."""
     chip, mapping = _of(design)
     rows = float(getattr(mapping, phase).rows)
     core = min(
@@ -383,7 +383,7 @@ def _request(design: Design, load: ServingLoad) -> RequestMemory:
 
 
 def _useful(load: ServingLoad, made_of: Composition) -> float:
-    """Operations of the model in an iteration, padding apart."""
+    """Useful operations of the model in an iteration. [op]"""
     prompt, prompt_context, decodes, context = (np.array([count]) for count in made_of[:4])
     steps = []
     if prompt > 0:
@@ -399,7 +399,7 @@ def _useful(load: ServingLoad, made_of: Composition) -> float:
 
 
 def device_count(design: Design) -> Any:
-    """Chips of all instances."""
+    """Number of chips of all instances."""
     serving = _of(design)[1].serving
     return (serving.instances + serving.prefill_instances) * 1.0
 

@@ -1,7 +1,8 @@
-"""What parts of iterations spend on designs, each of them priced once: in a screen most designs differ from others in a part.
+"""Iteration part times shared between designs: each distinct part is computed once.
 
-Designs are told apart by the leaves that prices depend on. Calls of few designs take as long as calls of many: so all groups of
-a block first say what they will ask (`said_first`), and what one of them then asks is priced for all that want it.
+Designs are distinguished by the leaves on which times depend. Computing few designs takes as long as computing many.
+All groups of a block therefore first record the times that they will need (`collect_requests`); a later need of one
+group is computed for all that want the same.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -20,7 +21,7 @@ MAX_VALUES = 1 << 25
 """Numbers that are kept of all structures, some 256 MB; beyond, those of structures that were used least recently go."""
 
 MAX_BATCH = 2048
-"""Designs that are priced together at most."""
+"""Most designs that are computed together."""
 
 NUMBERS = (int, float, np.ndarray)
 
@@ -32,7 +33,7 @@ class _Known:
         design: one of them.
         addresses: of numbers.
         rows: of each design, by the bytes of these leaves, in the order in which they came.
-        values: by what was asked, shape (what, designs); NaN where nobody asked.
+        values: results by request, shape (what, designs); NaN where not requested.
         wanted: places of designs that will ask, by what.
     """
 
@@ -81,12 +82,12 @@ _KNOWN: dict[str, _Known] = {}
 
 
 _SAYING = [False]
-"""Whether what is asked is only noted."""
+"""Whether requests are only recorded."""
 
 
 @contextmanager
 def collect_requests() -> Iterator[None]:
-    """While it is open, what is asked of prices is noted as wanted and answered with zeros."""
+    """Record needed times as wanted, and answer with zeros, in a with block."""
     _SAYING[0] = True
     try:
         yield
@@ -95,13 +96,13 @@ def collect_requests() -> Iterator[None]:
 
 
 class SharedTimes(Generic[T]):
-    """Prices of designs of one structure, which other designs share.
+    """Part times of designs of one structure, shared with other designs.
 
     Args:
         design: of several, leaves of shape (designs,), or one.
-        make: what prices some of them, made once for those that are new together.
-        without: beginnings of addresses that prices do not depend on.
-        beside: what else they depend on.
+        make: cost function of some designs, made once for those that are new together.
+        without: prefixes of addresses on which times do not depend.
+        beside: further inputs of the times.
         whats: how many numbers an answer has of a design, for what is only noted.
     """
 
@@ -124,11 +125,11 @@ class SharedTimes(Generic[T]):
         _forget()
 
     def of(self, asked: Hashable, spent: Callable[[T], Array]) -> Array:
-        """What is spent, shape (what, designs).
+        """Costs of one part for all designs, shape (what, designs).
 
         Args:
-            asked: what is asked, equal where the answer is.
-            spent: the answer of what prices some designs, shape (what, those designs).
+            asked: the requested part, equal where the result is.
+            spent: result of a cost function for some designs, shape (what, those designs).
         """
         known = self._known
         found = known.of(asked)[:, self._places]

@@ -1,4 +1,4 @@
-"""Dies with a cache that serve requests: an instance is as many dies as share the model's layers.
+"""Shared-cache dies that serve requests: an instance is the dies that share the model's layers.
 
 An iteration is one step of the graph, prompts and decodes together: products over all tokens, attention over all pairs. It runs
 by the plan of prefill where it has prompts, else by that of decode.
@@ -71,7 +71,7 @@ USAGE_IN_BATCH = True
 
 
 def limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Memory for a request alone, ports, and one parallelism where the same dies do both phases."""
+    """Limits of memory for a single request, ports, and equal parallelism where dies do both phases."""
     chip, mapping = _of(design)
     refuse_kv_head_option(load.model, mapping.prefill, mapping.decode)
     if chip.network is not None:
@@ -92,7 +92,7 @@ def limits(design: Design, load: ServingLoad) -> list[Limit]:
 
 
 def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
-    """Of each pool, as one of its dies has it."""
+    """Serving instance of each pool, with the KV memory of one of its dies."""
     chip, mapping = _of(design)
 
     def instance(tp: Any, tokens: Any) -> ServingInstance:
@@ -112,7 +112,7 @@ def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[Serving
 
 
 def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
-    """Dies, and what memories and engines of an instance's take at least."""
+    """Lower bounds of dies: times of an instance's memories and engines."""
     chip, mapping = _of(design)
     said, last = mapping.precision, mapping.decode.tp
     first = where(mapping.serving.prefill_instances > 0, mapping.prefill.tp, last)
@@ -126,12 +126,12 @@ def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
 
 
 def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, Any]:
-    """Every die takes what it holds of a cache, and sends its share of that: by a port of its own, or over the nodes' network.
+    """KV transfer over each die's port or the scale-out network: time per request, and latency [s].
 
-    Instances fill nodes one after the other. Where one node has the dies of all, caches stay in it. Where it does not, any
-    cache may have to leave it, and all are priced as if they did: a die then has its part of what its node sends, which is
-    shared by the dies there that send at the same time, as `closed_collective` shares it among those of a ring; and no more
-    than its port.
+    Instances fill nodes one after the other. If one node has the dies of all, caches stay in the node. Otherwise
+    any cache may have to leave its node, and all are charged as if they did. A die then has its part of the node's
+    bandwidth, which is shared by the dies that send at the same time, as `closed_collective` shares it among those
+    of a ring; at most its port's bandwidth.
     """
     chip, mapping = _of(design)
     network, nodes, tps = chip.network, chip.network.nodes, [plan.tp for plan in _plans(mapping)]
@@ -146,13 +146,13 @@ def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, Any]:
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Of one die, and of those of all instances. [mm2]"""
+    """Area of one die and of the dies of all instances. [mm2]"""
     chip, _ = _of(design)
     return area.die_area(chip), area.total_area(chip) * device_count(design)
 
 
 def devices_per_cache(design: Design, load: ServingLoad) -> tuple[Any, ...]:
-    """Dies of an instance have a part of a cache each."""
+    """Dies that share a request's KV cache: those of an instance."""
     return tuple(plan.tp for plan in _plans(design.mapping))
 
 
@@ -165,7 +165,7 @@ def usage_metrics(
     peak: Callable[[], Any],
     hosted: Any = 0.0,
 ) -> dict[str, Any]:
-    """Shares of what the engines and the memories of all dies could do in the time; activations stay in the cache."""
+    """Metrics of utilisation of engines and memories, and energy; activations stay in the cache."""
     chip, mapping = _of(design)
     engines, _, _ = shared_cache_parts(chip, mapping)
     work, ideal, designs = PooledActivity(), 0.0, design_count(design)
@@ -191,7 +191,7 @@ def usage_metrics(
 
 
 def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-    """On all dies of an instance."""
+    """Power of iterations on all dies of an instance. [W]"""
     chip, mapping = _of(design)
     tp = _plans(mapping)[pool].tp
     timed = _iteration(design, load, tp, made_of)
@@ -201,25 +201,25 @@ def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Compo
 def iteration_rows(
     design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
 ) -> Sequence[BreakdownRow]:
-    """Calls of an iteration."""
+    """Breakdown rows of an iteration, one per call."""
     chip, mapping = _of(design)
     found = _iteration(design, load, _plans(mapping)[pool].tp, made_of)
     return breakdown.breakdown_rows("", times, found, shared_cache_machine(chip, mapping), dies=_plans(mapping)[pool].tp)
 
 
 def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-    """Nothing is known."""
+    """Remedy text of a violated limit; always the empty string, since none is known."""
     return ""
 
 
 def device_count(design: Design) -> Any:
-    """Chips of all instances."""
+    """Number of chips of all instances."""
     _, mapping = _of(design)
     return mapping.serving.instances * mapping.decode.tp + mapping.serving.prefill_instances * mapping.prefill.tp
 
 
 def _moved(design: Design, load: ServingLoad) -> PooledActivity:
-    """Of caches that go to instances that decode: from memory to memory, to each die what it holds of them."""
+    """Activity of KV transfers to decode instances: from memory to memory, each die its part."""
     network, tp = design.chip.network, design.mapping.decode.tp
     hops = (
         network.hops
@@ -285,7 +285,7 @@ def _each(value: Any, designs: int) -> Any:
 
 
 def _fuller(one: DeviceMemory, other: DeviceMemory) -> DeviceMemory:
-    """Design by design, that of which a die holds more."""
+    """The larger device memory, design by design."""
     more, names = other.total > one.total, [of.name for of in fields(DeviceMemory)]
     return DeviceMemory(**{name: where(more, getattr(other, name), getattr(one, name)) for name in names})
 
@@ -355,7 +355,7 @@ def _tokens(mapping: Mapping, load: ServingLoad) -> list[Any]:
 
 
 def _held(design: Design, load: ServingLoad, tp: Any, positions: int, tokens: Any) -> DeviceMemory:
-    """What one of `tp` dies holds with one request of so many positions, and the activations of so many tokens."""
+    """Memory of one of `tp` dies for one request of some positions, and for activations of some tokens."""
     return _footprint(design, load, tp, per_reach(load.model, lambda reach: float(reach.kept(positions))), 1.0, tokens)
 
 

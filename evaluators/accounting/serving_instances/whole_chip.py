@@ -1,14 +1,15 @@
-"""Tiles that all work on one operator at a time, and serve requests: an instance is the chip.
+"""Tiles that all run one operator at a time and serve requests: an instance is one chip.
 
-An iteration is one pass through all operators, prompts and decodes together: products and rows over the tokens of both, which
-read weights once, and attention of each kind by itself. It goes by the plan of prefill where it has prompts, else by that of
-decode. Latent attention and states are computed otherwise where nothing is prefilled: what of these is of prompts alone, or of
-decodes alone, is done apart, in the same pass. Latents before a chunk are expanded again. Prompts are taken to be whole and
-alike as far as their tokens and the positions that these attend to allow (`prompts.py`).
+An iteration is one forward pass through all operators, prompts and decodes together: products and rows over the tokens
+of both, which read weights once, and attention of each kind separately. Iterations with prompts use the plan of
+prefill, others the plan of decode. Latent attention and recurrent states are computed otherwise where nothing is
+prefilled: parts that only prompts or only decodes need run separately in the same forward pass. Latents before a chunk
+are expanded again. Prompts are taken as whole and equal as far as their tokens and mean context allow
+(`prompt_table_points.py`).
 
-Where slices of attention are left open, those of a prompt by itself or of several serve all prompts of about its length, and
-those of prompts as long as all that a chunk attends to serve the chunk too. Decodes have those that suit a few more or a few
-less at a time, with as many keys. Chips have no links to others: caches go by the host.
+Where tilings of attention are left open, the tiling of one or several prompts serves all prompts of about that length,
+and the tiling of prompts as long as a chunk's whole context serves the chunk. Decodes use tilings that suit a few more
+or fewer requests with as many keys. Chips have no links to others: KV caches go by the host.
 """
 
 from collections.abc import Callable, Sequence
@@ -94,30 +95,30 @@ ONE_BY_ONE = True
 MERGEABLE_LEAVES: tuple[str, ...] = ()
 
 ERROR_SAMPLES = 20
-"""Compositions at which a table's error is measured: each takes a search for slices of every operator."""
+"""Compositions at which a table's error is measured: each needs a tiling search for every operator."""
 
 SEVERAL = 16
-"""Prompts at a time for which slices are looked for, beside one by itself."""
+"""Concurrent prompts for which tilings are searched, besides a single one."""
 
 FEWER = 4
-"""Slices are looked for at its powers of requests at a time: other counts have those of one of the two beside them."""
+"""Tilings are searched at powers of this number of requests; other counts use one of the two neighbours'."""
 
 SLICES = ("rows", "cols", "queries", "keys")
 """What is chosen where a plan leaves it open."""
 
 
 def mergeable_options(design: Design) -> tuple[str, ...]:
-    """What stays in a systolic array, in which designs that are worked out at once may differ."""
+    """Options in which designs of one group may differ: the dataflow of systolic arrays."""
     return () if _of(design)[0].tile.matrix.dataflow == "ce" else ("chip.tile.matrix.dataflow",)
 
 
 def limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Memories, with the longest request by itself and the largest iterations; and groups of tiles that divide the mesh."""
+    """Limits of memories for the longest request and largest iterations, and of tile groups."""
     return memory_and_group_limits(*_of(design), _held(design, load))
 
 
 def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
-    """Chips of each pool."""
+    """Serving instance of each pool of chips."""
     chip, mapping = _of(design)
     parts = [dict(here) for here, _ in _held(design, load).values()]
     free = main_memory_bytes(chip) - parts[0]["weights"] - max(part["activations"] for part in parts)
@@ -141,21 +142,21 @@ def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[Serving
 
 
 def request_limit_times(design: Design, load: ServingLoad) -> None:
-    """Says what limits ask of prices, so that designs are priced together."""
+    """Request the times that limits need, so that designs are computed together."""
     with collect_requests():
         for phase, made_of in _largest(design, load).items():
             _filled(design, load, phase, made_of)
 
 
 def request_table_times(design: Design, load: ServingLoad, fidelity: str) -> None:
-    """Says what a table of prices asks for the steady state, likewise."""
+    """Request the times that a steady-state table needs, so that designs are computed together."""
     made = instances(design, load, fidelity)
     with collect_requests():
         balanced.request_iteration_times(made, design, load)
 
 
 def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
-    """Chips, and what all their channels and engines take at least; a cache may have weights."""
+    """Lower bounds of chips: times of all channels and engines; weights in a cache take no time."""
     chip, mapping = _of(design)
     brought = channel_count(chip) * chip.hbm.channel_bandwidth
     decode = weight_bytes_read(load.model, mapping.precision) / brought if chip.l2 is None else 0.0
@@ -167,19 +168,19 @@ def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
 
 
 def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Limits that need no price: main memory, and groups of tiles."""
+    """Limits that need no iteration times: main memory, and tile groups."""
     return memory_and_group_limits(*_of(design), {phase: (of, []) for phase, of in _stored(design, load, 1).items()})
 
 
 def request_capacity(design: Design, load: ServingLoad) -> Any:
-    """Requests that main memory has room for beside the largest iterations."""
+    """Requests for which main memory has room beside the largest iterations."""
     parts, serving = [dict(of) for of in _stored(design, load, 1).values()], _of(design)[1].serving
     free = main_memory_bytes(_of(design)[0]) - parts[0]["weights"] - max(of["activations"] for of in parts)
     return concurrent_requests(serving, free, _room(design, load), load.longest)
 
 
 def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> Any:
-    """The price of one request's next token, which reads so many positions; more requests take no less. [s]"""
+    """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
     if design.chip.l2 is not None:  # what a cache has depends on how many requests there are
         return 0.0
     of = _shared(design, load, "decode", "closed")
@@ -188,7 +189,7 @@ def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> An
 
 
 def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
-    """What a token of a prompt takes at least, by prices that a table of the steady state has of products and rows. [s]"""
+    """Least time per prompt token, from the steady-state table's times of products and rows. [s]"""
     mapping = _of(design)[1]
     if _of(design)[0].l2 is not None or mapping.serving.prefill_instances:
         return 0.0
@@ -200,17 +201,17 @@ def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
 
 
 def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
-    """Caches go by way of the host."""
+    """KV transfer by way of the host: time per request, without latency. [s]"""
     return _room(design, load).times(1 / float(_of(design)[1].serving.host)), 0.0
 
 
 def devices_per_cache(design: Design, load: ServingLoad) -> tuple[int, ...]:
-    """Each chip has all of a cache."""
+    """Chips that share a request's KV cache: one."""
     return (1, 1)
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Of one die, and of those of all chips. [mm2]"""
+    """Area of one die and of the dies of all chips. [mm2]"""
     chip = _of(design)[0]
     return area.die_area(chip), area.total_area(chip) * device_count(design)
 
@@ -230,9 +231,10 @@ def usage_metrics(
     spent: Array | None = None,
     hosted: Any = 0.0,
 ) -> dict[str, Any]:
-    """Shares of what all engines, channels and links could do in the time, what a tile holds, and energy from what is done.
+    """Metrics of utilisation of engines, channels and links, tile memory, and energy.
 
-    `spent` is what `done` has spent, without its seconds, in the order of `SPENT`; None where it is worked out.
+    `spent` holds the costs of `done` without seconds, in the order of `SPENT_COLUMNS`; None if they are computed
+    here.
     """
     chip, mapping = _of(design)
     if spent is None:
@@ -255,7 +257,7 @@ def usage_metrics(
 
 
 def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-    """Of one design."""
+    """Power of iterations of one design, shape (iterations, 1). [W]"""
     each = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
     found = [_spent(design, 1, _iteration(design, load, one, fidelity))[:2, 0] for one in zip(*each, strict=True)]
     return np.array([[joules / seconds] for seconds, joules in found])
@@ -264,7 +266,7 @@ def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Compo
 def iteration_rows(
     design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
 ) -> Sequence[BreakdownRow]:
-    """Operators of an iteration."""
+    """Breakdown rows of an iteration, one per operator."""
     parts = _iteration(design, load, made_of, fidelity)
     machine = tile_core_machine(_of(design)[0])
     found = tiles.breakdown_rows(
@@ -274,15 +276,15 @@ def iteration_rows(
 
 
 def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-    """In words, what would do."""
+    """Remedy text for the most violated limit."""
     return tiles.remedy_text(worst, design)
 
 
 SPENT_COLUMNS = ("seconds", "energy", "memory bytes", "hop bytes", "operations")
-"""What parts of an iteration take, in units s, J, B, B x hop and FLOP: an axis of that length, before one of designs."""
+"""Costs of parts of an iteration, in units s, J, B, B x hop and FLOP: the axis before that of designs."""
 
 PARTS = 256
-"""Parts of designs and phases whose shares of prices are kept."""
+"""Parts of designs and phases whose shared times are kept."""
 
 ROOM = "chip.hbm.capacity"
 """What limits alone depend on, where no cache is in front of it."""
@@ -316,7 +318,7 @@ def _seconds(spent: Callable[..., Array], several: int, *counts: Array) -> Array
 def _pricing(design: Design, load: ServingLoad, fidelity: str, axes: Sequence[Array]) -> Callable[..., Array]:
     """What compositions spend, by tables of a part each: attention, and what depends on tokens or requests alone.
 
-    Counts broadcast together; what is found has axes of `SPENT` and of designs more.
+    Counts broadcast together; what is found has axes of `SPENT_COLUMNS` and of designs more.
     """
     mapping = _of(design)[1]
     lengths, first = axes[0][1:], _shared(design, load, "prefill", fidelity)
@@ -343,14 +345,14 @@ def _pricing(design: Design, load: ServingLoad, fidelity: str, axes: Sequence[Ar
 
 
 def _nearest(lengths: Array, tokens: Array) -> Array:
-    """Of some lengths, those in whose ratio tokens are the nearest."""
+    """Length with the nearest ratio to each token count, among some lengths."""
     places = np.searchsorted(np.sqrt(lengths[1:] * lengths[:-1]), np.maximum(tokens, 1.0))
     return np.asarray(lengths[places])
 
 
 @partial(memoize_by_identity, few=PARTS)
 def _shared(design: Design, load: ServingLoad, phase: str, fidelity: str) -> _Prices:
-    """Those of several designs, each priced once however it serves requests: products and rows once for all attention."""
+    """Shared times of several designs, independent of their serving settings: products and rows once for all attention."""
     apart, whole = _known(design, load, phase, fidelity, "attention."), _known(design, load, phase, fidelity)
     largest = _known(design, load, phase, fidelity, whats=len(JOB_TYPES))
     return _Prices(
@@ -370,7 +372,7 @@ def _known(
     without: str = "mapping.serving.",
     whats: int = len(SPENT_COLUMNS),
 ) -> SharedTimes[_Prices]:
-    """Designs that are priced for a phase, whatever is said below an address of its plan."""
+    """Shared times of designs for a phase, ignoring settings below an address of its plan."""
     (other,) = {"prefill", "decode"} - {phase}
     # what a cache has depends on how many requests there are
     cached = any(_kept(design, load).values())
@@ -472,12 +474,12 @@ def _together_spent(design: Design, designs: int, seconds: Any, activity: Activi
 
 
 def _iteration(design: Design, load: ServingLoad, made_of: Composition, fidelity: str) -> list[TimedBlock]:
-    """Blocks of a mean iteration, and what they take."""
+    """Blocks of a mean iteration with their times."""
     return block_timeline(_blocks(design, load, made_of), tile_core_machine(_of(design)[0]), cost_model(fidelity))
 
 
 def _blocks(design: Design, load: ServingLoad, made_of: Composition) -> list[CallBlock]:
-    """Of a mean iteration; where its decodes are no whole number, of those beside it in their shares."""
+    """Blocks of a mean iteration; a fractional number of decodes is interpolated between its neighbours."""
     (chip, mapping), model = _of(design), load.model
     prompt, prompt_context, decodes, context = made_of[:4]
     found: list[CallBlock] = []
@@ -499,19 +501,19 @@ def _blocks(design: Design, load: ServingLoad, made_of: Composition) -> list[Cal
 
 
 def _step(phase: str, tokens: float, requests: float) -> StepCounts:
-    """Counts of an iteration whose attention is said by itself."""
+    """Counts of an iteration whose attention is given separately."""
     return StepCounts(phase, float(tokens), float(requests), 0.0, 0.0)
 
 
 @memoize_by_identity
 def _held(design: Design, load: ServingLoad) -> dict[str, Held]:
-    """By phase, what memories hold in the largest iteration, and for the longest request."""
+    """Memory contents of the largest iteration and the longest request, by phase."""
     largest = _largest(design, load)
     return {phase: (of, _filled(design, load, phase, largest[phase])) for phase, of in _stored(design, load, 1).items()}
 
 
 def _largest(design: Design, load: ServingLoad) -> dict[str, Composition]:
-    """By phase, the iteration that holds most."""
+    """Iteration with the largest memory need, by phase."""
     prompts, longest = _prompt_tokens(design, load), load.longest - 1
     whole, batch = min(prompts, longest), float(int(_of(design)[1].serving.batch))
     return {"prefill": (prompts, (whole + 1) / 2, 0.0, 0.0), "decode": (0.0, 0.0, batch, float(longest))}
@@ -562,7 +564,7 @@ def _room(design: Design, load: ServingLoad) -> RequestMemory:
 
 
 def device_count(design: Design) -> Any:
-    """Chips of all instances."""
+    """Number of chips of all instances."""
     serving = _of(design)[1].serving
     return serving.instances + serving.prefill_instances
 

@@ -1,4 +1,4 @@
-"""What serves a load, put together: pools of instances with prices and memory, and the way of caches between them."""
+"""Assembly of a deployment: pools with iteration times and KV memory, and KV transfer."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from dse.space.workload import ServingLoad
 
 
 class InstanceGroup(NamedTuple):
-    """Instances that are alike: what they are, how they form iterations of how many requests, and how many there are."""
+    """A group of equal instances: their properties, scheduling policy, batch size and number."""
 
     of: ServingInstance
     rule: SchedulingPolicy
@@ -25,7 +25,7 @@ class InstanceGroup(NamedTuple):
 
 
 def instance_groups(serving: ServingPlan, instances: Sequence[ServingInstance]) -> list[InstanceGroup]:
-    """Those of each pool: that prefills, if any does so alone, and that decodes."""
+    """Instance groups of each pool: prefill only, if any, and decode."""
     counts = [int(serving.prefill_instances), int(serving.instances)][-len(instances) :]
     return [
         InstanceGroup(of, *rule, count) for rule, of, count in zip(policies_with_batch(serving), instances, counts, strict=True)
@@ -35,12 +35,12 @@ def instance_groups(serving: ServingPlan, instances: Sequence[ServingInstance]) 
 def make_pool(
     serving: ServingPlan, group: InstanceGroup, load: ServingLoad, price: IterationTime, free: float, room: RequestMemory
 ) -> InstancePool:
-    """A pool of one design.
+    """Build the instance pool of one design.
 
     Args:
-        serving, group, load: of one design or of several, whose serving is the same.
-        price: of iterations.
-        free, room: of an instance, for caches, and of a request. [B]
+        serving, group, load: settings of one design, or of several with equal serving settings.
+        price: iteration time.
+        free, room: KV memory of an instance, and of a request. [B]
     """
     copies = group.of.copies
     memory = make_kv_memory(serving, load, free, room, copies)
@@ -64,9 +64,9 @@ def make_pool(
 
 
 def make_kv_memory(serving: ServingPlan, load: ServingLoad, free: float, room: RequestMemory, copies: int = 1) -> KvMemory:
-    """The memory for caches of an instance, with as many blocks as there is room for; as in `pool`.
+    """KV memory of an instance, with as many blocks as fit.
 
-    What an engine keeps for itself it keeps on each device that has caches of its own.
+    Memory reserved by an engine is reserved on each device that has KV caches of its own.
     """
     left = free - copies * float(serving.reserved)
     left -= left * float(serving.prefix)
@@ -76,7 +76,7 @@ def make_kv_memory(serving: ServingPlan, load: ServingLoad, free: float, room: R
 
 
 def with_speculation(pools: Sequence[InstancePool], load: ServingLoad) -> list[InstancePool]:
-    """Pools that guess as many tokens as a load says: whoever only prefills makes first tokens alone."""
+    """Pools with the load's speculative decoding; pools that only prefill make first tokens only."""
     if not load.speculation:
         return list(pools)
     said = load.speculation
@@ -84,14 +84,14 @@ def with_speculation(pools: Sequence[InstancePool], load: ServingLoad) -> list[I
 
 
 def layerwise_transfer_layers(serving: ServingPlan | PipelineServingPlan, load: ServingLoad) -> int:
-    """Layers of the model whose caches go one by one behind prefill; 0 where caches go whole."""
+    """Layers whose KV caches are transferred one by one during prefill; 0 for whole-cache transfer."""
     return int(load.model.layers) if serving.transfer == "by_layer" else 0
 
 
 def make_deployment(
     serving: ServingPlan, pools: Sequence[InstancePool], load: ServingLoad, way: tuple[RequestMemory, float] | None
 ) -> Deployment:
-    """Pools of one design; where there are two, `way` is what a request has on its way between them, and its start. [s]"""
+    """Build the deployment of one design from its pools and, for two pools, the KV transfer `way`."""
     transfer = None
     if way is not None:
         sent, latency = way

@@ -1,7 +1,7 @@
-"""Prices of designs of several structures worked out at once at fidelity=steady: all say first what they will ask.
+"""Iteration times of several structures computed together at fidelity=steady.
 
-A layout that shares prices between designs has `early(design, load)`, which says what its limits ask, and `asks(design, load,
-fidelity)`, which says what a table of prices asks.
+Layouts with shared times first record what they will need: `request_limit_times(design, load)` for limits, and
+`request_table_times(design, load, fidelity)` for tables.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,12 +28,12 @@ def batch_iteration_times(
     designs: Designs,
     workload: Workload,
 ) -> Iterator[None]:
-    """While it is open, what is asked of several parts of designs is priced once for all that ask it.
+    """Compute the iteration times that parts of designs need once for all of them, in a with block.
 
     Args:
         service_of: the layout of a design.
-        limits: of a part of designs, those that keep all of which are priced.
-        designs, workload: what is asked.
+        limits: limits of a group of designs; times are computed for designs that keep all.
+        designs, workload: designs and serving loads.
     """
     loads, some = cast(tuple[ServingLoad, ...], workload.cases), list[tuple[ModuleType, Design, list[served.DesignPart]]]()
     for _, design in designs.groups:
@@ -64,17 +64,17 @@ def batch_iteration_times(
 
 
 def merge_equal_groups(service_of: Callable[[Design], ModuleType], designs: Designs) -> Designs:
-    """Designs, of which those are one group that their layout takes at once although some of their words differ."""
+    """Designs with groups merged where the layout evaluates groups of different options together."""
     return merge_option_groups(designs, lambda design: getattr(service_of(design), "mergeable_options", _none)(design))
 
 
 def _none(_: Design) -> tuple[str, ...]:
-    """Words in which designs of a layout may differ that are one group, where it does not say so."""
+    """Options in which designs of a merged group may differ, for layouts that define none."""
     return ()
 
 
 def _each(loads: Sequence[ServingLoad], parts: Sequence[served.DesignPart], say: Callable[[Design, ServingLoad], None]) -> None:
-    """What parts say that they ask; nothing where words do not go together."""
+    """Record the times that parts of designs need; nothing for conflicting options."""
     for load, (_, part) in product(loads, parts):
         with suppress(IncompatibleOptionsError):
             say(part, load)

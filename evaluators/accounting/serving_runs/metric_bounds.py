@@ -1,16 +1,16 @@
-"""What designs that serve a load cannot do better than in the steady state, by what they do at least.
+"""Bounds on steady-state metrics of designs under a serving load, from lower bounds on their work.
 
-The last request to end has come by then and makes its tokens one iteration after the other, so that the time from the first
-arrival to the last token is at least
+The last request to end has arrived by then and makes its tokens one iteration after the other, so that the time from
+the first arrival to the last token is at least
 
     T = max over requests of arrival + further tokens x least iteration
 
-and longer by what the last one waits where requests come too fast (`delays.py`); of few, who are played, it is at least that in
-which instances do all their work.
+and longer by the wait of the last one where requests arrive too fast (`wait_bounds.py`). Loads of few requests are
+simulated, and take at least the time in which all instances do all their work.
 
-Areas, chips and what stands whatever is done are what they are, so that rates are at most, and energy and money at least, those
-of this time. The least iteration is that of weights which pass memories at their peak, and, where it is asked for, the price of
-one request's next token; prompts take what engines that never wait do, or a share of a price.
+Areas, chips and static power do not depend on time, so rates are at most, and energy and price at least, those of this
+time. The least iteration is that of weights which pass memories at their peak and, on request, the time of one
+request's next token. Prompts take the time of engines that never wait, or a share of a tabulated time.
 """
 
 from collections.abc import Callable, Collection
@@ -46,7 +46,7 @@ RATED_METRICS = ("tdp", "power_density", "plug_power", "system_price")
 """Metrics of power and money that do not depend on what is done."""
 
 COST_METRICS = ("energy", "energy_per_token", "price_per_mtoken", "chips_per_mtoken", "electricity_per_mtoken")
-"""Those that rise with the time that a load takes."""
+"""Metrics that rise with the time of a load."""
 
 EXACT_METRICS = (*RATED_METRICS, "die_mm2", "system_mm2")
 LOWER_BOUNDED = (*EXACT_METRICS, *COST_METRICS, "peak_power", "ttft", "tpot", "tbt_p99", "latency")
@@ -58,11 +58,11 @@ MetricArrays = dict[str, Array]
 
 
 class MetricBounds(NamedTuple):
-    """Designs before they are evaluated.
+    """Bounds on the metrics of designs, before the designs are evaluated.
 
     Attributes:
-        broken: whether a limit is broken that needs no price, shape (designs,).
-        low, high: metrics of `LOW` and of `HIGH` that are asked for, at least and at most; shape (designs,).
+        broken: whether a limit that needs no iteration time is violated, shape (designs,).
+        low, high: requested metrics of `LOWER_BOUNDED` and `UPPER_BOUNDED`, as bounds; shape (designs,).
     """
 
     broken: Array
@@ -78,13 +78,13 @@ def metric_bounds(
     *,
     priced: bool,
 ) -> MetricBounds:
-    """Bounds of designs in the steady state of loads, the loosest of all of them.
+    """Bounds on steady-state metrics of designs, loosest over all loads.
 
     Args:
         service_of: the layout of a design.
-        designs, workload: what is asked.
-        metrics: that somebody asks for.
-        priced: whether the least iteration is priced where a layout has one (`decoded`); of designs whose `broken` is known.
+        designs, workload: designs and serving loads.
+        metrics: requested metrics.
+        priced: whether the least iteration time is computed where a layout has one (`decode_step_seconds`).
     """
     designs, size, loads = (
         asked_first.merge_equal_groups(service_of, designs),
@@ -114,7 +114,7 @@ def metric_bounds(
 
 
 def _of_load(design: Design, load: ServingLoad, of: WorkLowerBounds) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Metrics of designs of one structure at least and at most, some when they are asked for; leaves broadcast over designs."""
+    """Bounds on metrics of designs of one structure, some computed on demand; leaves broadcast over designs."""
     chip, requests = design.chip, load.requests
     mixed, tokens = request_mix(requests), float(requests.output.sum())
     span: Any = 0.0
@@ -159,7 +159,7 @@ def _prompts(requests: Requests) -> Array:
 
 
 def _room(service: ModuleType, design: Design, load: ServingLoad) -> Any:
-    """Requests of an instance that there is room for at least, where the layout says it."""
+    """Lower bound on the requests that fit in an instance, where the layout has one."""
     if not hasattr(service, "request_capacity"):
         return 0.0
     found = np.zeros(_size(design))
@@ -169,7 +169,7 @@ def _room(service: ModuleType, design: Design, load: ServingLoad) -> Any:
 
 
 def _broken(service: ModuleType, design: Design, load: ServingLoad) -> Any:
-    """Designs of one structure that break a limit which needs no price."""
+    """Mask of designs of one structure that violate a limit without iteration times."""
     found: Any = load.longest > load.model.max_position
     for limit in silicon.exceeded_limits(design.chip):
         found = found | (limit.need > limit.have)
@@ -210,7 +210,7 @@ def _priced(service_of: Callable[[Design], ModuleType], designs: Designs, load: 
 
 
 def _prompted(service: ModuleType, part: Design, load: ServingLoad) -> Any:
-    """The price of a token of a prompt, where the layout has one."""
+    """Least time per prompt token, where the layout has one. [s]"""
     return service.prefill_token_seconds(part, load) if hasattr(service, "prefill_token_seconds") else 0.0
 
 
@@ -220,7 +220,7 @@ def _size(design: Design) -> int:
 
 
 def _parts(service: ModuleType, design: Design) -> list[served.DesignPart]:
-    """Parts of a design as its layout takes them: all, those that are served alike, or each row by itself."""
+    """Parts of a design as its layout takes them: all rows, rows with equal serving settings, or single rows."""
     if getattr(service, "BOUNDS_TOGETHER", False):
         return [(np.arange(_size(design)), design)]
     return list(

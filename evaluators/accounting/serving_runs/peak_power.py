@@ -1,12 +1,12 @@
-"""The most power that a served load takes: of its busiest iterations, as many at once as the run has had under way.
+"""Peak power of a serving run: its busiest iterations, as many at once as the run had.
 
-An iteration takes the mean power of what it does, over the time that it is priced at. Where several go at once, on instances or
-as micro-batches of a pipeline, which are no more than its stages, each is taken to be the one of its kind, with prompts or of
-decodes alone, that takes most; and pools are taken to have the most under way at the same time. That bounds the power of the
-fullest state from above, and is that state's where one instance with one stage serves. Iterations are those that
-`serving/busiest.py` has kept: the most of these is within 2 % of the most of all, in runs of dense, mixed and latent models on
-dies whose iterations were all priced; on other layouts that was not looked at. In the steady state, they are the mean
-iterations of both kinds, of all instances at once.
+An iteration takes the mean power of its activity over its iteration time. Where several run at once, on instances or as
+micro-batches of a pipeline (no more than its stages), each is taken as the most demanding one of its kind, with prompts
+or decodes only; and pools are taken to have the most iterations at the same time. This bounds the power of the fullest
+state from above, and equals it for one instance with one stage. Iterations are those kept by
+`serving/busiest_iterations.py`: their maximum is within 2 % of the maximum of all, in runs of dense, mixed and latent
+models on dies whose iterations were all evaluated; other layouts were not examined. In the steady state, they are the
+mean iterations of both kinds, of all instances at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,11 +19,11 @@ from dse.evaluators.serving.simulator import InstancePool, ServingRun
 from dse.space.array_math import Array, minimum, where
 
 Counts = tuple[Any, ...]
-"""Of iterations, in the order of `serving.price.AXES`; arrays that broadcast to (iterations, designs)."""
+"""Of iterations, in the order of `iteration_time.AXES`; arrays that broadcast to (iterations, designs)."""
 
 
 class IterationKind(NamedTuple):
-    """Iterations of a pool with prompts, or those of decodes alone.
+    """Iterations of a pool with prompts, or with decodes only, and how many run at once.
 
     Attributes:
         made_of: counts of iterations, none where there are no such iterations.
@@ -35,7 +35,7 @@ class IterationKind(NamedTuple):
 
 
 class PoolConcurrency(NamedTuple):
-    """What a pool has under way at once: iterations of both kinds, and the most of both together."""
+    """Iterations that a pool runs at once: those of each kind, and the most of both together."""
 
     prompts: IterationKind
     decodes: IterationKind
@@ -47,7 +47,7 @@ PowerFunction = Callable[[int, Counts], Any]
 
 
 def concurrency_of_run(run: ServingRun) -> list[PoolConcurrency]:
-    """Of each pool, what a run had."""
+    """Concurrency of each pool in a serving run."""
     found = []
     for pool, at_once, kept in zip(run.pools, run.state.at_once, run.state.busiest, strict=True):
         decodes, prompts = (composition_columns(some[some["prompt"] + some["requests"] > 0]) for some in kept)
@@ -60,14 +60,14 @@ def concurrency_of_run(run: ServingRun) -> list[PoolConcurrency]:
 def concurrency_of_pools(
     means: Sequence[Sequence[MeanIteration]], pools: Sequence[InstancePool], requests: int
 ) -> list[PoolConcurrency]:
-    """As `of_means`, of one design's pools."""
+    """Concurrency of each pool of one design in the steady state."""
     return concurrency_of_means(means, [pool.shares for pool in pools], [pool.instances for pool in pools], requests)
 
 
 def concurrency_of_means(
     means: Sequence[Sequence[MeanIteration]], shares: Sequence[Sequence[Any]], instances: Sequence[Any], requests: int
 ) -> list[PoolConcurrency]:
-    """Of each pool in the steady state, its mean iterations on all instances, or of all requests where these are fewer.
+    """Concurrency of each pool in the steady state: mean iterations on all instances at once.
 
     Args:
         means: of each pool.
@@ -88,7 +88,7 @@ def concurrency_of_means(
 
 
 def peak_power(pools: Sequence[PoolConcurrency], watts: PowerFunction) -> Any:
-    """The most power of what is done by all pools. [W], shape (designs,)."""
+    """Peak power of all pools together, shape (designs,). [W]"""
 
     def most(number: int, of: IterationKind) -> Any:
         if not of.made_of:
@@ -102,7 +102,7 @@ def peak_power(pools: Sequence[PoolConcurrency], watts: PowerFunction) -> Any:
 
 
 def composition_columns(some: Array) -> Counts:
-    """Counts of records of `state.STEP`, each count of shape (iterations, 1)."""
+    """Composition counts of records of `simulator_state.STEP`, each of shape (iterations, 1)."""
     if not len(some):
         return ()
     tokens, requests = np.maximum(some["prompt"], 1.0), np.maximum(some["requests"], 1.0)
@@ -115,6 +115,6 @@ NO_ITERATIONS = IterationKind((), 0.0)
 
 
 def _together(of: PoolConcurrency, prompts: Any, decodes: Any) -> Any:
-    """Power of the iterations of a pool, as many as there may be of the kind that takes more, and of the other for the rest."""
+    """Power of a pool's concurrent iterations: as many as possible of the more demanding kind, and the others."""
     first = where(prompts >= decodes, minimum(of.prompts.most, of.most), of.most - minimum(of.decodes.most, of.most))
     return first * prompts + (of.most - first) * decodes

@@ -1,7 +1,7 @@
-"""Power of a served run over time: each of the iterations kept at the mean power of what it does, on each of its stages.
+"""Power of a serving run over time, from the mean power of each kept iteration and stage.
 
-What chips take whatever they do goes on beside that, and between iterations by itself. A run of more iterations than are kept
-ends, here, when the last one that is kept begins. The most of it is at most what `peak` says, within the 2 % of that.
+Static power continues during and between iterations. A run of more iterations than are kept ends, here, when the last
+kept one begins. Its maximum is at most the peak power of `peak_power.py`, to within 2 %.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from dse.space.array_math import Array
 
 
 def run_power_profile(run: ServingRun, watts: PowerFunction, rest: float) -> PowerProfile:
-    """From the first arrival to the last token, or as far as iterations are kept.
+    """Power profile from the first arrival to the last token, or to the last kept iteration. [W]
 
     Args:
         run: of one design, which has kept iterations.

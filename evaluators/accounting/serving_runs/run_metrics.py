@@ -1,6 +1,6 @@
-"""Requests served as they come, on any kind of chip: what a run is worth, what it looked like, one design after another.
+"""Metrics and timelines of serving runs on any kind of chip, one design after another.
 
-A kind of chip says of one design and one load what came of it; its iterations are priced as a table.
+The layout module evaluates one design and one load; iteration times come from a table.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,26 +44,26 @@ LOGGED_ITERATIONS = 10_000
 
 MAX_TABLES = 256
 TABLES: dict[str, tuple[list[Array], IterationTime]] = {}
-"""Tables that were made, and their points, those used last at the end: designs whose prices are equal share the largest."""
+"""Tables by key with their points, last used at the end: designs with equal iteration times share the largest."""
 
 ERRORS: dict[tuple[Any, ...], TableError] = {}
-"""Of tables, as far as their points are asked for."""
+"""Interpolation errors of tables, by key and points."""
 
 
 _SEARCHED: WeakKeyDictionary[ServingLoad, dict[float, MaxRate]] = WeakKeyDictionary()
-"""What searches for the maximum rates of loads have found, by what they came to, for answers that say how long it lasts."""
+"""Results of searches for the maximum rates of loads, by rate, for later explanations."""
 
 DesignPart = tuple[Array, Design]
 """Rows of a design of several, and the design that these are."""
 
 
 class MeanIteration(NamedTuple):
-    """Iterations of the instances of a pool, of those with prompts or of those without, and what the mean one is made of.
+    """The mean iteration of a pool, over iterations with prompts or over decodes only.
 
     Attributes:
         prompts: which of them.
         times: how many.
-        prompt, prompt_context, decodes, context, spilled: as in `price.AXES`.
+        prompt, prompt_context, decodes, context, spilled: as in `iteration_time.AXES`.
 
     Numbers, or of shape (designs,).
     """
@@ -78,17 +78,17 @@ class MeanIteration(NamedTuple):
 
     @property
     def composition(self) -> tuple[Any, ...]:
-        """The axes of a price."""
+        """Composition of the iteration, in the order of `iteration_time.AXES`."""
         return self[2:]
 
     def of(self, row: int) -> "MeanIteration":
-        """Of one design, as numbers."""
+        """Mean iteration of one design, as numbers."""
         columns = (np.ravel(value) for value in self[1:])
         return MeanIteration(self.prompts, *(float(column[row % len(column)]) for column in columns))
 
 
 def mean_iterations(served: ServingRun, pool: int) -> list[MeanIteration]:
-    """Of a pool with prompts and without, as far as there are such iterations."""
+    """Mean iterations of a pool, with prompts and without, where such iterations exist."""
     return [
         _mean(bool(prompts), {name: float(work[name].sum()) for name in work.dtype.names or ()})
         for prompts, work in _kinds(served, pool)
@@ -97,10 +97,10 @@ def mean_iterations(served: ServingRun, pool: int) -> list[MeanIteration]:
 
 
 def mean_iterations_by_span(served: ServingRun, pool: int) -> list[list[MeanIteration]]:
-    """Of a pool with prompts and without, each half of an octave of tokens by itself, shape (2, spans).
+    """Mean iterations of a pool per half octave of tokens, with prompts and without, shape (2, spans).
 
-    What iterations use is nearly linear within one, not over all of them: weights are read once however many tokens there are,
-    and activations are written where they find no room.
+    Costs are nearly linear in tokens within half an octave, but not over all iterations: weights are read once for
+    any number of tokens, and activations are written to memory where they do not fit.
     """
     return [
         [_mean(bool(prompts), {name: float(span[name]) for name in work.dtype.names or ()}) for span in work]
@@ -128,14 +128,14 @@ def evaluate_loads(
     parts: Callable[[Design], Iterable[DesignPart]] | None = None,
     chosen: Callable[[Design, Array], Design] | None = None,
 ) -> list[CaseOutcomes]:
-    """Metrics and limits, load by load and part by part; leaves of shape (designs,).
+    """Metrics and limits for each load and group of rows; leaves of shape (designs,).
 
-    Limits come first: nothing is played on a design that breaks one under any load, and it has no metrics.
+    Limits come first: a design that violates one under any load is not simulated, and has no metrics.
 
     Args:
-        design, workload: what is asked.
+        design, workload: design and serving loads.
         limits, metrics: of a part, numbers or of shape (rows,); metrics only of those rows that keep all limits.
-        parts: of a design; None for each row by itself.
+        parts: parts of a design; None for each row separately.
         chosen: some rows of a part; None for `picked`.
     """
     loads = cast(tuple[ServingLoad, ...], workload.cases)
@@ -159,7 +159,7 @@ def evaluate_loads(
 
 
 class LimitedDesign(NamedTuple):
-    """A design of several, limits of all rows by load, and parts of those that keep all of them."""
+    """A block of designs with limits of all rows by load, and parts of the rows that keep them."""
 
     size: int
     bounds: list[list[Limit]]
@@ -167,7 +167,7 @@ class LimitedDesign(NamedTuple):
 
 
 BOUNDED: dict[int, tuple[Design, LimitedDesign]] = {}
-"""Of designs that are known already, by what they are; while they are kept nothing else takes their place."""
+"""Limits of known designs by id; the designs are kept so that their ids stay unique."""
 
 
 def limited_design(
@@ -177,7 +177,7 @@ def limited_design(
     limits: Callable[[Design, ServingLoad], list[Limit]],
     chosen: Callable[[Design, Array], Design] = select_rows,
 ) -> LimitedDesign:
-    """Limits of a design; `some` are its parts, and other arguments as of `judged`."""
+    """Limits of a design for all loads, with the groups of rows that keep them."""
     size = sum(len(rows) for rows, _ in some)
     bounds = [stack_limits(size, [(rows, limits(part, load)) for rows, part in some]) for load in loads]
     fits = np.full(size, all(load.longest <= load.model.max_position for load in loads))
@@ -189,7 +189,7 @@ def limited_design(
 
 
 def _column(name: str, size: int, pieces: Sequence[tuple[Array, Any]]) -> Any:
-    """A metric of all designs, of parts of them; when somebody asks for it, where a part works it out then."""
+    """A metric of all designs from that of their parts, computed on demand where a part does so."""
 
     def whole() -> dict[str, Any]:
         found = np.full(size, np.nan)
@@ -203,17 +203,17 @@ def _column(name: str, size: int, pieces: Sequence[tuple[Array, Any]]) -> Any:
 def load_limits(
     workload: Workload, limits: Callable[[Design, ServingLoad], list[Limit]], parts: Iterable[DesignPart]
 ) -> list[Limit]:
-    """Limits alone, load by load, of a design's parts; leaves of shape (designs,)."""
+    """Limits for each load and group of rows, without metrics; leaves of shape (designs,)."""
     some, loads = list(parts), cast(tuple[ServingLoad, ...], workload.cases)
     size = sum(len(rows) for rows, _ in some)
     return [limit for load in loads for limit in stack_limits(size, [(rows, limits(part, load)) for rows, part in some])]
 
 
 def run_load(at: Callable[[Requests], Deployment], load: ServingLoad, log: int) -> ServingRun | None:
-    """A load played: as it comes, or at the largest rate that keeps its bounds; None where no rate does.
+    """Simulate a load at its own rate or at its maximum rate; None if no rate keeps the SLOs.
 
     Args:
-        at: what is deployed for requests as they come.
+        at: function from requests to the deployment.
         load: requests, and what they must keep.
         log: how many iterations to keep.
     """
@@ -229,12 +229,12 @@ def run_load(at: Callable[[Requests], Deployment], load: ServingLoad, log: int) 
 
 
 def searched(load: ServingLoad, rate: float) -> MaxRate | None:
-    """What `run` has found of a load that came to some rate, without its run; None where it was not asked. [1/s]"""
+    """Search result of `run_load` for a load that reached a rate, without its run; None if unknown. [1/s]"""
     return _SEARCHED.get(load, {}).get(rate)
 
 
 def of_run(load: ServingLoad, served: ServingRun) -> ServingLoad:
-    """A load with the requests of a run, which are others at the largest rate."""
+    """The load with the requests of its run, which differ at the maximum rate."""
     return replace(load, requests=served.requests) if load.largest else load
 
 
@@ -246,7 +246,7 @@ def _guess(at: Callable[[Requests], Deployment], load: ServingLoad) -> float:
 
 
 def unloaded_latency(at: Callable[[Requests], Deployment], load: ServingLoad) -> tuple[float, float]:
-    """What the share of a load's requests keeps that its largest rate is for, at a rate so low that none meets another.
+    """TTFT and TPOT percentiles at a rate so low that requests never meet. [s]
 
     Returns:
         Time to first token, and mean time per output token; NaN where no request has a second token. [s]
@@ -256,7 +256,7 @@ def unloaded_latency(at: Callable[[Requests], Deployment], load: ServingLoad) ->
 
 
 def host_bytes(served: ServingRun, holders: Sequence[Any], bandwidth: float) -> float:
-    """What went to hosts and came back: caches that were swapped, and prefixes. [B]
+    """Bytes swapped to hosts and back: preempted KV caches and prefixes. [B]
 
     Args:
         served: a run.
@@ -270,19 +270,19 @@ def host_bytes(served: ServingRun, holders: Sequence[Any], bandwidth: float) -> 
 
 
 def run_metrics(served: ServingRun, load: ServingLoad, die: float, system: float) -> dict[str, float]:
-    """What a run is worth, whatever its prices are."""
+    """Metrics of a run that do not depend on activity."""
     values = run_statistics(served, SloTargets(*load.kept))
     areas = area_metrics(values["throughput"], float("nan"), die, system)
     return values | {name: area for name, area in areas.items() if area == area}
 
 
 class CheckedTable(NamedTuple):
-    """A table whose error somebody may ask for.
+    """An iteration-time table whose interpolation error can be measured.
 
     Attributes:
-        price, pricing, axes: the table, what it is made of, and the points for which it is asked: it may have more.
+        price, pricing, axes: the table, the function that made it, and the requested points; the table may have more.
         checks: compositions at which its error is measured; 0 for none.
-        key: equal for equal prices; "" where nobody says.
+        key: equal for equal iteration times; empty string without a key.
     """
 
     price: IterationTime
@@ -293,7 +293,7 @@ class CheckedTable(NamedTuple):
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """Equal where errors are."""
+        """Cache key of the table's error, equal for tables of equal error."""
         return (self.key or id(self.pricing), self.checks, *(values.tobytes() for values in self.axes))
 
 
@@ -307,16 +307,16 @@ def iteration_time_table(
     checks: int = ERROR_SAMPLES,
     key: str = "",
 ) -> CheckedTable:
-    """A table of iterations, whose error `errors_of` works out.
+    """Build a table of iteration times, whose error `table_errors_by_design` measures.
 
     Args:
-        pricing: of iterations.
+        pricing: function of iteration times.
         rule: how they are formed.
         batch: requests of an iteration.
         longest: positions of a request.
         spread: points of the table, of the largest counts.
         checks: compositions at which its error is measured; 0 for none.
-        key: equal for equal prices; "" where nobody says, and the table is made anew.
+        key: equal for equal iteration times; empty string for a table that is not shared.
     """
     axes = spread(max_prompt_tokens(rule, batch, longest), longest, batch, longest)
     return CheckedTable(_priced(pricing, axes, key), pricing, axes, checks, key)
@@ -352,9 +352,9 @@ def _in_turn(few: Array, most: Array) -> bool:
 
 
 def table_errors_by_design(many: Sequence[Sequence[CheckedTable]]) -> list[TableError]:
-    """The largest error of the tables of each of many designs; what has equal prices is priced at once.
+    """Largest interpolation error of each design's tables; equal tables are measured once.
 
-    That of a table is one of the points for which it is asked, so that it is the same whatever else was priced before.
+    The error of a table uses only the points requested for it, so it does not depend on earlier tables.
     """
     every = {of.place: of for tables in many for of in tables if of.checks}
     known = {place: ERRORS.pop(place) for place in every if place in ERRORS}
@@ -373,12 +373,12 @@ def table_errors_by_design(many: Sequence[Sequence[CheckedTable]]) -> list[Table
 
 
 def longest_sequence(load: ServingLoad) -> int:
-    """Positions of the longest request's KV cache. [token]"""
+    """Positions in the longest request's KV cache. [token]"""
     return load.longest - 1
 
 
 def run_duration(served: ServingRun) -> float:
-    """From the first arrival to the last token. [s]"""
+    """Time from the first arrival to the last token. [s]"""
     return float(np.nanmax(served["completed"])) - float(served.requests.arrival[0])
 
 
@@ -390,15 +390,14 @@ def run_breakdown(
     names: Sequence[str],
     beside: dict[str, Array] | None = None,
 ) -> Breakdown:
-    """The time of all instances, operator by operator and idle; and the first iterations as bars, through which requests flow.
+    """Breakdown of all instances' time by operator and idle, with a timeline of the first iterations.
 
     Args:
         served: a run that has kept its first iterations.
         areas: by block. [mm2]
-        operators: of a pool's mean iteration as often as there are such ones; what they take together is set to what the
-            iterations have taken.
+        operators: breakdown rows of a pool's mean iteration, multiplied; their sum is scaled to the iterations' time.
         names: of an instance of each pool.
-        beside: by kind of resource, how long each iteration kept has it busy, alike in all stages. [s]
+        beside: busy time of each kept iteration by kind of resource, equal in all stages. [s]
     """
     bars, rows, rest, whole = (
         _bars(served, names, beside or {}),
@@ -427,7 +426,7 @@ def run_breakdown(
 
 
 def iteration_intervals(served: ServingRun) -> Iterator[tuple[int, int, int, float, float]]:
-    """Of each iteration kept, as the loop has played it: its place, instance, stage, and when it is there. [s]"""
+    """Index, instance, stage, start and end of each kept iteration on each stage. [s]"""
     free = np.zeros_like(served.state.stage_free)
     for place, entry in enumerate(served.log):
         instance, end = int(entry["instance"]), float(entry["start"])
@@ -447,7 +446,7 @@ def _name(served: ServingRun, names: Sequence[str], instance: int, stage: int) -
 
 
 def _bars(served: ServingRun, names: Sequence[str], beside: dict[str, Array]) -> list[TimelineBar]:
-    """Each iteration on each stage, as the loop has played it, and what else it has busy there."""
+    """Timeline bars of each iteration on each stage, as simulated, and of other busy resources."""
     found = list[TimelineBar]()
     for place, instance, stage, start, end in iteration_intervals(served):
         entry = served.log[place]
@@ -495,7 +494,7 @@ def _flows(served: ServingRun, names: Sequence[str]) -> list[RequestFlow]:
 
 
 def stack_limits(size: int, limits: Sequence[tuple[Array, Sequence[Limit]]]) -> list[Limit]:
-    """Limits of parts of a design as limits of arrays; those that a part does not have bind it to nothing.
+    """Limits of parts of a design as arrays over its rows; rows without a limit never violate it.
 
     Args:
         size: rows of the design.
@@ -527,7 +526,7 @@ def stack_limits(size: int, limits: Sequence[tuple[Array, Sequence[Limit]]]) -> 
 
 
 def single_rows(design: Design) -> Iterator[DesignPart]:
-    """Each of a design's rows by itself."""
+    """Each row of a design as a separate design."""
     size = max((np.size(value) for _, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)), default=1)
     for row in range(size):
         rows = np.array([row])

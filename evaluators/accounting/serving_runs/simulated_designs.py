@@ -1,6 +1,7 @@
-"""What designs are worth whose requests are played: each by itself; what all of them have used is worked out at once.
+"""Metrics of designs by serving simulation, with the usage of all runs computed together.
 
-Mean iterations and the busiest ones of all runs are one array of iterations each, so that what an array costs is paid once.
+Mean and busiest iterations of all runs are stacked into one array each, so the overhead of array operations is paid
+once.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,23 +23,23 @@ from dse.space.lazy_metrics import lazy_metrics
 from dse.space.workload import ServingLoad
 
 PREFILL_INSTANCES = "mapping.serving.prefill_instances"
-"""Says how many pools there are, in which designs that are worked out at once have to agree."""
+"""Leaf that sets the number of pools, on which designs evaluated together have to agree."""
 
 ERROR_METRIC = "step_price_error"
-"""Is worked out when somebody asks for it, at once for all designs whose prices are equal."""
+"""Metric that is computed on demand, at once for all designs with equal iteration times."""
 
 SIZES = ("tokens", "batch")
-"""Of how requests are served, what says how many points a table of prices has."""
+"""Serving settings that determine the number of points of an iteration-time table."""
 
 
 class SimulatedRun(NamedTuple):
-    """What is kept of a design's run.
+    """Results kept of one design's serving run.
 
     Attributes:
-        worth: its metrics beside what is used.
-        means, fullest: of each pool, mean iterations as `served.by_span` has them, and what is under way at once.
+        worth: metrics except those of usage.
+        means, fullest: of each pool, mean iterations as `mean_iterations_by_span` has them, and what is under way at once.
         span: of the run. [s]
-        tables: of prices.
+        tables: iteration-time tables.
         hosted: what went to hosts and came back. [B]
     """
 
@@ -51,7 +52,7 @@ class SimulatedRun(NamedTuple):
 
 
 def rows_by_serving(design: Design) -> Iterator[DesignPart]:
-    """Rows of a design that differ in how instances serve alone, and the design that these are: other leaves are numbers."""
+    """Rows of a design that differ only in serving settings, and the design with its other leaves scalar."""
     columns = {address: np.ravel(value) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
     apart = tuple(address for address in columns if not address.startswith(SERVING_PREFIXES) or address == PREFILL_INSTANCES)
     size = max((len(column) for column in columns.values()), default=1)
@@ -72,7 +73,7 @@ def simulated_metrics(
     fidelity: str,
     run: Callable[[Design], tuple[ServingRun | None, list[CheckedTable]]],
 ) -> dict[str, Any]:
-    """What designs that keep all limits are worth, numbers or of shape (designs,); other arguments as of a service.
+    """Simulated metrics of designs that keep all limits; numbers, or of shape (designs,).
 
     Args:
         run: plays one of them, with its tables of prices; no run where no rate keeps a load's bounds, which is looked for by
@@ -118,14 +119,14 @@ def simulated_metrics(
 
 
 def _largest_first(design: Design, size: int) -> list[int]:
-    """Rows of designs: a table of prices has the points of those of smaller iterations."""
+    """Rows of designs, largest iterations first, so that their tables serve the others."""
     columns = [np.broadcast_to(-np.asarray(getattr(design.mapping.serving, name), float), size) for name in SIZES]
     order: list[int] = np.lexsort(columns[::-1]).tolist()
     return order
 
 
 def _ran(service: ModuleType, one: Design, load: ServingLoad, run: ServingRun, tables: list[CheckedTable]) -> SimulatedRun:
-    """Of one design; what the run holds beside is let go."""
+    """Results kept of one design's run; the rest is released."""
     die, system = service.die_and_system_area(one)
     worth = served.run_metrics(run, load, die, system) | {"devices": float(service.device_count(one))}
     worth |= {"max_rate": run.rate} if load.largest else {}

@@ -1,6 +1,6 @@
-"""Designs of one structure at fidelity=steady, all at once: prices broadcast over them, and the pools of each are balanced.
+"""Designs of one structure at fidelity=steady, all at once: iteration times broadcast over them.
 
-Leaves have the shape (designs,), but for those of `mapping.serving` on which all designs that come together have to agree.
+Leaves have shape (designs,), except those of `mapping.serving` on which designs evaluated together have to agree.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,11 +43,11 @@ each design has."""
 
 MAX_TABLES = 256
 TABLES: dict[tuple[Any, ...], Tables] = {}
-"""Of designs that came by themselves, by the key of their prices and the points; those used last at the end."""
+"""Tables of designs that were evaluated separately, by key and points; last used at the end."""
 
 
 def groups_with_equal_serving(design: Design, together: tuple[str, ...] = ()) -> Iterator[tuple[Array, Design]]:
-    """Rows of a design that are served in the same way but for some leaves, and the design that these are."""
+    """Rows of a design that agree in all serving settings except some, and the design of these rows."""
     columns = {address: np.ravel(value) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
     apart = tuple(address for address in columns if address.startswith(SERVING_PREFIXES) and address not in together)
     size = max((len(column) for column in columns.values()), default=1)
@@ -59,7 +59,7 @@ def groups_with_equal_serving(design: Design, together: tuple[str, ...] = ()) ->
 
 
 def request_iteration_times(made: Sequence[ServingInstance], design: Design, load: ServingLoad) -> None:
-    """Asks what `metrics` does of prices of instances."""
+    """Request the iteration times that `steady_state_metrics` needs of the instances."""
     parts = [instance_groups(serving, made) for serving in _servings(design.mapping.serving, max(design_count(design), 1))[0]]
     for place in range(len(made)):
         some = [part[place] for part in parts]
@@ -67,7 +67,7 @@ def request_iteration_times(made: Sequence[ServingInstance], design: Design, loa
 
 
 def steady_state_metrics(service: ModuleType, design: Design, load: ServingLoad) -> dict[str, Any]:
-    """What designs are worth that keep all limits; numbers, or of shape (designs,)."""
+    """Steady-state metrics of designs that keep all limits; numbers, or of shape (designs,)."""
     steady.refuse_unsteady_load(load)
     size = max(design_count(design), 1)
     servings, which = _servings(design.mapping.serving, size)
@@ -145,7 +145,7 @@ def _kinds(
 
 
 def _tables(several_of: Sequence[InstanceGroup], load: ServingLoad, size: int) -> Tables:
-    """Prices of instances at few points: as many as the largest needs of groups that differ in their batch."""
+    """Tables of instances' iteration times at few points, for the largest batch of the groups."""
     of, axes = several_of[0].of, _axes(several_of, load)
     place = (of.key, *(values.tobytes() for values in axes))
     if of.key and place in TABLES:
@@ -168,14 +168,14 @@ def _tables(several_of: Sequence[InstanceGroup], load: ServingLoad, size: int) -
 
 
 def _axes(several_of: Sequence[InstanceGroup], load: ServingLoad) -> list[Array]:
-    """Points of the prices of instances that differ in their batch."""
+    """Axes of the iteration times of instances that differ in their batch."""
     most, batch = longest_sequence(load) + 1, max(group.batch for group in several_of)
     tokens = max(max_prompt_tokens(group.rule, group.batch, most) for group in several_of)
     return steady.coarse_table_points(several_of[0].of.axes, load, several_of[0].of.copies)(tokens, most, batch, most)
 
 
 def _read(pricing: IterationTimeFunction, axes: Sequence[Array], size: int) -> Array:
-    """Prices at all points, shape (*points, 1, designs); contexts of nothing are nowhere looked up, and priced but once."""
+    """Iteration times at all points, shape (*points, 1, designs); context of empty iterations is evaluated once."""
     shape = [len(of) for of in axes]
     counts = [np.ravel(count) for count in np.broadcast_arrays(*axis_points(axes))]
     places = np.indices(shape).reshape(len(shape), -1)
@@ -195,7 +195,7 @@ def _worth(stands: SteadyStateSolver, load: ServingLoad, die: Any, system: Any) 
 
 
 def _spent(done: Sequence[Sequence[tuple[Any, tuple[Any, ...]]]], tables: Sequence[Tables]) -> Array:
-    """What iterations spend beside their time, shape (what, designs)."""
+    """Costs of iterations except time, shape (what, designs)."""
     found: Any = 0.0
     for some, of in zip(done, tables, strict=True):
         for times, made_of in some:
@@ -204,7 +204,7 @@ def _spent(done: Sequence[Sequence[tuple[Any, tuple[Any, ...]]]], tables: Sequen
 
 
 def _each(of: Tables, made_of: tuple[Any, ...]) -> Array:
-    """What an iteration of each design takes and spends, shape (what, designs)."""
+    """Time and other costs of an iteration of each design, shape (what, designs)."""
     prices, tables, which = of
     at = np.array([np.broadcast_to(np.squeeze(count), len(which)) for count in made_of], float).T.tolist()
     found = [

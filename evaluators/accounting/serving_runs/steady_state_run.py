@@ -1,7 +1,7 @@
-"""A served load at fidelity=steady: the closed form of `serving/standing.py` on prices of the closed form, no iteration played.
+"""Serving load at fidelity=steady: closed-form solution on analytical iteration times, no simulation.
 
-A design costs some hundred prices, of which a small table is made that designs with equal prices share. What only a run can say
-is refused: gaps between single tokens, preemptions, the largest rate.
+A design needs some hundred iteration times in a small table, which designs with equal times share. Quantities that only
+a simulation gives are refused: TBT, preemptions, the maximum rate.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,18 +28,18 @@ from dse.space.requests import Requests
 from dse.space.workload import ServingLoad
 
 STEADY = "steady"
-"""The fidelity's word."""
+"""Name of the fidelity."""
 
 FIRST = (
     "ttft", "ttft_p50", "ttft_p90", "ttft_p99", "goodput", "slo_attainment", "latency", "queue_delay", "tpot", "tbt_p99",
 )  # fmt: skip
-"""Metrics that prompts are played for."""
+"""Metrics for which prompts are replayed."""
 
 LOADED = "offered_load", "load_verdict"
-"""Metrics that a closed loop is played for."""
+"""Metrics for which a closed loop is replayed."""
 
 ITERATION_FIDELITY = "closed"
-"""Whose prices it takes."""
+"""Fidelity of its iteration times."""
 
 TURNS, FEW_ROWS = (64.0, 1024.0), (1.0, 16.0)
 """Tokens of prompts between which iterations turn from waiting for weights to waiting for engines, and decodes of which engines
@@ -54,12 +54,12 @@ DEALT_POINTS = 2
 
 
 def coarse_table_points(axes: Callable[..., list[Array]], load: ServingLoad, copies: int = 1) -> Callable[..., list[Array]]:
-    """Points of a table of prices for the steady state of a load, of the largest counts as in `price.spread`.
+    """Points of a coarse iteration-time table for the steady state of a load.
 
-    Fewer than the loop's, between which prices are multilinear, and of what decodes read the one that they read in the mean;
-    no token of a prompt attends to more than the longest one. What the largest counts are moves no point, so that designs which
-    differ in them come to the same. A load's own prompts, where these are of a length or two, are points as in the loop's
-    table.
+    The table has fewer points than that of the simulation, with multilinear interpolation; decodes are evaluated at
+    the mean context, and no prompt token attends to more than the longest prompt. The largest counts move no point,
+    so that designs which differ in them share times. The load's own prompt lengths, if there are one or two, are
+    points as in the simulation's table.
     """
     context, most = max(1.0, request_mix(load.requests).context), float(load.requests.prompt.max())
     whole = np.array(distinct_prompt_lengths(load))
@@ -83,7 +83,7 @@ def coarse_table_points(axes: Callable[..., list[Array]], load: ServingLoad, cop
 
 
 def geometric_points(largest: float, start: float, between: tuple[float, float] = (0.0, 0.0)) -> Array:
-    """Nothing, one, and values in equal ratios up to the largest or just beyond it; twice as many in some range.
+    """Points 0, 1 and a geometric series to the largest value, twice as dense in a given range.
 
     >>> (
     ...     geometric_points(100, 64.0).tolist(),
@@ -99,22 +99,21 @@ def geometric_points(largest: float, start: float, between: tuple[float, float] 
 
 
 def refuse_unsteady_load(load: ServingLoad) -> None:
-    """Raises for what takes runs."""
+    """Refuse loads with settings that the steady state cannot evaluate."""
     if load.largest:
         raise DesignError(
-            "workload.rate: largest is found by runs, and fidelity=steady makes none; give a rate, or use fidelity=closed"
+            "workload.rate: fidelity=steady runs no simulation, which the maximum rate needs; set a "
+            "rate, or use fidelity=closed"
         )
     if load.classes:
-        raise DesignError(
-            "workload.classes: who waits for whom is for runs to say, and fidelity=steady makes none; use fidelity=closed"
-        )
+        raise DesignError("workload.classes: fidelity=steady runs no simulation, which priorities need; use fidelity=closed")
 
 
 class SteadyStateRun(NamedTuple):
-    """A deployment in the steady state.
+    """Steady state of one deployment: metrics, mean iterations and duration.
 
     Attributes:
-        values: what it is worth, by the names of the loop.
+        values: metrics, by the names of the simulation.
         means: iterations of each pool, those with prompts and those of decodes alone.
         span: from the first arrival to the last token. [s]
     """
@@ -125,7 +124,7 @@ class SteadyStateRun(NamedTuple):
 
 
 def solve_steady_run(of: Deployment, load: ServingLoad, die: float, system: float) -> SteadyStateRun:
-    """A deployment in the steady state of a load.
+    """Solve the steady state of a deployment under a load.
 
     Args:
         of: what is deployed.
@@ -148,9 +147,9 @@ def solve_steady_run(of: Deployment, load: ServingLoad, die: float, system: floa
 
 
 def steady_state_columns(stands: SteadyStateSolver, requests: Requests) -> dict[str, Any]:
-    """Metrics as the loop names them, as far as the steady state says them, shape (designs,).
+    """Steady-state metrics with the names of the simulation's, shape (designs,).
 
-    Those of `FIRST` and `LOADED` are worked out when somebody asks for them.
+    Metrics of `FIRST` and `LOADED` are computed when read.
 
     Args:
         stands: designs in the steady state.
@@ -195,7 +194,7 @@ def steady_state_columns(stands: SteadyStateSolver, requests: Requests) -> dict[
 
 
 def _verdict(load: Any, found: Any, requests: Requests) -> Any:
-    """Place in `VERDICTS`, as `measures.verdict` has it, but for the growth of queues, which is of a run."""
+    """Place in `VERDICTS`, as `run_statistics.load_status` has it, but for the growth of queues, which is of a run."""
     quick = found["prefill"] + float(np.quantile(requests.output - 1, 0.1)) * found["period"]
     brief = (load > 0.5) & (requests.arrival[-1] - requests.arrival[0] < MIN_DURATION_RATIO * quick)
     over, short, backlogged, stable = map(LOAD_STATUSES.index, ("overloaded", "too short to say", "backlogged", "stable"))
@@ -204,7 +203,7 @@ def _verdict(load: Any, found: Any, requests: Requests) -> Any:
 
 
 def spilled_share(means: Sequence[Sequence[MeanIteration]]) -> Any:
-    """Share of all positions read that is not in SRAM; numbers, or of shape (designs,)."""
+    """Share of the positions read that are not in SRAM; numbers, or of shape (designs,)."""
     read = [(mean.times * mean.decodes * mean.context, mean.spilled) for some in means for mean in some]
     whole: Any = sum(positions for positions, _ in read)
     return sum(positions * share for positions, share in read) / np.maximum(whole, 1e-300)
@@ -213,7 +212,7 @@ def spilled_share(means: Sequence[Sequence[MeanIteration]]) -> Any:
 def steady_state_breakdown(
     means: list[list[MeanIteration]], areas: dict[str, Any], operators: Callable[[int, MeanIteration], Sequence[BreakdownRow]]
 ) -> Breakdown:
-    """The time of all instances at work, operator by operator; when each iteration runs is for a run to say.
+    """Breakdown of all instances' busy time by operator; the steady state has no timeline.
 
     Args:
         means: iterations of each pool.
@@ -230,9 +229,9 @@ def steady_state_breakdown(
 
 
 def mean_iterations(found: Any, requests: Requests, pools: int) -> list[list[MeanIteration]]:
-    """Iterations that make all tokens of all requests, of one record of `standing.STANDING` or of several.
+    """Mean iterations that make all tokens of all requests, for records of `STEADY_STATE_RECORD`.
 
-    Those with prompts, and those of decodes alone, which there may be none of.
+    Each pool has iterations with prompts and iterations of decodes only, of which there may be none.
     """
     chunks, tokens = len(requests) * found["chunks"], found["tokens"]
     together, beside, far = found["together"], found["beside"], found["spilled"]

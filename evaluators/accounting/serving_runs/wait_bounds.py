@@ -1,18 +1,19 @@
-"""What requests and tokens wait for at least in the steady state: others that come faster than they are served, and prompts.
+"""Lower bounds on waits in the steady state: for overload, and for prompts between tokens.
 
-An instance whose decodes wait for prompts serves no more than 1 / (prompt + g iteration / b) requests a second, each of which
-has g further tokens and shares iterations with b - 1 others at most; where chunks are beside decodes 1 / prompt. What comes
-beyond that waits, the last one until all others are served.
+An instance whose decodes wait for prompts serves at most 1 / (prompt + g iteration / b) requests per second, each of
+which has g further tokens and shares iterations with at most b - 1 others; where chunks run with decodes, at most 1 /
+prompt. Requests beyond that rate wait, the last one until all others are served.
 
-An iteration of decodes has c chunks of prompts in the mean, Poisson (`serving/balance.py`, `gapped`). Where 1 - exp(-c) is more
-than a hundredth, the time between two tokens that all but a hundredth keep is that of an iteration with a chunk, the longest of
-those that the hundredth leaves. How many there are is at least
+An iteration of decodes has c chunks of prompts on average, Poisson distributed (`serving/pool_balance.py`). Where 1 -
+exp(-c) exceeds a hundredth, the 99th percentile of TBT is that of an iteration with a chunk, the longest of those below
+the percentile. The mean is at least
 
     c = min(rate x n x least iteration, n (b - r) / (g + 2 n r), 1)
 
-below saturation and where requests wait: of b requests at a time each has n chunks, and r bounds how much longer chunks are in
-the mean than the mean chunk, if a price grows with the square of its tokens at most. Of few requests, whose prompts are played,
-arrivals may lie in bursts, so that chunks come together or where nobody decodes: a part of that is counted on.
+below saturation and where requests wait: of at most b concurrent requests each has n chunks, and r bounds the ratio of
+the mean chunk time to the time of the mean chunk, if times grow at most with the square of tokens. In loads of few
+requests, whose prompts are simulated, arrivals may come in bursts, so that chunks coincide or run without decodes; only
+a part of the effect is then counted.
 """
 
 import math
@@ -42,7 +43,9 @@ A margin that was judged: no bound of random designs was above its value with it
 
 
 class _Chunks(NamedTuple):
-    """Of prompts, as an iteration without decodes takes them: of one, the mean; tokens of the mean one; and r of above."""
+    """Prompts in iterations without decodes: time of one, chunks and tokens of the mean one, and r of the module's
+    docstring.
+    """
 
     chunks: float
     tokens: float
@@ -50,7 +53,7 @@ class _Chunks(NamedTuple):
 
 
 def overload_delay(load: ServingLoad, serving: ServingPlan, of: WorkLowerBounds) -> Any:
-    """How much later the last request is served than it comes, since requests come too fast; broadcasts over designs. [s]"""
+    """Delay of the last request because requests arrive too fast; broadcasts over designs. [s]"""
     if not np.any(of.lanes):
         return 0.0
     (rule,), mixed = pool_policies(serving), request_mix(load.requests)
@@ -62,7 +65,7 @@ def overload_delay(load: ServingLoad, serving: ServingPlan, of: WorkLowerBounds)
 
 
 def token_gap_bound(load: ServingLoad, serving: ServingPlan, of: WorkLowerBounds) -> Any:
-    """The time between two tokens that 99 of 100 keep; broadcasts over designs. [s]"""
+    """Lower bound on the 99th percentile of TBT; broadcasts over designs. [s]"""
     if not np.any(of.room) or np.any(of.lanes != 1):
         return of.decode
     (rule,), mixed = pool_policies(serving), request_mix(load.requests)
@@ -78,7 +81,7 @@ def token_gap_bound(load: ServingLoad, serving: ServingPlan, of: WorkLowerBounds
 
 
 def _longest(rule: SchedulingPolicy, decodes: Any) -> Any:
-    """The longest chunk beside so many decodes, as `serving/chunks.py` has it. [token]"""
+    """The longest chunk next to some decodes, as in `serving/prefill_chunks.py`. [token]"""
     if not rule.chunked:
         return math.inf
     if rule.unit:
