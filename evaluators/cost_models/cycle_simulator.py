@@ -66,8 +66,8 @@ def simulate_cycles(
     on = SimulatedMachine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults, banks)
     graph, ends = unroll_program(program, on, float(fabric.cycle))
     net = _network(graph)
-    tasks, packets, floor = floor_of(graph)
-    if not run_tasks(net, floor, tasks, packets, _banks(graph)):
+    tasks, packets, circuits, floor = floor_of(graph)
+    if not run_tasks(net, floor, tasks, packets, circuits, _banks(graph)):
         raise DesignError(f"fidelity: deadlock: {deadlock_text(net, program.cols)}; give chip.noc.vcs more channels")
     busy = float(max(tasks.done.max(initial=0.0), floor.free.max(initial=0.0)))
     done = np.append(tasks.done, 0.0)  # of what nobody writes

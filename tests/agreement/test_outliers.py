@@ -1,0 +1,52 @@
+"""Kernels on which one fidelity was far from the next one, as the survey found them, beside others that are drawn like them."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from dse.space.errors import DesignError
+from tests.agreement.survey import KINDS, seconds
+
+
+def drawn(kind: str, seed: int, *more: str) -> str:
+    """What to type for a kernel of a kind on a small machine."""
+    return " ".join([*KINDS[kind][0](np.random.default_rng(seed), False), *more])
+
+
+def gap(words: str, nearer: str, farther: str) -> float:
+    """How much longer one fidelity says that a kernel takes; 0 of one that is refused. [1]"""
+    try:
+        return seconds(nearer, words.split()) / seconds(farther, words.split()) - 1
+    except DesignError:
+        return 0.0
+
+
+NPU = "chip=npu64 workload=gemm mapping=product"
+SEEDS = st.integers(0, 10**6)
+
+
+@given(SEEDS.map(lambda seed: drawn("tile product", seed, "chip=npu64")))
+@example(f"{NPU} chip.mesh.rows=3 chip.mesh.cols=3 mapping.rows=3 mapping.gemm=meshgemm_t workload.shapes=[531x30x1237]")
+@example(f"{NPU} chip.mesh.rows=3 chip.mesh.cols=3 mapping.rows=3 mapping.gemm=meshgemm_v workload.shapes=[14x279x19]")
+@example(f"{NPU} chip.mesh.rows=5 chip.mesh.cols=5 mapping.rows=5 mapping.gemm=meshgemm_v workload.shapes=[106x10x1174]")
+@example(f"{NPU} chip.mesh.rows=8 chip.mesh.cols=8 mapping.rows=8 mapping.gemm=meshgemm_t workload.shapes=[48x37x48]")
+@settings(max_examples=8, deadline=None)
+def test_what_locks_its_way_or_its_tree_shares_one_set_of_wires(words: str) -> None:
+    """Multicasts and sums do not pass beside circuits, nor circuits beside them: both fidelities lock the same channels."""
+    assert gap(words, "events", "cycles") == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("chip", "shape", "side"),
+    [
+        ("tile_gh200", "1314x50x333", 6),
+        ("tile32", "1173x46x127", 3),
+        ("tile32", "230x24x258", 3),
+        ("tile32", "27x28x1380", 6),
+    ],
+)
+def test_sums_from_both_sides_share_the_way_into_their_owner(chip: str, shape: str, side: int) -> None:
+    mesh = f"chip={chip} chip.mesh.rows={side} chip.mesh.cols={side} mapping.rows={side}"
+    words = f"{mesh} workload=gemm mapping=product mapping.gemm=meshgemm_t workload.shapes=[{shape}]"
+    assert abs(gap(words, "events", "cycles")) < 0.03
