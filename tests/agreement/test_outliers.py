@@ -1,5 +1,7 @@
 """Kernels on which one fidelity was far from the next one, as the survey found them, beside others that are drawn like them."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -14,10 +16,15 @@ def drawn(kind: str, seed: int, *more: str) -> str:
     return " ".join([*KINDS[kind][0](np.random.default_rng(seed), False), *more])
 
 
+def words_of(line: str) -> list[str]:
+    """The words of a line, of which values may have blanks."""
+    return re.split(r" (?=[a-z_.@+]+=)", line)
+
+
 def gap(words: str, nearer: str, farther: str) -> float:
     """How much longer one fidelity says that a kernel takes; 0 of one that is refused. [1]"""
     try:
-        return seconds(nearer, words.split()) / seconds(farther, words.split()) - 1
+        return seconds(nearer, words_of(words)) / seconds(farther, words_of(words)) - 1
     except DesignError:
         return 0.0
 
@@ -50,3 +57,21 @@ def test_sums_from_both_sides_share_the_way_into_their_owner(chip: str, shape: s
     mesh = f"chip={chip} chip.mesh.rows={side} chip.mesh.cols={side} mapping.rows={side}"
     words = f"{mesh} workload=gemm mapping=product mapping.gemm=meshgemm_t workload.shapes=[{shape}]"
     assert abs(gap(words, "events", "cycles")) < 0.03
+
+
+RING = "workload=collective workload.along=rectangle workload.root=0"
+
+
+@given(SEEDS.map(lambda seed: drawn("between dies", seed)))
+@example(
+    f"chip=wafer64 chip.dies.rows=4 chip.dies.cols=8 {RING} workload.pattern=allgather mapping.collective=ring "
+    "workload.bytes=[2033251] mapping.members=8 mapping.placement=interleave"
+)
+@example(
+    f"chip=wafer64_nvlink chip.dies.rows=4 chip.dies.cols=8 {RING} workload.pattern=allgather mapping.collective=direct "
+    "workload.bytes=[163126] mapping.members=8 mapping.placement=snake"
+)
+@settings(max_examples=8, deadline=None)
+def test_messages_that_come_one_after_the_other_do_not_wait_as_if_they_came_at_once(words: str) -> None:
+    """Of groups of dies that share links on which each message is as long as a hop: pauses between them are seen."""
+    assert abs(gap(words, "closed", "events")) < 0.12
