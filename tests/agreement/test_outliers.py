@@ -22,11 +22,12 @@ def words_of(line: str) -> list[str]:
 
 
 def gap(words: str, nearer: str, farther: str) -> float:
-    """How much longer one fidelity says that a kernel takes; 0 of one that is refused. [1]"""
+    """How much longer one fidelity says that a kernel takes; 0 of one that is refused, or breaks a limit. [1]"""
     try:
-        return seconds(nearer, words_of(words)) / seconds(farther, words_of(words)) - 1
+        found = seconds(nearer, words_of(words)) / seconds(farther, words_of(words)) - 1
     except DesignError:
         return 0.0
+    return found if np.isfinite(found) else 0.0
 
 
 NPU = "chip=npu64 workload=gemm mapping=product"
