@@ -55,7 +55,8 @@ PRICED_PREFIXES = (
 """Parts that say what silicon and money are, that other readers play, or that only cores have which a mapping sets apart."""
 
 FREE: dict[str, str] = {
-    "tile.matrix.dataflow": "an element holds two operands and a sum, whichever of them stays while the others stream by",
+    "tile.matrix.dataflow": "an element holds two operands and a sum, whichever of them stays as others stream by; what is "
+    "loaded behind its work, or leaves, has its area",
     "tile.products": "which engine multiplies few rows is up to software; both engines are there and have their area",
 }
 """Words of a chip that somebody chooses and that cost nothing, by address below ``chip``, and why."""

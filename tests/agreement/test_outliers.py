@@ -76,3 +76,25 @@ RING = "workload=collective workload.along=rectangle workload.root=0"
 def test_messages_that_come_one_after_the_other_do_not_wait_as_if_they_came_at_once(words: str) -> None:
     """Of groups of dies that share links on which each message is as long as a hop: pauses between them are seen."""
     assert abs(gap(words, "closed", "events")) < 0.12
+
+
+SUMMA = "chip.hbm.banks=null workload=gemm mapping=summa"
+
+
+@given(SEEDS.map(lambda seed: drawn("memory product", seed)))
+@example(
+    f"chip=tile32 chip.mesh.rows=16 chip.mesh.cols=4 chip.hbm.channels=4 chip.hbm.channel_bandwidth=66 GB/s {SUMMA} "
+    "workload.shapes=[81x195x768] mapping.m=32 mapping.k=128 mapping.n=64"
+)
+@example(
+    f"chip=tile32 chip.mesh.rows=16 chip.mesh.cols=4 chip.hbm.channels=2 chip.hbm.channel_bandwidth=163 GB/s {SUMMA} "
+    "workload.shapes=[1776x223x605] mapping.m=28 mapping.k=223 mapping.n=152 mapping.rows=16"
+)
+@example(
+    f"chip=tile32 chip.mesh.rows=16 chip.mesh.cols=8 chip.hbm.channels=8 chip.hbm.channel_bandwidth=183 GB/s {SUMMA} "
+    "workload.shapes=[287x263x3658]"
+)
+@settings(max_examples=5, deadline=None)
+def test_groups_store_one_after_the_other_and_what_they_store_passes_before_what_is_sent(words: str) -> None:
+    """What the last group stores is left in the end; a column's links carry stores before what is sent along it."""
+    assert abs(gap(words, "closed", "events")) < 0.12
