@@ -200,11 +200,11 @@ def seconds(
 
     with chunks of one turn. Stores go before what is loaded next, all but the chunk that is loaded already: of turns of one
     chunk that is the next turn's, so that two turns take the last of these. Where groups divide the depth, the sum of their
-    blocks goes before. Groups have their blocks one after the other, and store likewise: what is left in the end is what the last
-one stores, or what the channel has not had time for since the first one did. What is sent along a column waits until what its
-tiles store has passed. What is sent waits for the store of the turn before, as a tile's messages start one after the other:
-    for the sum and for its words too, where one tile stores for all that divide the depth. Blocks of B that a tile loads for
-    itself alone do not wait, and are expanded meanwhile.
+    blocks goes before. Groups have their blocks one after the other, and store likewise: what is left in the end is what the
+    last one stores, or what the channel has not had time for since the first one did. What is sent along a column waits until
+    what its tiles store has passed. What is sent waits for the store of the turn before, as a tile's messages start one after
+    the other: for the sum and for its words too, where one tile stores for all that divide the depth. Blocks of B that a tile
+    loads for itself alone do not wait, and are expanded meanwhile.
 
     Args:
         shape, part, mesh, copies: as of `cut`; leaves broadcast over designs.
