@@ -55,7 +55,8 @@ PRICED_PREFIXES = (
 """Parts with facts of silicon and money, parts for other fidelities, and parts of cores that a mapping sets apart."""
 
 FREE: dict[str, str] = {
-    "tile.matrix.dataflow": "an element holds two operands and a sum, whichever of them stays while the others stream by",
+    "tile.matrix.dataflow": "an element holds two operands and a sum, whichever of them stays as others stream by; what is "
+    "loaded behind its work, or leaves, has its area",
     "tile.products": "which engine multiplies few rows is up to software; both engines are there and have their area",
 }
 """Free options of a chip without any cost, by address below ``chip``, and the reason."""

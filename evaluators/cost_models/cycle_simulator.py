@@ -69,8 +69,8 @@ def simulate_cycles(
     on = SimulatedMachine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults, banks)
     graph, ends = unroll_program(program, on, float(fabric.cycle))
     net = _network(graph)
-    tasks, packets, floor = floor_of(graph)
-    if not run_tasks(net, floor, tasks, packets, _banks(graph)):
+    tasks, packets, circuits, floor = floor_of(graph)
+    if not run_tasks(net, floor, tasks, packets, circuits, _banks(graph)):
         raise DesignError(
             f"chip.noc.vcs: the routers are in a deadlock: {deadlock_text(net, program.cols)}; increase the channels"
         )

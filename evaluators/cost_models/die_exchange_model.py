@@ -2,14 +2,16 @@
 
 Exchanges are all-to-all, rings, and transfers from stage to stage.
 
-All groups of dies do the same at the same time, and a barrier ends it. Links carry messages side by side: a message takes as
-long as the busiest link of its way, or as the ports at its ends if those take longer, and its way once. The slowest counts:
+All groups of dies do the same at the same time, and a barrier ends it. Links carry messages side by side. What has crossed so
+many links comes to a link, or to a way into a die, so many latencies later; a link works without a pause until what has come by
+then is through, and a message goes on when that is so. The slowest counts:
 
-    t = max over messages (max(busiest / rate, most of a die / injection) + hops x latency) + barrier
+    t = max over links and their busy times (end + links left x latency) + barrier
+    end = links crossed before x latency + what comes before the link has a pause / rate
 
-Simulated chunk by chunk this is met where sources rotate the order of their targets (`event_die_network`, tests/agreement), but
-for ways whose latency is about what links take: some of that passes while links work, so that the sum is at most too long.
-Loads are linear in bytes: those of a structure are worked out once, for all designs. Credits bound a link by their number each
+Where links take long beside latencies they have no pause: t is what the busiest link takes, and the longest way of what crosses
+it. Simulated chunk by chunk this is met where sources rotate the order of their targets (`event_die_network`, tests/agreement).
+Loads are linear in bytes: those of a structure are computed once, for all designs. Credits bound a link by their number each
 round trip; what buffers do that are full while others wait only `event_die_network` says.
 """
 
@@ -18,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.machine.die_network import DieNetworkLevel, LinkLoads, die_routes, link_loads
+from dse.evaluators.machine.die_network import DieNetworkLevel, LinkLoads, LinkQueues, die_routes, link_loads
 from dse.space.array_math import Array, maximum, where
 from dse.space.errors import DesignError
 
@@ -34,6 +36,7 @@ class ExchangeCost(NamedTuple):
         hops: links of the longest way.
         sent_bytes, hop_bytes: that leave their dies, and times the links that they cross. [B]
         boxed_bytes: of these, over links of the network between nodes. [B]
+        busy: longest time that a link or port works without a pause, of messages that go at once. [s]
     """
 
     seconds: Any
@@ -47,6 +50,7 @@ class ExchangeCost(NamedTuple):
     sent_bytes: Any
     hop_bytes: Any
     boxed_bytes: Any = 0.0
+    busy: Any = 0.0
 
     @property
     def binds(self) -> Any:
@@ -159,11 +163,10 @@ def stage_transfer_cost(level: DieNetworkLevel, start: Array, end: Array, nbytes
 def ring_cost(level: DieNetworkLevel, at: Array, nbytes: Any, steps: int) -> ExchangeCost:
     """Time and link loads of slices that go around rings of dies.
 
-    The slowest member sets the pace, or a slice waits for the one before it, edge after edge.
-
-    Each step's messages share links as if all went at once; edges inside nodes all take as long as the slowest of them, as do
-    those between nodes, and each has its own way. Members send slice after slice. A reduce-scatter or an allgather is
-    members - 1 steps, an allreduce both, without a barrier between them (`die_allreduce_model`).
+    Each step's messages share links as if all began at once, and a slice waits for those that come to a link while that is
+    busy; edges inside nodes all take as long as the slowest of them, as do those between nodes, and each has its own way.
+    Members send slice after slice, of which a link has all. A reduce-scatter or an allgather is members - 1 steps, an
+    allreduce both, without a barrier between them (`die_allreduce_model`).
 
     Args:
         level, at: as of `all_to_all_cost`.
@@ -183,9 +186,10 @@ def ring_cost(level: DieNetworkLevel, at: Array, nbytes: Any, steps: int) -> Exc
         return step
     edges = _edges((level.rows, level.cols, level.topology, level.box), at.shape, np.asarray(at, np.int64).tobytes(), steps)
     slowest = maximum(step.links, step.injection)
-    near, far = (0.0 if one is None else maximum(one.links, one.injection) for one in (inside, between))
+    near, far = ((0.0, 0.0) if one is None else (one.busy, maximum(one.links, one.injection)) for one in (inside, between))
     between_ways = 0.0 if level.outer is None else 2 * level.outer.latency + level.outer.start
-    moved = where(step.seconds > 0, _longest(edges, steps, (near, far), (level.latency, between_ways)), 0.0)
+    longest = _longest(edges, steps, (near, far), (level.latency, between_ways))
+    moved = where(step.seconds > 0, maximum(longest, steps * slowest), 0.0)
     end = where(step.seconds > 0, level.barrier, 0.0)
     return step._replace(
         seconds=moved + end,
@@ -212,7 +216,7 @@ class RingEdges(NamedTuple):
     hops: Array
 
 
-def _longest(of: RingEdges, steps: int, each: tuple[Any, Any], way: tuple[Any, Any]) -> Any:
+def _longest(of: RingEdges, steps: int, each: tuple[tuple[Any, Any], tuple[Any, Any]], way: tuple[Any, Any]) -> Any:
     """Until the last slice has come, where one that waits for its link and one that waits for a slice are equally late.
 
     A link has a slice at each step, and a slice goes on to the next edge when it has come. So each step is behind the one
@@ -221,11 +225,12 @@ def _longest(of: RingEdges, steps: int, each: tuple[Any, Any], way: tuple[Any, A
     Args:
         of: ways.
         steps: that each member sends.
-        each: what links take for a slice, inside nodes and between them. [s], () or (designs,)
+        each: how long links are busy for a slice, and for all that cross them in a step, inside nodes and between them. [s],
+            () or (designs,)
         way: of a link inside, and of all between. [s], likewise
     """
-    near, far, hop, beyond = (np.asarray(value, float)[..., None] for value in (*each, *way))
-    held = np.maximum(near * (of.inside > 0), far * (of.between > 0))
+    near, near_all, far, far_all, hop, beyond = (np.asarray(value, float)[..., None] for value in (*each[0], *each[1], *way))
+    held = np.maximum(near_all * (of.inside > 0), far_all * (of.between > 0))
     taken = of.inside * near + of.between * (far + beyond) + of.hops * hop
     found = np.max(taken + (steps - of.inside - of.between) * held, axis=-1)
     return found if found.shape else float(found)
@@ -298,10 +303,8 @@ def _timed(level: DieNetworkLevel, of: LinkLoads, nbytes: Any) -> ExchangeCost:
     if not len(of.hops):
         return ExchangeCost(*(nbytes * 0.0,) * 6, link=(0, 0), hops=0, sent_bytes=nbytes * 0.0, hop_bytes=nbytes * 0.0)
     line, injection = 1 / level.line, 1 / level.injection
-    through = latest = 0.0
-    for hops, (link, port) in zip(of.hops.tolist(), of.most.tolist(), strict=True):
-        through = maximum(through, maximum(nbytes * link * line, nbytes * port * injection))
-        latest = maximum(latest, maximum(nbytes * link * line, nbytes * port * injection) + hops * level.latency)
+    through = maximum(nbytes * float(of.most[:, 0].max()) * line, nbytes * float(of.most[:, 1].max()) * injection)
+    latest, busy = _busy(level, of.queues, nbytes)
     busiest = int(np.argmax(of.links))
     ends = die_routes(level.rows, level.cols, level.topology, level.box).ends
     end = where(nbytes > 0, level.barrier, 0.0)
@@ -317,7 +320,26 @@ def _timed(level: DieNetworkLevel, of: LinkLoads, nbytes: Any) -> ExchangeCost:
         hops=int(of.hops[-1]),
         sent_bytes=nbytes * float(of.out.sum()),
         hop_bytes=nbytes * float(of.links.sum()),
+        busy=busy,
     )
+
+
+def _busy(level: DieNetworkLevel, of: LinkQueues, nbytes: Any) -> tuple[Any, Any]:
+    """When the last message has come, and how long a link or port works without a pause at most. [s]"""
+    nbytes, latency = (np.asarray(value, float)[..., None] for value in (nbytes, level.latency))
+    each = np.where(of.ports, 1 / np.asarray(level.injection, float)[..., None], 1 / np.asarray(level.line, float)[..., None])
+    start = end = np.zeros(np.broadcast_shapes(nbytes.shape, latency.shape, each.shape))
+    rest, latest, longest = np.zeros(end.shape), np.zeros(end.shape), np.zeros(end.shape)
+    for before in range(of.work.shape[1]):
+        comes, some = before * latency, of.work[:, before] > 0
+        pauses = some & (comes > end)
+        start = np.where(pauses, comes, start)
+        end = np.where(some, np.maximum(end, comes) + of.work[:, before] * nbytes * each, end)
+        rest = np.where(some, np.where(pauses, of.rest[:, before], np.maximum(rest, of.rest[:, before])), rest)
+        latest = np.maximum(latest, np.where(some, end + rest * latency, 0.0))
+        longest = np.maximum(longest, end - start)
+    last, most = latest.max(axis=-1), longest.max(axis=-1)
+    return (last, most) if last.shape else (float(last), float(most))
 
 
 def _unit(level: DieNetworkLevel, source: Array, target: Array, weight: Array) -> LinkLoads:

@@ -28,8 +28,9 @@ from dse.space.array_math import Array
 
 T = TypeVar("T")
 
-MAX_ENTRIES = 1 << 20
-"""Of how many cores, of all steps and rounds, something is kept."""
+MAX_ENTRIES, MAX_STEPS, MAX_CORES = 1 << 20, 512, 1 << 25
+"""Of how many cores, of all steps and rounds, something is kept; of so many steps of larger meshes, but of no more cores in
+all, of each of which some ten bytes are kept for a step."""
 
 
 class WaitingStrand(Protocol):
@@ -203,7 +204,7 @@ class SimulatorState:
         """Values computed once for an instruction or round, since loops and waves repeat them."""
         found = self.known.get(id(step))
         if found is None:
-            if len(self.known) >= max(MAX_ENTRIES // self.engine.size, 512):
+            if len(self.known) >= max(MAX_ENTRIES // self.engine.size, min(MAX_STEPS, MAX_CORES // self.engine.size), 1):
                 self.known.clear()
             found = self.known[id(step)] = (step, work())
         value: T = found[1]

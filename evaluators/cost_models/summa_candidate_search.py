@@ -66,6 +66,8 @@ def _seconds(own: Any, at: int, byte: float) -> Any:
             own[at, 9],
             own[at, 10],
             own[at, 11],
+            own[at, 12],
+            own[at, 13],
         ),
         byte,
     )

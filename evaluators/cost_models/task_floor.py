@@ -8,6 +8,7 @@ out of step. Round by round, as other programs are simulated, none of this would
 """
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,25 +16,33 @@ from dse.evaluators.cost_models.simulation_timing import SimulatedMachine, Simul
 from dse.evaluators.cost_models.task_graph import NONE, TaskGraph, unroll_program
 from dse.evaluators.machine.noc_simulator import EAST, NORTH, SOUTH, WEST
 from dse.evaluators.machine.router_state import CORE
-from dse.evaluators.machine.task_events import STACK, Floor, Packets, Tasks, perform_messages
+from dse.evaluators.machine.task_events import STACK, Circuits, Floor, Packets, Tasks, perform_messages
 from dse.evaluators.program.activity_counts import count_activity, iterate_instructions
-from dse.evaluators.program.kernel_ir import MultiplyInstruction, Program, SendInstruction, VectorInstruction
+from dse.evaluators.program.kernel_ir import (
+    MulticastInstruction,
+    MultiplyInstruction,
+    Program,
+    ReduceInstruction,
+    SendInstruction,
+    VectorInstruction,
+)
 from dse.evaluators.program.routes import route_cores
 from dse.space.array_math import Array
 
 
-def floor_of(graph: TaskGraph) -> tuple[Tasks, Packets, Floor]:
-    """Tasks and packets of a graph, and the resources that run them, before the simulation."""
-    tasks, packets = _tasks(graph), _packets(graph)
-    return tasks, packets, _floor(graph, tasks)
+def floor_of(graph: TaskGraph) -> tuple[Tasks, Packets, Circuits, Floor]:
+    """Tasks and packets of a graph, their circuits, and the resources that run them, before the simulation."""
+    tasks, (circuit, circuits) = _tasks(graph), _circuits(graph)
+    return tasks, _packets(graph, circuit), circuits, _floor(graph, tasks)
 
 
 def takes_circuits(program: Program, on: SimulatedMachine) -> bool:
-    """Whether all traffic of a program is messages between cores that lock their routes on a mesh."""
+    """Whether all traffic of a program goes between cores and locks its route, or its tree, on a mesh."""
     if not on.fabric.locked or program.topology != "mesh":
         return False
     return all(
-        isinstance(step, MultiplyInstruction | VectorInstruction | SendInstruction) for step, _ in iterate_instructions(program)
+        isinstance(step, MultiplyInstruction | VectorInstruction | SendInstruction | MulticastInstruction | ReduceInstruction)
+        for step, _ in iterate_instructions(program)
     )
 
 
@@ -41,8 +50,8 @@ def play_circuits(program: Program, on: SimulatedMachine) -> SimulationResult:
     """Simulate a program whose messages lock their routes; returns its time and activity."""
     cycle = on.fabric.cycle or on.fabric.word or 1.0
     graph, ends = unroll_program(program, on, cycle)
-    tasks, packets, floor = floor_of(graph)
-    if not perform_messages(floor, tasks, packets):
+    tasks, packets, circuits, floor = floor_of(graph)
+    if not perform_messages(floor, tasks, packets, circuits):
         raise ValueError("the program is in a deadlock: its strands wait for one another")
     done = np.append(tasks.done, 0.0)  # of what nobody writes
     ready = {name: done[made].reshape(program.rows, program.cols) * cycle for name, made in ends.items()}
@@ -64,45 +73,102 @@ def _tasks(graph: TaskGraph) -> Tasks:
     )  # fmt: skip
 
 
-def _packets(graph: TaskGraph) -> Packets:
+def _packets(graph: TaskGraph, circuit: Array) -> Packets:
     of = {name: column.whole() for name, column in graph.packet.items()}
     empty = np.zeros(graph.packets, np.int64)
     return Packets(
         of["router"], of["port"], of["number"], of["flits"], of["pace"], empty, empty.copy(), np.zeros(graph.packets),
-        of["feeder"], of["left"], of["head"], of["tail"], empty - 1, of["far"], of["owed"], empty.copy(), *_circuits(graph, of),
+        of["feeder"], of["left"], of["head"], of["tail"], empty - 1, of["far"], of["owed"], empty.copy(), circuit,
     )  # fmt: skip
 
 
-def _circuits(graph: TaskGraph, of: dict[str, Array]) -> tuple[Array, Array]:
-    """Where the channels of each packet's circuit begin in a list of them, and the list; packets to and from memory have none.
+class _Channel(NamedTuple):
+    """A channel of a circuit; fields as of `Circuits`."""
 
-    They are its core's way out, the target's way in, and the links between: both ways where there are several, as the grant
-    comes back by routers, and that way alone between neighbours.
+    channel: int
+    begins: float
+    ends: float
+    task: int = NONE
+
+
+def _circuits(graph: TaskGraph) -> tuple[Array, Circuits]:
+    """The number of each packet's circuit, -1 of packets that take none, and the circuits.
+
+    Where routes are locked, messages, multicasts and sums take one; blocks to and from memory do not.
     """
-    to = graph.target.whole()[of["number"]]
-    some = np.flatnonzero((of["port"] == CORE) & (to >= 0) & (to & 7 == CORE)) if graph.on.fabric.locked > 0 else np.arange(0)
-    ends = np.stack([of["router"][some], to[some] >> 3, of["far"][some] > 1], axis=1)
-    kinds, which = np.unique(ends, axis=0, return_inverse=True)
-    lists = [_channels(graph, source, target, bool(both)) for source, target, both in kinds.tolist()]
-    ways = np.zeros(graph.packets + 1, np.int64)
-    ways[some + 1] = np.array([len(channels) for channels in lists], np.int64)[which.ravel()]
-    found = [lists[kind] for kind in which.ravel().tolist()]
-    return np.cumsum(ways), np.concatenate(found) if found else np.zeros(0, np.int64)
+    number, found = np.full(graph.packets, NONE, np.int64), list[list[_Channel]]()
+    if graph.on.fabric.locked > 0:
+        of = {name: graph.packet[name].whole() for name in ("router", "port", "number", "far")}
+        to = graph.target.whole()[of["number"]]
+        some = np.flatnonzero((of["port"] == CORE) & ((to < 0) | (to & 7 == CORE)))
+        kinds, which = np.unique(np.stack([of["router"], to, of["far"]], axis=1)[some], axis=0, return_inverse=True)
+        number[some] = which.ravel()
+        found = [
+            _tree_channels(graph, -1 - target) if target < 0 else _message_channels(graph, source, target >> 3, far)
+            for source, target, far in kinds.tolist()
+        ]
+    every = [channel for channels in found for channel in channels]
+    columns = (np.array([getattr(one, name) for one in every], kind) for name, kind in CIRCUIT_COLUMNS)
+    return number, Circuits(np.cumsum([0, *map(len, found)], dtype=np.int64), *columns)
 
 
-def _channels(graph: TaskGraph, source: int, target: int, both: bool) -> Array:
-    """Channels of a circuit: four of links that leave each router, then each core's way out, then each one's way in."""
-    nodes, cols = graph.cores, graph.shape[1]
+CIRCUIT_COLUMNS = (("channel", np.int64), ("begins", np.float64), ("ends", np.float64), ("task", np.int64))
+
+
+def _message_channels(graph: TaskGraph, source: int, target: int, far: int) -> list[_Channel]:
+    """Channels of a message: its core's way out, the target's way in, and the links between.
+
+    Both ways where there are several links, as routers pass the grant on, and that way alone between neighbours. All are
+    locked until the last word is there, after a request, a grant and the words' own way.
+    """
+    (ramp, hop), (nodes, cols) = _ways(graph), (graph.cores, graph.shape[1])
+    ends = 3 * (2 * ramp + far * hop)
     if graph.detours is not None:
         route = graph.detours.way(source, target)
     else:
-        ends = ((at // cols, at % cols) for at in (source, target))
-        route = [row * cols + col for row, col in route_cores(*ends)]
-    found = [4 * nodes + source, 5 * nodes + target]
+        places = ((at // cols, at % cols) for at in (source, target))
+        route = [row * cols + col for row, col in route_cores(*places)]
+    found = [_Channel(4 * nodes + source, 0.0, ends, 0), _Channel(5 * nodes + target, 0.0, ends, 1)]
     for here, there in pairwise(route):
-        found.append(4 * here + _port(there - here, cols))
-        found += [4 * there + _port(here - there, cols)] if both else []
-    return np.array(found, np.int64)
+        found.append(_Channel(4 * here + _port(there - here, cols), 0.0, ends))
+        found += [_Channel(4 * there + _port(here - there, cols), 0.0, ends)] if far > 1 else []
+    return found
+
+
+def _tree_channels(graph: TaskGraph, tree: int) -> list[_Channel]:
+    """Channels of a multicast or a sum: ways out, links of the tree that way, and ways in, each while words are on it.
+
+    A root's copies come to a router as late as it is far away. Members of a sum begin as much earlier: their words meet.
+    """
+    (ramp, hop), (nodes, cols) = _ways(graph), (graph.cores, graph.shape[1])
+    into, out, place = graph.tree_in[tree], graph.tree_out[tree], graph.place[tree]
+    adds = bool(into.any())
+    root = int(np.flatnonzero(out & 1 << CORE)[0]) if adds else int(graph.tree_root[tree])
+    found = [_Channel(4 * nodes + root, 0.0, 0.0, 0)] if not adds or into[root] & 1 << CORE else []
+    if adds:
+        found.append(_Channel(5 * nodes + root, 2 * ramp, 2 * ramp, 1))
+    ahead = [(root, 0)]
+    while ahead:
+        here, depth = ahead.pop()
+        member = here != root and (into if adds else out)[here] & 1 << CORE
+        if member and adds:
+            found.append(_Channel(4 * nodes + here, -depth * hop, -depth * hop, 1 + int(place[here])))
+        elif member:
+            late = 2 * ramp + depth * hop
+            found.append(_Channel(5 * nodes + here, late, late, 1 + int(place[here])))
+        for way in (EAST, WEST, SOUTH, NORTH):
+            if not (into if adds else out)[here] & 1 << way:
+                continue
+            there = here + (1, -1, cols, -cols)[way]
+            late = ramp + (-(depth + 1) if adds else depth) * hop
+            found.append(_Channel(4 * there + (way ^ 1) if adds else 4 * here + way, late, late))
+            ahead.append((there, depth + 1))
+    return found
+
+
+def _ways(graph: TaskGraph) -> tuple[float, float]:
+    """Between a core and its router, and from router to router. [cycle]"""
+    return float(graph.on.fabric.ramp / graph.cycle), float(graph.on.fabric.hop / graph.cycle)
 
 
 def _port(ahead: int, cols: int) -> int:
@@ -124,7 +190,7 @@ def _floor(graph: TaskGraph, tasks: Tasks) -> Floor:
     begin = np.flatnonzero(tasks.needs == 0)
     stack[: len(begin)], counts[STACK] = begin[::-1], len(begin)
 
-    locks = np.stack([np.zeros(6 * cores, np.int64), np.full(6 * cores, NONE)], axis=1)
+    locks = np.full(6 * cores, -np.inf)
 
     def nobody(*shape: int) -> Array:
         return np.full(shape, NONE, np.int64)

@@ -73,6 +73,7 @@ class TaskGraph:
         self.tree_out: list[Array] = []
         self.tree_in: list[Array] = []
         self.tree_around: list[bool] = []
+        self.tree_root: list[int] = []
         self.place: list[Array] = []
         self.detours = (
             fault_routes(*self.shape, on.faults, vcs=int(on.fabric.vcs), trees=True, plain=plain) if on.faults else None
@@ -207,10 +208,12 @@ class TaskGraph:
             if adds:
                 into[at] |= 1 << CORE
                 out[at[0]] = 1 << CORE
+                place[at] = np.arange(len(at))
             else:
                 out[at[1:]] |= 1 << CORE
                 place[at[1:]] = np.arange(len(at) - 1)
             self.trees[key] = len(self.trees)
+            self.tree_root.append(int(at[0]))
             self.tree_out.append(out)
             self.tree_in.append(into)
             self.tree_around.append(self.detours is not None and self.detours.goes_round(int(at[0]), at[1:].tolist(), adds))
@@ -475,6 +478,9 @@ class ProgramUnroller:
         graph, fabric = self.graph, self.on.fabric
         row, col, at, words = self._groups(step)
         (groups, members), root = at.shape, at[:, 0]
+        if fabric.locked > 0:
+            self._lock_sum(step, tail, ready, free)
+            return
         ends = graph.arrivals(groups)
         trees = np.array([graph.tree(row[g], col[g], True) for g in range(groups)])
         number = graph.numbered(trees, np.arange(graph.packets, graph.packets + groups))
@@ -486,6 +492,26 @@ class ProgramUnroller:
             graph.needs(starts, all_)
             self._was_read(step.slot, cores, left)
         self._was_written(step.into, root, ends)
+
+    def _lock_sum(self, step: ReduceInstruction, tail: Array, ready: dict[str, Array], free: dict[str, Array]) -> None:
+        """A sum that locks its tree: one packet for all members, whose first words meet at the root's router."""
+        graph, fabric = self.graph, self.on.fabric
+        row, col, at, words = self._groups(step)
+        (groups, members), root = at.shape, at[:, 0]
+        trees = np.array([graph.tree(row[g], col[g], True) for g in range(groups)])
+        ends = graph.arrivals(groups * members).reshape(
+            groups, members
+        )  # the sum, then when each other member has sent its words
+        met = [free[step.into][root]]
+        for member in range(members):
+            posts = self._posted(at[:, member], words, ready[step.slot], tail)
+            away = graph.far(at[:, member], root) * fabric.hop / graph.cycle
+            met.append(graph.moments(groups, posts, after=away))
+        starts, left = graph.send(root, words, fabric.pace, target=trees, tails=ends[:, 0])
+        graph.needs(starts, *met)
+        for member in range(members):
+            self._was_read(step.slot, at[:, member], ends[:, member] if member else left)
+        self._was_written(step.into, root, ends[:, 0])
 
     def _chain(self, step: ReduceInstruction, ready: dict[str, Array], free: dict[str, Array]) -> None:
         """Each member's software adds its words as others come by, from both ends of a line to the root."""

@@ -112,7 +112,7 @@ class TileEngines(NamedTuple):
     def _streamed(self, stays: str, m: Any, k: Any, n: Any, nbytes: float) -> Any:
         of = self.matrix
         if stays in ("ce", "output"):
-            wide = of.cols * (of.depth + 1)
+            wide = of.cols * (of.depth + 1 if stays == "ce" else 1)  # elements of a systolic array have a sum each
             return nbytes * (m * k * ceil_div(n, wide) + k * n * ceil_div(m, of.rows) + m * n)
         sums = m * n * (2 * ceil_div(k, of.rows) - 1) * ACCUMULATOR_BYTES
         if stays == "weight":

@@ -184,6 +184,7 @@ class LinkLoads(NamedTuple):
         hops: links of ways, each longer than the one before it, shape (ways,).
         most: on the busiest link of the ways of so many links, likewise at the busiest of their ports, shape (ways, 2). Of
             ways that are no longer and no busier than others only those are here.
+        queues: what meets at each link or port, those of which any other one has as much only once.
     """
 
     links: Array
@@ -191,6 +192,21 @@ class LinkLoads(NamedTuple):
     into: Array
     hops: Array
     most: Array
+    queues: "LinkQueues"
+
+
+class LinkQueues(NamedTuple):
+    """What comes to links and ports, by how many links it has crossed before.
+
+    Attributes:
+        ports: whether each is a die's way out or in, shape (queues,).
+        work: what has crossed as many links before, shape (queues, links of the longest way + 1).
+        rest: links that this has to cross from there on at most, likewise; -1 where nothing is.
+    """
+
+    ports: Array
+    work: Array
+    rest: Array
 
 
 def link_loads(of: DieRoutes, dies: int, source: Array, target: Array, weight: Array) -> LinkLoads:
@@ -209,13 +225,41 @@ def link_loads(of: DieRoutes, dies: int, source: Array, target: Array, weight: A
     links = np.bincount(over, np.repeat(weight, far), len(of.ends))
     out, into = np.bincount(source, weight, dies), np.bincount(target, weight, dies)
     if not len(pair):
-        return LinkLoads(links, out, into, np.zeros(0, np.int64), np.zeros((0, 2)))
+        none = np.zeros((0, 1))
+        return LinkLoads(links, out, into, np.zeros(0, np.int64), np.zeros((0, 2)), LinkQueues(none[:, 0] > 0, none, none))
     most = np.zeros((int(far.max()) + 1, 2))
     np.maximum.at(most[:, 0], far, np.maximum.reduceat(links[over], np.cumsum(far) - far))
     np.maximum.at(most[:, 1], far, np.maximum(out[source], into[target]))
     longer = np.maximum.accumulate(most[::-1], axis=0)[::-1]  # what ways of so many links or more meet
     kept = np.append((longer[:-1] > longer[1:]).any(axis=1), True)
-    return LinkLoads(links, out, into, np.flatnonzero(kept), longer[kept])
+    places = np.arange(len(over)) - np.repeat(np.cumsum(far) - far, far)
+    queues = _queues((source, target, weight, far), (over, places), (dies, len(links)))
+    return LinkLoads(links, out, into, np.flatnonzero(kept), longer[kept], queues)
+
+
+def _queues(sent: tuple[Array, ...], ways: tuple[Array, Array], counts: tuple[int, int]) -> LinkQueues:
+    """What comes to ways out of dies, to links and to ways into dies.
+
+    Args:
+        sent: sources, targets, weights of messages, and how many links they cross.
+        ways: links, and how many are crossed before each, one message's after the other's.
+        counts: dies and links.
+    """
+    (source, target, weight, far), (over, places), (dies, links) = sent, ways, counts
+    at = np.concatenate([source, dies + over, dies + links + target])
+    before = np.concatenate([np.zeros_like(far), places, far])
+    rest = np.concatenate([far, np.repeat(far, far) - places, np.zeros_like(far)])
+    shape = (2 * dies + links, int(far.max()) + 1)
+    work, most = np.zeros(shape), np.full(shape, -1.0)
+    np.add.at(work, (at, before), np.concatenate([weight, np.repeat(weight, far), weight]))
+    np.maximum.at(most, (at, before), rest)
+    number = np.arange(shape[0])
+    ports = (number < dies) | (number >= dies + links)
+    # sums in another order differ in their last digits
+    rounded = np.round(work / work.max(), 12)
+    _, first = np.unique(np.column_stack([ports, rounded, most])[work.any(axis=1)], axis=0, return_index=True)
+    kept = np.flatnonzero(work.any(axis=1))[first]
+    return LinkQueues(ports[kept], work[kept], most[kept])
 
 
 def links_of_pairs(of: DieRoutes, pair: Array) -> tuple[Array, Array]:

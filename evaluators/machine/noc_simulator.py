@@ -466,13 +466,14 @@ def carry_reductions(row, col, words, torus, ready, free, engine, ramps, links, 
         end[g] = ramps[1, r0, c0] = first + ramp + stream
 
 
-@compiled_loop
+@compiled_with_arrays
 def carry_software_reductions(row, col, order, words, ready, free, ramps, links, fabric, left, end):
     """Carry reductions along each line to its first member, from both ends at once.
 
     Each member's software adds its own words as others pass.
 
-    Paths are set up ahead and words start what they find, so that nothing is posted.
+    Paths are set up ahead and words start what they find, so that nothing is posted. What comes from both sides shares the
+    root's way in word by word, and words that wait for others hold up those behind them.
 
     Args:
         row, col: shape (groups, members), the root first.
@@ -483,9 +484,10 @@ def carry_software_reductions(row, col, order, words, ready, free, ramps, links,
     members = row.shape[1]
     hop, ramp, shape = fabric.hop, fabric.ramp, ready.shape
     pace = max(fabric.word, fabric.copy)
+    there, counts = np.empty(2), np.zeros(2, np.int64)
     for g in range(len(row)):
         r0, c0 = group_member(row, col, g, 0)
-        stream = words[g] * pace
+        stream, busy = words[g] * pace, words[g] * fabric.word
         end[g] = max(ready[r0, c0], free[r0, c0])
         middle = 0
         for place in range(members):
@@ -493,25 +495,47 @@ def carry_software_reductions(row, col, order, words, ready, free, ramps, links,
                 middle = place
         left[g, 0] = end[g]
         for side in range(2):
-            head = -1.0
-            count = members - 1 - middle if side == 0 else middle
-            for turn in range(count):
-                m = order[g, members - 1 - turn] if side == 0 else order[g, turn]
-                after = order[g, members - 2 - turn] if side == 0 else order[g, turn + 1]
-                (r, c), (to_row, to_col) = group_member(row, col, g, m), group_member(row, col, g, after)
+            head = there[side] = -1.0
+            counts[side] = members - 1 - middle if side == 0 else middle
+            for turn in range(counts[side]):
+                m, r, c, to_row, to_col, hops = _link_of_line(row, col, order, g, side, turn)
                 start = max(ready[r, c], ramps[0, r, c])
                 if head >= 0:
                     start = max(start, head)
-                hops = abs(to_row - r) + abs(to_col - c)
-                way = _direction(r, c, to_row, to_col)
-                start = _free_line(links, r, c, way, hops, start, ramp, shape, hop)
-                _hold_line(links, r, c, way, hops, start + ramp + words[g] * fabric.word, shape, hop)
-                left[g, m] = ramps[0, r, c] = start + stream
-                head = start + 2 * ramp + hops * hop + fabric.stage
-            if head >= 0:
-                end[g] = max(end[g], head + stream)
-        if members > 1:
-            ramps[1, r0, c0] = max(ramps[1, r0, c0], end[g])
+                start = _free_line(links, r, c, _direction(r, c, to_row, to_col), hops, start, ramp, shape, hop)
+                left[g, m] = start + stream
+                there[side] = start + 2 * ramp + hops * hop
+                head = max(there[side], ramps[1, to_row, to_col]) + fabric.stage
+        # words of both sides take turns at the root's way in while both are there
+        first = 0 if counts[1] == 0 or 0 <= there[0] <= there[1] else 1
+        for side in range(2):
+            there[side] = max(there[side], ramps[1, r0, c0])
+        alone = there[1 - first] - there[first] if counts[1 - first] else stream
+        together = max(words[g] - alone / pace, 0.0)
+        there[first] = max(there[first] + min(alone, stream) + together * max(pace, 2 * fabric.word), there[first] + stream)
+        there[1 - first] = max(there[first] + (words[g] - together) * pace, there[1 - first] + stream)
+        for side in range(2):
+            if counts[side] == 0:
+                continue
+            last = there[side]
+            end[g] = max(end[g], last + fabric.stage)
+            for turn in range(counts[side] - 1, -1, -1):  # words that wait for a way in hold up those behind them
+                m, r, c, to_row, to_col, hops = _link_of_line(row, col, order, g, side, turn)
+                ramps[1, to_row, to_col] = last + busy - stream
+                left[g, m] = ramps[0, r, c] = max(left[g, m], last - 2 * ramp - hops * hop)
+                until = left[g, m] + ramp + busy - stream
+                _hold_line(links, r, c, _direction(r, c, to_row, to_col), hops, until, shape, hop)
+                last = left[g, m] - fabric.stage
+
+
+@inlined_function
+def _link_of_line(row, col, order, g, side, turn):
+    """A member that is so many places from an end of its line, its place, that of the next one, and links between them."""
+    members = row.shape[1]
+    m = order[g, members - 1 - turn] if side == 0 else order[g, turn]
+    after = order[g, members - 2 - turn] if side == 0 else order[g, turn + 1]
+    (r, c), (to_row, to_col) = group_member(row, col, g, m), group_member(row, col, g, after)
+    return m, r, c, to_row, to_col, abs(to_row - r) + abs(to_col - c)
 
 
 @compiled_part

@@ -59,8 +59,7 @@ class Packets(NamedTuple):
         far: links from end to end, for circuits.
         owed: flits of it that are to arrive, all together; an addend's are those of the first one.
         asked: in which of the moments at which circuits are given it asked for one.
-        ways, channels: where the channels of each one's circuit begin in a list of them, shape (packets + 1,); none of packets
-            that take no circuit.
+        circuit: number of the circuit that it takes, -1 for none.
     """
 
     router: Array
@@ -79,8 +78,29 @@ class Packets(NamedTuple):
     far: Array
     owed: Array
     asked: Array
-    ways: Array
-    channels: Array
+    circuit: Array
+
+
+class Circuits(NamedTuple):
+    """Channels that packets lock, a list for each circuit.
+
+    A message locks all of its channels at once, for a handshake and its words. A multicast or a sum has no handshake, and its
+    words come to each channel of its tree as late as it is far away.
+
+    Attributes:
+        first: where the channels of each circuit begin in the lists below, shape (circuits + 1,).
+        channel: channels.
+        begins: from when a packet needs each one, after it has its circuit; before that of a sum's far members. [cycle]
+        ends: until when, beside its words. [cycle]
+        task: which task of its packet is done then: -1 for none, 0 for `Packets.left`, and so many places behind
+            `Packets.tail` and one.
+    """
+
+    first: Array
+    channel: Array
+    begins: Array
+    ends: Array
+    task: Array
 
 
 class Floor(NamedTuple):
@@ -94,10 +114,9 @@ class Floor(NamedTuple):
         of: packet by its number in the network.
         place: of each tree and router, which of the tree's members it is.
         when, what: a heap of times and of what happens: a task << 2 is done, or its packet has `COME`, or an engine << 2 is
-            `FREE`; or less than 0, a circuit's end.
+            `FREE`; or less than 0, a packet that asks for its circuit again.
         stack: tasks that have just become ready.
-        locks: of each channel of circuits whether a packet has it, and the first that waits until it is given back, -1 for
-            none; `Packets.line` has the others.
+        locks: until when each channel of circuits is locked.
         asking: packets that look now whether all channels of theirs are free.
         trip: cycles between cores and their routers, out and in; `hop`: from router to router.
         ports: places that send at each router.
@@ -131,9 +150,6 @@ STACK, SENDING, DONE, STILL, OWED, ASKING, GIVEN = range(HEAP + 1, HEAP + 8)
 """Places of `Floor.counts` after that of events: of the stack, of places that send; tasks done; cycles in which nothing moved;
 flits that are to arrive of all packets sent; packets that look for channels; times when circuits were given."""
 
-LOOK, TAKE, GIVE = range(3)
-"""What is done with the channels of a circuit."""
-
 FREE, COME = 1, 2
 """Kinds of events other than the end of a task."""
 
@@ -162,35 +178,37 @@ def _ask(floor, packet):
 
 
 @compiled_part
-def _circuit(floor, packets, packet, do):
-    """Take all channels of a packet's circuit if they are free, or return them to waiting packets.
-
-    Returns the first channel that somebody has, where it looks; else -1.
-    """
-    place = packets.ways[packet]
-    while place < packets.ways[packet + 1]:
-        lock = packets.channels[place]
+def _when_free(floor, circuits, circuit):
+    """From when on a packet may have a circuit, as long as nobody else takes channels of it."""
+    place, when = circuits.first[circuit], -np.inf
+    while place < circuits.first[circuit + 1]:
+        when = max(when, floor.locks[circuits.channel[place]] - circuits.begins[place])
         place += 1
-        if do == LOOK:
-            if floor.locks[lock, 0]:
-                return lock
-        elif do == TAKE:
-            floor.locks[lock, 0] = 1
-        else:
-            waits = floor.locks[lock, 1]
-            floor.locks[lock, 0], floor.locks[lock, 1] = 0, -1
-            while waits >= 0:
-                _ask(floor, waits)
-                waits = packets.line[waits]
-    return np.int64(-1)
+    return when
 
 
 @compiled_part
-def _give(floor, packets, time):
-    """Give circuits to all waiting packets whose channels are free, in the order of their requests.
+def _take(floor, packets, circuits, packet, time):
+    """Lock the channels of a packet's circuit, each until the packet's words have left it."""
+    circuit = packets.circuit[packet]
+    words = packets.flits[packet] * packets.pace[packet]
+    place = circuits.first[circuit]
+    while place < circuits.first[circuit + 1]:
+        until = time + circuits.ends[place] + words
+        floor.locks[circuits.channel[place]] = until
+        which = circuits.task[place]
+        task = packets.left[packet] if which == 0 else packets.tail[packet] + which - 1
+        if which >= 0 and task >= 0:
+            push_event(floor, max(time, until), task << 2 | COME)
+        place += 1
+
+
+@compiled_part
+def _give(floor, packets, circuits, time):
+    """All who look have their circuits where all channels are free, who asked first before others.
 
     A request crosses the way, a grant comes back, and flits follow. Nobody keeps a channel while it waits for others, which is
-    what keeps circuits from waiting for one another.
+    what keeps circuits from waiting for one another; who waits looks again when all channels that are locked now are free.
     """
     for i in range(floor.counts[ASKING]):
         one, k = floor.asking[i], i
@@ -200,16 +218,14 @@ def _give(floor, packets, time):
         floor.asking[k] = one
     for i in range(floor.counts[ASKING]):
         packet = floor.asking[i]
-        busy = _circuit(floor, packets, packet, LOOK)
-        if busy >= 0:
-            packets.line[packet] = floor.locks[busy, 1]
-            floor.locks[busy, 1] = packet
+        when = _when_free(floor, circuits, packets.circuit[packet])
+        if when > time + MOMENT:
+            push_event(floor, when, -1 - packet)
             continue
-        _circuit(floor, packets, packet, TAKE)
-        trips = 3 * (floor.trip + packets.far[packet] * floor.hop)
+        _take(floor, packets, circuits, packet, time)
         if packets.head[packet] >= 0:
+            trips = 3 * (floor.trip + packets.far[packet] * floor.hop)
             push_event(floor, time + trips + 1.0, packets.head[packet] << 2 | COME)
-        push_event(floor, time + trips + packets.flits[packet] * packets.pace[packet], -1 - packet)
     floor.counts[ASKING] = 0
     floor.counts[GIVEN] += 1
 
@@ -230,7 +246,7 @@ def begin_ready(floor, tasks, packets, banked):
         if kind == PACKET:
             packets.due[on] = time
             floor.counts[DONE] += 1
-            if packets.ways[on] < packets.ways[on + 1]:
+            if packets.circuit[on] >= 0:
                 packets.asked[on] = floor.counts[GIVEN]
                 _ask(floor, on)
                 continue
@@ -279,21 +295,17 @@ def _finish(floor, tasks, task, time):
 
 
 @compiled_part
-def happen_until(floor, tasks, packets, banked, time, until):
+def happen_until(floor, tasks, packets, circuits, banked, time, until):
     """Run all events from one time until another one."""
     while True:
         if floor.counts[ASKING] and (floor.counts[HEAP] == 0 or floor.when[0] > time + MOMENT):
-            _give(floor, packets, time)
+            _give(floor, packets, circuits, time)
         if floor.counts[HEAP] == 0 or floor.when[0] > until:
             return
         time, what = floor.when[0], floor.what[0]
         pop_event(floor)
         if what < 0:
-            packet = -1 - what
-            _circuit(floor, packets, packet, GIVE)
-            for task in (packets.left[packet], packets.tail[packet]):
-                if task >= 0:
-                    push_event(floor, time, task << 2 | COME)
+            _ask(floor, -1 - what)
         elif what & 3 == COME:
             task = what >> 2
             tasks.ready[task] = time
@@ -312,8 +324,8 @@ def happen_until(floor, tasks, packets, banked, time, until):
 
 
 @compiled_loop
-def perform_messages(floor, tasks, packets):
+def perform_messages(floor, tasks, packets, circuits):
     """Run all tasks of a program whose packets lock their routes; returns whether all finished."""
     begin_ready(floor, tasks, packets, False)
-    happen_until(floor, tasks, packets, False, 0.0, np.inf)
+    happen_until(floor, tasks, packets, circuits, False, 0.0, np.inf)
     return floor.counts[DONE] == len(tasks.kind)

@@ -59,7 +59,7 @@ def _following(floor, banks):
 
 
 @compiled_loop
-def run_tasks(net, floor, tasks, packets, banks):
+def run_tasks(net, floor, tasks, packets, circuits, banks):
     """Run all tasks of a program; returns whether all finished, or some wait forever.
 
     Without banks nothing of them is compiled, as their type says.
@@ -68,7 +68,7 @@ def run_tasks(net, floor, tasks, packets, banks):
     banked = banks is not None
     begin_ready(floor, tasks, packets, banked)
     while True:
-        happen_until(floor, tasks, packets, banked, float(now), now)
+        happen_until(floor, tasks, packets, circuits, banked, float(now), now)
         if banks is not None:
             advance_banks(banks, floor, tasks, now)
         quiet = floor.counts[SENDING] == 0 and floor.counts[OWED] == net.sums[ARRIVED]

@@ -23,8 +23,8 @@ SPECIAL = 1.0
 LANE = 4e9
 """What a lane to the host carries in one direction, as of PCIe 5. [B/s]"""
 
-OPERAND = 2.0
-"""Storage in an array element for the next stationary operand, if that is loaded in advance. [B]"""
+OPERAND, SUM = 2.0, 4.0
+"""Storage in an array element for the next stationary operand, or for a sum that leaves, beside its work. [B]"""
 
 
 STAGE = 8.0
@@ -228,10 +228,12 @@ def _tiles(chip: Chip, count: Any) -> dict[str, Any]:
 def _element(matrix: Any, tech: ProcessNode) -> Any:
     """A multiply-adder; with a register for what an array loads behind its work, and pipeline registers over the usual ones.
 
-    What stays makes no difference: an element holds two operands and a sum, whichever of them streams by.
+    An element holds two operands and a sum, whichever of them streams by. Behind its work an array loads an operand that stays,
+    or lets sums leave that do.
     """
-    pipelined = option_index(matrix.dataflow, DATAFLOWS) == DATAFLOWS.index("ce")
-    held = where(pipelined, STAGE * (matrix.depth + 1.0 - supply.STAGES), OPERAND * (matrix.reload == "hidden"))
+    stays = option_index(matrix.dataflow, DATAFLOWS)
+    behind = where(stays == DATAFLOWS.index("output"), SUM, OPERAND) * (matrix.reload == "hidden")
+    held = where(stays == DATAFLOWS.index("ce"), STAGE * (matrix.depth + 1.0 - supply.STAGES), behind)
     return tech.multiplier + held * tech.register
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
 from dse.evaluators.evaluation import explain_infeasibility, limits
+from dse.evaluators.machine.compute_engines import tile_engines
 from dse.evaluators.machine.die_network import die_routes
 from dse.evaluators.silicon import area, energy, price
 from dse.evaluators.silicon import link_wiring as links
@@ -208,6 +209,30 @@ def test_fewer_pipeline_registers_cost_clock_or_power_and_more_cost_area(depth, 
     arrays = [replace(chip, tile=replace_leaves(chip.tile, {"matrix.dataflow": "weight"})) for chip in (few, many)]
     assert supply.maximum_clock(arrays[0]) == supply.maximum_clock(arrays[1])
     assert area.total_area(arrays[0]) == area.total_area(arrays[1])
+
+
+@given(st.sampled_from(["weight", "output", "input"]), st.integers(0, 7), st.sampled_from([1, 128, 4096]))
+@example("output", 3, 128)
+def test_pipeline_registers_that_a_systolic_array_has_not_buy_no_time(dataflow, depth, rows):
+    """Of sums that stay, an element has one, whatever is said of pipelines: operands stream by as often."""
+    base = asked("tile32", "chip.tile.sram_bandwidth='8 B/cycle'").base
+    none, some = (
+        tile_engines(replace_leaves(base, {"chip.tile.matrix.dataflow": dataflow, "chip.tile.matrix.depth": of}).chip)
+        for of in (0, depth)
+    )
+    assert some.product(rows, 512, 512, 2.0) == none.product(rows, 512, 512, 2.0)
+
+
+def test_sums_that_leave_an_array_behind_its_work_have_a_register():
+    base = asked("npu64").base
+    areas = {
+        (dataflow, reload): area.total_area(
+            replace_leaves(base, {"chip.tile.matrix.dataflow": dataflow, "chip.tile.matrix.reload": reload}).chip
+        )
+        for dataflow in ("weight", "output")
+        for reload in ("tile", "hidden")
+    }
+    assert areas["weight", "tile"] == areas["output", "tile"] < areas["weight", "hidden"] < areas["output", "hidden"]
 
 
 def test_a_clock_that_few_pipeline_registers_do_not_reach_is_refused_with_what_would():

@@ -119,9 +119,12 @@ def block_of_row(gemm: str, ring: Array, position: Array, step: int) -> Array:
 def members(mesh: CoreMesh, roots: Array) -> Array:
     """Columns of each row's cores, shape (rows, cols), with the root first.
 
+    They are as narrow as they can be: a program on a wafer has half a million of them for every step.
+
     >>> members(CoreMesh(2, 4), np.array([2, 0])).tolist()
     [[2, 0, 1, 3], [0, 1, 2, 3]]
     """
-    place = np.arange(mesh.cols)
-    others = np.where(place <= roots[:, None], place - 1, place)
-    return np.where(place == 0, roots[:, None], others)
+    kind = np.min_scalar_type(-mesh.cols)
+    place, root = np.arange(mesh.cols, dtype=kind), roots[:, None].astype(kind)
+    others = np.where(place <= root, place - 1, place)
+    return np.where(place == 0, root, others)

@@ -28,7 +28,7 @@ from dse.evaluators.program.kernel_ir import (
     SendInstruction,
     Tiles,
 )
-from dse.space.array_math import Array, ceil_div, maximum, where
+from dse.space.array_math import Array, ceil_div, maximum, minimum, where
 
 TRANSPOSED = True
 """B is given as [n, k]."""
@@ -60,13 +60,15 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, gemm: str = "m
         send    = post + B copy
         shift   = post + B pace + 2 ramp + 2 hop
         link    = 2 ramp + hop + stage
-        step    = max(product + max(send, words pace), shift, (shift - post + send + product + words pace) / 2)
-        t       = send + (N - 2) step + max(product + words pace, step - send) + product
-                  + max(2 ((owners - 4) link - idle), (owners - 3) link - idle, 0) + (columns - 1) link + words pace
+        sums    = words pace, or 2 words word less the links by which one of an owner's sides is longer than the other one
+        step    = max(product + max(send, sums), shift, (shift - post + send + product + sums) / 2)
+        t       = send + (N - 2) step + max(product + sums, step - send) + product
+                  + max(2 ((owners - 4) link - idle), (owners - 3) link - idle, 0)
+                  + max((columns - 1) link + words pace, inner link + 2 words word)
 
     Nothing is sent on beside the last product. The core that owns a block moves along the row and back; sums that pass from
     member to member follow it, later by its links each way, but for the few at which it turns, and for what a step leaves
-    idle beside a product and its sums. The last sum ends it.
+    idle beside a product and its sums. The last sum ends it: of an owner at an end, or of the one farthest from both ends.
 
     Where B does not move beside the product, t = N (product + its shift) + sum.
 
@@ -82,16 +84,19 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, gemm: str = "m
     macs = m_ * k_ * n_
     product = fabric.launch + macs / maximum(m_, n_) * fabric.call + macs * fabric.mac
     b_words = link_words(n_ * k_, fabric)
-    sums = ceil_div(m_ * n_ * 4, fabric.word_bytes) * fabric.pace
-    arm = mesh.cols - 1.0
+    c_words = ceil_div(m_ * n_ * 4, fabric.word_bytes)
+    arm, sums = mesh.cols - 1.0, c_words * fabric.pace
     link = 2 * fabric.ramp + fabric.hop + fabric.stage
-    along = where(arm > 0, arm * link + sums, 0.0)
+    owners = ceil_div(rows, ceil_div(rows, mesh.cols))
+    both = _sums_of_step(sums, c_words * fabric.word, link, owners, mesh.cols * 1.0)
+    inner = minimum(owners - 1, np.floor(arm / 2))
+    along = where(arm > 0, maximum(arm * link + sums, where(inner > 0, inner * link + 2 * c_words * fabric.word, 0.0)), 0.0)
     way = column.column_shift(gemm, rows, b_words, n_ * k_, fabric)
     if way.overlapped:
-        moved, engine = where(arm > 0, sums, 0.0), (1 - fabric.apart) * way.engine
+        moved, engine = where(arm > 0, both, 0.0), (1 - fabric.apart) * way.engine
         late = (way.shift - fabric.post + engine + product + moved) / 2
         step = maximum(product + maximum(engine, moved), maximum(way.shift, late))
-        owners, idle = ceil_div(rows, ceil_div(rows, mesh.cols)), step - product - moved
+        idle = step - product - moved
         waited = maximum(maximum(2 * ((owners - 4) * link - idle), (owners - 3) * link - idle), 0.0)
         last = maximum(product + moved, step - engine) + product
         seconds = engine + (rows - 2) * step + last + waited + along
@@ -101,6 +106,33 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, gemm: str = "m
     b_bytes, c_bytes = 2.0 * n_ * k_ * mesh.cols, 4.0 * m_ * n_ * rows * rows * arm
     activity = Activity(macs * rows * rows * mesh.cols, b_bytes * messages + c_bytes, b_bytes * links + c_bytes)
     return KernelCost(seconds, activity)
+
+
+def _sums_of_step(alone: Any, word: Any, link: Any, owners: Any, cols: Any) -> Any:
+    """Mean time of the sums of a step, over the owners of blocks, which the first columns are. [s]
+
+    Words of both sides share the owner's way in, from when those of the longer side are there, too. At the ends of a row there
+    is one side.
+
+    Args:
+        alone: time of the words of one side. [s]
+        word: time for which they take a way in. [s]
+        link: from member to member. [s]
+        owners, cols: columns that own blocks, and all.
+    """
+    most = maximum(2 * word - alone, 0.0)  # that the other side costs at most
+    some = maximum(link, 1e-30)
+    left = minimum(owners, ceil_div(cols, 2))
+
+    def spared(count: Any, least: Any) -> Any:
+        """Sum over owners whose sides differ by `least` links, and by two more each."""
+        short = minimum(maximum(np.ceil((most / some - least) / 2), 0.0), count)
+        return (short * least + short * (short - 1)) * link + (count - short) * most
+
+    ends = where(owners == cols, 2.0, 1.0)
+    right = owners - left
+    inner = spared(left - 1, cols + 1 - 2 * left) + spared(maximum(right - (ends - 1), 0.0), 2 * left - cols + 1)
+    return where(cols > 2, alone + most - (inner + ends * most) / owners, alone)
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32", *, gemm: str = "meshgemm") -> Program:

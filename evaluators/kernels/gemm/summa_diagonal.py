@@ -195,17 +195,21 @@ def seconds(
     pace; a tile asks for a chunk when it sends the one before, so that it loads no faster than one in a way to memory and back:
 
         pace = max(product, expand, words of A and B into a tile, blocks of a channel, way + blocks of a tile)
-        turn  = max(chunks x pace, chunks x max(product, expand, words) + sent,
+        turn  = max(chunks x pace, chunks x max(product, expand, words) + stores of a column + sent,
                     sum + stores + way + load + spread + product + (chunks - 2) x pace)
-        tiles = way + load + spread + product + (chunks - 1) x pace + (turns of the groups - 1) x turn + stores
-        channels = way + turns x (chunks x blocks of a channel + stores) + max(spread + product - stores of a turn before, 0)
+        rest  = max(stores of a group, stores - loads of the other groups)
+        tiles = way + load + spread + product + (chunks - 1) x pace + (turns of the groups - 1) x turn + rest
+        channels = way + turns x (chunks x blocks of a channel + stores)
+                   + max(spread + product - stores of a turn before - (stores - rest), 0)
         t = max(tiles, channels) + sum + way
 
     with chunks of one turn. Stores go before what is loaded next, all but the chunk that is loaded already: of turns of one
     chunk that is the next turn's, so that two turns take the last of these. Where groups divide the depth, the sum of their
-    blocks goes before. What is sent waits for the store of the turn before, as a tile's messages start one after the other:
-    for the sum and for its words too, where one tile stores for all that divide the depth. Blocks of B that a tile loads for
-    itself alone do not wait, and are expanded meanwhile.
+    blocks goes before. Groups have their blocks one after the other, and store likewise: what is left in the end is what the
+    last one stores, or what the channel has not had time for since the first one did. What is sent along a column waits until
+    what its tiles store has passed. What is sent waits for the store of the turn before, as a tile's messages start one after
+    the other: for the sum and for its words too, where one tile stores for all that divide the depth. Blocks of B that a tile
+    loads for itself alone do not wait, and are expanded meanwhile.
 
     Args:
         shape, part, mesh, copies: as of `block_counts`; leaves broadcast over designs.
@@ -227,6 +231,8 @@ class SummaWork(NamedTuple):
         spread, sent: from a block's arrival to its product; and from the product before it, where a turn begins. [s]
         own: of a tile of the diagonal by a chunk. [B]
         added: the sum of the blocks of groups that divide the depth. [s]
+        share: of all groups that one is.
+        crossed: that links of a column have what tiles of a group store, where B is sent along them. [s]
     """
 
     waves: Any
@@ -241,6 +247,8 @@ class SummaWork(NamedTuple):
     ends: Any
     own: Any
     added: Any
+    share: Any
+    crossed: Any
 
 
 def program_work(
@@ -286,6 +294,8 @@ def program_work(
         fabric.post + fabric.ramp + (mesh.rows - 1) * fabric.hop,
         a + b,
         added,
+        part.rows * part.split / mesh.rows,
+        where(part.rows > 1, part.rows * ceil_div(c, fabric.word_bytes) * fabric.pace, 0.0),
     )
 
 
@@ -296,11 +306,11 @@ def program_seconds(work: SummaWork, byte: Any) -> Any:
     pace = maximum(maximum(busy, loaded), work.ways + work.own * byte)
     blocked = work.added + stored + work.ways + loaded + work.spread + work.product + maximum(each - 2, 0) * pace
     blocked = blocked / maximum(3 - each, 1)
-    turn = maximum(maximum(each * pace, each * busy + work.sent), blocked)
-    last = work.spread + work.product
-    tiles = work.ways + loaded + last + (each - 1) * pace + (work.waves - 1) * turn + stored
-    # what a turn stores goes while the last one multiplies, which has its blocks already
-    hidden = minimum(work.waves - 1, 1) * minimum(stored, last)
+    turn = maximum(maximum(each * pace, each * busy + work.sent + work.crossed), blocked)
+    last, rest = work.spread + work.product, maximum(stored * work.share, stored - loaded * (1 - work.share))
+    tiles = work.ways + loaded + last + (each - 1) * pace + (work.waves - 1) * turn + rest
+    # what a turn stores goes while the last one multiplies, which has its blocks already, as does what other groups store
+    hidden = minimum(minimum(work.waves - 1, 1) * stored + stored - rest, last)
     channels = work.ways + work.waves * (each * loaded + stored) + last - hidden
     return maximum(tiles, channels) + (work.added + work.ends)
 

@@ -1,0 +1,100 @@
+"""Kernels on which one fidelity was far from the next one, as the survey found them, beside others that are drawn like them."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from dse.space.errors import DesignError
+from tests.agreement.survey import KINDS, seconds
+
+
+def drawn(kind: str, seed: int, *more: str) -> str:
+    """What to type for a kernel of a kind on a small machine."""
+    return " ".join([*KINDS[kind][0](np.random.default_rng(seed), False), *more])
+
+
+def words_of(line: str) -> list[str]:
+    """The words of a line, of which values may have blanks."""
+    return re.split(r" (?=[a-z_.@+]+=)", line)
+
+
+def gap(words: str, nearer: str, farther: str) -> float:
+    """How much longer one fidelity says that a kernel takes; 0 of one that is refused, or breaks a limit. [1]"""
+    try:
+        found = seconds(nearer, words_of(words)) / seconds(farther, words_of(words)) - 1
+    except DesignError:
+        return 0.0
+    return found if np.isfinite(found) else 0.0
+
+
+NPU = "chip=npu64 workload=gemm mapping=product"
+SEEDS = st.integers(0, 10**6)
+
+
+@given(SEEDS.map(lambda seed: drawn("tile product", seed, "chip=npu64")))
+@example(f"{NPU} chip.mesh.rows=3 chip.mesh.cols=3 mapping.rows=3 mapping.gemm=meshgemm_t workload.shapes=[531x30x1237]")
+@example(f"{NPU} chip.mesh.rows=3 chip.mesh.cols=3 mapping.rows=3 mapping.gemm=meshgemm_v workload.shapes=[14x279x19]")
+@example(f"{NPU} chip.mesh.rows=5 chip.mesh.cols=5 mapping.rows=5 mapping.gemm=meshgemm_v workload.shapes=[106x10x1174]")
+@example(f"{NPU} chip.mesh.rows=8 chip.mesh.cols=8 mapping.rows=8 mapping.gemm=meshgemm_t workload.shapes=[48x37x48]")
+@settings(max_examples=8, deadline=None)
+def test_what_locks_its_way_or_its_tree_shares_one_set_of_wires(words: str) -> None:
+    """Multicasts and sums do not pass beside circuits, nor circuits beside them: both fidelities lock the same channels."""
+    assert gap(words, "events", "cycles") == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("chip", "shape", "side"),
+    [
+        ("tile_gh200", "1314x50x333", 6),
+        ("tile32", "1173x46x127", 3),
+        ("tile32", "230x24x258", 3),
+        ("tile32", "27x28x1380", 6),
+    ],
+)
+def test_sums_from_both_sides_share_the_way_into_their_owner(chip: str, shape: str, side: int) -> None:
+    mesh = f"chip={chip} chip.mesh.rows={side} chip.mesh.cols={side} mapping.rows={side}"
+    words = f"{mesh} workload=gemm mapping=product mapping.gemm=meshgemm_t workload.shapes=[{shape}]"
+    assert abs(gap(words, "events", "cycles")) < 0.03
+
+
+RING = "workload=collective workload.along=rectangle workload.root=0"
+
+
+@given(SEEDS.map(lambda seed: drawn("between dies", seed)))
+@example(
+    f"chip=wafer64 chip.dies.rows=4 chip.dies.cols=8 {RING} workload.pattern=allgather mapping.collective=ring "
+    "workload.bytes=[2033251] mapping.members=8 mapping.placement=interleave"
+)
+@example(
+    f"chip=wafer64_nvlink chip.dies.rows=4 chip.dies.cols=8 {RING} workload.pattern=allgather mapping.collective=direct "
+    "workload.bytes=[163126] mapping.members=8 mapping.placement=snake"
+)
+@settings(max_examples=8, deadline=None)
+def test_messages_that_come_one_after_the_other_do_not_wait_as_if_they_came_at_once(words: str) -> None:
+    """Of groups of dies that share links on which each message is as long as a hop: pauses between them are seen."""
+    assert abs(gap(words, "closed", "events")) < 0.12
+
+
+SUMMA = "chip.hbm.banks=null workload=gemm mapping=summa"
+
+
+@given(SEEDS.map(lambda seed: drawn("memory product", seed)))
+@example(
+    f"chip=tile32 chip.mesh.rows=16 chip.mesh.cols=4 chip.hbm.channels=4 chip.hbm.channel_bandwidth=66 GB/s {SUMMA} "
+    "workload.shapes=[81x195x768] mapping.m=32 mapping.k=128 mapping.n=64"
+)
+@example(
+    f"chip=tile32 chip.mesh.rows=16 chip.mesh.cols=4 chip.hbm.channels=2 chip.hbm.channel_bandwidth=163 GB/s {SUMMA} "
+    "workload.shapes=[1776x223x605] mapping.m=28 mapping.k=223 mapping.n=152 mapping.rows=16"
+)
+@example(
+    f"chip=tile32 chip.mesh.rows=16 chip.mesh.cols=8 chip.hbm.channels=8 chip.hbm.channel_bandwidth=183 GB/s {SUMMA} "
+    "workload.shapes=[287x263x3658]"
+)
+@settings(max_examples=5, deadline=None)
+def test_groups_store_one_after_the_other_and_what_they_store_passes_before_what_is_sent(words: str) -> None:
+    """What the last group stores is left in the end; a column's links carry stores before what is sent along it."""
+    assert abs(gap(words, "closed", "events")) < 0.12
