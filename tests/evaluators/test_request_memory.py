@@ -354,5 +354,5 @@ def test_what_a_pool_cannot_share_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DesignError, match="shared prefix blocks need one memory"):
         InstancePool(constant_time(1.0), POLICIES["chunked"], KvMemory(100), pooled=True, prefix=1)
     many = replace(make_requests([(24, 1)], [0.0]), starts=np.array([0, 3]), hashes=np.arange(3, dtype=np.int32), block=8)
-    with pytest.raises(DesignError, match="blocks of 16 tokens do not divide the 8 of a hash"):
+    with pytest.raises(DesignError, match="blocks of 16 tokens do not divide the 8 tokens of a hash"):
         simulate_serving(many, [InstancePool(constant_time(1.0), POLICIES["chunked"], KvMemory(100), pooled=True)])

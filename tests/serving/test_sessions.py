@@ -259,7 +259,7 @@ def test_the_steady_state_leaves_sessions_to_the_loop() -> None:
 
 
 def test_conversations_that_cannot_be_are_refused() -> None:
-    with pytest.raises(DesignError, match="sessions: 0 of 8 system tokens"):
+    with pytest.raises(DesignError, match="sessions: 0 sessions, 8 system tokens"):
         make_sessions(0, 2.0, rate=1.0, think=1.0, system=8, question=2.0, answer=2.0, block=16, seed=0)
     with pytest.raises(DesignError, match=r"0\.5 turns"):
         make_sessions(1, 0.5, rate=1.0, think=1.0, system=8, question=2.0, answer=2.0, block=16, seed=0)
