@@ -1,13 +1,13 @@
-"""``dse capacity``: the largest rate of requests that keeps its bounds, of every deployment of a model on so many devices.
+"""``dse capacity``: maximum rate within SLOs of every deployment of a model on a number of devices.
 
-A deployment is instances that do both phases, or some that prefill and some that decode. Each has an estimate from the steady
-state (`evaluators.serving.steady`); the loop plays those whose estimate could win, the best first, at the best rate so far: who
-breaks a bound there by far is out, others are searched for their own rate.
+A deployment has instances that do both phases, or some that prefill and some that decode. Each has an estimate from the
+steady state (`evaluators.serving.steady`). The serving simulation runs those whose estimate could win, the best first, at the
+best rate so far: a deployment that misses an SLO there by far is dropped, for others their own maximum rate is searched.
 
-A rate goes on for long (`evaluators.serving.max_rate`): so many requests are played as it takes to see queues which grow, of
-several seeds. Where the first of these streams would have more than `MOST_PLAYED`, devices are taken as cells that are alike,
-each with a router and its part of the requests; one is played. Requests that somebody says are the most that are played; a
-trace is played as it is.
+A rate must last (`evaluators.serving.max_rate`): as many requests are simulated as it takes to see queues that grow, for
+several seeds. If the first of these streams would have more than `MOST_PLAYED` requests, devices are divided into equal cells,
+each with a router and its part of the requests, and one cell is simulated. With workload.requests set, no more requests are
+simulated; a trace is simulated as it is.
 """
 
 import math
@@ -82,7 +82,7 @@ MAX_SEARCHED_DEVICES = 256
 
 @dataclass(frozen=True, eq=False)
 class ChipCapacity:
-    """What a chip can serve.
+    """Best deployment of one chip with its latency curve, and the deployments that were tried.
 
     Attributes:
         tried: in the order of the search.
@@ -113,24 +113,24 @@ class ChipCapacity:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Overrides that say which requests confirm the rate; none of requests that are replayed."""
+        """Overrides of the requests that confirm the rate; none of requests that are replayed."""
         found = self.best and self.best.capacity
         return (f"workload.requests={found.count}", f"seed={found.seed}") if found and self.load.draw is not None else ()
 
     @property
     def breaks(self) -> str:
-        """What the best deployment breaks at `BEYOND` times its rate, in the words of the curve."""
+        """Bounds that the best deployment misses at `BEYOND` times its rate, in the words of the curve."""
         return next((broken for times, *_, broken in self.curve if times == BREAKING_FACTOR), "")
 
     @cached_property
     def best(self) -> SimulatedDeployment | None:
-        """Which serves most; of equals the first."""
+        """The deployment with the highest rate; the first of equals."""
         found = [one for one in self.tried if one.rate > 0]
         return max(found, key=lambda one: one.rate) if found else None
 
     @cached_property
     def front(self) -> list[tuple[float, float, SimulatedDeployment]]:
-        """Tokens per second of a user and of a device, which no other exceeds in both: of runs of the loop."""
+        """Pareto front of simulated runs: tokens per second of a user against tokens per second of a device."""
         points = [(user, device, one) for one in self.tried for _, device, user in one.points if user == user]
         found: list[tuple[float, float, SimulatedDeployment]] = []
         for user, device, one in sorted(points, key=lambda point: (-point[0], -point[1])):
@@ -141,7 +141,7 @@ class ChipCapacity:
 
 @dataclass(frozen=True)
 class CapacityQuery:
-    """A question of capacity.
+    """One question of ``dse capacity``: chips, overrides, devices or rate, and deployments to consider.
 
     Attributes:
         devices: that there are; 0 where the fewest are asked for that serve `rate`.
@@ -168,7 +168,7 @@ OF_PREFILL = tuple(f"mapping.serving.{leaf}" for leaf in (*OF_IDLE, "transfer"))
 
 
 def unread_overrides(one: CandidateDeployment, words: Sequence[str]) -> list[str]:
-    """Overrides that somebody typed and that nothing of a deployment reads: with its own words, they are left out."""
+    """Overrides of the user that nothing reads in one deployment; its own overrides leave them out."""
     together = not one.apart
     found = []
     for word in words:
@@ -184,7 +184,7 @@ def unread_overrides(one: CandidateDeployment, words: Sequence[str]) -> list[str
 
 
 def find_capacity(words: Sequence[str], *, trust: bool = False) -> list[ChipCapacity]:
-    """What chips can serve, each by its best deployment.
+    """Capacity of each chip, by its best deployment.
 
     Args:
         words: those of `WORDS`, and overrides.
@@ -211,7 +211,7 @@ def _place(side: ChipCapacity, asked: CapacityQuery) -> float:
 
 
 def parse_query(words: Sequence[str]) -> CapacityQuery:
-    """The question that is typed.
+    """Capacity question from the words of the command line.
 
     >>> asked = parse_query(["chip=[h200,h100]", "devices=16", "model=qwen3_32b"])
     >>> asked.chips, asked.devices, asked.overrides
@@ -372,7 +372,7 @@ def _cell(
 def build_chip_query(
     chip: str, asked: CapacityQuery, *, trust: bool, count: int = USUAL
 ) -> tuple[InstanceKinds, SloBounds, Space]:
-    """Instances of a chip and what they serve, within which bounds, and the knobs.
+    """Instances of one chip, their load and SLOs, and the knobs to search.
 
     Args:
         chip, asked, trust: what is asked.

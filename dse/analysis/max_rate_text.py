@@ -1,4 +1,4 @@
-"""A maximum rate in words, as ``dse capacity`` and ``dse evaluate workload.rate=largest`` say it, and as plain values."""
+"""A maximum rate as text and as JSON values, for ``dse capacity`` and ``workload.rate=largest``."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def range_text(found: "MaxRate") -> str:
-    """Which requests a maximum rate is of, and its range over their seeds, as "110 to 112 of 5 seeds, 20,000 requests each"."""
+    """Range of a maximum rate over seeds, as "110 to 112 of 5 seeds, 20,000 requests each"."""
     from dse.evaluators.serving.max_rate import SEEDS
 
     if found.range is None:
@@ -22,7 +22,7 @@ def range_text(found: "MaxRate") -> str:
 
 
 def beyond_text(bounds: str) -> str:
-    """What happens a little beyond the maximum rate: which bounds are broken, or that more come than are served."""
+    """What fails a little above the maximum rate: missed SLOs, or saturation."""
     from dse.evaluators.serving.slo_bounds import BREAKING_FACTOR
 
     if bounds == "saturation":
@@ -31,7 +31,7 @@ def beyond_text(bounds: str) -> str:
 
 
 def caveat_text(found: "MaxRate", load: ServingLoad, bounds: "SloBounds") -> str:
-    """Why a maximum rate need not last: its requests are replayed, or too few; the empty string of one that lasts."""
+    """Why a maximum rate may not last: replayed or too few requests; empty string if it lasts."""
     from dse.evaluators.serving.max_rate import decisive, enough_requests, longest_allowed_time
 
     if load.draw is None:
@@ -53,7 +53,7 @@ def caveat_text(found: "MaxRate", load: ServingLoad, bounds: "SloBounds") -> str
 
 
 def max_rate_text(found: "MaxRate", load: ServingLoad) -> str:
-    """A maximum rate with its range over seeds, its number of requests, what is broken beyond, and whether it lasts."""
+    """Maximum rate with its range, number of requests, what fails beyond, and whether it lasts."""
     from dse.evaluators.serving.slo_bounds import slo_bounds
 
     caveat = caveat_text(found, load, slo_bounds(load, load.largest))
@@ -63,7 +63,7 @@ def max_rate_text(found: "MaxRate", load: ServingLoad) -> str:
 
 
 def max_rate_record(found: "MaxRate", load: ServingLoad) -> dict[str, Any]:
-    """The same as plain values, named as in the answer of ``dse capacity``."""
+    """Maximum rate as JSON values, named as in the answer of ``dse capacity``."""
     from dse.evaluators.serving.slo_bounds import slo_bounds
 
     return {
