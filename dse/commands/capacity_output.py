@@ -1,4 +1,4 @@
-"""What ``dse capacity`` leaves: a table for the terminal, a page with pictures, or all as JSON."""
+"""Output of ``dse capacity``: a table for the terminal, a page with plots, or JSON."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ MAX_ROWS = 12
 
 
 def write_capacity(sides: Sequence[ChipCapacity], out: Path, *, as_json: bool) -> None:
-    """Writes the page, and prints what was found."""
+    """Write the page, and print the table or JSON."""
     from dse.report.standalone_pages import capacity_page
 
     idle = _idle(sides)
@@ -73,7 +73,7 @@ def _tell(sides: Sequence[ChipCapacity]) -> None:
 
 
 def too_few_requests_note(side: ChipCapacity) -> str:
-    """What to say of a rate that need not last: of requests that are replayed, or too few; "" of one that lasts."""
+    """Why a maximum rate may not last: replayed or too few requests; empty string if it lasts."""
     return caveat_text(_found(side), side.load, side.bounds)
 
 
@@ -85,7 +85,7 @@ def _found(side: ChipCapacity) -> MaxRate:
 
 
 def capacity_record(sides: Sequence[ChipCapacity], idle: Sequence[NoEffect] = ()) -> dict[str, Any]:
-    """The answer as plain values, in SI.
+    """The answer as JSON values, in SI.
 
     Args:
         sides: chips.
@@ -330,7 +330,7 @@ def _known(value: float, unit: str = "") -> str:
 
 
 def dollar_text(value: float) -> str:
-    """For people.
+    """An amount of money as text, in dollars.
 
     >>> dollar_text(1234567.8), dollar_text(0.04321)
     ('$1,234,568', '$0.04321')

@@ -1,4 +1,4 @@
-"""What each command takes and does, and how its words are told apart: the text of ``--help``, and the parser of argparse.
+"""Arguments, flags and ``--help`` texts of each command, and their argparse parsers.
 
 No heavy library is imported, so that help and completion answer at once.
 """
@@ -14,7 +14,7 @@ from dse.space.errors import DesignError, suggest_nearest
 
 @dataclass(frozen=True, slots=True)
 class CommandFlag:
-    """One flag of a command.
+    """One flag of a command with its help text.
 
     Attributes:
         names: as they are typed, the one for messages last.
@@ -33,7 +33,7 @@ class CommandFlag:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command.
+    """One command with its arguments, flags, help text and examples.
 
     Attributes:
         takes: what follows its name.
@@ -350,14 +350,14 @@ The shell completes commands, studies, flags and overrides after: eval "$(dse -s
 
 
 def help_overview() -> str:
-    """The help on all commands."""
+    """The help on all commands, as ``dse --help`` prints it."""
     typed = {f"dse {name} {command.takes}".rstrip(): command.does for name, command in COMMANDS.items()}
     lines = [f"  {words:{max(map(len, typed)) + 2}}{does}" for words, does in typed.items()]
     return "\n".join([HELP_HEAD, *lines, HELP_TAIL])
 
 
 def flags_of(name: str) -> list[str]:
-    """Every flag of a command."""
+    """Every flag of a command, Hydra's flags included."""
     command = COMMANDS[name]
     known = (*command.flags, *(HYDRA if command.hydra else ()))
     return ["--help", *(flag.names[-1] for flag in known if flag.does)]
@@ -373,9 +373,9 @@ INSTEAD_OF_A_SWEEP = (
 
 
 def parse_arguments(name: str, arguments: Sequence[str]) -> argparse.Namespace:
-    """The arguments of a command: a field a flag of its own, ``words`` for all else, ``hydra`` for Hydra's flags.
+    """Parse the arguments of a command: a field for each of its flags, ``words`` and ``hydra``.
 
-    ``--help`` prints and ends the program, as argparse does.
+    ``words`` has the overrides, ``hydra`` Hydra's flags. ``--help`` prints and ends the program, as argparse does.
 
     Raises:
         DesignError: a flag that the command does not have, or one without its value.

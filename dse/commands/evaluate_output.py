@@ -1,4 +1,4 @@
-"""What the terminal shows of one design: what it is, its metrics, the time of every operator and what binds; or all as JSON."""
+"""Output of ``dse evaluate``: settings, metrics, time by operator and bottlenecks; or JSON."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,7 +51,7 @@ MAX_CASE_COLUMNS = 6
 
 
 def print_evaluation_of(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
-    """Prints the design of a composed configuration.
+    """Evaluate and print the design of a composed configuration.
 
     Args:
         config: as `dse.config.compose.compose` returns it.
@@ -62,7 +62,7 @@ def print_evaluation_of(config: Mapping[str, Any], *, as_json: bool, trace: str 
 
 
 def leave(found: Evaluation, config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
-    """Prints an answer to a composed configuration; arguments as of `sheet`."""
+    """Print an answer to a composed configuration and write its trace."""
     if trace:
         write_trace(found.breakdown, found.profile, Path(trace))
     if as_json:
@@ -73,7 +73,7 @@ def leave(found: Evaluation, config: Mapping[str, Any], *, as_json: bool, trace:
 
 
 def print_evaluation(found: Evaluation, config: Mapping[str, Any]) -> None:
-    """Prints the answer to a composed configuration as tables."""
+    """Print the answer to a composed configuration as tables."""
     console = SafeConsole(150)
     cases, parts = len(found.cases), found.breakdown
     if found.infeasible is not None:
@@ -138,7 +138,7 @@ def _over_time(found: Evaluation) -> str:
 
 
 def evaluation_record(found: Evaluation) -> dict[str, Any]:
-    """An answer as plain values."""
+    """One evaluated design as JSON values."""
     sources = [
         {"address": s.address, "value": s.value, "source": s.source, "note": s.note}
         | {"fitted_on": list(s.fitted_on), "meant_for": list(s.meant_for)}

@@ -1,4 +1,4 @@
-"""Why, as the terminal shows it and as JSON."""
+"""Output of ``dse explain``: tables for the terminal, and JSON values."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,7 +30,7 @@ WIDTH = 160
 
 
 def print_explanation(found: Explanation) -> None:
-    """Prints why a design is as it is."""
+    """Print the explanation of one design."""
     console = SafeConsole(WIDTH)
     knobs = f"  {escape(knobs_text(found.space, found.values))}" if found.name == found.id else ""
     console.print(f"[bold]{escape(found.name)}[/]{knobs}")
@@ -58,14 +58,14 @@ def print_explanation(found: Explanation) -> None:
 
 
 def print_tied_leaves(console: SafeConsole, space: AnySpace, values: Mapping[str, Any], design: Design) -> None:
-    """Prints leaves that follow knobs, with what they follow; nothing where none does."""
+    """Print tied settings with the knobs that they follow; nothing if there are none."""
     several = [f"{leaf} {_leaf(design, leaf)} ({tied.text})" for tied, leaf in _tied(space, values)]
     if several:
         console.print(f"tied      {escape(', '.join(several))}")
 
 
 def tied_leaves_record(space: AnySpace, values: Mapping[str, Any], design: Design) -> dict[str, Any]:
-    """Leaves that follow knobs, as plain values."""
+    """Tied settings as JSON values."""
     found = {}
     for tied, leaf in _tied(space, values):
         unit = field_at(design, leaf).metadata["unit"] or "1"
@@ -84,7 +84,7 @@ def _leaf(design: Design, leaf: str) -> str:
 
 
 def metric_text(value: float, unit: str) -> str:
-    """A metric for people; money from ten thousand on without an exponent.
+    """A metric as text; money from ten thousand on without an exponent.
 
     >>> metric_text(21730.4, "USD"), metric_text(0.013, "s")
     ('21,730 USD', '13 ms')
@@ -118,7 +118,7 @@ def changed_knobs_text(space: AnySpace, knobs: Mapping[str, tuple[Any, Any]]) ->
 
 
 def nearest_design_text(space: AnySpace, near: NearestDesign) -> str:
-    """The next design in one line: what it costs, how fast it is, and what of it differs."""
+    """The next design in one line: price, speed, and the knobs that differ."""
     of = [f"{name} {metric_text(new, METRICS[name].unit)} ({new / old - 1:+.1%})" for name, old, new in (near.cost, near.pace)]
     return f"{f'{near.name}, ' if near.name else ''}{', '.join(of)}: {changed_knobs_text(space, near.knobs)}"
 
@@ -146,7 +146,7 @@ def _changes_table(found: Explanation) -> Table:
 
 
 def knob_effect_text(one: KnobEffect, name: str) -> str:
-    """What a step does to an objective: the change, and the elasticity where there is one."""
+    """Effect of a knob step on an objective: the change, and the elasticity if there is one."""
     if name not in one.change:
         return "-"
     elastic = f" ({one.elasticity[name]:+.2f})" if name in one.elasticity else ""
@@ -154,7 +154,7 @@ def knob_effect_text(one: KnobEffect, name: str) -> str:
 
 
 def shadow_price_table(space: AnySpace, prices: Sequence[ShadowPrice], title: str, here: Mapping[str, Any]) -> Table:
-    """Prices of constraints, a row each; of the designs that they admit, the knobs that differ from a design's."""
+    """Table of shadow prices, one row each, with the knobs that differ in the admitted design."""
     table = Table(title=title, title_justify="left", show_lines=len(prices) > 1)
     for name in ("constraint", "shadow price", "with the design"):
         table.add_column(name, overflow="fold")
@@ -175,7 +175,7 @@ def print_front_explanation(
     prices: Sequence[ShadowPrice],
     remarks: Sequence[Caveat],
 ) -> None:
-    """Prints of each front design what takes its time and which step gains most, what constraints cost, and remarks."""
+    """Print each front design with its time shares and best step, shadow prices, and caveats."""
     console, space = SafeConsole(WIDTH), asked.question.space
     most = [members[round(i * (len(members) - 1) / (SHOWN - 1))] for i in range(SHOWN)] if len(members) > SHOWN else members
     more = f", {SHOWN} shown" if len(members) > SHOWN else ""
@@ -245,7 +245,7 @@ def front_explanation_record(
     remarks: Sequence[Caveat],
     distinct: Sequence[str],
 ) -> dict[str, Any]:
-    """A front, as plain values."""
+    """The front of a study with its explanation, as JSON values."""
     space = asked.question.space
     data = {
         "study": asked.name,
@@ -269,7 +269,7 @@ def front_explanation_record(
 
 
 def explanation_record(found: Explanation) -> dict[str, Any]:
-    """Why, as plain values; metrics in SI with their units."""
+    """The explanation of one design as JSON values; metrics in SI with their units."""
     data = {
         "design": found.id,
         "name": found.name,
@@ -294,12 +294,12 @@ def explanation_record(found: Explanation) -> dict[str, Any]:
 
 
 def metrics_record(point: DesignOutcome) -> dict[str, dict[str, Any]]:
-    """Metrics with their units."""
+    """Metrics with their units as JSON values."""
     return {name: {"value": value, "unit": METRICS[name].unit} for name, value in point.metrics.items()}
 
 
 def knob_effect_record(space: AnySpace, one: KnobEffect) -> dict[str, Any]:
-    """A step as plain values."""
+    """Effect of one knob step as JSON values."""
     return {
         "knob": one.step.knob,
         "from": knob_record(space, one.step.knob, one.step.old),
@@ -312,7 +312,7 @@ def knob_effect_record(space: AnySpace, one: KnobEffect) -> dict[str, Any]:
 
 
 def shadow_price_record(space: AnySpace, one: ShadowPrice) -> dict[str, Any]:
-    """The price of a constraint as plain values."""
+    """Shadow price of one constraint as JSON values."""
     return {
         "constraint": one.what,
         "unit": one.unit,
@@ -328,7 +328,7 @@ def shadow_price_record(space: AnySpace, one: ShadowPrice) -> dict[str, Any]:
 
 
 def nearest_design_record(space: AnySpace, near: NearestDesign | None) -> dict[str, Any] | None:
-    """The next design as plain values."""
+    """The next design as JSON values."""
     if near is None:
         return None
     pairs = {name: {"here": old, "there": new, "unit": METRICS[name].unit} for name, old, new in (near.cost, near.pace)}
@@ -340,7 +340,7 @@ def nearest_design_record(space: AnySpace, near: NearestDesign | None) -> dict[s
 
 
 def knob_record(space: AnySpace, address: str, value: Any) -> Any:
-    """A knob's value with its unit; words, and numbers without a unit, as they are."""
+    """A knob's value with its unit; options, and numbers without a unit, as they are."""
     if value is None or isinstance(value, str):
         return value
     unit = space.spec(address).metadata["unit"]

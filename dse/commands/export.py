@@ -1,4 +1,4 @@
-"""A study's results in the formats of others, with the units of their columns."""
+"""``dse export``: a study's results as Parquet, CSV, JSON or Optuna journal, with units."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ from dse.terminal.progress import say
 
 
 def export_study(name: str, to: str, out: str, *overrides: str, trust: bool = False) -> int:
-    """Writes a study's results to a file, at once or not at all; units beside it where the format has no place for them."""
+    """Write a study's results to a file atomically, with a file of units where the format has none."""
     loaded = load(name, *overrides, trust=trust)
     asked = loaded.study
     frame = loaded.frame()
@@ -41,7 +41,7 @@ def export_study(name: str, to: str, out: str, *overrides: str, trust: bool = Fa
 
 
 def column_units(loaded: StoredStudy, frame: pd.DataFrame) -> dict[str, dict[str, str]]:
-    """Of every column, its unit ("1" of numbers without one, "" of what is no number) and what it is."""
+    """Unit and meaning of every column: unit "1" for plain numbers, "" for text."""
     asked = loaded.study
     space = asked.question.space
     tied = {tied.address: (of.base, tied.text) for _, of in space.each for tied in of.tied}

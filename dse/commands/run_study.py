@@ -1,4 +1,4 @@
-"""A study from its configuration to its report: screen, search, verify, report."""
+"""Run of a study from its configuration to its report: screen, search, verify, report."""
 
 import contextlib
 import time
@@ -45,12 +45,15 @@ from dse.terminal.signals import exit_status
 
 
 def run_config(config: Mapping[str, Any]) -> int:
-    """Starts a study or goes on with it; ends with the front and the path of the report. Returns the exit status."""
+    """Start or resume the study of a configuration; returns the exit status.
+
+    It ends with the front and the path of the report.
+    """
     return run_study(build_study(config, study_folder(config)))
 
 
 def run_study(asked: Study, told: ProgressCallback = no_progress) -> int:
-    """Runs a study that is built. Returns the exit status.
+    """Run a study that is built; returns the exit status.
 
     Args:
         asked: the study.
@@ -120,7 +123,7 @@ def _run(asked: Study, store: Store, told: ProgressCallback) -> int:
 
 
 def open_store(asked: Study) -> Store:
-    """The store of a study; says what is in it that cannot be used."""
+    """Open the store of a study, and report stored results that cannot be used."""
     store = Store(asked.store)
     for physics, count in store.of_other_physics(asked.context).items():
         say(
@@ -132,7 +135,7 @@ def open_store(asked: Study) -> Store:
 def choose_sampler(
     asked: Study, screened: ScreenResult | None, begun: Mapping[str, Any] | None, allowed: Callable[[], tuple[int, str]]
 ) -> tuple[str, str]:
-    """The sampler of a study, and why.
+    """The sampler of a study, and the reason for it as text.
 
     Args:
         asked: the study.

@@ -1,4 +1,4 @@
-"""What the terminal shows of studies: the front of one, how it is verified, those there are.
+"""Output on studies: the front of one, its verification, and the list of studies.
 
 Text only; pictures are in the report.
 """
@@ -37,9 +37,9 @@ MAX_COLUMNS = 12
 
 
 def print_front(asked: Study, frame: pd.DataFrame) -> None:
-    """Prints the front of a study, best first objective first: a design a row, or with many knobs a design a column.
+    """Print the front of a study, sorted by the first objective: one design a row or a column.
 
-    Where nothing is feasible, what is in the way, and what would have to give.
+    If no design is feasible, print the violated limits and the smallest relaxation that admits a design.
     """
     if not frame["feasible"].any():
         _rejected_table(asked, frame)
@@ -99,7 +99,7 @@ def _rejected_table(asked: Study, frame: pd.DataFrame) -> None:
 
 
 def print_verification(asked: Study, found: Verification) -> None:
-    """Prints how far the metrics that a study wants or bounds move at a higher fidelity, and which designs that moves."""
+    """Print how metrics of a study shift at a higher fidelity, and which designs enter or leave the front."""
     console = SafeConsole(160)
     table = Table(title=f"{found.high} against {found.low}: {count_text(len(found.after), 'design')}", title_justify="left")
     for column in ("metric", "rank correlation", "median shift", "worst shift"):
@@ -196,7 +196,7 @@ def _id(found: Verification, row: int) -> str:
 
 
 def rank_text(of: RankCorrelation) -> str:
-    """A rank correlation with its interval and how many designs it is of."""
+    """A rank correlation with its interval and number of designs, as text."""
     if of.tau is None:
         return f"- ({of.designs})"
     span = f", {of.low:.2f} to {of.high:.2f}" if of.low is not None and of.high is not None else ""
@@ -209,7 +209,7 @@ def _failing(row: pd.Series) -> str:
 
 
 def knob_text(asked: Study, address: str, value: Any) -> str:
-    """A knob's value for people; a dash where it does not count."""
+    """A knob's value as text; a dash where the knob is inactive."""
     if value is None or (isinstance(value, float) and value != value):
         return "-"
     if isinstance(value, str):
@@ -219,7 +219,7 @@ def knob_text(asked: Study, address: str, value: Any) -> str:
 
 
 def print_studies(known: dict[str, Path], *, as_json: bool) -> int:
-    """Prints the studies that can be run and those that ran in this folder."""
+    """Print the studies that can be run and those that ran in this folder."""
     data = studies_record(known)
     if as_json:
         print(json_text(data, indent=1))
@@ -234,7 +234,7 @@ def print_studies(known: dict[str, Path], *, as_json: bool) -> int:
 
 
 def studies_record(known: dict[str, Path]) -> dict[str, Any]:
-    """The same as plain values."""
+    """The studies as JSON values."""
     ran = {path.name: place for path in sorted(Path("runs").glob("*")) if (place := stored_location(path)) is not None}
     names = [*known, *(name for name in ran if name not in known)]
     studies = [
@@ -259,13 +259,13 @@ def _tied(asked: Study) -> dict[tuple[str, str], list[str]]:
 
 
 def case_labels_text(workload: Workload) -> str:
-    """Labels of the cases of a workload: of one, or of the first and the last."""
+    """Labels of the cases of a workload: the only one, or the first and the last."""
     first, last = workload.cases[0].label, workload.cases[-1].label
     return first if len(workload.cases) == 1 else f"from {first} to {last}"
 
 
 def devices_texts(asked: Study) -> list[str]:
-    """Tensor parallelism that a study leaves open and no knob moves, in words, chip by chip."""
+    """Tensor parallelism that a study leaves open and no knob moves, as text, chip by chip."""
     found = []
     for chosen, space in asked.question.space.each:
         name = str(chosen.get(CHIP_KNOB, ""))
@@ -276,7 +276,7 @@ def devices_texts(asked: Study) -> list[str]:
 
 
 def print_study(asked: Study, runs: list[dict[str, Any]]) -> int:
-    """Prints a study: question, objectives, knobs, constants that were assumed or fitted or have no source, runs."""
+    """Print a study: objectives, constraints, workload, knobs, unsourced constants and runs."""
     console = SafeConsole(140)
     console.print(f"[bold]{escape(asked.name)}[/]  {escape(asked.text)}")
     if asked.chips:

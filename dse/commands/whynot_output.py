@@ -1,4 +1,4 @@
-"""Why not a design, as the terminal shows it and as JSON."""
+"""Output of ``dse whynot``: tables for the terminal, and JSON values."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ LEAST = 5e-5
 
 
 def print_dominance(found: DominanceReport) -> None:
-    """Prints where a design stands."""
+    """Print the position of a design in a study."""
     console = SafeConsole(WIDTH)
     console.print(f"[bold]{escape(found.name)}[/]")
     if found.name != found.id:
@@ -152,7 +152,7 @@ def _ends(found: DominanceReport, hop: PathChange) -> tuple[str, str]:
 
 
 def dominance_record(found: DominanceReport) -> dict[str, Any]:
-    """Why not, as plain values; metrics in SI with their units."""
+    """Position of a design in a study as JSON values; metrics in SI with their units."""
     space = found.space
 
     def pairs(one: DominatingDesign) -> dict[str, Any]:

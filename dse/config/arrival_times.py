@@ -1,7 +1,7 @@
-"""When the requests of a load come: rates of a process, scales of a trace's times, one or several, or the largest.
+"""Arrival times of a load's requests: rates of a process, scales of a trace, or the maximum rate.
 
-A trace that has times is replayed at these where nobody says other arrivals or a rate. What a load has of its trace, and whose
-times these are, stands in its label.
+A trace with times is replayed at these times unless other arrivals or a rate are set. The label of a load names the part of the
+trace that it uses, and the source of its times.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ MAX_RATE_OPTION = "largest"
 
 
 def with_arrivals(spec: dict[str, Any], *, timed: bool) -> dict[str, Any]:
-    """Fields of a workload with the arrivals and the rate that hold where nobody says any.
+    """Fields of a workload with the default arrivals and rate filled in.
 
     Args:
         spec: fields of the workload.
@@ -44,7 +44,7 @@ def with_arrivals(spec: dict[str, Any], *, timed: bool) -> dict[str, Any]:
 
 
 def trace_use(served: Requests, spec: dict[str, Any], file: str, *, clipped: bool) -> TraceUse:
-    """What a load has of its trace.
+    """Part of its trace that a load uses.
 
     Args:
         served: requests of the file as they are served.
@@ -76,7 +76,7 @@ def _of_trace(of: TraceUse | None, served: Requests) -> str:
 def requests_by_rate(
     served: Requests, spec: dict[str, Any], seed: int, trace: TraceUse | None = None
 ) -> list[tuple[str, Requests, float]]:
-    """Requests as they come, at each rate of a process, or scale of a trace's times, that is said.
+    """Requests at each rate of a process, or at each scale of a trace's times.
 
     Args:
         served: with times where they are a trace's.
@@ -124,7 +124,7 @@ def requests_by_rate(
 
 
 def _refuse_unread(spec: dict[str, Any]) -> None:
-    """Refuses what only other arrivals read."""
+    """Refuse what only other arrivals read."""
     for name, reader in (("cv", "gamma"), ("scale", "trace")):
         if spec["arrivals"] != reader and spec.get(name, 1.0) not in (1.0, MAX_RATE_OPTION):
             raise DesignError(
@@ -144,7 +144,9 @@ GOES_WITH: dict[str, tuple[str, ...]] = {"lengths": ("requests",), "trace": ("sh
 
 
 def refuse_unread_fields(spec: Mapping[str, Any], words: Sequence[str], written: Mapping[str, Any]) -> None:
-    """Refuses what nothing reads beside what a workload says, where somebody says it; what presets say stays unread.
+    """Refuse fields of a workload that nothing reads, if the user or a study file sets them.
+
+    Unread fields of presets are accepted.
 
     Args:
         spec: fields of the workload.
@@ -178,7 +180,7 @@ def _unread(spec: Mapping[str, Any], said: set[str]) -> Iterator[tuple[str, str,
 
 
 def slo_share(spec: dict[str, Any]) -> float:
-    """Of the requests that must keep each bound at the largest rate; 0 where it is not asked for."""
+    """Share of the requests that must keep each bound at the maximum rate; 0 if no maximum is sought. [-]"""
     said, largest = spec.get("percentile"), MAX_RATE_OPTION in (spec.get("rate"), spec.get("scale"))
     if not largest:
         if said is not None:

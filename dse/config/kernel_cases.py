@@ -1,4 +1,4 @@
-"""Kernels of a die by themselves, from the fields of a workload: experts of a layer, and operators on elements."""
+"""Single-kernel cases of a die from the fields of a workload: MoE experts and elementwise operators."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -11,7 +11,7 @@ from dse.space.workload import DISTRIBUTIONS, OPERATIONS, ElementwiseCase, Exper
 
 
 def read_expert_cases(spec: dict[str, Any], seed: int) -> Sequence[ExpertsCase]:
-    """Experts of one layer, for each of some counts of tokens.
+    """Experts of one layer, one case for each number of tokens.
 
     Args:
         spec: the workload's fields.
@@ -45,7 +45,7 @@ def read_expert_cases(spec: dict[str, Any], seed: int) -> Sequence[ExpertsCase]:
 
 
 def read_elementwise_cases(spec: dict[str, Any]) -> Sequence[ElementwiseCase]:
-    """Operators on elements, for each of some rows and columns.
+    """Elementwise operators, one case for each number of rows and columns.
 
     Args:
         spec: the workload's fields.

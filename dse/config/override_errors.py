@@ -1,4 +1,4 @@
-"""What is wrong with a command line that Hydra could not compose: one line, the address that is wrong and what is valid."""
+"""Errors of command lines that Hydra cannot compose: one line with the wrong address and valid ones."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ MOST_NAMED = 4
 
 
 def explain_override_error(error: Exception, overrides: Sequence[str], chosen: Callable[[], dict[str, Any]]) -> str:
-    """An error of Hydra's in one line, in the addresses of the user.
+    """An error of Hydra as one line, in the addresses of the user.
 
     Args:
         error: that composing raised.
@@ -87,7 +87,7 @@ def explain_override_error(error: Exception, overrides: Sequence[str], chosen: C
 
 
 def broken_reference_text(config: dict[str, Any]) -> str:
-    """Which value takes another that is not there, or in the end itself; "" where none does.
+    """Value that refers to a missing value or to itself; empty string if none does.
 
     Args:
         config: plain, with its references as they are written.

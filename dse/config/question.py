@@ -1,4 +1,4 @@
-"""Plain dictionaries to nouns. A misspelt address, a missing unit or a word that is no option stops here, by name."""
+"""Composed dictionaries to records: the one door where wrong addresses, units and options are refused."""
 
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass, field, replace
@@ -56,7 +56,7 @@ from dse.space.workload import BatchCase, CollectiveCase, ExpertsCase, MemoryStr
 
 @dataclass(frozen=True)
 class Question:
-    """Everything that one evaluation or one study is about, as nouns.
+    """Design, workload, space and sources of one evaluation or one study.
 
     Attributes:
         devices: by chip, or by the empty string where there is one, the tensor parallelism that was left open, in words.
@@ -71,7 +71,7 @@ class Question:
 
 
 def build_question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Question:
-    """The nouns of a composed configuration.
+    """Design, workload and space of a composed configuration.
 
     Args:
         config: plain dictionary; sweeps of `space` already parsed into knob dictionaries.
@@ -122,7 +122,7 @@ def build_question(config: Dict[str, Any], folder: Path, *, fewer: bool = False)
 
 
 def _refuse_snapshots(mapping: Mapping, cases: Workload) -> None:
-    """Refuses snapshots of states where there are none: nothing else is kept apart from the blocks of a prefix."""
+    """Refuse snapshots of states where there are none: nothing else is kept apart from the blocks of a prefix."""
     said = mapping.serving is not None and mapping.serving.snapshot is not None
     models = [case.model for case in cases.cases if isinstance(case, ServingLoad)]
     if said and not any(fixed_bytes_per_sequence(model, 1.0) for model in models):
@@ -130,7 +130,7 @@ def _refuse_snapshots(mapping: Mapping, cases: Workload) -> None:
 
 
 def _refuse_apart(mapping: Mapping, cases: Workload) -> None:
-    """Refuses dies of attention alone beside batches, and micro-batches between them and FFNs where there are none."""
+    """Refuse dies of attention alone beside batches, and micro-batches between them and FFNs where there are none."""
     for phase in ("prefill", "decode"):
         plan, served = getattr(mapping, phase), isinstance(cases.cases[0], ServingLoad)
         apart = getattr(plan, "attention_dies", None)
@@ -145,7 +145,7 @@ def _refuse_apart(mapping: Mapping, cases: Workload) -> None:
 
 
 def _refuse_pooled(mapping: Mapping, cases: Workload) -> None:
-    """Refuses prefixes in the pool, of models that do not keep all positions: windows forget, states have no blocks."""
+    """Refuse prefixes in the pool, of models that do not keep all positions: windows forget, states have no blocks."""
     if getattr(mapping.serving, "reuse", "part") != "pool":
         return
     for model in (case.model for case in cases.cases if isinstance(case, ServingLoad)):
@@ -182,7 +182,7 @@ def _bases(config: Dict[str, Any], sources: list[ConstantSource]) -> tuple[dict[
 
 
 def _refuse_mixed(bases: Dict[str, Design]) -> None:
-    """Refuses areas of a paper's own model beside those of nodes: in one front they would be compared."""
+    """Refuse areas of a paper's own model beside those of nodes: in one front they would be compared."""
     own = [name for name, base in bases.items() if base.chip.areas is not None]
     others = [name for name in bases if name not in own]
     if own and others:
@@ -239,7 +239,7 @@ def _with_part(chip: Chip, as_given: Dict[str, Any] | None) -> Chip:
 
 
 def _refuse(chip: Chip, case: type) -> None:
-    """Refuses parts that make no sense, alone or for what is asked."""
+    """Refuse parts that make no sense, alone or for what is asked."""
     if chip.memory is not None:
         memory.check_memory(chip.memory, "chip.memory")
     if chip.router is not None:
@@ -269,7 +269,7 @@ def _refuse(chip: Chip, case: type) -> None:
 
 
 def _refuse_edge(chip: Chip, case: type) -> None:
-    """Refuses main memory of a mesh of cores that nothing reads so."""
+    """Refuse main memory of a mesh of cores that nothing reads so."""
     if chip.mesh is None or chip.hbm is None:
         return
     if getattr(chip.hbm, "place", "core") == "core":
@@ -283,7 +283,7 @@ def _refuse_edge(chip: Chip, case: type) -> None:
 
 
 def _refuse_ahead(chip: Chip, mapping: Mapping) -> None:
-    """Refuses what is read ahead where requests come and go, or of a memory that is not there."""
+    """Refuse what is read ahead where requests come and go, or of a memory that is not there."""
     software = software_of(mapping)
     for phase in ("prefill", "decode"):
         if software in (REGIONS, SERVED_REGIONS) and chip.hbm is None and getattr(mapping, phase).prefetch is not None:
@@ -299,7 +299,7 @@ def _refuse_ahead(chip: Chip, mapping: Mapping) -> None:
 
 
 def _refuse_products(mapping: Mapping) -> None:
-    """Refuses algorithms of matrix products that only decode has, whose products are of vectors."""
+    """Refuse algorithms of matrix products that only decode has, whose products are of vectors."""
     if software_of(mapping) not in (REGIONS, SERVED_REGIONS):
         return
     for name in ("gemm_attention", "gemm_ffn"):
@@ -308,7 +308,7 @@ def _refuse_products(mapping: Mapping) -> None:
 
 
 def _refuse_states(mapping: Mapping) -> None:
-    """Refuses room for states that nobody keeps there."""
+    """Refuse room for states that nobody keeps there."""
     if getattr(mapping.prefill, "states", None) is not None:
         raise DesignError(
             "mapping.prefill.states: a prompt's states are with the tiles that work on it; say mapping.decode.states"
@@ -320,7 +320,7 @@ def _refuse_states(mapping: Mapping) -> None:
 
 
 def _refuse_stateless(base: Design, workload: Workload) -> None:
-    """Refuses room for states where no model has any."""
+    """Refuse room for states where no model has any."""
     models = [case.model for case in workload.cases if isinstance(case, BatchCase)]
     if getattr(base.mapping.decode, "states", None) is not None and not any(
         fixed_bytes_per_sequence(model, 0.0) for model in models
@@ -329,7 +329,7 @@ def _refuse_stateless(base: Design, workload: Workload) -> None:
 
 
 def _refuse_unread(mapping: Mapping, asked_for: Workload) -> None:
-    """Refuses formats of tensors that no model has which is asked for."""
+    """Refuse formats of tensors that no model has which is asked for."""
     models = [case.model for case in asked_for.cases if isinstance(case, BatchCase | ServingLoad)]
     here = {
         "attention": ("attention", bool(models)),
@@ -347,7 +347,7 @@ def _refuse_unread(mapping: Mapping, asked_for: Workload) -> None:
 
 
 def _refuse_combine(mapping: Mapping, *, there: bool) -> None:
-    """Refuses a format of what experts send back where they send nothing: `there` says whether a model has any.
+    """Refuse a format of what experts send back where they send nothing: `there` says whether a model has any.
 
     The mappings of many dies with a cache say one whatever the model.
     """

@@ -1,4 +1,4 @@
-"""Sessions of a load as a configuration says them: turns, times to think, and a closed population of users."""
+"""Sessions of a load from the configuration: turns, think times, and closed-loop users."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ CLOSED = "closed"
 
 
 def read_sessions(spec: Mapping[str, Any], count: int, seed: int) -> Requests:
-    """The sessions that `workload.sessions` says, all begun at random at a mean of one a second.
+    """Sessions from `workload.sessions`, with random starts at a mean of one a second.
 
     Args:
         spec: fields of the workload; `prompt` new tokens of a turn and `output` tokens of an answer, in the mean.
@@ -61,7 +61,7 @@ def read_sessions(spec: Mapping[str, Any], count: int, seed: int) -> Requests:
 
 
 def requests_by_population(served: Requests, spec: Mapping[str, Any]) -> list[tuple[str, Requests]]:
-    """Requests of a closed population, in words, one for each number of users that is said.
+    """Requests of a closed loop with a label, for each given number of users.
 
     Raises:
         DesignError: no sessions, no users, or a largest rate, which such a population has not.

@@ -1,4 +1,4 @@
-"""Classes of requests with bounds and priorities of their own in one load, as a configuration says them."""
+"""SLO classes of requests with bounds and priorities, from the configuration."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +20,7 @@ SEED_OFFSET = 1
 
 
 def read_slo_classes(spec: Mapping[str, Any], ttft: float, tpot: float) -> tuple[SloClass, ...]:
-    """The classes that `workload.classes` says; none where it says none.
+    """SLO classes from `workload.classes`; none if it is empty.
 
     Args:
         spec: fields of the workload.
@@ -41,7 +41,7 @@ def read_slo_classes(spec: Mapping[str, Any], ttft: float, tpot: float) -> tuple
 
 
 def assign_slo_classes(requests: Requests, of: tuple[SloClass, ...], spec: Mapping[str, Any], seed: int) -> Requests:
-    """Requests that know their classes, by a column of their trace or drawn by shares, and who is served before whom.
+    """Requests with their SLO class and rank, from a trace column or drawn by shares.
 
     Args:
         requests: with `kinds` where a column says them.

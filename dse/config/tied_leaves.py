@@ -1,6 +1,6 @@
-"""Leaves of a space that follow its knobs, as in ``chip.tile.matrix.cols: {tied: chip.tile.matrix.rows}``.
+"""Settings of a space tied to knobs, as ``chip.tile.matrix.cols: {tied: chip.tile.matrix.rows}``.
 
-An expression has addresses of other leaves, numbers, and quantities in quotes: `'2 GB' / (chip.mesh.rows * chip.mesh.cols)`.
+An expression has addresses of other settings, numbers, and quantities in quotes: `'2 GB' / (chip.mesh.rows * chip.mesh.cols)`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,13 +19,13 @@ VALID = "write addresses, numbers, quantities in quotes, + - * / ** and brackets
 
 
 def split_knobs_and_ties(space: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Knobs of a configuration's space, and leaves that are tied, by address."""
+    """Knobs of a configuration's space, and tied settings, by address."""
     tied = {address: entry for address, entry in space.items() if "tied" in entry}
     return {address: entry for address, entry in space.items() if address not in tied}, tied
 
 
 def space_of_chips(space: Mapping[str, Any], bases: Mapping[str, Design]) -> dict[str, Any]:
-    """Of a study's space, what some of its chips have: knobs and ties whose address and conditions are theirs.
+    """Knobs and ties of a study's space that exist on some of its chips.
 
     Args:
         space: entries by address.
@@ -51,7 +51,7 @@ def space_of_chips(space: Mapping[str, Any], bases: Mapping[str, Design]) -> dic
 def parse_ties(
     config: Mapping[str, Any], bases: Mapping[str, Design], knobs: Sequence[Knob]
 ) -> dict[str, tuple[TiedLeaf, ...]]:
-    """What is tied on each chip, in an order in which each comes after those that it is made of.
+    """Tied settings of each chip, each after the settings that it is computed from.
 
     Args:
         config: entries of a space with ``tied``, by address; and ``when``, the chips that they are for.
@@ -69,7 +69,7 @@ def parse_ties(
 
 
 def space_with_ties(base: Design, knobs: Sequence[Knob], tied: Sequence[TiedLeaf], said: Collection[str] = ()) -> Space:
-    """The space over a design that somebody named, in which leaves that are tied follow as they do in a study.
+    """Space over a design named by overrides, with the tied settings of a study.
 
     Args:
         base: the design, as it was typed.

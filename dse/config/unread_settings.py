@@ -1,5 +1,4 @@
-"""Leaves of a mapping that somebody says, or makes a knob, beside words with which nothing reads them
-(`dse.space.unread_leaves`).
+"""Settings of a mapping that the user or a knob sets and that nothing reads under the other options.
 
 What a preset says of an algorithm that was not chosen is nobody's: it stays, and changes nothing.
 """
@@ -29,7 +28,7 @@ PRODUCTS = ("mapping.decode.gemm", "mapping.decode.gemm_attention", "mapping.dec
 
 
 def given_leaves(base: Design, config: Mapping[str, Any], folder: Path) -> list[str]:
-    """Leaves of a design that overrides, the file of a study or knobs set."""
+    """Settings of a design that overrides, the file of a study or knobs set."""
     own = [address for address, _, _ in iterate_leaves(base)]
     machine = machine_of_leaves(own)
     of_file = (_inside(group_in_study_file(config, folder, group), f"{group}.") for group in ("mapping", "chip"))
@@ -43,12 +42,12 @@ def given_leaves(base: Design, config: Mapping[str, Any], folder: Path) -> list[
 
 
 def knobs_read_anywhere(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> tuple[Knob, ...]:
-    """The knobs of which some chip reads a leaf."""
+    """Knobs of which at least one chip reads a setting."""
     return tuple(knob for knob in knobs if not _beside(bases, knob.address, knobs))
 
 
 def refuse_unread_optional(base: Design, knobs: Sequence[Knob]) -> None:
-    """Raises for a leaf that may be left out, is there, and that nothing reads.
+    """Refuse an optional setting that is given and that nothing reads.
 
     Raises:
         DesignError: the first, by its address, with the word beside which nothing reads it.
@@ -62,7 +61,7 @@ def refuse_unread_optional(base: Design, knobs: Sequence[Knob]) -> None:
 
 
 def refuse_unread_settings(bases: Mapping[str, Design], knobs: Sequence[Knob], config: Mapping[str, Any], folder: Path) -> None:
-    """Raises for a knob, an override or a line of a study's file that sets what nothing reads.
+    """Refuse a knob, an override or a line of a study's file that sets what nothing reads.
 
     Args:
         bases: by chip.
@@ -91,7 +90,7 @@ def refuse_unread_settings(bases: Mapping[str, Design], knobs: Sequence[Knob], c
 def refuse_settings_unread_by_workload(
     bases: Mapping[str, Design], asked_for: Workload, knobs: Sequence[Knob], config: Mapping[str, Any], folder: Path
 ) -> None:
-    """Raises for a knob, an override or a line of a study's file that sets what no chip reads for what is asked of it.
+    """Refuse a knob, an override or a line of a study file that no chip reads for the workload.
 
     Raises:
         DesignError: the first of them, by its address, and what to say instead.
@@ -114,7 +113,7 @@ def refuse_settings_unread_by_workload(
 
 
 def refuse_unread_overrides(base: Design, asked_for: Workload, words: Sequence[str], others: Sequence[str] = ()) -> None:
-    """Raises for an override that names one design and sets what nothing reads of it, whatever a study's knobs could say there.
+    """Refuse an override of one design that sets what nothing reads, whatever a study's knobs set.
 
     Args:
         base: the design.
@@ -134,7 +133,7 @@ def refuse_unread_overrides(base: Design, asked_for: Workload, words: Sequence[s
 
 
 def unread_by_workload(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> dict[str, str]:
-    """Leaves of a mapping that nothing reads for some cases, each with the reason and what to say instead.
+    """Settings of a mapping that nothing reads for the workload, each with the reason and a remedy.
 
     Args:
         base: chip and mapping.
@@ -218,7 +217,7 @@ def _first(base: Design, address: str) -> tuple[str, str]:
 
 
 def leaves_named(base: Design, address: str) -> list[str]:
-    """Leaves that an address names."""
+    """Settings that an address names."""
     return match_addresses_or_none([leaf for leaf, _, _ in iterate_leaves(base)], address)
 
 
@@ -232,7 +231,10 @@ def _set(base: Design, address: str, said: Collection[str]) -> list[str]:
 
 
 def set_by(base: Design, words: Sequence[str]) -> dict[str, list[str]]:
-    """By address as it was typed, the leaves of a chip and a mapping that overrides set; of both phases where one follows."""
+    """Settings of chip and mapping that overrides set, by address as written.
+
+    A setting of prefill that decode follows counts for both phases.
+    """
     told = [address for address, _ in (*_typed(words, CHIP), *_typed(words))]
     found = {address: _set(base, address.removesuffix(".value"), {*told}) for address in told}
     return {address: leaves_of for address, leaves_of in found.items() if leaves_of}
@@ -253,7 +255,7 @@ def _typed(words: Sequence[str], where: str = MAPPING) -> Iterator[tuple[str, An
 
 
 def group_in_study_file(config: Mapping[str, Any], folder: Path, group: str) -> Mapping[str, Any]:
-    """The fields of a group that the file of a study says itself."""
+    """Fields of a group that the file of a study sets itself."""
     path = folder / "study.yaml"
     if not any(str(word).startswith("study=") for word in config.get("overrides", ())) or not path.is_file():
         return {}

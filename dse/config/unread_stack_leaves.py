@@ -1,4 +1,4 @@
-"""What nothing reads: knobs of a stack that a question or a mapping has no kernels for, and pools that are not there."""
+"""Unread settings of a stack: parts without kernels in the workload, and links that are never used."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -41,7 +41,7 @@ USUAL = {"prefill_policy": "prefill_first", "prefill_batch": 0, "prefill_tokens"
 
 
 def refuse_unread_prefill(base: Design, knobs: tuple[Knob, ...]) -> None:
-    """Raises for what is said of prefill instances where there are none.
+    """Refuse settings of prefill instances if there are none.
 
     Args:
         base: chip and mapping that knobs vary.
@@ -79,7 +79,7 @@ BY_HOST = (SERVED_REGIONS, SERVED_WHOLE_CHIP)
 
 
 def refuse_unread_host_link(base: Design, knobs: tuple[Knob, ...]) -> None:
-    """Raises for a knob of the way to the host's memory where caches never go there.
+    """Refuse a knob of the host memory link if KV caches never move to the host.
 
     Args:
         base: chip and mapping that knobs vary.
@@ -114,7 +114,7 @@ def _values(knob: Knob | None, said: Any) -> tuple[Any, ...]:
 
 
 def unread_serving_leaves(base: Design, asked_for: Workload) -> dict[str, str]:
-    """Leaves of how requests are served that nothing reads for what these requests are, each with the reason."""
+    """Serving settings that nothing reads for the given requests, each with the reason."""
     loads = [case.requests for case in asked_for.cases if isinstance(case, ServingLoad)]
     if not loads or any(len(some.hashes) or len(some.before) for some in loads):
         return {}
@@ -123,7 +123,10 @@ def unread_serving_leaves(base: Design, asked_for: Workload) -> dict[str, str]:
 
 
 def unread_stack_leaves(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> dict[str, str]:
-    """Leaves and parts of the stack that nothing reads, each with the reason; `moved`: leaves that knobs move."""
+    """Settings and parts of the stack that nothing reads, each with the reason.
+
+    `moved`: settings that knobs move.
+    """
     stack, cases = base.mapping.stack, asked_for.cases
     if stack is None:
         return {}
@@ -139,19 +142,19 @@ def unread_stack_leaves(base: Design, asked_for: Workload, moved: Collection[str
 
 
 def has_no_peers(base: Design, moved: Collection[str]) -> bool:
-    """Whether no die with a cache has another that it shares layers with."""
+    """Whether no shared-cache die shares its layers with another die."""
     plans = [getattr(base.mapping, phase) for phase in ("prefill", "decode")]
     return all(hasattr(plan, "allreduce") and np.all(plan.tp == 1) for plan in plans) and {*CROSSED}.isdisjoint(moved)
 
 
 def may_transfer_kv(base: Design, moved: Collection[str]) -> bool:
-    """Whether instances that prefill may send caches on."""
+    """Whether prefill instances may transfer KV caches."""
     serving = base.mapping.serving
     return serving is not None and (getattr(serving, "prefill_instances", 0) != 0 or PREFILL in moved)
 
 
 def may_cross_nodes(base: Design, moved: Collection[str]) -> bool:
-    """Whether dies may exchange something between nodes."""
+    """Whether dies may communicate between nodes."""
     network = base.chip.network
     if network is None or network.nodes is None:
         return False
@@ -208,7 +211,7 @@ def _of_kernels(stack: Any, cases: Sequence[Any]) -> dict[str, str]:
 
 
 def attention_library_part(case: AttentionCase) -> str:
-    """The part of a stack that prices attention by itself."""
+    """Part of a stack that gives the time of attention as a single kernel."""
     prompts = case.causal or case.queries == case.keys
     latent = case.latent or (prompts and case.qk != case.v)
     return ("latent_" if latent else "") + ("context" if prompts else "generation")

@@ -1,4 +1,4 @@
-"""What a configuration asks for: batches to models, served loads, and kernels, streams or collectives by themselves."""
+"""Workloads from the configuration: batches, serving loads, single kernels, streams or collectives."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ MODEL_NOTES = {"source", "published_parameters", "published_formats", "note"}
 
 
 def read_models(config: Dict[str, Any]) -> dict[str, Model]:
-    """The models of a configuration, by their names in it."""
+    """Models of a configuration, by their names in it."""
     if not config:
         raise DesignError("model: none given; choose one or more, as in model=llama3_8b or model=[llama3_8b,qwen2_7b]")
     found = {}
@@ -70,7 +70,7 @@ def read_models(config: Dict[str, Any]) -> dict[str, Model]:
 
 
 def _check_model(model: Model, address: str) -> None:
-    """Refuses fields that contradict each other."""
+    """Refuse fields that contradict each other."""
     experts = model.experts
     for name in ("layers", "mtp"):
         if getattr(model, name) > MAX_LAYERS:
@@ -88,7 +88,7 @@ def _check_model(model: Model, address: str) -> None:
 
 
 def read_workload(config: Dict[str, Any], folder: Path, *, guesses: bool = False) -> Workload:
-    """The workload of a configuration.
+    """Workload of a configuration.
 
     Args:
         config: with the groups `workload` and `model`, and a `seed`.
@@ -142,7 +142,7 @@ def _batches(spec: dict[str, Any], given: _Given) -> list[BatchCase]:
 
 
 def _refuse_lengths(said: set[str]) -> None:
-    """Refuses one length of a request without the other, and either beside a file that has both."""
+    """Refuse one length of a request without the other, and either beside a file that has both."""
     if "lengths" in said and len(said) > 1:
         raise DesignError(
             f"workload.{min(said - {'lengths'})}: nothing reads it beside workload.lengths, whose file has both; leave it out, "
