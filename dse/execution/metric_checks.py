@@ -1,4 +1,4 @@
-"""Metrics that a study asks for and that no design of a chip has, said before anything is evaluated for it."""
+"""Check, before a study starts, that each chip has the metrics that the study requests."""
 
 from collections.abc import Sequence
 
@@ -14,9 +14,10 @@ from dse.space.workload import ServingLoad
 
 
 def refuse_missing_metrics(study: Study) -> None:
-    """Refuses objectives, constraints and pictures of metrics that one design of a chip, evaluated as the study begins, lacks.
+    """Refuse objectives, constraints and plots of metrics that a chip does not have.
 
-    A design that breaks a limit may have no metrics, and says nothing; nor do readers above the screen's, which take long.
+    One design of each chip is evaluated as the study begins. A design that violates a limit may have no metrics and is no
+    evidence. Fidelities above the screen's take too long and are not checked.
 
     Raises:
         DesignError: naming the metric, what it is made of, and what is there.

@@ -1,4 +1,4 @@
-"""Whether two readers rank designs alike: on the front, off it and overall, and whether the front's order is decided."""
+"""Rank agreement of two fidelities: on the front, off it and overall, and whether it is decided."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ MIN_DESIGNS = 5
 
 @dataclass(frozen=True, slots=True)
 class RankCorrelation:
-    """How alike two rankings of some designs are.
+    """Rank correlation of two fidelities over some designs, with its interval.
 
     Attributes:
         designs: that have the metric by both readers.
@@ -31,7 +31,7 @@ class RankCorrelation:
 
 @dataclass(frozen=True, slots=True)
 class RankAgreement:
-    """How alike two readers rank designs by one objective.
+    """Rank agreement of two fidelities by one objective.
 
     Attributes:
         front, off, overall: designs on the study's front, those drawn from all over the others, and all that were evaluated.
@@ -55,7 +55,7 @@ class RankAgreement:
 
 
 def rank_correlation(low: Array, high: Array) -> RankCorrelation:
-    """How alike two readers rank, with its interval.
+    """Rank correlation of two fidelities, with its interval. [-]
 
     The interval is that of Fisher's z of a rank correlation, whose variance is about 0.437 / (n - 4) for Kendall's tau
     ([fieller1957], for ranks of normal deviates), whatever the scale of either reader. As tau is of n (n - 1) / 2 pairs, a tau
@@ -82,7 +82,7 @@ def rank_correlation(low: Array, high: Array) -> RankCorrelation:
 
 
 def rank_agreement(metric: str, low: Array, high: Array, rows: Array, front: Array, off: Array) -> RankAgreement:
-    """How alike two readers rank by one objective.
+    """Rank agreement of two fidelities by one objective.
 
     Args:
         metric: its name.

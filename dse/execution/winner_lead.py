@@ -1,6 +1,6 @@
-"""Whether a higher reader upholds which design is best: by how much the winner leads, as a whole and where both readers play.
+"""Lead of the best design at two fidelities: whether the higher one confirms the choice.
 
-On a part of a mesh a winner may lead by far less than on all of it, or not at all: then ranks there say nothing of the choice.
+On a submesh a winner may lead by far less than on the whole mesh, or not at all: then ranks there say nothing about the choice.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from dse.space.array_math import Array
 
 @dataclass(frozen=True, slots=True)
 class WinnerLead:
-    """The best design by one objective against the next best, of those that were verified.
+    """Lead of the best design by one objective over the next best verified one, at both fidelities.
 
     A lead is by how much the runner-up is worse: 0.04 where it takes 4 % longer; below 0 where it is better.
 
@@ -35,11 +35,11 @@ class WinnerLead:
 
     @property
     def tells(self) -> bool:
-        """Whether what was played can tell: the lower reader has the same winner there, by more than shifts spread."""
+        """Whether the comparison is decisive: the lower fidelity has the same winner there, beyond spread."""
         return bool(np.log1p(self.low) > self.spread)
 
     def said(self, low: str, high: str, part: bool) -> str:
-        """The leads and the verdict, in words.
+        """The leads and the verdict, as text.
 
         Args:
             low, high: fidelities that are compared.
@@ -62,7 +62,7 @@ class WinnerLead:
 
     @property
     def verdict(self) -> str:
-        """What the higher reader says: "upheld", "overturned" or "too close"; "cannot tell" where what was played cannot.
+        """Verdict of the higher fidelity: "upheld", "overturned", "too close" or "cannot tell".
 
         >>> leads = [(0.04, 0.05), (0.04, -0.05), (0.04, 0.005), (0.005, 0.05)]
         >>> [WinnerLead("latency", 0, 1, whole=1.2, low=low, high=high, spread=0.01).verdict for low, high in leads]
@@ -77,7 +77,7 @@ class WinnerLead:
 def winner_lead(
     metric: str, direction: str, whole: Array, low: Array, high: Array, rows: Sequence[int], spread: float
 ) -> WinnerLead | None:
-    """Who wins by an objective, and by how much; None where no design is worse than the best.
+    """Lead of the winner by an objective; None if no design is worse than the best.
 
     Args:
         metric: the objective.

@@ -1,4 +1,4 @@
-"""What would do, where nothing is feasible or a load is more than is served: in the user's addresses."""
+"""Remedies for infeasible studies and overloaded deployments, in the user's addresses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ BUSY_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A limit or a constraint, with the designs that break it.
+    """One limit or constraint, with the designs that violate it.
 
     Attributes:
         what: the limit's address, or the constraint as it is written.
@@ -39,7 +39,7 @@ class Rejection:
 
 
 def count_rejections(asked: "Study", frame: "pd.DataFrame") -> list[Rejection]:
-    """Why designs of a frame are not feasible, most frequent reasons first."""
+    """Limits and constraints by the number of designs that violate them, most frequent first."""
     found = [(str(limit), rows["excess"].to_numpy(dtype=float)) for limit, rows in frame.groupby("limit")]
     for bound in asked.bounds:
         excess = np.asarray(bound.excess(frame[bound.metric].to_numpy(dtype=float)))
@@ -50,9 +50,9 @@ def count_rejections(asked: "Study", frame: "pd.DataFrame") -> list[Rejection]:
 
 
 def smallest_relaxation(asked: "Study", frame: "pd.DataFrame") -> tuple[dict[str, Any], list[str]]:
-    """Knobs of the design that is nearest to feasible, and all that would have to give for it; nothing where none is known.
+    """Knobs of the design nearest to feasible, and the relaxations that would admit it.
 
-    Nearest is whose largest excess over a limit or constraint is smallest.
+    Empty if none is known. Nearest is the design whose largest excess over a limit or constraint is smallest.
     """
     from dse.execution.result_frame import knob_values
 
@@ -99,7 +99,7 @@ def _gives(asked: "Study", design: Design, row: "pd.Series") -> tuple[float, lis
 
 
 def overload_advice(metrics: Mapping[str, float], design: Design) -> str:
-    """What holds back requests that wait longer than they run, and the knobs that move it; "" where they do not."""
+    """Cause of long waits in an overloaded deployment, and the knobs that help; else empty string."""
     if not metrics.get("load_verdict"):
         return ""
     if metrics["load_verdict"] == 3:

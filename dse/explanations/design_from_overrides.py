@@ -1,4 +1,4 @@
-"""A design that overrides name over what a study starts from, and where it stands there."""
+"""A design named by overrides over a study's configuration, and its position in the study."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ OF_STUDIES = ("objectives", "constraints", "metrics", "space", "search", "screen
 
 @dataclass(frozen=True)
 class OverriddenDesign:
-    """A design that somebody named by overrides.
+    """One design that the user names by overrides.
 
     Attributes:
         space: its knobs, with the design as base.
@@ -43,12 +43,12 @@ class OverriddenDesign:
 
     @property
     def name(self) -> str:
-        """What was typed."""
+        """The overrides as text, or a phrase for the configured design if there are none."""
         return " ".join(self.words) or "the design as it is configured"
 
 
 def design_from_overrides(asked: Study, typed: Sequence[str], command: str, *, trust: bool = False) -> OverriddenDesign:
-    """The design that overrides name over a study's own configuration, with the study's knobs.
+    """Design that overrides name over a study's own configuration, with the study's knobs.
 
     Raises:
         DesignError: it is asked something else than the study asks, or the chip of several is not said.
@@ -90,7 +90,7 @@ def design_from_overrides(asked: Study, typed: Sequence[str], command: str, *, t
 
 
 def space_with_tied_leaves(base: Design, of: Space, words: Sequence[str]) -> Space:
-    """The space over a design that overrides name: what is tied in a study follows there, but for leaves that they set.
+    """Space over a design named by overrides, with the study's ties except overridden settings.
 
     Args:
         base: as they name it.
@@ -107,7 +107,7 @@ def space_with_tied_leaves(base: Design, of: Space, words: Sequence[str]) -> Spa
 def explain_dominance_of(
     asked: Study, frame: pd.DataFrame, typed: Sequence[str], *, trust: bool = False, seconds: float = BUDGET_S
 ) -> DominanceReport:
-    """Where a design that overrides name stands among those of a study.
+    """Position of a design that overrides name among those of a study.
 
     Args:
         asked: the study.
@@ -127,7 +127,7 @@ def explain_dominance_of(
 def of_study_not_in(
     asked: Study, frame: pd.DataFrame, design: StoredStudyDesign, *, seconds: float = BUDGET_S
 ) -> DominanceReport:
-    """Where a design of a study stands among the others.
+    """Position of a study's design among the others.
 
     Args:
         asked: the study.

@@ -1,4 +1,7 @@
-"""A design of a study by its id, the beginning of its content key, among all that was searched or screened."""
+"""A stored design of a study by its id, which is the beginning of its content key.
+
+All searched and screened designs count.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +25,7 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class StoredStudyDesign:
-    """A design of a study.
+    """One stored design of a study: its id and knob values.
 
     Attributes:
         id: the beginning of its key.
