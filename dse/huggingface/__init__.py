@@ -1,4 +1,4 @@
-"""Models as Hugging Face publishes them: a downloaded `config.json` becomes the fields of a model.
+"""Models from Hugging Face: a downloaded `config.json` becomes the fields of a model.
 
 Every field of the file is read, known to change neither shapes nor counts, or refused by its name: nothing is guessed. Of a
 model that sees or hears, the language model is read. Number formats are not the model's here but those of `mapping.precision`;
@@ -36,7 +36,7 @@ SIZES = (
 
 
 def read_model_entries(paths: Any, folder: Path) -> dict[str, Entry]:
-    """The models of some files, as a configuration would state them, by names made from theirs.
+    """Read the models of some files into the form of a configuration, named after their files.
 
     Args:
         paths: one path or a list, of files or of folders with a `config.json`; relative to here, or to `folder`.
@@ -60,7 +60,7 @@ def read_model_entries(paths: Any, folder: Path) -> dict[str, Entry]:
 
 
 def model_fields(path: Path) -> Entry:
-    """The fields of the model in a file, as in `conf/model/*.yaml`.
+    """Fields of the model in a file, as in `conf/model/*.yaml`.
 
     Raises:
         DesignError: naming the file, the field, what is there and what is needed.

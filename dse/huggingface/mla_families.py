@@ -1,4 +1,4 @@
-"""Architectures whose attention caches a latent, or compressed entries: DeepSeek and what follows it."""
+"""Architectures that cache a latent or compressed entries: DeepSeek and its successors."""
 
 from dse.huggingface.config_file import ConfigFile, Entry, shorten
 from dse.huggingface.gqa_families import expert_fields, mtp_fields
@@ -7,42 +7,42 @@ from dse.huggingface.quantization import rotated_share
 
 
 def deepseek_v2(file: ConfigFile) -> Entry:
-    """Latent attention, routing without learned biases."""
+    """DeepSeek-V2: latent attention, routing without learned biases."""
     file.only("topk_method", ("greedy", "group_limited_greedy"))
     return _latent(file, score_bias=False)
 
 
 def deepseek_v3(file: ConfigFile) -> Entry:
-    """Latent attention, routing by scores with biases."""
+    """DeepSeek-V3: latent attention, routing by scores with biases."""
     file.only("topk_method", ("noaux_tc",))
     return _latent(file, score_bias=True)
 
 
 def minicpm3(file: ConfigFile) -> Entry:
-    """Latent attention with a dense FFN in each layer."""
+    """MiniCPM3: latent attention with a dense FFN in each layer."""
     file.ignore("head_dim")  # of the rotated part
     file.only("attention_bias", (False,))
     return _heads(file)
 
 
 def mistral4(file: ConfigFile) -> Entry:
-    """As DeepSeek-V2, with experts in all layers unless it says otherwise."""
+    """Mistral 4: DeepSeek-V2 with experts in all layers by default."""
     biased = file.only("topk_method", ("greedy", "group_limited_greedy", "noaux_tc")) == "noaux_tc"
     return _latent(file, score_bias=biased)
 
 
 def glm4_lite(file: ConfigFile) -> Entry:
-    """As DeepSeek-V3."""
+    """GLM-4 lite: the same fields as DeepSeek-V3."""
     return deepseek_v3(file)
 
 
 def deepseek_v32(file: ConfigFile) -> Entry:
-    """As DeepSeek-V3, with an indexer that picks positions."""
+    """DeepSeek-V3.2: DeepSeek-V3 with an indexer that picks positions."""
     return deepseek_v3(file) | {"indexer": _indexer(file)}
 
 
 def glm_dsa(file: ConfigFile) -> Entry:
-    """As DeepSeek-V3.2; some layers may take what one before them has picked."""
+    """GLM with an indexer as in DeepSeek-V3.2; some layers may reuse the picks of an earlier one."""
     indexer, layers = _indexer(file), file.layers()
     modules = file.whole("num_nextn_predict_layers", low=0, default=0)
     layer_list(file, "layer_types", {"deepseek_sparse_attention": "sparse"}, more=modules)
@@ -65,7 +65,7 @@ def glm_dsa(file: ConfigFile) -> Entry:
 
 
 def deepseek_v4(file: ConfigFile) -> Entry:
-    """Windows in all layers; beside them entries of some positions, of which an indexer picks, or which are few."""
+    """DeepSeek-V4: windows in all layers, and compressed entries, which an indexer picks or which are few."""
     heads, head_dim = file.whole("num_attention_heads"), file.whole("head_dim")
     file.only("num_key_value_heads", (1,))
     file.only("topk_method", ("noaux_tc",))
@@ -123,7 +123,10 @@ def _compressing(file: ConfigFile, modules: int) -> tuple[str, ...]:
 
 
 def kimi_linear(file: ConfigFile) -> Entry:
-    """States with a decay of each channel, and latent attention without rotation; layers are counted from one."""
+    """Kimi Linear: states with a decay of each channel, and latent attention without rotation.
+
+    Layers are counted from one.
+    """
     said = file.group("linear_attn_config")
     if said is None:
         raise file.refuse("linear_attn_config", "missing; a group of fields is needed")

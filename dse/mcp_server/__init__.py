@@ -1,6 +1,7 @@
-"""What an assistant can call: tools with typed arguments, each of which answers with one of the published documents.
+"""Tools of the MCP server: typed arguments in, one of the published documents out.
 
-Plain values only; `dse.mcp_server.server` says them in the Model Context Protocol, and `dse.mcp_server.tool_calls` does them.
+Plain values only; `dse.mcp_server.server` serves them over the Model Context Protocol, and `dse.mcp_server.tool_calls` runs
+them.
 """
 
 from collections.abc import Mapping
@@ -43,7 +44,7 @@ def _with(schema: Schema, *examples: Any) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class McpTool:
-    """One tool.
+    """One tool of the MCP server: its description, arguments and document.
 
     Attributes:
         title: for people.
@@ -148,12 +149,12 @@ TOOLS = {
 
 
 def available_tools(*, allow_run: bool) -> dict[str, McpTool]:
-    """The tools that may be called."""
+    """Tools that may be called."""
     return {name: tool for name, tool in TOOLS.items() if allow_run or not tool.writes}
 
 
 def check_arguments(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a tool that have the types of its schema.
+    """Arguments of a tool, checked against its schema.
 
     Args:
         name: of the tool.

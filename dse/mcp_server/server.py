@@ -1,4 +1,4 @@
-"""The tools in the Model Context Protocol, over standard input and output: the one room of the library `mcp`."""
+"""MCP server on standard input and output: the only module that imports the library `mcp`."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from dse.terminal.signals import exit_status
 
 
 def serve_mcp(*, allow_run: bool) -> None:
-    """Serves one client until its input ends.
+    """Serve one client until its input ends.
 
     Args:
         allow_run: whether the tools that write are offered.

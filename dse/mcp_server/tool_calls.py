@@ -1,4 +1,4 @@
-"""What the tools do: arguments of an assistant in, a published document out.
+"""Execution of tool calls: arguments of an assistant in, a published document out.
 
 What an assistant says is data, as that of any stranger: no flags, no code (`dse.config.untrusted_files`), no file outside of
 the folder, as a message may quote a line of it, and no other place of results than ./runs.
@@ -26,7 +26,7 @@ OUTSIDE = re.compile(r"""(^|[\s\[{(,:=|'"])(/+\w|~|(\.\./*)+(\w|$))|/\.\.(/|$)""
 
 
 def call_tool(name: str, arguments: Mapping[str, Any], told: ProgressCallback) -> dict[str, Any]:
-    """What a tool answers: the document of `dse.mcp_server.TOOLS`.
+    """Answer of a tool: the document that `dse.mcp_server.TOOLS` names.
 
     Args:
         name: of the tool.
@@ -54,7 +54,7 @@ def call_tool(name: str, arguments: Mapping[str, Any], told: ProgressCallback) -
 
 
 def list_options() -> dict[str, Any]:
-    """What overrides can choose: names by group, fidelities, and metrics with their definitions."""
+    """Presets that overrides can choose, by group, fidelities, and metrics with their definitions."""
     from dse.evaluators import FIDELITIES, METRICS
 
     chosen = {

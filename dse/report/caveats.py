@@ -1,5 +1,6 @@
-"""What a study cannot say: knobs that change nothing, constraints that never bind, objectives that tell nothing apart, fronts
-with more designs than the model tells apart, and spaces in which nothing is feasible.
+"""Caveats of a study: idle knobs and constraints, flat objectives, crowded or empty fronts.
+
+A front is crowded if it has more designs than the model can tell apart, and empty if no design is feasible.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +48,7 @@ MAX_FRONT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Caveat:
-    """Something that a study cannot say, or that is not what it seems.
+    """One caveat of a study, with its kind and text.
 
     Attributes:
         kind: knob, constraint, objective, feasible, front, screen, stack or chip.
@@ -63,7 +64,7 @@ class Caveat:
 def study_caveats(
     asked: Study, frame: pd.DataFrame, screened: ScreenResult | None = None, *, seconds: float = BUDGET_S
 ) -> list[Caveat]:
-    """What a study cannot say.
+    """Caveats of a study, from its designs and its screen.
 
     Args:
         asked: the study.
@@ -84,7 +85,7 @@ def study_caveats(
 
 
 def facts_dropped(asked: Study) -> list[Caveat]:
-    """Chips of which a data sheet says facts that designs of the study drop, with the knobs that move what they depend on."""
+    """Chips with data-sheet facts that do not hold for all designs, and the knobs that they depend on."""
     found = []
     for chosen, space in asked.question.space.each:
         of_part = {fact.name for fact in published_facts(space.base.chip) if fact.holds}
@@ -109,13 +110,13 @@ def facts_dropped(asked: Study) -> list[Caveat]:
 
 
 def foreign_constant_caveats(asked: Study) -> list[Caveat]:
-    """Chips whose software has constants that were fitted on others alone."""
+    """Chips whose software has constants that were fitted on other chips only."""
     each = ((of[1]["chip"], foreign_constants_note(*of)) for of in _software(asked))
     return [Caveat("stack", chip, text) for chip, text in each if text]
 
 
 def stack_texts(asked: Study) -> list[str]:
-    """Which kernels of each chip's software stack were measured, a line a chip that has a stack."""
+    """Measured and assumed kernels of each chip's software stack, one line per chip with a stack."""
     found = ((of[1]["chip"], stack_basis(*of)) for of in _software(asked))
     return [f"{chip}: {basis.text}" if asked.chips else basis.text for chip, basis in found if basis]
 
@@ -134,7 +135,7 @@ def _software(asked: Study) -> Iterator[tuple[list[ConstantSource], dict[str, st
 
 
 def inactive_knob_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
-    """Knobs that count at no design, with the conditions that none of them meets."""
+    """Knobs that are inactive in all designs, with the conditions that none of them meets."""
     found = []
     for knob in asked.question.space.knobs if len(frame) else ():
         if frame[knob.address].notna().any():
@@ -149,8 +150,9 @@ def inactive_knob_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
 
 
 def idle_knob_caveats(asked: Study, frame: pd.DataFrame, *, seconds: float = BUDGET_S) -> list[Caveat]:
-    """Knobs of which no step changes an objective, a constraint's metric or a limit, at designs evenly over all; by the closed
-    form.
+    """Knobs of which no step changes an objective, a constraint's metric or a limit.
+
+    Tested with the analytical model at designs spread evenly over all.
     """
     space = asked.question.space
     known = frame[frame["error"].isna()]
@@ -234,8 +236,9 @@ class _Tally:
 
 
 def idle_constraint_caveats(asked: Study, frame: pd.DataFrame, screened: ScreenResult | None = None) -> list[Caveat]:
-    """Constraints that no design breaks, and those without which the front would be the same: nothing that breaks one alone
-    is better than the whole front in anything.
+    """Constraints that no design violates, and those that do not move the front.
+
+    A constraint does not move the front if no design that violates it alone is better than the whole front in anything.
     """
     front = [
         DesignOutcome({name: float(row[name]) for name in asked.objectives}) for row in frame[frame["front"]].to_dict("records")
@@ -265,7 +268,7 @@ def idle_constraint_caveats(asked: Study, frame: pd.DataFrame, screened: ScreenR
 
 
 def discarded_rows_caveats(asked: Study, screened: ScreenResult | None) -> list[Caveat]:
-    """That most of what was screened is not known any more, so that nothing is said of what constraints leave out."""
+    """Caveat that most screened designs were not kept, so that constraints cannot be assessed."""
     if screened is None or screened.kept == screened.rows or asked.fidelity != asked.screening:
         return []
     text = (
@@ -277,7 +280,7 @@ def discarded_rows_caveats(asked: Study, screened: ScreenResult | None) -> list[
 
 
 def flat_objective_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
-    """Objectives that are the same for all feasible designs, or differ by less than they are told apart by."""
+    """Objectives that are equal for all feasible designs, or differ by less than their resolution."""
     good = frame[frame["feasible"]]
     found = []
     for name, (by, how) in objective_resolution(asked).items():
@@ -297,7 +300,7 @@ def flat_objective_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
 
 
 def infeasible_study_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
-    """Where nothing is feasible, which limit rejects most, and the smallest relaxation that would admit a design."""
+    """Most violated limits of a study without feasible designs, and the smallest relaxation."""
     if not len(frame) or frame["feasible"].any():
         return []
     counted = "; ".join(
@@ -315,7 +318,7 @@ def infeasible_study_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
 
 
 def crowded_front_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
-    """That designs of the front are nearer to one another than the model is right."""
+    """Caveat that designs of the front differ by less than the model's error."""
     kept, of = distinct_front(asked, frame)
     if not of or len(kept) == len(of):
         return []
@@ -333,7 +336,7 @@ def crowded_front_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
 
 
 def distinct_front(asked: Study, frame: pd.DataFrame) -> tuple[list[int], list[int]]:
-    """The front thinned to designs that the model tells apart.
+    """Front thinned to designs that the model can tell apart.
 
     Returns:
         Rows of the front that stand for all, in the order of the report; and for each row of the front the one that stands
@@ -349,7 +352,7 @@ def distinct_front(asked: Study, frame: pd.DataFrame) -> tuple[list[int], list[i
 
 
 def objective_resolution(asked: Study) -> dict[str, tuple[float, str]]:
-    """What tells designs apart, by objective: half of the band of measured rows of this kind, and in words what that is.
+    """Resolution of each objective: half of the error band of measured rows, with its source as text.
 
     The band is from low to high, both simulated over measured less 1. What all rows have in common moves no order; half its
     width, sqrt((1 + high) / (1 + low)) - 1, is what is left. Of several chips or kernels the widest counts.
@@ -370,9 +373,9 @@ def objective_resolution(asked: Study) -> dict[str, tuple[float, str]]:
 
 
 def thin_to_resolution(values: Array, directions: Sequence[str], by: Sequence[float]) -> tuple[list[int], list[int]]:
-    """Rows that stand for all: each other row is as good as one of them in all objectives, but for what tells rows apart.
+    """Rows that represent all others within a relative resolution of each objective.
 
-    Greedy: the row that stands for most is taken first, of several the first (epsilon-dominance [laumanns2002]).
+    Greedy: the row that represents most others is taken first, the first of equals (epsilon-dominance [laumanns2002]).
 
     Args:
         values: shape (rows, objectives).
@@ -403,5 +406,5 @@ def thin_to_resolution(values: Array, directions: Sequence[str], by: Sequence[fl
 
 
 def caveat_records(found: Sequence[Caveat]) -> list[Mapping[str, str]]:
-    """Remarks as plain values."""
+    """Caveats as JSON values for reports and documents."""
     return [{"kind": one.kind, "what": one.what, "text": one.text} for one in found]

@@ -1,4 +1,4 @@
-"""Why each design of a front is there, as the page shows it: steps of knobs, what constraints cost, what is next to it."""
+"""Explanations of a front for a page: knob steps, time shares, shadow prices, next designs."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -39,7 +39,7 @@ SIMULATED_BUDGET_S = 2.0
 def front_explanations(
     asked: Study, ordered: pd.DataFrame, screened: ScreenResult | None, start: int, kept: PageCache
 ) -> dict[str, Any]:
-    """Why the front of a study is as it is, and what the study cannot say, as plain values.
+    """Explanation of a study's front, and its caveats, as JSON values.
 
     Args:
         asked: the study.

@@ -1,6 +1,6 @@
-"""What a report shows, as plain values: the designs of its studies in columns, once, and the facts of each study.
+"""Data of a report as JSON values: designs of its studies in columns, and facts of each study.
 
-No picture and no text for people is made here: the page's own code draws from these values.
+No picture and no text is made here: the page's own code draws from these values.
 """
 
 import time
@@ -61,7 +61,7 @@ MAX_FAILURES = 50
 
 @dataclass(frozen=True)
 class ReportedStudy:
-    """A study with what is known of it.
+    """One study with its results for a report.
 
     Attributes:
         frame: as `dse.execution.result_frame.with_front` has it.
@@ -78,7 +78,10 @@ class ReportedStudy:
 
 @dataclass(frozen=True)
 class HypervolumeBox:
-    """Where histories are measured: corners as `minimised` has them, and what the front in the end takes of it."""
+    """Reference box of hypervolume histories: its corners, and the share that the final front dominates.
+
+    Corners are in the form of `as_minimisation`.
+    """
 
     low: Array
     high: Array
@@ -86,7 +89,7 @@ class HypervolumeBox:
 
 
 def report_payload(parts: Sequence[ReportedStudy]) -> dict[str, Any]:
-    """The data of a page on one study or several: ready for JSON."""
+    """Data of a page on one or several studies, ready for JSON."""
     refuse_conflicting_definitions([part.study.question.defined for part in parts])
     frames = [report_order(part.study, part.frame) for part in parts]
     box = _common_box(parts)

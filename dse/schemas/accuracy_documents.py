@@ -1,4 +1,4 @@
-"""What is said of published and measured rows: `dse validate` and `dse calibrate`."""
+"""Schemas of documents on published and measured rows: `dse validate` and `dse calibrate`."""
 
 from dse.schemas.schema_builders import (
     KIND,

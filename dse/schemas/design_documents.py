@@ -1,4 +1,4 @@
-"""What is said of designs that are asked directly: `dse evaluate`, `dse compare` and `dse capacity`."""
+"""Schemas of documents on designs: `dse evaluate`, `dse compare` and `dse capacity`."""
 
 from dse.schemas.schema_builders import (
     KIND,

@@ -1,4 +1,4 @@
-"""What is said of studies and their designs: `dse list`, `dse explain` and `dse whynot`."""
+"""Schemas of documents on studies and their designs: `dse list`, `dse explain` and `dse whynot`."""
 
 from dse.schemas.schema_builders import (
     FIELD,
@@ -205,7 +205,7 @@ WHYNOT: Schema = object_schema(
 
 
 def run_schema(front: Schema) -> Schema:
-    """What a run leaves, with the document that its front is."""
+    """Schema of a run's result, with the document of its front."""
     return object_schema(
         {
             "name": text_schema("as the other commands take it"),
