@@ -1,4 +1,4 @@
-"""The command line: what is typed, to what does it; `dse.commands.cli_options` says what each command takes.
+"""The command line: dispatch of commands; `dse.commands.cli_options` has what each command takes.
 
 Heavy libraries are imported where they are used, so that help and completion answer at once.
 """
@@ -26,7 +26,7 @@ SWEEP = (100_000, 20, 20)
 
 
 def main() -> None:
-    """Entry point of ``dse``; exits with 2 on anything the user can fix."""
+    """Entry point of ``dse``; exits with 2 on any error that the user can fix."""
     gc.set_threshold(*SWEEP)
     try:
         with handle_signals():
@@ -179,7 +179,7 @@ def _capacity(typed: Namespace) -> int:
 
 
 def _waiting(what: str) -> "CompileNotice":
-    """Says that loops are being compiled, where they are."""
+    """Say that loops are being compiled, where they are."""
     from dse.evaluators.machine.compile_counter import compilations_started
     from dse.terminal.progress import CompileNotice
 
