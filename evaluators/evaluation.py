@@ -478,7 +478,7 @@ def _part(design: Design, case: WorkloadCase, fidelity: str) -> tuple[Design, Wo
     if found is None:
         valid = ", ".join(_readers(_judge(design, case), design))
         what = "models on wafers and tiles (mapping=flat), products, attention and collectives"
-        raise DesignError(f"fidelity: {fidelity} plays a part of a mesh, for {what} only; valid here: {valid}")
+        raise DesignError(f"fidelity: {fidelity} simulates a submesh, for {what} only; valid here: {valid}")
     return *found, word
 
 
@@ -491,7 +491,7 @@ def _smaller(design: Design, case: WorkloadCase, side: int) -> tuple[Design, Wor
 def _reader(design: Design, case: WorkloadCase, fidelity: str) -> ModuleType:
     word, _, part = fidelity.partition(SUBMESH_MARK)
     if word not in FIDELITIES:
-        raise DesignError(f"fidelity: no reader {fidelity!r}; {suggest_nearest(fidelity, fidelity_names())}")
+        raise DesignError(f"fidelity: no option {fidelity!r}; {suggest_nearest(fidelity, fidelity_names())}")
     reader = _judge(design, case)
     known = _readers(reader, design, bool(part))
     if word not in known:

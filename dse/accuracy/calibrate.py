@@ -122,7 +122,7 @@ def calibrate(path: Path, words: Sequence[str]) -> Calibration:
     overrides = tuple(word for word in words if word.partition("=")[0] not in CALIBRATE_OPTIONS)
     wanted = [text.strip(" '\"") for text in said.get("fit", "").strip("[] ").split(",") if text.strip(" '\"")]
     if not wanted:
-        raise DesignError(f"calibrate: say what to fit, as in {EXAMPLE}")
+        raise DesignError(f"calibrate: name the constants to fit, as in {EXAMPLE}")
     count, seed = _whole(said, "folds", 5, 2), _whole(said, "seed", 0, 0)
     if not path.exists():
         raise DesignError(f"calibrate: no file {path}")
@@ -292,7 +292,7 @@ def _constant(text: str, design: Design) -> FittedConstant:
     if limits.get("positive") and not low:
         low = 1e-3 * (high if np.isfinite(high) else before)
     if not before and not np.isfinite(high):
-        raise DesignError(f"fit: {address}: it is 0 and has no end above; say a range, as in {address}=0..20 {unit}")
+        raise DesignError(f"fit: {address}: value is 0 and has no upper end; give a range, as in {address}=0..20 {unit}")
     return FittedConstant(address, unit, str(limits["doc"]), float(before), low, high)
 
 
@@ -308,9 +308,9 @@ def _refuse_unknown(path: Path, rows: Sequence[MeasuredRow], before: Vector) -> 
     for row, value in zip(rows, before, strict=True):
         if row.role == "calibration" and not (np.isfinite(value) and value > 0):
             raise DesignError(
-                f"{path} ({escape_line(row.id[:40])}): column metric: nothing comes out for {row.metric} here, which "
+                f"{path} ({escape_line(row.id[:40])}): column metric: no result for {row.metric}; "
                 f"this kind of "
-                "chip or workload has not, or which does not fit; dse evaluate says what does"
+                "chip or workload lacks the metric, or the design is infeasible; dse evaluate shows which"
             )
 
 

@@ -226,7 +226,9 @@ class Decision:
         if self.verdict != CONTRADICTED:
             return ""
         if not claim.mechanism:
-            return f"{claim.address}: contradicted ({self.simulated} for {claim.value}); say why in the column mechanism"
+            return (
+                f"{claim.address}: contradicted ({self.simulated} for {claim.value}); state the reason in the column mechanism"
+            )
         if self.reader is not None and claim.holds(self.reader):
             return (
                 f"{claim.address}: contradicted, yet {' '.join(claim.reader)} gives {self.reader_value}, which holds; "
@@ -373,11 +375,11 @@ def read_claims(path: Path) -> list[Claim]:
                 text = cells[column].strip()
                 if before := seen.get((column, text.casefold())):
                     one = (
-                        "a place names one claim: say which sentence, row or cell"
+                        "a place names one claim: name its sentence, row or cell"
                         if column == "where"
                         else "give one of them another"
                     )
-                    raise DesignError(f"column {column}: {text[:80]!r} stands in row {before} too; {one}")
+                    raise DesignError(f"column {column}: {text[:80]!r} is in row {before} too; {one}")
                 seen[column, text.casefold()] = line
         except DesignError as error:
             raise DesignError(f"{path}, row {line} ({escape_line(cells['id'][:40])}): {escape_line(str(error))}") from None
@@ -419,13 +421,15 @@ def build_claim(path: Path, line: int, cells: Mapping[str, str]) -> Claim:
     overrides, baseline, reader = (overrides_of(cells, column) for column in ("overrides", "baseline", "reader"))
     if not overrides:
         if not cells["missing"]:
-            raise DesignError("column missing: a claim without overrides or row cannot be simulated; say there what is missing")
+            raise DesignError(
+                "column missing: a claim without overrides or row cannot be simulated; list there what is missing"
+            )
         if typed := [name for name in ("baseline", "metric", "tolerance", "reader", "sweep") if cells[name]]:
             raise DesignError(f"column {typed[0]}: without overrides nothing is simulated; leave it blank")
     elif not cells["metric"]:
-        raise DesignError("column metric: is blank; say what is compared, as in tpot")
+        raise DesignError("column metric: is blank; name the metric to compare, as in tpot")
     elif sweep and not cells["missing"]:
-        raise DesignError("column missing: a sweep goes over what the paper leaves out; say there what that is")
+        raise DesignError("column missing: a sweep covers what the paper leaves out; name that there")
     if overrides:
         value_range(cells["value"])
     return Claim(
@@ -452,7 +456,7 @@ def parse_tolerance(cells: Mapping[str, str]) -> float:
             )
         return 0.0
     if not text:
-        raise DesignError("column tolerance: is blank; say how far off a number may be, as in 0.1")
+        raise DesignError("column tolerance: is blank; set the largest relative error of the number, as in 0.1")
     try:
         share = parse_quantity(text, "1")
     except DesignError as error:
@@ -483,7 +487,7 @@ def parse_sweep(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
             raise DesignError(f"column sweep: {word[:80]!r} is no ADDRESS={{VALUE,VALUE}} of two values or more; write it so")
         swept.append((found[1], values))
     if len({address for address, _ in swept}) < len(swept):
-        raise DesignError(f"column sweep: an address stands twice in {text[:80]!r}; give all its values in one word")
+        raise DesignError(f"column sweep: an address is twice in {text[:80]!r}; give all its values in one word")
     points = 1
     for _, values in swept:
         points *= len(values)

@@ -31,4 +31,4 @@ def foreign_constants_note(
     if not parts:
         return ""
     said = " and ".join(f"{', '.join(some)} on {' and '.join(chips)}" for chips, some in parts.items())
-    return f"stack={names['stack']} was fitted elsewhere ({said}); on chip={names['chip']} it is extrapolated"
+    return f"stack={names['stack']} was fitted on other chips ({said}); on chip={names['chip']} it is extrapolated"

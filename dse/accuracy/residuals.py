@@ -104,7 +104,7 @@ class ErrorBand:
         of = ", ".join(part for part in (f"chip={self.kind.chip}", self.kind.phase, self.of) if part)
         kind = "comparison" if self.compares else "row"
         fitted = f", {self.fitted} fitted on" if self.fitted else ""
-        stale = f"; by physics {self.physics}, this is {PHYSICS_VERSION}: stale" if self.stale else ""
+        stale = f"; simulated at physics version {self.physics}, now {PHYSICS_VERSION}: stale" if self.stale else ""
         return f"{span} ({self.rows} {kind}{'s' * (self.rows > 1)} of {of}{fitted}{stale})"
 
 
@@ -137,7 +137,7 @@ def error_band(kind: ResultKind, metric: str, value: float, *, changed: bool = F
     rows, of = nearest_rows(kind, read_residuals())
     if not rows:
         return ErrorBand(metric, value, kind)
-    of = ", ".join(filter(None, (of, "the chip as it ships" if changed else "")))
+    of = ", ".join(filter(None, (of, "the unchanged chip" if changed else "")))
     errors = np.array([row.error for row in rows])
     if quantity_of_metric(metric).sign < 0:
         errors = 1 / (1 + errors) - 1

@@ -358,7 +358,7 @@ def _ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: str) ->
     """
     find_metric(name)
     if not baseline:
-        raise DesignError(f"metric: each({name}) is of ratios; say what to in the column baseline")
+        raise DesignError(f"metric: each({name}) is a ratio; set the column baseline")
     alone = any(override.startswith("chip=") for override in baseline)
     found, fits = [], []
     for words in (overrides, baseline if alone else (*overrides, *baseline)):
@@ -405,7 +405,7 @@ def simulated_metric(overrides: tuple[str, ...], what: str, strict: bool = True)
     if kind == "reached":
         settled = _flat(columns[knob], losses, knob)[1]
         if np.isnan(settled):
-            raise DesignError(f"metric: {name} is not within 1 % of its best at the last value of {knob}: it settles nowhere")
+            raise DesignError(f"metric: {name} is not within 1 % of its best at the last value of {knob}: no plateau")
         return settled
     return float(columns[knob][best])
 

@@ -221,20 +221,20 @@ def parse_query(words: Sequence[str]) -> CapacityQuery:
     chips = [word.partition("=")[2] for word in words if word.startswith("chip=")]
     names = [name.strip() for name in chips[-1].strip("[]").split(",")] if chips else []
     if not names or not all(names):
-        raise DesignError(f"capacity: say which chip, as in {EXAMPLE}")
+        raise DesignError(f"capacity: name a chip, as in {EXAMPLE}")
     if len(set(names)) < len(names):
-        raise DesignError(f"capacity: a chip stands twice among {', '.join(names)}")
+        raise DesignError(f"capacity: a chip is listed twice in {', '.join(names)}")
     others = tuple(word for word in words if word.partition("=")[0] not in (*QUERY_OPTIONS, "chip"))
     for word in others:
         if word.startswith(("study=", "chips=", "mappings=")):
-            raise DesignError(f"capacity: {word.partition('=')[0]} is of studies; say chip=[...], and what is served")
+            raise DesignError(f"capacity: {word.partition('=')[0]} is for studies; set chip=[...] and the workload")
     rate = number(said["rate"].strip("'\""), "Hz", "rate") if "rate" in said else 0.0
     if "devices" not in said and not rate:
         raise DesignError(
-            f"capacity: say devices=16 for the largest rate of so many, or rate='10 Hz' for the fewest, as in {EXAMPLE}"
+            f"capacity: set devices=16 for their maximum rate, or rate='10 Hz' for the fewest devices, as in {EXAMPLE}"
         )
     if "devices" in said and rate:
-        raise DesignError("capacity: devices and rate at once leave nothing to ask; say one of them")
+        raise DesignError("capacity: expected devices or rate, got both; set one of them")
     try:
         devices = int(said.get("devices", 0))
     except ValueError:
@@ -310,22 +310,22 @@ def _in_cells(
     if said and not asked.most and devices > 1 and needed > MOST_PLAYED:
         part = f"1/{math.ceil(needed / MOST_PLAYED)} of them, or workload.requests={needed} for all"
         some = f"{_instances(kinds)} serve some {rate:.4g} requests/s on {devices} devices"
-        raise DesignError(f"capacity: {chip}: {some}, more than is played; say {part}")
+        raise DesignError(f"capacity: {chip}: {some}, too many to simulate; set {part}")
     many = 1 if said else MAX_DEVICES // devices
-    beyond = f"the {_instances(kinds)} that are said" if said else f"{MAX_DEVICES:,} devices"
+    beyond = f"the given {_instances(kinds)}" if said else f"{MAX_DEVICES:,} devices"
     count = needed if needed <= MOST_PLAYED else USUAL  # so long bounds are told about by none that can be played
     if kinds.load.requests.users:  # prices are for the longest of the requests that decide
         count = decisive(kinds.load, bounds, rate, count)
     kinds, bounds, knobs = usual if _traced(asked.overrides) else _posed(chip, asked, trust, count, kinds)
     load, least = kinds.load, asked.rate / many
     if asked.rate > (whole := many * rate_bound(kinds, bounds, knobs, devices, apart=asked.apart, least=least)):
-        why = f"{chip}: {asked.rate:g} requests/s take more than {beyond}, which serve {whole:.4g} requests/s at most"
+        why = f"{chip}: {asked.rate:g} requests/s need more than {beyond}, which serve {whole:.4g} requests/s at most"
         return ChipCapacity(chip, load, bounds, devices, (), (), {}, why=why)
     side = _most(chip, replace(asked, devices=devices), kinds, bounds, knobs, least=least)
     if side.best is None:
         return side
     if asked.rate > (whole := many * side.best.rate):
-        why = f"{asked.rate:g} requests/s take more than {beyond}, which serve {whole:.4g} requests/s"
+        why = f"{asked.rate:g} requests/s need more than {beyond}, which serve {whole:.4g} requests/s"
         return replace(side, why=f"{chip}: {why}")
     if said:
         return side
@@ -384,7 +384,7 @@ def build_chip_query(
     words = [f"chip={chip}", *asked.overrides]
     counts = _counts(asked)
     if counts.get(PREFILL) and not asked.apart:
-        raise DesignError(f"apart: false looks at no instances that only prefill; leave it out, or {PREFILL}")
+        raise DesignError(f"apart: false excludes prefill instances, but {PREFILL} is set; remove one of them")
     fixed = {address: 1 for address in (PREFILL,) if asked.apart and address not in counts and _said_of_prefill(asked)}
     words += [f"{address}={count}" for address, count in fixed.items()]
     if not any(word.startswith("workload=") for word in words):
@@ -397,9 +397,11 @@ def build_chip_query(
     # of most chips the space is this one: to compose once is half of a short answer
     config = compose([*words, f"space={SPACE}"] if free else words, trust=trust)
     if config["fidelity"] != "closed":
-        raise DesignError("fidelity: dse capacity plays the loop on prices of the closed form; look closer with dse evaluate")
+        raise DesignError(
+            "fidelity: dse capacity simulates serving with analytical iteration times; for other fidelities use dse evaluate"
+        )
     if kind_of(config["workload"]) is not ServingLoad:
-        raise DesignError("capacity: the workload has no requests that come; choose workload=serving")
+        raise DesignError("capacity: the workload has no arriving requests; choose workload=serving")
     if several := sets_routing_alone(asked.overrides, counts) and "instances" in (config["mapping"].get("serving") or {}):
         config["mapping"]["serving"]["instances"] = 2
     usual = build_question({**config, "space": {}}, study_folder(config))
@@ -411,14 +413,14 @@ def build_chip_query(
     if len(usual.workload.cases) > 1:
         raise DesignError(f"capacity: {len(usual.workload.cases)} models; serve one, as in model=qwen3_32b")
     if len(load.requests) < 2:
-        raise DesignError("workload.requests: one request has no rate; two or more are played")
+        raise DesignError(f"workload.requests: a rate needs at least 2 requests, got {len(load.requests)}")
     if not math.isfinite(load.requests.rate) and not load.requests.users:
         raise DesignError(
-            "workload.arrivals: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's"
+            "workload.arrivals: requests that arrive at once have no rate; choose poisson, gamma, fixed or a trace's"
         )
     bounds = slo_bounds(load, asked.share)
     if asked.ffn and software_of(usual.base.mapping) != SERVED_POOLED_DIES:
-        raise DesignError("ffn: attention apart from FFNs is of boxes of dies, as chip=h800_ep or chip=h100_ep; leave it out")
+        raise DesignError(f"ffn: apart needs a chip with several dies per node (h800_ep, h100_ep), got chip={chip}; remove it")
     knobs = _space(config, usual, words)
     # what is said of prefill instances, or of several, has been looked at; there need be none, or one
     usual = replace(usual, base=replace_leaves(usual.base, dict.fromkeys(fixed, 0) | ({INSTANCES: 1} if several else {})))
@@ -435,9 +437,9 @@ def _closed(asked: CapacityQuery) -> list[str]:
     if said.get("workload.arrivals") != CLOSED:
         return []
     if asked.rate:
-        raise DesignError(f"rate: arrivals={CLOSED} asks as fast as it is answered; say devices=N for the most users")
+        raise DesignError(f"rate: arrivals={CLOSED} is a closed loop without a rate; set devices=N for the most users")
     if "workload.users" in said:
-        raise DesignError("workload.users: dse capacity looks for the most; leave it out, or use dse evaluate")
+        raise DesignError("workload.users: dse capacity searches the most users; remove it, or use dse evaluate")
     return ["workload.users=1"]
 
 
@@ -447,7 +449,7 @@ def _counts(asked: CapacityQuery) -> dict[str, int]:
     for address in ("workload.rate", "workload.scale"):
         if said.get(address, "largest") != "largest":
             raise DesignError(
-                f"{address}: dse capacity looks for the largest rate; leave it out, or say rate='10 Hz' for the fewest devices"
+                f"{address}: dse capacity searches the maximum rate; remove it, or set rate='10 Hz' for the fewest devices"
             )
     return {address: int(said[address]) for address in (INSTANCES, PREFILL) if said.get(address, "").isdigit()}
 
@@ -512,13 +514,13 @@ def _fewest(chip: str, asked: CapacityQuery, kinds: InstanceKinds, bounds: SloBo
                 side = ChipCapacity(chip, load, bounds, few, (), tuple(found), refused)
                 if not found:
                     why = _why_none(chip, refused, few, kinds, knobs)
-                    return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests a second")
+                    return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests/s")
                 alone, most = unloaded_latency_text(found, load, bounds), max(one.most for one in found)
                 if most < asked.rate and not any(broken for broken, _ in alone):  # at lower rates bounds are kept
-                    why = f"{asked.rate:g} requests/s take more than {few} devices, which serve {most:.4g} requests/s at most"
+                    why = f"{asked.rate:g} requests/s need more than {few} devices, which serve {most:.4g} requests/s at most"
                     return replace(side, why=f"{chip}: {why}")
                 why = no_deployment_text(chip, alone)
-                return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests a second")
+                return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests/s")
         while many - few > 1:
             middle = (few + many) // 2
             few, many = (middle, many) if keeper(middle) is None else (few, middle)
@@ -537,8 +539,8 @@ def _priced(one: SimulatedDeployment, load: ServingLoad) -> SimulatedDeployment:
 
 def _why_none(chip: str, refused: Mapping[str, int], devices: int, kinds: InstanceKinds, knobs: Space) -> str:
     if not refused:
-        least = "" if kinds.by_chip else f"; the smallest takes {fewest_devices(kinds, knobs)}"
-        return f"{chip}: no deployment of the space is of {devices} devices or fewer{least}"
+        least = "" if kinds.by_chip else f"; the smallest needs {fewest_devices(kinds, knobs)}"
+        return f"{chip}: no deployment of the space has {devices} devices or fewer{least}"
     most = max(refused, key=lambda name: refused[name])
     on = count_text(devices, "device")
     none = f"{chip}: none of {sum(refused.values())} deployments on {on} fits; {most} refuses {refused[most]}"

@@ -145,7 +145,7 @@ def compare_best_mappings(
             configs.pop(name, None)
             sides[name] = ChipComparison(name, None, {}, (0, 0), str(error))
     if not configs:
-        raise DesignError(f"compare: none of these chips can be asked; {names[0]}: {sides[names[0]].why}")
+        raise DesignError(f"compare: no chip supports this workload; {names[0]}: {sides[names[0]].why}")
     find_metric(objective)  # when those that are defined are known
     bases = {name: _base(config).base for name, config in configs.items()}
     formats.check_equal_formats(bases, (), {"formats": rule})
@@ -169,8 +169,8 @@ def software_difference_note(sides: Sequence[ChipComparison]) -> str:
         return ""
     said = ", ".join(f"{chip} {stack}" for chip, stack in stacks.items())
     others = any(side.found and not side.software for side in sides)
-    where = " (of these chips alone: others run without a stack)" if others else ""
-    return f"software is unlike ({said}): stack={COMMON_STACK} makes it alike{where}"
+    where = " (only these chips: others run without a stack)" if others else ""
+    return f"software stacks differ ({said}): stack={COMMON_STACK} equalises them{where}"
 
 
 def comparison_notes(sides: Sequence[ChipComparison]) -> str:
@@ -186,12 +186,12 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str], str]:
     rules = [word.removeprefix("formats=") for word in words if word.startswith("formats=")]
     names = [name.strip() for name in chips[-1].removeprefix("chip=").strip("[]").split(",")] if chips else []
     if not names or not all(names):
-        raise DesignError("compare: say which chips, as in dse compare chip=[a100,wse2] model=llama3_8b")
+        raise DesignError("compare: name the chips, as in dse compare chip=[a100,wse2] model=llama3_8b")
     if len(set(names)) < len(names):
-        raise DesignError(f"compare: a chip stands twice among {', '.join(names)}")
+        raise DesignError(f"compare: a chip is listed twice in {', '.join(names)}")
     for word in words:
         if word.startswith(("study=", "chips=", "mappings=")):
-            raise DesignError(f"compare: {word.partition('=')[0]} is of studies; say chip=[...], and what is asked of it")
+            raise DesignError(f"compare: {word.partition('=')[0]} is for studies; set chip=[...] and the workload")
     others = [word for word in words if not word.startswith(("chip=", "formats="))]
     return names, others, rules[-1] if rules else "equal"
 
@@ -201,7 +201,9 @@ def _composed(name: str, others: Sequence[str], trust: bool) -> dict[str, Any]:
     words = [f"chip={name}", *others]
     config = compose(words, trust=trust)
     if config["fidelity"] != "closed":
-        raise DesignError("fidelity: compare searches by the closed form; look closer with dse evaluate or a study")
+        raise DesignError(
+            "fidelity: compare searches with the analytical model; for other fidelities use dse evaluate or a study"
+        )
     if _has_space(others):
         return config
     dies = software_of(_base(config).base.mapping) in (MANY_DIES, POOLED_DIES)
@@ -245,7 +247,7 @@ def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence
             None,
             {},
             looked,
-            f"none of {looked[0]:,} mappings fits; the usual one: {_verdict(asked, config)}",
+            f"none of {looked[0]:,} mappings fits; the default mapping: {_verdict(asked, config)}",
             refused,
         )
     design = space.at(best)

@@ -365,7 +365,7 @@ def _found(
 def _endless(load: ServingLoad, bounds: SloBounds) -> str:
     """What to say where bounds are kept whatever comes."""
     return (
-        f"workload.requests: {len(load.requests):,} requests keep their bounds however fast they come; replay a longer trace, "
+        f"workload.requests: {len(load.requests):,} replay a longer trace, "
         f"or bound them tighter, who may take {format_quantity(longest_allowed_time(load, bounds), 's')}"
     )
 

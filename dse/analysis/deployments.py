@@ -116,13 +116,13 @@ class CandidateDeployment:
         """The deployment as text: instances of each phase, parallelism and other settings."""
         if software_of(self.design.mapping) == SERVED_PIPELINES:
             each = [f"{address.removeprefix('mapping.').rpartition('.')[2]} {value}" for address, value in self.alike.items()]
-            return ", ".join(each) or "as the mapping says"
+            return ", ".join(each) or "settings of the mapping"
         counts = {name: int(leaf_at(self.design, f"mapping.serving.{name}")) for name in ("prefill_instances", "instances")}
         if self.apart:
             who = f"{counts['prefill_instances']} that prefill{_split(self.design, PHASE[0])}, "
             who += f"{counts['instances']} that decode{_split(self.design, PHASE[1])}"
         else:
-            who = f"{counts['instances']} alike{_split(self.design, PHASE[0])}"
+            who = f"{counts['instances']} equal instances{_split(self.design, PHASE[0])}"
         rest = [
             f"{address.rpartition('.')[2]} {value}"
             for address, value in self.values.items()
@@ -460,7 +460,9 @@ def _rows(knobs: Space) -> list[Mapping[str, Value]]:
         return [{}]
     total = knobs.combinations
     if total is None:
-        raise DesignError("space: dse capacity takes choices, as in choice(1, 2, 4); an interval has no end of deployments")
+        raise DesignError(
+            "space: dse capacity needs choices, as in choice(1, 2, 4); an interval has infinitely many deployments"
+        )
     columns = knobs.grid(0, total)
     return [knobs.canonical(knobs.row(columns, place)) for place in range(len(next(iter(columns.values()))))]
 
@@ -528,7 +530,7 @@ def _split(design: Design, phase: str) -> str:
     said = {name: int(leaf_at(design, phase + name)) for name in _splits(software_of(design.mapping))}
     found = [f"{name.upper()} {many}" for name, many in said.items() if many > 1 or name == "tp"]
     if attention := _attention(design, {}, phase):
-        found.append(f"{attention} attention dies apart")
+        found.append(f"{attention} separate attention dies")
     return f" of {' x '.join(found)}" if found else ""
 
 

@@ -212,7 +212,7 @@ class Evaluation:
             ("fidelity", self.fidelity),
             *self._paced(),
         ]
-        return [*found, *([("on a part", self.part)] if self.part else [])]
+        return [*found, *([("submesh", self.part)] if self.part else [])]
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -251,7 +251,11 @@ class Evaluation:
             return []
         most = max((case.requests.reusable for case in self.workload.cases if isinstance(case, ServingLoad)), default=0.0)
         knob = "mapping.serving.reuse=pool" if hasattr(serving, "reuse") else "mapping.serving.prefix"
-        return [("prefixes", f"up to {most:.1%} of the prompt tokens came before; none are reused, see {knob}")] if most else []
+        return (
+            [("prefixes", f"up to {most:.1%} of the prompt tokens repeat earlier ones; none are reused, see {knob}")]
+            if most
+            else []
+        )
 
     def _skipped(self) -> list[tuple[str, str]]:
         """Rows of a trace that were passed over."""
@@ -263,7 +267,11 @@ class Evaluation:
         some = int(self.design.mapping.resident_layers or 0)
         models = {of.model.name: of.model.layers for of in self.workload.cases if isinstance(of, BatchCase | ServingLoad)}
         text = ", ".join(f"{some} of {layers} layers of {name}" for name, layers in models.items() if 0 < some < layers)
-        return [("on the chip", f"{text}: their time stands for all, and nothing says where the others are")] if text else []
+        return (
+            [("on the chip", f"{text}: their time represents all; the place of the other layers is not modelled")]
+            if text
+            else []
+        )
 
     def _paced(self) -> list[tuple[str, str]]:
         """That blocks of tiles, or reads of a die, have a pace where banks would be played, since these move less."""
@@ -274,7 +282,7 @@ class Evaluation:
         if not played or (chip.tile is None and not on_die) or by_core or not is_faster_than_banks(chip.hbm):
             return []
         said = "chip.hbm.bandwidth" if on_die else "chip.hbm.channel_bandwidth"
-        return [("memory", f"one pace for all blocks: {said} is more than chip.hbm.banks moves, so not played")]
+        return [("memory", f"one rate for all blocks: {said} is more than chip.hbm.banks reaches, so banks are not simulated")]
 
     def frame(self) -> "pd.DataFrame":
         """Operators of the first case as a table; NaN if the design violates a limit."""
@@ -318,7 +326,7 @@ def evaluate_config(config: Mapping[str, Any]) -> Evaluation:
     """Evaluate the design of a composed configuration."""
     chips = list(config.get("chips") or ())
     if len(chips) > 1:
-        raise DesignError(f"evaluate: one design of {', '.join(chips)}: say whose, as in chips=[{chips[0]}]")
+        raise DesignError(f"evaluate: one design of {', '.join(chips)}: choose its chip, as in chips=[{chips[0]}]")
     asked = build_question(config, study_folder(config), fewer=bool(chips))
     if isinstance(asked.workload.cases[0], ServingLoad):
         from dse.evaluators.accounting.serving_runs.steady_state_run import STEADY  # which loads the compiler, as the next does
@@ -396,7 +404,9 @@ def metric_rows(metrics: Mapping[str, float]) -> list[tuple[str, str, str]]:
 
 
 def _titled(cases: tuple[CaseResult, ...]) -> str:
-    return cases[0].label + (f" and {count_text(len(cases) - 1, 'more case')}; metrics are of all" if len(cases) > 1 else "")
+    return cases[0].label + (
+        f" and {count_text(len(cases) - 1, 'more case')}; metrics are means over all" if len(cases) > 1 else ""
+    )
 
 
 def _plans(design: Design) -> list[tuple[str, str]]:

@@ -95,7 +95,7 @@ def trace_text(load: ServingLoad) -> str:
     """Part of its trace that a load uses, as text; empty string without a trace."""
     if (of := load.trace) is None:
         return ""
-    how = f"times drawn ({of.process})" if of.process else "replayed faster or slower"
+    how = f"times drawn ({of.process})" if of.process else "replayed at another speed"
     return f", {of.part}, {how}"
 
 
@@ -124,8 +124,8 @@ def _turns(of: "TurnResult") -> str:
 
 def _none(load: ServingLoad, ttft: float, tpot: float) -> str:
     return (
-        f"0: no rate keeps {format_quantity(load.ttft, 's')} to the first token and "
-        f"{format_quantity(load.tpot, 's')} a token for "
-        f"{load.largest:.4g} of the requests; even alone that share takes {format_quantity(ttft, 's')} and "
+        f"0: no rate keeps {format_quantity(load.ttft, 's')} TTFT and "
+        f"{format_quantity(load.tpot, 's')} TPOT for "
+        f"{load.largest:.4g} of the requests; a lone request takes at that share {format_quantity(ttft, 's')} and "
         f"{format_quantity(tpot, 's')}"
     )

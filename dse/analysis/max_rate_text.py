@@ -26,8 +26,8 @@ def beyond_text(bounds: str) -> str:
     from dse.evaluators.serving.slo_bounds import BREAKING_FACTOR
 
     if bounds == "saturation":
-        return f"at {BREAKING_FACTOR} times that more come than are served"
-    return f"at {BREAKING_FACTOR} times that {bounds} {'are' if ' and ' in bounds else 'is'} broken"
+        return f"at {BREAKING_FACTOR} times that rate more requests arrive than are served"
+    return f"at {BREAKING_FACTOR} times that rate {bounds} {'are' if ' and ' in bounds else 'is'} missed"
 
 
 def caveat_text(found: "MaxRate", load: ServingLoad, bounds: "SloBounds") -> str:
@@ -37,18 +37,19 @@ def caveat_text(found: "MaxRate", load: ServingLoad, bounds: "SloBounds") -> str
     if load.draw is None:
         window = format_quantity(float(load.at(found.rate).begins[-1]), "s") if found.rate else "no time"
         return (
-            f"the largest rate at which these {found.count:,} requests, replayed once in {window}, keep bounds; queues may "
-            "grow all the time; workload.arrivals=poisson has a rate that lasts"
+            f"the largest rate at which these {found.count:,} requests, replayed once in {window}, keep the SLOs; queues may "
+            "keep growing; workload.arrivals=poisson has a rate that lasts"
         )
     if found.lasts:
         return ""
     needs = decisive(load, bounds, found.rate, enough_requests(load, bounds, found.rate))
-    least = f"; leave workload.requests out, or say {needs:,} or more" if load.most and load.trace is None else ""
-    least = f"; a trace of {needs:,} or more tells" if load.trace is not None else least
+    least = f"; remove workload.requests, or set {needs:,} or more" if load.most and load.trace is None else ""
+    least = f"; use a trace of {needs:,} or more" if load.trace is not None else least
     takes = format_quantity(longest_allowed_time(load, bounds), "s")
     return (
-        f"{found.count:,} requests are too few to tell whether this lasts: one may take {takes}, and queues grow for "
-        f"longer than these come{least}"
+        f"{found.count:,} requests are too few to show whether this rate lasts: a request may take {takes}, and "
+        f"queues grow for "
+        f"longer than these arrive{least}"
     )
 
 

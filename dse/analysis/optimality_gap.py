@@ -93,7 +93,7 @@ class OptimalityGap:
         side = "above" if self.gap > 0 else "below"  # played, operators may take less than by the closed form
         above = f"{abs(self.gap):.2%} {side}" if abs(self.gap) >= 0.5e-4 else "at"
         bound = f"the bound of {format_quantity(self.bound, 's')}{' of mean iterations' if self.served else ''}"
-        return f"{above} {bound}, each operator at its best alone; of {of} for {left}"
+        return f"{above} {bound}, each operator with its best candidate; of {of} for {left}"
 
 
 def optimality_gap(design: Design, workload: Workload, seconds: float) -> OptimalityGap | None:

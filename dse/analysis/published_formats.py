@@ -36,7 +36,7 @@ def with_published_formats(
         return why
     if not fits:
         return why
-    remedy = f"published in {', '.join(dict.fromkeys(said.values()))}, which would do: {overrides(said)}"
+    remedy = f"published in {', '.join(dict.fromkeys(said.values()))}, which would fit: {overrides(said)}"
     return replace(why, remedy="; ".join(filter(None, (remedy, why.remedy))))
 
 

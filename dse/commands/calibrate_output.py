@@ -40,10 +40,10 @@ def write_calibration(found: Calibration, out: Path, *, as_json: bool) -> None:
     for line in calibration_warnings(found):
         console.print(f"[yellow]note:[/] {escape(line)}")
     if found.skipped:
-        console.print(f"{found.skipped} rows of peaks of a space are left out; dse validate has them")
+        console.print(f"{found.skipped} rows about a whole space are skipped; dse validate simulates them")
     for path in texts:
         say(f"wrote   {escape(str(path))}")
-    say(f"use it  {escape(usage_example(out))}")
+    say(f"usage   {escape(usage_example(out))}")
 
 
 def usage_example(out: Path) -> str:
@@ -57,9 +57,11 @@ def determination_text(found: Calibration, place: int) -> str:
     """How well the rows determine a constant, as text."""
     fitted, names = found.fitted, [one.address for one in found.constants]
     if place in fitted.unmoved:
-        return "not identifiable: no row depends on it; left as it was"
+        return "not identifiable: no row depends on it; unchanged"
     if place in fitted.alike:
-        return f"not identifiable beside {', '.join(names[i] for i in fitted.alike[place])}: rows do not tell them apart"
+        return (
+            f"not identifiable separately from {', '.join(names[i] for i in fitted.alike[place])}: rows do not distinguish them"
+        )
     if place in fitted.at_bound:
         return f"ends at the {'lower' if fitted.at_bound[place] < 0 else 'upper'} end of its range"
     low, high = fitted.interval[place]

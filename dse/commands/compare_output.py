@@ -97,7 +97,7 @@ def tokens_per_joule(side: ChipComparison) -> float | None:
 
 def _table(sides: Sequence[ChipComparison], objective: str) -> Table:
     """A row a fact, a column a chip."""
-    table = Table(title=f"best by {objective} among mappings, closed form", title_justify="left")
+    table = Table(title=f"best {objective} among mappings, analytical model", title_justify="left")
     table.add_column("", no_wrap=True)
     for side in sides:
         table.add_column(escape(side.chip), justify="right", overflow="fold")
@@ -125,8 +125,8 @@ def _table(sides: Sequence[ChipComparison], objective: str) -> Table:
             )
         else:
             row(name, texts, style="bold" if name == objective else "")
-    row("time goes to", [_binds(side) for side in sides])
-    row("mappings looked at", [f"{side.looked[0]:,}, {side.looked[1]:,} fit" if side.looked[0] else "" for side in sides])
+    row("time by resource", [_binds(side) for side in sides])
+    row("mappings evaluated", [f"{side.looked[0]:,}, {side.looked[1]:,} fit" if side.looked[0] else "" for side in sides])
     if any(side.refused for side in sides):
         row("search", [side.left_out if side.refused else "" for side in sides])
     return table

@@ -89,7 +89,7 @@ def explain_config(config: Mapping[str, Any], name: str, *, seconds: float = BUD
     """
     if len(config.get("chips") or ()) > 1:
         raise DesignError(
-            f"explain: one design of {', '.join(config['chips'])}: say whose, as in chip={next(iter(config['chips']))}"
+            f"explain: one design of {', '.join(config['chips'])}: choose its chip, as in chip={next(iter(config['chips']))}"
         )
     asked = build_question(dict(config), study_folder(config), fewer=bool(config.get("chips")))
     ((_, space),) = asked.space.each
@@ -132,7 +132,7 @@ def explain_study_design(
     asked, frame = part.study, part.frame
     if which:
         if typed:
-            raise DesignError(f"--design: {which!r} names a design, and so do {' '.join(typed)}; give one of them")
+            raise DesignError(f"--design: {which!r} and {' '.join(typed)} both name a design; remove one of them")
         found = stored_design(asked, frame, part.screened, which)
         return of_stored(asked, frame, found, part.screened, seconds=seconds)
     own = design_from_overrides(asked, typed, "explain", trust=trust)
@@ -204,7 +204,7 @@ def explain_dominance(
     if not which:
         return explain_dominance_of(loaded.study, part.frame, typed, trust=trust, seconds=seconds)
     if typed:
-        raise DesignError(f"--design: {which!r} names a design, and so do {' '.join(typed)}; give one of them")
+        raise DesignError(f"--design: {which!r} and {' '.join(typed)} both name a design; remove one of them")
     found = stored_design(part.study, part.frame, part.screened, which)
     return of_study_not_in(part.study, part.frame, found, seconds=seconds)
 
@@ -221,7 +221,7 @@ def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_jso
         DesignError: no study, or several.
     """
     if len(names) != 1:
-        raise DesignError(f"whynot: takes the name of one study, as dse list shows it; got {' '.join(names) or 'nothing'}")
+        raise DesignError(f"whynot: expected the name of one study (dse list), got {' '.join(names) or 'nothing'}")
     found = explain_dominance(names[0], *typed, which=which, trust=trust)
     print_no_effects(found.without_effect)
     if as_json:
@@ -242,7 +242,7 @@ def run_explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_js
         DesignError: several studies, or a design without a study.
     """
     if len(names) > 1:
-        raise DesignError(f"explain: takes the name of one study, as dse list shows it; got {' '.join(names)}")
+        raise DesignError(f"explain: expected the name of one study (dse list), got {' '.join(names)}")
     if which and not names:
         raise DesignError(
             f"explain --design: {which!r} is a design of a study; name it, as in dse explain quickstart --design {which}"

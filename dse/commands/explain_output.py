@@ -39,21 +39,21 @@ def print_explanation(found: Explanation) -> None:
     console.print(f"metrics   {escape(metrics_text(found.goal, found.point))}, by {found.goal.fidelity}")
     console.print(f"feasible  {'yes' if found.point.feasible else f'no: {escape(found.point.why)}'}")
     print_tied_leaves(console, found.space, found.values, found.design)
-    console.print(f"time      {shares_text(found.shares) or 'nothing is played of a design that breaks a limit'}")
+    console.print(f"time      {shares_text(found.shares) or 'not evaluated: the design violates a limit'}")
     if found.certificate is not None:
-        console.print(f"left      to the product: {escape(str(found.certificate))}")
+        console.print(f"gap       to a bound: {escape(str(found.certificate))}")
     if found.changes:
         console.print(_changes_table(found))
     if found.idle:
-        console.print(f"no step of these changes anything: {escape(', '.join(found.idle))}")
+        console.print(f"knobs without effect:  {escape(', '.join(found.idle))}")
     if found.left:
-        console.print(f"not looked at, for lack of time: {escape(', '.join(found.left))}")
+        console.print(f"not evaluated, for lack of time: {escape(', '.join(found.left))}")
     if found.prices:
         title = "shadow prices: of each constraint the smallest relaxation with which a known design would beat this one"
         console.print(shadow_price_table(found.space, found.prices, title, found.values))
     elif found.point.feasible:
-        console.print(f"constraints: no design that breaks one alone would beat this one ({found.known})")
-    for near, how in ((found.cheaper, "cheaper and slower"), (found.faster, "dearer and faster")):
+        console.print(f"constraints: no design that violates only one of them would beat this one ({found.known})")
+    for near, how in ((found.cheaper, "cheaper and slower"), (found.faster, "more expensive and faster")):
         console.print(f"{how}: {escape(nearest_design_text(found.space, near)) if near else 'none is known'}")
 
 
@@ -180,22 +180,24 @@ def print_front_explanation(
     most = [members[round(i * (len(members) - 1) / (SHOWN - 1))] for i in range(SHOWN)] if len(members) > SHOWN else members
     more = f", {SHOWN} shown" if len(members) > SHOWN else ""
     by = (
-        f"; the step of a knob that gains most, by {analytical_goal(study_goal(asked), space.base).fidelity}" if members else ""
+        f"; the knob step with the largest gain, at fidelity {analytical_goal(study_goal(asked), space.base).fidelity}"
+        if members
+        else ""
     )
     table = Table(title=f"front of {asked.name}: {count_text(len(members), 'design')}{more}{by}", title_justify="left")
     table.add_column("rank", justify="right")
     table.add_column("design", no_wrap=True)
-    table.add_column("time goes to", overflow="fold")
+    table.add_column("time by resource", overflow="fold")
     for name in asked.objectives:
         table.add_column(name, justify="right", overflow="fold")
-        table.add_column("gains most by", overflow="fold")
+        table.add_column("best step", overflow="fold")
     ranks = {one.name: rank for rank, one in enumerate(members, 1)}
     for one in most:
         cells = [f"{ranks[one.name]:,}", one.name, _most_of(shares.get(one.name))]
         for name in asked.objectives:
             cells += [metric_text(one.point.metrics[name], METRICS[name].unit), escape(_best_step(asked, one, name))]
         table.add_row(*cells)
-    console.print(table if members else f"front of {asked.name}: no design keeps every limit and constraint")
+    console.print(table if members else f"front of {asked.name}: no design meets every limit and constraint")
     if prices:
         console.print(
             shadow_price_table(
@@ -203,7 +205,7 @@ def print_front_explanation(
             )
         )
     else:
-        console.print("constraints: no design that is known breaks one alone and would move the front")
+        console.print("constraints: no known design violates only one of them and would move the front")
     for note in remarks:
         console.print(f"[yellow]note[/]  {escape(note.text)}")
     if members:
@@ -217,14 +219,14 @@ LARGEST = 3
 def _most_of(shares: Mapping[str, float] | None) -> str:
     """The largest shares of the time, from a hundredth on."""
     if shares is None:
-        return "no time to look"
+        return "no time left"
     return ", ".join(f"{name} {share:.0%}" for name, share in list(shares.items())[:LARGEST] if share >= 0.01)
 
 
 def _best_step(asked: Study, member: FrontMember, name: str) -> str:
     """The feasible step that gains most in an objective."""
     if member.changes is None:
-        return "no time to look"
+        return "no time left"
     sign = 1 if asked.objectives[name] == "max" else -1
     good = [one for one in member.changes if one.point.feasible and sign * one.change.get(name, 0.0) > SMALL]
     if not good:

@@ -65,12 +65,12 @@ def column_units(loaded: StoredStudy, frame: pd.DataFrame) -> dict[str, dict[str
 NOTES = {
     "formats": "number formats that it computes in",
     DESIGN: "its id, the beginning of its key, which every command takes: dse explain STUDY --design ID",
-    SEARCH_ORDER: "its place among the designs that the search asked for, from 0; none of a design that was screened only",
-    "limit": "the limit that binds; none where all hold",
-    "excess": "by how much the limit is broken, relative to it",
+    SEARCH_ORDER: "its place among the searched designs, from 0; none for a design that was only screened",
+    "limit": "the limit that is violated most; none where all hold",
+    "excess": "relative excess over the limit",
     "error": "why its evaluation failed; none where it did not",
     "stage": "search or screen",
-    "feasible": "keeps every limit and constraint",
+    "feasible": "whether every limit and constraint holds",
     "front": "no other feasible design is better in one objective and as good in all others",
 }
 

@@ -30,7 +30,7 @@ def follow_studies(names: list[str], out: str = "", *, period: float = PERIOD_S,
             )
     path = Path(out).resolve() if out else report_path([one.study for one in loaded])
     page, seen, data = LivePage(path), None, None
-    say(f"report  {escape(str(path))} is kept up to date; Ctrl-C stops that, and not the study")
+    say(f"report  {escape(str(path))} is updated while the study runs; Ctrl-C stops the updates, not the study")
     try:
         while True:
             running = [one for one in loaded if _running(one)]

@@ -225,7 +225,7 @@ def flatten_overrides(overrides: Iterable[str | Sequence[str]]) -> list[str]:
     for override in overrides:
         some = [override] if isinstance(override, str) else override
         if not isinstance(some, list | tuple) or not all(isinstance(word, str) for word in some):
-            raise DesignError(f"overrides: {override!r} is none; write them as on the command line: 'chip=a100', 'seed=1'")
+            raise DesignError(f"overrides: {override!r} is no override; write it as on the command line: 'chip=a100', 'seed=1'")
         found += some
     return found
 
@@ -266,7 +266,7 @@ def find_study(name: str, *given: str | Sequence[str], trust: bool = False) -> S
         said = dict(word.split("=", 1) for word in overrides if word.startswith(("store=", "run_dir=")))
         if more := [word for word in overrides if not word.startswith(("store=", "run_dir="))]:
             if said or stored_location(run_dir) is not None:
-                raise DesignError(f"study {name!r} is read as it was run; leave out {' '.join(more)}")
+                raise DesignError(f"study {name!r} is read as it was run; remove {' '.join(more)}")
         elif said:
             run_dir = Path(said.get("run_dir", run_dir))
             place = said.get("store") or stored_location(run_dir)
@@ -288,5 +288,5 @@ def _as_run(name: str, place: str, *, trust: bool) -> list[str]:
     facts = runs[-1]["facts"]
     overrides: Any = facts.get("overrides") if isinstance(facts, dict) else None
     if not isinstance(overrides, list):
-        raise DesignError(f"{store.place}: the last run of study {name!r} says no overrides; give them: study={name} ...")
+        raise DesignError(f"{store.place}: the last run of study {name!r} has no stored overrides; add them: study={name} ...")
     return overrides if trust else check_stored_overrides(overrides, store.place)

@@ -97,7 +97,7 @@ def _run(asked: Study, store: Store, told: ProgressCallback) -> int:
         found = _search(asked, store, screened, elapsed, told)
         frame = with_front(asked, found, screened)
         if not len(frame):
-            raise DesignError("nothing to do: screen.run is false and search.sampler is none; turn one of them on")
+            raise DesignError("screen.run is false and search.sampler is none: nothing to do; set screen.run=true or a sampler")
         checked = _verify(asked, store, frame, elapsed, told)
         counts = {"results": len(found)} | ({"verified": len(checked.after)} if checked is not None else {})
         done = elapsed() | counts
@@ -147,14 +147,12 @@ def choose_sampler(
     if wanted != "auto":
         return wanted, "as configured"
     if begun is not None:
-        return begun.get("sampler", "nsga2"), "as it was begun"
+        return begun.get("sampler", "nsga2"), "from its first run"
     if asked.search["promote"]:
-        what = (
-            f"designs of {asked.search['promote']} are promoted to {asked.fidelity} by the hypervolume that they promise there"
-        )
+        what = f"designs of {asked.search['promote']} are promoted to {asked.fidelity} by their expected hypervolume gain"
         return "local", what
     if screened is not None and screened.exact and asked.fidelity == asked.screening:
-        return "none", "the screen looked at every design at this fidelity, so its front is exact"
+        return "none", "the screen evaluated every design at this fidelity, so its front is exact"
     designs, time_says = allowed()
     name, why = recommend_sampler(asked.question.space, len(asked.objectives), designs)
     return name, f"{time_says}; {why}" if time_says else why
@@ -189,7 +187,7 @@ def _search(
     say(f"  search: {name} ({why})")
     if others:
         count = store.asked(asked.name, PHYSICS_VERSION) - len(before)
-        say(f"  {count_text(count, 'design')} asked by other searches of this study: results are used, and shown too")
+        say(f"  {count_text(count, 'design')} proposed by other searches of this study: their results are used and shown")
     if name == "none":
         return search_frame(asked, stored_asks(asked, store))
     space, stop = asked.question.space, asked.search["stop"]
@@ -208,7 +206,7 @@ def _search(
     budget = asked.search["budget"] + (begun or about).get("warm", 0)
     budget = budget if source.designs is None else _all_of(source.designs, budget)
     if before:
-        say(f"  going on from {count_text(len(before), 'asked design')}")
+        say(f"  going on from {count_text(len(before), 'proposed design')}")
     base = asked.question.base
     workers = make_workers(
         asked.crew,
@@ -235,13 +233,13 @@ def _search(
         )
     failed = sum(1 for _, result in found.values() if result.error)
     say(
-        f"  search: {count_text(len(found), 'design')} asked, {len({r.key for _, r in found.values()}):,} different"
+        f"  search: {count_text(len(found), 'design')} proposed, {len({r.key for _, r in found.values()}):,} different"
         + (f", {failed} failed" if failed else "")
     )
     out = count_by_limit({result.key: result for _, result in found.values()}.values())
     if out:
         most = ", ".join(f"{limit} {count:,}" for limit, count in out.items())
-        say(f"  search: {sum(out.values()):,} of them break a limit that is known before, and are not of the budget: {most}")
+        say(f"  search: {sum(out.values()):,} of them violate an early limit, and do not count in the budget: {most}")
     frame = search_frame(asked, stored_asks(asked, store) if others else found)
     if refused := search_refusals(asked, frame):
         say(f"  search: {left_out_text(refused, len(frame), 'different design')}")
@@ -256,8 +254,8 @@ def _verify(asked: Study, store: Store, frame: pd.DataFrame, elapsed: RunClock, 
         what = f"no fidelity above {asked.fidelity}" if wanted == "next" else f"no fidelity {wanted}"
         each = asked.question.space.each
         others = " and ".join(dict.fromkeys(what for _, space in each for what in case_types_at_fidelity(space.base, wanted)))
-        more = f"; for {others} by themselves it has" if others else ""
-        say(f"  verify: this kind of chip has {what} for this kind of workload, so there is nothing to compare with{more}")
+        more = f"; for {others} alone the fidelities are" if others else ""
+        say(f"  verify: this kind of chip has {what} for this kind of workload: nothing to verify{more}")
         return None
     with ProgressBar("verify", told) as bar:
         base = base_design_key(asked)
@@ -279,7 +277,7 @@ def _verify(asked: Study, store: Store, frame: pd.DataFrame, elapsed: RunClock, 
 def _all_of(designs: int, budget: int) -> int:
     if budget < designs:
         raise DesignError(
-            f"search.budget: {budget:,} is below the {designs:,} designs of the space, which exhaustive asks for all; "
+            f"search.budget: {budget:,} is below the {designs:,} designs of the space, all of which exhaustive evaluates; "
             f"set search.budget={designs} or choose another sampler"
         )
     return designs
@@ -291,7 +289,7 @@ def _warm(asked: Study) -> WarmStart:
         return WarmStart({}, [], 0)
     taken = take_over_results(asked, places, asked.screen["seeds"])
     of = f"of {taken.stored:,} results of this workload, fidelity and physics in {', '.join(places)}"
-    say(f"  warm start: {len(taken.results):,} {of} are in this space; the best {len(taken.seeds):,} are asked first")
+    say(f"  warm start: {len(taken.results):,} {of} are in this space; the best {len(taken.seeds):,} are evaluated first")
     return taken
 
 
@@ -347,7 +345,7 @@ def _same(asked: Study, store: Store, now: dict[str, Any]) -> None:
     more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
     raise DesignError(
         f"study {asked.name!r} was run with {first}={before.get(first, '(nothing)')}, now {now.get(first, '(nothing)')}{more}; "
-        f"give it another name (name=NEW) or go on with what it was; its results are in {store.place}"
+        f"choose another name (name=NEW) or restore the setting; its results are in {store.place}"
     )
 
 

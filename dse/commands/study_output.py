@@ -86,7 +86,7 @@ def print_front(asked: Study, frame: pd.DataFrame) -> None:
 def _rejected_table(asked: Study, frame: pd.DataFrame) -> None:
     console = SafeConsole(160)
     table = Table(title=f"none of {len(frame):,} designs is feasible", title_justify="left")
-    for column in ("limit or constraint", "designs that break it", "least by"):
+    for column in ("limit or constraint", "designs that violate it", "least by"):
         table.add_column(column, justify="left" if column.startswith("limit") else "right", overflow="fold")
     for one in count_rejections(asked, frame):
         table.add_row(one.what, f"{one.designs:,}", f"{100 * one.least:.3g} %" if one.least else "-")
@@ -94,7 +94,7 @@ def _rejected_table(asked: Study, frame: pd.DataFrame) -> None:
     values, gives = smallest_relaxation(asked, frame)
     if gives:
         knobs = ", ".join(f"{address} {knob_text(asked, address, value)}" for address, value in values.items())
-        console.print(f"the smallest relaxation that would admit one: {escape(', and '.join(gives))}")
+        console.print(f"smallest relaxation that admits a design: {escape(', and '.join(gives))}")
         console.print(f"for the design {ids_of([asked.question.space.key_at(values)])[0]}: {escape(knobs)}")
 
 
@@ -119,7 +119,7 @@ def print_verification(asked: Study, found: Verification) -> None:
         stay, fall, come = (int((moves == move).sum()) for move in ("stays", "falls off", "comes on"))
         console.print(
             f"of {stay + fall:,} designs on the front, {stay:,} stay there at {found.high} and {fall:,} fall off; "
-            f"{come:,} come on from behind"
+            f"{come:,} enter it"
         )
     _ranks_table(console, asked, found)
     shown = found.shown(MAX_ROWS)
@@ -172,10 +172,12 @@ def _ranks_table(console: SafeConsole, asked: Study, found: Verification) -> Non
         said = lead.said(found.low, found.high, bool(found.part))
         console.print(escape(f"best by {lead.metric}: {winner} leads {other} {said}"))
     if int(off.better.sum()) and not found.part:
-        console.print(f"of {len(off.after):,} designs off the front, {int(off.better.sum()):,} would be on it at {found.high}")
+        console.print(
+            f"of {len(off.after):,} designs off the front, {int(off.better.sum()):,} would be on the front at {found.high}"
+        )
     if found.shared:
         console.print(escape(f"{found.high} and {found.low} share: {'; '.join(found.shared)}"))
-        console.print(escape(f"each gives in its own way: {'; '.join(found.own)}"))
+        console.print(escape(f"parts that differ: {'; '.join(found.own)}"))
 
 
 def _knobs(asked: Study, found: Verification, row: int, beside: int | None = None) -> str:
@@ -305,7 +307,7 @@ def print_study(asked: Study, runs: list[dict[str, Any]]) -> int:
         console.print(f"{kind:12} {escape(', '.join(constants))}: {escape(note)}")
     bare = [f"{of.address} = {of.value}" for of in asked.question.sources if of.source == "override"]
     if bare:
-        console.print(f"no source    {escape(', '.join(bare))}: said here, or in a file that names none")
+        console.print(f"no source    {escape(', '.join(bare))}: set on the command line, or in a file without sources")
     for run in runs:
         console.print(f"run          {escape(_run_text(run))}")
     return 0
@@ -321,7 +323,7 @@ def _run_text(run: Mapping[str, Any]) -> str:
     ]
     if spent and isinstance(facts.get("worker_cpu_seconds"), int | float):
         spent[-1] += f", {format_quantity(facts['worker_cpu_seconds'], 's', 3)} of it in workers"
-    lost = f" (its machine {facts.get('host', '?')} does not hold this file: killed there, or this is a copy)"
+    lost = f" (its machine {facts.get('host', '?')} has no lock on this file: the run was killed, or this is a copy)"
     parts = [f"{run['started']} {run['state']}" + (lost if run["state"] == "lost" else ""), *spent]
     counts = (("results", "designs searched"), ("verified", "verified"))
     parts += [f"{facts[name]:,} {what}" for name, what in counts if isinstance(facts.get(name), int)]

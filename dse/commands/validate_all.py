@@ -188,20 +188,20 @@ def validate_studies(names: Sequence[str], out: Path, *, as_json: bool) -> int:
 
 def _tell(console: SafeConsole, rows: Sequence[ValidatedRow]) -> None:
     bad = ", ".join(f"{some} of {many} of role {role}" for role, (some, many) in count_failures(rows).items() if many)
-    console.print(f"{len(rows):,} rows by physics {PHYSICS_VERSION}; further off than their study's tolerance: {bad}")
+    console.print(f"{len(rows):,} rows at physics version {PHYSICS_VERSION}; error above the study's tolerance: {bad}")
     console.print(f"calibration and check rows: {score_rows(one.row for one in rows if one.row.role != 'report')}")
     for one in rows:
         if one.row.role == "check" and one.fails:
-            known = f"known not to hold: {one.known}" if one.known else "[red]said to hold[/]"
+            known = f"known not to hold: {one.known}" if one.known else "[red]expected to hold[/]"
             console.print(f"  {_named(one)}: {_error(one.row)}, tolerance {one.tolerance:.0%}; {known}")
         elif one.known:
             console.print(f"  {_named(one)}: {_error(one.row)}: holds, though it is among the known misses")
     if residuals_version() != PHYSICS_VERSION:
         console.print(
-            f"[yellow]bands of answers are stale[/]: by physics {residuals_version()}; python -m dse.studies.write residuals"
+            f"[yellow]error bands are stale[/]: of physics version {residuals_version()}; python -m dse.studies.write residuals"
         )
     taken = ", ".join(f"{_named(one)} {one.row.seconds:.1f} s" for one in slowest_rows(rows))
-    console.print(f"{sum(one.row.seconds for one in rows):.0f} s; longest took {taken}")
+    console.print(f"{sum(one.row.seconds for one in rows):.0f} s; slowest: {taken}")
 
 
 def _group(study: str, chip: str, phase: str, rows: Sequence[ValidatedRow]) -> ErrorGroup:
@@ -251,4 +251,4 @@ def _named(one: ValidatedRow) -> str:
 
 
 def _error(row: ValidationRow) -> str:
-    return error_text(row) or "nothing comes out"
+    return error_text(row) or "no result"

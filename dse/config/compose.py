@@ -46,7 +46,7 @@ def compose(overrides: Sequence[str], *, trust: bool = False) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     run_with_hydra([*overrides, *([TRUST] if trust else [])], found.append)
     if not found:
-        raise DesignError(f"{' '.join(overrides)}: asks for text, not for a configuration")
+        raise DesignError(f"{' '.join(overrides)}: prints text and gives no configuration")
     return found[0]
 
 
@@ -264,7 +264,7 @@ def _refused(typed: list[str], *, trust: bool) -> Iterator[None]:
     except (DesignError, BrokenPipeError):
         raise
     except RecursionError:
-        raise DesignError("defaults: files start from each other, or one from itself; take out one of these lines") from None
+        raise DesignError("defaults: files include each other, or one includes itself; remove one of these lines") from None
     except Exception as error:  # what Hydra lets through of YAML, of files and of its own slips
         wrong = explain_override_error(error, parse_command_line(typed, trust=trust).overrides, dict)
         raise DesignError(wrong if wrong != error_text(error) else f"configuration: {wrong}") from None
@@ -381,7 +381,7 @@ def _models(config: Mapping[str, Any], arguments: Sequence[str]) -> Any:
     named = {name: entry for name, entry in models.items() if name not in ("from_hf", "max_position")}
     if models.get("from_hf") is not None:
         if any(argument.startswith("model=") for argument in arguments):
-            raise DesignError("model: chosen by name and by model.from_hf as well; give one of them")
+            raise DesignError("model: set by name and by model.from_hf; remove one of them")
         named = dict(from_hf.read_model_entries(models["from_hf"], study_folder(config)))
     return _extended(named, models.get("max_position"))
 

@@ -69,6 +69,6 @@ def check_equal_formats(bases: Mapping[str, Design], knobs: Sequence[Knob], conf
         if len(set(words.values())) > 1 and PRECISION + field not in common:
             said = "; ".join(f"{name} {formats_text(base)}" for name, base in bases.items() if formats_of(base))
             raise DesignError(
-                f"chips: their usual mappings compute in unlike formats ({said}); set precision={{weights: fp16, "
-                "activations: fp16, kv: fp16}, or say formats=own to compare them as they are"
+                f"chips: number formats of their default mappings differ ({said}); set precision={{weights: fp16, "
+                "activations: fp16, kv: fp16}, or formats=own to compare them as they are"
             )

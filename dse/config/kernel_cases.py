@@ -21,7 +21,7 @@ def read_expert_cases(spec: dict[str, Any], seed: int) -> Sequence[ExpertsCase]:
         DesignError: a field that is missing, unknown, or that contradicts another.
     """
     sizes = ("tokens", "hidden", "intermediate", "experts", "top_k", "ep")
-    refuse_unknown_fields(spec, (*sizes, "distribution", "exponent"), "workload: experts by themselves have ")
+    refuse_unknown_fields(spec, (*sizes, "distribution", "exponent"), "workload: experts as a single kernel have ")
     said = str(spec.get("distribution"))
     if said not in DISTRIBUTIONS:
         raise DesignError(f"workload.distribution: no option {said!r}; {suggest_nearest(said, DISTRIBUTIONS)}")
@@ -31,7 +31,7 @@ def read_expert_cases(spec: dict[str, Any], seed: int) -> Sequence[ExpertsCase]:
         if exponent <= 1:
             raise DesignError(f"workload.exponent: {exponent:g} is not above 1, which a power law has")
     elif spec.get("exponent") is not None:
-        raise DesignError("workload.exponent: balanced rows have none; leave it out, or say distribution=power_law")
+        raise DesignError("workload.exponent: balanced rows have none; remove it, or set distribution=power_law")
     found = []
     for tokens, hidden, inner, experts, top_k, ep in product(*(read_whole_numbers(spec, key) for key in sizes)):
         if top_k > experts:

@@ -80,7 +80,7 @@ def refuse_conflicting_definitions(several: Sequence[DefinedMetrics]) -> None:
 
 def _defined(name: str, texts: Mapping[str, Any], path: tuple[str, ...]) -> MetricExpression:
     if name in path:
-        raise DesignError(f"metrics.{name}: comes back to itself by {', '.join(path[path.index(name) + 1 :]) or 'itself'}")
+        raise DesignError(f"metrics.{name}: depends on itself by {', '.join(path[path.index(name) + 1 :]) or 'itself'}")
     if name in METRICS and name not in LABELLED:
         raise DesignError(f"metrics.{name}: is a metric already; give the expression another name")
     if name in COLUMNS:

@@ -97,9 +97,9 @@ def _of(mappings: Any, names: list[str], line: CommandLine) -> Any:
 def _alone(config: dict[str, Any]) -> dict[str, Any]:
     """A configuration of one chip, which says nothing of several."""
     if config.get("mappings"):
-        raise DesignError("mappings: nothing reads it without chips=[...]; for one chip say mapping=NAME")
+        raise DesignError("mappings: has no effect without chips=[...]; for one chip set mapping=NAME")
     if config.get("formats", "equal") != "equal":
-        raise DesignError("formats: nothing reads it without chips=[...]; leave it out")
+        raise DesignError("formats: has no effect without chips=[...]; leave it out")
     return _precise(config)
 
 
@@ -133,7 +133,7 @@ def _names(config: Mapping[str, Any]) -> list[str]:
         if not re.fullmatch(r"[\w-]+", name):
             raise DesignError(f"chips: {name!r} is not the name of a chip")
     if len(set(chips)) < len(chips):
-        raise DesignError(f"chips: a name stands twice among {', '.join(chips)}")
+        raise DesignError(f"chips: a name is listed twice in {', '.join(chips)}")
     return chips
 
 

@@ -32,7 +32,7 @@ def _several(word: str) -> str:
     if re.fullmatch(r"\d+,\d+\s*[A-Za-zµμ%].*", value):
         return f"{address}: {value!r} has a comma; write a point, as in {value.replace(',', '.', 1)!r}"
     if address == "chip":
-        return f"chip: one chip, not {value}; say dse compare chip=[{value}], or chips of a study"
+        return f"chip: one chip, not {value}; use dse compare chip=[{value}], or chips of a study"
     sweep = value if value.endswith(")") else f"choice({value})"
     return f"{address}: one value, not {value}; a study tries several with +space.{address}={sweep}"
 

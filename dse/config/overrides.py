@@ -87,13 +87,15 @@ def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
         if re.fullmatch(r"\{\s*\}", value.strip()):
             address = key.lstrip("+~")
             raise DesignError(
-                f"{address}: {{}} is merged into what is there, and so changes nothing; take a field away with ~{address}.FIELD"
+                f"{address}: {{}} is merged into the present fields and changes nothing; remove a field with ~{address}.FIELD"
             )
         if word.startswith("-"):
             flag = _flag(key)
             given = value if equals else next(rest, "") if flag in VALUED else None
             if flag in FIXED:
-                raise DesignError(f"{key}: the configuration is that of this program; name a folder of yours with --config-dir")
+                raise DesignError(
+                    f"{key}: the program's own configuration cannot be replaced; add your folder with --config-dir"
+                )
             if flag in ("--config-dir", "-cd"):
                 if not Path(str(given)).is_dir():
                     raise DesignError(f"{key}: no folder {str(given)!r}")

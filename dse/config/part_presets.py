@@ -53,13 +53,13 @@ def preset_overrides(kind: str, address: str) -> str:
     """Overrides that set a whole part of a chip at an address; empty string without a preset.
 
     >>> preset_overrides("MemorySystem", "chip.hbm.banks")
-    '+memory@chip.hbm.banks=hbm3 says all of them (or hbm2, hbm2_legacy, hbm2e, hbm3e, hbm4)'
+    '+memory@chip.hbm.banks=hbm3 sets all of them (or hbm2, hbm2_legacy, hbm2e, hbm3e, hbm4)'
     """
     if kind not in PRESETS or not address.startswith("chip."):
         return ""
     group, usual = PRESETS[kind]
     others = sorted(path.stem for path in (SHIPPED_CONF / group).glob("*.yaml") if path.stem != usual)
-    return f"+{group}@{address}={usual} says all of them (or {', '.join(others)})"
+    return f"+{group}@{address}={usual} sets all of them (or {', '.join(others)})"
 
 
 def part_that_caused(error: str, choices: Mapping[str, object]) -> str:
@@ -72,10 +72,10 @@ def part_that_caused(error: str, choices: Mapping[str, object]) -> str:
         folder, place = group.split("@")
         within = address.removeprefix(place).lstrip(".")
         if folder == "part" and f"{address}.".startswith(f"{place}.") and _says(name, within):
-            return f"{group}={name} brings it: leave that out, or take a chip that it is for"
+            return f"{group}={name} adds it; remove that preset, or choose a chip that supports it"
     made = parts_from_outside(choices).get("part@chip", "")
     if made and "does not read it" in error:  # what the chip's own file has
-        return f"part@chip={made} makes that of it: leave that out, or take a chip that it is for"
+        return f"part@chip={made} changes the kind of chip; remove that preset, or choose a chip that supports it"
     return ""
 
 

@@ -221,7 +221,7 @@ def _text(value: float) -> str:
 
 def _cores(chip: Mapping[str, Any]) -> float:
     if chip.get("cores") is None:
-        raise DesignError(f"{WHOLE}: what all cores reach together; set chip.cores too, or say {CORE} of one")
+        raise DesignError(f"{WHOLE}: is the peak of all cores together; set chip.cores too, or {CORE} for one core")
     return parse_value(_plain(chip["cores"]), "1", "chip.cores")
 
 

@@ -99,7 +99,7 @@ def parse_record(cls: type[T], config: Any, address: str, sources: list[Constant
             kinds = spec.metadata["parts"]
             there = address if "inline" in spec.metadata else here
             if len(kinds) > 1 and not isinstance(config[name], Dict | None):
-                raise DesignError(f"{here}: {config[name]!r} is not a group of fields; say them one by one, {here}.FIELD=VALUE")
+                raise DesignError(f"{here}: {config[name]!r} is not a group of fields; set them one by one, {here}.FIELD=VALUE")
             values[name] = (
                 None
                 if config[name] is None

@@ -72,7 +72,7 @@ class NoEffect:
 
     def __str__(self) -> str:
         where = f"on {self.command}" if self.command else "here"
-        return f"{self.address} has no effect {where}" + (f"; {self.reader} reads it" if self.reader else "")
+        return f"{self.address} has no effect {where}" + (f"; {self.reader} uses it" if self.reader else "")
 
 
 def no_effect_records(found: Sequence[NoEffect]) -> list[dict[str, str | None]]:

@@ -109,7 +109,7 @@ def _chips(address: str, entry: Mapping[str, Any], bases: Mapping[str, Design]) 
     when = dict(entry.get("when") or {})
     said = when.pop("chip", None)
     if when:
-        raise DesignError(f"space.{address}: what is tied is so for all designs of a chip; 'when' may name chip alone")
+        raise DesignError(f"space.{address}: a tied setting holds for all designs of a chip; 'when' may name only chip")
     if said is None:
         return there
     wanted = [str(name) for name in (said if isinstance(said, list) else [said])]
@@ -125,13 +125,13 @@ def _tied(address: str, text: str, base: Design, chip: str) -> TiedLeaf:
     where = f"space.{address}"
     spec = field_at(base, addresses(base, address)[0])
     if not _number(spec) or "apart" in spec.metadata:
-        raise DesignError(f"{where}: only a number can be tied, of which designs may have any in one batch; make it a knob")
+        raise DesignError(f"{where}: only a number can be tied; make it a knob")
 
     def named(other: str) -> UnitExpression:
         try:
             leaf = addresses(base, other)[0]
         except DesignError as error:
-            more = f"; if chip {chip} is not meant, say which are, as in when: {{chip: [...]}}" if chip else ""
+            more = f"; without chip {chip}, list the others, as in when: {{chip: [...]}}" if chip else ""
             raise DesignError(f"{where}: {error}{more}") from None
         of = field_at(base, leaf)
         if not _number(of):
@@ -146,7 +146,7 @@ def _tied(address: str, text: str, base: Design, chip: str) -> TiedLeaf:
         per = "" if comes == "1" else f" / '1 {comes}'"
         scaled = f"({text}){per}" + ("" if unit == "1" else f" * '1 {unit}'")
         raise DesignError(
-            f"{where}: {text} comes to {comes}, and {address} is {is_in}; quantities in quotes may scale it, as in {scaled}"
+            f"{where}: {text} is {comes}, and {address} is {is_in}; quantities in quotes may scale it, as in {scaled}"
         )
     worth = found.worth
     return TiedLeaf(address, text, tuple(sorted(found.inputs)), lambda values: worth(values) * scale)
@@ -171,7 +171,7 @@ def _ordered(several: Sequence[TiedLeaf], knobs: Sequence[Knob], base: Design) -
     def place(one: TiedLeaf, path: tuple[str, ...]) -> bool:
         if one.address in path:
             raise DesignError(
-                f"space.{one.address}: is tied to itself by {', '.join(path[path.index(one.address) + 1 :]) or 'itself'}"
+                f"space.{one.address}: depends on itself by {', '.join(path[path.index(one.address) + 1 :]) or 'itself'}"
             )
         if one.address not in found:
             moves = [place(by_leaf[leaf], (*path, one.address)) if leaf in by_leaf else leaf in moved for leaf in one.inputs]
@@ -181,7 +181,7 @@ def _ordered(several: Sequence[TiedLeaf], knobs: Sequence[Knob], base: Design) -
     for one in several:
         if not place(one, ()):
             raise DesignError(
-                f"space.{one.address}: {one.text} follows no knob of this space, so that it is the same for all designs; "
+                f"space.{one.address}: {one.text} depends on no knob of this space and is the same for all designs; "
                 f"set it, as in {one.address}=VALUE"
             )
     return tuple(found.values())

@@ -86,7 +86,7 @@ def _term(node: ast.expr, where: str, named: Callable[[str], UnitExpression], va
     if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
         left, right = (_term(side, where, named, valid) for side in (node.left, node.right))
         return _of_two(type(node.op), left, right, where)
-    raise DesignError(f"{where}: {ast.unparse(node)!r} is nothing that an expression can have; {valid}")
+    raise DesignError(f"{where}: {ast.unparse(node)!r} is not allowed in an expression; {valid}")
 
 
 def _dotted(node: ast.expr) -> str | None:

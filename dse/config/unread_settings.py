@@ -57,7 +57,7 @@ def refuse_unread_optional(base: Design, knobs: Sequence[Knob]) -> None:
             continue
         if why_never_read(base, [address], knobs):
             chooser, word = _first(base, address)
-            raise DesignError(f"{address}: nothing reads it beside {word}; say null, or another {chooser}")
+            raise DesignError(f"{address}: has no effect with {word}; set null, or another {chooser}")
 
 
 def refuse_unread_settings(bases: Mapping[str, Design], knobs: Sequence[Knob], config: Mapping[str, Any], folder: Path) -> None:
@@ -74,7 +74,7 @@ def refuse_unread_settings(bases: Mapping[str, Design], knobs: Sequence[Knob], c
     """
     for knob in knobs:
         if beside := _beside(bases, knob.address, knobs):
-            raise DesignError(f"space.{knob.address}: nothing reads it beside {beside}; leave it out")
+            raise DesignError(f"space.{knob.address}: has no effect with {beside}; leave it out")
     told = dict(_typed(config.get("overrides", ())))
     chosen = {leaf for address in told for base in bases.values() for leaf in leaves_named(base, address)}
     own = {} if _idle(bases, knobs) == set() else dict(_inside(group_in_study_file(config, folder, "mapping"), MAPPING))
@@ -84,7 +84,7 @@ def refuse_unread_settings(bases: Mapping[str, Design], knobs: Sequence[Knob], c
         if beside := _beside(bases, address, knobs, {*told, *own}):
             if address not in told and {part.partition("=")[0] for part in beside.split(", ")} & chosen:
                 continue
-            raise DesignError(f"{address}: nothing reads it beside {beside}; leave it out")
+            raise DesignError(f"{address}: has no effect with {beside}; leave it out")
 
 
 def refuse_settings_unread_by_workload(
@@ -109,7 +109,7 @@ def refuse_settings_unread_by_workload(
         here = {name: found for name, base in bases.items() if (found := _set(base, address, said))}
         if here and all(set(found) <= of[name].keys() for name, found in here.items()):
             name, found = next(iter(here.items()))
-            raise DesignError(f"{prefix}{address}: nothing reads it, for {of[name][found[0]]}")
+            raise DesignError(f"{prefix}{address}: has no effect, since {of[name][found[0]]}")
 
 
 def refuse_unread_overrides(base: Design, asked_for: Workload, words: Sequence[str], others: Sequence[str] = ()) -> None:
@@ -127,7 +127,7 @@ def refuse_unread_overrides(base: Design, asked_for: Workload, words: Sequence[s
     told, of = {*dict(_typed([*others, *words]))}, {"": base}
     for address, value in _typed(words):
         if value not in (None, 0, 0.0) and (beside := _beside(of, address, (), told)):
-            raise DesignError(f"{address}: nothing reads it beside {beside}; leave it out")
+            raise DesignError(f"{address}: has no effect with {beside}; leave it out")
     typed_alone = [word for word in words if not word.startswith("study=")]  # without the lines of a study's file
     refuse_settings_unread_by_workload(of, asked_for, (), {"overrides": typed_alone}, Path())
 
@@ -153,17 +153,17 @@ def _of_plans(base: Design, asked_for: Workload) -> dict[str, str]:
     case, software = asked_for.cases[0], software_of(base.mapping)
     if software in (REGIONS, SERVED_REGIONS):
         return dict.fromkeys(
-            PRODUCTS, "decode multiplies vectors here; say mapping.decode.gemv, or mapping.prefill.gemm for prompts"
+            PRODUCTS, "decode multiplies vectors here; set mapping.decode.gemv, or mapping.prefill.gemm for prompts"
         )
     if software == PRODUCT and isinstance(case, ProductCase):
         if case.kind == "gemv":
-            return {"mapping.gemm": "workload=gemv multiplies a vector; say mapping.gemv, or ask workload=gemm"}
+            return {"mapping.gemm": "workload=gemv multiplies a vector; set mapping.gemv, or workload=gemm"}
         others = ("mapping.gemv", "mapping.ktree_k", "mapping.sums")
-        return dict.fromkeys(others, "workload=gemm multiplies matrices; say mapping.gemm, or ask workload=gemv")
+        return dict.fromkeys(others, "workload=gemm multiplies matrices; set mapping.gemm, or workload=gemv")
     if software == DEVICES and not isinstance(case, BatchCase):
         read = sorted({leaf for one in asked_for.cases for leaf in _divided(one)})
         plans = [leaf for leaf, _, _ in iterate_leaves(base.mapping, MAPPING) if leaf.startswith(PLANS) and leaf not in read]
-        return dict.fromkeys(plans, f"{case_type_name(type(case))} by themselves read {' and '.join(read)} alone; leave it out")
+        return dict.fromkeys(plans, f"{case_type_name(type(case))} alone use only {' and '.join(read)}; leave it out")
     models = [one.model for one in asked_for.cases if isinstance(one, BatchCase | ServingLoad)]
     if software in (PIPELINES, SERVED_PIPELINES) and not any(model.experts for model in models):
         both = (f"mapping.{phase}.experts" for phase in ("prefill", "decode"))

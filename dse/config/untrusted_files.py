@@ -18,7 +18,7 @@ SHIPPED_CONF = (Path(__file__).parents[1] / "conf").resolve()
 TRUST = "--trust"
 """The flag that takes files as they are."""
 
-TRUST_HINT = f"; refused in what is not ours, unless you trust it: {TRUST}"
+TRUST_HINT = f"; refused in files from elsewhere unless you trust them: {TRUST}"
 """How a refusal ends."""
 
 MAX_FILE_BYTES = 1 << 18
@@ -211,9 +211,7 @@ def _nodes(root: Any, path: Path) -> Iterator[tuple[str, Any]]:
             names: set[Any] = set()
             for name, value in node.value:
                 if isinstance(name.value, str) and name.value in names:
-                    raise DesignError(
-                        f"{path}, line {name.start_mark.line + 1}: {name.value} is said twice; take one of them out"
-                    )
+                    raise DesignError(f"{path}, line {name.start_mark.line + 1}: {name.value} is set twice; remove one of them")
                 names |= {name.value} if isinstance(name.value, str) else set()
                 stack += [(key, name), (f"{key}.{name.value}".lstrip(".")[-100:], value)]
         elif isinstance(node, yaml.SequenceNode):

@@ -133,7 +133,9 @@ class AffinityPool:
                     worker.answer = worker.actor.made.remote(known, items[place])
             for worker, found in self._listen(waiting):
                 if tries[worker.place or 0] >= MAX_TRIES and found is None:
-                    raise DesignError("workers: processes died at the same designs again and again; workers=serial says why")
+                    raise DesignError(
+                        "workers: processes died at the same designs again and again; workers=serial shows the error"
+                    )
                 if found is not None:
                     made, cpu = found
                     place, worker.place = worker.place or 0, None
@@ -200,7 +202,7 @@ class AffinityPool:
                 if self._false_starts >= MAX_STARTS:
                     words = self._cluster.last_words()
                     raise DesignError(
-                        f"workers: processes end as they start{words}; workers=serial goes without them"
+                        f"workers: processes end as they start{words}; workers=serial works without them"
                     ) from None
                 continue
             if not worker.ready:

@@ -248,7 +248,7 @@ class RayWorkers:
             self._false_starts += not worker.warmed
             if self._false_starts > MAX_STARTS:
                 why = f"{reason}{self._cluster.last_words()}; workers=serial evaluates in this process"
-                raise DesignError(f"workers: {self._false_starts} in a row ended while they started; the last: {why}")
+                raise DesignError(f"workers: {self._false_starts} in a row ended during their start; the last one: {why}")
             self._start(warm=False)  # the example itself may be what kills
             return
         entries = [entry for task in worker.tasks for entry in task.batch]

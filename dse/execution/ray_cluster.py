@@ -86,7 +86,7 @@ class RayCluster:
         if self._raylet is not None and self._raylet.poll() is not None:
             self.lost = True
             raise DesignError(
-                "workers: Ray on this machine has ended, somebody or the kernel killed its raylet; what is finished is stored; "
+                "workers: Ray on this machine has ended, a user or the kernel killed its raylet; what is finished is stored; "
                 "run the same command again, and it goes on from there"
             )
         now = time.monotonic()
@@ -101,7 +101,7 @@ class RayCluster:
         self._looked = time.monotonic()
         if self._looked - self._seen > START_TIMEOUT_S:
             raise DesignError(
-                f"workers: the Ray cluster at {self._address} is lost: nothing has answered there for {START_TIMEOUT_S:.0f} s; "
+                f"workers: the Ray cluster at {self._address} is lost: no answer for {START_TIMEOUT_S:.0f} s; "
                 "what is finished is stored; start the cluster again, then run the same command again"
             )
 
@@ -211,7 +211,9 @@ def _answered(ray: Any, answer: Any) -> Any:
     except ray.exceptions.RayTaskError as error:
         raise error.as_instanceof_cause() from None
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.ObjectLostError):
-        raise DesignError("workers: processes died at the same designs again and again; workers=serial says why") from None
+        raise DesignError(
+            "workers: processes died at the same designs again and again; workers=serial shows the error"
+        ) from None
 
 
 def _connected(crew: WorkerSettings) -> Callable[[], None] | None:
@@ -249,7 +251,7 @@ def _connected(crew: WorkerSettings) -> Callable[[], None] | None:
             restore()
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
             raise RayNotStartedError(
-                f"workers: Ray does not start on this machine: {reason}; workers=serial goes without it"
+                f"workers: Ray does not start on this machine: {reason}; workers=serial works without it"
             ) from None
         return restore
     host, _, port = crew.address.removeprefix("ray://").rpartition(":")
@@ -260,7 +262,7 @@ def _connected(crew: WorkerSettings) -> Callable[[], None] | None:
             ray.init(address=crew.address, job_config=_job_config(), log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:
         if "uthentication" in "".join(traceback.format_exception(error)):
-            raise DesignError(f"ray.address: the cluster at {crew.address} asks for a token; {TOKEN_HINT}") from None
+            raise DesignError(f"ray.address: the cluster at {crew.address} needs a token; {TOKEN_HINT}") from None
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise DesignError(f"ray.address: no cluster at {crew.address}: {reason}") from None
     return lambda: None

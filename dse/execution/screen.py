@@ -134,10 +134,10 @@ def stored_block_files(study: Study) -> list[StoredFile]:
 def screen_left_out_text(found: ScreenResult) -> str:
     """Number of designs left out without evaluation, by reason, as text."""
     by = "; ".join(
-        f"{count:,} {'beaten by one that is known' if why == BEATEN else f'by {why}'}" for why, count in found.pruned.items()
+        f"{count:,} {'dominated by a known design' if why == BEATEN else f'by {why}'}" for why, count in found.pruned.items()
     )
     unknown = found.pruned.get(BEATEN, 0)
-    more = f", of which nobody knows how many of {unknown:,} are feasible" if unknown else ""
+    more = f", of which {unknown:,} may be feasible or not" if unknown else ""
     return f"bounds leave out {sum(found.pruned.values()):,}{more}: {by}"
 
 
@@ -252,7 +252,7 @@ def _made(
         here = one.file.here()
         if here is not None and not here.is_file():
             raise DesignError(
-                f"screen.folder: a worker has stored {here}, which is not there on this machine: workers on several machines "
+                f"screen.folder: a worker has stored {here}, which does not exist on this machine: workers on several machines "
                 "need a folder that all of them reach, as screen.folder=s3://BUCKET/FOLDER or one of a network"
             )
         # what a worker stored before it died is not evaluated again, and was evaluated by this run all the same

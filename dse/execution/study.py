@@ -207,11 +207,11 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
     """
     config, nouns = _asked(config, folder)
     if length_remedy_text(nouns.workload):
-        raise DesignError(f"model: no design of this study can be: {length_remedy_text(nouns.workload)}")
+        raise DesignError(f"model: no design of this study is possible: {length_remedy_text(nouns.workload)}")
     for chosen, space in nouns.space.each:
         verdict = _verdict(space, nouns.workload, chosen.get(CHIP_KNOB))
         if verdict is not None and verdict.limit.startswith("model."):
-            raise DesignError(f"model: no design of {chosen.get(CHIP_KNOB, 'this study')} can be: {verdict}")
+            raise DesignError(f"model: no design of {chosen.get(CHIP_KNOB, 'this study')} is possible: {verdict}")
     for group, allowed in SETTINGS.items():
         for key in config[group]:
             if key not in allowed:
@@ -220,7 +220,7 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
             raise DesignError(f"{group}.{key}: missing from the configuration")
     fidelity = config["fidelity"]
     if fidelity not in fidelity_names():
-        raise DesignError(f"fidelity: no reader {fidelity!r}; {suggest_nearest(str(fidelity), fidelity_names())}")
+        raise DesignError(f"fidelity: no option {fidelity!r}; {suggest_nearest(str(fidelity), fidelity_names())}")
     for chosen, space in nouns.space.each:
         if chosen and fidelity not in (known := fidelities(space.base, nouns.workload)):
             raise DesignError(
@@ -294,7 +294,7 @@ def _screen(config: Mapping[str, Any], fidelity: str, nouns: Question) -> dict[s
             raise DesignError(f"screen.{key}: {value!r} is not a whole number of at least {low}")
     keep, folder = config["keep"], config["folder"]
     if keep not in (ALL, FRONT):
-        raise DesignError(f"screen.keep: {keep!r} is none of the designs that are kept; valid: {ALL}, {FRONT}")
+        raise DesignError(f"screen.keep: {keep!r} is no option; valid: {ALL}, {FRONT}")
     if folder is not None and not isinstance(folder, str):
         raise DesignError(f"screen.folder: {folder!r} is no folder; write a path, a URL as s3://BUCKET/FOLDER, or null")
     if folder:
@@ -309,14 +309,14 @@ def _check_screened(word: Any, fidelity: str, nouns: Question) -> None:
     if word is None:
         return
     if word not in SCREEN_FIDELITIES:
-        raise DesignError(f"screen.fidelity: no {word!r}; say closed, steady, or null for what fits the search")
+        raise DesignError(f"screen.fidelity: no {word!r}; set closed, steady, or null for the default of the search")
     for chosen, space in nouns.space.each:
         known = fidelities(space.base, nouns.workload)
         if word not in known:
             whose = f"chip {chosen[CHIP_KNOB]}" if chosen else "this chip"
             raise DesignError(f"screen.fidelity: {whose} has no {word} for this workload; it has {', '.join(known)}")
         if known.index(word) > known.index(fidelity):
-            raise DesignError(f"screen.fidelity: {word} is above the search's {fidelity}; say fidelity={word}, or null here")
+            raise DesignError(f"screen.fidelity: {word} is above the search's {fidelity}; set fidelity={word}, or null here")
 
 
 def _check_prune(screen: Mapping[str, Any], fidelity: str, ways: Mapping[str, str], nouns: Question) -> None:
@@ -332,9 +332,9 @@ def _check_prune(screen: Mapping[str, Any], fidelity: str, ways: Mapping[str, st
     )  # which loads what plays loads
 
     if screen["keep"] != FRONT:
-        raise DesignError(f"screen.prune: designs that are left out have no metrics to be kept; say screen.keep={FRONT}")
+        raise DesignError(f"screen.prune: pruned designs have no metrics to keep; set screen.keep={FRONT}")
     if (screen["fidelity"] or fidelity) != STEADY:
-        raise DesignError(f"screen.prune: bounds are of the steady state of served loads; say screen.fidelity={STEADY}")
+        raise DesignError(f"screen.prune: bounds exist for the steady state of serving loads; set screen.fidelity={STEADY}")
     if absent := [name for name, way in ways.items() if name not in (UPPER_BOUNDED if way == "max" else LOWER_BOUNDED)]:
         raise DesignError(
             f"screen.prune: no bound of {', '.join(absent)} is known; "
@@ -348,20 +348,20 @@ def _check_promote(search: Mapping[str, Any], screen: Mapping[str, Any], fidelit
     if word is None:
         return
     if word not in SCREEN_FIDELITIES:
-        raise DesignError(f"search.promote: no {word!r}; say closed, steady, or null for one fidelity")
+        raise DesignError(f"search.promote: no {word!r}; set closed, steady, or null for one fidelity")
     for chosen, space in nouns.space.each:
         known = fidelities(space.base, nouns.workload)
         if word not in known or known.index(word) >= known.index(fidelity):
             whose = f"chip {chosen[CHIP_KNOB]}" if chosen else "this chip"
             below = [one for one in known[: known.index(fidelity)] if one in SCREEN_FIDELITIES]
-            do = f"say {' or '.join(below)}" if below else "say null, or a higher fidelity"
+            do = f"set {' or '.join(below)}" if below else "set null, or a higher fidelity"
             raise DesignError(f"search.promote: {word} is not below fidelity={fidelity} of {whose} for this workload; {do}")
     if sampler not in ("auto", "local"):
-        raise DesignError(f"search.promote: search.sampler={sampler} asks by one fidelity; say auto or local")
+        raise DesignError(f"search.promote: search.sampler={sampler} uses one fidelity; set auto or local")
     if screen["run"] and screen["keep"] == FRONT:
-        raise DesignError(f"search.promote: designs are promoted from all that the screen has; say screen.keep={ALL}")
+        raise DesignError(f"search.promote: promotion needs all screened designs; set screen.keep={ALL}")
     if (screened := screen["fidelity"]) not in (None, word):
-        raise DesignError(f"screen.fidelity: {screened}, but designs are promoted from {word}; say null or {word}")
+        raise DesignError(f"screen.fidelity: {screened}, but designs are promoted from {word}; set null or {word}")
 
 
 def _verdict(space: Space, workload: Workload, chip: Any) -> Infeasibility | None:
@@ -449,8 +449,8 @@ def _verify(config: Mapping[str, Any], fidelity: str) -> dict[str, Any]:
         if wanted in fidelity_names():
             raise DesignError(f"verify.fidelity: {wanted!r} is not above fidelity={fidelity}; valid: {', '.join(valid)}")
         word, part, cores = str(wanted).partition(SUBMESH_MARK)
-        say = f"say verify.fidelity={word} verify.side={cores or 8}" if part and word in valid else suggest_nearest(word, valid)
-        raise DesignError(f"verify.fidelity: {wanted!r} is no reader; {say}")
+        say = f"set verify.fidelity={word} verify.side={cores or 8}" if part and word in valid else suggest_nearest(word, valid)
+        raise DesignError(f"verify.fidelity: {wanted!r} is no fidelity; {say}")
     if isinstance(side, bool) or not isinstance(side, int) or side < 0:
         raise DesignError(f"verify.side: {side!r} is not a whole number of cores, or 0 for meshes as they are")
     for key, low in (("off_front", 0), ("strata", 1), ("designs", 1)):

@@ -60,16 +60,14 @@ def remaining_time_text(crew: WorkerSettings, fidelity: str, each: float, left: 
     """Expected time of the remaining designs, as text.
 
     >>> remaining_time_text(WorkerSettings("serial"), "events", 3.0, 4, 4)
-    'verify: 4 designs at events, 3 s each: some 12 s; those that decide come first'
+    'verify: 4 designs at events, 3 s each: some 12 s; decisive ones come first'
     >>> remaining_time_text(WorkerSettings("serial"), "events", 3.0, 3, 4)
     'verify: 1 of 4 designs done at events, 3 s each: some 9 s for the other 3'
     """
     about = format_quantity(expected_seconds(crew, each, left), "s", 3)
     if left == total:
         designs = count_text(total, "design")
-        return (
-            f"verify: {designs} at {fidelity}, {format_quantity(each, 's', 3)} each: some {about}; those that decide come first"
-        )
+        return f"verify: {designs} at {fidelity}, {format_quantity(each, 's', 3)} each: some {about}; decisive ones come first"
     done = f"{total - left:,} of {count_text(total, 'design')} done"
     return f"verify: {done} at {fidelity}, {format_quantity(each, 's', 3)} each: some {about} for the other {left:,}"
 
@@ -99,6 +97,6 @@ def unknown_time_text(fidelity: str, first: int, total: int) -> str:
     'verify: 2 designs at events, all at once; how long one takes is not known yet'
     """
     if first >= total:
-        return f"verify: {count_text(total, 'design')} at {fidelity}, all at once; how long one takes is not known yet"
-    tells = f"the first {first} tell" if first > 1 else "the first tells"
-    return f"verify: {total:,} designs at {fidelity}, those that decide first; {tells} how long the others take"
+        return f"verify: {count_text(total, 'design')} at {fidelity}, all at once; the time per design is not known yet"
+    tells = f"the first {first} show" if first > 1 else "the first shows"
+    return f"verify: {total:,} designs at {fidelity}, decisive ones first; {tells} how long the others take"

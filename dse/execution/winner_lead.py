@@ -50,13 +50,13 @@ class WinnerLead:
         ...     print(said)
         by 120.00%
         on the part by 4.00% at closed@8 and 5.00% at cycles@8, shifts spread by 1.00%
-        the part can tell which, not by how much: upheld
+        the part can tell which design is best, not by how much: upheld
         >>> WinnerLead("latency", 0, 1, whole=0.04, low=0.04, high=-0.05, spread=0.01).said("closed", "events", part=False)
         'by 4.00% at closed and -5.00% at events, shifts spread by 1.00%; overturned'
         """
-        about = "" if np.log1p(self.low) * 2 > np.log1p(self.whole) else " which, not by how much"
-        told = f"the part can tell{about}: {self.verdict}" if self.tells else "the part cannot tell"
-        where = f"by {self.whole:.2%}; on the part " if part else ""
+        about = "" if np.log1p(self.low) * 2 > np.log1p(self.whole) else " which design is best, not by how much"
+        told = f"the submesh decides{about}: {self.verdict}" if self.tells else "the submesh cannot decide"
+        where = f"by {self.whole:.2%}; on the submesh " if part else ""
         leads = f"{where}by {self.low:.2%} at {low} and {self.high:.2%} at {high}"
         return f"{leads}, shifts spread by {self.spread:.2%}; {told if part else self.verdict}"
 

@@ -157,7 +157,7 @@ class AutoWorkers:
             try:
                 self._hired = self._ray()
             except RayNotStartedError as error:
-                self._say(f"{error}, which is what happens now")
+                self._say(f"{error}, as now")
                 self._alone = True
             else:
                 self._hired.submit(self._serial.rest())

@@ -56,24 +56,26 @@ def design_from_overrides(asked: Study, typed: Sequence[str], command: str, *, t
     for word in typed:
         if (root := word.lstrip("+~").partition("=")[0].partition(".")[0]) in OF_STUDIES:
             raise DesignError(
-                f"{command}: {word}: {root} {'are' if root[-1] == 's' else 'is'} the study's, not a design's; to ask so, "
-                f"dse run study={asked.name} name=NEW {word}"
+                f"{command}: {word}: {root} {'are' if root[-1] == 's' else 'is'} set by the study, not by a design; "
+                f"to change it, "
+                f"use dse run study={asked.name} name=NEW {word}"
             )
     several = [str(chosen[CHIP_KNOB]) for chosen, _ in asked.question.space.each if chosen]
     if len(several) > 1 and not any(word.startswith("chips=") for word in typed):
-        raise DesignError(f"{command}: one design of {', '.join(several)}: say whose, as in 'chips=[{several[0]}]'")
+        raise DesignError(f"{command}: one design of {', '.join(several)}: choose its chip, as in 'chips=[{several[0]}]'")
     config = compose([*asked.overrides, *typed], trust=trust)
     chips = list(config.get("chips") or ())
     if len(chips) > 1:
-        raise DesignError(f"{command}: one design of {', '.join(chips)}: say whose, as in 'chips=[{chips[0]}]'")
+        raise DesignError(f"{command}: one design of {', '.join(chips)}: choose its chip, as in 'chips=[{chips[0]}]'")
     own = build_question(config, study_folder(config), fewer=True)
     if workload_key(own.workload) != workload_key(asked.question.workload):
         raise DesignError(
-            f"{command}: the workload or the model is not the study's, so that nothing compares; leave them as they are"
+            f"{command}: the workload or the model differs from the study's, so designs cannot be compared; remove "
+            f"these overrides"
         )
     refuse_unread_overrides(own.base, own.workload, typed, asked.overrides)
     if config["fidelity"] != asked.fidelity:
-        raise DesignError(f"{command}: study {asked.name} is of fidelity={asked.fidelity}; leave fidelity as it is")
+        raise DesignError(f"{command}: study {asked.name} has fidelity={asked.fidelity}; remove the override of fidelity")
     chip = chips[0] if chips else ""
     spaces = {str(chosen.get(CHIP_KNOB, "")): space for chosen, space in asked.question.space.each}
     if chip not in spaces:
@@ -84,7 +86,7 @@ def design_from_overrides(asked: Study, typed: Sequence[str], command: str, *, t
     try:
         space = space_with_tied_leaves(own.base, there, config["overrides"])
     except DesignError as error:
-        raise DesignError(f"{command}: a design of another kind has not the study's knobs: {error}") from None
+        raise DesignError(f"{command}: a design of another kind lacks the study's knobs: {error}") from None
     idle = without_effect("explain", own, {**config, "overrides": list(typed)}, study_folder(config), space.base)
     return OverriddenDesign(space, chip, tuple(typed), idle)
 

@@ -22,7 +22,7 @@ from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
 from dse.space.knobs import Space, Value
 from dse.space.multi_chip_space import CHIP_KNOB
 
-OUTSIDE = "what no knob moves"
+OUTSIDE = "settings outside of the knobs"
 """What the change is called of all leaves and parts that no knob of a study moves: it is one."""
 
 

@@ -54,7 +54,7 @@ APART = 0.01
 
 @dataclass(frozen=True, slots=True)
 class NearestDesign:
-    """A design next to another one: cheaper and slower, or dearer and faster.
+    """A design next to another one: cheaper and slower, or more expensive and faster.
 
     Attributes:
         name: id of the design in its study; "" of a step away.
@@ -87,7 +87,7 @@ class Explanation:
         prices: what it would buy to relax each constraint or limit: the smallest relaxation that admits a known design which
             beats this one.
         cheaper: the nearest design that is cheaper and slower; None where none is known.
-        faster: the nearest that is dearer and faster.
+        faster: the nearest that is more expensive and faster.
         known: in words, among which designs the last three were looked for.
         without_effect: settings that were typed and have no effect.
     """
@@ -357,7 +357,7 @@ def nearest_cheaper_and_faster(
     here: DesignOutcome,
     others: Sequence[tuple[str, Mapping[str, Value], DesignOutcome]],
 ) -> tuple[NearestDesign | None, NearestDesign | None]:
-    """Nearest cheaper and slower design, and nearest dearer and faster one, by both ratios."""
+    """Nearest cheaper and slower design, and nearest more expensive and faster one."""
     best: dict[int, tuple[float, NearestDesign]] = {}
     for name, at, point in others:
         pace = speed_metric(goal, here, point)

@@ -119,8 +119,8 @@ class DesignOutcome:
         """In words, by how much a constraint is broken: relative to it, or what is there where that is next to nothing."""
         name = text.partition(" ")[0]
         if excess < FAR_FACTOR or name not in self.metrics:
-            return f"breaks {text} by {excess:.2%}"
-        return f"breaks {text}, is {format_quantity(self.metrics[name], METRICS[name].unit)}"
+            return f"violates {text} by {excess:.2%}"
+        return f"violates {text}, is {format_quantity(self.metrics[name], METRICS[name].unit)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,8 +113,8 @@ class ShadowPrice:
         relative = f" ({self.then / self.now - 1:+.2%})" if self.now else ""
         bought = (" and " if self.together else ", or ").join(map(self.bought, self.gains))
         if not bought:
-            bought = "a design in a region of the front where nothing is feasible: none is as good in all objectives but one"
-        return f"the smallest relaxation that {moves} is {by}{relative}; it buys {bought}"
+            bought = "a design in an empty region of the front: no other is as good in all objectives but one"
+        return f"the smallest relaxation that {moves} is {by}{relative}; gain: {bought}"
 
     def bought(self, name: str) -> str:
         """Gain of an objective, in all and per unit of relaxation, as text."""

@@ -50,7 +50,7 @@ def stored_design(asked: Study, frame: pd.DataFrame, screened: ScreenResult | No
     """
     rows, text = report_order(asked, frame), typed.strip().lower()
     if (rank := text.removeprefix("#")).isdecimal() and (len(rank) < SHORTEST or rank != text):
-        raise DesignError(f"--design: {typed!r} is a rank, which changes as a study goes on; {_of_rank(rows, int(rank))}")
+        raise DesignError(f"--design: {typed!r} is a rank, which changes while a study runs; {_of_rank(rows, int(rank))}")
     if not SHORTEST <= len(text) <= KEY_DIGITS or set(text) - set("0123456789abcdef"):
         raise DesignError(f"--design: {typed!r} is no id of a design; {_examples(asked, rows)}")
     found: dict[str, Mapping[str, Value]] = {}
@@ -89,8 +89,8 @@ def _having(asked: Study, rows: pd.DataFrame, text: str) -> dict[str, Mapping[st
 def _of_rank(rows: pd.DataFrame, rank: int) -> str:
     """What to say in place of a rank."""
     if not 1 <= rank <= len(rows):
-        return f"ranks are 1 to {len(rows):,}, and a design is named by its id, as in {rows[DESIGN].iloc[0]}"
-    return f"give the design's id: rank {rank:,} is {rows[DESIGN].iloc[rank - 1]} now"
+        return f"ranks are 1 to {len(rows):,}; name the design by its id, as in {rows[DESIGN].iloc[0]}"
+    return f"use its id: rank {rank:,} is now {rows[DESIGN].iloc[rank - 1]}"
 
 
 def _examples(asked: Study, rows: pd.DataFrame) -> str:

@@ -26,7 +26,7 @@ GROUPS = ("text_config", "llm_config", "language_config")
 TOWERS = r"(vision|visual|audio|speech|image|video|sound|vit|sam)\w*_(config|tower)|(vision|audio)|mm_\w+"
 """Fields of what such models see or hear with."""
 
-TEXT_ALONE = "the language model alone: what it sees or hears with is left out"
+TEXT_ALONE = "the language model only, without vision and audio parts"
 
 SIZES = (
     "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
@@ -128,7 +128,7 @@ def _shared(files: list[ConfigFile], inner: Mapping[str, Any], outer: Mapping[st
         joined["tie_word_embeddings"] = said
         if own is not None and own != said:
             raise files[0].refuse(
-                "tie_word_embeddings", f"{shorten(own)}, but {shorten(said)} around {group}; say the same in both"
+                "tie_word_embeddings", f"{shorten(own)}, but {shorten(said)} around {group}; use one value in both"
             )
     return joined
 

@@ -281,9 +281,9 @@ def _each(file: ConfigFile, name: str, *, default: int | None = None) -> int:
     if not isinstance(given, list):
         return file.whole(name, default=default)
     if not given or any(type(one) is not int or one != given[0] or one < 1 for one in given):
-        raise file.refuse(name, f"{shorten(given)} is not understood; say the same whole number of every layer")
+        raise file.refuse(name, f"{shorten(given)} is not supported; set the same whole number for every layer")
     if len(given) != file.layers():
-        raise file.refuse(name, f"{len(given)} entries, for {file.layers()} layers; say one for each")
+        raise file.refuse(name, f"{len(given)} entries, for {file.layers()} layers; list one for each")
     return int(given[0])
 
 

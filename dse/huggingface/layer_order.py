@@ -36,7 +36,7 @@ def layer_list(
             raise file.refuse(name, f"{shorten(word)} is no kind of layer that is understood here; valid: {valid}")
     if len(given) not in (layers, layers + more):
         wanted = f"{layers} layers" + (f" and {more} modules that predict tokens" if more else "")
-        raise file.refuse(name, f"{len(given)} entries, for {wanted}; say one for each")
+        raise file.refuse(name, f"{len(given)} entries, for {wanted}; list one for each")
     return tuple(known[type(word), word] for word in given[:layers])
 
 

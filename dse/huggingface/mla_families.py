@@ -55,7 +55,7 @@ def glm_dsa(file: ConfigFile) -> Entry:
         turns = tuple("reused" if max(place - first + 1, 0) % every else "scored" for place in range(layers))
     file.get("index_topk_pattern")
     if turns[0] == "reused":
-        raise file.refuse(file.stated("indexer_types", "index_topk_pattern"), "the first layer has nothing to reuse; say full")
+        raise file.refuse(file.stated("indexer_types", "index_topk_pattern"), "the first layer has nothing to reuse; set full")
     file.whole("head_dim", default=1)  # of the rotated or of the whole key, as files differ; the other fields say both
     file.only("topk_method", ("noaux_tc",))
     return _latent(file, score_bias=True, named=False) | {
@@ -174,10 +174,10 @@ def _counted(said: ConfigFile, layers: int) -> tuple[str, ...]:
             raise said.refuse(name, f"{shorten(places)} is not a list of layers, from 1 to {layers}")
         for place in places:
             if turns[place - 1]:
-                raise said.refuse(name, f"layer {place} is named twice; say each once in kda_layers or full_attn_layers")
+                raise said.refuse(name, f"layer {place} is named twice; list each once in kda_layers or full_attn_layers")
             turns[place - 1] = kind
     if "" in turns:
-        raise said.refuse("full_attn_layers", f"layer {turns.index('') + 1} is in neither list; say each once")
+        raise said.refuse("full_attn_layers", f"layer {turns.index('') + 1} is in neither list; list each once")
     return tuple(turns)
 
 

@@ -163,7 +163,7 @@ def _quantized(file: ConfigFile) -> str:
         raise file.refuse(
             "quantization_config",
             f"quant_method {shorten(method)} is not understood; valid: {', '.join(METHODS)}; "
-            "else take the file of the model before it was quantised, and say the format in mapping.precision.weights",
+            "else take the file of the model before it was quantised, and set the format in mapping.precision.weights",
         )
     if method in PLAIN:
         return _blocked(PLAIN[method], group.get("weight_block_size"))

@@ -114,7 +114,9 @@ def llama4(file: ConfigFile) -> Entry:
         "full": {"rope": 0.0},
     }
     if turns != turned_ones:
-        raise file.refuse("layer_types", "layers within chunks are not those that no_rope_layers rotates; say the same in both")
+        raise file.refuse(
+            "layer_types", "layers within chunks are not those that no_rope_layers rotates; use the same layers in both"
+        )
     fed = _interleaved(file, layers)
     experts = {
         "count": file.whole("num_local_experts"),

@@ -53,7 +53,7 @@ class ToolProcesses:
             except TimeoutError:
                 _dismissed(process)
                 raise DesignError(
-                    f"{tool}: took longer than {format_quantity(limit, 's')}, the most for a call; ask for less"
+                    f"{tool}: took longer than {format_quantity(limit, 's')}, the limit of a call; request less"
                 ) from None
             except BaseException:
                 _dismissed(process)
@@ -106,7 +106,7 @@ async def _answer(
             return found
         await heard(found["done"], found["total"], found["said"])
     code = await process.wait()
-    raise DesignError(f"{tool}: its process ended with {code}, by a signal or for lack of memory; ask for less")
+    raise DesignError(f"{tool}: its process ended with {code}, by a signal or for lack of memory; request less")
 
 
 def _dismissed(process: asyncio.subprocess.Process) -> None:

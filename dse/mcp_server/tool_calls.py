@@ -77,9 +77,7 @@ def _words(name: str, overrides: list[str]) -> list[str]:
                 f"{name}: {word!r}: results are in ./runs of the folder of the server; name=NEW puts them beside others"
             )
         if root == "ray":
-            raise DesignError(
-                f"{name}: {word!r}: a cluster is for people to choose; leave it out, and Ray starts on this machine"
-            )
+            raise DesignError(f"{name}: {word!r}: only users may choose a cluster; remove it, and Ray starts on this machine")
         value = word.partition("=")[2]
         if any(OUTSIDE.search(read) or _leads_outside(read) for read in (value, value.replace("\\", ""))):
             raise DesignError(f"{name}: {word!r}: names a place outside of the folder of the server; bring the file there")
@@ -109,7 +107,7 @@ def _evaluate(study: str, design: str, words: list[str]) -> dict[str, Any]:
     if not study and not design:
         return evaluation_record(evaluate(words))
     if not study or not design or words:
-        raise DesignError("evaluate: say study and design, the id of a design of the study; or overrides alone")
+        raise DesignError("evaluate: expected study and design (an id of the study), or overrides alone")
     return evaluation_record(load(study).evaluate(design))
 
 
@@ -124,9 +122,9 @@ def _why(study: str, design: str, words: list[str]) -> dict[str, Any]:
     from dse.commands.explain_output import explanation_record
 
     if design and not study:
-        raise DesignError(f"why: {design!r} is a design of a study; say which study")
+        raise DesignError(f"why: {design!r} is a design of a study; set study")
     if study and not design and not words:
-        raise DesignError("why: say which design of the study, by design or by overrides; the tool front has its front")
+        raise DesignError("why: name a design of the study, by design or by overrides; the tool front lists its front")
     return explanation_record(explain_study_design(study, design, words) if study else explain_overrides(words))
 
 

@@ -94,7 +94,7 @@ def _answered(line: str, out: TextIO) -> dict[str, Any]:
     try:
         return {"document": call_tool(call["tool"], call["arguments"], ProgressReports(out).told)}
     except MemoryError:
-        return {"refused": f"dse: {call['tool']}: needs more than {format_quantity(MEMORY_LIMIT, 'B')} of memory; ask for less"}
+        return {"refused": f"dse: {call['tool']}: needs more than {format_quantity(MEMORY_LIMIT, 'B')} of memory; request less"}
     except Exception as error:
         said = error_line(error)
         if not said:

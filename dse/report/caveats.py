@@ -102,9 +102,8 @@ def facts_dropped(asked: Study) -> list[Caveat]:
         if dropped:
             name = str(chosen.get(CHIP_KNOB, "")) or str(asked.config["choices"].get("chip", ""))
             names = ", ".join(fact.replace("_", " ") for fact in dropped)
-            text = (
-                f"{names} of the data sheet count for {name} as it is given; where {', '.join(moving)} move, the model counts"
-            )
+            text = f"{names} of the data sheet hold for {name} as it ships"
+            text += f"; where {', '.join(moving)} change, the model's values are used"
             found.append(Caveat("chip", name, text))
     return found
 
@@ -145,7 +144,7 @@ def inactive_knob_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
             f"{other} {' or '.join(knob_value_text(space, other, one) for one in some)}" for other, some in [*knob.when] or read
         ]
         where = f", as none has {(' and ' if knob.when else ' or ').join(ways)}" if ways else ""
-        found.append(Caveat("knob", knob.address, f"{knob.address} counts nowhere: at none of {len(frame):,} designs{where}"))
+        found.append(Caveat("knob", knob.address, f"{knob.address} is inactive: at none of {len(frame):,} designs{where}"))
     return found
 
 
@@ -181,7 +180,7 @@ def idle_knob_caveats(asked: Study, frame: pd.DataFrame, *, seconds: float = BUD
                 moved.add(step.knob)
     kept = [knob.address for knob in space.knobs if knob.address in tried and knob.address not in moved]
     return [
-        Caveat("knob", knob, f"{knob} changes nothing: {tried[knob]:,} steps of it, at {len(rows):,} designs evenly over all")
+        Caveat("knob", knob, f"{knob} changes nothing: {tried[knob]:,} steps of it, at {len(rows):,} evenly spread designs")
         for knob in kept
     ]
 
@@ -200,9 +199,8 @@ def _idle_pairs(asked: Study, known: pd.DataFrame) -> list[Caveat]:
         groups = known.groupby(others, dropna=False, sort=False) if others else [((), known)]
         alone = [group for _, group in groups if group[knob].nunique(dropna=False) > 1]
         if alone and all(_same(group, judged_by) for group in alone):
-            text = (
-                f"{knob} changes nothing by {asked.fidelity}: {sum(map(len, alone)):,} stored designs that differ in it alone"
-            )
+            designs = f"{sum(map(len, alone)):,} stored designs that differ only in it"
+            text = f"{knob} changes nothing at fidelity {asked.fidelity}: {designs}"
             found.append(Caveat("knob", knob, text))
     return found
 
@@ -259,10 +257,10 @@ def idle_constraint_caveats(asked: Study, frame: pd.DataFrame, screened: ScreenR
     for bound, tally in tallies.items():
         if tally.known and not tally.broken:
             near = format_quantity(tally.nearest, METRICS[bound.metric].unit)
-            text = f"{bound} never binds: of {tally.known:,} designs the nearest to it has {near}"
+            text = f"{bound} is never violated: of {tally.known:,} designs the nearest to it has {near}"
             found.append(Caveat("constraint", str(bound), text))
         elif tally.broken and not tally.moving and front:
-            how = f"{tally.broken:,} of {tally.known:,} designs break it, and without it the front is the same"
+            how = f"{tally.broken:,} of {tally.known:,} designs violate it, and without it the front is the same"
             found.append(Caveat("constraint", str(bound), f"{bound} does not move the front: {how}"))
     return found
 
@@ -273,7 +271,7 @@ def discarded_rows_caveats(asked: Study, screened: ScreenResult | None) -> list[
         return []
     text = (
         f"of {screened.rows:,} screened designs the front and an even sample are kept, {screened.kept:,} (screen.keep=front): "
-        "which constraints never bind cannot be said, and what they cost is of these; screen.keep=all keeps every one"
+        "idle constraints are unknown, and shadow prices are of these designs; screen.keep=all keeps every design"
     )
     text += f"; {screen_left_out_text(screened)}" if screened.pruned else ""
     return [Caveat("screen", "", text)]
@@ -294,7 +292,7 @@ def flat_objective_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
             text = f"{name} is constant: {format_quantity(low, METRICS[name].unit)} {of}"
             found.append(Caveat("objective", name, text))
         elif spread < by:
-            text = f"{name} tells no designs apart: it differs by {spread:.2%} {of}, and {how} is {by:.2%}"
+            text = f"{name} does not distinguish designs: it differs by {spread:.2%} {of}, and {how} is {by:.2%}"
             found.append(Caveat("objective", name, text))
     return found
 
@@ -312,7 +310,7 @@ def infeasible_study_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
     if gives:
         space = asked.question.space
         knobs = ", ".join(f"{address} {knob_value_text(space, address, value)}" for address, value in values.items())
-        said = f"the smallest relaxation that would admit one: {', and '.join(gives)}; for the design {knobs}"
+        said = f"smallest relaxation that admits a design: {', and '.join(gives)}; for the design {knobs}"
         found.append(Caveat("feasible", "", said))
     return found
 
@@ -330,8 +328,8 @@ def crowded_front_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
     why = "; ".join(f"{' and '.join(names)}: {how}" for how, names in reasons.items())
     ids = report_order(asked, frame)[DESIGN]
     names = ", ".join(ids.iloc[kept[:20]]) + (f" and {len(kept) - 20:,} more" if len(kept) > 20 else "")
-    told = f"{len(kept):,} of the {len(of):,} designs of the front are told apart: {names}."
-    told += f" Each other one is within {within} of one of them ({why})"
+    told = f"{len(kept):,} of the {len(of):,} designs of the front are distinguishable: {names}."
+    told += f" Each other design is within {within} of one of them ({why})"
     return [Caveat("front", "", told)]
 
 
@@ -368,7 +366,7 @@ def objective_resolution(asked: Study) -> dict[str, tuple[float, str]]:
         if any(widths):
             found[name] = max(widths), "half the band of measured rows of this kind"
         else:
-            found[name] = ASSUMED_RESOLUTION, "assumed, as no two measured rows are of this kind"
+            found[name] = ASSUMED_RESOLUTION, "assumed, since fewer than two measured rows are of this kind"
     return found
 
 

@@ -320,8 +320,8 @@ def _spent(by: str, parts: Breakdown) -> dict[str, Any]:
             [of, unit, {name: _short(value) for name, value in values.items() if value}]
             for of, unit, values in (
                 ("area of a chip", "mm2", parts.area),
-                ("its power at peak", "W", parts.power),
-                ("its price, with its share of a server", "USD", parts.price),
+                ("power of a chip at its peak", "W", parts.power),
+                ("price of a chip with its share of a server", "USD", parts.price),
             )
             if any(values.values())
         ],
@@ -404,7 +404,7 @@ def _short(number: float, digits: int = 6) -> float:
     return float(f"{number:.{digits}g}")
 
 
-SAID = "no source: said on the command line, in the study, or in a file that names none"
+SAID = "no source: set on the command line, in the study, or in a file without sources"
 """Of a constant, what stands for its source there."""
 
 

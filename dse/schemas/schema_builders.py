@@ -91,12 +91,12 @@ MEASURED = object_schema(
 WITHOUT_EFFECT: Schema = list_schema(
     object_schema(
         {
-            "setting": text_schema("as it was typed"),
-            "reader": nullable_schema(text_schema("what reads it, as fidelity=cycles; null where nothing is known to")),
+            "setting": text_schema("as given"),
+            "reader": nullable_schema(text_schema("option that uses it, as fidelity=cycles; null if none is known")),
             "text": text_schema("the same in a sentence"),
         }
     ),
-    "what was typed and has no effect on this answer",
+    "settings of the user without effect on this answer",
 )
 
 METRICS = map_schema(MEASURED, "by metric, those that this kind of chip and workload has; SI units")
@@ -114,7 +114,7 @@ KNOBS = map_schema(FIELD, "values by address, as overrides name them")
 
 KIND = {
     "chip": text_schema(),
-    "software": text_schema("mapping and stack, and the algorithm of a kernel by itself"),
+    "software": text_schema("mapping and stack, and the algorithm of a single kernel"),
     "question": text_schema("static, serving, gemm and others"),
     "phase": text_schema("prefill, decode, whole, chip, or the question"),
     "measure": text_schema("time, or a metric"),

@@ -103,10 +103,10 @@ def recommend_sampler(space: AnySpace, objectives: int, budget: int) -> tuple[st
     if budget < FEW_A_KNOB * knobs:
         return (
             "qmc",
-            f"{budget:,} designs for {knobs} knobs are too few to learn from; a Sobol sequence covers the space evenly",
+            f"{budget:,} designs for {knobs} knobs are too few for a model; a Sobol sequence covers the space evenly",
         )
     if budget > MODELLED:
-        why = f"a budget of {budget:,} is enough for generations of a population, whose asks cost less than a model's"
+        why = f"a budget of {budget:,} is enough for a genetic sampler, whose asks take less time than a model's"
         points = f"; reference points keep a front of {objectives} objectives spread"
         return ("nsga3", why + points) if objectives >= MANY else ("nsga2", why)
     return "local", f"{knobs} knobs and a budget of {budget:,}: a model chooses among the neighbours of the front"

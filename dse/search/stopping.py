@@ -48,7 +48,7 @@ class StopRules:
 
     def late(self) -> str:
         """Reason to end the search now, for time; empty string if none. Designs in flight are left."""
-        return f"{self._seconds:g} s are over" if self._end is not None and time.monotonic() > self._end else ""
+        return f"{self._seconds:g} s have passed" if self._end is not None and time.monotonic() > self._end else ""
 
     def stagnant(self) -> str:
         """Reason to ask no more, for stagnation; empty string if none. Designs in flight are finished."""

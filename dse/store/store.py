@@ -343,9 +343,7 @@ class Store:
         return found.sound
 
     def _tell(self, what: str) -> None:
-        does = (
-            "taken away, and what was lost is evaluated again" if self._mine else "left out; a run evaluates again what is lost"
-        )
+        does = "removed, and lost results are evaluated again" if self._mine else "left out; a run evaluates lost results again"
         say_once(f"[yellow]store[/]: {escape(self.place)}: {what}; {does}")
 
     def _open(self, *, create: bool) -> None:
@@ -354,7 +352,7 @@ class Store:
             if found:
                 self._check_schema(connection, found)
         if not found and not create:
-            raise DesignError(f"store: {self.place}: there are no results in it yet; run a study with store={self.place}")
+            raise DesignError(f"store: {self.place}: has no results yet; run a study with store={self.place}")
         if create and (not found or self._schema < SCHEMA):
             with self._writing() as connection:
                 connection.execute(
@@ -382,7 +380,7 @@ class Store:
         if row is None or missing:
             tables = ", ".join(sorted(found)[:4]) + (", ..." if len(found) > 4 else "")
             raise DesignError(
-                f"store: {self.place}: a database of something else (tables {tables}); it is left as it is; "
+                f"store: {self.place}: a database of another program (tables {tables}), unchanged; "
                 "choose another with store=PATH or store=URL"
             )
         if str(row[0]) not in map(str, range(1, SCHEMA + 1)):
@@ -417,8 +415,8 @@ class Store:
             since = running[-1]["started"].replace("T", " ").replace("+00:00", " UTC")
             who = f"{facts.get('user', 'somebody')} on {facts.get('host', '?')}, process {facts.get('pid', '?')}, since {since}"
         return (
-            f"study {study!r} is being run by {who}; look on with dse report {study} --follow, wait for it or stop it there, "
-            "or run one beside it with name=NEW"
+            f"study {study!r} is being run by {who}; follow it with dse report {study} --follow, wait for it or stop it there, "
+            "or run another study with name=NEW"
         )
 
     @contextlib.contextmanager

@@ -50,11 +50,9 @@ SHIPPED: dict[str, Metric] = {
     "tpot": Metric("s", "min", "time per output token: decode time over decode steps, or of a request; mean over requests"),
     "prefill_rate": Metric("token/s", "max", "prompt tokens over prefill time"),
     "decode_rate": Metric("token/s", "max", "tokens of one request over time: 1 / tpot"),
-    "latency": Metric(
-        "s", "min", "prefill, decode and what is between; or a product, collective, attention or stream of requests by itself"
-    ),
-    "cycles": Metric("cycle", "min", "of the chip's clock: a product, collective or attention by itself"),
-    "communication": Metric("cycle", "min", "of a product's cycles, those in which cores wait for data or move them"),
+    "latency": Metric("s", "min", "end-to-end time of a batch or request; or time of a single kernel"),
+    "cycles": Metric("cycle", "min", "time of a single product, collective or attention, in cycles of the chip's clock"),
+    "communication": Metric("cycle", "min", "cycles of a product in which cores wait for data or move them"),
     "efficiency": Metric("1", "max", "share of a product's time that cores multiply, the start of each local product included"),
     "utilisation": Metric(
         "1",
@@ -63,7 +61,7 @@ SHIPPED: dict[str, Metric] = {
         "could do in the time",
     ),
     "utilisation_per_system_mm2": Metric("1/mm2", "max", "that of attention over the area of all dies"),
-    "peak": Metric("op/s", "max", "what the matrix engines of all tiles could do in a second: attention by itself"),
+    "peak": Metric("op/s", "max", "peak operations of the matrix engines of all tiles, for attention as a single kernel"),
     "engine_utilisation": Metric(
         "1",
         "max",
@@ -106,7 +104,9 @@ SHIPPED: dict[str, Metric] = {
     "packet_latency": Metric("cycle", "min", "from when a packet is made until its last flit is there: the mean"),
     "packet_latency_p50": Metric("cycle", "min", "of half the packets"),
     "packet_latency_p99": Metric("cycle", "min", "of 99 % of the packets"),
-    "packet_energy": Metric("J", "min", "of a packet: power of a network by itself over the packets that arrive in a second"),
+    "packet_energy": Metric(
+        "J", "min", "energy per packet: power of the network alone over the packets that arrive in a second"
+    ),
     "hops": Metric("1", "min", "routers that a packet passes, those of its ends among them: the mean"),
     "accepted": Metric("1", "max", "flits that arrive at a node in a cycle: the mean over nodes"),
     "detoured": Metric("1", "min", "share of pairs of nodes whose packets go another way than on a whole mesh: round faults"),
@@ -118,7 +118,7 @@ SHIPPED: dict[str, Metric] = {
         "max",
         ("stable", "not settled", "saturated"),
     ),
-    "cores": Metric("1", "min", "cores that a product by itself is laid out on"),
+    "cores": Metric("1", "min", "cores on which a single product is laid out"),
     "die_mm2": Metric("mm2", "min", "area of one die"),
     "system_mm2": Metric("mm2", "min", "area of all dies"),
     "throughput_per_die_mm2": Metric("token/s/mm2", "max", "throughput of the system over the area of one die"),
@@ -148,7 +148,7 @@ SHIPPED: dict[str, Metric] = {
     "max_rate": Metric(
         "Hz",
         "max",
-        "the largest rate that lasts at which a share of the requests keeps both bounds; the other metrics are at that rate",
+        "maximum rate: the largest that lasts at which a share of the requests keeps both SLOs; other metrics are at that rate",
         "min",
     ),
     "devices": Metric("1", "min", "chips that serve requests", "max"),
@@ -158,7 +158,7 @@ SHIPPED: dict[str, Metric] = {
         "min",
         "0 stable; 1 backlogged: load above 0.95, or queues grow by more than chance; 2 overloaded: load above 1; "
         "3 too short to say: requests come within three times what the quickest tenth takes, or users ask fewer than three; "
-        "4 saturated: a closed population of users who wait for each other",
+        "4 saturated: a closed loop whose users wait for each other",
         "max",
         ("stable", "backlogged", "overloaded", "too short to say", "saturated"),
     ),
@@ -175,22 +175,22 @@ SHIPPED: dict[str, Metric] = {
     "prefill_busy": Metric("1", "max", "share of the time that instances which prefill are busy"),
     "decode_busy": Metric("1", "max", "share of the time that instances which decode are busy"),
     "held_by_batch": Metric(
-        "1", "min", "share of the time that the first in a queue waits for a place in the batch; of the pool where that is most"
+        "1", "min", "share of time in which the first queued request waits for a batch slot, in the pool where it is largest"
     ),
     "held_by_memory": Metric("1", "min", "likewise for KV memory"),
     "kv_mean": Metric("1", "min", "share of the KV blocks in use, mean over time and instances"),
     "kv_peak": Metric("1", "min", "share of the KV blocks in use, the most of any instance", "max"),
     "kv_spilled": Metric("1", "min", "share of the KV positions read that come from HBM, for want of local memory"),
-    "preemptions": Metric("1", "min", "times that a request had to give up its memory, a request"),
+    "preemptions": Metric("1", "min", "preemptions per request"),
     "recomputed": Metric("1", "min", "positions computed and thrown away, over prompt tokens computed"),
-    "yielded": Metric("token", "max", "tokens that a decoding request has of an iteration, where some are guessed"),
+    "yielded": Metric("token", "max", "output tokens per request and iteration with speculative decoding, mean"),
     "prefix_reused": Metric("1", "max", "share of the prompt tokens that came from the prefix cache"),
     "prefix_fetched": Metric("1", "max", "share of the prompt tokens that came from prefixes on the host, of those reused"),
     "step_price_error": Metric(
-        "1", "min", "of the table of step prices: mean relative error at compositions between its points"
+        "1", "min", "mean relative error of the table of iteration times, at compositions between its points"
     ),
     "transition": Metric("s", "min", "moving weights and KV cache from the layout of prefill to that of decode"),
-    "sram_used": Metric("B", "min", "what the fullest core holds, in the phase that needs more", "max"),
+    "sram_used": Metric("B", "min", "local memory used by the fullest core, in the phase that needs more", "max"),
     "kv_capacity": Metric("token", "max", "generated tokens that fit beside all else, by the method of the KV cache", "min"),
     "energy": Metric("J", "min", "of the batch, load or kernel: of what is done, and of all chips meanwhile"),
     "power": Metric("W", "min", "energy over the time it takes, all chips"),
@@ -236,7 +236,7 @@ COLUMNS = (
 """What else tables of designs have, beside knobs and metrics: no metric has such a name."""
 
 DERIVED_METRICS = {name: one for name, one in METRICS.items() if one.worth is not None}
-"""Metrics that are made of others."""
+"""Metrics that are derived from others."""
 
 
 def load_metric_plugins() -> None:
@@ -255,7 +255,7 @@ def load_metric_plugins() -> None:
 
 
 def add_input_metrics(wanted: Collection[str] | None) -> Collection[str] | None:
-    """Metrics that somebody asks for, and those that they are made of; None for all."""
+    """Requested metrics and those that they are derived from; None for all."""
     if wanted is None or not DERIVED_METRICS:
         return wanted
     return {*wanted, *(need for name in wanted if name in DERIVED_METRICS for need in DERIVED_METRICS[name].needs)}

@@ -186,7 +186,7 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
         sides = f"{chip.dies.rows:.0f} x {chip.dies.cols:.0f}" if chip.boxes is None else f"{chip.boxes.size:.0f}"
         return f"a {chip.d2d.topology} of {sides} dies takes {worst.need:.0f} links a die"
     if address == "chip.boxes.size":
-        return f"{chip_die_count(chip)} dies are no whole number of boxes: other sides of chip.dies"
+        return f"{chip_die_count(chip)} dies are no whole number of nodes: set other sides of chip.dies"
     if field == "exchange" and _plan(design, phase).exchange == "near":
         return "tokens are near by where several dies share attention, and experts: mapping.both.tp and ep above 1, or direct"
     if field == "exchange":

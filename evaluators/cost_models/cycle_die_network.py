@@ -57,7 +57,7 @@ def simulate_messages(
     flits = np.maximum(np.round(nbytes[moves] / flit), 1).astype(np.int64)
     if int(flits @ far) > MAX_FLITS:
         raise DesignError(
-            f"fidelity: cycles would play {int(flits @ far):,} flits over links; {MAX_FLITS:,} at most, or events"
+            f"fidelity: cycles would simulate {int(flits @ far):,} flits over links; {MAX_FLITS:,} at most, or events"
         )
     sent = _packets(over, flits, onward, interleave=interleave)
     send_packets(_links(level, over, sent, flit, cycle, wide, held=held), sent)

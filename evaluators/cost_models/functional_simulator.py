@@ -78,9 +78,7 @@ def _fractional(program: Program) -> None:
     bodies = (part.body if isinstance(part, Loop) else (part,) for strand in program.strands for part in strand)
     for step in (step for body in bodies for turn in body for step in turn.steps):
         if isinstance(step, VectorInstruction) and FUNCTIONS[step.function].specials and slots[step.out].itemsize == 1:
-            raise ValueError(
-                f"slot {step.out!r}: NumPy has no {slots[step.out].dtype} {step.function}; play float16 or float32"
-            )
+            raise ValueError(f"slot {step.out!r}: NumPy has no {slots[step.out].dtype} {step.function}; use float16 or float32")
 
 
 class _Memory:

@@ -132,7 +132,7 @@ def memory_link_activity(program: Program, on: SimulatedMachine) -> Activity:
 def required_channels(on: SimulatedMachine) -> MeshChannels:
     """Memory channels of a machine that has to have some."""
     if on.memory is None:
-        raise ValueError("the program loads from memory channels, and the machine that it is played on has none")
+        raise ValueError("the program loads from memory channels, and the simulated machine has none")
     return on.memory
 
 

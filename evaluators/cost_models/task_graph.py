@@ -103,7 +103,7 @@ class TaskGraph:
         self.count += count
         if self.count > MAX_TASKS:
             raise DesignError(
-                f"fidelity: the program has more than {MAX_TASKS:,} tasks to play cycle by cycle; play a smaller mesh"
+                f"fidelity: the program has more than {MAX_TASKS:,} tasks for cycle-level simulation; simulate a smaller mesh"
             )
         return np.arange(self.count - count, self.count)
 
@@ -600,7 +600,7 @@ def unroll_program(program: Program, on: SimulatedMachine, cycle: float) -> tupl
     Strands take turns, a round each, in what they share: slots of their own, engines by who is ready first.
     """
     if program.topology != "mesh":
-        raise DesignError(f"chip.noc.topology: routers are played on a mesh, not {program.topology}; use fidelity=events")
+        raise DesignError(f"chip.noc.topology: fidelity=cycles supports mesh only, got {program.topology}; use fidelity=events")
     if on.faults.routers:
         row, col = divmod(on.faults.routers[0], program.cols)
         work = f"the program has work for all of {program.rows} x {program.cols} cores"

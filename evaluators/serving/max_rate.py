@@ -329,8 +329,8 @@ class RateSearch:
             return False
         if self.count(1, users) > MOST_CLOSED:
             raise DesignError(
-                f"workload.users: {users:,.0f} would have {count:,} requests, more than are played; bound the time to first "
-                "token tighter, or say fewer devices"
+                f"workload.users: {users:,.0f} would have {count:,} requests, too many to simulate; set a shorter "
+                "workload.ttft, or fewer devices"
             )
         return True
 

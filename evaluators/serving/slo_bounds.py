@@ -232,5 +232,5 @@ def slo_bounds(load: ServingLoad, share: float) -> SloBounds:
     if not 0 < share <= 1:
         raise DesignError(f"percentile: {100 * share:g} is not above 0 and at most 100")
     if min(bounds.tightest) == inf:
-        raise DesignError("workload: no bound is said; give workload.ttft and workload.tpot")
+        raise DesignError("workload: no SLO is set; set workload.ttft and workload.tpot")
     return bounds

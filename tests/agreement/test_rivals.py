@@ -56,7 +56,7 @@ def test_a_closed_form_that_does_not_hold_is_refused_and_events_play(chip: str, 
     if name in (TILE_ALGORITHMS if chip == "tile32" else LOCKED_ALGORITHMS):
         assert latency("closed", *words) > 0
     else:
-        with pytest.raises(DesignError, match="say fidelity=events"):
+        with pytest.raises(DesignError, match="set fidelity=events"):
             latency("closed", *words)
     assert latency("events", *words) > 0
 

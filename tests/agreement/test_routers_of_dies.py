@@ -58,5 +58,5 @@ def test_one_message_takes_its_links_one_after_the_other(topology: str) -> None:
 
 def test_more_flits_than_can_be_played_are_refused_in_one_line() -> None:
     on = DieNetworkLevel(2, 2, "mesh", 4, 1e12, 256e-9, credits=64.0)
-    with pytest.raises(DesignError, match=r"cycles would play [0-9,]+ flits over links; 40,000,000 at most, or events"):
+    with pytest.raises(DesignError, match=r"cycles would simulate [0-9,]+ flits over links; 40,000,000 at most, or events"):
         events.simulate_all_to_all(on, np.arange(4)[None], 1e8, play=cycles_dies.simulate_messages)

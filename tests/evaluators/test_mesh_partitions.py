@@ -103,5 +103,5 @@ def test_a_model_takes_it_by_name_and_a_group_that_is_no_mesh_does_not(name: str
     )
     assert events == pytest.approx(closed, rel=0.1)
     line = asked(*words, f"mapping.both.partition={name}", "mapping.both.placement=ring")
-    with pytest.raises(DesignError, match=f"{name} divides a group that is a mesh; say mapping.both.placement=mesh"):
+    with pytest.raises(DesignError, match=f"{name} divides a group that is a mesh; set mapping.both.placement=mesh"):
         typed(line)

@@ -209,7 +209,7 @@ def test_exchanges_of_tokens_are_below_those_measured(ep: int) -> None:
         (("mapping.both.exchange=by_node", "chip.dies.rows=3", "chip.boxes.size=12"), "not as many dies in each box"),
         ((*split(ep=8), "mapping.both.exchange=by_node"), "each group of 8 dies is in one: exchange=direct, or a larger ep"),
         ((*split(tp=8), "mapping.both.exchange=by_node"), "no dies share out experts: mapping.both.ep above 1"),
-        (("chip.boxes.size=3",), "no whole number of boxes"),
+        (("chip.boxes.size=3",), "no whole number of nodes"),
         (split(ep=5), "mapping.both.ep=4 or 8, or mapping.both.experts.redundant=1"),
         (
             (*split(tp=4, ep=2), "mapping.both.placement=entwine", "mapping.both.exchange=by_node"),

@@ -157,7 +157,7 @@ def test_an_installed_gemv_is_evaluated_as_those_that_ship(names: str, tmp_path:
     assert found["broken"] == [False, True]
     assert found["refused"] == [
         "fidelity: launched does not answer for models here; valid: closed, events",
-        "fidelity: no reader 'lunched'; did you mean 'launched'? valid: closed, cycles, events, launched, steady",
+        "fidelity: no option 'lunched'; did you mean 'launched'? valid: closed, cycles, events, launched, steady",
         "fidelity=launched says 'speed', which is no metric; " + found["refused"][2].partition("; ")[2],
         "fidelity=launched: ZeroDivisionError: division by zero",
     ]

@@ -239,7 +239,7 @@ def test_sessions_are_asked_for_in_words() -> None:
         ("'workload.sessions={turns: 4, think: 2 s, sistem: 3}'", "did you mean 'system'"),
         ("'workload.sessions={turns: 0.5, think: 2 s}'", r"workload.sessions: 0.5 turns"),
         ("'workload.sessions={turns: 4, think: 2 s, spread: even}'", "no spread 'even'"),
-        ("workload.arrivals=closed workload.users=3", "closed is of sessions; say workload.sessions="),
+        ("workload.arrivals=closed workload.users=3", "closed needs sessions; set workload.sessions="),
         ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed", "workload.users: of arrivals=closed"),
         ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed workload.users=999", "999 of"),
         ("'workload.sessions={turns: 4, think: 2 s}' workload.users=2", "of arrivals=closed only"),

@@ -105,17 +105,17 @@ def test_each_chip_has_its_own() -> None:
         ),
         (("+space.chip.tile.sram.tied='chip.mesh.rows + chip.noc.word_bytes'",), "units do not fit, 1 \\+ B"),
         (("+space.chip.tile.sram.tied=\"'4 GBs' / chip.mesh.rows\"",), "'4 GBs' is not a quantity"),
-        (("+space.chip.tile.matrix.cols.tied=chip.tile.matrix.rows",), "follows no knob of this space"),
+        (("+space.chip.tile.matrix.cols.tied=chip.tile.matrix.rows",), "depends on no knob of this space"),
         (("+space.chip.tile.matrix.rows.tied='chip.mesh.rows / 3'",), "not a whole number; chip.mesh.rows / 3 comes to it at"),
         (("+space.mapping.both.partition.tied=chip.mesh.rows",), "only a number can be tied"),
         (("+space.chip.tile.vector.lanes.tied=mapping.prefill.partition",), "mapping.prefill.partition is a word"),
-        (("+space.chip.tile.matrix.cols.tied=open(1)",), "nothing that an expression can have"),
+        (("+space.chip.tile.matrix.cols.tied=open(1)",), "not allowed in an expression"),
         (
             (
                 "+space.chip.tile.matrix.cols.tied='chip.tile.matrix.rows + chip.mesh.rows'",
                 "+space.chip.tile.matrix.rows.tied=chip.tile.matrix.cols",
             ),
-            "is tied to itself by",
+            "depends on itself by",
         ),
         (
             ("+space.chip.tile.matrix.cols={tied:chip.mesh.rows,sweep:1}",),

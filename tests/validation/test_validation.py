@@ -137,8 +137,8 @@ def test_of_one_study_only_its_rows_are_told(
     ("words", "line"),
     [
         (["betta"], "no file betta, and no study that has published rows; did you mean 'beta'"),
-        (["beta", "mine.csv"], "validate: takes files or studies; got beta mine.csv"),
-        (["mine.csv", "--out", "page.html"], "validate --out: the page is of studies"),
+        (["beta", "mine.csv"], "validate: expected files or studies, got beta mine.csv"),
+        (["mine.csv", "--out", "page.html"], "validate --out: only studies have a page"),
     ],
 )
 def test_what_cannot_be_validated_is_one_line(

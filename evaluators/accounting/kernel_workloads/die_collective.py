@@ -166,8 +166,8 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[CollectiveCas
         return f"no rectangles of {plan.members:.0f} dies fit: mapping.placement=linear, snake or interleave"
     if worst.limit == "mapping.collective" and plan.collective == "by_node":
         if chip.boxes is None:
-            return "by_node goes by boxes, and the chip has none: mapping.collective=direct, or give it chip.boxes"
-        return "groups have not as many dies in each box, of several boxes: other mapping.members or placement, or direct"
+            return "by_node needs several nodes, and the chip has one: set mapping.collective=direct, or chip.boxes"
+        return "groups need equal numbers of dies in each of several nodes: other mapping.members or placement, or direct"
     if worst.limit == "mapping.collective":
         whose = "row of dies" if chip.boxes is None else "box"
         return f"two levels need groups with two dies or more, as many, in each {whose}, and several of these: " + (
@@ -176,7 +176,7 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[CollectiveCas
     if worst.limit == "chip.d2d.ports":
         return f"a {chip.d2d.topology} of so many dies takes {worst.need:.0f} links a die"
     if worst.limit == "chip.boxes.size":
-        return f"{dies} dies are no whole number of boxes: other sides of chip.dies"
+        return f"{dies} dies are no whole number of nodes: set other sides of chip.dies"
     return f"data that are moved in {ceil_div(worst.need, worst.have):.0f} parts would do"
 
 

@@ -72,7 +72,7 @@ def prepare_case(design: Design, cases: tuple[ProductCase, ...]) -> MeshKernel:
     if algorithm in PARTITIONS:
         raise DesignError(
             f"mapping.{kind}: {algorithm} divides the products of a model over groups of NPU cores (mapping=npu "
-            f"mapping.both.partition={algorithm}); one product by itself takes {', '.join(_words(design, kind))} or auto"
+            f"mapping.both.partition={algorithm}); a single product takes {', '.join(_words(design, kind))} or auto"
         )
     if algorithm != AUTO:
         choose_option(GEMM if kind == "gemm" else GEMV, algorithm, f"mapping.{kind}")
@@ -222,8 +222,8 @@ def _refuse_closed(design: Design, kernel: MeshKernel, fidelity: str) -> None:
     if kernel.algorithm not in known:
         where = "tiles whose routes are locked" if known is LOCKED_ALGORITHMS else "tiles"
         raise DesignError(
-            f"mapping.gemm: the closed form of {kernel.algorithm} does not hold on {where}; say fidelity=events, or one of "
-            + ", ".join(known)
+            f"mapping.gemm: the analytical model of {kernel.algorithm} does not hold on {where}; set fidelity=events, "
+            f"or one of " + ", ".join(known)
         )
 
 

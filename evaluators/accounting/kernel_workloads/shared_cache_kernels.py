@@ -128,7 +128,7 @@ def _by(asked: DieKernel, fidelity: str) -> DieKernel:
         return asked
     if asked.by is None:
         raise DesignError(
-            f"fidelity: {fidelity} plays main memory alone on a die, of which collectives and operators on elements read no "
+            f"fidelity: {fidelity} simulates only main memory on a die; collectives and elementwise operators read no "
             f"weights and no cache; say {ANALYTICAL_FIDELITY}"
         )
     return asked.by(fidelity)
@@ -305,7 +305,7 @@ def _exchanging(design: Design, case: CollectiveCase) -> Any:
         others = ", ".join((*DIE_EXCHANGES, *EXPERT_EXCHANGES))
         raise DesignError(f"workload.pattern: {case.pattern} is of tiles; between dies it is one of {others}")
     if case.pattern in EXPERT_EXCHANGES and not case.recorded:
-        raise DesignError("workload.recorded: kernels for experts are measured as they are by themselves; leave it out")
+        raise DesignError("workload.recorded: kernels for experts are measured alone; leave it out")
     if case.along != "rectangle" or case.rows or case.cols or case.root != 0 or case.combine != "sum":
         raise DesignError(
             "workload.along: all dies of mapping.decode.tp take part, and sum; say workload.along=rectangle workload.root=0 "
