@@ -163,7 +163,7 @@ class Decision:
     """Simulated points of one claim, and its verdict.
 
     Attributes:
-        claim: what is judged.
+        claim: that is decided.
         points: by combination of the sweep; none where nothing is simulated.
         reader: the second model's comparison at the point nearest to the published value; None without one.
         seconds: that all of it took.

@@ -117,7 +117,7 @@ def error_bands(
         metrics: of the answer, in SI.
         names: what was chosen by name: chip, mapping, stack.
         kernel, question: as `kind.kernel_of` and `space.kinds.called` have them.
-        fidelity: of the reader.
+        fidelity: of the answer.
         changed: whether the chip is not as it ships, while rows are of that.
     """
     always = ASKED.get(question) or [name for name in ALONE if name in metrics][:1]
@@ -167,7 +167,7 @@ def nearest_rows(kind: ResultKind, rows: Sequence[Residual]) -> tuple[list[Resid
     """The rows nearest in kind, and text that lists in what they differ from the answer.
 
     Rows are of the same chip, question, phase and measure, or they are not near. Of these the same software comes first, then
-    figures before comparisons of two designs, scored rows before reports, and the same reader.
+    figures before comparisons of two designs, scored rows before reports, and the same fidelity.
     """
     near = [row for row in rows if all(getattr(row.kind, name) == getattr(kind, name) for name in NEAR)]
     if not near:

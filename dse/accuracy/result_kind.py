@@ -54,11 +54,11 @@ class ResultKind(NamedTuple):
 
     Attributes:
         chip: by name.
-        software: mapping and stack by name, and the algorithm of a kernel by itself.
-        question: static (a model), serving, gemm, gemv, attention and others; "" of a chip whatever is asked.
+        software: mapping and stack by name, and the algorithm of a single kernel.
+        question: static (a model), serving, gemm, gemv, attention and others; empty string for a property of the chip.
         phase: prefill, decode or whole of models and services, else the question; "chip".
         measure: time, or a metric.
-        fidelity: the reader.
+        fidelity: of the figure.
     """
 
     chip: str
@@ -94,7 +94,7 @@ def result_kind(names: Mapping[str, str], kernel: str, question: str, metric: st
         kernel: as `kernel_of` has it.
         question: as `space.kinds.called` has it.
         metric: by name, of one design.
-        fidelity: of the reader.
+        fidelity: of the figure.
 
     >>> result_kind({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "closed").phase
     'decode'

@@ -59,7 +59,7 @@ class StackBasis:
     Attributes:
         stack: its name.
         measured: parts that the design reads and that were measured.
-        assumed: kinds of kernels that it runs at flat rates which nobody measured; or, where some rates were, the others.
+        assumed: kinds of kernels that it runs at unmeasured flat rates; or, where some rates were, the others.
         idle: parts that were measured and that it does not read.
     """
 

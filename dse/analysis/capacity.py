@@ -90,7 +90,7 @@ class ChipCapacity:
         curve: of the best deployment: times its largest rate, percentiles of TTFT and TPOT, which bound is broken.
         why: why there is none; "" where there is one.
         cells: alike, of which this is one.
-        asked: devices that there are for all cells; 0 where the fewest are asked for.
+        asked: devices that there are for all cells; 0 if the fewest are sought.
         typed: overrides of the question.
         extrapolated: which constants of the best one's software were fitted on other chips alone; "" where none were.
         stack_basis: which kernels of its software stack were measured; None of a chip without one.
@@ -144,12 +144,12 @@ class CapacityQuery:
     """One question of ``dse capacity``: chips, overrides, devices or rate, and deployments to consider.
 
     Attributes:
-        devices: that there are; 0 where the fewest are asked for that serve `rate`.
-        rate: to be served; 0 where the largest is asked for. [1/s]
+        devices: that there are; 0 if the fewest that serve `rate` are sought.
+        rate: to be served; 0 if the largest is sought. [1/s]
         apart: whether instances that only prefill are looked at.
         by: a word of `ORDERS`; "" for none.
         ffn: whether instances whose attention and FFNs are on dies of their own are looked at, too.
-        most: requests that are played at most; 0 where nobody says.
+        most: requests that are simulated at most; 0 for no limit.
     """
 
     chips: tuple[str, ...]
@@ -191,7 +191,7 @@ def find_capacity(words: Sequence[str], *, trust: bool = False) -> list[ChipCapa
         trust: whether files that are not ours may run code.
 
     Raises:
-        DesignError: what cannot be asked, in one line.
+        DesignError: a wrong question, in one line.
     """
     asked = parse_query(words)
     start_precompile()
@@ -379,7 +379,7 @@ def build_chip_query(
         count: requests, where they are no trace's; no more than are said.
 
     Raises:
-        DesignError: what cannot be asked of it.
+        DesignError: the chip does not support the question.
     """
     words = [f"chip={chip}", *asked.overrides]
     counts = _counts(asked)

@@ -292,7 +292,7 @@ class _Looks:
         return [self.known[key] for key in keys]
 
     def possible(self, several: Sequence[Values]) -> list[bool]:
-        """Whether mappings keep the limits that are known before anything is priced; those that do not are counted once."""
+        """Whether mappings keep the limits that are known before any cost is computed; those that do not are counted once."""
         kept = []
         for values in several:
             worst = next(

@@ -72,7 +72,7 @@ class SimulatedDeployment:
         capacity: its largest rate; None where it breaks a bound at the best rate of the others, which it was tried at.
         lost: where that is None, the rate that it was tried at, and the most requests of an instance of each pool. [1/s]
         points: of complete runs: rate, output tokens over time and devices, and one request's over time. [1/s], [token/s]
-        price: to make all its chips, with their memory and share of servers; NaN where it is not asked for. [USD]
+        price: to make all its chips, with their memory and share of servers; NaN if it is not requested. [USD]
         per_mtoken: of a million output tokens at the largest rate; likewise. [USD]
     """
 
@@ -145,7 +145,7 @@ def drop_hopeless(
     Args:
         left: deployments.
         load, bounds: what they serve, and what they are to keep.
-        alone: whether kinds of instances keep the bounds so, as far as that is known; what is played is added.
+        alone: whether kinds of instances keep the bounds so, as far as that is known; simulated kinds are added.
     """
     if len(load.requests.before):  # turns come when they are answered
         return list(left)

@@ -317,7 +317,7 @@ def _routed(kinds: InstanceKinds, values: dict[str, Any], divided: bool) -> Iter
 def rate_bound(kinds: InstanceKinds, bounds: SloBounds, knobs: Space, devices: int, *, apart: bool, least: float) -> float:
     """Upper bound on the rate of any deployment; infinite if none fits or no rate is required. [1/s]
 
-    Iteration times of dies take long to compute, each split by itself: dies whose engines cannot reach the required rate are
+    Iteration times of dies take long to compute, each split separately: dies whose engines cannot reach the required rate are
     skipped.
     """
     if not least:

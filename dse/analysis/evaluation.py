@@ -75,12 +75,12 @@ class Evaluation:
             and definitions. Of a part of the mesh (``fidelity=cycles@8``) names begin with ``part.``. Reading one of a design
             that breaks a limit raises a `DesignError` with that limit.
         cases: the same for each case.
-        infeasible: what binds, None where every limit holds.
-        fidelity: the reader that it was evaluated by.
+        infeasible: the most violated limit, None if every limit holds.
+        fidelity: of the evaluation.
         names: what was chosen by name, as ``chip: a100``.
         parts: parts of the chip that were, as ``technology@chip.technology: n7``.
         others: those of them that the file of the chip does not choose.
-        question: what is asked, as `space.kinds.called` has it: static, serving, gemm and others.
+        question: type of the workload, as `space.kinds.called` has it: static, serving, gemm and others.
         untied: leaves that its study ties to others and that have another value here, in words.
         devices: tensor parallelism that was left open and how it was found, in words; the empty string where none was.
         typed: what was typed of it.

@@ -38,7 +38,7 @@ def load_notes(design: Design, load: ServingLoad, fidelity: str, rate: float | N
 
     Args:
         design: that keeps all limits.
-        load, fidelity: what was asked.
+        load, fidelity: of the evaluation.
         rate: the largest that keeps the bounds, where it was looked for.
     """
     none = bool(load.largest) and rate == 0

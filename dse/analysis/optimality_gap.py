@@ -1,7 +1,7 @@
 """Optimality gap of auto-tuned settings: time over a bound from each operator's best candidate.
 
 Options that are `auto` (algorithms of products, allreduces) and sizes that are 0 (groups and slices on tiles) are auto-tuned.
-Here they are set, one choice after the other; each operator takes the best of the candidates, evaluated by itself with the
+Here they are set, one choice after the other; each operator takes the best of the candidates, evaluated alone with the
 analytical model, so nothing contends. Of a serving load these are operators of the mean iterations of the mapping's own run, as
 often as they occur: other choices would cause other iterations. The sum is a lower bound for all these choices: one choice for
 all operators, or contention of messages, only costs more. Candidates that were not evaluated may be better, so a gap states how
@@ -61,7 +61,7 @@ class OptimalityGap:
     Attributes:
         left: addresses that were left to the product.
         seconds: of the design, at its fidelity.
-        bound: of each operator at its best, alone, by the closed form.
+        bound: of each operator at its best, alone, with the analytical model.
         looked: choices that were looked at beside the product's.
         whole: whether these are all combinations of the values that are tried; else groups were, with their slices open.
         served: whether the times are those of a served load's mean iterations, each as often as it comes.
@@ -101,7 +101,7 @@ def optimality_gap(design: Design, workload: Workload, seconds: float) -> Optima
 
     Args:
         design: with leaves that are numbers.
-        workload: what is asked of it.
+        workload: of the design.
         seconds: what it takes at its fidelity, the sum of its breakdown; of a served load, mean iterations by the closed form
             are asked in its place, since idle time and batches follow from when requests come.
     """

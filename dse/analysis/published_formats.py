@@ -19,7 +19,7 @@ def with_published_formats(
     """An infeasibility with the published formats of its model, if these alone would make it fit.
 
     Args:
-        why: what binds the design; None where nothing does.
+        why: the most violated limit; None if every limit holds.
         models: entries of a configuration; those of files have `published_formats`.
     """
     if why is None or why.unit != "B":

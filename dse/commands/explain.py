@@ -197,7 +197,7 @@ def explain_dominance(
         seconds: what the steps of the way to a better design may take.
 
     Raises:
-        DesignError: it is asked something else than the study asks, or the study has no results here.
+        DesignError: its workload differs from the study's, or the study has no results here.
     """
     loaded, typed = _loaded(name, flatten_overrides(overrides), trust=trust)
     part = loaded.part()

@@ -97,7 +97,7 @@ class StoredStudy:
         """Position of a design that overrides name among those of the study, and ways to improve it.
 
         Raises:
-            DesignError: it is asked something else than the study asks, or there are no results here.
+            DesignError: its workload differs from the study's, or there are no results here.
         """
         from dse.explanations.design_from_overrides import explain_dominance_of
 

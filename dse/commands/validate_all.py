@@ -35,7 +35,7 @@ class ValidatedRow:
 
     Attributes:
         tolerance: how far off it may be, relative.
-        known: why it is known not to hold; "" where it is said to hold.
+        known: reason of a known miss; empty string if it is expected to hold.
     """
 
     study: str

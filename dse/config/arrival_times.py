@@ -32,7 +32,7 @@ def with_arrivals(spec: dict[str, Any], *, timed: bool) -> dict[str, Any]:
 
     Args:
         spec: fields of the workload.
-        timed: whether requests have times of their own, which are replayed unless a rate is said.
+        timed: whether requests have times of their own, which are replayed unless a rate is set.
 
     >>> with_arrivals({}, timed=True)["arrivals"], with_arrivals({"rate": "3 Hz"}, timed=True)["arrivals"]
     ('trace', 'poisson')

@@ -82,7 +82,7 @@ def with_devices(
 
     Args:
         base: the design.
-        workload: what it is asked.
+        workload: of the design.
         open_tp: addresses of tensor parallelism that are open.
         given: leaves that overrides, the file of a study or knobs set.
         space: knobs by address, as plain values; where one moves tensor parallelism, it is one of its values.

@@ -76,7 +76,7 @@ def with_core_rates(config: Mapping[str, Any], words: Sequence[str]) -> dict[str
         words: overrides that were typed; they count over what files say.
 
     Raises:
-        DesignError: a format that there is not, or one said twice; a chip whose engines have no rates; a knob on peaks.
+        DesignError: an unknown format, or one that is set twice; a chip whose engines have no rates; a knob on peaks.
     """
     _refuse_knobs(config.get("space"))
     whole = config.get("chip")

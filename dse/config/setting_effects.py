@@ -62,7 +62,7 @@ class NoEffect:
 
     Attributes:
         address: as it was typed.
-        reader: what reads it, as ``fidelity=cycles``; empty string where nothing is known to.
+        reader: option that uses it, as ``fidelity=cycles``; empty string if none is known.
         command: that it has no effect on; empty string where it has none on this design.
     """
 
@@ -153,7 +153,7 @@ def without_effect(
 
     Args:
         command: its name.
-        question: what is asked.
+        question: of the evaluation.
         config: with the overrides that were typed, and the fidelity.
         folder: against which relative files are found.
         design: that is answered; None for the question's own.
@@ -170,7 +170,7 @@ def idle_in_all_designs(command: str, several: Iterable[tuple[Design, Workload]]
 
     Args:
         command: its name.
-        several: designs, each with what is asked of it; none of a chip that cannot be asked.
+        several: designs, each with its workload; none of a chip that does not support it.
         words: that were typed.
     """
     idle: list[list[str]] = []

@@ -1,6 +1,6 @@
 """Settings of a mapping that the user or a knob sets and that nothing reads under the other options.
 
-What a preset says of an algorithm that was not chosen is nobody's: it stays, and changes nothing.
+Settings of a preset for an algorithm that was not chosen stay, and change nothing.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -119,7 +119,7 @@ def refuse_unread_overrides(base: Design, asked_for: Workload, words: Sequence[s
         base: the design.
         asked_for: of it.
         words: that name it.
-        others: overrides beside them that somebody else says, as those that a study was run with.
+        others: further overrides, such as those that a study was run with.
 
     Raises:
         DesignError: the first of them, by its address.

@@ -98,7 +98,7 @@ class AffinityPool:
             items: likewise, those that take longest first.
             kinds: of each; what is worked out for one serves others of its kind.
             takes: of each, what it takes, as far as one knows; in any unit, one for all.
-            apart: whether nobody takes a kind that somebody else knows, however idle.
+            apart: whether a worker never takes a kind that another one knows, however idle.
 
         Raises:
             DesignError: the cluster is lost, workers that die again and again, or what `work` raises.

@@ -33,8 +33,8 @@ class EarlyLimits:
 
     Args:
         space: whose designs they are.
-        workload: what is asked of them.
-        soon: whether only limits count that are known before anything is priced.
+        workload: of the designs.
+        soon: whether only limits count that are known before any cost is computed.
     """
 
     def __init__(self, space: AnySpace, workload: Workload, *, soon: bool = False) -> None:

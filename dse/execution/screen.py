@@ -60,7 +60,7 @@ class ScreenResult:
         blocks: the Parquet files.
         kept: designs that are in the files, fewer than were looked at with screen.keep=front.
         evaluated: rows that were not stored before.
-        left: whether the files are without metrics that nobody asked for.
+        left: whether the files lack metrics that were not requested.
         pruned: designs that were left out without being evaluated, by why (screen.prune).
         refused: designs that were evaluated and are left out, by the limit or the constraint that they break.
     """

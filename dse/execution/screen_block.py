@@ -99,7 +99,7 @@ class BlockSummary:
         rows, feasible: designs that were looked at, and those of them that are known to keep every limit and constraint.
         kept: rows in the file.
         evaluated: rows that were not stored before.
-        left: whether the file is without metrics that nobody asked for.
+        left: whether the file lacks metrics that were not requested.
         front: the designs that no other of its rows beats, by their row in the screen: knobs, metrics and limits in columns.
         pruned: designs that were left out without being evaluated, by why.
         refused: designs that were evaluated and are left out, by the limit or the constraint that they break.

@@ -81,7 +81,7 @@ class ScreenWorkers:
             columns: knobs of designs.
             parts: rows that belong together; workers may get a part in pieces.
             what: they are, for people.
-            known: whether whoever had other rows of a kind has worked out most of it.
+            known: whether a worker that had other rows of a kind has computed most of it.
 
         Raises:
             DesignError: as of `Bench`, or what `work` raises.

@@ -1,6 +1,7 @@
 """Sample of designs off the front, spread over all screened designs.
 
-On a front alone designs differ little in what is wanted: ranks there are decided by small gaps, and say little of two readers.
+On a front alone designs differ little in their objectives: ranks there depend on small gaps, and say little about two
+fidelities.
 """
 
 from collections.abc import Sequence

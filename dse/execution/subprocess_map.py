@@ -1,6 +1,6 @@
 """Map over local processes that start fast, while this process takes the first share.
 
-They start in the time of an import, while Ray takes some seconds more. So they are for work of some seconds whose result nobody
+They start in the time of an import, while Ray takes some seconds more. So they are for work of some seconds whose result no one
 stores.
 """
 

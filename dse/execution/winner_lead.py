@@ -21,8 +21,8 @@ class WinnerLead:
     Attributes:
         winner, runner_up: rows of the study's frame, of the best at full size, as the study evaluated it, and of the next best.
         whole: lead at full size, as the study evaluated it.
-        low, high: lead by each of the two readers that are compared, on a part of the mesh where they play one.
-        spread: standard deviation of the readers' relative shift, of which a lead that decides is more.
+        low, high: lead at each of the two fidelities, on a submesh if they simulate one.
+        spread: standard deviation of the relative shift, which a decisive lead exceeds.
     """
 
     metric: str
@@ -43,7 +43,7 @@ class WinnerLead:
 
         Args:
             low, high: fidelities that are compared.
-            part: whether these played a part of the mesh.
+            part: whether these simulated a submesh.
 
         >>> lead = WinnerLead("latency", 0, 1, whole=1.2, low=0.04, high=0.05, spread=0.01)
         >>> for said in lead.said("closed@8", "cycles@8", part=True).split("; "):
@@ -83,9 +83,9 @@ def winner_lead(
         metric: the objective.
         direction: "max" or "min".
         whole: its values as the study evaluated it, rounded to digits that count; shape (designs,), finite, above 0.
-        low, high: by the two readers, likewise.
+        low, high: at the two fidelities, likewise.
         rows: of the study's frame.
-        spread: of the readers' relative shift.
+        spread: of the relative shift.
 
     >>> times = np.array([2.2, 1.0, 3.0])
     >>> found = winner_lead("latency", "min", times, np.array([1.04, 1.0, 2.0]), np.array([1.05, 1.0, 2.1]), [5, 7, 9], 0.01)

@@ -29,7 +29,7 @@ class Rejection:
 
     Attributes:
         what: the limit's address, or the constraint as it is written.
-        designs: that break it; of several limits the one that binds most counts.
+        designs: that violate it; of several limits the most violated one counts.
         least: by how much the nearest of them does, relative to it.
     """
 

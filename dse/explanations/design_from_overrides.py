@@ -51,7 +51,7 @@ def design_from_overrides(asked: Study, typed: Sequence[str], command: str, *, t
     """Design that overrides name over a study's own configuration, with the study's knobs.
 
     Raises:
-        DesignError: it is asked something else than the study asks, or the chip of several is not said.
+        DesignError: its workload differs from the study's, or its chip is not chosen among several.
     """
     for word in typed:
         if (root := word.lstrip("+~").partition("=")[0].partition(".")[0]) in OF_STUDIES:
@@ -119,7 +119,7 @@ def explain_dominance_of(
         seconds: what the steps of the way to a better design may take.
 
     Raises:
-        DesignError: it is asked something else than the study asks.
+        DesignError: its workload differs from the study's.
     """
     own = design_from_overrides(asked, typed, "whynot", trust=trust)
     found = explain_dominance(asked, frame, own.space, own.chip, own.name, seconds=seconds)

@@ -84,7 +84,7 @@ class Explanation:
             it cannot be.
         changes: what a step of each knob does, both ways.
         left: knobs for whose steps there was no time.
-        prices: what it would buy to relax each constraint or limit: the smallest relaxation that admits a known design which
+        prices: gain from relaxing each constraint or limit: the smallest relaxation that admits a known design which
             beats this one.
         cheaper: the nearest design that is cheaper and slower; None where none is known.
         faster: the nearest that is more expensive and faster.
@@ -212,7 +212,7 @@ def explain_named(
         seconds: what the steps may take.
 
     Raises:
-        DesignError: the design cannot be asked at all.
+        DesignError: the design does not support the workload.
     """
     (here,) = evaluate_points([design], goal)
     assert here is not None
@@ -275,7 +275,7 @@ class FrontMember:
         name: its id in the study.
         values: of its knobs.
         point: its objectives, and what it costs.
-        changes: what a step of each knob does to it by the closed form, both ways; None where there was no time.
+        changes: effect of a step of each knob with the analytical model, both ways; None where there was no time.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Designs one step away from a design, and the outcomes of designs: the material of explanations.
 
 A step is the next value of a knob in its space; of an interval a tenth up or down, within its ends; of a word each other word.
-A design that is not in a study has a space of its own: the leaves of its chip that somebody chooses, and those of its mapping.
+A design that is not in a study has a space of its own: the free settings of its chip, and those of its mapping.
 """
 
 import time
@@ -57,7 +57,7 @@ class StudyGoal:
     Attributes:
         objectives: metrics with their directions, max or min.
         bounds: constraints on metrics.
-        metrics: those that take work of their own and somebody asks for; None for all.
+        metrics: requested ones that take extra work; None for all.
         defined: metrics that are made of others.
     """
 
@@ -85,7 +85,7 @@ class DesignOutcome:
         metrics: by name, in SI; those that it has.
         limit, need, have: the limit that it breaks most, "" for none, in the limit's unit.
         broken: constraints that it does not keep, as they are written, with the excess relative to them.
-        refused: why it cannot be asked; "" where it can.
+        refused: why it does not support the workload; empty string if it does.
     """
 
     metrics: Mapping[str, float]
@@ -147,7 +147,7 @@ def evaluate_points(designs: Sequence[Design], goal: StudyGoal, *, seconds: floa
 
     Args:
         designs: all of scalars.
-        goal: the workload, the fidelity and what is judged.
+        goal: the workload, the fidelity, objectives and constraints.
         seconds: after which no more are evaluated.
 
     Returns:
@@ -292,8 +292,8 @@ def neighbourhood_space(
 
     Args:
         design: of scalars.
-        refused: whether a word of the chip, by address and word, cannot be asked for what is asked here.
-        idle: leaves of a design that nothing reads for what is asked here.
+        refused: whether the chip with an option, by address and option, does not support the workload.
+        idle: settings of a design without effect for the workload.
     """
     merged = _merged(design)
     knobs = []

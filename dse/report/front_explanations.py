@@ -51,7 +51,7 @@ def front_explanations(
     Returns:
         ``remarks``: what the study cannot say; ``distinct``: for each front design the row that stands for it, with what tells
         designs apart; ``prices`` of constraints that move the front; ``designs``: by row, its steps, prices and neighbours;
-        ``by``: the reader of the steps; ``left``: designs of the front for whose steps there was no time.
+        ``by``: the fidelity of the steps; ``left``: designs of the front for whose steps there was no time.
     """
     return dict(
         kept.answer(

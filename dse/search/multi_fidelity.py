@@ -40,7 +40,7 @@ class LowFidelitySource(Protocol):
 
     Attributes:
         fidelity: its word.
-        pool: designs of a screen with what was said of them; empty where there was none.
+        pool: designs of a screen with their results; empty without a screen.
         all: whether these are all designs of the space, so that no others are to be looked at.
     """
 

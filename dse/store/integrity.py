@@ -1,8 +1,8 @@
 """Integrity of a store: intact and damaged rows, and repair of tables with damaged ones.
 
-Rows of a file are looked at whole and without an index, whatever is asked for: a row whose key is damaged would otherwise be
+Rows of a file are looked at whole and without an index, whatever is requested: a row whose key is damaged would otherwise be
 missed without a word, and so would one that an index has lost. A server looks after its pages itself, so of it only the
-rows that are asked for are checked.
+requested rows are checked.
 """
 
 import re
@@ -28,7 +28,7 @@ class CheckedRows:
     """Intact rows of a table, and the number and keys of damaged ones.
 
     Attributes:
-        sound: those that were asked for, with their columns in the order of the table.
+        sound: intact ones, with their columns in the order of the table.
         damaged: how many are not as they were written; of a file, in the whole table.
         keys: primary keys of damaged ones, as far as they can be read.
     """

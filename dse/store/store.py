@@ -51,7 +51,7 @@ class DesignResult:
         key: content key of the design.
         values: by knob, as the study that evaluated it named them.
         metrics: by name; empty where the evaluation failed.
-        limit, need, have: the limit that binds, "" where all hold.
+        limit, need, have: the most violated limit, empty string if all hold.
         seconds: spent on it.
         error: why the evaluation failed, "" where it did not.
     """

@@ -1,7 +1,7 @@
 """Cleanup after a failed evaluation: processes that it started, and memory.
 
-Processes are found as children, also those that went into a session of their own: whoever evaluates adopts what their parents
-leave. Where the kernel is not Linux, nothing is found.
+Processes are found as children, also those that went into a session of their own: the evaluating process adopts what their
+parents leave. Where the kernel is not Linux, nothing is found.
 """
 
 import contextlib
