@@ -192,20 +192,26 @@ SHIPPED: dict[str, Metric] = {
     "transition": Metric("s", "min", "moving weights and KV cache from the layout of prefill to that of decode"),
     "sram_used": Metric("B", "min", "local memory used by the fullest core, in the phase that needs more", "max"),
     "kv_capacity": Metric("token", "max", "generated tokens that fit beside all else, by the method of the KV cache", "min"),
-    "energy": Metric("J", "min", "of the batch, load or kernel: of what is done, and of all chips meanwhile"),
+    "energy": Metric(
+        "J", "min", "energy of the batch, load or kernel: of its activity, and static energy of all chips in its time"
+    ),
     "power": Metric("W", "min", "energy over the time it takes, all chips"),
-    "peak_power": Metric("W", "min", "of the phase, or of iterations of a load at once, that take most, all chips", "max"),
+    "peak_power": Metric(
+        "W", "min", "power of the phase, or of simultaneous iterations of a load, with the highest power; all chips", "max"
+    ),
     "plug_power": Metric(
         "W",
         "min",
-        "of one chip at its tdp with its share of server and network, where it enters the server: losses of supplies too",
+        "wall power of one chip at its TDP, with its share of server and network and the losses of supplies",
     ),
-    "tdp": Metric("W", "min", "of one chip whose matrix engines multiply 16-bit values, memory and links at their peak"),
+    "tdp": Metric("W", "min", "power of one chip with matrix engines on 16-bit values, memory and links at their peaks"),
     "power_density": Metric("W/mm2", "min", "tdp over the area of all dies of a chip"),
-    "system_price": Metric("USD", "min", "to make all chips with their memory and share of servers"),
-    "price_per_mtoken": Metric("USD", "min", "of a million output tokens: the chips' share of their life, and electricity"),
-    "chips_per_mtoken": Metric("USD", "min", "of that, the chips' share of their life"),
-    "electricity_per_mtoken": Metric("USD", "min", "of that, electricity"),
+    "system_price": Metric("USD", "min", "price of all chips with their memory and share of servers"),
+    "price_per_mtoken": Metric(
+        "USD", "min", "price of a million output tokens: the chips' share of their life, and electricity"
+    ),
+    "chips_per_mtoken": Metric("USD", "min", "part of that price: the chips' share of their life"),
+    "electricity_per_mtoken": Metric("USD", "min", "part of that price: electricity"),
     "power_energy": Metric("J", "min", "rated power x time, of all dies"),
     "energy_per_token": Metric("J/token", "min", "energy over output tokens"),
     "prefill_power_energy": Metric("J/token", "min", "rated power x prefill time over prompt tokens"),
