@@ -45,7 +45,7 @@ def refuse_library_allreduce(algorithm: str, peers: Any, machine: HardwareModel)
         _refuse_absent("rings", library)
     elif library.rings is not None and np.any(several := np.asarray(peers) > 1):
         raise IncompatibleOptionsError(
-            f"mapping.stack.rings: not read by allreduce={algorithm}; say mapping.both.allreduce=library, or "
+            f"mapping.stack.rings: not read by allreduce={algorithm}; set mapping.both.allreduce=library, or "
             "mapping.stack.rings=null mapping.stack.short=null",
             *("allreduce", "rings", "tp"),
             some=several,

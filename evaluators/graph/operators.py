@@ -191,7 +191,7 @@ def refuse_selective(of: RecurrenceOp) -> None:
         DesignError: decays of each entry of a state.
     """
     if of.rule == "selective":
-        raise DesignError("model: states of Mamba-1 (selective) have kernels on chips with a shared cache alone; say chip=h100")
+        raise DesignError("model: states of Mamba-1 (selective) have kernels on chips with a shared cache alone; set chip=h100")
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def group_blocks(
         _refuse_sums(plan)
     if plan.partition not in offered_partitions(plan):
         raise IncompatibleOptionsError(
-            f"mapping.both.partition: {plan.partition} divides a group that is a mesh; say mapping.both.placement=mesh, or one "
+            f"mapping.both.partition: {plan.partition} divides a group that is a mesh; set mapping.both.placement=mesh, or one "
             f"of {', '.join(PARTITIONS)}",
             "partition", "placement",
         )  # fmt: skip
@@ -219,7 +219,7 @@ def _refuse_sums(plan: PipelinePlan) -> None:
             "experts", "algorithm",
         )  # fmt: skip
     if of.algorithm in ("ktree", AUTO) and of.ktree_k is None:
-        raise DesignError("mapping.both.sums.ktree_k: missing, phases of the K-tree; say mapping.both.sums.ktree_k=2")
+        raise DesignError("mapping.both.sums.ktree_k: missing, phases of the K-tree; set mapping.both.sums.ktree_k=2")
 
 
 def _experts(model: Model, part: Segment, of: MatMulOp, plan: PipelinePlan, precision: FormatPlan) -> KernelCall:

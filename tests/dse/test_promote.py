@@ -181,7 +181,7 @@ def test_a_discrepancy_that_is_known_leaves_nothing_to_doubt() -> None:
         (("fidelity=closed",), "search.promote: closed is not below fidelity=closed of this chip for this workload"),
         (
             ("search.promote=steady",),
-            "search.promote: steady is not below fidelity=events of this chip for this workload; say closed",
+            "search.promote: steady is not below fidelity=events of this chip for this workload; set closed",
         ),
         (("search=nsga2",), "search.promote: search.sampler=nsga2 uses one fidelity; set auto or local"),
     ],

@@ -173,7 +173,7 @@ def test_what_only_the_preset_says_falls_away_with_the_algorithm_that_reads_it(a
         (("model=llama3_8b", "workload.routing=even"), "workload.routing: no model here has experts"),
         (("model.llama3_8b.layers=1000000000",), "model.llama3_8b.layers: 1,000,000,000 is above the most that makes sense"),
         (("precision.weights=fp7",), "precision: no field .*; did you mean mapping.precision.weights"),
-        (("chip=[h100,a100]",), r"chip: one chip, not \[h100,a100\]; say dse compare chip=\[h100,a100\]"),
+        (("chip=[h100,a100]",), r"chip: one chip, not \[h100,a100\]; use dse compare chip=\[h100,a100\]"),
         (("chip=h100", "chip.hbm.bandwidth=[1 GB/s,2 GB/s]"), "chip.hbm.bandwidth: one value, not .*; a study tries several"),
     ],
     ids=lambda words: words[0],
@@ -259,5 +259,5 @@ def test_the_file_of_a_study_is_held_to_the_same(
 )
 def test_what_reads_nothing_of_main_memory_meets_no_banks(words: tuple[str, ...]) -> None:
     here = asked("chip=h200", "stack=ideal", *words, "+memory@chip.hbm.banks=hbm3", "chip.hbm.banks.stacks=6")
-    with pytest.raises(DesignError, match=r"fidelity: events plays main memory alone .*; set closed$"):
+    with pytest.raises(DesignError, match=r"fidelity: events simulates only main memory .*; set closed$"):
         evaluate(stack_designs([here.base]), here.workload, fidelity="events")

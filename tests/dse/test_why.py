@@ -362,7 +362,7 @@ def test_the_terminal_and_json_say_the_same(ran: StoredStudy, typed: Typed, monk
     assert "front of toy" in out
     code, _, err = typed("explain", "toy", "--design", second, "chip.cores=300")
     assert code == 2
-    assert "give one of them" in err
+    assert "remove one of them" in err
     code, out, _ = typed("explain", "--json", "toy", "chip.cores=300")
     cores = [step["to"] for step in json.loads(out)["steps"] if step["knob"] == "chip.cores"]
     assert cores == [280, 320]

@@ -208,9 +208,9 @@ def test_the_terminal_and_json_say_where_it_stands(ran: StoredStudy, typed: Type
         (["toy", "chip.cors=3"], "chip.cor"),
         (["toy", "fidelity=events"], "remove the override of fidelity"),
         (["toy", "chip=wse2"], "lacks the study's knobs: "),
-        (["toy", "objectives.tpot=max"], "objectives are the study's, not a design's"),
+        (["toy", "objectives.tpot=max"], "objectives are set by the study, not by a design"),
         (["toy", "+constraints.tpot=<= 1 ms"], "dse run study=toy name=NEW +constraints.tpot"),
-        (["toy", "space.chip.cores=choice(1,2)"], "space is the study's"),
+        (["toy", "space.chip.cores=choice(1,2)"], "space is set by the study"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_a_line(

@@ -223,7 +223,7 @@ def test_products_by_one_call_are_one_of_as_many_weights(stack: str) -> None:
         (("chip=tile_gh200", "workload=gemm", "workload.shapes=[4x64x512x512]"), "4 products by one call"),
         (("chip=h100", "workload=gemm", "workload.shapes=[0x64x512x512]"), "nor several of these"),
         ((*COLLECTIVE, "chip=h100", "mapping.both.allreduce=library"), "has no mapping.stack.rings"),
-        ((*COLLECTIVE, "chip=h100", "stack=nccl_h100"), "say mapping.both.allreduce=library"),
+        ((*COLLECTIVE, "chip=h100", "stack=nccl_h100"), "set mapping.both.allreduce=library"),
         ((*COLLECTIVE, "chip=h100", "workload.pattern=reduce"), "workload.pattern"),
         ((*COLLECTIVE[:3], *STACK, "workload.pattern=multicast"), "of tiles"),
         (("chip=h100", "workload=collective", "workload.pattern=allreduce"), "workload.along"),

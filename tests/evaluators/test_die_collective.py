@@ -100,7 +100,7 @@ def test_one_group_after_the_other_is_a_stack() -> None:
     ("words", "said"),
     [
         (("workload.pattern=allreduce", "mapping.members=6"), "the nearest are 4 and 8"),
-        (("workload.pattern=all_to_all", "mapping.collective=by_node"), "the chip has none"),
+        (("workload.pattern=all_to_all", "mapping.collective=by_node"), "the chip has one"),
         (("workload.pattern=all_to_all", "mapping.collective=by_node", BOXES, "mapping.members=4"), "of several nodes"),
         (("workload.pattern=multicast", "mapping.collective=ktree", "workload.root=16"), "the last member of a group is 15"),
         (("workload.pattern=allreduce", "chip.d2d.topology=full"), "takes 15 links a die"),

@@ -104,7 +104,7 @@ HOST, SWAP = (
 
 
 def test_the_way_to_the_host_is_a_knob_where_caches_go_there() -> None:
-    with pytest.raises(DesignError, match=r"no cache is swapped; set mapping.serving.preemption=swap"):
+    with pytest.raises(DesignError, match=r"no KV cache is swapped; set mapping.serving.preemption=swap"):
         asked(*SERVING, HOST)
     with pytest.raises(DesignError, match=r"add when: {mapping.serving.preemption: \[swap\]}"):
         asked(*SERVING, HOST, SWAP)

@@ -141,7 +141,7 @@ def test_phases_may_differ() -> None:
     [
         (("mapping.both.tp=1", "mapping.both.sums=ktree"), r"sums: has no effect with mapping\.prefill\.tp=1"),
         (("mapping.both.tp=4", "mapping.both.ktree_k=3"), r"ktree_k: has no effect with mapping\.prefill\.sums=ring"),
-        (("mapping.both.tp=1", "+space.mapping.both.sums=choice(ring,ktree)"), r"space\..*sums: has no effect beside"),
+        (("mapping.both.tp=1", "+space.mapping.both.sums=choice(ring,ktree)"), r"space\..*sums: has no effect with"),
         (("mapping.both.tp=4", "mapping.both.sums=tree"), "no option 'tree'"),
     ],
 )

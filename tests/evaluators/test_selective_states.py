@@ -78,5 +78,5 @@ def test_larger_states_take_longer_and_more_memory_on_devices() -> None:
 def test_chips_without_such_kernels_say_so(chip: str) -> None:
     design = build_question(compose([f"chip={chip}"]), Path()).base
     case = BatchCase("one", model_of((2, 8, 4, 4, 4, True)), ((1, 64, 4),))
-    with pytest.raises(DesignError, match=r"states of Mamba-1 .* say chip=h100"):
+    with pytest.raises(DesignError, match=r"states of Mamba-1 .* set chip=h100"):
         evaluate(stack_designs([design]), Workload("one", (case,))).accepted()

@@ -164,7 +164,7 @@ def test_what_cannot_be_laid_out_says_what_can(said: str) -> None:
 
 
 def test_words_that_nothing_reads_are_refused() -> None:
-    with pytest.raises(DesignError, match="of requests that are served"):
+    with pytest.raises(DesignError, match="needs a serving load"):
         asked(*BOXES, *MODELS["deepseek_v2_lite"], "mapping.both.attention_dies=4", "mapping.both.ep=4")
     with pytest.raises(DesignError, match="pingpong: has no effect"):
         asked(*BOXES, *MODELS["deepseek_v2_lite"], *SERVED, "mapping.both.pingpong=2")

@@ -240,10 +240,10 @@ def test_sessions_are_asked_for_in_words() -> None:
         ("'workload.sessions={turns: 0.5, think: 2 s}'", r"workload.sessions: 0.5 turns"),
         ("'workload.sessions={turns: 4, think: 2 s, spread: even}'", "no spread 'even'"),
         ("workload.arrivals=closed workload.users=3", "closed needs sessions; set workload.sessions="),
-        ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed", "workload.users: of arrivals=closed"),
+        ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed", "workload.users: arrivals=closed needs"),
         ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed workload.users=999", "999 of"),
-        ("'workload.sessions={turns: 4, think: 2 s}' workload.users=2", "of arrivals=closed only"),
-        ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed workload.rate=largest", "as fast as"),
+        ("'workload.sessions={turns: 4, think: 2 s}' workload.users=2", "needs arrivals=closed"),
+        ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed workload.rate=largest", "loop has no rate"),
         ("'workload.sessions={turns: 4, think: 2 s}' workload.trace=x.csv", "leave one of trace and sessions out"),
     ],
 )  # fmt: skip

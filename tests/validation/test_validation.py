@@ -114,7 +114,7 @@ def test_a_check_that_is_said_to_hold_and_fails_ends_it_with_1(
     said = " ".join(out.split())
     assert "as was decided" in said
     for name in checks[1:]:
-        assert f"{name}: {shipped[name]:+.1%}, tolerance {OFF[name.partition('-')[0]]:.0%}; said to hold" in said
+        assert f"{name}: {shipped[name]:+.1%}, tolerance {OFF[name.partition('-')[0]]:.0%}; expected to hold" in said
     known = [f"{name.partition('-')[0]},{name},as was decided" for name in checks]
     (tmp_path / "misses.csv").write_text("\n".join(["study,id,why", *known, ""]))
     promised.known_misses.cache_clear()

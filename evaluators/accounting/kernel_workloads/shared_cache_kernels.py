@@ -129,7 +129,7 @@ def _by(asked: DieKernel, fidelity: str) -> DieKernel:
     if asked.by is None:
         raise DesignError(
             f"fidelity: {fidelity} simulates only main memory on a die; collectives and elementwise operators read no "
-            f"weights and no cache; say {ANALYTICAL_FIDELITY}"
+            f"weights and no cache; set {ANALYTICAL_FIDELITY}"
         )
     return asked.by(fidelity)
 
@@ -308,7 +308,7 @@ def _exchanging(design: Design, case: CollectiveCase) -> Any:
         raise DesignError("workload.recorded: kernels for experts are measured alone; leave it out")
     if case.along != "rectangle" or case.rows or case.cols or case.root != 0 or case.combine != "sum":
         raise DesignError(
-            "workload.along: all dies of mapping.decode.tp take part, and sum; say workload.along=rectangle workload.root=0 "
+            "workload.along: all dies of mapping.decode.tp take part, and sum; set workload.along=rectangle workload.root=0 "
             "workload.group=mesh workload.combine=sum"
         )
     if machine.network is None:

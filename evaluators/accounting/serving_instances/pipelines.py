@@ -90,8 +90,8 @@ REMEDY_TEXTS = {
     "mapping.serving.prefill_cores": "set fewer cores apart to prefill, so that one is left to decode",
     "mapping.serving.decode_cores": "set fewer cores apart, or mapping.serving.decode_cores=0 for all that are left",
     "mapping.decode.partition": "the same cores serve both phases; say partition, placement, experts, stages by mapping.both",
-    "mapping.decode.prefetch": "the same cores serve both phases; say mapping.both.prefetch, or set some apart to prefill",
-    "mapping.decode.sums": "the same cores serve both phases; say mapping.both.sums, or set some apart to prefill",
+    "mapping.decode.prefetch": "the same cores serve both phases; set mapping.both.prefetch, or set some apart to prefill",
+    "mapping.decode.sums": "the same cores serve both phases; set mapping.both.sums, or set some apart to prefill",
 }
 """By limit, where parallelism does not help."""
 
