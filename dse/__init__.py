@@ -1,4 +1,7 @@
-"""The driver: config in, front and report out. From a notebook: `evaluate`, `explain`, `compare_chips`, `run`, `load`."""
+"""Notebook interface of the driver: `evaluate`, `explain`, `compare_chips`, `run`, `load`.
+
+`evaluate` and the others take configuration and return designs, fronts and reports.
+"""
 
 from functools import cache
 from typing import Any

@@ -1,6 +1,6 @@
-"""What the command ``dse`` and ``python -m dse`` start with: from here on a signal ends them in a line.
+"""Start of the command ``dse`` and of ``python -m dse``: from here on, a signal ends them in one line.
 
-Nothing but that stands here, so that it holds while all else is imported; `dse.main` then puts things in order before it ends.
+Nothing else stands here, so that signals are handled while libraries are imported; `dse.main` then cleans up before it ends.
 """
 
 import os
@@ -12,7 +12,7 @@ BEFORE = (signal.SIG_DFL, signal.default_int_handler)
 
 
 def main() -> None:
-    """Entry point of ``dse``."""
+    """Entry point of the command ``dse``."""
     for one in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", None)):  # Windows has no SIGHUP
         if one is not None and signal.getsignal(one) in BEFORE:
             signal.signal(one, _ended)

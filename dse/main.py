@@ -1,4 +1,4 @@
-"""The command line: what is typed, to what does it; `dse.commands.cli_options` says what each command takes.
+"""The command line: dispatch of commands; `dse.commands.cli_options` has what each command takes.
 
 Heavy libraries are imported where they are used, so that help and completion answer at once.
 """
@@ -26,7 +26,7 @@ SWEEP = (100_000, 20, 20)
 
 
 def main() -> None:
-    """Entry point of ``dse``; exits with 2 on anything the user can fix."""
+    """Entry point of ``dse``; exits with 2 on any error that the user can fix."""
     gc.set_threshold(*SWEEP)
     try:
         with handle_signals():
@@ -93,9 +93,9 @@ def _run(typed: Namespace) -> int:
 
     names, words = _split(typed.words)
     if len(names) > 1 or (names and any(word.startswith("study=") for word in words)):
-        raise DesignError(f"run: takes one study, got {' '.join(typed.words)}; as in dse run quickstart")
+        raise DesignError(f"run: expected one study, got {' '.join(typed.words)}; as in dse run quickstart")
     if not names and not typed.hydra and not any(word.startswith("study=") for word in words):
-        raise DesignError(f"run: name a study, as in dse run quickstart; there are {', '.join(study_paths())}")
+        raise DesignError(f"run: name a study, as in dse run quickstart; valid: {', '.join(study_paths())}")
     typed.words = [*(f"study={name}" for name in names), *words]
 
     def task(config: dict[str, Any]) -> None:
@@ -116,7 +116,7 @@ def _evaluate(typed: Namespace) -> int:
         from dse.commands.shortlist import print_shortlist
 
         if typed.trace:
-            raise DesignError("evaluate --trace: a timeline is of one design; evaluate it by its overrides, without --from")
+            raise DesignError("evaluate --trace: a timeline needs one design; evaluate it by its overrides, without --from")
         with _waiting("evaluate"):
             print_shortlist(Path(shortlist), [*typed.hydra, *typed.words], as_json=typed.json, trust=typed.trust)
         return 0
@@ -142,11 +142,12 @@ def _evaluate_design(typed: Namespace) -> int:
     names = [word.removeprefix("study=") for word in typed.words if word.startswith("study=")]
     if len(names) != 1:
         raise DesignError(
-            f"evaluate --design: {typed.design!r} is of a study; name that, as in dse evaluate study=quickstart --design ID"
+            f"evaluate --design: {typed.design!r} belongs to a study; name the study, as in dse evaluate "
+            f"study=quickstart --design ID"
         )
     places = [word for word in typed.words if word.startswith(("store=", "run_dir="))]
     if others := [word for word in typed.words if word not in places and not word.startswith("study=")]:
-        raise DesignError(f"evaluate --design: {typed.design!r} names a design, and so do {' '.join(others)}; give one of them")
+        raise DesignError(f"evaluate --design: {typed.design!r} and {' '.join(others)} both name a design; remove one of them")
     with _waiting("evaluate"):
         found, config = evaluated_design(load(names[0], *places, trust=typed.trust), typed.design, trust=typed.trust)
         leave(found, config, as_json=typed.json, trace=typed.trace)
@@ -170,7 +171,7 @@ def _capacity(typed: Namespace) -> int:
 
     names, words = _split(typed.words)
     if names:
-        raise DesignError(f"capacity: takes devices=N or rate=R, and overrides; got {' '.join(names)}")
+        raise DesignError(f"capacity: expected devices=N or rate=R, and overrides, got {' '.join(names)}")
     out = Path(typed.out) if typed.out else Path("runs") / "capacity" / "capacity.html"
     with _waiting("capacity"):
         sides = find_capacity([*typed.hydra, *words], trust=typed.trust)
@@ -179,7 +180,7 @@ def _capacity(typed: Namespace) -> int:
 
 
 def _waiting(what: str) -> "CompileNotice":
-    """Says that loops are being compiled, where they are."""
+    """Say that loops are being compiled, where they are."""
     from dse.evaluators.machine.compile_counter import compilations_started
     from dse.terminal.progress import CompileNotice
 
@@ -210,7 +211,7 @@ def _report(typed: Namespace) -> int:
 
     names, overrides = _split(typed.words)
     if not names:
-        raise DesignError("report: takes the name of a study, or of several, as dse list shows them; got nothing")
+        raise DesignError("report: expected the names of one or more studies (dse list), got nothing")
     if typed.follow:
         from dse.commands.follow_report import follow_studies
 
@@ -228,12 +229,12 @@ def _validate(typed: Namespace) -> int:
         return validate_claims(typed.words, out, as_json=typed.json)
     files = [word for word in typed.words if word.endswith(".csv") or Path(word).is_file()]
     if files and files != typed.words:
-        raise DesignError(f"validate: takes files or studies; got {' '.join(typed.words)}")
+        raise DesignError(f"validate: expected files or studies, got {' '.join(typed.words)}")
     if files:
         from dse.accuracy.validate import validate_files
 
         if typed.out:
-            raise DesignError("validate --out: the page is of studies; of files everything is printed")
+            raise DesignError("validate --out: only studies have a page; files are printed")
         return validate_files([Path(word) for word in files], as_json=typed.json)
     from dse.commands.validate_all import validate_studies
 
@@ -247,14 +248,14 @@ def _calibrate(typed: Namespace) -> int:
 
     files, words = _split(typed.words)
     if len(files) != 1:
-        raise DesignError(f"calibrate: takes one file of measured rows; got {' '.join(files) or 'nothing'}")
+        raise DesignError(f"calibrate: expected one file of measured rows, got {' '.join(files) or 'nothing'}")
     named = [word.partition("=")[2] for word in words if word.startswith("name=")]
     name = named[-1] if named else Path(files[0]).stem
     if not name.replace("-", "_").replace("_", "a").isalnum() or name.startswith("-"):
-        raise DesignError(f"name: {name!r} cannot name a folder of constants; say name=NAME of letters, digits and _")
+        raise DesignError(f"name: {name!r} cannot name a folder of constants; set name=NAME with letters, digits and _")
     out = Path(typed.out) if typed.out else Path("runs") / name / "calibration.yaml"
     if out.suffix != ".yaml":
-        raise DesignError(f"calibrate --out: {out} is no .yaml, by which the file is found when it is used")
+        raise DesignError(f"calibrate --out: expected a file name that ends in .yaml, got {out}")
     write_calibration(calibrate(Path(files[0]), [*typed.hydra, *words]), out, as_json=typed.json)
     return 0
 
@@ -264,7 +265,7 @@ def _list(typed: Namespace) -> int:
     from dse.config.overrides import study_paths
 
     if typed.words:
-        raise DesignError(f"list: takes nothing; got {' '.join(typed.words)}")
+        raise DesignError(f"list: takes no arguments, got {' '.join(typed.words)!r}")
     return print_studies(study_paths(), as_json=typed.json)
 
 
@@ -273,7 +274,7 @@ def _schema(typed: Namespace) -> int:
     from dse.terminal.json_text import json_text
 
     if len(typed.words) > 1:
-        raise DesignError(f"schema: takes the name of one document; got {' '.join(typed.words)}")
+        raise DesignError(f"schema: expected the name of one document, got {' '.join(typed.words)}")
     if typed.words:
         print(json_text(schema_of(typed.words[0]), indent=1))
         return 0
@@ -284,7 +285,7 @@ def _schema(typed: Namespace) -> int:
 
 def _mcp(typed: Namespace) -> int:
     if typed.words:
-        raise DesignError(f"mcp: takes nothing; got {' '.join(typed.words)}")
+        raise DesignError(f"mcp: takes no arguments, got {' '.join(typed.words)!r}")
     try:
         from dse.mcp_server.server import serve_mcp
     except ImportError as error:
@@ -327,7 +328,7 @@ def _one(command: str, words: list[str]) -> tuple[str, list[str]]:
     """The one name that a command takes, and overrides."""
     names, overrides = _split(words)
     if len(names) != 1:
-        raise DesignError(f"{command}: takes the name of a study, as dse list shows it; got {' '.join(names) or 'nothing'}")
+        raise DesignError(f"{command}: expected the name of a study (dse list), got {' '.join(names) or 'nothing'}")
     return names[0], overrides
 
 

@@ -38,9 +38,9 @@ class IncompatibleOptionsError(DesignError):
             for all designs.
         need, have: what the first option needs and has, if it has a unit.
 
-    >>> error = IncompatibleOptionsError("mapping.both.sums: nothing adds up so; say partition=k", "partition", "sums")
+    >>> error = IncompatibleOptionsError("mapping.both.sums: nothing adds up so; set partition=k", "partition", "sums")
     >>> str(error.verdict)
-    'needs 2 layout of mapping.both.sums, has 1 layout; nothing adds up so; say partition=k'
+    'needs 2 layout of mapping.both.sums, has 1 layout; nothing adds up so; set partition=k'
     """
 
     def __init__(

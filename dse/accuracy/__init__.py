@@ -1,1 +1,1 @@
-"""Answers beside what was measured or published: validation, residuals by kind, calibration."""
+"""Results against measured and published figures: validation, residuals by kind, calibration, claims."""

@@ -1,7 +1,8 @@
-"""``dse calibrate``: named constants of a chip or a stack by measured rows, those of role calibration; checks are shown only.
+"""``dse calibrate``: fit named constants of a chip or a stack to measured rows.
 
-Rows are those of `dse.accuracy.validate`. Every vector of constants is tried on all rows at once: designs of rows that ask
-the same are stacked. Nothing is written before all is known.
+Only rows of role calibration are fitted; rows of role check are shown. Rows are those of `dse.accuracy.validate`. Every vector
+of constants is tried on all rows at once: designs of rows with the same workload are stacked. Nothing is written before all
+is known.
 """
 
 import re
@@ -50,7 +51,7 @@ EXAMPLE = "fit=[chip.hbm.gap,mapping.stack.operator_overhead]"
 
 @dataclass(frozen=True)
 class FittedConstant:
-    """One constant that is fitted, in SI."""
+    """One constant of a chip or a stack that a calibration fits, in SI."""
 
     address: str
     unit: str
@@ -62,7 +63,10 @@ class FittedConstant:
 
 @dataclass(frozen=True)
 class MeasuredRow:
-    """One row: the measured range in SI, and what is asked; `base` is what the metric is over, if anything."""
+    """One measured row: its range in SI and the question that simulates it.
+
+    `base` is the question of the denominator, if the metric is a ratio.
+    """
 
     id: str
     role: str
@@ -78,7 +82,7 @@ class MeasuredRow:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a calibration found.
+    """Result of a calibration: constants before and after, with the rows they were fitted to.
 
     Attributes:
         before: of each row, simulated in SI with the constants as they were; `after` likewise as they came out.
@@ -99,13 +103,13 @@ class Calibration:
     overrides: tuple[str, ...] = field(default=())
 
     def errors(self, role: str, simulated: Vector) -> Vector:
-        """Relative errors of the rows of a role."""
+        """Relative errors of the rows of one role. [-]"""
         picked = [i for i, row in enumerate(self.rows) if row.role == role]
         return np.expm1(_logs(self.rows, simulated)[picked])
 
 
 def calibrate(path: Path, words: Sequence[str]) -> Calibration:
-    """Fits what ``fit=[...]`` names on the rows of a file.
+    """Fit the constants that ``fit=[...]`` names to the rows of a file.
 
     Args:
         path: of rows.
@@ -118,7 +122,7 @@ def calibrate(path: Path, words: Sequence[str]) -> Calibration:
     overrides = tuple(word for word in words if word.partition("=")[0] not in CALIBRATE_OPTIONS)
     wanted = [text.strip(" '\"") for text in said.get("fit", "").strip("[] ").split(",") if text.strip(" '\"")]
     if not wanted:
-        raise DesignError(f"calibrate: say what to fit, as in {EXAMPLE}")
+        raise DesignError(f"calibrate: name the constants to fit, as in {EXAMPLE}")
     count, seed = _whole(said, "folds", 5, 2), _whole(said, "seed", 0, 0)
     if not path.exists():
         raise DesignError(f"calibrate: no file {path}")
@@ -164,7 +168,10 @@ def calibrate(path: Path, words: Sequence[str]) -> Calibration:
 
 
 def simulate_rows(rows: Sequence[MeasuredRow], names: Sequence[str], vectors: Vector) -> Vector:
-    """What comes out of rows, (vectors, rows), in SI, for constants, (vectors, constants); all that ask alike at once."""
+    """Simulated values of rows for vectors of constants, shape (vectors, rows), in SI.
+
+    Constants have shape (vectors, constants). Rows with the same workload and fidelity are simulated together.
+    """
     found, base = np.empty((len(vectors), len(rows))), np.ones((len(vectors), len(rows)))
     groups: dict[tuple[Any, ...], list[tuple[Vector, int, Design, bool, str]]] = {}
     for place, row in enumerate(rows):
@@ -285,7 +292,7 @@ def _constant(text: str, design: Design) -> FittedConstant:
     if limits.get("positive") and not low:
         low = 1e-3 * (high if np.isfinite(high) else before)
     if not before and not np.isfinite(high):
-        raise DesignError(f"fit: {address}: it is 0 and has no end above; say a range, as in {address}=0..20 {unit}")
+        raise DesignError(f"fit: {address}: value is 0 and has no upper end; give a range, as in {address}=0..20 {unit}")
     return FittedConstant(address, unit, str(limits["doc"]), float(before), low, high)
 
 
@@ -301,9 +308,9 @@ def _refuse_unknown(path: Path, rows: Sequence[MeasuredRow], before: Vector) -> 
     for row, value in zip(rows, before, strict=True):
         if row.role == "calibration" and not (np.isfinite(value) and value > 0):
             raise DesignError(
-                f"{path} ({escape_line(row.id[:40])}): column metric: nothing comes out for {row.metric} here, which "
+                f"{path} ({escape_line(row.id[:40])}): column metric: no result for {row.metric}; "
                 f"this kind of "
-                "chip or workload has not, or which does not fit; dse evaluate says what does"
+                "chip or workload lacks the metric, or the design is infeasible; dse evaluate shows which"
             )
 
 

@@ -1,4 +1,4 @@
-"""Claims of papers: read, checked, simulated and judged, each with its place in the paper.
+"""Claims of papers: read, checked, simulated and decided, each with its place in the paper.
 
 A file ``studies/claims/PAPER.csv`` has the columns of `COLUMNS`. Overrides, baseline, metric, value and unit are those of
 `dse.accuracy.validate`, or ``row`` names a published row that has them. A place names one claim. The verdict of a claim is
@@ -98,7 +98,10 @@ class Claim:
 
     @property
     def points(self) -> list[tuple[str, ...]]:
-        """Overrides of each combination of the sweep: an empty one without a sweep, none where nothing is simulated."""
+        """Overrides of each combination of the sweep; none if nothing is simulated.
+
+        Without a sweep there is one empty combination.
+        """
         if not self.overrides:
             return []
         return list(itertools.product(*([f"{address}={value}" for value in values] for address, values in self.sweep)))
@@ -129,7 +132,7 @@ class Claim:
             raise DesignError(f"{self.address}{at}: {escape_line(str(error))}") from None
 
     def holds(self, compared: ValidationRow) -> bool:
-        """Whether a simulated value is within the tolerance of the published number, or in the published range."""
+        """Whether a simulated value is within the claim's tolerance or published range."""
         return compared.error is not None and abs(compared.error) <= self.tolerance
 
     @property
@@ -157,10 +160,10 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Decision:
-    """What simulation says of one claim.
+    """Simulated points of one claim, and its verdict.
 
     Attributes:
-        claim: what is judged.
+        claim: that is decided.
         points: by combination of the sweep; none where nothing is simulated.
         reader: the second model's comparison at the point nearest to the published value; None without one.
         seconds: that all of it took.
@@ -192,7 +195,10 @@ class Decision:
 
     @property
     def simulated(self) -> str:
-        """Least and largest simulated value as text, one number where they are equal; "infeasible" where there are none."""
+        """Least and largest simulated value as text, or "infeasible" if there is none.
+
+        One number if both are equal.
+        """
         if self.span is None:
             return "infeasible" if self.points else ""
         low, high = map(number_text, self.span)
@@ -215,12 +221,14 @@ class Decision:
 
     @property
     def problem(self) -> str:
-        """What is wrong with the file in view of the verdict, and what to do; empty string where nothing is."""
+        """What is wrong with the file of claims given the verdict, and what to do; empty string if nothing."""
         claim = self.claim
         if self.verdict != CONTRADICTED:
             return ""
         if not claim.mechanism:
-            return f"{claim.address}: contradicted ({self.simulated} for {claim.value}); say why in the column mechanism"
+            return (
+                f"{claim.address}: contradicted ({self.simulated} for {claim.value}); state the reason in the column mechanism"
+            )
         if self.reader is not None and claim.holds(self.reader):
             return (
                 f"{claim.address}: contradicted, yet {' '.join(claim.reader)} gives {self.reader_value}, which holds; "
@@ -229,7 +237,7 @@ class Decision:
         return ""
 
     def record(self) -> dict[str, Any]:
-        """The claim and its verdict as plain values."""
+        """The claim and its verdict as JSON values."""
         claim = self.claim
         return {
             **{name: value for name, value in asdict(claim).items() if name not in ("file", "line", "sweep", "tolerance")},
@@ -296,7 +304,7 @@ class Tally(NamedTuple):
         return f"{self.title}: {decided}" + f" ({notes})" * bool(notes)
 
     def record(self) -> dict[str, Any]:
-        """The tally as plain values."""
+        """The tally of one paper as JSON values."""
         spread = {"median": median(self.errors), "worst": self.errors[-1]} if self.errors else {"median": None, "worst": None}
         counts = {"claims": self.claims, "decided": self.decided, **self.counts, "fitted": self.fitted}
         ranges = {"held": self.held, "ranges": self.ranges}
@@ -316,12 +324,14 @@ class Verdict(NamedTuple):
 
 
 def folder() -> Path:
-    """Where the claims of the papers are."""
+    """Folder of the files of claims."""
     return STUDIES / "claims"
 
 
 def find_claims(names: Sequence[str]) -> list[Claim]:
-    """The claims of some papers, single claims as PAPER/ID, claims of files that end in .csv, or of all papers that ship.
+    """Claims of papers, of files or by PAPER/ID; of all papers that ship if none is named.
+
+    A name that ends in .csv is a file.
 
     Raises:
         DesignError: an unknown paper or claim; a file that cannot be understood.
@@ -348,7 +358,7 @@ def find_claims(names: Sequence[str]) -> list[Claim]:
 
 
 def read_claims(path: Path) -> list[Claim]:
-    """The claims of a file, checked.
+    """Read and check the claims of one file.
 
     Raises:
         DesignError: no such file, or what is no table of claims, with file and row.
@@ -365,11 +375,11 @@ def read_claims(path: Path) -> list[Claim]:
                 text = cells[column].strip()
                 if before := seen.get((column, text.casefold())):
                     one = (
-                        "a place names one claim: say which sentence, row or cell"
+                        "a place names one claim: name its sentence, row or cell"
                         if column == "where"
                         else "give one of them another"
                     )
-                    raise DesignError(f"column {column}: {text[:80]!r} stands in row {before} too; {one}")
+                    raise DesignError(f"column {column}: {text[:80]!r} is in row {before} too; {one}")
                 seen[column, text.casefold()] = line
         except DesignError as error:
             raise DesignError(f"{path}, row {line} ({escape_line(cells['id'][:40])}): {escape_line(str(error))}") from None
@@ -377,7 +387,7 @@ def read_claims(path: Path) -> list[Claim]:
 
 
 def refuse_columns(path: Path) -> None:
-    """Refuse columns that a file of claims does not have, among them a verdict, which is computed."""
+    """Refuse unknown columns of a file of claims, among them a verdict, which is computed."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             header = next(csv.reader(file), [])
@@ -394,7 +404,7 @@ def refuse_columns(path: Path) -> None:
 
 
 def build_claim(path: Path, line: int, cells: Mapping[str, str]) -> Claim:
-    """A claim of the cells of its row.
+    """Claim from the cells of one row.
 
     Raises:
         DesignError: a cell that is blank and may not be, or cannot be understood, with its column.
@@ -411,13 +421,15 @@ def build_claim(path: Path, line: int, cells: Mapping[str, str]) -> Claim:
     overrides, baseline, reader = (overrides_of(cells, column) for column in ("overrides", "baseline", "reader"))
     if not overrides:
         if not cells["missing"]:
-            raise DesignError("column missing: a claim without overrides or row cannot be simulated; say there what is missing")
+            raise DesignError(
+                "column missing: a claim without overrides or row cannot be simulated; list there what is missing"
+            )
         if typed := [name for name in ("baseline", "metric", "tolerance", "reader", "sweep") if cells[name]]:
             raise DesignError(f"column {typed[0]}: without overrides nothing is simulated; leave it blank")
     elif not cells["metric"]:
-        raise DesignError("column metric: is blank; say what is compared, as in tpot")
+        raise DesignError("column metric: is blank; name the metric to compare, as in tpot")
     elif sweep and not cells["missing"]:
-        raise DesignError("column missing: a sweep goes over what the paper leaves out; say there what that is")
+        raise DesignError("column missing: a sweep covers what the paper leaves out; name that there")
     if overrides:
         value_range(cells["value"])
     return Claim(
@@ -435,7 +447,7 @@ def build_claim(path: Path, line: int, cells: Mapping[str, str]) -> Claim:
 
 
 def parse_tolerance(cells: Mapping[str, str]) -> float:
-    """The tolerance of a row: above 0 and at most 1 for a number, 0 for a range, whose column is blank."""
+    """Tolerance of a row: above 0 and at most 1 for a number, 0 for a range, whose column is blank. [-]"""
     text = cells["tolerance"]
     if ".." in cells["value"]:
         if text:
@@ -444,7 +456,7 @@ def parse_tolerance(cells: Mapping[str, str]) -> float:
             )
         return 0.0
     if not text:
-        raise DesignError("column tolerance: is blank; say how far off a number may be, as in 0.1")
+        raise DesignError("column tolerance: is blank; set the largest relative error of the number, as in 0.1")
     try:
         share = parse_quantity(text, "1")
     except DesignError as error:
@@ -455,7 +467,7 @@ def parse_tolerance(cells: Mapping[str, str]) -> float:
 
 
 def parse_sweep(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """By address, the values that a sweep tries.
+    """Values that a sweep tries, by address.
 
     Raises:
         DesignError: what is no sweep, or one of too many combinations.
@@ -475,7 +487,7 @@ def parse_sweep(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
             raise DesignError(f"column sweep: {word[:80]!r} is no ADDRESS={{VALUE,VALUE}} of two values or more; write it so")
         swept.append((found[1], values))
     if len({address for address, _ in swept}) < len(swept):
-        raise DesignError(f"column sweep: an address stands twice in {text[:80]!r}; give all its values in one word")
+        raise DesignError(f"column sweep: an address is twice in {text[:80]!r}; give all its values in one word")
     points = 1
     for _, values in swept:
         points *= len(values)
@@ -501,7 +513,7 @@ def split_values(text: str) -> tuple[str, ...]:
 
 
 def published_row(name: str) -> dict[str, str]:
-    """The columns that a claim takes from a published row, named as STUDY/ID, and its role.
+    """Columns that a claim takes from a published row, named STUDY/ID, and the role of the row.
 
     Raises:
         DesignError: no such study or row, with the nearest name.
@@ -518,12 +530,12 @@ def published_row(name: str) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def published_rows(path: Path, changed: int) -> dict[str, dict[str, str]]:
-    """Rows of a file of published figures by id, once for each state of the file."""
+    """Rows of a file of published figures by id, read again when the file changes."""
     return {row["id"]: row for _, row in read_rows(path, PUBLISHED_COLUMNS)}
 
 
 def replace_words(overrides: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:
-    """Overrides with further ones, which replace those of the same address.
+    """Overrides with further ones; a further one replaces the override of the same address.
 
     >>> replace_words(("chip=wse2", "mapping.rows=360"), ("mapping.rows=720",))
     ('chip=wse2', 'mapping.rows=720')
@@ -533,12 +545,12 @@ def replace_words(overrides: Sequence[str], words: Sequence[str]) -> tuple[str, 
 
 
 def address_of(word: str) -> str:
-    """The address of an override, without the sign that adds it."""
+    """Address of an override, without the plus sign that adds it."""
     return word.partition("=")[0].lstrip("+")
 
 
 def is_complete(baseline: Sequence[str]) -> bool:
-    """Whether a baseline has a chip of its own, so that it is a whole design and no change to the row's."""
+    """Whether a baseline has a chip of its own: then it is a whole design, not a change to the row's."""
     return any(word.startswith("chip=") for word in baseline)
 
 
@@ -561,7 +573,7 @@ def decide_claim(claim: Claim) -> Decision:
 
 
 def decide_claims(claims: Iterable[Claim]) -> Iterator[Decision]:
-    """Decide claims one by one; a design that several claims ask for is simulated once."""
+    """Decide claims one by one; a design that several claims share is simulated once."""
     return map(decide_claim, claims)
 
 
@@ -571,7 +583,7 @@ def tally_papers(decisions: Iterable[Decision]) -> list[Tally]:
 
 
 def tally_verdicts(verdicts: Iterable[tuple[Claim, Verdict]]) -> list[Tally]:
-    """The same from rows of `VERDICT_FILE`, beside their claims."""
+    """Verdicts and errors by paper, from rows of `VERDICT_FILE` and their claims."""
     papers: dict[str, list[tuple[Claim, Verdict]]] = {}
     for claim, verdict in verdicts:
         papers.setdefault(claim.paper, []).append((claim, verdict))

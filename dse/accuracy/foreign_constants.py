@@ -1,8 +1,7 @@
-"""Constants of software that were fitted on chips other than the one they are asked on: an answer says so.
+"""Note on constants of a software stack that were fitted on other chips than the one they are used on.
 
-A stack, or a part of one, says on which chips its numbers were fitted, and for which others alike they are meant
-(`dse.config.record_parser.ORIGIN`). On any other chip they are still what a library reaches of a peak, and nobody has
-measured that.
+A stack or a part of a stack lists the chips on which its numbers were fitted, and similar chips for which they are meant
+(`dse.config.record_parser.ORIGIN`). On any other chip these numbers are an extrapolation that nobody has measured.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,7 +15,7 @@ from dse.space.workload import Workload
 def foreign_constants_note(
     sources: Iterable[ConstantSource], names: Mapping[str, str], base: Design, asked_for: Workload, moved: Collection[str] = ()
 ) -> str:
-    """Which of the constants that are read were fitted on other chips alone, in one line; "" where none were.
+    """One line on the constants in use that were fitted on other chips only; empty string if none.
 
     Args:
         sources: of one chip's design.
@@ -32,4 +31,4 @@ def foreign_constants_note(
     if not parts:
         return ""
     said = " and ".join(f"{', '.join(some)} on {' and '.join(chips)}" for chips, some in parts.items())
-    return f"stack={names['stack']} was fitted elsewhere ({said}); on chip={names['chip']} it is extrapolated"
+    return f"stack={names['stack']} was fitted on other chips ({said}); on chip={names['chip']} it is extrapolated"

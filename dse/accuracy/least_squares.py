@@ -1,7 +1,8 @@
-"""Constants by robust least squares on logarithms of simulated over measured, with bounds: no chip, no file, numbers only.
+"""Fit of constants by bounded robust least squares on log(simulated / measured).
 
-A model takes vectors of constants, (vectors, constants), and gives what it makes of each row, (vectors, rows). Residuals are
-logarithms, so that rows of microseconds and of minutes count alike; beyond `SOFT` they count less and less (soft L1).
+Arrays only: no chip and no file. A model maps vectors of constants, (vectors, constants), to simulated rows, (vectors, rows).
+Residuals are logarithms, so that rows of microseconds and minutes count equally; beyond `SOFT_LOSS_SCALE` they count less and
+less (soft L1).
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ FAR = 5.0
 
 @dataclass(frozen=True)
 class ConstantBounds:
-    """Where constants begin and may be; each of shape (constants,), in SI.
+    """Start values, bounds and scales of fitted constants; each of shape (constants,), in SI.
 
     Attributes:
         scale: a step that means something for each.
@@ -44,7 +45,7 @@ class ConstantBounds:
 
 @dataclass(frozen=True)
 class FitResult:
-    """What came out.
+    """Fitted constants with their confidence intervals and residuals.
 
     Attributes:
         values: (constants,).
@@ -64,7 +65,7 @@ class FitResult:
 
 
 def log_ratios(simulated: Vector, low: Vector, high: Vector) -> Vector:
-    """Logarithms of simulated values over measured ranges, (..., rows): 0 inside a range."""
+    """Logarithms of simulated values over measured ranges, shape (..., rows); 0 inside a range. [-]"""
     known = np.isfinite(simulated) & (simulated > 0)
     here = np.where(known, simulated, 1.0)
     inside = np.minimum(np.log(here / low), 0.0) + np.maximum(np.log(here / high), 0.0)
@@ -72,7 +73,10 @@ def log_ratios(simulated: Vector, low: Vector, high: Vector) -> Vector:
 
 
 def start_vectors(model: Model, bounds: ConstantBounds, seed: int) -> tuple[Vector, Vector]:
-    """Vectors to begin from, (starts, constants), the first as the constants are, and what the model makes of them."""
+    """Start vectors of a fit, (starts, constants), and the model's rows at each of them.
+
+    The first vector holds the present values.
+    """
     random = np.random.default_rng(seed)
     shape = (SCREENED * len(bounds.start), len(bounds.start))
     spread = np.where(np.isfinite(bounds.high), bounds.high, bounds.low + 8 * bounds.scale) - bounds.low
@@ -82,7 +86,7 @@ def start_vectors(model: Model, bounds: ConstantBounds, seed: int) -> tuple[Vect
 
 
 def solve_constants(model: Model, low: Vector, high: Vector, bounds: ConstantBounds, begun: tuple[Vector, Vector]) -> Vector:
-    """Constants of least loss, (constants,): the best of descents from where they are and from the best of `starts`.
+    """Constants of least loss, shape (constants,), by descents from the best start vectors.
 
     Args:
         model: of the rows that are fitted.
@@ -115,7 +119,10 @@ def solve_constants(model: Model, low: Vector, high: Vector, bounds: ConstantBou
 
 
 def jacobian(model: Model, values: Vector, low: Vector, high: Vector, bounds: ConstantBounds) -> Vector:
-    """Differences of the logarithms, (rows, constants), for constants in multiples of their scale; one call of the model."""
+    """Central differences of the log ratios by each scaled constant, shape (rows, constants).
+
+    The model is called once.
+    """
     count = len(values)
     steps = np.diag(DIFFERENCE_STEP * bounds.scale)
     vectors = np.clip(np.vstack([values + steps, values - steps]), bounds.low, bounds.high)
@@ -127,7 +134,7 @@ def jacobian(model: Model, values: Vector, low: Vector, high: Vector, bounds: Co
 def fit_with_statistics(
     model: Model, low: Vector, high: Vector, bounds: ConstantBounds, begun: tuple[Vector, Vector]
 ) -> FitResult:
-    """Constants of least loss with what is known of them; arguments as of `solve`."""
+    """Constants of least loss, with their intervals and identifiability."""
     from scipy.stats import t
 
     values = solve_constants(model, low, high, bounds, begun)
@@ -158,7 +165,7 @@ def fit_with_statistics(
 
 
 def cross_validation_folds(rows: int, count: int, seed: int) -> Sequence[NDArray[np.intp]]:
-    """Rows that are held out in turn, each once."""
+    """Rows to hold out in each fold of a cross-validation; each row once."""
     return np.array_split(np.random.default_rng(seed).permutation(rows), min(count, rows))
 
 

@@ -1,7 +1,7 @@
-"""How far answers were off where somebody measured: residuals of rows that ship, and the band of those nearest in kind.
+"""Errors of measured rows that ship, and the error band of the rows nearest in kind to an answer.
 
-Residuals are written by ``python -m dse.studies.write residuals``, with the version of the physics that rows were simulated at,
-and only read here. A band says how far off rows were; it is no confidence interval of an answer.
+Residuals are written by ``python -m dse.studies.write residuals``, with the physics version that rows were simulated at, and
+only read here. A band states errors of measured rows; it is no confidence interval of an answer.
 """
 
 import csv
@@ -40,7 +40,7 @@ ALONE = ("latency", "bandwidth", "packet_latency")
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """One row: simulated over measured, less 1, and what it is of."""
+    """One measured row: simulated / measured - 1, and the kind of the row."""
 
     study: str
     id: str
@@ -52,7 +52,7 @@ class Residual:
 
 @dataclass(frozen=True, slots=True)
 class ErrorBand:
-    """What measured rows say of a metric of an answer.
+    """Errors of the measured rows that are nearest in kind to one metric of an answer.
 
     Attributes:
         metric, value: of the answer, in SI.
@@ -77,12 +77,12 @@ class ErrorBand:
 
     @property
     def stale(self) -> bool:
-        """Whether rows were simulated by another version of the physics than this one."""
+        """Whether rows were simulated at another physics version than the present one."""
         return self.physics != PHYSICS_VERSION
 
     @property
     def measured(self) -> tuple[float, float] | None:
-        """From where to where the answer would be measured, if it were off as these rows are; None where nothing says so.
+        """Range of the measured value if the answer errs like these rows; None if no row is known.
 
         >>> ErrorBand("tpot", 1.0, ResultKind("c", "s", "static", "decode", "time", "closed"), -0.2, 0.25, 3).measured
         (0.8, 1.25)
@@ -96,7 +96,7 @@ class ErrorBand:
 
     @property
     def said(self) -> str:
-        """For people."""
+        """The band as text for a terminal or a page."""
         if self.low is None or self.high is None:
             return "no measured row of this kind"
         span = _percent(self.low) if self.rows == 1 else f"{_percent(self.low)} to {_percent(self.high)}"
@@ -104,20 +104,20 @@ class ErrorBand:
         of = ", ".join(part for part in (f"chip={self.kind.chip}", self.kind.phase, self.of) if part)
         kind = "comparison" if self.compares else "row"
         fitted = f", {self.fitted} fitted on" if self.fitted else ""
-        stale = f"; by physics {self.physics}, this is {PHYSICS_VERSION}: stale" if self.stale else ""
+        stale = f"; simulated at physics version {self.physics}, now {PHYSICS_VERSION}: stale" if self.stale else ""
         return f"{span} ({self.rows} {kind}{'s' * (self.rows > 1)} of {of}{fitted}{stale})"
 
 
 def error_bands(
     metrics: Mapping[str, float], names: Mapping[str, str], kernel: str, question: str, fidelity: str, *, changed: bool = False
 ) -> tuple[ErrorBand, ...]:
-    """What measured rows say of an answer: of its times, and of each other metric that there are rows of.
+    """Error bands of an answer: of its times, and of each other metric that has rows.
 
     Args:
         metrics: of the answer, in SI.
         names: what was chosen by name: chip, mapping, stack.
         kernel, question: as `kind.kernel_of` and `space.kinds.called` have them.
-        fidelity: of the reader.
+        fidelity: of the answer.
         changed: whether the chip is not as it ships, while rows are of that.
     """
     always = ASKED.get(question) or [name for name in ALONE if name in metrics][:1]
@@ -133,11 +133,11 @@ def error_bands(
 
 
 def error_band(kind: ResultKind, metric: str, value: float, *, changed: bool = False) -> ErrorBand:
-    """The band of one metric; `changed` as `bands` has it."""
+    """Error band of one metric."""
     rows, of = nearest_rows(kind, read_residuals())
     if not rows:
         return ErrorBand(metric, value, kind)
-    of = ", ".join(filter(None, (of, "the chip as it ships" if changed else "")))
+    of = ", ".join(filter(None, (of, "the unchanged chip" if changed else "")))
     errors = np.array([row.error for row in rows])
     if quantity_of_metric(metric).sign < 0:
         errors = 1 / (1 + errors) - 1
@@ -148,7 +148,7 @@ def error_band(kind: ResultKind, metric: str, value: float, *, changed: bool = F
 
 
 def band_beyond_rows(found: ErrorBand, basis: Sequence[str]) -> ErrorBand:
-    """The band of a kernel by itself: without rows where no row is of this kernel, and said where rows have other sizes.
+    """Error band of a single kernel that rows do not cover: emptied, or marked "of other sizes".
 
     Args:
         found: of its chip and software.
@@ -164,10 +164,10 @@ def band_beyond_rows(found: ErrorBand, basis: Sequence[str]) -> ErrorBand:
 
 
 def nearest_rows(kind: ResultKind, rows: Sequence[Residual]) -> tuple[list[Residual], str]:
-    """The rows nearest in kind, and in words what of them is not as asked.
+    """The rows nearest in kind, and text that lists in what they differ from the answer.
 
     Rows are of the same chip, question, phase and measure, or they are not near. Of these the same software comes first, then
-    figures before comparisons of two designs, scored rows before reports, and the same reader.
+    figures before comparisons of two designs, scored rows before reports, and the same fidelity.
     """
     near = [row for row in rows if all(getattr(row.kind, name) == getattr(kind, name) for name in NEAR)]
     if not near:
@@ -184,7 +184,7 @@ def nearest_rows(kind: ResultKind, rows: Sequence[Residual]) -> tuple[list[Resid
 
 
 def residuals_csv(rows: Mapping[str, Sequence["ValidationRow"]]) -> str:
-    """The file of some studies' rows: those that have a figure; ranges and optima of a space are left out."""
+    """The file of residuals of some studies: rows with a published number, no ranges and no optima."""
     lines = [",".join(COLUMNS)]
     for study, compared in rows.items():
         for row in compared:
@@ -198,12 +198,12 @@ def residuals_csv(rows: Mapping[str, Sequence["ValidationRow"]]) -> str:
 
 
 def read_residuals() -> tuple[Residual, ...]:
-    """Every row of the file that ships; none where there is no such file."""
+    """Every row of the file of residuals that ships; none if there is no file."""
     return _read()[1]
 
 
 def residuals_version() -> int:
-    """The version of the physics that the file was written at."""
+    """Physics version at which the file of residuals was written."""
     return _read()[0]
 
 

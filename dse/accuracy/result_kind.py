@@ -1,6 +1,6 @@
-"""What a figure is a figure of: which chip, software and question, which phase of it, and what is measured there.
+"""Kind of a result: chip, software, workload type, phase and measured quantity.
 
-Figures of one kind are told by one error: times and rates of a phase are the same measure, one upside down.
+Results of one kind share one error: times and rates of a phase are the same quantity, one the inverse of the other.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ CHIP = "chip"
 
 
 class MeasuredQuantity(NamedTuple):
-    """What a metric measures.
+    """Phase and quantity that a metric measures, and its sign.
 
     Attributes:
         phase: prefill, decode, whole, or chip, which no question changes.
@@ -50,15 +50,15 @@ MEASURES: dict[str, MeasuredQuantity] = {
 
 
 class ResultKind(NamedTuple):
-    """What a figure is of.
+    """Kind of a figure: chip, software, workload type, phase, measure and fidelity.
 
     Attributes:
         chip: by name.
-        software: mapping and stack by name, and the algorithm of a kernel by itself.
-        question: static (a model), serving, gemm, gemv, attention and others; "" of a chip whatever is asked.
+        software: mapping and stack by name, and the algorithm of a single kernel.
+        question: static (a model), serving, gemm, gemv, attention and others; empty string for a property of the chip.
         phase: prefill, decode or whole of models and services, else the question; "chip".
         measure: time, or a metric.
-        fidelity: the reader.
+        fidelity: of the figure.
     """
 
     chip: str
@@ -70,7 +70,7 @@ class ResultKind(NamedTuple):
 
 
 def quantity_of_metric(metric: str) -> MeasuredQuantity:
-    """What a metric measures.
+    """Phase and quantity that a metric measures, and whether the metric falls as the quantity grows.
 
     >>> quantity_of_metric("decode_rate")
     MeasuredQuantity(phase='decode', what='time', sign=-1)
@@ -81,20 +81,20 @@ def quantity_of_metric(metric: str) -> MeasuredQuantity:
 
 
 def kernel_algorithm(design: Design, question: str) -> str:
-    """The algorithm that a question about a kernel by itself is answered with; "" of any other question."""
+    """Algorithm of a question about a single kernel; empty string for any other question."""
     plan = design.mapping.kernel
     return next((str(getattr(plan, name)) for name in (question, "dataflow") if hasattr(plan, name)), "")
 
 
 def result_kind(names: Mapping[str, str], kernel: str, question: str, metric: str, fidelity: str) -> ResultKind:
-    """The kind of a figure.
+    """Kind of a figure, from names of chip and software, workload type, metric and fidelity.
 
     Args:
         names: what was chosen by name: chip, mapping and, where there is one, stack.
         kernel: as `kernel_of` has it.
         question: as `space.kinds.called` has it.
         metric: by name, of one design.
-        fidelity: of the reader.
+        fidelity: of the figure.
 
     >>> result_kind({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "closed").phase
     'decode'

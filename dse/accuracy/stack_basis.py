@@ -1,7 +1,7 @@
-"""What stands behind a software stack: which of its kernels were measured, on what, and which are assumed.
+"""Basis of a software stack: kernels that were measured, with their chips, and assumed ones.
 
-All of it is read from the constants of the stack as they are. A part with a fitted constant was measured. A kind of kernels for
-which a stack has no part runs at flat rates: these were fitted, or no measurement stands behind them.
+The basis is read from the constants of the stack. A part with a fitted constant was measured. Kernels for which a stack has no
+part run at flat rates: these were fitted, or no measurement stands behind them.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -33,7 +33,7 @@ NONE = "no measurement stands behind it"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPart:
-    """A part of a stack whose constants were fitted.
+    """One part of a stack whose constants were fitted.
 
     Attributes:
         part: a name of `PARTS`, or of flat rates.
@@ -54,12 +54,12 @@ class MeasuredPart:
 
 @dataclass(frozen=True, slots=True)
 class StackBasis:
-    """What stands behind the stack of a design.
+    """Measured and assumed parts of the software stack of one design.
 
     Attributes:
         stack: its name.
         measured: parts that the design reads and that were measured.
-        assumed: kinds of kernels that it runs at flat rates which nobody measured; or, where some rates were, the others.
+        assumed: kinds of kernels that it runs at unmeasured flat rates; or, where some rates were, the others.
         idle: parts that were measured and that it does not read.
     """
 
@@ -70,7 +70,7 @@ class StackBasis:
 
     @property
     def text(self) -> str:
-        """In a line."""
+        """Measured and assumed parts of the stack in one line."""
         idle = f"; measured, and not read here: {', '.join(of.part for of in self.idle)}" if self.idle else ""
         if not self.measured:
             return f"stack {self.stack}: {NONE}{' here' if self.idle else ''}{idle}"
@@ -79,7 +79,7 @@ class StackBasis:
         return f"stack {self.stack}: measured: {measured}; assumed: {assumed}{idle}"
 
     def record(self) -> dict[str, Any]:
-        """As plain values."""
+        """Measured and assumed parts of the stack as JSON values."""
         measured = [
             {"part": of.part, "rows": of.rows, "chips": list(of.chips), "source": of.source or None} for of in self.measured
         ]
@@ -89,7 +89,7 @@ class StackBasis:
 def stack_basis(
     sources: Iterable[ConstantSource], names: Mapping[str, str], base: Design, asked_for: Workload, moved: Collection[str] = ()
 ) -> StackBasis | None:
-    """What stands behind the stack of a design for what it is asked; None where a chip runs without a stack.
+    """Measured and assumed parts of a design's stack for a workload; None without a stack.
 
     Args:
         sources: of one chip's design.

@@ -1,7 +1,7 @@
-"""How far rows of studies may be off, and which checks are known not to hold: what ``dse validate`` counts failures by.
+"""Tolerances of studies' rows and known misses, by which ``dse validate`` counts failures.
 
-Both are tables that ship beside the studies: ``tolerances.csv`` has rows by pattern, of which the last that matches counts;
-``misses.csv`` has rows of role check that do not hold, each with the reason. All other checks are said to hold.
+Both tables ship beside the studies: ``tolerances.csv`` has rows by pattern, of which the last that matches counts;
+``misses.csv`` has rows of role check that do not hold, each with the reason. All other checks are expected to hold.
 """
 
 import csv
@@ -14,7 +14,7 @@ from dse.space.units import parse_quantity
 
 
 def row_tolerance(study: str, row: str) -> float:
-    """How far off a row may be before it counts as a failure, relative to what is published.
+    """Largest error of a row that is no failure, relative to the published value. [-]
 
     >>> row_tolerance("hbm_patterns", "d-random-share")
     0.05
@@ -23,13 +23,13 @@ def row_tolerance(study: str, row: str) -> float:
 
 
 def known_miss(study: str, row: str) -> str:
-    """Why a check is known not to hold; "" where it is said to hold."""
+    """Reason why a check is known not to hold; empty string if it is expected to hold."""
     return known_misses().get((study, row), "")
 
 
 @cache
 def known_misses() -> dict[tuple[str, str], str]:
-    """By study and row, why a check does not hold."""
+    """Reasons why checks do not hold, by study and row."""
     return {(row["study"], row["id"]): row["why"] for row in _table(STUDIES / "misses.csv")}
 
 

@@ -58,7 +58,7 @@ NUMBER = r"[0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?"
 
 @dataclass(frozen=True, slots=True)
 class ValidationRow:
-    """One published figure and what came out, in the published unit.
+    """One published figure and its simulated value, in the published unit.
 
     Attributes:
         simulated: None where no design of a space is feasible.
@@ -96,12 +96,12 @@ class ValidationRow:
         return self.is_range and self.error == 0
 
     def record(self) -> dict[str, Any]:
-        """The row as plain values."""
+        """The row and its kind as JSON values."""
         return asdict(self) | {"kind": self.kind._asdict(), "is_range": self.is_range, "in_range": self.in_range}
 
 
 class Score(NamedTuple):
-    """Errors of numeric rows, and how many ranges hold; a range that holds has no error to count.
+    """Errors of numeric rows, and how many ranges hold; a range that holds has no error.
 
     Attributes:
         errors: absolute relative errors of the rows that publish a number and have a simulated value, ascending.
@@ -137,7 +137,7 @@ def score_rows(rows: Iterable[ValidationRow]) -> Score:
 
 
 class RowQuestion(NamedTuple):
-    """What a row asks: a question, the reader, what was chosen by name, and what the question is called."""
+    """Design and workload of a row, with its fidelity and the names of chip, mapping and stack."""
 
     question: Question
     fidelity: str
@@ -146,7 +146,7 @@ class RowQuestion(NamedTuple):
 
 
 def validate_files(files: Sequence[Path], *, as_json: bool) -> int:
-    """Prints every row of some files and a summary of each; returns the exit status."""
+    """Print every row of some files and a summary of each; returns the exit status."""
     report: dict[str, list[ValidationRow]] = {str(path): compare_file(path) for path in files}
     if as_json:
         data = {path: [row.record() for row in rows] for path, rows in report.items()}
@@ -160,7 +160,7 @@ def validate_files(files: Sequence[Path], *, as_json: bool) -> int:
 
 
 def rows_table(title: str, rows: Sequence[ValidationRow]) -> Table:
-    """Rows for people: published, simulated and error of each."""
+    """Table of rows for the terminal: published, simulated and error of each."""
     table = Table(title=escape(title), title_justify="left", box=None)
     for column in ("id", "where", "metric", "published", "simulated", "unit", "error", "role"):
         table.add_column(column, justify="right" if column in ("published", "simulated", "error") else "left")
@@ -188,7 +188,7 @@ def _compare(path: Path, changed: int) -> tuple[ValidationRow, ...]:
 
 
 def compare_rows(path: Path) -> Iterator[ValidationRow]:
-    """The same row by row, as each is done.
+    """Rows of a file, simulated one by one.
 
     Raises:
         DesignError: as `compare` does.
@@ -247,7 +247,7 @@ def read_rows(
 
 
 def escape_line(text: str) -> str:
-    """A message that quotes a stranger's text: what a terminal would not print is escaped, and of very much the first part."""
+    """A message with unprintable characters escaped, cut after its first characters."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text[:MESSAGE]) + " ..." * (len(text) > MESSAGE)
 
 
@@ -317,7 +317,7 @@ def compare_row(row: dict[str, str]) -> ValidationRow:
 
 
 def overrides_of(row: dict[str, str], column: str) -> tuple[str, ...]:
-    """The overrides of a column, as on the command line."""
+    """Overrides in one column of a row, as on the command line."""
     try:
         return tuple(check_stored_overrides(shlex.split(row[column]), column))
     except ValueError as error:
@@ -326,7 +326,7 @@ def overrides_of(row: dict[str, str], column: str) -> tuple[str, ...]:
 
 
 def value_range(text: str) -> tuple[float, float]:
-    """The ends of a published value, which are one where it is a number."""
+    """Low and high end of a published value; equal for a number."""
     found = re.fullmatch(rf"\s*({NUMBER})(?:\s*\.\.\s*({NUMBER}))?\s*", text)
     low, high = (float(found[1]), float(found[2] or found[1])) if found else (0.0, 0.0)
     if not 0 <= low <= high < float("inf") or not high:
@@ -336,7 +336,7 @@ def value_range(text: str) -> tuple[float, float]:
 
 @lru_cache(maxsize=256)
 def question_of(overrides: tuple[str, ...]) -> RowQuestion:
-    """What some overrides ask."""
+    """Design, workload and fidelity that some overrides select."""
     config = compose(overrides)
     names = {group: str(config["choices"].get(group, "")) for group in ("chip", "mapping", "stack")}
     return RowQuestion(
@@ -358,7 +358,7 @@ def _ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: str) ->
     """
     find_metric(name)
     if not baseline:
-        raise DesignError(f"metric: each({name}) is of ratios; say what to in the column baseline")
+        raise DesignError(f"metric: each({name}) is a ratio; set the column baseline")
     alone = any(override.startswith("chip=") for override in baseline)
     found, fits = [], []
     for words in (overrides, baseline if alone else (*overrides, *baseline)):
@@ -375,7 +375,10 @@ def _ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: str) ->
 
 @lru_cache(maxsize=4096)
 def simulated_metric(overrides: tuple[str, ...], what: str, strict: bool = True) -> float | None:
-    """A metric of one design in SI, or of the best of a space; None where it is infeasible, unless not `strict`."""
+    """Metric of one design, or of the best of a space, in SI; None if it is infeasible.
+
+    With ``strict=False``, metrics of designs that violate a limit count too.
+    """
     found = re.fullmatch(r"(peak|at_peak|plateau|reached)\((?:([^,]+),\s*)?(\w+)\)", what.strip())
     if gain := RATIO.fullmatch(what.strip()):
         name, further = gain["name"], tuple(check_stored_overrides([gain["override"].strip()], "metric"))
@@ -402,13 +405,13 @@ def simulated_metric(overrides: tuple[str, ...], what: str, strict: bool = True)
     if kind == "reached":
         settled = _flat(columns[knob], losses, knob)[1]
         if np.isnan(settled):
-            raise DesignError(f"metric: {name} is not within 1 % of its best at the last value of {knob}: it settles nowhere")
+            raise DesignError(f"metric: {name} is not within 1 % of its best at the last value of {knob}: no plateau")
         return settled
     return float(columns[knob][best])
 
 
 def optimum_range(overrides: tuple[str, ...], what: str) -> tuple[float, float]:
-    """The ends of the values of a knob around its best one, at all of which the metric is within 1 % of its peak, in SI."""
+    """Range of a knob around its best value in which the metric is within 1 % of its peak, in SI."""
     found = re.fullmatch(r"plateau\(([^,]+),\s*(\w+)\)", what.strip())
     assert found is not None  # `measured` has read it
     columns, losses = _grid(overrides, what, found[2])
@@ -450,7 +453,7 @@ def _grid(overrides: tuple[str, ...], what: str, name: str) -> tuple[dict[str, n
 
 
 def unit_of_metric(overrides: tuple[str, ...], what: str) -> str:
-    """The SI unit of a metric, or of the knob whose value is looked for; a ratio has none."""
+    """SI unit of a metric, or of the knob whose value is sought; "1" of a ratio."""
     if RATIO.fullmatch(what.strip()):
         return "1"
     found = re.fullmatch(r"(?:at_peak|plateau|reached)\(([^,]+),\s*(\w+)\)", what.strip())
@@ -467,7 +470,7 @@ def _number(row: ValidationRow) -> str:
 
 
 def error_text(row: ValidationRow) -> str:
-    """The error of a row for people; of a range "holds", or how far outside it is; empty string where nothing comes out."""
+    """Error of a row as text; "holds" for a range that holds, empty string if nothing was simulated."""
     if row.error is None:
         return ""
     return "holds" if row.in_range else f"{row.error:+.1%}"

@@ -1,13 +1,13 @@
-"""``dse capacity``: the largest rate of requests that keeps its bounds, of every deployment of a model on so many devices.
+"""``dse capacity``: maximum rate within SLOs of every deployment of a model on a number of devices.
 
-A deployment is instances that do both phases, or some that prefill and some that decode. Each has an estimate from the steady
-state (`evaluators.serving.steady`); the loop plays those whose estimate could win, the best first, at the best rate so far: who
-breaks a bound there by far is out, others are searched for their own rate.
+A deployment has instances that do both phases, or some that prefill and some that decode. Each has an estimate from the
+steady state (`evaluators.serving.steady`). The serving simulation runs those whose estimate could win, the best first, at the
+best rate so far: a deployment that misses an SLO there by far is dropped, for others their own maximum rate is searched.
 
-A rate goes on for long (`evaluators.serving.max_rate`): so many requests are played as it takes to see queues which grow, of
-several seeds. Where the first of these streams would have more than `MOST_PLAYED`, devices are taken as cells that are alike,
-each with a router and its part of the requests; one is played. Requests that somebody says are the most that are played; a
-trace is played as it is.
+A rate must last (`evaluators.serving.max_rate`): as many requests are simulated as it takes to see queues that grow, for
+several seeds. If the first of these streams would have more than `MOST_PLAYED` requests, devices are divided into equal cells,
+each with a router and its part of the requests, and one cell is simulated. With workload.requests set, no more requests are
+simulated; a trace is simulated as it is.
 """
 
 import math
@@ -82,7 +82,7 @@ MAX_SEARCHED_DEVICES = 256
 
 @dataclass(frozen=True, eq=False)
 class ChipCapacity:
-    """What a chip can serve.
+    """Best deployment of one chip with its latency curve, and the deployments that were tried.
 
     Attributes:
         tried: in the order of the search.
@@ -90,7 +90,7 @@ class ChipCapacity:
         curve: of the best deployment: times its largest rate, percentiles of TTFT and TPOT, which bound is broken.
         why: why there is none; "" where there is one.
         cells: alike, of which this is one.
-        asked: devices that there are for all cells; 0 where the fewest are asked for.
+        asked: devices that there are for all cells; 0 if the fewest are sought.
         typed: overrides of the question.
         extrapolated: which constants of the best one's software were fitted on other chips alone; "" where none were.
         stack_basis: which kernels of its software stack were measured; None of a chip without one.
@@ -113,24 +113,24 @@ class ChipCapacity:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Overrides that say which requests confirm the rate; none of requests that are replayed."""
+        """Overrides of the requests that confirm the rate; none of requests that are replayed."""
         found = self.best and self.best.capacity
         return (f"workload.requests={found.count}", f"seed={found.seed}") if found and self.load.draw is not None else ()
 
     @property
     def breaks(self) -> str:
-        """What the best deployment breaks at `BEYOND` times its rate, in the words of the curve."""
+        """Bounds that the best deployment misses at `BEYOND` times its rate, in the words of the curve."""
         return next((broken for times, *_, broken in self.curve if times == BREAKING_FACTOR), "")
 
     @cached_property
     def best(self) -> SimulatedDeployment | None:
-        """Which serves most; of equals the first."""
+        """The deployment with the highest rate; the first of equals."""
         found = [one for one in self.tried if one.rate > 0]
         return max(found, key=lambda one: one.rate) if found else None
 
     @cached_property
     def front(self) -> list[tuple[float, float, SimulatedDeployment]]:
-        """Tokens per second of a user and of a device, which no other exceeds in both: of runs of the loop."""
+        """Pareto front of simulated runs: tokens per second of a user against tokens per second of a device."""
         points = [(user, device, one) for one in self.tried for _, device, user in one.points if user == user]
         found: list[tuple[float, float, SimulatedDeployment]] = []
         for user, device, one in sorted(points, key=lambda point: (-point[0], -point[1])):
@@ -141,15 +141,15 @@ class ChipCapacity:
 
 @dataclass(frozen=True)
 class CapacityQuery:
-    """A question of capacity.
+    """One question of ``dse capacity``: chips, overrides, devices or rate, and deployments to consider.
 
     Attributes:
-        devices: that there are; 0 where the fewest are asked for that serve `rate`.
-        rate: to be served; 0 where the largest is asked for. [1/s]
+        devices: that there are; 0 if the fewest that serve `rate` are sought.
+        rate: to be served; 0 if the largest is sought. [1/s]
         apart: whether instances that only prefill are looked at.
         by: a word of `ORDERS`; "" for none.
         ffn: whether instances whose attention and FFNs are on dies of their own are looked at, too.
-        most: requests that are played at most; 0 where nobody says.
+        most: requests that are simulated at most; 0 for no limit.
     """
 
     chips: tuple[str, ...]
@@ -168,7 +168,7 @@ OF_PREFILL = tuple(f"mapping.serving.{leaf}" for leaf in (*OF_IDLE, "transfer"))
 
 
 def unread_overrides(one: CandidateDeployment, words: Sequence[str]) -> list[str]:
-    """Overrides that somebody typed and that nothing of a deployment reads: with its own words, they are left out."""
+    """Overrides of the user that nothing reads in one deployment; its own overrides leave them out."""
     together = not one.apart
     found = []
     for word in words:
@@ -184,14 +184,14 @@ def unread_overrides(one: CandidateDeployment, words: Sequence[str]) -> list[str
 
 
 def find_capacity(words: Sequence[str], *, trust: bool = False) -> list[ChipCapacity]:
-    """What chips can serve, each by its best deployment.
+    """Capacity of each chip, by its best deployment.
 
     Args:
         words: those of `WORDS`, and overrides.
         trust: whether files that are not ours may run code.
 
     Raises:
-        DesignError: what cannot be asked, in one line.
+        DesignError: a wrong question, in one line.
     """
     asked = parse_query(words)
     start_precompile()
@@ -211,7 +211,7 @@ def _place(side: ChipCapacity, asked: CapacityQuery) -> float:
 
 
 def parse_query(words: Sequence[str]) -> CapacityQuery:
-    """The question that is typed.
+    """Capacity question from the words of the command line.
 
     >>> asked = parse_query(["chip=[h200,h100]", "devices=16", "model=qwen3_32b"])
     >>> asked.chips, asked.devices, asked.overrides
@@ -221,20 +221,20 @@ def parse_query(words: Sequence[str]) -> CapacityQuery:
     chips = [word.partition("=")[2] for word in words if word.startswith("chip=")]
     names = [name.strip() for name in chips[-1].strip("[]").split(",")] if chips else []
     if not names or not all(names):
-        raise DesignError(f"capacity: say which chip, as in {EXAMPLE}")
+        raise DesignError(f"capacity: name a chip, as in {EXAMPLE}")
     if len(set(names)) < len(names):
-        raise DesignError(f"capacity: a chip stands twice among {', '.join(names)}")
+        raise DesignError(f"capacity: a chip is listed twice in {', '.join(names)}")
     others = tuple(word for word in words if word.partition("=")[0] not in (*QUERY_OPTIONS, "chip"))
     for word in others:
         if word.startswith(("study=", "chips=", "mappings=")):
-            raise DesignError(f"capacity: {word.partition('=')[0]} is of studies; say chip=[...], and what is served")
+            raise DesignError(f"capacity: {word.partition('=')[0]} is for studies; set chip=[...] and the workload")
     rate = number(said["rate"].strip("'\""), "Hz", "rate") if "rate" in said else 0.0
     if "devices" not in said and not rate:
         raise DesignError(
-            f"capacity: say devices=16 for the largest rate of so many, or rate='10 Hz' for the fewest, as in {EXAMPLE}"
+            f"capacity: set devices=16 for their maximum rate, or rate='10 Hz' for the fewest devices, as in {EXAMPLE}"
         )
     if "devices" in said and rate:
-        raise DesignError("capacity: devices and rate at once leave nothing to ask; say one of them")
+        raise DesignError("capacity: expected devices or rate, got both; set one of them")
     try:
         devices = int(said.get("devices", 0))
     except ValueError:
@@ -310,22 +310,22 @@ def _in_cells(
     if said and not asked.most and devices > 1 and needed > MOST_PLAYED:
         part = f"1/{math.ceil(needed / MOST_PLAYED)} of them, or workload.requests={needed} for all"
         some = f"{_instances(kinds)} serve some {rate:.4g} requests/s on {devices} devices"
-        raise DesignError(f"capacity: {chip}: {some}, more than is played; say {part}")
+        raise DesignError(f"capacity: {chip}: {some}, too many to simulate; set {part}")
     many = 1 if said else MAX_DEVICES // devices
-    beyond = f"the {_instances(kinds)} that are said" if said else f"{MAX_DEVICES:,} devices"
+    beyond = f"the given {_instances(kinds)}" if said else f"{MAX_DEVICES:,} devices"
     count = needed if needed <= MOST_PLAYED else USUAL  # so long bounds are told about by none that can be played
     if kinds.load.requests.users:  # prices are for the longest of the requests that decide
         count = decisive(kinds.load, bounds, rate, count)
     kinds, bounds, knobs = usual if _traced(asked.overrides) else _posed(chip, asked, trust, count, kinds)
     load, least = kinds.load, asked.rate / many
     if asked.rate > (whole := many * rate_bound(kinds, bounds, knobs, devices, apart=asked.apart, least=least)):
-        why = f"{chip}: {asked.rate:g} requests/s take more than {beyond}, which serve {whole:.4g} requests/s at most"
+        why = f"{chip}: {asked.rate:g} requests/s need more than {beyond}, which serve {whole:.4g} requests/s at most"
         return ChipCapacity(chip, load, bounds, devices, (), (), {}, why=why)
     side = _most(chip, replace(asked, devices=devices), kinds, bounds, knobs, least=least)
     if side.best is None:
         return side
     if asked.rate > (whole := many * side.best.rate):
-        why = f"{asked.rate:g} requests/s take more than {beyond}, which serve {whole:.4g} requests/s"
+        why = f"{asked.rate:g} requests/s need more than {beyond}, which serve {whole:.4g} requests/s"
         return replace(side, why=f"{chip}: {why}")
     if said:
         return side
@@ -372,19 +372,19 @@ def _cell(
 def build_chip_query(
     chip: str, asked: CapacityQuery, *, trust: bool, count: int = USUAL
 ) -> tuple[InstanceKinds, SloBounds, Space]:
-    """Instances of a chip and what they serve, within which bounds, and the knobs.
+    """Instances of one chip, their load and SLOs, and the knobs to search.
 
     Args:
         chip, asked, trust: what is asked.
         count: requests, where they are no trace's; no more than are said.
 
     Raises:
-        DesignError: what cannot be asked of it.
+        DesignError: the chip does not support the question.
     """
     words = [f"chip={chip}", *asked.overrides]
     counts = _counts(asked)
     if counts.get(PREFILL) and not asked.apart:
-        raise DesignError(f"apart: false looks at no instances that only prefill; leave it out, or {PREFILL}")
+        raise DesignError(f"apart: false excludes prefill instances, but {PREFILL} is set; remove one of them")
     fixed = {address: 1 for address in (PREFILL,) if asked.apart and address not in counts and _said_of_prefill(asked)}
     words += [f"{address}={count}" for address, count in fixed.items()]
     if not any(word.startswith("workload=") for word in words):
@@ -397,9 +397,11 @@ def build_chip_query(
     # of most chips the space is this one: to compose once is half of a short answer
     config = compose([*words, f"space={SPACE}"] if free else words, trust=trust)
     if config["fidelity"] != "closed":
-        raise DesignError("fidelity: dse capacity plays the loop on prices of the closed form; look closer with dse evaluate")
+        raise DesignError(
+            "fidelity: dse capacity simulates serving with analytical iteration times; for other fidelities use dse evaluate"
+        )
     if kind_of(config["workload"]) is not ServingLoad:
-        raise DesignError("capacity: the workload has no requests that come; choose workload=serving")
+        raise DesignError("capacity: the workload has no arriving requests; choose workload=serving")
     if several := sets_routing_alone(asked.overrides, counts) and "instances" in (config["mapping"].get("serving") or {}):
         config["mapping"]["serving"]["instances"] = 2
     usual = build_question({**config, "space": {}}, study_folder(config))
@@ -411,14 +413,14 @@ def build_chip_query(
     if len(usual.workload.cases) > 1:
         raise DesignError(f"capacity: {len(usual.workload.cases)} models; serve one, as in model=qwen3_32b")
     if len(load.requests) < 2:
-        raise DesignError("workload.requests: one request has no rate; two or more are played")
+        raise DesignError(f"workload.requests: a rate needs at least 2 requests, got {len(load.requests)}")
     if not math.isfinite(load.requests.rate) and not load.requests.users:
         raise DesignError(
-            "workload.arrivals: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's"
+            "workload.arrivals: requests that arrive at once have no rate; choose poisson, gamma, fixed or a trace's"
         )
     bounds = slo_bounds(load, asked.share)
     if asked.ffn and software_of(usual.base.mapping) != SERVED_POOLED_DIES:
-        raise DesignError("ffn: attention apart from FFNs is of boxes of dies, as chip=h800_ep or chip=h100_ep; leave it out")
+        raise DesignError(f"ffn: apart needs a chip with several dies per node (h800_ep, h100_ep), got chip={chip}; remove it")
     knobs = _space(config, usual, words)
     # what is said of prefill instances, or of several, has been looked at; there need be none, or one
     usual = replace(usual, base=replace_leaves(usual.base, dict.fromkeys(fixed, 0) | ({INSTANCES: 1} if several else {})))
@@ -435,9 +437,9 @@ def _closed(asked: CapacityQuery) -> list[str]:
     if said.get("workload.arrivals") != CLOSED:
         return []
     if asked.rate:
-        raise DesignError(f"rate: arrivals={CLOSED} asks as fast as it is answered; say devices=N for the most users")
+        raise DesignError(f"rate: arrivals={CLOSED} is a closed loop without a rate; set devices=N for the most users")
     if "workload.users" in said:
-        raise DesignError("workload.users: dse capacity looks for the most; leave it out, or use dse evaluate")
+        raise DesignError("workload.users: dse capacity searches the most users; remove it, or use dse evaluate")
     return ["workload.users=1"]
 
 
@@ -447,7 +449,7 @@ def _counts(asked: CapacityQuery) -> dict[str, int]:
     for address in ("workload.rate", "workload.scale"):
         if said.get(address, "largest") != "largest":
             raise DesignError(
-                f"{address}: dse capacity looks for the largest rate; leave it out, or say rate='10 Hz' for the fewest devices"
+                f"{address}: dse capacity searches the maximum rate; remove it, or set rate='10 Hz' for the fewest devices"
             )
     return {address: int(said[address]) for address in (INSTANCES, PREFILL) if said.get(address, "").isdigit()}
 
@@ -512,13 +514,13 @@ def _fewest(chip: str, asked: CapacityQuery, kinds: InstanceKinds, bounds: SloBo
                 side = ChipCapacity(chip, load, bounds, few, (), tuple(found), refused)
                 if not found:
                     why = _why_none(chip, refused, few, kinds, knobs)
-                    return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests a second")
+                    return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests/s")
                 alone, most = unloaded_latency_text(found, load, bounds), max(one.most for one in found)
                 if most < asked.rate and not any(broken for broken, _ in alone):  # at lower rates bounds are kept
-                    why = f"{asked.rate:g} requests/s take more than {few} devices, which serve {most:.4g} requests/s at most"
+                    why = f"{asked.rate:g} requests/s need more than {few} devices, which serve {most:.4g} requests/s at most"
                     return replace(side, why=f"{chip}: {why}")
                 why = no_deployment_text(chip, alone)
-                return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests a second")
+                return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests/s")
         while many - few > 1:
             middle = (few + many) // 2
             few, many = (middle, many) if keeper(middle) is None else (few, middle)
@@ -537,8 +539,8 @@ def _priced(one: SimulatedDeployment, load: ServingLoad) -> SimulatedDeployment:
 
 def _why_none(chip: str, refused: Mapping[str, int], devices: int, kinds: InstanceKinds, knobs: Space) -> str:
     if not refused:
-        least = "" if kinds.by_chip else f"; the smallest takes {fewest_devices(kinds, knobs)}"
-        return f"{chip}: no deployment of the space is of {devices} devices or fewer{least}"
+        least = "" if kinds.by_chip else f"; the smallest needs {fewest_devices(kinds, knobs)}"
+        return f"{chip}: no deployment of the space has {devices} devices or fewer{least}"
     most = max(refused, key=lambda name: refused[name])
     on = count_text(devices, "device")
     none = f"{chip}: none of {sum(refused.values())} deployments on {on} fits; {most} refuses {refused[most]}"

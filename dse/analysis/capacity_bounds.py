@@ -1,4 +1,7 @@
-"""What a deployment may serve at most, by the prices of its iterations: one that serves less than the best is not played."""
+"""Upper bounds on the rate of a deployment, from its iteration times.
+
+A deployment whose bound is below the best rate is not simulated.
+"""
 
 import math
 from collections.abc import Sequence
@@ -24,9 +27,10 @@ ROUNDS = 2
 
 
 def max_rate_bound(pools: Sequence[InstancePool], taken: PoolPaces, load: ServingLoad, bounds: SloBounds) -> float:
-    """What the loop's rate may be, or users of a closed population: by all that is computed, and by prompts alone. [1/s]
+    """Upper bound on the simulated maximum rate [1/s], or on users of a closed loop.
 
-    Infinite where prompts may be reused: what is not computed again bounds nothing.
+    By all that is computed, and by prompts alone. Infinite if prompts may be reused, since what is not computed again bounds
+    nothing.
 
     Args:
         pools: of instances.
@@ -46,10 +50,10 @@ def max_rate_bound(pools: Sequence[InstancePool], taken: PoolPaces, load: Servin
 
 
 def short_load_factor(rate: float, load: ServingLoad, bounds: SloBounds) -> float:
-    """By how much so few requests may come faster than they are served: queues grow, and are gone before bounds are broken.
+    """Factor by which a short load may arrive faster than it is served without missing SLOs. [-]
 
-    The last one that has to keep them comes when the backlog is as long as a request may take:
-    `n p (1 / served - 1 / coming) = ttft + output tpot`.
+    Queues grow, and are gone before an SLO is missed. The last request that has to keep its SLO arrives when the backlog is as
+    long as a request may take: `n p (1 / served - 1 / coming) = ttft + output tpot`.
 
     Args:
         rate: at which requests are served in the long run. [1/s]
@@ -62,12 +66,11 @@ def short_load_factor(rate: float, load: ServingLoad, bounds: SloBounds) -> floa
 
 
 def max_users_bound(served: float, pools: Sequence[InstancePool], load: ServingLoad, bounds: SloBounds) -> float:
-    """Users of a closed population beyond whom some bound is broken: by Little's law, and the time that a cycle may take.
+    """Upper bound on users of a closed loop within the SLOs, by Little's law. [users]
 
-    Each thinks, waits for the first token and reads the others: `users = served (think + ttft + further tpot)`. Of an instance
-    that does both phases, no more than a batch have a first token and not yet the last. The first who comes is the first to be
-    served, so that requests that miss a bound wait while all other users are served once, at most: users may be more by their
-    share.
+    Each user thinks, waits for the first token and reads the others: `users = served (think + ttft + further tpot)`. Of an
+    instance that does both phases, at most a batch have a first token and not yet the last. Requests are served in order of
+    arrival, so requests that miss an SLO wait while all other users are served once, at most: users may be more by their share.
 
     Args:
         served: the most requests over time. [1/s]
@@ -95,7 +98,7 @@ def _of_prompts_alone(pools: Sequence[InstancePool], taken: PoolPaces) -> float:
 
 
 def prefill_rate_bound(pools: Sequence[InstancePool], taken: PoolPaces, load: ServingLoad, bounds: SloBounds) -> float:
-    """The rate above which prompts alone, were there nothing to decode, are computed too late.
+    """Arrival rate above which prefill alone is too slow for the SLOs. [1/s]
 
     As many prompts as must keep their bound are done when the last one may still have its first token, `ttft` after it comes.
 
@@ -111,9 +114,10 @@ def prefill_rate_bound(pools: Sequence[InstancePool], taken: PoolPaces, load: Se
 
 
 def compute_rate_bound(design: Design, load: ServingLoad, bounds: SloBounds, stages: int, *, apart: bool) -> float:
-    """The rate above which engines that never wait compute prompts too late, the shortest ones alone: no price is asked. [1/s]
+    """Arrival rate above which prefill misses the SLOs even on engines that never wait. [1/s]
 
-    Infinite where prompts may be reused, or come when others are answered.
+    Only the shortest prompts count, and no iteration time is needed. Infinite if prompts may be reused, or arrive only when
+    others are answered.
 
     Args:
         design: a deployment.

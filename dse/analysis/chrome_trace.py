@@ -1,4 +1,4 @@
-"""One design's first steps as a Chrome trace, for Perfetto or ``chrome://tracing``: streams as tracks, phases as processes.
+"""Chrome trace of a design's first steps, for Perfetto: streams as tracks, phases as processes.
 
 Of a load, the first iterations: cores, links and memory as tracks, requests as flows. Beside them the power of all chips, as a
 counter: over all of a batch, whose bars are those of first steps; over the iterations of a load.
@@ -22,7 +22,7 @@ POWER = "power"
 
 
 def write_trace(parts: Breakdown, profile: PowerProfile | None, path: Path) -> None:
-    """Writes the first step of each phase, every kind of layer once, and power where it is known.
+    """Write the first step of each phase, every layer kind once, and power if it is known.
 
     Raises:
         DesignError: the file cannot be written.
@@ -38,7 +38,7 @@ def write_trace(parts: Breakdown, profile: PowerProfile | None, path: Path) -> N
 
 
 def power_counters(profile: PowerProfile, process: int) -> list[dict[str, Any]]:
-    """Power over time in a process of its own, with what is done there as a track."""
+    """Power over time in a process of its own, with the phases as a track. [W]"""
     found: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": process, "args": {"name": "all chips"}}]
     ends = zip(profile.instants[:-1].tolist(), profile.instants[1:].tolist(), strict=True)
     if profile.names:
@@ -51,7 +51,7 @@ def power_counters(profile: PowerProfile, process: int) -> list[dict[str, Any]]:
 
 
 def trace_events(parts: Breakdown) -> list[dict[str, Any]]:
-    """Complete events in microseconds, after the names of their tracks."""
+    """Names of the tracks, then complete events. [us]"""
     found: list[dict[str, Any]] = []
     for process, (phase, segments) in enumerate(parts.segments.items()):
         found.append({"ph": "M", "name": "process_name", "pid": process, "args": {"name": phase}})

@@ -1,8 +1,8 @@
-"""Chips side by side on one question, each with the best mapping that a short search finds, at equal number formats.
+"""Chips side by side for one workload, each with its best mapping, at equal number formats.
 
-The search is the closed form over a small space of mappings and the chip's usual one; a study looks further, at chips as well.
-A chip that cannot be asked says why, and the others are compared all the same; a name that is no chip is refused before any is
-searched for.
+A short search evaluates the chip's default mapping and a small space of mappings with the analytical model; a study searches
+further, and varies chips too. If a chip does not support the workload, its column gives the reason. An unknown chip name is an
+error before any search begins.
 """
 
 from collections import Counter
@@ -56,7 +56,7 @@ DEFAULT_OBJECTIVE = "throughput_per_system_mm2"
 
 @dataclass(frozen=True)
 class ChipComparison:
-    """A chip in a comparison.
+    """One chip of a comparison, with the best mapping that the search found for it.
 
     Attributes:
         found: its best design, evaluated; None where there is none.
@@ -75,39 +75,42 @@ class ChipComparison:
 
     @property
     def left_out(self) -> str:
-        """How many mappings of the search are left out, by limit, in words; those that were not evaluated for it too."""
+        """Number of mappings that the search left out, by limit, as text.
+
+        Mappings that a limit rules out before evaluation count too.
+        """
         return left_out_text(self.refused, self.looked[1] + sum(self.refused.values()), "mapping")
 
     @property
     def chips(self) -> int | None:
-        """How many work together, where areas say it."""
+        """Number of chips that work together, if their area is known."""
         whole = self.found.metrics.get("system_mm2") if self.found else None
         return round(whole / float(area.total_area(self.found.design.chip))) if self.found and whole else None
 
     @property
     def dies(self) -> int | None:
-        """Of one of them, those below others included."""
+        """Dies of one chip, stacked dies included."""
         chip = self.found.design.chip if self.found else None
         return int(sum(area.die_counts(chip, area.total_area(chip)))) if chip else None
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What of the chip is not as it ships."""
+        """Settings of the chip that differ from its preset."""
         return self.found.changes if self.found else ()
 
     @property
     def formats(self) -> str:
-        """What it computes in."""
+        """Number formats of the best mapping, as text."""
         return formats.formats_text(self.found.design) if self.found else ""
 
     @property
     def software(self) -> str:
-        """The stack of libraries by its name; "" where a chip runs without one."""
+        """Name of the software stack; empty string for a chip without one."""
         return self.found.names.get("stack", "") if self.found else ""
 
     @property
     def mapping(self) -> str:
-        """In words: the mapping's name, and what the search chose."""
+        """Name of the mapping, and the knobs that the search chose, as text."""
         chosen = ", ".join(
             f"{address.removeprefix('mapping.').removeprefix('both.')} {value}" for address, value in self.values.items()
         )
@@ -120,7 +123,7 @@ class ChipComparison:
 def compare_best_mappings(
     words: Sequence[str], objective: str = DEFAULT_OBJECTIVE, *, trust: bool = False
 ) -> list[ChipComparison]:
-    """Chips side by side.
+    """Best mapping of each chip for one workload, found by a short search.
 
     Args:
         words: overrides as of `dse evaluate`, with ``chip=[NAME, NAME]``; ``space=NAME`` searches another space.
@@ -142,7 +145,7 @@ def compare_best_mappings(
             configs.pop(name, None)
             sides[name] = ChipComparison(name, None, {}, (0, 0), str(error))
     if not configs:
-        raise DesignError(f"compare: none of these chips can be asked; {names[0]}: {sides[names[0]].why}")
+        raise DesignError(f"compare: no chip supports this workload; {names[0]}: {sides[names[0]].why}")
     find_metric(objective)  # when those that are defined are known
     bases = {name: _base(config).base for name, config in configs.items()}
     formats.check_equal_formats(bases, (), {"formats": rule})
@@ -157,18 +160,21 @@ def compare_best_mappings(
 
 
 def software_difference_note(sides: Sequence[ChipComparison]) -> str:
-    """In a line, that chips are asked with unlike libraries, and which override makes them alike; "" where they are alike."""
+    """One line on chips that run with different stacks, and the override that equalises them.
+
+    Empty string if all have the same stack.
+    """
     stacks = {side.chip: side.software for side in sides if side.software}
     if len(set(stacks.values())) < 2:
         return ""
     said = ", ".join(f"{chip} {stack}" for chip, stack in stacks.items())
     others = any(side.found and not side.software for side in sides)
-    where = " (of these chips alone: others run without a stack)" if others else ""
-    return f"software is unlike ({said}): stack={COMMON_STACK} makes it alike{where}"
+    where = " (only these chips: others run without a stack)" if others else ""
+    return f"software stacks differ ({said}): stack={COMMON_STACK} equalises them{where}"
 
 
 def comparison_notes(sides: Sequence[ChipComparison]) -> str:
-    """In a line, that libraries are unlike, and which of them were fitted on other chips; "" where there is nothing to say."""
+    """One line on different stacks and on stacks fitted on other chips; empty string if neither."""
     return "; ".join(
         filter(None, (software_difference_note(sides), *(side.found.extrapolated for side in sides if side.found)))
     )
@@ -180,12 +186,12 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str], str]:
     rules = [word.removeprefix("formats=") for word in words if word.startswith("formats=")]
     names = [name.strip() for name in chips[-1].removeprefix("chip=").strip("[]").split(",")] if chips else []
     if not names or not all(names):
-        raise DesignError("compare: say which chips, as in dse compare chip=[a100,wse2] model=llama3_8b")
+        raise DesignError("compare: name the chips, as in dse compare chip=[a100,wse2] model=llama3_8b")
     if len(set(names)) < len(names):
-        raise DesignError(f"compare: a chip stands twice among {', '.join(names)}")
+        raise DesignError(f"compare: a chip is listed twice in {', '.join(names)}")
     for word in words:
         if word.startswith(("study=", "chips=", "mappings=")):
-            raise DesignError(f"compare: {word.partition('=')[0]} is of studies; say chip=[...], and what is asked of it")
+            raise DesignError(f"compare: {word.partition('=')[0]} is for studies; set chip=[...] and the workload")
     others = [word for word in words if not word.startswith(("chip=", "formats="))]
     return names, others, rules[-1] if rules else "equal"
 
@@ -195,7 +201,9 @@ def _composed(name: str, others: Sequence[str], trust: bool) -> dict[str, Any]:
     words = [f"chip={name}", *others]
     config = compose(words, trust=trust)
     if config["fidelity"] != "closed":
-        raise DesignError("fidelity: compare searches by the closed form; look closer with dse evaluate or a study")
+        raise DesignError(
+            "fidelity: compare searches with the analytical model; for other fidelities use dse evaluate or a study"
+        )
     if _has_space(others):
         return config
     dies = software_of(_base(config).base.mapping) in (MANY_DIES, POOLED_DIES)
@@ -204,7 +212,7 @@ def _composed(name: str, others: Sequence[str], trust: bool) -> dict[str, Any]:
 
 
 def _refuse_unknown(name: str, others: Sequence[str], trust: bool) -> None:
-    """Refuses a chip that cannot be composed by itself, as a misspelt one: nobody asked for a comparison without it."""
+    """Refuse a chip that cannot be composed by itself, as a misspelt one: nobody asked for a comparison without it."""
     flags = [word for word in others if word.startswith("-") or "=" not in word]
     try:
         compose([f"chip={name}", *flags], trust=trust)
@@ -239,7 +247,7 @@ def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence
             None,
             {},
             looked,
-            f"none of {looked[0]:,} mappings fits; the usual one: {_verdict(asked, config)}",
+            f"none of {looked[0]:,} mappings fits; the default mapping: {_verdict(asked, config)}",
             refused,
         )
     design = space.at(best)
@@ -284,7 +292,7 @@ class _Looks:
         return [self.known[key] for key in keys]
 
     def possible(self, several: Sequence[Values]) -> list[bool]:
-        """Whether mappings keep the limits that are known before anything is priced; those that do not are counted once."""
+        """Whether mappings keep the limits that are known before any cost is computed; those that do not are counted once."""
         kept = []
         for values in several:
             worst = next(

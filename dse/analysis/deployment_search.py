@@ -1,7 +1,8 @@
-"""Deployments raced against each other: each is played a little above the best rate so far, and searched for its own maximum
-rate (`evaluators.serving.max_rate`) if it keeps the bounds there.
+"""Search for the best of several deployments by simulation at the best rate so far.
 
-What is known to be slower is not played: by its estimate, by how fast it computes prompts, or by a run that its own would be.
+Each deployment is simulated a little above the best rate so far. If it keeps the SLOs there, its own maximum rate is searched
+(`evaluators.serving.max_rate`). A deployment is not simulated if its estimate, its prefill rate or the run of a deployment
+that it cannot beat shows that it is slower.
 """
 
 import contextlib
@@ -65,13 +66,13 @@ LOAD_FRACTIONS = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 1.0, BREAKING_FACTOR, 1.2)
 
 @dataclass(frozen=True, eq=False)
 class SimulatedDeployment:
-    """A deployment that the loop has played.
+    """One deployment with its simulated maximum rate and the run at that rate.
 
     Attributes:
         capacity: its largest rate; None where it breaks a bound at the best rate of the others, which it was tried at.
         lost: where that is None, the rate that it was tried at, and the most requests of an instance of each pool. [1/s]
         points: of complete runs: rate, output tokens over time and devices, and one request's over time. [1/s], [token/s]
-        price: to make all its chips, with their memory and share of servers; NaN where it is not asked for. [USD]
+        price: to make all its chips, with their memory and share of servers; NaN if it is not requested. [USD]
         per_mtoken: of a million output tokens at the largest rate; likewise. [USD]
     """
 
@@ -84,18 +85,18 @@ class SimulatedDeployment:
 
     @property
     def rate(self) -> float:
-        """The largest rate; 0 where it is not known. [1/s]"""
+        """The maximum rate; 0 if it is unknown. [1/s]"""
         return self.capacity.rate if self.capacity else 0.0
 
 
 def thread_count() -> int:
-    """Runs at a time: the loop is compiled, and does not hold others up."""
+    """Number of simultaneous simulation runs; the compiled loop does not block other threads."""
     return max(1, min(SIMULATIONS_PER_WAVE, os.cpu_count() or 1))
 
 
 @contextlib.contextmanager
 def thread_pool() -> Iterator[ThreadPoolExecutor]:
-    """So many threads for runs, all of which end soon where something else happens first, as Ctrl-C or SIGTERM."""
+    """Context with threads for simulation runs, which stop soon after an exception such as Ctrl-C."""
     over = Event()
     with ThreadPoolExecutor(thread_count(), initializer=CALLED_OFF.set, initargs=(over,)) as several:
         try:
@@ -113,7 +114,7 @@ def find_best_deployment(
     progress: ProgressBar,
     several: ThreadPoolExecutor,
 ) -> list[SimulatedDeployment]:
-    """Who could be best, played; the others are known to be slower, by their estimates or by a run at the best rate."""
+    """Simulate the deployments that may be best, by falling estimate; skip those known to be slower."""
     tried: list[SimulatedDeployment] = []
     left, best, winner, alone = list(found), 0.0, None, Alone()
     if bounds.classes and not drop_hopeless(
@@ -137,12 +138,14 @@ def find_best_deployment(
 def drop_hopeless(
     left: Sequence[CandidateDeployment], load: ServingLoad, bounds: SloBounds, alone: Alone
 ) -> list[CandidateDeployment]:
-    """Without those that break a bound where requests meet no other, the quickest they can be; of alike ones one is played.
+    """Deployments that keep the SLOs for requests that meet no other.
+
+    Without those that miss an SLO even so, which is the fastest they can be; of equal instances one is simulated.
 
     Args:
         left: deployments.
         load, bounds: what they serve, and what they are to keep.
-        alone: whether kinds of instances keep the bounds so, as far as that is known; what is played is added.
+        alone: whether kinds of instances keep the bounds so, as far as that is known; simulated kinds are added.
     """
     if len(load.requests.before):  # turns come when they are answered
         return list(left)
@@ -157,7 +160,10 @@ def drop_hopeless(
 
 
 def requests_by_class(load: ServingLoad, bounds: SloBounds) -> list[tuple[str, Requests, SloBounds]]:
-    """Requests of each class with its name and bounds; all of them where there are no classes, or may share prefixes."""
+    """Requests of each SLO class with name and bounds; one entry if there are no classes.
+
+    All requests are one entry too if they may share prefixes.
+    """
     asked = load.requests
     if not bounds.classes or len(asked.starts):
         return [("", asked, bounds)]
@@ -206,9 +212,9 @@ def best_of_other_kinds(
     bounds: SloBounds,
     several: ThreadPoolExecutor,
 ) -> list[SimulatedDeployment]:
-    """Of each other kind of instance the one of the best estimate, to compare the best with: by one stream each, coarsely.
+    """Best deployment of each other kind of instance, coarsely simulated, for comparison.
 
-    One that serves more so than the best is searched for its maximum rate, as is the best.
+    If such a deployment has a higher rate than the best one, its maximum rate is searched like that of the best.
     """
     known = {_kind(one.candidate) for one in tried if one.capacity}
     first: dict[tuple[Any, ...], CandidateDeployment] = {}
@@ -359,20 +365,20 @@ def _found(
 def _endless(load: ServingLoad, bounds: SloBounds) -> str:
     """What to say where bounds are kept whatever comes."""
     return (
-        f"workload.requests: {len(load.requests):,} requests keep their bounds however fast they come; replay a longer trace, "
+        f"workload.requests: {len(load.requests):,} replay a longer trace, "
         f"or bound them tighter, who may take {format_quantity(longest_allowed_time(load, bounds), 's')}"
     )
 
 
 def holds(one: CandidateDeployment, load: ServingLoad, bounds: SloBounds, rate: float) -> bool:
-    """Whether a deployment keeps the bounds at a rate, by the same streams as at its maximum rate."""
+    """Whether a deployment keeps the SLOs at a rate, for the same streams as at its maximum rate."""
     if load.draw is None:
         return not bounds.broken(simulate_at_rate(one, load, rate, bounds))
     return _search(one, load, bounds).holds(rate)
 
 
 def simulate_at_rate(one: CandidateDeployment, load: ServingLoad, rate: float, until: SloBounds | StopBounds) -> ServingRun:
-    """A run of a load's requests at a rate, up to where a bound can no longer be kept."""
+    """Simulate a load's requests at a rate, up to where an SLO can no longer be kept."""
     asked = load.at(rate)
     if load.requests.users and load.draw is not None:  # so many have more sessions than there are
         count = enough_requests(load, until if isinstance(until, SloBounds) else SloBounds(), rate)
@@ -382,7 +388,7 @@ def simulate_at_rate(one: CandidateDeployment, load: ServingLoad, rate: float, u
 
 
 def throughput_and_interactivity(served: ServingRun, devices: int) -> tuple[float, float]:
-    """Output tokens over time and devices, and one user's tokens over time, in the mean over users. [token/s]"""
+    """Output tokens per second and device, and per second and user (mean over users). [token/s]"""
     span = float(np.nanmax(served["completed"])) - float(served.requests.arrival[0])
     several = served.requests.output > 1
     each = (served["completed"] - served["first"])[several] / (served.requests.output[several] - 1)
@@ -390,7 +396,7 @@ def throughput_and_interactivity(served: ServingRun, devices: int) -> tuple[floa
 
 
 def answered_rate(served: ServingRun) -> float:
-    """Requests over the time in which they are answered. [1/s]"""
+    """Requests over the time until the last of them is answered. [1/s]"""
     return len(served.requests) / (float(np.nanmax(served["completed"])) - float(served.requests.arrival[0]))
 
 
@@ -422,9 +428,9 @@ def latency_curve(
 
 
 def unloaded_latency_text(found: Sequence[CandidateDeployment], load: ServingLoad, bounds: SloBounds) -> list[tuple[bool, str]]:
-    """What the quickest deployments take for a request that is alone, against the bounds, and whether nobody keeps them.
+    """Latency of a lone request on the fastest deployments, against the SLOs, as text.
 
-    Of all requests, or of each class.
+    A pair per SLO class, or one for all requests: whether no deployment keeps the SLOs, and the text.
     """
     said = []
     for name, some, its in requests_by_class(load, bounds):
@@ -447,7 +453,10 @@ def unloaded_latency_text(found: Sequence[CandidateDeployment], load: ServingLoa
 
 
 def no_deployment_text(chip: str, said: Sequence[tuple[bool, str]]) -> str:
-    """That no deployment of a chip keeps the bounds, by what `unloaded` says: those that nobody keeps, where there are such."""
+    """Message that no deployment of a chip keeps the SLOs, with the unloaded latency.
+
+    If no deployment keeps some of them even unloaded, the message names these.
+    """
     never = [here for broken, here in said if broken]
     return f"{chip}: no deployment keeps {'; nor '.join(never or [here for _, here in said])}"
 

@@ -1,5 +1,7 @@
-"""Deployments of a model on so many devices: instances that do both phases, or pools that prefill and that decode, with the
-estimate of each from its steady state. Where instances are pipelines on one chip, a deployment is a chip.
+"""Deployments of a model on a number of devices, with a steady-state estimate of each.
+
+Instances do both phases, or there are pools that prefill and pools that decode. If instances are pipelines on one chip, a
+deployment is a chip.
 """
 
 import math
@@ -69,7 +71,7 @@ MULTI_DIE_SERVING = (SERVED_DIES, SERVED_POOLED_DIES)
 
 @dataclass(frozen=True, eq=False)
 class CandidateDeployment:
-    """A deployment that could be asked.
+    """One deployment that fits its devices, with its pools and its estimate.
 
     Attributes:
         load: what is served.
@@ -94,12 +96,15 @@ class CandidateDeployment:
 
     @cached_property
     def at(self) -> Callable[[Requests], Deployment]:
-        """What serves requests as they come."""
+        """Serving simulator of the deployment for requests at their arrival times."""
         return deployment_factory(self.design, self.load, self.pools)
 
     @cached_property
     def but_batch(self) -> tuple[Any, ...]:
-        """What a run depends on beside the batch; equal for deployments whose runs are the same while no batch is full."""
+        """Key of a run without the batch limit.
+
+        Equal for deployments whose runs are the same while no batch is full.
+        """
         names = [of.name for of in fields(InstancePool) if of.name not in ("price", "batch")]
         return (
             self.values.get(ROUTING, ""),
@@ -108,16 +113,16 @@ class CandidateDeployment:
 
     @property
     def text(self) -> str:
-        """In words."""
+        """The deployment as text: instances of each phase, parallelism and other settings."""
         if software_of(self.design.mapping) == SERVED_PIPELINES:
             each = [f"{address.removeprefix('mapping.').rpartition('.')[2]} {value}" for address, value in self.alike.items()]
-            return ", ".join(each) or "as the mapping says"
+            return ", ".join(each) or "settings of the mapping"
         counts = {name: int(leaf_at(self.design, f"mapping.serving.{name}")) for name in ("prefill_instances", "instances")}
         if self.apart:
             who = f"{counts['prefill_instances']} that prefill{_split(self.design, PHASE[0])}, "
             who += f"{counts['instances']} that decode{_split(self.design, PHASE[1])}"
         else:
-            who = f"{counts['instances']} alike{_split(self.design, PHASE[0])}"
+            who = f"{counts['instances']} equal instances{_split(self.design, PHASE[0])}"
         rest = [
             f"{address.rpartition('.')[2]} {value}"
             for address, value in self.values.items()
@@ -129,12 +134,12 @@ class CandidateDeployment:
 
     @property
     def words(self) -> list[str]:
-        """As overrides of ``dse evaluate``."""
+        """The deployment as overrides of ``dse evaluate``."""
         return [f"{address}={value}" for address, value in self.alike.items()]
 
     @property
     def alike(self) -> dict[str, Any]:
-        """Leaves, those of both phases once where they are the same."""
+        """Settings of the deployment by address; equal settings of both phases once."""
         both = {
             PHASE[0] + leaf.removeprefix(PHASE[1]): value for leaf, value in self.values.items() if leaf.startswith(PHASE[1])
         }
@@ -149,7 +154,7 @@ class CandidateDeployment:
 
 
 class InstanceKinds:
-    """Kinds of instances, each looked at once, however many instances of it a deployment has."""
+    """Kinds of instances, each evaluated once for all deployments that have it."""
 
     def __init__(
         self,
@@ -178,29 +183,32 @@ class InstanceKinds:
         self._pools: dict[str, tuple[list[InstancePool], PoolPaces]] = {}
 
     def recall(self, before: "InstanceKinds") -> None:
-        """What the same question was told of another number of requests holds here too, where all are of one length.
+        """Reuse limits and pools of the same question with another number of requests.
 
-        Where they are not, drawn lengths differ in the mean, and instances are looked at again.
+        Only if all requests have one length: drawn lengths differ in their mean, and instances are then evaluated again.
         """
         if _lengths(self.load) == _lengths(before.load) != ():
             self._limits, self._pools = before._limits, before._pools
 
     @property
     def by_chip(self) -> bool:
-        """Whether the instances are on one chip, whatever there are of it."""
+        """Whether the instances are pipelines on one chip."""
         return software_of(self.usual.base.mapping) == SERVED_PIPELINES
 
     def extrapolated(self, design: Design) -> str:
-        """Which constants of a deployment's software were fitted on other chips alone; "" where none were."""
+        """One line on constants of a deployment's software that were fitted on other chips only.
+
+        Empty string if there are none.
+        """
         names = {group: str(self.names.get(group, "")) for group in ("chip", "stack")}
         return foreign_constants_note(self.usual.sources, names, design, self._workload)
 
     def stack_basis(self, design: Design) -> StackBasis | None:
-        """Which kernels of a deployment's software stack were measured; None of a chip without one."""
+        """Measured and assumed parts of a deployment's software stack; None without a stack."""
         return stack_basis(self.usual.sources, self.names, design, self._workload)
 
     def limit(self, design: Design, values: Mapping[str, Any]) -> str:
-        """Which limit one instance of each pool breaks; "" for none."""
+        """Limit that one instance of each pool violates; empty string if none."""
         key = _key(values)
         if key not in self._limits:
             one = {INSTANCES: 1, PREFILL: int(values.get(PREFILL, 0) > 0)}
@@ -211,7 +219,10 @@ class InstanceKinds:
 
     @property
     def nearest(self) -> Infeasibility | None:
-        """What binds the one that is nearest to what fits, of those that do not, with what would do; None where all fit."""
+        """Violated limit of the deployment nearest to feasible, with the change that helps.
+
+        None if all fit.
+        """
         refused = [(worst.excess, alone) for alone, worst in self._limits.values() if worst]
         if not refused:
             return None
@@ -223,7 +234,7 @@ class InstanceKinds:
         return replace(self.usual.workload, cases=(self.load,))
 
     def pools(self, design: Design, values: Mapping[str, Any]) -> tuple[tuple[InstancePool, ...], PoolPaces]:
-        """Pools of a deployment, and what an instance of each takes."""
+        """Pools of a deployment, and the iteration times of one instance of each."""
         if self.by_chip:
             made = deployment_factory(design, self.load, ())(self.load.requests).pools
             return made, pool_paces(made, self.load.requests)
@@ -255,7 +266,9 @@ def _key(values: Mapping[str, Any]) -> str:
 def find_candidates(
     kinds: InstanceKinds, bounds: SloBounds, knobs: Space, devices: int, *, apart: bool, every: bool = False, least: float = 0.0
 ) -> tuple[list[CandidateDeployment], dict[str, int]]:
-    """Deployments that fit, by falling estimate; and how many each limit refuses, or are left out for one of the `REASONS`.
+    """Deployments that fit, by falling estimate, and the number of others by limit or reason.
+
+    The reasons are `REASONS`.
 
     Args:
         kinds: of the question.
@@ -302,9 +315,10 @@ def _routed(kinds: InstanceKinds, values: dict[str, Any], divided: bool) -> Iter
 
 
 def rate_bound(kinds: InstanceKinds, bounds: SloBounds, knobs: Space, devices: int, *, apart: bool, least: float) -> float:
-    """What no deployment exceeds, whatever is played; infinite where none fits, or nothing is asked for; as of `candidates`.
+    """Upper bound on the rate of any deployment; infinite if none fits or no rate is required. [1/s]
 
-    Dies take long to price, each split by itself: those whose engines do not serve the least that is asked for are not.
+    Iteration times of dies take long to compute, each split separately: dies whose engines cannot reach the required rate are
+    skipped.
     """
     if not least:
         return math.inf
@@ -326,7 +340,10 @@ def _engines(kinds: InstanceKinds, bounds: SloBounds, values: dict[str, Any], di
 
 
 def users_at_steady_state(found: SustainedRate, load: ServingLoad) -> SustainedRate:
-    """Of a closed population, the users who keep a steady state as it is, by Little's law: each thinks, and is answered."""
+    """Users that a closed loop has in a steady state, by Little's law; the estimate with that rate.
+
+    Each user thinks, and is answered.
+    """
     if not load.requests.users or not found.rate:
         return found
     further = float(load.requests.output.mean()) - 1
@@ -335,12 +352,15 @@ def users_at_steady_state(found: SustainedRate, load: ServingLoad) -> SustainedR
 
 
 def sets_routing_alone(words: Sequence[str], counts: Mapping[str, int]) -> bool:
-    """Whether overrides say how requests are routed, which several instances read, and not how many there are."""
+    """Whether overrides set the routing of requests but not the number of instances."""
     return INSTANCES not in counts and any(word.partition("=")[0] == ROUTING for word in words)
 
 
 def routings(base: Design, load: ServingLoad, words: Sequence[str]) -> tuple[str, ...]:
-    """What is looked through of routing: nothing where prompts share no prefixes, instances keep none, or somebody says it."""
+    """Routing policies to search; none if requests share no prefixes or the user set a policy.
+
+    None as well if instances keep no prefixes.
+    """
     serving = base.mapping.serving
     keeps = float(getattr(serving, "prefix", 0)) > 0 or getattr(serving, "reuse", "part") == "pool"
     shares = keeps and len(load.requests.starts) > 0 and software_of(base.mapping) != SERVED_PIPELINES
@@ -348,7 +368,7 @@ def routings(base: Design, load: ServingLoad, words: Sequence[str]) -> tuple[str
 
 
 def fewest_devices(kinds: InstanceKinds, knobs: Space) -> int:
-    """Devices of the smallest deployment that a space has, of as many instances as are said."""
+    """Devices of the smallest deployment in a space, for a given number of instances."""
     base, many = kinds.usual.base, kinds.counts.get(INSTANCES, 1)
     prefill, decode = ([_each(base, _leaves(knobs, row), phase) for row in _rows(knobs)] for phase in PHASE)
     return many * min(decode) + kinds.counts.get(PREFILL, 0) * min(prefill)
@@ -440,7 +460,9 @@ def _rows(knobs: Space) -> list[Mapping[str, Value]]:
         return [{}]
     total = knobs.combinations
     if total is None:
-        raise DesignError("space: dse capacity takes choices, as in choice(1, 2, 4); an interval has no end of deployments")
+        raise DesignError(
+            "space: dse capacity needs choices, as in choice(1, 2, 4); an interval has infinitely many deployments"
+        )
     columns = knobs.grid(0, total)
     return [knobs.canonical(knobs.row(columns, place)) for place in range(len(next(iter(columns.values()))))]
 
@@ -508,7 +530,7 @@ def _split(design: Design, phase: str) -> str:
     said = {name: int(leaf_at(design, phase + name)) for name in _splits(software_of(design.mapping))}
     found = [f"{name.upper()} {many}" for name, many in said.items() if many > 1 or name == "tp"]
     if attention := _attention(design, {}, phase):
-        found.append(f"{attention} attention dies apart")
+        found.append(f"{attention} separate attention dies")
     return f" of {' x '.join(found)}" if found else ""
 
 

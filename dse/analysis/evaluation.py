@@ -1,6 +1,6 @@
-"""One design under one workload: what it is, what came out, and where the time goes; as a value, as text and as a table.
+"""One evaluated design: settings, metrics and breakdown, as a value, as text and as a table.
 
-The same for the command line and for a notebook.
+The command line and notebooks share it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -59,7 +59,7 @@ CHOICES = ("chip", "mapping", "stack", "workload")
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """One case of the workload by itself; reading a metric of one that breaks a limit raises it."""
+    """One case of the workload; reading a metric of a case that violates a limit raises an error."""
 
     label: str
     feasible: bool
@@ -68,19 +68,19 @@ class CaseResult:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """One design under one workload.
+    """One evaluated design for one workload.
 
     Attributes:
         metrics: by name, in SI, those that its kind of chip and workload has, over all cases; `evaluators.METRICS` has units
             and definitions. Of a part of the mesh (``fidelity=cycles@8``) names begin with ``part.``. Reading one of a design
             that breaks a limit raises a `DesignError` with that limit.
         cases: the same for each case.
-        infeasible: what binds, None where every limit holds.
-        fidelity: the reader that it was evaluated by.
+        infeasible: the most violated limit, None if every limit holds.
+        fidelity: of the evaluation.
         names: what was chosen by name, as ``chip: a100``.
         parts: parts of the chip that were, as ``technology@chip.technology: n7``.
         others: those of them that the file of the chip does not choose.
-        question: what is asked, as `space.kinds.called` has it: static, serving, gemm and others.
+        question: type of the workload, as `space.kinds.called` has it: static, serving, gemm and others.
         untied: leaves that its study ties to others and that have another value here, in words.
         devices: tensor parallelism that was left open and how it was found, in words; the empty string where none was.
         typed: what was typed of it.
@@ -105,17 +105,17 @@ class Evaluation:
 
     @cached_property
     def without_effect(self) -> tuple[NoEffect, ...]:
-        """Settings that were typed and have no effect on this answer."""
+        """Settings that the user set and that have no effect on this answer."""
         return (*self.not_taken, *(self.typed.without_effect() if self.typed else ()))
 
     @property
     def title(self) -> str:
-        """What was asked, of how many cases, and on how many devices where that was left open."""
+        """Workload type, number of cases, and number of devices if that was left open."""
         return _titled(self.cases) + (f"; on {self.devices}" if self.devices else "")
 
     @cached_property
     def bands(self) -> tuple[ErrorBand, ...]:
-        """How far off measured rows of this kind were, metric by metric; of a part of a mesh nothing was measured."""
+        """Error bands of the metrics, from measured rows of this kind; none on a submesh."""
         if SUBMESH_MARK in self.fidelity:
             return ()
         kernel = kernel_algorithm(self.design, self.question)
@@ -127,17 +127,17 @@ class Evaluation:
 
     @cached_property
     def extrapolated(self) -> str:
-        """Which constants of its software were fitted on other chips alone; "" where none were."""
+        """One line on constants of its software that were fitted on other chips only; else empty string."""
         return foreign_constants_note(self.sources, self.names, self.design, self.workload)
 
     @cached_property
     def stack_basis(self) -> StackBasis | None:
-        """Which kernels of its software stack were measured; None of a chip without one."""
+        """Measured and assumed parts of its software stack; None of a chip without one."""
         return stack_basis(self.sources, self.names, self.design, self.workload)
 
     @cached_property
     def kernel_basis(self) -> str:
-        """Kernels that no measured row of the stack covers, of the first case; the empty string where there are none."""
+        """Kernels of the first case that no measured row of the stack covers; empty string if none."""
         basis = self.stack_basis
         if basis is None:
             return ""
@@ -159,7 +159,10 @@ class Evaluation:
 
     @cached_property
     def certificate(self) -> "OptimalityGap | None":
-        """How far what was left to the product is from a bound, of the first case; None where nothing was, or on a part."""
+        """Optimality gap of the auto-tuned settings, of the first case.
+
+        None if nothing was left open, if the design is infeasible, or on a submesh.
+        """
         from dse.analysis.optimality_gap import optimality_gap
 
         if self.infeasible is not None or SUBMESH_MARK in self.fidelity:
@@ -168,21 +171,24 @@ class Evaluation:
 
     @cached_property
     def profile(self) -> PowerProfile | None:
-        """Power of all chips over time, of the first case; None of a design that is not feasible, or where none is known."""
+        """Power of all chips over time, of the first case; None if infeasible or unknown. [W]"""
         if self.infeasible is not None:
             return None
         return power_over_time(self.design, self.workload.cases[0], decode_at=self.workload.decode_at, fidelity=self.fidelity)
 
     @cached_property
     def part(self) -> str:
-        """On which part of the mesh it was played, and what becomes of the workload; "" for all of it."""
+        """Simulated submesh, and how the workload shrinks with it; empty string for the whole mesh."""
         if SUBMESH_MARK not in self.fidelity:
             return ""
         whose = submesh_of_case(self.design, self.workload.cases[0], self.fidelity)
         return f"{whose}: {submesh_text(self.design, self.workload)}"
 
     def about(self) -> list[tuple[str, str]]:
-        """What was evaluated: parts by name, what was set of the chip, the plan of each phase, number formats, the fidelity."""
+        """Name and text of each part of the evaluated design.
+
+        Chip with its changes, plan of each phase, number formats, fidelity and notes.
+        """
         plans = _plans(self.design)
         plans = [(name, f"{self.names[name]}: {text}" if name == "stack" else text) for name, text in plans]
         formats = [(name, text) for name, text in plans if name == "formats"]
@@ -206,11 +212,11 @@ class Evaluation:
             ("fidelity", self.fidelity),
             *self._paced(),
         ]
-        return [*found, *([("on a part", self.part)] if self.part else [])]
+        return [*found, *([("submesh", self.part)] if self.part else [])]
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What the chip is not as it ships in: parts by name, and values that were set, as overrides say them."""
+        """Parts of the chip by name and its overridden settings, where they differ from the preset."""
         values = (of for of in self.sources if of.source == "override" and of.address.startswith("chip."))
         parts = (f"{group}={name}" for group, name in self.others.items())
         return (*parts, *(of.note if of.note.startswith("chip.") else f"{of.address}={of.value}" for of in values))
@@ -225,7 +231,7 @@ class Evaluation:
 
     @cached_property
     def beside(self) -> tuple[LoadNotes, ...]:
-        """What is said of loads beside their metrics, case by case; nothing of a design that is not feasible."""
+        """Notes on loads beside their metrics, case by case; none of an infeasible design."""
         if self.infeasible is not None or not isinstance(self.workload.cases[0], ServingLoad):
             return ()
         loads = (case for case in self.workload.cases if isinstance(case, ServingLoad))
@@ -234,7 +240,7 @@ class Evaluation:
 
     @property
     def max_rates(self) -> list[str]:
-        """The maximum rate of each load with its range over seeds, in words, where it was looked for."""
+        """Maximum rate of each load with its range over seeds, as text, if it was searched."""
         loads = [case for case in self.workload.cases if isinstance(case, ServingLoad)]
         return max_rates(loads[: len(self.beside)], self.beside)
 
@@ -245,7 +251,11 @@ class Evaluation:
             return []
         most = max((case.requests.reusable for case in self.workload.cases if isinstance(case, ServingLoad)), default=0.0)
         knob = "mapping.serving.reuse=pool" if hasattr(serving, "reuse") else "mapping.serving.prefix"
-        return [("prefixes", f"up to {most:.1%} of the prompt tokens came before; none are reused, see {knob}")] if most else []
+        return (
+            [("prefixes", f"up to {most:.1%} of the prompt tokens repeat earlier ones; none are reused, see {knob}")]
+            if most
+            else []
+        )
 
     def _skipped(self) -> list[tuple[str, str]]:
         """Rows of a trace that were passed over."""
@@ -257,7 +267,11 @@ class Evaluation:
         some = int(self.design.mapping.resident_layers or 0)
         models = {of.model.name: of.model.layers for of in self.workload.cases if isinstance(of, BatchCase | ServingLoad)}
         text = ", ".join(f"{some} of {layers} layers of {name}" for name, layers in models.items() if 0 < some < layers)
-        return [("on the chip", f"{text}: their time stands for all, and nothing says where the others are")] if text else []
+        return (
+            [("on the chip", f"{text}: their time represents all; the place of the other layers is not modelled")]
+            if text
+            else []
+        )
 
     def _paced(self) -> list[tuple[str, str]]:
         """That blocks of tiles, or reads of a die, have a pace where banks would be played, since these move less."""
@@ -268,10 +282,10 @@ class Evaluation:
         if not played or (chip.tile is None and not on_die) or by_core or not is_faster_than_banks(chip.hbm):
             return []
         said = "chip.hbm.bandwidth" if on_die else "chip.hbm.channel_bandwidth"
-        return [("memory", f"one pace for all blocks: {said} is more than chip.hbm.banks moves, so not played")]
+        return [("memory", f"one rate for all blocks: {said} is more than chip.hbm.banks reaches, so banks are not simulated")]
 
     def frame(self) -> "pd.DataFrame":
-        """The operators of the first case as a table; numbers are NaN of a design that breaks a limit."""
+        """Operators of the first case as a table; NaN if the design violates a limit."""
         import pandas as pd
 
         table = pd.DataFrame([row.record() for row in self.breakdown.rows])
@@ -280,13 +294,13 @@ class Evaluation:
         return table
 
     def by_case(self) -> "pd.DataFrame":
-        """The cases as a table, with the metrics of each in SI; NaN of cases that break a limit."""
+        """Cases as a table, with the metrics of each in SI; NaN for cases that violate a limit."""
         import pandas as pd
 
         return pd.DataFrame([{"case": one.label, "feasible": one.feasible, **nan_metrics(one.metrics)} for one in self.cases])
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Name, value with unit, and definition of every metric; none of a design that breaks a limit."""
+        """Name, value with unit, and definition of every metric; none of an infeasible design."""
         return metric_rows(self.metrics) if self.infeasible is None else []
 
     def __repr__(self) -> str:
@@ -309,10 +323,10 @@ class Evaluation:
 
 
 def evaluate_config(config: Mapping[str, Any]) -> Evaluation:
-    """The design of a composed configuration, evaluated."""
+    """Evaluate the design of a composed configuration."""
     chips = list(config.get("chips") or ())
     if len(chips) > 1:
-        raise DesignError(f"evaluate: one design of {', '.join(chips)}: say whose, as in chips=[{chips[0]}]")
+        raise DesignError(f"evaluate: one design of {', '.join(chips)}: choose its chip, as in chips=[{chips[0]}]")
     asked = build_question(config, study_folder(config), fewer=bool(chips))
     if isinstance(asked.workload.cases[0], ServingLoad):
         from dse.evaluators.accounting.serving_runs.steady_state_run import STEADY  # which loads the compiler, as the next does
@@ -346,7 +360,7 @@ def _untied(asked: Question) -> tuple[str, ...]:
 
 
 def evaluate_design(design: Design, asked: Question, config: Mapping[str, Any]) -> Evaluation:
-    """A design of a question, evaluated at the fidelity of its configuration.
+    """Evaluate a design of a question at the fidelity of its configuration.
 
     Raises:
         DesignError: words of its mapping that do not go together, which in a study is one infeasible design among others.
@@ -379,7 +393,7 @@ def evaluate_design(design: Design, asked: Question, config: Mapping[str, Any]) 
 
 
 def metric_text(name: str, value: float) -> str:
-    """A metric for people."""
+    """Value of a metric as text: with its unit, or the word that the value stands for."""
     metric = METRICS[name.removeprefix(OF_PART)]
     return metric.words[round(value)] if metric.words else format_quantity(value, metric.unit)
 
@@ -390,7 +404,9 @@ def metric_rows(metrics: Mapping[str, float]) -> list[tuple[str, str, str]]:
 
 
 def _titled(cases: tuple[CaseResult, ...]) -> str:
-    return cases[0].label + (f" and {count_text(len(cases) - 1, 'more case')}; metrics are of all" if len(cases) > 1 else "")
+    return cases[0].label + (
+        f" and {count_text(len(cases) - 1, 'more case')}; metrics are means over all" if len(cases) > 1 else ""
+    )
 
 
 def _plans(design: Design) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What is said of a served load beside its metrics: KV memory where its blocks are given, and why no rate keeps its bounds."""
+"""Notes on a serving load: allocated KV memory, SLO classes, session turns and the maximum rate."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LoadNotes(NamedTuple):
-    """Of one load.
+    """Notes on one serving load beside its metrics.
 
     Attributes:
         held: KV memory of an instance of each pool, where its blocks are given.
@@ -34,11 +34,11 @@ class LoadNotes(NamedTuple):
 
 
 def load_notes(design: Design, load: ServingLoad, fidelity: str, rate: float | None) -> LoadNotes:
-    """What is said of a load that was served.
+    """Notes on a load that was simulated.
 
     Args:
         design: that keeps all limits.
-        load, fidelity: what was asked.
+        load, fidelity: of the evaluation.
         rate: the largest that keeps the bounds, where it was looked for.
     """
     none = bool(load.largest) and rate == 0
@@ -49,12 +49,12 @@ def load_notes(design: Design, load: ServingLoad, fidelity: str, rate: float | N
 
 
 def max_rates(loads: Sequence[ServingLoad], found: Sequence[LoadNotes]) -> list[str]:
-    """The maximum rate of each load in words, where it was looked for."""
+    """Maximum rate of each load as text, if it was searched."""
     return [max_rate_text(one.largest, load) for load, one in zip(loads, found, strict=True) if one.largest]
 
 
 def notes_text(loads: Sequence[ServingLoad], found: Sequence[LoadNotes]) -> list[tuple[str, str]]:
-    """The same for people, each once."""
+    """Notes on loads as named lines of text, each once."""
     rows = [("KV memory", _memory(of)) for one in found for of in one.held]
     rows += [("max rate", _none(load, *one.alone)) for load, one in zip(loads, found, strict=True) if one.alone]
     rows += [("class", _class(of)) for one in found for of in one.classes]
@@ -63,7 +63,7 @@ def notes_text(loads: Sequence[ServingLoad], found: Sequence[LoadNotes]) -> list
 
 
 def notes_record(of: LoadNotes, load: ServingLoad) -> dict[str, Any]:
-    """What is said of a load beside its metrics, as plain values."""
+    """Notes on a load as JSON values."""
     memory = [
         {"of": one.pool, "blocks": one.blocks, "blocks_of_memory": one.room, "tokens": one.tokens}
         | {"tokens_of_memory": one.room_tokens}
@@ -85,17 +85,17 @@ def notes_record(of: LoadNotes, load: ServingLoad) -> dict[str, Any]:
 
 
 def trace_record(load: ServingLoad) -> dict[str, Any] | None:
-    """What a load has of its trace, as plain values; None where its requests are from no file."""
+    """Part of its trace that a load uses, as JSON values; None without a trace."""
     if (of := load.trace) is None:
         return None
     return {"file": of.file, "part": of.part, "times": of.times, "process": of.process or None}
 
 
 def trace_text(load: ServingLoad) -> str:
-    """The same in words, of a load whose rate is looked for; the empty string where its requests are from no file."""
+    """Part of its trace that a load uses, as text; empty string without a trace."""
     if (of := load.trace) is None:
         return ""
-    how = f"times drawn ({of.process})" if of.process else "replayed faster or slower"
+    how = f"times drawn ({of.process})" if of.process else "replayed at another speed"
     return f", {of.part}, {how}"
 
 
@@ -124,8 +124,8 @@ def _turns(of: "TurnResult") -> str:
 
 def _none(load: ServingLoad, ttft: float, tpot: float) -> str:
     return (
-        f"0: no rate keeps {format_quantity(load.ttft, 's')} to the first token and "
-        f"{format_quantity(load.tpot, 's')} a token for "
-        f"{load.largest:.4g} of the requests; even alone that share takes {format_quantity(ttft, 's')} and "
+        f"0: no rate keeps {format_quantity(load.ttft, 's')} TTFT and "
+        f"{format_quantity(load.tpot, 's')} TPOT for "
+        f"{load.largest:.4g} of the requests; a lone request takes at that share {format_quantity(ttft, 's')} and "
         f"{format_quantity(tpot, 's')}"
     )

@@ -1,4 +1,4 @@
-"""A maximum rate in words, as ``dse capacity`` and ``dse evaluate workload.rate=largest`` say it, and as plain values."""
+"""A maximum rate as text and as JSON values, for ``dse capacity`` and ``workload.rate=largest``."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def range_text(found: "MaxRate") -> str:
-    """Which requests a maximum rate is of, and its range over their seeds, as "110 to 112 of 5 seeds, 20,000 requests each"."""
+    """Range of a maximum rate over seeds, as "110 to 112 of 5 seeds, 20,000 requests each"."""
     from dse.evaluators.serving.max_rate import SEEDS
 
     if found.range is None:
@@ -22,38 +22,39 @@ def range_text(found: "MaxRate") -> str:
 
 
 def beyond_text(bounds: str) -> str:
-    """What happens a little beyond the maximum rate: which bounds are broken, or that more come than are served."""
+    """What fails a little above the maximum rate: missed SLOs, or saturation."""
     from dse.evaluators.serving.slo_bounds import BREAKING_FACTOR
 
     if bounds == "saturation":
-        return f"at {BREAKING_FACTOR} times that more come than are served"
-    return f"at {BREAKING_FACTOR} times that {bounds} {'are' if ' and ' in bounds else 'is'} broken"
+        return f"at {BREAKING_FACTOR} times that rate more requests arrive than are served"
+    return f"at {BREAKING_FACTOR} times that rate {bounds} {'are' if ' and ' in bounds else 'is'} missed"
 
 
 def caveat_text(found: "MaxRate", load: ServingLoad, bounds: "SloBounds") -> str:
-    """Why a maximum rate need not last: its requests are replayed, or too few; the empty string of one that lasts."""
+    """Why a maximum rate may not last: replayed or too few requests; empty string if it lasts."""
     from dse.evaluators.serving.max_rate import decisive, enough_requests, longest_allowed_time
 
     if load.draw is None:
         window = format_quantity(float(load.at(found.rate).begins[-1]), "s") if found.rate else "no time"
         return (
-            f"the largest rate at which these {found.count:,} requests, replayed once in {window}, keep bounds; queues may "
-            "grow all the time; workload.arrivals=poisson has a rate that lasts"
+            f"the largest rate at which these {found.count:,} requests, replayed once in {window}, keep the SLOs; queues may "
+            "keep growing; workload.arrivals=poisson has a rate that lasts"
         )
     if found.lasts:
         return ""
     needs = decisive(load, bounds, found.rate, enough_requests(load, bounds, found.rate))
-    least = f"; leave workload.requests out, or say {needs:,} or more" if load.most and load.trace is None else ""
-    least = f"; a trace of {needs:,} or more tells" if load.trace is not None else least
+    least = f"; remove workload.requests, or set {needs:,} or more" if load.most and load.trace is None else ""
+    least = f"; use a trace of {needs:,} or more" if load.trace is not None else least
     takes = format_quantity(longest_allowed_time(load, bounds), "s")
     return (
-        f"{found.count:,} requests are too few to tell whether this lasts: one may take {takes}, and queues grow for "
-        f"longer than these come{least}"
+        f"{found.count:,} requests are too few to show whether this rate lasts: a request may take {takes}, and "
+        f"queues grow for "
+        f"longer than these arrive{least}"
     )
 
 
 def max_rate_text(found: "MaxRate", load: ServingLoad) -> str:
-    """A maximum rate with its range over seeds, its number of requests, what is broken beyond, and whether it lasts."""
+    """Maximum rate with its range, number of requests, what fails beyond, and whether it lasts."""
     from dse.evaluators.serving.slo_bounds import slo_bounds
 
     caveat = caveat_text(found, load, slo_bounds(load, load.largest))
@@ -63,7 +64,7 @@ def max_rate_text(found: "MaxRate", load: ServingLoad) -> str:
 
 
 def max_rate_record(found: "MaxRate", load: ServingLoad) -> dict[str, Any]:
-    """The same as plain values, named as in the answer of ``dse capacity``."""
+    """Maximum rate as JSON values, named as in the answer of ``dse capacity``."""
     from dse.evaluators.serving.slo_bounds import slo_bounds
 
     return {

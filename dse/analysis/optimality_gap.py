@@ -1,11 +1,11 @@
-"""What a mapping that is left to the product leaves on the table: its time against each operator at its best, alone.
+"""Optimality gap of auto-tuned settings: time over a bound from each operator's best candidate.
 
-Words that are `auto` (algorithms of products, sums of a group) and sizes that are 0 (groups and slices on tiles) are chosen by
-the product. Here they are set, one choice after the other; each operator has the best of what was looked at, alone and by the
-closed form, so nothing contends. Of a served load these are operators of the mean iterations of the mapping's own run, as often
-as they come: with other choices others would come. The sum is a bound of what any of these choices can reach: one choice for
-all operators, or messages in each other's way, only cost more. What was not looked at may be better, so a certificate says how
-much was.
+Options that are `auto` (algorithms of products, allreduces) and sizes that are 0 (groups and slices on tiles) are auto-tuned.
+Here they are set, one choice after the other; each operator takes the best of the candidates, evaluated alone with the
+analytical model, so nothing contends. Of a serving load these are operators of the mean iterations of the mapping's own run, as
+often as they occur: other choices would cause other iterations. The sum is a lower bound for all these choices: one choice for
+all operators, or contention of messages, only costs more. Candidates that were not evaluated may be better, so a gap states how
+many were.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,12 +56,12 @@ MAX_COMBINATIONS = 4_096
 
 @dataclass(frozen=True)
 class OptimalityGap:
-    """How far a mapping that was left open is from a bound.
+    """Distance of an auto-tuned mapping from a lower bound on its time.
 
     Attributes:
         left: addresses that were left to the product.
         seconds: of the design, at its fidelity.
-        bound: of each operator at its best, alone, by the closed form.
+        bound: of each operator at its best, alone, with the analytical model.
         looked: choices that were looked at beside the product's.
         whole: whether these are all combinations of the values that are tried; else groups were, with their slices open.
         served: whether the times are those of a served load's mean iterations, each as often as it comes.
@@ -76,7 +76,7 @@ class OptimalityGap:
 
     @property
     def gap(self) -> float:
-        """Time above the bound, as a share of it."""
+        """Time above the bound, as a share of the bound. [-]"""
         return self.seconds / self.bound - 1
 
     def __str__(self) -> str:
@@ -93,15 +93,15 @@ class OptimalityGap:
         side = "above" if self.gap > 0 else "below"  # played, operators may take less than by the closed form
         above = f"{abs(self.gap):.2%} {side}" if abs(self.gap) >= 0.5e-4 else "at"
         bound = f"the bound of {format_quantity(self.bound, 's')}{' of mean iterations' if self.served else ''}"
-        return f"{above} {bound}, each operator at its best alone; of {of} for {left}"
+        return f"{above} {bound}, each operator with its best candidate; of {of} for {left}"
 
 
 def optimality_gap(design: Design, workload: Workload, seconds: float) -> OptimalityGap | None:
-    """The certificate of a design for the first case of a workload; None where nothing is left open, or it cannot be.
+    """Optimality gap of a design for the first case; None if no setting is open or no gap is defined.
 
     Args:
         design: with leaves that are numbers.
-        workload: what is asked of it.
+        workload: of the design.
         seconds: what it takes at its fidelity, the sum of its breakdown; of a served load, mean iterations by the closed form
             are asked in its place, since idle time and batches follow from when requests come.
     """
@@ -134,7 +134,10 @@ def optimality_gap(design: Design, workload: Workload, seconds: float) -> Optima
 
 
 def mean_iteration_rows(design: Design, load: ServingLoad, means: "list[list[MeanIteration]]") -> list[BreakdownRow]:
-    """Operators of mean iterations, which may be those of another design's run, by the closed form; a phase each."""
+    """Breakdown rows of mean iterations with the analytical model, one phase per kind of iteration.
+
+    The iterations may be those of another design's run.
+    """
     from dse.evaluators.workloads.serving import instance_module
 
     service, rows = instance_module(design), list[BreakdownRow]()

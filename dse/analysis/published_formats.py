@@ -1,4 +1,4 @@
-"""What the formats in which a model is published would change of a design that has no room for it."""
+"""Advice on published number formats: what they would change for a design that lacks memory."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,10 +16,10 @@ from dse.space.workload import Workload
 def with_published_formats(
     why: Infeasibility | None, design: Design, workload: Workload, models: Mapping[str, Any]
 ) -> Infeasibility | None:
-    """A verdict, with the formats of the file that a model was read from where these alone would do.
+    """An infeasibility with the published formats of its model, if these alone would make it fit.
 
     Args:
-        why: what binds the design; None where nothing does.
+        why: the most violated limit; None if every limit holds.
         models: entries of a configuration; those of files have `published_formats`.
     """
     if why is None or why.unit != "B":
@@ -36,7 +36,7 @@ def with_published_formats(
         return why
     if not fits:
         return why
-    remedy = f"published in {', '.join(dict.fromkeys(said.values()))}, which would do: {overrides(said)}"
+    remedy = f"published in {', '.join(dict.fromkeys(said.values()))}, which would fit: {overrides(said)}"
     return replace(why, remedy="; ".join(filter(None, (remedy, why.remedy))))
 
 

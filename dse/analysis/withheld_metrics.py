@@ -1,4 +1,4 @@
-"""Metrics of a design that breaks a limit: their names are there, and reading one says which limit is broken."""
+"""Metrics of an infeasible design: names are listed, and reading one raises the violated limit."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,7 +7,7 @@ from dse.space.errors import DesignError
 
 
 class WithheldMetrics(Mapping[str, float]):
-    """Metrics by name that raise the broken limit when they are read, as no design has them.
+    """Metrics by name; reading one raises the violated limit.
 
     >>> withheld = WithheldMetrics({"tpot": 0.01}, "needs 2 GB of chip.hbm.capacity, has 1 GB")
     >>> "tpot" in withheld, list(withheld), withheld.get("no such metric")
@@ -42,10 +42,13 @@ class WithheldMetrics(Mapping[str, float]):
 
 
 def computed_metrics(metrics: Mapping[str, float]) -> Mapping[str, float]:
-    """Metrics as the cost models give them, of a design that breaks a limit too; for output that says so beside them."""
+    """Metrics as the cost models give them, also of an infeasible design.
+
+    For output that prints the violated limit beside them.
+    """
     return metrics.computed if isinstance(metrics, WithheldMetrics) else metrics
 
 
 def nan_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Metrics for tables of numbers: NaN each of a design that breaks a limit."""
+    """Metrics for tables of numbers: NaN each for an infeasible design."""
     return dict.fromkeys(metrics, float("nan")) if isinstance(metrics, WithheldMetrics) else dict(metrics)

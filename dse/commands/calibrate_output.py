@@ -1,4 +1,4 @@
-"""What a calibration leaves: a file of constants that composes, a page, and what the terminal shows."""
+"""Output of ``dse calibrate``: a file of constants that composes, a page, and tables on the terminal."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ from dse.terminal.signals import defer_signals
 
 
 def write_calibration(found: Calibration, out: Path, *, as_json: bool) -> None:
-    """Writes constants to a file and a page beside it, both or none, and prints what was found."""
+    """Write constants to a file and a page beside it, both or none, and print the result."""
     from dse.report.standalone_pages import calibration_page
 
     data = calibration_record(found)
@@ -40,26 +40,28 @@ def write_calibration(found: Calibration, out: Path, *, as_json: bool) -> None:
     for line in calibration_warnings(found):
         console.print(f"[yellow]note:[/] {escape(line)}")
     if found.skipped:
-        console.print(f"{found.skipped} rows of peaks of a space are left out; dse validate has them")
+        console.print(f"{found.skipped} rows about a whole space are skipped; dse validate simulates them")
     for path in texts:
         say(f"wrote   {escape(str(path))}")
-    say(f"use it  {escape(usage_example(out))}")
+    say(f"usage   {escape(usage_example(out))}")
 
 
 def usage_example(out: Path) -> str:
-    """A command that uses a file of constants."""
+    """Example command that uses a file of constants."""
     place = out.resolve().parent
     folder = out.parent.parent if out.parent.name else place.parent
     return f"dse evaluate --config-dir {folder} +{place.name}@_global_={out.stem}"
 
 
 def determination_text(found: Calibration, place: int) -> str:
-    """How well rows determine a constant, in words."""
+    """How well the rows determine a constant, as text."""
     fitted, names = found.fitted, [one.address for one in found.constants]
     if place in fitted.unmoved:
-        return "not identifiable: no row depends on it; left as it was"
+        return "not identifiable: no row depends on it; unchanged"
     if place in fitted.alike:
-        return f"not identifiable beside {', '.join(names[i] for i in fitted.alike[place])}: rows do not tell them apart"
+        return (
+            f"not identifiable separately from {', '.join(names[i] for i in fitted.alike[place])}: rows do not distinguish them"
+        )
     if place in fitted.at_bound:
         return f"ends at the {'lower' if fitted.at_bound[place] < 0 else 'upper'} end of its range"
     low, high = fitted.interval[place]
@@ -70,14 +72,14 @@ def determination_text(found: Calibration, place: int) -> str:
 
 
 def calibration_warnings(found: Calibration) -> list[str]:
-    """What to know before constants are used, a line each."""
+    """Warnings to read before the constants are used, one line each."""
     said = [(one.address, determination_text(found, i)) for i, one in enumerate(found.constants)]
     lines = [f"{address}: {text}" for address, text in said if " " in text]
     return lines if found.held_out is not None else [*lines, "too few rows to hold some out: no held-out error"]
 
 
 def error_summary(found: Calibration) -> dict[str, dict[str, float]]:
-    """Median, 90 % and worst absolute relative error, by what is compared."""
+    """Median, 90 % and worst absolute relative error, by what is compared. [-]"""
     of = {}
     for role in ROLES:
         for when, values in (("before", found.before), ("after", found.after)):
@@ -88,7 +90,7 @@ def error_summary(found: Calibration) -> dict[str, dict[str, float]]:
 
 
 def calibration_record(found: Calibration) -> dict[str, Any]:
-    """A calibration as plain values, in SI and, of rows, in their unit."""
+    """A calibration as JSON values, in SI and, for rows, in their own unit."""
     fitted = found.fitted
     data = {
         "file": str(found.file),
@@ -127,7 +129,10 @@ def calibration_record(found: Calibration) -> dict[str, Any]:
 
 
 def constants_yaml(found: Calibration, out: Path) -> str:
-    """A file of the fitted constants, in the form of ``conf``; those of which rows say nothing are left out."""
+    """YAML text of the fitted constants, in the form of ``conf``.
+
+    Constants that no row determines are left out.
+    """
     said = error_summary(found)
     count = sum(row.role == "calibration" for row in found.rows)
     held = said.get("calibration, held out")

@@ -1,4 +1,4 @@
-"""What ``dse capacity`` leaves: a table for the terminal, a page with pictures, or all as JSON."""
+"""Output of ``dse capacity``: a table for the terminal, a page with plots, or JSON."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ MAX_ROWS = 12
 
 
 def write_capacity(sides: Sequence[ChipCapacity], out: Path, *, as_json: bool) -> None:
-    """Writes the page, and prints what was found."""
+    """Write the page, and print the table or JSON."""
     from dse.report.standalone_pages import capacity_page
 
     idle = _idle(sides)
@@ -73,7 +73,7 @@ def _tell(sides: Sequence[ChipCapacity]) -> None:
 
 
 def too_few_requests_note(side: ChipCapacity) -> str:
-    """What to say of a rate that need not last: of requests that are replayed, or too few; "" of one that lasts."""
+    """Why a maximum rate may not last: replayed or too few requests; empty string if it lasts."""
     return caveat_text(_found(side), side.load, side.bounds)
 
 
@@ -85,7 +85,7 @@ def _found(side: ChipCapacity) -> MaxRate:
 
 
 def capacity_record(sides: Sequence[ChipCapacity], idle: Sequence[NoEffect] = ()) -> dict[str, Any]:
-    """The answer as plain values, in SI.
+    """The answer as JSON values, in SI.
 
     Args:
         sides: chips.
@@ -198,8 +198,8 @@ def _answer(side: ChipCapacity) -> str:
     assert best.capacity is not None
     share = f"{100 * side.bounds.share:g} % of requests"
     bound = ", and ".join(
-        f"{f'of {escape(of.name)} ' if of.name else ''}within {format_quantity(of.ttft, 's')} to the first token, "
-        f"{format_quantity(of.tpot, 's')} a token"
+        f"{f'of {escape(of.name)} ' if of.name else ''}within {format_quantity(of.ttft, 's')} TTFT, "
+        f"{format_quantity(of.tpot, 's')} TPOT"
         for of in side.bounds.each
     )
     asked = side.load.requests
@@ -237,13 +237,13 @@ def _unit(side: ChipCapacity) -> str:
 def _left_out(best: SimulatedDeployment, side: ChipCapacity) -> str:
     """What was typed and nothing of the best deployment reads."""
     words = unread_overrides(best.candidate, side.typed)
-    return f"\nwithout {escape(', '.join(words))}, which nothing of it reads" if words else ""
+    return f"\nwithout {escape(', '.join(words))}, which has no effect on it" if words else ""
 
 
 def _each_class(best: SimulatedDeployment, side: ChipCapacity) -> str:
     """What requests of each class take, a line each; nothing where there are no classes."""
     return "".join(
-        f"\n{escape(of['name'])}: {format_quantity(of['ttft_s'], 's')} to the first token, {_known(of['tpot_s'], 's')} a token"
+        f"\n{escape(of['name'])}: {format_quantity(of['ttft_s'], 's')} TTFT, {_known(of['tpot_s'], 's')} TPOT"
         for of in _by_class(best, side)
     )
 
@@ -266,8 +266,8 @@ def _cells(side: ChipCapacity) -> str:
         return ""
     whole = f"{side.cells * side.devices:,} devices serve {side.cells * side.best.rate:.4g} {_unit(side)}" if side.best else ""
     idle = side.asked - side.cells * side.devices
-    left = f"; {idle} more are left over" if idle > 0 else ""
-    return f"\n[bold]{side.cells:,} such cells[/], each with a router and its part of the requests: {whole}{left}"
+    left = f"; {idle} more are idle" if idle > 0 else ""
+    return f"\n[bold]{side.cells:,} equal cells[/], each with a router and its share of the requests: {whole}{left}"
 
 
 def _next(one: SimulatedDeployment, side: ChipCapacity) -> str:
@@ -285,24 +285,25 @@ def _rate(rate: float, side: ChipCapacity) -> str:
 
 
 def _deployments(side: ChipCapacity) -> Table:
-    fit, played = len(side.candidates), len(side.tried)
+    fit, simulated = len(side.candidates), len(side.tried)
     title = (
-        f"deployments: {fit:,} fit, {played:,} played; the others are slower by their estimates or by a run at the best rate; "
-        f"below the first, rates are of one stream and within 5 %"
+        f"deployments: {fit:,} fit, {simulated:,} simulated; the other {fit - simulated:,} are slower by estimate, or "
+        f"failed at "
+        "the best rate so far; rates below the first row are of one stream and within 5 %"
     )
     table = Table(title=title, title_justify="left")
     table.add_column("deployment")
     for name in (
         "devices",
         _unit(side),
-        "closed estimate",
+        "estimate",
         "tokens/s a device",
         "tokens/s a user",
         "price",
         "a Mtoken",
         "TTFT",
         "TPOT",
-        "breaks next",
+        "missed next",
     ):
         table.add_column(name, justify="right")
     for one in _ranked(side)[:MAX_ROWS]:
@@ -330,7 +331,7 @@ def _known(value: float, unit: str = "") -> str:
 
 
 def dollar_text(value: float) -> str:
-    """For people.
+    """An amount of money as text, in dollars.
 
     >>> dollar_text(1234567.8), dollar_text(0.04321)
     ('$1,234,568', '$0.04321')
@@ -339,7 +340,7 @@ def dollar_text(value: float) -> str:
 
 
 def _front(side: ChipCapacity) -> Table:
-    table = Table(title="what a user gets against what a device gives: no run has more of both", title_justify="left")
+    table = Table(title="tokens/s of a user against tokens/s of a device: Pareto front of the runs", title_justify="left")
     for name in ("tokens/s a user", "tokens/s a device", "deployment"):
         table.add_column(name, justify="left" if name == "deployment" else "right")
     rows = side.front
@@ -351,9 +352,9 @@ def _front(side: ChipCapacity) -> Table:
 
 
 def _load(side: ChipCapacity) -> Table:
-    table = Table(title="latency against load, of the best", title_justify="left")
+    table = Table(title="latency against load, best deployment", title_justify="left")
     share = f"{100 * side.bounds.share:g} %"
-    for name in ("of the largest rate", "requests/s", f"TTFT, {share}", f"TPOT, {share}", "breaks"):
+    for name in ("of the maximum rate", "requests/s", f"TTFT, {share}", f"TPOT, {share}", "missed"):
         table.add_column(name, justify="right")
     for times, rate, ttft, tpot, broken in side.curve:
         table.add_row(f"{times:g}", f"{rate:.4g}", _known(ttft, "s"), _known(tpot, "s"), broken)
@@ -361,7 +362,7 @@ def _load(side: ChipCapacity) -> Table:
 
 
 def _chips(sides: Sequence[ChipCapacity]) -> Table:
-    table = Table(title="chips, each by its best deployment", title_justify="left")
+    table = Table(title="chips, each with its best deployment", title_justify="left")
     names = (
         "chip",
         "devices",

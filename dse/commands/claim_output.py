@@ -1,4 +1,4 @@
-"""``dse validate --claims``: claims of papers with what comes out and the verdict, as tables, one page and JSON.
+"""``dse validate --claims``: claims of papers with results and verdicts, as tables, a page and JSON.
 
 The command ends with a status other than 0 where a contradicted claim has no mechanism, or a second model that disagrees.
 """
@@ -30,7 +30,7 @@ COLOURS = {REPRODUCED: "green", CONTRADICTED: "red", UNDECIDABLE: "yellow"}
 
 
 def validate_claims(names: Sequence[str], out: Path, *, as_json: bool) -> int:
-    """Decide the claims of some papers, or of all, write the page, print the verdicts; returns the exit status.
+    """Decide claims of papers, write the page and print the verdicts; returns the exit status.
 
     Args:
         names: of papers, claims as PAPER/ID, or files.
@@ -70,7 +70,7 @@ def validate_claims(names: Sequence[str], out: Path, *, as_json: bool) -> int:
 
 
 def record(decisions: Sequence[Decision]) -> dict[str, Any]:
-    """Tallies by paper, and every claim with its verdict, as plain values."""
+    """Tallies by paper, and every claim with its verdict, as JSON values."""
     return {
         "physics": PHYSICS_VERSION,
         "papers": [tally.record() for tally in tally_papers(decisions)],
@@ -80,7 +80,7 @@ def record(decisions: Sequence[Decision]) -> dict[str, Any]:
 
 
 def verdict_table(paper: str, decisions: Sequence[Decision]) -> Table:
-    """The claims of one paper for people."""
+    """Table of the claims of one paper for the terminal."""
     table = Table(title=escape(TITLES.get(paper, paper)), title_justify="left", box=None)
     for name in ("id", "place", "claim", "published", "simulated", "reader", "verdict"):
         table.add_column(name, justify="right" if name in ("published", "simulated", "reader") else "left")
@@ -94,7 +94,7 @@ def verdict_table(paper: str, decisions: Sequence[Decision]) -> Table:
 
 
 def explanation(decision: Decision) -> str:
-    """Why a claim is contradicted, or what would decide it; empty string for a claim that is reproduced."""
+    """Why a claim is contradicted, or what would decide it; empty string for a reproduced claim."""
     claim = decision.claim
     if decision.verdict == CONTRADICTED:
         return f"contradicted: {claim.mechanism}"

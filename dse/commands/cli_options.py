@@ -1,4 +1,4 @@
-"""What each command takes and does, and how its words are told apart: the text of ``--help``, and the parser of argparse.
+"""Arguments, flags and ``--help`` texts of each command, and their argparse parsers.
 
 No heavy library is imported, so that help and completion answer at once.
 """
@@ -14,7 +14,7 @@ from dse.space.errors import DesignError, suggest_nearest
 
 @dataclass(frozen=True, slots=True)
 class CommandFlag:
-    """One flag of a command.
+    """One flag of a command with its help text.
 
     Attributes:
         names: as they are typed, the one for messages last.
@@ -33,7 +33,7 @@ class CommandFlag:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command.
+    """One command with its arguments, flags, help text and examples.
 
     Attributes:
         takes: what follows its name.
@@ -52,18 +52,16 @@ class Command:
     hydra: bool = False
 
 
-TRUST_FLAG = CommandFlag(("--trust",), "let files that did not come with this program, and stored runs, say what runs")
-OUT_FLAG = CommandFlag(("--out",), "write there instead of into the run's folder", "FILE", "report.html")
+TRUST_FLAG = CommandFlag(("--trust",), "allow code in files that did not come with this program, and in stored runs")
+OUT_FLAG = CommandFlag(("--out",), "write to this file instead of the run's folder", "FILE", "report.html")
 
-DESIGN = CommandFlag(
-    ("--design",), "a design of the study by its id, as tables, files and the report have it", "ID", "1f3a09c27b"
-)
+DESIGN = CommandFlag(("--design",), "a design of the study, by its id in tables, files and the report", "ID", "1f3a09c27b")
 
 HYDRA = (
     CommandFlag(("-cd", "--config-dir"), "a folder of your own chips, models, mappings and spaces", "DIR", "mine"),
-    CommandFlag(("-c", "--cfg"), "print the composed configuration (job, hydra or all), and do nothing else", "WHAT", "job"),
-    CommandFlag(("--resolve",), "with --cfg, and with interpolations resolved"),
-    CommandFlag(("-p", "--package"), "with --cfg, only this part of it, as in --package chip", "PART", "chip"),
+    CommandFlag(("-c", "--cfg"), "print the composed configuration (job, hydra or all), and stop", "WHAT", "job"),
+    CommandFlag(("--resolve",), "with --cfg: resolve interpolations"),
+    CommandFlag(("-p", "--package"), "with --cfg: print only this part, as in --package chip", "PART", "chip"),
     CommandFlag(
         ("-i", "--info"),
         "print what Hydra knows: all, config, defaults, defaults-tree, plugins or searchpath",
@@ -75,24 +73,24 @@ HYDRA = (
     CommandFlag(("-cn", "--config-name"), "", "NAME", "config"),
     CommandFlag(("-cp", "--config-path"), "", "DIR", "mine"),
 )
-"""Hydra's flags, with run and evaluate; those of which nothing is said are refused with what to do instead."""
+"""Hydra's flags of commands that compose a configuration; those without a help text are refused with a remedy."""
 
 COMMANDS = {
     "run": Command(
         "NAME [overrides]",
-        "start a study or go on with it; ends with the front and the path of the report",
+        "start or resume a study; ends with the front and the path of the report",
         """\
-Starts a study or goes on with it: screens its space by the closed form, searches from the best, verifies where that is
-wanted, and writes the report. What is evaluated is stored at once; after Ctrl-C or a kill the same command goes on. Another
-sampler, window or population asks anew and uses what is stored.
+Starts a study or resumes it. Screens the space with the analytical model, searches from the best designs, verifies the best
+if the study asks for it, and writes the report. Results are stored at once; after Ctrl-C or a kill the same command resumes.
+With another sampler, window or population a new search begins, which uses the stored results.
 
-overrides that say how, not what:
-  search=NAME search.budget=N   local, tpe, nsga2, nsga3, qmc, random, exhaustive, gp, none or auto; different designs to ask
-  search.stop.time='20 min'     ends sooner; also search.stop.stagnation=DESIGNS
-  verify=next                   the best designs once more, a fidelity up; verify=none leaves that out
-  workers=ray workers.count=N   processes; serial, ray or auto
-  name=NEW seed=N               beside what ran before
-  run_dir=DIR store=URL         where the report and the results go""",
+overrides of the run:
+  search=NAME search.budget=N   local, tpe, nsga2, nsga3, qmc, random, exhaustive, gp, none or auto; number of designs
+  search.stop.time='20 min'     time limit; also search.stop.stagnation=DESIGNS
+  verify=next                   evaluate the best designs at the next higher fidelity; verify=none skips verification
+  workers=ray workers.count=N   processes: serial, ray or auto
+  name=NEW seed=N               a new study beside the stored one
+  run_dir=DIR store=URL         places of the report and of the results""",
         (TRUST_FLAG,),
         (
             "dse run quickstart",
@@ -103,18 +101,18 @@ overrides that say how, not what:
     ),
     "evaluate": Command(
         "[overrides]",
-        "one design: metrics, time by operator, what binds; --json for machines, --trace FILE for a timeline viewer",
+        "one design: metrics, time by operator, bottleneck; --json for programs, --trace FILE for a timeline viewer",
         """\
-Evaluates one design: says what it is, whether it is feasible, its metrics with their definitions, the time of every operator
-and what binds it. study=NAME --design ID answers for a design of a study that ran here.
+Evaluates one design. Prints its settings, whether it is feasible, its metrics with their definitions, and the time and
+bottleneck of every operator. study=NAME --design ID evaluates a design of a study that ran here.
 
-overrides that choose parts: chip, model, mapping, workload, stack (the options are the files of conf/), fidelity""",
+overrides that choose presets: chip, model, mapping, workload, stack (the options are the files of conf/), fidelity""",
         (
             CommandFlag(("--json",), "print everything as JSON"),
             CommandFlag(("--trace",), "write the timeline of the first step for Perfetto", "FILE", "step.json"),
             CommandFlag(
                 ("--from",),
-                "each design of a shortlist, as a report leaves it; overrides are of all of them",
+                "evaluate each design of a shortlist that a report wrote; overrides apply to all of them",
                 "FILE",
                 "list.yaml",
             ),
@@ -130,18 +128,18 @@ overrides that choose parts: chip, model, mapping, workload, stack (the options 
     ),
     "compare": Command(
         "chip=[NAME,NAME] [overrides]",
-        "chips side by side on one question, each with the best mapping that a short search finds",
+        "chips side by side for one workload, each with the best mapping that a short search finds",
         """\
-Looks for the best mapping of each chip by the closed form, over its usual one and a small space of its software's knobs, and
-prints the chips side by side: per mm2, joule and dollar, and what takes the time. Formats are equal, or it is refused. A chip
-that cannot be asked says why; a name that is no chip is refused.
+Searches the best mapping of each chip with the analytical model, over its default mapping and a small space of its software's
+knobs. Prints the chips side by side: metrics, per mm2, joule and dollar too, and time by resource. Number formats must be
+equal. If a chip does not support the workload, its column gives the reason. An unknown chip name is an error.
 
-overrides that count:
-  model=NAME workload=NAME      what is asked, as of dse evaluate; workload.batch=[8] and others
-  precision={weights: int8}     the formats of all; formats=own compares unlike ones
+overrides:
+  model=NAME workload=NAME      the workload, as in dse evaluate; workload.batch=[8] and others
+  precision={weights: int8}     number formats of all chips; formats=own compares different ones
   space=NAME                    other mappings than those of conf/space/best*.yaml""",
         (
-            CommandFlag(("--objective",), "the metric that the best mapping is best in", "METRIC", "tpot"),
+            CommandFlag(("--objective",), "metric by which the best mapping is chosen", "METRIC", "tpot"),
             CommandFlag(("--json",), "print everything as JSON"),
             TRUST_FLAG,
         ),
@@ -154,27 +152,28 @@ overrides that count:
     ),
     "capacity": Command(
         "chip=NAME devices=N [overrides]",
-        "the largest rate of requests that keeps bounds on latency, by the best deployment; or the fewest devices",
+        "maximum rate of requests within SLOs, by the best deployment; or the fewest devices for a rate",
         """\
-Looks for the deployment of a model on N devices that serves most requests while a share of them keeps bounds on time to first
-token and time per output token: instances that do both phases, or pools that prefill and that decode, by parallelism, policy,
-token budget and batch. The loop plays them; at 1.05 times the printed rate a bound is broken. Writes
-runs/capacity/capacity.html: a user's tokens against a device's, latency against load. chip=[A,B] compares chips.
+Searches the deployment of a model on N devices with the highest rate of requests, of which a share keeps the SLOs on time to
+first token and time per output token. Candidates have instances that do both phases, or pools that prefill and pools that
+decode, with different parallelism, policy, token budget and batch. Their serving is simulated; at 1.05 times the printed rate
+an SLO is missed. Writes runs/capacity/capacity.html: tokens/s of a user against tokens/s of a device, and latency against load.
+chip=[A,B] compares chips.
 
-words that say how:
-  devices=16                    how many there are; or rate='10 Hz' for the fewest that serve it
-  percentile=90                 share of the requests that keep each bound, in %
-  apart=false                   no instances that only prefill
-  ffn=apart                     of boxes of dies, attention and FFNs on dies of their own, too
-  by=dollars                    chips in the order of what their best costs: all devices with rate=, a token with devices=;
-                                or by=devices
-overrides that count:
+options:
+  devices=16                    number of devices; or rate='10 Hz' for the fewest devices that serve the rate
+  percentile=90                 share of the requests that must keep each SLO, in %
+  apart=false                   no prefill instances
+  ffn=apart                     chips with several dies per node: also attention and FFNs on different dies
+  by=dollars                    order of chips by the price of their best deployment: of all devices with rate=, of a token
+                                with devices=; or by=devices
+overrides:
   workload.prompt=4000 workload.output=500 workload.ttft='2 s' workload.tpot='50 ms'     or workload.trace=FILE
-  workload.requests=2000 workload.arrivals=poisson seed=0     what is played
-  space=NAME mapping.both.tp=4     what is looked through (conf/space/capacity.yaml); what is set is not searched""",
+  workload.requests=2000 workload.arrivals=poisson seed=0     simulated requests
+  space=NAME mapping.both.tp=4     searched settings (conf/space/capacity.yaml); a setting that is given is not searched""",
         (
             CommandFlag(("--json",), "print everything as JSON"),
-            CommandFlag(("--out",), "write the page there", "FILE", "capacity.html"),
+            CommandFlag(("--out",), "write the page to this file", "FILE", "capacity.html"),
             TRUST_FLAG,
         ),
         (
@@ -187,16 +186,16 @@ overrides that count:
     ),
     "explain": Command(
         "[STUDY] [--design ID] [overrides]",
-        "why a design is as it is: what takes its time, what each knob would do, what constraints cost, which designs are next",
+        "explain a design: time by resource, effect of each knob, shadow prices of constraints, next designs",
         """\
-Of one design: shares of its time by what they are spent on; by evaluating designs one step away, what each knob does to each
-objective, up and down; the smallest relaxation of each constraint that admits a better design; the next design that is
-cheaper and slower, and the other way. Without a study the knobs are those of space=NAME, else the leaves of chip and mapping,
-a tenth up and down, whole numbers halved and doubled. Of a study alone: its front, and what its constraints cost.
+Explains one design. Prints shares of its time by resource; the effect of one step of each knob, up and down, on each objective;
+the smallest relaxation of each constraint that admits a better design; the next design that is cheaper and slower, and the next
+that is more expensive and faster. Without a study the knobs are those of space=NAME, else all settings of chip and mapping, a
+tenth up and down, counts halved and doubled. With a study alone: its front, and the shadow prices of its constraints.
 
 overrides that name a design:
-  of a study                    chip.cores=400 mapping.both.tp=8, over what the study starts from; or --design ID
-  without one                   as of dse evaluate; objectives as in +objectives.tpot=min""",
+  with a study                  chip.cores=400 mapping.both.tp=8, over the study's own configuration; or --design ID
+  without a study               as in dse evaluate; objectives as in +objectives.tpot=min""",
         (
             DESIGN,
             CommandFlag(("--json",), "print everything as JSON"),
@@ -211,12 +210,12 @@ overrides that name a design:
     ),
     "whynot": Command(
         "STUDY [--design ID] [overrides]",
-        "where a chip of yours stands in a study: which front designs beat it, in what, and through which changes",
+        "position of a design in a study: front designs that beat it, by how much, and through which changes",
         """\
-Evaluates the design that overrides name over what a study starts from, at the study's fidelity, and compares it with the
-designs that are stored: which of the front beat it, by how much in each objective, and in which knobs they differ; of all that
-beat it the one with fewest changes, and the changes to it one by one, each time the one that is best next; and how far it is
-from the front. What no knob of the study moves counts as one change.""",
+Evaluates a design at the study's fidelity; overrides name it over the study's own configuration. Compares it with the stored
+designs: which designs of the front beat it, by how much in each objective, and in which knobs they differ. Of all that beat it,
+shows the one with the fewest changes, and these changes one by one, each time the best next one; and its distance from the
+front. Settings that no knob of the study moves count as one change.""",
         (DESIGN, CommandFlag(("--json",), "print everything as JSON"), TRUST_FLAG),
         (
             "dse whynot quickstart chip.cores=300 chip.l2.size='64 MB' mapping.both.tp=4",
@@ -229,9 +228,9 @@ from the front. What no knob of the study moves counts as one change.""",
         "STUDY [STUDY...] [store=URL]",
         "write the report of a study again, or one that compares studies; --follow while they run",
         """\
-Writes the report of a study again from what is stored, or one page on several studies: fronts, hypervolume, who beats whom.
-Nothing is evaluated but what breaks the time of the best designs down.""",
-        (CommandFlag(("--follow",), "while a study runs, keep the open page up to date; ends with it"), OUT_FLAG, TRUST_FLAG),
+Writes the report of a study again from stored results, or one page on several studies: fronts, hypervolume, dominated designs.
+Only the best designs are evaluated again, for their time by operator.""",
+        (CommandFlag(("--follow",), "update the open page while the study runs; ends with the study"), OUT_FLAG, TRUST_FLAG),
         (
             "dse report quickstart",
             "dse report quickstart waferllm_gemv --out both.html",
@@ -240,23 +239,23 @@ Nothing is evaluated but what breaks the time of the best designs down.""",
     ),
     "validate": Command(
         "[STUDY...|FILE...] | --claims [PAPER...]",
-        "published figures against simulated ones, of all studies that ship, of some, or of a file; claims of papers",
+        "published against simulated figures, of all studies that ship, of some, or of a file; claims of papers",
         """\
-Simulates each published row of the studies that ship, or of those that are named: counts by role the rows that are further off
-than their study's tolerance (studies/tolerances.csv), prints mean, 90 % and worst error by study, chip and phase, and what took
-longest, and writes the page (measured against simulated). Ends with 1 where a row of role check fails that is said to hold:
-one that is not in studies/misses.csv, which says why. Of a study, its rows are printed too.
+Simulates each published row of the studies that ship, or of the named studies. Counts by role the rows whose error exceeds
+their study's tolerance (studies/tolerances.csv). Prints mean, 90 % and worst error by study, chip and phase, and the slowest
+rows, and writes the page (measured against simulated). Ends with 1 if a row of role check fails that is no known miss
+(studies/misses.csv, with reasons). For named studies, the rows are printed too.
 
-Of files, prints published, simulated and error of each row, with a summary. A file is CSV with these columns: id, where,
-overrides, baseline, metric, value, unit, role, note.
+For files, prints published value, simulated value and error of each row, with a summary. A file is CSV with these columns: id,
+where, overrides, baseline, metric, value, unit, role, note.
 
-With --claims, judges the claims of the papers (studies/claims/PAPER.csv), of all or of those named, one claim as PAPER/ID:
-reproduced, contradicted, or undecidable with what the paper leaves out. Ends with 1 where a contradicted claim has no mechanism
-or a second reader that says otherwise.""",
+With --claims, decides the claims of papers (studies/claims/PAPER.csv): of all papers, of named ones, or one claim as PAPER/ID.
+A claim is reproduced, contradicted, or undecidable with what the paper leaves out. Ends with 1 if a contradicted claim has no
+mechanism, or a second model that disagrees.""",
         (
-            CommandFlag(("--claims",), "judge the claims of papers"),
+            CommandFlag(("--claims",), "decide the claims of papers"),
             CommandFlag(("--json",), "print the rows as JSON"),
-            CommandFlag(("--out",), "write the page there", "FILE", "validation.html"),
+            CommandFlag(("--out",), "write the page to this file", "FILE", "validation.html"),
         ),
         (
             "dse validate waferllm_gemv noc_curves",
@@ -268,17 +267,17 @@ or a second reader that says otherwise.""",
         "FILE fit=[ADDRESS,...] [overrides]",
         "fit constants of a chip or a stack to measured rows; writes them, with a page, as a file that composes",
         """\
-Fits constants of a chip or a stack to rows of role calibration, by robust least squares on logarithms of simulated over
-measured; rows of role check and report are shown, never fitted. FILE has the columns of dse validate; overrides are put before
-those of each row. Writes runs/NAME/calibration.yaml and calibration.html, and says how to use them.
+Fits constants of a chip or a stack to rows of role calibration, by robust least squares on log(simulated / measured). Rows of
+role check and report are shown, never fitted. FILE has the columns of dse validate; overrides of the command line stand before
+those of each row. Writes runs/NAME/calibration.yaml and calibration.html, and prints a command that uses them.
 
-words that say how:
-  fit=[ADDRESS,ADDRESS=LOW..HIGH UNIT]   constants, with a range if not the one that their declaration allows
-  folds=5 seed=0                         for the held-out error; the same seed gives the same result
-  name=NAME                              of the folder under runs/, without it that of the file""",
+options:
+  fit=[ADDRESS,ADDRESS=LOW..HIGH UNIT]   constants to fit; a range replaces the declared one
+  folds=5 seed=0                         folds for the held-out error; the same seed gives the same result
+  name=NAME                              name of the folder under runs/; default: that of the file""",
         (
             CommandFlag(("--json",), "print everything as JSON"),
-            CommandFlag(("--out",), "write constants there, and the page beside it", "FILE", "mine/fitted.yaml"),
+            CommandFlag(("--out",), "write constants to this file, and the page beside it", "FILE", "mine/fitted.yaml"),
         ),
         (
             "dse calibrate measured.csv chip=a100 stack=tuned fit=[mapping.stack.hbm_achieved]",
@@ -291,26 +290,26 @@ words that say how:
         "",
         "studies that ship, studies that ran here",
         """\
-Prints the studies that ship or stand in ./studies, with their questions, and how far those are that ran in this folder.""",
+Prints the studies that ship or are in ./studies, with their questions, and the state of those that ran in this folder.""",
         (CommandFlag(("--json",), "print everything as JSON"),),
         ("dse list", "dse list | grep gemv", "dse list --json"),
     ),
     "show": Command(
         "STUDY [store=URL]",
-        "a study's question, knobs, objectives and state",
+        "question, knobs, objectives and state of a study",
         """\
-Prints a study: question, objectives, constraints, workload, knobs with their values, constants that were assumed or fitted,
-or have no source, and of each run its time, processor time, user, host, versions, commit and seed.""",
+Prints a study: question, objectives, constraints, workload, knobs with their values, and constants that were assumed or
+fitted, or have no source. For each run it prints time, CPU time, user, host, versions, commit and seed.""",
         (TRUST_FLAG,),
         ("dse show quickstart", "dse show waferllm_gemv", "dse show quickstart store=runs/quickstart/results.sqlite"),
     ),
     "export": Command(
         "STUDY --to FORMAT [store=URL]",
-        "a study's designs as parquet, csv, json or optuna; --out FILE",
+        "designs of a study as parquet, csv, json or optuna; --out FILE",
         """\
-Writes every design of a study that was searched or screened: knobs, metrics in SI units, feasible, front. Units are in the
-schema of Parquet and in a file beside CSV and JSON; optuna is a journal that optuna-dashboard opens.""",
-        (CommandFlag(("--to",), "parquet (as without it), csv, json or optuna", "FORMAT", "csv"), OUT_FLAG, TRUST_FLAG),
+Writes every searched or screened design of a study: knobs, metrics in SI units, feasible, front. Units are in the schema of
+Parquet, or in a file beside CSV and JSON. The format optuna is a journal that optuna-dashboard opens.""",
+        (CommandFlag(("--to",), "parquet (default), csv, json or optuna", "FORMAT", "csv"), OUT_FLAG, TRUST_FLAG),
         (
             "dse export quickstart --to parquet",
             "dse export quickstart --to csv --out designs.csv",
@@ -319,21 +318,21 @@ schema of Parquet and in a file beside CSV and JSON; optuna is a journal that op
     ),
     "schema": Command(
         "[DOCUMENT]",
-        "the JSON Schema of what --json prints; without a name, which documents there are",
+        "the JSON Schema of a document that --json prints; without a name, the list of documents",
         """\
-Prints the schema (JSON Schema, draft 2020-12) of a document that some command prints with --json. Each document says its name
-and version at the top, as in "schema": "dse/evaluate/7"; a version's keys, their types and their units stay as they are.""",
+Prints the schema (JSON Schema, draft 2020-12) of a document that a command prints with --json. Each document has its name and
+version at the top, as in "schema": "dse/evaluate/7". Keys, types and units of a version never change.""",
         (),
         ("dse schema", "dse schema evaluate", "dse schema list"),
     ),
     "mcp": Command(
         "",
-        "a server by which an assistant searches: tools over the Model Context Protocol; --allow-run lets it run studies",
+        "server for assistants: tools over the Model Context Protocol; --allow-run lets them run studies",
         """\
-Speaks the Model Context Protocol on standard input and output, on the studies and runs of this folder, until the input ends:
-tools list, evaluate, front, why and whynot, whose answers are the documents of dse schema. A client's configuration names this
-command. Nothing is written without --allow-run, with which there is the tool run, and results go to runs/NAME. What an
-assistant says is data: it can give no flags, and run no code. Needs pip install 'mesh-dse[mcp]'.""",
+Serves the Model Context Protocol on standard input and output, for the studies and runs of this folder, until the input ends.
+The tools are list, evaluate, front, why and whynot; they answer with documents of dse schema. A client's configuration names
+this command. Without --allow-run nothing is written; with it there is the tool run, and results go to runs/NAME. Input of an
+assistant is data: it cannot set flags or run code. Needs pip install 'mesh-dse[mcp]'.""",
         (CommandFlag(("--allow-run",), "also offer the tool run, which runs studies and stores their results in ./runs"),),
         ("dse mcp", "dse mcp --allow-run", "cd mine && dse mcp"),
     ),
@@ -341,23 +340,23 @@ assistant says is data: it can give no flags, and run no code. Needs pip install
 
 HELP_HEAD = "mesh-dse: which chip and which mapping for this model and this load, and why\n"
 HELP_TAIL = """
-dse COMMAND --help says more of each, with examples; dse --version.
+dse COMMAND --help describes each command, with examples; dse --version.
 
 Overrides are Hydra's: chip=ascend910b chip.l2.size='64 MB' model=[llama3_8b,qwen2_7b] mapping.prefill.tp=16
-A model as Hugging Face publishes it: model.from_hf=FOLDER/config.json
+A model from Hugging Face: model.from_hf=FOLDER/config.json
 The shell completes commands, studies, flags and overrides after: eval "$(dse -sc install=bash)"
 """
 
 
 def help_overview() -> str:
-    """The help on all commands."""
+    """The help on all commands, as ``dse --help`` prints it."""
     typed = {f"dse {name} {command.takes}".rstrip(): command.does for name, command in COMMANDS.items()}
     lines = [f"  {words:{max(map(len, typed)) + 2}}{does}" for words, does in typed.items()]
     return "\n".join([HELP_HEAD, *lines, HELP_TAIL])
 
 
 def flags_of(name: str) -> list[str]:
-    """Every flag of a command."""
+    """Every flag of a command, Hydra's flags included."""
     command = COMMANDS[name]
     known = (*command.flags, *(HYDRA if command.hydra else ()))
     return ["--help", *(flag.names[-1] for flag in known if flag.does)]
@@ -373,9 +372,9 @@ INSTEAD_OF_A_SWEEP = (
 
 
 def parse_arguments(name: str, arguments: Sequence[str]) -> argparse.Namespace:
-    """The arguments of a command: a field a flag of its own, ``words`` for all else, ``hydra`` for Hydra's flags.
+    """Parse the arguments of a command: a field for each of its flags, ``words`` and ``hydra``.
 
-    ``--help`` prints and ends the program, as argparse does.
+    ``words`` has the overrides, ``hydra`` Hydra's flags. ``--help`` prints and ends the program, as argparse does.
 
     Raises:
         DesignError: a flag that the command does not have, or one without its value.

@@ -1,4 +1,4 @@
-"""What the terminal shows of chips side by side: a column each, metrics per area, energy and money; or all as JSON."""
+"""Output of ``dse compare``: one column a chip, metrics per area, energy and money; or JSON."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,7 +27,7 @@ SHOWN_BOTTLENECKS = 3
 
 
 def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, trust: bool) -> None:
-    """Prints chips side by side; arguments as of `dse.analysis.compare.compared`."""
+    """Print chips side by side; arguments as of `dse.analysis.compare.compare_best_mappings`."""
     sides = compare_best_mappings(words, objective, trust=trust)
     answers = ((side.found.design, side.found.workload) for side in sides if side.found)
     idle = idle_in_all_designs("compare", answers, [word for word in words if not word.startswith("chip=")])
@@ -54,7 +54,7 @@ def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, tru
 
 
 def comparison_document(sides: Sequence[ChipComparison], objective: str, idle: Sequence[NoEffect]) -> dict[str, Any]:
-    """Chips side by side, as plain values; metrics in SI with their units."""
+    """Chips side by side as JSON values; metrics in SI with their units."""
     cases = next((side.found.cases for side in sides if side.found), ())
     data = {
         "objective": objective,
@@ -67,7 +67,7 @@ def comparison_document(sides: Sequence[ChipComparison], objective: str, idle: S
 
 
 def chip_record(side: ChipComparison) -> dict[str, Any]:
-    """A side as plain values."""
+    """One chip of a comparison as JSON values."""
     metrics = side.found.metrics if side.found else {}
     return {
         "chip": side.chip,
@@ -90,14 +90,14 @@ def chip_record(side: ChipComparison) -> dict[str, Any]:
 
 
 def tokens_per_joule(side: ChipComparison) -> float | None:
-    """Output tokens for a joule, where energy is known."""
+    """Output tokens per joule, if energy is known. [token/J]"""
     energy = side.found.metrics.get("energy_per_token") if side.found else None
     return 1 / energy if energy else None
 
 
 def _table(sides: Sequence[ChipComparison], objective: str) -> Table:
     """A row a fact, a column a chip."""
-    table = Table(title=f"best by {objective} among mappings, closed form", title_justify="left")
+    table = Table(title=f"best {objective} among mappings, analytical model", title_justify="left")
     table.add_column("", no_wrap=True)
     for side in sides:
         table.add_column(escape(side.chip), justify="right", overflow="fold")
@@ -125,8 +125,8 @@ def _table(sides: Sequence[ChipComparison], objective: str) -> Table:
             )
         else:
             row(name, texts, style="bold" if name == objective else "")
-    row("time goes to", [_binds(side) for side in sides])
-    row("mappings looked at", [f"{side.looked[0]:,}, {side.looked[1]:,} fit" if side.looked[0] else "" for side in sides])
+    row("time by resource", [_binds(side) for side in sides])
+    row("mappings evaluated", [f"{side.looked[0]:,}, {side.looked[1]:,} fit" if side.looked[0] else "" for side in sides])
     if any(side.refused for side in sides):
         row("search", [side.left_out if side.refused else "" for side in sides])
     return table

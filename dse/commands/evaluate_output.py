@@ -1,4 +1,4 @@
-"""What the terminal shows of one design: what it is, its metrics, the time of every operator and what binds; or all as JSON."""
+"""Output of ``dse evaluate``: settings, metrics, time by operator and bottlenecks; or JSON."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,7 +51,7 @@ MAX_CASE_COLUMNS = 6
 
 
 def print_evaluation_of(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
-    """Prints the design of a composed configuration.
+    """Evaluate and print the design of a composed configuration.
 
     Args:
         config: as `dse.config.compose.compose` returns it.
@@ -62,7 +62,7 @@ def print_evaluation_of(config: Mapping[str, Any], *, as_json: bool, trace: str 
 
 
 def leave(found: Evaluation, config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
-    """Prints an answer to a composed configuration; arguments as of `sheet`."""
+    """Print an answer to a composed configuration and write its trace."""
     if trace:
         write_trace(found.breakdown, found.profile, Path(trace))
     if as_json:
@@ -73,7 +73,7 @@ def leave(found: Evaluation, config: Mapping[str, Any], *, as_json: bool, trace:
 
 
 def print_evaluation(found: Evaluation, config: Mapping[str, Any]) -> None:
-    """Prints the answer to a composed configuration as tables."""
+    """Print the answer to a composed configuration as tables."""
     console = SafeConsole(150)
     cases, parts = len(found.cases), found.breakdown
     if found.infeasible is not None:
@@ -103,7 +103,7 @@ def print_evaluation(found: Evaluation, config: Mapping[str, Any]) -> None:
     if parts.rows:
         console.print(_bound(parts))
     if found.certificate is not None:
-        console.print(f"left to the product: {found.certificate}")
+        console.print(f"optimality gap: {found.certificate}")
     if over_time := _over_time(found):
         console.print(f"power over time, all chips{' in the first case' if cases > 1 else ''}: {over_time}")
     if parts.memory:
@@ -138,7 +138,7 @@ def _over_time(found: Evaluation) -> str:
 
 
 def evaluation_record(found: Evaluation) -> dict[str, Any]:
-    """An answer as plain values."""
+    """One evaluated design as JSON values."""
     sources = [
         {"address": s.address, "value": s.value, "source": s.source, "note": s.note}
         | {"fitted_on": list(s.fitted_on), "meant_for": list(s.meant_for)}
@@ -244,7 +244,7 @@ def _model_facts(model: Model) -> dict[str, Any]:
 
 
 def _metrics_table(found: Evaluation) -> Table:
-    many = f"all {len(found.cases)} cases together: the mean, the most or the least" if len(found.cases) > 1 else ""
+    many = f"all {len(found.cases)} cases together: mean, maximum or minimum" if len(found.cases) > 1 else ""
     held = "as if every limit held" if found.infeasible is not None else ""
     title = "; ".join(text for text in (held, many, f"of {found.part}" if found.part else "") if text)
     table = Table(box=None, show_header=False, title=title or None, title_justify="left")
@@ -257,8 +257,8 @@ def _metrics_table(found: Evaluation) -> Table:
 
 def _bands_table(found: Evaluation) -> Table:
     """How far off measured rows of this kind were, and where that would have the answer measured."""
-    table = Table(box=None, title="how far off measured rows of this kind were: simulated over measured", title_justify="left")
-    for name in ("metric", "here", "off by", "so it would be measured as"):
+    table = Table(box=None, title="error on similar measurements (simulated / measured - 1)", title_justify="left")
+    for name in ("metric", "here", "off by", "expected measurement"):
         table.add_column(name)
     for one in found.bands:
         ends = dict.fromkeys(metric_text(one.metric, end) for end in one.measured or ())
@@ -287,7 +287,7 @@ def _operators_table(phase: str, found: Evaluation) -> Table:
     of = " of the first case" if len(found.cases) > 1 else ""
     of += f", {found.part.partition(':')[0]}" if found.part else ""
     whole = ", all layers and steps; FLOP and bytes of all devices" if phase in ("prefill", "decode") else ""
-    beside = f"; {format_quantity(work, 's')} of work, some of it side by side" if work > total * (1 + MIN_SHOWN_SHARE) else ""
+    beside = f"; {format_quantity(work, 's')} of work, partly in parallel" if work > total * (1 + MIN_SHOWN_SHARE) else ""
     table = Table(title=f"{phase}{of}: {format_quantity(total, 's')}{whole}{beside}", title_justify="left")
     cells = [_cells(row, work, basis=bool(found.kernel_basis)) for row in rows]
     for column in list(cells[0]):

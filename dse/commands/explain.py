@@ -1,4 +1,4 @@
-"""From what is typed to why: a design by overrides, or one of a study by its id or overrides."""
+"""``dse explain`` and ``dse whynot``: a design named by overrides, or one of a study by its id."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -64,7 +64,7 @@ PLACE = ("store=", "run_dir=")
 
 
 def explain_overrides(*overrides: str | Sequence[str], trust: bool = False, seconds: float = BUDGET_S) -> Explanation:
-    """Why a design is as it is, that overrides name as for `dse.evaluate`.
+    """Explain a design that overrides name as for `dse.evaluate`.
 
     Its knobs are those of its configuration's space (``space=NAME``); without any, the leaves of its chip that somebody
     chooses and those of its mapping. Its objectives are those of the configuration, else the usual ones.
@@ -77,7 +77,7 @@ def explain_overrides(*overrides: str | Sequence[str], trust: bool = False, seco
 
 
 def explain_config(config: Mapping[str, Any], name: str, *, seconds: float = BUDGET_S) -> Explanation:
-    """Why the design of a composed configuration is as it is.
+    """Explain the design of a composed configuration.
 
     Args:
         config: as `dse.config.compose.compose` returns it.
@@ -89,7 +89,7 @@ def explain_config(config: Mapping[str, Any], name: str, *, seconds: float = BUD
     """
     if len(config.get("chips") or ()) > 1:
         raise DesignError(
-            f"explain: one design of {', '.join(config['chips'])}: say whose, as in chip={next(iter(config['chips']))}"
+            f"explain: one design of {', '.join(config['chips'])}: choose its chip, as in chip={next(iter(config['chips']))}"
         )
     asked = build_question(dict(config), study_folder(config), fewer=bool(config.get("chips")))
     ((_, space),) = asked.space.each
@@ -115,7 +115,7 @@ def explain_config(config: Mapping[str, Any], name: str, *, seconds: float = BUD
 def explain_study_design(
     name: str, which: str, *overrides: str | Sequence[str], trust: bool = False, seconds: float = BUDGET_S
 ) -> Explanation:
-    """Why a design of a study is as it is.
+    """Explain a design of a study.
 
     Args:
         name: of a study that ran here.
@@ -132,7 +132,7 @@ def explain_study_design(
     asked, frame = part.study, part.frame
     if which:
         if typed:
-            raise DesignError(f"--design: {which!r} names a design, and so do {' '.join(typed)}; give one of them")
+            raise DesignError(f"--design: {which!r} and {' '.join(typed)} both name a design; remove one of them")
         found = stored_design(asked, frame, part.screened, which)
         return of_stored(asked, frame, found, part.screened, seconds=seconds)
     own = design_from_overrides(asked, typed, "explain", trust=trust)
@@ -161,7 +161,7 @@ def explain_study_design(
 
 
 def study_front_record(name: str, *overrides: str, trust: bool = False) -> dict[str, Any]:
-    """The front of a study that ran here, which knobs move it and what its constraints cost, as plain values.
+    """Front of a stored study, effects of its knobs and cost of its constraints, as JSON values.
 
     Args:
         name: of the study.
@@ -176,7 +176,7 @@ def study_front_record(name: str, *overrides: str, trust: bool = False) -> dict[
 
 
 def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) -> None:
-    """Prints the front of a study, which knobs move it and what its constraints cost."""
+    """Print the front of a study, the effects of its knobs and the cost of its constraints."""
     if as_json:
         print(json_text(study_front_record(name, *overrides, trust=trust), indent=1))
         return
@@ -187,7 +187,7 @@ def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) ->
 def explain_dominance(
     name: str, *overrides: str | Sequence[str], which: str = "", trust: bool = False, seconds: float = BUDGET_S
 ) -> DominanceReport:
-    """Where a design that overrides name stands in a study that ran here.
+    """Position of a design that overrides name among those of a stored study.
 
     Args:
         name: of the study.
@@ -197,20 +197,20 @@ def explain_dominance(
         seconds: what the steps of the way to a better design may take.
 
     Raises:
-        DesignError: it is asked something else than the study asks, or the study has no results here.
+        DesignError: its workload differs from the study's, or the study has no results here.
     """
     loaded, typed = _loaded(name, flatten_overrides(overrides), trust=trust)
     part = loaded.part()
     if not which:
         return explain_dominance_of(loaded.study, part.frame, typed, trust=trust, seconds=seconds)
     if typed:
-        raise DesignError(f"--design: {which!r} names a design, and so do {' '.join(typed)}; give one of them")
+        raise DesignError(f"--design: {which!r} and {' '.join(typed)} both name a design; remove one of them")
     found = stored_design(part.study, part.frame, part.screened, which)
     return of_study_not_in(part.study, part.frame, found, seconds=seconds)
 
 
 def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool) -> None:
-    """What ``dse whynot`` does.
+    """Run ``dse whynot``; returns the exit status.
 
     Args:
         names: of the study.
@@ -221,7 +221,7 @@ def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_jso
         DesignError: no study, or several.
     """
     if len(names) != 1:
-        raise DesignError(f"whynot: takes the name of one study, as dse list shows it; got {' '.join(names) or 'nothing'}")
+        raise DesignError(f"whynot: expected the name of one study (dse list), got {' '.join(names) or 'nothing'}")
     found = explain_dominance(names[0], *typed, which=which, trust=trust)
     print_no_effects(found.without_effect)
     if as_json:
@@ -231,7 +231,7 @@ def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_jso
 
 
 def run_explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool) -> None:
-    """What ``dse explain`` does: one design, of a study or by itself, or the front of a study.
+    """Run ``dse explain`` for one design, for a design of a study, or for the front of a study.
 
     Args:
         names: of the study, if one is named.
@@ -242,7 +242,7 @@ def run_explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_js
         DesignError: several studies, or a design without a study.
     """
     if len(names) > 1:
-        raise DesignError(f"explain: takes the name of one study, as dse list shows it; got {' '.join(names)}")
+        raise DesignError(f"explain: expected the name of one study (dse list), got {' '.join(names)}")
     if which and not names:
         raise DesignError(
             f"explain --design: {which!r} is a design of a study; name it, as in dse explain quickstart --design {which}"

@@ -1,4 +1,4 @@
-"""Why, as the terminal shows it and as JSON."""
+"""Output of ``dse explain``: tables for the terminal, and JSON values."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,7 +30,7 @@ WIDTH = 160
 
 
 def print_explanation(found: Explanation) -> None:
-    """Prints why a design is as it is."""
+    """Print the explanation of one design."""
     console = SafeConsole(WIDTH)
     knobs = f"  {escape(knobs_text(found.space, found.values))}" if found.name == found.id else ""
     console.print(f"[bold]{escape(found.name)}[/]{knobs}")
@@ -39,33 +39,33 @@ def print_explanation(found: Explanation) -> None:
     console.print(f"metrics   {escape(metrics_text(found.goal, found.point))}, by {found.goal.fidelity}")
     console.print(f"feasible  {'yes' if found.point.feasible else f'no: {escape(found.point.why)}'}")
     print_tied_leaves(console, found.space, found.values, found.design)
-    console.print(f"time      {shares_text(found.shares) or 'nothing is played of a design that breaks a limit'}")
+    console.print(f"time      {shares_text(found.shares) or 'not evaluated: the design violates a limit'}")
     if found.certificate is not None:
-        console.print(f"left      to the product: {escape(str(found.certificate))}")
+        console.print(f"gap       to a bound: {escape(str(found.certificate))}")
     if found.changes:
         console.print(_changes_table(found))
     if found.idle:
-        console.print(f"no step of these changes anything: {escape(', '.join(found.idle))}")
+        console.print(f"knobs without effect:  {escape(', '.join(found.idle))}")
     if found.left:
-        console.print(f"not looked at, for lack of time: {escape(', '.join(found.left))}")
+        console.print(f"not evaluated, for lack of time: {escape(', '.join(found.left))}")
     if found.prices:
         title = "shadow prices: of each constraint the smallest relaxation with which a known design would beat this one"
         console.print(shadow_price_table(found.space, found.prices, title, found.values))
     elif found.point.feasible:
-        console.print(f"constraints: no design that breaks one alone would beat this one ({found.known})")
-    for near, how in ((found.cheaper, "cheaper and slower"), (found.faster, "dearer and faster")):
+        console.print(f"constraints: no design that violates only one of them would beat this one ({found.known})")
+    for near, how in ((found.cheaper, "cheaper and slower"), (found.faster, "more expensive and faster")):
         console.print(f"{how}: {escape(nearest_design_text(found.space, near)) if near else 'none is known'}")
 
 
 def print_tied_leaves(console: SafeConsole, space: AnySpace, values: Mapping[str, Any], design: Design) -> None:
-    """Prints leaves that follow knobs, with what they follow; nothing where none does."""
+    """Print tied settings with the knobs that they follow; nothing if there are none."""
     several = [f"{leaf} {_leaf(design, leaf)} ({tied.text})" for tied, leaf in _tied(space, values)]
     if several:
         console.print(f"tied      {escape(', '.join(several))}")
 
 
 def tied_leaves_record(space: AnySpace, values: Mapping[str, Any], design: Design) -> dict[str, Any]:
-    """Leaves that follow knobs, as plain values."""
+    """Tied settings as JSON values."""
     found = {}
     for tied, leaf in _tied(space, values):
         unit = field_at(design, leaf).metadata["unit"] or "1"
@@ -84,7 +84,7 @@ def _leaf(design: Design, leaf: str) -> str:
 
 
 def metric_text(value: float, unit: str) -> str:
-    """A metric for people; money from ten thousand on without an exponent.
+    """A metric as text; money from ten thousand on without an exponent.
 
     >>> metric_text(21730.4, "USD"), metric_text(0.013, "s")
     ('21,730 USD', '13 ms')
@@ -118,7 +118,7 @@ def changed_knobs_text(space: AnySpace, knobs: Mapping[str, tuple[Any, Any]]) ->
 
 
 def nearest_design_text(space: AnySpace, near: NearestDesign) -> str:
-    """The next design in one line: what it costs, how fast it is, and what of it differs."""
+    """The next design in one line: price, speed, and the knobs that differ."""
     of = [f"{name} {metric_text(new, METRICS[name].unit)} ({new / old - 1:+.1%})" for name, old, new in (near.cost, near.pace)]
     return f"{f'{near.name}, ' if near.name else ''}{', '.join(of)}: {changed_knobs_text(space, near.knobs)}"
 
@@ -146,7 +146,7 @@ def _changes_table(found: Explanation) -> Table:
 
 
 def knob_effect_text(one: KnobEffect, name: str) -> str:
-    """What a step does to an objective: the change, and the elasticity where there is one."""
+    """Effect of a knob step on an objective: the change, and the elasticity if there is one."""
     if name not in one.change:
         return "-"
     elastic = f" ({one.elasticity[name]:+.2f})" if name in one.elasticity else ""
@@ -154,7 +154,7 @@ def knob_effect_text(one: KnobEffect, name: str) -> str:
 
 
 def shadow_price_table(space: AnySpace, prices: Sequence[ShadowPrice], title: str, here: Mapping[str, Any]) -> Table:
-    """Prices of constraints, a row each; of the designs that they admit, the knobs that differ from a design's."""
+    """Table of shadow prices, one row each, with the knobs that differ in the admitted design."""
     table = Table(title=title, title_justify="left", show_lines=len(prices) > 1)
     for name in ("constraint", "shadow price", "with the design"):
         table.add_column(name, overflow="fold")
@@ -175,27 +175,29 @@ def print_front_explanation(
     prices: Sequence[ShadowPrice],
     remarks: Sequence[Caveat],
 ) -> None:
-    """Prints of each front design what takes its time and which step gains most, what constraints cost, and remarks."""
+    """Print each front design with its time shares and best step, shadow prices, and caveats."""
     console, space = SafeConsole(WIDTH), asked.question.space
     most = [members[round(i * (len(members) - 1) / (SHOWN - 1))] for i in range(SHOWN)] if len(members) > SHOWN else members
     more = f", {SHOWN} shown" if len(members) > SHOWN else ""
     by = (
-        f"; the step of a knob that gains most, by {analytical_goal(study_goal(asked), space.base).fidelity}" if members else ""
+        f"; the knob step with the largest gain, at fidelity {analytical_goal(study_goal(asked), space.base).fidelity}"
+        if members
+        else ""
     )
     table = Table(title=f"front of {asked.name}: {count_text(len(members), 'design')}{more}{by}", title_justify="left")
     table.add_column("rank", justify="right")
     table.add_column("design", no_wrap=True)
-    table.add_column("time goes to", overflow="fold")
+    table.add_column("time by resource", overflow="fold")
     for name in asked.objectives:
         table.add_column(name, justify="right", overflow="fold")
-        table.add_column("gains most by", overflow="fold")
+        table.add_column("best step", overflow="fold")
     ranks = {one.name: rank for rank, one in enumerate(members, 1)}
     for one in most:
         cells = [f"{ranks[one.name]:,}", one.name, _most_of(shares.get(one.name))]
         for name in asked.objectives:
             cells += [metric_text(one.point.metrics[name], METRICS[name].unit), escape(_best_step(asked, one, name))]
         table.add_row(*cells)
-    console.print(table if members else f"front of {asked.name}: no design keeps every limit and constraint")
+    console.print(table if members else f"front of {asked.name}: no design meets every limit and constraint")
     if prices:
         console.print(
             shadow_price_table(
@@ -203,7 +205,7 @@ def print_front_explanation(
             )
         )
     else:
-        console.print("constraints: no design that is known breaks one alone and would move the front")
+        console.print("constraints: no known design violates only one of them and would move the front")
     for note in remarks:
         console.print(f"[yellow]note[/]  {escape(note.text)}")
     if members:
@@ -217,14 +219,14 @@ LARGEST = 3
 def _most_of(shares: Mapping[str, float] | None) -> str:
     """The largest shares of the time, from a hundredth on."""
     if shares is None:
-        return "no time to look"
+        return "no time left"
     return ", ".join(f"{name} {share:.0%}" for name, share in list(shares.items())[:LARGEST] if share >= 0.01)
 
 
 def _best_step(asked: Study, member: FrontMember, name: str) -> str:
     """The feasible step that gains most in an objective."""
     if member.changes is None:
-        return "no time to look"
+        return "no time left"
     sign = 1 if asked.objectives[name] == "max" else -1
     good = [one for one in member.changes if one.point.feasible and sign * one.change.get(name, 0.0) > SMALL]
     if not good:
@@ -245,7 +247,7 @@ def front_explanation_record(
     remarks: Sequence[Caveat],
     distinct: Sequence[str],
 ) -> dict[str, Any]:
-    """A front, as plain values."""
+    """The front of a study with its explanation, as JSON values."""
     space = asked.question.space
     data = {
         "study": asked.name,
@@ -269,7 +271,7 @@ def front_explanation_record(
 
 
 def explanation_record(found: Explanation) -> dict[str, Any]:
-    """Why, as plain values; metrics in SI with their units."""
+    """The explanation of one design as JSON values; metrics in SI with their units."""
     data = {
         "design": found.id,
         "name": found.name,
@@ -294,12 +296,12 @@ def explanation_record(found: Explanation) -> dict[str, Any]:
 
 
 def metrics_record(point: DesignOutcome) -> dict[str, dict[str, Any]]:
-    """Metrics with their units."""
+    """Metrics with their units as JSON values."""
     return {name: {"value": value, "unit": METRICS[name].unit} for name, value in point.metrics.items()}
 
 
 def knob_effect_record(space: AnySpace, one: KnobEffect) -> dict[str, Any]:
-    """A step as plain values."""
+    """Effect of one knob step as JSON values."""
     return {
         "knob": one.step.knob,
         "from": knob_record(space, one.step.knob, one.step.old),
@@ -312,7 +314,7 @@ def knob_effect_record(space: AnySpace, one: KnobEffect) -> dict[str, Any]:
 
 
 def shadow_price_record(space: AnySpace, one: ShadowPrice) -> dict[str, Any]:
-    """The price of a constraint as plain values."""
+    """Shadow price of one constraint as JSON values."""
     return {
         "constraint": one.what,
         "unit": one.unit,
@@ -328,7 +330,7 @@ def shadow_price_record(space: AnySpace, one: ShadowPrice) -> dict[str, Any]:
 
 
 def nearest_design_record(space: AnySpace, near: NearestDesign | None) -> dict[str, Any] | None:
-    """The next design as plain values."""
+    """The next design as JSON values."""
     if near is None:
         return None
     pairs = {name: {"here": old, "there": new, "unit": METRICS[name].unit} for name, old, new in (near.cost, near.pace)}
@@ -340,7 +342,7 @@ def nearest_design_record(space: AnySpace, near: NearestDesign | None) -> dict[s
 
 
 def knob_record(space: AnySpace, address: str, value: Any) -> Any:
-    """A knob's value with its unit; words, and numbers without a unit, as they are."""
+    """A knob's value with its unit; options, and numbers without a unit, as they are."""
     if value is None or isinstance(value, str):
         return value
     unit = space.spec(address).metadata["unit"]

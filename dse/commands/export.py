@@ -1,4 +1,4 @@
-"""A study's results in the formats of others, with the units of their columns."""
+"""``dse export``: a study's results as Parquet, CSV, JSON or Optuna journal, with units."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ from dse.terminal.progress import say
 
 
 def export_study(name: str, to: str, out: str, *overrides: str, trust: bool = False) -> int:
-    """Writes a study's results to a file, at once or not at all; units beside it where the format has no place for them."""
+    """Write a study's results to a file atomically, with a file of units where the format has none."""
     loaded = load(name, *overrides, trust=trust)
     asked = loaded.study
     frame = loaded.frame()
@@ -41,7 +41,7 @@ def export_study(name: str, to: str, out: str, *overrides: str, trust: bool = Fa
 
 
 def column_units(loaded: StoredStudy, frame: pd.DataFrame) -> dict[str, dict[str, str]]:
-    """Of every column, its unit ("1" of numbers without one, "" of what is no number) and what it is."""
+    """Unit and meaning of every column: unit "1" for plain numbers, "" for text."""
     asked = loaded.study
     space = asked.question.space
     tied = {tied.address: (of.base, tied.text) for _, of in space.each for tied in of.tied}
@@ -65,12 +65,12 @@ def column_units(loaded: StoredStudy, frame: pd.DataFrame) -> dict[str, dict[str
 NOTES = {
     "formats": "number formats that it computes in",
     DESIGN: "its id, the beginning of its key, which every command takes: dse explain STUDY --design ID",
-    SEARCH_ORDER: "its place among the designs that the search asked for, from 0; none of a design that was screened only",
-    "limit": "the limit that binds; none where all hold",
-    "excess": "by how much the limit is broken, relative to it",
+    SEARCH_ORDER: "its place among the searched designs, from 0; none for a design that was only screened",
+    "limit": "the limit that is violated most; none where all hold",
+    "excess": "relative excess over the limit",
     "error": "why its evaluation failed; none where it did not",
     "stage": "search or screen",
-    "feasible": "keeps every limit and constraint",
+    "feasible": "whether every limit and constraint holds",
     "front": "no other feasible design is better in one objective and as good in all others",
 }
 

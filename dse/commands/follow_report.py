@@ -1,4 +1,4 @@
-"""A report that keeps up with studies while they run. It reads what their stores say, and evaluates nothing."""
+"""A report that is updated while studies run; it reads their stores and evaluates nothing."""
 
 import contextlib
 import time
@@ -21,7 +21,7 @@ PERIOD_S = 2.0
 
 
 def follow_studies(names: list[str], out: str = "", *, period: float = PERIOD_S, trust: bool = False) -> int:
-    """Writes the report of studies whenever there are new results, until all have ended or Ctrl-C; returns the exit status."""
+    """Update the report of studies until all have ended or Ctrl-C; returns the exit status."""
     loaded = [load(name, trust=trust) for name in names]
     for one in loaded:
         if not store_exists(one.study.store):
@@ -30,7 +30,7 @@ def follow_studies(names: list[str], out: str = "", *, period: float = PERIOD_S,
             )
     path = Path(out).resolve() if out else report_path([one.study for one in loaded])
     page, seen, data = LivePage(path), None, None
-    say(f"report  {escape(str(path))} is kept up to date; Ctrl-C stops that, and not the study")
+    say(f"report  {escape(str(path))} is updated while the study runs; Ctrl-C stops the updates, not the study")
     try:
         while True:
             running = [one for one in loaded if _running(one)]

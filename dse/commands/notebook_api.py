@@ -1,4 +1,4 @@
-"""The same from a notebook: `dse.evaluate(...)`, `dse.run(...)`, `dse.load(study).frame()`.
+"""Notebook functions: `dse.evaluate(...)`, `dse.run(...)`, `dse.load(study).frame()`.
 
 >>> import dse
 >>> dse.evaluate("model=llama3_8b", "mapping.prefill.tp=8").metrics["tpot"] < 0.01
@@ -40,17 +40,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoredStudy:
-    """A study with what is stored of it."""
+    """One study with its stored results."""
 
     study: Study
 
     def frame(self) -> pd.DataFrame:
-        """Every design that was searched or screened: its id, knobs and metrics in SI, ``feasible``, ``front``, ``stage``."""
+        """Every searched or screened design: id, knobs, metrics in SI, ``feasible``, ``front``, ``stage``."""
         searched, screened = self._stages()
         return with_front(self.study, searched, screened)
 
     def front(self) -> pd.DataFrame:
-        """The designs that no other beats, best first objective first; none where nothing of this version is stored."""
+        """Designs of the Pareto front, sorted by the first objective; empty if nothing is stored.
+
+        Results of other physics versions do not count.
+        """
         frame = self.frame()
         if not len(frame):
             return frame
@@ -58,11 +61,11 @@ class StoredStudy:
         return rows[rows["front"]].drop(columns="place").reset_index(drop=True)
 
     def verified(self) -> Verification | None:
-        """The best designs at both fidelities, where the study verifies them; None where nothing of it is stored."""
+        """The best designs at both fidelities; None if the study verifies nothing or nothing is stored."""
         return self._verified(self.frame())
 
     def explain(self, design: str) -> "Explanation":
-        """Why one of its designs is as it is, at the study's fidelity.
+        """Explain one of its designs, at the study's fidelity.
 
         Args:
             design: its id, as ``frame()`` has it.
@@ -80,7 +83,7 @@ class StoredStudy:
     why = explain
 
     def evaluate(self, design: str) -> Evaluation:
-        """One of its designs as `dse.evaluate` answers: metrics, the time of every operator and what binds.
+        """Evaluate one of its designs as `dse.evaluate` does.
 
         Args:
             design: its id, as ``frame()`` has it.
@@ -91,17 +94,17 @@ class StoredStudy:
         return evaluated_design(self, design)[0]
 
     def whynot(self, *overrides: str | Sequence[str]) -> "DominanceReport":
-        """Where a design stands that overrides name over what the study starts from, and how it would get better.
+        """Position of a design that overrides name among those of the study, and ways to improve it.
 
         Raises:
-            DesignError: it is asked something else than the study asks, or there are no results here.
+            DesignError: its workload differs from the study's, or there are no results here.
         """
         from dse.explanations.design_from_overrides import explain_dominance_of
 
         return explain_dominance_of(self.study, self.part().frame, flatten_overrides(overrides))
 
     def report(self) -> Path:
-        """Writes the report again, from what is stored; returns its path.
+        """Write the report again from stored results; returns its path.
 
         Raises:
             DesignError: there are no results here.
@@ -109,7 +112,7 @@ class StoredStudy:
         return write_comparison_report([self])
 
     def part(self) -> "ReportedStudy":
-        """What a report shows of it.
+        """The study as a report shows it.
 
         Raises:
             DesignError: there are no results here.
@@ -126,7 +129,7 @@ class StoredStudy:
         return ReportedStudy(asked, frame, screened, self.runs(), self._verified(frame))
 
     def runs(self) -> list[dict[str, Any]]:
-        """When, with what and how far it was run here."""
+        """Runs of the study in this folder, with time, host and versions."""
         if not store_exists(self.study.store):
             return []
         with closing(Store(self.study.store, create=False)) as store:
@@ -160,7 +163,7 @@ class StoredStudy:
 
 
 def evaluated_design(loaded: StoredStudy, design: str, *, trust: bool = False) -> tuple[Evaluation, dict[str, Any]]:
-    """A design of a study, evaluated at the study's fidelity, and the configuration that it is of.
+    """A design of a study, evaluated at the study's fidelity, and its configuration.
 
     Args:
         loaded: the study.
@@ -181,7 +184,7 @@ def evaluated_design(loaded: StoredStudy, design: str, *, trust: bool = False) -
 
 
 def evaluate(*overrides: str | Sequence[str], trust: bool = False) -> Evaluation:
-    """One design, by Hydra overrides as on the command line, or by a list of them.
+    """Evaluate one design, by Hydra overrides as on the command line.
 
     Args:
         overrides: as they are typed.
@@ -196,7 +199,7 @@ def evaluate(*overrides: str | Sequence[str], trust: bool = False) -> Evaluation
 def compare_chips(
     *overrides: str | Sequence[str], objective: str = DEFAULT_OBJECTIVE, trust: bool = False
 ) -> list[ChipComparison]:
-    """Chips side by side on one question, each with the best mapping that a short search finds.
+    """Compare chips for one workload, each with the best mapping that a short search finds.
 
     Args:
         overrides: as of `evaluate`, with ``chip=[NAME, NAME]``.
@@ -222,25 +225,25 @@ def flatten_overrides(overrides: Iterable[str | Sequence[str]]) -> list[str]:
     for override in overrides:
         some = [override] if isinstance(override, str) else override
         if not isinstance(some, list | tuple) or not all(isinstance(word, str) for word in some):
-            raise DesignError(f"overrides: {override!r} is none; write them as on the command line: 'chip=a100', 'seed=1'")
+            raise DesignError(f"overrides: {override!r} is no override; write it as on the command line: 'chip=a100', 'seed=1'")
         found += some
     return found
 
 
 def run(name: str, *overrides: str | Sequence[str], trust: bool = False) -> StoredStudy:
-    """Starts a study or goes on with it."""
+    """Start a study or go on with it."""
     asked = find_study(name, *overrides, trust=trust)
     run_study(asked)
     return StoredStudy(asked)
 
 
 def load(name: str, *overrides: str | Sequence[str], trust: bool = False) -> StoredStudy:
-    """A study with what is stored of it here; what its files and its store say runs no code unless trusted."""
+    """A study with its stored results; its files and its store run no code unless trusted."""
     return StoredStudy(find_study(name, *overrides, trust=trust))
 
 
 def write_comparison_report(loaded: Sequence[StoredStudy], out: str = "") -> Path:
-    """Writes one report on one study or several, from what is stored, into `out` or the first one's run folder.
+    """Write one report on one or several studies from stored results; returns its path.
 
     Raises:
         DesignError: one of them has no results here.
@@ -252,7 +255,7 @@ def write_comparison_report(loaded: Sequence[StoredStudy], out: str = "") -> Pat
 
 
 def find_study(name: str, *given: str | Sequence[str], trust: bool = False) -> Study:
-    """A study by name: one that ships or is in the working folder, or one that ran here or into a store, as it was run.
+    """A study by name: shipped, in the working folder, or stored here as it was run.
 
     Raises:
         DesignError: no such study, or overrides of one that is read as it was run.
@@ -263,7 +266,7 @@ def find_study(name: str, *given: str | Sequence[str], trust: bool = False) -> S
         said = dict(word.split("=", 1) for word in overrides if word.startswith(("store=", "run_dir=")))
         if more := [word for word in overrides if not word.startswith(("store=", "run_dir="))]:
             if said or stored_location(run_dir) is not None:
-                raise DesignError(f"study {name!r} is read as it was run; leave out {' '.join(more)}")
+                raise DesignError(f"study {name!r} is read as it was run; remove {' '.join(more)}")
         elif said:
             run_dir = Path(said.get("run_dir", run_dir))
             place = said.get("store") or stored_location(run_dir)
@@ -285,5 +288,5 @@ def _as_run(name: str, place: str, *, trust: bool) -> list[str]:
     facts = runs[-1]["facts"]
     overrides: Any = facts.get("overrides") if isinstance(facts, dict) else None
     if not isinstance(overrides, list):
-        raise DesignError(f"{store.place}: the last run of study {name!r} says no overrides; give them: study={name} ...")
+        raise DesignError(f"{store.place}: the last run of study {name!r} has no stored overrides; add them: study={name} ...")
     return overrides if trust else check_stored_overrides(overrides, store.place)

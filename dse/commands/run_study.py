@@ -1,4 +1,4 @@
-"""A study from its configuration to its report: screen, search, verify, report."""
+"""Run of a study from its configuration to its report: screen, search, verify, report."""
 
 import contextlib
 import time
@@ -45,12 +45,15 @@ from dse.terminal.signals import exit_status
 
 
 def run_config(config: Mapping[str, Any]) -> int:
-    """Starts a study or goes on with it; ends with the front and the path of the report. Returns the exit status."""
+    """Start or resume the study of a configuration; returns the exit status.
+
+    It ends with the front and the path of the report.
+    """
     return run_study(build_study(config, study_folder(config)))
 
 
 def run_study(asked: Study, told: ProgressCallback = no_progress) -> int:
-    """Runs a study that is built. Returns the exit status.
+    """Run a study that is built; returns the exit status.
 
     Args:
         asked: the study.
@@ -94,7 +97,7 @@ def _run(asked: Study, store: Store, told: ProgressCallback) -> int:
         found = _search(asked, store, screened, elapsed, told)
         frame = with_front(asked, found, screened)
         if not len(frame):
-            raise DesignError("nothing to do: screen.run is false and search.sampler is none; turn one of them on")
+            raise DesignError("screen.run is false and search.sampler is none: nothing to do; set screen.run=true or a sampler")
         checked = _verify(asked, store, frame, elapsed, told)
         counts = {"results": len(found)} | ({"verified": len(checked.after)} if checked is not None else {})
         done = elapsed() | counts
@@ -120,7 +123,7 @@ def _run(asked: Study, store: Store, told: ProgressCallback) -> int:
 
 
 def open_store(asked: Study) -> Store:
-    """The store of a study; says what is in it that cannot be used."""
+    """Open the store of a study, and report stored results that cannot be used."""
     store = Store(asked.store)
     for physics, count in store.of_other_physics(asked.context).items():
         say(
@@ -132,7 +135,7 @@ def open_store(asked: Study) -> Store:
 def choose_sampler(
     asked: Study, screened: ScreenResult | None, begun: Mapping[str, Any] | None, allowed: Callable[[], tuple[int, str]]
 ) -> tuple[str, str]:
-    """The sampler of a study, and why.
+    """The sampler of a study, and the reason for it as text.
 
     Args:
         asked: the study.
@@ -144,14 +147,12 @@ def choose_sampler(
     if wanted != "auto":
         return wanted, "as configured"
     if begun is not None:
-        return begun.get("sampler", "nsga2"), "as it was begun"
+        return begun.get("sampler", "nsga2"), "from its first run"
     if asked.search["promote"]:
-        what = (
-            f"designs of {asked.search['promote']} are promoted to {asked.fidelity} by the hypervolume that they promise there"
-        )
+        what = f"designs of {asked.search['promote']} are promoted to {asked.fidelity} by their expected hypervolume gain"
         return "local", what
     if screened is not None and screened.exact and asked.fidelity == asked.screening:
-        return "none", "the screen looked at every design at this fidelity, so its front is exact"
+        return "none", "the screen evaluated every design at this fidelity, so its front is exact"
     designs, time_says = allowed()
     name, why = recommend_sampler(asked.question.space, len(asked.objectives), designs)
     return name, f"{time_says}; {why}" if time_says else why
@@ -186,7 +187,7 @@ def _search(
     say(f"  search: {name} ({why})")
     if others:
         count = store.asked(asked.name, PHYSICS_VERSION) - len(before)
-        say(f"  {count_text(count, 'design')} asked by other searches of this study: results are used, and shown too")
+        say(f"  {count_text(count, 'design')} proposed by other searches of this study: their results are used and shown")
     if name == "none":
         return search_frame(asked, stored_asks(asked, store))
     space, stop = asked.question.space, asked.search["stop"]
@@ -205,7 +206,7 @@ def _search(
     budget = asked.search["budget"] + (begun or about).get("warm", 0)
     budget = budget if source.designs is None else _all_of(source.designs, budget)
     if before:
-        say(f"  going on from {count_text(len(before), 'asked design')}")
+        say(f"  going on from {count_text(len(before), 'proposed design')}")
     base = asked.question.base
     workers = make_workers(
         asked.crew,
@@ -232,13 +233,13 @@ def _search(
         )
     failed = sum(1 for _, result in found.values() if result.error)
     say(
-        f"  search: {count_text(len(found), 'design')} asked, {len({r.key for _, r in found.values()}):,} different"
+        f"  search: {count_text(len(found), 'design')} proposed, {len({r.key for _, r in found.values()}):,} different"
         + (f", {failed} failed" if failed else "")
     )
     out = count_by_limit({result.key: result for _, result in found.values()}.values())
     if out:
         most = ", ".join(f"{limit} {count:,}" for limit, count in out.items())
-        say(f"  search: {sum(out.values()):,} of them break a limit that is known before, and are not of the budget: {most}")
+        say(f"  search: {sum(out.values()):,} of them violate an early limit, and do not count in the budget: {most}")
     frame = search_frame(asked, stored_asks(asked, store) if others else found)
     if refused := search_refusals(asked, frame):
         say(f"  search: {left_out_text(refused, len(frame), 'different design')}")
@@ -253,8 +254,8 @@ def _verify(asked: Study, store: Store, frame: pd.DataFrame, elapsed: RunClock, 
         what = f"no fidelity above {asked.fidelity}" if wanted == "next" else f"no fidelity {wanted}"
         each = asked.question.space.each
         others = " and ".join(dict.fromkeys(what for _, space in each for what in case_types_at_fidelity(space.base, wanted)))
-        more = f"; for {others} by themselves it has" if others else ""
-        say(f"  verify: this kind of chip has {what} for this kind of workload, so there is nothing to compare with{more}")
+        more = f"; for {others} alone the fidelities are" if others else ""
+        say(f"  verify: this kind of chip has {what} for this kind of workload: nothing to verify{more}")
         return None
     with ProgressBar("verify", told) as bar:
         base = base_design_key(asked)
@@ -276,7 +277,7 @@ def _verify(asked: Study, store: Store, frame: pd.DataFrame, elapsed: RunClock, 
 def _all_of(designs: int, budget: int) -> int:
     if budget < designs:
         raise DesignError(
-            f"search.budget: {budget:,} is below the {designs:,} designs of the space, which exhaustive asks for all; "
+            f"search.budget: {budget:,} is below the {designs:,} designs of the space, all of which exhaustive evaluates; "
             f"set search.budget={designs} or choose another sampler"
         )
     return designs
@@ -288,7 +289,7 @@ def _warm(asked: Study) -> WarmStart:
         return WarmStart({}, [], 0)
     taken = take_over_results(asked, places, asked.screen["seeds"])
     of = f"of {taken.stored:,} results of this workload, fidelity and physics in {', '.join(places)}"
-    say(f"  warm start: {len(taken.results):,} {of} are in this space; the best {len(taken.seeds):,} are asked first")
+    say(f"  warm start: {len(taken.results):,} {of} are in this space; the best {len(taken.seeds):,} are evaluated first")
     return taken
 
 
@@ -344,7 +345,7 @@ def _same(asked: Study, store: Store, now: dict[str, Any]) -> None:
     more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
     raise DesignError(
         f"study {asked.name!r} was run with {first}={before.get(first, '(nothing)')}, now {now.get(first, '(nothing)')}{more}; "
-        f"give it another name (name=NEW) or go on with what it was; its results are in {store.place}"
+        f"choose another name (name=NEW) or restore the setting; its results are in {store.place}"
     )
 
 

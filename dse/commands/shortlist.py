@@ -1,4 +1,4 @@
-"""A shortlist: designs in a YAML file, as a report leaves them, each answered as `dse evaluate` answers one.
+"""A shortlist: designs in a YAML file that a report wrote, each evaluated as by `dse evaluate`.
 
     designs:
       "1f3a09c27b": [study=quickstart, chip.cores=240, "chip.l2.size=64 MB"]
@@ -25,7 +25,7 @@ VALID = "write designs: {NAME: [chip=a100, chip.l2.size=64 MB]}"
 
 
 def print_shortlist(path: Path, more: Sequence[str], *, as_json: bool, trust: bool) -> None:
-    """Prints what each design of a file is, in its order; arguments as of `evaluated`."""
+    """Print each evaluated design of a file, in its order."""
     found = _evaluated(path, more, trust=trust)
     if as_json:
         print(
@@ -42,7 +42,7 @@ def print_shortlist(path: Path, more: Sequence[str], *, as_json: bool, trust: bo
 
 
 def evaluate_shortlist(path: Path, more: Sequence[str] = (), *, trust: bool = False) -> dict[str, Evaluation]:
-    """The designs of a file by name, each under the workload that its overrides choose.
+    """Designs of a file by name, each evaluated for the workload that its overrides choose.
 
     Args:
         path: of the YAML file.

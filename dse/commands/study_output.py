@@ -1,4 +1,4 @@
-"""What the terminal shows of studies: the front of one, how it is verified, those there are.
+"""Output on studies: the front of one, its verification, and the list of studies.
 
 Text only; pictures are in the report.
 """
@@ -37,9 +37,9 @@ MAX_COLUMNS = 12
 
 
 def print_front(asked: Study, frame: pd.DataFrame) -> None:
-    """Prints the front of a study, best first objective first: a design a row, or with many knobs a design a column.
+    """Print the front of a study, sorted by the first objective: one design a row or a column.
 
-    Where nothing is feasible, what is in the way, and what would have to give.
+    If no design is feasible, print the violated limits and the smallest relaxation that admits a design.
     """
     if not frame["feasible"].any():
         _rejected_table(asked, frame)
@@ -86,7 +86,7 @@ def print_front(asked: Study, frame: pd.DataFrame) -> None:
 def _rejected_table(asked: Study, frame: pd.DataFrame) -> None:
     console = SafeConsole(160)
     table = Table(title=f"none of {len(frame):,} designs is feasible", title_justify="left")
-    for column in ("limit or constraint", "designs that break it", "least by"):
+    for column in ("limit or constraint", "designs that violate it", "least by"):
         table.add_column(column, justify="left" if column.startswith("limit") else "right", overflow="fold")
     for one in count_rejections(asked, frame):
         table.add_row(one.what, f"{one.designs:,}", f"{100 * one.least:.3g} %" if one.least else "-")
@@ -94,12 +94,12 @@ def _rejected_table(asked: Study, frame: pd.DataFrame) -> None:
     values, gives = smallest_relaxation(asked, frame)
     if gives:
         knobs = ", ".join(f"{address} {knob_text(asked, address, value)}" for address, value in values.items())
-        console.print(f"the smallest relaxation that would admit one: {escape(', and '.join(gives))}")
+        console.print(f"smallest relaxation that admits a design: {escape(', and '.join(gives))}")
         console.print(f"for the design {ids_of([asked.question.space.key_at(values)])[0]}: {escape(knobs)}")
 
 
 def print_verification(asked: Study, found: Verification) -> None:
-    """Prints how far the metrics that a study wants or bounds move at a higher fidelity, and which designs that moves."""
+    """Print how metrics of a study shift at a higher fidelity, and which designs enter or leave the front."""
     console = SafeConsole(160)
     table = Table(title=f"{found.high} against {found.low}: {count_text(len(found.after), 'design')}", title_justify="left")
     for column in ("metric", "rank correlation", "median shift", "worst shift"):
@@ -119,7 +119,7 @@ def print_verification(asked: Study, found: Verification) -> None:
         stay, fall, come = (int((moves == move).sum()) for move in ("stays", "falls off", "comes on"))
         console.print(
             f"of {stay + fall:,} designs on the front, {stay:,} stay there at {found.high} and {fall:,} fall off; "
-            f"{come:,} come on from behind"
+            f"{come:,} enter it"
         )
     _ranks_table(console, asked, found)
     shown = found.shown(MAX_ROWS)
@@ -172,10 +172,12 @@ def _ranks_table(console: SafeConsole, asked: Study, found: Verification) -> Non
         said = lead.said(found.low, found.high, bool(found.part))
         console.print(escape(f"best by {lead.metric}: {winner} leads {other} {said}"))
     if int(off.better.sum()) and not found.part:
-        console.print(f"of {len(off.after):,} designs off the front, {int(off.better.sum()):,} would be on it at {found.high}")
+        console.print(
+            f"of {len(off.after):,} designs off the front, {int(off.better.sum()):,} would be on the front at {found.high}"
+        )
     if found.shared:
         console.print(escape(f"{found.high} and {found.low} share: {'; '.join(found.shared)}"))
-        console.print(escape(f"each gives in its own way: {'; '.join(found.own)}"))
+        console.print(escape(f"parts that differ: {'; '.join(found.own)}"))
 
 
 def _knobs(asked: Study, found: Verification, row: int, beside: int | None = None) -> str:
@@ -196,7 +198,7 @@ def _id(found: Verification, row: int) -> str:
 
 
 def rank_text(of: RankCorrelation) -> str:
-    """A rank correlation with its interval and how many designs it is of."""
+    """A rank correlation with its interval and number of designs, as text."""
     if of.tau is None:
         return f"- ({of.designs})"
     span = f", {of.low:.2f} to {of.high:.2f}" if of.low is not None and of.high is not None else ""
@@ -209,7 +211,7 @@ def _failing(row: pd.Series) -> str:
 
 
 def knob_text(asked: Study, address: str, value: Any) -> str:
-    """A knob's value for people; a dash where it does not count."""
+    """A knob's value as text; a dash where the knob is inactive."""
     if value is None or (isinstance(value, float) and value != value):
         return "-"
     if isinstance(value, str):
@@ -219,7 +221,7 @@ def knob_text(asked: Study, address: str, value: Any) -> str:
 
 
 def print_studies(known: dict[str, Path], *, as_json: bool) -> int:
-    """Prints the studies that can be run and those that ran in this folder."""
+    """Print the studies that can be run and those that ran in this folder."""
     data = studies_record(known)
     if as_json:
         print(json_text(data, indent=1))
@@ -234,7 +236,7 @@ def print_studies(known: dict[str, Path], *, as_json: bool) -> int:
 
 
 def studies_record(known: dict[str, Path]) -> dict[str, Any]:
-    """The same as plain values."""
+    """The studies as JSON values."""
     ran = {path.name: place for path in sorted(Path("runs").glob("*")) if (place := stored_location(path)) is not None}
     names = [*known, *(name for name in ran if name not in known)]
     studies = [
@@ -259,13 +261,13 @@ def _tied(asked: Study) -> dict[tuple[str, str], list[str]]:
 
 
 def case_labels_text(workload: Workload) -> str:
-    """Labels of the cases of a workload: of one, or of the first and the last."""
+    """Labels of the cases of a workload: the only one, or the first and the last."""
     first, last = workload.cases[0].label, workload.cases[-1].label
     return first if len(workload.cases) == 1 else f"from {first} to {last}"
 
 
 def devices_texts(asked: Study) -> list[str]:
-    """Tensor parallelism that a study leaves open and no knob moves, in words, chip by chip."""
+    """Tensor parallelism that a study leaves open and no knob moves, as text, chip by chip."""
     found = []
     for chosen, space in asked.question.space.each:
         name = str(chosen.get(CHIP_KNOB, ""))
@@ -276,7 +278,7 @@ def devices_texts(asked: Study) -> list[str]:
 
 
 def print_study(asked: Study, runs: list[dict[str, Any]]) -> int:
-    """Prints a study: question, objectives, knobs, constants that were assumed or fitted or have no source, runs."""
+    """Print a study: objectives, constraints, workload, knobs, unsourced constants and runs."""
     console = SafeConsole(140)
     console.print(f"[bold]{escape(asked.name)}[/]  {escape(asked.text)}")
     if asked.chips:
@@ -305,7 +307,7 @@ def print_study(asked: Study, runs: list[dict[str, Any]]) -> int:
         console.print(f"{kind:12} {escape(', '.join(constants))}: {escape(note)}")
     bare = [f"{of.address} = {of.value}" for of in asked.question.sources if of.source == "override"]
     if bare:
-        console.print(f"no source    {escape(', '.join(bare))}: said here, or in a file that names none")
+        console.print(f"no source    {escape(', '.join(bare))}: set on the command line, or in a file without sources")
     for run in runs:
         console.print(f"run          {escape(_run_text(run))}")
     return 0
@@ -321,7 +323,7 @@ def _run_text(run: Mapping[str, Any]) -> str:
     ]
     if spent and isinstance(facts.get("worker_cpu_seconds"), int | float):
         spent[-1] += f", {format_quantity(facts['worker_cpu_seconds'], 's', 3)} of it in workers"
-    lost = f" (its machine {facts.get('host', '?')} does not hold this file: killed there, or this is a copy)"
+    lost = f" (its machine {facts.get('host', '?')} has no lock on this file: the run was killed, or this is a copy)"
     parts = [f"{run['started']} {run['state']}" + (lost if run["state"] == "lost" else ""), *spent]
     counts = (("results", "designs searched"), ("verified", "verified"))
     parts += [f"{facts[name]:,} {what}" for name, what in counts if isinstance(facts.get(name), int)]

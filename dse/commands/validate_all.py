@@ -1,8 +1,8 @@
-"""``dse validate`` without a file: every measured row that ships is simulated again; what fails, and how far off groups are.
+"""``dse validate`` without a file: simulate every measured row that ships; count failures and errors.
 
-A row fails where it is further off than its study's tolerance (`dse.accuracy.tolerances`), or where nothing comes out. The
-command ends with a status other than 0 where a row of role check fails that is not among the known misses: all others are
-said to hold. Calibration rows that fail, reports and known misses are counted and shown.
+A row fails if its error exceeds its study's tolerance (`dse.accuracy.tolerances`), or if it is infeasible. The command ends
+with a status other than 0 if a row of role check fails that is no known miss: all others are expected to hold. Calibration
+rows that fail, reports and known misses are counted and shown.
 """
 
 from collections.abc import Sequence
@@ -31,11 +31,11 @@ SLOWEST = 5
 
 @dataclass(frozen=True, slots=True)
 class ValidatedRow:
-    """A row of a study, with what was promised of it.
+    """One row of a study with its tolerance and known miss.
 
     Attributes:
         tolerance: how far off it may be, relative.
-        known: why it is known not to hold; "" where it is said to hold.
+        known: reason of a known miss; empty string if it is expected to hold.
     """
 
     study: str
@@ -45,27 +45,27 @@ class ValidatedRow:
 
     @property
     def fails(self) -> bool:
-        """Whether it is further off than that, or nothing comes out."""
+        """Whether the error exceeds the tolerance, or nothing was simulated."""
         return self.row.error is None or abs(self.row.error) > self.tolerance
 
     @property
     def breaks(self) -> bool:
-        """Whether a check that is said to hold does not."""
+        """Whether a check fails that is expected to hold."""
         return self.row.role == "check" and self.fails and not self.known
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Study, chip and phase."""
+        """Study, chip and phase of the row."""
         return self.study, self.row.kind.chip, self.row.kind.phase
 
     def record(self) -> dict[str, Any]:
-        """As plain values."""
+        """The row with its tolerance and known miss as JSON values."""
         return {"study": self.study, **self.row.record(), "tolerance": self.tolerance, "fails": self.fails, "known": self.known}
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorGroup:
-    """Rows of one study, chip and phase.
+    """Errors of the rows of one study, chip and phase.
 
     Attributes:
         rows: all of them.
@@ -89,7 +89,7 @@ class ErrorGroup:
 
 
 def published_files(names: Sequence[str]) -> list[Path]:
-    """The files of published rows of some studies that ship, or of all.
+    """Files of published rows of some studies that ship, or of all.
 
     Raises:
         DesignError: a study that has none.
@@ -102,7 +102,7 @@ def published_files(names: Sequence[str]) -> list[Path]:
 
 
 def simulate_rows(paths: Sequence[Path], *, bar: ProgressBar | None = None) -> list[ValidatedRow]:
-    """Every row of some files of studies, simulated.
+    """Simulate every row of some files of studies.
 
     Args:
         paths: as `places` has them; the study is the folder.
@@ -125,7 +125,7 @@ def simulate_rows(paths: Sequence[Path], *, bar: ProgressBar | None = None) -> l
 
 
 def group_errors(rows: Sequence[ValidatedRow]) -> list[ErrorGroup]:
-    """Rows by study, chip and phase, in the order that they come."""
+    """Errors of rows by study, chip and phase, in the order of the rows."""
     by: dict[tuple[str, str, str], list[ValidatedRow]] = {}
     for one in rows:
         by.setdefault(one.place, []).append(one)
@@ -133,12 +133,12 @@ def group_errors(rows: Sequence[ValidatedRow]) -> list[ErrorGroup]:
 
 
 def count_failures(rows: Sequence[ValidatedRow]) -> dict[str, tuple[int, int]]:
-    """By role, how many rows fail, of how many."""
+    """Number of rows that fail and number of rows, by role."""
     return {role: (sum(one.fails for one in rows if one.row.role == role), _many(rows, role)) for role in ROLES}
 
 
 def validation_record(rows: Sequence[ValidatedRow]) -> dict[str, Any]:
-    """Everything as plain values."""
+    """Rows, groups and failure counts as JSON values."""
     return {
         "physics": PHYSICS_VERSION,
         "residuals_physics": residuals_version(),
@@ -152,12 +152,12 @@ def validation_record(rows: Sequence[ValidatedRow]) -> dict[str, Any]:
 
 
 def slowest_rows(rows: Sequence[ValidatedRow]) -> list[ValidatedRow]:
-    """The rows that took longest, with what is compiled or built for the first of its kind."""
+    """The rows that took longest, compilation and table building included."""
     return sorted(rows, key=lambda one: -one.row.seconds)[:SLOWEST]
 
 
 def validate_studies(names: Sequence[str], out: Path, *, as_json: bool) -> int:
-    """Reruns studies, or all, writes the page, prints what came out; returns the exit status.
+    """Simulate the rows of studies, write the page, print the result; returns the exit status.
 
     Args:
         names: of studies; their rows are printed too.
@@ -188,20 +188,20 @@ def validate_studies(names: Sequence[str], out: Path, *, as_json: bool) -> int:
 
 def _tell(console: SafeConsole, rows: Sequence[ValidatedRow]) -> None:
     bad = ", ".join(f"{some} of {many} of role {role}" for role, (some, many) in count_failures(rows).items() if many)
-    console.print(f"{len(rows):,} rows by physics {PHYSICS_VERSION}; further off than their study's tolerance: {bad}")
+    console.print(f"{len(rows):,} rows at physics version {PHYSICS_VERSION}; error above the study's tolerance: {bad}")
     console.print(f"calibration and check rows: {score_rows(one.row for one in rows if one.row.role != 'report')}")
     for one in rows:
         if one.row.role == "check" and one.fails:
-            known = f"known not to hold: {one.known}" if one.known else "[red]said to hold[/]"
+            known = f"known not to hold: {one.known}" if one.known else "[red]expected to hold[/]"
             console.print(f"  {_named(one)}: {_error(one.row)}, tolerance {one.tolerance:.0%}; {known}")
         elif one.known:
             console.print(f"  {_named(one)}: {_error(one.row)}: holds, though it is among the known misses")
     if residuals_version() != PHYSICS_VERSION:
         console.print(
-            f"[yellow]bands of answers are stale[/]: by physics {residuals_version()}; python -m dse.studies.write residuals"
+            f"[yellow]error bands are stale[/]: of physics version {residuals_version()}; python -m dse.studies.write residuals"
         )
     taken = ", ".join(f"{_named(one)} {one.row.seconds:.1f} s" for one in slowest_rows(rows))
-    console.print(f"{sum(one.row.seconds for one in rows):.0f} s; longest took {taken}")
+    console.print(f"{sum(one.row.seconds for one in rows):.0f} s; slowest: {taken}")
 
 
 def _group(study: str, chip: str, phase: str, rows: Sequence[ValidatedRow]) -> ErrorGroup:
@@ -251,4 +251,4 @@ def _named(one: ValidatedRow) -> str:
 
 
 def _error(row: ValidationRow) -> str:
-    return error_text(row) or "nothing comes out"
+    return error_text(row) or "no result"

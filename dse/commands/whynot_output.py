@@ -1,4 +1,4 @@
-"""Why not a design, as the terminal shows it and as JSON."""
+"""Output of ``dse whynot``: tables for the terminal, and JSON values."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ LEAST = 5e-5
 
 
 def print_dominance(found: DominanceReport) -> None:
-    """Prints where a design stands."""
+    """Print the position of a design in a study."""
     console = SafeConsole(WIDTH)
     console.print(f"[bold]{escape(found.name)}[/]")
     if found.name != found.id:
@@ -46,7 +46,7 @@ def print_dominance(found: DominanceReport) -> None:
         pairs = {
             address: (_leaf(found, address, old), _leaf(found, address, new)) for address, (old, new) in found.outside.items()
         }
-        differ = [f"{address} {new} (the study has {old})" for address, (old, new) in pairs.items()]
+        differ = [f"{address} {new} (study: {old})" for address, (old, new) in pairs.items()]
         differ[SHOWN:] = [f"and {len(differ) - SHOWN} more with --json"] if len(differ) > SHOWN else []
         console.print(f"outside   no knob of the study moves: {escape(', '.join(differ))}")
     console.print(f"distance  {escape(_distance_text(found))}")
@@ -58,9 +58,9 @@ def print_dominance(found: DominanceReport) -> None:
     if found.path:
         console.print(_path_table(found))
     elif found.rivals:
-        console.print("no stored design of its own chip beats it")
+        console.print("no stored design of the same chip beats it")
     if found.left:
-        console.print(f"their order was not looked for, for lack of time: {escape(', '.join(found.left))}")
+        console.print(f"order not searched, for lack of time: {escape(', '.join(found.left))}")
 
 
 def _leaf(found: DominanceReport, address: str, value: Any) -> str:
@@ -78,10 +78,10 @@ def _leaf(found: DominanceReport, address: str, value: Any) -> str:
 def _distance_text(found: DominanceReport) -> str:
     """How far it is from the front, in words."""
     if not found.point.metrics:
-        return "not known: what breaks a limit is not evaluated here"
+        return "unknown: a design that violates a limit is not evaluated"
     if not found.rivals:
         if not found.looked:
-            return "no stored design of this study keeps every limit and constraint, so that there is no front"
+            return "no stored design of this study meets every limit and constraint, so there is no front"
         return f"no design of the front beats it ({found.looked:,} stored designs)"
     alone = [
         f"{name} alone {metric_text(value, METRICS[name].unit)} instead of "
@@ -152,7 +152,7 @@ def _ends(found: DominanceReport, hop: PathChange) -> tuple[str, str]:
 
 
 def dominance_record(found: DominanceReport) -> dict[str, Any]:
-    """Why not, as plain values; metrics in SI with their units."""
+    """Position of a design in a study as JSON values; metrics in SI with their units."""
     space = found.space
 
     def pairs(one: DominatingDesign) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""What is typed and what files say, made nouns: composed by Hydra, checked, read as chips, mappings, workloads and spaces."""
+"""Configuration: overrides and files, composed by Hydra, checked, and built into chips and workloads."""

@@ -1,7 +1,7 @@
-"""When the requests of a load come: rates of a process, scales of a trace's times, one or several, or the largest.
+"""Arrival times of a load's requests: rates of a process, scales of a trace, or the maximum rate.
 
-A trace that has times is replayed at these where nobody says other arrivals or a rate. What a load has of its trace, and whose
-times these are, stands in its label.
+A trace with times is replayed at these times unless other arrivals or a rate are set. The label of a load names the part of the
+trace that it uses, and the source of its times.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,11 +28,11 @@ MAX_RATE_OPTION = "largest"
 
 
 def with_arrivals(spec: dict[str, Any], *, timed: bool) -> dict[str, Any]:
-    """Fields of a workload with the arrivals and the rate that hold where nobody says any.
+    """Fields of a workload with the default arrivals and rate filled in.
 
     Args:
         spec: fields of the workload.
-        timed: whether requests have times of their own, which are replayed unless a rate is said.
+        timed: whether requests have times of their own, which are replayed unless a rate is set.
 
     >>> with_arrivals({}, timed=True)["arrivals"], with_arrivals({"rate": "3 Hz"}, timed=True)["arrivals"]
     ('trace', 'poisson')
@@ -44,7 +44,7 @@ def with_arrivals(spec: dict[str, Any], *, timed: bool) -> dict[str, Any]:
 
 
 def trace_use(served: Requests, spec: dict[str, Any], file: str, *, clipped: bool) -> TraceUse:
-    """What a load has of its trace.
+    """Part of its trace that a load uses.
 
     Args:
         served: requests of the file as they are served.
@@ -76,7 +76,7 @@ def _of_trace(of: TraceUse | None, served: Requests) -> str:
 def requests_by_rate(
     served: Requests, spec: dict[str, Any], seed: int, trace: TraceUse | None = None
 ) -> list[tuple[str, Requests, float]]:
-    """Requests as they come, at each rate of a process, or scale of a trace's times, that is said.
+    """Requests at each rate of a process, or at each scale of a trace's times.
 
     Args:
         served: with times where they are a trace's.
@@ -92,15 +92,15 @@ def requests_by_rate(
     if spec["arrivals"] == CLOSED:
         return [(f"{label}{beside}", some, 0.0) for label, some in requests_by_population(served, spec)]
     if spec.get("users") is not None:
-        raise DesignError(f"workload.users: of arrivals={CLOSED} only; say so, or leave it out")
+        raise DesignError(f"workload.users: needs arrivals={CLOSED}; set that, or remove workload.users")
     of_trace = spec["arrivals"] == "trace"
     key, unit = ("scale", "1") if of_trace else ("rate", "Hz")
     said = spec.get(key, 1.0 if of_trace else None)
     several, address = isinstance(said, list), f"workload.{key}"
     if several and (not said or MAX_RATE_OPTION in said):
-        raise DesignError(f"{address}: {said!r} is not a list of {key}s; {MAX_RATE_OPTION} stands by itself, without a list")
+        raise DesignError(f"{address}: {said!r} is not a list of {key}s; {MAX_RATE_OPTION} cannot be in a list")
     if of_trace and not served.timed:
-        raise DesignError("workload.arrivals: no times to take from a trace; choose poisson, gamma, fixed or at_once")
+        raise DesignError("workload.arrivals: a trace with times is needed; choose poisson, gamma, fixed or at_once")
     cv = 1.0 if of_trace else parse_value(spec.get("cv", 1.0), "1", "workload.cv")
     found = []
     for one in said if isinstance(said, list) else [said]:
@@ -108,11 +108,11 @@ def requests_by_rate(
         some = served.scaled(number) if of_trace else served.arriving(str(spec["arrivals"]), rate=number, cv=cv, seed=seed)
         if (several or one == MAX_RATE_OPTION) and not np.isfinite(some.rate):
             raise DesignError(
-                "workload.rate: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's times"
+                "workload.rate: requests that arrive at once have no rate; choose poisson, gamma, fixed or a trace's times"
             )
         at = f"at {some.rate:.3g} a second" if np.isfinite(some.rate) else "at once"
         at = f"at {number:g} times its rate, {at[3:]}" if of_trace and (several or number != 1) else at
-        at = "at the largest rate that keeps its bounds" if one == MAX_RATE_OPTION else at
+        at = "at the maximum rate within its SLOs" if one == MAX_RATE_OPTION else at
         if several:
             at = at if of_trace else f"at {format_quantity(number, unit)}, drawn {at[3:]}"
         turns = f" in {count_text(len(some.begins), 'session')}" if len(some.before) else ""
@@ -124,11 +124,11 @@ def requests_by_rate(
 
 
 def _refuse_unread(spec: dict[str, Any]) -> None:
-    """Refuses what only other arrivals read."""
+    """Refuse what only other arrivals read."""
     for name, reader in (("cv", "gamma"), ("scale", "trace")):
         if spec["arrivals"] != reader and spec.get(name, 1.0) not in (1.0, MAX_RATE_OPTION):
             raise DesignError(
-                f"workload.{name}: arrivals={spec['arrivals']} does not read it; say arrivals={reader}, or leave it out"
+                f"workload.{name}: arrivals={spec['arrivals']} does not use it; set arrivals={reader}, or remove it"
             )
 
 
@@ -144,7 +144,9 @@ GOES_WITH: dict[str, tuple[str, ...]] = {"lengths": ("requests",), "trace": ("sh
 
 
 def refuse_unread_fields(spec: Mapping[str, Any], words: Sequence[str], written: Mapping[str, Any]) -> None:
-    """Refuses what nothing reads beside what a workload says, where somebody says it; what presets say stays unread.
+    """Refuse fields of a workload that nothing reads, if the user or a study file sets them.
+
+    Unread fields of presets are accepted.
 
     Args:
         spec: fields of the workload.
@@ -167,30 +169,28 @@ def _unread(spec: Mapping[str, Any], said: set[str]) -> Iterator[tuple[str, str,
     for first, others in GOES_BEFORE.items():
         if spec.get(first) is not None:
             for name in (name for name in others if name in said and name in spec):
-                yield first, name, f"nothing reads it beside workload.{first}; leave one of them out"
+                yield first, name, f"has no effect with workload.{first}; leave one of them out"
     for file, others in GOES_WITH.items():
         if file in spec and spec[file] is None:
-            yield from (
-                (file, name, f"of a file only; say workload.{file}, or leave it out") for name in others if name in said
-            )
+            yield from ((file, name, f"needs a file; set workload.{file}, or remove it") for name in others if name in said)
     if spec.get("arrivals") == "trace" and "rate" in said and spec.get("rate") != MAX_RATE_OPTION:
-        yield "arrivals", "rate", "arrivals=trace has the times of its file; say workload.scale, or other arrivals"
+        yield "arrivals", "rate", "arrivals=trace has the times of its file; set workload.scale, or other arrivals"
 
 
 def slo_share(spec: dict[str, Any]) -> float:
-    """Of the requests that must keep each bound at the largest rate; 0 where it is not asked for."""
+    """Share of the requests that must keep each bound at the maximum rate; 0 if no maximum is sought. [-]"""
     said, largest = spec.get("percentile"), MAX_RATE_OPTION in (spec.get("rate"), spec.get("scale"))
     if not largest:
         if said is not None:
             raise DesignError(
-                "workload.percentile: of the largest rate only; say workload.rate=largest, or workload.scale=largest"
+                "workload.percentile: needs the maximum rate; set workload.rate=largest or workload.scale=largest"
             )
         return 0.0
     wrong = "scale" if spec.get("rate") != MAX_RATE_OPTION else "rate"
     if (wrong == "scale") != (spec["arrivals"] == "trace"):
         right = "workload.scale" if spec["arrivals"] == "trace" else "workload.rate"
         raise DesignError(
-            f"workload.{wrong}: {MAX_RATE_OPTION} is for other arrivals than {spec['arrivals']}; say {right}={MAX_RATE_OPTION}"
+            f"workload.{wrong}: {MAX_RATE_OPTION} is for other arrivals than {spec['arrivals']}; set {right}={MAX_RATE_OPTION}"
         )
     share = parse_value(90 if said is None else said, "1", "workload.percentile") / 100
     if not 0 < share <= 1:

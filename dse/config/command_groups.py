@@ -1,4 +1,4 @@
-"""Groups of settings that each command takes: of a configuration, which has them all, the others have no effect on it."""
+"""Groups of settings that each command reads; the other groups have no effect on it."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ NOT_TAKEN: dict[str, tuple[str, ...]] = {
 
 
 def not_taken(command: str, words: Sequence[str]) -> list[str]:
-    """Addresses of overrides whose group a command does not take, in the order in which they were typed.
+    """Addresses of overrides whose group a command does not read, in the order of the command line.
 
     >>> not_taken("evaluate", ["chip=a100", "search.budget=40", "search=tpe", "+objectives.tpot=min"])
     ['search.budget', 'search', 'objectives.tpot']

@@ -1,4 +1,4 @@
-"""Configuration: overrides in, a plain dictionary out, by Hydra.
+"""Configuration by Hydra: overrides in, a plain dictionary out.
 
 Hydra composes here; its sweep grammar becomes plain knob dictionaries (`dse.config.sweep_syntax`), its errors one line each,
 and what it reads of others is checked (`dse.config.hydra_sources`, `dse.config.untrusted_files`). What belongs to a chip
@@ -32,7 +32,9 @@ STUDIES, CONF = strangers.SHIPPED_STUDIES, strangers.SHIPPED_CONF
 
 
 def compose(overrides: Sequence[str], *, trust: bool = False) -> dict[str, Any]:
-    """The configuration of some overrides, ``study=NAME`` among them, as a plain dictionary ready for `dse.config.question`.
+    """Configuration of some overrides as a plain dictionary, ready for `dse.config.question`.
+
+    ``study=NAME`` may be among the overrides.
 
     Args:
         overrides: Hydra's, and its flags.
@@ -44,26 +46,26 @@ def compose(overrides: Sequence[str], *, trust: bool = False) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     run_with_hydra([*overrides, *([TRUST] if trust else [])], found.append)
     if not found:
-        raise DesignError(f"{' '.join(overrides)}: asks for text, not for a configuration")
+        raise DesignError(f"{' '.join(overrides)}: prints text and gives no configuration")
     return found[0]
 
 
 def study_folder(config: Mapping[str, Any]) -> Path:
-    """Where the files that a study names are: with its definition, whatever name it was given."""
+    """Folder of the files that a study names: that of its definition, whatever its name."""
     chosen = [word.removeprefix("study=") for word in config.get("overrides", ()) if word.startswith("study=")]
     path = study_paths().get(chosen[-1] if chosen else str(config["name"]))
     return path.parent if path else Path.cwd()
 
 
 def bibliography() -> dict[str, str]:
-    """What the keys of sources stand for."""
+    """Sources by the keys that constants name."""
     from omegaconf import OmegaConf
 
     return {str(key): str(text) for key, text in OmegaConf.load(CONF / "sources.yaml").items()}
 
 
 def run_with_hydra(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> None:
-    """Composes what a command line says, and hands a plain dictionary to the task.
+    """Compose a command line, and pass the plain dictionary to a task.
 
     Hydra's own program runs where one of its flags or settings asks for it, and with ``--trust``.
     """
@@ -262,7 +264,7 @@ def _refused(typed: list[str], *, trust: bool) -> Iterator[None]:
     except (DesignError, BrokenPipeError):
         raise
     except RecursionError:
-        raise DesignError("defaults: files start from each other, or one from itself; take out one of these lines") from None
+        raise DesignError("defaults: files include each other, or one includes itself; remove one of these lines") from None
     except Exception as error:  # what Hydra lets through of YAML, of files and of its own slips
         wrong = explain_override_error(error, parse_command_line(typed, trust=trust).overrides, dict)
         raise DesignError(wrong if wrong != error_text(error) else f"configuration: {wrong}") from None
@@ -320,7 +322,7 @@ def _as_given(config: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:
 
 
 def _refuse_unknown(config: Any, choices: Mapping[str, Any], typed: CommandLine) -> None:
-    """Refuses a field that a line adds beside those which a configuration has: nothing would read it.
+    """Refuse a field that a line adds beside those which a configuration has: nothing would read it.
 
     A study's files may have fields of their own, to name a value once; what refers to one makes it a field.
     """
@@ -379,7 +381,7 @@ def _models(config: Mapping[str, Any], arguments: Sequence[str]) -> Any:
     named = {name: entry for name, entry in models.items() if name not in ("from_hf", "max_position")}
     if models.get("from_hf") is not None:
         if any(argument.startswith("model=") for argument in arguments):
-            raise DesignError("model: chosen by name and by model.from_hf as well; give one of them")
+            raise DesignError("model: set by name and by model.from_hf; remove one of them")
         named = dict(from_hf.read_model_entries(models["from_hf"], study_folder(config)))
     return _extended(named, models.get("max_position"))
 

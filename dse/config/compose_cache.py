@@ -1,7 +1,7 @@
-"""What Hydra composes of a line: of its choices once, and a copy of that under the values which it sets.
+"""Cache of composed configurations: one per choice of presets, copied before values are set.
 
-To put files together takes far longer than to set values, and lines of a study, a table or a test choose the same again and
-again. Lines that name folders of the user's are composed every time: files come and go there.
+Composing files takes far longer than setting values, and command lines of a study, a table or a test choose the same presets
+again and again. Lines that name user folders are composed every time: files come and go there.
 """
 
 import pickle
@@ -20,7 +20,7 @@ MAX_ENTRIES = 512
 
 
 def compose_cached(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
-    """The configuration of a line, and what is chosen in it by group.
+    """Configuration of a command line, and its chosen presets by group.
 
     Raises:
         HydraException: what Hydra cannot compose.

@@ -1,4 +1,4 @@
-"""Leaves of a mapping that only its file says, and that the algorithm which the user chose instead has not: they fall away."""
+"""Settings of a mapping file that the algorithm chosen by the user does not have: they are dropped."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,9 +8,9 @@ BESIDE = {("sums", "ktree_k"): ("algorithm", "ktree")}
 
 
 def drop_leaves_of_other_algorithms(config: Mapping[str, Any], overrides: Sequence[str]) -> Any:
-    """The mapping of a configuration, without what the algorithm that was typed does not read and nobody typed.
+    """Mapping of a configuration without settings that the chosen algorithm does not read.
 
-    A leaf stays where it was typed itself, or where a knob of the space chooses between algorithms.
+    A setting stays if the user set it, or if a knob of the space chooses between algorithms.
 
     Args:
         config: plain, with its knobs by address.

@@ -1,4 +1,4 @@
-"""How many tokens went to each expert of each layer, as a file says it."""
+"""Expert loads from a file: tokens per expert and layer."""
 
 import csv
 import math
@@ -12,7 +12,7 @@ COLUMNS = ("layer", "expert", "tokens")
 
 
 def read_expert_shares(path: Path, model: Model, experts: ExpertLayers) -> tuple[tuple[float, ...], ...]:
-    """Shares of tokens that go to each expert, layer by layer; those of a layer add up to `top_k`.
+    """Shares of tokens per expert, layer by layer; those of a layer add up to `top_k`. [-]
 
     Args:
         path: a CSV file with the columns layer, expert and tokens; layers are any names, experts are counted from 0.

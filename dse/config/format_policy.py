@@ -1,4 +1,4 @@
-"""Number formats of several chips: the same for all, so that no front compares eight bits with sixteen unsaid."""
+"""Number formats of several chips must be equal, so that no front compares 8 bits with 16 silently."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,21 +19,21 @@ PRECISION = "mapping.precision."
 
 
 def formats_of(design: Design) -> dict[str, str]:
-    """Number formats of a design by what they are of; none where nothing computes."""
+    """Number formats of a design by tensor; none if nothing computes."""
     return {
         address.removeprefix(PRECISION): word for address, word, _ in iterate_leaves(design) if address.startswith(PRECISION)
     }
 
 
 def formats_text(design: Design) -> str:
-    """The formats in words: one where all are alike, as in "fp16"; else each, as in "weights int8, kv fp16"."""
+    """Number formats as text: "fp16" if all are equal, else as in "weights int8, kv fp16"."""
     found = formats_of(design)
     words = dict.fromkeys(found.values())
     return next(iter(words)) if len(words) == 1 else ", ".join(f"{name} {word}" for name, word in found.items())
 
 
 def chip_formats_text(bases: Mapping[str, Design], mappings: Mapping[str, str]) -> str:
-    """The chips in words, with the mapping and the formats of each; formats that all share once."""
+    """Chips with mapping and formats of each, as text; formats that all share once."""
     formats = {name: formats_text(base) for name, base in bases.items()}
     alike = next(iter(formats.values())) if len(set(formats.values())) == 1 else ""
     own = {name: f", {word}" if word and not alike else "" for name, word in formats.items()}
@@ -42,7 +42,7 @@ def chip_formats_text(bases: Mapping[str, Design], mappings: Mapping[str, str]) 
 
 
 def formats_column(space: AnySpace, frame: "pd.DataFrame") -> "pd.Series":
-    """The formats of each design of a frame in words: those of its chip, or of the knobs that move them."""
+    """Formats of each design of a frame as text: those of its chip, or of its format knobs."""
     moved = [knob.address for knob in space.knobs if knob.address.startswith(PRECISION)]
     found = {}
     for cells in frame[[CHIP_KNOB, *moved]].drop_duplicates().itertuples(index=False, name=None):
@@ -52,7 +52,7 @@ def formats_column(space: AnySpace, frame: "pd.DataFrame") -> "pd.Series":
 
 
 def check_equal_formats(bases: Mapping[str, Design], knobs: Sequence[Knob], config: Mapping[str, Any]) -> None:
-    """Refuses chips whose formats differ, unless a knob of all of them moves what differs, or the study wants their own.
+    """Refuse chips with different formats, unless knobs move them or the study sets formats=own.
 
     Raises:
         DesignError: says which formats they have and what to set.
@@ -69,6 +69,6 @@ def check_equal_formats(bases: Mapping[str, Design], knobs: Sequence[Knob], conf
         if len(set(words.values())) > 1 and PRECISION + field not in common:
             said = "; ".join(f"{name} {formats_text(base)}" for name, base in bases.items() if formats_of(base))
             raise DesignError(
-                f"chips: their usual mappings compute in unlike formats ({said}); set precision={{weights: fp16, "
-                "activations: fp16, kv: fp16}, or say formats=own to compare them as they are"
+                f"chips: number formats of their default mappings differ ({said}); set precision={{weights: fp16, "
+                "activations: fp16, kv: fp16}, or formats=own to compare them as they are"
             )

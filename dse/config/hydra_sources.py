@@ -1,7 +1,6 @@
-"""Where Hydra reads: our files, each parsed once; those of users and strangers, which are checked when they are read; and the
-mapping and stack `usual`.
+"""Hydra config sources: shipped files, parsed once; user files, checked when read; preset `usual`.
 
-The check sees the very text that is composed, whatever path led to the file.
+The check sees the text that is composed, whatever path led to the file.
 """
 
 import io
@@ -33,18 +32,18 @@ PHASES = ("prefill", "decode")
 
 
 def source_url(folder: str | Path, *, trust: bool) -> str:
-    """A folder for the search path."""
+    """URL of a folder for the search path."""
     return f"{'trusted' if trust else 'theirs'}://{folder}"
 
 
 def register_sources() -> None:
-    """Makes the sources of this module known to Hydra; again is harmless."""
+    """Register the sources of this module with Hydra; again is harmless."""
     for source in (ShippedConfigSource, ParsedConfigSource, UserConfigSource, TrustedConfigSource, DefaultChoiceSource):
         Plugins.instance().register(source)
 
 
 def hydra_search_path(scheme: str = "ours") -> ConfigSearchPath:
-    """Where our configuration is, and Hydra's own."""
+    """Search path with the shipped configuration and Hydra's own."""
     found = create_config_search_path("pkg://dse.conf")
     for place in found.get_path():
         place.path = re.sub("^pkg://", f"{scheme}://", place.path)
@@ -52,11 +51,14 @@ def hydra_search_path(scheme: str = "ours") -> ConfigSearchPath:
 
 
 class ShippedConfigSource(ImportlibResourcesConfigSource):
-    """Our files and Hydra's, each parsed once for as long as it is as it was: most of what it takes to compose is to parse."""
+    """Source of shipped files and Hydra's own, each parsed once while it is unchanged.
+
+    Parsing takes most of the time of composing.
+    """
 
     @staticmethod
     def scheme() -> str:
-        """Of its addresses."""
+        """URL scheme of shipped configuration folders."""
         return "ours"
 
     def _read_config(self, res: Any) -> ConfigResult:
@@ -77,17 +79,17 @@ class ShippedConfigSource(ImportlibResourcesConfigSource):
 
 @dataclass
 class ParsedConfig(ConfigResult):
-    """What Hydra asks of a file to list it, and as `values` all that it says but its list, as pickled plain dictionaries."""
+    """One file as Hydra lists it, with all values as pickled plain dictionaries."""
 
     values: bytes = b""
 
 
 class ParsedConfigSource(ShippedConfigSource):
-    """The same files for who merges their values as plain dictionaries (`dse.config.merge_defaults`)."""
+    """Source of the same files for a merge of plain dictionaries (`dse.config.merge_defaults`)."""
 
     @staticmethod
     def scheme() -> str:
-        """Of its addresses."""
+        """URL scheme of shipped configuration folders that are merged as plain values."""
         return "sketched"
 
     def _parsed(self, res: Path) -> ConfigResult:
@@ -130,7 +132,7 @@ def _cited(config: Any) -> Any:
 
 
 def _cite(said: Any) -> bool:
-    """Gives each constant that names a source a page and a note, empty ones where it has none; whether there was one."""
+    """Give each constant that names a source a page and a note, empty ones where it has none; whether there was one."""
     if not isinstance(said, dict):
         return False
     if "value" in said and "source" in said:
@@ -142,7 +144,7 @@ def _cite(said: Any) -> bool:
 
 
 def file_state(path: Path) -> tuple[int, int]:
-    """What tells that a file has changed; or that there is none."""
+    """Time and size of a file, which show when it changes; zeros if there is no file."""
     try:
         found = path.stat()
     except OSError:
@@ -158,17 +160,17 @@ PARSED: dict[tuple[Path, str, str], tuple[tuple[int, int], bytes]] = {}
 
 
 class UserConfigSource(FileConfigSource):
-    """Files of others: what could run code is refused."""
+    """Source of files of users and strangers, which may not run code."""
 
     trust = False
 
     @staticmethod
     def scheme() -> str:
-        """Of its addresses."""
+        """URL scheme of user configuration folders."""
         return "theirs"
 
     def load_config(self, config_path: str) -> ConfigResult:
-        """A file as Hydra wants it, when it is sound."""
+        """Read a file for Hydra, and refuse it if it could run code."""
         path = Path(os.path.realpath(os.path.join(self.path, self._normalize_file_name(config_path))))
         trust = self.trust or is_shipped(path)
         READ[path] = file_state(path)
@@ -188,26 +190,29 @@ class UserConfigSource(FileConfigSource):
 
 
 class TrustedConfigSource(UserConfigSource):
-    """Files of others that the user trusts."""
+    """Source of user files that the user trusts."""
 
     trust = True
 
     @staticmethod
     def scheme() -> str:
-        """Of its addresses."""
+        """URL scheme of trusted user configuration folders."""
         return "trusted"
 
 
 class DefaultChoiceSource(ConfigSource):
-    """Two files: the mapping and the stack `usual`, whose names are the path of this source; no stack is no fields."""
+    """Source of the mapping and the stack `usual`, whose preset names are the path.
+
+    No stack is no fields.
+    """
 
     @staticmethod
     def scheme() -> str:
-        """Of its addresses."""
+        """URL scheme of the default presets."""
         return "usual"
 
     def load_config(self, config_path: str) -> ConfigResult:
-        """The file."""
+        """The default preset of a group, as Hydra loads a file."""
         group = config_path.partition("/")[0]
         named = dict(zip(USUAL, self.path.split(":"), strict=True))[group]
         config = OmegaConf.create({"defaults": [named, "_self_"]} if named else {})
@@ -215,19 +220,19 @@ class DefaultChoiceSource(ConfigSource):
         return ConfigResult(config=config, path=self.full_path(), provider=self.provider, header={"package": package})
 
     def available(self) -> bool:
-        """Always."""
+        """Whether the source is available: always."""
         return True
 
     def is_group(self, config_path: str) -> bool:
-        """Whether there is such a folder."""
+        """Whether the group has a default preset."""
         return config_path in ("", *USUAL)
 
     def is_config(self, config_path: str) -> bool:
-        """Whether there is such a file."""
+        """Whether the file is a default preset."""
         return config_path.removesuffix(".yaml") in [f"{group}/usual" for group in USUAL]
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        """None that anybody should choose by name."""
+        """Names that users may choose: none."""
         return []
 
 

@@ -1,4 +1,4 @@
-"""Kernels of a die by themselves, from the fields of a workload: experts of a layer, and operators on elements."""
+"""Single-kernel cases of a die from the fields of a workload: MoE experts and elementwise operators."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -11,7 +11,7 @@ from dse.space.workload import DISTRIBUTIONS, OPERATIONS, ElementwiseCase, Exper
 
 
 def read_expert_cases(spec: dict[str, Any], seed: int) -> Sequence[ExpertsCase]:
-    """Experts of one layer, for each of some counts of tokens.
+    """Experts of one layer, one case for each number of tokens.
 
     Args:
         spec: the workload's fields.
@@ -21,7 +21,7 @@ def read_expert_cases(spec: dict[str, Any], seed: int) -> Sequence[ExpertsCase]:
         DesignError: a field that is missing, unknown, or that contradicts another.
     """
     sizes = ("tokens", "hidden", "intermediate", "experts", "top_k", "ep")
-    refuse_unknown_fields(spec, (*sizes, "distribution", "exponent"), "workload: experts by themselves have ")
+    refuse_unknown_fields(spec, (*sizes, "distribution", "exponent"), "workload: experts as a single kernel have ")
     said = str(spec.get("distribution"))
     if said not in DISTRIBUTIONS:
         raise DesignError(f"workload.distribution: no option {said!r}; {suggest_nearest(said, DISTRIBUTIONS)}")
@@ -31,7 +31,7 @@ def read_expert_cases(spec: dict[str, Any], seed: int) -> Sequence[ExpertsCase]:
         if exponent <= 1:
             raise DesignError(f"workload.exponent: {exponent:g} is not above 1, which a power law has")
     elif spec.get("exponent") is not None:
-        raise DesignError("workload.exponent: balanced rows have none; leave it out, or say distribution=power_law")
+        raise DesignError("workload.exponent: balanced rows have none; remove it, or set distribution=power_law")
     found = []
     for tokens, hidden, inner, experts, top_k, ep in product(*(read_whole_numbers(spec, key) for key in sizes)):
         if top_k > experts:
@@ -45,7 +45,7 @@ def read_expert_cases(spec: dict[str, Any], seed: int) -> Sequence[ExpertsCase]:
 
 
 def read_elementwise_cases(spec: dict[str, Any]) -> Sequence[ElementwiseCase]:
-    """Operators on elements, for each of some rows and columns.
+    """Elementwise operators, one case for each number of rows and columns.
 
     Args:
         spec: the workload's fields.

@@ -1,4 +1,4 @@
-"""When a knob counts: values of other knobs, read as those of these knobs are, in SI or as words."""
+"""Conditions of knobs: values of other knobs, read like those knobs, in SI or as options."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ ROUNDING = 1e-9
 
 
 def parse_conditions(knobs: Sequence[Knob], bases: Mapping[str, Design]) -> tuple[Knob, ...]:
-    """Knobs whose ``when`` has values as the knobs have them that it names.
+    """Knobs with the values of their ``when`` parsed like the values of the knobs that it names.
 
     A value that such a knob does not have stays where its leaf could have it: a space may be narrowed.
 

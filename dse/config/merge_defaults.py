@@ -1,6 +1,6 @@
-"""What files make together, as Hydra lists them, merged as plain dictionaries: in half of the time that Hydra takes.
+"""Merge of the files that Hydra lists, as plain dictionaries, in half of the time of Hydra's merge.
 
-Hydra keeps the last word. What it refuses, and what is more than values over values, is its own to compose.
+Hydra composes whatever this merge does not support, and refuses what is wrong.
 """
 
 import pickle
@@ -10,11 +10,11 @@ Plain = dict[Any, Any]
 
 
 class NeedsHydraError(Exception):
-    """A merge that means more than one value in the place of another."""
+    """A merge that this module does not support and Hydra has to do."""
 
 
 def merge_defaults(words: list[str]) -> tuple[Any, dict[str, Any]] | None:
-    """The configuration that some words choose, and what is chosen in it by group; None where Hydra has to compose it."""
+    """Configuration and chosen presets of some overrides; None if Hydra has to compose it."""
     from hydra import version
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
     from hydra._internal.defaults_list import create_defaults_list
@@ -96,7 +96,7 @@ def _created(values: Plain) -> Any:
 
 
 def merge_over(below: Plain, above: Plain) -> None:
-    """Puts values over those that there are; what is only to be said, ``???``, is over nothing.
+    """Put values over existing ones; a value that is still required, ``???``, replaces nothing.
 
     Raises:
         NotPlainError: a group or a list over what refers to another value, or one over the other.

@@ -1,6 +1,6 @@
-"""Metrics that a study makes of others, as in ``goodput_per_watt: goodput / power``: numbers, + - * / **, and names.
+"""Metrics that a study derives from others, as in ``goodput_per_watt: goodput / power``.
 
-What they are worth is worked out from the other metrics when these are read: stores and workers know nothing of them.
+Their values are computed from the other metrics when they are read: stores and workers do not know them.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -25,7 +25,7 @@ VALID = "write names of metrics, numbers, + - * / ** and brackets, as in 'goodpu
 
 @dataclass(frozen=True, slots=True)
 class MetricExpression:
-    """A metric made of others.
+    """One metric that is derived from other metrics by an expression.
 
     Attributes:
         text: as it was written.
@@ -48,7 +48,9 @@ LABELLED: set[str] = set()
 
 
 def parse_metric_expressions(config: Mapping[str, Any]) -> dict[str, MetricExpression]:
-    """The metrics that a configuration defines in ``metrics``; more is better unless an objective says otherwise.
+    """Derived metrics that a configuration defines in ``metrics``.
+
+    More is better unless an objective minimises the metric.
 
     Raises:
         DesignError: a name that is taken or none, an expression that is none, a metric that there is not, units that do not
@@ -67,7 +69,7 @@ def parse_metric_expressions(config: Mapping[str, Any]) -> dict[str, MetricExpre
 
 
 def refuse_conflicting_definitions(several: Sequence[DefinedMetrics]) -> None:
-    """Raises where studies that are shown together mean different things by one name."""
+    """Refuse studies of one report that define one metric name differently."""
     seen: dict[str, str] = {}
     for name, expression in (pair for defined in several for pair in defined.items()):
         if seen.setdefault(name, expression.text) != expression.text:
@@ -78,7 +80,7 @@ def refuse_conflicting_definitions(several: Sequence[DefinedMetrics]) -> None:
 
 def _defined(name: str, texts: Mapping[str, Any], path: tuple[str, ...]) -> MetricExpression:
     if name in path:
-        raise DesignError(f"metrics.{name}: comes back to itself by {', '.join(path[path.index(name) + 1 :]) or 'itself'}")
+        raise DesignError(f"metrics.{name}: depends on itself by {', '.join(path[path.index(name) + 1 :]) or 'itself'}")
     if name in METRICS and name not in LABELLED:
         raise DesignError(f"metrics.{name}: is a metric already; give the expression another name")
     if name in COLUMNS:
@@ -109,7 +111,7 @@ def _named(metric: str, name: str, texts: Mapping[str, Any], path: tuple[str, ..
 
 
 def derived_metrics(metrics: Values, defined: DefinedMetrics) -> dict[str, Any]:
-    """The defined metrics that some metrics are enough for; not a number where they come to none."""
+    """Derived metrics that given metrics suffice for; NaN where they have no value."""
     found: dict[str, Any] = {}
     for name, expression in defined.items():
         if not expression.inputs <= metrics.keys():
@@ -122,14 +124,14 @@ def derived_metrics(metrics: Values, defined: DefinedMetrics) -> dict[str, Any]:
 
 
 def with_derived_metrics(metrics: Mapping[str, float], defined: DefinedMetrics) -> Mapping[str, float]:
-    """Metrics of one design, and those that are defined of them."""
+    """Metrics of one design together with those derived from them."""
     if not defined:
         return metrics
     return {**metrics, **{name: float(value) for name, value in derived_metrics(metrics, defined).items() if isfinite(value)}}
 
 
 def input_metrics(names: Collection[str], defined: DefinedMetrics) -> tuple[str, ...]:
-    """The metrics that some metrics are made of, in the place of those that are defined."""
+    """Metrics that some metrics are derived from, in place of the derived ones."""
     found: dict[str, None] = {}
     for name in names:
         found.update(dict.fromkeys(sorted(defined[name].inputs)) if name in defined else {name: None})
@@ -145,7 +147,7 @@ def evaluate_with_derived(
     cases: bool = False,
     metrics: Collection[str] | None = None,
 ) -> Outcomes:
-    """The metrics of designs under a workload, defined ones among them; the rest as `dse.evaluators.evaluate`."""
+    """Metrics of designs for a workload, derived ones included; otherwise `dse.evaluators.evaluate`."""
     asked = None if metrics is None else input_metrics(metrics, defined)
     outcomes = evaluated(designs, workload, fidelity=fidelity, cases=cases, metrics=asked)
     outcomes.columns.update(derived_metrics(outcomes.columns, defined))

@@ -19,7 +19,7 @@ GROUPS = ("chip", "mapping", "choices", "as_given")
 
 
 def compose_chips(line: CommandLine, one: Callable[[CommandLine], dict[str, Any]]) -> dict[str, Any]:
-    """The configuration of a line; where it names `chips`, with the groups of each under ``chips``.
+    """Configuration of a command line; with `chips`, the groups of each chip are under ``chips``.
 
     Args:
         line: what was typed.
@@ -52,7 +52,7 @@ def compose_chips(line: CommandLine, one: Callable[[CommandLine], dict[str, Any]
 
 
 def chips_of_study(folder: Path) -> list[str]:
-    """The chips that the definition of a study in a folder lists; none of one of a single chip."""
+    """Chips that the study definition in a folder lists; none for a study of one chip."""
     path = folder / "study.yaml"
     if not path.is_file():
         return []
@@ -68,7 +68,7 @@ def chips_of_study(folder: Path) -> list[str]:
 
 
 def restrict_to_chips(config: Mapping[str, Any], own: Sequence[str]) -> dict[str, Any]:
-    """The configuration of a study for some of its chips, without the points in its report that are of others.
+    """Configuration of a study for some of its chips, without report points of the other chips.
 
     Args:
         config: with `chips` by name.
@@ -97,9 +97,9 @@ def _of(mappings: Any, names: list[str], line: CommandLine) -> Any:
 def _alone(config: dict[str, Any]) -> dict[str, Any]:
     """A configuration of one chip, which says nothing of several."""
     if config.get("mappings"):
-        raise DesignError("mappings: nothing reads it without chips=[...]; for one chip say mapping=NAME")
+        raise DesignError("mappings: has no effect without chips=[...]; for one chip set mapping=NAME")
     if config.get("formats", "equal") != "equal":
-        raise DesignError("formats: nothing reads it without chips=[...]; leave it out")
+        raise DesignError("formats: has no effect without chips=[...]; leave it out")
     return _precise(config)
 
 
@@ -133,7 +133,7 @@ def _names(config: Mapping[str, Any]) -> list[str]:
         if not re.fullmatch(r"[\w-]+", name):
             raise DesignError(f"chips: {name!r} is not the name of a chip")
     if len(set(chips)) < len(chips):
-        raise DesignError(f"chips: a name stands twice among {', '.join(chips)}")
+        raise DesignError(f"chips: a name is listed twice in {', '.join(chips)}")
     return chips
 
 

@@ -1,4 +1,4 @@
-"""Points of a space that a study names, such as chips that exist: asked before any other design, and marked in the report."""
+"""Named points of a study, such as existing chips: evaluated first, and marked in the report."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from dse.space.multi_chip_space import CHIP_KNOB, AnySpace
 
 
 def named_points(config: Any, space: AnySpace) -> dict[str, dict[str, Value]]:
-    """The values of each point: what it says, and of other knobs what its base has.
+    """Knob values of each named point; unset knobs have the value of the point's base design.
 
     Args:
         config: by name, values by the addresses of knobs, in the leaves' SI units or as words; what is left out is the base's.
@@ -61,7 +61,7 @@ def _near(where: str, knob: Knob, value: Any) -> Value:
 
 
 def rows_of_points(points: Mapping[str, Mapping[str, Value]], space: AnySpace, frame: pd.DataFrame) -> dict[str, int | None]:
-    """The row of each named point in a frame of designs; None where it is not there."""
+    """Row of each named point in a frame of designs; None if it is not there."""
     found: dict[str, int | None] = {}
     for name, values in points.items():
         here = pd.Series(True, index=frame.index)

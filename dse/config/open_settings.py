@@ -1,7 +1,7 @@
-"""Settings that a mapping leaves open by the word `auto`: the devices of a model, and the algorithm of allreduces.
+"""Settings that a mapping leaves open as `auto`: devices of a model, and the allreduce algorithm.
 
-A model runs on the fewest devices that hold it, and a stack that has collectives of its own brings them. Both are found once,
-when a configuration becomes a design, so that designs, keys and spaces know values alone.
+A model runs on the fewest devices that hold it, and a stack with collectives of its own sets the algorithm. Both are found
+once, when a configuration becomes a design, so that designs, keys and spaces have values only.
 """
 
 from collections.abc import Collection
@@ -37,7 +37,7 @@ COLLECTIVES = ("rings", "exchanges", "dispatch")
 
 
 def closed_mapping(mapping: Dict[str, Any], workload: Dict[str, Any]) -> tuple[Dict[str, Any], tuple[str, ...]]:
-    """A mapping without open settings, and the addresses of the tensor parallelism that was left open.
+    """A mapping without open settings, and the addresses of tensor parallelism that was open.
 
     Open tensor parallelism is that of a kernel; `with_devices` sets that of a model.
 
@@ -57,7 +57,7 @@ def closed_mapping(mapping: Dict[str, Any], workload: Dict[str, Any]) -> tuple[D
 
 
 def allreduce_of(stack: Any, case: type) -> str:
-    """The algorithm of allreduces that goes with a stack: its library's where it has one, else rings in both directions.
+    """Allreduce algorithm of a stack: its library's if it has one, else bidirectional rings.
 
     >>> (
     ...     allreduce_of({"rings": {"start": "1 us"}}, BatchCase),
@@ -74,14 +74,15 @@ def allreduce_of(stack: Any, case: type) -> str:
 def with_devices(
     base: Design, workload: Workload, open_tp: tuple[str, ...], given: Collection[str], space: Dict[str, Any]
 ) -> tuple[Design, str]:
-    """A design on the fewest devices that hold its models, and in words how many; the empty string where none were left open.
+    """A design on the fewest devices that hold its models, and text that says how many.
 
-    Devices are a power of two, and at least two where something is set that one device does not read. Where no number of them
-    holds the models, it is the least, and the answer says what is short.
+    The text is the empty string if nothing was open. Devices are a power of two, and at least two if a setting is given that
+    one device does not read. If no number of devices holds the models, it is the least, and evaluation reports the violated
+    limit.
 
     Args:
         base: the design.
-        workload: what it is asked.
+        workload: of the design.
         open_tp: addresses of tensor parallelism that are open.
         given: leaves that overrides, the file of a study or knobs set.
         space: knobs by address, as plain values; where one moves tensor parallelism, it is one of its values.

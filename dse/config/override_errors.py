@@ -1,4 +1,4 @@
-"""What is wrong with a command line that Hydra could not compose: one line, the address that is wrong and what is valid."""
+"""Errors of command lines that Hydra cannot compose: one line with the wrong address and valid ones."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ NAMED = {("metrics",), ("objectives",), ("constraints",), ("report", "points")}
 SPLITS = ("pp", "ep", "dp")
 """Ways to divide a model that dies of one box do not have."""
 
-DEVICES = "mapping.both.tp says over how many a model is divided (in boxes pp, ep and dp too); dse capacity takes devices=N"
+DEVICES = "mapping.both.tp sets the number of devices (with several nodes also pp, ep and dp); dse capacity has devices=N"
 """Where people say how many devices there are."""
 
 MOST_NAMED = 4
@@ -36,7 +36,7 @@ MOST_NAMED = 4
 
 
 def explain_override_error(error: Exception, overrides: Sequence[str], chosen: Callable[[], dict[str, Any]]) -> str:
-    """An error of Hydra's in one line, in the addresses of the user.
+    """An error of Hydra as one line, in the addresses of the user.
 
     Args:
         error: that composing raised.
@@ -54,12 +54,12 @@ def explain_override_error(error: Exception, overrides: Sequence[str], chosen: C
         return f"{group[1]}: no option {group[2]!r}; {suggest_nearest(group[2], known)}"
     several = next((word for word in overrides if word.startswith("chip=[")), "") if "Multiple values for" in text else ""
     if several:
-        return f"chip: one chip, not {several.removeprefix('chip=')}; say dse compare {several}, or chips of a study"
+        return f"chip: one chip, not {several.removeprefix('chip=')}; use dse compare {several}, or chips of a study"
     twice = re.search(r"Multiple values for ([\w/]+@[\w.]+[\w])|(\S+@\S+) appears more than once", text)
     if twice:
         name = twice[1] or twice[2]
         instead = next((word.lstrip("+") for word in overrides if word.lstrip("+").startswith(f"{name}=")), f"{name}=NAME")
-        return f"{name.partition('@')[2]}: its file has brought one; {instead}, without a +, puts another in its place"
+        return f"{name.partition('@')[2]}: its file sets one already; {instead}, without a +, replaces it"
     where = re.search(r"In '([^']+)': .*Cannot merge DictConfig with ListConfig", text)
     if where:
         return (
@@ -76,7 +76,7 @@ def explain_override_error(error: Exception, overrides: Sequence[str], chosen: C
             within = parse_knobs(config.get("space") or {})
             there = next((f"space.{one}" for one in within if f"{address}.".startswith(f"space.{one}.")), "")
             if there:
-                another = f"'~{there}' and '+{there}=...' put another in its place"
+                another = f"'~{there}' and '+{there}=...' replace it"
                 return f"{there}: a knob already, to which an override adds nothing; {another}"
             hint = f"; {suggest_nearest(address.removeprefix('space.'), within)}" if within else ""
             return f"no knob {address!r} in this space; +{address}=... adds one{hint}"
@@ -87,7 +87,7 @@ def explain_override_error(error: Exception, overrides: Sequence[str], chosen: C
 
 
 def broken_reference_text(config: dict[str, Any]) -> str:
-    """Which value takes another that is not there, or in the end itself; "" where none does.
+    """Value that refers to a missing value or to itself; empty string if none does.
 
     Args:
         config: plain, with its references as they are written.
@@ -106,7 +106,7 @@ def broken_reference_text(config: dict[str, Any]) -> str:
             return ""
         if address in passed:
             circle = passed[passed.index(address) :]
-            return f"{address}: takes its value from itself ({' from '.join((*circle, address))}); say one of them as a value"
+            return f"{address}: takes its value from itself ({' from '.join((*circle, address))}); set one of them to a value"
         return at(tie[1], (*passed, address))
 
     return next(filter(None, (at(address, ()) for address in _texts(config))), "")
@@ -141,7 +141,7 @@ def _unlike(overrides: Sequence[str], config: dict[str, Any]) -> str:
             at = at.get(part) if isinstance(at, dict) else None
         if isinstance(at, dict) and not set(at) <= CONSTANT and not value.startswith("{") and value != "null":
             first = next(iter(at))
-            return f"{address}: a group of fields ({', '.join(map(str, at))}), not {value}; say {address}.{first}=VALUE"
+            return f"{address}: a group of fields ({', '.join(map(str, at))}), not {value}; set {address}.{first}=VALUE"
         if isinstance(at, dict) and set(at) <= CONSTANT and value.startswith("["):
             return f"{address}: one value, not {value}; a study tries several with +space.{address}=choice(VALUE,VALUE)"
         if isinstance(at, list) and not value.startswith("["):
@@ -160,7 +160,7 @@ def _misspelt(address: str, config: dict[str, Any]) -> str:
         return f"{'.'.join(path) or 'config'}: no field {address!r}; did you mean {' or '.join(longer)}?"
     if path in ([], ["workload"]) and (others := _workloads(last)):
         which = f"{', '.join(others[:-1])} or {others[-1]}" if len(others) > 1 else others[0]
-        return f"{'.'.join(path) or 'config'}: no field {address!r}; workload.{last} is of workload={which}"
+        return f"{'.'.join(path) or 'config'}: no field {address!r}; workload.{last} belongs to workload={which}"
     at: Any = config
     for depth, part in enumerate([*path, last]):
         if tuple(path[:depth]) in NAMED and part not in (at or {}):
@@ -177,7 +177,7 @@ def _misspelt(address: str, config: dict[str, Any]) -> str:
     if isinstance(at, dict) and last in at:
         return f"{address}: a group of fields; add one with +{address}.NAME=VALUE, take one away with ~{address}.NAME"
     if path and isinstance(at, dict) and len(path) + (path[0] == "chip") > 1 and _left_out(path, last, config):
-        return f"{address}: this {path[0]} leaves it out; +{address}=... says it"
+        return f"{address}: this {path[0]} leaves it out; +{address}=... sets it"
     if isinstance(at, dict) and not set(at) <= CONSTANT:
         pooled = path[:1] == ["mapping"] and last in SPLITS and config["chip"].get("network")
         return f"{'.'.join(path) or 'config'}: no field {address!r}; {NODE_HINT if pooled else suggest_nearest(last, at)}"

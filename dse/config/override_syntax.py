@@ -1,4 +1,4 @@
-"""Which word of a command line Hydra cannot read, and how it is written."""
+"""Syntax of overrides: the word of a command line that Hydra cannot parse, and its correct form."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ OPEN, CLOSED = "[{(", "]})"
 
 
 def unparsable_override_text(overrides: Sequence[str]) -> str:
-    """The first override that Hydra does not read as one value, with what would do; "" where it does all of them.
+    """First override that Hydra cannot parse as one value, and its correct form; else empty string.
 
     >>> unparsable_override_text(["chip=a100", "workload.shapes=[8 x 8"])
     "workload.shapes: '[8 x 8' has a bracket that is not closed; spaces end a word: put the whole of it in quotes"
@@ -32,7 +32,7 @@ def _several(word: str) -> str:
     if re.fullmatch(r"\d+,\d+\s*[A-Za-zµμ%].*", value):
         return f"{address}: {value!r} has a comma; write a point, as in {value.replace(',', '.', 1)!r}"
     if address == "chip":
-        return f"chip: one chip, not {value}; say dse compare chip=[{value}], or chips of a study"
+        return f"chip: one chip, not {value}; use dse compare chip=[{value}], or chips of a study"
     sweep = value if value.endswith(")") else f"choice({value})"
     return f"{address}: one value, not {value}; a study tries several with +space.{address}={sweep}"
 

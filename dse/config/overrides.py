@@ -1,4 +1,4 @@
-"""What a user types, as Hydra knows it: flags, folders, overrides."""
+"""Command lines as Hydra takes them: flags, folders, overrides."""
 
 import re
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def study_paths() -> dict[str, Path]:
 
 @dataclass(frozen=True)
 class CommandLine:
-    """A command line.
+    """One command line, split into Hydra's flags, search folders and overrides.
 
     Attributes:
         typed: as it was.
@@ -44,12 +44,12 @@ class CommandLine:
 
     @property
     def sets_hydra(self) -> bool:
-        """Whether it has settings of Hydra's own."""
+        """Whether it sets a value of Hydra's own configuration."""
         return any(re.match(r"[+~]*hydra[./@=]", override) for override in self.overrides)
 
     @property
     def choices(self) -> "CommandLine":
-        """The same without the values that it sets: study, chip, mapping and other choices only."""
+        """The command line without values: study, chip, mapping and other choices of presets only."""
 
         def chooses(override: str) -> bool:
             key = override.partition("=")[0].lstrip("+")
@@ -59,13 +59,13 @@ class CommandLine:
 
     @property
     def words(self) -> list[str]:
-        """Overrides and search path."""
+        """Overrides and search path as Hydra takes them."""
         path = ", ".join(_quoted(place) for place in (*self.places, f"usual://{':'.join(self.usual)}"))
         return [f"hydra.searchpath=[{path}]", *self.overrides]
 
 
 def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
-    """What was typed, as Hydra knows it.
+    """Command line as Hydra takes it.
 
     The file of a study, NAME/study.yaml, is composed over everything but the user's own overrides; groups of its own (chip,
     space, ...) may stand in its folder.
@@ -87,13 +87,15 @@ def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
         if re.fullmatch(r"\{\s*\}", value.strip()):
             address = key.lstrip("+~")
             raise DesignError(
-                f"{address}: {{}} is merged into what is there, and so changes nothing; take a field away with ~{address}.FIELD"
+                f"{address}: {{}} is merged into the present fields and changes nothing; remove a field with ~{address}.FIELD"
             )
         if word.startswith("-"):
             flag = _flag(key)
             given = value if equals else next(rest, "") if flag in VALUED else None
             if flag in FIXED:
-                raise DesignError(f"{key}: the configuration is that of this program; name a folder of yours with --config-dir")
+                raise DesignError(
+                    f"{key}: the program's own configuration cannot be replaced; add your folder with --config-dir"
+                )
             if flag in ("--config-dir", "-cd"):
                 if not Path(str(given)).is_dir():
                     raise DesignError(f"{key}: no folder {str(given)!r}")

@@ -1,4 +1,4 @@
-"""Parts of a chip chosen by name, as ``technology@chip.technology=n3``, and those that its own file does not choose."""
+"""Presets of chip parts, as ``technology@chip.technology=n3``, that a chip's own file does not choose."""
 
 import re
 from collections.abc import Mapping
@@ -17,12 +17,15 @@ PRESETS = {
 
 
 def chosen_parts(choices: Mapping[str, object]) -> dict[str, str]:
-    """The parts of a chip among what is chosen by group: a name by group and place, as ``technology@chip.technology: n3``."""
+    """Presets of chip parts among the choices, by group and place.
+
+    As in ``technology@chip.technology: n3``.
+    """
     return {group: str(name) for group, name in choices.items() if re.search(r"@chip(\.|$)", group)}
 
 
 def parts_from_outside(choices: Mapping[str, object]) -> dict[str, str]:
-    """Those that the file of the chip does not choose; all, where no such chip ships."""
+    """Presets of parts that the file of the chip does not choose; all if no such chip ships."""
     own = _own(str(choices.get("chip", "")))
     return {group: name for group, name in chosen_parts(choices).items() if own.get(group) != name}
 
@@ -47,31 +50,32 @@ def _own(chip: str) -> Mapping[str, str]:
 
 
 def preset_overrides(kind: str, address: str) -> str:
-    """The words that say all of a part of a chip at an address; "" of a part that no file says.
+    """Overrides that set a whole part of a chip at an address; empty string without a preset.
 
     >>> preset_overrides("MemorySystem", "chip.hbm.banks")
-    '+memory@chip.hbm.banks=hbm3 says all of them (or hbm2, hbm2_legacy, hbm2e, hbm3e, hbm4)'
+    '+memory@chip.hbm.banks=hbm3 sets all of them (or hbm2, hbm2_legacy, hbm2e, hbm3e, hbm4)'
     """
     if kind not in PRESETS or not address.startswith("chip."):
         return ""
     group, usual = PRESETS[kind]
     others = sorted(path.stem for path in (SHIPPED_CONF / group).glob("*.yaml") if path.stem != usual)
-    return f"+{group}@{address}={usual} says all of them (or {', '.join(others)})"
+    return f"+{group}@{address}={usual} sets all of them (or {', '.join(others)})"
 
 
 def part_that_caused(error: str, choices: Mapping[str, object]) -> str:
-    """Which part that the file of a chip does not choose brings the address that an error is about, or makes another machine of
-    the chip, which does not read it; "" where none does.
+    """Chosen part preset that caused an error about a chip address; empty string if none did.
+
+    The part brings the address, or makes the chip another machine, which does not read it.
     """
     address = (re.search(r"no field '(chip[\w.]*)'", error) or re.match(r"(chip[\w.]*):", error) or ("", ""))[1]
     for group, name in parts_from_outside(choices).items():
         folder, place = group.split("@")
         within = address.removeprefix(place).lstrip(".")
         if folder == "part" and f"{address}.".startswith(f"{place}.") and _says(name, within):
-            return f"{group}={name} brings it: leave that out, or take a chip that it is for"
+            return f"{group}={name} adds it; remove that preset, or choose a chip that supports it"
     made = parts_from_outside(choices).get("part@chip", "")
     if made and "does not read it" in error:  # what the chip's own file has
-        return f"part@chip={made} makes that of it: leave that out, or take a chip that it is for"
+        return f"part@chip={made} changes the kind of chip; remove that preset, or choose a chip that supports it"
     return ""
 
 

@@ -1,12 +1,12 @@
-"""Peaks of a chip's engines by number format, as data sheets have them, to the rates that a design has of each core.
+"""Peak rates of a chip's engines by number format, converted to rates of one core.
 
-A chip says them of all its cores (``chip.peak``) or of one (``chip.core.peak``). A design keeps ``chip.core.matrix``, twice the
-16-bit peak of a core, and ``chip.core.rates``, formats over 16 bits; both may still be said in the place of peaks.
+A chip states them for all its cores (``chip.peak``) or for one (``chip.core.peak``). A design keeps ``chip.core.matrix``, twice
+the 16-bit peak of a core, and ``chip.core.rates``, formats over 16 bits; both may be set instead of peaks.
 
-Formats that are not said follow from those that are: bf16 is fp16; 16 bits are the widest format that is said, times its bits
-over 16; fp32 is half of 16 bits; int8 and fp8 are twice 16 bits where nothing narrower than 16 bits is said. Where something
-narrower is said, formats that are not are expanded on the vector engine. Where a 16-bit peak of all cores stands over peaks of
-another file, formats of that file keep their rate over 16 bits.
+Formats without a peak follow from those with one: bf16 is fp16; 16 bits are the widest given format, times its bits over 16;
+fp32 is half of 16 bits; int8 and fp8 are twice 16 bits if no narrower format is given. If a narrower one is given, the other
+formats are dequantised on the vector engine. If a 16-bit peak of all cores replaces that of another file, formats of that file
+keep their rate over 16 bits.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ RANK_OF_MATRIX, RANK_OF_RATES, RANK_OF_SHEET = 1, 2, 3
 
 
 class Entry(NamedTuple):
-    """What is said of one format, or of 16 bits and rates over them.
+    """Peak rate of one format, or of 16 bits with rates of other formats over it.
 
     Attributes:
         typed: whether an override says it, not a file.
@@ -69,14 +69,14 @@ class Entry(NamedTuple):
 
 
 def with_core_rates(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """A composed configuration whose chip has rates of a core where it said peaks.
+    """A composed configuration with rates of one core in place of peaks.
 
     Args:
         config: with its chip and its space as plain values.
         words: overrides that were typed; they count over what files say.
 
     Raises:
-        DesignError: a format that there is not, or one said twice; a chip whose engines have no rates; a knob on peaks.
+        DesignError: an unknown format, or one that is set twice; a chip whose engines have no rates; a knob on peaks.
     """
     _refuse_knobs(config.get("space"))
     whole = config.get("chip")
@@ -221,7 +221,7 @@ def _text(value: float) -> str:
 
 def _cores(chip: Mapping[str, Any]) -> float:
     if chip.get("cores") is None:
-        raise DesignError(f"{WHOLE}: what all cores reach together; set chip.cores too, or say {CORE} of one")
+        raise DesignError(f"{WHOLE}: is the peak of all cores together; set chip.cores too, or {CORE} for one core")
     return parse_value(_plain(chip["cores"]), "1", "chip.cores")
 
 

@@ -1,4 +1,4 @@
-"""Plain dictionaries to nouns. A misspelt address, a missing unit or a word that is no option stops here, by name."""
+"""Composed dictionaries to records: the one door where wrong addresses, units and options are refused."""
 
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass, field, replace
@@ -56,7 +56,7 @@ from dse.space.workload import BatchCase, CollectiveCase, ExpertsCase, MemoryStr
 
 @dataclass(frozen=True)
 class Question:
-    """Everything that one evaluation or one study is about, as nouns.
+    """Design, workload, space and sources of one evaluation or one study.
 
     Attributes:
         devices: by chip, or by the empty string where there is one, the tensor parallelism that was left open, in words.
@@ -71,7 +71,7 @@ class Question:
 
 
 def build_question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Question:
-    """The nouns of a composed configuration.
+    """Design, workload and space of a composed configuration.
 
     Args:
         config: plain dictionary; sweeps of `space` already parsed into knob dictionaries.
@@ -104,7 +104,8 @@ def build_question(config: Dict[str, Any], folder: Path, *, fewer: bool = False)
     refuse_unread_settings(bases, knobs, config, folder)
     if "chip.noc.topology" in config["space"] and case_type_of(config["workload"]) is not CollectiveCase:
         raise DesignError(
-            "space.chip.noc.topology: only workload=collective reads it; for others tiles are a mesh: leave it out"
+            "space.chip.noc.topology: has effect with workload=collective only; tiles of other workloads are a mesh: "
+            "leave it out"
         )
     base = next(iter(bases.values()))
     space = chips.multi_chip_space(bases, knobs, tied) if config.get("chips") else Space(base, knobs, tied[""])
@@ -122,7 +123,7 @@ def build_question(config: Dict[str, Any], folder: Path, *, fewer: bool = False)
 
 
 def _refuse_snapshots(mapping: Mapping, cases: Workload) -> None:
-    """Refuses snapshots of states where there are none: nothing else is kept apart from the blocks of a prefix."""
+    """Refuse snapshots of states where there are none: nothing else is kept apart from the blocks of a prefix."""
     said = mapping.serving is not None and mapping.serving.snapshot is not None
     models = [case.model for case in cases.cases if isinstance(case, ServingLoad)]
     if said and not any(fixed_bytes_per_sequence(model, 1.0) for model in models):
@@ -130,28 +131,26 @@ def _refuse_snapshots(mapping: Mapping, cases: Workload) -> None:
 
 
 def _refuse_apart(mapping: Mapping, cases: Workload) -> None:
-    """Refuses dies of attention alone beside batches, and micro-batches between them and FFNs where there are none."""
+    """Refuse dies of attention alone beside batches, and micro-batches between them and FFNs where there are none."""
     for phase in ("prefill", "decode"):
         plan, served = getattr(mapping, phase), isinstance(cases.cases[0], ServingLoad)
         apart = getattr(plan, "attention_dies", None)
         if apart and not served:
-            raise DesignError(
-                f"mapping.{phase}.attention_dies: of requests that are served; say workload=serving, or leave it out"
-            )
+            raise DesignError(f"mapping.{phase}.attention_dies: needs a serving load; set workload=serving, or leave it out")
         if getattr(plan, "pingpong", None) and not apart:
             raise DesignError(
-                f"mapping.{phase}.pingpong: nothing reads it where each die has attention and FFNs; say attention_dies"
+                f"mapping.{phase}.pingpong: has no effect where each die has attention and FFNs; set attention_dies"
             )
 
 
 def _refuse_pooled(mapping: Mapping, cases: Workload) -> None:
-    """Refuses prefixes in the pool, of models that do not keep all positions: windows forget, states have no blocks."""
+    """Refuse prefixes in the pool, of models that do not keep all positions: windows forget, states have no blocks."""
     if getattr(mapping.serving, "reuse", "part") != "pool":
         return
     for model in (case.model for case in cases.cases if isinstance(case, ServingLoad)):
         if fixed_bytes_per_sequence(model, 1.0) or any(reach.window or reach.chunk for reach in layers(model).reaches):
             raise DesignError(
-                f"mapping.serving.reuse: {model.name} has layers that do not keep all positions; give part, and its size, "
+                f"mapping.serving.reuse: {model.name} has layers that do not keep all positions; set part, and its size, "
                 "mapping.serving.prefix"
             )
 
@@ -182,12 +181,12 @@ def _bases(config: Dict[str, Any], sources: list[ConstantSource]) -> tuple[dict[
 
 
 def _refuse_mixed(bases: Dict[str, Design]) -> None:
-    """Refuses areas of a paper's own model beside those of nodes: in one front they would be compared."""
+    """Refuse areas of a paper's own model beside those of nodes: in one front they would be compared."""
     own = [name for name, base in bases.items() if base.chip.areas is not None]
     others = [name for name in bases if name not in own]
     if own and others:
         raise DesignError(
-            f"chips: {own[0]} has areas of a paper's own (chip.areas), {others[0]} those of its node, which do not compare; "
+            f"chips: {own[0]} has areas of a paper (chip.areas), {others[0]} those of its process node; these do not compare; "
             "leave chip.areas out"
         )
 
@@ -209,7 +208,9 @@ def _design(config: Dict[str, Any], workload: Dict[str, Any], sources: list[Cons
     if (plans := software_without_stack(on)) not in kind.software:
         there = f"{case_type_name(case)} on {MACHINES[machine].name}"
         boxes = f"; or {NODE_HINT}" if machine == POOL and plans in (POOLED_DIES, SERVED_POOLED_DIES) else ""
-        raise DesignError(f"mapping: this one is for {SOFTWARE[plans].name}; for {there} choose mapping={kind.choices}{boxes}")
+        raise DesignError(
+            f"mapping: the chosen mapping is for {SOFTWARE[plans].name}; for {there} choose mapping={kind.choices}{boxes}"
+        )
     software_of(on)
     _refuse(of, case)
     _refuse_ahead(of, on)
@@ -228,7 +229,7 @@ def _with_part(chip: Chip, as_given: Dict[str, Any] | None) -> Chip:
     if facts is None:
         return chip
     if facts.part is not None:
-        raise DesignError("chip.published.part: worked out from the chip that the facts are of; leave it out")
+        raise DesignError("chip.published.part: is computed from the preset of the chip; leave it out")
     parts = dict.fromkeys((fact for fact in FACTS if is_said(chip, fact)), as_modelled(chip))
     if as_given is not None:
         parts |= dict.fromkeys(as_given["facts"], as_modelled(_chip(as_given["chip"], [])))
@@ -239,7 +240,7 @@ def _with_part(chip: Chip, as_given: Dict[str, Any] | None) -> Chip:
 
 
 def _refuse(chip: Chip, case: type) -> None:
-    """Refuses parts that make no sense, alone or for what is asked."""
+    """Refuse parts that make no sense, alone or for what is asked."""
     if chip.memory is not None:
         memory.check_memory(chip.memory, "chip.memory")
     if chip.router is not None:
@@ -247,11 +248,7 @@ def _refuse(chip: Chip, case: type) -> None:
     elif chip.mesh is not None:
         network.parse_faults(chip)
     if chip.mesh is not None and chip.die is not None and (chip.hbm is None) != (chip.dram is None):
-        said = (
-            "nothing reads it without chip.hbm"
-            if chip.hbm is None
-            else "missing; say as what it is bought: +dram@chip.dram=hbm3"
-        )
+        said = "has no effect without chip.hbm" if chip.hbm is None else "missing; choose a preset: +dram@chip.dram=hbm3"
         raise DesignError(f"chip.dram: {said}")
     if chip.hbm is not None and chip.hbm.banks is not None:
         memory.check_memory(chip.hbm.banks, "chip.hbm.banks")
@@ -260,30 +257,30 @@ def _refuse(chip: Chip, case: type) -> None:
         return
     if chip.l2 is not None and case not in (BatchCase, ServingLoad):
         raise DesignError(
-            f"chip.l2: asked alone, {case_type_name(case)} would read nothing twice; leave it out, or ask for models"
+            f"chip.l2: {case_type_name(case)} alone read nothing twice; leave it out, or choose a workload of models"
         )
     if case is MemoryStreamCase:
         _refuse_stream(chip)
     if case is not CollectiveCase and chip.noc.topology != "mesh":
-        raise DesignError(f"chip.noc.topology: only workload=collective runs on {chip.noc.topology!r}; say mesh")
+        raise DesignError(f"chip.noc.topology: only workload=collective runs on {chip.noc.topology!r}; set mesh")
 
 
 def _refuse_edge(chip: Chip, case: type) -> None:
-    """Refuses main memory of a mesh of cores that nothing reads so."""
+    """Refuse main memory of a mesh of cores that nothing reads so."""
     if chip.mesh is None or chip.hbm is None:
         return
     if getattr(chip.hbm, "place", "core") == "core":
         raise DesignError(
-            "chip.hbm.place: main memory of a mesh of cores is at an edge; say south, or add +part@chip.hbm=hbm3_edge"
+            "chip.hbm.place: main memory of a mesh of cores is at an edge; set south, or add +part@chip.hbm=hbm3_edge"
         )
     if case is not BatchCase:
         raise DesignError(
-            f"chip.hbm: {case_type_name(case)} on a mesh of cores do not read it; leave it out, or ask for batches"
+            f"chip.hbm: {case_type_name(case)} on a mesh of cores do not use it; leave it out, or choose a batch workload"
         )
 
 
 def _refuse_ahead(chip: Chip, mapping: Mapping) -> None:
-    """Refuses what is read ahead where requests come and go, or of a memory that is not there."""
+    """Refuse what is read ahead where requests come and go, or of a memory that is not there."""
     software = software_of(mapping)
     for phase in ("prefill", "decode"):
         if software in (REGIONS, SERVED_REGIONS) and chip.hbm is None and getattr(mapping, phase).prefetch is not None:
@@ -293,43 +290,38 @@ def _refuse_ahead(chip: Chip, mapping: Mapping) -> None:
             )
         if software == SERVED_WHOLE_CHIP and getattr(mapping, phase).prefetch is not None:
             raise DesignError(
-                f"mapping.{phase}.prefetch: tiles that serve requests as they come do not read ahead; leave it out, or ask for "
-                "batches"
+                f"mapping.{phase}.prefetch: tiles with a serving load do not prefetch; leave it out, or choose a batch workload"
             )
 
 
 def _refuse_products(mapping: Mapping) -> None:
-    """Refuses algorithms of matrix products that only decode has, whose products are of vectors."""
+    """Refuse algorithms of matrix products that only decode has, whose products are of vectors."""
     if software_of(mapping) not in (REGIONS, SERVED_REGIONS):
         return
     for name in ("gemm_attention", "gemm_ffn"):
         if getattr(mapping.decode, name) not in (None, getattr(mapping.prefill, name)):
-            raise DesignError(f"mapping.decode.{name}: decode multiplies vectors, by gemv; say mapping.prefill.{name}")
+            raise DesignError(f"mapping.decode.{name}: decode multiplies vectors, by gemv; set mapping.prefill.{name}")
 
 
 def _refuse_states(mapping: Mapping) -> None:
-    """Refuses room for states that nobody keeps there."""
+    """Refuse room for states that nobody keeps there."""
     if getattr(mapping.prefill, "states", None) is not None:
-        raise DesignError(
-            "mapping.prefill.states: a prompt's states are with the tiles that work on it; say mapping.decode.states"
-        )
+        raise DesignError("mapping.prefill.states: states of a prompt stay with its tiles; set mapping.decode.states")
     if getattr(mapping.decode, "states", None) is not None and software_of(mapping) == SERVED_WHOLE_CHIP:
-        raise DesignError(
-            "mapping.decode.states: tiles that serve requests as they come keep states in main memory; leave it out"
-        )
+        raise DesignError("mapping.decode.states: tiles with a serving load keep states in main memory; leave it out")
 
 
 def _refuse_stateless(base: Design, workload: Workload) -> None:
-    """Refuses room for states where no model has any."""
+    """Refuse room for states where no model has any."""
     models = [case.model for case in workload.cases if isinstance(case, BatchCase)]
     if getattr(base.mapping.decode, "states", None) is not None and not any(
         fixed_bytes_per_sequence(model, 0.0) for model in models
     ):
-        raise DesignError("mapping.decode.states: no model that is asked for has recurrent states; leave it out")
+        raise DesignError("mapping.decode.states: no model of the workload has recurrent states; leave it out")
 
 
 def _refuse_unread(mapping: Mapping, asked_for: Workload) -> None:
-    """Refuses formats of tensors that no model has which is asked for."""
+    """Refuse formats of tensors that no model has which is asked for."""
     models = [case.model for case in asked_for.cases if isinstance(case, BatchCase | ServingLoad)]
     here = {
         "attention": ("attention", bool(models)),
@@ -342,12 +334,12 @@ def _refuse_unread(mapping: Mapping, asked_for: Workload) -> None:
     }
     for name, (what, there) in here.items() if mapping.precision is not None else ():
         if not there and getattr(mapping.precision, name) is not None:
-            raise DesignError(f"mapping.precision.{name}: nothing reads it, for no model here has {what}; leave it out")
+            raise DesignError(f"mapping.precision.{name}: has no effect, since no model here has {what}; leave it out")
     _refuse_combine(mapping, there=here["experts"][1])
 
 
 def _refuse_combine(mapping: Mapping, *, there: bool) -> None:
-    """Refuses a format of what experts send back where they send nothing: `there` says whether a model has any.
+    """Refuse a format of what experts send back where they send nothing: `there` says whether a model has any.
 
     The mappings of many dies with a cache say one whatever the model.
     """
@@ -357,7 +349,7 @@ def _refuse_combine(mapping: Mapping, *, there: bool) -> None:
         return
     why = "no model here has experts" if tiles else "experts send nothing back here"
     raise DesignError(
-        f"mapping.precision.combine: nothing reads it, for {why}; leave it out, or ask a model with experts on many dies "
+        f"mapping.precision.combine: has no effect, since {why}; leave it out, or choose a model with experts on many dies "
         "(chip=wafer64, chip=h800_ep)"
     )
 
@@ -369,10 +361,12 @@ def _indexed(model: Model) -> bool:
 
 def _refuse_stream(chip: Chip) -> None:
     if chip.hbm.banks is None:
-        raise DesignError("chip.hbm.banks: requests are played on banks; add `/memory@hbm.banks: hbm4` to the chip's defaults")
+        raise DesignError(
+            "chip.hbm.banks: requests are simulated on banks; add `/memory@hbm.banks: hbm4` to the chip's defaults"
+        )
     if chip.hbm.place == "core":
         raise DesignError(
-            "chip.hbm.place: at core, each core reaches a memory of its own without links; ask that memory alone, as chip=hbm2"
+            "chip.hbm.place: at core, each core has its own memory without links; simulate that memory alone, as chip=hbm2"
         )
 
 
@@ -416,7 +410,7 @@ def _knob(address: str, config: Dict[str, Any], bases: Dict[str, Design]) -> Kno
         if not unit:
             return entry
         if unit != "1" and not config.get("unit") and not isinstance(entry, str):
-            raise DesignError(f"{where}: {entry!r} has no unit; say it once, as in tag({unit}, choice(1, 2))")
+            raise DesignError(f"{where}: {entry!r} has no unit; set it once, as in tag({unit}, choice(1, 2))")
         number = parse_value(entry, unit, where) if not config.get("unit") else parse_value(entry, "1", where) * scale
         return check_leaf(number, spec, where)
 

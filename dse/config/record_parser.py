@@ -1,4 +1,4 @@
-"""Dictionaries to value objects, and text with units to numbers: what every part of a configuration is read with."""
+"""Parser of records: dictionaries to frozen value objects, and text with units to numbers."""
 
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ USUAL = ("mapping", "stack")
 
 @dataclass(frozen=True, slots=True)
 class ConstantSource:
-    """Where a number came from: a key of the bibliography, "override", or "assumed".
+    """Source of one constant: a key of the bibliography, "override", or "assumed".
 
     Attributes:
         fitted_on, meant_for: of a constant of a stack, chips by name: those that it was fitted on, and others that it is for.
@@ -64,12 +64,12 @@ class ConstantSource:
 
 @cache
 def field_types(kind: Any) -> dict[str, Any]:
-    """Types of the fields of a kind of value objects."""
+    """Types of the fields of a record class."""
     return get_type_hints(kind)
 
 
 def parse_record(cls: type[T], config: Any, address: str, sources: list[ConstantSource]) -> T:
-    """A value object from a dictionary of its fields; quantities are text with units, constants carry their source."""
+    """A record from a dictionary of its fields: text with units, and constants with their source."""
     if not isinstance(config, Dict):
         raise DesignError(f"{address}: {config!r} is not a group of fields; {_has(address, cls)}")
     hints = field_types(cls)  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ def parse_record(cls: type[T], config: Any, address: str, sources: list[Constant
             kinds = spec.metadata["parts"]
             there = address if "inline" in spec.metadata else here
             if len(kinds) > 1 and not isinstance(config[name], Dict | None):
-                raise DesignError(f"{here}: {config[name]!r} is not a group of fields; say them one by one, {here}.FIELD=VALUE")
+                raise DesignError(f"{here}: {config[name]!r} is not a group of fields; set them one by one, {here}.FIELD=VALUE")
             values[name] = (
                 None
                 if config[name] is None
@@ -174,7 +174,10 @@ def _gathered(config: Dict[Any, Any], names: Dict[str, Any]) -> Dict[Any, Any]:
 
 
 def best_matching_kind(config: Any, kinds: Sequence[type]) -> type:
-    """The kind that has most of the fields of a group, then of the groups in it; the first of those that have as many."""
+    """The record class that shares most fields with a group; the first of equals.
+
+    Fields of nested groups break ties.
+    """
 
     def shared(kind: type) -> tuple[int, int]:
         hints, within = field_types(kind), 0
@@ -191,7 +194,7 @@ def best_matching_kind(config: Any, kinds: Sequence[type]) -> type:
 
 
 def parse_value(value: Any, unit: str, address: str) -> float:
-    """A number from text with a unit, or from a bare number where the field has none.
+    """A number from text with a unit, or from a bare number if the field has no unit.
 
     Raises:
         DesignError: with the address in front.
@@ -234,7 +237,7 @@ def _leaf(value: Any, spec: Any, address: str, sources: list[ConstantSource]) ->
 
 
 def record_type(hint: Any) -> Any:
-    """The class of the values that a field has, where they are values of fields themselves."""
+    """Record class of a field's values, if they are records."""
     candidates = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     return next((c for c in candidates if isinstance(c, type) and is_dataclass(c)), None)
 

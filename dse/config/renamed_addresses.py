@@ -1,7 +1,7 @@
-"""Old addresses in what people type and in what files say, spelled as they are now (`dse.space.aliases`).
+"""Old addresses in overrides and files, replaced by the present ones (`dse.space.aliases`).
 
-Overrides are spelled before Hydra sees them, which refuses an address that the composed files do not have; what files say is
-spelled when it is composed, since only then the machine is known.
+Overrides are renamed before Hydra sees them, since Hydra refuses an address that the composed files lack. Files are renamed
+when they are composed, since only then the machine is known.
 """
 
 import re
@@ -29,13 +29,13 @@ GROUPS = ("chip", "mapping", "space")
 
 
 def may_use_old_address(words: Sequence[str]) -> bool:
-    """Whether overrides may say an old address: on some machine it is one."""
+    """Whether overrides may contain an old address of some machine."""
     olds = {alias.old for alias in RENAMED_ADDRESSES}
     return any(is_at_or_below(address, old) for old in olds for word in words for _, _, address, _ in _each(word, olds))
 
 
 def rename_overrides(words: Sequence[str], config: Mapping[str, Any], others: Iterable[str] = ()) -> tuple[str, ...]:
-    """Overrides by the addresses that composed files have: those of now, or the old one where a file has that alone.
+    """Overrides by the addresses of the composed files: the present ones, or old ones of user files.
 
     Args:
         words: overrides.
@@ -70,7 +70,7 @@ def rename_overrides(words: Sequence[str], config: Mapping[str, Any], others: It
 
 
 def rename_config(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """A composed configuration by the addresses of now: its chip, its knobs and its pictures.
+    """A composed configuration by present addresses: its chip, knobs and pictures.
 
     What a file says by an old address counts over what the files below it say by the new one, but not over what was typed.
 
@@ -100,14 +100,14 @@ def rename_config(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, 
 
 
 def choice(group: str, name: str) -> str:
-    """An option of a group of files by its name of now; a hint says where that is another one."""
+    """A preset of a group by its present name; a hint names a renamed one."""
     now = current_choice(group, name)
     _hint(f"{group}={name}", f"{group}={now}")
     return now
 
 
 def chosen(defaults: Any) -> Any:
-    """A list of defaults with the options that it chooses by their names of now."""
+    """A list of defaults with presets by their present names."""
     if not isinstance(defaults, list):
         return defaults
     return [{key: _chosen(key, name) for key, name in one.items()} if isinstance(one, dict) else one for one in defaults]
@@ -120,7 +120,7 @@ def _chosen(key: Any, name: Any) -> Any:
 
 
 def overridden_leaves(words: Sequence[str], leaves: Iterable[str]) -> set[str]:
-    """Addresses of a design that overrides give values, by their names of now; of a group of fields those that it has.
+    """Present addresses of a design that overrides set; of a group of fields those that it sets.
 
     >>> sorted(
     ...     overridden_leaves(["chip.mesh={rows: 4}", "+space.chip.clock='choice(1, 2)'"], ["chip.mesh.rows", "chip.mesh.cols"])
@@ -134,7 +134,7 @@ def overridden_leaves(words: Sequence[str], leaves: Iterable[str]) -> set[str]:
 
 
 def refuse_double_names(content: Any, config_path: str, path: Path) -> None:
-    """Refuses a file that sets one address by its old name and by its new one."""
+    """Refuse a file that sets one address by its old and its new name."""
     group = config_path.partition("/")[0]
     root = {group: content} if group in GROUPS else content
     for alias in RENAMED_ADDRESSES:

@@ -1,4 +1,4 @@
-"""Which knobs of a space are left to look through on one chip, whatever the space was written for."""
+"""Knobs of a space that can be searched on one chip, whatever chip the space was written for."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,10 @@ from dse.space.fields import addresses
 
 
 def searchable_knobs(space: Mapping[str, Any], usual: Question, words: Sequence[str]) -> dict[str, Any]:
-    """The knobs of a space that a chip's mapping has, something reads and the user has not set, and that need none left out."""
+    """Knobs of a space that the mapping has and reads and the user has not set.
+
+    Knobs whose conditions need another knob that is left out are left out too.
+    """
     typed = {word.lstrip("+").partition("=")[0] for word in words}
     idle = unread_by_workload(usual.base, usual.workload)
     kept = {}

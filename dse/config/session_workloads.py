@@ -1,4 +1,4 @@
-"""Sessions of a load as a configuration says them: turns, times to think, and a closed population of users."""
+"""Sessions of a load from the configuration: turns, think times, and closed-loop users."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ CLOSED = "closed"
 
 
 def read_sessions(spec: Mapping[str, Any], count: int, seed: int) -> Requests:
-    """The sessions that `workload.sessions` says, all begun at random at a mean of one a second.
+    """Sessions from `workload.sessions`, with random starts at a mean of one a second.
 
     Args:
         spec: fields of the workload; `prompt` new tokens of a turn and `output` tokens of an answer, in the mean.
@@ -61,28 +61,28 @@ def read_sessions(spec: Mapping[str, Any], count: int, seed: int) -> Requests:
 
 
 def requests_by_population(served: Requests, spec: Mapping[str, Any]) -> list[tuple[str, Requests]]:
-    """Requests of a closed population, in words, one for each number of users that is said.
+    """Requests of a closed loop with a label, for each given number of users.
 
     Raises:
         DesignError: no sessions, no users, or a largest rate, which such a population has not.
     """
     if not len(served.before):
         raise DesignError(
-            f"workload.arrivals: {CLOSED} is of sessions; say workload.sessions={EXAMPLE}, or a trace that has some"
+            f"workload.arrivals: {CLOSED} needs sessions; set workload.sessions={EXAMPLE}, or a trace that has some"
         )
     if "largest" in (spec.get("rate"), spec.get("scale")):
         raise DesignError(
-            "workload.rate: a closed population asks as fast as it is answered; give workload.users as a list, or another "
+            "workload.rate: a closed loop has no rate; set workload.users to a list, or another "
             "workload.arrivals, for the largest rate"
         )
     if spec.get("users") is None:
-        raise DesignError(f"workload.users: of arrivals={CLOSED}, how many ask at a time, or a list, as in [8,16,32]")
+        raise DesignError(f"workload.users: arrivals={CLOSED} needs the number of users, or a list, as in [8,16,32]")
     sessions_of = int((served.turns == 0).sum())
     found = []
     for users in read_whole_numbers(dict(spec), "users"):
         if users > sessions_of:
             raise DesignError(
-                f"workload.users: {users} of {sessions_of:,} sessions; at most as many as there are, or more workload.requests"
+                f"workload.users: {users} of {sessions_of:,} sessions; set fewer users, or more workload.requests"
             )
         found.append((f"{len(served):,} requests of {users:,} users in {sessions_of:,} sessions", served.closed(users)))
     return found

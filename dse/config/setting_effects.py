@@ -1,7 +1,7 @@
-"""Settings that somebody typed and that have no effect on the answer: nothing reads them, or no other value changes it.
+"""Settings of the user without effect on the answer: unread, or no other value changes the result.
 
-Where a formula answers, a setting is tried at a quarter, at four times and at every other option. Where kernels or requests are
-simulated, its reads are recorded, and a formula says whether what is read matters.
+With a formula, a setting is tried at a quarter, at four times and at every other option. With kernel or serving simulation, its
+reads are recorded, and a formula tells whether the values that are read matter.
 """
 
 import re
@@ -58,11 +58,11 @@ SAME = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class NoEffect:
-    """A setting that was typed and has no effect.
+    """One setting of the user without effect on the answer.
 
     Attributes:
         address: as it was typed.
-        reader: what reads it, as ``fidelity=cycles``; empty string where nothing is known to.
+        reader: option that uses it, as ``fidelity=cycles``; empty string if none is known.
         command: that it has no effect on; empty string where it has none on this design.
     """
 
@@ -72,11 +72,11 @@ class NoEffect:
 
     def __str__(self) -> str:
         where = f"on {self.command}" if self.command else "here"
-        return f"{self.address} has no effect {where}" + (f"; {self.reader} reads it" if self.reader else "")
+        return f"{self.address} has no effect {where}" + (f"; {self.reader} uses it" if self.reader else "")
 
 
 def no_effect_records(found: Sequence[NoEffect]) -> list[dict[str, str | None]]:
-    """Settings without effect as plain values."""
+    """Settings without effect as JSON values."""
     return [{"setting": one.address, "reader": one.reader or None, "text": str(one)} for one in found]
 
 
@@ -88,7 +88,7 @@ def print_no_effects(found: Sequence[NoEffect]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TypedSetting:
-    """A setting that was typed.
+    """One setting that the user gave.
 
     Attributes:
         address: as it was typed.
@@ -103,7 +103,7 @@ class TypedSetting:
 
 @dataclass
 class TypedSettings:
-    """What was typed of a design and its workload, and what of that was read where it was evaluated.
+    """Settings that the user gave for a design and its workload, and those that were read.
 
     Attributes:
         question: with the design.
@@ -120,7 +120,7 @@ class TypedSettings:
     seconds: float
 
     def without_effect(self) -> tuple[NoEffect, ...]:
-        """Settings without effect on the answer, in the order in which they were typed."""
+        """Settings without effect on the answer, in the order of the command line."""
         question, formula = self.question, formula_of(self.question.base, self.question.workload)
         left = [one for one in self.settings if one.others or not self.read.isdisjoint(one.leaves)]
         moving = effective_settings(question, left, formula) if left else set[str]()
@@ -141,7 +141,7 @@ class TypedSettings:
 
 
 def not_taken(command: str, config: Mapping[str, Any]) -> tuple[NoEffect, ...]:
-    """Settings of groups that a command does not take and a run of a study does."""
+    """Settings of groups that a command does not read and a study run does."""
     found = groups.not_taken(command, config.get("overrides", ()))
     return tuple(NoEffect(address, "dse run", f"dse {command}") for address in found)
 
@@ -149,11 +149,11 @@ def not_taken(command: str, config: Mapping[str, Any]) -> tuple[NoEffect, ...]:
 def without_effect(
     command: str, question: Question, config: Mapping[str, Any], folder: Path, design: Design | None = None
 ) -> tuple[NoEffect, ...]:
-    """Settings that were typed without effect on what a command answers.
+    """Settings of the user without effect on the answer of a command.
 
     Args:
         command: its name.
-        question: what is asked.
+        question: of the evaluation.
         config: with the overrides that were typed, and the fidelity.
         folder: against which relative files are found.
         design: that is answered; None for the question's own.
@@ -166,11 +166,11 @@ def without_effect(
 
 
 def idle_in_all_designs(command: str, several: Iterable[tuple[Design, Workload]], words: Sequence[str]) -> tuple[NoEffect, ...]:
-    """Settings of a chip and a mapping that were typed for several designs and have no effect on any, by the formula.
+    """Settings of chip and mapping that affect none of several designs, by the formula.
 
     Args:
         command: its name.
-        several: designs, each with what is asked of it; none of a chip that cannot be asked.
+        several: designs, each with its workload; none of a chip that does not support it.
         words: that were typed.
     """
     idle: list[list[str]] = []
@@ -186,7 +186,7 @@ def idle_in_all_designs(command: str, several: Iterable[tuple[Design, Workload]]
 def evaluate_typed(
     question: Question, config: Mapping[str, Any], folder: Path, run: Callable[[], T]
 ) -> tuple[T, TypedSettings]:
-    """Evaluate a design; with what was typed of it. Reads are recorded unless a formula answers.
+    """Evaluate a design and record which settings were read, unless a formula answers.
 
     Args:
         question: with the design.
@@ -206,7 +206,7 @@ def evaluate_typed(
 
 
 def settings_of(question: Question, config: Mapping[str, Any], folder: Path) -> list[TypedSetting]:
-    """Settings of a chip, a mapping, a model and a workload that overrides set; of the first two first."""
+    """Settings of a chip, a mapping, a model and a workload that overrides set; chip and mapping first."""
     words = [word for word in config.get("overrides", ()) if not word.startswith("-")]
     found = [TypedSetting(address, tuple(some)) for address, some in set_by(question.base, words).items()]
     for address in dict.fromkeys(word.lstrip("+~").partition("=")[0] for word in words):
@@ -267,12 +267,12 @@ def _scaled(value: Any, by: float) -> Any:
 
 
 def formula_of(design: Design, workload: Workload) -> str:
-    """The fidelity at which a design is answered by a formula: the steady state of requests that are served."""
+    """Fidelity that evaluates a design by a formula: the steady state for a serving load."""
     return STEADY if isinstance(workload.cases[0], ServingLoad) else CLOSED
 
 
 def effective_settings(question: Question, settings: Sequence[TypedSetting], fidelity: str) -> set[str]:
-    """Settings of which some other value changes a metric or a limit of a design, or which cannot have another."""
+    """Settings with another value that changes a metric or a limit, or that can have no other value."""
     design, workload, defined = question.base, question.workload, question.defined
     here, *_ = _answers([design], workload, defined, fidelity)
     if here is None or here[0] >= 0:  # nothing is evaluated of what breaks a limit

@@ -1,4 +1,4 @@
-"""Classes of requests with bounds and priorities of their own in one load, as a configuration says them."""
+"""SLO classes of requests with bounds and priorities, from the configuration."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +20,7 @@ SEED_OFFSET = 1
 
 
 def read_slo_classes(spec: Mapping[str, Any], ttft: float, tpot: float) -> tuple[SloClass, ...]:
-    """The classes that `workload.classes` says; none where it says none.
+    """SLO classes from `workload.classes`; none if it is empty.
 
     Args:
         spec: fields of the workload.
@@ -29,19 +29,21 @@ def read_slo_classes(spec: Mapping[str, Any], ttft: float, tpot: float) -> tuple
     said = spec.get("classes")
     if said is None:
         if spec.get("class_column") is not None:
-            raise DesignError(f"workload.class_column: says which class; say workload.classes too, as in {EXAMPLE}")
+            raise DesignError(
+                f"workload.class_column: names the class of each request; set workload.classes too, as in {EXAMPLE}"
+            )
         return ()
     if not isinstance(said, list) or not said or not all(isinstance(one, Mapping) for one in said):
         raise DesignError(f"workload.classes: {said!r} is not a list of classes, as in {EXAMPLE}")
     found = tuple(_class(place, one, ttft, tpot) for place, one in enumerate(said))
     names = [one.name for one in found]
     if len(set(names)) < len(names):
-        raise DesignError(f"workload.classes: a name stands twice among {', '.join(names)}")
+        raise DesignError(f"workload.classes: a name is listed twice in {', '.join(names)}")
     return found
 
 
 def assign_slo_classes(requests: Requests, of: tuple[SloClass, ...], spec: Mapping[str, Any], seed: int) -> Requests:
-    """Requests that know their classes, by a column of their trace or drawn by shares, and who is served before whom.
+    """Requests with their SLO class and rank, from a trace column or drawn by shares.
 
     Args:
         requests: with `kinds` where a column says them.
@@ -54,7 +56,7 @@ def assign_slo_classes(requests: Requests, of: tuple[SloClass, ...], spec: Mappi
     shares = [one.get("share") for one in spec["classes"]]
     if spec.get("class_column") is not None:
         if any(share is not None for share in shares):
-            raise DesignError("workload.classes: class_column says which request is of which class; leave share out")
+            raise DesignError("workload.classes: class_column names the class of each request; remove share")
         kinds = requests.kinds
     else:
         kinds = np.random.default_rng((seed, SEED_OFFSET)).choice(len(of), len(requests), p=_shares(shares)).astype(np.int32)
@@ -71,7 +73,7 @@ def _class(place: int, said: Mapping[str, Any], ttft: float, tpot: float) -> Slo
         raise DesignError(f"{where}.name: {said.get('name')!r} is not a name, as in {EXAMPLE}")
     priority = said.get("priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int):
-        raise DesignError(f"{where}.priority: {priority!r} is not a whole number; who has the least is served first")
+        raise DesignError(f"{where}.priority: {priority!r} is not a whole number; the class with the least is served first")
     first, each = (
         parse_value(said[key], "s", f"{where}.{key}") if key in said else usual
         for key, usual in (("ttft", ttft), ("tpot", tpot))
@@ -86,7 +88,7 @@ def _shares(said: list[Any]) -> list[float]:
     for place, share in enumerate(said):
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
             raise DesignError(
-                f"workload.classes.{place}.share: {share!r} is not a share of the requests above 0 and at most 1; say it, or "
+                f"workload.classes.{place}.share: {share!r} is not a share of the requests above 0 and at most 1; set it, or "
                 "workload.class_column of a trace"
             )
     if abs(sum(said) - 1) > 1e-6:

@@ -1,4 +1,4 @@
-"""Sweeps: what a space says of its knobs, in Hydra's grammar, as plain knob dictionaries."""
+"""Sweep syntax of Hydra: knobs of a space as plain dictionaries."""
 
 import re
 from functools import lru_cache
@@ -8,7 +8,7 @@ from dse.space.errors import DesignError
 
 
 def parse_knobs(space: Any, prefix: str = "") -> dict[str, dict[str, Any]]:
-    """Hydra's sweep grammar as plain knob dictionaries by dotted address.
+    """Knobs by address from Hydra's sweep syntax, as plain dictionaries.
 
     ``range(a, b, step)`` leaves out its end, as Hydra's and Python's do; ``interval(a, b)`` has both ends.
     """
@@ -93,7 +93,7 @@ def _flat(group: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 
 def overridden_group(override: str) -> Any:
-    """The group of fields that an override sets, as Hydra reads it; None where it sets none, or cannot be read."""
+    """Group of fields that an override sets, as Hydra reads it; None if it sets none or is invalid."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -105,7 +105,7 @@ def overridden_group(override: str) -> Any:
 
 
 def is_sweep(override: str) -> bool | None:
-    """Whether an override asks for several values; None where Hydra cannot read it."""
+    """Whether an override has several values; None if Hydra cannot parse it."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -116,14 +116,14 @@ def is_sweep(override: str) -> bool | None:
 
 
 def hydra_text(value: Any) -> str:
-    """A value in Hydra's grammar."""
+    """A value in Hydra's syntax."""
     from hydra.core.override_parser.types import Override
 
     return str(Override._get_value_element_as_str(value))
 
 
 def error_text(error: Exception) -> str:
-    """What an error says first, without the name of what a parser raised within."""
+    """First statement of an error, without the name of the inner exception."""
     text = re.sub(r"^\w+Error while evaluating '.*': (?=\S)", "", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return "; ".join(lines[:2]) if lines else type(error).__name__

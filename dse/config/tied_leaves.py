@@ -1,6 +1,6 @@
-"""Leaves of a space that follow its knobs, as in ``chip.tile.matrix.cols: {tied: chip.tile.matrix.rows}``.
+"""Settings of a space tied to knobs, as ``chip.tile.matrix.cols: {tied: chip.tile.matrix.rows}``.
 
-An expression has addresses of other leaves, numbers, and quantities in quotes: `'2 GB' / (chip.mesh.rows * chip.mesh.cols)`.
+An expression has addresses of other settings, numbers, and quantities in quotes: `'2 GB' / (chip.mesh.rows * chip.mesh.cols)`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,13 +19,13 @@ VALID = "write addresses, numbers, quantities in quotes, + - * / ** and brackets
 
 
 def split_knobs_and_ties(space: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Knobs of a configuration's space, and leaves that are tied, by address."""
+    """Knobs of a configuration's space, and tied settings, by address."""
     tied = {address: entry for address, entry in space.items() if "tied" in entry}
     return {address: entry for address, entry in space.items() if address not in tied}, tied
 
 
 def space_of_chips(space: Mapping[str, Any], bases: Mapping[str, Design]) -> dict[str, Any]:
-    """Of a study's space, what some of its chips have: knobs and ties whose address and conditions are theirs.
+    """Knobs and ties of a study's space that exist on some of its chips.
 
     Args:
         space: entries by address.
@@ -51,7 +51,7 @@ def space_of_chips(space: Mapping[str, Any], bases: Mapping[str, Design]) -> dic
 def parse_ties(
     config: Mapping[str, Any], bases: Mapping[str, Design], knobs: Sequence[Knob]
 ) -> dict[str, tuple[TiedLeaf, ...]]:
-    """What is tied on each chip, in an order in which each comes after those that it is made of.
+    """Tied settings of each chip, each after the settings that it is computed from.
 
     Args:
         config: entries of a space with ``tied``, by address; and ``when``, the chips that they are for.
@@ -69,7 +69,7 @@ def parse_ties(
 
 
 def space_with_ties(base: Design, knobs: Sequence[Knob], tied: Sequence[TiedLeaf], said: Collection[str] = ()) -> Space:
-    """The space over a design that somebody named, in which leaves that are tied follow as they do in a study.
+    """Space over a design named by overrides, with the tied settings of a study.
 
     Args:
         base: the design, as it was typed.
@@ -109,7 +109,7 @@ def _chips(address: str, entry: Mapping[str, Any], bases: Mapping[str, Design]) 
     when = dict(entry.get("when") or {})
     said = when.pop("chip", None)
     if when:
-        raise DesignError(f"space.{address}: what is tied is so for all designs of a chip; 'when' may name chip alone")
+        raise DesignError(f"space.{address}: a tied setting holds for all designs of a chip; 'when' may name only chip")
     if said is None:
         return there
     wanted = [str(name) for name in (said if isinstance(said, list) else [said])]
@@ -125,13 +125,13 @@ def _tied(address: str, text: str, base: Design, chip: str) -> TiedLeaf:
     where = f"space.{address}"
     spec = field_at(base, addresses(base, address)[0])
     if not _number(spec) or "apart" in spec.metadata:
-        raise DesignError(f"{where}: only a number can be tied, of which designs may have any in one batch; make it a knob")
+        raise DesignError(f"{where}: only a number can be tied; make it a knob")
 
     def named(other: str) -> UnitExpression:
         try:
             leaf = addresses(base, other)[0]
         except DesignError as error:
-            more = f"; if chip {chip} is not meant, say which are, as in when: {{chip: [...]}}" if chip else ""
+            more = f"; without chip {chip}, list the others, as in when: {{chip: [...]}}" if chip else ""
             raise DesignError(f"{where}: {error}{more}") from None
         of = field_at(base, leaf)
         if not _number(of):
@@ -146,7 +146,7 @@ def _tied(address: str, text: str, base: Design, chip: str) -> TiedLeaf:
         per = "" if comes == "1" else f" / '1 {comes}'"
         scaled = f"({text}){per}" + ("" if unit == "1" else f" * '1 {unit}'")
         raise DesignError(
-            f"{where}: {text} comes to {comes}, and {address} is {is_in}; quantities in quotes may scale it, as in {scaled}"
+            f"{where}: {text} is {comes}, and {address} is {is_in}; quantities in quotes may scale it, as in {scaled}"
         )
     worth = found.worth
     return TiedLeaf(address, text, tuple(sorted(found.inputs)), lambda values: worth(values) * scale)
@@ -171,7 +171,7 @@ def _ordered(several: Sequence[TiedLeaf], knobs: Sequence[Knob], base: Design) -
     def place(one: TiedLeaf, path: tuple[str, ...]) -> bool:
         if one.address in path:
             raise DesignError(
-                f"space.{one.address}: is tied to itself by {', '.join(path[path.index(one.address) + 1 :]) or 'itself'}"
+                f"space.{one.address}: depends on itself by {', '.join(path[path.index(one.address) + 1 :]) or 'itself'}"
             )
         if one.address not in found:
             moves = [place(by_leaf[leaf], (*path, one.address)) if leaf in by_leaf else leaf in moved for leaf in one.inputs]
@@ -181,7 +181,7 @@ def _ordered(several: Sequence[TiedLeaf], knobs: Sequence[Knob], base: Design) -
     for one in several:
         if not place(one, ()):
             raise DesignError(
-                f"space.{one.address}: {one.text} follows no knob of this space, so that it is the same for all designs; "
+                f"space.{one.address}: {one.text} depends on no knob of this space and is the same for all designs; "
                 f"set it, as in {one.address}=VALUE"
             )
     return tuple(found.values())

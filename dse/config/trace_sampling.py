@@ -1,4 +1,4 @@
-"""Requests of a load drawn again: more of them, by another seed, at another rate, as another command line would have them."""
+"""Requests of a load drawn again: more of them, with another seed, or at another rate."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ KEPT, ASKED = 8, 2
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """The generator of a load's requests.
+    """Generator of a load's requests for any number, seed and rate.
 
     Attributes:
         spec: fields of the workload.
@@ -35,7 +35,7 @@ class Draw:
     asked: dict[tuple[int, int, float], Requests] = field(default_factory=dict, repr=False)
 
     def lengths(self, count: int, seed: int) -> Requests:
-        """So many requests of a seed, without times; of a trace its first rows."""
+        """A number of requests of a seed, without times; the first rows of a trace."""
         if self.trace is None and self.spec.get("sessions") is not None:
             if (count, seed) not in self.known:
                 while len(self.known) >= KEPT:

@@ -1,6 +1,6 @@
-"""Arithmetic with units, as people write it: numbers, quantities in quotes, names, + - * / ** and brackets.
+"""Expressions with units: numbers, quantities in quotes, names, + - * / ** and brackets.
 
-What names mean is up to who asks: metrics (`dse.config.metric_expressions`) or the fields of a design
+The caller gives names their meaning: metrics (`dse.config.metric_expressions`) or fields of a design
 (`dse.config.tied_leaves`).
 """
 
@@ -30,9 +30,9 @@ ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class UnitExpression:
-    """A part of an expression: its unit as pint has it, the names it is made of, and its value; a number has that too.
+    """One term of an expression: its unit, the names that it contains, and its value function.
 
-    A value is made of values alone: units are those of a registry, which another process has not.
+    A value is computed from values only: units belong to a registry, which another process lacks.
     """
 
     unit: Any
@@ -42,7 +42,7 @@ class UnitExpression:
 
 
 def parse_unit_expression(text: str, where: str, named: Callable[[str], UnitExpression], valid: str) -> UnitExpression:
-    """An expression as a term.
+    """Term of an expression, parsed from text.
 
     Args:
         text: as it was written.
@@ -86,7 +86,7 @@ def _term(node: ast.expr, where: str, named: Callable[[str], UnitExpression], va
     if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
         left, right = (_term(side, where, named, valid) for side in (node.left, node.right))
         return _of_two(type(node.op), left, right, where)
-    raise DesignError(f"{where}: {ast.unparse(node)!r} is nothing that an expression can have; {valid}")
+    raise DesignError(f"{where}: {ast.unparse(node)!r} is not allowed in an expression; {valid}")
 
 
 def _dotted(node: ast.expr) -> str | None:

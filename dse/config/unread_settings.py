@@ -1,7 +1,6 @@
-"""Leaves of a mapping that somebody says, or makes a knob, beside words with which nothing reads them
-(`dse.space.unread_leaves`).
+"""Settings of a mapping that the user or a knob sets and that nothing reads under the other options.
 
-What a preset says of an algorithm that was not chosen is nobody's: it stays, and changes nothing.
+Settings of a preset for an algorithm that was not chosen stay, and change nothing.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ PRODUCTS = ("mapping.decode.gemm", "mapping.decode.gemm_attention", "mapping.dec
 
 
 def given_leaves(base: Design, config: Mapping[str, Any], folder: Path) -> list[str]:
-    """Leaves of a design that overrides, the file of a study or knobs set."""
+    """Settings of a design that overrides, the file of a study or knobs set."""
     own = [address for address, _, _ in iterate_leaves(base)]
     machine = machine_of_leaves(own)
     of_file = (_inside(group_in_study_file(config, folder, group), f"{group}.") for group in ("mapping", "chip"))
@@ -43,12 +42,12 @@ def given_leaves(base: Design, config: Mapping[str, Any], folder: Path) -> list[
 
 
 def knobs_read_anywhere(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> tuple[Knob, ...]:
-    """The knobs of which some chip reads a leaf."""
+    """Knobs of which at least one chip reads a setting."""
     return tuple(knob for knob in knobs if not _beside(bases, knob.address, knobs))
 
 
 def refuse_unread_optional(base: Design, knobs: Sequence[Knob]) -> None:
-    """Raises for a leaf that may be left out, is there, and that nothing reads.
+    """Refuse an optional setting that is given and that nothing reads.
 
     Raises:
         DesignError: the first, by its address, with the word beside which nothing reads it.
@@ -58,11 +57,11 @@ def refuse_unread_optional(base: Design, knobs: Sequence[Knob]) -> None:
             continue
         if why_never_read(base, [address], knobs):
             chooser, word = _first(base, address)
-            raise DesignError(f"{address}: nothing reads it beside {word}; say null, or another {chooser}")
+            raise DesignError(f"{address}: has no effect with {word}; set null, or another {chooser}")
 
 
 def refuse_unread_settings(bases: Mapping[str, Design], knobs: Sequence[Knob], config: Mapping[str, Any], folder: Path) -> None:
-    """Raises for a knob, an override or a line of a study's file that sets what nothing reads.
+    """Refuse a knob, an override or a line of a study's file that sets what nothing reads.
 
     Args:
         bases: by chip.
@@ -75,7 +74,7 @@ def refuse_unread_settings(bases: Mapping[str, Design], knobs: Sequence[Knob], c
     """
     for knob in knobs:
         if beside := _beside(bases, knob.address, knobs):
-            raise DesignError(f"space.{knob.address}: nothing reads it beside {beside}; leave it out")
+            raise DesignError(f"space.{knob.address}: has no effect with {beside}; leave it out")
     told = dict(_typed(config.get("overrides", ())))
     chosen = {leaf for address in told for base in bases.values() for leaf in leaves_named(base, address)}
     own = {} if _idle(bases, knobs) == set() else dict(_inside(group_in_study_file(config, folder, "mapping"), MAPPING))
@@ -85,13 +84,13 @@ def refuse_unread_settings(bases: Mapping[str, Design], knobs: Sequence[Knob], c
         if beside := _beside(bases, address, knobs, {*told, *own}):
             if address not in told and {part.partition("=")[0] for part in beside.split(", ")} & chosen:
                 continue
-            raise DesignError(f"{address}: nothing reads it beside {beside}; leave it out")
+            raise DesignError(f"{address}: has no effect with {beside}; leave it out")
 
 
 def refuse_settings_unread_by_workload(
     bases: Mapping[str, Design], asked_for: Workload, knobs: Sequence[Knob], config: Mapping[str, Any], folder: Path
 ) -> None:
-    """Raises for a knob, an override or a line of a study's file that sets what no chip reads for what is asked of it.
+    """Refuse a knob, an override or a line of a study file that no chip reads for the workload.
 
     Raises:
         DesignError: the first of them, by its address, and what to say instead.
@@ -110,17 +109,17 @@ def refuse_settings_unread_by_workload(
         here = {name: found for name, base in bases.items() if (found := _set(base, address, said))}
         if here and all(set(found) <= of[name].keys() for name, found in here.items()):
             name, found = next(iter(here.items()))
-            raise DesignError(f"{prefix}{address}: nothing reads it, for {of[name][found[0]]}")
+            raise DesignError(f"{prefix}{address}: has no effect, since {of[name][found[0]]}")
 
 
 def refuse_unread_overrides(base: Design, asked_for: Workload, words: Sequence[str], others: Sequence[str] = ()) -> None:
-    """Raises for an override that names one design and sets what nothing reads of it, whatever a study's knobs could say there.
+    """Refuse an override of one design that sets what nothing reads, whatever a study's knobs set.
 
     Args:
         base: the design.
         asked_for: of it.
         words: that name it.
-        others: overrides beside them that somebody else says, as those that a study was run with.
+        others: further overrides, such as those that a study was run with.
 
     Raises:
         DesignError: the first of them, by its address.
@@ -128,13 +127,13 @@ def refuse_unread_overrides(base: Design, asked_for: Workload, words: Sequence[s
     told, of = {*dict(_typed([*others, *words]))}, {"": base}
     for address, value in _typed(words):
         if value not in (None, 0, 0.0) and (beside := _beside(of, address, (), told)):
-            raise DesignError(f"{address}: nothing reads it beside {beside}; leave it out")
+            raise DesignError(f"{address}: has no effect with {beside}; leave it out")
     typed_alone = [word for word in words if not word.startswith("study=")]  # without the lines of a study's file
     refuse_settings_unread_by_workload(of, asked_for, (), {"overrides": typed_alone}, Path())
 
 
 def unread_by_workload(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> dict[str, str]:
-    """Leaves of a mapping that nothing reads for some cases, each with the reason and what to say instead.
+    """Settings of a mapping that nothing reads for the workload, each with the reason and a remedy.
 
     Args:
         base: chip and mapping.
@@ -154,17 +153,17 @@ def _of_plans(base: Design, asked_for: Workload) -> dict[str, str]:
     case, software = asked_for.cases[0], software_of(base.mapping)
     if software in (REGIONS, SERVED_REGIONS):
         return dict.fromkeys(
-            PRODUCTS, "decode multiplies vectors here; say mapping.decode.gemv, or mapping.prefill.gemm for prompts"
+            PRODUCTS, "decode multiplies vectors here; set mapping.decode.gemv, or mapping.prefill.gemm for prompts"
         )
     if software == PRODUCT and isinstance(case, ProductCase):
         if case.kind == "gemv":
-            return {"mapping.gemm": "workload=gemv multiplies a vector; say mapping.gemv, or ask workload=gemm"}
+            return {"mapping.gemm": "workload=gemv multiplies a vector; set mapping.gemv, or workload=gemm"}
         others = ("mapping.gemv", "mapping.ktree_k", "mapping.sums")
-        return dict.fromkeys(others, "workload=gemm multiplies matrices; say mapping.gemm, or ask workload=gemv")
+        return dict.fromkeys(others, "workload=gemm multiplies matrices; set mapping.gemm, or workload=gemv")
     if software == DEVICES and not isinstance(case, BatchCase):
         read = sorted({leaf for one in asked_for.cases for leaf in _divided(one)})
         plans = [leaf for leaf, _, _ in iterate_leaves(base.mapping, MAPPING) if leaf.startswith(PLANS) and leaf not in read]
-        return dict.fromkeys(plans, f"{case_type_name(type(case))} by themselves read {' and '.join(read)} alone; leave it out")
+        return dict.fromkeys(plans, f"{case_type_name(type(case))} alone use only {' and '.join(read)}; leave it out")
     models = [one.model for one in asked_for.cases if isinstance(one, BatchCase | ServingLoad)]
     if software in (PIPELINES, SERVED_PIPELINES) and not any(model.experts for model in models):
         both = (f"mapping.{phase}.experts" for phase in ("prefill", "decode"))
@@ -218,7 +217,7 @@ def _first(base: Design, address: str) -> tuple[str, str]:
 
 
 def leaves_named(base: Design, address: str) -> list[str]:
-    """Leaves that an address names."""
+    """Settings that an address names."""
     return match_addresses_or_none([leaf for leaf, _, _ in iterate_leaves(base)], address)
 
 
@@ -232,7 +231,10 @@ def _set(base: Design, address: str, said: Collection[str]) -> list[str]:
 
 
 def set_by(base: Design, words: Sequence[str]) -> dict[str, list[str]]:
-    """By address as it was typed, the leaves of a chip and a mapping that overrides set; of both phases where one follows."""
+    """Settings of chip and mapping that overrides set, by address as written.
+
+    A setting of prefill that decode follows counts for both phases.
+    """
     told = [address for address, _ in (*_typed(words, CHIP), *_typed(words))]
     found = {address: _set(base, address.removesuffix(".value"), {*told}) for address in told}
     return {address: leaves_of for address, leaves_of in found.items() if leaves_of}
@@ -253,7 +255,7 @@ def _typed(words: Sequence[str], where: str = MAPPING) -> Iterator[tuple[str, An
 
 
 def group_in_study_file(config: Mapping[str, Any], folder: Path, group: str) -> Mapping[str, Any]:
-    """The fields of a group that the file of a study says itself."""
+    """Fields of a group that the file of a study sets itself."""
     path = folder / "study.yaml"
     if not any(str(word).startswith("study=") for word in config.get("overrides", ())) or not path.is_file():
         return {}

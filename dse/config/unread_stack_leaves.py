@@ -1,4 +1,4 @@
-"""What nothing reads: knobs of a stack that a question or a mapping has no kernels for, and pools that are not there."""
+"""Unread settings of a stack: parts without kernels in the workload, and links that are never used."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -41,7 +41,7 @@ USUAL = {"prefill_policy": "prefill_first", "prefill_batch": 0, "prefill_tokens"
 
 
 def refuse_unread_prefill(base: Design, knobs: tuple[Knob, ...]) -> None:
-    """Raises for what is said of prefill instances where there are none.
+    """Refuse settings of prefill instances if there are none.
 
     Args:
         base: chip and mapping that knobs vary.
@@ -62,11 +62,11 @@ def refuse_unread_prefill(base: Design, knobs: tuple[Knob, ...]) -> None:
         knob = by_address.get(address)
         if not any(some) and (knob is not None or getattr(serving, leaf) != usual):
             raise DesignError(
-                f"{address}: nothing reads it, for every instance does both phases; say {PREFILL}=1, or leave it out"
+                f"{address}: has no effect, since every instance does both phases; set {PREFILL}=1, or leave it out"
             )
         if knob is not None and not all(some) and 0 in dict(knob.when).get(PREFILL, (0,)):
             there = ", ".join(f"{value:g}" for value in some if value)
-            raise DesignError(f"space.{address}: nothing reads it where {PREFILL} is 0; add when: {{{PREFILL}: [{there}]}}")
+            raise DesignError(f"space.{address}: has no effect where {PREFILL} is 0; add when: {{{PREFILL}: [{there}]}}")
 
 
 HOST, PREEMPTION = "mapping.serving.host", "mapping.serving.preemption"
@@ -79,7 +79,7 @@ BY_HOST = (SERVED_REGIONS, SERVED_WHOLE_CHIP)
 
 
 def refuse_unread_host_link(base: Design, knobs: tuple[Knob, ...]) -> None:
-    """Raises for a knob of the way to the host's memory where caches never go there.
+    """Refuse a knob of the host memory link if KV caches never move to the host.
 
     Args:
         base: chip and mapping that knobs vary.
@@ -96,14 +96,14 @@ def refuse_unread_host_link(base: Design, knobs: tuple[Knob, ...]) -> None:
     sent = software_of(base.mapping) in BY_HOST
     counts = _values(by_address.get(PREFILL), serving.prefill_instances) if sent else (0,)
     if "swap" not in kinds and not any(counts):
-        why = "no cache is swapped, and none is sent on" if sent else "no cache is swapped"
-        raise DesignError(f"space.{HOST}: nothing reads it, for {why}; say {PREEMPTION}=swap, or leave it out")
+        why = "no KV cache is swapped or transferred" if sent else "no KV cache is swapped"
+        raise DesignError(f"space.{HOST}: has no effect, since {why}; set {PREEMPTION}=swap, or leave it out")
     when = dict(knob.when)
     if set(when.get(PREEMPTION, kinds)) == {"swap"} or all(when.get(PREFILL, counts)):
         return
     there = ", ".join(f"{value:g}" for value in counts if value)
     ways = [f"{{{PREEMPTION}: [swap]}}"] * ("swap" in kinds) + [f"{{{PREFILL}: [{there}]}}"] * bool(there)
-    raise DesignError(f"space.{HOST}: nothing reads it where caches stay where they are; add when: {' or '.join(ways)}")
+    raise DesignError(f"space.{HOST}: has no effect unless KV caches move to the host; add when: {' or '.join(ways)}")
 
 
 def _values(knob: Knob | None, said: Any) -> tuple[Any, ...]:
@@ -114,23 +114,26 @@ def _values(knob: Knob | None, said: Any) -> tuple[Any, ...]:
 
 
 def unread_serving_leaves(base: Design, asked_for: Workload) -> dict[str, str]:
-    """Leaves of how requests are served that nothing reads for what these requests are, each with the reason."""
+    """Serving settings that nothing reads for the given requests, each with the reason."""
     loads = [case.requests for case in asked_for.cases if isinstance(case, ServingLoad)]
     if not loads or any(len(some.hashes) or len(some.before) for some in loads):
         return {}
-    told = "no requests here begin alike or are turns of a session; leave it out, or give a trace, or workload.sessions"
+    told = "no requests share a prefix or are turns of a session; leave it out, or set workload.trace or workload.sessions"
     return {"mapping.serving.reuse": told, HOST_CAPACITY: told}
 
 
 def unread_stack_leaves(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> dict[str, str]:
-    """Leaves and parts of the stack that nothing reads, each with the reason; `moved`: leaves that knobs move."""
+    """Settings and parts of the stack that nothing reads, each with the reason.
+
+    `moved`: settings that knobs move.
+    """
     stack, cases = base.mapping.stack, asked_for.cases
     if stack is None:
         return {}
     between = () if may_cross_nodes(base, moved) else NODES
     idle = dict.fromkeys(between, "no collective leaves a node") | _unread(base, cases, moved)
     if base.chip.network is None:
-        idle |= {"collective_call": "dies here start messages as chip.d2d and chip.boxes say"}
+        idle |= {"collective_call": "start times of messages are those of chip.d2d and chip.boxes"}
     return idle | (
         dict.fromkeys((*COLLECTIVES, *LINKS, *NODES), "mapping.both.tp=1 exchanges nothing")
         if has_no_peers(base, moved)
@@ -139,19 +142,19 @@ def unread_stack_leaves(base: Design, asked_for: Workload, moved: Collection[str
 
 
 def has_no_peers(base: Design, moved: Collection[str]) -> bool:
-    """Whether no die with a cache has another that it shares layers with."""
+    """Whether no shared-cache die shares its layers with another die."""
     plans = [getattr(base.mapping, phase) for phase in ("prefill", "decode")]
     return all(hasattr(plan, "allreduce") and np.all(plan.tp == 1) for plan in plans) and {*CROSSED}.isdisjoint(moved)
 
 
 def may_transfer_kv(base: Design, moved: Collection[str]) -> bool:
-    """Whether instances that prefill may send caches on."""
+    """Whether prefill instances may transfer KV caches."""
     serving = base.mapping.serving
     return serving is not None and (getattr(serving, "prefill_instances", 0) != 0 or PREFILL in moved)
 
 
 def may_cross_nodes(base: Design, moved: Collection[str]) -> bool:
-    """Whether dies may exchange something between nodes."""
+    """Whether dies may communicate between nodes."""
     network = base.chip.network
     if network is None or network.nodes is None:
         return False
@@ -162,36 +165,42 @@ def may_cross_nodes(base: Design, moved: Collection[str]) -> bool:
 def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[str, str]:
     stack = base.mapping.stack
     if base.mapping.kernel is not None:
-        return dict.fromkeys((*ATTENTION, *COLLECTIVES, *KERNELS, *FLAT, "collective_call"), "dies exchange as programs do")
+        return dict.fromkeys(
+            (*ATTENTION, *COLLECTIVES, *KERNELS, *FLAT, "collective_call"), "dies communicate by simulated programs"
+        )
     if isinstance(cases[0], CollectiveCase):
-        found = dict.fromkeys((*ATTENTION, *KERNELS, *FLAT), "only a collective is asked for")
+        found = dict.fromkeys((*ATTENTION, *KERNELS, *FLAT), "the workload is a single collective")
         patterns = {case.pattern for case in cases if isinstance(case, CollectiveCase)}
         if not patterns & {*EXPERT_EXCHANGES}:
-            found["dispatch"] = "no exchange with experts is asked for"
+            found["dispatch"] = "the workload has no exchange with experts"
         if not patterns - {*EXPERT_EXCHANGES}:
             unread = ("rings", "exchanges", "short", *LINKS, *NODES)
-            return found | dict.fromkeys(unread, "only exchanges with experts are asked for")
+            return found | dict.fromkeys(unread, "the workload has only exchanges with experts")
         return found | _links(base, patterns - {*EXPERT_EXCHANGES}, may_cross_nodes(base, moved))
     if isinstance(cases[0], AttentionCase):
         kinds = {attention_library_part(case) for case in cases if isinstance(case, AttentionCase)}
         others = (*(kind for kind in ATTENTION if kind not in kinds), *COLLECTIVES, *KERNELS, *LINKS)
         priced = all(getattr(stack, kind) is not None for kind in kinds)
-        flat = dict.fromkeys(FLAT, f"mapping.stack.{'/'.join(sorted(kinds))} prices what is asked") if priced else {}
+        flat = dict.fromkeys(FLAT, f"mapping.stack.{'/'.join(sorted(kinds))} gives the time of this kernel") if priced else {}
         passed = () if {"generation", "latent_generation"} & kinds else ("attention_passes",)
-        return dict.fromkeys(others, "only attention is asked for") | dict.fromkeys(passed, "only prompts are asked for") | flat
+        return (
+            dict.fromkeys(others, "the workload is attention alone")
+            | dict.fromkeys(passed, "the workload has prompts only")
+            | flat
+        )
     models = [case.model for case in cases if isinstance(case, BatchCase | ServingLoad)]
     if not models:
-        found = dict.fromkeys((*ATTENTION, "attention_passes"), "no attention is asked for")
-        found |= dict.fromkeys(COLLECTIVES, "no collective of a library is asked for") | _of_kernels(stack, cases)
+        found = dict.fromkeys((*ATTENTION, "attention_passes"), "the workload has no attention")
+        found |= dict.fromkeys(COLLECTIVES, "the workload has no collective of a library") | _of_kernels(stack, cases)
         sums = () if isinstance(cases[0], ProductCase) else (*LINKS, *NODES)
-        return found | dict.fromkeys(sums, "dies exchange nothing here")
-    found = {"exchanges": "no model on such chips exchanges by a library"}
+        return found | dict.fromkeys(sums, "dies exchange nothing")
+    found = {"exchanges": "no model on such chips uses a library for exchanges"}
     if not any(model.experts for model in models):
         found["experts"] = "no model here has experts"
     if not any(model.latent is not None or model.compressed is not None for model in models):
         found["latent_generation"] = "no model here has latents"
     if not hasattr(base.mapping.decode, "allreduce"):
-        return found | dict.fromkeys(("rings", "short"), "dies exchange over links as programs do")
+        return found | dict.fromkeys(("rings", "short"), "dies communicate over links by simulated programs")
     found["dispatch"] = "experts are not on other dies"
     return found | _links(base, {"allreduce"}, may_cross_nodes(base, moved))
 
@@ -199,16 +208,16 @@ def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[
 def _of_kernels(stack: Any, cases: Sequence[Any]) -> dict[str, str]:
     """Of what prices kernels by themselves, that which is not read for those of one kind."""
     own = OF_KIND[type(cases[0])]
-    found = {kind: f"only {own} are asked for" for kind in KERNELS if kind != own}
+    found = {kind: f"the workload has only {own}" for kind in KERNELS if kind != own}
     part = getattr(stack, own)
     sorts = {case.sort for case in cases if isinstance(case, ElementwiseCase)}
     if part is not None and all(getattr(part, sort) is not None for sort in sorts):
-        found |= dict.fromkeys(FLAT, f"mapping.stack.{own} prices what is asked")
+        found |= dict.fromkeys(FLAT, f"mapping.stack.{own} gives the time of this kernel")
     return found
 
 
 def attention_library_part(case: AttentionCase) -> str:
-    """The part of a stack that prices attention by itself."""
+    """Part of a stack that gives the time of attention as a single kernel."""
     prompts = case.causal or case.queries == case.keys
     latent = case.latent or (prompts and case.qk != case.v)
     return ("latent_" if latent else "") + ("context" if prompts else "generation")
@@ -223,14 +232,14 @@ def _links(base: Design, patterns: set[str], crossing: bool) -> dict[str, str]:
     if not any(library):
         found |= dict.fromkeys(("rings", "short"), "allreduces are not the library's")
     if patterns == {"allreduce"}:
-        found["exchanges"] = "only allreduces are asked for"
+        found["exchanges"] = "the workload has only allreduces"
     if "allreduce" not in patterns:
-        found["short"] = "no allreduce is asked for"
+        found["short"] = "the workload has no allreduce"
     if patterns == {"all_to_all"}:
-        found["rings"] = "only exchanges are asked for"
+        found["rings"] = "the workload has only exchanges"
     if all(library):
         if not crossing:
             found["network_achieved"] = "mapping.both.allreduce is the library's, within a node"
         if stack.short is not None and patterns == {"allreduce"}:
-            found["collective_call"] = "mapping.stack.short says what starting costs"
+            found["collective_call"] = "mapping.stack.short gives the start time"
     return found

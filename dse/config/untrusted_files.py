@@ -1,7 +1,7 @@
-"""What files and stored words of others may not say: nothing in them may run code, or read more than they hold.
+"""Checks of untrusted files and stored overrides: none may run code or read beyond its folder.
 
 Hydra instantiates `_target_`, takes settings of its own from any file that it composes, and OmegaConf resolves
-`${name:...}` by functions, one of which reads the environment. Ours use none of these, so they are refused by name.
+`${name:...}` by functions, one of which reads the environment. Shipped files use none of these, so they are refused by name.
 """
 
 import re
@@ -18,7 +18,7 @@ SHIPPED_CONF = (Path(__file__).parents[1] / "conf").resolve()
 TRUST = "--trust"
 """The flag that takes files as they are."""
 
-TRUST_HINT = f"; refused in what is not ours, unless you trust it: {TRUST}"
+TRUST_HINT = f"; refused in files from elsewhere unless you trust them: {TRUST}"
 """How a refusal ends."""
 
 MAX_FILE_BYTES = 1 << 18
@@ -48,7 +48,7 @@ def is_shipped(path: Path) -> bool:
 
 
 def read_untrusted_yaml(path: Path, *, trust: bool) -> str:
-    """The text of a YAML file, when it is sound.
+    """Text of a YAML file; an error if it could run code.
 
     Args:
         path: of the file.
@@ -85,13 +85,13 @@ def read_untrusted_yaml(path: Path, *, trust: bool) -> str:
 
 
 def check_package(package: str | None, path: Path) -> None:
-    """Refuses a header by which a file sets how Hydra works."""
+    """Refuse a header by which a file changes Hydra's own settings."""
     if package and _runs(package):
         raise _refusal(f"{path}, @package {package}", "sets how Hydra works")
 
 
 def check_stored_overrides(overrides: Iterable[Any], place: str) -> list[str]:
-    """Overrides that were stored, or that stand in somebody's file, as data: no flags, no code, no settings of Hydra's.
+    """Check overrides from a store or an untrusted file: no flags, no code, no Hydra settings.
 
     Args:
         overrides: one a word.
@@ -125,7 +125,7 @@ def check_stored_overrides(overrides: Iterable[Any], place: str) -> list[str]:
 
 
 def check_choices(choices: Mapping[str, Any]) -> None:
-    """Refuses a choice that is a file outside of its group's folder, which no check has seen."""
+    """Refuse a choice of a file outside of its group's folder, which no check has seen."""
     for group, chosen in choices.items():
         for name in chosen if isinstance(chosen, list) else [chosen]:
             if _leaves(group) or _leaves(str(name)):
@@ -133,7 +133,7 @@ def check_choices(choices: Mapping[str, Any]) -> None:
 
 
 def check_plain(node: Any, address: str = "") -> None:
-    """Refuses code by name in a composed configuration."""
+    """Refuse names of code in a composed configuration."""
     entries = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, value in entries:
         here = f"{address}.{key}" if address else str(key)
@@ -143,7 +143,7 @@ def check_plain(node: Any, address: str = "") -> None:
 
 
 def check_cluster(config: Mapping[str, Any], typed: Iterable[str]) -> None:
-    """Refuses a Ray cluster that nobody typed: what it answers with runs here."""
+    """Refuse a Ray cluster that the user did not name: its answers run code here."""
     group = config.get("ray")
     address = group.get("address") if isinstance(group, Mapping) else None
     if address and not any(re.match(r"\+*ray(\.address)?=", word) for word in typed):
@@ -155,7 +155,7 @@ PLACES = ("run_dir", "store", "screen.folder")
 
 
 def check_places(config: Mapping[str, Any], typed: Iterable[str]) -> None:
-    """Refuse a place outside of the current folder, or on a server, that a file names and nobody typed."""
+    """Refuse a place outside of the current folder, or on a server, that only a file names."""
     words = list(typed)
     for address in PLACES:
         place = _value_at(config, address)
@@ -211,9 +211,7 @@ def _nodes(root: Any, path: Path) -> Iterator[tuple[str, Any]]:
             names: set[Any] = set()
             for name, value in node.value:
                 if isinstance(name.value, str) and name.value in names:
-                    raise DesignError(
-                        f"{path}, line {name.start_mark.line + 1}: {name.value} is said twice; take one of them out"
-                    )
+                    raise DesignError(f"{path}, line {name.start_mark.line + 1}: {name.value} is set twice; remove one of them")
                 names |= {name.value} if isinstance(name.value, str) else set()
                 stack += [(key, name), (f"{key}.{name.value}".lstrip(".")[-100:], value)]
         elif isinstance(node, yaml.SequenceNode):
@@ -225,13 +223,13 @@ def _nodes(root: Any, path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _check_text(text: str, where: str) -> None:
-    """Refuses interpolations but of another field alone."""
+    """Refuse interpolations but of another field alone."""
     if "${" in text and not NODE.fullmatch(text.strip("'\" ")):
         raise _refusal(where, f"{text[:60]!r} may read what is not in the configuration")
 
 
 def _check_keys(root: Any, path: Path) -> None:
-    """Refuses keys by which a file would run code."""
+    """Refuse keys by which a file would run code."""
     import yaml
 
     stack = [root]
@@ -251,7 +249,7 @@ def _check_keys(root: Any, path: Path) -> None:
 
 
 def _check_defaults(root: Any, path: Path) -> None:
-    """Refuses entries of the defaults list that are no files of groups."""
+    """Refuse entries of the defaults list that are no files of groups."""
     import yaml
 
     listed = [value for name, value in root.value if name.value == "defaults"] if isinstance(root, yaml.MappingNode) else []

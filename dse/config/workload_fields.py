@@ -1,4 +1,4 @@
-"""Fields of a workload: which there may be, and whole numbers among them, with the address in every refusal."""
+"""Fields of a workload: allowed names and whole numbers; every refusal names the address."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,7 +7,7 @@ from dse.space.errors import DesignError, suggest_nearest
 
 
 def refuse_unknown_fields(spec: dict[str, Any], allowed: Iterable[str], whose: str = "workload: ") -> None:
-    """Raises where there is a field that is not allowed."""
+    """Refuse a field that the workload type does not have."""
     allowed = {"name", *allowed}
     for key in spec:
         if key not in allowed:
@@ -15,7 +15,7 @@ def refuse_unknown_fields(spec: dict[str, Any], allowed: Iterable[str], whose: s
 
 
 def read_whole_numbers(spec: dict[str, Any], key: str, *, low: int = 1) -> list[int]:
-    """Those of a field, which has one or a list of them, each at least `low`."""
+    """Whole numbers of a field, which has one or a list, each at least `low`."""
     value = spec.get(key)
     values: list[Any] = value if isinstance(value, list) else [value]
     for entry in values:

@@ -1,4 +1,4 @@
-"""What a configuration asks for: batches to models, served loads, and kernels, streams or collectives by themselves."""
+"""Workloads from the configuration: batches, serving loads, single kernels, streams or collectives."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ MODEL_NOTES = {"source", "published_parameters", "published_formats", "note"}
 
 
 def read_models(config: Dict[str, Any]) -> dict[str, Model]:
-    """The models of a configuration, by their names in it."""
+    """Models of a configuration, by their names in it."""
     if not config:
         raise DesignError("model: none given; choose one or more, as in model=llama3_8b or model=[llama3_8b,qwen2_7b]")
     found = {}
@@ -70,7 +70,7 @@ def read_models(config: Dict[str, Any]) -> dict[str, Model]:
 
 
 def _check_model(model: Model, address: str) -> None:
-    """Refuses fields that contradict each other."""
+    """Refuse fields that contradict each other."""
     experts = model.experts
     for name in ("layers", "mtp"):
         if getattr(model, name) > MAX_LAYERS:
@@ -78,7 +78,7 @@ def _check_model(model: Model, address: str) -> None:
     if experts is not None and experts.top_k > experts.count:
         raise DesignError(f"{address}.experts.top_k: a token goes to {experts.top_k} of {experts.count} experts")
     if experts is not None and experts.load == "file":
-        raise DesignError(f"{address}.experts.load: a file says it with workload.routing=FILE.csv; leave it out here")
+        raise DesignError(f"{address}.experts.load: set by a file with workload.routing=FILE.csv; leave it out here")
     if experts is not None and experts.dense_layers > model.layers:
         raise DesignError(f"{address}.experts.dense_layers: {experts.dense_layers} of {model.layers} layers")
     try:
@@ -88,7 +88,7 @@ def _check_model(model: Model, address: str) -> None:
 
 
 def read_workload(config: Dict[str, Any], folder: Path, *, guesses: bool = False) -> Workload:
-    """The workload of a configuration.
+    """Workload of a configuration.
 
     Args:
         config: with the groups `workload` and `model`, and a `seed`.
@@ -142,18 +142,18 @@ def _batches(spec: dict[str, Any], given: _Given) -> list[BatchCase]:
 
 
 def _refuse_lengths(said: set[str]) -> None:
-    """Refuses one length of a request without the other, and either beside a file that has both."""
+    """Refuse one length of a request without the other, and either beside a file that has both."""
     if "lengths" in said and len(said) > 1:
         raise DesignError(
-            f"workload.{min(said - {'lengths'})}: nothing reads it beside workload.lengths, whose file has both; leave it out, "
-            "or say workload.lengths=null"
+            f"workload.{min(said - {'lengths'})}: has no effect with workload.lengths, whose file has both; leave it out, "
+            "or set workload.lengths=null"
         )
     if said == {"output"}:
         raise DesignError(
-            "workload.output: nothing reads it without workload.prompt; say both, or workload.sequence and output_share"
+            "workload.output: has no effect without workload.prompt; set both, or workload.sequence and output_share"
         )
     if said == {"prompt"}:
-        raise DesignError("workload.output: missing; say how many tokens follow a prompt, as in workload.output=128")
+        raise DesignError("workload.output: missing; set the number of output tokens, as in workload.output=128")
 
 
 MORE = ("speculation", "routing")
@@ -196,18 +196,18 @@ def _speculation(said: Any, model: Model, guesses: bool) -> Speculation | None:
         raise DesignError(f"workload.speculation.acceptance: {acceptance!r} is not a share between 0 and 1")
     if not guesses and tokens:
         raise DesignError(
-            "workload.speculation: this mapping decodes a token at a time; say none, or choose mapping=flat, serving or "
+            "workload.speculation: this mapping decodes a token at a time; set none, or choose mapping=flat, serving or "
             "tensor_parallel"
         )
     if tokens > model.mtp:
         raise DesignError(
-            f"workload.speculation.tokens: {model.name} can guess {model.mtp}, one by each module for that (model.mtp)"
+            f"workload.speculation.tokens: {model.name} can draft {model.mtp}, one for each of its modules (model.mtp)"
         )
     return Speculation(tokens, float(acceptance)) if tokens else None
 
 
 def _products(spec: dict[str, Any], given: _Given) -> list[ProductCase]:
-    refuse_unknown_fields(spec, ("kernel", "shapes"), "workload: a product by itself has ")
+    refuse_unknown_fields(spec, ("kernel", "shapes"), "workload: a single product has ")
     kind, shapes = spec["kernel"], spec.get("shapes")
     if kind not in PRODUCT_KINDS:
         raise DesignError(f"workload.kernel: no option {kind!r}; {suggest_nearest(str(kind), PRODUCT_KINDS)}")
@@ -235,7 +235,7 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
     count = None if spec.get("requests") is None else read_whole_numbers(spec, "requests")[0]
     if count and count > MAX_REQUESTS:
         raise DesignError(
-            f"workload.requests: at most {MAX_REQUESTS:,}, which take about a gigabyte, got {count:,}; say fewer: a load that "
+            f"workload.requests: at most {MAX_REQUESTS:,}, which take about a gigabyte, got {count:,}; set fewer: a load that "
             "lasts is the same long before"
         )
     ttft, tpot = (parse_value(spec.get(key), "s", f"workload.{key}") for key in ("ttft", "tpot"))
@@ -257,13 +257,13 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
         served = served.shuffled(given.seed) if spec.get("shuffle") else served
         served = served.first(count) if count else served
         if len(served) > MAX_REQUESTS:
-            raise DesignError(f"workload.trace: {len(served):,} requests; say workload.requests={MAX_REQUESTS}, or fewer")
+            raise DesignError(f"workload.trace: {len(served):,} requests; set workload.requests={MAX_REQUESTS}, or fewer")
         if spec.get("clip") is None:
             _refuse_long(served, given, f"workload.trace: {spec['trace']}", "workload.clip={most}, which shortens prompts")
     else:
         for name, usual in (("skip", "none"), ("characters", None), ("class_column", None)):
             if spec.get(name, usual) != usual:
-                raise DesignError(f"workload.{name}: of a trace only; say workload.trace, or leave it out")
+                raise DesignError(f"workload.{name}: needs a trace; set workload.trace, or leave it out")
         if spec.get("sessions") is not None:
             served = read_sessions(spec, count or 1000, given.seed)
             if spec.get("clip") is None:
@@ -323,8 +323,8 @@ def _refuse_long(served: Any, given: _Given, where: str, do: str) -> None:
             length = f"{served.prompt[worst]:,} prompt and {served.output[worst]:,} output tokens"
             raise DesignError(
                 f"{where}, row {row}: {length}{more}; {model.name} was made for {model.max_position:,}: "
-                f"use {do.format(most=model.max_position)}, a model for longer ones, leave such rows out, or say that it was "
-                f"extended: model.max_position={served.total[worst]}"
+                f"use {do.format(most=model.max_position)}, a model for longer ones, remove such rows, or set the extended "
+                f"length: model.max_position={served.total[worst]}"
             )
 
 
@@ -412,9 +412,7 @@ def _collectives(spec: dict[str, Any], given: _Given) -> list[CollectiveCase]:
         "along": GROUP_AXES,
         "combine": REDUCTIONS,
     }
-    refuse_unknown_fields(
-        spec, (*words, "bytes", "group", "root", "recorded", "hidden"), "workload: a collective by itself has "
-    )
+    refuse_unknown_fields(spec, (*words, "bytes", "group", "root", "recorded", "hidden"), "workload: a single collective has ")
     patterns = spec["pattern"] if isinstance(spec["pattern"], list) and spec["pattern"] else [spec["pattern"]]
     for key, options in words.items():
         for chosen in patterns if key == "pattern" else [spec.get(key)]:
@@ -472,7 +470,7 @@ def _combinations(spec: dict[str, Any]) -> list[AttentionCase]:
     spec = {"window": 0, "decodes": 0, "cached": 0, **spec}
     sizes = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v", "window", "decodes", "cached")
     none, flags = ("kv_heads", "queries", "v", "window", "decodes", "cached"), ("causal", "latent")
-    refuse_unknown_fields(spec, (*sizes, *flags, "variants"), "workload: attention by itself has ")
+    refuse_unknown_fields(spec, (*sizes, *flags, "variants"), "workload: attention as a single kernel has ")
     for key in flags:
         if not isinstance(spec.get(key), bool):
             raise DesignError(f"workload.{key}: {spec.get(key)!r} is neither true nor false")
@@ -485,7 +483,7 @@ def _combinations(spec: dict[str, Any]) -> list[AttentionCase]:
         if spec["causal"] and queries > keys:
             raise DesignError(f"workload.queries: {queries} causal queries of {keys} keys; there is a key for each query")
         if window and not spec["causal"]:
-            raise DesignError(f"workload.window: {window} keys up to a query's own, and workload.causal=false; say true")
+            raise DesignError(f"workload.window: {window} keys up to a query's own, and workload.causal=false; set true")
         if spec["latent"] and not v < qk:
             raise DesignError(f"workload.v: {v} latent values are no part of keys of {qk} columns")
         if (decodes or cached) and not (spec["causal"] and decodes and cached):

@@ -1,1 +1,1 @@
-"""A study while it runs: what it asks, who evaluates it, screens, and verification at a higher fidelity."""
+"""Execution of a study: ask/tell, workers, screens, and verification at a higher fidelity."""

@@ -1,8 +1,8 @@
-"""Processes on a cluster that stay while a screen lasts, each of which gets the kinds of chips that it knows.
+"""Cluster processes that stay during a screen and get the kinds of chips that they already know.
 
-A task of Ray goes to whatever process is idle, which would work out again what another one has for a kind of chip: most of the
-work, where few designs of a kind are left. So each process is an actor, and gets kinds that it knows, the longest parts first;
-who has none left takes from others what they would begin too late.
+A task of Ray goes to whatever process is idle, which would repeat what another process has computed for a kind of chip: most of
+the work, if few designs of a kind are left. So each process is an actor and gets kinds that it knows, the longest parts first;
+an idle process takes parts from others that they would begin too late.
 """
 
 import time
@@ -28,7 +28,7 @@ MAX_STARTS = 3
 
 
 class WorkerInterval(NamedTuple):
-    """What one worker took for one thing.
+    """Time that one worker took for one part of the work.
 
     Attributes:
         stage: of the work, from 1; what is of a stage is given when all of the one before is answered.
@@ -45,14 +45,14 @@ class WorkerInterval(NamedTuple):
 
 
 class RemoteWorker:
-    """What runs in a process of its own."""
+    """Actor that evaluates parts in a process of its own."""
 
     def here(self) -> None:
-        """Answers once the process runs, and has loaded what evaluates designs."""
+        """Return once the process runs and has loaded the evaluators."""
         import_module("dse.execution.screen_block")
 
     def made(self, work: Callable[[T], R], item: T) -> tuple[R, float]:
-        """What a function makes of something, and what that took of the processor. [s]"""
+        """Result of a function for one item, and the CPU time it took. [s]"""
         start = time.process_time()
         return work(item), time.process_time() - start
 
@@ -68,7 +68,7 @@ class _Worker:
 
 
 class AffinityPool:
-    """Workers who stay.
+    """Pool of workers that stay, each with the kinds of chips that it has worked on.
 
     Args:
         cluster: where.
@@ -82,7 +82,7 @@ class AffinityPool:
         self._actor: Any = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RemoteWorker)
 
     def wait(self) -> None:
-        """Until all of them are there."""
+        """Wait until all workers have started."""
         while not self._workers or not all(worker.ready for worker in self._workers):
             self._hire()
             for _ in self._listen([]):
@@ -91,14 +91,14 @@ class AffinityPool:
     def mapped(
         self, work: Callable[[T], R], items: Sequence[T], kinds: Sequence[int], takes: Sequence[float], *, apart: bool = False
     ) -> Iterator[tuple[int, R, WorkerInterval]]:
-        """What a function makes of each of many things: which, what, and who took how long, as they are done.
+        """Map a function over items on the workers; yields index, result and interval as they finish.
 
         Args:
             work: may be pickled, and changes nothing.
             items: likewise, those that take longest first.
             kinds: of each; what is worked out for one serves others of its kind.
             takes: of each, what it takes, as far as one knows; in any unit, one for all.
-            apart: whether nobody takes a kind that somebody else knows, however idle.
+            apart: whether a worker never takes a kind that another one knows, however idle.
 
         Raises:
             DesignError: the cluster is lost, workers that die again and again, or what `work` raises.
@@ -111,7 +111,7 @@ class AffinityPool:
                 self.close()
 
     def close(self) -> None:
-        """Ends them."""
+        """End all worker processes of the pool."""
         for worker in self._workers:
             self._ray.kill(worker.actor)
         self._workers, self._known = [], {}
@@ -133,7 +133,9 @@ class AffinityPool:
                     worker.answer = worker.actor.made.remote(known, items[place])
             for worker, found in self._listen(waiting):
                 if tries[worker.place or 0] >= MAX_TRIES and found is None:
-                    raise DesignError("workers: processes died at the same designs again and again; workers=serial says why")
+                    raise DesignError(
+                        "workers: processes died at the same designs again and again; workers=serial shows the error"
+                    )
                 if found is not None:
                     made, cpu = found
                     place, worker.place = worker.place or 0, None
@@ -200,7 +202,7 @@ class AffinityPool:
                 if self._false_starts >= MAX_STARTS:
                     words = self._cluster.last_words()
                     raise DesignError(
-                        f"workers: processes end as they start{words}; workers=serial goes without them"
+                        f"workers: processes end as they start{words}; workers=serial works without them"
                     ) from None
                 continue
             if not worker.ready:

@@ -1,4 +1,4 @@
-"""The ask/tell loop of a search: a window of asks in flight, results stored when they come and told in the order of asks."""
+"""The ask/tell loop of a search: a window of asks in flight, results told in the order of asks."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ def run_search(
     about: Mapping[str, Any] | None = None,
     ruled_out: LimitFilter = accept_all,
 ) -> dict[int, tuple[Ask, DesignResult]]:
-    """Asks, evaluates, stores and tells until the budget is spent or a stop says so.
+    """Ask, evaluate, store and tell until the budget is spent or a stop rule ends the search.
 
     Args:
         asked: the study.
@@ -131,7 +131,7 @@ class _Search:
         return int(self.asked.search["window"])
 
     def restore(self) -> None:
-        """Takes up the asks of earlier runs, up to the budget; the last window of them is told again as results come."""
+        """Take up the asks of earlier runs, up to the budget; the last window of them is told again as results come."""
         for ask, design in self.store.asks(self.name, self.asked.context.physics):
             if self.spent == self.budget:
                 break
@@ -207,7 +207,7 @@ class _Search:
             self.out.add(design)
 
     def collect(self) -> None:
-        """Waits for results where the next ask has none; records asks and results."""
+        """Wait for results where the next ask has none; records asks and results."""
         if self.asks[self.told][1] not in self.known:
             self.fresh += self.workers.collect()
         self.record()
@@ -222,7 +222,7 @@ class _Search:
         self.fresh.clear()
 
     def tell(self) -> None:
-        """Tells the sampler what is known, in order, and asks on; what it asks is recorded at least once a window."""
+        """Tell the sampler what is known, in order, and asks on; what it asks is recorded at least once a window."""
         while self.told < len(self.asks) and len(self.asks) - self.recorded < self.window:
             ask, design = self.asks[self.told]
             if design not in self.known:
@@ -240,7 +240,7 @@ class _Search:
 
 
 def stored_asks(asked: Study, store: Store) -> dict[int, tuple[Ask, DesignResult]]:
-    """Every ask of a study that has a result, by number; those of its further searches are counted on."""
+    """Every ask of a study that has a result, by number; those of its further searches follow."""
     known, found, start = store.results(asked.context), {}, 0
     for name in store.searches(asked.name, asked.context.physics):
         asks = store.asks(name, asked.context.physics)
@@ -250,7 +250,7 @@ def stored_asks(asked: Study, store: Store) -> dict[int, tuple[Ask, DesignResult
 
 
 def base_design_key(asked: Study) -> tuple[str, str]:
-    """Key and text of the design that a study's values change, or of those of its chips."""
+    """Content key and text of the base design of a study, or of those of its chips."""
     found = {
         str(chosen.get(CHIP_KNOB, "")): {address: value for address, value, _ in iterate_leaves(space.base)}
         for chosen, space in asked.question.space.each
@@ -261,7 +261,7 @@ def base_design_key(asked: Study) -> tuple[str, str]:
 
 
 def feedback_of(asked: Study, result: DesignResult) -> Feedback:
-    """What a sampler is told of a result: values of the objectives, and by how much each constraint is missed."""
+    """Feedback on a result for a sampler: objectives, and the excess over each constraint."""
     if result.error:
         return Feedback(None)
     constraints = {"limit": result.need / result.have - 1 if result.limit and result.have else (1.0 if result.limit else 0.0)}

@@ -1,8 +1,7 @@
-"""Designs of a screen that need no evaluation: what bounds say of them breaks a bound of the study, or a design that is known
-beats it.
+"""Designs of a screen that need no evaluation: their bounds violate a constraint, or are dominated.
 
-Exact: a design is left out only where no value within its bounds would bring it on the front, so that the front is that of a
-screen which evaluates every design. What is left out because another beats it may keep all limits or not, which nobody knows.
+Exact: a design is left out only if no value within its bounds would bring it on the front, so that the front is that of a
+screen which evaluates every design. A design that is left out because another dominates it may be feasible or not.
 """
 
 from dataclasses import dataclass, field
@@ -47,33 +46,33 @@ class RemainingRows:
 
     @classmethod
     def of(cls, study: Study, size: int) -> "RemainingRows":
-        """Of a block of so many rows, of which nothing is known."""
+        """Remaining rows of a block of which nothing is known yet: all of them."""
         return cls(study, np.zeros(size, np.int8), np.full((size, len(study.objectives)), -np.inf))
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why designs are left out."""
+        """Reasons why designs are left out."""
         return (LIMITS, *map(str, self.study.bounds), BEATEN)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many are left out, by reason; those that leave out none are not there."""
+        """Number of designs left out, by reason; reasons with none are absent."""
         found = np.bincount(self.why, minlength=len(self.reasons) + 1)[1:].tolist()
         return {name: count for name, count in zip(self.reasons, found, strict=True) if count}
 
     def take(self, rows: Array, found: tuple[Array, Array]) -> None:
-        """Notes what `bounded` says of some rows that were left, and leaves out those that a known design beats."""
+        """Record the bounds of remaining rows, and leave out those that a known design dominates."""
         self.why[rows], self.values[rows] = found
         self.beaten(rows[self.why[rows] == 0])
 
     def learn(self, values: Array) -> None:
-        """Designs that are evaluated, and keep all limits and constraints: their objectives, shape (designs, objectives)."""
+        """Add objectives of evaluated feasible designs, shape (designs, objectives), to the known front."""
         every = as_minimisation(values, self.study.directions)
         every = np.concatenate([self.known, every]) if len(self.known) else every
         self.known = every[front_mask(every, ["min"] * every.shape[1])]
 
     def beaten(self, rows: Array) -> Array:
-        """Leaves out those of some rows that a known design beats whatever they have within bounds; returns the others."""
+        """Leave out rows that a known design dominates at any value in bounds; returns the other rows."""
         lost = np.zeros(len(rows), bool)
         mine = self.values[rows]
         for one in self.known:
@@ -82,14 +81,14 @@ class RemainingRows:
         return rows[~lost]
 
     def promising(self, rows: Array, most: int) -> Array:
-        """So many of these rows: those whose bounds no other's beat, and so on."""
+        """Some of these rows, by nondominated layers of their bounds."""
         if len(rows) <= most:
             return rows
         return np.sort(rows[nondominated_layers(self.values[rows], ["min"] * self.values.shape[1], most)])
 
 
 def bound_rows(study: Study, columns: Columns) -> tuple[Array, Array]:
-    """Bounds of designs, and which of them break one of the study: without prices, then with those of what is left.
+    """Bounds of designs, and the reason why each is left out, first without and then with times.
 
     Args:
         study: whose objectives and constraints count.

@@ -1,8 +1,8 @@
-"""Designs that break a limit which is known before anything is played: samplers pass them over, workers never get them.
+"""Designs that violate a limit known before simulation: samplers skip them, workers never get them.
 
-An evaluation that plays requests or kernels takes seconds, its limits a thousandth of that. The closed form of a batch takes as
-long as its limits do, so there only those are looked at first that a layout knows before it prices anything: how many dies a
-division takes, and how requests are spread over them.
+An evaluation with serving or kernel simulation takes seconds, its limits a thousandth of that. The analytical model of a batch
+takes as long as its limits, so there only early limits are checked, which a layout knows before it computes any cost: how many
+dies a division takes, and how requests are spread over them.
 """
 
 from collections import Counter
@@ -25,16 +25,16 @@ _Broken = tuple[str, float, float]
 
 
 def accept_all(key: str, values: Values) -> None:
-    """Every design is evaluated."""
+    """Accept every design for evaluation."""
 
 
 class EarlyLimits:
-    """The limits of a space's designs under a workload, each worked out once; of several that are asked for, all together.
+    """Limits of a space's designs for a workload, each design checked once, several together.
 
     Args:
         space: whose designs they are.
-        workload: what is asked of them.
-        soon: whether only limits count that are known before anything is priced.
+        workload: of the designs.
+        soon: whether only limits count that are known before any cost is computed.
     """
 
     def __init__(self, space: AnySpace, workload: Workload, *, soon: bool = False) -> None:
@@ -42,17 +42,17 @@ class EarlyLimits:
         self._known: dict[tuple[tuple[str, Any], ...], _Broken | None] = {}
 
     def ruled_out(self, key: str, values: Values) -> DesignResult | None:
-        """The result of a design that breaks a limit: by which, and no metrics."""
+        """Result of a design that violates a limit, without metrics; None if it keeps all."""
         (worst,) = self._binding([self._space.canonical(values)])
         return DesignResult(key, values, {}, *worst) if worst else None
 
     @property
     def refused(self) -> dict[str, int]:
-        """How many of the designs that were asked for each limit rules out."""
+        """Number of checked designs that each limit rules out."""
         return dict(Counter(worst[0] for worst in self._known.values() if worst))
 
     def possible(self, several: Sequence[Values]) -> list[bool]:
-        """Whether designs keep all limits; of each only knobs that count."""
+        """Whether designs keep all limits; each is given by its active knobs."""
         return [worst is None for worst in self._binding(several)]
 
     def _binding(self, several: Sequence[Values]) -> list[_Broken | None]:
@@ -71,7 +71,7 @@ class EarlyLimits:
 
 
 def make_early_limits(space: AnySpace, workload: Workload, fidelity: str) -> EarlyLimits | None:
-    """The limits to look at before a design is asked; None where an evaluation takes no longer than they do."""
+    """Limits to check before evaluation; None if an evaluation takes no longer than its limits."""
     bases = [one.base for _, one in space.each]
     if any(is_simulated(base, workload, fidelity) for base in bases):
         return EarlyLimits(space, workload)
@@ -79,12 +79,12 @@ def make_early_limits(space: AnySpace, workload: Workload, fidelity: str) -> Ear
 
 
 def is_ruled_out(result: DesignResult) -> bool:
-    """Whether a stored result is of a design that was not evaluated, since a limit rules it out."""
+    """Whether a stored result is of a design that was not evaluated since a limit rules it out."""
     return bool(result.limit) and not result.metrics and not result.error
 
 
 def count_by_limit(results: Any) -> dict[str, int]:
-    """How many results each limit rules out, most first."""
+    """Number of results that each limit rules out, most frequent first."""
     counts: dict[str, int] = {}
     for result in results:
         if is_ruled_out(result):

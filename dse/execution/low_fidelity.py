@@ -1,7 +1,8 @@
-"""What a lower fidelity says of a study's designs: the best of its screen, and others as they are looked at.
+"""Low-fidelity results of a study's designs: the best of its screen, and further ones on request.
 
-A design is priced once. What a screen has is read from its blocks; the rest is stored as results of the lower fidelity, so
-that a search that goes on prices nothing again. It is not of the budget, which counts designs at the study's fidelity.
+A design is evaluated once at the lower fidelity. Results of a screen are read from its blocks; the rest is stored as results of
+the lower fidelity, so that a resumed search evaluates nothing again. They are not part of the budget, which counts designs at
+the study's fidelity.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from dse.store.store import DesignResult, Store
 
 
 class LowFidelity:
-    """The lower fidelity of a study that promotes designs.
+    """Lower fidelity of a study that promotes designs.
 
     Args:
         asked: the study.
@@ -46,7 +47,7 @@ class LowFidelity:
         return f"from {of} at {self.fidelity}" + ("" if self.all and self.pool else ", and neighbours that it prices")
 
     def told(self, designs: Sequence[Values]) -> list[Feedback]:
-        """What is known of designs; those that are new are evaluated together, and stored."""
+        """Low-fidelity results of designs; new ones are evaluated together, and stored."""
         space = self._asked.question.space
         keys = [space.key_at(values) for values in designs]
         new = {key: values for key, values in zip(keys, designs, strict=True) if key not in self._known}

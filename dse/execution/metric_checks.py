@@ -1,4 +1,4 @@
-"""Metrics that a study asks for and that no design of a chip has, said before anything is evaluated for it."""
+"""Check, before a study starts, that each chip has the metrics that the study requests."""
 
 from collections.abc import Sequence
 
@@ -14,9 +14,10 @@ from dse.space.workload import ServingLoad
 
 
 def refuse_missing_metrics(study: Study) -> None:
-    """Refuses objectives, constraints and pictures of metrics that one design of a chip, evaluated as the study begins, lacks.
+    """Refuse objectives, constraints and plots of metrics that a chip does not have.
 
-    A design that breaks a limit may have no metrics, and says nothing; nor do readers above the screen's, which take long.
+    One design of each chip is evaluated as the study begins. A design that violates a limit may have no metrics and is no
+    evidence. Fidelities above the screen's take too long and are not checked.
 
     Raises:
         DesignError: naming the metric, what it is made of, and what is there.
@@ -51,13 +52,13 @@ def _said(study: Study, name: str, whose: str, fidelity: str, there: Sequence[st
     defined = study.question.defined
     absent = [one for one in input_metrics([name], defined) if one not in there]
     if name in defined and not absent:
-        return f"{group}.{name}: {defined[name].text!r} comes to no finite number; it divides by what is 0, or is too large"
-    made = f"it is made of {', '.join(absent)}, and " if name in defined else ""
+        return f"{group}.{name}: {defined[name].text!r} is no finite number; it divides by 0 or is too large"
+    made = f"it is computed from {', '.join(absent)}, and " if name in defined else ""
     at = "" if fidelity == "closed" else f" at fidelity={fidelity}{', that of the screen' if study.screen['run'] else ''}"
     then = ""
     if _served(study) and fidelity == STEADY:
         apart = study.fidelity != STEADY
-        then = f"; to have requests played, say {'screen.run=false or screen.fidelity=closed' if apart else 'fidelity=closed'}"
+        then = f"; to simulate requests, set {'screen.run=false or screen.fidelity=closed' if apart else 'fidelity=closed'}"
     return f"{group}.{name}: {made}{whose} has no {', '.join(absent) or name}{at}{then}; it has {', '.join(there)}"
 
 

@@ -1,4 +1,4 @@
-"""The serving loop compiled by a process of its own, beside what a command does before it first plays.
+"""Compilation of the serving simulator in a separate process, while a command prepares its first run.
 
 numba compiles in one thread of a process at a time. The other process keeps what it makes in the cache of compiled loops, where
 this one finds it, or waits for it as for that of any process (`machine.compile_cache`); should it fail, this one compiles.
@@ -25,7 +25,10 @@ COMMAND = "import gc; gc.disable(); from dse.execution.precompile import compile
 
 @lru_cache(maxsize=1)
 def start_precompile() -> "subprocess.Popen[bytes] | None":
-    """The process that compiles the loop, once; none where the cache has it or cannot be written, or there is one core."""
+    """Start the process that compiles the serving simulator; None if that is not useful.
+
+    The cache may have it already or may not be writable, or there is one core.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if cores < 2 or not needs_compiling(run_event_loop):
         return None
@@ -36,7 +39,7 @@ def start_precompile() -> "subprocess.Popen[bytes] | None":
 
 
 def compile_simulator() -> None:
-    """Compiles the loop by serving one request."""
+    """Compile the serving simulator by serving one request."""
     one = np.ones(1, np.int64)
     simulate_serving(
         Requests(np.zeros(1), one, one), [InstancePool(constant_time(1.0), make_policy("chunked", tokens=1), KvMemory(1))]

@@ -1,4 +1,4 @@
-"""What a run notes of itself: with what it was run, on which commit, and what it took."""
+"""Provenance of a run: its versions, commit, host, settings, and the time it took."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from dse.space.safe_text import mask_passwords_in
 
 
 class RunClock:
-    """Seconds since it was made: by the wall, and of the processors.
+    """Wall time and CPU time since the clock was made. [s]
 
     Attributes:
         workers: of the processors, what is to be added for processes that are no children of this one. [s]
@@ -36,7 +36,7 @@ class RunClock:
 
     @contextlib.contextmanager
     def hired(self, workers: WorkerPool) -> Iterator[WorkerPool]:
-        """Closes workers in the end, and counts what their processes have taken."""
+        """Context that closes workers at its end and counts their CPU time."""
         try:
             yield workers
         finally:
@@ -49,7 +49,7 @@ class RunClock:
 
 
 def run_provenance(asked: Study) -> dict[str, Any]:
-    """What is known of a run when it starts; without passwords."""
+    """Provenance of a run at its start, without passwords."""
     known = {
         "version": version(),
         "versions": {"python": platform.python_version(), **{name: installed(name) for name in LIBRARIES}},

@@ -1,4 +1,4 @@
-"""Whether two readers rank designs alike: on the front, off it and overall, and whether the front's order is decided."""
+"""Rank agreement of two fidelities: on the front, off it and overall, and whether it is decided."""
 
 from dataclasses import dataclass
 
@@ -15,10 +15,10 @@ MIN_DESIGNS = 5
 
 @dataclass(frozen=True, slots=True)
 class RankCorrelation:
-    """How alike two rankings of some designs are.
+    """Rank correlation of two fidelities over some designs, with its interval.
 
     Attributes:
-        designs: that have the metric by both readers.
+        designs: that have the metric at both fidelities.
         tau: Kendall's tau-b; None where fewer than three designs, or all alike, leave nothing to rank.
         low, high: its 95 % interval; None where designs are few.
     """
@@ -31,15 +31,15 @@ class RankCorrelation:
 
 @dataclass(frozen=True, slots=True)
 class RankAgreement:
-    """How alike two readers rank designs by one objective.
+    """Rank agreement of two fidelities by one objective.
 
     Attributes:
         front, off, overall: designs on the study's front, those drawn from all over the others, and all that were evaluated.
         row: of the design that moves by most places overall, in the study's frame; -1 where none moves.
         before, after: its places, from 1.
-        pairs, decided: neighbours on the front by the lower reader, and those of them that both readers order alike, each by
-            more than the readers' shifts spread.
-        spread: standard deviation of the readers' relative shift, over all that were evaluated.
+        pairs, decided: neighbours on the front at the lower fidelity, and those that both fidelities order alike, each by
+            more than the spread of shifts.
+        spread: standard deviation of the relative shift between fidelities, over all designs.
     """
 
     metric: str
@@ -55,14 +55,14 @@ class RankAgreement:
 
 
 def rank_correlation(low: Array, high: Array) -> RankCorrelation:
-    """How alike two readers rank, with its interval.
+    """Rank correlation of two fidelities, with its interval. [-]
 
     The interval is that of Fisher's z of a rank correlation, whose variance is about 0.437 / (n - 4) for Kendall's tau
-    ([fieller1957], for ranks of normal deviates), whatever the scale of either reader. As tau is of n (n - 1) / 2 pairs, a tau
-    of 1 is taken as one in which half a pair could be the other way round.
+    ([fieller1957], for ranks of normal deviates), whatever the scale at either fidelity. As tau is of n (n - 1) / 2 pairs, a
+    tau of 1 is taken as one in which half a pair could be the other way round.
 
     Args:
-        low, high: values of a metric by both readers, shape (designs,).
+        low, high: values of a metric at both fidelities, shape (designs,).
 
     >>> rank_correlation(np.arange(20.0), np.arange(20.0) ** 2).tau
     1.0
@@ -82,7 +82,7 @@ def rank_correlation(low: Array, high: Array) -> RankCorrelation:
 
 
 def rank_agreement(metric: str, low: Array, high: Array, rows: Array, front: Array, off: Array) -> RankAgreement:
-    """How alike two readers rank by one objective.
+    """Rank agreement of two fidelities by one objective.
 
     Args:
         metric: its name.

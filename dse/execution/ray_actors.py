@@ -1,8 +1,8 @@
-"""Workers in processes of their own, here or on a cluster; `dse/execution/ray_cluster.py` has the cluster.
+"""Workers in separate processes, here or on a cluster; `dse/execution/ray_cluster.py` has the cluster.
 
-Every process is an actor and nothing is a plain task, so workers that hold all CPUs keep nobody waiting. Ray restarts and
-retries nothing: what was under way in a worker that died, hung or could not answer is tried alone in another one, so that
-the design that did it is known from those that stood beside it.
+Every process is an actor and nothing is a plain task, so workers that hold all CPUs do not block each other. Ray restarts and
+retries nothing: the batch of a worker that died, hung or failed is tried alone in another worker, so that the failing design is
+told from the others of its batch.
 """
 
 import contextlib
@@ -77,7 +77,7 @@ class _Worker:
 def make_workers(
     crew: WorkerSettings, evaluate: Evaluate, *, window: int, designs: int, example: Batch, say: Callable[[str], None]
 ) -> WorkerPool:
-    """The workers of a crew.
+    """Workers of a study as its settings choose: serial, Ray or automatic.
 
     Args:
         crew: who is wanted.
@@ -98,7 +98,7 @@ def make_workers(
 
 
 class RayWorkers:
-    """Evaluates in actors.
+    """Workers that evaluate designs in actors of Ray.
 
     Args:
         crew: how many, with which limits, and where.
@@ -135,12 +135,12 @@ class RayWorkers:
             self._start(warm=True)
 
     def submit(self, batch: Batch) -> None:
-        """Sends what workers can take now."""
+        """Queue designs, and send what workers can take now."""
         self._queue.extend(batch)
         self._assign()
 
     def collect(self) -> list[DesignResult]:
-        """Whatever is answered, as soon as something is; in between, workers that died or hang are replaced."""
+        """Results as soon as there are any; workers that died or hang are replaced meanwhile."""
         found: list[DesignResult] = []
         while not found:
             self._assign()
@@ -160,11 +160,11 @@ class RayWorkers:
 
     @property
     def cpu(self) -> float:
-        """Of the processors, what the workers have taken up to their last answers. [s]"""
+        """CPU time of the workers up to their last results. [s]"""
         return self._gone + sum(worker.cpu for worker in self._workers)
 
     def close(self) -> None:
-        """Kills the actors; ends Ray where it was started here."""
+        """Kill the actors, and end Ray if it was started here."""
         self._gone = self.cpu
         if not self._cluster.owned:
             for worker in self._workers:
@@ -248,7 +248,7 @@ class RayWorkers:
             self._false_starts += not worker.warmed
             if self._false_starts > MAX_STARTS:
                 why = f"{reason}{self._cluster.last_words()}; workers=serial evaluates in this process"
-                raise DesignError(f"workers: {self._false_starts} in a row ended while they started; the last: {why}")
+                raise DesignError(f"workers: {self._false_starts} in a row ended during their start; the last one: {why}")
             self._start(warm=False)  # the example itself may be what kills
             return
         entries = [entry for task in worker.tasks for entry in task.batch]
@@ -275,7 +275,7 @@ Answer = tuple[list[DesignResult], bool, float]
 
 
 class EvaluationActor:
-    """What runs in a process of its own."""
+    """Actor that evaluates batches of designs in a process of its own."""
 
     def __init__(self, evaluate: Evaluate, retries: int, memory: float) -> None:
         self._evaluate = evaluate
@@ -283,11 +283,11 @@ class EvaluationActor:
         self._memory = memory
 
     def here(self) -> Answer:
-        """Answers once the process runs."""
+        """Return once the process runs, with its CPU time. [s]"""
         return [], True, time.process_time()
 
     def warm(self, example: Batch) -> Answer:
-        """Imports and compiles by doing; memory counts from here."""
+        """Import and compile by an example batch; memory counts from here."""
         if example:
             evaluate_with_retries(self._evaluate, example, 0)
         left.adopt_orphans()
@@ -295,7 +295,7 @@ class EvaluationActor:
         return [], True, time.process_time()
 
     def evaluated(self, batch: Batch) -> Answer:
-        """Results of a batch, whatever it raises."""
+        """Results of a batch; an exception becomes a failed result."""
         before, since = _held(), left.seconds_since_boot()
         found = evaluate_with_retries(self._evaluate, batch, self._retries)
         if not any(result.error for result in found):

@@ -1,6 +1,6 @@
-"""Ray, started here or found at an address: who may reach it, and what is said where it is not to be had, or is lost.
+"""Connection to a Ray cluster, started here or found at an address: access, errors, loss.
 
-What is started here listens to this machine only and asks for a token that nobody else is told. It draws no dashboard.
+A cluster that is started here listens to this machine only and asks for a token that no other user has. It has no dashboard.
 """
 
 import atexit
@@ -58,7 +58,7 @@ WORKERS = "RAY_JOB_ID"
 
 
 class RayCluster:
-    """Ray to work with.
+    """One Ray cluster that was started or connected to.
 
     Attributes:
         owned: whether it was started or connected to here, and not by the caller.
@@ -78,7 +78,7 @@ class RayCluster:
         self._seen = self._looked = time.monotonic()
 
     def check(self) -> None:
-        """Looks whether the process that Ray runs on here has ended, and every few seconds whether the cluster is still there.
+        """Refuse to go on if Ray on this machine has ended or the cluster no longer answers.
 
         Raises:
             DesignError: it has ended, or has not answered for a while.
@@ -86,7 +86,7 @@ class RayCluster:
         if self._raylet is not None and self._raylet.poll() is not None:
             self.lost = True
             raise DesignError(
-                "workers: Ray on this machine has ended, somebody or the kernel killed its raylet; what is finished is stored; "
+                "workers: Ray on this machine has ended, a user or the kernel killed its raylet; what is finished is stored; "
                 "run the same command again, and it goes on from there"
             )
         now = time.monotonic()
@@ -101,12 +101,12 @@ class RayCluster:
         self._looked = time.monotonic()
         if self._looked - self._seen > START_TIMEOUT_S:
             raise DesignError(
-                f"workers: the Ray cluster at {self._address} is lost: nothing has answered there for {START_TIMEOUT_S:.0f} s; "
+                f"workers: the Ray cluster at {self._address} is lost: no answer for {START_TIMEOUT_S:.0f} s; "
                 "what is finished is stored; start the cluster again, then run the same command again"
             )
 
     def mapped(self, work: Callable[[T], R], items: Sequence[T], count: int = 0) -> Iterator[tuple[int, R]]:
-        """What a function makes of each of many things, on workers: (which, what), as they are done.
+        """Map a function over items on workers; yields (index, result) as they finish.
 
         A worker that dies costs what it was at, and a machine what its workers were at: others do it again, three times at
         most. Machines that join a cluster get their part of what is left.
@@ -133,16 +133,16 @@ class RayCluster:
                 yield under_way.pop(answer), _answered(ray, answer)
 
     def shared(self, value: T) -> Any:
-        """An argument of many calls: the value itself where it is small, else one copy in Ray's object store.
+        """Argument of many calls: the value itself if it is small, else one copy in Ray's object store.
 
         An object in the store of a machine whose Ray ends takes the driver with it: Ray tries to recover it there.
         """
         return value if len(self.ray.cloudpickle.dumps(value)) <= INLINE else self.ray.put(value)
 
     def check_after_death(self) -> None:
-        """As `check`, once the death of a worker may have been that of Ray on this machine, which a moment tells apart.
+        """Check the cluster after a worker died, with a short wait that shows whether Ray itself ended.
 
-        Who asks Ray for a new worker in that moment is ended by Ray itself, without a word.
+        A process that asks Ray for a new worker in that moment would be ended by Ray without a message.
         """
         if self._raylet is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -150,7 +150,7 @@ class RayCluster:
         self.check()
 
     def last_words(self) -> str:
-        """The last line that a worker on this machine wrote to standard error, after a colon; empty string where none did."""
+        """Last line that a worker here wrote to standard error, after a colon; empty string if none."""
         node = getattr(self.ray._private.worker, "_global_node", None)
         if self._raylet is None or node is None:
             return ""
@@ -163,11 +163,11 @@ class RayCluster:
         return ""
 
     def sweep(self) -> None:
-        """Ends what a worker that died here has left; those that are told to end do so themselves."""
+        """End processes that dead workers left here; workers that are told to end do so themselves."""
         left.end_children(0.0, WORKERS)
 
     def close(self) -> None:
-        """Lets go of Ray, where it was started or connected to here."""
+        """Disconnect from Ray, or end it if it was started here."""
         if self._after is None:
             return
         if self._watcher is not None:
@@ -189,7 +189,7 @@ def _raylet(ray: Any) -> subprocess.Popen[bytes] | None:
 
 
 def map_on_crew(crew: WorkerSettings, work: Callable[[T], R], items: Sequence[T]) -> Iterator[tuple[int, R]]:
-    """What a function makes of each of many things, on the workers of a crew, who go when all is done; as `Cluster.mapped`.
+    """Map a function over items on workers that end with it; as `RayCluster.mapped`.
 
     Raises:
         DesignError: no cluster at the address, and what `Cluster.mapped` raises.
@@ -211,11 +211,13 @@ def _answered(ray: Any, answer: Any) -> Any:
     except ray.exceptions.RayTaskError as error:
         raise error.as_instanceof_cause() from None
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.ObjectLostError):
-        raise DesignError("workers: processes died at the same designs again and again; workers=serial says why") from None
+        raise DesignError(
+            "workers: processes died at the same designs again and again; workers=serial shows the error"
+        ) from None
 
 
 def _connected(crew: WorkerSettings) -> Callable[[], None] | None:
-    """Starts Ray here, or finds the cluster at the address; returns what to do after it, None where it is the caller's own."""
+    """Start Ray here, or finds the cluster at the address; returns what to do after it, None where it is the caller's own."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Ray ends the process when its cluster is lost for that long; `Cluster.check` says so first
@@ -249,7 +251,7 @@ def _connected(crew: WorkerSettings) -> Callable[[], None] | None:
             restore()
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
             raise RayNotStartedError(
-                f"workers: Ray does not start on this machine: {reason}; workers=serial goes without it"
+                f"workers: Ray does not start on this machine: {reason}; workers=serial works without it"
             ) from None
         return restore
     host, _, port = crew.address.removeprefix("ray://").rpartition(":")
@@ -260,7 +262,7 @@ def _connected(crew: WorkerSettings) -> Callable[[], None] | None:
             ray.init(address=crew.address, job_config=_job_config(), log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:
         if "uthentication" in "".join(traceback.format_exception(error)):
-            raise DesignError(f"ray.address: the cluster at {crew.address} asks for a token; {TOKEN_HINT}") from None
+            raise DesignError(f"ray.address: the cluster at {crew.address} needs a token; {TOKEN_HINT}") from None
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise DesignError(f"ray.address: no cluster at {crew.address}: {reason}") from None
     return lambda: None
@@ -329,7 +331,7 @@ def _alone() -> Callable[[], None]:
 
 
 def _leave() -> None:
-    """Ends the process as it stands: Ray that has lost its cluster crashes when the interpreter takes it apart."""
+    """End the process as it stands: Ray that has lost its cluster crashes when the interpreter takes it apart."""
     sys.stdout.flush()
     sys.stderr.flush()
     left.end_all()

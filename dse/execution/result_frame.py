@@ -1,4 +1,4 @@
-"""Results as tables: one row a design, with its id, knobs and metrics in SI, and whether it is on the front."""
+"""Results as tables: one row a design, with its id, knobs and metrics in SI, and front membership."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +32,10 @@ KEY = "key"
 
 
 def search_frame(asked: Study, found: dict[int, tuple[Ask, DesignResult]]) -> pd.DataFrame:
-    """The asks of a search in order, repeated designs once: key, order, knobs, metrics, ``limit``, ``excess``, ``error``."""
+    """Searched designs in the order of asks, each once: key, order, knobs, metrics and failures.
+
+    The last columns are ``limit``, ``excess``, ``error``.
+    """
     seen: set[str] = set()
     rows = []
     for number, (ask, result) in sorted(found.items()):
@@ -52,7 +55,7 @@ def search_frame(asked: Study, found: dict[int, tuple[Ask, DesignResult]]) -> pd
 
 
 def search_refusals(asked: Study, frame: pd.DataFrame) -> dict[str, int]:
-    """How many designs of a search each limit and each constraint rules out, and how many evaluations failed."""
+    """Number of searched designs that each limit or constraint rules out, and failed evaluations."""
     failed = int(frame["error"].notna().sum())
     frame = frame[frame["error"].isna()]
     codes, names = pd.factorize(frame["limit"])
@@ -61,9 +64,10 @@ def search_refusals(asked: Study, frame: pd.DataFrame) -> dict[str, int]:
 
 
 def with_front(asked: Study, searched: pd.DataFrame, screened: ScreenResult | None) -> pd.DataFrame:
-    """Searched and screened designs together, with `DESIGN`, their ids, first, and with ``stage``, ``feasible`` and ``front``.
+    """Searched and screened designs together, with id, ``stage``, ``feasible`` and ``front``.
 
-    Screened ones count only at the fidelity of the screen; of very many, the front and an even sample.
+    Screened ones count only at the fidelity of the screen; of very many, the front and an even sample. `DESIGN`, the id, is the
+    first column.
     """
     parts = [searched.assign(stage="search")] if len(searched) else []
     if screened is not None and asked.fidelity == asked.screening:
@@ -90,7 +94,7 @@ def with_front(asked: Study, searched: pd.DataFrame, screened: ScreenResult | No
 
 
 def keys_of(asked: Study, rows: pd.DataFrame) -> list[str]:
-    """The content keys of designs, by their knobs."""
+    """Content keys of designs, from their knobs."""
     space = asked.question.space
     if not len(rows) or not space.knobs:
         return [space.key_at({})] * len(rows)
@@ -106,7 +110,7 @@ def _keys(asked: Study, frame: pd.DataFrame) -> list[str]:
 
 
 def with_feasibility_and_front(asked: Study, frame: pd.DataFrame, digits: int | None = None) -> pd.DataFrame:
-    """The same designs with ``feasible`` and ``front``.
+    """The same designs with columns ``feasible`` and ``front``.
 
     Args:
         asked: the study.
@@ -126,7 +130,10 @@ def with_feasibility_and_front(asked: Study, frame: pd.DataFrame, digits: int | 
 
 
 def report_order(asked: Study, frame: pd.DataFrame) -> pd.DataFrame:
-    """The front first, best first objective first, as the report numbers designs; ``place`` is where a row was at first."""
+    """Designs in the order of the report: the front first, sorted by the first objective.
+
+    ``place`` is the row's place before.
+    """
     if "place" in frame:
         return frame
     first, direction = next(iter(asked.objectives.items()))
@@ -135,7 +142,7 @@ def report_order(asked: Study, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def round_significant(values: Array, digits: int) -> Array:
-    """Values to some significant digits.
+    """Values rounded to a number of significant digits.
 
     >>> round_significant(np.array([3.14159, -27182.8, 0.0]), 3).tolist()
     [3.14, -27200.0, 0.0]
@@ -144,7 +151,7 @@ def round_significant(values: Array, digits: int) -> Array:
 
 
 def knob_values(asked: Study, row: Mapping[Any, Any]) -> dict[str, Any]:
-    """The knob values of a row of a frame, as its space has them."""
+    """Knob values of a row of a frame, as its space has them."""
     values = {}
     for knob in asked.question.space.knobs:
         value = row[knob.address]
@@ -155,7 +162,10 @@ def knob_values(asked: Study, row: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def tied_columns(asked: Study, frame: pd.DataFrame) -> dict[str, Array]:
-    """What is tied, by address, in each row; not a number where a row's chip has it not, or it follows nothing there."""
+    """Values of tied settings in each row, by address; NaN where a row's chip lacks the setting.
+
+    NaN as well where the setting follows nothing.
+    """
     found: dict[str, Array] = {}
     for chosen, space in asked.question.space.each:
         rows = np.flatnonzero(frame[CHIP_KNOB] == chosen[CHIP_KNOB]) if chosen else np.arange(len(frame))
@@ -169,7 +179,7 @@ def tied_columns(asked: Study, frame: pd.DataFrame) -> dict[str, Array]:
 
 
 def rows_by_case(asked: Study, frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
-    """The feasible designs once for each case of the workload, with a metric as it is there."""
+    """Feasible designs once for each case of the workload, with a metric's value in that case."""
     space, workload = asked.question.space, asked.question.workload
     rows = frame[frame["feasible"]]
     if not len(rows):

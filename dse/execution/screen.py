@@ -1,8 +1,8 @@
-"""The closed form over a whole grid, or over a quasi-random sample of a larger space; blocks to Parquet, front kept.
+"""Screen of a space: evaluate the whole grid, or a quasi-random sample; store blocks, keep the front.
 
-No sampler and no store: the same grid gives the same rows, so what is stored is not evaluated again: whole blocks, and of one
-that was not finished the pieces that are stored every few seconds. For a grid that fits, the front is exact. Where blocks are
-many and take long, workers make them, here or on a cluster, and each stores its own in a place that all of them reach.
+No sampler and no store: the same grid gives the same rows, so stored rows are not evaluated again: whole blocks, and of an
+unfinished block the pieces that are stored every few seconds. For a grid that fits, the front is exact. If blocks are many and
+take long, workers evaluate them, here or on a cluster, and each stores its own in a place that all of them reach.
 """
 
 import time
@@ -51,7 +51,7 @@ MIN_BLOCKS = 2
 
 @dataclass(frozen=True)
 class ScreenResult:
-    """What a screen found.
+    """Result of a screen: its front, its block files, and counts of designs.
 
     Attributes:
         rows, feasible: designs, and those of them that are known to keep every limit and constraint.
@@ -60,7 +60,7 @@ class ScreenResult:
         blocks: the Parquet files.
         kept: designs that are in the files, fewer than were looked at with screen.keep=front.
         evaluated: rows that were not stored before.
-        left: whether the files are without metrics that nobody asked for.
+        left: whether the files lack metrics that were not requested.
         pruned: designs that were left out without being evaluated, by why (screen.prune).
         refused: designs that were evaluated and are left out, by the limit or the constraint that they break.
     """
@@ -78,7 +78,7 @@ class ScreenResult:
 
 
 def run_screen(study: Study, progress: Callable[[int, int, int], None], hands: ScreenWorkers | None = None) -> ScreenResult:
-    """Screens a study's space.
+    """Screen the space of a study, and return its front and files.
 
     Args:
         study: whose space, workload, objectives and constraints count.
@@ -104,12 +104,12 @@ def run_screen(study: Study, progress: Callable[[int, int, int], None], hands: S
 
 
 def screen_workers(study: Study) -> ScreenWorkers:
-    """Whom a study's crew has for a screen."""
+    """Workers of a study's settings for a screen."""
     return ScreenWorkers(study.crew, at_once=is_serving_study(study))
 
 
 def stored_screen(study: Study) -> ScreenResult | None:
-    """The blocks of a screen that are stored, perhaps not yet all; None where there are none.
+    """Stored blocks of a screen, perhaps not all yet; None if there are none.
 
     They belong to the results of the same run folder, and are none of those of another store.
     """
@@ -127,17 +127,17 @@ def stored_screen(study: Study) -> ScreenResult | None:
 
 
 def stored_block_files(study: Study) -> list[StoredFile]:
-    """The files of a screen that are stored, of whole blocks and of pieces."""
+    """Stored files of a screen: whole blocks and pieces."""
     return _plan(study).place.files() if _belongs(study) else []
 
 
 def screen_left_out_text(found: ScreenResult) -> str:
-    """In words, designs that were left out without being evaluated."""
+    """Number of designs left out without evaluation, by reason, as text."""
     by = "; ".join(
-        f"{count:,} {'beaten by one that is known' if why == BEATEN else f'by {why}'}" for why, count in found.pruned.items()
+        f"{count:,} {'dominated by a known design' if why == BEATEN else f'by {why}'}" for why, count in found.pruned.items()
     )
     unknown = found.pruned.get(BEATEN, 0)
-    more = f", of which nobody knows how many of {unknown:,} are feasible" if unknown else ""
+    more = f", of which {unknown:,} may be feasible or not" if unknown else ""
     return f"bounds leave out {sum(found.pruned.values()):,}{more}: {by}"
 
 
@@ -200,7 +200,7 @@ class _Found:
         self.files: dict[tuple[int, str], StoredFile] = {}
 
     def take(self, one: BlockSummary) -> None:
-        """Adds a block or a piece."""
+        """Add a block or a piece."""
         self.files[one.number, one.file.name] = one.file
         self._rows += one.rows
         self._feasible += one.feasible
@@ -213,7 +213,7 @@ class _Found:
         self.say(0)
 
     def say(self, more: int) -> None:
-        """Tells how far it is: rows of blocks that are done, and more."""
+        """Tell how far it is: rows of blocks that are done, and more."""
         self._progress(self._rows + more, self._plan.total, 0 if self._front is None else len(self._front))
 
     def screened(self, hands: ScreenWorkers | None = None) -> ScreenResult:
@@ -252,7 +252,7 @@ def _made(
         here = one.file.here()
         if here is not None and not here.is_file():
             raise DesignError(
-                f"screen.folder: a worker has stored {here}, which is not there on this machine: workers on several machines "
+                f"screen.folder: a worker has stored {here}, which does not exist on this machine: workers on several machines "
                 "need a folder that all of them reach, as screen.folder=s3://BUCKET/FOLDER or one of a network"
             )
         # what a worker stored before it died is not evaluated again, and was evaluated by this run all the same
@@ -268,7 +268,7 @@ def _alone(study: Study, span: BlockRows) -> BlockSummary:
 
 
 def encode_rows(space: Space | MultiChipSpace, rows: pd.DataFrame) -> Columns:
-    """Knobs of a table as a space has them: numbers, and of words their codes."""
+    """Knobs of a table as numbers of a space: values, and codes of options."""
     columns: Columns = {}
     for knob in space.knobs:
         cells = rows[knob.address]
@@ -281,7 +281,7 @@ def encode_rows(space: Space | MultiChipSpace, rows: pd.DataFrame) -> Columns:
 
 
 def complete_metrics(study: Study, rows: pd.DataFrame, left: bool, hands: ScreenWorkers | None = None) -> pd.DataFrame:
-    """Designs of a screen with the metrics that it has left out as well, where it has left out any.
+    """Screened designs with all metrics, evaluated again if the files hold only requested ones.
 
     Args:
         study: that was screened.

@@ -1,4 +1,4 @@
-"""A block of a screen: rows of a space that become one Parquet file, whoever evaluates them.
+"""A block of a screen: rows of a space that become one Parquet file, in any process.
 
 What is on disk of a block is not evaluated again: the block, or of one that was not finished the pieces that are stored every
 few seconds. Two who make the same block write the same file.
@@ -71,7 +71,7 @@ SCREEN_ROWS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class BlockRows:
-    """Which rows of a screen a block has.
+    """Rows of a screen that one block has.
 
     Attributes:
         number: of the block.
@@ -91,7 +91,7 @@ class BlockRows:
 
 @dataclass(frozen=True, slots=True)
 class BlockSummary:
-    """What a file of a screen says.
+    """Summary of one file of a screen: front, feasible count and refusals.
 
     Attributes:
         number: of its block.
@@ -99,7 +99,7 @@ class BlockSummary:
         rows, feasible: designs that were looked at, and those of them that are known to keep every limit and constraint.
         kept: rows in the file.
         evaluated: rows that were not stored before.
-        left: whether the file is without metrics that nobody asked for.
+        left: whether the file lacks metrics that were not requested.
         front: the designs that no other of its rows beats, by their row in the screen: knobs, metrics and limits in columns.
         pruned: designs that were left out without being evaluated, by why.
         refused: designs that were evaluated and are left out, by the limit or the constraint that they break.
@@ -118,14 +118,14 @@ class BlockSummary:
 
 
 def requested_metrics(study: Study) -> tuple[str, ...]:
-    """Metrics that a study asks for by name, of every design that it looks at."""
+    """Metrics that a study requests by name for every design."""
     bounds = (bound.metric for bound in study.bounds)
     drawn = (str(line["y"]) for line in study.report["lines"])
     return tuple(sorted({*study.objectives, *bounds, *drawn}))
 
 
 def is_serving_study(study: Study) -> bool:
-    """Whether designs serve requests: each then takes so long that few of them are worth a message."""
+    """Whether designs serve requests: each takes so long that few of them are worth a message."""
     return any(isinstance(case, ServingLoad) for case in study.question.workload.cases)
 
 
@@ -136,7 +136,7 @@ def evaluate_block(
     hands: ScreenWorkers,
     progress: Callable[[int], None] = lambda done: None,
 ) -> BlockSummary:
-    """A block, from its file or evaluated.
+    """Evaluate a block, or read it from its file.
 
     Args:
         study: whose space, workload, objectives and constraints count.
@@ -170,7 +170,7 @@ def evaluate_block(
 
 
 def summarise_block(study: Study, span: BlockRows, stored: StoredBlock, evaluated: int) -> BlockSummary:
-    """What a file of a screen says, of a block or of a piece."""
+    """Summary of a block or a piece, from its file."""
     table, said = stored.table, stored.table.schema.metadata or {}
     feasible, rows = _best(study, table)
     best = table.take(pa.array(rows)).to_pandas().set_index(span.start + stored.rows[rows])
@@ -183,7 +183,7 @@ def summarise_block(study: Study, span: BlockRows, stored: StoredBlock, evaluate
 
 
 def merge_fronts(study: Study, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The front of fronts, by row of the screen; of designs that are equal in all objectives the first."""
+    """Front of several fronts, by row of the screen; the first of designs equal in all objectives."""
     some = [part for part in parts if len(part)] or list(parts[:1])
     both = pd.concat(some).sort_index()
     return both[front_mask(both[list(study.objectives)].to_numpy(), study.directions)]
@@ -208,7 +208,9 @@ def _refused(study: Study, table: pa.Table) -> dict[str, int]:
 
 
 def refusals(study: Study, codes: Array, names: Sequence[str], columns: Mapping[str, Array]) -> dict[str, int]:
-    """How many designs each limit and each constraint rules out; each counts once, of several constraints for the first.
+    """Number of designs that each limit and each constraint rules out, each counted once.
+
+    A design that violates several constraints counts for the first.
 
     Args:
         study: whose constraints count.
@@ -261,7 +263,7 @@ class _Block:
         return np.flatnonzero(self._done)
 
     def evaluate(self, progress: Callable[[int], None], hands: ScreenWorkers) -> None:
-        """Evaluates what is not done, or of it what may be on the front; what is done when something ends this is stored."""
+        """Evaluate what is not done, or of it what may be on the front; what is done when something ends this is stored."""
         self._since = time.monotonic()
         try:
             if self._study.screen["prune"]:
@@ -282,7 +284,7 @@ class _Block:
         return self._of(self.rows)
 
     def _promising(self, progress: Callable[[int], None], hands: ScreenWorkers) -> None:
-        """Evaluates what bounds say most of, as long as anything is left that may be on the front."""
+        """Evaluate what bounds say most of, as long as anything is left that may be on the front."""
         left, study = RemainingRows.of(self._study, self._size), self._study.alone
         self._learn(left, self.rows)
 
@@ -302,14 +304,14 @@ class _Block:
         self.pruned = left.counts
 
     def _learn(self, left: RemainingRows, rows: Array) -> None:
-        """Tells of rows that are done who beats others."""
+        """Tell of rows that are done who beats others."""
         if len(rows):
             table = self._of(rows)
             _, best = _best(self._study, table)
             left.learn(np.column_stack([_column(table, name)[best] for name in self._study.objectives]))
 
     def _all_of(self, rows: Array, progress: Callable[[int], None], hands: ScreenWorkers) -> None:
-        """Evaluates some rows, and stores what is done every few seconds."""
+        """Evaluate some rows, and stores what is done every few seconds."""
         study = self._study
         metrics = None if self._span.shown else requested_metrics(study)
         work = partial(_outcomes, study.question, study.screening, metrics)
@@ -360,7 +362,7 @@ class _Block:
         return self._metrics.setdefault(name, np.full(self._size, np.nan))
 
     def _keep(self) -> None:
-        """Stores rows that are done, and were not stored."""
+        """Store rows that are done, and were not stored."""
         if self._pending:
             rows = np.concatenate(self._pending)
             block_files.write_piece(self._of(rows), rows, self._span.place, self._span.number)

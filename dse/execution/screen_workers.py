@@ -1,4 +1,7 @@
-"""Who works on the parts of a screen: this process, and workers once they repay their start, who then stay until it ends."""
+"""Workers of a screen: this process, and helpers from the time when they repay their start.
+
+Helpers stay until the screen ends.
+"""
 
 import time
 from collections import defaultdict
@@ -22,7 +25,7 @@ R = TypeVar("R")
 
 
 class ScreenWorkers:
-    """Whoever works: the process itself, and what a crew has.
+    """Workers of a screen: this process, and helper processes once they repay their start.
 
     Args:
         crew: which workers are wanted.
@@ -47,15 +50,15 @@ class ScreenWorkers:
 
     @property
     def hired(self) -> bool:
-        """Whether there are workers."""
+        """Whether there are helper processes."""
         return self._bench is not None
 
     def hire(self) -> None:
-        """Has workers, who run when this returns."""
+        """Start helper processes, which run when this returns."""
         self._hired().wait()
 
     def close(self) -> None:
-        """Lets go of workers."""
+        """End the helper processes and leave the cluster."""
         if self._bench is not None:
             self._bench.close()
         if self._cluster is not None:
@@ -71,14 +74,14 @@ class ScreenWorkers:
         *,
         known: bool = False,
     ) -> Iterator[tuple[Array, R]]:
-        """What a function makes of some rows of columns, here or on workers: (rows, what), as they are done.
+        """Map a function over rows of columns, here or on helpers; yields (rows, result).
 
         Args:
             work: may be pickled, changes nothing, and says of a row the same whatever rows it comes with.
             columns: knobs of designs.
             parts: rows that belong together; workers may get a part in pieces.
             what: they are, for people.
-            known: whether whoever had other rows of a kind has worked out most of it.
+            known: whether a worker that had other rows of a kind has computed most of it.
 
         Raises:
             DesignError: as of `Bench`, or what `work` raises.

@@ -1,6 +1,7 @@
-"""Designs off the front, spread over the whole of what was screened.
+"""Sample of designs off the front, spread over all screened designs.
 
-On a front alone designs differ little in what is wanted: ranks there are decided by small gaps, and say little of two readers.
+On a front alone designs differ little in their objectives: ranks there depend on small gaps, and say little about two
+fidelities.
 """
 
 from collections.abc import Sequence
@@ -12,9 +13,10 @@ from dse.space.array_math import Array
 
 
 def dominated_share(values: Array, directions: Sequence[str]) -> Array:
-    """How much of objective space each row dominates, objectives as ranks: 1 for the best of all, near 0 for the worst.
+    """Share of objective space that each row dominates, with objectives as ranks. [-]
 
-    Of one objective it is the rank alone. A row that is at least as good in all objectives has at least as much.
+    Near 1 for the best of all and near 0 for the worst. With one objective it is the rank alone. A row that is at least as good
+    in all objectives has at least as much.
 
     Args:
         values: shape (designs, objectives), finite.
@@ -32,7 +34,7 @@ def dominated_share(values: Array, directions: Sequence[str]) -> Array:
 
 
 def stratified_sample(scores: Array, many: int, strata: int, seed: int) -> tuple[Array, Array]:
-    """Rows from all over a ranking: as many from each of some strata, which have as many rows each.
+    """Rows from all parts of a ranking: equally many from each of equally large strata.
 
     Args:
         scores: of the rows, best last; shape (designs,).

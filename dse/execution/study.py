@@ -1,4 +1,4 @@
-"""A study as a value: what is asked, of which space, to what end, and where its results go."""
+"""A study as a value: question, space, objectives, constraints, and where its results are stored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -57,14 +57,14 @@ STORE_URL = "store.url"
 
 @dataclass(frozen=True, slots=True)
 class MetricConstraint:
-    """A constraint on a metric: ``metric <= value`` or ``metric >= value``, in the metric's unit."""
+    """Constraint on a metric: ``metric <= value`` or ``metric >= value``, in the metric's unit."""
 
     metric: str
     relation: str
     value: float
 
     def excess(self, values: Any) -> Any:
-        """By how much values break the bound, relative to it; at most 0 where they keep it."""
+        """Relative excess of values over the constraint; at most 0 where they keep it. [-]"""
         return values / self.value - 1 if self.relation == "<=" else self.value / np.maximum(values, 1e-300) - 1
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class MetricConstraint:
 
 @dataclass(frozen=True)
 class Study:
-    """Everything `dse run` needs, built and checked before anything is written."""
+    """Everything that `dse run` needs, built and checked before anything is written."""
 
     name: str
     text: str
@@ -94,39 +94,40 @@ class Study:
 
     @property
     def directions(self) -> list[str]:
-        """Of the objectives, in order."""
+        """Directions of the objectives, in order."""
         return list(self.objectives.values())
 
     @property
     def context(self) -> ResultContext:
-        """What its results are results of."""
+        """Workload key, fidelity and physics version of its results."""
         return self.context_at(self.fidelity)
 
     @cached_property
     def points(self) -> dict[str, dict[str, Value]]:
-        """Values of the points that it names."""
+        """Knob values of the points that the study names."""
         return named_points(self.report["points"], self.question.space)
 
     def context_at(self, fidelity: str) -> ResultContext:
-        """What results of its workload are results of at a fidelity."""
+        """Workload key, physics version and a fidelity, as the context of results."""
         return ResultContext(workload_key(self.question.workload), fidelity, PHYSICS_VERSION)
 
     @property
     def screening(self) -> str:
-        """The fidelity of its screen: that from which designs are promoted, if any, else the closed form; or the steady state,
-        where it is asked for or nothing is to be played.
+        """Fidelity of the screen: as set, else that of promotion, else the analytical model.
+
+        For a study at the steady state, the steady state.
         """
         usual = "steady" if self.fidelity == "steady" else "closed"
         return str(self.screen["fidelity"] or self.search["promote"] or usual)
 
     @property
     def higher(self) -> str:
-        """The fidelity at which its best designs are verified; "" where none is wanted, or its kind of chip has none."""
+        """Fidelity of the verification; empty string if none is wanted or its chips have none."""
         found = [self.higher_of(space.base) for _, space in self.question.space.each]
         return min((word for word in found if word), key=fidelity_names().index, default="")
 
     def higher_of(self, base: Design) -> str:
-        """The fidelity at which the best designs of one kind of chip are verified; "" where it has none."""
+        """Fidelity of the verification for one kind of chip; empty string if it has none."""
         wanted, known = self.verify["fidelity"], fidelities(base, self.question.workload)
         if wanted == "next":
             return next(iter(known[known.index(self.fidelity) + 1 :]), "") if self.fidelity in known else ""
@@ -136,13 +137,16 @@ class Study:
 
     @property
     def verified_bases(self) -> list[Design]:
-        """The chips that have the higher fidelity."""
+        """Base designs of the chips that have the higher fidelity."""
         higher = self.higher
         return [space.base for _, space in self.question.space.each if higher and self.higher_of(space.base) == higher]
 
     @property
     def compared(self) -> tuple[str, str]:
-        """The fidelities at which its best designs are compared: its own and the higher one, on a part of each mesh or all."""
+        """Fidelities at which the best designs are compared: its own and the higher one.
+
+        Both on a submesh, if the whole mesh is too large for the higher one.
+        """
         if self.higher == "cycles" and self.verify["side"] and all(map(self._smaller, self.verified_bases)):
             on = f"{SUBMESH_MARK}{self.verify['side']}"
             return self.fidelity + on, self.higher + on
@@ -150,7 +154,7 @@ class Study:
 
     @property
     def part(self) -> str:
-        """On which part of their meshes designs are compared, and what becomes of the workload; "" where on all of it."""
+        """Submesh on which designs are compared, and how the workload shrinks; empty string if none."""
         if self.compared == (self.fidelity, self.higher):
             return ""
         side, how = self.verify["side"], dict.fromkeys(map(self._smaller, self.verified_bases))
@@ -161,7 +165,7 @@ class Study:
 
     @property
     def chips(self) -> str:
-        """In words, its chips with the mapping and formats of each; "" where it is of one."""
+        """Chips with mapping and formats of each, as text; empty string for a study of one chip."""
         several = self.config.get("chips") or {}
         bases = {str(chosen[CHIP_KNOB]): space.base for chosen, space in self.question.space.each if chosen}
         return (
@@ -169,7 +173,7 @@ class Study:
         )
 
     def identity(self) -> dict[str, Any]:
-        """What must stay the same for its results to go on, and how it is searched; flat, so that a difference has a name."""
+        """Settings that must stay the same for results to be continued, flat, by address."""
         several = self.config.get("chips")
         own = (
             {"chips": {name: {"chip": of["chip"], "mapping": of["mapping"]} for name, of in several.items()}} if several else {}
@@ -187,12 +191,12 @@ class Study:
 
     @property
     def alone(self) -> "Study":
-        """What workers are sent: without its store and its workers."""
+        """The study as workers get it: without store and workers."""
         return replace(self, store="", config={}, crew=WorkerSettings())
 
 
 def build_study(config: Mapping[str, Any], folder: Path) -> Study:
-    """The study of a composed configuration.
+    """Study of a composed configuration.
 
     Args:
         config: plain dictionary, as `dse.config.compose.compose` returns it.
@@ -203,11 +207,11 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
     """
     config, nouns = _asked(config, folder)
     if length_remedy_text(nouns.workload):
-        raise DesignError(f"model: no design of this study can be: {length_remedy_text(nouns.workload)}")
+        raise DesignError(f"model: no design of this study is possible: {length_remedy_text(nouns.workload)}")
     for chosen, space in nouns.space.each:
         verdict = _verdict(space, nouns.workload, chosen.get(CHIP_KNOB))
         if verdict is not None and verdict.limit.startswith("model."):
-            raise DesignError(f"model: no design of {chosen.get(CHIP_KNOB, 'this study')} can be: {verdict}")
+            raise DesignError(f"model: no design of {chosen.get(CHIP_KNOB, 'this study')} is possible: {verdict}")
     for group, allowed in SETTINGS.items():
         for key in config[group]:
             if key not in allowed:
@@ -216,7 +220,7 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
             raise DesignError(f"{group}.{key}: missing from the configuration")
     fidelity = config["fidelity"]
     if fidelity not in fidelity_names():
-        raise DesignError(f"fidelity: no reader {fidelity!r}; {suggest_nearest(str(fidelity), fidelity_names())}")
+        raise DesignError(f"fidelity: no option {fidelity!r}; {suggest_nearest(str(fidelity), fidelity_names())}")
     for chosen, space in nouns.space.each:
         if chosen and fidelity not in (known := fidelities(space.base, nouns.workload)):
             raise DesignError(
@@ -290,7 +294,7 @@ def _screen(config: Mapping[str, Any], fidelity: str, nouns: Question) -> dict[s
             raise DesignError(f"screen.{key}: {value!r} is not a whole number of at least {low}")
     keep, folder = config["keep"], config["folder"]
     if keep not in (ALL, FRONT):
-        raise DesignError(f"screen.keep: {keep!r} is none of the designs that are kept; valid: {ALL}, {FRONT}")
+        raise DesignError(f"screen.keep: {keep!r} is no option; valid: {ALL}, {FRONT}")
     if folder is not None and not isinstance(folder, str):
         raise DesignError(f"screen.folder: {folder!r} is no folder; write a path, a URL as s3://BUCKET/FOLDER, or null")
     if folder:
@@ -301,22 +305,22 @@ def _screen(config: Mapping[str, Any], fidelity: str, nouns: Question) -> dict[s
 
 
 def _check_screened(word: Any, fidelity: str, nouns: Question) -> None:
-    """Refuses a fidelity of the screen that a chip has not, or that is above that of the search."""
+    """Refuse a fidelity of the screen that a chip has not, or that is above that of the search."""
     if word is None:
         return
     if word not in SCREEN_FIDELITIES:
-        raise DesignError(f"screen.fidelity: no {word!r}; say closed, steady, or null for what fits the search")
+        raise DesignError(f"screen.fidelity: no {word!r}; set closed, steady, or null for the default of the search")
     for chosen, space in nouns.space.each:
         known = fidelities(space.base, nouns.workload)
         if word not in known:
             whose = f"chip {chosen[CHIP_KNOB]}" if chosen else "this chip"
             raise DesignError(f"screen.fidelity: {whose} has no {word} for this workload; it has {', '.join(known)}")
         if known.index(word) > known.index(fidelity):
-            raise DesignError(f"screen.fidelity: {word} is above the search's {fidelity}; say fidelity={word}, or null here")
+            raise DesignError(f"screen.fidelity: {word} is above the search's {fidelity}; set fidelity={word}, or null here")
 
 
 def _check_prune(screen: Mapping[str, Any], fidelity: str, ways: Mapping[str, str], nouns: Question) -> None:
-    """Refuses to leave designs out by bounds where there are none, or where all are kept."""
+    """Refuse to leave designs out by bounds where there are none, or where all are kept."""
     prune = screen["prune"]
     if not isinstance(prune, bool):
         raise DesignError(f"screen.prune: {prune!r} is not true or false")
@@ -328,9 +332,9 @@ def _check_prune(screen: Mapping[str, Any], fidelity: str, ways: Mapping[str, st
     )  # which loads what plays loads
 
     if screen["keep"] != FRONT:
-        raise DesignError(f"screen.prune: designs that are left out have no metrics to be kept; say screen.keep={FRONT}")
+        raise DesignError(f"screen.prune: pruned designs have no metrics to keep; set screen.keep={FRONT}")
     if (screen["fidelity"] or fidelity) != STEADY:
-        raise DesignError(f"screen.prune: bounds are of the steady state of served loads; say screen.fidelity={STEADY}")
+        raise DesignError(f"screen.prune: bounds exist for the steady state of serving loads; set screen.fidelity={STEADY}")
     if absent := [name for name, way in ways.items() if name not in (UPPER_BOUNDED if way == "max" else LOWER_BOUNDED)]:
         raise DesignError(
             f"screen.prune: no bound of {', '.join(absent)} is known; "
@@ -339,25 +343,25 @@ def _check_prune(screen: Mapping[str, Any], fidelity: str, ways: Mapping[str, st
 
 
 def _check_promote(search: Mapping[str, Any], screen: Mapping[str, Any], fidelity: str, nouns: Question) -> None:
-    """Refuses a fidelity to promote from that a chip has not, that is not below the search's, or that nobody would heed."""
+    """Refuse a fidelity to promote from that a chip has not, that is not below the search's, or that nobody would heed."""
     word, sampler = search["promote"], search["sampler"]
     if word is None:
         return
     if word not in SCREEN_FIDELITIES:
-        raise DesignError(f"search.promote: no {word!r}; say closed, steady, or null for one fidelity")
+        raise DesignError(f"search.promote: no {word!r}; set closed, steady, or null for one fidelity")
     for chosen, space in nouns.space.each:
         known = fidelities(space.base, nouns.workload)
         if word not in known or known.index(word) >= known.index(fidelity):
             whose = f"chip {chosen[CHIP_KNOB]}" if chosen else "this chip"
             below = [one for one in known[: known.index(fidelity)] if one in SCREEN_FIDELITIES]
-            do = f"say {' or '.join(below)}" if below else "say null, or a higher fidelity"
+            do = f"set {' or '.join(below)}" if below else "set null, or a higher fidelity"
             raise DesignError(f"search.promote: {word} is not below fidelity={fidelity} of {whose} for this workload; {do}")
     if sampler not in ("auto", "local"):
-        raise DesignError(f"search.promote: search.sampler={sampler} asks by one fidelity; say auto or local")
+        raise DesignError(f"search.promote: search.sampler={sampler} uses one fidelity; set auto or local")
     if screen["run"] and screen["keep"] == FRONT:
-        raise DesignError(f"search.promote: designs are promoted from all that the screen has; say screen.keep={ALL}")
+        raise DesignError(f"search.promote: promotion needs all screened designs; set screen.keep={ALL}")
     if (screened := screen["fidelity"]) not in (None, word):
-        raise DesignError(f"screen.fidelity: {screened}, but designs are promoted from {word}; say null or {word}")
+        raise DesignError(f"screen.fidelity: {screened}, but designs are promoted from {word}; set null or {word}")
 
 
 def _verdict(space: Space, workload: Workload, chip: Any) -> Infeasibility | None:
@@ -372,7 +376,7 @@ def _verdict(space: Space, workload: Workload, chip: Any) -> Infeasibility | Non
 
 
 def stored_location(run_dir: Path) -> str | None:
-    """Where the study of a run folder has its results; None where it never ran."""
+    """Place of the results of a run folder; None if it never ran."""
     note, file = run_dir / STORE_URL, run_dir / "results.sqlite"
     return note.read_text().strip() if note.is_file() else str(file) if file.is_file() else None
 
@@ -413,7 +417,7 @@ def _bound(name: str, text: Any) -> MetricConstraint:
 
 
 def workload_key(workload: Workload) -> str:
-    """Content key of a workload: what its cases ask, not their names."""
+    """Content key of a workload: of its cases, not of their names."""
     rows = [(f"case {i}", case.content) for i, case in enumerate(workload.cases)]
     return key_of_leaves([("decode_at", workload.decode_at), *rows])
 
@@ -445,8 +449,8 @@ def _verify(config: Mapping[str, Any], fidelity: str) -> dict[str, Any]:
         if wanted in fidelity_names():
             raise DesignError(f"verify.fidelity: {wanted!r} is not above fidelity={fidelity}; valid: {', '.join(valid)}")
         word, part, cores = str(wanted).partition(SUBMESH_MARK)
-        say = f"say verify.fidelity={word} verify.side={cores or 8}" if part and word in valid else suggest_nearest(word, valid)
-        raise DesignError(f"verify.fidelity: {wanted!r} is no reader; {say}")
+        say = f"set verify.fidelity={word} verify.side={cores or 8}" if part and word in valid else suggest_nearest(word, valid)
+        raise DesignError(f"verify.fidelity: {wanted!r} is no fidelity; {say}")
     if isinstance(side, bool) or not isinstance(side, int) or side < 0:
         raise DesignError(f"verify.side: {side!r} is not a whole number of cores, or 0 for meshes as they are")
     for key, low in (("off_front", 0), ("strata", 1), ("designs", 1)):

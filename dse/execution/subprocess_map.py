@@ -1,7 +1,7 @@
-"""Other processes of this machine that take shares of some work, each with its own processor, while this one takes the first.
+"""Map over local processes that start fast, while this process takes the first share.
 
-They start in the time of an import, where Ray takes some seconds more. So they are for work of some seconds, whose answer
-nobody stores.
+They start in the time of an import, while Ray takes some seconds more. So they are for work of some seconds whose result no one
+stores.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ answer.write(pickle.dumps(work(share)))
 
 
 def subprocess_map(work: Callable[[T], R], shares: Sequence[T]) -> list[R]:
-    """What a function makes of each of some shares: of the first here, of each other one in a process of its own meanwhile.
+    """Map a function over shares: the first here, each other one in a process of its own.
 
     Args:
         work: found in a module by its name, or a `partial` of such a function; what fails elsewhere is done here.

@@ -1,4 +1,4 @@
-"""How many designs a search has time for, by what a design costs: as stored, or as a few of them take here."""
+"""Number of designs that a search has time for, from stored or measured times per design."""
 
 from statistics import median
 
@@ -17,7 +17,7 @@ TIMING_SHARE = 0.1
 
 
 def affordable_designs(asked: Study, store: Store, possible: PossibleFilter) -> tuple[int, str]:
-    """Designs that the budget and the time of a search allow, and why where it is the time.
+    """Number of designs that budget and time allow, and the reason if time is the limit.
 
     What is evaluated for it is stored as a result, which the search need not evaluate again.
 

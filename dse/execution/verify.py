@@ -1,10 +1,10 @@
-"""A study's best designs evaluated once more, at a higher fidelity, and some off the front; and how far the two agree.
+"""Verification: evaluate the best designs and a sample at a higher fidelity, and compare both.
 
-The best and the second best of each objective come first, then the front, then layer by layer what is next to it, as the best
-at one fidelity may be second at another. Designs off the front are drawn from all over the others
-(`dse.execution.stratified_sample`): ranks among the best alone say little of the two readers. Results are stored as any
-others, under their own fidelity; a design that is stored is not evaluated again. Meshes that are too large to be played flit
-by flit are compared on a part: both readers play the same part there.
+The best and the second best of each objective come first, then the front, then layer by layer what is next to it, since the
+best at one fidelity may be second at another. Designs off the front are drawn from all over the others
+(`dse.execution.stratified_sample`): ranks among the best alone say little about the two fidelities. Results are stored like any
+others, under their own fidelity; a stored design is not evaluated again. Meshes that are too large for cycle-level simulation
+are compared on a submesh, at both fidelities.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ DIGITS = 9
 
 @dataclass(frozen=True)
 class Verification:
-    """What was evaluated at both fidelities.
+    """Designs that were evaluated at both fidelities, with their metrics.
 
     Attributes:
         low, high: the fidelities.
@@ -83,9 +83,9 @@ class Verification:
     own: tuple[str, ...]
 
     def moves(self) -> pd.Series:
-        """Of each design: "stays" on the front, "falls off" it, "comes on" to it, or is "behind" at both fidelities.
+        """Move of each design: "stays" on the front, "falls off", "comes on", or is "behind" at both.
 
-        On a part of their meshes designs are "compared": a front there is none of theirs.
+        On a submesh designs are "compared": a front there is not that of the designs.
         """
         if self.part:
             return pd.Series("compared", self.before.index, dtype=object)
@@ -94,12 +94,12 @@ class Verification:
         return pd.Series([names[bool(was), bool(now)] for was, now in pairs], self.before.index, dtype=object)
 
     def shown(self, count: int) -> list[int]:
-        """Places of the designs to tell people of: those that move; on a part of their meshes, the first ones."""
+        """Rows of the designs to show: those that enter or leave the front; on a submesh, the first ones."""
         moves = self.moves()
         return list(np.flatnonzero(moves.isin(("falls off", "comes on", "compared")))[:count])
 
     def shifts(self) -> "list[MetricShift]":
-        """Of every metric that both have, how far it moves."""
+        """Shift of every metric that both fidelities have."""
         found = [_shift(name, self.before[name], self.after[name]) for name in METRICS if name in self.before]
         return [shift for shift in found if shift.designs]
 
@@ -124,7 +124,7 @@ class OffFrontSample:
 
 @dataclass(frozen=True, slots=True)
 class MetricShift:
-    """How far a metric moves from one fidelity to a higher one.
+    """Shift of one metric from a fidelity to a higher one.
 
     Attributes:
         designs: that have it at both.
@@ -151,7 +151,7 @@ def run_verification(
     say: Any,
     elapsed: RunClock,
 ) -> Verification:
-    """Evaluates what is not stored yet of a study's best designs, at the fidelities of `Study.compared`.
+    """Evaluate a study's best designs at the fidelities of `Study.compared`, unless stored.
 
     Args:
         asked: the study.
@@ -201,7 +201,7 @@ def run_verification(
 
 
 def stored_verification(asked: Study, store: Store, frame: pd.DataFrame) -> Verification | None:
-    """What is stored of it; None where the study verifies nothing, or nothing is stored."""
+    """Stored verification; None if the study verifies nothing, or nothing is stored."""
     if not asked.higher or not len(frame):
         return None
     wanted = _wanted(asked, frame)

@@ -1,4 +1,4 @@
-"""In which order designs are evaluated once more, and how long that takes: what a study says first depends on a few."""
+"""Order and time of a verification: a study's first statements depend on a few designs."""
 
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -20,7 +20,7 @@ MIN_CHANGE_S = 5.0
 
 
 def order_for_verification(values: Array, directions: Sequence[str]) -> Array:
-    """Rows with the best and the second best of each objective first; the others as they are.
+    """Rows with the best and the second best of each objective first; the others in their order.
 
     Args:
         values: shape (designs, objectives), finite.
@@ -38,13 +38,13 @@ def order_for_verification(values: Array, directions: Sequence[str]) -> Array:
 
 
 def seconds_per_design(results: Iterable[DesignResult]) -> float:
-    """What a design takes, of those that were evaluated; 0 where none was. [s]"""
+    """Median time of the evaluated designs; 0 if none was evaluated. [s]"""
     taken = [result.seconds for result in results if not result.error and result.seconds > 0]
     return median(taken) if taken else 0.0
 
 
 def expected_seconds(crew: WorkerSettings, each: float, many: int) -> float:
-    """What a crew takes for some designs; one that starts workers where that is worth it, at its best. [s]
+    """Expected time of workers for some designs; automatic workers at their best. [s]
 
     >>> expected_seconds(WorkerSettings("serial"), 3.0, 10), expected_seconds(WorkerSettings("auto", 2, start=4.0), 3.0, 10)
     (30.0, 19.0)
@@ -57,25 +57,23 @@ def expected_seconds(crew: WorkerSettings, each: float, many: int) -> float:
 
 
 def remaining_time_text(crew: WorkerSettings, fidelity: str, each: float, left: int, total: int) -> str:
-    """How long the designs that are left of all take, in words.
+    """Expected time of the remaining designs, as text.
 
     >>> remaining_time_text(WorkerSettings("serial"), "events", 3.0, 4, 4)
-    'verify: 4 designs at events, 3 s each: some 12 s; those that decide come first'
+    'verify: 4 designs at events, 3 s each: some 12 s; decisive ones come first'
     >>> remaining_time_text(WorkerSettings("serial"), "events", 3.0, 3, 4)
     'verify: 1 of 4 designs done at events, 3 s each: some 9 s for the other 3'
     """
     about = format_quantity(expected_seconds(crew, each, left), "s", 3)
     if left == total:
         designs = count_text(total, "design")
-        return (
-            f"verify: {designs} at {fidelity}, {format_quantity(each, 's', 3)} each: some {about}; those that decide come first"
-        )
+        return f"verify: {designs} at {fidelity}, {format_quantity(each, 's', 3)} each: some {about}; decisive ones come first"
     done = f"{total - left:,} of {count_text(total, 'design')} done"
     return f"verify: {done} at {fidelity}, {format_quantity(each, 's', 3)} each: some {about} for the other {left:,}"
 
 
 def has_estimate_changed(crew: WorkerSettings, said: float, each: float, left: int) -> bool:
-    """Whether designs that are left take so much less or more than was said that it is said again.
+    """Whether the remaining time differs enough from the last statement to state it again.
 
     The first designs of a machine wait for loops to be compiled, and tell far too much of those to come.
 
@@ -91,7 +89,7 @@ def has_estimate_changed(crew: WorkerSettings, said: float, each: float, left: i
 
 
 def unknown_time_text(fidelity: str, first: int, total: int) -> str:
-    """That nobody knows yet how long designs take, in words.
+    """Message that the time per design is not known yet.
 
     >>> unknown_time_text("events", 2, 4)
     'verify: 4 designs at events, those that decide first; the first 2 tell how long the others take'
@@ -99,6 +97,6 @@ def unknown_time_text(fidelity: str, first: int, total: int) -> str:
     'verify: 2 designs at events, all at once; how long one takes is not known yet'
     """
     if first >= total:
-        return f"verify: {count_text(total, 'design')} at {fidelity}, all at once; how long one takes is not known yet"
-    tells = f"the first {first} tell" if first > 1 else "the first tells"
-    return f"verify: {total:,} designs at {fidelity}, those that decide first; {tells} how long the others take"
+        return f"verify: {count_text(total, 'design')} at {fidelity}, all at once; the time per design is not known yet"
+    tells = f"the first {first} show" if first > 1 else "the first shows"
+    return f"verify: {total:,} designs at {fidelity}, decisive ones first; {tells} how long the others take"

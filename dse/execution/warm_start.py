@@ -1,7 +1,7 @@
-"""What other studies found, taken over where their designs are in this study's space: results kept, and the best asked first.
+"""Warm start of a study with results of other studies: results are kept, the best are asked first.
 
-A design is in the space if the space has values that give it: the same content key proves it. So spaces may differ in
-knobs, ranges and names of studies, as long as the rest of the design, the workload, the fidelity and the physics agree.
+A design is in the space if the space has values that give it: the same content key proves it. So spaces may differ in knobs,
+ranges and names of studies, if the rest of the design, the workload, the fidelity and the physics version agree.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ from dse.store.store import DesignResult, Store
 
 @dataclass(frozen=True, slots=True)
 class WarmStart:
-    """What was taken over.
+    """Results of other studies that a study starts with.
 
     Attributes:
         results: by design key.
@@ -39,7 +39,7 @@ class WarmStart:
 
 
 def take_over_results(asked: Study, places: Iterable[str], keep: int) -> WarmStart:
-    """The results of other stores that are of this study's space.
+    """Results in other stores whose designs are in this study's space.
 
     Args:
         asked: the study.
@@ -66,7 +66,7 @@ def take_over_results(asked: Study, places: Iterable[str], keep: int) -> WarmSta
 
 
 def values_in_space(space: AnySpace, base: Mapping[str, Any], values: Mapping[str, Any], key: str) -> Values | None:
-    """The values by which a space has a design of another study; None where it has none.
+    """Knob values that give a design of another study; None if the space does not have it.
 
     Args:
         space: of this study.

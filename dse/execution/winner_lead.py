@@ -1,6 +1,6 @@
-"""Whether a higher reader upholds which design is best: by how much the winner leads, as a whole and where both readers play.
+"""Lead of the best design at two fidelities: whether the higher one confirms the choice.
 
-On a part of a mesh a winner may lead by far less than on all of it, or not at all: then ranks there say nothing of the choice.
+On a submesh a winner may lead by far less than on the whole mesh, or not at all: then ranks there say nothing about the choice.
 """
 
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from dse.space.array_math import Array
 
 @dataclass(frozen=True, slots=True)
 class WinnerLead:
-    """The best design by one objective against the next best, of those that were verified.
+    """Lead of the best design by one objective over the next best verified one, at both fidelities.
 
     A lead is by how much the runner-up is worse: 0.04 where it takes 4 % longer; below 0 where it is better.
 
     Attributes:
         winner, runner_up: rows of the study's frame, of the best at full size, as the study evaluated it, and of the next best.
         whole: lead at full size, as the study evaluated it.
-        low, high: lead by each of the two readers that are compared, on a part of the mesh where they play one.
-        spread: standard deviation of the readers' relative shift, of which a lead that decides is more.
+        low, high: lead at each of the two fidelities, on a submesh if they simulate one.
+        spread: standard deviation of the relative shift, which a decisive lead exceeds.
     """
 
     metric: str
@@ -35,34 +35,34 @@ class WinnerLead:
 
     @property
     def tells(self) -> bool:
-        """Whether what was played can tell: the lower reader has the same winner there, by more than shifts spread."""
+        """Whether the comparison is decisive: the lower fidelity has the same winner there, beyond spread."""
         return bool(np.log1p(self.low) > self.spread)
 
     def said(self, low: str, high: str, part: bool) -> str:
-        """The leads and the verdict, in words.
+        """The leads and the verdict, as text.
 
         Args:
             low, high: fidelities that are compared.
-            part: whether these played a part of the mesh.
+            part: whether these simulated a submesh.
 
         >>> lead = WinnerLead("latency", 0, 1, whole=1.2, low=0.04, high=0.05, spread=0.01)
         >>> for said in lead.said("closed@8", "cycles@8", part=True).split("; "):
         ...     print(said)
         by 120.00%
         on the part by 4.00% at closed@8 and 5.00% at cycles@8, shifts spread by 1.00%
-        the part can tell which, not by how much: upheld
+        the part can tell which design is best, not by how much: upheld
         >>> WinnerLead("latency", 0, 1, whole=0.04, low=0.04, high=-0.05, spread=0.01).said("closed", "events", part=False)
         'by 4.00% at closed and -5.00% at events, shifts spread by 1.00%; overturned'
         """
-        about = "" if np.log1p(self.low) * 2 > np.log1p(self.whole) else " which, not by how much"
-        told = f"the part can tell{about}: {self.verdict}" if self.tells else "the part cannot tell"
-        where = f"by {self.whole:.2%}; on the part " if part else ""
+        about = "" if np.log1p(self.low) * 2 > np.log1p(self.whole) else " which design is best, not by how much"
+        told = f"the submesh decides{about}: {self.verdict}" if self.tells else "the submesh cannot decide"
+        where = f"by {self.whole:.2%}; on the submesh " if part else ""
         leads = f"{where}by {self.low:.2%} at {low} and {self.high:.2%} at {high}"
         return f"{leads}, shifts spread by {self.spread:.2%}; {told if part else self.verdict}"
 
     @property
     def verdict(self) -> str:
-        """What the higher reader says: "upheld", "overturned" or "too close"; "cannot tell" where what was played cannot.
+        """Verdict of the higher fidelity: "upheld", "overturned", "too close" or "cannot tell".
 
         >>> leads = [(0.04, 0.05), (0.04, -0.05), (0.04, 0.005), (0.005, 0.05)]
         >>> [WinnerLead("latency", 0, 1, whole=1.2, low=low, high=high, spread=0.01).verdict for low, high in leads]
@@ -77,15 +77,15 @@ class WinnerLead:
 def winner_lead(
     metric: str, direction: str, whole: Array, low: Array, high: Array, rows: Sequence[int], spread: float
 ) -> WinnerLead | None:
-    """Who wins by an objective, and by how much; None where no design is worse than the best.
+    """Lead of the winner by an objective; None if no design is worse than the best.
 
     Args:
         metric: the objective.
         direction: "max" or "min".
         whole: its values as the study evaluated it, rounded to digits that count; shape (designs,), finite, above 0.
-        low, high: by the two readers, likewise.
+        low, high: at the two fidelities, likewise.
         rows: of the study's frame.
-        spread: of the readers' relative shift.
+        spread: of the relative shift.
 
     >>> times = np.array([2.2, 1.0, 3.0])
     >>> found = winner_lead("latency", "min", times, np.array([1.04, 1.0, 2.0]), np.array([1.05, 1.0, 2.1]), [5, 7, 9], 0.01)

@@ -1,4 +1,4 @@
-"""How parts of a screen are cut for workers, by what rows of their kinds have cost."""
+"""Pieces of a screen for workers, cut by the time that rows of their kinds took."""
 
 from collections.abc import Mapping, Sequence
 from heapq import heapreplace
@@ -28,16 +28,16 @@ class WorkPiece(NamedTuple):
 
 
 def relative_cost(rows: int) -> float:
-    """What so many rows of a kind take beside one, since what is worked out for some of them serves others.
+    """Time of a number of rows of one kind over that of one row. [-]
 
-    Of mesh_llm, a part takes 1.5 to 2.7 times as long with 5 to 26 times as many rows, and two halves of one on two workers 1.3
-    times as long as the whole.
+    Less than proportional, since rows share intermediate results. For mesh_llm, a part takes 1.5 to 2.7 times as long with 5 to
+    26 times as many rows, and two halves of one on two workers 1.3 times as long as the whole.
     """
     return sqrt(rows)
 
 
 def cut_pieces(parts: Sequence[Array], kinds: Sequence[int], pace: Mapping[int, float], count: int) -> list[WorkPiece]:
-    """Pieces of parts, those that take longest first.
+    """Pieces of parts, the longest first.
 
     Parts are cut where all of them are then done sooner, although pieces of a part take longer than it: all those into more
     pieces that would take longer than the longest one's do. No piece has fewer than `LEAST` rows.

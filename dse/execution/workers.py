@@ -1,4 +1,4 @@
-"""Who evaluates: the driver itself, or processes of its own. A design that fails costs only itself.
+"""Workers that evaluate designs: this process or separate ones. A failing design costs only itself.
 
 Workers take designs as they are asked and hand results back as they are ready, in any order. What they do not do: decide
 what is evaluated, or in which order a sampler hears of it.
@@ -33,7 +33,7 @@ BATCH_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """Which workers a study wants.
+    """Settings of the workers of a study.
 
     Attributes:
         kind: serial, ray or auto.
@@ -55,24 +55,24 @@ class WorkerSettings:
 
 
 class WorkerPool(Protocol):
-    """Whoever evaluates."""
+    """Interface of worker pools: submit batches of designs, collect their results."""
 
     @property
     def cpu(self) -> float:
-        """Of the processors, what processes of their own have taken. [s]"""
+        """CPU time of the pool's separate processes. [s]"""
 
     def submit(self, batch: Batch) -> None:
-        """Designs to evaluate, sooner those submitted sooner."""
+        """Queue designs for evaluation, in the order of submission."""
 
     def collect(self) -> list[DesignResult]:
-        """Results that are ready, at least one; waits for it. Only while some are to come."""
+        """Wait for at least one result and return those that are ready; only while some are pending."""
 
     def close(self) -> None:
-        """Lets go of every process, whatever it does."""
+        """End every process of the pool, whatever it does."""
 
 
 class SerialWorkers:
-    """Evaluates in the driver's process, as many designs at once as a batch is worth. It cannot stop what hangs."""
+    """Worker pool that evaluates batches in this process; a design that hangs cannot be stopped."""
 
     def __init__(self, evaluate: Evaluate, retries: int = 0) -> None:
         self._evaluate = evaluate
@@ -82,11 +82,11 @@ class SerialWorkers:
         self.cpu = 0.0  # it has no process of its own
 
     def submit(self, batch: Batch) -> None:
-        """Nothing happens before they are collected."""
+        """Queue designs; evaluation happens when results are collected."""
         self._queue.extend(batch)
 
     def collect(self) -> list[DesignResult]:
-        """Evaluates a batch."""
+        """Evaluate one batch and return its results."""
         found = evaluate_with_retries(
             self._evaluate, [self._queue.popleft() for _ in range(self.pace.size(len(self._queue)))], self._retries
         )
@@ -94,10 +94,10 @@ class SerialWorkers:
         return found
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is no other process."""
 
     def rest(self) -> list[Entry]:
-        """Hands back what is not evaluated."""
+        """Remove and return the designs that are not evaluated."""
         left = list(self._queue)
         self._queue.clear()
         return left
@@ -108,7 +108,10 @@ class RayNotStartedError(DesignError):
 
 
 class AutoWorkers:
-    """Serial, until the work that is left repays the start of Ray; also from there on, where Ray does not start."""
+    """Worker pool that is serial until the remaining work repays the start of Ray.
+
+    If Ray does not start, it stays serial.
+    """
 
     def __init__(
         self,
@@ -129,15 +132,15 @@ class AutoWorkers:
 
     @property
     def cpu(self) -> float:
-        """Of those that were hired. [s]"""
+        """CPU time of Ray workers, if there are any. [s]"""
         return self._hired.cpu if self._hired is not None else 0.0
 
     def submit(self, batch: Batch) -> None:
-        """To whoever works now."""
+        """Queue designs with the present pool."""
         (self._hired or self._serial).submit(batch)
 
     def collect(self) -> list[DesignResult]:
-        """From whoever works now; then looks whether Ray is worth its start."""
+        """Collect results from the present pool; then decide whether to start Ray."""
         if self._hired is not None:
             return self._hired.collect()
         found = self._serial.collect()
@@ -154,44 +157,44 @@ class AutoWorkers:
             try:
                 self._hired = self._ray()
             except RayNotStartedError as error:
-                self._say(f"{error}, which is what happens now")
+                self._say(f"{error}, as now")
                 self._alone = True
             else:
                 self._hired.submit(self._serial.rest())
         return found
 
     def close(self) -> None:
-        """Lets go of Ray, where it was started."""
+        """End Ray, if it was started."""
         if self._hired is not None:
             self._hired.close()
 
 
 class DesignDuration:
-    """What a design costs of late, and so how many make a batch."""
+    """Recent time per design, which sets the size of a batch."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._known = False
 
     def learn(self, results: Iterable[DesignResult]) -> None:
-        """Believes at once what is cheaper, and half of what is dearer."""
+        """Update the time per design: at once if it falls, by half if it rises."""
         spent = [result.seconds for result in results]
         mean = sum(spent) / len(spent)
         self.seconds = min(mean, (self.seconds + mean) / 2) if self._known else mean
         self._known = True
 
     def size(self, most: int) -> int:
-        """Designs that make a batch: one while the pace is unknown."""
+        """Number of designs in a batch; one while the time per design is unknown."""
         return max(1, min(most, int(BATCH_S / max(self.seconds, 1e-9)))) if self._known else 1
 
 
 def make_evaluator(workload: Workload, fidelity: str) -> Evaluate:
-    """What the workers of a study do."""
+    """Function that evaluates batches of a study's designs."""
     return partial(evaluate_batch, workload=workload, fidelity=fidelity)
 
 
 def evaluate_with_retries(evaluate: Evaluate, batch: Batch, retries: int) -> list[DesignResult]:
-    """Results of a batch, whatever it raises: where the batch as a whole fails, designs are tried one by one."""
+    """Results of a batch; if the batch fails as a whole, its designs are tried one by one."""
     if len(batch) > 1:
         try:
             return evaluate(batch)
@@ -209,13 +212,13 @@ def evaluate_with_retries(evaluate: Evaluate, batch: Batch, retries: int) -> lis
 
 
 def failure_result(entry: Entry, reason: str, tries: int, seconds: float) -> DesignResult:
-    """The outcome of a design that could not be evaluated."""
+    """Result of a design whose evaluation failed."""
     times = f" (tried {tries} times)" if tries > 1 else ""
     return DesignResult(entry[0], entry[1], error=reason + times, seconds=seconds)
 
 
 def evaluate_batch(batch: Batch, workload: Workload, fidelity: str) -> list[DesignResult]:
-    """Evaluates a batch in this process."""
+    """Evaluate a batch in this process."""
     start = time.perf_counter()
     outcomes = evaluate(stack_designs([design for _, _, design in batch]), workload, fidelity=fidelity)
     seconds = (time.perf_counter() - start) / len(batch)
@@ -230,5 +233,5 @@ def evaluate_batch(batch: Batch, workload: Workload, fidelity: str) -> list[Desi
 
 
 def cpu_count() -> int:
-    """CPUs that this process may use."""
+    """Number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,1 +1,1 @@
-"""Why a design is as it is or is not on a front: shares of time, elasticities, shadow prices, what would do."""
+"""Explanations of designs and fronts: time shares, elasticities, shadow prices, neighbours, remedies."""

@@ -1,4 +1,4 @@
-"""What would do, where nothing is feasible or a load is more than is served: in the user's addresses."""
+"""Remedies for infeasible studies and overloaded deployments, in the user's addresses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,11 +25,11 @@ BUSY_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A limit or a constraint, with the designs that break it.
+    """One limit or constraint, with the designs that violate it.
 
     Attributes:
         what: the limit's address, or the constraint as it is written.
-        designs: that break it; of several limits the one that binds most counts.
+        designs: that violate it; of several limits the most violated one counts.
         least: by how much the nearest of them does, relative to it.
     """
 
@@ -39,7 +39,7 @@ class Rejection:
 
 
 def count_rejections(asked: "Study", frame: "pd.DataFrame") -> list[Rejection]:
-    """Why designs of a frame are not feasible, most frequent reasons first."""
+    """Limits and constraints by the number of designs that violate them, most frequent first."""
     found = [(str(limit), rows["excess"].to_numpy(dtype=float)) for limit, rows in frame.groupby("limit")]
     for bound in asked.bounds:
         excess = np.asarray(bound.excess(frame[bound.metric].to_numpy(dtype=float)))
@@ -50,9 +50,9 @@ def count_rejections(asked: "Study", frame: "pd.DataFrame") -> list[Rejection]:
 
 
 def smallest_relaxation(asked: "Study", frame: "pd.DataFrame") -> tuple[dict[str, Any], list[str]]:
-    """Knobs of the design that is nearest to feasible, and all that would have to give for it; nothing where none is known.
+    """Knobs of the design nearest to feasible, and the relaxations that would admit it.
 
-    Nearest is whose largest excess over a limit or constraint is smallest.
+    Empty if none is known. Nearest is the design whose largest excess over a limit or constraint is smallest.
     """
     from dse.execution.result_frame import knob_values
 
@@ -87,7 +87,7 @@ def _gives(asked: "Study", design: Design, row: "pd.Series") -> tuple[float, lis
     for bound in asked.bounds:
         value = float(row[bound.metric])
         if value != value:
-            gives.append(f"{bound} cannot be said before")
+            gives.append(f"{bound} is unknown before evaluation")
         elif bound.excess(value) > 0:
             outward = value * (1.0005 if bound.relation == "<=" else 0.9995)  # so that it holds as it is printed
             unit = METRICS[bound.metric].unit
@@ -99,14 +99,14 @@ def _gives(asked: "Study", design: Design, row: "pd.Series") -> tuple[float, lis
 
 
 def overload_advice(metrics: Mapping[str, float], design: Design) -> str:
-    """What holds back requests that wait longer than they run, and the knobs that move it; "" where they do not."""
+    """Cause of long waits in an overloaded deployment, and the knobs that help; else empty string."""
     if not metrics.get("load_verdict"):
         return ""
     if metrics["load_verdict"] == 3:
-        return "requests come in little more time than one of them takes; play more (workload.requests)"
+        return "all requests arrive within about one response time; simulate more (workload.requests)"
     if metrics["load_verdict"] == 4:
-        most = f"{metrics['offered_load']:.3g} times the users from which on they wait for each other"
-        return f"{most}; answers take longer by as much, and nothing piles up: fewer workload.users, or more that serves"
+        most = f"{metrics['offered_load']:.3g} times the number of users at which requests start to wait"
+        return f"{most}; response times grow in proportion, and no queue grows: set fewer workload.users, or add instances"
     serving: Any = design.mapping.serving
     prefill, decode = metrics["prefill_busy"], metrics["decode_busy"]
     tiles = hasattr(serving, "prefill_cores")
@@ -114,19 +114,19 @@ def overload_advice(metrics: Mapping[str, float], design: Design) -> str:
         slow, fast = ("prefill", "decode") if prefill > decode else ("decode", "prefill")
         knobs = "mapping.serving.prefill_cores" if tiles else "mapping.serving.prefill_instances or instances"
         shares = f"{slow} is busy {max(prefill, decode):.0%} of the time and {fast} {min(prefill, decode):.0%}"
-        return f"{shares}: more for {slow} ({knobs}), or a lower workload.rate"
+        return f"{shares}: add capacity for {slow} ({knobs}), or lower workload.rate"
     if max(prefill, decode) >= BUSY_SHARE:
         wider = ", mapping.both.tp" if hasattr(design.mapping.decode, "tp") else ""
         knobs = "a larger chip.mesh" if tiles else f"mapping.serving.instances{wider}"
-        return f"busy all the time: more that serves ({knobs}), or a lower workload.rate"
+        return f"busy all the time: add capacity ({knobs}), or lower workload.rate"
     idle = f"requests wait, yet {1 - max(prefill, decode):.0%} of the time is idle"
     levers = {
-        "held_by_batch": ("a place in the batch", "mapping.both.microbatch" if tiles else "mapping.serving.batch"),
+        "held_by_batch": ("a batch slot", "mapping.both.microbatch" if tiles else "mapping.serving.batch"),
         "held_by_memory": ("KV memory", "mapping.precision.kv, chip.hbm.capacity"),
     }
     most = max(levers, key=lambda name: metrics.get(name, 0.0))
     if not metrics.get(most):
-        return f"{idle}: iterations do not follow one another" + (" (fewer mapping.both.pp)" if tiles else "")
+        return f"{idle}: iterations leave gaps" + (" (fewer mapping.both.pp)" if tiles else "")
     what, knobs = levers[most]
     stages = ", fewer mapping.both.pp or mapping.both.stages=parts" if tiles else ""
-    return f"{idle}; {metrics[most]:.0%} of the time the first in a queue waits for {what} ({knobs}{stages})"
+    return f"{idle}; {metrics[most]:.0%} of the time the first queued request waits for {what} ({knobs}{stages})"

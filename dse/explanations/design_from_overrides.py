@@ -1,4 +1,4 @@
-"""A design that overrides name over what a study starts from, and where it stands there."""
+"""A design named by overrides over a study's configuration, and its position in the study."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ OF_STUDIES = ("objectives", "constraints", "metrics", "space", "search", "screen
 
 @dataclass(frozen=True)
 class OverriddenDesign:
-    """A design that somebody named by overrides.
+    """One design that the user names by overrides.
 
     Attributes:
         space: its knobs, with the design as base.
@@ -43,37 +43,39 @@ class OverriddenDesign:
 
     @property
     def name(self) -> str:
-        """What was typed."""
+        """The overrides as text, or a phrase for the configured design if there are none."""
         return " ".join(self.words) or "the design as it is configured"
 
 
 def design_from_overrides(asked: Study, typed: Sequence[str], command: str, *, trust: bool = False) -> OverriddenDesign:
-    """The design that overrides name over a study's own configuration, with the study's knobs.
+    """Design that overrides name over a study's own configuration, with the study's knobs.
 
     Raises:
-        DesignError: it is asked something else than the study asks, or the chip of several is not said.
+        DesignError: its workload differs from the study's, or its chip is not chosen among several.
     """
     for word in typed:
         if (root := word.lstrip("+~").partition("=")[0].partition(".")[0]) in OF_STUDIES:
             raise DesignError(
-                f"{command}: {word}: {root} {'are' if root[-1] == 's' else 'is'} the study's, not a design's; to ask so, "
-                f"dse run study={asked.name} name=NEW {word}"
+                f"{command}: {word}: {root} {'are' if root[-1] == 's' else 'is'} set by the study, not by a design; "
+                f"to change it, "
+                f"use dse run study={asked.name} name=NEW {word}"
             )
     several = [str(chosen[CHIP_KNOB]) for chosen, _ in asked.question.space.each if chosen]
     if len(several) > 1 and not any(word.startswith("chips=") for word in typed):
-        raise DesignError(f"{command}: one design of {', '.join(several)}: say whose, as in 'chips=[{several[0]}]'")
+        raise DesignError(f"{command}: one design of {', '.join(several)}: choose its chip, as in 'chips=[{several[0]}]'")
     config = compose([*asked.overrides, *typed], trust=trust)
     chips = list(config.get("chips") or ())
     if len(chips) > 1:
-        raise DesignError(f"{command}: one design of {', '.join(chips)}: say whose, as in 'chips=[{chips[0]}]'")
+        raise DesignError(f"{command}: one design of {', '.join(chips)}: choose its chip, as in 'chips=[{chips[0]}]'")
     own = build_question(config, study_folder(config), fewer=True)
     if workload_key(own.workload) != workload_key(asked.question.workload):
         raise DesignError(
-            f"{command}: the workload or the model is not the study's, so that nothing compares; leave them as they are"
+            f"{command}: the workload or the model differs from the study's, so designs cannot be compared; remove "
+            f"these overrides"
         )
     refuse_unread_overrides(own.base, own.workload, typed, asked.overrides)
     if config["fidelity"] != asked.fidelity:
-        raise DesignError(f"{command}: study {asked.name} is of fidelity={asked.fidelity}; leave fidelity as it is")
+        raise DesignError(f"{command}: study {asked.name} has fidelity={asked.fidelity}; remove the override of fidelity")
     chip = chips[0] if chips else ""
     spaces = {str(chosen.get(CHIP_KNOB, "")): space for chosen, space in asked.question.space.each}
     if chip not in spaces:
@@ -84,13 +86,13 @@ def design_from_overrides(asked: Study, typed: Sequence[str], command: str, *, t
     try:
         space = space_with_tied_leaves(own.base, there, config["overrides"])
     except DesignError as error:
-        raise DesignError(f"{command}: a design of another kind has not the study's knobs: {error}") from None
+        raise DesignError(f"{command}: a design of another kind lacks the study's knobs: {error}") from None
     idle = without_effect("explain", own, {**config, "overrides": list(typed)}, study_folder(config), space.base)
     return OverriddenDesign(space, chip, tuple(typed), idle)
 
 
 def space_with_tied_leaves(base: Design, of: Space, words: Sequence[str]) -> Space:
-    """The space over a design that overrides name: what is tied in a study follows there, but for leaves that they set.
+    """Space over a design named by overrides, with the study's ties except overridden settings.
 
     Args:
         base: as they name it.
@@ -107,7 +109,7 @@ def space_with_tied_leaves(base: Design, of: Space, words: Sequence[str]) -> Spa
 def explain_dominance_of(
     asked: Study, frame: pd.DataFrame, typed: Sequence[str], *, trust: bool = False, seconds: float = BUDGET_S
 ) -> DominanceReport:
-    """Where a design that overrides name stands among those of a study.
+    """Position of a design that overrides name among those of a study.
 
     Args:
         asked: the study.
@@ -117,7 +119,7 @@ def explain_dominance_of(
         seconds: what the steps of the way to a better design may take.
 
     Raises:
-        DesignError: it is asked something else than the study asks.
+        DesignError: its workload differs from the study's.
     """
     own = design_from_overrides(asked, typed, "whynot", trust=trust)
     found = explain_dominance(asked, frame, own.space, own.chip, own.name, seconds=seconds)
@@ -127,7 +129,7 @@ def explain_dominance_of(
 def of_study_not_in(
     asked: Study, frame: pd.DataFrame, design: StoredStudyDesign, *, seconds: float = BUDGET_S
 ) -> DominanceReport:
-    """Where a design of a study stands among the others.
+    """Position of a study's design among the others.
 
     Args:
         asked: the study.

@@ -1,4 +1,4 @@
-"""Why not a design: which of a study's front beat it, in what, through which changes of knobs, and how far it is from there."""
+"""Why a design is not on a front: dominating designs, differences, and single changes towards them."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
 from dse.space.knobs import Space, Value
 from dse.space.multi_chip_space import CHIP_KNOB
 
-OUTSIDE = "what no knob moves"
+OUTSIDE = "settings outside of the knobs"
 """What the change is called of all leaves and parts that no knob of a study moves: it is one."""
 
 
@@ -51,7 +51,7 @@ class DominatingDesign:
 
 @dataclass(frozen=True, slots=True)
 class PathChange:
-    """One more change on the way to a stored design.
+    """One more change on the path to a stored design.
 
     Attributes:
         knob: its address, or `OUTSIDE`.
@@ -69,7 +69,7 @@ class PathChange:
 
 @dataclass(frozen=True)
 class DominanceReport:
-    """Where a design stands in a study.
+    """Position of one design in a study: rivals, differences, and the path to a better design.
 
     Attributes:
         name: what was typed.
@@ -106,7 +106,7 @@ class DominanceReport:
 
     @property
     def id(self) -> str:
-        """The id of the design."""
+        """Id of the design: the beginning of its content key, with more digits if needed."""
         own = design_key(self.space.base)
         return self.name if own.startswith(self.name) else ids_of([own])[0]
 
@@ -114,7 +114,7 @@ class DominanceReport:
 def explain_dominance(
     asked: Study, frame: pd.DataFrame, space: Space, chip: str, name: str, *, seconds: float = BUDGET_S
 ) -> DominanceReport:
-    """Where a design stands in a study, and how it would get better.
+    """Position of a design in a study, and how it would get better.
 
     Args:
         asked: the study.
@@ -163,7 +163,7 @@ def explain_dominance(
 
 
 def merge_equal_rivals(rivals: Sequence[DominatingDesign]) -> tuple[DominatingDesign, ...]:
-    """Of rivals whose objectives are the same up to `ALIKE` the first, with the names of the others."""
+    """Rivals with equal objectives (within `ALIKE`) merged into the first, with the other names."""
     kept: list[DominatingDesign] = []
     others: dict[str, list[str]] = {}
     for one in rivals:
@@ -346,8 +346,9 @@ def _outside(space: Space, study: Space) -> dict[str, tuple[Any, Any]]:
 
 
 def changes_to_domination(path: Sequence[PathChange], *, feasible: bool = True) -> int:
-    """After how many changes of a path the design asked about is beaten for the first time; of one that is not feasible, after
-    how many another one is; 0 for never.
+    """Number of changes on a path until the design is dominated first; 0 for never.
+
+    Of an infeasible design, the number of changes until a feasible design appears.
     """
     good = (hop.beats or (hop.point.feasible and not feasible) for hop in path)
     return next((place + 1 for place, there in enumerate(good) if there), 0)

@@ -1,4 +1,4 @@
-"""How much each objective follows each knob, by evaluating designs that are one step away, both ways."""
+"""Elasticity of each objective by each knob, from designs one step away in both directions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ SAME = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class KnobEffect:
-    """What one step of one knob does.
+    """Effect of one step of one knob on the objectives.
 
     Attributes:
         step: the knob, and from which value to which.
@@ -36,17 +36,17 @@ class KnobEffect:
 
     @property
     def nothing(self) -> bool:
-        """Whether the step changes no objective, and no limit or constraint breaks by it."""
+        """Whether the step changes no objective and violates no limit or constraint."""
         return self.point.feasible and all(abs(one) <= SAME for one in self.change.values())
 
     @property
     def most(self) -> float:
-        """The largest change of an objective, as the magnitude of its logarithm; 0 where none changes."""
+        """Largest change of an objective, as the magnitude of its logarithm; 0 if none changes. [-]"""
         return max((abs(log(1 + one)) if one > -1 else inf for one in self.change.values()), default=0.0)
 
 
 def knob_effect(step: Neighbour, here: DesignOutcome, there: DesignOutcome, goal: StudyGoal) -> KnobEffect:
-    """What a step does to the objectives of a design.
+    """Effect of a step on the objectives of a design.
 
     Args:
         step: from the design to another.
@@ -83,7 +83,7 @@ def knob_effects(
     seconds: float = inf,
     crew: WorkerSettings = SERIAL_CREW,
 ) -> list[list[KnobEffect] | None]:
-    """What every step of every active knob does to each of some designs of a space, by `quick`.
+    """Effects of every step of every active knob on some designs of a space, at the fidelity `quick`.
 
     Args:
         space: of which they are.
@@ -113,7 +113,7 @@ def knob_effects(
 
 
 def effects_by_knob(changes: Sequence[KnobEffect]) -> dict[str, list[KnobEffect]]:
-    """Changes by knob, in order."""
+    """Knob effects by knob, in order."""
     found: dict[str, list[KnobEffect]] = {}
     for one in changes:
         found.setdefault(one.step.knob, []).append(one)

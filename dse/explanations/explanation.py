@@ -1,4 +1,4 @@
-"""Why a design is as it is: what takes its time, what each knob would do, what constraints cost, what is next to it."""
+"""Explanation of a design: time shares, effect of each knob, cost of constraints, next designs."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -54,7 +54,7 @@ APART = 0.01
 
 @dataclass(frozen=True, slots=True)
 class NearestDesign:
-    """A design next to another one: cheaper and slower, or dearer and faster.
+    """A design next to another one: cheaper and slower, or more expensive and faster.
 
     Attributes:
         name: id of the design in its study; "" of a step away.
@@ -72,7 +72,7 @@ class NearestDesign:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a design is as it is.
+    """Explanation of one design.
 
     Attributes:
         name: of the design: its id in its study, or what was typed.
@@ -84,10 +84,10 @@ class Explanation:
             it cannot be.
         changes: what a step of each knob does, both ways.
         left: knobs for whose steps there was no time.
-        prices: what it would buy to relax each constraint or limit: the smallest relaxation that admits a known design which
+        prices: gain from relaxing each constraint or limit: the smallest relaxation that admits a known design which
             beats this one.
         cheaper: the nearest design that is cheaper and slower; None where none is known.
-        faster: the nearest that is dearer and faster.
+        faster: the nearest that is more expensive and faster.
         known: in words, among which designs the last three were looked for.
         without_effect: settings that were typed and have no effect.
     """
@@ -109,7 +109,7 @@ class Explanation:
 
     @cached_property
     def certificate(self) -> OptimalityGap | None:
-        """How far what was left to the product is from a bound; None where nothing was, or the design breaks a limit."""
+        """Optimality gap of the auto-tuned settings; None if nothing was open or a limit is violated."""
         goal, workload = self.goal, self.goal.workload
         if not self.shares or SUBMESH_MARK in goal.fidelity:
             return None
@@ -118,28 +118,28 @@ class Explanation:
 
     @property
     def id(self) -> str:
-        """Its id; in a study where others share its beginning, with more digits."""
+        """Id of the design in its study, with more digits if other ids begin alike."""
         own = design_key(self.design)
         return self.name if own.startswith(self.name) else ids_of([own])[0]
 
     @property
     def idle(self) -> list[str]:
-        """Knobs of which no step changes an objective or breaks a limit."""
+        """Knobs of which no step changes an objective or violates a limit."""
         moved = dict.fromkeys(one.step.knob for one in self.changes)
         return [knob for knob in moved if all(one.nothing for one in self.changes if one.step.knob == knob)]
 
 
 def time_shares(design: Design, goal: StudyGoal) -> dict[str, float]:
-    """Shares of the time in which something is done, by what it is spent on, over all cases, largest first; in sum 1. [-]
+    """Shares of time by bottleneck over all cases, largest first; they add up to 1. [-]
 
-    Cases count as metrics do: the mean of each share's seconds. Empty where nothing can be played.
+    Cases count as metrics do: the mean of each share's seconds. Empty if nothing can be simulated.
     """
     decode_at, fidelity = goal.workload.decode_at, goal.fidelity
     return shared(explain(design, case, decode_at=decode_at, fidelity=fidelity).binding() for case in goal.workload.cases)
 
 
 def shared(binding: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Shares of seconds that several cases spend on something, largest first; in sum 1 each. [-]"""
+    """Shares of time by bottleneck over several cases, largest first; they add up to 1. [-]"""
     sums: dict[str, float] = {}
     for parts in binding:
         for name, seconds in parts.items():
@@ -156,7 +156,7 @@ def of_stored(
     *,
     seconds: float = BUDGET_S,
 ) -> Explanation:
-    """Why a design of a study is as it is, at the study's fidelity.
+    """Explain a design of a study, at the study's fidelity.
 
     Args:
         frame: of its designs, as `dse.execution.result_frame.with_front` has it.
@@ -197,7 +197,7 @@ def explain_named(
     stored: Callable[[DesignOutcome], Sequence[KnownDesign]] = _none,
     seconds: float = BUDGET_S,
 ) -> Explanation:
-    """Why a design is as it is.
+    """Explain a design by its neighbours, and by the designs of a study if there is one.
 
     Args:
         name: for people.
@@ -212,7 +212,7 @@ def explain_named(
         seconds: what the steps may take.
 
     Raises:
-        DesignError: the design cannot be asked at all.
+        DesignError: the design does not support the workload.
     """
     (here,) = evaluate_points([design], goal)
     assert here is not None
@@ -252,13 +252,13 @@ def _same(design: Design) -> Design:
 
 
 def study_goal(asked: Study) -> StudyGoal:
-    """What a study judges designs by."""
+    """Workload, objectives and constraints that a study evaluates designs by."""
     of = asked.question
     return StudyGoal(of.workload, asked.objectives, asked.bounds, asked.fidelity, defined=of.defined)
 
 
 def front_outcomes(asked: Study, rows: pd.DataFrame) -> list[tuple[str, dict[str, Value], DesignOutcome]]:
-    """The front of ordered rows: id, knob values, and the metrics that say what is dear and what is slow."""
+    """Front of ordered rows: id, knob values, and the metrics of price and speed."""
     names = [name for name in dict.fromkeys((*asked.objectives, *COST_METRICS, *SPEED_METRICS)) if name in rows]
     found = []
     for row in rows[rows["front"]].to_dict("records"):
@@ -269,13 +269,13 @@ def front_outcomes(asked: Study, rows: pd.DataFrame) -> list[tuple[str, dict[str
 
 @dataclass(frozen=True)
 class FrontMember:
-    """A design of a front, and why it is there.
+    """One design of a front, with the effects of its knobs.
 
     Attributes:
         name: its id in the study.
         values: of its knobs.
         point: its objectives, and what it costs.
-        changes: what a step of each knob does to it by the closed form, both ways; None where there was no time.
+        changes: effect of a step of each knob with the analytical model, both ways; None where there was no time.
     """
 
     name: str
@@ -287,7 +287,7 @@ class FrontMember:
 def explain_front(
     asked: Study, frame: pd.DataFrame, *, seconds: float = FRONT_BUDGET_S, most: int | None = None
 ) -> list[FrontMember]:
-    """The designs of a study's front, in the order of the report, with what each knob would do.
+    """Designs of a study's front in the order of the report, with the effect of each knob.
 
     Args:
         frame: of its designs, as `dse.execution.result_frame.with_front` has it.
@@ -310,7 +310,7 @@ def front_time_shares(
     seconds: float = FRONT_BUDGET_S,
     known: Callable[[str, str], Mapping[str, float] | None] = lambda key, by: None,
 ) -> dict[str, dict[str, float]]:
-    """By id, shares of the time of front designs by what it is spent on, by the closed form; in sum 1 each.
+    """Time shares of front designs by id, with the analytical model; each set adds up to 1. [-]
 
     Args:
         members: of the front.
@@ -330,7 +330,7 @@ def front_time_shares(
 
 
 def front_shadow_prices(asked: Study, frame: pd.DataFrame, screened: ScreenResult | None = None) -> list[ShadowPrice]:
-    """What it would buy to relax each constraint or limit of a study: the smallest relaxation that moves its front.
+    """Shadow prices of a study: the smallest relaxation of each constraint that moves its front.
 
     Args:
         frame: of its designs, as `dse.execution.result_frame.with_front` has it.
@@ -343,7 +343,7 @@ def front_shadow_prices(asked: Study, frame: pd.DataFrame, screened: ScreenResul
 
 
 def speed_metric(goal: StudyGoal, one: DesignOutcome, other: DesignOutcome) -> tuple[str, int] | None:
-    """The metric that says how fast designs are, and 1 where more of it is slower, -1 where it is faster."""
+    """Metric of the speed of designs, with 1 if more of it is slower and -1 if faster."""
     both = [name for name in (*goal.objectives, *SPEED_METRICS) if name in one.metrics and name in other.metrics]
     for name in both:
         if METRICS[name].unit in (*TIMES, *RATES):
@@ -357,7 +357,7 @@ def nearest_cheaper_and_faster(
     here: DesignOutcome,
     others: Sequence[tuple[str, Mapping[str, Value], DesignOutcome]],
 ) -> tuple[NearestDesign | None, NearestDesign | None]:
-    """The nearest design that is cheaper and slower, and the nearest that is dearer and faster; by the ratios of both."""
+    """Nearest cheaper and slower design, and nearest more expensive and faster one."""
     best: dict[int, tuple[float, NearestDesign]] = {}
     for name, at, point in others:
         pace = speed_metric(goal, here, point)
@@ -380,5 +380,5 @@ def nearest_cheaper_and_faster(
 
 
 def judged_metrics(goal: StudyGoal) -> list[str]:
-    """Metrics that are judged: objectives, then those of constraints."""
+    """Metrics of the goal: objectives, then those of constraints."""
     return list(dict.fromkeys((*goal.objectives, *(bound.metric for bound in goal.bounds))))

@@ -1,4 +1,4 @@
-"""How much each knob matters to each metric, from designs that were looked at."""
+"""Importance of each knob for each metric, from evaluated designs."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ MAX_LEVELS = 16
 
 
 def sobol_index(values: Array, knob: Array) -> float:
-    """The share of a metric's variance that one knob explains alone: its first-order Sobol index, on ranks.
+    """First-order Sobol index of one knob: the share of a metric's variance it explains, on ranks. [-]
 
     With the designs grouped by the knob's value, n designs in k groups and y the rank of the metric:
 

@@ -1,4 +1,4 @@
-"""Designs that break one constraint or limit and are better than others but for that, sifted out of all that is known."""
+"""Designs that violate one constraint or limit only and would improve the front without it."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -20,8 +20,9 @@ AT_ONCE = 64
 
 
 def known_tables(asked: Study, frame: pd.DataFrame, screened: ScreenResult | None) -> Iterator[pd.DataFrame]:
-    """All that is known of a study, in parts, each design once: what was searched, and all else that was screened, of which a
-    frame has a sample.
+    """All known designs of a study in tables, each design once: searched ones, then screened ones.
+
+    Of the screened ones a frame has only a sample.
     """
     if screened is None or asked.fidelity != asked.screening:
         yield frame
@@ -54,8 +55,9 @@ def _others(asked: Study, rows: pd.DataFrame, known: pd.DataFrame) -> pd.DataFra
 
 
 def constraint_excesses(asked: Study, rows: pd.DataFrame) -> Array:
-    """By how much rows break the limits, and each constraint, relative to it: shape (1 + constraints, rows); infinite where a
-    metric is not known.
+    """Relative excess of rows over limits and each constraint, shape (1 + constraints, rows). [-]
+
+    Infinite where a metric is not known.
     """
     over = [np.where(rows["limit"].notna().to_numpy(), rows["excess"].to_numpy(dtype=float), 0.0)]
     for bound in asked.bounds:
@@ -67,7 +69,9 @@ def constraint_excesses(asked: Study, rows: pd.DataFrame) -> Array:
 def near_feasible_rows(
     asked: Study, rows: pd.DataFrame, rivals: Sequence[DesignOutcome], most: float
 ) -> tuple[pd.DataFrame, Array]:
-    """The rows that break one constraint or limit, by up to `most`, and that no rival equals or beats in all objectives.
+    """Rows that violate one constraint or limit by up to `most` and that no rival dominates.
+
+    Nor does a rival equal them in all objectives.
 
     Returns:
         The rows, and their `excesses`.
@@ -94,7 +98,7 @@ def near_feasible_rows(
 def near_feasible_designs(
     asked: Study, frame: pd.DataFrame, screened: ScreenResult | None, rivals: Sequence[DesignOutcome], most: float
 ) -> list[KnownDesign]:
-    """What is known of a study that breaks one constraint or limit alone, and is worth something, as `sifted` says.
+    """Known designs of a study that violate one constraint or limit only, and are worth a relaxation.
 
     Args:
         frame: of its designs.

@@ -1,7 +1,7 @@
-"""Designs a step away from one, and how many designs come out: what explanations are made of.
+"""Designs one step away from a design, and the outcomes of designs: the material of explanations.
 
 A step is the next value of a knob in its space; of an interval a tenth up or down, within its ends; of a word each other word.
-A design that is not in a study has a space of its own: the leaves of its chip that somebody chooses, and those of its mapping.
+A design that is not in a study has a space of its own: the free settings of its chip, and those of its mapping.
 """
 
 import time
@@ -52,12 +52,12 @@ WORDS = 8
 
 @dataclass(frozen=True)
 class StudyGoal:
-    """What designs are asked and judged by.
+    """Workload, fidelity, objectives and constraints by which designs are compared.
 
     Attributes:
         objectives: metrics with their directions, max or min.
         bounds: constraints on metrics.
-        metrics: those that take work of their own and somebody asks for; None for all.
+        metrics: requested ones that take extra work; None for all.
         defined: metrics that are made of others.
     """
 
@@ -69,7 +69,7 @@ class StudyGoal:
     defined: DefinedMetrics = field(default_factory=dict)
 
     def gain(self, name: str, old: float, new: float) -> float:
-        """By how much an objective is better, relative to what it was; below 0 where it is worse. NaN where nothing says."""
+        """Relative improvement of an objective; below 0 if it is worse, NaN if undefined. [-]"""
         if old == new:
             return 0.0
         if not (old > 0 and new > 0):
@@ -79,13 +79,13 @@ class StudyGoal:
 
 @dataclass(frozen=True, slots=True)
 class DesignOutcome:
-    """How a design came out.
+    """Metrics of one evaluated design, or the limit and constraints that it violates.
 
     Attributes:
         metrics: by name, in SI; those that it has.
         limit, need, have: the limit that it breaks most, "" for none, in the limit's unit.
         broken: constraints that it does not keep, as they are written, with the excess relative to them.
-        refused: why it cannot be asked; "" where it can.
+        refused: why it does not support the workload; empty string if it does.
     """
 
     metrics: Mapping[str, float]
@@ -102,13 +102,13 @@ class DesignOutcome:
 
     @property
     def excess(self) -> float:
-        """The largest excess over a limit or a constraint, relative to it; 0 where all hold."""
+        """Largest relative excess over a limit or a constraint; 0 if all hold. [-]"""
         over = [self.need / self.have - 1 if self.have else inf] if self.limit else []
         return max([*over, *(excess for _, excess in self.broken)], default=inf if self.refused else 0.0)
 
     @property
     def why(self) -> str:
-        """In words, what it breaks; "" where it is feasible."""
+        """Violated limit and constraints as text; empty string if it is feasible."""
         limit = []
         if self.limit:
             unit = SILICON_LIMITS[self.limit]
@@ -119,13 +119,13 @@ class DesignOutcome:
         """In words, by how much a constraint is broken: relative to it, or what is there where that is next to nothing."""
         name = text.partition(" ")[0]
         if excess < FAR_FACTOR or name not in self.metrics:
-            return f"breaks {text} by {excess:.2%}"
-        return f"breaks {text}, is {format_quantity(self.metrics[name], METRICS[name].unit)}"
+            return f"violates {text} by {excess:.2%}"
+        return f"violates {text}, is {format_quantity(self.metrics[name], METRICS[name].unit)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A design that differs in one knob.
+    """A design that differs from another one in one knob.
 
     Attributes:
         old, new: values of the knob, in the leaf's SI unit, or words.
@@ -138,16 +138,16 @@ class Neighbour:
 
     @property
     def up(self) -> bool | None:
-        """Whether the value grows; None of words."""
+        """Whether the knob's value grows; None for options."""
         return None if isinstance(self.old, str) or isinstance(self.new, str) else self.new > self.old
 
 
 def evaluate_points(designs: Sequence[Design], goal: StudyGoal, *, seconds: float = inf) -> list[DesignOutcome | None]:
-    """How designs come out, each different one evaluated once.
+    """Outcomes of designs; equal designs are evaluated once.
 
     Args:
         designs: all of scalars.
-        goal: the workload, the fidelity and what is judged.
+        goal: the workload, the fidelity, objectives and constraints.
         seconds: after which no more are evaluated.
 
     Returns:
@@ -169,9 +169,9 @@ def evaluate_points(designs: Sequence[Design], goal: StudyGoal, *, seconds: floa
 
 
 def batch_size(before: int, taken: float, left: float) -> int:
-    """How many designs of the steady state come at once after some: as many as are done in time if each takes as long.
+    """Number of steady-state designs in the next batch, from the time of the last one.
 
-    More take less each, so that they mostly are done before.
+    As many as are done in time if each takes as long. More take less time each, so that they mostly are done before.
 
     Args:
         before: how many came at once.
@@ -186,7 +186,7 @@ def batch_size(before: int, taken: float, left: float) -> int:
 
 
 def is_evaluated_alone(design: Design, goal: StudyGoal) -> bool:
-    """Whether designs are evaluated one by one: requests are played, which many designs do not share, or kernels."""
+    """Whether designs are evaluated one by one, since requests or kernels are simulated."""
     return goal.fidelity != FIDELITIES[0] and is_simulated(design, goal.workload, goal.fidelity)
 
 
@@ -219,7 +219,7 @@ def _evaluated(designs: Sequence[Design], goal: StudyGoal) -> list[DesignOutcome
 
 
 def neighbours(space: AnySpace, values: Mapping[str, Value]) -> list[Neighbour]:
-    """Every design that is one step of one active knob away from the design at some knob values."""
+    """Every design one step of one active knob away from the design at some knob values."""
     found = []
     for knob in space.knobs:
         if knob.address not in values or not space.active(knob.address, values):
@@ -244,7 +244,10 @@ def _completed(space: AnySpace, values: dict[str, Value]) -> dict[str, Value]:
 
 
 def neighbours_of_base(space: Space) -> list[Neighbour]:
-    """Every design that is one step of one active knob away from the base of a space, whatever values its leaves have."""
+    """Every design one step of one active knob away from the base of a space.
+
+    The base's settings may have values that the knobs do not have.
+    """
     values = knob_values_of(space, space.base)
     found = []
     for knob in space.knobs:
@@ -258,12 +261,12 @@ def neighbours_of_base(space: Space) -> list[Neighbour]:
 
 
 def knob_values_of(space: Space, design: Design) -> dict[str, Value]:
-    """The values that a design has at the knobs of a space, of several leaves that of the first."""
+    """Values of a design at the knobs of a space; of several settings that of the first."""
     return {address: leaf_at(design, targets[0]) for address, targets in space.targets.items()}
 
 
 def adjacent_values(knob: Knob, value: Value) -> list[Any]:
-    """The values next to one: of words all others, of numbers the next below and above.
+    """Values next to one: all other options, or the next numbers below and above.
 
     >>> (
     ...     adjacent_values(ChoiceKnob("a", (8, 2, 4)), 4),
@@ -286,12 +289,12 @@ def adjacent_values(knob: Knob, value: Value) -> list[Any]:
 def neighbourhood_space(
     design: Design, refused: Callable[[str, str], bool], idle: Callable[[Design], Container[str]] = lambda _: ()
 ) -> Space:
-    """A space of stated steps around a design: quantities a tenth down and up, whole numbers halved and doubled, other words.
+    """Space around a design: quantities a tenth down and up, counts halved and doubled, other options.
 
     Args:
         design: of scalars.
-        refused: whether a word of the chip, by address and word, cannot be asked for what is asked here.
-        idle: leaves of a design that nothing reads for what is asked here.
+        refused: whether the chip with an option, by address and option, does not support the workload.
+        idle: settings of a design without effect for the workload.
     """
     merged = _merged(design)
     knobs = []
@@ -355,14 +358,14 @@ def _allowed(value: Any, spec: Any, address: str) -> bool:
 
 
 def knob_value_text(space: AnySpace, address: str, value: Value) -> str:
-    """A knob's value for people, with its unit."""
+    """A knob's value with its unit, as text."""
     if isinstance(value, str) or address == CHIP_KNOB:
         return str(value)
     return format_quantity(float(value), space.spec(address).metadata["unit"] or "1")
 
 
 def analytical_goal(goal: StudyGoal, base: Design) -> StudyGoal:
-    """The same by the lowest reader that a kind of chip has, mostly the closed form, with only the metrics that are judged."""
+    """The goal at the lowest fidelity of a kind of chip, with the metrics of the goal only."""
     known = fidelities(base, goal.workload)
     wanted = tuple(dict.fromkeys((*goal.objectives, *(bound.metric for bound in goal.bounds))))
     return replace(goal, fidelity=known[0] if known else goal.fidelity, metrics=wanted)

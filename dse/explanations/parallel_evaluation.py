@@ -1,4 +1,4 @@
-"""Designs that are evaluated by several processes beside each other, where there are enough of them to repay their start."""
+"""Evaluation of designs in several processes, if there are enough designs to repay their start."""
 
 import time
 from collections import defaultdict
@@ -23,7 +23,7 @@ MOST = 0.75
 def evaluate_in_processes(
     designs: Sequence[Design], goal: StudyGoal, crew: WorkerSettings, *, seconds: float = inf
 ) -> list[DesignOutcome | None]:
-    """How designs come out, as `points` has it, by several processes of this machine where that takes less time.
+    """Outcomes of designs, in several processes of this machine if that takes less time.
 
     Args:
         designs, goal: as of `points`.
@@ -50,9 +50,10 @@ def _until(designs: Sequence[Design], goal: StudyGoal, end: float) -> list[Desig
 
 
 def split_designs(designs: Sequence[Design], count: int) -> list[list[Design]]:
-    """Designs in as many shares as there are processes, or fewer, of about as many structures each, the largest first.
+    """Designs in shares for processes, with about equally many design groups each, largest first.
 
-    A structure takes about as long for few designs as for many. Kinds of chips stay together, but for one that has nearly all.
+    A design group takes about as long for few designs as for many. Kinds of chips stay together, but for one that has nearly
+    all.
     """
     groups = stack_designs(designs).groups
     kinds = defaultdict[str, list[list[int]]](list)

@@ -1,6 +1,6 @@
-"""Shadow prices of constraints: for each, the smallest relaxation that moves a front, and what it buys.
+"""Shadow prices of constraints: the smallest relaxation that moves a front, and the gain it brings.
 
-Looked for among designs that are known: those that break this constraint or limit alone.
+Candidates are the known designs that violate only this constraint or limit.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ ITEMISED = 64
 
 @dataclass(frozen=True, slots=True)
 class KnownDesign:
-    """A design that somebody looked at.
+    """One design that was evaluated before.
 
     Attributes:
         at: what tells it from others: values of knobs.
@@ -55,7 +55,7 @@ Gains = Callable[[DesignOutcome], Mapping[str, float] | None]
 
 @dataclass(frozen=True, slots=True)
 class ShadowPrice:
-    """What it would buy to relax one constraint or limit as little as moves the front.
+    """Smallest relaxation of one constraint or limit that moves the front, and its gain.
 
     Attributes:
         what: the constraint as it is written, or the limit's address.
@@ -80,33 +80,33 @@ class ShadowPrice:
 
     @property
     def design(self) -> str:
-        """Id of the design that this admits."""
+        """Id of the design that the relaxation admits."""
         return ids_of([design_key(self.known.design())])[0]
 
     @property
     def relaxation(self) -> float:
-        """By how much it must give. [unit]"""
+        """Size of the relaxation. [unit]"""
         return abs(self.then - self.now)
 
     @property
     def rates(self) -> dict[str, float]:
-        """What a unit of the relaxation buys of each objective, in the objective's unit over `unit`."""
+        """Gain of each objective per unit of relaxation, in the objective's unit over `unit`."""
         return {name: gain / self.relaxation for name, gain in self.gains.items() if self.relaxation}
 
     @property
     def worth(self) -> float:
-        """What it buys of all objectives, relative to what the design has. [-]"""
+        """Sum of the relative gains of all objectives. [-]"""
         return sum(gain / abs(self.known.point.metrics[name]) for name, gain in self.gains.items() if gain)
 
     @property
     def each(self) -> tuple[float, str]:
-        """The unit for each of which a gain is said, that in which the constraint is: its worth in `unit`, and its name."""
+        """Unit per which a gain is stated, that of the constraint: its size in `unit`, and its name."""
         scale, name = display_unit(self.now, self.unit)
         return scale, name or "1"
 
     @property
     def text(self) -> str:
-        """How much it must give and what that buys, in words."""
+        """Size of the relaxation and its gain, as text."""
         moves = "admits a design that beats this one" if self.together else "moves the front"
         by = (
             f"{format_quantity(self.relaxation, self.unit)}, from {format_quantity(self.now, self.unit)} to "
@@ -115,11 +115,11 @@ class ShadowPrice:
         relative = f" ({self.then / self.now - 1:+.2%})" if self.now else ""
         bought = (" and " if self.together else ", or ").join(map(self.bought, self.gains))
         if not bought:
-            bought = "a design in a region of the front where nothing is feasible: none is as good in all objectives but one"
-        return f"the smallest relaxation that {moves} is {by}{relative}; it buys {bought}"
+            bought = "a design in an empty region of the front: no other is as good in all objectives but one"
+        return f"the smallest relaxation that {moves} is {by}{relative}; gain: {bought}"
 
     def bought(self, name: str) -> str:
-        """What it buys of an objective, in all and for each unit of relaxation, in words."""
+        """Gain of an objective, in all and per unit of relaxation, as text."""
         unit, (scale, each) = METRICS[name].unit, self.each
         more = "more" if self.directions[name] == "max" else "less"
         rate = f" ({format_quantity(self.rates[name] * scale, unit)} for each {each})" if name in self.rates else ""
@@ -190,7 +190,7 @@ def shadow_prices(
 
 
 def gain_over_rivals(goal: StudyGoal, point: DesignOutcome, rivals: Sequence[DesignOutcome]) -> dict[str, float] | None:
-    """By how much a design is better than the best rival that is as good in all other objectives, by objective.
+    """Gain by objective over the best rival that is as good in all other objectives.
 
     Returns:
         Above 0, in the objectives' units; empty where no rival is as good in any; None where a rival is as good in all but
@@ -216,7 +216,7 @@ def gain_over_rivals(goal: StudyGoal, point: DesignOutcome, rivals: Sequence[Des
 
 
 def gain_over_beaten(goal: StudyGoal, point: DesignOutcome, here: DesignOutcome) -> dict[str, float] | None:
-    """By how much a design is better than one that it beats, by objective; None where it does not beat it by `MOVES`.
+    """Gain by objective over a design that this one dominates; None if it does not by `MIN_GAIN`.
 
     Returns:
         Above 0, in the objectives' units.

@@ -1,4 +1,7 @@
-"""A design of a study by its id, the beginning of its content key, among all that was searched or screened."""
+"""A stored design of a study by its id, which is the beginning of its content key.
+
+All searched and screened designs count.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +25,7 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class StoredStudyDesign:
-    """A design of a study.
+    """One stored design of a study: its id and knob values.
 
     Attributes:
         id: the beginning of its key.
@@ -47,7 +50,7 @@ def stored_design(asked: Study, frame: pd.DataFrame, screened: ScreenResult | No
     """
     rows, text = report_order(asked, frame), typed.strip().lower()
     if (rank := text.removeprefix("#")).isdecimal() and (len(rank) < SHORTEST or rank != text):
-        raise DesignError(f"--design: {typed!r} is a rank, which changes as a study goes on; {_of_rank(rows, int(rank))}")
+        raise DesignError(f"--design: {typed!r} is a rank, which changes while a study runs; {_of_rank(rows, int(rank))}")
     if not SHORTEST <= len(text) <= KEY_DIGITS or set(text) - set("0123456789abcdef"):
         raise DesignError(f"--design: {typed!r} is no id of a design; {_examples(asked, rows)}")
     found: dict[str, Mapping[str, Value]] = {}
@@ -86,8 +89,8 @@ def _having(asked: Study, rows: pd.DataFrame, text: str) -> dict[str, Mapping[st
 def _of_rank(rows: pd.DataFrame, rank: int) -> str:
     """What to say in place of a rank."""
     if not 1 <= rank <= len(rows):
-        return f"ranks are 1 to {len(rows):,}, and a design is named by its id, as in {rows[DESIGN].iloc[0]}"
-    return f"give the design's id: rank {rank:,} is {rows[DESIGN].iloc[rank - 1]} now"
+        return f"ranks are 1 to {len(rows):,}; name the design by its id, as in {rows[DESIGN].iloc[0]}"
+    return f"use its id: rank {rank:,} is now {rows[DESIGN].iloc[rank - 1]}"
 
 
 def _examples(asked: Study, rows: pd.DataFrame) -> str:

@@ -1,4 +1,4 @@
-"""Models as Hugging Face publishes them: a downloaded `config.json` becomes the fields of a model.
+"""Models from Hugging Face: a downloaded `config.json` becomes the fields of a model.
 
 Every field of the file is read, known to change neither shapes nor counts, or refused by its name: nothing is guessed. Of a
 model that sees or hears, the language model is read. Number formats are not the model's here but those of `mapping.precision`;
@@ -26,7 +26,7 @@ GROUPS = ("text_config", "llm_config", "language_config")
 TOWERS = r"(vision|visual|audio|speech|image|video|sound|vit|sam)\w*_(config|tower)|(vision|audio)|mm_\w+"
 """Fields of what such models see or hear with."""
 
-TEXT_ALONE = "the language model alone: what it sees or hears with is left out"
+TEXT_ALONE = "the language model only, without vision and audio parts"
 
 SIZES = (
     "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
@@ -36,7 +36,7 @@ SIZES = (
 
 
 def read_model_entries(paths: Any, folder: Path) -> dict[str, Entry]:
-    """The models of some files, as a configuration would state them, by names made from theirs.
+    """Read the models of some files into the form of a configuration, named after their files.
 
     Args:
         paths: one path or a list, of files or of folders with a `config.json`; relative to here, or to `folder`.
@@ -60,7 +60,7 @@ def read_model_entries(paths: Any, folder: Path) -> dict[str, Entry]:
 
 
 def model_fields(path: Path) -> Entry:
-    """The fields of the model in a file, as in `conf/model/*.yaml`.
+    """Fields of the model in a file, as in `conf/model/*.yaml`.
 
     Raises:
         DesignError: naming the file, the field, what is there and what is needed.
@@ -128,7 +128,7 @@ def _shared(files: list[ConfigFile], inner: Mapping[str, Any], outer: Mapping[st
         joined["tie_word_embeddings"] = said
         if own is not None and own != said:
             raise files[0].refuse(
-                "tie_word_embeddings", f"{shorten(own)}, but {shorten(said)} around {group}; say the same in both"
+                "tie_word_embeddings", f"{shorten(own)}, but {shorten(said)} around {group}; use one value in both"
             )
     return joined
 

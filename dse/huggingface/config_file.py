@@ -1,4 +1,4 @@
-"""The fields of one `config.json`: each is read, known to change nothing, or refused by its name."""
+"""Fields of one `config.json`: each is read, known to change nothing, or refused by its name."""
 
 import json
 import re
@@ -97,7 +97,7 @@ TOKENS = re.compile(r"\w+_token_(id|index|ids)")
 
 
 class ConfigFile:
-    """The fields of one file; remembers which were read, so that the rest can be named.
+    """Fields of one file, with a record of those that were read.
 
     Args:
         values: as the file has them.
@@ -125,7 +125,7 @@ class ConfigFile:
         self.supplied: dict[str, Any] = {}
 
     def read_as(self, defaults: Mapping[str, Any], names: Mapping[str, str]) -> "ConfigFile":
-        """The same fields as another class has them; what was read of them is as that of a new file."""
+        """The same fields with another class's defaults and names, as a new file."""
         found = ConfigFile(self._said, self._where, defaults, names)
         found.ignore("architectures", "model_type", *DTYPES)
         return found
@@ -145,45 +145,45 @@ class ConfigFile:
         return found
 
     def refuse(self, name: str, what: str) -> DesignError:
-        """The error that a field makes."""
+        """Error about a field, with the file and the field's name."""
         return DesignError(f"{self._where}: {self._names.get(name, name)}: {what}")
 
     def get(self, name: str) -> Any:
-        """A field's value; None where it is absent or null."""
+        """A field's value; None if it is absent or null."""
         self._read.add(name)
         if name not in self._given and type(self._defaults.get(name)) is int:
             self.supplied[name] = self._defaults[name]
         return self._values.get(name)
 
     def null(self, name: str) -> bool:
-        """Whether a field is there and says null."""
+        """Whether a field is there and null."""
         return name in self._values and self._values[name] is None
 
     def usual(self, name: str) -> Any:
-        """What its class means by a field that is left out; None for nothing."""
+        """Default of the class for a field that is left out; None for no default."""
         return self._defaults.get(name)
 
     def says(self, name: str) -> bool:
-        """Whether the file itself has a value there, whatever its class means by none."""
+        """Whether the file itself has a value for the field, whatever the class's default."""
         return self._given.get(name) is not None
 
     def ignore(self, *names: str) -> None:
-        """Takes note of fields that say nothing about what is read: of parts that are left out, or unused beside others."""
+        """Mark fields as read that do not matter: of omitted parts, or unused beside others."""
         self._read.update(names)
 
     def ignore_like(self, pattern: str) -> bool:
-        """The same of all fields whose names match; whether one does that says something."""
+        """Mark all fields as read whose names match; returns whether one of them has a value."""
         names = [name for name in self._given if re.fullmatch(pattern, name)]
         self._read.update(names)
         return any(self._given[name] for name in names)
 
     def stated(self, *names: str) -> str:
-        """The first of some names of the same that the file has, else one that its class has, else the first of all."""
+        """First of several names of one field that the file has, else that its class has, else the first."""
         known = [name for name in names if self.says(name)] + [name for name in names if self._values.get(name) is not None]
         return known[0] if known else names[0]
 
     def whole(self, name: str, *, low: int = 1, default: int | None = None) -> int:
-        """A count; `default` stands for an absent or null one."""
+        """Value of a field as a count; `default` replaces an absent or null one."""
         value = self.get(name)
         if value is None:
             if default is None:
@@ -194,14 +194,14 @@ class ConfigFile:
         return value
 
     def layers(self) -> int:
-        """Layers, each of which is looked at."""
+        """Number of layers; refused if it is too large to list."""
         count = self.whole("num_hidden_layers")
         if count > MAX_LAYERS:
             raise self.refuse("num_hidden_layers", f"{count} layers; {MAX_LAYERS} at most")
         return count
 
     def same(self, *names: str, low: int = 1, default: int | None = None) -> int:
-        """A count that has several names, of which a file may have more than one; they must agree."""
+        """Count with several names, of which a file may have more than one; they must agree."""
         first = self.stated(*names)
         count = self.whole(first, low=low, default=default)
         self.ignore(*names)
@@ -211,7 +211,7 @@ class ConfigFile:
         return count
 
     def share(self, name: str, *, default: float = 1.0) -> float:
-        """A part of one."""
+        """Value of a field as a share above 0, up to 1; `default` if absent or null. [-]"""
         value = self.get(name)
         if value is None:
             return default
@@ -220,7 +220,7 @@ class ConfigFile:
         return float(value)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """A statement."""
+        """Value of a field as true or false; `default` if absent or null."""
         value = self.get(name)
         if value is None:
             return default
@@ -229,7 +229,7 @@ class ConfigFile:
         return value
 
     def only(self, name: str, allowed: Iterable[Any], *, default: Any = None) -> Any:
-        """A field that is understood with some values."""
+        """Refuse a field unless it has one of the values that are supported."""
         known, value = list(allowed), self.get(name)
         if value is None:
             return default
@@ -238,27 +238,27 @@ class ConfigFile:
         return value
 
     def group(self, name: str) -> "ConfigFile | None":
-        """Fields of a field."""
+        """Fields of a nested group; None if it is absent or null."""
         value = self.get(name)
         if value is None:
             return None
         return self.inside(name, value)
 
     def inside(self, name: str, value: Any) -> "ConfigFile":
-        """Fields that a field has as some value, or as an entry of a list."""
+        """Fields of a nested group or of an entry of a list."""
         if not isinstance(value, dict):
             raise self.refuse(name, f"{shorten(value)} is not a group of fields")
         return ConfigFile(value, f"{self._where}: {self._names.get(name, name)}", unread=self.unread)
 
     def refuse_unmodelled(self) -> None:
-        """Refuses what would change the answer in an architecture that is known otherwise."""
+        """Refuse fields that would change the result of a known architecture."""
         for name, (without, what) in UNMODELLED.items():
             value = self.get(name)
             if not any(type(value) is type(one) and value == one for one in without):
                 raise self.refuse(name, f"{shorten(value)}: {what}")
 
     def check_rest(self) -> None:
-        """Refuses what nothing has read and may change shapes or counts; takes note of the rest.
+        """Refuse unread fields that may change shapes or counts; note the other unread ones.
 
         Raises:
             DesignError: the first field that is neither understood nor harmless.
@@ -287,7 +287,7 @@ class ConfigFile:
 
 
 def read_json(path: Path) -> Entry:
-    """What a file says.
+    """Read a JSON file with a group of fields.
 
     Raises:
         DesignError: it cannot be read, is no JSON, says a field twice, or is larger than any such file.
@@ -323,6 +323,6 @@ def read_json(path: Path) -> Entry:
 
 
 def shorten(value: Any) -> str:
-    """A value on one line, cut where it is long."""
+    """A value on one line, cut if it is long."""
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

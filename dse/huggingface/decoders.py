@@ -1,6 +1,6 @@
-"""Architectures whose layers are all alike, or almost, as data: what they have beside what their files say.
+"""Architectures whose layers are (almost) all equal, as data on what differs from a plain decoder.
 
-Fields by other names are those of `Family.names`; what a class means by an absent field is in `absent`. What is counted here
+Fields by other names are those of `Family.names`; a class's defaults for absent fields are in `absent`. What is counted here
 and what is not: an inner norm more or less of some thousand weights (of whole projections in the place of heads, beside a
 second branch, of an embedding) is left as `Model` has it, since it is below 0.01 % of any model.
 """
@@ -17,7 +17,7 @@ from dse.huggingface.quantization import rotated_share
 
 @dataclass(frozen=True)
 class Decoder:
-    """What the layers of a family are.
+    """Layers of one family of architectures.
 
     Attributes:
         facts: fields of the entry that are so in all of its models.
@@ -71,7 +71,7 @@ BIASES = ATTENTION_BIAS | {"ffn_bias": ("mlp_bias", False)}
 
 
 def experts_of(file: ConfigFile, width: str = "intermediate_size") -> Entry:
-    """Experts of all layers, with no expert that all tokens go to."""
+    """Experts of all layers, without shared experts."""
     return {
         "count": file.same("num_local_experts", "num_experts"),
         "top_k": file.whole("num_experts_per_tok"),
@@ -80,7 +80,7 @@ def experts_of(file: ConfigFile, width: str = "intermediate_size") -> Entry:
 
 
 def falcon(file: ConfigFile) -> Entry:
-    """One KV head, or some where the architecture is the newer one; attention and FFN side by side unless a file says else."""
+    """Falcon: one KV head, or several in the newer architecture; parallel attention and FFN by default."""
     heads, bias = file.whole("num_attention_heads"), file.flag("bias")
     newer, single = file.flag("new_decoder_architecture"), file.flag("multi_query", default=True)
     said = file.whole("num_key_value_heads", default=heads)
@@ -95,18 +95,18 @@ def falcon(file: ConfigFile) -> Entry:
 
 
 def big_code(file: ConfigFile) -> Entry:
-    """One KV head where it says so."""
+    """GPT-BigCode: one KV head if the file sets multi_query."""
     return {"kv_heads": 1 if file.flag("multi_query", default=True) else file.whole("num_attention_heads")}
 
 
 def opt(file: ConfigFile) -> Entry:
-    """Embeddings of the model's own width."""
+    """OPT: embeddings of the model's own width."""
     file.only("word_embed_proj_dim", (file.whole("hidden_size"),))
     return {}
 
 
 def partial_rotary_layers(file: ConfigFile) -> Entry:
-    """Layers that rotate and layers that do not (SmolLM3)."""
+    """SmolLM3: layers with and without rotation."""
     layers = file.layers()
     turns = layer_list(file, "no_rope_layers", {1: "turned", 0: "plain"})
     interval = file.whole("no_rope_layer_interval", default=4)
@@ -119,13 +119,16 @@ def partial_rotary_layers(file: ConfigFile) -> Entry:
 
 
 def cut_windows(file: ConfigFile) -> Entry:
-    """Windows in the layers that a list says, else in three of four (OLMo 3)."""
+    """OLMo 3: windows in the layers that a list names, else in three of four."""
     turns = layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(4, file.layers(), "local", "full")
     return window_layers(file, turns)
 
 
 def exaone4(file: ConfigFile) -> Entry:
-    """Windows in layers that a list or a word says, which alone rotate; full layers alone where there is no window."""
+    """EXAONE 4: windows in some layers, which alone rotate; only full layers without a window.
+
+    A list or a word says which layers have windows.
+    """
     layers, pattern = file.layers(), file.get("sliding_window_pattern")
     turns = layer_list(file, "layer_types", ATTENTIONS)
     if file.get("sliding_window") is None:
@@ -141,14 +144,14 @@ def exaone4(file: ConfigFile) -> Entry:
 
 
 def granite_experts(file: ConfigFile) -> Entry:
-    """Experts, beside an FFN that every token goes through where the file has its width."""
+    """Granite MoE: experts, with a shared FFN if the file has its width."""
     shared = file.whole("shared_intermediate_size", low=0, default=0)
     more: Entry = {"shared": 1, "shared_intermediate": shared} if shared else {}
     return {"experts": experts_of(file) | more}
 
 
 def granite_hybrid(file: ConfigFile) -> Entry:
-    """Mamba-2 in most layers, attention in the others; experts in all where there are any."""
+    """Granite hybrid: Mamba-2 in most layers, attention in the others; experts in all if there are any."""
     file.only("mamba_proj_bias", (False,))
     file.only("position_embedding_type", ("rope", "nope"))
     file.only("normalization_function", ("rmsnorm",))
@@ -179,7 +182,7 @@ def granite_hybrid(file: ConfigFile) -> Entry:
 
 
 def chatglm(file: ConfigFile) -> Entry:
-    """Groups of heads where the file says so."""
+    """ChatGLM: grouped heads if the file sets them."""
     heads = file.whole("num_attention_heads")
     groups = file.whole("num_key_value_heads", default=heads)
     bias = file.flag("add_bias_linear")
@@ -193,14 +196,14 @@ def chatglm(file: ConfigFile) -> Entry:
 
 
 def qwen1(file: ConfigFile) -> Entry:
-    """Both halves of its FFN are said as one width."""
+    """Qwen: both halves of the FFN have one width field."""
     width = file.whole("intermediate_size")
     file.only("kv_channels", (file.whole("hidden_size") // file.whole("num_attention_heads"),))
     return {"ffn_intermediate": width // 2}
 
 
 def mpt(file: ConfigFile) -> Entry:
-    """Options of attention in a group of their own."""
+    """MPT: options of attention in a nested group."""
     bias = not file.flag("no_bias", default=True)
     said = file.group("attn_config")
     alibi, heads, norms = True, file.whole("num_attention_heads"), False
@@ -220,7 +223,7 @@ def mpt(file: ConfigFile) -> Entry:
 
 
 def dbrx(file: ConfigFile) -> Entry:
-    """Options of attention and of experts in groups of their own."""
+    """DBRX: options of attention and of experts in nested groups."""
     attention, ffn = file.group("attn_config"), file.group("ffn_config")
     if attention is None or ffn is None:
         raise file.refuse("ffn_config", "missing, or attn_config is; groups of fields are needed")
@@ -240,7 +243,7 @@ def dbrx(file: ConfigFile) -> Entry:
 
 
 def arctic(file: ConfigFile) -> Entry:
-    """Experts beside an FFN that every token goes through."""
+    """Arctic: experts beside an FFN that every token goes through."""
     file.only("moe_layer_frequency", (1,))
     file.only("parallel_attn_mlp_res", (True,))
     width = file.whole("intermediate_size")
@@ -249,13 +252,13 @@ def arctic(file: ConfigFile) -> Entry:
 
 
 def dots1(file: ConfigFile) -> Entry:
-    """Experts as DeepSeek-V3 has them, beside heads in groups."""
+    """dots.llm1: experts like DeepSeek-V3, with grouped heads."""
     file.ignore("sliding_window", "max_window_layers", "layer_types")
     return {"experts": expert_fields(file, score_bias=True) | {"dense_layers": dense_layers(file)}}
 
 
 def part_turned(file: ConfigFile) -> Entry:
-    """The share of a head that is rotated, where a file counts it."""
+    """Share of a head that is rotated, if a file counts the rotated values. [-]"""
     head_dim = file.whole("hidden_size") // file.whole("num_attention_heads")
     turned = file.whole("rotary_dim")
     if turned > head_dim:
@@ -264,19 +267,19 @@ def part_turned(file: ConfigFile) -> Entry:
 
 
 def all_experts(file: ConfigFile) -> Entry:
-    """Experts in all layers."""
+    """Decoder with MoE experts in all layers."""
     return {"experts": experts_of(file)}
 
 
 def deepseek_moe(file: ConfigFile) -> Entry:
-    """Experts of DeepSeek's first model with them: greedy, without groups or learned biases."""
+    """DeepSeekMoE: greedy routing, without groups or learned biases."""
     file.only("moe_layer_freq", (1,))
     file.only("scoring_func", ("softmax",))
     return {"experts": expert_fields(file, score_bias=False) | {"dense_layers": file.whole("first_k_dense_replace", low=0)}}
 
 
 def bailing(file: ConfigFile) -> Entry:
-    """Experts of Ling, beside one of several widths that every token goes to; the second version has learned biases."""
+    """Ling: experts with a shared one of its own width; the second version has learned biases."""
     width = file.whole("moe_intermediate_size")
     shared = file.whole("num_shared_experts", low=0, default=0)
     wide = file.whole("moe_shared_expert_intermediate_size", default=width)
@@ -296,7 +299,7 @@ def bailing(file: ConfigFile) -> Entry:
 
 
 def gpt_neo(file: ConfigFile) -> Entry:
-    """Windows in the layers that a list of pairs says."""
+    """GPT-Neo: windows in the layers that a list of pairs names."""
     given, layers = file.get("attention_types"), file.layers()
     turns: list[str] = []
     for one in given if isinstance(given, list) else []:

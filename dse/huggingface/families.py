@@ -1,4 +1,4 @@
-"""Which architectures are read, by the classes and types that files name."""
+"""Supported architectures, by the classes and types that files name."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -20,7 +20,7 @@ NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Family(NamedTuple):
-    """An architecture.
+    """One architecture: its reader, the names of its files' fields, and their defaults.
 
     Attributes:
         model_type: what its files call it beside the class.

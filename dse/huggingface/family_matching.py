@@ -1,4 +1,4 @@
-"""The fields of one model by its family, and the families that a file's fields fit where it names none that is known."""
+"""Fields of a model by its family, and the families that fit a file with an unknown one."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -17,7 +17,7 @@ ALIKE = 5e-3
 
 
 def read_fields(file: ConfigFile, family: Family, name: str) -> Entry:
-    """The fields of a model of a family, by what every model has and by what the family says."""
+    """Fields of a model: those that every model has, and those of its family."""
     entry: Entry = {
         "name": name,
         "layers": 1 if "layers" in family.own else file.whole("num_hidden_layers"),
@@ -43,7 +43,7 @@ def _context(file: ConfigFile, family: Family) -> int:
 
 
 def similar_family_hint(file: ConfigFile, name: str, known: Mapping[str, Family]) -> str:
-    """A hint that ends the refusal of an unknown family: one of a similar name that the fields fit, and the list.
+    """End of the refusal of an unknown family: a similar family that fits, and the list of all.
 
     Fields fit a family that reads all of them and lacks none: what its class means by an absent field would be a guess about
     another class. A family with names of its own must have one of them. All that fit must agree about the parameters.

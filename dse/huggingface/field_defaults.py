@@ -1,4 +1,4 @@
-"""What the class of an architecture means by fields that a file leaves out; a field that is null is not left out.
+"""Defaults of Transformers classes for fields that a file leaves out; a null field is not left out.
 
 Files that were written by a class leave out what equals its defaults, in `text_config` above all. Shapes and counts alone.
 

@@ -1,4 +1,4 @@
-"""Architectures whose layers all attend alike, in groups of heads."""
+"""Architectures with grouped-query attention of one kind in all layers."""
 
 from dse.huggingface.config_file import ConfigFile, Entry, shorten
 from dse.huggingface.layer_order import ATTENTIONS, kinds_and_order, layer_list, leading_dense_layers
@@ -6,7 +6,7 @@ from dse.huggingface.quantization import rotated_share
 
 
 def llama(file: ConfigFile) -> Entry:
-    """Biases where the file says so."""
+    """Llama: grouped heads, with biases if the file sets them."""
     bias, ffn_bias = file.flag("attention_bias"), file.flag("mlp_bias")
     return grouped_query_fields(file, kv_heads=file.whole("num_attention_heads")) | {
         "qkv_bias": bias,
@@ -16,18 +16,18 @@ def llama(file: ConfigFile) -> Entry:
 
 
 def mistral(file: ConfigFile) -> Entry:
-    """A window, if any, in all layers."""
+    """Mistral: a window in all layers, if there is one."""
     return grouped_query_fields(file) | {"window": _window(file, file.whole("sliding_window", default=0))}
 
 
 def whole_window(file: ConfigFile) -> int:
-    """A window of all layers; 0 where there is none, or where it is as long as the longest sequence."""
+    """Window of all layers; 0 if there is none or it covers the longest sequence. [token]"""
     size = _window(file, file.whole("sliding_window", low=0, default=0))
     return size if size < file.whole("max_position_embeddings") else 0
 
 
 def mixtral(file: ConfigFile) -> Entry:
-    """As Mistral, with experts in all layers."""
+    """Mixtral: Mistral with experts in all layers."""
     experts = {
         "count": file.whole("num_local_experts"),
         "top_k": file.whole("num_experts_per_tok"),
@@ -37,7 +37,7 @@ def mixtral(file: ConfigFile) -> Entry:
 
 
 def phi3(file: ConfigFile) -> Entry:
-    """A window, if any, in all layers; a part of each head may be rotated."""
+    """Phi-3: a window in all layers, if there is one; a part of each head may be rotated."""
     file.only("full_attn_mod", (1,))
     file.only("lm_head_bias", (False,))
     heads = file.whole("num_attention_heads")
@@ -45,25 +45,25 @@ def phi3(file: ConfigFile) -> Entry:
 
 
 def qwen2(file: ConfigFile) -> Entry:
-    """Biases on queries, keys and values."""
+    """Qwen2: biases on queries, keys and values."""
     file.only("attention_bias", (True,))
     return grouped_query_fields(file) | {"qkv_bias": True} | _late_window(file)
 
 
 def mimo(file: ConfigFile) -> Entry:
-    """As Qwen2, with modules that predict tokens."""
+    """MiMo: Qwen2 with modules that predict further tokens."""
     return qwen2(file) | mtp_fields(file, "num_nextn_predict_layers")
 
 
 def qwen3(file: ConfigFile) -> Entry:
-    """Norms on queries and keys."""
+    """Qwen3: norms on queries and keys."""
     bias = file.flag("attention_bias")
     file.whole("head_dim")  # its classes differ about the default
     return grouped_query_fields(file) | {"qk_norm": True, "qkv_bias": bias, "out_bias": bias} | _late_window(file)
 
 
 def qwen3_moe(file: ConfigFile) -> Entry:
-    """As Qwen3, with experts."""
+    """Qwen3 with MoE experts in all but the first layers."""
     file.only("decoder_sparse_step", (1,))
     file.only("qkv_bias", (False,))
     file.only("use_qk_norm", (True,))
@@ -83,7 +83,7 @@ def qwen3_moe(file: ConfigFile) -> Entry:
 
 
 def qwen2_moe(file: ConfigFile) -> Entry:
-    """As Qwen2, with experts in all layers beside one that every token goes to by a gate of its own."""
+    """Qwen2 with experts in all layers and a gated shared expert."""
     file.only("decoder_sparse_step", (1,))
     file.only("mlp_only_layers", ([],))
     bias = file.flag("qkv_bias", default=True)
@@ -100,7 +100,7 @@ def qwen2_moe(file: ConfigFile) -> Entry:
 
 
 def glm4_moe(file: ConfigFile) -> Entry:
-    """GLM-4.5 and what follows it: biases on queries, keys and values alone, half of a head rotated."""
+    """GLM-4.5 and later: biases on queries, keys and values only, half of a head rotated."""
     bias = file.flag("attention_bias")
     file.only("topk_method", ("noaux_tc",))
     norms = file.flag("use_qk_norm")
@@ -110,7 +110,7 @@ def glm4_moe(file: ConfigFile) -> Entry:
 
 
 def hy_v3(file: ConfigFile) -> Entry:
-    """Hunyuan 3."""
+    """Hunyuan 3: experts with shared ones, norms on queries and keys."""
     experts = {
         "count": file.same("num_experts", "num_local_experts"),
         "top_k": file.whole("num_experts_per_tok"),
@@ -151,7 +151,10 @@ def minimax_m2(file: ConfigFile) -> Entry:
 
 
 def minimax_m3(file: ConfigFile) -> Entry:
-    """Blocks of positions are picked in the layers that say so; modules that predict tokens are counted but not published."""
+    """MiniMax-M3: attention picks blocks of positions in the layers that the file names.
+
+    Modules that predict further tokens are counted but not published.
+    """
     layers = file.layers()
     dense = layer_list(file, "moe_layer_freq", {0: "dense", 1: "experts"}) or ("experts",) * layers
     dense_layers = leading_dense_layers(file, "moe_layer_freq", dense)
@@ -200,7 +203,7 @@ def _blocks(file: ConfigFile, layers: int) -> Entry:
 
 
 def hunyuan_dense(file: ConfigFile) -> Entry:
-    """Hunyuan dense, whose files say one expert, if any."""
+    """Hunyuan dense: its files give one expert, if any."""
     file.only("num_experts", (1,))
     file.ignore(
         "moe_topk", "num_shared_expert", "moe_intermediate_size", "moe_layer_num_skipped", "use_mixed_mlp_moe"
@@ -209,7 +212,7 @@ def hunyuan_dense(file: ConfigFile) -> Entry:
 
 
 def hunyuan(file: ConfigFile) -> Entry:
-    """Attention of Hunyuan; with `use_cla`, layers take keys and values of the first of each group of them."""
+    """Hunyuan attention; with `use_cla`, layers reuse keys and values of their group's first layer."""
     file.only("use_mla", (False,))
     file.only("norm_type", ("rms",))
     file.only("mlp_bias", (False,))
@@ -251,7 +254,7 @@ def hunyuan_moe(file: ConfigFile) -> Entry:
 
 
 def ernie_moe(file: ConfigFile) -> Entry:
-    """ERNIE 4.5; modalities other than text are not read."""
+    """ERNIE 4.5: text only; other modalities are not read."""
     layers, bias = file.layers(), file.flag("use_bias")
     first = file.whole("moe_layer_start_index", low=0, default=1)
     last = file.get("moe_layer_end_index")
@@ -278,14 +281,14 @@ def _each(file: ConfigFile, name: str, *, default: int | None = None) -> int:
     if not isinstance(given, list):
         return file.whole(name, default=default)
     if not given or any(type(one) is not int or one != given[0] or one < 1 for one in given):
-        raise file.refuse(name, f"{shorten(given)} is not understood; say the same whole number of every layer")
+        raise file.refuse(name, f"{shorten(given)} is not supported; set the same whole number for every layer")
     if len(given) != file.layers():
-        raise file.refuse(name, f"{len(given)} entries, for {file.layers()} layers; say one for each")
+        raise file.refuse(name, f"{len(given)} entries, for {file.layers()} layers; list one for each")
     return int(given[0])
 
 
 def dense_layers(file: ConfigFile) -> int:
-    """First layers without experts, which a list of all layers may say too."""
+    """Number of leading layers without experts, which a list of all layers may give too."""
     more = file.whole("num_nextn_predict_layers", low=0, default=0)
     said = layer_list(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"}, more=more)
     if said is None:
@@ -298,7 +301,7 @@ def dense_layers(file: ConfigFile) -> int:
 
 
 def expert_fields(file: ConfigFile, *, score_bias: bool) -> Entry:
-    """Experts as most files have them since DeepSeek-V2."""
+    """Expert fields as most files have them since DeepSeek-V2."""
     return {
         "count": file.whole("n_routed_experts"),
         "top_k": file.whole("num_experts_per_tok"),
@@ -311,18 +314,18 @@ def expert_fields(file: ConfigFile, *, score_bias: bool) -> Entry:
 
 
 def mtp_fields(file: ConfigFile, name: str) -> Entry:
-    """Modules that predict tokens beyond the next."""
+    """Number and note of modules that predict tokens beyond the next."""
     modules = file.same(name, "num_mtp_layers", low=0, default=0)
     return {"mtp": modules, "note": parameter_note(modules)}
 
 
 def parameter_note(modules: int) -> str:
-    """What is said of parameters where there are such modules."""
+    """Note on parameters of modules that predict further tokens."""
     return f"parameters without its {modules} multi-token prediction module" + "s" * (modules > 1) if modules else ""
 
 
 def rotated_share_stated(file: ConfigFile) -> float:
-    """The share of a head that is rotated, where the file counts what is."""
+    """Share of a head that is rotated, if the file counts the rotated values. [-]"""
     head_dim = file.whole("head_dim")
     share = rotated_share(file, default=file.whole("rotary_dim", default=head_dim) / head_dim)
     if share > 1:
@@ -331,7 +334,7 @@ def rotated_share_stated(file: ConfigFile) -> float:
 
 
 def grouped_query_fields(file: ConfigFile, *, kv_heads: int | None = None) -> Entry:
-    """Heads in groups; `kv_heads` is what an absent field means."""
+    """Fields of grouped-query heads; `kv_heads` replaces an absent field."""
     heads, hidden = file.whole("num_attention_heads"), file.whole("hidden_size")
     head_dim = file.whole("head_dim", default=hidden // heads)
     if file.get("head_dim") is None and hidden % heads:

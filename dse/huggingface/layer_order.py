@@ -1,4 +1,4 @@
-"""Layers of several kinds: lists with an entry a layer become an order, as a model states it."""
+"""Order of layer kinds: lists with one entry per layer become an order, as a model states it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -17,7 +17,7 @@ WIDEST = 32
 def layer_list(
     file: ConfigFile, name: str, words: Mapping[Any, str], *, layers: int = 0, more: int = 0
 ) -> tuple[str, ...] | None:
-    """What a list says of each layer; None where there is no such list.
+    """Layer kinds from a list in the file; None if there is no such list.
 
     Args:
         words: what its entries may be, and what they are called here.
@@ -36,17 +36,17 @@ def layer_list(
             raise file.refuse(name, f"{shorten(word)} is no kind of layer that is understood here; valid: {valid}")
     if len(given) not in (layers, layers + more):
         wanted = f"{layers} layers" + (f" and {more} modules that predict tokens" if more else "")
-        raise file.refuse(name, f"{len(given)} entries, for {wanted}; say one for each")
+        raise file.refuse(name, f"{len(given)} entries, for {wanted}; list one for each")
     return tuple(known[type(word), word] for word in given[:layers])
 
 
 def every_nth_layer(interval: int, layers: int, usual: str, other: str) -> tuple[str, ...]:
-    """Kinds of layers of which each `interval`-th is another one."""
+    """Layer kinds with another kind in every `interval`-th layer."""
     return tuple(usual if (place + 1) % interval else other for place in range(layers))
 
 
 def kinds_and_order(turns: Sequence[str], kinds: Mapping[str, Entry]) -> Entry:
-    """The kinds and their order; what the one kind says where there is only one that mixes and feeds as any layer does."""
+    """Layer kinds and their order; the fields of the kind itself if there is only one plain kind."""
     used = {name: kinds[name] for name in dict.fromkeys(turns)}
     (first, *others) = used.values()
     if not others and not {"mixing", "ffn"} & first.keys():
@@ -55,7 +55,7 @@ def kinds_and_order(turns: Sequence[str], kinds: Mapping[str, Entry]) -> Entry:
 
 
 def order_text(turns: Sequence[str]) -> str:
-    """Kinds of layers in turn, as short as repeating says it.
+    """Layer kinds in order, as text with repetitions.
 
     >>> order_text(["local"] * 5 + ["full"])
     '5 local, full'
@@ -92,7 +92,7 @@ def _repeats(turns: tuple[str, ...], place: int) -> Iterator[tuple[int, int]]:
 
 
 def leading_dense_layers(file: ConfigFile, name: str, turns: Iterable[str]) -> int:
-    """How many layers are dense, where these are the first ones and the others have experts."""
+    """Number of dense layers if they are the first ones and all others have experts."""
     words = list(turns)
     dense = words.count("dense")
     if words[:dense] != ["dense"] * dense:
@@ -101,7 +101,7 @@ def leading_dense_layers(file: ConfigFile, name: str, turns: Iterable[str]) -> i
 
 
 def window_layers(file: ConfigFile, turns: Sequence[str], *, local: Entry | None = None, full: Entry | None = None) -> Entry:
-    """Layers that attend within a window, and layers that attend to everything.
+    """Order of layers that attend within a window and layers that attend to everything.
 
     Args:
         turns: which are "local" and which "full".

@@ -1,4 +1,4 @@
-"""Architectures whose attention caches a latent, or compressed entries: DeepSeek and what follows it."""
+"""Architectures that cache a latent or compressed entries: DeepSeek and its successors."""
 
 from dse.huggingface.config_file import ConfigFile, Entry, shorten
 from dse.huggingface.gqa_families import expert_fields, mtp_fields
@@ -7,42 +7,42 @@ from dse.huggingface.quantization import rotated_share
 
 
 def deepseek_v2(file: ConfigFile) -> Entry:
-    """Latent attention, routing without learned biases."""
+    """DeepSeek-V2: latent attention, routing without learned biases."""
     file.only("topk_method", ("greedy", "group_limited_greedy"))
     return _latent(file, score_bias=False)
 
 
 def deepseek_v3(file: ConfigFile) -> Entry:
-    """Latent attention, routing by scores with biases."""
+    """DeepSeek-V3: latent attention, routing by scores with biases."""
     file.only("topk_method", ("noaux_tc",))
     return _latent(file, score_bias=True)
 
 
 def minicpm3(file: ConfigFile) -> Entry:
-    """Latent attention with a dense FFN in each layer."""
+    """MiniCPM3: latent attention with a dense FFN in each layer."""
     file.ignore("head_dim")  # of the rotated part
     file.only("attention_bias", (False,))
     return _heads(file)
 
 
 def mistral4(file: ConfigFile) -> Entry:
-    """As DeepSeek-V2, with experts in all layers unless it says otherwise."""
+    """Mistral 4: DeepSeek-V2 with experts in all layers by default."""
     biased = file.only("topk_method", ("greedy", "group_limited_greedy", "noaux_tc")) == "noaux_tc"
     return _latent(file, score_bias=biased)
 
 
 def glm4_lite(file: ConfigFile) -> Entry:
-    """As DeepSeek-V3."""
+    """GLM-4 lite: the same fields as DeepSeek-V3."""
     return deepseek_v3(file)
 
 
 def deepseek_v32(file: ConfigFile) -> Entry:
-    """As DeepSeek-V3, with an indexer that picks positions."""
+    """DeepSeek-V3.2: DeepSeek-V3 with an indexer that picks positions."""
     return deepseek_v3(file) | {"indexer": _indexer(file)}
 
 
 def glm_dsa(file: ConfigFile) -> Entry:
-    """As DeepSeek-V3.2; some layers may take what one before them has picked."""
+    """GLM with an indexer as in DeepSeek-V3.2; some layers may reuse the picks of an earlier one."""
     indexer, layers = _indexer(file), file.layers()
     modules = file.whole("num_nextn_predict_layers", low=0, default=0)
     layer_list(file, "layer_types", {"deepseek_sparse_attention": "sparse"}, more=modules)
@@ -55,7 +55,7 @@ def glm_dsa(file: ConfigFile) -> Entry:
         turns = tuple("reused" if max(place - first + 1, 0) % every else "scored" for place in range(layers))
     file.get("index_topk_pattern")
     if turns[0] == "reused":
-        raise file.refuse(file.stated("indexer_types", "index_topk_pattern"), "the first layer has nothing to reuse; say full")
+        raise file.refuse(file.stated("indexer_types", "index_topk_pattern"), "the first layer has nothing to reuse; set full")
     file.whole("head_dim", default=1)  # of the rotated or of the whole key, as files differ; the other fields say both
     file.only("topk_method", ("noaux_tc",))
     return _latent(file, score_bias=True, named=False) | {
@@ -65,7 +65,7 @@ def glm_dsa(file: ConfigFile) -> Entry:
 
 
 def deepseek_v4(file: ConfigFile) -> Entry:
-    """Windows in all layers; beside them entries of some positions, of which an indexer picks, or which are few."""
+    """DeepSeek-V4: windows in all layers, and compressed entries, which an indexer picks or which are few."""
     heads, head_dim = file.whole("num_attention_heads"), file.whole("head_dim")
     file.only("num_key_value_heads", (1,))
     file.only("topk_method", ("noaux_tc",))
@@ -123,7 +123,10 @@ def _compressing(file: ConfigFile, modules: int) -> tuple[str, ...]:
 
 
 def kimi_linear(file: ConfigFile) -> Entry:
-    """States with a decay of each channel, and latent attention without rotation; layers are counted from one."""
+    """Kimi Linear: states with a decay of each channel, and latent attention without rotation.
+
+    Layers are counted from one.
+    """
     said = file.group("linear_attn_config")
     if said is None:
         raise file.refuse("linear_attn_config", "missing; a group of fields is needed")
@@ -171,10 +174,10 @@ def _counted(said: ConfigFile, layers: int) -> tuple[str, ...]:
             raise said.refuse(name, f"{shorten(places)} is not a list of layers, from 1 to {layers}")
         for place in places:
             if turns[place - 1]:
-                raise said.refuse(name, f"layer {place} is named twice; say each once in kda_layers or full_attn_layers")
+                raise said.refuse(name, f"layer {place} is named twice; list each once in kda_layers or full_attn_layers")
             turns[place - 1] = kind
     if "" in turns:
-        raise said.refuse("full_attn_layers", f"layer {turns.index('') + 1} is in neither list; say each once")
+        raise said.refuse("full_attn_layers", f"layer {turns.index('') + 1} is in neither list; list each once")
     return tuple(turns)
 
 

@@ -1,4 +1,4 @@
-"""Models that a search has pruned layer by layer."""
+"""Models that an architecture search has pruned layer by layer (nemotron-nas)."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from dse.huggingface.layer_order import kinds_and_order
 
 
 def read_pruned_blocks(file: ConfigFile) -> Entry:
-    """Layers that a search has pruned one by one: some without attention, FFNs of many widths (nemotron-nas)."""
+    """Layers that were pruned one by one: some without attention, FFNs of many widths."""
     given, layers, heads, hidden = (
         file.get("block_configs"),
         file.layers(),

@@ -1,4 +1,4 @@
-"""What a file says about number formats, which is for people, and about rotations, which must be of kinds that cost alike."""
+"""Number formats of a file, as a note for the user, and checks of its rotary embedding."""
 
 import json
 import re
@@ -76,7 +76,7 @@ KV_ALGORITHMS = {"FP8": "fp8", "NVFP4": "nvfp4", "INT8": "int8", "NVFP4_AFFINE":
 
 
 class Formats(NamedTuple):
-    """What a file says of numbers.
+    """Number formats that one file states.
 
     Attributes:
         note: for people.
@@ -88,7 +88,7 @@ class Formats(NamedTuple):
 
 
 def published_format_text(*files: ConfigFile) -> Formats:
-    """The formats in which a model is published, and the words of a mapping that match.
+    """Formats in which a model is published, and the matching options of a mapping, as text.
 
     Args:
         files: what stands beside a file, the group of its text model, and those around that; the last that says it counts.
@@ -127,7 +127,7 @@ OPTIONAL = frozenset(spec.name for spec in fields(FormatPlan) if spec.default is
 
 
 def overrides(words: Mapping[str, str]) -> str:
-    """Formats by field as overrides of a command line; those that mappings leave out are added with a plus.
+    """Number formats by field as overrides; those that mappings leave out have a plus sign.
 
     >>> overrides({"experts": "nvfp4", "kv": "fp8"})
     '+mapping.precision.experts=nvfp4 mapping.precision.kv=fp8'
@@ -136,7 +136,7 @@ def overrides(words: Mapping[str, str]) -> str:
 
 
 def read_quantization_file(path: Path) -> ConfigFile | None:
-    """What `hf_quant_config.json` beside a `config.json` says of its format, as that file would say it; None without one."""
+    """Format in `hf_quant_config.json` beside a `config.json`, as that file would have it; else None."""
     other = path.parent / "hf_quant_config.json"
     if path.name != "config.json" or not other.is_file():
         return None
@@ -163,7 +163,7 @@ def _quantized(file: ConfigFile) -> str:
         raise file.refuse(
             "quantization_config",
             f"quant_method {shorten(method)} is not understood; valid: {', '.join(METHODS)}; "
-            "else take the file of the model before it was quantised, and say the format in mapping.precision.weights",
+            "else take the file of the model before it was quantised, and set the format in mapping.precision.weights",
         )
     if method in PLAIN:
         return _blocked(PLAIN[method], group.get("weight_block_size"))
@@ -278,7 +278,7 @@ def _spares_attention(file: ConfigFile) -> bool:
 
 
 def check_rotation(file: ConfigFile, *, partial: bool) -> None:
-    """Refuses rotations of unknown kinds, and parts of heads where an architecture rotates all."""
+    """Refuse unknown kinds of rotation, and partial rotation if an architecture rotates whole heads."""
     for name in ("rope_scaling", "rope_parameters"):
         for inner in _rotations(file, name):
             kinds = [word for word in (inner.get("rope_type"), inner.get("type")) if word is not None]
@@ -292,7 +292,7 @@ def check_rotation(file: ConfigFile, *, partial: bool) -> None:
 
 
 def context(file: ConfigFile, longest: int) -> int:
-    """The longest sequence that a model is served with: what it was trained for, extended by its rotation.
+    """Longest sequence that a model serves: trained length, extended by its rotation. [token]
 
     Engines take the factor of a linear, dynamic or YaRN scaling times the length before it, which YaRN may say by itself.
 
@@ -314,7 +314,7 @@ def context(file: ConfigFile, longest: int) -> int:
 
 
 def rotated_share(file: ConfigFile, kind: str = "", *, default: float = 1.0) -> float:
-    """The share of a head that is rotated, in layers of a kind, where it depends on that."""
+    """Share of a head that is rotated, in layers of one kind if kinds differ. [-]"""
     outside = file.share("partial_rotary_factor", default=default)
     said = file.get("rope_parameters")
     inner = file.group("rope_parameters")

@@ -1,4 +1,4 @@
-"""Architectures of which some layers keep a state in the place of a cache."""
+"""Architectures of which some layers keep a recurrent state in the place of a KV cache."""
 
 from math import ceil, gcd
 
@@ -9,12 +9,12 @@ from dse.huggingface.quantization import rotated_share
 
 
 def qwen3_next(file: ConfigFile) -> Entry:
-    """Gated DeltaNet in most layers, gated attention in the others, experts in all."""
+    """Qwen3-Next: Gated DeltaNet in most layers, gated attention in the others, experts in all."""
     return _delta(file) | {"experts": _shared_experts(file), "ffn_intermediate": _dense_width(file)}
 
 
 def qwen35(file: ConfigFile) -> Entry:
-    """As Qwen3-Next, with one FFN in each layer."""
+    """Qwen3.5: Qwen3-Next with one FFN in each layer."""
     return _delta(file) | {"ffn_intermediate": file.whole("intermediate_size")}
 
 
@@ -76,7 +76,7 @@ NAMED = {
 
 
 def nemotron_h(file: ConfigFile) -> Entry:
-    """Mamba-2, attention without rotation and FFNs, each a layer by itself; FFNs have no gate."""
+    """Nemotron-H: Mamba-2, attention without rotation and FFNs without gate, each a layer."""
     turns = _sublayers(file)
     for name in ("use_bias", "mamba_proj_bias"):
         file.only(name, (False,))
@@ -169,7 +169,7 @@ def _nemotron_experts(file: ConfigFile) -> Entry:
 
 
 def jamba(file: ConfigFile) -> Entry:
-    """Mamba-1 in most layers, attention without rotation in the others; experts in some of all."""
+    """Jamba: Mamba-1 in most layers, attention without rotation in the others; experts in some of all."""
     file.only("mamba_proj_bias", (False,))
     file.only("sliding_window", ())
     hidden, layers = file.whole("hidden_size"), file.layers()
@@ -218,7 +218,7 @@ def _placed(file: ConfigFile, period: str, offset: str, layers: int) -> list[boo
 
 
 def minimax_m1(file: ConfigFile) -> Entry:
-    """Lightning attention in most layers."""
+    """MiniMax-M1: lightning attention in most layers."""
     layers, heads, head_dim = file.layers(), file.whole("num_attention_heads"), file.whole("head_dim")
     words = {0: "lightning", 1: "full", "linear_attention": "lightning", "full_attention": "full"}
     turns = layer_list(file, "attn_type_list", words) or layer_list(file, "layer_types", words)

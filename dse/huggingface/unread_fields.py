@@ -1,8 +1,8 @@
-"""Fields that an architecture has no use for: those that may change shapes or counts are refused, others are named in a note.
+"""Fields that an architecture does not use: refused if they may change shapes, else noted.
 
-A name is taken as its words. Some words say that a field is of training, sampling, tokens, numbers or of another part of a
-model that is left out (`INERT`); some that it is of shapes or of what layers are (`SHAPING`). What a field says matters too:
-what is off changes nothing, and a count may change anything.
+A name is split into its words. Some words show that a field is of training, sampling, tokens, numbers or of an omitted part of
+a model (`INERT`); some that it is of shapes or layers (`SHAPING`). The value matters too: a field that is off changes nothing,
+and a count may change anything.
 """
 
 import re
@@ -61,7 +61,7 @@ COUNTS = SIZES | _words("factor n num number rope")
 
 
 def may_shape(name: str, value: Any) -> bool:
-    """Whether a field that is not understood may change shapes or counts, by the words of its name and by what it says.
+    """Whether an unknown field may change shapes or counts, by the words of its name and its value.
 
     >>> may_shape("moe_router_dtype", "float32"), may_shape("is_llama_config", True), may_shape("index_share_for_mtp", True)
     (False, False, False)
@@ -89,7 +89,7 @@ MOST = 6
 
 
 def unread_fields_text(names: list[str]) -> str:
-    """A note on fields that were not read; "" where there are none.
+    """A note on fields that were not read; empty string if there are none.
 
     >>> unread_fields_text(["router_dtype"])
     'not read, and taken to change no shapes: router_dtype'

@@ -1,4 +1,4 @@
-"""Architectures of which some layers attend within a window or a chunk, and others to everything."""
+"""Architectures whose layers attend within a window or a chunk in part, and to everything in part."""
 
 from dse.huggingface.config_file import ConfigFile, Entry, shorten
 from dse.huggingface.gqa_families import grouped_query_fields, mtp_fields
@@ -14,7 +14,7 @@ from dse.huggingface.quantization import rotated_share
 
 
 def gpt_oss(file: ConfigFile) -> Entry:
-    """Windows in every second layer, sinks, biases everywhere, experts in all layers."""
+    """gpt-oss: windows in every second layer, sinks, biases everywhere, experts in all layers."""
     bias = file.flag("attention_bias", default=True)
     width = file.whole("intermediate_size")
     experts = {
@@ -29,7 +29,7 @@ def gpt_oss(file: ConfigFile) -> Entry:
 
 
 def gemma2(file: ConfigFile) -> Entry:
-    """Windows in every second layer, norms before and after, tanh on scores."""
+    """Gemma 2: windows in every second layer, norms before and after, tanh on scores."""
     file.only("sliding_window_size", (file.get("sliding_window"),))
     own = _gemma(file) | {"softcap": _capped(file, "attn_logit_softcapping")}
     turns = layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(2, file.layers(), "local", "full")
@@ -37,7 +37,7 @@ def gemma2(file: ConfigFile) -> Entry:
 
 
 def gemma3(file: ConfigFile) -> Entry:
-    """Windows in five of six layers, norms on queries and keys."""
+    """Gemma 3: windows in five of six layers, norms on queries and keys."""
     own = _gemma(file) | {"softcap": _capped(file, "attn_logit_softcapping"), "qk_norm": True}
     interval = file.same("sliding_window_pattern", "_sliding_window_pattern", default=6)
     turns = layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(interval, file.layers(), "local", "full")
@@ -45,7 +45,7 @@ def gemma3(file: ConfigFile) -> Entry:
 
 
 def gemma4(file: ConfigFile) -> Entry:
-    """Layers that attend to everything have other heads, whose keys may be values too; the last of all is one of them."""
+    """Gemma 4: full layers have heads of their own, whose keys may be values too; the last is full."""
     for name, valid in (("hidden_size_per_layer_input", (0,)), ("use_double_wide_mlp", (False,))):
         file.only(name, valid)
     file.get("vocab_size_per_layer_input")  # of tables that are not there
@@ -102,7 +102,7 @@ def _capped(file: ConfigFile, name: str) -> bool:
 
 
 def llama4(file: ConfigFile) -> Entry:
-    """Layers within chunks, rotated, and layers without rotation that attend to everything; experts in some or all of them."""
+    """Llama 4: rotated layers within chunks and full layers without rotation; experts in some or all."""
     layers = file.layers()
     interval = file.whole("no_rope_layer_interval", default=4)
     said = _rotating(file, layers)
@@ -114,7 +114,9 @@ def llama4(file: ConfigFile) -> Entry:
         "full": {"rope": 0.0},
     }
     if turns != turned_ones:
-        raise file.refuse("layer_types", "layers within chunks are not those that no_rope_layers rotates; say the same in both")
+        raise file.refuse(
+            "layer_types", "layers within chunks are not those that no_rope_layers rotates; use the same layers in both"
+        )
     fed = _interleaved(file, layers)
     experts = {
         "count": file.whole("num_local_experts"),
@@ -148,7 +150,7 @@ def _interleaved(file: ConfigFile, layers: int) -> tuple[str, ...]:
 
 
 def cohere2(file: ConfigFile) -> Entry:
-    """Attention and FFN side by side; norms have no bias, so that they weigh what RMS norms do."""
+    """Cohere2: parallel attention and FFN; norms have no bias and so the weights of RMS norms."""
     for name, valid in (
         ("use_qk_norm", (False,)),
         ("use_parallel_block", (True,)),
@@ -172,7 +174,7 @@ def cohere2(file: ConfigFile) -> Entry:
 
 
 def mimo_v2(file: ConfigFile) -> Entry:
-    """Windows with more KV heads and sinks; values of a head are fewer than keys."""
+    """MiMo-V2: windows with more KV heads and sinks; values of a head are fewer than keys."""
     modules = mtp_fields(file, "num_nextn_predict_layers")
     words = {0: "full", 1: "local"}
     turns = layer_list(file, "hybrid_layer_pattern", words, more=int(modules["mtp"]))
@@ -217,7 +219,10 @@ STEP_37 = 96
 
 
 def step3(file: ConfigFile) -> Entry:
-    """Windows with more query heads, a gate of each head; lists may go on over modules that predict tokens."""
+    """Step3: windows with more query heads, and a gate of each head.
+
+    Lists may go on over modules that predict further tokens.
+    """
     modules = mtp_fields(file, "num_nextn_predict_layers")
     more, layers, heads = int(modules["mtp"]), file.layers(), file.whole("num_attention_heads")
     file.only("att_impl_type", ("GQA",))

@@ -1,6 +1,7 @@
-"""What an assistant can call: tools with typed arguments, each of which answers with one of the published documents.
+"""Tools of the MCP server: typed arguments in, one of the published documents out.
 
-Plain values only; `dse.mcp_server.server` says them in the Model Context Protocol, and `dse.mcp_server.tool_calls` does them.
+Plain values only; `dse.mcp_server.server` serves them over the Model Context Protocol, and `dse.mcp_server.tool_calls` runs
+them.
 """
 
 from collections.abc import Mapping
@@ -17,17 +18,18 @@ OPTIONS = "dse://options"
 """The resource that says what can be chosen."""
 
 GUIDE = f"""\
-mesh-dse evaluates accelerators for LLMs: a chip, a mapping of a model onto it, and a load, in fractions of a second by closed
-form. A study is a question with a space of knobs, objectives and constraints; what ran is stored in ./runs of this folder.
+mesh-dse evaluates accelerators for LLMs: a chip, a mapping of a model onto it, and a load, in fractions of a second with an
+analytical model. A study is a question with a space of knobs, objectives and constraints; results are stored in ./runs
+of this folder.
 
 Overrides are texts ADDRESS=VALUE: a choice (chip=h200, model=llama3_8b, mapping=t10, workload=serving), a list of models
 (model=[llama3_8b,qwen2_7b]), a quantity with its unit (chip.l2.size=64 MB), a list (workload.batch=[1,8]), a field that is not
 there yet with + before it. mapping.both.tp=8 sets prefill and decode. {OPTIONS}, also in the answer of list, has all choices,
 fidelities and metrics; `design` in the answer of evaluate has every address with its value in SI; a wrong address or value is
-answered with those that are right.
+refused with the valid ones.
 
-To search: evaluate one design, change what binds it (seconds_by_bound, operators) and evaluate again; why says at once what
-each knob would do. Or ask a study: list names those that ran here, front has the designs that no other beats, whynot says what
+To search: evaluate one design, change its bottleneck (seconds_by_bound, operators) and evaluate again; why shows at once the
+effect of each knob. Or use a study: list names those that ran here, front has the nondominated designs, whynot shows what
 beats a design of yours and through which changes. With {ALLOW_RUN} the tool run searches a study's whole space."""
 
 STUDY = text_schema("name of a study, as the tool list says it")
@@ -43,7 +45,7 @@ def _with(schema: Schema, *examples: Any) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class McpTool:
-    """One tool.
+    """One tool of the MCP server: its description, arguments and document.
 
     Attributes:
         title: for people.
@@ -60,21 +62,21 @@ class McpTool:
     writes: bool = False
 
 
-DESIGN = _with(text_schema("the id of a design of the study, as the tool front has it; instead of overrides"), "1f3a09c27b")
+DESIGN = _with(text_schema("id of a design of the study, from the tool front; instead of overrides"), "1f3a09c27b")
 
 TOOLS = {
     "list": McpTool(
-        "Studies, and what can be chosen",
+        "Studies and presets",
         "Lists the studies that can be run and those that ran in this folder, with their questions and states. A second text "
-        "has what can be chosen: chips, models, mappings, workloads, stacks, spaces, samplers, fidelities and metrics.",
+        "lists what can be chosen: chips, models, mappings, workloads, stacks, spaces, samplers, fidelities and metrics.",
         object_schema({}),
         "list",
     ),
     "evaluate": McpTool(
         "Evaluate one design",
-        "Evaluates one design: whether it is feasible, its metrics with units, the time of every operator and what binds it, "
-        "area, power and price, and the sources of constants. Without overrides it is the usual one. study=NAME among the "
-        "overrides starts from what that study starts from; study and design answer for a design of a study that ran here.",
+        "Evaluates one design: whether it is feasible, its metrics with units, the time and bottleneck of every operator, "
+        "area, power and price, and the sources of constants. Without overrides it is the default design. study=NAME "
+        "among the overrides starts from the study's configuration; study and design name a design of a study that ran here.",
         object_schema(
             {
                 "overrides": _with(
@@ -92,17 +94,17 @@ TOOLS = {
     ),
     "front": McpTool(
         "Front of a study",
-        "The designs of a study that no other beats, with knobs and metrics, what one step of each knob does there, what each "
-        "constraint costs, and what the study cannot say. The study must have run in this folder.",
+        "The nondominated designs of a study, with knobs and metrics, the effect of one step of each knob, shadow prices of "
+        "constraints, and caveats of the study. The study must have run in this folder.",
         object_schema({"study": _with(STUDY, "quickstart")}),
         "front",
     ),
     "why": McpTool(
-        "Why a design is as it is",
-        "Why a design is as it is: shares of its time, what one step of each knob up and down does to each objective, the "
-        "smallest relaxation of each constraint that buys something, and the next design that is cheaper or faster. The design "
-        "is one of a study by its id, one of a study by overrides over what the study starts from, or, without a study, one "
-        "by overrides as of evaluate.",
+        "Explain a design",
+        "Explains a design: shares of its time, the effect of one step of each knob up and down on each objective, the "
+        "smallest relaxation of each constraint that brings a gain, and the next design that is cheaper or faster. Name the "
+        "design by its id in a study, by overrides over the study's configuration, or, without a study, by overrides as in "
+        "evaluate.",
         object_schema(
             {
                 "study": _with(STUDY, "quickstart"),
@@ -114,9 +116,9 @@ TOOLS = {
         "explain",
     ),
     "whynot": McpTool(
-        "Where a design stands in a study",
-        "Where a design of yours stands in a study that ran here: which designs of the front beat it and by how much, and the "
-        "fewest changes that make it one of them, each evaluated. Overrides name the design over what the study starts from.",
+        "Position of a design in a study",
+        "Compares a design of yours with a study that ran here: which designs of the front beat it and by how much, and the "
+        "fewest changes that make it one of them, each evaluated. Overrides name the design over the study's configuration.",
         object_schema(
             {
                 "study": _with(STUDY, "quickstart"),
@@ -129,10 +131,9 @@ TOOLS = {
     ),
     "run": McpTool(
         "Run a study",
-        "Starts a study or goes on with it, and answers with its front. It takes seconds to hours: search.budget=N and "
-        "search.stop.time=5 min bound it, verify=none leaves the check at a higher fidelity out, name=NEW puts it beside what "
-        "ran before. Progress is reported; what is evaluated is stored at once, so a cancelled run goes on when it is called "
-        "again.",
+        "Starts or resumes a study, and answers with its front. It takes seconds to hours: search.budget=N and "
+        "search.stop.time=5 min limit it, verify=none skips verification, name=NEW starts a new study beside the stored one. "
+        "Progress is reported; results are stored at once, so a cancelled run resumes when it is called again.",
         object_schema(
             {
                 "study": _with(STUDY, "quickstart"),
@@ -148,12 +149,12 @@ TOOLS = {
 
 
 def available_tools(*, allow_run: bool) -> dict[str, McpTool]:
-    """The tools that may be called."""
+    """Tools that may be called."""
     return {name: tool for name, tool in TOOLS.items() if allow_run or not tool.writes}
 
 
 def check_arguments(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a tool that have the types of its schema.
+    """Arguments of a tool, checked against its schema.
 
     Args:
         name: of the tool.
@@ -170,7 +171,7 @@ def check_arguments(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in given.items():
         if key not in takes["properties"]:
             known = takes["properties"]
-            raise DesignError(f"{name}: no argument {key!r}; {suggest_nearest(key, known) if known else 'it takes none'}")
+            raise DesignError(f"{name}: no argument {key!r}; {suggest_nearest(key, known) if known else 'valid: none'}")
         schema = takes["properties"][key]
         if schema["type"] == "string" and not isinstance(value, str):
             raise DesignError(f"{name}: {key}: {value!r} is no text; write it as {schema['examples'][0]!r}")

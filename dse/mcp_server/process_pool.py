@@ -1,7 +1,7 @@
-"""The processes in which calls of tools are answered, as the server has them: each call has one for itself.
+"""Processes of the MCP server that answer tool calls, one call in a process at a time.
 
-So a long call holds up neither others nor the protocol, one that is cancelled stops wherever it is, and nothing that it prints
-or breaks reaches the server.
+So a long call delays neither others nor the protocol, a cancelled call stops wherever it is, and nothing that a call prints or
+breaks reaches the server.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ ProgressCallback = Callable[[int, int, str], Awaitable[None]]
 
 
 class ToolProcesses:
-    """Processes that answer calls; made in a running loop, and ended by `close`."""
+    """Pool of processes that answer calls; made in a running loop, and ended by `close`."""
 
     def __init__(self) -> None:
         self._turns = asyncio.Semaphore(MAX_PROCESSES)
@@ -41,7 +41,7 @@ class ToolProcesses:
         self._idle: list[asyncio.subprocess.Process] = []
 
     async def answer(self, tool: str, arguments: Mapping[str, Any], heard: ProgressCallback) -> dict[str, Any]:
-        """What a tool answers: ``{"document": ...}``, or ``{"refused": LINE}``.
+        """Answer of a tool: ``{"document": ...}``, or ``{"refused": LINE}``.
 
         A call that is cancelled is stopped.
         """
@@ -53,7 +53,7 @@ class ToolProcesses:
             except TimeoutError:
                 _dismissed(process)
                 raise DesignError(
-                    f"{tool}: took longer than {format_quantity(limit, 's')}, the most for a call; ask for less"
+                    f"{tool}: took longer than {format_quantity(limit, 's')}, the limit of a call; request less"
                 ) from None
             except BaseException:
                 _dismissed(process)
@@ -65,7 +65,7 @@ class ToolProcesses:
             return found
 
     async def close(self) -> None:
-        """Tells all processes to end, and waits for it; a call that is under way stops first."""
+        """End all processes, and wait for them; a call in progress stops first."""
         left = [process for process in self._all if process.returncode is None]
         for process in left:
             _dismissed(process)
@@ -106,7 +106,7 @@ async def _answer(
             return found
         await heard(found["done"], found["total"], found["said"])
     code = await process.wait()
-    raise DesignError(f"{tool}: its process ended with {code}, by a signal or for lack of memory; ask for less")
+    raise DesignError(f"{tool}: its process ended with {code}, by a signal or for lack of memory; request less")
 
 
 def _dismissed(process: asyncio.subprocess.Process) -> None:

@@ -1,4 +1,4 @@
-"""The tools in the Model Context Protocol, over standard input and output: the one room of the library `mcp`."""
+"""MCP server on standard input and output: the only module that imports the library `mcp`."""
 
 import asyncio
 import os
@@ -22,13 +22,13 @@ from dse.terminal.signals import exit_status
 
 
 def serve_mcp(*, allow_run: bool) -> None:
-    """Serves one client until its input ends.
+    """Serve one client until its input ends.
 
     Args:
         allow_run: whether the tools that write are offered.
     """
     if sys.stdin.isatty():
-        print("dse mcp: speaks with an assistant's client on standard input; Ctrl-C ends it", file=sys.stderr)
+        print("dse mcp: serves an assistant's client on standard input; Ctrl-C ends it", file=sys.stderr)
     try:
         asyncio.run(_serve(allow_run))
     except KeyboardInterrupt as error:
@@ -61,7 +61,9 @@ def _server(processes: ToolProcesses, tools: dict[str, McpTool]) -> Server[Any]:
             raise MCPError(types.INVALID_PARAMS, f"no tool {params.name!r}; {suggest_nearest(params.name, tools)}")
         try:
             if params.name not in tools:
-                raise DesignError(f"{params.name}: it writes, and this server only reads; start it with dse mcp {ALLOW_RUN}")
+                raise DesignError(
+                    f"{params.name}: needs write access, and this server only reads; start it with dse mcp {ALLOW_RUN}"
+                )
             found = await processes.answer(params.name, params.arguments or {}, heard)
         except DesignError as error:
             found = {"refused": error_line(error)}

@@ -1,4 +1,4 @@
-"""What the tools do: arguments of an assistant in, a published document out.
+"""Execution of tool calls: arguments of an assistant in, a published document out.
 
 What an assistant says is data, as that of any stranger: no flags, no code (`dse.config.untrusted_files`), no file outside of
 the folder, as a message may quote a line of it, and no other place of results than ./runs.
@@ -26,7 +26,7 @@ OUTSIDE = re.compile(r"""(^|[\s\[{(,:=|'"])(/+\w|~|(\.\./*)+(\w|$))|/\.\.(/|$)""
 
 
 def call_tool(name: str, arguments: Mapping[str, Any], told: ProgressCallback) -> dict[str, Any]:
-    """What a tool answers: the document of `dse.mcp_server.TOOLS`.
+    """Answer of a tool: the document that `dse.mcp_server.TOOLS` names.
 
     Args:
         name: of the tool.
@@ -54,7 +54,7 @@ def call_tool(name: str, arguments: Mapping[str, Any], told: ProgressCallback) -
 
 
 def list_options() -> dict[str, Any]:
-    """What overrides can choose: names by group, fidelities, and metrics with their definitions."""
+    """Presets that overrides can choose, by group, fidelities, and metrics with their definitions."""
     from dse.evaluators import FIDELITIES, METRICS
 
     chosen = {
@@ -77,9 +77,7 @@ def _words(name: str, overrides: list[str]) -> list[str]:
                 f"{name}: {word!r}: results are in ./runs of the folder of the server; name=NEW puts them beside others"
             )
         if root == "ray":
-            raise DesignError(
-                f"{name}: {word!r}: a cluster is for people to choose; leave it out, and Ray starts on this machine"
-            )
+            raise DesignError(f"{name}: {word!r}: only users may choose a cluster; remove it, and Ray starts on this machine")
         value = word.partition("=")[2]
         if any(OUTSIDE.search(read) or _leads_outside(read) for read in (value, value.replace("\\", ""))):
             raise DesignError(f"{name}: {word!r}: names a place outside of the folder of the server; bring the file there")
@@ -109,7 +107,7 @@ def _evaluate(study: str, design: str, words: list[str]) -> dict[str, Any]:
     if not study and not design:
         return evaluation_record(evaluate(words))
     if not study or not design or words:
-        raise DesignError("evaluate: say study and design, the id of a design of the study; or overrides alone")
+        raise DesignError("evaluate: expected study and design (an id of the study), or overrides alone")
     return evaluation_record(load(study).evaluate(design))
 
 
@@ -124,9 +122,9 @@ def _why(study: str, design: str, words: list[str]) -> dict[str, Any]:
     from dse.commands.explain_output import explanation_record
 
     if design and not study:
-        raise DesignError(f"why: {design!r} is a design of a study; say which study")
+        raise DesignError(f"why: {design!r} is a design of a study; set study")
     if study and not design and not words:
-        raise DesignError("why: say which design of the study, by design or by overrides; the tool front has its front")
+        raise DesignError("why: name a design of the study, by design or by overrides; the tool front lists its front")
     return explanation_record(explain_study_design(study, design, words) if study else explain_overrides(words))
 
 

@@ -1,7 +1,7 @@
-"""python -P -m dse.mcp_server.worker_process: one process that answers calls of tools, one after another, until its input ends.
+"""python -P -m dse.mcp_server.worker_process: process that answers tool calls until its input ends.
 
 A call is a line of JSON on standard input; progress, and then the answer, are lines on standard output. All else that is
-printed goes to standard error. Where the input ends during a call, the call is stopped as by SIGTERM, and what it stored stays;
+printed goes to standard error. If the input ends during a call, the call is stopped as by SIGTERM, and its stored results stay;
 a call that does not stop is ended with its process.
 """
 
@@ -33,7 +33,7 @@ GRACE = 20.0
 
 
 class ProgressReports:
-    """Writes progress of a call: designs that are done in all its stages, so that it only grows.
+    """Writer of a call's progress: designs done in all its stages, so that it only grows.
 
     Args:
         out: a line of JSON a report.
@@ -46,7 +46,7 @@ class ProgressReports:
         self._before = self._written = 0
 
     def told(self, what: str, done: int, total: int, note: str) -> None:
-        """Takes what is under way, and writes of it what is new, now and then."""
+        """Take a progress update, and write it now and then if it is new."""
         if what != self._stage:
             self._stage, self._before = what, self._written
         now, so_far = time.monotonic(), self._before + done
@@ -58,7 +58,7 @@ class ProgressReports:
 
 
 def main() -> None:
-    """Answers until the input ends."""
+    """Answer calls until the input ends."""
     out, calls = os.fdopen(os.dup(1), "w", encoding="utf-8"), os.fdopen(os.dup(0), encoding="utf-8")
     os.dup2(2, 1)  # what libraries and processes below print is no answer
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -94,7 +94,7 @@ def _answered(line: str, out: TextIO) -> dict[str, Any]:
     try:
         return {"document": call_tool(call["tool"], call["arguments"], ProgressReports(out).told)}
     except MemoryError:
-        return {"refused": f"dse: {call['tool']}: needs more than {format_quantity(MEMORY_LIMIT, 'B')} of memory; ask for less"}
+        return {"refused": f"dse: {call['tool']}: needs more than {format_quantity(MEMORY_LIMIT, 'B')} of memory; request less"}
     except Exception as error:
         said = error_line(error)
         if not said:

@@ -95,7 +95,7 @@ function bindsCard(study, titled) {
       .filter(isFront)
       .sort((a, b) => a - b),
     [first] = Object.keys(study.objectives);
-  const title = titled(study, "What binds along the front");
+  const title = titled(study, "Bottlenecks along the front");
   if (!rows.length) return card(title, "", "", empty("No feasible design", "There is no front to explain."));
   const caption = `What each front design works on, from the best ${called(first)} on the left. Click one to open it. ${spentOf(study, rows)}`;
   return pictured(title, caption, "", plot => {
@@ -140,7 +140,7 @@ function stacksCard(study, spec, titled) {
   const title = titled(study, `Time by ${spec.x}, ${spec.case}`);
   if (!spec.rows.length) return card(title, "", "", empty("No feasible design", "There is nothing to draw."));
   const own = spec.by.filter(by => by === study.fidelity).length;
-  const how = own === spec.by.length ? `By ${study.fidelity}` : `${own} by ${study.fidelity}, the others by the closed form`;
+  const how = own === spec.by.length ? `By ${study.fidelity}` : `${own} by ${study.fidelity}, the others with the analytical model`;
   return pictured(title, `Of the design with the best ${first} at each value. ${how}. Click one to open it.`, "", plot => {
     const keys = inStacks(spec.spent),
       totals = spec.spent.map(sums => Object.values(sums).reduce((a, b) => a + b, 0)),
@@ -276,7 +276,7 @@ function historyCard() {
         });
     });
     draw(plot, traces, {
-      xaxis: axisStyle("designs asked by the search"),
+      xaxis: axisStyle("designs proposed by the search"),
       yaxis: axisStyle(one ? `${called(key)} [${unit}]` : `hypervolume [${unit}]`),
       dragmode: false,
     });

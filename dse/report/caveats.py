@@ -1,5 +1,6 @@
-"""What a study cannot say: knobs that change nothing, constraints that never bind, objectives that tell nothing apart, fronts
-with more designs than the model tells apart, and spaces in which nothing is feasible.
+"""Caveats of a study: idle knobs and constraints, flat objectives, crowded or empty fronts.
+
+A front is crowded if it has more designs than the model can tell apart, and empty if no design is feasible.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +49,7 @@ MAX_FRONT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Caveat:
-    """Something that a study cannot say, or that is not what it seems.
+    """One caveat of a study, with its kind and text.
 
     Attributes:
         kind: knob, constraint, objective, feasible, front, screen, stack or chip.
@@ -64,7 +65,7 @@ class Caveat:
 def study_caveats(
     asked: Study, frame: pd.DataFrame, screened: ScreenResult | None = None, *, seconds: float = BUDGET_S
 ) -> list[Caveat]:
-    """What a study cannot say.
+    """Caveats of a study, from its designs and its screen.
 
     Args:
         asked: the study.
@@ -85,7 +86,7 @@ def study_caveats(
 
 
 def facts_dropped(asked: Study) -> list[Caveat]:
-    """Chips of which a data sheet says facts that designs of the study drop, with the knobs that move what they depend on."""
+    """Chips with data-sheet facts that do not hold for all designs, and the knobs that they depend on."""
     found = []
     for chosen, space in asked.question.space.each:
         of_part = {fact.name for fact in published_facts(space.base.chip) if fact.holds}
@@ -102,21 +103,20 @@ def facts_dropped(asked: Study) -> list[Caveat]:
         if dropped:
             name = str(chosen.get(CHIP_KNOB, "")) or str(asked.config["choices"].get("chip", ""))
             names = ", ".join(fact.replace("_", " ") for fact in dropped)
-            text = (
-                f"{names} of the data sheet count for {name} as it is given; where {', '.join(moving)} move, the model counts"
-            )
+            text = f"{names} of the data sheet hold for {name} as it ships"
+            text += f"; where {', '.join(moving)} change, the model's values are used"
             found.append(Caveat("chip", name, text))
     return found
 
 
 def foreign_constant_caveats(asked: Study) -> list[Caveat]:
-    """Chips whose software has constants that were fitted on others alone."""
+    """Chips whose software has constants that were fitted on other chips only."""
     each = ((of[1]["chip"], foreign_constants_note(*of)) for of in _software(asked))
     return [Caveat("stack", chip, text) for chip, text in each if text]
 
 
 def stack_texts(asked: Study) -> list[str]:
-    """Which kernels of each chip's software stack were measured, a line a chip that has a stack."""
+    """Measured and assumed kernels of each chip's software stack, one line per chip with a stack."""
     found = ((of[1]["chip"], stack_basis(*of)) for of in _software(asked))
     return [f"{chip}: {basis.text}" if asked.chips else basis.text for chip, basis in found if basis]
 
@@ -135,7 +135,7 @@ def _software(asked: Study) -> Iterator[tuple[list[ConstantSource], dict[str, st
 
 
 def inactive_knob_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
-    """Knobs that count at no design, with the conditions that none of them meets."""
+    """Knobs that are inactive in all designs, with the conditions that none of them meets."""
     found = []
     for knob in asked.question.space.knobs if len(frame) else ():
         if frame[knob.address].notna().any():
@@ -145,13 +145,14 @@ def inactive_knob_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
             f"{other} {' or '.join(knob_value_text(space, other, one) for one in some)}" for other, some in [*knob.when] or read
         ]
         where = f", as none has {(' and ' if knob.when else ' or ').join(ways)}" if ways else ""
-        found.append(Caveat("knob", knob.address, f"{knob.address} counts nowhere: at none of {len(frame):,} designs{where}"))
+        found.append(Caveat("knob", knob.address, f"{knob.address} is inactive: at none of {len(frame):,} designs{where}"))
     return found
 
 
 def idle_knob_caveats(asked: Study, frame: pd.DataFrame, *, seconds: float = BUDGET_S) -> list[Caveat]:
-    """Knobs of which no step changes an objective, a constraint's metric or a limit, at designs evenly over all; by the closed
-    form.
+    """Knobs of which no step changes an objective, a constraint's metric or a limit.
+
+    Tested with the analytical model at designs spread evenly over all.
     """
     space = asked.question.space
     known = frame[frame["error"].isna()]
@@ -183,7 +184,7 @@ def idle_knob_caveats(asked: Study, frame: pd.DataFrame, *, seconds: float = BUD
                 moved.add(step.knob)
     kept = [knob.address for knob in space.knobs if knob.address in tried and knob.address not in moved]
     return [
-        Caveat("knob", knob, f"{knob} changes nothing: {tried[knob]:,} steps of it, at {len(rows):,} designs evenly over all")
+        Caveat("knob", knob, f"{knob} changes nothing: {tried[knob]:,} steps of it, at {len(rows):,} evenly spread designs")
         for knob in kept
     ]
 
@@ -219,9 +220,8 @@ def _idle_pairs(asked: Study, known: pd.DataFrame) -> list[Caveat]:
         groups = known.groupby(others, dropna=False, sort=False) if others else [((), known)]
         alone = [group for _, group in groups if group[knob].nunique(dropna=False) > 1]
         if alone and all(_same(group, judged_by) for group in alone):
-            text = (
-                f"{knob} changes nothing by {asked.fidelity}: {sum(map(len, alone)):,} stored designs that differ in it alone"
-            )
+            designs = f"{sum(map(len, alone)):,} stored designs that differ only in it"
+            text = f"{knob} changes nothing at fidelity {asked.fidelity}: {designs}"
             found.append(Caveat("knob", knob, text))
     return found
 
@@ -255,8 +255,9 @@ class _Tally:
 
 
 def idle_constraint_caveats(asked: Study, frame: pd.DataFrame, screened: ScreenResult | None = None) -> list[Caveat]:
-    """Constraints that no design breaks, and those without which the front would be the same: nothing that breaks one alone
-    is better than the whole front in anything.
+    """Constraints that no design violates, and those that do not move the front.
+
+    A constraint does not move the front if no design that violates it alone is better than the whole front in anything.
     """
     front = [
         DesignOutcome({name: float(row[name]) for name in asked.objectives}) for row in frame[frame["front"]].to_dict("records")
@@ -277,28 +278,28 @@ def idle_constraint_caveats(asked: Study, frame: pd.DataFrame, screened: ScreenR
     for bound, tally in tallies.items():
         if tally.known and not tally.broken:
             near = format_quantity(tally.nearest, METRICS[bound.metric].unit)
-            text = f"{bound} never binds: of {tally.known:,} designs the nearest to it has {near}"
+            text = f"{bound} is never violated: of {tally.known:,} designs the nearest to it has {near}"
             found.append(Caveat("constraint", str(bound), text))
         elif tally.broken and not tally.moving and front:
-            how = f"{tally.broken:,} of {tally.known:,} designs break it, and without it the front is the same"
+            how = f"{tally.broken:,} of {tally.known:,} designs violate it, and without it the front is the same"
             found.append(Caveat("constraint", str(bound), f"{bound} does not move the front: {how}"))
     return found
 
 
 def discarded_rows_caveats(asked: Study, screened: ScreenResult | None) -> list[Caveat]:
-    """That most of what was screened is not known any more, so that nothing is said of what constraints leave out."""
+    """Caveat that most screened designs were not kept, so that constraints cannot be assessed."""
     if screened is None or screened.kept == screened.rows or asked.fidelity != asked.screening:
         return []
     text = (
         f"of {screened.rows:,} screened designs the front and an even sample are kept, {screened.kept:,} (screen.keep=front): "
-        "which constraints never bind cannot be said, and what they cost is of these; screen.keep=all keeps every one"
+        "idle constraints are unknown, and shadow prices are of these designs; screen.keep=all keeps every design"
     )
     text += f"; {screen_left_out_text(screened)}" if screened.pruned else ""
     return [Caveat("screen", "", text)]
 
 
 def flat_objective_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
-    """Objectives that are the same for all feasible designs, or differ by less than they are told apart by."""
+    """Objectives that are equal for all feasible designs, or differ by less than their resolution."""
     good = frame[frame["feasible"]]
     found = []
     for name, (by, how) in objective_resolution(asked).items():
@@ -312,13 +313,13 @@ def flat_objective_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
             text = f"{name} is constant: {format_quantity(low, METRICS[name].unit)} {of}"
             found.append(Caveat("objective", name, text))
         elif spread < by:
-            text = f"{name} tells no designs apart: it differs by {spread:.2%} {of}, and {how} is {by:.2%}"
+            text = f"{name} does not distinguish designs: it differs by {spread:.2%} {of}, and {how} is {by:.2%}"
             found.append(Caveat("objective", name, text))
     return found
 
 
 def infeasible_study_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
-    """Where nothing is feasible, which limit rejects most, and the smallest relaxation that would admit a design."""
+    """Most violated limits of a study without feasible designs, and the smallest relaxation."""
     if not len(frame) or frame["feasible"].any():
         return []
     counted = "; ".join(
@@ -330,13 +331,13 @@ def infeasible_study_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
     if gives:
         space = asked.question.space
         knobs = ", ".join(f"{address} {knob_value_text(space, address, value)}" for address, value in values.items())
-        said = f"the smallest relaxation that would admit one: {', and '.join(gives)}; for the design {knobs}"
+        said = f"smallest relaxation that admits a design: {', and '.join(gives)}; for the design {knobs}"
         found.append(Caveat("feasible", "", said))
     return found
 
 
 def crowded_front_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
-    """That designs of the front are nearer to one another than the model is right."""
+    """Caveat that designs of the front differ by less than the model's error."""
     kept, of = distinct_front(asked, frame)
     if not of or len(kept) == len(of):
         return []
@@ -348,13 +349,13 @@ def crowded_front_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
     why = "; ".join(f"{' and '.join(names)}: {how}" for how, names in reasons.items())
     ids = report_order(asked, frame)[DESIGN]
     names = ", ".join(ids.iloc[kept[:20]]) + (f" and {len(kept) - 20:,} more" if len(kept) > 20 else "")
-    told = f"{len(kept):,} of the {len(of):,} designs of the front are told apart: {names}."
-    told += f" Each other one is within {within} of one of them ({why})"
+    told = f"{len(kept):,} of the {len(of):,} designs of the front are distinguishable: {names}."
+    told += f" Each other design is within {within} of one of them ({why})"
     return [Caveat("front", "", told)]
 
 
 def distinct_front(asked: Study, frame: pd.DataFrame) -> tuple[list[int], list[int]]:
-    """The front thinned to designs that the model tells apart.
+    """Front thinned to designs that the model can tell apart.
 
     Returns:
         Rows of the front that stand for all, in the order of the report; and for each row of the front the one that stands
@@ -370,7 +371,7 @@ def distinct_front(asked: Study, frame: pd.DataFrame) -> tuple[list[int], list[i
 
 
 def objective_resolution(asked: Study) -> dict[str, tuple[float, str]]:
-    """What tells designs apart, by objective: half of the band of measured rows of this kind, and in words what that is.
+    """Resolution of each objective: half of the error band of measured rows, with its source as text.
 
     The band is from low to high, both simulated over measured less 1. What all rows have in common moves no order; half its
     width, sqrt((1 + high) / (1 + low)) - 1, is what is left. Of several chips or kernels the widest counts.
@@ -386,14 +387,14 @@ def objective_resolution(asked: Study) -> dict[str, tuple[float, str]]:
         if any(widths):
             found[name] = max(widths), "half the band of measured rows of this kind"
         else:
-            found[name] = ASSUMED_RESOLUTION, "assumed, as no two measured rows are of this kind"
+            found[name] = ASSUMED_RESOLUTION, "assumed, since fewer than two measured rows are of this kind"
     return found
 
 
 def thin_to_resolution(values: Array, directions: Sequence[str], by: Sequence[float]) -> tuple[list[int], list[int]]:
-    """Rows that stand for all: each other row is as good as one of them in all objectives, but for what tells rows apart.
+    """Rows that represent all others within a relative resolution of each objective.
 
-    Greedy: the row that stands for most is taken first, of several the first (epsilon-dominance [laumanns2002]).
+    Greedy: the row that represents most others is taken first, the first of equals (epsilon-dominance [laumanns2002]).
 
     Args:
         values: shape (rows, objectives).
@@ -424,5 +425,5 @@ def thin_to_resolution(values: Array, directions: Sequence[str], by: Sequence[fl
 
 
 def caveat_records(found: Sequence[Caveat]) -> list[Mapping[str, str]]:
-    """Remarks as plain values."""
+    """Caveats as JSON values for reports and documents."""
     return [{"kind": one.kind, "what": one.what, "text": one.text} for one in found]

@@ -185,7 +185,7 @@ function spentPart(row, study) {
     const why = `${count(Object.keys(study.explained.designs).length, "design")} on the front and next to it are broken down in the page`;
     const near = nearestTo(row, study, Object.keys(study.explained.designs).map(Number));
     return part(
-      "What binds",
+      "Bottlenecks",
       h("p", {class: "note"}, `${why}; the dse evaluate line below prints this one's operators.`),
       near >= 0 && h("button", {type: "button", onclick: () => openDesign(near)}, `Open ${label(near)}, the nearest that is`),
     );
@@ -193,7 +193,7 @@ function spentPart(row, study) {
   const phases = Object.entries(known.spent),
     of = spentOf(study, [row]);
   return part(
-    "What binds",
+    "Bottlenecks",
     of && h("p", {class: "note"}, of),
     phases.map(([phase, spent]) => stack(phase, spent, "s")),
     known.chip.map(([of, unit, values]) => stack(of, values, unit)),
@@ -215,8 +215,8 @@ function spentOf(study, rows) {
       : own === rows.length
         ? `By ${study.fidelity}. `
         : own
-          ? `${own} by ${study.fidelity}, the others by the closed form. `
-          : "By the closed form. ";
+          ? `${own} by ${study.fidelity}, the others with the analytical model. `
+          : "With the analytical model. ";
   return by + (study.cases.length > 1 ? `Of the first of ${study.cases.length} cases, ${study.explained.case}.` : "");
 }
 
@@ -234,7 +234,7 @@ function stack(title, shares, unit) {
     "div",
     {class: "stack"},
     h("div", {class: "stack-head"}, h("span", {}, title), h("b", {}, quantity(total, unit))),
-    all > 1.001 * total && h("p", {class: "note"}, `for ${quantity(all, unit)} of work, some of it side by side`),
+    all > 1.001 * total && h("p", {class: "note"}, `for ${quantity(all, unit)} of work, partly in parallel`),
     h(
       "div",
       {class: "stack-bar"},

@@ -1,4 +1,4 @@
-"""How far off measured rows of a study's kinds were: a line for each chip, kernel and metric that it wants or bounds."""
+"""Error bands of a study: one line per chip, kernel and metric that it optimises or bounds."""
 
 from typing import Any
 
@@ -11,7 +11,10 @@ from dse.space.multi_chip_space import CHIP_KNOB
 
 
 def study_error_bands(asked: Study) -> list[dict[str, Any]]:
-    """Lines as plain values: chip and software, metric, span of the errors and in words what the rows are; null for none."""
+    """Error bands as JSON values: chip, software, metric, span, number of rows and text.
+
+    Null if there is no band.
+    """
     question = workload_name(asked.config["workload"])
     metrics = dict.fromkeys((*asked.objectives, *(bound.metric for bound in asked.bounds)))
     lines = []

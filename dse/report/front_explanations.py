@@ -1,4 +1,4 @@
-"""Why each design of a front is there, as the page shows it: steps of knobs, what constraints cost, what is next to it."""
+"""Explanations of a front for a page: knob steps, time shares, shadow prices, next designs."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -49,7 +49,7 @@ SIMULATED_BUDGET_S = 2.0
 def front_explanations(
     asked: Study, ordered: pd.DataFrame, screened: ScreenResult | None, start: int, kept: PageCache
 ) -> dict[str, Any]:
-    """Why the front of a study is as it is, and what the study cannot say, as plain values.
+    """Explanation of a study's front, and its caveats, as JSON values.
 
     Args:
         asked: the study.
@@ -61,7 +61,7 @@ def front_explanations(
     Returns:
         ``remarks``: what the study cannot say; ``distinct``: for each front design the row that stands for it, with what tells
         designs apart; ``prices`` of constraints that move the front; ``designs``: by row, its steps, prices and neighbours;
-        ``by``: the reader of the steps; ``left``: designs of the front for whose steps there was no time.
+        ``by``: the fidelity of the steps; ``left``: designs of the front for whose steps there was no time.
     """
     return dict(
         kept.answer(

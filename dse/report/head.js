@@ -194,7 +194,7 @@ function studyTable(sameQuestion) {
         same &&
           goals.length > 1 &&
           line(
-            "of its front, beaten by another study",
+            "of its front, dominated by another study",
             studies.map(study =>
               lost(
                 study,

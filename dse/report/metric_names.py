@@ -1,4 +1,4 @@
-"""Names of metrics as people say them: `throughput per system mm²` for `throughput_per_system_mm2`."""
+"""Plain names of metrics: `throughput per system mm²` for `throughput_per_system_mm2`."""
 
 WORDS = {
     "ttft": "time to first token",
@@ -21,7 +21,7 @@ QUANTILES = ("p50", "p90", "p99")
 
 
 def plain_name(name: str) -> str:
-    """A metric's name in words; one that a study defines by the same rule.
+    """Plain name of a metric; a derived one by the same rule.
 
     >>> plain_name("throughput_per_system_mm2"), plain_name("tbt_p99")
     ('throughput per system mm²', 'time between tokens, p99')

@@ -1,4 +1,4 @@
-"""The designs of a page in columns: packed numbers in base64, words as codes; each column once."""
+"""Designs of a page in columns: packed numbers in base64, options as codes; each column once."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ LEVELS = 256
 
 
 def pack_columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> list[dict[str, Any]]:
-    """Knobs, metrics and marks of all rows, each column once; where a study has no such column, rows are not a number."""
+    """Knobs, metrics and marks of all rows, each column once; NaN for studies without the column."""
     found: list[dict[str, Any]] = []
     units: dict[str, str] = {}
     docs: dict[str, str] = {}

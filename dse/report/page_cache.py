@@ -1,6 +1,6 @@
-"""What a page took long to work out, kept in a file of the run folder by what it follows from: the next page looks it up.
+"""Cache file of slow page results in the run folder, by everything that they depend on.
 
-A key has the state of the code that works it out, so that nothing is shown that another code would say otherwise.
+A key contains the state of the code that computes the result, so that no stale result is shown.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ WATCHED_PACKAGES = ("config", "evaluators", "execution", "explanations", "report
 
 
 class PageCache:
-    """What was worked out for the pages of a study; only what the last page asked for stays.
+    """Cached results for the pages of a study; only those that the last page used stay.
 
     Attributes:
         path: its file; one that is absent, damaged or cannot be written is as if nothing was kept.
@@ -48,20 +48,20 @@ class PageCache:
                 place.write_text(f"{_sum(text)}\n{text}", encoding="utf-8")
 
     def find(self, what: Sequence[tuple[str, Any]]) -> Any:
-        """What is kept of it, ready for JSON; None where nothing is."""
+        """Cached value of a key; None if there is none."""
         name = self._name(what)
         if name in self._before:
             self._now[name] = self._before[name]
         return self._now.get(name)
 
     def keep(self, what: Sequence[tuple[str, Any]], value: Any) -> Any:
-        """Keeps a value and returns it as `find` will: with lists for tuples."""
+        """Store a value and return it as `find` will: with lists for tuples."""
         name = self._name(what)
         self._now[name] = json.loads(json.dumps(value))
         return self._now[name]
 
     def answer(self, what: Sequence[tuple[str, Any]], make: Callable[[], Any], whole: Callable[[Any], bool]) -> Any:
-        """What is kept of it, else what is made now, which is kept where it is whole."""
+        """Cached value of a key, or a new one, which is stored if it is complete."""
         found = self.find(what)
         if found is not None:
             return found
@@ -77,19 +77,19 @@ BINDING = "binding"
 
 
 def explained(key: str, by: str) -> list[tuple[str, Any]]:
-    """What an explained design is kept by: its content key, and the fidelity."""
+    """Key of an explained design: its content key, and the fidelity."""
     return [("explained", key), ("by", by)]
 
 
 def table_key(frame: pd.DataFrame) -> str:
-    """The key of a table: its columns and what is in them, in order."""
+    """Key of a table: its columns and their contents, in order."""
     cells = pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()
     return hashlib.sha256(" ".join(map(str, frame.columns)).encode() + cells).hexdigest()[:32]
 
 
 @cache
 def code_state() -> str:
-    """The state of the code that works out what is kept: names, sizes and times of its files."""
+    """State of the code that computes cached results: names, sizes and times of its files."""
     here = Path(dse.__file__).parent
     files = sorted(path for room in WATCHED_PACKAGES for path in (here / room).resolve().rglob("*.py"))
     return key_of_leaves((str(path), f"{(at := path.stat()).st_size} {at.st_mtime_ns}") for path in files)

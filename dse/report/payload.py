@@ -1,6 +1,6 @@
-"""What a report shows, as plain values: the designs of its studies in columns, once, and the facts of each study.
+"""Data of a report as JSON values: designs of its studies in columns, and facts of each study.
 
-No picture and no text for people is made here: the page's own code draws from these values.
+No picture and no text is made here: the page's own code draws from these values.
 """
 
 import time
@@ -62,7 +62,7 @@ MAX_FAILURES = 50
 
 @dataclass(frozen=True)
 class ReportedStudy:
-    """A study with what is known of it.
+    """One study with its results for a report.
 
     Attributes:
         frame: as `dse.execution.result_frame.with_front` has it.
@@ -79,7 +79,10 @@ class ReportedStudy:
 
 @dataclass(frozen=True)
 class HypervolumeBox:
-    """Where histories are measured: corners as `minimised` has them, and what the front in the end takes of it."""
+    """Reference box of hypervolume histories: its corners, and the share that the final front dominates.
+
+    Corners are in the form of `as_minimisation`.
+    """
 
     low: Array
     high: Array
@@ -87,7 +90,7 @@ class HypervolumeBox:
 
 
 def report_payload(parts: Sequence[ReportedStudy]) -> dict[str, Any]:
-    """The data of a page on one study or several: ready for JSON."""
+    """Data of a page on one or several studies, ready for JSON."""
     refuse_conflicting_definitions([part.study.question.defined for part in parts])
     frames = [report_order(part.study, part.frame) for part in parts]
     box = _common_box(parts)
@@ -322,8 +325,8 @@ def _spent(by: str, parts: Breakdown) -> dict[str, Any]:
             [of, unit, {name: _short(value) for name, value in values.items() if value}]
             for of, unit, values in (
                 ("area of a chip", "mm2", parts.area),
-                ("its power at peak", "W", parts.power),
-                ("its price, with its share of a server", "USD", parts.price),
+                ("power of a chip at its peak", "W", parts.power),
+                ("price of a chip with its share of a server", "USD", parts.price),
             )
             if any(values.values())
         ],
@@ -406,7 +409,7 @@ def _short(number: float, digits: int = 6) -> float:
     return float(f"{number:.{digits}g}")
 
 
-SAID = "no source: said on the command line, in the study, or in a file that names none"
+SAID = "no source: set on the command line, in the study, or in a file without sources"
 """Of a constant, what stands for its source there."""
 
 

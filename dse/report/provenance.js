@@ -37,7 +37,7 @@ function limitsCard(study, titled) {
   const most = Math.max(1, ...lines.map(line => line[1])),
     screened = study.screened;
   const caption =
-    `Designs of this page that cannot be, by the limit that binds most, and those that break a constraint. Click one to see them.` +
+    `Infeasible designs of this page, by their most violated limit, and those that violate a constraint. Click one to see them.` +
     (screened
       ? ` Of all ${count(screened.rows, "screened design")}, ${screened.feasible.toLocaleString("en-US")} are feasible.`
       : "");
@@ -91,7 +91,7 @@ function bandsCard(study, titled) {
       h("td", {class: "prose"}, band.text),
     );
   return card(
-    titled(study, "Where somebody measured"),
+    titled(study, "Where measurements exist"),
     "How far off measured rows of the kind of each answer were, simulated over measured. What rows were off by, and no confidence interval.",
     "",
     h("div", {class: "scroll"}, h("table", {class: "grid small bands"}, h("tbody", {}, study.bands.map(line)))),

@@ -1,4 +1,4 @@
-"""Pages of one answer, and what all pages have: one HTML file each that needs nothing beside it."""
+"""Pages of one answer, and common parts of all pages: self-contained HTML files."""
 
 import html
 from pathlib import Path
@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 
 
 def capacity_page(data: dict[str, Any]) -> str:
-    """Of a question of capacity: a user's tokens against a device's, latency against load, and deployments.
+    """Page of a capacity question: speed per user against device, latency against load, deployments.
 
     Args:
         data: as `dse.commands.capacity_output.record` has it.
@@ -21,7 +21,7 @@ def capacity_page(data: dict[str, Any]) -> str:
 
 
 def calibration_page(data: dict[str, Any]) -> str:
-    """Of a calibration: measured against simulated, with the constants as they were and as they came out.
+    """Page of a calibration: measured against simulated, and constants before and after.
 
     Args:
         data: as `dse.commands.calibrate_output.record` has it.
@@ -30,7 +30,7 @@ def calibration_page(data: dict[str, Any]) -> str:
 
 
 def validation_page(data: dict[str, Any]) -> str:
-    """Of a validation: measured against simulated, all studies in one picture, with errors and what fails.
+    """Page of a validation: measured against simulated for all studies, with errors and failures.
 
     Args:
         data: as `dse.commands.validate_all.record` has it.
@@ -39,7 +39,9 @@ def validation_page(data: dict[str, Any]) -> str:
 
 
 def claims_page(data: dict[str, Any]) -> str:
-    """Page of the claims of papers: verdicts by paper, and each claim with its place, values, mechanism and command.
+    """Page of the claims of papers: verdicts by paper, and each claim with its place and values.
+
+    Mechanisms and commands are on it too.
 
     Args:
         data: as `dse.commands.claim_output.record` has it.
@@ -48,12 +50,12 @@ def claims_page(data: dict[str, Any]) -> str:
 
 
 def plotly_source() -> str:
-    """The library that draws, as text for a page."""
+    """Source text of the Plotly library for a page."""
     return str(plotly.offline.get_plotlyjs())
 
 
 def embed_json(value: Any) -> str:
-    r"""JSON that can stand inside a script element, whatever its strings say.
+    r"""JSON that is safe inside a script element, whatever its strings contain.
 
     >>> embed_json({"note": "</script><b>"})
     '{"note":"\\u003c/script>\\u003cb>"}'

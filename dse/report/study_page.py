@@ -1,4 +1,4 @@
-"""The page itself: data, style, code and Plotly in one HTML file that needs nothing beside it, and its live companion."""
+"""HTML page of a report: data, style, code and Plotly in one file, and its live companion."""
 
 import html
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ SCRIPTS = (
 
 
 def write_report(part: ReportedStudy) -> tuple[Path, list[str]]:
-    """Write the report of a study; its path, and what it says of knobs without effect."""
+    """Write the report of a study; returns its path and its caveats about knobs without effect."""
     data, path = report_payload([part]), report_path([part.study])
     _replace(path, render_page(data))
     (study,) = data["studies"]
@@ -39,19 +39,19 @@ def write_report(part: ReportedStudy) -> tuple[Path, list[str]]:
 
 
 def report_path(studies: Sequence[Study]) -> Path:
-    """Where the report of some studies goes: the run folder of the first."""
+    """Path of the report of some studies: in the run folder of the first."""
     others = "".join(f"_{study.name}" for study in studies[1:])
     return studies[0].run_dir / f"report{others}.html"
 
 
 def write_page(parts: Sequence[ReportedStudy], path: Path) -> Path:
-    """Writes one page on one study or several; returns its path."""
+    """Write one page on one or several studies; returns its path."""
     _replace(path, render_page(report_payload(parts)))
     return path
 
 
 def render_page(data: dict[str, Any], live: str = "") -> str:
-    """The page as text; `live` names the file, beside it, that says when there is something new."""
+    """The page as text; `live` names the file beside it that announces new data."""
     title = ", ".join(study["name"] for study in data["studies"])
     filled = {
         "{{title}}": html.escape(title),
@@ -70,9 +70,9 @@ def render_page(data: dict[str, Any], live: str = "") -> str:
 
 
 class LivePage:
-    """A page that a browser keeps up to date: beside it, a stamp that it polls and the data that it then takes.
+    """A page that the browser keeps up to date from a stamp file that it polls and a data file.
 
-    Both are scripts, as a page from a file may load scripts, and nothing else, from beside itself.
+    Both are scripts, since a page from a file may load scripts, and nothing else, from its folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -81,17 +81,17 @@ class LivePage:
         self._number = 0
 
     def write(self, data: dict[str, Any]) -> None:
-        """Brings the page up to date, on disk and where it is open."""
+        """Update the page, on disk and where it is open."""
         _replace(self._path, render_page(data, live=self._stamp.name))
         self._tell(data, done=False)
 
     def close(self, data: dict[str, Any]) -> None:
-        """Writes the page as it stays, and tells those who have it open that it is complete."""
+        """Write the final page, and notify open pages that it is complete."""
         _replace(self._path, render_page(data))
         self._tell(data, done=True)
 
     def remove(self) -> None:
-        """Removes the companions."""
+        """Remove the companion files of the live page."""
         self._stamp.unlink(missing_ok=True)
         self._data.unlink(missing_ok=True)
 

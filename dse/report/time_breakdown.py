@@ -1,4 +1,4 @@
-"""Where the time of designs goes, and pictures of it side by side: a stack of what takes time at each value of a knob."""
+"""Breakdown of the time of designs, and plots of it as stacks at each value of a knob."""
 
 import time
 from dataclasses import replace
@@ -27,14 +27,18 @@ MAX_STACKS = 32
 
 @lru_cache(maxsize=1024)
 def cached_breakdown(design: Design, case: WorkloadCase, decode_at: str, fidelity: str) -> Breakdown:
-    """Without its timeline, of which a served load has as much as a page; kept, as a page that is written again and again
-    shows much the same front.
+    """Breakdown of a design without its timeline, cached for pages that are written repeatedly.
+
+    The timeline of a serving load is as large as a page.
     """
     return replace(explain(design, case, decode_at=decode_at, fidelity=fidelity), segments={}, flows={})
 
 
 def time_stacks(asked: Study, frame: pd.DataFrame, start: int) -> list[dict[str, Any]]:
-    """The stacks that a study asks for, a picture a case: by value of a knob the best design's seconds, by what takes them."""
+    """Stacked times that a study requests: per value of a knob, the best design's seconds by resource.
+
+    One picture per case. [s]
+    """
     found = []
     first, direction = next(iter(asked.objectives.items()))
     good = frame[frame["feasible"]].sort_values(first, ascending=direction == "min", kind="stable")

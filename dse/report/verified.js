@@ -49,7 +49,7 @@ function verifiedCard(study, titled) {
   const outcome = found.part
     ? `${found.part}.`
     : `of ${many("stays") + many("falls off")} on the front ${many("stays")} stay, ${many("falls off")} fall off, and ` +
-      `${many("comes on")} come on from behind.`;
+      `${many("comes on")} enter it.`;
   const caption =
     `${count(found.rows.length, "design")} evaluated again by ${found.high}, the front first: ${outcome}` +
     (found.off.rows.length

@@ -70,7 +70,7 @@ function stepsPart(row, study) {
   );
 }
 
-// The nearest designs of the front that are cheaper and slower, and dearer and faster.
+// The nearest designs of the front that are cheaper and slower, and more expensive and faster.
 function sidesPart(row, study) {
   const known = study.why.designs[row];
   if (!known || (!known.cheaper && !known.faster)) return null;
@@ -92,7 +92,7 @@ function sidesPart(row, study) {
   };
   return part(
     "Cheaper, or faster",
-    h("ul", {class: "sides"}, line(known.cheaper, "cheaper and slower"), line(known.faster, "dearer and faster")),
+    h("ul", {class: "sides"}, line(known.cheaper, "cheaper and slower"), line(known.faster, "more expensive and faster")),
   );
 }
 
@@ -130,7 +130,7 @@ function remarksCard(study, titled) {
   if (!lines.length) return null;
   return card(
     titled(study, "What this study cannot say"),
-    "Knobs that change nothing, constraints that do not bind, objectives and designs that are not told apart.",
+    "Knobs without effect, constraints that are never violated, objectives and designs that errors do not distinguish.",
     "",
     h(
       "ul",

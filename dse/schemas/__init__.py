@@ -1,8 +1,7 @@
-"""What every ``--json`` prints, and tools of ``dse mcp`` answer, as JSON Schema (draft 2020-12): one document a name,
-each with a version.
+"""JSON Schemas (draft 2020-12) of all documents that ``--json`` and ``dse mcp`` answer with.
 
-A document says at its top which it is, as in ``"schema": "dse/evaluate/8"``. Whoever adds, removes or renames a key, or gives
-it another type, raises the version here; `tests/dse/fingerprints.json` holds it to that.
+Each document has a name and a version, as in ``"schema": "dse/evaluate/8"``. A change that adds, removes or renames a key, or
+gives it another type, raises the version here; `tests/dse/fingerprints.json` checks that.
 """
 
 from collections.abc import Mapping
@@ -47,7 +46,7 @@ DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
 
 
 def document_stamp(name: str) -> str:
-    """The name and version that a document says at its top.
+    """Name and version that a document has in its key ``schema``.
 
     >>> document_stamp("evaluate")
     'dse/evaluate/8'
@@ -56,12 +55,12 @@ def document_stamp(name: str) -> str:
 
 
 def stamp_document(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """A document: its name and version, then what it says."""
+    """A document with its name and version first."""
     return {"schema": document_stamp(name), **data}
 
 
 def schema_of(name: str) -> Schema:
-    """The schema of a document.
+    """JSON Schema of a document.
 
     Raises:
         DesignError: there is no such document.

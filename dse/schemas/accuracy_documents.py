@@ -1,4 +1,4 @@
-"""What is said of published and measured rows: `dse validate` and `dse calibrate`."""
+"""Schemas of documents on published and measured rows: `dse validate` and `dse calibrate`."""
 
 from dse.schemas.schema_builders import (
     KIND,
@@ -28,9 +28,9 @@ ROW = {
     "error": nullable_schema(number_schema("simulated over published less 1; 0 inside a published range")),
     "note": text_schema(),
     "fits": boolean_schema("whether every limit holds"),
-    "kind": object_schema(KIND, "what the row is a figure of"),
+    "kind": object_schema(KIND, "kind of the row"),
     "compares": boolean_schema("whether it is a design's over a baseline's"),
-    "order": boolean_schema("whether the published range is so wide that it says an order, no figure"),
+    "order": boolean_schema("whether the published range is so wide that it gives only an order"),
     "seconds": number_schema("s; that it took to simulate"),
     "is_range": boolean_schema("whether the published value is a range"),
     "in_range": boolean_schema("whether it is a range and the simulated value lies inside"),
@@ -74,18 +74,18 @@ CHECKED = object_schema(
         "study": text_schema(),
         **ROW,
         "tolerance": number_schema("of the absolute relative error"),
-        "fails": boolean_schema("whether it is further off than that, or nothing comes out"),
-        "known": text_schema("why it is known not to hold; empty where it is said to hold"),
+        "fails": boolean_schema("whether the error is larger than that, or there is no result"),
+        "known": text_schema("reason of a known miss; empty if the check is expected to hold"),
     }
 )
 
 VALIDATION: Schema = object_schema(
     {
         "physics": count_schema("version of the physics"),
-        "residuals_physics": count_schema("version that the bands of answers were made with"),
+        "residuals_physics": count_schema("version at which the error bands were computed"),
         "scores": map_schema(SCORE, "by role; numbers and ranges apart"),
         "failures": map_schema(FAILURES, "by role"),
-        "broken": list_schema(text_schema(), "checks that are said to hold and do not, as STUDY/ID"),
+        "broken": list_schema(text_schema(), "checks that fail and are no known miss, as STUDY/ID"),
         "groups": list_schema(GROUP, "by study, chip and phase"),
         "slowest": list_schema(text_schema(), "as STUDY/ID"),
         "rows": list_schema(CHECKED),
@@ -189,8 +189,8 @@ MEASURED_ROW = object_schema(
         "metric": text_schema(),
         "unit": text_schema("of the numbers here"),
         "measured": pair_schema(number_schema(), "from and to"),
-        "before": nullable_schema(number_schema("simulated with the constants as they were; null where nothing comes out")),
-        "after": nullable_schema(number_schema("simulated with the constants as they came out")),
+        "before": nullable_schema(number_schema("simulated with the constants before; null if there is no result")),
+        "after": nullable_schema(number_schema("simulated with the fitted constants")),
     }
 )
 

@@ -1,4 +1,4 @@
-"""What is said of designs that are asked directly: `dse evaluate`, `dse compare` and `dse capacity`."""
+"""Schemas of documents on designs: `dse evaluate`, `dse compare` and `dse capacity`."""
 
 from dse.schemas.schema_builders import (
     KIND,
@@ -17,7 +17,7 @@ from dse.schemas.schema_builders import (
     text_schema,
 )
 
-SECONDS = map_schema(number_schema("s"), "seconds by what they are spent on")
+SECONDS = map_schema(number_schema("s"), "seconds by resource")
 
 HELD = object_schema(
     {
@@ -47,12 +47,12 @@ OF_TURN = object_schema(
     {
         "turn": text_schema("places in a session, from 1: 1, 2, 3-4, 5-8 and so on"),
         "requests": count_schema("of them"),
-        "prompt_tokens": number_schema("the mean; all that was said before, and what is new"),
+        "prompt_tokens": number_schema("mean prompt length: earlier turns and new tokens"),
         "prefix_reused": number_schema("share of these that was taken from caches"),
         "ttft_s": nullable_schema(number_schema("s; mean time to first token")),
         "ttft_p90_s": nullable_schema(number_schema("s; that 90 % of them keep")),
         "tpot_s": nullable_schema(number_schema("s; mean over requests; null where none has two tokens")),
-        "latency_s": nullable_schema(number_schema("s; from when a turn is asked to its last token, the mean")),
+        "latency_s": nullable_schema(number_schema("s; mean time from the arrival of a turn to its last token")),
     }
 )
 
@@ -83,7 +83,7 @@ MAX_RATE = object_schema(
         "requests": count_schema("of each stream"),
         "seed": count_schema("of the stream that confirms it"),
         "lasts": boolean_schema("whether the streams are long enough for queues to settle"),
-        "breaks_beyond": text_schema("bounds that are broken a little beyond, or saturation"),
+        "breaks_beyond": text_schema("SLOs that are missed a little above that rate, or saturation"),
         "note": nullable_schema(text_schema("why it need not last; null where it does")),
     },
     "of workload.rate=largest: the maximum rate, as in the answer of dse capacity",
@@ -91,16 +91,14 @@ MAX_RATE = object_schema(
 
 CASE = object_schema(
     {
-        "case": text_schema("what is asked, in words"),
+        "case": text_schema("the case as text"),
         "feasible": boolean_schema("whether every limit holds"),
         "metrics": METRICS,
         "rows_skipped": count_schema(
             "of a served load: rows of its trace that workload.skip passed over; absent of other cases"
         ),
         "trace": nullable_schema(TRACE),
-        "kv_memory": list_schema(
-            HELD, "of a served load: by pool, where mapping.serving.blocks is said; absent of other cases"
-        ),
+        "kv_memory": list_schema(HELD, "of a served load: by pool, if mapping.serving.blocks is set; absent of other cases"),
         "unloaded": nullable_schema(UNLOADED),
         "classes": list_schema(
             OF_CLASS, "of a served load: what requests of each of workload.classes got; absent of other cases"
@@ -142,9 +140,9 @@ BAND = object_schema(
         "compares": boolean_schema("whether the rows compare two designs"),
         "physics": count_schema("version of the physics that the rows were simulated at"),
         "stale": boolean_schema("whether that is another version than this one"),
-        "text": text_schema("all of it, for people"),
+        "text": text_schema("all of it as text"),
     },
-    "how far off measured rows of this kind were; no confidence interval",
+    "error on similar measurements; no confidence interval",
 )
 
 OPERATOR = object_schema(
@@ -157,7 +155,7 @@ OPERATOR = object_schema(
             "useful operations of the whole job, on all devices together: no padding, repetition or masked pairs"
         ),
         "flop_executed": nullable_schema(
-            number_schema("what engines execute, useful operations among them; null where nobody counts it")
+            number_schema("what engines execute, useful operations among them; null if it is not counted")
         ),
         "flop_excess": map_schema(number_schema("op"), "executed beside useful ones, by cause: padding, repetition or mask"),
         "bytes": number_schema(
@@ -168,7 +166,7 @@ OPERATOR = object_schema(
         "prefetched": number_schema("share of the bytes, from 0 to 1"),
         "bound": text_schema("the part of the machine that takes the time"),
         "seconds": number_schema("s; all layers and steps"),
-        "kernel": text_schema("part of the software stack that is asked; empty where none is"),
+        "kernel": text_schema("part of the software stack that is used; empty if none"),
         "basis": text_schema(
             "empty where measured rows cover it; else flat rates, how it is extrapolated, or how slow rows say it is"
         ),
@@ -188,7 +186,7 @@ SOURCE = object_schema(
 
 STACK_BASIS = object_schema(
     {
-        "text": text_schema("all of it, for people"),
+        "text": text_schema("all of it as text"),
         "measured": list_schema(
             object_schema(
                 {
@@ -200,9 +198,9 @@ STACK_BASIS = object_schema(
             ),
             "parts that the design reads and whose constants were fitted on measurements",
         ),
-        "assumed": list_schema(text_schema(), "kinds of kernels at flat rates that nobody measured, or these rates"),
+        "assumed": list_schema(text_schema(), "kinds of kernels at unmeasured flat rates, or these rates"),
     },
-    "what stands behind the software stack; null of a chip without one",
+    "measured and assumed parts of the software stack; null without a stack",
 )
 
 FACT = object_schema(
@@ -213,21 +211,21 @@ FACT = object_schema(
         "modelled": number_schema("what the model makes of this design"),
         "of_part": number_schema("what the model makes of the part as it was given"),
         "holds": boolean_schema("whether both are the same, so that the data sheet counts; else the model does"),
-        "text": text_schema("all of it, for people"),
+        "text": text_schema("all of it as text"),
     }
 )
 
 EVALUATE: Schema = object_schema(
     {
-        "title": text_schema("what was asked, and on how many devices where that was left open"),
+        "title": text_schema("workload, and number of devices if that was left open"),
         "stack_basis": nullable_schema(STACK_BASIS),
         "kernel_basis": text_schema("kernels that no measured row of the stack covers, in words; empty where there are none"),
         "chip": text_schema("name of the choice; empty where there is none"),
         "mapping": text_schema("name of the choice"),
         "stack": text_schema("name of the choice; empty where there is none"),
         "workload": text_schema("name of the choice"),
-        "fidelity": text_schema("the reader that it was evaluated by"),
-        "part": nullable_schema(text_schema("on which part of the mesh it was played; metrics then begin with part.")),
+        "fidelity": text_schema("fidelity of the evaluation"),
+        "part": nullable_schema(text_schema("submesh on which it was simulated; metrics then begin with part.")),
         "parts_of_chip": map_schema(text_schema(), "what was chosen by name of the chip's parts, by group and place"),
         "published": list_schema(FACT, "what a data sheet says of the chip, beside the model's own figures"),
         "remarks": list_schema(text_schema(), "limits of the model that facts of the data sheet contradict, in words"),
@@ -236,7 +234,7 @@ EVALUATE: Schema = object_schema(
         "cases": list_schema(CASE),
         "models": list_schema(MODEL),
         "feasible": boolean_schema("whether every limit holds in every case"),
-        "infeasible": nullable_schema(text_schema("the limit that binds, with what is needed and what there is")),
+        "infeasible": nullable_schema(text_schema("violated limit, with need and capacity")),
         "without_effect": WITHOUT_EFFECT,
         "not_tied": list_schema(
             text_schema(), "leaves of a study's design that would follow a knob and were given a value of their own, in words"
@@ -255,16 +253,16 @@ EVALUATE: Schema = object_schema(
         "price_usd": map_schema(number_schema("USD"), "of a chip, by part"),
         "sources": list_schema(SOURCE, "where constants come from"),
     },
-    "one design: metrics, time by operator, what binds",
+    "one design: metrics, time by operator, bottlenecks",
 )
 
 SIDE = object_schema(
     {
         "chip": text_schema(),
-        "why_not": nullable_schema(text_schema("why it cannot be asked, or has no design; null where it has one")),
-        "chips": nullable_schema(count_schema("how many work together, where areas say it")),
+        "why_not": nullable_schema(text_schema("why the chip has no design for the workload; null if it has one")),
+        "chips": nullable_schema(count_schema("number of chips that work together, if areas are known")),
         "dies_of_a_chip": nullable_schema(count_schema("those below others included")),
-        "set": list_schema(text_schema(), "parts and values of the chip that are not as it ships, as overrides say them"),
+        "set": list_schema(text_schema(), "parts and values of the chip that differ from its preset, as overrides"),
         "mapping": nullable_schema(text_schema("name of the choice")),
         "software": nullable_schema(text_schema("name of the stack of libraries; null where a chip runs without one")),
         "stack_basis": nullable_schema(STACK_BASIS),
@@ -289,11 +287,9 @@ COMPARE: Schema = object_schema(
     {
         "objective": text_schema("the metric that each mapping is best in"),
         "note": nullable_schema(
-            text_schema(
-                "where software is unlike: of which chips, and the override that makes it alike; what was fitted on other chips"
-            )
+            text_schema("chips with different software and the override that equalises it; constants fitted on other chips")
         ),
-        "cases": list_schema(text_schema(), "what is asked, case by case, in words"),
+        "cases": list_schema(text_schema(), "cases of the workload as text"),
         "chips": list_schema(SIDE),
         "without_effect": WITHOUT_EFFECT,
     },
@@ -312,7 +308,7 @@ DEPLOYMENT = object_schema(
     {
         "deployment": text_schema("in words"),
         "overrides": list_schema(text_schema(), "what gives it to dse evaluate"),
-        "left_out": list_schema(text_schema(), "of what was typed, that nothing of it reads and dse evaluate would refuse"),
+        "left_out": list_schema(text_schema(), "overrides without effect on it, which dse evaluate would refuse"),
         "phases": enum_schema(["apart", "together"], "whether some instances only prefill"),
         "devices": count_schema(),
         "max_rate_hz": number_schema("requests/s; the largest that keeps the bounds"),
@@ -329,14 +325,14 @@ DEPLOYMENT = object_schema(
         "seed": count_schema("of that run, as an override"),
         "lasts": boolean_schema("whether the verdict is the same of half as many requests"),
         "estimate_hz": nullable_schema(number_schema("requests/s; by the steady state")),
-        "breaks_beyond": text_schema("the bound that is broken beyond that rate"),
+        "breaks_beyond": text_schema("SLO that is missed above that rate"),
         "ttft_s": nullable_schema(number_schema("s; of the share of requests that `bounds` says, at that rate")),
         "tpot_s": nullable_schema(number_schema("s; the same of the time per output token")),
         "tokens_per_s_device": number_schema("token/s of one device"),
         "tokens_per_s_user": nullable_schema(number_schema("token/s of one request; null where none has two tokens")),
         "system_price_usd": number_schema("USD; to make all its chips, with their memory and share of servers"),
         "price_per_mtoken_usd": number_schema("USD of a million output tokens, at the largest rate"),
-        "runs": count_schema("rates that were played"),
+        "runs": count_schema("rates that were simulated"),
         "classes": list_schema(OF_EACH, "what the share of each of workload.classes keeps, at that rate"),
     }
 )
@@ -355,14 +351,14 @@ AT_A_LOAD = object_schema(
         "rate_hz": number_schema("requests/s"),
         "ttft_s": nullable_schema(number_schema("s; null where some request is never served")),
         "tpot_s": nullable_schema(number_schema("s; likewise")),
-        "breaks": nullable_schema(text_schema("the bound that is broken; null where all are kept")),
+        "breaks": nullable_schema(text_schema("SLO that is missed; null if all are kept")),
     }
 )
 
 SERVED = object_schema(
     {
         "chip": text_schema(),
-        "why_not": nullable_schema(text_schema("why nothing can be served; null where something can")),
+        "why_not": nullable_schema(text_schema("why no deployment serves the load; null if one does")),
         "note": nullable_schema(text_schema("what to know of the answer")),
         "extrapolated": nullable_schema(
             text_schema("which constants of the best one's stack were fitted on other chips alone, in words")
@@ -371,7 +367,7 @@ SERVED = object_schema(
         "model": text_schema(),
         "requests": object_schema(
             {
-                "count": count_schema("that are played"),
+                "count": count_schema("that are simulated"),
                 "rows_skipped": count_schema("rows of the trace that workload.skip passed over"),
                 "trace": nullable_schema(TRACE),
                 "mean_prompt_tokens": number_schema("token"),
@@ -410,5 +406,5 @@ SERVED = object_schema(
 
 CAPACITY: Schema = object_schema(
     {"physics": count_schema("version of the physics"), "chips": list_schema(SERVED), "without_effect": WITHOUT_EFFECT},
-    "the largest rate of requests that keeps bounds on latency, by the best deployment",
+    "maximum rate of requests within SLOs, by the best deployment",
 )

@@ -1,4 +1,4 @@
-"""The few words of JSON Schema that documents are described with; each gives a schema as plain values."""
+"""Builders of JSON Schema elements for documents; each returns a schema as plain values."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,57 +7,57 @@ Schema = dict[str, Any]
 
 
 def text_schema(about: str = "") -> Schema:
-    """A text."""
+    """Schema of a string value, with its description."""
     return _said({"type": "string"}, about)
 
 
 def enum_schema(words: Sequence[str], about: str = "") -> Schema:
-    """One of some words."""
+    """Schema of a string that is one of several options."""
     return _said({"type": "string", "enum": list(words)}, about)
 
 
 def number_schema(about: str = "") -> Schema:
-    """A finite number."""
+    """Schema of a finite number, with its description."""
     return _said({"type": "number"}, about)
 
 
 def count_schema(about: str = "") -> Schema:
-    """A whole number, 0 or above."""
+    """Schema of a whole number, 0 or above."""
     return _said({"type": "integer", "minimum": 0}, about)
 
 
 def boolean_schema(about: str = "") -> Schema:
-    """True or false."""
+    """Schema of a boolean value, with its description."""
     return _said({"type": "boolean"}, about)
 
 
 def nullable_schema(of: Schema, about: str = "") -> Schema:
-    """The same, or null."""
+    """Schema of a value of another schema, or null."""
     return _said({"anyOf": [of, {"type": "null"}]}, about)
 
 
 def scalar_schema(about: str = "") -> Schema:
-    """A text, a number, true or false, or null for a number that is not finite."""
+    """Schema of a string, a number, a boolean, or null for a number that is not finite."""
     return _said({"type": ["string", "number", "boolean", "null"]}, about)
 
 
 def list_schema(of: Schema, about: str = "") -> Schema:
-    """A list of one kind."""
+    """Schema of a list with elements of one schema."""
     return _said({"type": "array", "items": of}, about)
 
 
 def pair_schema(of: Schema, about: str = "") -> Schema:
-    """A list of two."""
+    """Schema of a list of two elements of one schema."""
     return _said({"type": "array", "items": of, "minItems": 2, "maxItems": 2}, about)
 
 
 def map_schema(of: Schema, about: str = "") -> Schema:
-    """An object with any keys, whose values are of one kind."""
+    """Schema of an object with any keys and values of one schema."""
     return _said({"type": "object", "additionalProperties": of}, about)
 
 
 def object_schema(fields: Mapping[str, Schema], about: str = "", *, optional: Sequence[str] = ()) -> Schema:
-    """An object with these keys and no other.
+    """Schema of an object with these keys and no other.
 
     Args:
         fields: by key.
@@ -70,7 +70,7 @@ def object_schema(fields: Mapping[str, Schema], about: str = "", *, optional: Se
 
 
 def document_schema(stamp: str, body: Schema) -> Schema:
-    """An object that says at its top what it is."""
+    """Schema of a document with its name and version."""
     head = {"const": stamp, "description": "which document this is, and its version"}
     return {**body, "properties": {"schema": head, **body["properties"]}, "required": ["schema", *body["required"]]}
 
@@ -91,12 +91,12 @@ MEASURED = object_schema(
 WITHOUT_EFFECT: Schema = list_schema(
     object_schema(
         {
-            "setting": text_schema("as it was typed"),
-            "reader": nullable_schema(text_schema("what reads it, as fidelity=cycles; null where nothing is known to")),
+            "setting": text_schema("as given"),
+            "reader": nullable_schema(text_schema("option that uses it, as fidelity=cycles; null if none is known")),
             "text": text_schema("the same in a sentence"),
         }
     ),
-    "what was typed and has no effect on this answer",
+    "settings of the user without effect on this answer",
 )
 
 METRICS = map_schema(MEASURED, "by metric, those that this kind of chip and workload has; SI units")
@@ -114,7 +114,7 @@ KNOBS = map_schema(FIELD, "values by address, as overrides name them")
 
 KIND = {
     "chip": text_schema(),
-    "software": text_schema("mapping and stack, and the algorithm of a kernel by itself"),
+    "software": text_schema("mapping and stack, and the algorithm of a single kernel"),
     "question": text_schema("static, serving, gemm and others"),
     "phase": text_schema("prefill, decode, whole, chip, or the question"),
     "measure": text_schema("time, or a metric"),

@@ -1,4 +1,4 @@
-"""What is said of studies and their designs: `dse list`, `dse explain` and `dse whynot`."""
+"""Schemas of documents on studies and their designs: `dse list`, `dse explain` and `dse whynot`."""
 
 from dse.schemas.schema_builders import (
     FIELD,
@@ -22,7 +22,7 @@ from dse.schemas.schema_builders import (
 LISTED = object_schema(
     {
         "name": text_schema("as in dse run study=NAME"),
-        "question": text_schema("empty where nobody wrote one, or the study's file is not here"),
+        "question": text_schema("empty if the study has none, or its file is not here"),
         "defined": boolean_schema("whether the study ships or stands in ./studies; others only ran here"),
         "ran": nullable_schema(
             object_schema(
@@ -51,9 +51,9 @@ GAINS = map_schema(
     nullable_schema(number_schema()), "relative change by objective, as 0.1 for a tenth more; null where nothing says"
 )
 
-SHARES = map_schema(number_schema(), "shares of the time that something is done, by what it is spent on; they add up to 1")
+SHARES = map_schema(number_schema(), "shares of time by resource; they add up to 1")
 
-BREAKS = nullable_schema(text_schema("the limits and constraints that it breaks; null where it is feasible"))
+BREAKS = nullable_schema(text_schema("limits and constraints that it violates; null if it is feasible"))
 
 STEP = object_schema(
     {
@@ -76,14 +76,14 @@ PRICE = object_schema(
         "unit": text_schema("of `is`, `would_have_to_be` and `relaxation`"),
         "is": number_schema(),
         "would_have_to_be": number_schema("with the smallest relaxation that admits a better design"),
-        "relaxation": number_schema("by how much it must give, above 0"),
+        "relaxation": number_schema("size of the relaxation, above 0"),
         "text": text_schema("the same, and what it buys, in a sentence with units"),
         "buys": map_schema(MEASURED, "by how much objectives would be better"),
         "for_each": map_schema(MEASURED, "the same for each unit of relaxation"),
         "design": text_schema("the id of the design that it admits"),
         "knobs": KNOBS,
     },
-    "what it would buy to relax a constraint",
+    "gain from relaxing a constraint",
 )
 
 MOVED = map_schema(object_schema({"from": FIELD, "to": FIELD}), "changes by address")
@@ -129,7 +129,7 @@ EXPLAIN: Schema = object_schema(
         "without_effect": WITHOUT_EFFECT,
         "looked_among": text_schema("among which designs the last three were looked for"),
     },
-    "why a design is as it is: what takes its time, what each knob would do, what constraints cost",
+    "explanation of a design: time by resource, effect of each knob, shadow prices",
 )
 
 ON_THE_FRONT = object_schema(
@@ -150,11 +150,11 @@ FRONT: Schema = object_schema(
         "designs": list_schema(ON_THE_FRONT, "those that no other beats"),
         "prices_of_constraints": list_schema(PRICE),
         "remarks": list_schema(
-            object_schema({"kind": text_schema(), "what": text_schema(), "text": text_schema()}), "what the study cannot say"
+            object_schema({"kind": text_schema(), "what": text_schema(), "text": text_schema()}), "caveats of the study"
         ),
         "distinct": list_schema(text_schema(), "of designs that errors do not tell apart, one for each: their ids"),
     },
-    "the front of a study, what each knob does there, and what constraints cost",
+    "front of a study, effect of each knob there, and shadow prices",
 )
 
 RIVAL = object_schema(
@@ -175,7 +175,7 @@ HOP = object_schema(
         "metrics": METRICS,
         "feasible": boolean_schema(),
         "breaks": BREAKS,
-        "beats_it": boolean_schema("whether the design that was asked about is beaten from here on"),
+        "beats_it": boolean_schema("whether the design of the question is dominated from here on"),
     }
 )
 
@@ -186,7 +186,7 @@ WHYNOT: Schema = object_schema(
         **ASKED,
         "outside_the_study": map_schema(
             object_schema({"study": scalar_schema(), "here": scalar_schema()}),
-            "what no knob of the study moves, in SI, by address",
+            "settings that no knob of the study moves, in SI, by address",
         ),
         "front_designs_that_beat_it": list_schema(RIVAL, "distinct ones, fewest changes first"),
         "front_designs_that_it_beats": list_schema(text_schema(), "their ids"),
@@ -200,12 +200,12 @@ WHYNOT: Schema = object_schema(
         "without_effect": WITHOUT_EFFECT,
         "stored_designs": count_schema("that it was compared with"),
     },
-    "where a design stands in a study: who beats it, and through which changes",
+    "position of a design in a study: designs that beat it, and through which changes",
 )
 
 
 def run_schema(front: Schema) -> Schema:
-    """What a run leaves, with the document that its front is."""
+    """Schema of a run's result, with the document of its front."""
     return object_schema(
         {
             "name": text_schema("as the other commands take it"),

@@ -1,1 +1,1 @@
-"""Where the next designs of a study come from: samplers, models of objectives, fronts and when to stop."""
+"""Search: samplers, surrogate models of objectives, Pareto fronts and stop rules."""

@@ -1,4 +1,4 @@
-"""Which of many designs promise most: the gain in hypervolume that Gaussian processes of the objectives expect of each."""
+"""Acquisition of designs by expected hypervolume gain under Gaussian processes of the objectives."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ THREADS = ThreadpoolController()
 
 @dataclass(frozen=True)
 class KnownResults:
-    """Results so far, in the order in which they were told.
+    """Results of a search so far, in the order of asks.
 
     Attributes:
         rows: places, shape (designs, knobs).
@@ -65,7 +65,7 @@ class KnownResults:
 
 @dataclass(frozen=True)
 class LowFidelityResults:
-    """What a lower fidelity says of some designs.
+    """Low-fidelity results of some designs.
 
     Attributes:
         objectives: to be made small, shape (designs, objectives).
@@ -78,7 +78,7 @@ class LowFidelityResults:
 
 @dataclass(frozen=True)
 class LowFidelityPredictions:
-    """What a lower fidelity says of the designs that are known, and of those that are looked at.
+    """Low-fidelity results of the known designs, and of the candidates.
 
     Results of the higher fidelity are then modelled as a multiple of the lower one's and a discrepancy, on the scale of
     `shape`: y = rho y' + d [kennedy2000], where d is a Gaussian process on the knobs and on y' ([perdikaris2017] has y' among
@@ -90,7 +90,9 @@ class LowFidelityPredictions:
 
 
 class HypervolumeAcquisition:
-    """Gaussian processes of the objectives, and of how much limits are broken, fitted anew twice a doubling of the results.
+    """Acquisition by hypervolume gain, from Gaussian processes that are refitted as results double.
+
+    Each objective has a process, and the excess over limits has one. They are fitted twice a doubling of the results.
 
     Args:
         places: of the space.
@@ -116,7 +118,7 @@ class HypervolumeAcquisition:
         rng: np.random.Generator,
         below: LowFidelityPredictions | None = None,
     ) -> Array:
-        """The rows that promise most, each as if those before it had come out as predicted.
+        """Candidate rows that promise most, each as if those before it came out as predicted.
 
         The hypervolume of a set is the mean over rays from a reference point of (length of the ray within it) to the power of
         the number of objectives, up to a factor [deng2019]; a gain is thus a few maxima.
@@ -248,7 +250,7 @@ def _within(reach: Array, rays: Array, values: Array) -> Array:
 
 
 def front_distance(y: Array, excess: Array, held: Array, low: Array, extent: Array) -> Array:
-    """How much better in all objectives designs would have to be for none of a front to beat them; more beyond limits.
+    """Improvement in all objectives that designs need to be nondominated; more beyond limits. [-]
 
     Args:
         y: objectives, to be made small, shape (designs, objectives).
@@ -291,7 +293,7 @@ def _shaped(of: Array, column: Array) -> Array:
 
 
 def even_scale(column: Array) -> tuple[Array, Callable[[Array], Array]]:
-    """An objective on a scale on which it is more even, logs where all have one sign; and the way back."""
+    """Transform that makes an objective more even (logarithm if all have one sign), and its inverse."""
     if (column > 0).all():
         return np.log(column), np.exp
     if (column < 0).all():

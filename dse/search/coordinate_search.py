@@ -1,6 +1,6 @@
-"""Many mappings on many dies in few evaluations: how dies are divided first, then one knob after the other on the best.
+"""Short search over mappings of many dies: the division of dies first, then one knob at a time.
 
-For spaces whose grid is too large to be looked at whole. It is no search to convergence: a study does that.
+For spaces whose grid is too large to evaluate whole. It does not search to convergence: a study does that.
 """
 
 import math
@@ -27,7 +27,7 @@ ScoreFunction = Callable[[Sequence[Values]], list[float]]
 
 
 def run_coordinate_search(knobs: Sequence[ChoiceKnob], possible: PossibleFilter, score: ScoreFunction) -> None:
-    """Scores designs of a space, those that are possible.
+    """Scores of designs of a space that keep early limits, by coordinate search.
 
     Args:
         knobs: of the space.

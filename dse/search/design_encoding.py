@@ -1,4 +1,4 @@
-"""Designs as rows of numbers, one a knob, so that many can be moved, compared and measured at once."""
+"""Encoding of designs as rows of numbers, one per knob, for vectorised moves and comparisons."""
 
 from typing import Any
 
@@ -11,7 +11,9 @@ from dse.space.multi_chip_space import AnySpace
 
 
 class DesignEncoder:
-    """A space's rows: the place of a choice's value, 0, 1, ...; of an interval's, from 0 to 1; NaN where a knob is inactive.
+    """Encoder of a space's designs: the index of a choice, a number from 0 to 1 of an interval.
+
+    NaN where a knob is inactive.
 
     Args:
         space: whose designs they are.
@@ -33,7 +35,7 @@ class DesignEncoder:
         self.groups = np.repeat(np.arange(len(wide)), wide)
 
     def row(self, values: Values) -> Array:
-        """The row of a design, shape (knobs,)."""
+        """Encoded row of a design, shape (knobs,)."""
         row = np.full(len(self._knobs), np.nan)
         for address, value in values.items():
             i = self._index[address]
@@ -42,7 +44,7 @@ class DesignEncoder:
         return row
 
     def values(self, row: Array) -> Values:
-        """The design of a row."""
+        """Knob values of an encoded row."""
         return {
             knob.address: knob.values[int(place)] if isinstance(knob, ChoiceKnob) else value_at_unit(knob, float(place))
             for knob, place in zip(self._knobs, row, strict=True)
@@ -67,7 +69,7 @@ class DesignEncoder:
         return rows
 
     def moved(self, rows: Array, share: Array, rng: np.random.Generator) -> Array:
-        """Rows with one knob or more at another value: any other word, a number a few places on, an interval's by any scale.
+        """Rows with one or more knobs at another value: any other option, or a number some steps away.
 
         Args:
             rows: every knob active, shape (designs, knobs).
@@ -92,15 +94,18 @@ class DesignEncoder:
         return np.where(move & (self._counts != 1), there, rows)
 
     def along(self, one: Array, two: Array, three: Array, rng: np.random.Generator) -> Array:
-        """Rows as far from the first as the second is from the third, or half as far; words stay. Every knob active."""
+        """Rows moved by the difference of two other rows, or by half of it; options stay.
+
+        Every knob is active.
+        """
         by = (two - three) * rng.choice((0.5, 1.0), (len(one), 1))
         there = np.where(self._counts > 0, np.floor(one + by + 0.5), one + by)
         return np.where(self._words, one, np.clip(there, 0, np.where(self._counts > 0, self._counts - 1, 1)))
 
     def together(self, rows: Array, rng: np.random.Generator) -> Array:
-        """Rows with several numbers moved the same way, by one share of each one's range; words stay. Every knob active.
+        """Rows with several numbers moved by one share of their ranges; options stay. Every knob active.
 
-        What has to grow together, as a region and the mesh below it, is worth nothing half moved.
+        Some knobs only help together, such as a region and the mesh below it.
         """
         by = 10 ** rng.uniform(-1.3, -0.3, (len(rows), 1)) * rng.choice((-1, 1), (len(rows), 1))
         top = np.maximum(self._counts - 1, 0)
@@ -109,7 +114,10 @@ class DesignEncoder:
         return np.where((rng.random(rows.shape) < 0.6) & ~self._words, there, rows)
 
     def features(self, rows: Array) -> Array:
-        """Numbers from 0 to 1 (see `_scale`), a coordinate a word, inactive ones in the middle; shape (designs, features)."""
+        """Features of rows from 0 to 1, one coordinate per option; shape (designs, features).
+
+        See `_scale`. Inactive knobs are in the middle.
+        """
         columns = []
         for column, count, words, scale in zip(rows.T, self._counts, self._words, self._scales, strict=True):
             if words and count > 1:

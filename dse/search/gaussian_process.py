@@ -1,4 +1,4 @@
-"""Gaussian processes on the knobs of a space: what designs that nobody evaluated may be worth.
+"""Gaussian processes on the knobs of a space: predictions for designs that were not evaluated.
 
 A Matern 5/2 kernel with a length scale for each knob, fitted by maximum likelihood [rasmussen2006].
 """
@@ -21,14 +21,14 @@ NOISE = (1e-6, 1e-3)
 
 @dataclass(frozen=True)
 class LengthScales:
-    """What a fit finds: a length scale a knob, and noise as a share of the variance."""
+    """Result of a fit: a length scale per knob, and noise as a share of the variance."""
 
     lengths: Array
     noise: float
 
 
 def fit_scales(x: Array, groups: Array, y: Array) -> LengthScales:
-    """The most likely scales, with a weak prior for long ones.
+    """Most likely length scales, with a weak prior for long ones.
 
     Args:
         x: features, shape (designs, features).

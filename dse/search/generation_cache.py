@@ -1,4 +1,7 @@
-"""What genetic samplers of Optuna find anew from all trials at each ask, kept: an ask costs the same after any number."""
+"""Cache of the generations of Optuna's genetic samplers, so that an ask has constant cost.
+
+Optuna would find them anew from all trials at each ask.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -6,7 +9,7 @@ from typing import Any
 
 
 class GenerationCache:
-    """Generations of a sampler, which it asks here from now on.
+    """Cached generations of one sampler, which reads them from here.
 
     Args:
         sampler: of Optuna's, genetic.
@@ -20,12 +23,12 @@ class GenerationCache:
         sampler.get_trial_generation, sampler.get_parent_population = self.of, self.parents
 
     def complete(self, marks: Mapping[str, Any]) -> None:
-        """Counts a trial that is complete, by its system attributes."""
+        """Count a completed trial, by its system attributes."""
         if self._key in marks:
             self._counts[marks[self._key]] += 1
 
     def of(self, study: Any, trial: Any) -> int:
-        """The generation of a trial: the last one until it is full."""
+        """Generation of a trial: the last one until it is full."""
         known = trial.system_attrs.get(self._key)
         if known is not None:
             return int(known)
@@ -35,7 +38,7 @@ class GenerationCache:
         return generation
 
     def parents(self, study: Any, generation: int) -> list[Any]:
-        """Trials that a generation comes from; complete ones, which change no more."""
+        """Parent trials of a generation; completed ones, which change no more."""
         if generation in self._parents:
             return self._parents[generation]
         settled = self._prefix + str(generation) in study._storage.get_study_system_attrs(study._study_id)

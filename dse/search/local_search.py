@@ -1,7 +1,8 @@
-"""Pareto local search with a model: designs near the front, those first that promise most, never the same twice.
+"""Pareto local search with a surrogate model: neighbours of the front, most promising first.
 
-An archive keeps the designs that no other beats. Its members are moved, crossed and continued along the lines between them;
-of such neighbours a model (`dse/search/acquisition.py`) chooses. There is no generation: an ask uses whatever has been told.
+No design is asked twice. An archive keeps the nondominated designs. Its members are moved, crossed and continued along the
+lines between them; a model (`dse/search/acquisition.py`) chooses among such neighbours. There is no generation: an ask uses all
+results so far.
 """
 
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ CANDIDATES_AHEAD = 32
 
 
 class LocalSearch:
-    """A Pareto local search with a model.
+    """A Pareto local search with a surrogate model.
 
     A design that breaks limits or constraints is in the archive only while none breaks them by less in sum.
 
@@ -69,7 +70,7 @@ class LocalSearch:
         self._ahead: list[Values] = []
 
     def ask(self, number: int, forced: Values | None) -> Ask:
-        """A design that was not asked before, where there is one within reach."""
+        """Next design that was not asked before, if one is within reach."""
         marks: dict[str, Any] = {}
         if forced is not None:
             values = forced
@@ -85,7 +86,7 @@ class LocalSearch:
         return ask
 
     def tell(self, ask: Ask, told: Feedback) -> None:
-        """Into what is known, and into the archive if nothing there is at least as good in everything."""
+        """Add a result to the known ones, and to the archive if it is nondominated there."""
         row = self._waiting.pop(ask.number)
         excess = sum(max(0.0, value) for value in told.constraints.values())
         if told.objectives is None:
@@ -104,7 +105,7 @@ class LocalSearch:
         self._excess.append(excess)
 
     def restore(self, ask: Ask, told: Feedback | None) -> None:
-        """As it was asked, and told."""
+        """Restore an ask of an earlier run with its result."""
         if "ahead" in ask.marks:
             self._ahead = list(ask.marks["ahead"])
         elif self._ahead and self._ahead[0] == ask.values:

@@ -1,9 +1,9 @@
-"""Search by two fidelities: designs that a lower one has priced are promoted to the dear one by what they promise there.
+"""Multi-fidelity search: designs of a lower fidelity are promoted by their expected gain.
 
-What promises is the hypervolume that is expected of a design, by the lower fidelity's answer and a model of the discrepancy
-(`dse/search/acquisition.py`). The first, before anything is known of that, are those of the lower fidelity's front that hold
-most of its hypervolume together. Candidates are a pool, the best of a screen or of a sample, and neighbours of both fronts,
-which the lower fidelity prices first. Asks are of the dear fidelity alone; what the lower one says decides only which.
+The gain is the expected hypervolume of a design, by the low-fidelity result and a model of the discrepancy
+(`dse/search/acquisition.py`). The first promotions, before the discrepancy is known, are members of the low-fidelity front that
+together dominate most of its hypervolume. Candidates are a pool, the best of a screen or of a sample, and neighbours of both
+fronts, which the lower fidelity evaluates first. Asks are of the high fidelity only.
 """
 
 from collections.abc import Sequence
@@ -36,11 +36,11 @@ BEYOND = 0.1
 
 
 class LowFidelitySource(Protocol):
-    """Whoever prices designs at a lower fidelity.
+    """Interface of a lower fidelity: results of designs on request.
 
     Attributes:
         fidelity: its word.
-        pool: designs of a screen with what was said of them; empty where there was none.
+        pool: designs of a screen with their results; empty without a screen.
         all: whether these are all designs of the space, so that no others are to be looked at.
     """
 
@@ -49,11 +49,11 @@ class LowFidelitySource(Protocol):
     all: bool
 
     def told(self, designs: Sequence[Values]) -> list[Feedback]:
-        """What a lower fidelity says of designs, as a sampler would be told it."""
+        """Low-fidelity results of designs, as feedback for a sampler."""
 
 
 class MultiFidelitySearch(LocalSearch):
-    """A Pareto local search by two fidelities.
+    """A Pareto local search with two fidelities.
 
     Args:
         space, directions, seed, start, possible: as of `Local`; the first asks are of the lower fidelity's front, until one

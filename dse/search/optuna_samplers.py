@@ -1,4 +1,4 @@
-"""Samplers that learn, and the one room of Optuna.
+"""Samplers that learn; the only module that imports Optuna.
 
 Every ask uses a sampler seeded anew from (seed, number) and its memory holds what was told, so that nothing else decides it.
 Outcomes are not kept here: the store has them, and a resumed search is fed from it.
@@ -47,7 +47,7 @@ def make_sampler(
     possible: PossibleFilter = allow_all,
     cheaper: LowFidelitySource | None = None,
 ) -> Sampler:
-    """The sampler of a name.
+    """Sampler by its name, for a space and directions of objectives.
 
     Args:
         name: one of `SAMPLERS`.
@@ -88,7 +88,7 @@ def make_sampler(
 
 
 class OptunaSampler:
-    """A sampler of Optuna's in memory, on whole numbers for ordered choices and categories for words.
+    """A sampler of Optuna in memory, on whole numbers for ordered choices and categories for options.
 
     Args:
         space: what is searched.
@@ -141,7 +141,7 @@ class OptunaSampler:
         self._study_marks: set[str] = set(self._storage.get_study_system_attrs(self._id))
 
     def ask(self, number: int, forced: Values | None) -> Ask:
-        """From the population as it is told so far."""
+        """Next design from the population so far."""
         self._reseed(number)
         if forced is not None:
             self._study.enqueue_trial({knob.address: self._inward(knob, forced) for knob in self._space.knobs})
@@ -158,7 +158,7 @@ class OptunaSampler:
         return Ask(number, self._space.canonical(values), marks)
 
     def tell(self, ask: Ask, told: Feedback) -> None:
-        """Values and constraints of a trial that is under way."""
+        """Complete a trial with its objectives and constraints."""
         objectives = self._objectives(told)
         if objectives is None:
             self._study.tell(ask.number, state=self._optuna.trial.TrialState.FAIL)
@@ -170,7 +170,7 @@ class OptunaSampler:
         self._complete(ask)
 
     def restore(self, ask: Ask, told: Feedback | None) -> None:
-        """Puts back a trial as it was, and the populations that Optuna had settled on when it was asked."""
+        """Restore a trial as it was, with the populations that Optuna had at its ask."""
         states = self._optuna.trial.TrialState
         objectives = self._objectives(told) if told else None
         state = states.RUNNING if told is None else states.FAIL if objectives is None else states.COMPLETE
@@ -191,7 +191,7 @@ class OptunaSampler:
             self._complete(ask)
 
     def _complete(self, ask: Ask) -> None:
-        """Counts a trial that has values."""
+        """Count a trial that has values."""
         if self._generations is not None:
             self._generations.complete(ask.marks["trial"])
 
@@ -265,7 +265,7 @@ class OptunaSampler:
 def run_plain_optuna(
     name: str, space: AnySpace, directions: Sequence[str], *, seed: int, trials: int, evaluate: Callable[[Values], Feedback]
 ) -> None:
-    """A search by Optuna alone, as its tutorial has it: its defaults, one trial after the other, repeated designs and all.
+    """Search with plain Optuna as in its tutorial: defaults, one trial at a time, repeats included.
 
     Args:
         name: nsga2, tpe or gp.
@@ -312,7 +312,7 @@ def run_plain_optuna(
 def write_optuna_journal(
     name: str, objectives: Mapping[str, str], space: AnySpace, frame: Any, path: Path, columns: Mapping[str, Mapping[str, str]]
 ) -> None:
-    """Results as an Optuna journal that its dashboard opens: every searched or screened design a trial.
+    """Write results as an Optuna journal for its dashboard: every searched or screened design a trial.
 
     Args:
         name: of the study.

@@ -1,4 +1,4 @@
-"""Which designs no other beats, and how much of objective space they hold."""
+"""Pareto fronts and hypervolume of designs."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from dse.space.array_math import Array
 
 
 def front_mask(values: Array, directions: Sequence[str]) -> Array:
-    """Which rows no other row beats in every objective; of rows that are equal in all, the first.
+    """Mask of nondominated rows; of rows that are equal in all objectives, the first.
 
     Args:
         values: shape (designs, objectives), finite.
@@ -28,7 +28,9 @@ def front_mask(values: Array, directions: Sequence[str]) -> Array:
 
 
 def nondominated_layers(values: Array, directions: Sequence[str], many: int) -> Array:
-    """Rows by layers: the front, the front of what is left, and so on; an even part of the last layer that fits.
+    """Row numbers by nondominated layers, with an even part of the last layer that fits.
+
+    The first layer is the front, the next the front of the rest, and so on.
 
     Args:
         values: shape (designs, objectives), finite.
@@ -63,10 +65,9 @@ def nondominated_layers(values: Array, directions: Sequence[str], many: int) -> 
 
 
 def hypervolume_subset(values: Array, many: int) -> Array:
-    """The members of a front that hold most of its hypervolume together, each the one that adds most to those before it.
+    """Members of a front with most hypervolume together, each the best addition to those before.
 
-    What a member adds shrinks as others are chosen, so that only those that may yet add most are measured again
-    [minoux1978].
+    The gain of a member shrinks as others are chosen, so that only those that may yet add most are measured again [minoux1978].
 
     Args:
         values: to be made small, shape (members, objectives), finite.
@@ -96,7 +97,10 @@ def hypervolume_subset(values: Array, many: int) -> Array:
 
 
 def hypervolume(values: Array, directions: Sequence[str], low: Array, high: Array) -> float:
-    """Share of the box from `low` (best corner) to `high` (worst) that rows dominate, both as `minimised` has them."""
+    """Share of the box from `low` (best corner) to `high` (worst) that rows dominate. [-]
+
+    Corners are in the form of `as_minimisation`.
+    """
     import moocore
 
     if not len(values):
@@ -111,6 +115,6 @@ def hypervolume(values: Array, directions: Sequence[str], low: Array, high: Arra
 
 
 def as_minimisation(values: Array, directions: Sequence[str]) -> Array:
-    """The same rows with every objective to be made small."""
+    """The same rows with the sign of maximised objectives changed, so that less is better."""
     signs = np.array([-1.0 if direction == "max" else 1.0 for direction in directions])
     return np.ascontiguousarray(values * signs)

@@ -1,4 +1,4 @@
-"""Where asks come from: what a sampler is, those that learn nothing, and which one suits a study.
+"""Samplers: their interface, those that learn nothing, and the choice of one for a study.
 
 Ask number k is made when exactly the results of asks 0 to k - window have been told, with numbers seeded from (seed, k).
 So a search is a function of its seed and window: not of timing, of the number of workers, or of where it was interrupted.
@@ -25,13 +25,13 @@ MAX_TRIES = 400
 
 
 def allow_all(several: Sequence[Values]) -> Sequence[bool]:
-    """All designs are possible, as far as anybody knows."""
+    """Allow all designs, without a check."""
     return [True] * len(several)
 
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What a sampler learns of one design.
+    """Feedback on one design for a sampler: objectives and constraint excesses.
 
     Attributes:
         objectives: in the order of the study's objectives; None where the evaluation failed, and where a limit ruled the
@@ -45,7 +45,7 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One design that a sampler wants.
+    """One design that a sampler proposes.
 
     Attributes:
         number: 0, 1, 2, ...
@@ -59,7 +59,7 @@ class Ask:
 
 
 class Sampler(Protocol):
-    """Where asks come from.
+    """Interface of samplers, which propose designs.
 
     Attributes:
         designs: how many asks there are in all; None for any number.
@@ -67,16 +67,16 @@ class Sampler(Protocol):
 
     @property
     def designs(self) -> int | None:
-        """How many asks there are in all."""
+        """Number of asks in all; None for any number."""
 
     def ask(self, number: int, forced: Values | None) -> Ask:
-        """The next ask; with `forced`, at these values."""
+        """Next ask; with `forced`, at these values."""
 
     def tell(self, ask: Ask, told: Feedback) -> None:
-        """The result of an ask; in the order of asks."""
+        """Take the result of an ask; called in the order of asks."""
 
     def restore(self, ask: Ask, told: Feedback | None) -> None:
-        """An ask of an earlier run, in order, with its result if it had been told."""
+        """Take an ask of an earlier run, in order, with its result if it had one."""
 
 
 FEW_A_KNOB = 4
@@ -90,7 +90,7 @@ MODELLED = 5_000
 
 
 def recommend_sampler(space: AnySpace, objectives: int, budget: int) -> tuple[str, str]:
-    """The sampler for a space and a budget, and why; `studies/search_quality` has the measurements.
+    """Sampler for a space and a budget, and the reason; `studies/search_quality` has measurements.
 
     Args:
         space: what is searched.
@@ -103,17 +103,20 @@ def recommend_sampler(space: AnySpace, objectives: int, budget: int) -> tuple[st
     if budget < FEW_A_KNOB * knobs:
         return (
             "qmc",
-            f"{budget:,} designs for {knobs} knobs are too few to learn from; a Sobol sequence covers the space evenly",
+            f"{budget:,} designs for {knobs} knobs are too few for a model; a Sobol sequence covers the space evenly",
         )
     if budget > MODELLED:
-        why = f"a budget of {budget:,} is enough for generations of a population, whose asks cost less than a model's"
+        why = f"a budget of {budget:,} is enough for a genetic sampler, whose asks take less time than a model's"
         points = f"; reference points keep a front of {objectives} objectives spread"
         return ("nsga3", why + points) if objectives >= MANY else ("nsga2", why)
     return "local", f"{knobs} knobs and a budget of {budget:,}: a model chooses among the neighbours of the front"
 
 
 class RandomSampler:
-    """Every knob uniform over its values, logs over logs, of those designs that are possible; learns nothing."""
+    """Sampler with every knob uniform over its values (logarithmic knobs over logarithms).
+
+    Only designs that keep early limits; it learns nothing.
+    """
 
     designs = None
 
@@ -123,7 +126,7 @@ class RandomSampler:
         self._possible = possible
 
     def ask(self, number: int, forced: Values | None) -> Ask:
-        """Independent of all other asks."""
+        """Random design, independent of all other asks."""
         if forced is not None:
             return Ask(number, forced)
         rng = np.random.Generator(np.random.PCG64([self._seed, number]))
@@ -134,14 +137,17 @@ class RandomSampler:
         return Ask(number, values)
 
     def tell(self, ask: Ask, told: Feedback) -> None:
-        """Nothing to learn."""
+        """Ignore the result: random sampling learns nothing."""
 
     def restore(self, ask: Ask, told: Feedback | None) -> None:
-        """Nothing to remember."""
+        """Ignore the earlier ask: random sampling has no state."""
 
 
 class SobolSampler:
-    """A scrambled Sobol sequence: any first part of it covers the possible designs evenly; learns nothing."""
+    """Sampler of a scrambled Sobol sequence, whose every first part covers the space evenly.
+
+    Only designs that keep early limits; it learns nothing.
+    """
 
     designs = None
     BLOCK = 256
@@ -155,7 +161,7 @@ class SobolSampler:
         self._next = 0
 
     def ask(self, number: int, forced: Values | None) -> Ask:
-        """The next point of the sequence that is a possible design, from that of this number on."""
+        """Next point of the sequence that is an allowed design, from this number on."""
         if forced is not None:
             return Ask(number, forced)
         first = max(self._next, number)
@@ -167,10 +173,10 @@ class SobolSampler:
         return Ask(number, values, {} if place == number else {"next": self._next})
 
     def tell(self, ask: Ask, told: Feedback) -> None:
-        """Nothing to learn."""
+        """Ignore the result: a Sobol sequence learns nothing."""
 
     def restore(self, ask: Ask, told: Feedback | None) -> None:
-        """Where the sequence goes on."""
+        """Restore the place at which the sequence goes on."""
         self._next = ask.marks.get("next", self._next)
 
     def _at(self, place: int) -> Values:
@@ -182,7 +188,9 @@ class SobolSampler:
 
 
 class GridSampler:
-    """Every design of a grid once, in an order that the seed shuffles, so that a part of it is a fair sample.
+    """Sampler of every design of a grid once, in an order that the seed shuffles.
+
+    So a part of it is a fair sample.
 
     Raises:
         DesignError: a knob is an interval.
@@ -197,18 +205,21 @@ class GridSampler:
         self.designs = len(self._order)
 
     def ask(self, number: int, forced: Values | None) -> Ask:
-        """The design of this number; all come, so none is forced."""
+        """Design of this number; all come in the end, so none is forced."""
         return Ask(number, self._space.row(self._columns, int(self._order[number])))
 
     def tell(self, ask: Ask, told: Feedback) -> None:
-        """Nothing to learn."""
+        """Ignore the result: grid sampling learns nothing."""
 
     def restore(self, ask: Ask, told: Feedback | None) -> None:
-        """Nothing to remember."""
+        """Ignore the earlier ask: grid sampling has no state."""
 
 
 def sobol_points(dimensions: int, start: int, stop: int, seed: int) -> Array:
-    """Points `start` to `stop` of a scrambled Sobol sequence in the unit cube, shape (stop - start, dimensions)."""
+    """Points `start` to `stop` of a scrambled Sobol sequence in the unit cube.
+
+    Shape (stop - start, dimensions).
+    """
     from scipy.stats import qmc
 
     engine = qmc.Sobol(dimensions, scramble=True, seed=seed)
@@ -218,12 +229,12 @@ def sobol_points(dimensions: int, start: int, stop: int, seed: int) -> Array:
 
 
 def values_from_unit(space: AnySpace, unit: Array) -> Values:
-    """The design at a point of the unit cube, shape (knobs,)."""
+    """Knob values at a point of the unit cube, shape (knobs,)."""
     return space.canonical({knob.address: value_at_unit(knob, float(u)) for knob, u in zip(space.knobs, unit, strict=True)})
 
 
 def value_at_unit(knob: Knob, unit: float) -> Any:
-    """The value of a knob at a place from 0 to 1."""
+    """Value of a knob at a place from 0 to 1."""
     if isinstance(knob, ChoiceKnob):
         return knob.values[min(int(unit * len(knob.values)), len(knob.values) - 1)]
     value = knob.low * (knob.high / knob.low) ** unit if knob.log else knob.low + (knob.high - knob.low) * unit

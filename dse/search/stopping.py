@@ -1,4 +1,4 @@
-"""When a search has done enough: its budget is the loop's; time and stagnation are here, and either may end it."""
+"""Stop rules of a search: time and stagnation; the budget is in the ask/tell loop."""
 
 import time
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from dse.search.samplers import Feedback
 
 
 class StopRules:
-    """What may end a search before its budget.
+    """Rules that may end a search before its budget is spent.
 
     Args:
         directions: of the objectives.
@@ -34,7 +34,7 @@ class StopRules:
         self._told = 0
 
     def told(self, told: Feedback) -> None:
-        """A design's result, in the order of asks."""
+        """Take a design's result, in the order of asks."""
         if not self._looks:
             return
         self._told += 1
@@ -47,11 +47,11 @@ class StopRules:
             self._fresh = []
 
     def late(self) -> str:
-        """Why the search should end now; "" where it should not. What is under way is left."""
-        return f"{self._seconds:g} s are over" if self._end is not None and time.monotonic() > self._end else ""
+        """Reason to end the search now, for time; empty string if none. Designs in flight are left."""
+        return f"{self._seconds:g} s have passed" if self._end is not None and time.monotonic() > self._end else ""
 
     def stagnant(self) -> str:
-        """Why nothing more should be asked; "" where the front still grows. What is under way is finished."""
+        """Reason to ask no more, for stagnation; empty string if none. Designs in flight are finished."""
         if not self._looks or self._told % self._every or len(self._fronts) <= self._looks:
             return ""
         before, now = self._fronts[-1 - self._looks], self._fronts[-1]
@@ -62,7 +62,7 @@ class StopRules:
 
 
 def hypervolume_growth(before: np.ndarray, now: np.ndarray, directions: Sequence[str]) -> float:
-    """By how much the hypervolume grew between two fronts, as a share of the second.
+    """Growth of hypervolume between two fronts, as a share of the second. [-]
 
     Measured in the box from the best value of each objective to a tenth beyond the worst on either front.
 

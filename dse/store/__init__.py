@@ -1,1 +1,1 @@
-"""Results that outlive a run: tables with checksums, in SQLite or PostgreSQL, and the blocks of screens."""
+"""Stored results: tables with checksums in SQLite or PostgreSQL, and block files of screens."""

@@ -1,4 +1,4 @@
-"""The files of a screen: blocks, and pieces of a block that is not whole yet; each named by a checksum of all that is in it."""
+"""Files of a screen: blocks, and pieces of an unfinished block, each named by its checksum."""
 
 import base64
 import io
@@ -25,7 +25,7 @@ SOME = 4096
 
 @dataclass(frozen=True)
 class StoredBlock:
-    """A file of a screen, read.
+    """Contents of one file of a screen.
 
     Attributes:
         file: where it is.
@@ -39,17 +39,20 @@ class StoredBlock:
 
 
 def read_block(files: Sequence[StoredFile], number: int) -> StoredBlock | None:
-    """A block among the files of a screen, if it is what its name says; a damaged one is told, and will be evaluated again."""
+    """Read a block if its file is intact; a damaged one is reported and will be evaluated again.
+
+    None if there is no intact file.
+    """
     return next(_sound(files, "block", number), None)
 
 
 def read_pieces(files: Sequence[StoredFile], number: int) -> list[StoredBlock]:
-    """What the files of a screen have of a block that is not whole."""
+    """Read the stored pieces of an unfinished block."""
     return list(_sound(files, "piece", number))
 
 
 def write_block(table: pa.Table, place: StorageFolder, number: int, rows: Array | None = None) -> StoredBlock:
-    """Stores a block, in the place of all that was there of it.
+    """Store a block, and remove all earlier files of it.
 
     Args:
         table: of the block.
@@ -65,7 +68,7 @@ def write_block(table: pa.Table, place: StorageFolder, number: int, rows: Array 
 
 
 def write_piece(table: pa.Table, rows: Array, place: StorageFolder, number: int) -> None:
-    """Stores some rows of a block.
+    """Store some rows of a block.
 
     Args:
         table: of these rows, as the block will have them.

@@ -1,4 +1,4 @@
-"""Where a store is, a SQLite file or a PostgreSQL database, and what either reports, as one line for the user."""
+"""Connection to a store, a SQLite file or a PostgreSQL database; database errors as one line."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ from dse.space.safe_text import mask_passwords
 
 
 def connect_engine(place: str, *, create: bool) -> tuple[sql.Engine, Path | None, str]:
-    """What talks to a database; its file, None of a server; and its name for people, without a password.
+    """Engine of a database, its file (None of a server), and its name without a password.
 
     Args:
         place: a file, or a URL of SQLAlchemy's for SQLite or PostgreSQL.
@@ -45,7 +45,7 @@ def connect_engine(place: str, *, create: bool) -> tuple[sql.Engine, Path | None
 
 
 def store_exists(place: str) -> bool:
-    """Whether there is a store at a place, as far as can be told without a server."""
+    """Whether there is a store at a place, as far as can be known without a server."""
     url = _url(place)
     return not url.drivername.startswith("sqlite") or Path(url.database or "").is_file()
 
@@ -57,7 +57,7 @@ def is_same_store(place: str, other: str) -> bool:
 
 @contextlib.contextmanager
 def database_errors(shown: str) -> Iterator[None]:
-    """Turns what a database reports into one line for the user."""
+    """Context that turns database errors into one line for the user."""
     try:
         yield
     except (sql.exc.SQLAlchemyError, sqlite3.DatabaseError, orjson.JSONDecodeError, UnicodeDecodeError) as error:
@@ -71,7 +71,7 @@ def database_errors(shown: str) -> Iterator[None]:
 
 
 def enable_write_ahead(connection: sql.Connection) -> None:
-    """Readers of a file do not wait for its writers from here on; kept in the file.
+    """Set a file to write-ahead logging, so that reads do not wait for writes; kept in the file.
 
     To change this SQLite reads first and then wants the file alone. It waits for nobody then, as two who do so at once would
     wait for each other; so this is tried again for as long as SQLite waits elsewhere.
@@ -120,7 +120,7 @@ REMEDIES = (
 
 
 def without_password(place: str) -> str:
-    """A database's URL without its password, which a file should not keep; a path as it is.
+    """URL of a database without its password, for storage in files; a path as it is.
 
     >>> without_password("postgresql://me:secret@host/results")
     'postgresql://me@host/results'

@@ -1,8 +1,8 @@
-"""Which rows of a store are as they were written, and what becomes of a table where some are not.
+"""Integrity of a store: intact and damaged rows, and repair of tables with damaged ones.
 
-Rows of a file are looked at whole and without an index, whatever is asked for: a row whose key is damaged would otherwise be
+Rows of a file are looked at whole and without an index, whatever is requested: a row whose key is damaged would otherwise be
 missed without a word, and so would one that an index has lost. A server looks after its pages itself, so of it only the
-rows that are asked for are checked.
+requested rows are checked.
 """
 
 import re
@@ -25,10 +25,10 @@ ROWS_ONLY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CheckedRows:
-    """Rows of a table.
+    """Intact rows of a table, and the number and keys of damaged ones.
 
     Attributes:
-        sound: those that were asked for, with their columns in the order of the table.
+        sound: intact ones, with their columns in the order of the table.
         damaged: how many are not as they were written; of a file, in the whole table.
         keys: primary keys of damaged ones, as far as they can be read.
     """
@@ -39,7 +39,7 @@ class CheckedRows:
 
 
 def read_checked_rows(connection: sql.Connection, table: sql.Table, where: Row, *, file: bool, checked: bool) -> CheckedRows:
-    """The rows of a table that match, without those that are damaged.
+    """Matching rows of a table, without damaged ones.
 
     Args:
         connection: to the database.
@@ -78,7 +78,10 @@ def read_checked_rows(connection: sql.Connection, table: sql.Table, where: Row, 
 
 
 def file_faults(connection: sql.Connection) -> tuple[str, bool]:
-    """What is wrong with the pages and indexes of a file, "" for nothing; and whether its rows can all be looked at even so."""
+    """First fault of a file's pages and indexes, and whether its rows can still all be read.
+
+    Empty string for no fault.
+    """
     lines = [" ".join(str(line).split()) for (line,) in connection.execute(sql.text("PRAGMA integrity_check"))]
     if lines == ["ok"]:
         return "", True
@@ -87,7 +90,7 @@ def file_faults(connection: sql.Connection) -> tuple[str, bool]:
 
 
 def rebuild_table(connection: sql.Connection, table: sql.Table) -> None:
-    """Writes a table of a file anew from its sound rows, with its indexes. In a transaction of the caller's."""
+    """Rebuild a table of a file from its intact rows, with indexes, in the caller's transaction."""
     if table is ABOUT:
         rows = [dict(row) for row in connection.execute(sql.select(ABOUT)).mappings()]
     else:
@@ -104,7 +107,7 @@ def rebuild_table(connection: sql.Connection, table: sql.Table) -> None:
 
 
 def add_checksums(connection: sql.Connection, schema: int, *, file: bool) -> None:
-    """Gives the rows of an older version their checksums. In a transaction of the caller's."""
+    """Add checksums to rows of an older version, in the caller's transaction."""
     if schema < CHECKED_SINCE:
         for table in CHECKED:
             found = read_checked_rows(connection, table, {}, file=file, checked=False).sound

@@ -1,4 +1,4 @@
-"""Folders of any filesystem that pyarrow reads: here, on a network, or of an object store."""
+"""Folders of any filesystem that pyarrow reads: local, on a network, or of an object store."""
 
 import contextlib
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ SCHEMES = ("s3", "gs", "abfs", "hdfs", "viewfs", "file")
 
 @dataclass(frozen=True)
 class StorageFolder:
-    """A folder; it may be pickled, and means the same on every machine that reaches it.
+    """One folder; it may be pickled, and means the same on every machine that reaches it.
 
     Attributes:
         text: a path of this machine, or a URL, as s3://BUCKET/FOLDER.
@@ -33,7 +33,7 @@ class StorageFolder:
         return mask_passwords(self.text)
 
     def reach(self) -> None:
-        """Refuses what names no filesystem that there is; whether it answers is seen when it is asked.
+        """Refuse an unknown filesystem; whether it answers shows at the first read or write.
 
         Raises:
             DesignError: what is wrong, and what would be right.
@@ -41,17 +41,17 @@ class StorageFolder:
         _ = self._reached
 
     def within(self, name: str) -> "StorageFolder":
-        """A folder in it."""
+        """A subfolder of this storage folder."""
         path, mark, asked = self.text.partition("?")
         return StorageFolder(f"{path.rstrip('/')}/{name}{mark}{asked}")
 
     def here(self) -> Path | None:
-        """Its path where it is of this machine; else None."""
+        """Local path of the folder; None if it is not on this machine."""
         scheme, mark, _ = self.text.partition("://")
         return Path(self._reached[1]) if scheme == "file" and mark else None if mark else Path(self.text)
 
     def files(self) -> list["StoredFile"]:
-        """Its Parquet files, by name; none where there is no such folder."""
+        """Parquet files of the folder, by name; none if there is no such folder."""
         with self._told():
             system, folder = self._reached
             found = system.get_file_info(filesystems.FileSelector(folder, allow_not_found=True))
@@ -59,7 +59,7 @@ class StorageFolder:
             return [StoredFile(self, name) for name in sorted(names) if name.endswith(".parquet")]
 
     def put(self, name: str, content: bytes) -> "StoredFile":
-        """Stores a file, which is there whole or not at all, or is not what its name says."""
+        """Store a file atomically: it is complete, absent, or does not match the checksum in its name."""
         here = self.here()
         if here is not None:
             here.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ class StorageFolder:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Turns what a filesystem reports into one line for the user."""
+        """Turn what a filesystem reports into one line for the user."""
         if "://" not in self.text:
             yield
             return
@@ -106,7 +106,7 @@ class StorageFolder:
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A Parquet file in a place."""
+    """One Parquet file in a storage folder."""
 
     place: StorageFolder
     name: str
@@ -115,19 +115,19 @@ class StoredFile:
         return f"{str(self.place).partition('?')[0].rstrip('/')}/{self.name}"
 
     def here(self) -> Path | None:
-        """Its path where it is of this machine; else None."""
+        """Local path of the file; None if it is not on this machine."""
         folder = self.place.here()
         return None if folder is None else folder / self.name
 
     def content(self) -> bytes:
-        """All of its bytes."""
+        """Contents of the file as bytes."""
         with self.place._told():
             system, folder = self.place._reached
             with system.open_input_stream(f"{folder}/{self.name}") as stream:
                 return bytes(stream.read())
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
-        """What is in it; of some columns those that there are."""
+        """Table of the file; of given columns those that exist."""
         with self.place._told():
             system, folder = self.place._reached
             with system.open_input_file(f"{folder}/{self.name}") as opened:
@@ -136,7 +136,7 @@ class StoredFile:
                 return file.read(columns=there)
 
     def drop(self) -> None:
-        """Removes it, if it is there."""
+        """Remove the file, if it is there."""
         with self.place._told():
             system, folder = self.place._reached
             with contextlib.suppress(FileNotFoundError):

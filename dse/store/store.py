@@ -1,4 +1,4 @@
-"""Results that outlive a run. SQLite by default, PostgreSQL by URL, the same statements.
+"""Store of results that outlive a run: SQLite by default, PostgreSQL by URL, the same statements.
 
 The store is the truth: a result is here, committed, before a sampler is told, and a design that is here is not evaluated
 again. One transaction holds the asks and the results of one round, so that a killed run leaves whole rounds only. A row that
@@ -36,7 +36,7 @@ SEARCH = "search."
 
 @dataclass(frozen=True, slots=True)
 class ResultContext:
-    """What a result is a result of, beside its design."""
+    """Workload key, fidelity and physics version of a stored result."""
 
     workload: str
     fidelity: str
@@ -45,13 +45,13 @@ class ResultContext:
 
 @dataclass(frozen=True, slots=True)
 class DesignResult:
-    """What came out for one design.
+    """Result of one design: metrics, or the violated limit or error.
 
     Attributes:
         key: content key of the design.
         values: by knob, as the study that evaluated it named them.
         metrics: by name; empty where the evaluation failed.
-        limit, need, have: the limit that binds, "" where all hold.
+        limit, need, have: the most violated limit, empty string if all hold.
         seconds: spent on it.
         error: why the evaluation failed, "" where it did not.
     """
@@ -67,7 +67,7 @@ class DesignResult:
 
 
 class Store:
-    """One database of results.
+    """One database of stored results, in SQLite or PostgreSQL.
 
     Args:
         place: a file, or a URL of SQLAlchemy's for SQLite or PostgreSQL.
@@ -99,14 +99,14 @@ class Store:
             raise
 
     def identity(self, study: str) -> dict[str, Any] | None:
-        """What the study was when it was first run; None where it never was."""
+        """Settings of the study when it was first run; None if it never ran."""
         rows = self._rows(STUDIES, study=study)
         return rename_study_record(orjson.loads(rows[0].identity)) if rows else None
 
     def search(self, study: str, identity: Mapping[str, Any]) -> str:
-        """What the asks of a search are kept under: the study's name, and the settings that are not those it was begun with.
+        """Name of a search: the study's name, and search settings that differ from its first run.
 
-        A study is searched in several ways, each a sequence of asks of its own; their results are one another's.
+        A study may be searched in several ways, each with its own sequence of asks; they share results.
         """
         first = self.identity(study) or identity
         settings = sorted(key for key in first.keys() | identity.keys() if key.startswith(SEARCH))
@@ -114,14 +114,14 @@ class Store:
         return f"{study}:{','.join(other)}" if other else study
 
     def searches(self, study: str, physics: int) -> list[str]:
-        """What the asks of a study are kept under, that of the search it was begun with first; as `search` names them."""
+        """Names of the searches of a study, the first one first."""
         ours = (ASKS.c.study == study) | ASKS.c.study.startswith(f"{study}:", autoescape=True)
         query = sql.select(ASKS.c.study).distinct().where(ours, ASKS.c.physics == physics)
         with self._reading() as connection:
             return sorted(connection.execute(query).scalars())
 
     def begin(self, study: str, identity: dict[str, Any], facts: dict[str, Any]) -> int:
-        """Notes a run of a study, and holds the study until the run's end, `close` or the end of the process.
+        """Record a run of a study, and lock the study until the run, the store or the process ends.
 
         Returns:
             The run's number.
@@ -154,7 +154,7 @@ class Store:
             raise
 
     def end(self, run: int, state: str, facts: dict[str, Any]) -> None:
-        """Notes how a run ended, and lets go of its study."""
+        """Record how a run ended, and release its study."""
         try:
             rows = self._rows(RUNS, id=run)
             with self._writing() as connection:
@@ -165,12 +165,12 @@ class Store:
             self._release()
 
     def ended(self, run: int, state: str, facts: dict[str, Any]) -> list[dict[str, Any]]:
-        """The runs of the study that is held, as they will be once a run has ended so."""
+        """Runs of the locked study as they will be once a run has ended with a state."""
         ends = {"ended": _now(), "state": state}
         return [{**one, **ends, "facts": one["facts"] | facts} if one["id"] == run else one for one in self._runs(self._mine)]
 
     def runs(self, study: str) -> list[dict[str, Any]]:
-        """The runs of a study, oldest first.
+        """Runs of the study, oldest first.
 
         Of one that could not say how it ended, the state is "killed"; or "lost" where it was run on another machine, which
         does not hold this file: it was killed there, or this is a copy of the file and it goes on.
@@ -195,7 +195,7 @@ class Store:
         asks: Sequence[tuple[Ask, str]],
         results: Sequence[DesignResult],
     ) -> None:
-        """One round in one transaction: asks with the keys of their designs, and results; rows that exist already stay."""
+        """Store one round in one transaction: asks with design keys, and results; existing rows stay."""
         from dse import version
 
         if not asks and not results:
@@ -238,15 +238,16 @@ class Store:
                 self._insert_new(connection, ASKS, rows)
 
     def note_base(self, base: tuple[str, str]) -> None:
-        """Key and text of a design that values of results change, where it is not noted yet."""
+        """Store the key and text of a base design, unless it is stored already."""
         if not any(row.base == base[0] for row in self._rows(BASES)):
             with self._writing() as connection:
                 self._insert_new(connection, BASES, [{"base": base[0], "design": base[1]}])
 
     def asks(self, study: str, physics: int) -> list[tuple[Ask, str]]:
-        """The asks of a study with the keys of their designs, in order; for who runs it, those before the first damaged one.
+        """Asks of a study with the keys of their designs, in order.
 
-        An ask depends on all before it, so the others are asked again; their results are stored.
+        For the process that runs the study, those before the first damaged one: an ask depends on all before it, so the others
+        are asked again; their results are stored.
         """
         rows = sorted(self._rows(ASKS, study=study, physics=physics), key=lambda row: row.number)
         if study.partition(":")[0] == self._mine:
@@ -260,14 +261,14 @@ class Store:
         return [(Ask(row.number, _now_at(table, orjson.loads(row[4])), orjson.loads(row.marks)), row.design) for row in rows]
 
     def asked(self, study: str, physics: int) -> int:
-        """How many asks a study has, those of all its searches."""
+        """Number of asks of a study, over all its searches."""
         ours = (ASKS.c.study == study) | ASKS.c.study.startswith(f"{study}:", autoescape=True)
         query = sql.select(sql.func.count()).where(ours, ASKS.c.physics == physics)
         with self._reading() as connection:
             return int(connection.execute(query).scalar_one())
 
     def results(self, context: ResultContext) -> dict[str, DesignResult]:
-        """All results of a context, by design key; those of any study."""
+        """All results of a context by design key, of any study."""
         loads = orjson.loads
         found, tables = {}, {key: new_address_by_old(machine_of_leaves(design)) for key, design in self._bases().items()}
         for row in self._rows(RESULTS, workload=context.workload, fidelity=context.fidelity, physics=context.physics):
@@ -277,7 +278,7 @@ class Store:
         return found
 
     def counted(self, context: ResultContext) -> int:
-        """How many results of a context there are."""
+        """Number of results of a context."""
         query = sql.select(sql.func.count()).where(
             RESULTS.c.workload == context.workload,
             RESULTS.c.fidelity == context.fidelity,
@@ -287,7 +288,7 @@ class Store:
             return int(connection.execute(query).scalar_one())
 
     def bases(self, context: ResultContext) -> dict[str, dict[str, Any]]:
-        """Of results of a context, by design key, all leaves of the design that its values change, where they are known."""
+        """All settings of the base design of each result, by design key, if known."""
         texts = {key: _now_at(new_address_by_old(machine_of_leaves(leaves)), leaves) for key, leaves in self._bases().items()}
         rows = self._rows(RESULTS, workload=context.workload, fidelity=context.fidelity, physics=context.physics)
         return {row.design: _base(texts[row.base], row[5]) for row in rows if row.base in texts}
@@ -296,7 +297,7 @@ class Store:
         return {row.base: orjson.loads(row.design) for row in self._rows(BASES)}
 
     def of_other_physics(self, context: ResultContext) -> dict[int, int]:
-        """Results of the same workload and fidelity under other versions of the physics, counted by version."""
+        """Number of results of the same workload and fidelity, by other physics version."""
         query = (
             sql.select(RESULTS.c.physics, sql.func.count())
             .where(RESULTS.c.workload == context.workload, RESULTS.c.fidelity == context.fidelity)
@@ -307,12 +308,12 @@ class Store:
             return {int(physics): int(count) for physics, count in connection.execute(query).all()}
 
     def check_rows(self) -> None:
-        """Tell the user which tables have damaged rows, whichever of them a command reads."""
+        """Report tables with damaged rows to the user."""
         for table in CHECKED:
             self._rows(table)
 
     def close(self) -> None:
-        """Lets go of the database, and of the study that is held."""
+        """Close the database, and release the locked study."""
         self._release()
         self._engine.dispose()
 
@@ -342,9 +343,7 @@ class Store:
         return found.sound
 
     def _tell(self, what: str) -> None:
-        does = (
-            "taken away, and what was lost is evaluated again" if self._mine else "left out; a run evaluates again what is lost"
-        )
+        does = "removed, and lost results are evaluated again" if self._mine else "left out; a run evaluates lost results again"
         say_once(f"[yellow]store[/]: {escape(self.place)}: {what}; {does}")
 
     def _open(self, *, create: bool) -> None:
@@ -353,7 +352,7 @@ class Store:
             if found:
                 self._check_schema(connection, found)
         if not found and not create:
-            raise DesignError(f"store: {self.place}: there are no results in it yet; run a study with store={self.place}")
+            raise DesignError(f"store: {self.place}: has no results yet; run a study with store={self.place}")
         if create and (not found or self._schema < SCHEMA):
             with self._writing() as connection:
                 connection.execute(
@@ -381,7 +380,7 @@ class Store:
         if row is None or missing:
             tables = ", ".join(sorted(found)[:4]) + (", ..." if len(found) > 4 else "")
             raise DesignError(
-                f"store: {self.place}: a database of something else (tables {tables}); it is left as it is; "
+                f"store: {self.place}: a database of another program (tables {tables}), unchanged; "
                 "choose another with store=PATH or store=URL"
             )
         if str(row[0]) not in map(str, range(1, SCHEMA + 1)):
@@ -392,7 +391,7 @@ class Store:
         self._schema = int(row[0])
 
     def _check_pages(self) -> None:
-        """Reads a file whole, as a page that is damaged may be one that is written first and read years later."""
+        """Read a file whole, as a page that is damaged may be one that is written first and read years later."""
         if self._looked or not self._path:
             return
         self._looked = True
@@ -416,8 +415,8 @@ class Store:
             since = running[-1]["started"].replace("T", " ").replace("+00:00", " UTC")
             who = f"{facts.get('user', 'somebody')} on {facts.get('host', '?')}, process {facts.get('pid', '?')}, since {since}"
         return (
-            f"study {study!r} is being run by {who}; look on with dse report {study} --follow, wait for it or stop it there, "
-            "or run one beside it with name=NEW"
+            f"study {study!r} is being run by {who}; follow it with dse report {study} --follow, wait for it or stop it there, "
+            "or run another study with name=NEW"
         )
 
     @contextlib.contextmanager
@@ -475,7 +474,7 @@ def _change(connection: sql.Connection, run: Mapping[str, Any]) -> None:
 
 
 def host_record() -> dict[str, Any]:
-    """Who runs this, and where."""
+    """User and host of this process."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a number without a name

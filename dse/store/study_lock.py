@@ -1,4 +1,4 @@
-"""One driver a study: who runs it holds it, and the system lets go when that process ends, however it ends."""
+"""Lock of a study: one driver at a time; the system releases it when the process ends."""
 
 import hashlib
 import os
@@ -26,7 +26,7 @@ class FileLock:
         self._file: int | None = None
 
     def take(self, study: str) -> bool:
-        """Takes a study for this process; False where another has it.
+        """Lock a study for this process; False if another process has it.
 
         Raises:
             DesignError: there is no place for the lock.
@@ -47,7 +47,7 @@ class FileLock:
         return False
 
     def taken(self, study: str) -> bool:
-        """Whether some process has a study, as far as can be seen from here."""
+        """Whether some process has locked a study, as far as can be seen from here."""
         import fcntl
 
         try:
@@ -65,7 +65,7 @@ class FileLock:
         return False
 
     def release(self) -> None:
-        """Lets go."""
+        """Release the lock, if this process has it."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -90,7 +90,7 @@ class ServerLock:
         self.session: sql.Connection | None = None
 
     def take(self, study: str) -> bool:
-        """Takes a study for this session; False where another has it."""
+        """Lock a study for this session; False if another session has it."""
         self.session = self._engine.connect()
         with self.session.begin():
             for name, seconds in (("idle", 30), ("interval", 10)):  # for a driver whose machine is gone
@@ -103,7 +103,7 @@ class ServerLock:
         return False
 
     def taken(self, study: str) -> bool:
-        """Whether some session has a study."""
+        """Whether some session has locked a study."""
         high, low = lock_number(study) >> 32 & 0xFFFFFFFF, lock_number(study) & 0xFFFFFFFF
         query = (
             "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database "
@@ -114,7 +114,7 @@ class ServerLock:
             return bool(connection.execute(sql.text(query)).scalar_one())
 
     def release(self) -> None:
-        """Lets go, also where the session is lost."""
+        """Release the lock, also if the session is lost."""
         if self.session is not None:
             self.session.invalidate()  # closes it at the server too, which ends the lock
             self.session.close()
@@ -122,5 +122,5 @@ class ServerLock:
 
 
 def lock_number(study: str) -> int:
-    """A lock's number on PostgreSQL, which has only numbers."""
+    """Number of a lock on PostgreSQL, which has only numbers."""
     return int.from_bytes(hashlib.blake2b(f"mesh-dse {study}".encode(), digest_size=8).digest(), signed=True)

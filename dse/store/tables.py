@@ -1,4 +1,4 @@
-"""The tables of a store, and the checksum by which every row of them is known to be what was written.
+"""Tables of a store, and the checksum that shows whether a row is intact.
 
 Version 1 had no checksums: its rows are read as they are, and get theirs when the store is first written to again.
 """
@@ -65,12 +65,12 @@ CHECKED = (RESULTS, BASES, STUDIES, ASKS, RUNS)
 
 
 def checksummed_columns(table: sql.Table) -> list[sql.Column[Any]]:
-    """The columns that a checksum is of: all but itself, and but a number that the database chooses."""
+    """Columns under the checksum: all but itself and numbers that the database chooses."""
     return [column for column in table.columns if column.name not in ("id", "checksum")]
 
 
 def row_checksum(values: Sequence[Any]) -> int:
-    """Of a row's contents, in the order of `content`; -1 of what no row of ours contains.
+    """Checksum of a row's contents, in the order of its columns; -1 for contents that are no valid row.
 
     >>> row_checksum(("toy", 1, 0.5)) == row_checksum(("toy", 1, 0.5000001))
     False
@@ -82,7 +82,10 @@ def row_checksum(values: Sequence[Any]) -> int:
 
 
 def with_checksum(table: sql.Table, row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with its checksum, with numbers as a database gives them back: it knows no whole numbers and no -0 among floats."""
+    """A row with its checksum, with floats as a database returns them.
+
+    A database has no whole numbers and no -0 among floats.
+    """
     cells = {}
     for column in checksummed_columns(table):
         value = row.get(column.name)

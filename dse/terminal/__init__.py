@@ -1,1 +1,1 @@
-"""How a command behaves at a terminal: progress, signals, text of any locale, JSON, files that are whole or not there."""
+"""Terminal behaviour of commands: progress, signals, locales, JSON, and atomic files."""

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Atomic writes: files that are complete or absent."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
-    """A place beside a file to write it first; the file is replaced at the end, and where writing fails nothing is left.
+    """Context with a temporary path that replaces the file at the end; on failure nothing is left.
 
-    A link's file is replaced, not the link; a device or a pipe is written to as it is, and never replaced.
+    A link's file is replaced, not the link; a device or a pipe is written to directly, and never replaced.
 
     Raises:
         OSError: from writing, with the file's path where the system named none.
@@ -34,5 +34,5 @@ def write_atomically(path: Path) -> Iterator[Path]:
 
 
 def is_device(path: Path) -> bool:
-    """Whether something is there that is neither a file nor a folder, as /dev/stdout where that is a pipe."""
+    """Whether the path is neither a file nor a folder, such as /dev/stdout if that is a pipe."""
     return path.exists() and not path.is_file() and not path.is_dir()

@@ -1,4 +1,4 @@
-"""Start of Python processes that import what this process imports, and nothing from the current folder.
+"""Start of Python processes that import the modules of this one, none from the current folder.
 
 Python looks for modules in the current folder first when it runs `-c` or `-m`. A study's folder may come from a stranger, and a
 `numpy.py` in it would then run.
@@ -42,7 +42,7 @@ def import_path() -> list[str]:
 
 
 def script_path() -> list[str]:
-    """The folders of `import_path` that this process has beyond those of its interpreter: of its script and of this package."""
+    """Folders of `import_path` beyond those of the interpreter: of the script and of this package."""
     package = str(Path(__file__).resolve().parents[2])
     wanted = {package, *_script_folder()}
     return [folder for folder in import_path() if os.path.realpath(folder) in wanted]

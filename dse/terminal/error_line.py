@@ -1,4 +1,4 @@
-"""What is said of an error that the user can fix: one line, the same from every door."""
+"""Messages of errors that the user can fix: one line, the same for every command and tool."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ LONG = 400
 
 
 def error_line(error: Exception) -> str:
-    """The line on an error that the user can fix; "" for any other.
+    """One line on an error that the user can fix; empty string for any other.
 
     >>> error_line(DesignError("chip.cores: -1 is below 1"))
     'dse: chip.cores: -1 is below 1'

@@ -1,4 +1,4 @@
-"""A process that prints a line if this process ends without one: a library that ends it, or a kill that it cannot catch."""
+"""Watcher process that prints a line if this process is killed or ended by a library."""
 
 import contextlib
 import subprocess
@@ -10,7 +10,7 @@ CODE = "import sys; sys.stdin.read() or print(sys.argv[1], file=sys.stderr, flus
 
 
 class ExitWatcher:
-    """Watches this process from now until `close`.
+    """Watcher of this process from its creation until `close`.
 
     Args:
         line: what to print on standard error where this process ends before `close`.
@@ -25,6 +25,6 @@ class ExitWatcher:
         )
 
     def close(self) -> None:
-        """End the watch: from here on this process speaks for itself."""
+        """End the watch: from here on this process prints its own messages."""
         with contextlib.suppress(OSError, ValueError):
             self._process.communicate(b"closed", timeout=10)

@@ -1,4 +1,4 @@
-"""Questions that are asked in a copy of this process, so that it can be ended after some time and leaves nothing behind."""
+"""Answers from a forked copy of this process, which can be ended after some time and leaves no trace."""
 
 import os
 import select
@@ -17,7 +17,7 @@ WAIT = 4.0
 
 
 def answers_within(seconds: float, answers: Callable[[], Iterable[bool]]) -> list[bool]:
-    """Answers to questions, the first ones: as many as there are in this CPU time, and before an error."""
+    """First answers to questions, within a CPU time and before an error. [s]"""
     if not CAN:
         return []
     read, write = os.pipe()

@@ -1,4 +1,4 @@
-"""Values as JSON that every reader takes: JSON has no word for what is not a number, or has no end."""
+"""JSON that every parser accepts: numbers that are not finite become null."""
 
 import json
 import math
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def json_text(value: Any, **how: Any) -> str:
-    """JSON, with null for a number that is not finite.
+    """A value as JSON, with null for a number that is not finite.
 
     Args:
         value: of dictionaries, lists, texts and numbers.

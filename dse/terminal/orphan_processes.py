@@ -1,7 +1,7 @@
-"""What a failed evaluation leaves behind in its process: processes that it started, and memory.
+"""Cleanup after a failed evaluation: processes that it started, and memory.
 
-Processes are found as children, also those that went into a session of their own: whoever evaluates adopts what their parents
-leave. Where the kernel is not Linux, nothing is found.
+Processes are found as children, also those that went into a session of their own: the evaluating process adopts what their
+parents leave. Where the kernel is not Linux, nothing is found.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ _ADOPT = 36  # PR_SET_CHILD_SUBREAPER of linux/prctl.h
 
 
 def adopt_orphans() -> None:
-    """From now on, processes below this one whose parents end become its children, not those of the first process."""
+    """Make this process the parent of orphaned processes below it, in place of the first process."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_ADOPT, 1, 0, 0, 0)
 
 
 def child_processes(of: str = "self") -> set[int]:
-    """Processes that this one, or another, has started or adopted, and that have not ended."""
+    """Processes that this or another process has started or adopted and that have not ended."""
     found: set[int] = set()
     for path in Path(f"/proc/{of}/task").glob("*/children"):
         with contextlib.suppress(OSError):
@@ -36,12 +36,12 @@ def child_processes(of: str = "self") -> set[int]:
 
 
 def seconds_since_boot() -> float:
-    """The time by which the kernel dates processes: since it started. [s]"""
+    """Time since the kernel started, by which it dates processes. [s]"""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else 0.0
 
 
 def end_children(since: float, named: str = "") -> None:
-    """Ends children of this process, and all that those have started.
+    """End children of this process, and all processes that those have started.
 
     Args:
         since: only those that began after this, by `now`.
@@ -60,7 +60,7 @@ def end_children(since: float, named: str = "") -> None:
 
 
 def end_all() -> None:
-    """Ends every process below this one."""
+    """End every process below this one."""
     found, left = set[int](), child_processes()
     while left:
         found |= left
@@ -85,7 +85,7 @@ def _has(one: int, named: str) -> bool:
 
 
 def resident_memory() -> int:
-    """Memory that this process holds, after what is free is given back. [B]"""
+    """Resident memory of this process after free memory is returned. [B]"""
     status = Path("/proc/self/status")
     if not status.exists():
         return 0
@@ -96,7 +96,7 @@ def resident_memory() -> int:
 
 
 def limit_memory(nbytes: float) -> None:
-    """Make allocations of more than some bytes beyond what is held now raise MemoryError, where the kernel counts them."""
+    """Make allocations beyond the present memory plus `nbytes` raise MemoryError, if supported."""
     import resource
 
     status = Path("/proc/self/status")

@@ -1,4 +1,4 @@
-"""What a person at the terminal sees while something runs: lines, and a bar with rate, front size and time left."""
+"""Progress on the terminal: lines, and a bar with rate, front size and time left."""
 
 import sys
 import threading
@@ -17,7 +17,7 @@ from dse.terminal.table_width import fit_table
 
 
 class SafeConsole(Console):
-    """Where everything that people read is printed: no text takes a password or a terminal's commands there.
+    """Console for all printed text: it masks passwords and escapes terminal commands.
 
     Args:
         width: of the lines where they do not go to a terminal.
@@ -30,26 +30,26 @@ class SafeConsole(Console):
             self.width = width
 
     def print(self, *objects: Any, **how: Any) -> None:
-        """Prints, tables in the width that there is."""
+        """Print objects, with tables in the width of the terminal."""
         super().print(*(fit_table(one, self) if isinstance(one, Table) else one for one in objects), **how)
 
     def on_broken_pipe(self) -> None:
-        """Whoever reads has gone: the command ends as others do, with status 141."""
+        """End the command with status 141 when the pipe's other end has closed."""
         raise BrokenPipeError
 
     def render_str(self, text: str, **how: Any) -> Text:
-        """A text as it is shown."""
+        """Text as it is shown: passwords masked, control characters escaped."""
         return super().render_str(printable(mask_passwords(text)), **how)
 
 
 def say(text: str) -> None:
-    """A line on standard error, with rich's markup."""
+    """Print a line on standard error, with rich's markup."""
     SafeConsole(stderr=True, soft_wrap=True).print(text)
 
 
 @cache
 def say_once(text: str) -> None:
-    """The same, however often it comes up in this process."""
+    """Print a line on standard error, once per process."""
     say(text)
 
 
@@ -58,7 +58,7 @@ ProgressCallback = Callable[[str, int, int, str], None]
 
 
 def no_progress(what: str, done: int, total: int, note: str) -> None:
-    """Takes progress, and does nothing with it."""
+    """Ignore progress: show nothing."""
 
 
 LINE_PERIOD_S = 10.0
@@ -71,10 +71,9 @@ COMPILES = "the first run on a machine compiles its loops"
 
 
 class CompileNotice:
-    """Whoever waits for an answer while loops are compiled hears so, after `PATIENCE` and each time that it is twice as long.
+    """Notice on standard error while loops are compiled, after `PATIENCE` and each doubling of the time.
 
-    On a terminal and elsewhere, on standard error; nothing where all loops come from a cache. It ends where a `Progress`
-    begins, which has lines of its own.
+    Silent if all loops come from a cache. It ends when a `ProgressBar` begins, which has lines of its own.
 
     Args:
         what: is asked for.
@@ -99,13 +98,13 @@ class CompileNotice:
         self.end()
 
     def end(self) -> None:
-        """Says nothing more."""
+        """Stop the notice, which prints nothing more."""
         self._over.set()
         CompileNotice._now = None
 
     @classmethod
     def other(cls) -> None:
-        """Something else tells from now on how far it is."""
+        """Stop the notice, since another display shows progress from now on."""
         if cls._now is not None:
             cls._now.end()
 
@@ -165,7 +164,7 @@ class ProgressBar:
             self._bar.stop()
 
     def update(self, done: int, total: int, note: str) -> None:
-        """How many designs are done, of how many, and what to say beside it."""
+        """Show how many designs are done, of how many, with a text beside it."""
         if done:
             self._begun.set()
         self._told(self._what, done, total, note)
@@ -179,7 +178,7 @@ class ProgressBar:
             self._said = time.monotonic()
 
     def _wait(self) -> None:
-        """Says that nothing is done yet, until something is."""
+        """Say that nothing is done yet, until something is."""
         wait = LINE_PERIOD_S
         while not self._begun.wait(wait):
             seconds = time.monotonic() - self._start

@@ -1,6 +1,6 @@
-"""How a command ends: Ctrl-C, SIGTERM or SIGHUP once, and it puts things in order; twice, and it ends at once.
+"""Signals of a command: Ctrl-C, SIGTERM or SIGHUP end it cleanly; a second one ends it at once.
 
-Nothing heavy is imported here, as both may come while libraries are still being imported.
+Nothing heavy is imported here, since both may come while libraries are still being imported.
 """
 
 import atexit
@@ -23,7 +23,7 @@ TWICE = "ends_at_the_second"
 
 
 class StopRequested(KeyboardInterrupt):
-    """A command was told to end.
+    """A signal told the command to end.
 
     Attributes:
         status: to exit with: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP, as shells have it.
@@ -35,15 +35,15 @@ class StopRequested(KeyboardInterrupt):
 
 
 def exit_status(error: KeyboardInterrupt) -> int:
-    """What to exit with."""
+    """Exit status for an interrupt: that of its signal."""
     return error.status if isinstance(error, StopRequested) else 130
 
 
 @contextlib.contextmanager
 def handle_signals() -> Iterator[None]:
-    """In it, the first signal raises `Stopped` and the second ends the process at once; Ray's processes end with it.
+    """Context in which the first signal raises `StopRequested` and the second ends the process at once.
 
-    Signals that whoever started the process wants ignored stay ignored.
+    Ray's processes end with it. Signals that the parent process set to be ignored stay ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -77,7 +77,7 @@ def handle_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Holds back signals until the end; where the second ends the process at once, it does so here too."""
+    """Context that holds back signals until its end; a second signal still ends the process at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Tables in the width that there is, with every letter of what they say.
+"""Tables fitted to the width of the terminal without loss of letters.
 
 Left to itself rich cuts names and numbers with an ellipsis, or a whole column that comes last.
 """
@@ -14,7 +14,7 @@ ENDLESS = 100_000
 
 
 def fit_table(table: Table, console: Console) -> Table:
-    """The table as it is where there is room, else with columns as wide as their longest word or wider.
+    """The table as it is if there is room, else with columns as narrow as their longest word.
 
     Where not even the longest words stand side by side, it has no lines between columns; where that is not enough, each row is
     a block of lines, one a column. A table without names of columns breaks words instead.

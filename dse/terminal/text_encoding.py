@@ -1,11 +1,11 @@
-"""Terminals and locales that know ASCII alone, in folders whose names know more."""
+"""Output on ASCII-only terminals and locales, with paths that have other letters."""
 
 import os
 import sys
 
 
 def make_output_printable() -> None:
-    """Lets every text be printed and every path be stored.
+    """Make every text printable and every path storable, whatever the locale.
 
     What a terminal has no sign for is written as its code. A locale of plain ASCII cannot say the names of files either: then
     this process starts anew in Python's UTF-8 mode, as Python itself does where nobody has forbidden it.

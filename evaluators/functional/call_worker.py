@@ -155,7 +155,7 @@ class CallWorker:
     def chosen(self) -> RoutedTokens:
         """Copies of tokens, and the experts that they go to."""
         if self.routed is None:
-            raise ValueError(f"part {self.part.name!r}: experts are asked before they are chosen")
+            raise ValueError(f"part {self.part.name!r}: experts are used before they are chosen")
         return self.routed
 
     def get(self, name: str) -> Array:

@@ -237,7 +237,7 @@ def _unattended(call: KernelCall, of: AttentionInputs) -> Array:
 
 
 def _absorbed(call: KernelCall, a: Array, weights: Array) -> Array:
-    raise ValueError(f"call {call.name!r}: products of heads by themselves have no numbers on a group")
+    raise ValueError(f"call {call.name!r}: separate products of heads have no numeric form on a group")
 
 
 GROUP_KERNELS = KernelFunctions(

@@ -246,9 +246,9 @@ def test_keys_are_whole_where_requests_are_many() -> None:
 
 
 def test_splits_beside_a_dataflow_that_has_none_are_refused() -> None:
-    with pytest.raises(DesignError, match=r"mapping\.splits: nothing reads it beside flat_async"):
+    with pytest.raises(DesignError, match=r"mapping\.splits: has no effect with flat_async"):
         asked(*CHIP, "+mapping.splits=4")
-    with pytest.raises(DesignError, match=r"mapping\.decode\.attention\.splits: nothing reads it beside flat_async"):
+    with pytest.raises(DesignError, match=r"mapping\.decode\.attention\.splits: has no effect with flat_async"):
         asked("chip=tile32", "model=qwen3_1b7", "+mapping.decode.attention.splits=4")
     knobs = ("+space.mapping.dataflow=choice(flash2,flash_split)", "+space.mapping.splits=choice(0,4)")
     assert asked(*CHIP, "+mapping.splits=4", *knobs).space.knobs

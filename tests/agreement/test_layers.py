@@ -193,7 +193,7 @@ def test_a_region_attends_within_windows_and_caps(
 @given(LATENTS, st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.sampled_from(sorted(ATTENTION)))
 @EXAMPLES
 def test_latent_attention_is_that_of_its_definition(of: Drawn, tp: int, rows: int, cols: int, dataflow: str) -> None:
-    """Naive in prefill and absorbed in decode; a group of a pipeline has no products of heads by themselves on numbers."""
+    """Naive in prefill and absorbed in decode; a group of a pipeline has no separate products of heads on numbers."""
     assert right(on_devices(of, tp), of)
     assert right(on_tiles(of, rows, cols, dataflow), of)
     if of.phase == "prefill":
@@ -218,7 +218,7 @@ def test_tiles_pick_what_an_indexer_of_its_definition_picks(of: Drawn, rows: int
 def test_what_programs_have_not_is_refused() -> None:
     """Sinks on tiles and on a region, and there stretches of a prompt within a window; absorbed products on a group."""
     absorbed = latents("decode", 2, 1, 3, 0)
-    with pytest.raises(ValueError, match=r"q_absorb.*heads by themselves"):
+    with pytest.raises(ValueError, match=r"q_absorb.*separate products of heads"):
         right(on_cores(absorbed, "k", "ring", 2), absorbed)
     picked = latents("prefill", 2, 1, 3, 0, indexer=SparseIndexer(heads=2, dim=5, top=2))
     with pytest.raises(ValueError, match=r"'index': tokens of a prompt"):

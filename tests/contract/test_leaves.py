@@ -58,9 +58,9 @@ def test_what_nothing_reads_is_refused_where_it_is_said(question: tuple[str, ...
     ]
     value = _values(base, address)[0]
     asked(*question, *said)
-    with pytest.raises(DesignError, match=rf"^{address}: nothing reads it beside .*; leave it out$"):
+    with pytest.raises(DesignError, match=rf"^{address}: has no effect with .*; leave it out$"):
         asked(*question, *said, f"{address}={value}")
-    with pytest.raises(DesignError, match=rf"^space\.{address}: nothing reads it beside .*; leave it out$"):
+    with pytest.raises(DesignError, match=rf"^space\.{address}: has no effect with .*; leave it out$"):
         asked(*question, *said, f"+space.{address}=choice({','.join(map(str, _values(base, address)))})")
 
 

@@ -138,7 +138,7 @@ def test_a_notebook_shows_a_table() -> None:
 
 @pytest.mark.parametrize("given", [3, None, [["chip=a100"]], {"chip": "a100"}, ["chip=a100", 3]])
 def test_what_is_no_override_is_refused_in_a_line(given: Any) -> None:
-    with pytest.raises(DesignError, match=r"overrides: .* write them as on the command line: 'chip=a100'"):
+    with pytest.raises(DesignError, match=r"overrides: .* write it as on the command line: 'chip=a100'"):
         dse.evaluate(given)
 
 
@@ -235,7 +235,9 @@ def test_a_trace_with_hashes_says_what_it_would_reuse(tmp_path: Path) -> None:
         said = dse.evaluate("workload=serving", "model=qwen3_1b7", f"workload.trace={trace}", "workload.arrivals=trace", *words)
         return dict(said.about()).get("prefixes", "")
 
-    assert told(hashed) == "up to 40.0% of the prompt tokens came before; none are reused, see mapping.serving.reuse=pool"
+    assert (
+        told(hashed) == "up to 40.0% of the prompt tokens repeat earlier ones; none are reused, see mapping.serving.reuse=pool"
+    )
     assert told(hashed, "mapping.serving.reuse=pool") == told(hashed, "mapping.serving.prefix=0.2") == ""
     assert told([{**row, "hash_ids": [4 * at]} for at, row in enumerate(rows)]) == ""
 

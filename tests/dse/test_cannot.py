@@ -96,7 +96,7 @@ def test_constraints_that_do_not_bind_are_those_without_which_the_front_is_the_s
         found = idle_constraint_caveats(asked, rows)
         assert bool(found) == (same and bool(rows["feasible"].any()))
         for one in found:
-            assert ("never binds" in one.text) == (not broken)
+            assert ("is never violated" in one.text) == (not broken)
             assert ("without it the front is the same" in one.text) == bool(broken)
         kinds.add((bool(found), bool(broken)))
     assert {(True, False), (False, True)} <= kinds
@@ -131,7 +131,7 @@ def test_all_that_was_screened_is_looked_through_and_not_only_what_a_frame_has(
     assert {price.what: (price.then, price.gains) for price in front_shadow_prices(asked, few, part.screened)} == whole
     free = replace(asked, bounds=(MetricConstraint("ttft", "<=", float(part.frame["ttft"].max())),))
     (found,) = idle_constraint_caveats(free, with_feasibility_and_front(free, few), part.screened)
-    assert f"never binds: of {part.screened.rows} designs the nearest to it has " in found.text
+    assert f"is never violated: of {part.screened.rows} designs the nearest to it has " in found.text
 
 
 def test_an_objective_that_tells_nothing_apart_is_named(ran: StoredStudy) -> None:

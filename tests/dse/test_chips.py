@@ -71,7 +71,7 @@ def test_formats_are_equal_by_a_knob_of_all_or_own_where_that_is_said() -> None:
     assert [space.base.mapping.precision.weights for _, space in found.each] == ["fp16", "int8"]
     knobs = [f"+space.mapping.precision.{field}=choice(fp16,int8)" for field in ("weights", "activations", "kv")]
     assert asks("chips=[a100,npu_dse]", *knobs).space.combinations == 16
-    with pytest.raises(DesignError, match="unlike formats"):
+    with pytest.raises(DesignError, match="number formats of their default mappings differ"):
         asks("chips=[a100,npu_dse]", *knobs[:2])
 
 

@@ -39,13 +39,13 @@ MISTAKES = [
     ("evaluate chip=npu_dsee", "did you mean 'npu_dse'"),
     ("evaluate model=[llama3_8b,llama9]", "model: no option 'llama9'"),
     ("evaluate model.from_hf=nowhere/config.json", "model.from_hf: no file 'nowhere/config.json' here or in"),
-    ("evaluate model.from_hf=nowhere model=qwen3_8b", "chosen by name and by model.from_hf as well"),
+    ("evaluate model.from_hf=nowhere model=qwen3_8b", "set by name and by model.from_hf"),
     ("evaluate model.from_hf=[]", "model.from_hf: an empty list"),
     ("evaluate model.from_hf=", "model.from_hf: '' is not a path"),
     ("evaluate model.from_fh=nowhere", "did you mean 'from_hf'"),
     ('evaluate "model.from_hf=it\'s (a) {odd}, = path"', 'no file "it\'s (a) {odd}, = path"'),
     (f"evaluate model.from_hf={__file__}", "test_command_line.py: not JSON"),
-    ("run study=waferllm_sram model=qwen3_1b7 workload.prompt=[1000000]", "no design of this study can be: "),
+    ("run study=waferllm_sram model=qwen3_1b7 workload.prompt=[1000000]", "no design of this study is possible: "),
     ("evaluate chip.l2.sise=64", "did you mean 'size'"),
     ("evaluate +chip.l2.sise=64", "did you mean 'size'"),
     ("evaluate chip.l2.size=64", "chip.l2.size: 64 has no unit"),
@@ -78,7 +78,7 @@ MISTAKES = [
     ("evaluate chip=a100 cores=4", "config: no field 'cores'; did you mean chip.cores or chip.die.cores?"),
     ("evaluate chip=a100 mapping.tp=4", "mapping: no field 'mapping.tp'; did you mean mapping.both.tp?"),
     ("evaluate chip=a100 mapping.both=4", "mapping: no field 'mapping.both'; valid: decode"),
-    ("evaluate chip=a100 devices=8", "mapping.both.tp says over how many a model is divided"),
+    ("evaluate chip=a100 devices=8", "mapping.both.tp sets the number of devices"),
     ("evaluate chip=a100 +foo=1", "no field 'foo'; valid: chip"),
     ("run study=quickstart ++objectivs=1", "did you mean 'objectives'"),
     ("compare chip=[a100] +worklod.batch=[1]", "did you mean 'workload'"),
@@ -116,7 +116,7 @@ MISTAKES = [
     ("export quickstart", "run it first"),
     ("report quickstart", "run it first"),
     ("report quickstart --follow", "run it first"),
-    ("report", "takes the name of a study"),
+    ("report", "expected the names of one or more studies"),
     ("report quickstart --out", "takes a file"),
     ("report quickstart --folow", "no flag '--folow'"),
     ("list --foo", "no flag '--foo'"),
@@ -129,7 +129,7 @@ MISTAKES = [
     ("explain quickstart --design=", "explain --design: takes ID, as in --design 1f3a09c27b"),
     ("evaluate --cfg", "evaluate --cfg: takes WHAT, as in --cfg job"),
     ("list here", "list: takes nothing; got here"),
-    ("show a b", "takes the name of a study"),
+    ("show a b", "expected the name of a study"),
     ("--vesion", "did you mean '--version'"),
     ("help evalute", "did you mean 'evaluate'"),
 ]
@@ -167,7 +167,7 @@ def test_a_study_runs_resumes_and_reports(
     page = (tmp_path / "runs/quickstart/report.html").read_text()
     assert "throughput_per_system_mm2" in page
     code, again, err = typed(monkeypatch, capsys, "run", *QUICK)
-    assert "going on from 48 asked designs" in err
+    assert "going on from 48 proposed designs" in err
     assert err.splitlines()[-3].strip() == "report: being written"
     assert again == out
     code, out, err = typed(monkeypatch, capsys, "list")
@@ -197,7 +197,7 @@ def test_a_study_is_searched_in_several_ways_and_shows_what_all_found(
     assert "their results are used" in err
     both = dse.load("quickstart").frame()
     code, _, err = typed(monkeypatch, capsys, *first)
-    assert "going on from 48 asked designs" in err
+    assert "going on from 48 proposed designs" in err
     assert alone < set(both["search_order"])
     assert len(both) == len(dse.load("quickstart").frame())
 
@@ -223,7 +223,7 @@ def test_a_study_of_a_downloaded_model_notices_another_file(
     assert typed(monkeypatch, capsys, "run", *mine)[0] == 0
     code, _, err = typed(monkeypatch, capsys, "run", *mine)
     assert code == 0
-    assert "going on from 48 asked designs" in err
+    assert "going on from 48 proposed designs" in err
     (tmp_path / "mine.json").write_text(text.replace("12288", "12289"))
     code, _, err = typed(monkeypatch, capsys, "run", *mine)
     assert code == 2
@@ -311,7 +311,7 @@ def test_a_trace_covers_the_first_step_of_each_phase(
 
 
 WRONG_CHIPS = {
-    "circle": ("cores: ${chip.l2.banks}\nl2: {banks: '${chip.cores}'}", "from chip.l2.banks from chip.cores); say one of them"),
+    "circle": ("cores: ${chip.l2.banks}\nl2: {banks: '${chip.cores}'}", "from chip.l2.banks from chip.cores); set one of them"),
     "itself": ("cores: ${chip.cores}", "chip.cores: takes its value from itself"),
     "nowhere": (
         "cores: ${chip.l2.sizes}",
@@ -322,7 +322,7 @@ WRONG_CHIPS = {
         "chip.hbm.capacity: takes the value of chip.l3.size, which is not there",
     ),
     "list": ("cores: [1, 2]", "chip/mine: a list in the place of a constant or of a group of fields"),
-    "twice": ("cores: 4\ncores: 5", "mine.yaml, line 3: cores is said twice; take one of them out"),
+    "twice": ("cores: 4\ncores: 5", "mine.yaml, line 3: cores is set twice; remove one of them"),
 }
 
 
@@ -353,7 +353,7 @@ def test_a_chip_that_starts_from_itself_is_refused(tmp_path: Path) -> None:
     (tmp_path / "chip").mkdir()
     (tmp_path / "chip/mine.yaml").write_text("defaults: [other, _self_]\ncores: 4\n")
     (tmp_path / "chip/other.yaml").write_text("defaults: [mine, _self_]\ncores: 5\n")
-    with pytest.raises(DesignError, match="files start from each other"):
+    with pytest.raises(DesignError, match="files include each other"):
         compose([f"--config-dir={tmp_path}", "chip=mine"])
 
 
@@ -399,7 +399,7 @@ def test_one_design_is_not_said_to_be_several(
     code, _, err = typed(monkeypatch, capsys, "run", "study=quickstart", *words)
     assert not code
     assert "screen: 1 design, " in err
-    assert "search: 1 design asked, 1 different" in err
+    assert "search: 1 design proposed, 1 different" in err
 
 
 def asked(folder: Path) -> int:

@@ -77,12 +77,12 @@ def test_what_the_user_sets_is_not_searched() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("chip=[a100,npu_dse]",), "unlike formats.*precision="),
-        (("model=llama3_8b",), "say which chips"),
+        (("chip=[a100,npu_dse]",), "formats of their default mappings differ.*precision="),
+        (("model=llama3_8b",), "name the chips"),
         (("chip=[a100,a100]",), "twice"),
-        (("chip=[a100]", "study=quickstart"), "study is of studies"),
+        (("chip=[a100]", "study=quickstart"), "study is for studies"),
         (("chip=[a100,wse2]", "+space.mapping.both.tpp=choice(1,2)"), "no field 'mapping.both.tpp'; did you mean 'tp'"),
-        (("chip=[a100]", "workload.btach=[1]"), "none of these chips.*batch"),
+        (("chip=[a100]", "workload.btach=[1]"), "no chip supports this workload.*batch"),
         (("chip=[a100,npu6]",), "compare: chip: no option 'npu6'; did you mean 'npu64'"),
         (("chip=[npu6,a100]", "model=llama3_70b"), "compare: chip: no option 'npu6'"),
     ],
@@ -131,7 +131,7 @@ def test_no_split_of_the_dies_by_hand_is_better() -> None:
 def test_unlike_software_is_said_with_what_makes_it_alike() -> None:
     found = dse.compare_chips("chip=[npu_dse,h100,wse2]", *SIZES, FP16)
     assert [side.software for side in found] == ["ideal", "tuned", ""]
-    assert software_difference_note(found).startswith("software is unlike (npu_dse ideal, h100 tuned): stack=tuned")
+    assert software_difference_note(found).startswith("software stacks differ (npu_dse ideal, h100 tuned): stack=tuned")
     alike = dse.compare_chips("chip=[npu_dse,h100]", *SIZES, FP16, "stack=tuned")
     assert [side.software for side in alike] == ["tuned", "tuned"]
     assert not software_difference_note(alike)
@@ -162,7 +162,7 @@ def test_the_table_has_a_column_a_chip_and_the_reasons_below(
         "wse2",
         "tokens per joule",
         "throughput_per_system_mm2",
-        "mappings looked at",
+        "mappings evaluated",
         "mesh8  workload: nothing runs models",
     ):
         assert text in out

@@ -107,7 +107,7 @@ def test_settings_without_effect_are_noted_beside_the_answer(typed: Typed) -> No
     ]
     code, out, err = typed("evaluate", *line)
     assert not code
-    notes = ["search.budget has no effect on dse evaluate; dse run reads it", "chip.hbm.gap has no effect here"]
+    notes = ["search.budget has no effect on dse evaluate; dse run uses it", "chip.hbm.gap has no effect here"]
     assert err.splitlines() == [f"dse: note: {one}" for one in notes]
     assert "has no effect" not in out
     code, out, err = typed("evaluate", "--json", *line)

@@ -66,7 +66,7 @@ def test_flat_rates_that_were_fitted_say_where() -> None:
 def test_an_answer_says_what_was_fitted_on_other_chips(words: str, said: str) -> None:
     found = answer(*words.split())
     chip, stack = found.names["chip"], found.names["stack"]
-    wanted = f"stack={stack} was fitted elsewhere ({said}); on chip={chip} it is extrapolated" if said else ""
+    wanted = f"stack={stack} was fitted on other chips ({said}); on chip={chip} it is extrapolated" if said else ""
     assert found.extrapolated == wanted
     assert [text for name, text in found.about() if name == "not fitted"] == ([wanted] if said else [])
     assert evaluation_record(found)["extrapolated"] == (wanted or None)
@@ -109,7 +109,7 @@ def test_a_deployment_says_it_too(capsys: pytest.CaptureFixture[str], tmp_path: 
     of_two = ("mapping.both.tp=2", LIBRARY)
     several = (["chip=h100", *of_two], ["chip=mi300x", *of_two], ["chip=mi300x", "mapping.both.tp=1"])
     own, other, alone = (find_capacity([*of, *words]) for of in several)
-    wanted = "stack=vllm_allreduce_h100 was fitted elsewhere (rings, short on h100); on chip=mi300x it is extrapolated"
+    wanted = "stack=vllm_allreduce_h100 was fitted on other chips (rings, short on h100); on chip=mi300x it is extrapolated"
     found = [capacities.capacity_record(sides)["chips"][0]["extrapolated"] for sides in (own, other, alone)]
     assert found == [None, wanted, None]
     capacities.write_capacity(other, tmp_path / "page.html", as_json=False)

@@ -66,9 +66,9 @@ def refusal_of(word: str) -> str:
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (("run", "quickstart", "study=quickstart"), "run: takes one study, got quickstart study=quickstart"),
-        (("run", "quickstart", "mesh_llm"), "run: takes one study, got quickstart mesh_llm"),
-        (("run",), "run: name a study, as in dse run quickstart; there are "),
+        (("run", "quickstart", "study=quickstart"), "run: expected one study, got quickstart study=quickstart"),
+        (("run", "quickstart", "mesh_llm"), "run: expected one study, got quickstart mesh_llm"),
+        (("run",), "run: name a study, as in dse run quickstart; valid: "),
         (("run", "no_such_study"), "study: no study 'no_such_study'"),
     ],
 )

@@ -188,8 +188,8 @@ HOSTILE = {
     "chip=../../secret": "a file outside of its group",
     "store=elsewhere.sqlite": "results are in ./runs",
     "++run_dir=/tmp/x": "results are in ./runs",
-    "ray.address=ray://example.org:1": "a cluster is for people to choose",
-    "+ray={address: auto}": "a cluster is for people to choose",
+    "ray.address=ray://example.org:1": "only users may choose a cluster",
+    "+ray={address: auto}": "only users may choose a cluster",
     "model.from_hf=/etc/passwd": "outside of the folder",
     "model.from_hf='/etc/passwd'": "outside of the folder",
     "+workload={trace: /etc/passwd}": "outside of the folder",
@@ -236,9 +236,9 @@ def test_a_study_is_named_and_not_a_path(name: str, running: Client, folder: Pat
         ("front", {}, "study is missing"),
         ("front", {"study": 3}, "is no text"),
         ("front", {"study": "waferllm_gemv"}, "run it first"),
-        ("why", {"design": "3"}, "say which study"),
-        ("why", {"study": "quickstart"}, "say which design"),
-        ("list", {"study": "quickstart"}, "no argument 'study'; it takes none"),
+        ("why", {"design": "3"}, "set study"),
+        ("why", {"study": "quickstart"}, "name a design"),
+        ("list", {"study": "quickstart"}, "no argument 'study'; valid: none"),
     ],
 )
 def test_arguments_that_are_wrong_are_named(tool: str, arguments: dict[str, Any], said: str, running: Client) -> None:

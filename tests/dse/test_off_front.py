@@ -149,7 +149,7 @@ def test_a_design_that_only_the_higher_reader_finds_good_is_told(
     latency = next(one for one in found.ranks if one.metric == "latency")
     assert latency.row == found.off.before.index[-1]
     assert latency.after == 1
-    assert "1 would be on it at events" in " ".join(capsys.readouterr().out.split())
+    assert "1 would be on the front at events" in " ".join(capsys.readouterr().out.split())
     (shown,) = report_payload([StoredStudy(asked).part()])["studies"]
     assert shown["verified"]["off"]["moves"] == ["off the front"] * 3 + ["comes on"]
 

@@ -177,13 +177,13 @@ def test_a_discrepancy_that_is_known_leaves_nothing_to_doubt() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("search.promote=events",), "search.promote: no 'events'; say closed, steady, or null for one fidelity"),
+        (("search.promote=events",), "search.promote: no 'events'; set closed, steady, or null for one fidelity"),
         (("fidelity=closed",), "search.promote: closed is not below fidelity=closed of this chip for this workload"),
         (
             ("search.promote=steady",),
-            "search.promote: steady is not below fidelity=events of this chip for this workload; say closed",
+            "search.promote: steady is not below fidelity=events of this chip for this workload; set closed",
         ),
-        (("search=nsga2",), "search.promote: search.sampler=nsga2 asks by one fidelity; say auto or local"),
+        (("search=nsga2",), "search.promote: search.sampler=nsga2 uses one fidelity; set auto or local"),
     ],
 )
 def test_what_nobody_can_promote_is_refused(tmp_path: Path, overrides: tuple[str, ...], message: str) -> None:

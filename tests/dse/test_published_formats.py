@@ -38,7 +38,7 @@ def test_a_remedy_names_the_published_formats_where_they_would_do(words: str, ro
     refused = answer(tmp_path, *QUANTISED[words], memory).infeasible
     would = answer(tmp_path, *QUANTISED[words], memory, *words.split()).infeasible is None
     assert refused is not None
-    assert (f"which would do: {words}" in refused.remedy) == would
+    assert (f"which would fit: {words}" in refused.remedy) == would
 
 
 def test_no_format_is_named_of_a_file_that_says_none(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_a_study_runs_on_a_cluster_by_address(cluster: str, tmp_path: Path) -> N
     line = ["run", "study=quickstart", "screen.run=false", "search.budget=24", "workers=ray", f"ray.address={cluster}"]
     done = subprocess.run([sys.executable, "-m", "dse.main", *line], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "24 designs asked" in done.stderr
+    assert "24 designs proposed" in done.stderr
     facts = Store(str(tmp_path / "runs/quickstart/results.sqlite")).runs("quickstart")[-1]["facts"]
     assert facts["cpu_seconds"] > facts["worker_cpu_seconds"] > 0  # of two processes elsewhere, counted here
 
@@ -185,7 +185,7 @@ def test_a_cluster_that_asks_for_a_token_is_told_as_such(cluster: str, tmp_path:
         [sys.executable, "-m", "dse.main", *line], cwd=tmp_path, env=without, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 2
-    assert f"dse: ray.address: the cluster at {cluster} asks for a token; write it to" in done.stderr.splitlines()[-1]
+    assert f"dse: ray.address: the cluster at {cluster} needs a token; write it to" in done.stderr.splitlines()[-1]
     assert "InvalidAuthToken" not in done.stderr
 
 
@@ -195,7 +195,7 @@ def test_a_cluster_that_is_lost_in_a_run_ends_it(cluster: str, tmp_path: Path, m
     with monkeypatch.context() as patched:
         patched.setattr(dse.execution.ray_cluster, "START_TIMEOUT_S", 0.5)
         patched.setattr(workers._cluster, "_address", "127.0.0.1:1")
-        with pytest.raises(DesignError, match="is lost: nothing has answered there"):
+        with pytest.raises(DesignError, match="is lost: no answer"):
             searched(asked, workers=workers)
     workers.close()
 
@@ -311,7 +311,7 @@ def test_ctrl_c_leaves_a_store_to_go_on_from_and_no_process(tmp_path: Path) -> N
         [*line, f"search.budget={done + 16}", "workers=serial"], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert again.returncode == 0, again.stderr
-    assert f"going on from {done:,} asked designs" in again.stderr
+    assert f"going on from {done:,} proposed designs" in again.stderr
 
 
 def test_ray_that_ends_with_its_agent_ends_a_run_in_a_line(tmp_path: Path) -> None:

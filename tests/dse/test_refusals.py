@@ -158,7 +158,7 @@ def test_what_only_the_preset_says_falls_away_with_the_algorithm_that_reads_it(a
     sums = asked(*words).base.mapping.decode.sums
     assert (sums.algorithm, sums.ktree_k) == (algorithm, None)
     assert asked(*words[:3]).base.mapping.decode.sums.ktree_k == 2
-    with pytest.raises(DesignError, match=rf"sums\.ktree_k: nothing reads it beside {algorithm}"):
+    with pytest.raises(DesignError, match=rf"sums\.ktree_k: has no effect with {algorithm}"):
         asked(*words, "mapping.both.sums.ktree_k=3")
     both = "+space.mapping.both.sums.algorithm=choice(ktree,ring)"
     assert asked(*words, both).base.mapping.decode.sums.ktree_k == 2
@@ -167,13 +167,13 @@ def test_what_only_the_preset_says_falls_away_with_the_algorithm_that_reads_it(a
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("workload.output=128",), "workload.output: nothing reads it without workload.prompt"),
-        (("workload.prompt=512",), "workload.output: missing; say how many tokens follow"),
-        (("study=quickstart", "workload.prompt=512"), "workload.prompt: nothing reads it beside workload.lengths"),
+        (("workload.output=128",), "workload.output: has no effect without workload.prompt"),
+        (("workload.prompt=512",), "workload.output: missing; set the number of output tokens"),
+        (("study=quickstart", "workload.prompt=512"), "workload.prompt: has no effect with workload.lengths"),
         (("model=llama3_8b", "workload.routing=even"), "workload.routing: no model here has experts"),
         (("model.llama3_8b.layers=1000000000",), "model.llama3_8b.layers: 1,000,000,000 is above the most that makes sense"),
         (("precision.weights=fp7",), "precision: no field .*; did you mean mapping.precision.weights"),
-        (("chip=[h100,a100]",), r"chip: one chip, not \[h100,a100\]; say dse compare chip=\[h100,a100\]"),
+        (("chip=[h100,a100]",), r"chip: one chip, not \[h100,a100\]; use dse compare chip=\[h100,a100\]"),
         (("chip=h100", "chip.hbm.bandwidth=[1 GB/s,2 GB/s]"), "chip.hbm.bandwidth: one value, not .*; a study tries several"),
     ],
     ids=lambda words: words[0],
@@ -186,10 +186,10 @@ def test_one_length_of_a_request_without_the_other_is_refused(words: tuple[str, 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("workload.cv=3",), "workload.cv: arrivals=poisson does not read it; say arrivals=gamma"),
-        (("workload.shuffle=true",), "workload.shuffle: of a file only; say workload.trace"),
-        (("workload.scale=2",), "workload.scale: arrivals=poisson does not read it; say arrivals=trace"),
-        (("workload.trace={trace}", "workload.prompt=100"), "workload.prompt: nothing reads it beside workload.trace"),
+        (("workload.cv=3",), "workload.cv: arrivals=poisson does not use it; set arrivals=gamma"),
+        (("workload.shuffle=true",), "workload.shuffle: needs a file; set workload.trace"),
+        (("workload.scale=2",), "workload.scale: arrivals=poisson does not use it; set arrivals=trace"),
+        (("workload.trace={trace}", "workload.prompt=100"), "workload.prompt: has no effect with workload.trace"),
         (("workload.trace={trace}", "workload.arrivals=trace", "workload.rate='3 Hz'"), "workload.rate: arrivals=trace has"),
     ],
     ids=lambda words: words[-1],
@@ -204,23 +204,23 @@ def test_what_other_loads_read_is_refused(words: tuple[str, ...], said: str, tmp
 
 def test_a_sequence_beside_prompts_is_refused_where_it_is_typed() -> None:
     config = compose(["workload.prompt=100", "workload.output=10", "workload.sequence=[20]"])
-    with pytest.raises(DesignError, match=r"workload\.sequence: nothing reads it beside workload\.prompt"):
+    with pytest.raises(DesignError, match=r"workload\.sequence: has no effect with workload\.prompt"):
         build_question(config, Path())
 
 
 @pytest.mark.parametrize(
     ("block", "words", "said"),
     [
-        ("prompt: 100, output: 10, sequence: [20]", (), "workload.sequence: nothing reads it beside workload.prompt"),
+        ("prompt: 100, output: 10, sequence: [20]", (), "workload.sequence: has no effect with workload.prompt"),
         ("sequence: [20]", ("workload.prompt=100", "workload.output=10"), ""),
-        ("sequence: [20], requests: 30", (), "workload.requests: of a file only; say workload.lengths"),
-        ("prompt: 100, output: 10", ("workload.output_share=0.5",), "workload.output_share: nothing reads it beside"),
+        ("sequence: [20], requests: 30", (), "workload.requests: needs a file; set workload.lengths"),
+        ("prompt: 100, output: 10", ("workload.output_share=0.5",), "workload.output_share: has no effect with"),
         ("prompt: 100, output: 10, requests: null", (), ""),
         ("lengths: some.csv, batch: [1]", (), ""),
         (
             "lengths: some.csv, batch: [1]",
             ("workload.sequence=[20]",),
-            "workload.sequence: nothing reads it beside workload.lengths",
+            "workload.sequence: has no effect with workload.lengths",
         ),
     ],
 )

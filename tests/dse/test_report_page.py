@@ -333,7 +333,7 @@ def test_shares_of_what_overlaps_are_those_of_all_work(opened: Callable[..., Any
     for text in keys[:2]:  # prefill and decode, whose requests follow one another through stages
         shares = [float(share) for share in re.findall(r"([\d.]+) %", text)]
         assert 95 < sum(shares) < 100.5
-    assert "of work, some of it side by side" in page.inner_text("#design")
+    assert "of work, partly in parallel" in page.inner_text("#design")
 
 
 def test_rows_are_sorted_opened_and_compared(opened: Callable[..., Any], part: ReportedStudy) -> None:

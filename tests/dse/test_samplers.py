@@ -92,7 +92,7 @@ def test_the_choice_is_printed_and_kept_when_the_budget_grows(
     assert "search: local (6 knobs and a budget of 60: a model" in capsys.readouterr().err
     run_study(toy(tmp_path, "search=auto", "search.budget=40000", "workers=serial", "search.stop.time=1 s"))
     err = capsys.readouterr().err
-    assert "search: local (as it was begun)" in err
+    assert "search: local (from its first run)" in err
     assert "stopped after" in err
 
 
@@ -220,7 +220,7 @@ def test_a_warm_start_is_not_of_the_budget(
     asked = toy(Path("runs/toy"), *serial, "search.warm_start=[other]", "seed=5")
     run_study(asked)
     err = capsys.readouterr().err
-    assert "the best 20 are asked first" in err
+    assert "the best 20 are evaluated first" in err
     asks = Store(asked.store).asks("toy", asked.context.physics)
     assert len({design for _, design in asks}) == 80
     run_study(asked)
@@ -278,7 +278,7 @@ def test_auto_goes_on_alone_where_ray_does_not_start() -> None:
 
     def refused() -> Any:
         tried.append(1)
-        raise RayNotStartedError("workers: Ray does not start on this machine: no room; workers=serial goes without it")
+        raise RayNotStartedError("workers: Ray does not start on this machine: no room; workers=serial works without it")
 
     said: list[str] = []
     evaluate = lambda batch: [DesignResult(entry[0], entry[1], seconds=0.01) for entry in batch]  # noqa: E731
@@ -288,7 +288,7 @@ def test_auto_goes_on_alone_where_ray_does_not_start() -> None:
     while len(found) < 400:
         found += workers.collect()
     assert len(tried) == 1
-    assert "no room; workers=serial goes without it, which is what happens now" in said[-1]
+    assert "no room; workers=serial works without it, as now" in said[-1]
 
 
 def test_a_ray_that_does_not_start_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,6 +301,6 @@ def test_a_ray_that_does_not_start_is_a_line(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", refused)
     before = os.environ.get("RAY_AUTH_TOKEN")
-    with pytest.raises(RayNotStartedError, match=r"timed out during startup; workers=serial goes without it"):
+    with pytest.raises(RayNotStartedError, match=r"timed out during startup; workers=serial works without it"):
         RayCluster(WorkerSettings("ray"))
     assert os.environ.get("RAY_AUTH_TOKEN") == before

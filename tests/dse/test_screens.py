@@ -267,10 +267,10 @@ def test_what_is_kept_of_a_screen_has_its_front(unbroken: ScreenResult, tmp_path
     ("words", "why"),
     [
         (("screen.keep=-1",), "screen.seeds: -1 is not a whole number of at least 0"),
-        (("screen.keep=some",), "screen.keep: 'some' is none of .* valid: all, front"),
+        (("screen.keep=some",), "screen.keep: 'some' is no option; valid: all, front"),
         (("screen.prune=1",), "screen.prune: 1 is not true or false"),
-        (("screen.prune=true",), "screen.prune: designs that are left out have no metrics to be kept; say screen.keep=front"),
-        (("screen.prune=true", "screen.keep=front"), "screen.prune: bounds are of the steady state .* screen.fidelity=steady"),
+        (("screen.prune=true",), "screen.prune: pruned designs have no metrics to keep; set screen.keep=front"),
+        (("screen.prune=true", "screen.keep=front"), "screen.prune: bounds exist for .* screen.fidelity=steady"),
         (("screen.folder=[a]",), r"screen.folder: \[.*\] is no folder"),
         (("screen.folder=ftp://host/folder",), "screen.folder: ftp://host/folder: Unrecognized filesystem .* URL of s3, gs"),
         (("screen.folder=s3://",), "screen.folder: s3:// names no folder; write SCHEME://BUCKET/FOLDER"),

@@ -121,7 +121,7 @@ def test_what_is_no_shortlist_is_refused_by_name(
 def test_a_timeline_is_of_one_design(typed: Callable[..., tuple[int, str, str]]) -> None:
     code, out, err = typed("evaluate", "--from", "list.yaml", "--trace", "step.json")
     assert (code, out) == (2, "")
-    assert "a timeline is of one design" in err
+    assert "a timeline needs one design" in err
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -83,7 +83,7 @@ def test_a_stack_is_refused_where_nothing_reads_it() -> None:
 
 @pytest.mark.parametrize("words", [("chip=a100", "mapping=waferllm"), ("chip=wse2", "mapping=tensor_parallel")], ids=" ".join)
 def test_a_mapping_for_another_machine_is_refused_as_that(words: tuple[str, str]) -> None:
-    with pytest.raises(DesignError, match=r"mapping: this one is for .*; for models on .* choose mapping="):
+    with pytest.raises(DesignError, match=r"mapping: the chosen mapping is for .*; for models on .* choose mapping="):
         design(*words)
 
 

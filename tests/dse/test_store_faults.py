@@ -222,7 +222,7 @@ def test_a_database_of_something_else_is_left_as_it_is(tmp_path: Path, table: st
         connection.execute(f"CREATE TABLE {table}")
     before = path.read_bytes()
     line = one_line(*typed(*words(tmp_path / "run", str(path)))[::2])
-    assert f"a database of something else (tables {table.split()[0]})" in line
+    assert f"a database of another program (tables {table.split()[0]})" in line
     assert path.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir()] == ["s.sqlite"]
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from dse import main as command_line
 from dse.terminal.progress import COMPILES, CompileNotice, ProgressBar, SafeConsole
 
-NAMES = ("deployment", "devices", "tokens/s a device", "a Mtoken", "TTFT", "breaks next")
+NAMES = ("deployment", "devices", "tokens/s a device", "a Mtoken", "TTFT", "missed next")
 ROWS = (
     ("2 alike of TP 1, policy chunked", "2", "1.312e+04", "$0.01907", "963.1 ms", "ttft"),
     ("decode_throughput_per_system_mm2", "16", "90.42", "$123,456,789", "897 ms", "tpot"),

@@ -48,7 +48,7 @@ CASES = {
 def test_what_nothing_reads_is_refused(question: tuple[str, ...], word: str) -> None:
     asked(*question)
     address = word.lstrip("+").partition("=")[0]
-    with pytest.raises(DesignError, match=rf"^{address}: nothing reads it, for .*; (say|leave)"):
+    with pytest.raises(DesignError, match=rf"^{address}: has no effect, since .*; (set|leave)"):
         asked(*question, word)
 
 

@@ -71,7 +71,7 @@ def test_a_part_that_lacks_something_says_the_words_and_with_them_it_runs() -> N
     ],
 )
 def test_a_part_for_another_machine_is_named(chip: str, part: str) -> None:
-    with pytest.raises(DesignError, match=f"; part@{part} brings it: leave that out"):
+    with pytest.raises(DesignError, match=f"; part@{part} adds it; remove that preset"):
         asked(f"chip={chip}", "model=llama3_8b", f"+part@{part}")
     with pytest.raises(DesignError) as refused:
         asked("chip=npu64", "model=qwen3_1b7", "+part@chip.l2=l2_256mb", "chip.l2.sze=3")

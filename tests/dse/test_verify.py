@@ -277,9 +277,9 @@ def test_a_decision_is_of_the_best_and_the_best_that_is_worse() -> None:
     ("words", "line"),
     [
         (["verify.side=-1"], "verify.side: -1 is not a whole number of cores, or 0"),
-        (["verify.fidelity=evens"], "verify.fidelity: 'evens' is no reader; did you mean 'events'"),
-        (["verify.fidelity=cycles@4"], "'cycles@4' is no reader; say verify.fidelity=cycles verify.side=4$"),
-        (["verify.fidelity=cycls@4"], "'cycls@4' is no reader; did you mean 'cycles'"),
+        (["verify.fidelity=evens"], "verify.fidelity: 'evens' is no fidelity; did you mean 'events'"),
+        (["verify.fidelity=cycles@4"], "'cycles@4' is no fidelity; set verify.fidelity=cycles verify.side=4$"),
+        (["verify.fidelity=cycls@4"], "'cycls@4' is no fidelity; did you mean 'cycles'"),
         (["verify.fidelity=closed"], "verify.fidelity: 'closed' is not above fidelity=closed; valid: none, next, events"),
         (["verify.designs=0"], "verify.designs: 0 is not a whole number of at least 1"),
         (["verify.designs=true"], "verify.designs: True is not a whole number"),

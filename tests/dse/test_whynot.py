@@ -201,16 +201,16 @@ def test_the_terminal_and_json_say_where_it_stands(ran: StoredStudy, typed: Type
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ([], "takes the name of one study"),
-        (["a", "b"], "takes the name of one study"),
-        (["toy", "workload.batch=[7]"], "nothing compares"),
-        (["toy", "model=qwen3_8b"], "nothing compares"),
+        ([], "expected the name of one study"),
+        (["a", "b"], "expected the name of one study"),
+        (["toy", "workload.batch=[7]"], "designs cannot be compared"),
+        (["toy", "model=qwen3_8b"], "designs cannot be compared"),
         (["toy", "chip.cors=3"], "chip.cor"),
-        (["toy", "fidelity=events"], "leave fidelity as it is"),
-        (["toy", "chip=wse2"], "has not the study's knobs: "),
-        (["toy", "objectives.tpot=max"], "objectives are the study's, not a design's"),
+        (["toy", "fidelity=events"], "remove the override of fidelity"),
+        (["toy", "chip=wse2"], "lacks the study's knobs: "),
+        (["toy", "objectives.tpot=max"], "objectives are set by the study, not by a design"),
         (["toy", "+constraints.tpot=<= 1 ms"], "dse run study=toy name=NEW +constraints.tpot"),
-        (["toy", "space.chip.cores=choice(1,2)"], "space is the study's"),
+        (["toy", "space.chip.cores=choice(1,2)"], "space is set by the study"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_a_line(
@@ -229,13 +229,13 @@ def test_what_cannot_be_compared_is_refused_in_a_line(
     [
         (
             ["mapping.both.prefetch=none", "mapping.both.prefetch_cap=0.4"],
-            "mapping.both.prefetch_cap: nothing reads it beside ",
+            "mapping.both.prefetch_cap: has no effect with ",
         ),
         (
             ["mapping.both.prefetch=none", "mapping.decode.prefetch_cap=0.4"],
-            "mapping.decode.prefetch_cap: nothing reads it beside ",
+            "mapping.decode.prefetch_cap: has no effect with ",
         ),
-        (["mapping.both.tp=1", "mapping.stack.collective_call=3 us"], "mapping.stack.collective_call: nothing reads it, for "),
+        (["mapping.both.tp=1", "mapping.stack.collective_call=3 us"], "mapping.stack.collective_call: has no effect, since "),
     ],
 )
 def test_what_nothing_reads_of_the_design_is_refused_though_knobs_of_the_study_could_have_it_read(
@@ -269,7 +269,7 @@ def test_a_study_that_another_ran_under_a_name_is_found_in_the_store_that_is_giv
     assert len(dse.load("toy", place).frame()) == len(ran.frame())
     for words, why in (
         ([f"store={tmp_path / 'none.sqlite'}"], "no such file"),
-        ([place, "chip.cores=300"], "study 'toy' is read as it was run; leave out chip.cores=300"),
+        ([place, "chip.cores=300"], "study 'toy' is read as it was run; remove chip.cores=300"),
         (["chip.cores=300"], "no study 'toy'"),
     ):
         code, _, err = typed("show", "toy", *words)

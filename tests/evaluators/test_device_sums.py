@@ -257,7 +257,7 @@ def test_a_tree_of_too_few_phases_for_the_ports_says_how_many_would_do() -> None
 
 @pytest.mark.parametrize("word", ["ring", "tree", "two_level", "library"])
 def test_phases_are_read_beside_a_tree_alone(word: str) -> None:
-    with pytest.raises(DesignError, match=rf"ktree_k: nothing reads it beside {word}"):
+    with pytest.raises(DesignError, match=rf"ktree_k: has no effect with {word}"):
         asked("chip=a100", *SMALL, f"mapping.both.allreduce={word}", "mapping.both.ktree_k=2")
 
 

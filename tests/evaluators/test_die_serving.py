@@ -81,7 +81,7 @@ def test_prefill_instances_have_a_policy_a_budget_and_a_batch_of_their_own(chip:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("mapping.serving.prefill_tokens=512",), "every instance does both phases; say mapping.serving.prefill_instances=1"),
+        (("mapping.serving.prefill_tokens=512",), "every instance does both phases; set mapping.serving.prefill_instances=1"),
         (("+space.mapping.serving.prefill_batch='choice(8, 16)'",), "every instance does both phases"),
         (
             (
@@ -104,7 +104,7 @@ HOST, SWAP = (
 
 
 def test_the_way_to_the_host_is_a_knob_where_caches_go_there() -> None:
-    with pytest.raises(DesignError, match=r"no cache is swapped; say mapping.serving.preemption=swap"):
+    with pytest.raises(DesignError, match=r"no KV cache is swapped; set mapping.serving.preemption=swap"):
         asked(*SERVING, HOST)
     with pytest.raises(DesignError, match=r"add when: {mapping.serving.preemption: \[swap\]}"):
         asked(*SERVING, HOST, SWAP)
@@ -129,7 +129,7 @@ def test_the_way_to_the_host_is_a_knob_where_caches_are_sent_by_it() -> None:
     """Chips without links to others send caches between instances by way of the host, whatever is swapped."""
     some = "+space.mapping.serving.prefill_instances='choice(0,1)'"
     assert len(asked(*WAFERS, "space=empty", "mapping.serving.prefill_instances=1", HOST).space.knobs) == 1
-    with pytest.raises(DesignError, match=r"no cache is swapped, and none is sent on"):
+    with pytest.raises(DesignError, match=r"no KV cache is swapped or transferred"):
         asked(*WAFERS, "space=empty", HOST)
     with pytest.raises(DesignError, match=r"add when: {mapping.serving.prefill_instances: \[1\]}"):
         asked(*WAFERS, "space=empty", some, HOST)
@@ -189,13 +189,13 @@ def test_a_trace_gives_lengths_and_times(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("workload.arrivals=trace", "workload.arrivals: no times to take"),
+        ("workload.arrivals=trace", "workload.arrivals: a trace with times is needed"),
         ("workload.arrivals=poison", "workload.arrivals: no option 'poison'; did you mean 'poisson'"),
         ("workload.rate=0 Hz", "workload.rate: 0.0 is not a number above 0"),
         ("workload.trace=none.csv", "workload.trace: no file 'none.csv'"),
         ("+workload.rates=3", "no field 'workload.rates'; did you mean 'rate'"),
         ("mapping.serving.policy=chunk", "mapping.serving.policy: no option 'chunk'; did you mean 'chunked'"),
-        ("workload.rate=[5 Hz,largest]", "largest stands by itself, without a list"),
+        ("workload.rate=[5 Hz,largest]", "largest cannot be in a list"),
         ("workload.rate=[5 Hz,3]", "workload.rate: 3 has no unit"),
         ("mapping=tensor_parallel", "for served requests on a shared-cache die choose mapping=serving"),
         ("chip=hbm3", "nothing runs served requests on this chip"),

@@ -139,9 +139,9 @@ def test_phases_may_differ() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("mapping.both.tp=1", "mapping.both.sums=ktree"), r"sums: nothing reads it beside mapping\.prefill\.tp=1"),
-        (("mapping.both.tp=4", "mapping.both.ktree_k=3"), r"ktree_k: nothing reads it beside mapping\.prefill\.sums=ring"),
-        (("mapping.both.tp=1", "+space.mapping.both.sums=choice(ring,ktree)"), r"space\..*sums: nothing reads it beside"),
+        (("mapping.both.tp=1", "mapping.both.sums=ktree"), r"sums: has no effect with mapping\.prefill\.tp=1"),
+        (("mapping.both.tp=4", "mapping.both.ktree_k=3"), r"ktree_k: has no effect with mapping\.prefill\.sums=ring"),
+        (("mapping.both.tp=1", "+space.mapping.both.sums=choice(ring,ktree)"), r"space\..*sums: has no effect with"),
         (("mapping.both.tp=4", "mapping.both.sums=tree"), "no option 'tree'"),
     ],
 )

@@ -372,10 +372,10 @@ REFUSED = [
         ("chip=h100", "mapping.precision.experts=mxfp4"),
         r"experts: this mapping leaves it out; \+mapping.precision.experts=\.\.\. says",
     ),
-    (("chip=h100", "+mapping.precision.experts=mxfp4"), "experts: nothing reads it, for no model here has experts"),
-    (("chip=h100", "+mapping.precision.index=fp8"), "index: nothing reads it, for no model here has a sparse indexer"),
+    (("chip=h100", "+mapping.precision.experts=mxfp4"), "experts: has no effect, since no model here has experts"),
+    (("chip=h100", "+mapping.precision.index=fp8"), "index: has no effect, since no model here has a sparse indexer"),
     *(
-        (words, "combine: nothing reads it, for experts send nothing back here; .*many dies .chip=wafer64, chip=h800_ep.")
+        (words, "combine: has no effect, since experts send nothing back here; .*many dies .chip=wafer64, chip=h800_ep.")
         for words in (
             ("chip=h100", "+mapping.precision.combine=bf16"),
             ("chip=npu64", "+mapping.precision.combine=bf16"),
@@ -383,7 +383,7 @@ REFUSED = [
             ("chip=tile_gh200", "model=deepseek_v2_lite", "+mapping.precision.combine=bf16"),
         )
     ),
-    (("chip=wafer64", "+mapping.precision.combine=bf16"), "combine: nothing reads it, for no model here has experts"),
+    (("chip=wafer64", "+mapping.precision.combine=bf16"), "combine: has no effect, since no model here has experts"),
     (
         ("chip=wafer64", "model=deepseek_v2_lite", "+mapping.precision.combine=mxfp8"),
         "combine: mxfp8 has scales of blocks.*valid: int8",

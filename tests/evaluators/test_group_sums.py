@@ -229,11 +229,11 @@ def test_designs_with_several_trees_are_together_as_each_alone() -> None:
     [
         (
             ("mapping.both.partition=mn",),
-            r"mapping\.both\.sums\.algorithm: nothing reads it beside mapping\.prefill\.partition=mn",
+            r"mapping\.both\.sums\.algorithm: has no effect with mapping\.prefill\.partition=mn",
         ),
         (("mapping.both.experts=whole", "model=qwen3_30b_a3b"), "mapping.both.sums.algorithm: experts=whole supports"),
         (("mapping.both.sums.ktree_k=null",), "mapping.both.sums.ktree_k: missing"),
-        (("mapping.both.sums.algorithm=two_level",), "mapping.prefill.sums.ktree_k: nothing reads it beside two_level"),
+        (("mapping.both.sums.algorithm=two_level",), "mapping.prefill.sums.ktree_k: has no effect with two_level"),
         (("mapping.both.sums.algorithm=k_tree",), "no option 'k_tree'; did you mean 'ktree'"),
     ],
 )

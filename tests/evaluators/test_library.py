@@ -390,7 +390,7 @@ KNOB = "space.mapping.stack.{}=choice(0.1,0.2)"
     ids=str,
 )
 def test_a_knob_that_no_kernel_reads_is_refused(words: tuple[str, ...], leaf: str) -> None:
-    with pytest.raises(DesignError, match=r"space\.mapping\.stack\..*: nothing reads it"):
+    with pytest.raises(DesignError, match=r"space\.mapping\.stack\..*: has no effect"):
         asked(*words, "+" + KNOB.format(leaf))
 
 

@@ -55,7 +55,7 @@ def test_a_model_that_is_said_to_be_extended_takes_longer_sequences() -> None:
 def test_a_study_of_sequences_that_no_design_can_take_is_refused() -> None:
     from dse.config.compose import compose
 
-    with pytest.raises(DesignError, match=r"no design of this study can be: .*900,008 tokens"):
+    with pytest.raises(DesignError, match=r"no design of this study is possible: .*900,008 tokens"):
         build_study(compose(["model=llama3_8b", "+objectives.tpot=min", *LONG]), Path())
 
 

@@ -93,8 +93,8 @@ def test_shares_side_by_side_are_those_of_each() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("model=qwen3_1b7", f"+{STATES}=0.2"), "no model that is asked for has recurrent states"),
-        (("model=qwen3_next_80b_a3b", "+mapping.prefill.states=0.2"), "mapping.prefill.states: .*say mapping.decode.states"),
+        (("model=qwen3_1b7", f"+{STATES}=0.2"), "no model of the workload has recurrent states"),
+        (("model=qwen3_next_80b_a3b", "+mapping.prefill.states=0.2"), "mapping.prefill.states: .*set mapping.decode.states"),
         (("model=qwen3_next_80b_a3b", f"+{STATES}=0.95"), "states"),
     ],
 )

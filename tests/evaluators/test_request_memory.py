@@ -349,7 +349,7 @@ def test_a_conversation_goes_where_its_cache_is_unless_others_wait_there() -> No
 
 def test_what_a_pool_cannot_share_is_refused(tmp_path: Path) -> None:
     turns = "workload.sessions={turns: 2, think: 1 s}"
-    with pytest.raises(DesignError, match=r"mapping\.serving\.reuse: .* has layers that do not keep all positions; give part"):
+    with pytest.raises(DesignError, match=r"mapping\.serving\.reuse: .* has layers that do not keep all positions; set part"):
         asked(*SERVING[:1], "model=gpt_oss_120b", *SERVING[2:], turns, "mapping.serving.reuse=pool")
     with pytest.raises(DesignError, match="shared prefix blocks need one memory"):
         InstancePool(constant_time(1.0), POLICIES["chunked"], KvMemory(100), pooled=True, prefix=1)

@@ -222,7 +222,7 @@ def test_shares_of_work_that_overlaps_add_up_to_all_of_it(words: tuple[str, ...]
     text = capsys.readouterr().out
     shares = [float(share) for share in re.findall(r"([\d.]+)%", text[text.index("bound by") :].splitlines()[0])]
     assert 99 < sum(shares) < 100.5
-    assert " of work, some of it side by side" in text
+    assert " of work, partly in parallel" in text
 
 
 def test_sequences_of_vector_instructions_start_on_pipelines_as_on_tiles() -> None:

@@ -45,13 +45,57 @@ NOUNS = frozenset(
 )
 """Words that end as participles do and name something in this field."""
 
+OLD_WORDS = {
+    "asked": "evaluated, requested or set",
+    "box": "node",
+    "boxes": "nodes",
+    "by itself": "single, alone or separately",
+    "by themselves": "single, alone or separately",
+    "closed form": "analytical model",
+    "dear": "expensive",
+    "dearer": "more expensive",
+    "judge": "decide, or the name of the module",
+    "judged": "decided",
+    "judges": "decides",
+    "nobody": "no user, or no code",
+    "nothing reads": "has no effect",
+    "play": "simulate",
+    "played": "simulated",
+    "player": "simulator",
+    "players": "simulators",
+    "plays": "simulates",
+    "reader": "fidelity or cost model",
+    "readers": "fidelities or cost models",
+    "said": "set or given",
+    "shore": "die edge",
+    "somebody": "the user",
+    "told": "given or reported",
+    "who serves": "instance or pool",
+    "whoever": "the process, user or module",
+}
+"""Words that the glossary replaces and that have no other meaning in a message, with what to write instead."""
+
+_OLD_WORD = re.compile(rf"(?<![\w.=/-])(?:{'|'.join(sorted(OLD_WORDS, key=len, reverse=True))})(?![\w=/-]|\.\w)", re.IGNORECASE)
+
+MESSAGE_CALLS = frozenset(
+    """
+    Caveat ClashError Command CommandFlag DesignError Limit McpTool Metric Table add_column add_row boolean_field boolean_schema
+    count_schema document_schema enum_schema integer_field list_schema map_schema nullable_schema number_schema option_field
+    pair_schema part_field print quantity_field refuse refused_field say say_once scalar_schema text_schema
+    """.split()  # noqa: SIM905
+)
+"""Classes and functions whose texts users read: refusals, notes, headings, help texts, descriptions of settings and metrics."""
+
+MESSAGE_FUNCTION = re.compile(r"(?:^|_)(?:text|texts|note|notes|hint|advice|caveats?|remedy|reason|title|why|verdict)$")
+"""Names of functions whose own texts users read."""
+
 Breach = tuple[str, str, str]
 """A rule, the place of a source, and the name that breaks the rule there."""
 
 
 def breaches() -> list[Breach]:
     """Breaches of the naming rules in all sources, sorted by rule, place and name."""
-    return sorted({*_names(), *_class_names(), *_first_lines()})
+    return sorted({*_names(), *_class_names(), *_first_lines(), *_old_words()})
 
 
 def exceptions() -> list[Breach]:
@@ -100,6 +144,57 @@ def _first_lines() -> Iterator[Breach]:
             said = ast.get_docstring(node)
             if said is not None and not SHORTEST_LINE <= len(said.split("\n")[0]) <= LONGEST_LINE:
                 yield "first-line", place(path), name
+
+
+def _old_words() -> Iterator[Breach]:
+    """Old words in messages, by the function, class or constant that has the message, as ``NAME:WORD``."""
+    for path in SOURCES:
+        if place(path).startswith("tests/"):
+            continue
+        for owner in parsed(path).body:
+            name = getattr(owner, "name", "-")
+            for text in message_texts(owner):
+                for word in old_words(text):
+                    yield "old-word", place(path), f"{name}:{word.replace(' ', '-')}"
+
+
+def old_words(text: str) -> list[str]:
+    """Words of a message that the glossary replaces; parts of addresses, options and paths do not count.
+
+    >>> old_words("requests are played by the closed form"), old_words("chip.boxes is missing; set chip=h800_boxes")
+    (['played', 'closed form'], [])
+    """
+    return [found.lower() for found in _OLD_WORD.findall(text)]
+
+
+def message_texts(node: ast.AST) -> Iterator[str]:
+    """Texts below a node that users read: those in a raise or a call of `MESSAGE_CALLS`, and of a `MESSAGE_FUNCTION`."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Raise) and inner.exc is not None:
+            yield from _texts(inner.exc)
+        elif isinstance(inner, ast.Call) and _called(inner) in MESSAGE_CALLS:
+            yield from _texts(inner)
+        elif isinstance(inner, ast.FunctionDef) and MESSAGE_FUNCTION.search(inner.name):
+            for statement in inner.body[ast.get_docstring(inner) is not None :]:
+                yield from _texts(statement)
+
+
+def _called(node: ast.Call) -> str:
+    """Name of a called function or method."""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _texts(node: ast.AST) -> Iterator[str]:
+    """Strings below a node of two words or more, with formatted values as ``{}``; keys and names are no text."""
+    formatted = {id(part) for inner in ast.walk(node) if isinstance(inner, ast.JoinedStr) for part in inner.values}
+    for inner in ast.walk(node):
+        text = ""
+        if isinstance(inner, ast.JoinedStr):
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in inner.values)
+        elif isinstance(inner, ast.Constant) and isinstance(inner.value, str) and id(inner) not in formatted:
+            text = inner.value
+        if len(text.split()) > 1:
+            yield text
 
 
 def _public(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:

@@ -8,6 +8,7 @@ RULES = {
     "function-word": "a public name is a noun, or begins with a verb: no bare participle, pronoun, preposition or adverb",
     "shared-class": "a class has a name that no class of another module has",
     "first-line": "the first line of a docstring has 25 to 100 characters and is understood without the code",
+    "old-word": "a message has no word that docs/glossary.md replaces; OLD_WORDS lists what to write instead",
 }
 
 

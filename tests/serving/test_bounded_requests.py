@@ -27,7 +27,7 @@ def _refused(words: list[str], said: str) -> int:
 @pytest.mark.parametrize("times", [1.000001, 15, 1e6])
 def test_more_requests_than_memory_has_room_for_are_refused_before_they_are_drawn(times: float) -> None:
     count = int(MAX_REQUESTS * times) + 1
-    taken = _refused([f"workload.requests={count}"], r"^workload\.requests: at most 2,000,000, .* got [\d,]+; say fewer")
+    taken = _refused([f"workload.requests={count}"], r"^workload\.requests: at most 2,000,000, .* got [\d,]+; set fewer")
     assert taken < 100e6
 
 

@@ -147,5 +147,5 @@ def test_by_layer_takes_less_between_prefill_and_decode(name: str) -> None:
     "words", ["chip=h200 model=llama3_8b", "chip=npu64 model=qwen3_4b mapping.both.tp=4 mapping.both.pp=4"]
 )
 def test_where_nothing_is_sent_the_word_is_refused(words: str) -> None:
-    with pytest.raises(DesignError, match=r"mapping\.serving\.transfer: nothing reads it"):
+    with pytest.raises(DesignError, match=r"mapping\.serving\.transfer: has no effect"):
         _asked(f"{words} mapping.serving.transfer=by_layer")

@@ -567,7 +567,7 @@ def test_what_only_some_deployments_read_is_kept_by_those() -> None:
 
 @pytest.mark.parametrize("word", ["workload.rate=5 Hz", "workload.scale=2"])
 def test_a_rate_that_is_looked_for_is_not_said(word: str) -> None:
-    with pytest.raises(DesignError, match="looks for the largest rate"):
+    with pytest.raises(DesignError, match="searches the maximum rate"):
         find_capacity([*SMALL, word])
 
 

@@ -34,7 +34,7 @@ def test_routing_is_asked_of_as_many_instances_as_are_looked_for() -> None:
 def test_one_device_has_nothing_to_route_and_says_so() -> None:
     (side,) = find_capacity([*SMALL, "devices=1", "workload.output=20", ROUTED])
     assert capacity_record([side])["chips"][0]["best"]["left_out"] == [ROUTED]
-    with pytest.raises(DesignError, match=r"mapping\.serving\.routing: nothing reads it"):
+    with pytest.raises(DesignError, match=r"mapping\.serving\.routing: has no effect"):
         find_capacity([*SMALL, "devices=1", "mapping.serving.instances=1", ROUTED])
 
 
@@ -78,7 +78,7 @@ def test_few_requests_are_no_faster_than_what_lasts_and_say_so(tmp_path: Path) -
     (side,) = find_capacity([*words, "workload.prompt=367", "workload.output=17", "workload.requests=300"])
     assert side.best is not None
     assert side.best.rate <= 1.01 * side.best.candidate.estimate.rate
-    assert too_few_requests_note(side).startswith("300 requests are too few to tell whether this lasts")
+    assert too_few_requests_note(side).startswith("300 requests are too few to show whether this rate lasts")
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival,prompt,output\n" + "".join(f"{number / 10},367,17\n" for number in range(300)))
     (side,) = find_capacity([*words, f"workload.trace={trace}", "workload.arrivals=trace"])

@@ -16,23 +16,23 @@ from dse.space.errors import DesignError
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["devices=4"], "say which chip"),
-        (["chip=h200"], "say devices=16 for the largest rate"),
-        (["chip=h200", "devices=4", "rate='1 Hz'"], "leave nothing to ask"),
+        (["devices=4"], "name a chip"),
+        (["chip=h200"], "set devices=16 for their maximum rate"),
+        (["chip=h200", "devices=4", "rate='1 Hz'"], "expected devices or rate, got both"),
         (["chip=h200", "devices=none"], "devices: 'none' is not a whole number"),
         (["chip=[h200,h200]", "devices=1"], "stands twice"),
         (["chip=h200", "devices=1", "percentile=0"], "percentile: must be above 0"),
         (["chip=h200", "devices=1", "apart=maybe"], "valid: true, false"),
-        (["chip=h200", "devices=2", "apart=false", "mapping.serving.prefill_instances=1"], "apart: false looks at no"),
+        (["chip=h200", "devices=2", "apart=false", "mapping.serving.prefill_instances=1"], "apart: false excludes"),
         (["chip=h200", "devices=1", "by=weight"], "valid: devices, dollars"),
         (["chip=h200", "devices=1", "workload.arrivals=at_once"], "have no rate"),
-        (["chip=h200", "devices=1", "workload.arrivals=closed"], "closed is of sessions"),
-        (["chip=h200", "devices=1", "workload.arrivals=closed", "workload.users=3"], "looks for the most"),
-        (["chip=h200", "rate=5 Hz", "workload.arrivals=closed"], "say devices=N"),
+        (["chip=h200", "devices=1", "workload.arrivals=closed"], "closed needs sessions"),
+        (["chip=h200", "devices=1", "workload.arrivals=closed", "workload.users=3"], "searches the most users"),
+        (["chip=h200", "rate=5 Hz", "workload.arrivals=closed"], "set devices=N"),
         (["chip=h200", "devices=1", "workload=static"], "choose workload=serving"),
         (["chip=[h200,h100]", "devices=1", "workload.tpot='1 us'"], "h200: no deployment .*; h100: no deployment"),
         (["chip=h200", "devices=1", "workload.tpot='1 us'"], "a request alone takes"),
-        (["chip=h200", "devices=1", "workload.requests=1"], "two or more are played"),
+        (["chip=h200", "devices=1", "workload.requests=1"], "a rate needs at least 2 requests, got 1"),
         (["chip=h200", "devices=1", "workload.ttft='0 s'"], "each must be above 0"),
         (
             ["chip=h200", "devices=2", "model=deepseek_v3"],
@@ -51,7 +51,7 @@ def test_a_rate_that_no_devices_serve_is_refused_before_anything_is_played(monke
     monkeypatch.setattr(asked_of, "_most", lambda *_, **__: played.append(1) or pytest.fail("played"))
     words = ["chip=h200", "workload.prompt=1000", "workload.output=100", "workload.ttft='1 s'", "workload.tpot='50 ms'"]
     with pytest.raises(
-        DesignError, match=r"h200: 1e\+08 requests/s take more than 65,536 devices, which serve [\d.e+]+ requests/s at most"
+        DesignError, match=r"h200: 1e\+08 requests/s need more than 65,536 devices, which serve [\d.e+]+ requests/s at most"
     ):
         find_capacity([*words, "rate='1e8 Hz'"])
     assert not played
@@ -65,7 +65,7 @@ def test_a_rate_that_no_devices_serve_is_no_bound_that_nobody_keeps(monkeypatch:
     words = ["chip=h200", "model=qwen3_32b", "workload.requests=200", "workload.output=20", "workload.ttft='300 ms'"]
     with pytest.raises(
         DesignError,
-        match=r"^capacity: h200: 1e\+06 requests/s take more than 2 devices, which serve [\d.]+ requests/s at most$",
+        match=r"^capacity: h200: 1e\+06 requests/s need more than 2 devices, which serve [\d.]+ requests/s at most$",
     ):
         find_capacity([*words, "workload.tpot='50 ms'", "rate='1e6 Hz'"])
 
@@ -73,14 +73,14 @@ def test_a_rate_that_no_devices_serve_is_no_bound_that_nobody_keeps(monkeypatch:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["rate='1e6 Hz'", "mapping.serving.instances=4"], r"1e\+06 .* the 4 instances .* [\d.]+ requests/s at most$"),
-        (["rate='1e6 Hz'", "mapping.serving.prefill_instances=3"], "the 3 prefill instances that are said"),
-        (["devices=65536", "mapping.serving.instances=1000"], "1,000 instances serve some .* say 1/6 of them"),
+        (["rate='1e6 Hz'", "mapping.serving.instances=4"], r"1e\+06 .* the given 4 instances.* [\d.]+ requests/s at most$"),
+        (["rate='1e6 Hz'", "mapping.serving.prefill_instances=3"], "the given 3 prefill instances"),
+        (["devices=65536", "mapping.serving.instances=1000"], "1,000 instances serve .* too many to simulate; set 1/6 of them"),
         (["devices=16", "workload.requests=1000000000000"], "at most 2,000,000, which take about a gigabyte"),
     ],
 )  # fmt: skip
 def test_what_nothing_serves_is_said_without_a_look_at_all_devices(words: list[str], said: str) -> None:
-    """Instances that are said are all that there are; what helps them is looked at, in a few seconds of CPU."""
+    """Instances given are all that there are; what helps them is looked at, in a few seconds of CPU."""
     usual = ["chip=h200", "model=qwen3_32b", "workload.prompt=4000", "workload.output=500"]
     begin = time.process_time()
     with pytest.raises(DesignError, match=said):
@@ -95,7 +95,7 @@ def test_a_rate_that_no_engines_serve_is_refused_before_any_split_of_dies_is_pri
     plain = deployments.make_pools
     monkeypatch.setattr(deployments, "make_pools", lambda *given: priced.append(given[0].mapping.serving) or plain(*given))
     words = ["chip=h800_ep", "model=deepseek_v3", "workload.prompt=4000", "workload.output=500", "workload.ttft='2 s'"]
-    said = r"1e\+06 requests/s take more than the 4 instances that are said, which serve [\d.]+ requests/s at most$"
+    said = r"1e\+06 requests/s need more than the given 4 instances, which serve [\d.]+ requests/s at most$"
     with pytest.raises(DesignError, match=said):
         find_capacity([*words, "workload.tpot='50 ms'", "rate='1e6 Hz'", "mapping.serving.instances=4"])
     assert not any(serving.prefill_instances for serving in priced)

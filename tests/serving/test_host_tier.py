@@ -194,5 +194,5 @@ NAMES = ("prefix_reused", "prefix_fetched", "ttft")
 
 
 def test_a_host_where_prefixes_have_a_part_of_the_memory_is_refused() -> None:
-    with pytest.raises(DesignError, match=r"mapping\.serving\.host_capacity: nothing reads it beside"):
+    with pytest.raises(DesignError, match=r"mapping\.serving\.host_capacity: has no effect with"):
         _asked("mapping.serving.host_capacity='20 GB'")

@@ -165,17 +165,17 @@ def test_a_claim_of_a_published_row_asks_what_the_row_asks(here: Path, role: str
     ("cells", "line"),
     [
         ({"id": ""}, "column id: is blank; a claim has an id, a place"),
-        ({"tolerance": ""}, "column tolerance: is blank; say how far off a number may be"),
+        ({"tolerance": ""}, "column tolerance: is blank; set the largest relative error of the number"),
         ({"tolerance": "7"}, "column tolerance: '7' is not above 0 and at most 1"),
         ({"value": "1..2"}, "is a range, which holds or does not; leave it blank"),
         ({"value": "many"}, "column value: 'many' is not a number above 0"),
-        ({"metric": ""}, "column metric: is blank; say what is compared"),
+        ({"metric": ""}, "column metric: is blank; name the metric to compare"),
         (
             {"sweep": "workload.prompt={1,2}"},
-            "column missing: a sweep goes over what the paper leaves out; say there what that is",
+            "column missing: a sweep covers what the paper leaves out; name that there",
         ),
         ({"sweep": "workload.prompt=1", "missing": "x"}, "'workload.prompt=1' is no ADDRESS={VALUE,VALUE}"),
-        ({"sweep": "a={1,2} a={3,4}", "missing": "x"}, "an address stands twice"),
+        ({"sweep": "a={1,2} a={3,4}", "missing": "x"}, "an address is twice"),
         ({"sweep": "a={1,2,3,4,5} b={1,2,3,4,5}", "missing": "x"}, "25 combinations, at most 24 are simulated"),
         ({"row": "alpha/a-one"}, "column overrides: comes from the row alpha/a-one; leave it blank"),
         ({"row": "alpha/a-two", "overrides": "", "metric": "", "value": "", "unit": ""}, "did you mean 'a-one'?"),
@@ -210,9 +210,9 @@ def test_files_and_names_that_are_wrong_are_refused_in_one_line(
         assert line in err
 
     write_table(file, COLUMNS, [row("c-1"), row("c-2", where="Table 1, c-1")])
-    refused("row 3 (c-2): column where: 'Table 1, c-1' stands in row 2 too; a place names one claim")
+    refused("row 3 (c-2): column where: 'Table 1, c-1' is in row 2 too; a place names one claim")
     write_table(file, COLUMNS, [row("c-1"), row("c-1", where="table 2")])
-    refused("row 3 (c-1): column id: 'c-1' stands in row 2 too; give one of them another")
+    refused("row 3 (c-1): column id: 'c-1' is in row 2 too; give one of them another")
     write_table(file, (*COLUMNS, "verdict"), [row() | {"verdict": "reproduced"}])
     refused("row 1: column 'verdict': a verdict is computed, never typed; remove the column")
     write_table(file, (*COLUMNS, "reeder"), [row()])
@@ -234,7 +234,7 @@ def test_a_contradiction_needs_a_mechanism_that_a_second_model_does_not_refute(
     said = " ".join(out.split())
     assert code == 1
     assert "row 2 (c-1): contradicted" in said
-    assert "say why in the column mechanism" in said
+    assert "state the reason in the column mechanism" in said
     write_table(file, COLUMNS, [row(value=far, mechanism="made", reader="workload.prompt=512")])
     code, out, _ = typed(monkeypatch, capsys)
     said = " ".join(out.split())

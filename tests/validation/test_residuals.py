@@ -88,7 +88,7 @@ def test_no_row_near_is_said_and_old_rows_are(monkeypatch: pytest.MonkeyPatch) -
     with_rows(monkeypatch, [Residual("s", "i", "calibration", of, False, 0.1)], PHYSICS_VERSION - 1)
     (band,) = (band for band in dse.evaluate("chip=wse2", "workload.batch=[1]").bands if band.rows)
     assert band.stale
-    assert f"by physics {PHYSICS_VERSION - 1}, this is {PHYSICS_VERSION}: stale" in str(band)
+    assert f"simulated at physics version {PHYSICS_VERSION - 1}, now {PHYSICS_VERSION}: stale" in str(band)
     assert "1 fitted on" in str(band)
     assert not replace(band, physics=PHYSICS_VERSION).stale
 
@@ -97,7 +97,7 @@ def test_another_chip_than_the_measured_one_is_said(monkeypatch: pytest.MonkeyPa
     of = result_kind({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "closed")
     with_rows(monkeypatch, [Residual("s", "i", "check", of, False, 0.1)])
     (band,) = (band for band in dse.evaluate("chip=wse2", "chip.clock=1 GHz", "workload.batch=[1]").bands if band.rows)
-    assert "the chip as it ships" in str(band)
+    assert "the unchanged chip" in str(band)
 
 
 def test_comparisons_say_nothing_of_a_figure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,7 @@ def test_a_check_that_is_said_to_hold_and_fails_ends_it_with_1(
     said = " ".join(out.split())
     assert "as was decided" in said
     for name in checks[1:]:
-        assert f"{name}: {shipped[name]:+.1%}, tolerance {OFF[name.partition('-')[0]]:.0%}; said to hold" in said
+        assert f"{name}: {shipped[name]:+.1%}, tolerance {OFF[name.partition('-')[0]]:.0%}; expected to hold" in said
     known = [f"{name.partition('-')[0]},{name},as was decided" for name in checks]
     (tmp_path / "misses.csv").write_text("\n".join(["study,id,why", *known, ""]))
     promised.known_misses.cache_clear()
@@ -137,8 +137,8 @@ def test_of_one_study_only_its_rows_are_told(
     ("words", "line"),
     [
         (["betta"], "no file betta, and no study that has published rows; did you mean 'beta'"),
-        (["beta", "mine.csv"], "validate: takes files or studies; got beta mine.csv"),
-        (["mine.csv", "--out", "page.html"], "validate --out: the page is of studies"),
+        (["beta", "mine.csv"], "validate: expected files or studies, got beta mine.csv"),
+        (["mine.csv", "--out", "page.html"], "validate --out: only studies have a page"),
     ],
 )
 def test_what_cannot_be_validated_is_one_line(
