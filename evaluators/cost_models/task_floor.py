@@ -31,7 +31,7 @@ from dse.space.array_math import Array
 
 
 def floor_of(graph: TaskGraph) -> tuple[Tasks, Packets, Circuits, Floor]:
-    """Tasks and packets of a graph, their circuits, and the resources that run them, before the simulation."""
+    """Tasks, packets and circuits of a graph, and its resources, before the simulation."""
     tasks, (circuit, circuits) = _tasks(graph), _circuits(graph)
     return tasks, _packets(graph, circuit), circuits, _floor(graph, tasks)
 
