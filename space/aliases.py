@@ -50,7 +50,10 @@ elsewhere, or that were of another part."""
 RENAMED_OPTIONS: Mapping[str, Mapping[str, str]] = {}
 """New options by old ones, by present address, of settings that are no field of a design's records."""
 
-CHOICES = {"stack": {"vllm_h100": "vllm_allreduce_h100"}}
+CHOICES = {
+    "part": {f"box_{links}": f"node_{links}" for links in ("nvlink3", "nvlink4", "nvlink5", "infinity")},
+    "stack": {"vllm_h100": "vllm_allreduce_h100"},
+}
 """Options of groups that were renamed, old name to new one, by group."""
 
 

@@ -47,12 +47,17 @@ class HighBandwidthMemory:
 
     capacity: Number = quantity_field("B", "capacity", positive=True)
     bandwidth: Number = quantity_field("B/s", "bandwidth of a contiguous stream", positive=True)
-    gap: Number = quantity_field("s", "time lost on each row of a strided read; 0 where strides are free")
-    waste: Number = quantity_field("1", "share of the bytes skipped by a strided read that is fetched all the same", high=1.0)
-    scatter: Any = quantity_field(
+    strided_row_overhead: Number = quantity_field(
+        "s", "time lost on each row of a strided read; 0 where strides are free", former="gap"
+    )
+    strided_overfetch: Number = quantity_field(
+        "1", "share of the bytes skipped by a strided read that is fetched all the same", high=1.0, former="waste"
+    )
+    random_access_overhead: Any = quantity_field(
         "B",
         "bytes that could be read while a row is opened for a piece that lies anywhere; of models with indexers",
         absent=True,
+        former="scatter",
     )
     banks: MemorySystem | None = None
 
@@ -96,12 +101,14 @@ class MeshCore:
 
     sram: Number = quantity_field("B", "local memory of a core (M)", positive=True)
     launch: Number = quantity_field("cycle", "start of a task: a product, or a tile that is stored and forwarded")
-    post: Number = quantity_field("cycle", "start of a message from memory, on the engine")
-    copy: Number = quantity_field("cycle", "a word between memory and router, on the engine; 0 where a DMA engine does it")
-    stage: Number = quantity_field("cycle", "beta: a message handled in software on its way")
-    call: Number = quantity_field("cycle", "start of a vector instruction")
+    message_start: Number = quantity_field("cycle", "start of a message from memory, on the engine", former="post")
+    word_copy: Number = quantity_field(
+        "cycle", "a word between memory and router, on the engine; 0 where a DMA engine does it", former="copy"
+    )
+    software_stage: Number = quantity_field("cycle", "beta: a message handled in software on its way", former="stage")
+    vector_start: Number = quantity_field("cycle", "start of a vector instruction", former="call")
     mac: Number = quantity_field("cycle", "a multiply-add of a vector instruction", positive=True)
-    operation: Number = quantity_field("cycle", "another operation on an element of a vector")
+    vector_operation: Number = quantity_field("cycle", "another operation on an element of a vector", former="operation")
     special: Number = quantity_field("cycle", "an exponential, a root or a quotient of an element")
 
 
@@ -110,12 +117,12 @@ class MeshNoc:
     """The network between the cores of a mesh. Its times are cycles of the chip's clock."""
 
     word_bytes: Number = quantity_field("B", "width of a link", positive=True)
-    word: Number = quantity_field("cycle", "a word on a link", positive=True)
-    hop: Number = quantity_field("cycle", "alpha: from router to router")
-    ramp: Number = quantity_field("cycle", "between a core and its router, one way")
-    paths: Number = integer_field("routing paths that a core can be part of (R)")
+    word_cycles: Number = quantity_field("cycle", "a word on a link", positive=True, former="word")
+    hop_cycles: Number = quantity_field("cycle", "alpha: from router to router", former="hop")
+    ramp_cycles: Number = quantity_field("cycle", "between a core and its router, one way", former="ramp")
+    routing_paths: Number = integer_field("routing paths that a core can be part of (R)", former="paths")
     vcs: Number = integer_field("virtual channels of a router's port, where routers are played")
-    depth: Number = integer_field("words that a virtual channel holds, likewise")
+    vc_depth: Number = integer_field("words that a virtual channel holds, likewise", former="depth")
 
 
 DATAFLOWS = ("weight", "output", "input", "ce")
@@ -147,7 +154,7 @@ class MatrixEngine:
     fill: Number = quantity_field(
         "cycle", "from the first operand of a tile of elements with pipelines to its first product", unread=SYSTOLIC
     )
-    call: Number = quantity_field("cycle", "start of a product by the core's software")
+    start: Number = quantity_field("cycle", "start of a product by the core's software", former="call")
 
 
 @record_class
@@ -156,7 +163,7 @@ class VectorEngine:
 
     lanes: Number = quantity_field("op/cycle", "operations on elements", positive=True)
     special: Number = quantity_field("op/cycle", "exponentials, roots and quotients", positive=True)
-    call: Number = quantity_field("cycle", "start of a vector instruction by the core's software")
+    start: Number = quantity_field("cycle", "start of a vector instruction by the core's software", former="call")
 
 
 PRODUCT_ENGINES = ("matrix", "either")
@@ -171,13 +178,18 @@ class Tile:
     sram_per_row: Number = quantity_field("B/cycle", "more of it for each row of the matrix engine", default=0.0)
     matrix: MatrixEngine
     vector: VectorEngine
-    dma: Number = quantity_field("cycle", "start of a transfer, on the DMA engine")
-    sync: Number = quantity_field(
-        "cycle", "between two steps of a collective in software: everyone has what the last one moved"
+    dma_start: Number = quantity_field("cycle", "start of a transfer, on the DMA engine", former="dma")
+    collective_sync: Number = quantity_field(
+        "cycle", "between two steps of a collective in software: everyone has what the last one moved", former="sync"
     )
-    control: Number = quantity_field("cycle", "of software, on each operation where several heads are in flight", default=0.0)
-    products: str = option_field(
-        "which engine multiplies matrices: matrix, or either, whichever is faster", PRODUCT_ENGINES, default="matrix"
+    multi_head_overhead: Number = quantity_field(
+        "cycle", "of software, on each operation where several heads are in flight", default=0.0, former="control"
+    )
+    gemm_engine: str = option_field(
+        "which engine multiplies matrices: matrix, or either, whichever is faster",
+        PRODUCT_ENGINES,
+        default="matrix",
+        former="products",
     )
 
 
@@ -198,11 +210,11 @@ class TileNoc:
     routing: str = option_field("how a message takes links: wormhole, or locked", ROUTINGS, default="wormhole")
     topology: str = option_field("which tiles have links", TOPOLOGIES, default="mesh")
     word_bytes: Number = quantity_field("B", "width of a link", positive=True)
-    word: Number = quantity_field("cycle", "a word on a link", positive=True)
-    hop: Number = quantity_field("cycle", "from router to router")
-    ramp: Number = quantity_field("cycle", "between a tile and its router, one way")
+    word_cycles: Number = quantity_field("cycle", "a word on a link", positive=True, former="word")
+    hop_cycles: Number = quantity_field("cycle", "from router to router", former="hop")
+    ramp_cycles: Number = quantity_field("cycle", "between a tile and its router, one way", former="ramp")
     vcs: Number = integer_field("virtual channels of a router's port, where routers are played")
-    depth: Number = integer_field("words that a virtual channel holds, likewise")
+    vc_depth: Number = integer_field("words that a virtual channel holds, likewise", former="depth")
 
 
 CHANNEL_SIDES = ("south", "north", "west", "east", "core")
@@ -218,18 +230,23 @@ class TileMemory:
     )
     channels: Number = integer_field("channels that are served independently; where they are at cores, as many as cores")
     channel_bandwidth: Number = quantity_field("B/s", "of one channel", positive=True)
-    achieved: Number = quantity_field(
-        "1", "share of the bandwidth that long blocks reach: what refresh and turns of the bus leave", high=1.0, positive=True
+    stream_efficiency: Number = quantity_field(
+        "1",
+        "share of the bandwidth that long blocks reach: what refresh and turns of the bus leave",
+        high=1.0,
+        positive=True,
+        former="achieved",
     )
     latency: Number = quantity_field("s", "from a request at the channel to its first word")
-    crowded: Number = quantity_field(
+    contended_efficiency: Number = quantity_field(
         "1",
         "share of that of blocks that wait for one another, where bursts are not played",
         high=1.0,
         positive=True,
         default=1.0,
+        former="crowded",
     )
-    place: str = option_field("where the channels are", CHANNEL_SIDES)
+    channel_side: str = option_field("where the channels are", CHANNEL_SIDES, former="place")
     banks: MemorySystem | None = None
 
 
@@ -253,11 +270,13 @@ class Router:
     """
 
     vcs: Number = integer_field("virtual channels of a port")
-    depth: Number = integer_field("flits that a virtual channel holds")
-    route: Number = integer_field("computing a route; 0 where that is done a router ahead", low=0, unit="cycle")
+    vc_depth: Number = integer_field("flits that a virtual channel holds", former="depth")
+    route_cycles: Number = integer_field(
+        "computing a route; 0 where that is done a router ahead", low=0, unit="cycle", former="route"
+    )
     vc_alloc: Number = integer_field("allocating a virtual channel", unit="cycle")
     switch_alloc: Number = integer_field("allocating the switch", unit="cycle")
-    traversal: Number = integer_field("crossing the switch", low=0, unit="cycle")
+    switch_traversal: Number = integer_field("crossing the switch", low=0, unit="cycle", former="traversal")
     link: Number = integer_field("on the wire to the next router or core", low=0, unit="cycle")
     credit: Number = integer_field("handling a credit, after its way back", low=0, unit="cycle")
     speculative: bool = boolean_field("whether heads ask for a channel and for the switch at once")
@@ -300,7 +319,7 @@ class ScaleOutNetwork:
     size: Number = integer_field("dies of a box, which follow one another", apart=True)
     bandwidth: Number = quantity_field("B/s", "of one die to the network of boxes, one direction", positive=True)
     latency: Number = quantity_field("s", "from die to die over that network")
-    start: Number = quantity_field("s", "start of an exchange over it")
+    exchange_start: Number = quantity_field("s", "start of an exchange over it", former="start")
 
 
 def node_grid(cols: Any, size: Any) -> tuple[Any, Any]:
@@ -347,24 +366,24 @@ class Chip:
     memory: Any = part_field("a memory by itself", MemorySystem)
     dies: Any = part_field("dies of one package, wafer or cluster", DieGrid)
     d2d: Any = part_field("links from die to die", DieLinks)
-    boxes: Any = part_field("boxes that dies are in, with a network between them", ScaleOutNetwork)
+    nodes: Any = part_field("boxes that dies are in, with a network between them", ScaleOutNetwork, former="boxes")
     published: Any = part_field("what a data sheet says of the chip as it is sold", PublishedFacts)
 
 
 def main_memory_bytes(chip: Chip) -> Any:
     """Main memory of the whole chip: where channels are at cores, every core brings its own. [B]"""
-    of_cores = chip.mesh is not None and chip.hbm.place == "core"
+    of_cores = chip.mesh is not None and chip.hbm.channel_side == "core"
     return chip.hbm.capacity * (chip.mesh.rows * chip.mesh.cols) if of_cores else chip.hbm.capacity
 
 
 def memory_bytes_per_core(chip: Chip) -> Any:
     """A core's share of main memory. [B]"""
-    return chip.hbm.capacity if chip.hbm.place == "core" else chip.hbm.capacity / (chip.mesh.rows * chip.mesh.cols)
+    return chip.hbm.capacity if chip.hbm.channel_side == "core" else chip.hbm.capacity / (chip.mesh.rows * chip.mesh.cols)
 
 
 def channel_count(chip: Chip) -> Any:
     """Channels of main memory on the whole chip."""
-    return chip.mesh.rows * chip.mesh.cols if chip.hbm.place == "core" else chip.hbm.channels
+    return chip.mesh.rows * chip.mesh.cols if chip.hbm.channel_side == "core" else chip.hbm.channels
 
 
 def decode_only_chip(chip: Chip) -> Chip:

@@ -81,8 +81,8 @@ def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
         if key != "study" and key.isascii() and not value.isascii() and value[:1] not in ("'", '"', "[", "{"):
             value = _quoted(value)  # bare, Hydra reads ASCII alone
             word = f"{key}={value}"
-        if equals and key.lstrip("+") in CHOICES:
-            value = choice(key.lstrip("+"), value)
+        if equals and (group := key.lstrip("+").partition("@")[0]) in CHOICES:
+            value = choice(group, value)
             word = f"{key}={value}"
         if re.fullmatch(r"\{\s*\}", value.strip()):
             address = key.lstrip("+~")

@@ -272,7 +272,7 @@ def _refuse_edge(chip: Chip, case: type) -> None:
         return
     if getattr(chip.hbm, "place", "core") == "core":
         raise DesignError(
-            "chip.hbm.place: main memory of a mesh of cores is at an edge; say south, or add +part@chip.hbm=hbm3_edge"
+            "chip.hbm.channel_side: main memory of a mesh of cores is at an edge; say south, or add +part@chip.hbm=hbm3_edge"
         )
     if case is not BatchCase:
         raise DesignError(
@@ -368,9 +368,9 @@ def _indexed(model: Model) -> bool:
 def _refuse_stream(chip: Chip) -> None:
     if chip.hbm.banks is None:
         raise DesignError("chip.hbm.banks: requests are played on banks; add `/memory@hbm.banks: hbm4` to the chip's defaults")
-    if chip.hbm.place == "core":
+    if chip.hbm.channel_side == "core":
         raise DesignError(
-            "chip.hbm.place: at core, each core reaches a memory of its own without links; ask that memory alone, as chip=hbm2"
+            "chip.hbm.channel_side: at core, each core reaches a memory of its own without links; ask that memory alone, as chip=hbm2"
         )
 
 

@@ -130,7 +130,7 @@ def unread_stack_leaves(base: Design, asked_for: Workload, moved: Collection[str
     between = () if may_cross_nodes(base, moved) else NODES
     idle = dict.fromkeys(between, "no collective leaves a node") | _unread(base, cases, moved)
     if base.chip.network is None:
-        idle |= {"collective_call": "dies here start messages as chip.d2d and chip.boxes say"}
+        idle |= {"collective_call": "dies here start messages as chip.d2d and chip.nodes say"}
     return idle | (
         dict.fromkeys((*COLLECTIVES, *LINKS, *NODES), "mapping.both.tp=1 exchanges nothing")
         if has_no_peers(base, moved)

@@ -88,11 +88,11 @@ def router_of_hop(hop: int, vcs: int, depth: int) -> Router:
     """
     return Router(
         vcs=vcs,
-        depth=depth,
-        route=max(hop - 4, 0),
+        vc_depth=depth,
+        route_cycles=max(hop - 4, 0),
         vc_alloc=1,
         switch_alloc=1,
-        traversal=int(hop > 2),
+        switch_traversal=int(hop > 2),
         link=int(hop > 1),
         credit=int(hop > 2),
         speculative=hop < 4,
@@ -107,13 +107,13 @@ def _network(graph: TaskGraph) -> RouterTables:
     on = graph.on.fabric
     check_router_buffers(on.vcs, on.depth, "chip.noc")
     hop, word = (_cycles(getattr(on, name), graph.cycle, f"chip.noc.{name}") for name in ("hop", "word"))
-    ramps = _cycles(2 * on.ramp, graph.cycle, "chip.noc.ramp")
+    ramps = _cycles(2 * on.ramp, graph.cycle, "chip.noc.ramp_cycles")
     t = router_cycles(router_of_hop(hop, int(on.vcs), int(on.depth)))
     eject = max(1, ramps - ramps // 2 - int(t.before))
     inject = ramps - int(t.before) - eject
     if inject < 0:
         have = f"{ramps} cycles in and out are less than the {int(t.before) + 1} of a router's stages before its link"
-        raise DesignError(f"chip.noc.ramp: {have}; make it longer, or chip.noc.hop shorter")
+        raise DesignError(f"chip.noc.ramp_cycles: {have}; make it longer, or chip.noc.hop_cycles shorter")
     speculative = hop < 4
     net = make_router_tables(
         *graph.shape, int(on.vcs), int(on.depth), route=int(t.before - (not speculative)), forward=int(t.after),

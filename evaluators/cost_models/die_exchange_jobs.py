@@ -159,7 +159,7 @@ def make_die_groups(
 
 def dies_per_node(chip: Chip, at: Array, tp: int) -> int:
     """Dies of a copy of attention that are in one box, or in one row where there are no boxes; 0 where not all are alike."""
-    each = int(chip.dies.cols) if chip.boxes is None else int(chip.boxes.size)
+    each = int(chip.dies.cols) if chip.nodes is None else int(chip.nodes.size)
     return members_per_node(at.reshape(-1, tp), each)
 
 

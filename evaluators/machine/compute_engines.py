@@ -93,7 +93,7 @@ class TileEngines(NamedTuple):
 
     def started(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
         """Time of a product and of its start. [s]"""
-        return self.product(m, k, n, nbytes) + self.matrix.call / self.clock
+        return self.product(m, k, n, nbytes) + self.matrix.start / self.clock
 
     def streamed(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
         """Bytes between memory and array: operands again for each tile of the others, partial sums for each tile of depth."""
@@ -133,7 +133,7 @@ class TileEngines(NamedTuple):
 
     def vectors(self, operations: Any, specials: Any, streamed: Any, starts: Any) -> Any:
         """Time of operations and special ones on elements that are in local memory; K and V go through the array. [s]"""
-        return self.instruction(operations, specials, 0.0) + starts * (self.vector.call / self.clock)
+        return self.instruction(operations, specials, 0.0) + starts * (self.vector.start / self.clock)
 
     def together(self, matrix: Any, vector: Any) -> Any:
         """Time of what both engines have to do for one call, one after the other. [s]"""
@@ -149,5 +149,5 @@ def tile_engines(chip: Chip) -> TileEngines:
     """Those of a chip's tiles."""
     tile = chip.tile
     return TileEngines(
-        chip.clock, tile.matrix, tile.vector, tile.sram_bandwidth + tile.sram_per_row * tile.matrix.rows, tile.products
+        chip.clock, tile.matrix, tile.vector, tile.sram_bandwidth + tile.sram_per_row * tile.matrix.rows, tile.gemm_engine
     )

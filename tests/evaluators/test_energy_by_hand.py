@@ -30,7 +30,7 @@ LITTLE = 1e-18
 def counted(design: Design, workload: Workload) -> dict[str, float]:
     """What is done, by constant: energy over that constant where all others are nothing."""
     ones = [f"chip.technology.{name}" for name in (*BY_CLOCK, *LINKS, "static")]
-    ones += [] if design.chip.dram is None else ["chip.dram.byte", "chip.dram.idle"]
+    ones += [] if design.chip.dram is None else ["chip.dram.energy_per_byte", "chip.dram.idle_power"]
     none = dict.fromkeys(ones, 0.0)
     found = evaluate(stack_designs([replace_leaves(design, none | {one: LITTLE}) for one in ones]), workload).columns["energy"]
     counts = {one.rpartition(".")[2]: float(value) / LITTLE for one, value in zip(ones, found, strict=True)}

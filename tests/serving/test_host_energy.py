@@ -31,7 +31,7 @@ GROWN = (
     [
         ("chip=h200", "mapping.both.tp=1"),
         ("chip=tile_gh200",),
-        ("chip=h200_ep", "chip.boxes.size=1", "chip.dies.cols=1", "mapping.both.ep=1"),
+        ("chip=h200_ep", "chip.nodes.size=1", "chip.dies.cols=1", "mapping.both.ep=1"),
     ],
     ids=lambda chip: chip[0],
 )

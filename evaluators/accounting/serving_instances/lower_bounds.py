@@ -82,7 +82,7 @@ def peak_flops(chip: Chip) -> Any:
     """What engines of a chip of tiles multiply at most: arrays, or lanes where these take products and are more. [FLOP/s]"""
     tile = chip.tile
     macs = tile.matrix.rows * tile.matrix.cols * 1.0
-    if tile.products != "matrix":
+    if tile.gemm_engine != "matrix":
         macs = maximum(macs, tile.vector.lanes)
     return 2.0 * chip.mesh.rows * chip.mesh.cols * macs * chip.clock
 
