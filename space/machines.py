@@ -47,9 +47,9 @@ MACHINES: dict[str, Parts] = {
         ("faults", "hbm", "dram", "published"),
     ),
     TILES: Parts("a mesh of tiles", _TILES, ("faults", "decode", "l2", "published")),
-    DIES: Parts("dies of tiles", _TILES | {"dies": DieGrid, "d2d": DieLinks}, ("faults", "carrier", "boxes", "published")),
+    DIES: Parts("dies of tiles", _TILES | {"dies": DieGrid, "d2d": DieLinks}, ("faults", "carrier", "nodes", "published")),
     POOLED: Parts(
-        "many dies with a cache", _POOL | {"dies": DieGrid, "d2d": DieLinks}, ("power", "base", "boxes", "published")
+        "many dies with a cache", _POOL | {"dies": DieGrid, "d2d": DieLinks}, ("power", "base", "nodes", "published")
     ),
     MEMORY: Parts("a memory by itself", {"memory": MemorySystem}, ("dram",)),
     NETWORK: Parts("a network by itself", {"mesh": Mesh, "clock": None, "router": Router}, ("faults", "technology")),

@@ -270,7 +270,7 @@ def _refuse_edge(chip: Chip, case: type) -> None:
     """Refuses main memory of a mesh of cores that nothing reads so."""
     if chip.mesh is None or chip.hbm is None:
         return
-    if getattr(chip.hbm, "place", "core") == "core":
+    if getattr(chip.hbm, "channel_side", "core") == "core":
         raise DesignError(
             "chip.hbm.channel_side: main memory of a mesh of cores is at an edge; say south, or add +part@chip.hbm=hbm3_edge"
         )

@@ -106,7 +106,7 @@ def _network(graph: TaskGraph) -> RouterTables:
     """Routers of a fabric."""
     on = graph.on.fabric
     check_router_buffers(on.vcs, on.depth, "chip.noc")
-    hop, word = (_cycles(getattr(on, name), graph.cycle, f"chip.noc.{name}") for name in ("hop", "word"))
+    hop, word = (_cycles(getattr(on, name), graph.cycle, f"chip.noc.{name}_cycles") for name in ("hop", "word"))
     ramps = _cycles(2 * on.ramp, graph.cycle, "chip.noc.ramp_cycles")
     t = router_cycles(router_of_hop(hop, int(on.vcs), int(on.depth)))
     eject = max(1, ramps - ramps // 2 - int(t.before))

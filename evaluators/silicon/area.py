@@ -240,7 +240,7 @@ def _router(noc: Any, tech: ProcessNode, ports: Any, linked: Any = 1.0) -> Any:
 
     Where routes are locked a port holds a word: circuits need no more buffers ([dally2004] section 12.2).
     """
-    wires, locked = noc.word_bytes / noc.word * tech.router, getattr(noc, "routing", "") == "locked"
+    wires, locked = noc.word_bytes / noc.word_cycles * tech.router, getattr(noc, "routing", "") == "locked"
     held = 1 if locked else noc.vcs * noc.vc_depth
     return wires * linked + ports * held * noc.word_bytes * tech.register
 

@@ -159,7 +159,7 @@ def drawn(kind: Kind, seed: int) -> Question:
     changes = {}
     for address in kind.more:
         value = leaf_at(of.base, address)
-        whole = isinstance(value, int) or address.endswith(("rows", "cols", "cores", "ports", "paths"))
+        whole = isinstance(value, int) or address.endswith(("rows", "cols", "cores", "ports", "routing_paths"))
         times = rng.choice((0.5, 1.0, 2.0)) if whole else 4.0 ** rng.uniform(-1, 1)
         changes[address] = max(float(value * times), 1.0)
     if "chip.l2.bandwidth" in changes:  # nobody builds a cache that is slower than the memory behind it

@@ -16,7 +16,7 @@ from tests.samples import asked
 
 SMALL = ("model=deepseek_v2_lite", "workload.batch=[64]", "workload.prompt=64", "workload.output=2", "workload.routing=even")
 TWO = ("chip=wafer64", "chip.dies.rows=4", "chip.dies.cols=4", *SMALL, "mapping.both.pp=1", "mapping.both.ep=16")
-BOXES = "+chip.nodes={size: 8, bandwidth: 50 GB/s, latency: 3 us, start: 2 us}"
+BOXES = "+chip.nodes={size: 8, bandwidth: 50 GB/s, latency: 3 us, exchange_start: 2 us}"
 
 
 def metrics(*words: str, fidelity: str = "closed") -> dict[str, float]:

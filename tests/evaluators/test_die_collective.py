@@ -11,7 +11,7 @@ from dse.space.errors import DesignError
 from tests.samples import asked
 
 ALL = ("workload=collective", "workload.along=rectangle", "workload.root=0")
-BOXES = "+chip.nodes={size: 4, bandwidth: 50 GB/s, latency: 3 us, start: 2 us}"
+BOXES = "+chip.nodes={size: 4, bandwidth: 50 GB/s, latency: 3 us, exchange_start: 2 us}"
 FOUR = ("chip=wafer64", "chip.dies.rows=4", "chip.dies.cols=4", *ALL)
 
 

@@ -375,7 +375,7 @@ def test_caches_that_go_to_other_instances_take_the_energy_of_links(chip: tuple[
     words = (*chip, *few, "model=qwen3_1b7", "mapping.serving.batch=64")
 
     def joules(picojoules: float, *more: str) -> float:
-        dear = (f"chip.technology.{reach}_byte='{picojoules} pJ/B'" for reach in ("module", "package", "board"))
+        dear = (f"chip.technology.{reach}_energy_per_byte='{picojoules} pJ/B'" for reach in ("module", "package", "board"))
         return metrics(*words, *more, *dear)["energy"]
 
     apart = "mapping.serving.prefill_instances=1"

@@ -202,7 +202,7 @@ def test_picked_pieces_open_rows_on_a_die_and_smaller_ones_more_of_them() -> Non
     hbm = asked("chip=h100").base
     lost = layers_ * rows * nbytes / (hbm.chip.hbm.bandwidth * hbm.mapping.stack.hbm_achieved)
     assert scattered - whole == pytest.approx(lost, rel=0.05)
-    with pytest.raises(DesignError, match=r"chip\.hbm\.scatter: missing"):
+    with pytest.raises(DesignError, match=r"chip\.hbm\.random_access_overhead: missing"):
         token("chip.hbm.random_access_overhead=null")
 
 

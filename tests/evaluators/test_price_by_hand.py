@@ -14,9 +14,12 @@ from dse.space.design import Design, stack_designs
 from dse.space.fields import iterate_leaves, replace_leaves
 from tests.evaluators.test_silicon import CHIPS, asked
 
-PARTS = ("technology", "economics", "dram", "die", "carrier", "base", "hbm", "l2", "d2d", "boxes", "network", "tile", "core")
-SHARES = ("assembly", "shore", "supply", "busy", "pue", "other", "bond", "waste", "achieved", "crowded", "spare", "sites")
-SUPPLIES = ("volts", "least", "most", "threshold")
+PARTS = ("technology", "economics", "dram", "die", "carrier", "base", "hbm", "l2", "d2d", "nodes", "network", "tile", "core")
+SHARES = (
+    *("assembly_yield", "memory_edge_share", "power_supply_efficiency", "duty_cycle", "pue", "other_area_share", "bond_yield"),
+    *("strided_overfetch", "stream_efficiency", "contended_efficiency", "built_cache_ratio", "built_memory_ratio"),
+)
+SUPPLIES = ("nominal_voltage", "min_voltage", "max_voltage", "threshold_voltage")
 
 CORES = ("matrix engines", "vector engines", "registers", "sram", "control", "network")
 

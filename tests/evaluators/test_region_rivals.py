@@ -41,7 +41,9 @@ def wafer() -> Question:
 @st.composite
 def designs(draw: Any) -> Design:
     """Regions of any sides, on cores that post, pass on and multiply at any pace."""
-    rates = {f"chip.core.{name}": draw(st.sampled_from([1.0, 4.0, 30.0])) for name in ("stage", "post", "launch")}
+    rates = {
+        f"chip.core.{name}": draw(st.sampled_from([1.0, 4.0, 30.0])) for name in ("software_stage", "message_start", "launch")
+    }
     sides = {
         f"mapping.{phase}.{side}": draw(st.integers(3, 24)) for phase in ("prefill", "decode") for side in ("rows", "cols")
     }

@@ -159,7 +159,7 @@ def dominates(base, address, value):
     Sums between boxes take the latency of both networks, so that boxes of one die are sooner where messages are small (15 % of
     a batch of two of a small model over two boxes of gh200).
     """
-    if address == "hbm.place":  # a channel at each core is many more of them, which columns of links do not carry
+    if address == "hbm.channel_side":  # a channel at each core is many more of them, which columns of links do not carry
         return value == "core"
     if address in SMALLER:
         return base.chip.tile.matrix.dataflow != "ce" and value < leaf_at(base.chip, address)
@@ -289,8 +289,8 @@ def test_a_clock_beyond_the_supply_and_heat_are_refused():
 @pytest.mark.parametrize(
     ("limit", "words"),
     [
-        ("cooling", ("chip.die.max_power_density=0.01 W/mm2",)),
-        ("shore", ("chip.die.dies=1", "chip.die.memory_edge_share=0.05")),
+        ("max_power_density", ("chip.die.max_power_density=0.01 W/mm2",)),
+        ("memory_edge_share", ("chip.die.dies=1", "chip.die.memory_edge_share=0.05")),
     ],
 )
 def test_heat_and_edges_are_itemised(limit, words):

@@ -139,7 +139,7 @@ def test_more_requesters_than_tiles_are_infeasible() -> None:
 
 
 def test_memories_that_no_link_leads_to_are_refused() -> None:
-    with pytest.raises(DesignError, match=r"hbm\.place: at core, each core reaches a memory of its own"):
+    with pytest.raises(DesignError, match=r"hbm\.channel_side: at core, each core reaches a memory of its own"):
         asked("chip=npu64", "workload=stream", "mapping=stream")
     with pytest.raises(DesignError, match=r"hbm\.banks: requests are played on banks"):
         asked(*ON_TILES, "chip.hbm.banks=null")

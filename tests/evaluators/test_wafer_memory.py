@@ -127,7 +127,7 @@ def test_the_slower_of_channels_and_links_sets_the_pace() -> None:
     assert 1 / edge_memory(chip, 360, 360, 6.0).byte == pytest.approx(180 * link)  # two in each column
     slow = replace_leaves(chip, {"hbm.channel_bandwidth": 1e9})
     assert 1 / edge_memory(slow, 360, 360, 1.0).byte == pytest.approx(channels * 1e9 / chip.hbm.channel_bandwidth)
-    side = replace_leaves(chip, {"hbm.place": "west"})
+    side = replace_leaves(chip, {"hbm.channel_side": "west"})
     assert 1 / edge_memory(side, 300, 10, 1.0).byte == pytest.approx(300 * link)
 
 

@@ -13,7 +13,7 @@ from dse.space.workload import WorkloadCase
 
 SHORT = {
     "BANKS": "+memory@chip.hbm.banks=hbm3",
-    "BOXES": "+chip.nodes={size:4,bandwidth:50GB/s,latency:3us,start:2us}",
+    "BOXES": "+chip.nodes={size:4,bandwidth:50GB/s,latency:3us,exchange_start:2us}",
     "EXPERTS": "+mapping.precision.experts=mxfp4 +mapping.precision.attention=mxfp8",
     "EXCHANGES": "workload=collective workload.pattern=[all_to_all,allreduce,allgather,reduce_scatter]"
     " workload.along=rectangle workload.root=0",
