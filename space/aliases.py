@@ -23,6 +23,9 @@ T = TypeVar("T")
 EVERY = ""
 """In the place of a machine: whatever a chip is."""
 
+ADDRESS = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
+"""An address in an expression."""
+
 PHASES = ("prefill", "decode")
 """Parts of a mapping that an address with ``both`` names."""
 
@@ -136,6 +139,15 @@ def renamed_part(address: str, table: Mapping[str, Any]) -> str | None:
     return address
 
 
+def rename_expression(text: T, machine: str) -> T:
+    """An expression of a tied setting by the addresses of now; what is no text is as it was.
+
+    >>> rename_expression("2 * chip.hbm.bandwidth", TILES)
+    '2 * chip.hbm.channel_bandwidth'
+    """
+    return ADDRESS.sub(lambda name: current_address(name[0], machine), text) if isinstance(text, str) else text  # type: ignore[return-value]
+
+
 def current_option(address: str, value: T) -> T:
     """A value of a present address with an option that was renamed by its name of now."""
     options = new_option_by_old().get(address)
@@ -185,6 +197,8 @@ def rename_study_record(said: Mapping[str, T]) -> dict[str, T]:
             before = f"space.{current_address(knob, machine)}.when."
         new = current_address(address, machine)
         leaf = renamed_part(new, new_option_by_old())
+        if key.startswith("space.") and key.endswith(".tied"):
+            value = rename_expression(value, machine)
         found[before + new] = value if leaf is None else _with_current_options(leaf, value)
     return found
 

@@ -64,7 +64,7 @@ FREE: dict[str, str] = {
 def is_design_choice(address: str) -> bool:
     """Whether a leaf of a chip is a design choice.
 
-    >>> is_design_choice("hbm.capacity"), is_design_choice("noc.hop"), is_design_choice("technology.mac")
+    >>> is_design_choice("hbm.capacity"), is_design_choice("noc.hop_cycles"), is_design_choice("technology.mac")
     (True, False, False)
     """
     return address not in CONSTANTS and not address.startswith(PRICED_PREFIXES)

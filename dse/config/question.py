@@ -370,7 +370,8 @@ def _refuse_stream(chip: Chip) -> None:
         raise DesignError("chip.hbm.banks: requests are played on banks; add `/memory@hbm.banks: hbm4` to the chip's defaults")
     if chip.hbm.channel_side == "core":
         raise DesignError(
-            "chip.hbm.channel_side: at core, each core reaches a memory of its own without links; ask that memory alone, as chip=hbm2"
+            "chip.hbm.channel_side: at core, each core reaches a memory of its own without links; ask that memory alone, "
+            "as chip=hbm2"
         )
 
 

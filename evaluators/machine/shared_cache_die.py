@@ -101,8 +101,8 @@ class RatedMemory(NamedTuple):
         """Time of a byte of a read in pieces, `stride` apart, or anywhere where that is infinite. [s/B]"""
         if isinstance(stride, float) and stride == inf and self.scatter is None:
             raise DesignError(
-                "chip.hbm.random_access_overhead: missing; this model reads what an indexer picks piece by piece: say how many bytes could be "
-                "read while a row is opened, as in +chip.hbm.random_access_overhead='250 B'"
+                "chip.hbm.random_access_overhead: missing; this model reads what an indexer picks piece by piece: say how many "
+                "bytes could be read while a row is opened, as in +chip.hbm.random_access_overhead='250 B'"
             )
         if isinstance(stride, float) and stride == inf:
             return self.byte * (1 + self.scatter / piece)

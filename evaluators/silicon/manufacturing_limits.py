@@ -87,8 +87,9 @@ def remedy_text(address: str, chip: Chip) -> str:
     if address == "chip.die.reticle":
         whole = area.total_area(chip)
         return f"{ceil_div(whole, chip.die.reticle):.0f} dies would do: chip.die.dies, or chip.die.is_wafer=true for a wafer"
+    most = chip.technology.max_voltage
     words = {
-        "chip.clock": f"the supply that lasts, {chip.technology.max_voltage:g} V, is not enough; lower the clock{_deeper(chip)}",
+        "chip.clock": f"the supply that lasts, {most:g} V, is not enough; lower the clock{_deeper(chip)}",
         "chip.die.max_power_density": "lower the clock, or cool better: chip.die.max_power_density",
         "chip.die.memory_edge_share": "fewer or faster devices (chip.dram.device_bandwidth), or more dies: chip.die.dies",
     }

@@ -88,7 +88,7 @@ HEADS = 64
 
 
 def scheduled(times: int) -> list[float]:
-    """Cycles of FlashAttention-2, of FlashAttention-3, and of that without `tile.control`, on wider HBM and links."""
+    """Cycles of FlashAttention-2, of FlashAttention-3, and of that without multi-head overhead, on wider HBM and links."""
     found = []
     for name, control in (("flash2", 1.0), ("flash3", 1.0), ("flash3", 0.0)):
         layer = asked(name, 4096, 128)

@@ -37,7 +37,8 @@ def finding() -> str:
     return "\n\n".join(
         [
             "Share of a sequential stream that pieces at random places get, by bytes of a piece and bytes that lie in one "
-            "channel (rows hashed, played); and what chips take for it: piece over piece and `chip.hbm.random_access_overhead`.",
+            "channel (rows hashed, played); and what chips take for it: piece over piece and "
+            "`chip.hbm.random_access_overhead`.",
             table(
                 ["memory", "a channel", *(f"{piece} B" for piece in PIECES)],
                 [row for chip in GENERATIONS for row in _stack(chip)],

@@ -59,7 +59,8 @@ MODEL = {"die_area": area.die_area, "tdp": energy.peak_design_power, "clock": su
 
 MOVED = (
     "cores", "core.matrix", "core.vector", "clock", "l2.size", "l2.bandwidth", "hbm.bandwidth", "hbm.capacity",
-    "network.bandwidth", "die.built_cores", "die.l1_size", "technology.multiplier", "economics.markup", "dram.price", "hbm.random_access_overhead",
+    "network.bandwidth", "die.built_cores", "die.l1_size", "technology.multiplier", "economics.markup", "dram.price",
+    "hbm.random_access_overhead",
 )  # fmt: skip
 """Leaves of a die with a cache: sizes, cores and clock, and some on which no fact depends."""
 
