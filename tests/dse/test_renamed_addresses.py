@@ -26,7 +26,7 @@ from dse.store.store import ResultContext, Store
 
 HERE = Path(__file__).parent
 
-CHIPS = ("npu64", "wse2_hbm", "h800_ep", "a100", "wafer64", "mesh8", "mi300x")
+CHIPS = ("npu64", "tile32", "wse2_hbm", "h800_ep", "a100", "wafer64", "mesh8", "mi300x")
 """Chips that have every renamed leaf between them."""
 
 LEAVES = [alias for alias in renamed_fields() if "chip." in alias.old and alias.old.count(".") > 1 and alias.machine == EVERY]
@@ -39,17 +39,18 @@ def asked(*words: str) -> Question:
 
 
 @cache
-def chip_with(address: str) -> str:
-    """A chip that has a leaf."""
+def chip_with(address: str) -> tuple[str, ...]:
+    """A chip that has a leaf, with what it is asked."""
     for chip in CHIPS:
-        if match_addresses_or_none([leaf for leaf, _, _ in iterate_leaves(asked(f"chip={chip}").base)], address):
-            return f"chip={chip}"
+        words = (f"chip={chip}", *(["workload=traffic"] if chip == "mesh8" else []))
+        if match_addresses_or_none([leaf for leaf, _, _ in iterate_leaves(asked(*words).base)], address):
+            return words
     raise AssertionError(f"no chip has {address}")
 
 
 def other_value(address: str) -> str:
     """A value that the leaf does not have, as it is typed."""
-    base = asked(chip_with(address)).base
+    base = asked(*chip_with(address)).base
     value, spec = leaf_at(base, address), field_at(base, address)
     if isinstance(value, bool):
         return str(not value).lower()
@@ -92,9 +93,9 @@ def test_no_old_address_is_a_present_one_and_none_has_two_new_ones() -> None:
 @pytest.mark.parametrize("alias", LEAVES, ids=lambda alias: alias.old)
 def test_the_old_address_makes_the_design_of_the_new_one(alias: Alias) -> None:
     chip, value = chip_with(alias.new), other_value(alias.new)
-    old, new = (asked(chip, f"{address}={value}") for address in (alias.old, alias.new))
+    old, new = (asked(*chip, f"++{address}={value}") for address in (alias.old, alias.new))
     assert old.base == new.base
-    assert design_key(old.base) == design_key(new.base) != design_key(asked(chip).base)
+    assert design_key(old.base) == design_key(new.base) != design_key(asked(*chip).base)
 
 
 @pytest.mark.parametrize("alias", LEAVES[::7], ids=lambda alias: alias.old)
@@ -102,7 +103,7 @@ def test_both_names_are_an_error(alias: Alias, here: Path) -> None:
     chip, value = chip_with(alias.new), other_value(alias.new)
     both = f"{re.escape(alias.old)}.*{re.escape(alias.new)}|{re.escape(alias.new)}.*{re.escape(alias.old)}"
     with pytest.raises(DesignError, match=both):
-        compose([chip, f"{alias.old}={value}", f"{alias.new}={value}"])
+        compose([*chip, f"++{alias.old}={value}", f"++{alias.new}={value}"])
     group, _, old = alias.old.rpartition(".")
     new = alias.new.rpartition(".")[2]
     (here / "own/chip").mkdir(parents=True)
@@ -110,7 +111,7 @@ def test_both_names_are_an_error(alias: Alias, here: Path) -> None:
     text = f"{old}: '{value}', {new}: '{value}'"
     for name in reversed(path):
         text = f"{name}: {{{text}}}"
-    (here / "own/chip/mine.yaml").write_text(f"defaults: [{chip.removeprefix('chip=')}, _self_]\n{text}\n")
+    (here / "own/chip/mine.yaml").write_text(f"defaults: [{chip[0].removeprefix('chip=')}, _self_]\n{text}\n")
     with pytest.raises(DesignError, match=both):
         compose(["-cd=own", "chip=mine"])
 
@@ -131,7 +132,7 @@ def test_a_chip_of_ones_own_by_old_names(here: Path) -> None:
     (here / "own/chip").mkdir(parents=True)
     lines = ["defaults: [npu64, _self_]", "hbm: {place: north, crowded: 0.8}", "noc: {hop: 3 cycle, ramp: '${chip.noc.hop}'}"]
     (here / "own/chip/mine.yaml").write_text("\n".join(lines))
-    own = ("chip.hbm.channel_side=north", "chip.hbm.contended_efficiency=0.8", "chip.noc.hop_cycles=3 cycle")
+    own = ("chip.hbm.channel_side=north", "+chip.hbm.contended_efficiency=0.8", "chip.noc.hop_cycles=3 cycle")
     new = asked("chip=npu64", *own, "chip.noc.ramp_cycles=3 cycle").base
     assert asked("-cd=own", "chip=mine").base == new
     for name in ("chip.noc.ramp", "chip.noc.ramp_cycles"):  # what is typed counts
