@@ -255,8 +255,13 @@ def _renamed_options(kind: type, prefix: str) -> Iterator[tuple[str, Mapping[str
                     yield address.replace(f".{name}.", ".both.", 1), options
 
 
-def _fields(kind: type) -> Iterator[tuple[Any, type | None, str]]:
+@cache
+def _fields(kind: type) -> tuple[tuple[Any, type | None, str], ...]:
     """Fields of a record, once for each kind of record that a field may have."""
+    return tuple(_each_kind(kind))
+
+
+def _each_kind(kind: type) -> Iterator[tuple[Any, type | None, str]]:
     hints = get_type_hints(kind)
     for spec in fields(kind):
         kinds = spec.metadata.get("parts") or [

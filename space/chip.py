@@ -64,7 +64,7 @@ class HighBandwidthMemory:
 
 @record_class
 class NodeNetwork:
-    """Dies in boxes of a few: inside one they reach each other through their ports, beyond it through the node's network."""
+    """Dies in nodes of a few: inside one they reach each other through their ports, beyond it through the node's network."""
 
     size: Number = integer_field("dies in a node")
     bandwidth: Number = quantity_field(
@@ -265,8 +265,8 @@ class DecodeCore:
 class Router:
     """An input-queued router with virtual channels and credits, a stage after the other; all times are cycles.
 
-    Routes are computed at the router, or with `route` 0 one router ahead. With `speculative`, a head asks for a channel and for
-    the switch at once.
+    Routes are computed at the router, or with `route_cycles` 0 one router ahead. With `speculative`, a head asks for a channel
+    and for the switch at once.
     """
 
     vcs: Number = integer_field("virtual channels of a port")
@@ -314,16 +314,16 @@ class DieLinks:
 
 @record_class
 class ScaleOutNetwork:
-    """Dies in boxes of a few: inside one they have links to each other, and each has a port to a network of all boxes."""
+    """Dies in nodes of a few: inside one they have links to each other, and each has a port to a network of all nodes."""
 
-    size: Number = integer_field("dies of a box, which follow one another", apart=True)
-    bandwidth: Number = quantity_field("B/s", "of one die to the network of boxes, one direction", positive=True)
+    size: Number = integer_field("dies of a node, which follow one another", apart=True)
+    bandwidth: Number = quantity_field("B/s", "of one die to the network of nodes, one direction", positive=True)
     latency: Number = quantity_field("s", "from die to die over that network")
     exchange_start: Number = quantity_field("s", "start of an exchange over it", former="start")
 
 
 def node_grid(cols: Any, size: Any) -> tuple[Any, Any]:
-    """Rows and columns of a box of dies that follow one another: whole rows of dies, or else one row by itself.
+    """Rows and columns of a node of dies that follow one another: whole rows of dies, or else one row by itself.
 
     >>> node_grid(8, 64), node_grid(8, 8), node_grid(8, 4)
     ((8, 8), (1, 8), (1, 4))
@@ -366,7 +366,7 @@ class Chip:
     memory: Any = part_field("a memory by itself", MemorySystem)
     dies: Any = part_field("dies of one package, wafer or cluster", DieGrid)
     d2d: Any = part_field("links from die to die", DieLinks)
-    nodes: Any = part_field("boxes that dies are in, with a network between them", ScaleOutNetwork, former="boxes")
+    nodes: Any = part_field("nodes that dies are in, with a network between them", ScaleOutNetwork, former="boxes")
     published: Any = part_field("what a data sheet says of the chip as it is sold", PublishedFacts)
 
 

@@ -57,7 +57,7 @@ MACHINES: dict[str, Parts] = {
 """Machines that something runs on: what of a chip they read; nothing reads a part that is in neither list."""
 
 NODE_HINT = (
-    "put such dies in boxes to divide a model by stages, experts and copies too: +part@chip=node_nvlink4 (node_nvlink3, "
+    "put such dies in nodes to divide a model by stages, experts and copies too: +part@chip=node_nvlink4 (node_nvlink3, "
     "node_nvlink5, node_infinity) mapping=expert_parallel"
 )
 """What makes one die with a cache many."""

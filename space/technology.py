@@ -8,7 +8,7 @@ from dse.space.fields import boolean_field, integer_field, option_field, quantit
 class ProcessNode:
     """One process node, the same for every chip that is made in it, sourced in ``conf/technology``.
 
-    Energies and leakage are those at `volts`.
+    Energies and leakage are those at `nominal_voltage`.
     """
 
     multiplier: Number = quantity_field("mm2", "area of a multiply-adder of 16 bits with what feeds it; it does two of 8 bits")
@@ -54,7 +54,7 @@ class ProcessNode:
     max_voltage: Number = quantity_field("V", "highest supply that lasts", positive=True, former="most")
     threshold_voltage: Number = quantity_field("V", "of transistors", former="threshold")
     nominal_clock: Number = quantity_field(
-        "Hz", "clock of a usual design at `volts`; a chip may be built for another", positive=True, former="speed"
+        "Hz", "clock of a usual design at `nominal_voltage`; a chip may be built for another", positive=True, former="speed"
     )
     wafer_price: Number = quantity_field("USD", "price of a wafer of 300 mm", positive=True, former="wafer")
     defect_density: Number = quantity_field("1/cm2", "that kill what they hit", former="defects")
@@ -174,7 +174,7 @@ class Economics:
     test: Number = quantity_field("USD", "test of a chip")
     board: Number = quantity_field("USD", "share of a chip in its server: host, memory, case, power supply")
     scale_up_price: Number = quantity_field(
-        "USD*s/B", "links and switches of a chip in a box of eight, per byte/s and direction that leaves it", former="network"
+        "USD*s/B", "links and switches of a chip in a node of eight, per byte/s and direction that leaves it", former="network"
     )
     scale_out_price: Number = quantity_field(
         "USD*s/B", "switches and cables between servers, per byte/s and direction of a chip's port", former="fabric"
