@@ -109,7 +109,7 @@ def check_router_buffers(vcs: Number, depth: Number, address: str) -> None:
         )
     if depth > MOST_DEPTH:
         raise DesignError(
-            f"{address}.depth: {depth:g} flits of a virtual channel are more than {MOST_DEPTH:,}; nothing waits that long"
+            f"{address}.vc_depth: {depth:g} flits of a virtual channel are more than {MOST_DEPTH:,}; nothing waits that long"
         )
 
 

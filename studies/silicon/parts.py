@@ -39,7 +39,7 @@ def _cache(chip: Chip, byte: float = 1.0) -> float:
 
 def _between(chip: Chip) -> float:
     """Of links between the dies of a chip, which its floor plan counts in both directions at both ends."""
-    return float(chip.die.die_link_bandwidth / 2 * getattr(chip.technology, chip.die.die_link_reach + "_byte"))
+    return float(chip.die.die_link_bandwidth / 2 * getattr(chip.technology, chip.die.die_link_reach + "_energy_per_byte"))
 
 
 def _clocks(chip: Chip) -> float:

@@ -58,7 +58,7 @@ PLAIN = Router(
 )
 routers = st.builds(
     lambda vcs, depth, route, link, credit, fast: replace(
-        PLAIN, vcs=vcs, depth=depth, route=route, link=link, credit=credit, speculative=fast
+        PLAIN, vcs=vcs, vc_depth=depth, route_cycles=route, link=link, credit=credit, speculative=fast
     ),
     st.integers(1, 5), st.integers(1, 9), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2), st.booleans(),
 )  # fmt: skip
