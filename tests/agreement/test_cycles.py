@@ -88,7 +88,7 @@ def test_flits_and_credits_are_conserved(of: Router, rows: int, cols: int, flits
     sources.run_traffic(net, source, now, now + 20_000, sources.DRAINING, 1 << 39)
     assert net.sums[routers_.SENT] == net.sums[routers_.ARRIVED] == source.tally[sources.MADE] * flits
     sources.run_traffic(net, source, now + 20_000, now + 20_100, sources.WARMING, 0)
-    assert (net.out["credits"] == of.depth).all()
+    assert (net.out["credits"] == of.vc_depth).all()
     assert not net.out["used"].any()
     assert (net.port["unused"] == (1 << of.vcs) - 1).all()
     assert not any(words.any() for words in (net.asking, net.turning))
