@@ -48,12 +48,17 @@ class HighBandwidthMemory:
 
     capacity: Number = quantity_field("B", "capacity", positive=True)
     bandwidth: Number = quantity_field("B/s", "bandwidth of a contiguous stream", positive=True)
-    gap: Number = quantity_field("s", "time lost on each row of a strided read; 0 for strides without loss")
-    waste: Number = quantity_field("1", "share of the bytes skipped by a strided read that is still fetched", high=1.0)
-    scatter: Any = quantity_field(
+    strided_row_overhead: Number = quantity_field(
+        "s", "time lost on each row of a strided read; 0 for strides without loss", former="gap"
+    )
+    strided_overfetch: Number = quantity_field(
+        "1", "share of the bytes skipped by a strided read that is still fetched", high=1.0, former="waste"
+    )
+    random_access_overhead: Any = quantity_field(
         "B",
         "bytes that could be read while a row opens for a random access; for models with indexers",
         absent=True,
+        former="scatter",
     )
     banks: MemorySystem | None = None
 
@@ -95,12 +100,14 @@ class MeshCore:
 
     sram: Number = quantity_field("B", "local memory of a core (M)", positive=True)
     launch: Number = quantity_field("cycle", "start of a task: a product, or a block that is stored and forwarded")
-    post: Number = quantity_field("cycle", "start of a message from memory, on the engine")
-    copy: Number = quantity_field("cycle", "time of a word between memory and router, on the engine; 0 with a DMA engine")
-    stage: Number = quantity_field("cycle", "beta: software handling of a message at each stop")
-    call: Number = quantity_field("cycle", "start of a vector instruction")
+    message_start: Number = quantity_field("cycle", "start of a message from memory, on the engine", former="post")
+    word_copy: Number = quantity_field(
+        "cycle", "time of a word between memory and router, on the engine; 0 with a DMA engine", former="copy"
+    )
+    software_stage: Number = quantity_field("cycle", "beta: software handling of a message at each stop", former="stage")
+    vector_start: Number = quantity_field("cycle", "start of a vector instruction", former="call")
     mac: Number = quantity_field("cycle", "time of a multiply-add of a vector instruction", positive=True)
-    operation: Number = quantity_field("cycle", "time of another operation on a vector element")
+    vector_operation: Number = quantity_field("cycle", "time of another operation on a vector element", former="operation")
     special: Number = quantity_field("cycle", "time of an exponential, a root or a quotient of an element")
 
 
@@ -109,12 +116,12 @@ class MeshNoc:
     """The network between the cores of a mesh. Its times are cycles of the chip's clock."""
 
     word_bytes: Number = quantity_field("B", "width of a link", positive=True)
-    word: Number = quantity_field("cycle", "time of a word on a link", positive=True)
-    hop: Number = quantity_field("cycle", "alpha: time from router to router")
-    ramp: Number = quantity_field("cycle", "time between a core and its router, one way")
-    paths: Number = integer_field("routing paths that a core can hold (R)")
+    word_cycles: Number = quantity_field("cycle", "time of a word on a link", positive=True, former="word")
+    hop_cycles: Number = quantity_field("cycle", "alpha: time from router to router", former="hop")
+    ramp_cycles: Number = quantity_field("cycle", "time between a core and its router, one way", former="ramp")
+    routing_paths: Number = integer_field("routing paths that a core can hold (R)", former="paths")
     vcs: Number = integer_field("virtual channels of a router's port, for simulated routers")
-    depth: Number = integer_field("words that a virtual channel holds, for simulated routers")
+    vc_depth: Number = integer_field("words that a virtual channel holds, for simulated routers", former="depth")
 
 
 DATAFLOWS = ("weight", "output", "input", "ce")
@@ -148,7 +155,7 @@ class MatrixEngine:
     fill: Number = quantity_field(
         "cycle", "time from the first operand of a block to its first product, for pipelined elements", unread=SYSTOLIC
     )
-    call: Number = quantity_field("cycle", "start of a product by the core's software")
+    start: Number = quantity_field("cycle", "start of a product by the core's software", former="call")
 
 
 @record_class
@@ -157,7 +164,7 @@ class VectorEngine:
 
     lanes: Number = quantity_field("op/cycle", "operations on elements", positive=True)
     special: Number = quantity_field("op/cycle", "rate of exponentials, roots and quotients", positive=True)
-    call: Number = quantity_field("cycle", "start of a vector instruction by the core's software")
+    start: Number = quantity_field("cycle", "start of a vector instruction by the core's software", former="call")
 
 
 PRODUCT_ENGINES = ("matrix", "either")
@@ -172,11 +179,18 @@ class Tile:
     sram_per_row: Number = quantity_field("B/cycle", "additional bandwidth per row of the matrix engine", default=0.0)
     matrix: MatrixEngine
     vector: VectorEngine
-    dma: Number = quantity_field("cycle", "start of a transfer, on the DMA engine")
-    sync: Number = quantity_field("cycle", "synchronisation between two rounds of a software collective")
-    control: Number = quantity_field("cycle", "software time per operation with several heads in flight", default=0.0)
-    products: str = option_field(
-        "engines that multiply matrices: matrix, or either, whichever is faster", PRODUCT_ENGINES, default="matrix"
+    dma_start: Number = quantity_field("cycle", "start of a transfer, on the DMA engine", former="dma")
+    collective_sync: Number = quantity_field(
+        "cycle", "synchronisation between two rounds of a software collective", former="sync"
+    )
+    multi_head_overhead: Number = quantity_field(
+        "cycle", "software time per operation with several heads in flight", default=0.0, former="control"
+    )
+    gemm_engine: str = option_field(
+        "engines that multiply matrices: matrix, or either, whichever is faster",
+        PRODUCT_ENGINES,
+        default="matrix",
+        former="products",
     )
 
 
@@ -198,11 +212,11 @@ class TileNoc:
     routing: str = option_field("how a message takes links: wormhole, or locked", ROUTINGS, default="wormhole")
     topology: str = option_field("topology of the links between tiles", TOPOLOGIES, default="mesh")
     word_bytes: Number = quantity_field("B", "width of a link", positive=True)
-    word: Number = quantity_field("cycle", "time of a word on a link", positive=True)
-    hop: Number = quantity_field("cycle", "time from router to router")
-    ramp: Number = quantity_field("cycle", "time between a tile and its router, one way")
+    word_cycles: Number = quantity_field("cycle", "time of a word on a link", positive=True, former="word")
+    hop_cycles: Number = quantity_field("cycle", "time from router to router", former="hop")
+    ramp_cycles: Number = quantity_field("cycle", "time between a tile and its router, one way", former="ramp")
     vcs: Number = integer_field("virtual channels of a router's port, for simulated routers")
-    depth: Number = integer_field("words that a virtual channel holds, for simulated routers")
+    vc_depth: Number = integer_field("words that a virtual channel holds, for simulated routers", former="depth")
 
 
 CHANNEL_SIDES = ("south", "north", "west", "east", "core")
@@ -216,18 +230,23 @@ class TileMemory:
     capacity: Number = quantity_field("B", "capacity of all channels; per core, if channels are at cores", positive=True)
     channels: Number = integer_field("independent memory channels; as many as cores, if channels are at cores")
     channel_bandwidth: Number = quantity_field("B/s", "of one channel", positive=True)
-    achieved: Number = quantity_field(
-        "1", "share of the bandwidth that long blocks reach after refresh and bus turnarounds", high=1.0, positive=True
+    stream_efficiency: Number = quantity_field(
+        "1",
+        "share of the bandwidth that long blocks reach after refresh and bus turnarounds",
+        high=1.0,
+        positive=True,
+        former="achieved",
     )
     latency: Number = quantity_field("s", "time from a request at the channel to its first word")
-    crowded: Number = quantity_field(
+    contended_efficiency: Number = quantity_field(
         "1",
         "further share of the bandwidth for blocks that wait for each other, where bursts are not simulated",
         high=1.0,
         positive=True,
         default=1.0,
+        former="crowded",
     )
-    place: str = option_field("where the channels are: at the edge or at cores", CHANNEL_SIDES)
+    channel_side: str = option_field("where the channels are: at the edge or at cores", CHANNEL_SIDES, former="place")
     banks: MemorySystem | None = None
 
 
@@ -246,16 +265,18 @@ class DecodeCore:
 class Router:
     """An input-queued router with virtual channels and credits, stage after stage; times in cycles.
 
-    Routes are computed at the router, or with `route` 0 one router ahead. With `speculative`, a head asks for a channel and for
-    the switch at once.
+    Routes are computed at the router, or with `route_cycles` 0 one router ahead. With `speculative`, a head asks for a channel
+    and for the switch at once.
     """
 
     vcs: Number = integer_field("virtual channels of a port")
-    depth: Number = integer_field("flits that a virtual channel holds")
-    route: Number = integer_field("time to compute a route; 0 if computed one router ahead", low=0, unit="cycle")
+    vc_depth: Number = integer_field("flits that a virtual channel holds", former="depth")
+    route_cycles: Number = integer_field(
+        "time to compute a route; 0 if computed one router ahead", low=0, unit="cycle", former="route"
+    )
     vc_alloc: Number = integer_field("time to allocate a virtual channel", unit="cycle")
     switch_alloc: Number = integer_field("allocating the switch", unit="cycle")
-    traversal: Number = integer_field("crossing the switch", low=0, unit="cycle")
+    switch_traversal: Number = integer_field("crossing the switch", low=0, unit="cycle", former="traversal")
     link: Number = integer_field("time on the wire to the next router or core", low=0, unit="cycle")
     credit: Number = integer_field("time to handle a credit after its return", low=0, unit="cycle")
     speculative: bool = boolean_field("whether heads request a channel and the switch at the same time")
@@ -299,7 +320,7 @@ class ScaleOutNetwork:
     size: Number = integer_field("consecutive dies of a node", apart=True)
     bandwidth: Number = quantity_field("B/s", "bandwidth of one die to the scale-out network, one direction", positive=True)
     latency: Number = quantity_field("s", "latency from die to die over the scale-out network")
-    start: Number = quantity_field("s", "start of an exchange over the scale-out network")
+    exchange_start: Number = quantity_field("s", "start of an exchange over the scale-out network", former="start")
 
 
 def node_grid(cols: Any, size: Any) -> tuple[Any, Any]:
@@ -344,24 +365,24 @@ class Chip:
     memory: Any = part_field("a memory without cores", MemorySystem)
     dies: Any = part_field("dies of one package, wafer or cluster", DieGrid)
     d2d: Any = part_field("links from die to die", DieLinks)
-    boxes: Any = part_field("nodes of dies, with a scale-out network between them", ScaleOutNetwork)
+    nodes: Any = part_field("nodes of dies, with a scale-out network between them", ScaleOutNetwork, former="boxes")
     published: Any = part_field("facts of the chip's data sheet", PublishedFacts)
 
 
 def main_memory_bytes(chip: Chip) -> Any:
     """Main memory of the whole chip; capacities of cores are added up where channels are at cores. [B]"""
-    of_cores = chip.mesh is not None and chip.hbm.place == "core"
+    of_cores = chip.mesh is not None and chip.hbm.channel_side == "core"
     return chip.hbm.capacity * (chip.mesh.rows * chip.mesh.cols) if of_cores else chip.hbm.capacity
 
 
 def memory_bytes_per_core(chip: Chip) -> Any:
     """Main memory per core of the chip. [B]"""
-    return chip.hbm.capacity if chip.hbm.place == "core" else chip.hbm.capacity / (chip.mesh.rows * chip.mesh.cols)
+    return chip.hbm.capacity if chip.hbm.channel_side == "core" else chip.hbm.capacity / (chip.mesh.rows * chip.mesh.cols)
 
 
 def channel_count(chip: Chip) -> Any:
     """Memory channels of the whole chip."""
-    return chip.mesh.rows * chip.mesh.cols if chip.hbm.place == "core" else chip.hbm.channels
+    return chip.mesh.rows * chip.mesh.cols if chip.hbm.channel_side == "core" else chip.hbm.channels
 
 
 def decode_only_chip(chip: Chip) -> Chip:

@@ -8,34 +8,34 @@ SILICON = "of silicon, wires or devices"
 SOFTWARE = "of software that runs on cores"
 
 CONSTANTS: dict[str, str] = {
-    "hbm.gap": SILICON,
-    "hbm.waste": SILICON,
-    "hbm.scatter": SILICON,
-    "hbm.achieved": SILICON,
+    "hbm.strided_row_overhead": SILICON,
+    "hbm.strided_overfetch": SILICON,
+    "hbm.random_access_overhead": SILICON,
+    "hbm.stream_efficiency": SILICON,
     "hbm.latency": SILICON,
-    "hbm.crowded": SILICON,
+    "hbm.contended_efficiency": SILICON,
     "network.latency": SILICON,
     "network.latency_per": SILICON,
     "network.hops": SILICON,
     "d2d.latency": SILICON,
     "d2d.barrier": SOFTWARE,
-    "boxes.latency": SILICON,
-    "boxes.start": SOFTWARE,
+    "nodes.latency": SILICON,
+    "nodes.exchange_start": SOFTWARE,
     "network.nodes.latency": SILICON,
-    "noc.hop": SILICON,
-    "noc.ramp": SILICON,
-    "noc.paths": SILICON,
+    "noc.hop_cycles": SILICON,
+    "noc.ramp_cycles": SILICON,
+    "noc.routing_paths": SILICON,
     "tile.matrix.fill": SILICON,
     "core.launch": SOFTWARE,
-    "core.post": SOFTWARE,
-    "core.copy": SOFTWARE,
-    "core.stage": SOFTWARE,
-    "core.call": SOFTWARE,
-    "tile.matrix.call": SOFTWARE,
-    "tile.vector.call": SOFTWARE,
-    "tile.dma": SOFTWARE,
-    "tile.sync": SOFTWARE,
-    "tile.control": SOFTWARE,
+    "core.message_start": SOFTWARE,
+    "core.word_copy": SOFTWARE,
+    "core.software_stage": SOFTWARE,
+    "core.vector_start": SOFTWARE,
+    "tile.matrix.start": SOFTWARE,
+    "tile.vector.start": SOFTWARE,
+    "tile.dma_start": SOFTWARE,
+    "tile.collective_sync": SOFTWARE,
+    "tile.multi_head_overhead": SOFTWARE,
     "power": "what a data sheet says; nothing is computed from it but energies that papers state that way",
 }
 """By address below ``chip``; so are all leaves below `PRICED`."""
@@ -57,7 +57,7 @@ PRICED_PREFIXES = (
 FREE: dict[str, str] = {
     "tile.matrix.dataflow": "an element holds two operands and a sum, whichever of them stays as others stream by; what is "
     "loaded behind its work, or leaves, has its area",
-    "tile.products": "which engine multiplies few rows is up to software; both engines are there and have their area",
+    "tile.gemm_engine": "which engine multiplies few rows is up to software; both engines are there and have their area",
 }
 """Free options of a chip without any cost, by address below ``chip``, and the reason."""
 
@@ -65,7 +65,7 @@ FREE: dict[str, str] = {
 def is_design_choice(address: str) -> bool:
     """Whether a leaf of a chip is a design choice rather than a fixed constant.
 
-    >>> is_design_choice("hbm.capacity"), is_design_choice("noc.hop"), is_design_choice("technology.mac")
+    >>> is_design_choice("hbm.capacity"), is_design_choice("noc.hop_cycles"), is_design_choice("technology.mac")
     (True, False, False)
     """
     return address not in CONSTANTS and not address.startswith(PRICED_PREFIXES)

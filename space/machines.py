@@ -47,9 +47,9 @@ MACHINES: dict[str, Parts] = {
         ("faults", "hbm", "dram", "published"),
     ),
     TILES: Parts("a mesh of tiles", _TILES, ("faults", "decode", "l2", "published")),
-    DIES: Parts("dies of tiles", _TILES | {"dies": DieGrid, "d2d": DieLinks}, ("faults", "carrier", "boxes", "published")),
+    DIES: Parts("dies of tiles", _TILES | {"dies": DieGrid, "d2d": DieLinks}, ("faults", "carrier", "nodes", "published")),
     POOLED: Parts(
-        "many shared-cache dies", _POOL | {"dies": DieGrid, "d2d": DieLinks}, ("power", "base", "boxes", "published")
+        "many shared-cache dies", _POOL | {"dies": DieGrid, "d2d": DieLinks}, ("power", "base", "nodes", "published")
     ),
     MEMORY: Parts("a memory without cores", {"memory": MemorySystem}, ("dram",)),
     NETWORK: Parts("a network without cores", {"mesh": Mesh, "clock": None, "router": Router}, ("faults", "technology")),
@@ -57,8 +57,8 @@ MACHINES: dict[str, Parts] = {
 """Machines that something runs on: what of a chip they read; nothing reads a part that is in neither list."""
 
 NODE_HINT = (
-    "for stages, experts and replicas put the dies into nodes: +part@chip=box_nvlink4 "
-    "(box_nvlink3, box_nvlink5, box_infinity) mapping=expert_parallel"
+    "for stages, experts and replicas put the dies into nodes: +part@chip=node_nvlink4 (node_nvlink3, "
+    "node_nvlink5, node_infinity) mapping=expert_parallel"
 )
 """What makes one die with a cache many."""
 

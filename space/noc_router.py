@@ -32,8 +32,8 @@ class RouterCycles(NamedTuple):
 
 def router_cycles(router: Router) -> RouterCycles:
     """Latencies of flits and credits from the stages of a router. [cycles]"""
-    before = router.route if router.speculative else router.route + router.vc_alloc
-    return RouterCycles(before, router.switch_alloc + router.traversal + router.link, 1 + router.link + router.credit)
+    before = router.route_cycles if router.speculative else router.route_cycles + router.vc_alloc
+    return RouterCycles(before, router.switch_alloc + router.switch_traversal + router.link, 1 + router.link + router.credit)
 
 
 class MeshFaults(NamedTuple):
@@ -106,7 +106,7 @@ def check_router_buffers(vcs: Number, depth: Number, address: str) -> None:
     if vcs > MOST_VCS:
         raise DesignError(f"{address}.vcs: at most {MOST_VCS} virtual channels per port are supported, got {vcs:g}")
     if depth > MOST_DEPTH:
-        raise DesignError(f"{address}.depth: at most {MOST_DEPTH:,} flits per virtual channel are supported, got {depth:g}")
+        raise DesignError(f"{address}.vc_depth: at most {MOST_DEPTH:,} flits per virtual channel are supported, got {depth:g}")
 
 
 def check_network(chip: Chip, address: str = "chip") -> None:
@@ -118,7 +118,7 @@ def check_network(chip: Chip, address: str = "chip") -> None:
     """
     parse_faults(chip, address)
     router = chip.router
-    check_router_buffers(router.vcs, router.depth, f"{address}.router")
+    check_router_buffers(router.vcs, router.vc_depth, f"{address}.router")
     if chip.mesh.rows * chip.mesh.cols < 2:
         raise DesignError(f"{address}.mesh.rows: a mesh of one router has no links; add another row or column")
     if router.speculative and router.vc_alloc > router.switch_alloc:

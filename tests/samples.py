@@ -66,7 +66,7 @@ def wide(base: Design) -> Space:
             IntervalKnob("chip.l2.size", 1e5, 1e9, log=True),
             IntervalKnob("chip.l2.bandwidth", 1e11, 1e14, log=True),
             IntervalKnob("chip.hbm.bandwidth", 1e10, 1e13, log=True),
-            IntervalKnob("chip.hbm.gap", 0.0, 1e-8),
+            IntervalKnob("chip.hbm.strided_row_overhead", 0.0, 1e-8),
             IntervalKnob("chip.network.bandwidth", 1e8, 1e12, log=True),
             IntervalKnob("chip.network.latency", 1e-8, 1e-4, log=True),
             ChoiceKnob("chip.network.ports", (2, 7, 127)),

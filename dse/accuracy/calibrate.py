@@ -46,7 +46,7 @@ from dse.terminal.progress import ProgressBar
 CALIBRATE_OPTIONS = ("fit", "folds", "seed", "name")
 """What is said of a calibration itself; all else is an override, put before those of each row."""
 
-EXAMPLE = "fit=[chip.hbm.gap,mapping.stack.operator_overhead]"
+EXAMPLE = "fit=[chip.hbm.strided_row_overhead,mapping.stack.operator_overhead]"
 
 
 @dataclass(frozen=True)
@@ -259,10 +259,12 @@ RANGE = re.compile(r"(?P<address>[\w.]+)\s*(?:=\s*(?P<low>.+?)\s*\.\.\s*(?P<high
 
 
 def _constant(text: str, design: Design) -> FittedConstant:
-    """A constant by its address, or by its address and a range, as in ``chip.hbm.gap=0..20 ns``."""
+    """A constant by its address, or by its address and a range, as in ``chip.hbm.strided_row_overhead=0..20 ns``."""
     found = RANGE.fullmatch(text)
     if found is None:
-        raise DesignError(f"fit: {text[:80]!r} is no address, or address and range, as in chip.hbm.gap=0..20 ns")
+        raise DesignError(
+            f"fit: {text[:80]!r} is no address, or address and range, as in chip.hbm.strided_row_overhead=0..20 ns"
+        )
     address = current_address(found["address"], machine_of(design.chip))
     if not address.startswith(("chip.", "mapping.stack.")):
         raise DesignError(f"fit: {address}: constants are those of a chip or a stack, as in {EXAMPLE}")

@@ -124,7 +124,7 @@ def _dies(chip: Chip) -> str:
     count, below = area.die_counts(chip, area.total_area(chip))
     whole = f"{count:.0f} of {one:.4g} mm2" + (f" on {below:.0f} below" if below else "")
     got, good = float(price.dies_of_wafer(one)), float(price.die_yield(chip))
-    return f"dies of a chip: {whole}; a wafer of {node.wafer:.4g} USD gives {got:.3g}, of which {good:.1%} are good"
+    return f"dies of a chip: {whole}; a wafer of {node.wafer_price:.4g} USD gives {got:.3g}, of which {good:.1%} are good"
 
 
 def _over_time(found: Evaluation) -> str:

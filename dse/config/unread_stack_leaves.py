@@ -133,7 +133,7 @@ def unread_stack_leaves(base: Design, asked_for: Workload, moved: Collection[str
     between = () if may_cross_nodes(base, moved) else NODES
     idle = dict.fromkeys(between, "no collective leaves a node") | _unread(base, cases, moved)
     if base.chip.network is None:
-        idle |= {"collective_call": "start times of messages are those of chip.d2d and chip.boxes"}
+        idle |= {"collective_call": "start times of messages are those of chip.d2d and chip.nodes"}
     return idle | (
         dict.fromkeys((*COLLECTIVES, *LINKS, *NODES), "mapping.both.tp=1 exchanges nothing")
         if has_no_peers(base, moved)

@@ -41,11 +41,11 @@ def phase_layout_limits(
     whole = of.ep if of.attention else of.tp if of.ep == 1 else _multiple(of.ep, of.tp)
     rows_, cols_ = rows or int(chip.dies.rows), int(chip.dies.cols)
     blocks = _plan(design, phase).placement in RECTANGULAR_PLACEMENTS and of.ranks <= rows_ * cols_ and routed % of.ep == 0
-    size = 1 if chip.boxes is None else int(chip.boxes.size)
+    size = 1 if chip.nodes is None else int(chip.nodes.size)
     boxed = (
         []
-        if chip.boxes is None
-        else [Limit("chip.boxes.size", _multiple(chip_die_count(chip), size), chip_die_count(chip) * 1.0, "1")]
+        if chip.nodes is None
+        else [Limit("chip.nodes.size", _multiple(chip_die_count(chip), size), chip_die_count(chip) * 1.0, "1")]
     )
     uncut = blocks and not group_rectangle(rows_, cols_, of.dp * of.pp, of.group)[0]
     idle = of.redundant > 0 and (model.experts is None or of.ep == 1)
@@ -117,11 +117,11 @@ def can_route_by_node(chip: Chip, plan: MultiDiePlan, of: DieSplit) -> bool:
         return True
     if plan.exchange == "near":
         return of.tp > 1 and of.ep > 1
-    if chip.boxes is None or of.ep == 1:
+    if chip.nodes is None or of.ep == 1:
         return False
     if of.ranks > chip_die_count(chip) or of.group % of.tp:
         return True  # refused by itself
-    return 0 < members_per_node(_at(chip, plan, of), int(chip.boxes.size)) < of.group
+    return 0 < members_per_node(_at(chip, plan, of), int(chip.nodes.size)) < of.group
 
 
 def _places(design: Design, case: BatchCase, phase: str) -> int:
@@ -161,7 +161,7 @@ def equal_split_limit(before: DieSplit, after: DieSplit) -> Limit:
 
 def port_limit(chip: Chip) -> Limit:
     """Limit on the links that the topology needs per die."""
-    boxes = chip.boxes
+    boxes = chip.nodes
     rows, cols = int(chip.dies.rows), int(chip.dies.cols)
     rows, cols = (rows, cols) if boxes is None else node_grid(cols, int(boxes.size))
     return Limit("chip.d2d.ports", max_ports(rows, cols, chip.d2d.topology) * 1.0, chip.d2d.ports, "1")
@@ -185,16 +185,16 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
         copies = f", {of.dp} replicas" if of.dp > 1 else ""
         return f"{of.pp} stages of {of.group} dies{copies}: {_nearest(design, case, phase)}"
     if address == "chip.d2d.ports":
-        sides = f"{chip.dies.rows:.0f} x {chip.dies.cols:.0f}" if chip.boxes is None else f"{chip.boxes.size:.0f}"
+        sides = f"{chip.dies.rows:.0f} x {chip.dies.cols:.0f}" if chip.nodes is None else f"{chip.nodes.size:.0f}"
         return f"{chip.d2d.topology} of {sides} dies needs {worst.need:.0f} links per die"
-    if address == "chip.boxes.size":
+    if address == "chip.nodes.size":
         return f"{chip_die_count(chip)} dies do not fill whole nodes (chip.boxes.size): change the sides of chip.dies"
     if field == "exchange" and _plan(design, phase).exchange == "near":
         return "exchange=near needs several dies for attention and experts: set mapping.both.tp and ep above 1, or use direct"
     if field == "exchange":
         return _not_by_boxes(chip, _plan(design, phase), phase_split(design, case, phase))
     if field == "sums":
-        whose = "row of dies" if chip.boxes is None else "node"
+        whose = "row of dies" if chip.nodes is None else "node"
         return (
             f"two_level needs attention replicas with equally many dies, at least two, in each of several {whose}s: "
             + "change tp or placement, or use sums=ring or ktree"
@@ -225,11 +225,11 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
 
 def _not_by_boxes(chip: Chip, plan: MultiDiePlan, of: DieSplit) -> str:
     """Why tokens cannot go by boxes, and what would do."""
-    if chip.boxes is None:
-        return "by_node needs nodes (chip.boxes), and the chip has none: mapping.both.exchange=direct, or set chip.boxes"
+    if chip.nodes is None:
+        return "by_node needs nodes (chip.boxes), and the chip has none: mapping.both.exchange=direct, or set chip.nodes"
     if of.ep == 1:
         return "no dies share experts: set mapping.both.ep above 1, or exchange=direct"
-    if members_per_node(_at(chip, plan, of), int(chip.boxes.size)) == of.group:
+    if members_per_node(_at(chip, plan, of), int(chip.nodes.size)) == of.group:
         return f"by_node needs several nodes, and each group of {of.group} dies is in one: use exchange=direct, or a larger ep"
     return "groups need equally many dies in each node: use mapping.both.placement=linear, another ep or tp, or exchange=direct"
 
@@ -283,7 +283,7 @@ def _plan(design: Design, phase: str) -> MultiDiePlan:
 
 def single_die_chip(chip: Chip) -> Chip:
     """Chip record of one die, without the other dies and links."""
-    return replace(chip, dies=None, d2d=None, boxes=None)
+    return replace(chip, dies=None, d2d=None, nodes=None)
 
 
 def chip_die_count(chip: Chip) -> int:

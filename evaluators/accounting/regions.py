@@ -501,7 +501,7 @@ def _limits(design: Design, job: BatchArrays, only: str = "") -> list[Limit]:
         found.append(Limit(f"mapping.{name}.regions", maximum(plan.regions, 1), maximum(room, 1.0), "1"))
         least, paths = algorithm_needs(chip, plan, name, mesh)
         found.append(Limit(f"mapping.{name}.rows", least, minimum(mesh.rows, mesh.cols), "1"))
-        found.append(Limit("chip.noc.paths", paths, chip.noc.paths, "1"))
+        found.append(Limit("chip.noc.routing_paths", paths, chip.noc.routing_paths, "1"))
         if name == "prefill":
             found.append(chunk_limit("mapping.prefill.cols", _chunks(mesh)))
     return found

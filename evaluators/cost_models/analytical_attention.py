@@ -58,9 +58,9 @@ class AttentionJob(NamedTuple):
 @memoize_by_identity
 def job_machine(chip: Chip, of: Dataflow) -> tuple[MeshFabric, TileEngines]:
     """Network and engines of the chip; several heads in flight cost software more per operation."""
-    extra = chip.tile.control * (1.0 if of.strands > 1 else 0.0)
+    extra = chip.tile.multi_head_overhead * (1.0 if of.strands > 1 else 0.0)
     fabric, on = with_vector_reduction(chip), tile_engines(chip)
-    matrix, vector = replace(on.matrix, call=on.matrix.call + extra), replace(on.vector, call=on.vector.call + extra)
+    matrix, vector = replace(on.matrix, start=on.matrix.start + extra), replace(on.vector, start=on.vector.start + extra)
     more = {name: getattr(fabric, name) + extra / chip.clock for name in ("post", "launch", "call")}
     return fabric._replace(**more), on._replace(matrix=matrix, vector=vector)
 

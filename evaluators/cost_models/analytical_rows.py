@@ -158,7 +158,7 @@ def _rates(chip: Chip) -> Array:
     fabric, on, memory = tile_fabric(chip), tile_engines(chip), column_memory(chip)
     columns = (
         chip.mesh.rows, chip.mesh.cols, chip.tile.sram, fabric.hop, fabric.post, fabric.ramp, *memory, on.vector.lanes,
-        on.vector.special, on.sram_bandwidth, on.vector.call / on.clock, on.clock,
+        on.vector.special, on.sram_bandwidth, on.vector.start / on.clock, on.clock,
     )  # fmt: skip
     return np.stack([np.broadcast_to(np.asarray(column, float), _many(chip)) for column in columns], axis=-1)
 

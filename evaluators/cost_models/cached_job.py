@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-THROUGH = ("hbm.channel_bandwidth", "hbm.crowded")
+THROUGH = ("hbm.channel_bandwidth", "hbm.contended_efficiency")
 """Leaves of a chip with the bandwidth of its memory through a cache."""
 
 

@@ -144,13 +144,15 @@ def chip_behind_cache(chip: Chip, share: Any) -> tuple[Chip, Any, Any]:
         The chip; the share that main memory moves; and whether the cache is what takes the time.
     """
     hbm, count = chip.hbm, channels_used(chip)
-    crowded = 1 / (hbm.channel_bandwidth * hbm.achieved * maximum(channel_count(chip) / count, 1.0) * hbm.crowded)
+    crowded = 1 / (
+        hbm.channel_bandwidth * hbm.stream_efficiency * maximum(channel_count(chip) / count, 1.0) * hbm.contended_efficiency
+    )
     near = 0.0 if chip.l2 is None else count / chip.l2.bandwidth
     used = near < crowded
     share = where(used, share, 1.0)
     pace = where(used, maximum(near, share * crowded), crowded)
-    alone = where(used, maximum(near, share * crowded * hbm.crowded), crowded * hbm.crowded)
-    changes = (hbm.channel_bandwidth * (crowded * hbm.crowded / alone), alone / pace)
+    alone = where(used, maximum(near, share * crowded * hbm.contended_efficiency), crowded * hbm.contended_efficiency)
+    changes = (hbm.channel_bandwidth * (crowded * hbm.contended_efficiency / alone), alone / pace)
     return replace_leaves(chip, dict(zip(THROUGH, changes, strict=True))), share, used * (near > share * crowded)
 
 

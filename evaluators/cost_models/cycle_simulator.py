@@ -93,11 +93,11 @@ def router_of_hop(hop: int, vcs: int, depth: int) -> Router:
     """
     return Router(
         vcs=vcs,
-        depth=depth,
-        route=max(hop - 4, 0),
+        vc_depth=depth,
+        route_cycles=max(hop - 4, 0),
         vc_alloc=1,
         switch_alloc=1,
-        traversal=int(hop > 2),
+        switch_traversal=int(hop > 2),
         link=int(hop > 1),
         credit=int(hop > 2),
         speculative=hop < 4,
@@ -111,14 +111,14 @@ def _network(graph: TaskGraph) -> RouterTables:
     """State of the routers for a task graph."""
     on = graph.on.fabric
     check_router_buffers(on.vcs, on.depth, "chip.noc")
-    hop, word = (_cycles(getattr(on, name), graph.cycle, f"chip.noc.{name}") for name in ("hop", "word"))
-    ramps = _cycles(2 * on.ramp, graph.cycle, "chip.noc.ramp")
+    hop, word = (_cycles(getattr(on, name), graph.cycle, f"chip.noc.{name}_cycles") for name in ("hop", "word"))
+    ramps = _cycles(2 * on.ramp, graph.cycle, "chip.noc.ramp_cycles")
     t = router_cycles(router_of_hop(hop, int(on.vcs), int(on.depth)))
     eject = max(1, ramps - ramps // 2 - int(t.before))
     inject = ramps - int(t.before) - eject
     if inject < 0:
         need = f"needs at least {int(t.before) + 1} cycles in and out, the stages of a router before its link"
-        raise DesignError(f"chip.noc.ramp: {need}; got {ramps}; increase the ramp, or reduce chip.noc.hop")
+        raise DesignError(f"chip.noc.ramp_cycles: {need}; got {ramps}; increase the ramp, or reduce chip.noc.hop_cycles")
     speculative = hop < 4
     net = make_router_tables(
         *graph.shape, int(on.vcs), int(on.depth), route=int(t.before - (not speculative)), forward=int(t.after),

@@ -162,7 +162,7 @@ def make_die_groups(
 
 def dies_per_node(chip: Chip, at: Array, tp: int) -> int:
     """Dies of an attention copy in one node, or in one row without nodes; 0 if they differ. [-]"""
-    each = int(chip.dies.cols) if chip.boxes is None else int(chip.boxes.size)
+    each = int(chip.dies.cols) if chip.nodes is None else int(chip.nodes.size)
     return members_per_node(at.reshape(-1, tp), each)
 
 

@@ -34,6 +34,6 @@ def fastest_with_idle_columns(propose: Callable[[Chip], Job], chip: Chip) -> Job
     every, cols = propose(chip), channels_used(chip)
     if not np.any(cols < chip.mesh.cols) or chip.faults not in (None, "none"):
         return every
-    fewer = propose(replace_leaves(chip, {"mesh.cols": cols, "noc.hop": chip.noc.hop * (chip.mesh.cols / cols)}))
+    fewer = propose(replace_leaves(chip, {"mesh.cols": cols, "noc.hop_cycles": chip.noc.hop_cycles * (chip.mesh.cols / cols)}))
     best: Job = chosen_of(job_seconds(fewer) < job_seconds(every) * WORTH, fewer, every)
     return best

@@ -67,4 +67,4 @@ def _busy(moved: Activity, here: Any, byte: Any, chip: Chip) -> Any:
         return memory
     rows, cols = chip.mesh.rows, chip.mesh.cols
     links = maximum(2 * (rows * (cols - 1) + cols * (rows - 1)), 1.0)
-    return memory + moved.hop_bytes / links * (chip.noc.word / (chip.noc.word_bytes * chip.clock))
+    return memory + moved.hop_bytes / links * (chip.noc.word_cycles / (chip.noc.word_bytes * chip.clock))

@@ -44,7 +44,7 @@ CUT = {
 }
 """What jobs of a kind may differ in."""
 
-DIFFER = (*THROUGH, "mesh.cols", "noc.hop")
+DIFFER = (*THROUGH, "mesh.cols", "noc.hop_cycles")
 """Leaves of their chips that may."""
 
 

@@ -158,8 +158,8 @@ def _played(
 
 def engines_lasting(seconds: float, elements: int) -> TileEngines:
     """Engines on which an instruction over some elements, of one operation each, takes a given time."""
-    none = MatrixEngine(dataflow="ce", rows=1, cols=1, depth=0, reload="tile", fill=0.0, call=0.0)
-    return TileEngines(1 / seconds if seconds else inf, none, VectorEngine(lanes=elements, special=1.0, call=0.0), inf)
+    none = MatrixEngine(dataflow="ce", rows=1, cols=1, depth=0, reload="tile", fill=0.0, start=0.0)
+    return TileEngines(1 / seconds if seconds else inf, none, VectorEngine(lanes=elements, special=1.0, start=0.0), inf)
 
 
 def _numbers(of: Any) -> tuple[Any, ...]:
@@ -222,7 +222,7 @@ def _of(value: Any, place: int) -> Any:
 
 
 def _with_memory(machine: HardwareModel, hbm: TileMemory) -> HardwareModel:
-    return machine._replace(memory=CoreMemoryChannel(1 / (hbm.channel_bandwidth * hbm.achieved), hbm.latency, hbm))
+    return machine._replace(memory=CoreMemoryChannel(1 / (hbm.channel_bandwidth * hbm.stream_efficiency), hbm.latency, hbm))
 
 
 def _at(hbm: TileMemory, place: int) -> TileMemory:

@@ -98,13 +98,13 @@ def engine_seconds(step: MultiplyInstruction | VectorInstruction, on: SimulatedM
             )
         copies, m, k, n = matrix_products(step, slots)
         width = max(slots[step.a].itemsize, slots[step.b].packed)
-        return float(engines.matrix.call / engines.clock + copies * engines.product(m, k, n, width))
+        return float(engines.matrix.start / engines.clock + copies * engines.product(m, k, n, width))
     function, count = FUNCTIONS[step.function], count_elements(step, slots)
     if engines is None:
         return float(fabric.call + count * (function.operations * fabric.operation + function.specials * fabric.special))
     moved = sum(buffer_bytes(slots[name]) for name in (*step.inputs, step.out))
     busy = engines.instruction(count * function.operations, count * function.specials, moved)
-    return float(busy if step.joined else engines.vector.call / engines.clock + busy)
+    return float(busy if step.joined else engines.vector.start / engines.clock + busy)
 
 
 def engine_busy_seconds(program: Program, on: SimulatedMachine) -> tuple[float, float]:

@@ -16,7 +16,7 @@ def dequantize_seconds(values: Any, nbytes: float, operations: float, itemsize: 
         itemsize: of a wide one. [B]
         engines: of the tile.
     """
-    busy: Any = engines.vector.call / engines.clock
+    busy: Any = engines.vector.start / engines.clock
     for place, function in enumerate(DEQUANTIZE_FUNCTIONS[int(operations)]):
         moved = values * (itemsize + (itemsize if place else nbytes))
         busy = busy + engines.instruction(values * FUNCTIONS[function].operations, 0.0, moved)

@@ -75,7 +75,7 @@ def _candidates(chip: Chip, plan: RegionPlan, kind: str, word: str, mesh: CoreMe
 
 def _fits(chip: Chip, mesh: CoreMesh, of: _Candidate) -> Any:
     """Whether a region and the routers of a chip are large enough."""
-    return (of.least <= minimum(mesh.rows, mesh.cols)) & (of.paths <= chip.noc.paths)
+    return (of.least <= minimum(mesh.rows, mesh.cols)) & (of.paths <= chip.noc.routing_paths)
 
 
 def _first_that_fits(chip: Chip, mesh: CoreMesh, some: list[_Candidate]) -> tuple[Any, Any]:

@@ -136,8 +136,8 @@ class SimulatedPipelines(NamedTuple):
     ) -> SimulationResult:
         """Simulate strands whose products take pipelines `busy`, and vector instructions `gap`. [s], [s]"""
         rows, cols = (int(max(of[..., axis].max() for of in self.places)) + 1 for axis in (0, 1))
-        matrix = MatrixEngine(dataflow="weight", rows=1, cols=1, depth=0, reload="hidden", fill=0.0, call=busy / FINE)
-        engines = TileEngines(1 / FINE, matrix, VectorEngine(lanes=1e12, special=1e12, call=gap / FINE), 1e30)
+        matrix = MatrixEngine(dataflow="weight", rows=1, cols=1, depth=0, reload="hidden", fill=0.0, start=busy / FINE)
+        engines = TileEngines(1 / FINE, matrix, VectorEngine(lanes=1e12, special=1e12, start=gap / FINE), 1e30)
         mesh = max(rows, self.layout.rows), max(cols, self.layout.cols)
         return play(Program(*mesh, slots, tuple(strands)), self.fabric, engines=engines)
 

@@ -95,7 +95,7 @@ class TileEngines(NamedTuple):
 
     def started(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
         """Time of a product, with its start. [s]"""
-        return self.product(m, k, n, nbytes) + self.matrix.call / self.clock
+        return self.product(m, k, n, nbytes) + self.matrix.start / self.clock
 
     def streamed(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
         """Bytes between local memory and matrix array, with operands and sums that pass several times. [B]"""
@@ -135,7 +135,7 @@ class TileEngines(NamedTuple):
 
     def vectors(self, operations: Any, specials: Any, streamed: Any, starts: Any) -> Any:
         """Time of vector operations on elements in local memory; K and V go through the matrix engine. [s]"""
-        return self.instruction(operations, specials, 0.0) + starts * (self.vector.call / self.clock)
+        return self.instruction(operations, specials, 0.0) + starts * (self.vector.start / self.clock)
 
     def together(self, matrix: Any, vector: Any) -> Any:
         """Time of both engines for one call, in sequence. [s]"""
@@ -151,5 +151,5 @@ def tile_engines(chip: Chip) -> TileEngines:
     """Engines of the tiles of a chip."""
     tile = chip.tile
     return TileEngines(
-        chip.clock, tile.matrix, tile.vector, tile.sram_bandwidth + tile.sram_per_row * tile.matrix.rows, tile.products
+        chip.clock, tile.matrix, tile.vector, tile.sram_bandwidth + tile.sram_per_row * tile.matrix.rows, tile.gemm_engine
     )

@@ -86,14 +86,14 @@ def die_network(chip: Chip, reached: Any = 1.0) -> DieNetworkLevel:
         reached: share of the links' bandwidth that software reaches.
     """
     of, d2d = chip.dies, chip.d2d
-    rows, cols, boxes = int(of.rows), int(of.cols), chip.boxes
+    rows, cols, boxes = int(of.rows), int(of.cols), chip.nodes
     links = d2d.ports, d2d.bandwidth * reached, d2d.latency, d2d.credits
     near = DieNetworkLevel(rows, cols, d2d.topology, *links, barrier=d2d.barrier)
     if boxes is None:
         return near
     # a die's port of its node and that of the network are apart, so that messages of both kinds meet nowhere
     way = boxes.bandwidth * reached, boxes.latency / 2
-    outer = DieNetworkLevel(rows, cols, "switch", 1, *way, start=boxes.start, barrier=d2d.barrier)
+    outer = DieNetworkLevel(rows, cols, "switch", 1, *way, start=boxes.exchange_start, barrier=d2d.barrier)
     return near._replace(box=int(boxes.size), outer=outer)
 
 

@@ -39,18 +39,20 @@ def edge_memory(chip: Chip, rows: Any, cols: Any, at_work: Any, reached: Any = N
     the edge and the rectangles at work sets the pace, shared evenly by these.
     """
     hbm, noc = chip.hbm, chip.noc
-    along = hbm.place in ("south", "north")
+    along = hbm.channel_side in ("south", "north")
     side, own, deep = (chip.mesh.cols, cols, chip.mesh.rows) if along else (chip.mesh.rows, rows, chip.mesh.cols)
-    link = noc.word / (noc.word_bytes * chip.clock)
+    link = noc.word_cycles / (noc.word_bytes * chip.clock)
     lines = minimum(at_work * own, maximum(side // own, 1) * own)
     if reached is None:
-        reached = hbm.achieved
+        reached = hbm.stream_efficiency
         if hbm.banks is not None:
             reached = reached / layout_slowdown(
                 hbm.banks, pseudo_channels_for_bandwidth(hbm.banks, hbm.channel_bandwidth), LONG_READ
             )
-    byte = maximum(1 / (hbm.channel_bandwidth * reached * hbm.crowded * hbm.channels), link / lines)
+    byte = maximum(1 / (hbm.channel_bandwidth * reached * hbm.contended_efficiency * hbm.channels), link / lines)
     cores = rows * cols
     inside = maximum(2 * (rows * (cols - 1) + cols * (rows - 1)), 1.0)
-    first = hbm.latency + (2 * noc.ramp + deep * noc.hop) / chip.clock
-    return EdgeMemory(byte * at_work, first, chip.core.copy / (noc.word_bytes * chip.clock) / cores, link / inside, deep / 2)
+    first = hbm.latency + (2 * noc.ramp_cycles + deep * noc.hop_cycles) / chip.clock
+    return EdgeMemory(
+        byte * at_work, first, chip.core.word_copy / (noc.word_bytes * chip.clock) / cores, link / inside, deep / 2
+    )

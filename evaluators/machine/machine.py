@@ -120,7 +120,7 @@ def inter_node_bandwidth(nodes: NodeNetwork, stack: Stack) -> Any:
 @memoize_by_identity
 def tile_core_machine(chip: Chip) -> HardwareModel:
     """Machine of one core of a mesh, with its channel of main memory."""
-    byte = 1 / (chip.hbm.channel_bandwidth * chip.hbm.achieved)
+    byte = 1 / (chip.hbm.channel_bandwidth * chip.hbm.stream_efficiency)
     memory = CoreMemoryChannel(byte, chip.hbm.latency, chip.hbm)
     return HardwareModel(tile_engines(chip), memory, None, byte, tile_fabric(chip), None, 0.0, memory_side_cache(chip))
 

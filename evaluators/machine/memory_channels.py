@@ -142,7 +142,7 @@ def near_memory(chip: Chip, rows: int) -> Chip:
     away = int(chip.mesh.rows) - rows
     if not away:
         return chip
-    first = 0 if chip.hbm.place == "north" else away * int(chip.mesh.cols)
+    first = 0 if chip.hbm.channel_side == "north" else away * int(chip.mesh.cols)
     nodes = range(first, first + rows * int(chip.mesh.cols))
     parts = [] if chip.faults in (None, "none") else [tuple(map(int, part.split("-"))) for part in chip.faults.split("+")]
     left = ["-".join(str(node - first) for node in part) for part in parts if all(node in nodes for node in part)]
@@ -169,7 +169,7 @@ def column_memory(chip: Chip) -> ColumnMemory:
     """Channels of a chip as blocks reach them, limited by the link up each column."""
     raw = _raw(chip)
     columns = ceil_div(chip.mesh.cols, raw.count)
-    link = chip.noc.word / (chip.noc.word_bytes * chip.clock) * maximum(columns // 2, 1) / columns
+    link = chip.noc.word_cycles / (chip.noc.word_bytes * chip.clock) * maximum(columns // 2, 1) / columns
     return raw._replace(byte=maximum(raw.byte, link), crowded=maximum(raw.crowded, link))
 
 
@@ -182,7 +182,7 @@ def read_ahead_seconds_per_byte(chip: Chip) -> Any:
 @memoize_by_identity
 def _raw(chip: Chip) -> ColumnMemory:
     hbm, count = chip.hbm, channels_used(chip)
-    byte = 1 / (hbm.channel_bandwidth * hbm.achieved * maximum(channel_count(chip) / count, 1.0))
+    byte = 1 / (hbm.channel_bandwidth * hbm.stream_efficiency * maximum(channel_count(chip) / count, 1.0))
     if hbm.banks is not None:
         byte = byte * layout_slowdown(hbm.banks, pseudo_channels_for_bandwidth(hbm.banks, hbm.channel_bandwidth), LONG_READ)
-    return ColumnMemory(count, hbm.latency, byte, byte / hbm.crowded)
+    return ColumnMemory(count, hbm.latency, byte, byte / hbm.contended_efficiency)

@@ -26,5 +26,5 @@ def memory_side_cache(chip: Chip) -> MemorySideCache | None:
     if chip.l2 is None:
         return None
     tiles = chip.mesh.rows * chip.mesh.cols
-    byte, channel = tiles / chip.l2.bandwidth, 1 / (chip.hbm.channel_bandwidth * chip.hbm.achieved)
+    byte, channel = tiles / chip.l2.bandwidth, 1 / (chip.hbm.channel_bandwidth * chip.hbm.stream_efficiency)
     return MemorySideCache(byte, where(byte < channel, chip.l2.size / tiles, 0.0))

@@ -81,21 +81,21 @@ def mesh_fabric(chip: Chip) -> MeshFabric:
     cycle = 1 / chip.clock
     core, noc = chip.core, chip.noc
     return MeshFabric(
-        hop=noc.hop * cycle,
-        stage=core.stage * cycle,
-        word=noc.word * cycle,
-        copy=core.copy * cycle,
-        post=core.post * cycle,
-        ramp=noc.ramp * cycle,
+        hop=noc.hop_cycles * cycle,
+        stage=core.software_stage * cycle,
+        word=noc.word_cycles * cycle,
+        copy=core.word_copy * cycle,
+        post=core.message_start * cycle,
+        ramp=noc.ramp_cycles * cycle,
         launch=core.launch * cycle,
-        call=core.call * cycle,
+        call=core.vector_start * cycle,
         mac=core.mac * cycle,
-        operation=core.operation * cycle,
+        operation=core.vector_operation * cycle,
         special=core.special * cycle,
         word_bytes=noc.word_bytes,
         cycle=cycle,
         vcs=noc.vcs,
-        depth=noc.depth,
+        depth=noc.vc_depth,
     )
 
 
@@ -104,14 +104,14 @@ def tile_fabric(chip: Chip) -> MeshFabric:
     """Network of a mesh of tiles whose DMA engines move words while other engines work."""
     cycle, tile, noc = 1 / chip.clock, chip.tile, chip.noc
     return MeshFabric(
-        hop=noc.hop * cycle,
-        stage=tile.sync * cycle,
-        word=noc.word * cycle,
+        hop=noc.hop_cycles * cycle,
+        stage=tile.collective_sync * cycle,
+        word=noc.word_cycles * cycle,
         copy=0.0,
-        post=tile.dma * cycle,
-        ramp=noc.ramp * cycle,
-        launch=tile.matrix.call * cycle,
-        call=tile.vector.call * cycle,
+        post=tile.dma_start * cycle,
+        ramp=noc.ramp_cycles * cycle,
+        launch=tile.matrix.start * cycle,
+        call=tile.vector.start * cycle,
         mac=cycle / (tile.matrix.rows * tile.matrix.cols),
         operation=cycle / tile.vector.lanes,
         special=cycle / tile.vector.special,
@@ -119,7 +119,7 @@ def tile_fabric(chip: Chip) -> MeshFabric:
         locked=1.0 if noc.routing == "locked" else 0.0,
         cycle=cycle,
         vcs=noc.vcs,
-        depth=noc.depth,
+        depth=noc.vc_depth,
         apart=1.0,
     )
 

@@ -246,9 +246,9 @@ def _hold(routers: int, channels: int, inside: int, outside: int, packets: int, 
         ("chip.mesh", "routers", routers << 3 | 7, np.dtype(np.int32)), ("chip.mesh", "routers", routers, ROUTER["row"]),
         ("chip.mesh", "channels", channels, PORT["onward"]), ("chip.mesh", "channels", channels, CHAIN["member"]),
         ("chip.mesh", "channels", channels, COMING["at"]), ("chip.mesh", "packets", packets << 2 | 3, COMING["flit"]),
-        ("chip.noc.ramp", "flits of a channel", inside, CHANNEL["count"]),
-        ("chip.noc.ramp", "flits of a channel", outside, OUT["credits"]),
-        ("chip.noc.word", "cycles of a flit", width, PORT["width"]),
+        ("chip.noc.ramp_cycles", "flits of a channel", inside, CHANNEL["count"]),
+        ("chip.noc.ramp_cycles", "flits of a channel", outside, OUT["credits"]),
+        ("chip.noc.word_cycles", "cycles of a flit", width, PORT["width"]),
     )  # fmt: skip
     for address, what, need, kind in needs:
         if need > np.iinfo(kind).max:

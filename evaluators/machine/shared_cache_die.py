@@ -103,8 +103,9 @@ class RatedMemory(NamedTuple):
         """Time per byte of a read in pieces `stride` apart, or at random places if infinite. [s/B]"""
         if isinstance(stride, float) and stride == inf and self.scatter is None:
             raise DesignError(
-                "chip.hbm.scatter: missing, but the model's indexer selects pieces at random places; set the bytes that could "
-                "be read while a row is opened, such as +chip.hbm.scatter='250 B'"
+                "chip.hbm.random_access_overhead: missing, but the model's indexer selects pieces at random places; set the "
+                "bytes that could "
+                "be read while a row is opened, such as +chip.hbm.random_access_overhead='250 B'"
             )
         if isinstance(stride, float) and stride == inf:
             return self.byte * (1 + self.scatter / piece)
@@ -129,5 +130,14 @@ def shared_cache_parts(chip: Chip, mapping: Mapping) -> tuple[PooledEngines, Die
             stack.attention_passes,
         ),
         DieCache(1 / chip.l2.bandwidth, chip.l2.size, *extremes(chip.l2.size)),
-        RatedMemory(1 / hbm, hbm, chip.hbm.gap, chip.hbm.waste, chip.hbm.scatter, banks, chip.hbm.bandwidth, chip.cores),
+        RatedMemory(
+            1 / hbm,
+            hbm,
+            chip.hbm.strided_row_overhead,
+            chip.hbm.strided_overfetch,
+            chip.hbm.random_access_overhead,
+            banks,
+            chip.hbm.bandwidth,
+            chip.cores,
+        ),
     )

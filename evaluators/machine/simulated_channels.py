@@ -48,7 +48,7 @@ def reached_share(hbm: TileMemory) -> Any:
     Designs are the last axis of leaves that differ.
     """
     if hbm.banks is None:
-        return hbm.achieved
+        return hbm.stream_efficiency
     from dse.evaluators.machine import bank_tables as bank_state  # which compiles
 
     banks, behind_each = hbm.banks, pseudo_channels_for_bandwidth(hbm.banks, hbm.channel_bandwidth)
@@ -71,4 +71,6 @@ def _channels(chip: Chip, share: Any) -> MeshChannels:
         (int(chip.mesh.rows), int(chip.mesh.cols)),
         hbm.channel_bandwidth * max(float(channel_count(chip) / count), 1.0),
     )
-    return mesh_channels(hbm.place, count, *sides, float(hbm.latency), float(bandwidth * share), float(hbm.crowded))
+    return mesh_channels(
+        hbm.channel_side, count, *sides, float(hbm.latency), float(bandwidth * share), float(hbm.contended_efficiency)
+    )

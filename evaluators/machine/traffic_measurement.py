@@ -77,7 +77,7 @@ def traffic_routers(of: Router, rows: int, cols: int, order: str, ways: FaultRou
     t = router_cycles(of)
     width = np.array([[of.flit_x, of.flit_x, of.flit_y, of.flit_y, 1]], np.int64)
     made = routers.make_router_tables(
-        rows, cols, int(of.vcs), int(of.depth), route=int(t.before - (not of.speculative)), forward=int(t.after),
+        rows, cols, int(of.vcs), int(of.vc_depth), route=int(t.before - (not of.speculative)), forward=int(t.after),
         credit=int(t.back), inject=int(1 + of.link), local=max(1, int(of.link)), speculative=of.speculative,
         row_first=order == "yx", width=width,
     )  # fmt: skip
@@ -145,8 +145,8 @@ def zero_load_latency(of: Router, case: NocTrafficCase, hops: Any) -> Any:
     """
     t = router_cycles(of)
     turn = t.after + t.back
-    bursts = -(-case.flits // of.depth) - 1
-    late = bursts * (turn - of.depth) if of.depth < turn else 0.0
+    bursts = -(-case.flits // of.vc_depth) - 1
+    late = bursts * (turn - of.vc_depth) if of.vc_depth < turn else 0.0
     return hops * t.hop + 1 + of.link + late + (case.flits - 1) * max(of.flit_x, of.flit_y)
 
 

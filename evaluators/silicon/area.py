@@ -58,13 +58,13 @@ def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
     if chip.areas is not None or chip.router is not None:
         found = _as_published(chip) if chip.router is None else {"network": _routers(chip)}
         return found, summed(found.values())
-    found, share = _of_cores(chip, decode_cores) | _around(chip), chip.technology.other
+    found, share = _of_cores(chip, decode_cores) | _around(chip), chip.technology.other_area_share
     whole = summed(found.values())
     if chip.tile is not None:
         cut = _cut(chip, _dies(chip, whole / (1 - share)))
         found[DIE_LINK_BLOCK], whole = found[DIE_LINK_BLOCK] + cut, whole + cut
     if chip.base is not None:
-        vias = chip.base.room * sum(value for name, value in found.items() if name not in BASE_DIE_BLOCKS)
+        vias = chip.base.via_area_share * sum(value for name, value in found.items() if name not in BASE_DIE_BLOCKS)
         found["vias of base dies"], whole = vias, whole + vias
     other = whole * (share / (1 - share))
     return found | {"other": other}, whole + other
@@ -80,7 +80,7 @@ def die_area(chip: Chip, decode_cores: Any = 0) -> Any:
         return area
     if chip.base is not None:
         above = sum(value for name, value in found.items() if name not in (*BASE_DIE_BLOCKS, "other"))
-        return above / (1 - chip.technology.other) / _dies(chip, 0.0)
+        return above / (1 - chip.technology.other_area_share) / _dies(chip, 0.0)
     return area / _dies(chip, area)
 
 
@@ -101,7 +101,7 @@ def die_counts(chip: Chip, area: Any) -> tuple[Any, Any]:
 def pitch(chip: Chip) -> Any:
     """Distance between neighbours of a mesh: side of a square core with its router. [mm]"""
     found = _of_cores(chip)
-    area = summed(value for name, value in found.items() if name != "hbm_phy") / (1 - chip.technology.other)
+    area = summed(value for name, value in found.items() if name != "hbm_phy") / (1 - chip.technology.other_area_share)
     return (area / _count(chip, chip.mesh.rows * chip.mesh.cols)) ** 0.5
 
 
@@ -179,15 +179,15 @@ def _pool(chip: Chip) -> dict[str, Any]:
     tech, own, core = chip.technology, chip.die, chip.core
     count = _count(chip, chip.cores)
     vector = core.vector / chip.clock
-    threaded = where(own.threads > 0, vector / maximum(own.threads, 1e-9) * tech.thread, vector * tech.lane)
+    threaded = where(own.simt_ops > 0, vector / maximum(own.simt_ops, 1e-9) * tech.simt_lane, vector * tech.lane)
     return {
         "matrix engines": count * _of_core(chip) * tech.multiplier,
-        "vector engines": count * (threaded + own.doubles * tech.double),
-        "registers": count * own.registers * tech.register,
-        "sram": count * own.private * tech.sram,
-        "control": count * own.issue * tech.issue,
+        "vector engines": count * (threaded + own.fp64_units * tech.fp64_unit),
+        "registers": count * own.register_size * tech.register,
+        "sram": count * own.l1_size * tech.sram,
+        "control": count * own.issue_rate * tech.issue,
         "network": count * _cached(chip) / chip.cores * tech.crossbar,
-        "l2": chip.l2.size * own.spare * tech.cache + _cached(chip) * tech.port,
+        "l2": chip.l2.size * own.built_cache_ratio * tech.cache + _cached(chip) * tech.port,
     }
 
 
@@ -202,10 +202,10 @@ def _mesh(chip: Chip) -> dict[str, Any]:
     count = _count(chip, chip.mesh.rows * chip.mesh.cols)
     return {
         "matrix engines": count / core.mac * tech.multiplier,
-        "vector engines": count * (1 / core.operation + SPECIAL / core.special) * tech.lane,
-        "registers": count * own.registers * tech.register,
+        "vector engines": count * (1 / core.vector_operation + SPECIAL / core.special) * tech.lane,
+        "registers": count * own.register_size * tech.register,
         "sram": count * core.sram * tech.sram,
-        "control": count * own.issue * tech.issue,
+        "control": count * own.issue_rate * tech.issue,
         "network": count * _router(chip.noc, tech, links.PORTS),
     }
 
@@ -217,9 +217,9 @@ def _tiles(chip: Chip, count: Any) -> dict[str, Any]:
     return {
         "matrix engines": count * tile.matrix.rows * tile.matrix.cols * _element(tile.matrix, tech),
         "vector engines": count * (tile.vector.lanes + SPECIAL * tile.vector.special) * tech.lane,
-        "registers": count * own.registers * tech.register,
+        "registers": count * own.register_size * tech.register,
         "sram": count * (tile.sram * tech.sram + banks * tech.bank),
-        "control": count * own.issue * tech.issue,
+        "control": count * own.issue_rate * tech.issue,
         "network": count * _router(chip.noc, tech, ports, linked),
         "hbm_phy": count * channel_count(chip) / (chip.mesh.rows * chip.mesh.cols) * _channel(chip),
     }
@@ -242,8 +242,8 @@ def _router(noc: Any, tech: ProcessNode, ports: Any, linked: Any = 1.0) -> Any:
 
     Where routes are locked a port holds a word: circuits need no more buffers ([dally2004] section 12.2).
     """
-    wires, locked = noc.word_bytes / noc.word * tech.router, getattr(noc, "routing", "") == "locked"
-    held = 1 if locked else noc.vcs * noc.depth
+    wires, locked = noc.word_bytes / noc.word_cycles * tech.router, getattr(noc, "routing", "") == "locked"
+    held = 1 if locked else noc.vcs * noc.vc_depth
     return wires * linked + ports * held * noc.word_bytes * tech.register
 
 
@@ -251,32 +251,35 @@ def _routers(chip: Chip) -> Any:
     """Routers and links of a network without cores, which carry a flit in several cycles along rows and columns. [mm2]"""
     of, tech = chip.router, chip.technology
     wires = of.flit_bytes * (1 / of.flit_x + 1 / of.flit_y) / 2 * tech.router
-    return chip.mesh.rows * chip.mesh.cols * (wires + links.PORTS * of.vcs * of.depth * of.flit_bytes * tech.register)
+    return chip.mesh.rows * chip.mesh.cols * (wires + links.PORTS * of.vcs * of.vc_depth * of.flit_bytes * tech.register)
 
 
 def _channel(chip: Chip) -> Any:
-    return chip.hbm.channel_bandwidth / chip.dram.device * chip.dram.phy * chip.die.sites
+    return chip.hbm.channel_bandwidth / chip.dram.device_bandwidth * chip.dram.phy_area * chip.die.built_memory_ratio
 
 
 def _around(chip: Chip) -> dict[str, Any]:
     """Parts of the dies besides cores."""
     tech, own = chip.technology, chip.die
-    found = {DIE_LINK_BLOCK: own.between * getattr(tech, own.near), "host": own.host * tech.host}
-    outside = own.outside
+    found = {
+        DIE_LINK_BLOCK: own.die_link_bandwidth * getattr(tech, own.die_link_reach),
+        "host": own.pcie_lanes * tech.pcie_lane,
+    }
+    outside = own.unused_link_bandwidth
     if chip.mesh is None:
-        found["hbm_phy"] = chip.hbm.bandwidth / chip.dram.device * chip.dram.phy * own.sites
+        found["hbm_phy"] = chip.hbm.bandwidth / chip.dram.device_bandwidth * chip.dram.phy_area * own.built_memory_ratio
         ports = chip.network or chip.d2d
-        more = maximum(links.node_port_bandwidth(chip) - own.host * LANE, 0.0)  # than lanes to the host carry
+        more = maximum(links.node_port_bandwidth(chip) - own.pcie_lanes * LANE, 0.0)  # than lanes to the host carry
         outside = outside + 2 * (ports.ports * ports.bandwidth + more)
     elif chip.tile is None and chip.hbm is not None:
         found["hbm_phy"] = channel_count(chip) * _channel(chip)
     elif chip.l2 is not None:
-        found["l2"] = chip.l2.size * own.spare * tech.cache + chip.l2.bandwidth / chip.clock * tech.port
+        found["l2"] = chip.l2.size * own.built_cache_ratio * tech.cache + chip.l2.bandwidth / chip.clock * tech.port
     if chip.d2d is not None:
         found[DIE_LINK_BLOCK] = found[DIE_LINK_BLOCK] + _linked(chip)
         if chip.mesh is not None:
-            outside = outside + 2 * maximum(links.node_port_bandwidth(chip) - own.host * LANE, 0.0)
-    return found | {"links": outside * getattr(tech, own.reach)}
+            outside = outside + 2 * maximum(links.node_port_bandwidth(chip) - own.pcie_lanes * LANE, 0.0)
+    return found | {"links": outside * getattr(tech, own.chip_link_reach)}
 
 
 def _linked(chip: Chip) -> Any:
@@ -287,7 +290,9 @@ def _linked(chip: Chip) -> Any:
     of, tech = chip.d2d, chip.technology
     if chip.mesh is None:
         return of.ports * _buffered(chip)
-    found = links.link_interfaces_per_die(chip) * 2 * of.bandwidth * getattr(tech, chip.die.near) + of.ports * _buffered(chip)
+    found = links.link_interfaces_per_die(chip) * 2 * of.bandwidth * getattr(
+        tech, chip.die.die_link_reach
+    ) + of.ports * _buffered(chip)
     if of.topology != "switch":
         return found
     stage = of.bandwidth / chip.clock * tech.router / links.PORTS
@@ -302,7 +307,7 @@ def _buffered(chip: Chip) -> Any:
 
 def _count(chip: Chip, used: Any) -> Any:
     """Cores on all dies, of which so many are used."""
-    return maximum(chip.die.cores, used)
+    return maximum(chip.die.built_cores, used)
 
 
 @memoize_by_identity
@@ -319,23 +324,23 @@ def _shores(chip: Chip, area: Any) -> Any:
     """Dies, or fractions, with enough edge for all memory devices: n square dies have EDGES (n area)^(1/2)."""
     if chip.dram is None:
         return 1.0
-    side = minimum(memory_edge_length(chip) / (EDGES * chip.die.shore), MOST)
+    side = minimum(memory_edge_length(chip) / (EDGES * chip.die.memory_edge_share), MOST)
     return side * side / maximum(area, 1e-9)
 
 
 @computed_per_batch
 def memory_edge_length(chip: Chip) -> Any:
     """Length of die edge that main memory takes; broadcasts over designs. [mm]"""
-    return memory_device_count(chip) * chip.die.sites * chip.dram.edge
+    return memory_device_count(chip) * chip.die.built_memory_ratio * chip.dram.edge_length
 
 
 @computed_per_batch
 def memory_device_count(chip: Chip) -> Any:
     """Number of main-memory devices that the bandwidth needs; broadcasts over designs. [1]"""
     if chip.memory is not None:
-        return peak_bandwidth(chip.memory) / chip.dram.device
+        return peak_bandwidth(chip.memory) / chip.dram.device_bandwidth
     channels = chip.hbm.bandwidth if chip.mesh is None else channel_count(chip) * chip.hbm.channel_bandwidth
-    return channels / chip.dram.device
+    return channels / chip.dram.device_bandwidth
 
 
 MOST = 1e12
@@ -352,5 +357,5 @@ def _cut(chip: Chip, count: Any) -> Any:
     if chip.noc.topology != "mesh":
         length = links.link_wiring(*sides, chip.noc.topology).length
         lines = lines * length / maximum(links.link_wiring(*sides, "mesh").length, 1.0)
-    crossing = 2 * lines * chip.noc.word_bytes / chip.noc.word
-    return (np.sqrt(count) - 1) * (2 * crossing * getattr(chip.technology, chip.die.near)) * chip.clock
+    crossing = 2 * lines * chip.noc.word_bytes / chip.noc.word_cycles
+    return (np.sqrt(count) - 1) * (2 * crossing * getattr(chip.technology, chip.die.die_link_reach)) * chip.clock

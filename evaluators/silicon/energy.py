@@ -84,15 +84,15 @@ def dynamic_energy(activity: Activity, chip: Chip, width: float = WORD) -> Any:
     found = on_chip * supply.relative_energy(chip)
     if chip.d2d is not None:
         found = found + activity.linked_bytes * links.die_wiring(chip).mean * _near(chip)
-    if chip.boxes is not None:
+    if chip.nodes is not None:
         found = found + activity.boxed_bytes * chip_link_energy_per_byte(chip)
-    return found if chip.dram is None else found + activity.memory_bytes * chip.dram.byte
+    return found if chip.dram is None else found + activity.memory_bytes * chip.dram.energy_per_byte
 
 
 def _product(chip: Chip, width: float) -> Any:
     """Energy of a multiply-add on a mesh with its operands, at the node's own supply. [J], broadcasts over designs."""
     of = chip.tile
-    operands = PASSES / chip.die.reuse if of is None else 1 / of.matrix.rows + 1 / of.matrix.cols
+    operands = PASSES / chip.die.operand_reuse if of is None else 1 / of.matrix.rows + 1 / of.matrix.cols
     return chip.technology.mac * (width / WORD) + width * operands * _local(chip)
 
 
@@ -107,10 +107,14 @@ def pooled_dynamic_energy(activity: PooledActivity, chip: Chip) -> Any:
     tech, own = chip.technology, chip.die
     operands, nothing = activity.operands, not isinstance(activity.operands, np.ndarray) and activity.operands == 0
     multiplied = (
-        0.0 if nothing else operands * (tech.mac / WORD + 2 / own.reuse * sram_energy_per_byte(tech.access, own.private))
+        0.0
+        if nothing
+        else operands * (tech.mac / WORD + 2 / own.operand_reuse * sram_energy_per_byte(tech.access, own.l1_size))
     )
     on_chip = sum_nonzero((multiplied, activity.elements * tech.element, activity.shared_bytes * tech.shared))
-    outside = sum_nonzero((activity.memory_bytes * chip.dram.byte, activity.linked_bytes * chip_link_energy_per_byte(chip)))
+    outside = sum_nonzero(
+        (activity.memory_bytes * chip.dram.energy_per_byte, activity.linked_bytes * chip_link_energy_per_byte(chip))
+    )
     if not isinstance(on_chip, np.ndarray) and on_chip == 0:
         return outside
     return sum_nonzero((on_chip * supply.relative_energy(chip), outside))
@@ -121,7 +125,7 @@ def host_transfer_energy(nbytes: Any, chip: Chip) -> Any:
 
     It covers the chip's memory and one link; the host's own energy is in the power of its server.
     """
-    memory = _local(chip) * supply.relative_energy(chip) if chip.dram is None else chip.dram.byte
+    memory = _local(chip) * supply.relative_energy(chip) if chip.dram is None else chip.dram.energy_per_byte
     return nbytes * (memory + chip_link_energy_per_byte(chip))
 
 
@@ -129,9 +133,9 @@ def host_transfer_energy(nbytes: Any, chip: Chip) -> Any:
 def static_power(chip: Chip, decode_cores: Any = 0) -> Any:
     """Static power of all dies and of main memory; broadcasts over designs. [W]"""
     if chip.technology is None:  # of a memory by itself
-        return area.memory_device_count(chip) * chip.dram.idle
-    found = chip.technology.static * area.total_area(chip, decode_cores) * supply.relative_energy(chip)
-    return found if chip.dram is None else found + area.memory_device_count(chip) * chip.dram.idle
+        return area.memory_device_count(chip) * chip.dram.idle_power
+    found = chip.technology.static_power_density * area.total_area(chip, decode_cores) * supply.relative_energy(chip)
+    return found if chip.dram is None else found + area.memory_device_count(chip) * chip.dram.idle_power
 
 
 @computed_per_batch
@@ -179,7 +183,7 @@ def _busy(chip: Chip) -> dict[str, Any]:
             "memory": memory,
         }
     squared, peak = supply.relative_energy(chip), 0.0 if chip.hbm is None else channel_count(chip) * chip.hbm.channel_bandwidth
-    byte = _local(chip) * squared + (0.0 if chip.dram is None else chip.dram.byte)
+    byte = _local(chip) * squared + (0.0 if chip.dram is None else chip.dram.energy_per_byte)
     found = {"matrix engines": macs * _product(chip, WORD) * squared, "memory": peak * byte}
     if chip.d2d is not None:
         found["links"] = links.link_interfaces_per_die(chip) * chip.d2d.bandwidth * _near(chip) + links.node_port_bandwidth(
@@ -190,12 +194,12 @@ def _busy(chip: Chip) -> dict[str, Any]:
 
 def _near(chip: Chip) -> Any:
     """Energy of a byte to the next die. [J/B]"""
-    return getattr(chip.technology, chip.die.near + "_byte")
+    return getattr(chip.technology, chip.die.die_link_reach + "_energy_per_byte")
 
 
 def chip_link_energy_per_byte(chip: Chip) -> Any:
     """Energy per byte over a link to other chips. [J/B]"""
-    return getattr(chip.technology, chip.die.reach + "_byte")
+    return getattr(chip.technology, chip.die.chip_link_reach + "_energy_per_byte")
 
 
 @computed_per_batch

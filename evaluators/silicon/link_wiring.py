@@ -88,7 +88,7 @@ def relative_router_ports(rows: Any, cols: Any, topology: str) -> Any:
 
 def die_wiring(chip: Chip) -> LinkWiring:
     """Links between the dies of one node of a chip."""
-    sides = (chip.dies.rows, chip.dies.cols) if chip.boxes is None else node_grid(chip.dies.cols, chip.boxes.size)
+    sides = (chip.dies.rows, chip.dies.cols) if chip.nodes is None else node_grid(chip.dies.cols, chip.nodes.size)
     return link_wiring(*sides, chip.d2d.topology)
 
 
@@ -121,12 +121,12 @@ def switch_stages(members: Any) -> Any:
 
 def node_port_bandwidth(chip: Chip) -> Any:
     """Bandwidth of one die to the scale-out network, one direction; broadcasts over designs. [B/s]"""
-    if chip.boxes is not None:
-        return chip.boxes.bandwidth
+    if chip.nodes is not None:
+        return chip.nodes.bandwidth
     nodes = None if chip.network is None else chip.network.nodes
     return 0.0 if nodes is None else nodes.bandwidth / nodes.size
 
 
 def _members(chip: Chip) -> Any:
     """Dies that have links to one another."""
-    return chip.dies.rows * chip.dies.cols if chip.boxes is None else chip.boxes.size
+    return chip.dies.rows * chip.dies.cols if chip.nodes is None else chip.nodes.size

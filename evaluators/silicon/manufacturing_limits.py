@@ -36,12 +36,12 @@ def silicon_limits(chip: Chip) -> list[Limit]:
     whole = area.total_area(chip)
     parts = {
         "chip.die.reticle": _of_one(chip, area.die_counts(chip, whole)[0]),
-        "chip.die.cooling": {name: part / whole for name, part in energy.design_power_by_part(chip).items()},
+        "chip.die.max_power_density": {name: part / whole for name, part in energy.design_power_by_part(chip).items()},
     }
     if chip.dram is not None:
         needed = area.memory_edge_length(chip)
-        devices = needed / chip.die.sites
-        parts["chip.die.shore"] = {"devices": devices, "spare sites": needed - devices}
+        devices = needed / chip.die.built_memory_ratio
+        parts["chip.die.memory_edge_share"] = {"devices": devices, "spare sites": needed - devices}
     return [Limit(*bound, tuple(parts.get(bound[0], {}).items())) for bound in bounds]
 
 
@@ -54,15 +54,20 @@ def _bounds(chip: Chip) -> list[tuple[str, Any, Any, str]]:
     rated = is_said(chip, "tdp") and energy.is_as_rated(chip)
     density = energy.peak_design_power(chip) / whole
     made = [
-        ("chip.die.reticle", one, where(own.wafer, one, where(sold, maximum(one, own.reticle), own.reticle)), "mm2"),
+        ("chip.die.reticle", one, where(own.is_wafer, one, where(sold, maximum(one, own.reticle), own.reticle)), "mm2"),
         ("chip.clock", chip.clock, supply.maximum_clock(chip), "Hz"),
-        ("chip.die.cooling", density, where(rated, maximum(density, own.cooling), own.cooling), "W/mm2"),
+        (
+            "chip.die.max_power_density",
+            density,
+            where(rated, maximum(density, own.max_power_density), own.max_power_density),
+            "W/mm2",
+        ),
     ]
     if chip.dram is None:
         return made
-    edges = area.EDGES * one**0.5 * area.die_counts(chip, whole)[0] * own.shore
+    edges = area.EDGES * one**0.5 * area.die_counts(chip, whole)[0] * own.memory_edge_share
     shore = area.memory_edge_length(chip)
-    return [*made, ("chip.die.shore", shore, where(sold, maximum(shore, edges), edges), "mm")]
+    return [*made, ("chip.die.memory_edge_share", shore, where(sold, maximum(shore, edges), edges), "mm")]
 
 
 def _of_one(chip: Chip, count: Any) -> dict[str, Any]:
@@ -81,13 +86,12 @@ def remedy_text(address: str, chip: Chip) -> str:
         return ""
     if address == "chip.die.reticle":
         whole = area.total_area(chip)
-        return f"use {ceil_div(whole, chip.die.reticle):.0f} dies: chip.die.dies, or chip.die.wafer=true for a wafer"
+        return f"use {ceil_div(whole, chip.die.reticle):.0f} dies: chip.die.dies, or chip.die.is_wafer=true for a wafer"
+    most = chip.technology.max_voltage
     words = {
-        "chip.clock": (
-            f"the highest lasting supply, {chip.technology.most:g} V, is too low for the clock; lower chip.clock{_deeper(chip)}"
-        ),
-        "chip.die.cooling": "lower the clock, or improve the cooling: chip.die.cooling",
-        "chip.die.shore": "use fewer or faster devices (chip.dram.device), or more dies: chip.die.dies",
+        "chip.clock": (f"the highest lasting supply, {most:g} V, is too low for the clock; lower chip.clock{_deeper(chip)}"),
+        "chip.die.max_power_density": "lower the clock, or improve the cooling: chip.die.max_power_density",
+        "chip.die.memory_edge_share": "use fewer or faster devices (chip.dram.device_bandwidth), or more dies: chip.die.dies",
     }
     return words.get(address, "")
 

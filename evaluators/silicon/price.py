@@ -64,22 +64,22 @@ def die_yield(chip: Chip, decode_cores: Any = 0) -> Any:
     """Yield of compute dies, with spare cores where there are any; broadcasts over designs. [1]"""
     tech, one = chip.technology, area.die_area(chip, decode_cores)
     if chip.areas is not None:
-        return negative_binomial_yield(one, tech.defects, tech.clustering)
+        return negative_binomial_yield(one, tech.defect_density, tech.clustering)
     used = chip.cores if chip.mesh is None else chip.mesh.rows * chip.mesh.cols
-    spare = maximum(chip.die.cores - used, 0.0) / area.die_counts(chip, area.total_area(chip, decode_cores))[0]
+    spare = maximum(chip.die.built_cores - used, 0.0) / area.die_counts(chip, area.total_area(chip, decode_cores))[0]
     least, most = extremes(spare)
     if most < 1:
-        return negative_binomial_yield(one, tech.defects, tech.clustering)
+        return negative_binomial_yield(one, tech.defect_density, tech.clustering)
     cores = one * _share_of_cores(chip, decode_cores)
-    with_spares = spare_core_yield(cores, tech.defects, spare)
-    if chip.die.wafer is not True:
+    with_spares = spare_core_yield(cores, tech.defect_density, spare)
+    if chip.die.is_wafer is not True:
         with_spares = with_spares * negative_binomial_yield(
-            where(chip.die.wafer, 0.0, one - cores), tech.defects, tech.clustering
+            where(chip.die.is_wafer, 0.0, one - cores), tech.defect_density, tech.clustering
         )
     return (
         with_spares
         if least >= 1
-        else where(spare >= 1, with_spares, negative_binomial_yield(one, tech.defects, tech.clustering))
+        else where(spare >= 1, with_spares, negative_binomial_yield(one, tech.defect_density, tech.clustering))
     )
 
 
@@ -109,26 +109,26 @@ def _without_memory(chip: Chip, decode_cores: Any = 0) -> tuple[Any, Any, dict[s
         area.die_area(chip, decode_cores),
     )
     count, below = area.die_counts(chip, whole)
-    silicon = count * tech.wafer / (dies_of_wafer(one) * maximum(die_yield(chip, decode_cores), NONE))
+    silicon = count * tech.wafer_price / (dies_of_wafer(one) * maximum(die_yield(chip, decode_cores), NONE))
     if chip.base is not None:
         under = (whole - count * one) / below
-        working = maximum(negative_binomial_yield(under, tech.defects, tech.clustering), NONE)
-        silicon = silicon + below * tech.wafer / (dies_of_wafer(under) * working)
+        working = maximum(negative_binomial_yield(under, tech.defect_density, tech.clustering), NONE)
+        silicon = silicon + below * tech.wafer_price / (dies_of_wafer(under) * working)
     ports = chip.network or (chip.d2d if chip.mesh is None else None)
     outward = 0.0 if ports is None else ports.ports * ports.bandwidth
     around = {
         "test": of.test * of.markup,
         "board": of.board,
-        "network": of.network * (outward * _joined(chip) + chip.die.outside / 2),
-        "network between servers": of.fabric * links.node_port_bandwidth(chip),
-        "power and cooling": of.cooling * of.pue * wall_power(chip, decode_cores),
+        "network": of.scale_up_price * (outward * _joined(chip) + chip.die.unused_link_bandwidth / 2),
+        "network between servers": of.scale_out_price * links.node_port_bandwidth(chip),
+        "power and cooling": of.facility_price * of.pue * wall_power(chip, decode_cores),
     }
     return silicon * _sold(chip), of.package * whole * _sold(chip), around
 
 
 def _sold(chip: Chip) -> Any:
     """What is paid for what is put together, over what it costs: more by a margin, and by those that fail. [1]"""
-    return chip.economics.markup / chip.economics.assembly
+    return chip.economics.markup / chip.economics.assembly_yield
 
 
 def _joined_on(chip: Chip, decode_cores: Any, made: dict[str, Any]) -> dict[str, Any]:
@@ -137,8 +137,8 @@ def _joined_on(chip: Chip, decode_cores: Any, made: dict[str, Any]) -> dict[str,
     Where dies are good before they are joined, and one that fails spoils all: with a share b of n dies that hold, b ** -n times
     as many are bought as are used.
     """
-    of, beside = chip.carrier, area.memory_device_count(chip) * chip.dram.edge**2
-    bought = of.bond ** -(chip.dies.rows * chip.dies.cols * 1.0)
+    of, beside = chip.carrier, area.memory_device_count(chip) * chip.dram.edge_length**2
+    bought = of.bond_yield ** -(chip.dies.rows * chip.dies.cols * 1.0)
     carrier = of.price * (area.total_area(chip, decode_cores) + beside) * chip.economics.markup
     return {"carrier": carrier, "lost in joining": (bought - 1) * (sum(made.values()) + carrier)}
 
@@ -146,7 +146,7 @@ def _joined_on(chip: Chip, decode_cores: Any, made: dict[str, Any]) -> dict[str,
 @computed_per_batch
 def wall_power(chip: Chip, decode_cores: Any = 0) -> Any:
     """Wall power of a chip: peak with its share of server and network, at the server's input. [W]"""
-    return (peak_design_power(chip, decode_cores) + _beside(chip)) / chip.economics.supply
+    return (peak_design_power(chip, decode_cores) + _beside(chip)) / chip.economics.power_supply_efficiency
 
 
 @memoize_by_identity
@@ -167,14 +167,14 @@ def token_price_by_part(
         decode_cores: tiles that only decode.
     """
     of = chip.economics
-    owned = system_price(chip, decode_cores) * (chips / (of.life * of.busy)) * seconds
-    drawn = (joules + chips * _beside(chip) * seconds) * (of.pue * of.electricity / of.supply)
+    owned = system_price(chip, decode_cores) * (chips / (of.lifetime * of.duty_cycle)) * seconds
+    drawn = (joules + chips * _beside(chip) * seconds) * (of.pue * of.electricity_price / of.power_supply_efficiency)
     return {"chips": owned * (1e6 / tokens), "electricity": drawn * (1e6 / tokens)}
 
 
 def _beside(chip: Chip) -> Any:
     """Power of a chip's share of its server, and of the network between servers. [W]"""
-    return chip.economics.host_power + chip.economics.fabric_power * links.node_port_bandwidth(chip)
+    return chip.economics.host_power + chip.economics.scale_out_power * links.node_port_bandwidth(chip)
 
 
 REFERENCE_NODE_DIES = 8.0

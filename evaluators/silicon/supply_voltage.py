@@ -54,18 +54,20 @@ def _supply(faster: Any, tech: ProcessNode) -> Any:
 
     One clock begins at the node's own supply; many begin from a table, so near that a step will do.
     """
-    least = maximum(tech.least, tech.threshold + ABOVE)
-    wanted = maximum(logarithm(faster) + _law(tech.volts, tech), _law(least, tech))
-    found, near = maximum(tech.volts, least), False
-    if isinstance(wanted, np.ndarray) and not any(isinstance(of, np.ndarray) for of in (least, tech.threshold, tech.most)):
-        lowest, step, supplies = _table(float(least), float(tech.threshold), float(tech.most))
+    least = maximum(tech.min_voltage, tech.threshold_voltage + ABOVE)
+    wanted = maximum(logarithm(faster) + _law(tech.nominal_voltage, tech), _law(least, tech))
+    found, near = maximum(tech.nominal_voltage, least), False
+    if isinstance(wanted, np.ndarray) and not any(
+        isinstance(of, np.ndarray) for of in (least, tech.threshold_voltage, tech.max_voltage)
+    ):
+        lowest, step, supplies = _table(float(least), float(tech.threshold_voltage), float(tech.max_voltage))
         place = (wanted - lowest) / step
         near = float(place.max()) <= POINTS
         below = minimum(place, POINTS - 1.0).astype(np.intp)
         place = place if near else minimum(place, 1.0 * POINTS)
         found = supplies[below] + (place - below) * (supplies[below + 1] - supplies[below])
     for _ in range(STEPS):
-        over = found - tech.threshold
+        over = found - tech.threshold_voltage
         grows = (wanted - EXPONENT * logarithm(over) + logarithm(found)) / (EXPONENT * found / over - 1)
         found = maximum(found + found * grows if near else found * exponential(grows), least)
         low, high = extremes(grows)
@@ -92,11 +94,11 @@ def nominal_clock(chip: Chip) -> Any:
     if is_said(chip, "clock"):
         return where(is_as_clocked(chip), chip.published.clock, nominal_clock(as_modelled(chip)))
     if chip.die is None:  # of a network by itself
-        return chip.technology.speed
-    built = where(chip.die.speed > 0, chip.die.speed, chip.technology.speed)
+        return chip.technology.nominal_clock
+    built = where(chip.die.nominal_clock > 0, chip.die.nominal_clock, chip.technology.nominal_clock)
     if chip.noc is None:
         return built
-    routed = 1 / minimum(maximum(chip.noc.hop, LEAST_HOP), 1.0)
+    routed = 1 / minimum(maximum(chip.noc.hop_cycles, LEAST_HOP), 1.0)
     return built / (routed if chip.tile is None else maximum(stage_time(chip.tile.matrix), routed))
 
 
@@ -126,7 +128,7 @@ def is_shallow(chip: Chip) -> bool:
 def maximum_clock(chip: Chip) -> Any:
     """Clock at the highest lasting supply voltage. [Hz]"""
     tech = chip.technology
-    law = _power(tech.most, tech) / _power(tech.volts, tech)
+    law = _power(tech.max_voltage, tech) / _power(tech.nominal_voltage, tech)
     return nominal_clock(chip) * law
 
 
@@ -137,13 +139,13 @@ def relative_energy(chip: Chip) -> Any:
 
 
 def _squared(faster: Any, tech: ProcessNode) -> Any:
-    return (_supply(faster, tech) / tech.volts) ** 2
+    return (_supply(faster, tech) / tech.nominal_voltage) ** 2
 
 
 def _law(supply: Any, tech: ProcessNode) -> Any:
     """Logarithm of the law."""
-    return EXPONENT * logarithm(maximum(supply - tech.threshold, ABOVE)) - logarithm(supply)
+    return EXPONENT * logarithm(maximum(supply - tech.threshold_voltage, ABOVE)) - logarithm(supply)
 
 
 def _power(supply: Any, tech: ProcessNode) -> Any:
-    return maximum(supply - tech.threshold, ABOVE) ** EXPONENT / supply
+    return maximum(supply - tech.threshold_voltage, ABOVE) ** EXPONENT / supply

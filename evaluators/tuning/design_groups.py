@@ -22,9 +22,9 @@ RELEVANT_LEAVES = (
     "noc.",
     "hbm.channels",
     "hbm.channel_bandwidth",
-    "hbm.achieved",
+    "hbm.stream_efficiency",
     "hbm.latency",
-    "hbm.crowded",
+    "hbm.contended_efficiency",
     "hbm.banks.",
 )
 """Leaves of a chip that times of a kernel depend on."""

@@ -88,11 +88,11 @@ HEADS = 64
 
 
 def scheduled(times: int) -> list[float]:
-    """Cycles of FlashAttention-2 and -3, and of -3 without `tile.control`, on wider HBM and links."""
+    """Cycles of FlashAttention-2 and -3, and of -3 without multi-head overhead, on wider HBM and links."""
     found = []
     for name, control in (("flash2", 1.0), ("flash3", 1.0), ("flash3", 0.0)):
         layer = asked(name, 4096, 128)
-        one = {"chip.hbm.channel_bandwidth": times, "chip.noc.word_bytes": times, "chip.tile.control": control}
+        one = {"chip.hbm.channel_bandwidth": times, "chip.noc.word_bytes": times, "chip.tile.multi_head_overhead": control}
         was = {address: value for address, value, _ in iterate_leaves(layer.base)}
         design = replace_leaves(layer.base, {address: was[address] * factor for address, factor in one.items()})
         found.append(float(evaluate(stack_designs([design]), layer.workload, fidelity="events").columns["cycles"][0]))

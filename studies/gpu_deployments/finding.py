@@ -24,7 +24,7 @@ OTHERWISE = {
     "no overlap": ("mapping.both.overlap=none",),
     "one copy a expert, not a box": ("mapping.prefill.exchange=direct",),
     "fp8 with a scale a tensor": ("precision={weights: fp8, activations: fp8, kv: bf16}",),
-    "links ten times as fast": ("chip.boxes.bandwidth=500 GB/s", "chip.d2d.bandwidth=3.6 TB/s"),
+    "links ten times as fast": ("chip.nodes.bandwidth=500 GB/s", "chip.d2d.bandwidth=3.6 TB/s"),
     "rates of the tuned stack": ("stack=tuned_ep",),
 }
 

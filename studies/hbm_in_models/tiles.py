@@ -87,7 +87,7 @@ def by_layers() -> list[Row]:
 
 PACES = (
     ("the fitted pace", "mapping.dataflow=flash2", "fidelity=events"),
-    ("one stream's pace", "mapping.dataflow=flash2", "chip.hbm.crowded=1", "fidelity=events"),
+    ("one stream's pace", "mapping.dataflow=flash2", "chip.hbm.contended_efficiency=1", "fidelity=events"),
     ("bursts", "mapping.dataflow=flash2", "fidelity=cycles"),
 )
 """What blocks cost a channel, and overrides."""

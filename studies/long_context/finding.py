@@ -160,7 +160,7 @@ class Chip(NamedTuple):
         return {
             "chip.hbm.bandwidth": self.stacks * 0.8e12,
             "chip.hbm.capacity": self.stacks * self.gigabytes * 1e9,
-            "chip.dram.device": 0.8e12,
+            "chip.dram.device_bandwidth": 0.8e12,
             "chip.cores": self.cores,
             "chip.d2d.bandwidth": self.link * 1e9,
         }
@@ -214,7 +214,12 @@ def _best(name: str) -> list[str]:
     return [name, *cells]
 
 
-DOUBLED = (("chip.hbm.bandwidth", "chip.dram.device"), ("chip.hbm.capacity",), ("chip.cores",), ("chip.d2d.bandwidth",))
+DOUBLED = (
+    ("chip.hbm.bandwidth", "chip.dram.device_bandwidth"),
+    ("chip.hbm.capacity",),
+    ("chip.cores",),
+    ("chip.d2d.bandwidth",),
+)
 
 
 def _doubled(name: str) -> list[str]:

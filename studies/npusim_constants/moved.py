@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent.parent
 FACTORS = 0.8, 1.25
 """What constants are multiplied by."""
 
-OTHERS = {"chip.tile.matrix.call": "230 cycle", "chip.tile.dma": "32 cycle"}
+OTHERS = {"chip.tile.matrix.start": "230 cycle", "chip.tile.dma_start": "32 cycle"}
 """What is taken for constants that are 0: a call as tile32 has it, and a store of as many cycles as words of a kilobyte take.
 Pipelines read no others: their cores start no vector instruction by software, and wait for no barrier."""
 

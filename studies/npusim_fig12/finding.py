@@ -10,7 +10,7 @@ READINGS = {
     "100 + 100 tokens, 500 requests, micro-batches of 4, as in figure 11": (
         *("workload.prompt=100", "workload.requests=500", "mapping.prefill.microbatch=4"),
     ),
-    "arrays only, each weight tile filled and drained": ("chip.tile.products=matrix",),
+    "arrays only, each weight tile filled and drained": ("chip.tile.gemm_engine=matrix",),
     "one 16-bit weight a cycle and row of an array": ("chip.tile.sram_per_row=2 B/cycle",),
 }
 """Possible bottlenecks besides HBM: prompts, or the bandwidth of weights to the engines."""

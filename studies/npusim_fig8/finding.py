@@ -10,7 +10,7 @@ from dse.studies.write import table
 
 FLOORS = {
     "as configured": (),
-    "arrays only, each weight tile filled and drained": ("chip.tile.products=matrix",),
+    "arrays only, each weight tile filled and drained": ("chip.tile.gemm_engine=matrix",),
     "one 16-bit weight a cycle and row of an array": ("chip.tile.sram_per_row=2 B/cycle",),
 }
 """How fast weights reach what multiplies."""

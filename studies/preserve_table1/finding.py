@@ -68,7 +68,12 @@ def strided() -> str:
     """Time of strided over contiguous KV head reads: by HBM commands, and as fitted."""
     chip = build_question(compose(("study=preserve_table1",)), Path()).base.chip
     fitted = [
-        1 / float(strided_efficiency(HEAD, heads * HEAD, chip.hbm.bandwidth, chip.hbm.gap, chip.hbm.waste))  # type: ignore[union-attr]
+        1
+        / float(
+            strided_efficiency(
+                HEAD, heads * HEAD, chip.hbm.bandwidth, chip.hbm.strided_row_overhead, chip.hbm.strided_overfetch
+            )
+        )  # type: ignore[union-attr]
         for heads in HEADS
     ]
     rows = []

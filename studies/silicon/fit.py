@@ -40,7 +40,7 @@ class Prior(NamedTuple):
 
 AREAS = {
     "multiplier": Prior(600e-6, "lane", "placed by itself 0.1e-3 mm2; the arrays of a TPUv4i 1.5e-3 with what feeds them"),
-    "thread": Prior(
+    "simt_lane": Prior(
         25e-3, "lane", "what a GA100's multiprocessor of 3.75 mm2 leaves is 39e-3 a lane, caches and texture units in it"
     ),
     "issue": Prior(50e-3, "lane", "a scalar core with its caches"),

@@ -40,7 +40,7 @@ def _cache(chip: Chip, byte: float = 1.0) -> float:
 
 def _between(chip: Chip) -> float:
     """Of links between the dies of a chip, which its floor plan counts in both directions at both ends."""
-    return float(chip.die.between / 2 * getattr(chip.technology, chip.die.near + "_byte"))
+    return float(chip.die.die_link_bandwidth / 2 * getattr(chip.technology, chip.die.die_link_reach + "_energy_per_byte"))
 
 
 def _clocks(chip: Chip) -> float:
@@ -50,7 +50,7 @@ def _clocks(chip: Chip) -> float:
 
 def _hot(chip: Chip) -> float:
     """Of leakage of a die at work, twice that of an idle one."""
-    return float(chip.technology.static * area.total_area(chip) * supply.relative_energy(chip))
+    return float(chip.technology.static_power_density * area.total_area(chip) * supply.relative_energy(chip))
 
 
 def _all(chip: Chip) -> float:

@@ -16,7 +16,7 @@ GENERATIONS = ("hbm2", "hbm3", "hbm4")
 PIECES = (128, 256, 512, 640, 1152, 2304, 4608)
 SPREAD = (256, 512, 1024)
 SCATTER = {"hbm2": 120.0, "hbm3": 290.0}
-"""Bytes of overhead per random access, as chips state them (`chip.hbm.scatter`)."""
+"""Bytes of overhead per random access, as chips state them (`chip.hbm.random_access_overhead`)."""
 
 LAID = 512
 """Bytes in one channel at which these are fitted."""
@@ -37,7 +37,8 @@ def finding() -> str:
     return "\n\n".join(
         [
             "Share of a sequential stream that pieces at random places get, by bytes of a piece and bytes that lie in one "
-            "channel (rows hashed, played); and what chips take for it: piece over piece and `chip.hbm.scatter`.",
+            "channel (rows hashed, played); and what chips take for it: piece over piece and "
+            "`chip.hbm.random_access_overhead`.",
             table(
                 ["memory", "a channel", *(f"{piece} B" for piece in PIECES)],
                 [row for chip in GENERATIONS for row in _stack(chip)],

@@ -20,7 +20,9 @@ from dse.evaluators import evaluate
 from dse.space.design import stack_designs
 from dse.space.fields import replace_leaves
 
-ADDRESSES = tuple(f"chip.core.{name}" for name in ("launch", "post", "copy", "stage", "call", "mac"))
+ADDRESSES = tuple(
+    f"chip.core.{name}" for name in ("launch", "message_start", "word_copy", "software_stage", "vector_start", "mac")
+)
 START = (138.0, 84.0, 3.0, 14.0, 3.0, 0.48)
 WEIGHTS = {"waferllm": 1.0, "t10": 0.3, "ladder": 0.15}
 HOLDS = (("meshgemm", 0.70, 1.0), ("cannon", 0.0, 0.50), ("summa", 0.0, 0.50))

@@ -44,11 +44,21 @@ from tests.samples import asked
 
 ON = DMA._replace(cycle=1.0, vcs=4, depth=8)
 PLAIN = Router(
-    vcs=4, depth=8, route=1, vc_alloc=1, switch_alloc=1, traversal=1, link=1, credit=1, speculative=False, flit_x=1, flit_y=1
+    vcs=4,
+    vc_depth=8,
+    route_cycles=1,
+    vc_alloc=1,
+    switch_alloc=1,
+    switch_traversal=1,
+    link=1,
+    credit=1,
+    speculative=False,
+    flit_x=1,
+    flit_y=1,
 )
 routers = st.builds(
     lambda vcs, depth, route, link, credit, fast: replace(
-        PLAIN, vcs=vcs, depth=depth, route=route, link=link, credit=credit, speculative=fast
+        PLAIN, vcs=vcs, vc_depth=depth, route_cycles=route, link=link, credit=credit, speculative=fast
     ),
     st.integers(1, 5), st.integers(1, 9), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2), st.booleans(),
 )  # fmt: skip
@@ -78,7 +88,7 @@ def test_flits_and_credits_are_conserved(of: Router, rows: int, cols: int, flits
     sources.run_traffic(net, source, now, now + 20_000, sources.DRAINING, 1 << 39)
     assert net.sums[routers_.SENT] == net.sums[routers_.ARRIVED] == source.tally[sources.MADE] * flits
     sources.run_traffic(net, source, now + 20_000, now + 20_100, sources.WARMING, 0)
-    assert (net.out["credits"] == of.depth).all()
+    assert (net.out["credits"] == of.vc_depth).all()
     assert not net.out["used"].any()
     assert (net.port["unused"] == (1 << of.vcs) - 1).all()
     assert not any(words.any() for words in (net.asking, net.turning))
@@ -91,11 +101,11 @@ def _flying(net: Any, source: Any) -> int:
 
 
 @pytest.mark.parametrize(
-    "of", [PLAIN, replace(PLAIN, route=0, speculative=True), replace(PLAIN, link=2)], ids=["A", "B", "long"]
+    "of", [PLAIN, replace(PLAIN, route_cycles=0, speculative=True), replace(PLAIN, link=2)], ids=["A", "B", "long"]
 )
 @pytest.mark.parametrize("flits", [1, 5])
 def test_packets_that_meet_nobody_take_the_stages_of_their_routers(of: Router, flits: int) -> None:
-    of = replace(of, depth=16)
+    of = replace(of, vc_depth=16)
     found = measure_traffic(of, 6, 5, "xy", load("bit_complement", 0.002, flits))
     assert found.latency == pytest.approx(found.hops * router_cycles(of).hop + 1 + of.link + flits - 1, rel=0.01)
 
@@ -119,7 +129,7 @@ def test_patterns_are_the_standard_ones(k: int) -> None:
 
 @pytest.mark.parametrize(("words", "line"), [
     (["chip=mesh8", "workload=traffic", "chip.router.vcs=17"], r"chip\.router\.vcs: 17 virtual channels .* the 16"),
-    (["chip=mesh8", "workload=traffic", "chip.router.depth=16385"], r"chip\.router\.depth: 16385 flits"),
+    (["chip=mesh8", "workload=traffic", "chip.router.vc_depth=16385"], r"chip\.router\.vc_depth: 16385 flits"),
     (["chip=tile32", "workload=gemm", "workload.shapes=[64x64x64]", "chip.noc.vcs=17"], r"chip\.noc\.vcs: 17 virtual channels"),
 ])  # fmt: skip
 def test_more_than_routers_are_laid_out_for_is_refused(words: list[str], line: str) -> None:
@@ -211,7 +221,7 @@ def test_closed_and_cycles_agree_on_an_empty_network_and_refuse_what_makes_no_se
         ("workload.traffic", "workload.traffic=[tornadoo]"),
         ("workload.rates", "workload.rates=[1.5]"),
         ("workload.flits", "workload.flits=[0]"),
-        ("chip.router.depth", "chip.router.depth=0"),
+        ("chip.router.vc_depth", "chip.router.vc_depth=0"),
         ("chip.router.vcs", "chip.router.vcs=100"),
         ("chip.router.switch_alloc", "chip.router.vc_alloc=2 cycle"),
     ):
@@ -554,9 +564,9 @@ def test_routers_copy_and_add_what_events_say(rows: int, cols: int, data: Any) -
 def test_what_routers_cannot_be_is_refused_by_name() -> None:
     program = sends(CoreMesh(2, 2), ((0, 0), (1, 1), 4))
     for field, on in (
-        ("chip.noc.hop", ON._replace(hop=1.5)),
-        ("chip.noc.word", ON._replace(word=0.5)),
-        ("chip.noc.ramp", ON._replace(hop=9.0, ramp=1.0)),
+        ("chip.noc.hop_cycles", ON._replace(hop=1.5)),
+        ("chip.noc.word_cycles", ON._replace(word=0.5)),
+        ("chip.noc.ramp_cycles", ON._replace(hop=9.0, ramp=1.0)),
     ):
         with pytest.raises(DesignError, match=field):
             cycles.simulate_cycles(program, on)

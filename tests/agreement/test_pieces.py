@@ -104,7 +104,7 @@ def test_what_is_chosen_is_played_as_it_is_priced(sizes: dict[str, int]) -> None
 def test_rows_near_memory_keep_their_faults() -> None:
     broken = replace_leaves(chip(6, 4), {"faults": "3-7+12+20-21+23"})
     assert near_memory(broken, 3).faults == "0+8-9+11"
-    assert near_memory(replace_leaves(broken, {"hbm.place": "north"}), 3).faults == "3-7"
+    assert near_memory(replace_leaves(broken, {"hbm.channel_side": "north"}), 3).faults == "3-7"
     assert near_memory(broken, 6) is broken
 
 

@@ -29,13 +29,13 @@ from tests.agreement.test_events import CYCLES, DMA
 
 ENGINES = TileEngines(
     1.0,
-    MatrixEngine(dataflow="weight", rows=8, cols=8, depth=0, reload="hidden", fill=0.0, call=5.0),
-    VectorEngine(lanes=16.0, special=4.0, call=3.0),
+    MatrixEngine(dataflow="weight", rows=8, cols=8, depth=0, reload="hidden", fill=0.0, start=5.0),
+    VectorEngine(lanes=16.0, special=4.0, start=3.0),
     1e6,
 )
 SLOTS = (Buffer("a", (16, 16)), Buffer("b", (16, 16)), Buffer("s", (16, 16)), Buffer("t", (16, 16)), Buffer("o", (16, 16)))
-PRODUCT = float(ENGINES.matrix.call + ENGINES.product(16, 16, 16, 4))
-INSTRUCTION = float(ENGINES.vector.call + ENGINES.instruction(256.0, 0.0, 0.0))
+PRODUCT = float(ENGINES.matrix.start + ENGINES.product(16, 16, 16, 4))
+INSTRUCTION = float(ENGINES.vector.start + ENGINES.instruction(256.0, 0.0, 0.0))
 MEMORY = mesh_channels("south", 4, 4, 4, 100.0, 1.0)
 
 
@@ -89,7 +89,7 @@ def test_a_machine_with_engines_apart_is_no_slower(name: str, side: int, size: i
         GemmShape(size, size, size), CoreMesh(max(side, GEMM[name].MIN_SIDE), max(side, GEMM[name].MIN_SIDE))
     )
     slow = DMA._replace(launch=0.0, call=0.0, mac=1.0)
-    engine = MatrixEngine(dataflow="output", rows=1, cols=1, depth=0, reload="hidden", fill=0.0, call=0.0)
+    engine = MatrixEngine(dataflow="output", rows=1, cols=1, depth=0, reload="hidden", fill=0.0, start=0.0)
     apart = simulate_events(program, slow, engines=TileEngines(1.0, engine, ENGINES.vector, 1e9)).seconds
     assert apart <= simulate_events(program, slow).seconds * (1 + 1e-9)
 

@@ -104,8 +104,12 @@ GEMM = "mapping=tensor_parallel workload=gemm workload.shapes=[1x512x512]"
         (f"a,,{GEMM},,latency,5,us,calibration,\n", FIT, "1 rows of role calibration for 3 constants"),
         (f"a,,{GEMM},,latency,5,us,calibration,\n", "fit=[chip.hbm.gapp]", "did you mean 'gap'"),
         (f"a,,{GEMM},,latency,5,us,calibration,\n", "fit=[chip.cores]", "chip.cores: 108 is a whole number of things"),
-        (f"a,,{GEMM},,latency,5,us,calibration,\n", "fit=[chip.hbm.gap]", "give a range, as in chip.hbm.gap=0..20 s"),
-        (f"a,,{GEMM},,latency,5,us,calibration,\n", "fit=[chip.hbm.gap=9..2 ns]", "is not a range within"),
+        (
+            f"a,,{GEMM},,latency,5,us,calibration,\n",
+            "fit=[chip.hbm.strided_row_overhead]",
+            "give a range, as in chip.hbm.strided_row_overhead=0..20 s",
+        ),
+        (f"a,,{GEMM},,latency,5,us,calibration,\n", "fit=[chip.hbm.strided_row_overhead=9..2 ns]", "is not a range within"),
         (f"a,,{GEMM},,latency,5,us,calibration,\n", "fit=[]", "name the constants to fit"),
     ],
 )

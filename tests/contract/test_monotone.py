@@ -104,7 +104,7 @@ KINDS = {
             "mapping.kv": ("shift", "concat"),
         },
         {},
-        ("chip.core.sram", "chip.noc.word_bytes", "chip.noc.paths", "chip.mesh.cols", "chip.mesh.rows"),
+        ("chip.core.sram", "chip.noc.word_bytes", "chip.noc.routing_paths", "chip.mesh.cols", "chip.mesh.rows"),
     ),
     "wafers with memory at their edge": Kind(
         ("chip=wse2_hbm", "workload.batch=[1]", "chip.core.sram='16 KiB'"),
@@ -115,7 +115,7 @@ KINDS = {
             "mapping.both.gemv": ("ktree", "ring", "pipeline"),
         },
         {},
-        ("chip.core.sram", "chip.hbm.channel_bandwidth", "chip.hbm.capacity", "chip.noc.word_bytes", "chip.noc.paths"),
+        ("chip.core.sram", "chip.hbm.channel_bandwidth", "chip.hbm.capacity", "chip.noc.word_bytes", "chip.noc.routing_paths"),
     ),
     "tiles": Kind(
         ("chip=tile_gh200", "mapping=flat"),
@@ -129,7 +129,7 @@ KINDS = {
         TILES,
     ),
     "boxes of GPUs": Kind(
-        ("chip=h200", "+part@chip=box_nvlink4", "model=deepseek_v2_lite", "workload.batch=[64]", "mapping.both.ep=8"),
+        ("chip=h200", "+part@chip=node_nvlink4", "model=deepseek_v2_lite", "workload.batch=[64]", "mapping.both.ep=8"),
         {
             "mapping.both.ep": (1, 2, 4, 8),
             "mapping.both.pp": (1, 2, 4, 8),
@@ -159,16 +159,16 @@ def drawn(kind: Kind, seed: int) -> Question:
     changes = {}
     for address in kind.more:
         value = leaf_at(of.base, address)
-        whole = isinstance(value, int) or address.endswith(("rows", "cols", "cores", "ports", "paths"))
+        whole = isinstance(value, int) or address.endswith(("rows", "cols", "cores", "ports", "routing_paths"))
         times = rng.choice((0.5, 1.0, 2.0)) if whole else 4.0 ** rng.uniform(-1, 1)
         changes[address] = max(float(value * times), 1.0)
     if "chip.l2.bandwidth" in changes:  # nobody builds a cache that is slower than the memory behind it
         behind = next(value for address, value in changes.items() if address.startswith("chip.hbm.") and "bandwidth" in address)
         changes["chip.l2.bandwidth"] = max(changes["chip.l2.bandwidth"], behind)
     # more of everything is more silicon than can be made or cooled, which is another question
-    changes |= {"chip.die.reticle": 1e9, "chip.die.cooling": 1e9}
+    changes |= {"chip.die.reticle": 1e9, "chip.die.max_power_density": 1e9}
     if of.base.chip.dram is not None:
-        changes["chip.dram.edge"] = 0.0
+        changes["chip.dram.edge_length"] = 0.0
     return Question(replace_leaves(of.base, changes), of.workload, of.space, of.sources)
 
 

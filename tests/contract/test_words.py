@@ -42,7 +42,7 @@ ON: dict[tuple[str, ...], tuple[str, ...]] = {
         "wafer64_nvlink",
     ),
     ("model=deepseek_v2_lite", "mapping.both.ep=8", *POOLED): ("h800_ep", "cm384"),
-    ("model=deepseek_v2_lite", "mapping.both.ep=4", "chip.dies.rows=2", "chip.dies.cols=4", "chip.boxes.size=4", *DIES[3:]): (
+    ("model=deepseek_v2_lite", "mapping.both.ep=4", "chip.dies.rows=2", "chip.dies.cols=4", "chip.nodes.size=4", *DIES[3:]): (
         "h800_ep",
     ),
     ("workload=gemm", SHAPES): ("wse2", "wse3", "dojo"),

@@ -8,7 +8,7 @@ from dse.space.workload import ServingLoad
 from tests.samples import asked
 
 WORDS = (
-    "chip=h800_ep", "chip.dies.cols=4", "chip.boxes.size=4", "model=deepseek_v2_lite", "model.deepseek_v2_lite.layers=3",
+    "chip=h800_ep", "chip.dies.cols=4", "chip.nodes.size=4", "model=deepseek_v2_lite", "model.deepseek_v2_lite.layers=3",
     "workload=serving", "workload.requests=50", "workload.prompt=100", "workload.output=20",
 )  # fmt: skip
 

@@ -101,13 +101,16 @@ def test_settings_without_effect_are_noted_beside_the_answer(typed: Typed) -> No
         "chip=npu_dse",
         "workload=gemm",
         "workload.shapes=[64x96x80]",
-        "chip.hbm.gap=1 ns",
+        "chip.hbm.strided_row_overhead=1 ns",
         "chip.clock=1 GHz",
         "search.budget=-4 ms",
     ]
     code, out, err = typed("evaluate", *line)
     assert not code
-    notes = ["search.budget has no effect on dse evaluate; dse run uses it", "chip.hbm.gap has no effect here"]
+    notes = [
+        "search.budget has no effect on dse evaluate; dse run uses it",
+        "chip.hbm.strided_row_overhead has no effect here",
+    ]
     assert err.splitlines() == [f"dse: note: {one}" for one in notes]
     assert "has no effect" not in out
     code, out, err = typed("evaluate", "--json", *line)
@@ -178,7 +181,7 @@ def test_settings_of_what_is_asked_are_tried_too() -> None:
     assert [str(one) for one in dse.evaluate(*line).without_effect] == ["seed has no effect here"]
 
 
-@pytest.mark.parametrize("address", ["chip.noc.vcs", "chip.noc.depth"])
+@pytest.mark.parametrize("address", ["chip.noc.vcs", "chip.noc.vc_depth"])
 def test_buffers_of_routers_take_area_where_no_flits_are_played(address: str) -> None:
     words = ("chip=wse2", "workload=gemm", "workload.shapes=[64x64x64]", "mapping.rows=4")
     few, many = (dse.evaluate(*words, f"{address}={number}").metrics for number in (2, 8))
@@ -189,8 +192,8 @@ def test_buffers_of_routers_take_area_where_no_flits_are_played(address: str) ->
 def test_a_run_notes_knobs_without_effect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a study that nothing refuses: its products of attention wait in software for no other tiles."""
     line = ["name=idle", "chip=tile32", "workload=attention", "workload.keys=[128]", "search=none", f"run_dir={tmp_path}"]
-    line += ["+space.chip.tile.sync='tag(cycle, choice(1,2))'", "+space.chip.clock='tag(GHz, choice(1,2))'"]
+    line += ["+space.chip.tile.collective_sync='tag(cycle, choice(1,2))'", "+space.chip.clock='tag(GHz, choice(1,2))'"]
     run_study(build_study(compose([*line, "+objectives.latency=min", "verify=none"]), tmp_path))
     said = " ".join("".join(capsys.readouterr()).split())
-    assert "note chip.tile.sync changes nothing: " in said
+    assert "note chip.tile.collective_sync changes nothing: " in said
     assert "chip.clock changes" not in said

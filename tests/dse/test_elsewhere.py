@@ -87,8 +87,8 @@ def test_a_constant_says_its_chip_before_its_group(tmp_path: Path) -> None:
     words = ("--config-dir", str(tmp_path), "+mine@_global_=own", "stack=sglang_he2025", *FEW)
     of = {one.address: one.fitted_on for one in dse.evaluate(*words, "chip=h100").sources}
     assert (of["mapping.stack.operator_overhead"], of["mapping.stack.hbm_achieved"]) == (("h100",), ("a100",))
-    own.write_text("chip: {hbm: {gap: {value: 5 ns, source: fitted, fitted_on: [h100], note: mine}}}\n")
-    with pytest.raises(DesignError, match=r"chip\.hbm\.gap: one value, not a group of fields"):
+    own.write_text("chip: {hbm: {strided_row_overhead: {value: 5 ns, source: fitted, fitted_on: [h100], note: mine}}}\n")
+    with pytest.raises(DesignError, match=r"chip\.hbm\.strided_row_overhead: one value, not a group of fields"):
         dse.evaluate(*words, "chip=h100")
 
 

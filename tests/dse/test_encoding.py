@@ -91,7 +91,7 @@ def test_a_process_passes_through_what_it_learned_and_doubts_what_is_far(seed: i
 def test_what_promises_most_is_feasible_and_beyond_the_front() -> None:
     """Smaller is better in both objectives, left of a third nothing fits; the best feasible rows lie next to that."""
     rng = np.random.default_rng(0)
-    space = Space(base(), (IntervalKnob("chip.l2.size", 0.0, 1e9), IntervalKnob("chip.hbm.gap", 0.0, 1e-8)))
+    space = Space(base(), (IntervalKnob("chip.l2.size", 0.0, 1e9), IntervalKnob("chip.hbm.strided_row_overhead", 0.0, 1e-8)))
     places = DesignEncoder(space)
 
     def known(at: np.ndarray) -> KnownResults:

@@ -150,7 +150,7 @@ PLACES = [
     ("l2", "size"),
     ("l2", "bandwidth"),
     ("hbm", "capacity"),
-    ("hbm", "gap"),
+    ("hbm", "strided_row_overhead"),
     ("network", "ports"),
     ("power",),
 ]

@@ -14,7 +14,7 @@ Typed = Callable[..., tuple[int, str, str]]
 
 CHIPS = sorted(path.stem for path in Path(dse.__file__).parent.glob("conf/chip/*.yaml"))
 
-BOXES = {"box_nvlink3": "a100", "box_nvlink4": "h200", "box_nvlink5": "b200", "box_infinity": "mi300x"}
+BOXES = {"node_nvlink3": "a100", "node_nvlink4": "h200", "node_nvlink5": "b200", "node_infinity": "mi300x"}
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -72,7 +72,7 @@ def test_boxes_divide_a_model_by_experts(part: str, chip: str) -> None:
 def test_h100s_in_boxes_are_that_part_on_an_h100() -> None:
     words = ["model=deepseek_v3", "mapping.both.ep=64", "workload.batch=[128]", "workload.prompt=[512]", "workload.output=[8]"]
     ready = dse.evaluate("chip=h100_ep", "chip.dies.rows=8", words)
-    made = dse.evaluate("chip=h100", "+part@chip=box_nvlink4", "chip.dies.rows=8", words)
+    made = dse.evaluate("chip=h100", "+part@chip=node_nvlink4", "chip.dies.rows=8", words)
     assert ready.metrics == made.metrics
 
 
@@ -80,7 +80,7 @@ def test_h100s_in_boxes_are_that_part_on_an_h100() -> None:
 def test_what_one_box_does_not_have_says_how_to_make_boxes(word: str, typed: Typed) -> None:
     status, _, said = typed("evaluate", "chip=h200", word)
     assert status == 2
-    assert "+part@chip=box_nvlink4" in said
+    assert "+part@chip=node_nvlink4" in said
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_one_box_does_not_have_says_how_to_make_boxes(word: str, typed: Typ
             ("chip=wse2_hbm", "+dram@chip.dram=hbm4"),
             "chip.dram: its file sets one already; dram@chip.dram=hbm4, without a +, replaces it",
         ),
-        (("chip=npu64", "+part@chip=box_nvlink4"), "part@chip=box_nvlink4 changes the kind of chip; remove that preset"),
+        (("chip=npu64", "+part@chip=node_nvlink4"), "part@chip=node_nvlink4 changes the kind of chip; remove that preset"),
     ],
 )
 def test_a_part_that_does_not_go_there_says_what_would_do(words: tuple[str, ...], said: str, typed: Typed) -> None:

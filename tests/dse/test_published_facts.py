@@ -48,14 +48,19 @@ published: {die_area: 700 mm2, tdp: 500 W, clock: 3 GHz, price: 1600 USD}
 """,
 }
 
-BROKEN = {"h100_nvl": {"chip.die.shore"}, "pro6000": {"chip.die.reticle", "chip.clock", "chip.die.cooling"}, "gaudy": set()}
+BROKEN = {
+    "h100_nvl": {"chip.die.memory_edge_share"},
+    "pro6000": {"chip.die.reticle", "chip.clock", "chip.die.max_power_density"},
+    "gaudy": set(),
+}
 """Limits of the model alone that each would break."""
 
 MODEL = {"die_area": area.die_area, "tdp": energy.peak_design_power, "clock": supply.maximum_clock, "price": price.of_chip}
 
 MOVED = (
     "cores", "core.matrix", "core.vector", "clock", "l2.size", "l2.bandwidth", "hbm.bandwidth", "hbm.capacity",
-    "network.bandwidth", "die.cores", "die.private", "technology.multiplier", "economics.markup", "dram.price", "hbm.scatter",
+    "network.bandwidth", "die.built_cores", "die.l1_size", "technology.multiplier", "economics.markup", "dram.price",
+    "hbm.random_access_overhead",
 )  # fmt: skip
 """Leaves of a die with a cache: sizes, cores and clock, and some on which no fact depends."""
 
@@ -120,7 +125,7 @@ def test_a_fact_is_dropped_where_a_knob_moves_what_it_depends_on(cards, card, le
             assert ("dropped" in fact.text) != same
         holds = {fact.name: fact.holds for fact in published_facts(chip)}
         if times != 1.0 and leaf in ("cores", "core.matrix", "l2.size", "hbm.bandwidth", "clock"):
-            assert not holds["die_area"] or (leaf == "cores" and chip.die.cores >= chip.cores)
+            assert not holds["die_area"] or (leaf == "cores" and chip.die.built_cores >= chip.cores)
             assert not holds["tdp"] or leaf == "l2.size"
         if not any(holds.values()):
             found, plain = (evaluate(stack_designs([replace(design, chip=one)]), of.workload) for one in (chip, without))
@@ -135,7 +140,7 @@ def test_designs_together_are_as_one_by_one_each_by_its_own_part(cards):
     bases = [replace(of[0].base, chip=replace(of[0].base.chip, core=replace(of[0].base.chip.core, rates=None))), of[1].base]
     bases[1] = replace(bases[1], chip=replace(bases[1].chip, core=replace(bases[1].chip.core, rates=None)))
     designs = [
-        replace_leaves(base, {"chip.l2.size": base.chip.l2.size * times, "chip.die.shore": shore})
+        replace_leaves(base, {"chip.l2.size": base.chip.l2.size * times, "chip.die.memory_edge_share": shore})
         for base in bases
         for times in (1.0, 0.5)
         for shore in (0.5, 1.0)
@@ -167,7 +172,7 @@ def test_a_typed_leaf_is_as_a_knob_and_typed_facts_are_of_the_typed_chip(cards, 
 def test_a_study_says_which_knobs_drop_facts(tmp_path):
     (tmp_path / "chip").mkdir()
     (tmp_path / "chip/card.yaml").write_text(CARDS["gaudy"])
-    knobs = ("+space.chip.l2.size='tag(MB,choice(72,96))'", "+space.chip.hbm.gap='tag(ns,choice(0,1))'")
+    knobs = ("+space.chip.l2.size='tag(MB,choice(72,96))'", "+space.chip.hbm.strided_row_overhead='tag(ns,choice(0,1))'")
     asked = build_study(compose((f"--config-dir={tmp_path}", "chip=card", *LOAD, *knobs, "+objectives.tpot=min")), tmp_path)
     (remark,) = facts_dropped(asked)
     assert remark.what == "card"

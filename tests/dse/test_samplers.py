@@ -110,14 +110,14 @@ def test_exhaustive_says_what_budget_it_needs(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("name", ["local", "nsga2", "nsga3", "tpe"])
 def test_a_constraint_moves_the_search_to_where_it_holds(name: str) -> None:
     """Left to its one objective it goes to one end of the interval; the constraint forbids three quarters from there."""
-    space = Space(base(), (IntervalKnob("chip.l2.size", 0.0, 1e9), IntervalKnob("chip.hbm.gap", 0.0, 1e-8)))
+    space = Space(base(), (IntervalKnob("chip.l2.size", 0.0, 1e9), IntervalKnob("chip.hbm.strided_row_overhead", 0.0, 1e-8)))
 
     def kept(constrained: bool) -> float:
         source = make_sampler(name, space, ["max", "min"], seed=3, population=20)
         within = []
         for number in range(200):
             ask = source.ask(number, None)
-            size, gap = ask.values["chip.l2.size"] / 1e9, ask.values["chip.hbm.gap"] * 1e8
+            size, gap = ask.values["chip.l2.size"] / 1e9, ask.values["chip.hbm.strided_row_overhead"] * 1e8
             source.tell(ask, Feedback((size, gap), {"size": size / 0.25 - 1} if constrained else {}))
             within.append(size <= 0.25)
         return float(np.mean(within[-100:]))

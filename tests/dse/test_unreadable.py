@@ -66,7 +66,7 @@ def test_a_part_that_lacks_something_says_the_words_and_with_them_it_runs() -> N
     [
         ("h200", "chip.hbm=hbm3_edge"),
         ("a100", "chip.hbm=hbm3_stack"),
-        ("wse2", "chip=box_nvlink5"),
+        ("wse2", "chip=node_nvlink5"),
         ("wse2", "chip.l2=l2_256mb"),
     ],
 )

@@ -26,7 +26,7 @@ def test_a_memory_takes_its_bytes_and_its_idle_power(chip, pattern):
     nbytes = one["bandwidth"] * one["latency"]
     dram = of.base.chip.dram
     assert one["energy"] == pytest.approx(
-        nbytes * dram.byte + area.memory_device_count(of.base.chip) * dram.idle * one["latency"]
+        nbytes * dram.energy_per_byte + area.memory_device_count(of.base.chip) * dram.idle_power * one["latency"]
     )
     assert one["peak_power"] == one["power"] == pytest.approx(one["energy"] / one["latency"])
 

@@ -99,4 +99,4 @@ def by_hand(of: Case) -> tuple[float, float, float]:
 @pytest.mark.parametrize("of", CASES, ids=lambda of: f"{of.dataflow}-{of.rows}x{of.cols}")
 def test_attention_does_what_its_algorithm_says(of: Case) -> None:
     found = done(*of.words)
-    assert (found["mac"], found["byte"], found["hop"]) == pytest.approx(by_hand(of))
+    assert (found["mac"], found["energy_per_byte"], found["hop"]) == pytest.approx(by_hand(of))

@@ -16,7 +16,7 @@ from tests.samples import asked
 
 SMALL = ("model=deepseek_v2_lite", "workload.batch=[64]", "workload.prompt=64", "workload.output=2", "workload.routing=even")
 TWO = ("chip=wafer64", "chip.dies.rows=4", "chip.dies.cols=4", *SMALL, "mapping.both.pp=1", "mapping.both.ep=16")
-BOXES = "+chip.boxes={size: 8, bandwidth: 50 GB/s, latency: 3 us, start: 2 us}"
+BOXES = "+chip.nodes={size: 8, bandwidth: 50 GB/s, latency: 3 us, exchange_start: 2 us}"
 
 
 def metrics(*words: str, fidelity: str = "closed") -> dict[str, float]:
@@ -43,7 +43,7 @@ def test_systems_in_boxes_are_played(exchange: str) -> None:
 
 
 def test_one_copy_a_box_is_quicker_where_the_network_between_is_slow() -> None:
-    words = (*TWO, BOXES, "chip.boxes.bandwidth=2 GB/s", "mapping.both.placement=linear")
+    words = (*TWO, BOXES, "chip.nodes.bandwidth=2 GB/s", "mapping.both.placement=linear")
     assert metrics(*words, "mapping.both.exchange=by_node")["tpot"] < metrics(*words)["tpot"]
 
 
@@ -51,7 +51,7 @@ def test_a_network_between_boxes_costs_area_energy_and_money() -> None:
     plain, boxed = metrics(*TWO, "mapping.both.placement=linear"), metrics(*TWO, BOXES, "mapping.both.placement=linear")
     assert boxed["system_price"] > plain["system_price"]
     assert boxed["tdp"] > plain["tdp"]
-    wide = metrics(*TWO, BOXES, "chip.boxes.bandwidth=200 GB/s", "mapping.both.placement=linear")
+    wide = metrics(*TWO, BOXES, "chip.nodes.bandwidth=200 GB/s", "mapping.both.placement=linear")
     assert wide["die_mm2"] > plain["die_mm2"]
 
 

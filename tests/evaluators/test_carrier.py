@@ -15,7 +15,7 @@ LOST = "lost in joining"
 
 @given(st.integers(1, 12), st.integers(1, 12), st.floats(0.97, 1.0))
 def test_what_is_lost_is_what_is_bought_beyond_what_holds(rows, cols, bond):
-    of = replace_leaves(BASE, {"chip.dies.rows": rows, "chip.dies.cols": cols, "chip.carrier.bond": bond}).chip
+    of = replace_leaves(BASE, {"chip.dies.rows": rows, "chip.dies.cols": cols, "chip.carrier.bond_yield": bond}).chip
     parts = price.price_by_part(of)
     joined = sum(parts[name] for name in ("dies", "memory", "package", "carrier"))
     assert joined + parts[LOST] == pytest.approx(joined / bond ** (rows * cols))
@@ -24,7 +24,7 @@ def test_what_is_lost_is_what_is_bought_beyond_what_holds(rows, cols, bond):
 
 def test_a_carrier_has_the_area_of_dies_and_of_memory_on_it():
     parts, of = price.price_by_part(BASE.chip), BASE.chip
-    beside = area.memory_device_count(of) * of.dram.edge**2
+    beside = area.memory_device_count(of) * of.dram.edge_length**2
     assert parts["carrier"] == pytest.approx(of.carrier.price * (area.total_area(of) + beside))
 
 
@@ -35,8 +35,8 @@ def test_without_a_carrier_nothing_is_lost_on_it():
 
 def test_shares_that_hold_are_priced_together_as_one_by_one():
     bonds = np.array([0.97, 0.99, 1.0])
-    together = price.system_price(replace_leaves(BASE, {"chip.carrier.bond": bonds}).chip)
-    alone = [price.system_price(replace_leaves(BASE, {"chip.carrier.bond": float(bond)}).chip) for bond in bonds]
+    together = price.system_price(replace_leaves(BASE, {"chip.carrier.bond_yield": bonds}).chip)
+    alone = [price.system_price(replace_leaves(BASE, {"chip.carrier.bond_yield": float(bond)}).chip) for bond in bonds]
     assert together == pytest.approx(alone)
     assert np.all(np.diff(together) < 0)
 
@@ -45,4 +45,4 @@ def test_shares_that_hold_are_priced_together_as_one_by_one():
 def test_the_plug_gives_what_a_chip_and_its_server_take_and_what_supplies_lose(chip):
     of = asked(f"chip={chip}").base.chip
     more = replace_leaves(of, {"economics.host_power": of.economics.host_power + 90.0})
-    assert price.wall_power(more) - price.wall_power(of) == pytest.approx(90.0 / of.economics.supply)
+    assert price.wall_power(more) - price.wall_power(of) == pytest.approx(90.0 / of.economics.power_supply_efficiency)

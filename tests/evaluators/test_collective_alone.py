@@ -43,8 +43,8 @@ def test_a_batch_is_its_singles(fidelity: str) -> None:
         {
             "chip.mesh.rows": int(rng.choice([4, 6, 8, 32])),
             "chip.mesh.cols": int(rng.choice([4, 8, 12])),
-            "chip.tile.sync": float(rng.integers(0, 99)),
-            "chip.noc.hop": float(rng.choice([1, 2])),
+            "chip.tile.collective_sync": float(rng.integers(0, 99)),
+            "chip.noc.hop_cycles": float(rng.choice([1, 2])),
             "mapping.collective": str(rng.choice(sorted(TEAMS))),
         }
         for _ in range(10)

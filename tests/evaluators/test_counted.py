@@ -24,7 +24,7 @@ few = st.integers(1, 90)
 def test_bytes_of_a_product_are_those_of_its_tiles(m: int, k: int, n: int, rows: int, cols: int, dataflow: str) -> None:
     """What stays comes once; what streams comes for each tile; a sum that is not the first is read before it is written."""
     depth = 2 if dataflow == "ce" else 0
-    of = MatrixEngine(dataflow=dataflow, rows=rows, cols=cols, depth=depth, reload="hidden", fill=0.0, call=0.0)
+    of = MatrixEngine(dataflow=dataflow, rows=rows, cols=cols, depth=depth, reload="hidden", fill=0.0, start=0.0)
     counted = 0.0
     if dataflow in ("output", "ce"):
         wide = cols * (depth + 1)
@@ -38,7 +38,7 @@ def test_bytes_of_a_product_are_those_of_its_tiles(m: int, k: int, n: int, rows:
             for left in range(0, ways, cols):
                 deep, across = min(rows, k - first), min(cols, ways - left)
                 counted += 2 * (deep * across + streams * deep) + streams * across * ACCUMULATOR_BYTES * (1 + (first > 0))
-    engines = TileEngines(1.0, of, VectorEngine(lanes=1.0, special=1.0, call=0.0), 1.0)
+    engines = TileEngines(1.0, of, VectorEngine(lanes=1.0, special=1.0, start=0.0), 1.0)
     assert engines.streamed(m, k, n, 2.0) == pytest.approx(counted)
 
 

@@ -11,7 +11,7 @@ from dse.space.errors import DesignError
 from tests.samples import asked
 
 ALL = ("workload=collective", "workload.along=rectangle", "workload.root=0")
-BOXES = "+chip.boxes={size: 4, bandwidth: 50 GB/s, latency: 3 us, start: 2 us}"
+BOXES = "+chip.nodes={size: 4, bandwidth: 50 GB/s, latency: 3 us, exchange_start: 2 us}"
 FOUR = ("chip=wafer64", "chip.dies.rows=4", "chip.dies.cols=4", *ALL)
 
 
@@ -126,7 +126,7 @@ def test_what_makes_no_sense_is_refused_in_a_line(words: tuple[str, ...], said: 
 
 
 def test_routers_play_any_topology_and_boxes() -> None:
-    for more in (("chip.d2d.topology=switch",), ("chip.d2d.topology=full", "chip.die.reach=board"), (BOXES,)):
+    for more in (("chip.d2d.topology=switch",), ("chip.d2d.topology=full", "chip.die.chip_link_reach=board"), (BOXES,)):
         words = (*FOUR, "workload.pattern=allreduce", *more)
         if "full" in more[0]:
             words = (*words, "chip.d2d.ports=15")

@@ -357,7 +357,7 @@ def test_activations_are_those_of_as_many_tokens_as_go_at_a_time(
 
 ONE = "mapping.both.tp=1"
 
-BOXED = ("chip=h800_ep", "chip.dies.rows=2", "chip.dies.cols=4", "chip.boxes.size=4", "mapping.both.ep=1", "mapping.both.pp=1")
+BOXED = ("chip=h800_ep", "chip.dies.rows=2", "chip.dies.cols=4", "chip.nodes.size=4", "mapping.both.ep=1", "mapping.both.pp=1")
 """Dies by a switch: what goes from one to another crosses two links. What else goes over links is nothing."""
 
 
@@ -375,7 +375,7 @@ def test_caches_that_go_to_other_instances_take_the_energy_of_links(chip: tuple[
     words = (*chip, *few, "model=qwen3_1b7", "mapping.serving.batch=64")
 
     def joules(picojoules: float, *more: str) -> float:
-        dear = (f"chip.technology.{reach}_byte='{picojoules} pJ/B'" for reach in ("module", "package", "board"))
+        dear = (f"chip.technology.{reach}_energy_per_byte='{picojoules} pJ/B'" for reach in ("module", "package", "board"))
         return metrics(*words, *more, *dear)["energy"]
 
     apart = "mapping.serving.prefill_instances=1"

@@ -118,8 +118,8 @@ def test_levels_are_boxes_or_else_rows() -> None:
         of = asked(*BOXES, *DENSE, "mapping.both.tp=16", "mapping.both.sums=two_level", *words).base
         return make_die_groups(of.chip, "linear", 1, 16, 16, 1, sums=("two_level", 2)).sums
 
-    assert levels("chip.boxes.size=4") == ReductionAlgorithm("two_level", 4)
-    assert levels("chip.boxes=null", "chip.dies.rows=8", "chip.dies.cols=2") == ReductionAlgorithm("two_level", 2)
+    assert levels("chip.nodes.size=4") == ReductionAlgorithm("two_level", 4)
+    assert levels("chip.nodes=null", "chip.dies.rows=8", "chip.dies.cols=2") == ReductionAlgorithm("two_level", 2)
 
 
 def test_levels_spare_the_slow_network_its_steps() -> None:

@@ -151,7 +151,7 @@ def test_bandwidth_and_latency_are_those_of_a_cycle_accurate_reference() -> None
 
 
 def test_tiles_in_step_lose_more_of_a_channel_than_one_stream() -> None:
-    """What `hbm.crowded` of tile32 stands for: tiles that ask for blocks of 32 KiB side by side, 4 KiB at a time."""
+    """What `hbm.contended_efficiency` of tile32 stands for: tiles ask for blocks of 32 KiB side by side, 4 KiB at a time."""
     rng = np.random.default_rng(0)
 
     def share(streams: int) -> float:

@@ -20,7 +20,7 @@ from tests.samples import asked
 BY_CLOCK = ("mac", "element", "access", "shared", "hop")
 """Energies of what is on a die, at the supply that its clock needs; those of links and memory are what they are."""
 
-LINKS = ("package_byte", "module_byte", "board_byte")
+LINKS = ("package_energy_per_byte", "module_energy_per_byte", "board_energy_per_byte")
 
 
 LITTLE = 1e-18
@@ -29,13 +29,13 @@ LITTLE = 1e-18
 
 def counted(design: Design, workload: Workload) -> dict[str, float]:
     """What is done, by constant: energy over that constant where all others are nothing."""
-    ones = [f"chip.technology.{name}" for name in (*BY_CLOCK, *LINKS, "static")]
-    ones += [] if design.chip.dram is None else ["chip.dram.byte", "chip.dram.idle"]
+    ones = [f"chip.technology.{name}" for name in (*BY_CLOCK, *LINKS, "static_power_density")]
+    ones += [] if design.chip.dram is None else ["chip.dram.energy_per_byte", "chip.dram.idle_power"]
     none = dict.fromkeys(ones, 0.0)
     found = evaluate(stack_designs([replace_leaves(design, none | {one: LITTLE}) for one in ones]), workload).columns["energy"]
     counts = {one.rpartition(".")[2]: float(value) / LITTLE for one, value in zip(ones, found, strict=True)}
     scale = float(supply.relative_energy(design.chip))
-    counts |= {name: counts[name] / scale for name in (*BY_CLOCK, "static")}
+    counts |= {name: counts[name] / scale for name in (*BY_CLOCK, "static_power_density")}
     if design.chip.mesh is not None:  # wires of a hop by the size of its cores
         counts["hop"] *= float(design.chip.technology.hop / energy.hop(design.chip))
     return counts
@@ -107,15 +107,15 @@ def test_memory_brings_weights_once_a_step_and_the_cache(chip: str) -> None:
     """Beside what of activations a cache has no room for, and blocks of weights and keys that tiles read again."""
     by_hand = multiply_adds()
     once = 2 * (21 * by_hand["weights"] + by_hand["cached"])
-    assert once * (1 - 1e-9) <= done(f"chip={chip}", *DENSE, *formats("bf16"))["byte"] <= 1.25 * once
+    assert once * (1 - 1e-9) <= done(f"chip={chip}", *DENSE, *formats("bf16"))["energy_per_byte"] <= 1.25 * once
 
 
 def test_what_stands_is_area_and_devices_over_the_time() -> None:
     words = ("chip=h100", *DENSE, "mapping.both.tp=4")
     of = asked(*words)
     found, seconds = done(*words), float(evaluate(stack_designs([of.base]), of.workload).columns["latency"][0])
-    assert found["static"] == pytest.approx(4 * float(area.total_area(of.base.chip)) * seconds)
-    assert found["idle"] == pytest.approx(4 * 5 * seconds)  # five stacks
+    assert found["static_power_density"] == pytest.approx(4 * float(area.total_area(of.base.chip)) * seconds)
+    assert found["idle_power"] == pytest.approx(4 * 5 * seconds)  # five stacks
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,9 @@ def test_sums_cross_a_link_from_die_to_die_and_two_by_way_of_a_switch(chip: str,
     """Two sums a layer, of which each part leaves all dies but one, to be summed and as a sum."""
     dies = int(words[0][-1])
     each = 2 * multiply_adds()["residual"] * 28 * 2  # of 16 bits
-    assert done(f"chip={chip}", *DENSE, *words, *formats("bf16"))["board_byte"] == pytest.approx(links * 2 * (dies - 1) * each)
+    assert done(f"chip={chip}", *DENSE, *words, *formats("bf16"))["board_energy_per_byte"] == pytest.approx(
+        links * 2 * (dies - 1) * each
+    )
 
 
 def test_sums_of_several_nodes_cross_two_links_between_them() -> None:
@@ -139,15 +141,15 @@ def test_sums_of_several_nodes_cross_two_links_between_them() -> None:
     words = ("chip=gh200", *DENSE, "mapping.both.tp=8", *formats("bf16"))
     each = 2 * multiply_adds()["residual"] * 28 * 2
     inside, between = 2 * 2 * 3 * each, 4 * 2 * (2 - 1) * each / 4
-    assert done(*words)["board_byte"] == pytest.approx(inside + 2 * between)
+    assert done(*words)["board_energy_per_byte"] == pytest.approx(inside + 2 * between)
 
 
 def test_a_box_takes_the_same_energy_whoever_lays_a_sum_out() -> None:
     """Eight dies on one switch, as devices that share a layer and as dies with a port each."""
     one = ("workload=collective", "workload.pattern=allreduce", "workload.bytes=[8MB]", "workload.along=rectangle")
     words = ("workload.root=0", "workload.group=mesh", "workload.combine=sum")
-    devices = done("chip=h200", *one, *words, "mapping.decode.tp=8")["board_byte"]
-    assert devices == done("chip=h200_ep", *one, *words)["board_byte"] == pytest.approx(2 * 2 * 7 * 8e6)
+    devices = done("chip=h200", *one, *words, "mapping.decode.tp=8")["board_energy_per_byte"]
+    assert devices == done("chip=h200_ep", *one, *words)["board_energy_per_byte"] == pytest.approx(2 * 2 * 7 * 8e6)
 
 
 @pytest.mark.parametrize("name", ALLREDUCE.names())
@@ -190,7 +192,7 @@ def test_what_a_product_of_tiles_does_to_their_memories() -> None:
     byte, engine = (chip.tile.sram / 32768) ** 0.144, chip.tile.matrix
     operands = 2 * found["mac"] * (1 / engine.rows + 1 / engine.cols)
     assert found["hop"] == found["element"] == 0
-    assert found["access"] == pytest.approx((operands + found["byte"]) * byte)
+    assert found["access"] == pytest.approx((operands + found["energy_per_byte"]) * byte)
 
 
 def test_weights_from_the_edge_of_a_wafer_are_written_where_they_are_multiplied() -> None:
@@ -199,7 +201,7 @@ def test_weights_from_the_edge_of_a_wafer_are_written_where_they_are_multiplied(
     words = ("chip=wse2_hbm", "model=llama3_8b", "workload.batch=[1]", "workload.prompt=512", "workload.output=16")
     said = (*words, "mapping.both.rows=480", "mapping.both.cols=480", "mapping.both.regions=1")
     some, more = (done(*said, f"chip.core.sram='{size} KiB'") for size in (16, 8))
-    came = more["byte"] - some["byte"]
+    came = more["energy_per_byte"] - some["energy_per_byte"]
     assert came > 1e9
     assert more["access"] - some["access"] == pytest.approx(came, rel=1e-6)
     assert more["hop"] - some["hop"] == pytest.approx(came * 750 / 2, rel=1e-6)

@@ -14,9 +14,9 @@ from dse.space.chip import DATAFLOWS, MatrixEngine, VectorEngine
 from dse.space.fields import replace_leaves
 from tests.samples import asked
 
-VECTOR = VectorEngine(lanes=128.0, special=64.0, call=20.0)
-ARRAY = MatrixEngine(dataflow="weight", rows=32, cols=32, depth=0, reload="hidden", fill=0.0, call=0.0)
-CE = MatrixEngine(dataflow="ce", rows=32, cols=16, depth=3, reload="hidden", fill=10.0, call=0.0)
+VECTOR = VectorEngine(lanes=128.0, special=64.0, start=20.0)
+ARRAY = MatrixEngine(dataflow="weight", rows=32, cols=32, depth=0, reload="hidden", fill=0.0, start=0.0)
+CE = MatrixEngine(dataflow="ce", rows=32, cols=16, depth=3, reload="hidden", fill=10.0, start=0.0)
 
 sizes = st.tuples(st.integers(1, 700), st.integers(1, 700), st.integers(1, 700))
 
@@ -110,7 +110,7 @@ def test_a_batch_is_its_singles(dataflow: str) -> None:
 def test_memory_binds_sums_of_cores_whose_lanes_run_products(chip: str) -> None:
     """So that it does not matter whether a multiply-add is one operation of theirs or two."""
     of = asked(f"chip={chip}").base.chip
-    assert of.tile.products == "either"
+    assert of.tile.gemm_engine == "either"
     assert (
         with_vector_reduction(replace_leaves(of, {"tile.vector.lanes": 2 * of.tile.vector.lanes})).combine
         == with_vector_reduction(of).combine

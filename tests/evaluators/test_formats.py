@@ -271,7 +271,7 @@ def test_what_is_expanded_takes_the_vector_engine(where: str, tensor: str) -> No
     lanes = "chip.tile.vector.lanes" if where in ("npu64", "tile_gh200") else "chip.core.vector"
     if where == "wse2":  # cores multiply 16 bits alone, and have one engine
         slow, usual, part = (
-            replace_leaves(of.base, {"chip.core.operation": leaf_at(of.base, "chip.core.operation") * 20}),
+            replace_leaves(of.base, {"chip.core.vector_operation": leaf_at(of.base, "chip.core.vector_operation") * 20}),
             "fp16",
             "products",
         )

@@ -125,7 +125,7 @@ def test_rows_of_exchanges_say_what_leaves_dies(chip: str, tp: int) -> None:
 def test_stages_hand_on_each_token_once_and_pay_for_it(pp: int, tp: int) -> None:
     """As a row says, and by two links of a board each: of dies that share heads each has the whole of a token."""
     words = (
-        "chip=h800_ep", "chip.dies.rows=4", "chip.dies.cols=4", "chip.boxes.size=4", "model=qwen3_1b7", "mapping.both.ep=1",
+        "chip=h800_ep", "chip.dies.rows=4", "chip.dies.cols=4", "chip.nodes.size=4", "model=qwen3_1b7", "mapping.both.ep=1",
         f"mapping.both.pp={pp}", f"mapping.both.tp={tp}", "mapping.both.microbatches=2", "workload.batch=[16]",
         "workload.prompt=100", "workload.output=3",
     )  # fmt: skip
@@ -136,7 +136,7 @@ def test_stages_hand_on_each_token_once_and_pay_for_it(pp: int, tp: int) -> None
     rows = {row.phase: row for row in explain(of.base, case).rows if row.operator == "to the next stage"}
     assert {phase: row.sent for phase, row in rows.items()} == pytest.approx(each, rel=1e-9)
     if tp == 1:  # else sums cross links too
-        dear, free = (typed(asked(*words, f"chip.technology.board_byte='{value} pJ/B'")) for value in (1000, 0))
+        dear, free = (typed(asked(*words, f"chip.technology.board_energy_per_byte='{value} pJ/B'")) for value in (1000, 0))
         joules = float((dear.columns["energy"] - free.columns["energy"])[0])
         assert joules == pytest.approx(2 * sum(each.values()) * 1000e-12, rel=1e-6)
 

@@ -109,7 +109,17 @@ def test_shifting_holds_as_many_times_more_as_there_are_rows() -> None:
     assert held["shift"] == 360 * held["concat"]
 
 
-@given(st.sampled_from(["chip.noc.hop", "chip.core.stage", "chip.core.copy", "chip.core.launch", "chip.core.post"]))
+@given(
+    st.sampled_from(
+        [
+            "chip.noc.hop_cycles",
+            "chip.core.software_stage",
+            "chip.core.word_copy",
+            "chip.core.launch",
+            "chip.core.message_start",
+        ]
+    )
+)
 @settings(max_examples=10, deadline=None)
 def test_a_faster_part_never_hurts(address: str) -> None:
     asked_ = asked(*ONE)
@@ -126,8 +136,8 @@ def test_a_faster_part_never_hurts(address: str) -> None:
         (("model=codellama_34b",), "chip.core.sram", "no square mesh of this chip fits prefill, "),
         (("mapping.prefill.rows=900",), "chip.mesh.rows", "fits on"),
         (("mapping.prefill.rows=2", "chip.core.sram=1 GB"), "mapping.prefill.rows", "prefill fits on"),
-        (("mapping.decode.ktree_k=500", "chip.noc.paths=1000"), "mapping.decode.rows", "decode fits on"),
-        (("mapping.decode.ktree_k=40",), "chip.noc.paths", "decode fits with mapping.decode.ktree_k=23"),
+        (("mapping.decode.ktree_k=500", "chip.noc.routing_paths=1000"), "mapping.decode.rows", "decode fits on"),
+        (("mapping.decode.ktree_k=40",), "chip.noc.routing_paths", "decode fits with mapping.decode.ktree_k=23"),
         (("mapping.prefill.rows=661", "mapping.prefill.cols=660"), "mapping.prefill.cols", "prefill fits on"),
         (("mapping.decode.regions=9",), "mapping.decode.regions", "decode fits on"),
     ],

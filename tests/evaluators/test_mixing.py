@@ -197,13 +197,13 @@ def test_picked_pieces_open_rows_on_a_die_and_smaller_ones_more_of_them() -> Non
         words = ("chip=h100", "model=qwen3_1b7", "workload.batch=[64]", "workload.prompt=20000", "workload.output=64")
         return metrics(*words, *HYBRIDS["indexed"], *more)["tpot"]
 
-    whole, scattered = token("chip.hbm.scatter='0 B'"), token("chip.hbm.scatter='4096 B'")
+    whole, scattered = token("chip.hbm.random_access_overhead='0 B'"), token("chip.hbm.random_access_overhead='4096 B'")
     layers_, rows, nbytes = 28, 64 * 256, 4096 * 8 // 8
     hbm = asked("chip=h100").base
     lost = layers_ * rows * nbytes / (hbm.chip.hbm.bandwidth * hbm.mapping.stack.hbm_achieved)
     assert scattered - whole == pytest.approx(lost, rel=0.05)
-    with pytest.raises(DesignError, match=r"chip\.hbm\.scatter: missing"):
-        token("chip.hbm.scatter=null")
+    with pytest.raises(DesignError, match=r"chip\.hbm\.random_access_overhead: missing"):
+        token("chip.hbm.random_access_overhead=null")
 
 
 def test_decodes_beside_a_prompt_read_and_write_their_states() -> None:

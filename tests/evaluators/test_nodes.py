@@ -138,7 +138,13 @@ WITHOUT_BOXES = {
 }
 """Chips with links to others and no network between boxes, and why."""
 
-PARTS = {"a100": "box_nvlink3", "h100": "box_nvlink4", "h200": "box_nvlink4", "b200": "box_nvlink5", "mi300x": "box_infinity"}
+PARTS = {
+    "a100": "node_nvlink3",
+    "h100": "node_nvlink4",
+    "h200": "node_nvlink4",
+    "b200": "node_nvlink5",
+    "mi300x": "node_infinity",
+}
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "chip").glob("*.yaml")))
@@ -162,8 +168,8 @@ def test_a_chip_with_links_is_in_boxes_or_says_why_not(name: str) -> None:
 @pytest.mark.parametrize(("name", "part"), PARTS.items())
 def test_boxes_are_the_same_with_the_part_and_without(name: str, part: str) -> None:
     plain, boxed = (asked(f"chip={name}", *words).base.chip for words in ((), (f"+part@chip={part}",)))
-    assert plain.network.nodes.size == boxed.boxes.size  # type: ignore[union-attr]
-    assert links.node_port_bandwidth(plain) == boxed.boxes.bandwidth
+    assert plain.network.nodes.size == boxed.nodes.size  # type: ignore[union-attr]
+    assert links.node_port_bandwidth(plain) == boxed.nodes.bandwidth
 
 
 def test_ports_join_the_dies_of_a_node_only() -> None:

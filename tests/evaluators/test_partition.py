@@ -22,8 +22,8 @@ from tests.agreement.test_events import CYCLES
 
 ENGINES = TileEngines(
     1.0,
-    MatrixEngine(dataflow="weight", rows=8, cols=8, depth=0, reload="hidden", fill=0.0, call=5.0),
-    VectorEngine(lanes=16.0, special=4.0, call=3.0),
+    MatrixEngine(dataflow="weight", rows=8, cols=8, depth=0, reload="hidden", fill=0.0, start=5.0),
+    VectorEngine(lanes=16.0, special=4.0, start=3.0),
     1e6,
 )
 WORMHOLE = CYCLES._replace(post=3.0)

@@ -146,7 +146,7 @@ def drawn_phase(seed: int, *, free: bool, name: str) -> PartitionedPhase:
         f"workload.prompt={rng.choice([20, 300])}", "workload.output=8",
     )  # fmt: skip
     design = shaken(of.base, rng)
-    noc = {"chip.noc.hop": 0.0, "chip.noc.ramp": 0.0, "chip.noc.word": 0.0} if free else {}
+    noc = {"chip.noc.hop_cycles": 0.0, "chip.noc.ramp_cycles": 0.0, "chip.noc.word_cycles": 0.0} if free else {}
     sizes = {"chip.tile.sram": 4e6, "mapping.sram_kv": 0.0} | both(tp=int(rng.choice([2, 4, 8])))
     design = with_word(replace_leaves(design, noc | sizes), AUTO)
     return phase_of(design, of, name)

@@ -32,7 +32,7 @@ def split(tp: int = 1, pp: int = 1, ep: int = 1) -> tuple[str, ...]:
 @pytest.mark.parametrize("boxed", [True, False])
 def test_one_die_is_a_device_by_itself(model: tuple[str, ...], boxed: bool) -> None:
     one = ("chip.dies.rows=1", "chip.dies.cols=1", "mapping.prefill.microbatches=1", *split())
-    box = ("chip.boxes.size=1",) if boxed else ("chip.boxes=null",)
+    box = ("chip.nodes.size=1",) if boxed else ("chip.nodes=null",)
     formats = [f"mapping.precision.{name}=fp8" for name in ("weights", "activations", "kv")]
     dies = metrics("chip=h800_ep", *model, *one, *box, *formats)
     device = metrics("chip=h800", "stack=tuned_ep", "mapping.both.tp=1", *model, *formats)
@@ -56,10 +56,10 @@ def test_attention_is_as_slow_as_the_format_of_its_cache() -> None:
     [
         (MOE, split(ep=16)),
         (MOE, (*split(ep=16), "mapping.both.exchange=by_node")),
-        (MOE, (*split(tp=2, pp=2, ep=4), "chip.boxes.size=4")),
-        (MOE, (*split(ep=8, pp=2), "workload.routing=sampled", "mapping.both.exchange=by_node", "chip.boxes.size=2")),
-        (DENSE, (*split(tp=16), "chip.boxes.size=4")),
-        (DENSE, (*split(pp=4), "chip.boxes=null")),
+        (MOE, (*split(tp=2, pp=2, ep=4), "chip.nodes.size=4")),
+        (MOE, (*split(ep=8, pp=2), "workload.routing=sampled", "mapping.both.exchange=by_node", "chip.nodes.size=2")),
+        (DENSE, (*split(tp=16), "chip.nodes.size=4")),
+        (DENSE, (*split(pp=4), "chip.nodes=null")),
     ],
 )
 def test_operators_exchanges_and_waits_add_up_to_the_time(model: tuple[str, ...], words: tuple[str, ...]) -> None:
@@ -85,8 +85,8 @@ def test_designs_in_batches_are_those_one_by_one(data: st.DataObject) -> None:
             pick("chip.d2d.bandwidth", "'100 GB/s'", "'1 TB/s'"),
             pick("chip.d2d.topology", "switch", "ring", "full"),
             pick("chip.d2d.ports", 1, 7),
-            pick("chip.boxes.size", 2, 4, 8, 3),
-            pick("chip.boxes.bandwidth", "'50 GB/s'", "'200 GB/s'"),
+            pick("chip.nodes.size", 2, 4, 8, 3),
+            pick("chip.nodes.bandwidth", "'50 GB/s'", "'200 GB/s'"),
             pick("mapping.both.exchange", "direct", "by_node"),
             pick("mapping.both.placement", "linear", "interleave"),
             pick("chip.hbm.bandwidth", "'1 TB/s'", "'4 TB/s'"),
@@ -108,12 +108,12 @@ def test_designs_in_batches_are_those_one_by_one(data: st.DataObject) -> None:
     [*product([split(ep=16), split(tp=2, pp=2, ep=8)], ["direct", "by_node"]), (split(tp=16), "direct")],
 )
 def test_more_of_anything_is_never_slower(of: tuple[str, ...], exchange: str) -> None:
-    words = (*SMALL, *MOE, *of, f"mapping.both.exchange={exchange}", "chip.boxes.size=4")
+    words = (*SMALL, *MOE, *of, f"mapping.both.exchange={exchange}", "chip.nodes.size=4")
     usual = metrics(*words)["latency"]
     for better in (
-        "chip.boxes.bandwidth='100 GB/s'",
-        "chip.boxes.latency='1 us'",
-        "chip.boxes.start='0 s'",
+        "chip.nodes.bandwidth='100 GB/s'",
+        "chip.nodes.latency='1 us'",
+        "chip.nodes.exchange_start='0 s'",
         "chip.d2d.bandwidth='400 GB/s'",
         "chip.d2d.latency='100 ns'",
         "chip.hbm.bandwidth='5 TB/s'",
@@ -123,7 +123,7 @@ def test_more_of_anything_is_never_slower(of: tuple[str, ...], exchange: str) ->
 
 def test_what_stays_in_a_box_is_as_without_boxes() -> None:
     words = (*SMALL, *MOE, *split(ep=8))
-    assert metrics(*words)["latency"] == pytest.approx(metrics(*words, "chip.boxes=null")["latency"], rel=1e-12)
+    assert metrics(*words)["latency"] == pytest.approx(metrics(*words, "chip.nodes=null")["latency"], rel=1e-12)
 
 
 def test_by_node_sends_as_many_copies_over_the_network_as_boxes_are_reached() -> None:
@@ -205,14 +205,14 @@ def test_exchanges_of_tokens_are_below_those_measured(ep: int) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("mapping.both.exchange=by_node", "chip.boxes=null"), "mapping.both.exchange=direct, or set chip.boxes"),
-        (("mapping.both.exchange=by_node", "chip.dies.rows=3", "chip.boxes.size=12"), "equally many dies in each node"),
+        (("mapping.both.exchange=by_node", "chip.nodes=null"), "mapping.both.exchange=direct, or set chip.nodes"),
+        (("mapping.both.exchange=by_node", "chip.dies.rows=3", "chip.nodes.size=12"), "equally many dies in each node"),
         (
             (*split(ep=8), "mapping.both.exchange=by_node"),
             "each group of 8 dies is in one: use exchange=direct, or a larger ep",
         ),
         ((*split(tp=8), "mapping.both.exchange=by_node"), "no dies share experts: set mapping.both.ep above 1"),
-        (("chip.boxes.size=3",), "do not fill whole nodes"),
+        (("chip.nodes.size=3",), "do not fill whole nodes"),
         (split(ep=5), "mapping.both.ep=4 or 8, or mapping.both.experts.redundant=1"),
         (
             (*split(tp=4, ep=2), "mapping.both.placement=entwine", "mapping.both.exchange=by_node"),

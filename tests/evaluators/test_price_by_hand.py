@@ -14,9 +14,12 @@ from dse.space.design import Design, stack_designs
 from dse.space.fields import iterate_leaves, replace_leaves
 from tests.evaluators.test_silicon import CHIPS, asked
 
-PARTS = ("technology", "economics", "dram", "die", "carrier", "base", "hbm", "l2", "d2d", "boxes", "network", "tile", "core")
-SHARES = ("assembly", "shore", "supply", "busy", "pue", "other", "bond", "waste", "achieved", "crowded", "spare", "sites")
-SUPPLIES = ("volts", "least", "most", "threshold")
+PARTS = ("technology", "economics", "dram", "die", "carrier", "base", "hbm", "l2", "d2d", "nodes", "network", "tile", "core")
+SHARES = (
+    *("assembly_yield", "memory_edge_share", "power_supply_efficiency", "duty_cycle", "pue", "other_area_share", "bond_yield"),
+    *("strided_overfetch", "stream_efficiency", "contended_efficiency", "built_cache_ratio", "built_memory_ratio"),
+)
+SUPPLIES = ("nominal_voltage", "min_voltage", "max_voltage", "threshold_voltage")
 
 CORES = ("matrix engines", "vector engines", "registers", "sram", "control", "network")
 
@@ -48,31 +51,31 @@ def by_hand(chip: Chip) -> dict[str, float]:
     whole, count = sum(parts.values()), float(area.die_counts(chip, area.total_area(chip))[0])
     below = area.BASE_DIE_BLOCKS if chip.base is not None else ()
     inside = sum(value for name, value in parts.items() if name not in (*below, "other"))
-    one = inside / (1 - node.other) / count
+    one = inside / (1 - node.other_area_share) / count
 
     def unhit(mm2: float) -> float:
-        return float((1 + mm2 / 100 * node.defects / node.clustering) ** -node.clustering)
+        return float((1 + mm2 / 100 * node.defect_density / node.clustering) ** -node.clustering)
 
     def at_most(mean: float, most: int) -> float:
         return sum(exp(-mean + hits * log(mean) - lgamma(hits + 1)) for hits in range(most + 1))
 
     used = chip.cores if chip.mesh is None else chip.mesh.rows * chip.mesh.cols
-    spare = floor(max(own.cores - used, 0) / count)
+    spare = floor(max(own.built_cores - used, 0) / count)
     good = unhit(one)
     if spare:  # each core that is hit is one of those
         cores = one * sum(parts[name] for name in CORES) / inside
-        good = at_most(cores / 100 * node.defects, spare) * (1.0 if own.wafer else unhit(one - cores))
-    silicon = count * node.wafer / (whole_dies(one) * good)
+        good = at_most(cores / 100 * node.defect_density, spare) * (1.0 if own.is_wafer else unhit(one - cores))
+    silicon = count * node.wafer_price / (whole_dies(one) * good)
     if chip.base is not None:
         under = (whole - count * one) / chip.base.dies
-        silicon += chip.base.dies * node.wafer / (whole_dies(under) * unhit(under))
-    sold = of.markup / of.assembly
+        silicon += chip.base.dies * node.wafer_price / (whole_dies(under) * unhit(under))
+    sold = of.markup / of.assembly_yield
     memory = 0.0 if chip.dram is None else chip.dram.price * float(main_memory_bytes(chip))
     found = {"dies": silicon * sold, "memory": memory * sold, "package": of.package * whole * sold}
     if chip.carrier is not None:
-        devices = chip.hbm.channels * chip.hbm.channel_bandwidth / chip.dram.device
-        carrier = chip.carrier.price * (whole + devices * chip.dram.edge**2) * of.markup
-        bought = chip.carrier.bond ** -(chip.dies.rows * chip.dies.cols)
+        devices = chip.hbm.channels * chip.hbm.channel_bandwidth / chip.dram.device_bandwidth
+        carrier = chip.carrier.price * (whole + devices * chip.dram.edge_length**2) * of.markup
+        bought = chip.carrier.bond_yield ** -(chip.dies.rows * chip.dies.cols)
         found |= {"carrier": carrier, "lost in joining": (bought - 1) * (sum(found.values()) + carrier)}
     return found | {"test": of.test * of.markup, "board": of.board}
 
@@ -95,10 +98,13 @@ def test_tokens_cost_the_time_of_all_chips_and_what_they_draw(name: str) -> None
     found = {key: float(value[0]) for key, value in evaluate(stack_designs([of.base]), of.workload).columns.items()}
     chips, money, tokens = found["system_mm2"] / float(area.total_area(chip)), chip.economics, requests * output
     owned = (
-        chips * sum(float(value) for value in price.price_by_part(chip).values()) * found["latency"] / (money.life * money.busy)
+        chips
+        * sum(float(value) for value in price.price_by_part(chip).values())
+        * found["latency"]
+        / (money.lifetime * money.duty_cycle)
     )
-    beside = money.host_power + money.fabric_power * float(links.node_port_bandwidth(chip))
-    drawn_ = (found["energy"] + chips * beside * found["latency"]) / money.supply * money.pue
+    beside = money.host_power + money.scale_out_power * float(links.node_port_bandwidth(chip))
+    drawn_ = (found["energy"] + chips * beside * found["latency"]) / money.power_supply_efficiency * money.pue
     assert found["chips_per_mtoken"] == pytest.approx(owned / tokens * 1e6)
-    assert found["electricity_per_mtoken"] == pytest.approx(drawn_ * money.electricity / tokens * 1e6)
+    assert found["electricity_per_mtoken"] == pytest.approx(drawn_ * money.electricity_price / tokens * 1e6)
     assert found["price_per_mtoken"] == pytest.approx(found["chips_per_mtoken"] + found["electricity_per_mtoken"])

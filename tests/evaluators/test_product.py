@@ -29,7 +29,7 @@ def varied(base: Design, kind: str, name: str) -> list[Design]:
             "mapping.rows": int(rng.integers(4, 400)),
             "mapping.cols": int(rng.choice([0, 40, 360])),
             "mapping.ktree_k": int(rng.integers(1, 4)),
-            "chip.noc.hop": float(rng.choice([1, 3])),
+            "chip.noc.hop_cycles": float(rng.choice([1, 3])),
             f"mapping.{kind}": name,
         }
         for _ in range(10)

@@ -41,12 +41,14 @@ def wafer() -> Question:
 @st.composite
 def designs(draw: Any) -> Design:
     """Regions of any sides, on cores that post, pass on and multiply at any pace."""
-    rates = {f"chip.core.{name}": draw(st.sampled_from([1.0, 4.0, 30.0])) for name in ("stage", "post", "launch")}
+    rates = {
+        f"chip.core.{name}": draw(st.sampled_from([1.0, 4.0, 30.0])) for name in ("software_stage", "message_start", "launch")
+    }
     sides = {
         f"mapping.{phase}.{side}": draw(st.integers(3, 24)) for phase in ("prefill", "decode") for side in ("rows", "cols")
     }
     depth = {"mapping.both.ktree_k": draw(st.integers(1, 3))}
-    paths = {"chip.noc.paths": draw(st.sampled_from([4, 7, 24]))}
+    paths = {"chip.noc.routing_paths": draw(st.sampled_from([4, 7, 24]))}
     return with_words(replace_leaves(wafer().base, rates | sides | paths), **{k.split(".")[-1]: v for k, v in depth.items()})
 
 
@@ -83,7 +85,7 @@ def test_each_kernel_has_the_quickest_of_the_words(of: Design) -> None:
 @settings(max_examples=2, deadline=None)
 def test_events_play_what_the_closed_form_chooses(of: Design) -> None:
     sides = {f"mapping.{phase}.{side}": size for phase in ("prefill", "decode") for side, size in (("rows", 5), ("cols", 4))}
-    of = replace_leaves(with_words(of, gemm=AUTO, gemv=AUTO, ktree_k=2), {**sides, "chip.noc.paths": 24.0})
+    of = replace_leaves(with_words(of, gemm=AUTO, gemv=AUTO, ktree_k=2), {**sides, "chip.noc.routing_paths": 24.0})
     machine = mesh_program_machine(of.chip)
     for (call, closed_), (_, events) in zip(calls(of), calls(of, "events"), strict=True):
         assert call.kernel is not None
@@ -122,7 +124,7 @@ def test_a_batch_whose_kernels_choose_is_its_singles(drawn: list[Design]) -> Non
 @pytest.mark.parametrize(("fidelity", "side"), [("closed", 20), ("events", 6), ("cycles@3", 240)])
 def test_the_breakdown_says_what_was_chosen_and_adds_up(fidelity: str, side: int) -> None:
     of, said = with_words(wafer().base, gemm=AUTO, gemv=AUTO, rows=side, regions=1), wafer().workload
-    of = replace_leaves(of, {"chip.core.stage": 0.0})
+    of = replace_leaves(of, {"chip.core.software_stage": 0.0})
     found, case = explain(of, said.cases[0], fidelity=fidelity), said.cases[0]
     assert found.seconds == pytest.approx(
         evaluate(stack_designs([of]), said, fidelity=fidelity).columns["latency"][0], rel=1e-9

@@ -160,7 +160,7 @@ def dominates(base, address, value):
     Sums between boxes take the latency of both networks, so that boxes of one die are sooner where messages are small (15 % of
     a batch of two of a small model over two boxes of gh200).
     """
-    if address == "hbm.place":  # a channel at each core is many more of them, which columns of links do not carry
+    if address == "hbm.channel_side":  # a channel at each core is many more of them, which columns of links do not carry
         return value == "core"
     if address in SMALLER:
         return base.chip.tile.matrix.dataflow != "ce" and value < leaf_at(base.chip, address)
@@ -236,7 +236,7 @@ def test_sums_that_leave_an_array_behind_its_work_have_a_register():
 
 
 def test_a_clock_that_few_pipeline_registers_do_not_reach_is_refused_with_what_would():
-    of = asked("tile32", "chip.tile.matrix.depth=0", "chip.die.cooling='100 W/mm2'")
+    of = asked("tile32", "chip.tile.matrix.depth=0", "chip.die.max_power_density='100 W/mm2'")
     verdict = explain_infeasibility(of.base, of.workload)
     assert verdict is not None
     assert verdict.limit == "chip.clock"
@@ -272,8 +272,8 @@ def test_constants_are_leaves_of_some_chip():
 def test_a_faster_clock_needs_a_higher_supply(clock, more):
     chip = asked("a100").base.chip
     slow, fast = (supply.supply_voltage(replace(chip, clock=of)) for of in (clock, clock * more))
-    assert fast >= slow >= chip.technology.least
-    if slow > chip.technology.least:
+    assert fast >= slow >= chip.technology.min_voltage
+    if slow > chip.technology.min_voltage:
         assert fast > slow
     assert supply.supply_voltage(replace(chip, clock=np.array([clock])))[0] == pytest.approx(slow)
 
@@ -297,7 +297,7 @@ def test_a_die_beyond_the_reticle_is_refused_with_the_dies_that_would_do():
     count = int(verdict.remedy.split()[0])
     enough = replace_leaves(of.base, {"chip.die.dies": count})
     assert explain_infeasibility(enough, of.workload) is None
-    wafer = replace_leaves(of.base, {"chip.die.wafer": True})
+    wafer = replace_leaves(of.base, {"chip.die.is_wafer": True})
     assert (
         explain_infeasibility(wafer, of.workload) is None
         or explain_infeasibility(wafer, of.workload).limit != "chip.die.reticle"
@@ -308,11 +308,15 @@ def test_a_clock_beyond_the_supply_and_heat_are_refused():
     of = asked("a100", "chip.clock=6GHz")
     verdict = explain_infeasibility(of.base, of.workload)
     assert verdict is not None
-    assert verdict.limit in ("chip.clock", "chip.die.cooling")
+    assert verdict.limit in ("chip.clock", "chip.die.max_power_density")
 
 
 @pytest.mark.parametrize(
-    ("limit", "words"), [("cooling", ("chip.die.cooling=0.01 W/mm2",)), ("shore", ("chip.die.dies=1", "chip.die.shore=0.05"))]
+    ("limit", "words"),
+    [
+        ("max_power_density", ("chip.die.max_power_density=0.01 W/mm2",)),
+        ("memory_edge_share", ("chip.die.dies=1", "chip.die.memory_edge_share=0.05")),
+    ],
 )
 def test_heat_and_edges_are_itemised(limit, words):
     of = asked("b200", "chip.die.reticle=5000 mm2", *words)
@@ -338,13 +342,13 @@ def test_a_switch_is_in_the_middle(rows, cols):
     assert links.link_wiring(rows, cols, "switch").length == far.sum()
 
 
-@given(st.floats(1.05, 100.0), st.sampled_from(["chip.boxes.bandwidth", "chip.boxes.size", "chip.d2d.bandwidth"]))
+@given(st.floats(1.05, 100.0), st.sampled_from(["chip.nodes.bandwidth", "chip.nodes.size", "chip.d2d.bandwidth"]))
 def test_a_network_of_boxes_costs_what_it_carries_and_joins(more, address):
     usual = asked("h800_ep").base
     few, many = (replace_leaves(usual, {address: leaf_at(usual, address) * factor}).chip for factor in (1.0, more))
     assert price.system_price(many) > price.system_price(few)
-    if address == "chip.boxes.bandwidth":
-        added = few.economics.fabric * few.boxes.bandwidth * (more - 1)
+    if address == "chip.nodes.bandwidth":
+        added = few.economics.scale_out_price * few.nodes.bandwidth * (more - 1)
         between = [price.price_by_part(of)["network between servers"] for of in (few, many)]
         assert between[1] - between[0] == pytest.approx(added)
         assert energy.peak_design_power(many) > energy.peak_design_power(few)

@@ -54,13 +54,13 @@ class Written:
     @property
     def squared(self) -> float:
         """Square of the supply over the node's own: the clock goes as (V - threshold)^1.3 / V, by halving."""
-        own, threshold = self("technology.volts"), self("technology.threshold")
-        nominal = self("die.speed") or self("technology.speed")
+        own, threshold = self("technology.nominal_voltage"), self("technology.threshold_voltage")
+        nominal = self("die.nominal_clock") or self("technology.nominal_clock")
 
         def faster(volts: float) -> float:
             return float((volts - threshold) ** 1.3 / volts / ((own - threshold) ** 1.3 / own))
 
-        low, high = self("technology.least"), 3.0
+        low, high = self("technology.min_voltage"), 3.0
         for _ in range(60):
             middle = (low + high) / 2
             low, high = (middle, high) if faster(middle) < self("clock") / nominal else (low, middle)
@@ -81,28 +81,28 @@ def pool(of: Written) -> dict[str, float]:
         / of("clock")
         / 4
         * tech(of, "multiplier"),  # two multiply-adds of 8 bits
-        "vector engines": cores * lanes / of("die.threads") * tech(of, "thread"),
-        "sram": cores * of("die.private") * tech(of, "sram"),
-        "control": cores * of("die.issue") * tech(of, "issue"),
+        "vector engines": cores * lanes / of("die.simt_ops") * tech(of, "simt_lane"),
+        "sram": cores * of("die.l1_size") * tech(of, "sram"),
+        "control": cores * of("die.issue_rate") * tech(of, "issue"),
         "network": ways * tech(of, "crossbar"),
         "l2": of("l2.size") * tech(of, "cache") + ways * tech(of, "port"),
-        "hbm_phy": of("hbm.bandwidth") / of("dram.device") * of("dram.phy"),
-        "host": of("die.host") * tech(of, "host"),
+        "hbm_phy": of("hbm.bandwidth") / of("dram.device_bandwidth") * of("dram.phy_area"),
+        "host": of("die.pcie_lanes") * tech(of, "pcie_lane"),
         "links": 2 * of("network.ports") * of("network.bandwidth") * tech(of, "board"),
     }
 
 
 def wafer(of: Written) -> dict[str, float]:
     """916,000 cores with a router of five ports each, four lanes of eight words at each port."""
-    cores, held = of("die.cores"), 5 * of("noc.vcs") * of("noc.depth") * of("noc.word_bytes")
+    cores, held = of("die.built_cores"), 5 * of("noc.vcs") * of("noc.vc_depth") * of("noc.word_bytes")
     return {
         "matrix engines": cores / of("core.mac") * tech(of, "multiplier"),
-        "vector engines": cores * (1 / of("core.operation") + 1 / of("core.special")) * tech(of, "lane"),
-        "registers": cores * of("die.registers") * tech(of, "register"),
+        "vector engines": cores * (1 / of("core.vector_operation") + 1 / of("core.special")) * tech(of, "lane"),
+        "registers": cores * of("die.register_size") * tech(of, "register"),
         "sram": cores * of("core.sram") * tech(of, "sram"),
-        "control": cores * of("die.issue") * tech(of, "issue"),
-        "network": cores * (of("noc.word_bytes") / of("noc.word") * tech(of, "router") + held * tech(of, "register")),
-        "links": of("die.outside") * tech(of, "board"),
+        "control": cores * of("die.issue_rate") * tech(of, "issue"),
+        "network": cores * (of("noc.word_bytes") / of("noc.word_cycles") * tech(of, "router") + held * tech(of, "register")),
+        "links": of("die.unused_link_bandwidth") * tech(of, "board"),
     }
 
 
@@ -113,16 +113,20 @@ def tiles(of: Written) -> dict[str, float]:
     twice = 2.0 if said["dataflow"] != "ce" and said["reload"] == "hidden" else 0.0
     banks = of("tile.sram_bandwidth") + (of("tile.sram_per_row") * rows if "sram_per_row" in of.chip["tile"] else 0.0)
     locked = of.chip["noc"].get("routing", {}).get("value") == "locked"
-    held = 5 * (1 if locked else of("noc.vcs") * of("noc.depth")) * of("noc.word_bytes")
-    channels = count if of.chip["hbm"]["place"]["value"] == "core" else of("hbm.channels")
+    held = 5 * (1 if locked else of("noc.vcs") * of("noc.vc_depth")) * of("noc.word_bytes")
+    channels = count if of.chip["hbm"]["channel_side"]["value"] == "core" else of("hbm.channels")
     return {
         "matrix engines": count * rows * cols * (tech(of, "multiplier") + twice * tech(of, "register")),
         "vector engines": count * (of("tile.vector.lanes") + of("tile.vector.special")) * tech(of, "lane"),
         "sram": count * (of("tile.sram") * tech(of, "sram") + banks * tech(of, "bank")),
-        "control": count * of("die.issue") * tech(of, "issue"),
-        "network": count * (of("noc.word_bytes") / of("noc.word") * tech(of, "router") + held * tech(of, "register")),
-        "hbm_phy": channels * of("hbm.channel_bandwidth") / of("dram.device") * of("dram.phy") * of("die.sites"),
-        "host": of("die.host") * tech(of, "host"),
+        "control": count * of("die.issue_rate") * tech(of, "issue"),
+        "network": count * (of("noc.word_bytes") / of("noc.word_cycles") * tech(of, "router") + held * tech(of, "register")),
+        "hbm_phy": channels
+        * of("hbm.channel_bandwidth")
+        / of("dram.device_bandwidth")
+        * of("dram.phy_area")
+        * of("die.built_memory_ratio"),
+        "host": of("die.pcie_lanes") * tech(of, "pcie_lane"),
     }
 
 
@@ -138,7 +142,7 @@ def test_areas_are_what_constants_multiply_out_to(chip: str) -> None:
     assert set(left) <= {"other", area.DIE_LINK_BLOCK}  # a mesh over several dies is cut
     whole = sum(by_hand.values()) + left.get(area.DIE_LINK_BLOCK, 0.0)
     assert left["other"] == pytest.approx(whole * 0.08 / 0.92)
-    assert tech(of, "other") == 0.08
+    assert tech(of, "other_area_share") == 0.08
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -147,8 +151,8 @@ def test_energies_are_what_constants_multiply_out_to(chip: str) -> None:
     of, made, many = Written(chip), asked(chip).base.chip, 1e12
     if chip == "npu_dse":
         found = energy.pooled_dynamic_energy(PooledActivity(macs=many, operands=2 * many, memory_bytes=many), made)
-        each = tech(of, "mac") + 2 * 2 / of("die.reuse") * of.access(of("die.private"))
-        by_hand = many * (each * of.squared + of("dram.byte"))
+        each = tech(of, "mac") + 2 * 2 / of("die.operand_reuse") * of.access(of("die.l1_size"))
+        by_hand = many * (each * of.squared + of("dram.energy_per_byte"))
     else:
         memory = 0.0 if chip == "wse2" else many
         found = energy.dynamic_energy(Activity(macs=many, memory_bytes=memory), made)
@@ -156,12 +160,12 @@ def test_energies_are_what_constants_multiply_out_to(chip: str) -> None:
         operands = 3.0 if chip == "wse2" else 1 / of("tile.matrix.rows") + 1 / of("tile.matrix.cols")
         by_hand = many * (tech(of, "mac") + 2 * operands * byte) * of.squared
         if memory:  # a byte of main memory is written to a local one, where engines read it
-            by_hand += memory * (byte * of.squared + of("dram.byte"))
+            by_hand += memory * (byte * of.squared + of("dram.energy_per_byte"))
     assert found == pytest.approx(by_hand, rel=1e-6)
-    idle = tech(of, "static") * area.total_area(made) * of.squared
+    idle = tech(of, "static_power_density") * area.total_area(made) * of.squared
     if chip != "wse2":
         bandwidth = of("hbm.bandwidth") if chip == "npu_dse" else of("hbm.channel_bandwidth") * (
             of("mesh.rows") * of("mesh.cols") if chip == "npu64" else of("hbm.channels")
         )  # fmt: skip
-        idle += bandwidth / of("dram.device") * of("dram.idle")
+        idle += bandwidth / of("dram.device_bandwidth") * of("dram.idle_power")
     assert energy.static_power(made) == pytest.approx(idle, rel=1e-6)

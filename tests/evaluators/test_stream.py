@@ -99,7 +99,7 @@ def test_requests_of_tiles_take_what_links_and_memory_let_through(
     place: str, requesters: int, writes: float, window: int
 ) -> None:
     chosen = (
-        f"chip.hbm.place={place}", f"mapping.requesters={requesters}", f"workload.writes=[{writes}]",
+        f"chip.hbm.channel_side={place}", f"mapping.requesters={requesters}", f"workload.writes=[{writes}]",
         f"mapping.window={window}", "workload.patterns=[random]",
     )  # fmt: skip
     near = 0.25 if writes in (0, 1) else 0.5  # reads and writes that share links wait for one another
@@ -124,7 +124,7 @@ def test_wider_links_never_slow_requests_of_tiles() -> None:
 
 
 def test_on_links_that_take_no_time_tiles_are_as_a_memory_by_itself() -> None:
-    free = ("chip.noc.word_bytes='1 TiB'", "chip.noc.hop='0 cycle'", "chip.noc.ramp='0 cycle'")
+    free = ("chip.noc.word_bytes='1 TiB'", "chip.noc.hop_cycles='0 cycle'", "chip.noc.ramp_cycles='0 cycle'")
     given = ("workload.patterns=[random]", "workload.writes=[0.3]", "workload.requests=200", "mapping.window=64")
     alone = asked("chip=hbm4", "workload=stream", *given)
     columns = evaluate(stack_designs([alone.base]), alone.workload, fidelity="events").columns
@@ -139,7 +139,7 @@ def test_more_requesters_than_tiles_are_infeasible() -> None:
 
 
 def test_memories_that_no_link_leads_to_are_refused() -> None:
-    with pytest.raises(DesignError, match=r"hbm\.place: at core, each core has its own memory"):
+    with pytest.raises(DesignError, match=r"hbm\.channel_side: at core, each core has its own memory"):
         asked("chip=npu64", "workload=stream", "mapping=stream")
     with pytest.raises(DesignError, match=r"hbm\.banks: requests are simulated on banks"):
         asked(*ON_TILES, "chip.hbm.banks=null")
@@ -251,4 +251,4 @@ def test_bytes_of_a_stream_on_tiles_have_an_energy_however_they_are_timed(monkey
         found = evaluate(designs, question.workload, fidelity=fidelity).columns
         spent.append(found["energy"] - idle_power(chip) * found["latency"])
     assert spent[0] == pytest.approx(spent[1], rel=1e-9)
-    assert (spent[0] > moved * chip.dram.byte).all()
+    assert (spent[0] > moved * chip.dram.energy_per_byte).all()

@@ -22,7 +22,7 @@ CHIP = asked("chip=a100").base.chip
 )
 def test_the_supply_makes_transistors_as_fast_as_the_clock(faster, threshold, above, least, most):
     volts = threshold + above
-    node = replace(CHIP.technology, threshold=threshold, volts=volts, least=least, most=most)
+    node = replace(CHIP.technology, threshold_voltage=threshold, nominal_voltage=volts, min_voltage=least, max_voltage=most)
     clocks = np.array(faster) * supply.nominal_clock(CHIP)
     many = supply.supply_voltage(replace(CHIP, technology=node, clock=clocks))
     for clock, found, times in zip(clocks, many, faster, strict=True):

@@ -93,10 +93,10 @@ def test_an_empty_cache_or_a_slow_one_changes_no_time() -> None:
 
 def test_a_cache_costs_area_and_saves_energy_of_main_memory() -> None:
     said = ("chip=npu64", "model=qwen3_4b", *SIZES, "mapping.both.tp=8", "mapping.both.pp=8", "chip.tile.sram='8 MB'")
-    plain, cached = metrics(*said), metrics(*said, PART, "chip.l2.size='4 GB'", "chip.technology.static=0")
+    plain, cached = metrics(*said), metrics(*said, PART, "chip.l2.size='4 GB'", "chip.technology.static_power_density=0")
     assert cached["die_mm2"] > plain["die_mm2"]
     assert cached["tpot"] < plain["tpot"]
-    assert cached["energy"] < metrics(*said, "chip.technology.static=0")["energy"]
+    assert cached["energy"] < metrics(*said, "chip.technology.static_power_density=0")["energy"]
 
 
 @pytest.mark.parametrize("fidelity", ["closed", "events"])

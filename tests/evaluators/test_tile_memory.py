@@ -56,7 +56,7 @@ def test_a_byte_that_moves_is_read_at_one_end_and_written_at_the_other(sent: flo
     chip = replace(
         CHIP,
         technology=replace(CHIP.technology, access=access, **free),
-        dram=replace(CHIP.dram, byte=0.0),
+        dram=replace(CHIP.dram, energy_per_byte=0.0),
         clock=nominal_clock(CHIP),
     )
     byte = of_a_memory(access, CHIP.tile.sram)

@@ -49,7 +49,11 @@ def run(*overrides: str) -> tuple[ServingRun, tuple[PipelinePool, ...]]:
 def test_requests_far_apart_take_what_a_batch_of_one_takes(partition: str) -> None:
     """With HBM so fast that what stays in local memory does not matter: cores that do both phases keep room for prompts."""
     here = ("chip=npu64", "model=qwen3_1b7", f"mapping.prefill.partition={partition}", "chip.hbm.channel_bandwidth=100 TB/s")
-    here = (*here, "chip.dram.device=10 PB/s", "chip.die.cooling=1000 W/mm2")  # of which nothing can be made
+    here = (
+        *here,
+        "chip.dram.device_bandwidth=10 PB/s",
+        "chip.die.max_power_density=1000 W/mm2",
+    )  # of which nothing can be made
     alone = ("workload.rate=0.01 Hz", "workload.arrivals=fixed", "workload.requests=5", "mapping.serving.policy=prefill_first")
     far = metrics(*SERVING, *here, *alone)
     ring = ("mapping.prefill.sums.algorithm=ring",) if partition == "k" else ()  # as cores have that do both phases

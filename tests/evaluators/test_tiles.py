@@ -146,7 +146,7 @@ def test_a_larger_mesh_brings_the_memory_of_its_cores(chip: str) -> None:
     """Where channels are at cores, capacity and bandwidth are a core's too: a knob of the mesh leaves a core as it is."""
     asked_ = asked(f"chip={chip}", *ONE[1:])
     npu = asked_.base.chip
-    assert npu.hbm.place == "core"
+    assert npu.hbm.channel_side == "core"
     larger = replace_leaves(npu, {"mesh.rows": 2 * npu.mesh.rows})
     assert main_memory_bytes(larger) == 2 * main_memory_bytes(npu) == 2 * {"npu64": 128e9, "npu256": 256e9}[chip]
     assert channel_count(larger) == 2 * channel_count(npu)
@@ -230,7 +230,7 @@ def test_sequences_of_vector_instructions_start_on_pipelines_as_on_tiles() -> No
     words = ("chip=npu64", "model=qwen3_1b7", "workload.batch=[4]", "workload.prompt=60", "workload.output=4")
     spent = []
     for cycles in (0, 100):
-        of = asked(*words, "mapping.both.tp=4", "mapping.both.pp=1", f"chip.tile.vector.call='{cycles} cycle'")
+        of = asked(*words, "mapping.both.tp=4", "mapping.both.pp=1", f"chip.tile.vector.start='{cycles} cycle'")
         found = explain(of.base, of.workload.cases[0], decode_at=of.workload.decode_at, fidelity="closed").rows
         spent.append({row.operator: row.seconds * of.base.chip.clock / 100 for row in found if row.phase == "prefill"})
     starts = {name: after - spent[0].get(name, 0.0) for name, after in spent[1].items()}

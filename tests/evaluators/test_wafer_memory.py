@@ -71,7 +71,7 @@ def test_more_memory_or_bandwidth_never_slows(
         after = columns([replace_leaves(base, {address: value * more})], of)
         for name in TIMES:
             assert after[name][0] <= before[name][0] * (1 + 1e-9), (address, name)
-    assert before["hbm_utilisation"][0] <= base.chip.hbm.achieved * (1 + 1e-9)
+    assert before["hbm_utilisation"][0] <= base.chip.hbm.stream_efficiency * (1 + 1e-9)
 
 
 @settings(max_examples=30, deadline=None)
@@ -121,13 +121,13 @@ def test_every_step_reads_the_share_of_weights_that_does_not_stay(model: str) ->
 def test_the_slower_of_channels_and_links_sets_the_pace() -> None:
     chip = question("llama2_70b").base.chip
     link = chip.noc.word_bytes * chip.clock
-    channels = chip.hbm.channel_bandwidth * chip.hbm.channels * chip.hbm.achieved
+    channels = chip.hbm.channel_bandwidth * chip.hbm.channels * chip.hbm.stream_efficiency
     assert 1 / edge_memory(chip, 360, 360, 1.0).byte == pytest.approx(360 * link)
     assert 1 / edge_memory(chip, 360, 360, 3.0).byte == pytest.approx(360 * link)  # three side by side, one has a third
     assert 1 / edge_memory(chip, 360, 360, 6.0).byte == pytest.approx(180 * link)  # two in each column
     slow = replace_leaves(chip, {"hbm.channel_bandwidth": 1e9})
     assert 1 / edge_memory(slow, 360, 360, 1.0).byte == pytest.approx(channels * 1e9 / chip.hbm.channel_bandwidth)
-    side = replace_leaves(chip, {"hbm.place": "west"})
+    side = replace_leaves(chip, {"hbm.channel_side": "west"})
     assert 1 / edge_memory(side, 300, 10, 1.0).byte == pytest.approx(300 * link)
 
 
@@ -187,8 +187,8 @@ def test_a_batch_is_its_designs_one_by_one() -> None:
         ),
         (("chip=wse2_hbm", "workload=gemv"), "chip.hbm: products on a mesh of cores do not read it"),
         (
-            ("chip=wse2_hbm", "model=qwen3_1b7", "chip.hbm.place=core"),
-            "chip.hbm.place: main memory of a mesh of cores is at an edge",
+            ("chip=wse2_hbm", "model=qwen3_1b7", "chip.hbm.channel_side=core"),
+            "chip.hbm.channel_side: main memory of a mesh of cores is at an edge",
         ),
     ],
 )

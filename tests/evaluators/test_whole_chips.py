@@ -28,7 +28,10 @@ def test_silicon_of_groups_of_a_block_is_that_of_each_by_itself(chip: str) -> No
     groups = []
     for _ in range(6):
         size = int(rng.integers(1, 40))
-        numbers = {"clock": rng.uniform(0.6, 1.3, size) * question.base.chip.clock, "die.cooling": rng.uniform(0.1, 2.0, size)}
+        numbers = {
+            "clock": rng.uniform(0.6, 1.3, size) * question.base.chip.clock,
+            "die.max_power_density": rng.uniform(0.1, 2.0, size),
+        }
         words = {"die.reticle": float(rng.choice([400.0, 858.0]))}
         groups.append(replace_leaves(question.base.chip, numbers | words))
     alone = [

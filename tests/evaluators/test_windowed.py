@@ -134,7 +134,7 @@ def test_less_is_done_the_smaller_the_window_is(name: str, data: Any) -> None:
     turned = tiling_of_pairs(ATTENTION[name], shape, tiling)
     more = max(key_blocks_passed(narrow, turned, mesh)[1] - key_blocks_passed(shape, turned, mesh)[1], 0)
     mask = ENGINES.instruction(tiling.queries * tiling.keys, 0, 4 * tiling.queries * tiling.keys)
-    mask += ENGINES.vector.call / ENGINES.clock
+    mask += ENGINES.vector.start / ENGINES.clock
     assert few.seconds <= (many.seconds + 2 * more * mask) * (1 + 1e-9)
 
 

@@ -135,7 +135,7 @@ VARIED = {
     "npusim_fig13": ("chip.tile.sram",),
     "npusim_fig14": ("chip.decode.",),
     "gpu_deployments": ("chip.dies.rows",),
-    "silicon": ("chip.cores", "chip.clock", "chip.core.", "chip.hbm.bandwidth", "chip.dram.device"),
+    "silicon": ("chip.cores", "chip.clock", "chip.core.", "chip.hbm.bandwidth", "chip.dram.device_bandwidth"),
 }
 """Studies of figures whose axes are the chip's: what the paper varies there ([zhu2025] table 3), nodes, or a card."""
 

@@ -16,7 +16,7 @@ from dse.evaluators.layouts.multi_die import DieSplit
 from dse.space.errors import DesignError
 from tests.samples import asked, load_of, metrics
 
-BOXES = ("chip=h800_ep", "chip.dies.rows=4", "chip.dies.cols=4", "chip.boxes.size=4")
+BOXES = ("chip=h800_ep", "chip.dies.rows=4", "chip.dies.cols=4", "chip.nodes.size=4")
 SERVED = ("workload=serving", "workload.requests=24", "workload.rate='30 Hz'", "workload.prompt=256", "workload.output=16")
 FEW = ("mapping.serving.batch=64", "mapping.serving.tokens=2048")
 MODELS = {
@@ -127,7 +127,7 @@ def test_parts_of_a_micro_batch_that_have_no_request_take_nothing(
 
 def test_tokens_cross_links_between_the_two() -> None:
     """Wider links between boxes take less, and more dies of experts read fewer weights each."""
-    slow, fast = (metrics(*words("deepseek_v2_lite", 4, 4), f"chip.boxes.bandwidth='{gbs} GB/s'") for gbs in (1, 50))
+    slow, fast = (metrics(*words("deepseek_v2_lite", 4, 4), f"chip.nodes.bandwidth='{gbs} GB/s'") for gbs in (1, 50))
     assert fast["tpot"] < slow["tpot"]
     design, load = load_of(*words("deepseek_v2_lite", 4, 4))
     (pool,) = many_dies.die_pools(design, load)

@@ -31,7 +31,7 @@ GROWN = (
     [
         ("chip=h200", "mapping.both.tp=1"),
         ("chip=tile_gh200",),
-        ("chip=h200_ep", "chip.boxes.size=1", "chip.dies.cols=1", "mapping.both.ep=1"),
+        ("chip=h200_ep", "chip.nodes.size=1", "chip.dies.cols=1", "mapping.both.ep=1"),
     ],
     ids=lambda chip: chip[0],
 )
@@ -44,7 +44,7 @@ def test_what_goes_to_a_host_and_comes_back_crosses_a_link_each_time(chip: tuple
     there_and_back = total["fetched"] or total["swapped"] / 2
     assert there_and_back > 1000
     found = counted(design, asked(*said).workload)
-    links = sum(found[name] for name in ("package_byte", "module_byte", "board_byte"))
+    links = sum(found[name] for name in ("package_energy_per_byte", "module_energy_per_byte", "board_energy_per_byte"))
     assert links == pytest.approx(total["carried"] * POSITION)
     assert total["carried"] >= 2 * there_and_back
     if words is GROWN:  # all come back
@@ -68,7 +68,7 @@ def test_caches_that_are_sent_on_leave_one_memory_for_another(chip: tuple[str, .
     brings = made.hbm.bandwidth if made.mesh is None else made.hbm.channels * made.hbm.channel_bandwidth
     seconds = columns["energy"][0] / columns["power"][0]
     iterations = columns["hbm_utilisation"][0] * columns["devices"][0] * brings * seconds
-    assert counted(of.base, of.workload)["byte"] == pytest.approx(iterations + 2 * 24 * 256 * POSITION, rel=1e-9)
+    assert counted(of.base, of.workload)["energy_per_byte"] == pytest.approx(iterations + 2 * 24 * 256 * POSITION, rel=1e-9)
 
 
 def test_dies_that_share_a_cache_send_their_parts() -> None:
@@ -77,4 +77,4 @@ def test_dies_that_share_a_cache_send_their_parts() -> None:
     total = deploy_load(design, load, "closed")[0].serve(load.requests).total
     assert devices.devices_per_cache(design, load) == (4,)
     sums = 2 * 32 * 2 * 2 * (4 - 1) * 4096 * 2 * (40 * 400 + 40 * 199)  # two a layer, of 16 bits, over two links
-    assert counted(design, asked(*words).workload)["board_byte"] == pytest.approx(sums + total["carried"] * POSITION)
+    assert counted(design, asked(*words).workload)["board_energy_per_byte"] == pytest.approx(sums + total["carried"] * POSITION)

@@ -19,7 +19,7 @@ from dse.space.design import Design, stack_designs
 from tests.samples import asked, load_of, metrics
 
 TILES = ("chip=wafer64", "chip.dies.rows=2", "chip.dies.cols=4", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8")
-BOXES = ("chip=h800_ep", "chip.dies.rows=2", "chip.dies.cols=4", "chip.boxes.size=4")
+BOXES = ("chip=h800_ep", "chip.dies.rows=2", "chip.dies.cols=4", "chip.nodes.size=4")
 SERVED = ("workload=serving", "workload.requests=24", "workload.rate='30 Hz'", "workload.prompt=256", "workload.output=16")
 FEW = ("mapping.serving.batch=64", "mapping.serving.tokens=2048")
 MODELS = tuple(f"model={name} model.{name}.layers=3" for name in ("deepseek_v2_lite", "qwen3_1b7", "qwen3_30b_a3b"))
@@ -125,7 +125,7 @@ def test_rows_add_up_and_stages_share_the_time(chip: tuple[str, ...]) -> None:
     assert {"dispatch", "combine", "to the next stage"} <= {row.operator for row in rows}
 
 
-@pytest.mark.parametrize(("chip", "link"), [(TILES, "chip.d2d.bandwidth"), (BOXES, "chip.boxes.bandwidth")])
+@pytest.mark.parametrize(("chip", "link"), [(TILES, "chip.d2d.bandwidth"), (BOXES, "chip.nodes.bandwidth")])
 def test_caches_cross_links_between_dies(chip: tuple[str, ...], link: str) -> None:
     """From instances that prefill on the first row to those that decode on the second; wider links are never slower."""
     words = (*chip, *LATENT, *split(1, 1, 4), *SERVED, "mapping.serving.prefill_instances=1", *FEW)
@@ -152,7 +152,7 @@ def test_what_takes_a_cache_is_sent_what_it_holds(model: str, before: int, after
     room, _ = many_dies.kv_transfer(design, load)
     _, pool = many_dies.die_pools(design, load)
     held = request_memory(load.model, many_dies._stage(design, load, pool).kv).of(256)
-    port = design.chip.boxes.bandwidth * many_dies._kind(design).DIE_KIND.reached(design.mapping)
+    port = design.chip.nodes.bandwidth * many_dies._kind(design).DIE_KIND.reached(design.mapping)
     leaving = max(after / before, 1.0)  # a die that sends to several shares its port among these
     assert room.of(256) == pytest.approx(held * leaving / port, rel=1e-9)
 
@@ -183,7 +183,7 @@ def test_guesses_have_rows() -> None:
 
 def test_a_load_on_played_iterations_is_near_that_on_formulas() -> None:
     words = (
-        "chip=h800_ep", "chip.dies.rows=2", "chip.dies.cols=4", "chip.boxes.size=4", "model=deepseek_v2_lite",
+        "chip=h800_ep", "chip.dies.rows=2", "chip.dies.cols=4", "chip.nodes.size=4", "model=deepseek_v2_lite",
         "model.deepseek_v2_lite.layers=4", "mapping.both.ep=8", "workload=serving", "workload.requests=6",
         "workload.prompt=300", "workload.output=8",
     )  # fmt: skip

@@ -102,7 +102,7 @@ DIES = ("chip.dies.rows=2", "chip.dies.cols=4")
 CHIPS = {
     "devices": ("chip=h100",),
     "tiles": TILES,
-    "dies": (*DIES, "chip=h800_ep", "chip.boxes.size=4"),
+    "dies": (*DIES, "chip=h800_ep", "chip.nodes.size=4"),
     "dies of tiles": (*DIES, "chip=wafer64", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8"),
     "pipelines": ("chip=npu64", "chip.hbm.capacity=4 TB"),
 }

@@ -22,10 +22,10 @@ KNOBS: tuple[Knob, ...] = (
     ChoiceKnob("chip.hbm.bandwidth", (1e12, 2e12), when=((CHIP_KNOB, ("a100",)),)),
     ChoiceKnob("mapping.both.tp", (1, 2, 4)),
     ChoiceKnob("mapping.prefill.rows", (360, 480)),
-    ChoiceKnob("chip.technology.static", (0.05, 0.1)),
+    ChoiceKnob("chip.technology.static_power_density", (0.05, 0.1)),
 )
 GRID = multi_chip_space(BASES, KNOBS)
-MIXED = multi_chip_space(BASES, (*KNOBS, IntervalKnob("chip.noc.hop", 1.0, 3.0)))
+MIXED = multi_chip_space(BASES, (*KNOBS, IntervalKnob("chip.noc.hop_cycles", 1.0, 3.0)))
 SEEDS = st.integers(0, 2**32 - 1)
 
 

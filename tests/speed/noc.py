@@ -9,7 +9,17 @@ from dse.space.workload import NocTrafficCase
 from tests.speed.clock import cpu
 
 PLAIN = Router(
-    vcs=4, depth=8, route=1, vc_alloc=1, switch_alloc=1, traversal=1, link=1, credit=1, speculative=False, flit_x=1, flit_y=1
+    vcs=4,
+    vc_depth=8,
+    route_cycles=1,
+    vc_alloc=1,
+    switch_alloc=1,
+    switch_traversal=1,
+    link=1,
+    credit=1,
+    speculative=False,
+    flit_x=1,
+    flit_y=1,
 )
 REFERENCE = (
     (8, 1, 0.025, 0.35),

@@ -93,8 +93,8 @@ def prepare_case(design: Design, cases: tuple[CollectiveCase, ...]) -> DieCollec
         port_limit(chip),
     ]
     rows, cols = int(chip.dies.rows), int(chip.dies.cols)
-    if chip.boxes is not None:
-        found.append(Limit("chip.boxes.size", float(ceil_div(dies, chip.boxes.size) * chip.boxes.size), dies * 1.0, "1"))
+    if chip.nodes is not None:
+        found.append(Limit("chip.nodes.size", float(ceil_div(dies, chip.nodes.size) * chip.nodes.size), dies * 1.0, "1"))
     fits = all(np.all(limit.need <= limit.have) for limit in found)
     cut = fits and not (plan.placement in RECTANGULAR_PLACEMENTS and not group_rectangle(rows, cols, groups, members)[0])
     found.append(Limit("mapping.placement", 2.0 if fits and not cut else 1.0, 1.0, "layout"))
@@ -165,19 +165,19 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[CollectiveCas
     if worst.limit == "mapping.placement":
         return f"no rectangle of {plan.members:.0f} dies fits: mapping.placement=linear, snake or interleave"
     if worst.limit == "mapping.collective" and plan.collective == "by_node":
-        if chip.boxes is None:
-            return "by_node needs nodes (chip.boxes), and the chip has none: mapping.collective=direct, or set chip.boxes"
+        if chip.nodes is None:
+            return "by_node needs nodes (chip.boxes), and the chip has none: mapping.collective=direct, or set chip.nodes"
         return (
             "groups need equally many dies in each of several nodes: change mapping.members or mapping.placement, or use direct"
         )
     if worst.limit == "mapping.collective":
-        whose = "row of dies" if chip.boxes is None else "node"
+        whose = "row of dies" if chip.nodes is None else "node"
         return f"two_level needs groups with equally many dies, at least two, in each of several {whose}s: " + (
             "change mapping.members or mapping.placement, or use ring"
         )
     if worst.limit == "chip.d2d.ports":
         return f"{chip.d2d.topology} of so many dies needs {worst.need:.0f} links per die"
-    if worst.limit == "chip.boxes.size":
+    if worst.limit == "chip.nodes.size":
         return f"{dies} dies do not fill whole nodes (chip.boxes.size): change the sides of chip.dies"
     return f"move the data in {ceil_div(worst.need, worst.have):.0f} parts"
 
@@ -228,7 +228,7 @@ def _alike(algorithm: str, chip: Chip, at: Array) -> bool:
     if algorithm == "two_level":
         return has_two_levels(chip, at, at.shape[1])
     if algorithm == "by_node":
-        each = 0 if chip.boxes is None else members_per_node(at, int(chip.boxes.size))
+        each = 0 if chip.nodes is None else members_per_node(at, int(chip.nodes.size))
         return bool(0 < each < at.shape[1])
     return True
 

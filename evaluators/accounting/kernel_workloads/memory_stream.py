@@ -66,7 +66,7 @@ def kernel_outcome(design: Design, asked: tuple[MemoryStreamCase, ...], fidelity
     if chip.dram is None:
         return KernelOutcome(metrics)
     if chip.technology is None:
-        return KernelOutcome(metrics, lambda: nbytes * chip.dram.byte)
+        return KernelOutcome(metrics, lambda: nbytes * chip.dram.energy_per_byte)
 
     def dynamic_() -> Any:
         count = _wide(design)
@@ -213,7 +213,7 @@ def _ends(design: Design) -> tuple[tuple[int, int], str, int, int]:
     rows, cols = int(chip.mesh.rows), int(chip.mesh.cols)
     return (
         (rows, cols),
-        chip.hbm.place,
+        chip.hbm.channel_side,
         int(pseudo_channel_count(_memory(design))),
         min(int(_mapping(design).requesters), rows * cols),
     )

@@ -123,7 +123,7 @@ def _limits(design: Design, asked: MeshKernel) -> list[Limit]:
         paths, chunks = of.concurrent_paths(mesh, mapping.ktree_k), 1
     where, core = ("core", chip.core) if chip.tile is None else ("tile", chip.tile)
     # tiles' routers have routes of their own, no paths that are set up
-    routes = [] if chip.tile is not None else [Limit("chip.noc.paths", paths, chip.noc.paths, "1")]
+    routes = [] if chip.tile is not None else [Limit("chip.noc.routing_paths", paths, chip.noc.routing_paths, "1")]
     return [
         Limit(f"chip.{where}.sram", sum(held.values(), 0.0), core.sram, "B", tuple(held.items())),
         Limit("chip.mesh.rows", mesh.rows, chip.mesh.rows, "1"),

@@ -83,7 +83,7 @@ def peak_flops(chip: Chip) -> Any:
     """Peak rate of tiles' engines: arrays, or lanes where these may multiply and are faster. [FLOP/s]"""
     tile = chip.tile
     macs = tile.matrix.rows * tile.matrix.cols * 1.0
-    if tile.products != "matrix":
+    if tile.gemm_engine != "matrix":
         macs = maximum(macs, tile.vector.lanes)
     return 2.0 * chip.mesh.rows * chip.mesh.cols * macs * chip.clock
 

@@ -140,7 +140,7 @@ def _used(design: Design, done: Activity, operations: Any, seconds: Any) -> dict
         engines = engines + count * 2 * (of.tile.matrix.rows * of.tile.matrix.cols * of.clock)
         channels = channels + count / cores * (channel_count(of) * of.hbm.channel_bandwidth)
     rows, cols = chip.mesh.rows * 1.0, chip.mesh.cols * 1.0
-    links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * (chip.noc.word_bytes * chip.clock / chip.noc.word)
+    links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * (chip.noc.word_bytes * chip.clock / chip.noc.word_cycles)
     return {
         "utilisation": _flat(operations / (engines * seconds)),
         "hbm_utilisation": _flat(done.memory_bytes / (channels * seconds)),

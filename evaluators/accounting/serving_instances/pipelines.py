@@ -111,7 +111,7 @@ def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
     sram = where(apart, alone.tile.sram, chip.tile.sram)
     channel = where(apart, alone.hbm.channel_bandwidth, chip.hbm.channel_bandwidth)
     away = maximum(weight_bytes_read(load.model, mapping.precision) - last.tp * last.pp * sram, 0.0) if chip.l2 is None else 0.0
-    channels = last.tp if chip.hbm.place == "core" else channel_count(chip)
+    channels = last.tp if chip.hbm.channel_side == "core" else channel_count(chip)
     each = peak_flops(chip) / core_count(design) * where(apart, mapping.prefill.tp, last.tp)
     return WorkLowerBounds(
         decode_cores=decode_only_cores(design),

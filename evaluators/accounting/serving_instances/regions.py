@@ -164,7 +164,7 @@ def usage_metrics(
                 activity = activity + phase.activity * times
     wafers, tokens = device_count(design), float(load.requests.output.sum())
     rows, cols = float(chip.mesh.rows), float(chip.mesh.cols)
-    links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word)
+    links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word_cycles)
     return {
         "utilisation": useful / 2 * float(chip.core.mac / chip.clock) / (rows * cols * wafers * seconds),
         "noc_utilisation": float(np.max(activity.hop_bytes)) / (links * wafers * seconds) if links else 0.0,

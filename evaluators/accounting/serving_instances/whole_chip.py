@@ -245,7 +245,7 @@ def usage_metrics(
     whole = device_count(design) * seconds
     rows, cols, engine = chip.mesh.rows, chip.mesh.cols, chip.tile.matrix
     engines = 2.0 * rows * cols * (engine.rows * engine.cols * chip.clock)
-    links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * (chip.noc.word_bytes * chip.clock / chip.noc.word)
+    links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * (chip.noc.word_bytes * chip.clock / chip.noc.word_cycles)
     tokens = float(load.requests.output.sum())
     return {
         "utilisation": operations / (engines * whole),

@@ -338,7 +338,7 @@ def _vector_times(task: AttentionTask, engines: TileEngines) -> tuple[Any, Any, 
     shape, m, each, statistic = task.shape, task.tiling.queries, task.itemsize, task.tiling.queries * STATISTIC
     scores, outputs = m * task.tiling.keys, m * shape.v
 
-    start = engines.vector.call / engines.clock
+    start = engines.vector.start / engines.clock
 
     def vector(function: str, elements: Any, moved: Any) -> Any:
         what = FUNCTIONS[function]

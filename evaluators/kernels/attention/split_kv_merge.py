@@ -272,7 +272,7 @@ def _vectors(of: MergePlan, engines: TileEngines, itemsize: float) -> tuple[Any,
         what = FUNCTIONS[function]
         return engines.instruction(elements * what.operations, elements * what.specials, moved)
 
-    start = engines.vector.call / engines.clock
+    start = engines.vector.start / engines.clock
     weigh = (
         start
         + vector("largest", all_parts, (all_parts + rows) * WIDE)

@@ -76,12 +76,12 @@ class MeshPartition(NamedTuple):
         one = engines.product(m, k, n, nbytes)
         if not self.shifts:
             on = fabric._replace(
-                mac=one / maximum(m * k * n, 1.0), call=0.0, launch=engines.matrix.call / engines.clock,
+                mac=one / maximum(m * k * n, 1.0), call=0.0, launch=engines.matrix.start / engines.clock,
                 word_bytes=fabric.word_bytes * VALUE / nbytes,
             )  # fmt: skip
             chunks = self.of.local_product_count(mesh) * 1.0
             return self.of.cost(shape, mesh, on).seconds, chunks * (one + on.launch)
-        product = one * slots["c"].shape[0] + engines.matrix.call / engines.clock
+        product = one * slots["c"].shape[0] + engines.matrix.start / engines.clock
         a, w = (ceil_div(size * nbytes, fabric.word_bytes) * fabric.pace for size in (m * k, k * n))
         align, shift = (_round(self.of, mesh, (a, w), fabric, aligned=aligned) for aligned in (True, False))
         step = maximum(product, shift) if self.of.BARRIER == "slots" else product + shift

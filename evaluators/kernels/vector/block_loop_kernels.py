@@ -272,11 +272,11 @@ def _chain(walk: BlockLoopKernel, engines: TileEngines) -> tuple[Any, Any, Any, 
 def _seconds(work: LoopInstruction, slots: dict[str, Buffer], engines: TileEngines, joined: bool) -> Any:
     if isinstance(work, ProductInstruction):
         copies, m, k, n = matrix_products(MultiplyInstruction(*work), slots)
-        return copies * engines.product(m, k, n, slots[work.a].itemsize) + engines.matrix.call / engines.clock
+        return copies * engines.product(m, k, n, slots[work.a].itemsize) + engines.matrix.start / engines.clock
     what, count = FUNCTIONS[work.function], _elements(work, slots)
     moved = sum(slots[name].shape[0] * slots[name].row_bytes for name in (*work.inputs, work.out))
     busy = engines.instruction(count * what.operations, count * what.specials, moved)
-    return busy if joined else busy + engines.vector.call / engines.clock
+    return busy if joined else busy + engines.vector.start / engines.clock
 
 
 def _elements(call: RowInstruction, slots: dict[str, Buffer]) -> Any:

@@ -314,7 +314,7 @@ def seconds(
         what, count = FUNCTIONS[call.function], _count(call, slots_)
         moved = sum(each[name] for name in (*call.inputs, call.out))
         busy = engines.instruction(count * what.operations, count * what.specials, moved)
-        vector = vector + busy + (0.0 if joined else engines.vector.call / engines.clock)
+        vector = vector + busy + (0.0 if joined else engines.vector.start / engines.clock)
     loaded, stored, first = (sum(each[name] for name in some) for some in (recipe.loads, recipe.stored, recipe.groups[0][0]))
     return row_seconds(
         len(recipe.groups), RowWork(row_waves(rows, block, mesh), vector, loaded, stored, first), mesh, fabric, memory

@@ -13,7 +13,7 @@ from dse.space.workload import WorkloadCase
 
 SHORT = {
     "BANKS": "+memory@chip.hbm.banks=hbm3",
-    "BOXES": "+chip.boxes={size:4,bandwidth:50GB/s,latency:3us,start:2us}",
+    "BOXES": "+chip.nodes={size:4,bandwidth:50GB/s,latency:3us,exchange_start:2us}",
     "EXPERTS": "+mapping.precision.experts=mxfp4 +mapping.precision.attention=mxfp8",
     "EXCHANGES": "workload=collective workload.pattern=[all_to_all,allreduce,allgather,reduce_scatter]"
     " workload.along=rectangle workload.root=0",
@@ -120,9 +120,9 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=wafer64 model=deepseek_v3 workload.batch=[1024] workload.prompt=4096 workload.output=4 workload.routing=even",
         "chip=h800_ep chip.dies.rows=2 chip.dies.cols=8 model=deepseek_v3 workload.batch=[64,256] workload.prompt=1024 "
         "workload.output=4 mapping.both.ep=16 mapping.both.exchange=by_node workload.routing=sampled",
-        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.boxes.size=4 model=deepseek_v2_lite workload.batch=[16] "
+        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.nodes.size=4 model=deepseek_v2_lite workload.batch=[16] "
         "workload.prompt=512 workload.output=4 mapping.both.ep=4 mapping.both.tp=2 mapping.both.pp=2",
-        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.boxes.size=4 model=deepseek_v2_lite workload.batch=[16] "
+        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.nodes.size=4 model=deepseek_v2_lite workload.batch=[16] "
         "workload.prompt=512 workload.output=4 mapping.both.ep=4 $EXPERTS mapping.precision.weights=fp8_128x128 "
         "mapping.precision.activations=fp8_1x128",
         "chip=b200 model=mixtral_8x7b mapping.both.tp=2 workload.batch=[64] $EXPERTS",
@@ -135,7 +135,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=wafer64 chip.dies.rows=2 chip.dies.cols=4 $SMALL model=deepseek_v2_lite workload.batch=[16] $BOXES "
         "workload.prompt=100 workload.output=8 mapping.both.ep=8 mapping.both.pp=1 mapping.both.exchange=by_node "
         "mapping.both.placement=linear mapping.both.experts.shared=4",
-        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.boxes.size=4 model=deepseek_v2_lite workload.batch=[16] "
+        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.nodes.size=4 model=deepseek_v2_lite workload.batch=[16] "
         "workload.prompt=512 workload.output=4 mapping.both.ep=8 mapping.both.exchange=by_node fidelity=events",
         "chip=wafer64 chip.dies.rows=2 chip.dies.cols=2 $SMALL model=deepseek_v2_lite model.deepseek_v2_lite.layers=2 "
         "workload.batch=[4] workload.prompt=40 workload.output=2 mapping.both.ep=4 mapping.both.pp=1 fidelity=events",
@@ -172,7 +172,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=wse2_hbm model=llama2_70b $BANKS workload.batch=[2] workload.prompt=512 workload.output=16",
         "chip=wse2_hbm model=qwen3_1b7 model.qwen3_1b7.layers=2 $BANKS $TINY mapping.prefill.rows=8 mapping.decode.rows=6 "
         "fidelity=events",
-        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.boxes.size=4 model=deepseek_v2_lite workload.batch=[2] "
+        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.nodes.size=4 model=deepseek_v2_lite workload.batch=[2] "
         "workload.prompt=512 workload.output=4 mapping.both.ep=1 mapping.both.tp=2 mapping.both.pp=4",
         "chip=h200 stack=ideal model=qwen3_1b7 mapping.both.tp=2 $BANKS chip.hbm.banks.stacks=6 $TINY fidelity=events",
         "chip=h200 stack=ideal model=qwen3_1b7 model.qwen3_1b7.layers=2 mapping.both.tp=1 $BANKS chip.hbm.banks.stacks=6 $TINY "
@@ -358,13 +358,13 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=wafer64 chip.dies.rows=1 chip.dies.cols=2 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 mapping.both.ep=1 "
         "mapping.both.tp=2 mapping.serving.batch=2 mapping.serving.tokens=64 workload=serving workload.requests=2 "
         "workload.prompt=40 workload.output=3 fidelity=events",
-        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.boxes.size=4 model=deepseek_v2_lite "
+        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.nodes.size=4 model=deepseek_v2_lite "
         "model.deepseek_v2_lite.layers=4 mapping.both.ep=8 mapping.serving.batch=16 mapping.serving.tokens=1024 $SERVED "
         "fidelity=events",
         "chip=wafer64 chip.dies.rows=1 chip.dies.cols=2 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 mapping.both.ep=1 "
         "mapping.both.tp=2 workload=serving workload.requests=4 workload.prompt=60 workload.output=4 mapping.serving.batch=4 "
         "mapping.serving.tokens=256",
-        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.boxes.size=4 model=deepseek_v2_lite "
+        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.nodes.size=4 model=deepseek_v2_lite "
         "model.deepseek_v2_lite.layers=4 mapping.both.ep=4 mapping.serving.batch=64 mapping.serving.tokens=2048 "
         "mapping.serving.prefill_instances=1 $SERVED",
         "chip=npu64 model=qwen3_1b7 $SERVED",
