@@ -35,7 +35,7 @@ ASKED = {MODELS: ("ttft", "tpot", "latency"), SERVICES: ("ttft", "tpot", "latenc
 NEAR = ("chip", "question", "phase", "measure")
 """What rows and an answer have to have in common."""
 
-ALONE = ("latency", "bandwidth", "packet_latency")
+ALONE = ("latency", "achieved_bandwidth", "packet_latency")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class ErrorBand:
     def measured(self) -> tuple[float, float] | None:
         """From where to where the answer would be measured, if it were off as these rows are; None where nothing says so.
 
-        >>> ErrorBand("tpot", 1.0, ResultKind("c", "s", "static", "decode", "time", "closed"), -0.2, 0.25, 3).measured
+        >>> ErrorBand("tpot", 1.0, ResultKind("c", "s", "static", "decode", "time", "analytical"), -0.2, 0.25, 3).measured
         (0.8, 1.25)
         """
         if self.low is None or self.high is None or self.compares:

@@ -149,7 +149,7 @@ class Evaluation:
         """What stands behind the software; kernels by themselves where explaining them plays nothing again."""
         if self.stack_basis is None:
             return []
-        quick = self.fidelity == "closed" and not isinstance(self.workload.cases[0], ServingLoad)
+        quick = self.fidelity == "analytical" and not isinstance(self.workload.cases[0], ServingLoad)
         return [self.stack_basis.text, *([f"{BEYOND}{text}"] if quick and (text := self.kernel_basis) else [])]
 
     @cached_property

@@ -163,10 +163,10 @@ runs/capacity/capacity.html: a user's tokens against a device's, latency against
 
 words that say how:
   devices=16                    how many there are; or rate='10 Hz' for the fewest that serve it
-  percentile=90                 share of the requests that keep each bound, in %
-  apart=false                   no instances that only prefill
-  ffn=apart                     of boxes of dies, attention and FFNs on dies of their own, too
-  by=dollars                    chips in the order of what their best costs: all devices with rate=, a token with devices=;
+  slo_percentile=90             share of the requests that keep each bound, in %
+  disaggregated=false           no instances that only prefill
+  ffn=disaggregated             of boxes of dies, attention and FFNs on dies of their own, too
+  by=price                      chips in the order of what their best costs: all devices with rate=, a token with devices=;
                                 or by=devices
 overrides that count:
   workload.prompt=4000 workload.output=500 workload.ttft='2 s' workload.tpot='50 ms'     or workload.trace=FILE
@@ -181,7 +181,8 @@ overrides that count:
             "dse capacity chip=h200 model=qwen3_32b devices=16 workload.prompt=4000 workload.output=500 workload.ttft='2 s' "
             "workload.tpot='50 ms'",
             "dse capacity chip=[h100,h200] model=llama3_8b devices=4 workload.ttft='1 s' workload.tpot='30 ms'",
-            "dse capacity --json chip=h200 model=llama3_8b rate='20 Hz' apart=false workload.ttft='1 s' workload.tpot='30 ms'",
+            "dse capacity --json chip=h200 model=llama3_8b rate='20 Hz' disaggregated=false workload.ttft='1 s' "
+            "workload.tpot='30 ms'",
         ),
         hydra=True,
     ),

@@ -41,8 +41,8 @@ SETTINGS = {
 }
 
 
-STEADY = "steady"
-SCREEN_FIDELITIES = ("closed", STEADY)
+STEADY = "steady_state"
+SCREEN_FIDELITIES = ("analytical", STEADY)
 """Fidelities at which many designs are evaluated together."""
 
 ALL, FRONT = "all", "front"
@@ -116,7 +116,7 @@ class Study:
         """The fidelity of its screen: that from which designs are promoted, if any, else the closed form; or the steady state,
         where it is asked for or nothing is to be played.
         """
-        usual = "steady" if self.fidelity == "steady" else "closed"
+        usual = STEADY if self.fidelity == STEADY else "analytical"
         return str(self.screen["fidelity"] or self.search["promote"] or usual)
 
     @property
@@ -305,7 +305,7 @@ def _check_screened(word: Any, fidelity: str, nouns: Question) -> None:
     if word is None:
         return
     if word not in SCREEN_FIDELITIES:
-        raise DesignError(f"screen.fidelity: no {word!r}; say closed, steady, or null for what fits the search")
+        raise DesignError(f"screen.fidelity: no {word!r}; say analytical, steady_state, or null for what fits the search")
     for chosen, space in nouns.space.each:
         known = fidelities(space.base, nouns.workload)
         if word not in known:
@@ -344,7 +344,7 @@ def _check_promote(search: Mapping[str, Any], screen: Mapping[str, Any], fidelit
     if word is None:
         return
     if word not in SCREEN_FIDELITIES:
-        raise DesignError(f"search.promote: no {word!r}; say closed, steady, or null for one fidelity")
+        raise DesignError(f"search.promote: no {word!r}; say analytical, steady_state, or null for one fidelity")
     for chosen, space in nouns.space.each:
         known = fidelities(space.base, nouns.workload)
         if word not in known or known.index(word) >= known.index(fidelity):

@@ -100,15 +100,15 @@ def _gives(asked: "Study", design: Design, row: "pd.Series") -> tuple[float, lis
 
 def overload_advice(metrics: Mapping[str, float], design: Design) -> str:
     """What holds back requests that wait longer than they run, and the knobs that move it; "" where they do not."""
-    if not metrics.get("load_verdict"):
+    if not metrics.get("load_status"):
         return ""
-    if metrics["load_verdict"] == 3:
+    if metrics["load_status"] == 3:
         return "requests come in little more time than one of them takes; play more (workload.requests)"
-    if metrics["load_verdict"] == 4:
+    if metrics["load_status"] == 4:
         most = f"{metrics['offered_load']:.3g} times the users from which on they wait for each other"
         return f"{most}; answers take longer by as much, and nothing piles up: fewer workload.users, or more that serves"
     serving: Any = design.mapping.serving
-    prefill, decode = metrics["prefill_busy"], metrics["decode_busy"]
+    prefill, decode = metrics["prefill_busy_share"], metrics["decode_busy_share"]
     tiles = hasattr(serving, "prefill_cores")
     if serving.prefill_cores if tiles else serving.prefill_instances:
         slow, fast = ("prefill", "decode") if prefill > decode else ("decode", "prefill")
@@ -121,8 +121,8 @@ def overload_advice(metrics: Mapping[str, float], design: Design) -> str:
         return f"busy all the time: more that serves ({knobs}), or a lower workload.rate"
     idle = f"requests wait, yet {1 - max(prefill, decode):.0%} of the time is idle"
     levers = {
-        "held_by_batch": ("a place in the batch", "mapping.both.microbatch" if tiles else "mapping.serving.batch"),
-        "held_by_memory": ("KV memory", "mapping.precision.kv, chip.hbm.capacity"),
+        "blocked_by_batch_share": ("a place in the batch", "mapping.both.microbatch" if tiles else "mapping.serving.batch"),
+        "blocked_by_kv_share": ("KV memory", "mapping.precision.kv, chip.hbm.capacity"),
     }
     most = max(levers, key=lambda name: metrics.get(name, 0.0))
     if not metrics.get(most):

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from rich.markup import escape
 
 from dse.space.array_math import Array
-from dse.store.storage_folders import StorageFolder, StoredFile
+from dse.store.storage_folders import StorageFolder, StoredFile, with_present_names
 from dse.terminal.progress import say_once
 
 ROWS = b"rows"
@@ -97,7 +97,7 @@ def _sound(files: Sequence[StoredFile], kind: str, number: int) -> Iterator[Stor
             continue
         content = file.content()
         if file.name == _name(kind, number, content):
-            yield _of(file, pq.read_table(pa.BufferReader(content)))
+            yield _of(file, with_present_names(pq.read_table(pa.BufferReader(content))))
         else:
             say_once(f"[yellow]screen[/]: {escape(str(file))}: damaged; left out, and a run evaluates it again")
 

@@ -12,6 +12,7 @@ import pyarrow.fs as filesystems
 import pyarrow.parquet as pq
 
 from dse.space.errors import DesignError
+from dse.space.former_words import current_metric
 from dse.space.safe_text import mask_passwords
 from dse.terminal.atomic_files import write_atomically
 
@@ -104,6 +105,12 @@ class StorageFolder:
             ) from None
 
 
+def with_present_names(table: pa.Table) -> pa.Table:
+    """A table with its metrics by their present names, whenever it was written."""
+    names = list(map(current_metric, table.column_names))
+    return table if names == table.column_names else table.rename_columns(names)
+
+
 @dataclass(frozen=True)
 class StoredFile:
     """A Parquet file in a place."""
@@ -132,8 +139,10 @@ class StoredFile:
             system, folder = self.place._reached
             with system.open_input_file(f"{folder}/{self.name}") as opened:
                 file = pq.ParquetFile(opened)
-                there = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
-                return file.read(columns=there)
+                wanted = None if columns is None else set(columns)
+                names = file.schema_arrow.names
+                there = None if wanted is None else [name for name in names if current_metric(name) in wanted]
+                return with_present_names(file.read(columns=there))
 
     def drop(self) -> None:
         """Removes it, if it is there."""

@@ -23,6 +23,7 @@ from rich.markup import escape
 from dse.search.samplers import Ask
 from dse.space.aliases import machine_of_leaves, new_address_by_old, rename_study_record
 from dse.space.errors import DesignError
+from dse.space.former_words import rename_stored_metrics, rename_study_words, stored_fidelity
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.store.database import DAMAGED, connect_engine, database_errors, enable_write_ahead
 from dse.store.integrity import add_checksums, file_faults, read_checked_rows, rebuild_table
@@ -33,6 +34,9 @@ from dse.terminal.progress import say_once
 SEARCH = "search."
 """What begins the settings of a search in the identity of a study; a colon, which no name of a study has, ends its name."""
 
+PROMOTE = "promote"
+"""The setting of a search that is a word of a fidelity."""
+
 
 @dataclass(frozen=True, slots=True)
 class ResultContext:
@@ -41,6 +45,11 @@ class ResultContext:
     workload: str
     fidelity: str
     physics: int
+
+    @property
+    def stored_fidelity(self) -> str:
+        """The word of the fidelity in the tables."""
+        return stored_fidelity(self.fidelity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +110,7 @@ class Store:
     def identity(self, study: str) -> dict[str, Any] | None:
         """What the study was when it was first run; None where it never was."""
         rows = self._rows(STUDIES, study=study)
-        return rename_study_record(orjson.loads(rows[0].identity)) if rows else None
+        return rename_study_words(rename_study_record(orjson.loads(rows[0].identity))) if rows else None
 
     def search(self, study: str, identity: Mapping[str, Any]) -> str:
         """What the asks of a search are kept under: the study's name, and the settings that are not those it was begun with.
@@ -110,7 +119,8 @@ class Store:
         """
         first = self.identity(study) or identity
         settings = sorted(key for key in first.keys() | identity.keys() if key.startswith(SEARCH))
-        other = [f"{key.removeprefix(SEARCH)}={identity.get(key)}" for key in settings if first.get(key) != identity.get(key)]
+        words = ((key.removeprefix(SEARCH), identity.get(key)) for key in settings if first.get(key) != identity.get(key))
+        other = [f"{key}={stored_fidelity(str(word)) if key == PROMOTE else word}" for key, word in words]
         return f"{study}:{','.join(other)}" if other else study
 
     def searches(self, study: str, physics: int) -> list[str]:
@@ -207,7 +217,7 @@ class Store:
                     {
                         "design": result.key,
                         "workload": context.workload,
-                        "fidelity": context.fidelity,
+                        "fidelity": context.stored_fidelity,
                         "physics": context.physics,
                         "base": base[0],
                         "values": _text(result.values),
@@ -270,17 +280,18 @@ class Store:
         """All results of a context, by design key; those of any study."""
         loads = orjson.loads
         found, tables = {}, {key: new_address_by_old(machine_of_leaves(design)) for key, design in self._bases().items()}
-        for row in self._rows(RESULTS, workload=context.workload, fidelity=context.fidelity, physics=context.physics):
+        for row in self._rows(RESULTS, workload=context.workload, fidelity=context.stored_fidelity, physics=context.physics):
             design, _, _, _, base, values, metrics, limit, need, have, seconds, error = row[:12]
             knobs = _now_at(tables.get(base, {}), loads(values))
-            found[design] = DesignResult(design, knobs, loads(metrics), limit, need, have, seconds, error)
+            values_now = rename_stored_metrics(loads(metrics))
+            found[design] = DesignResult(design, knobs, dict(values_now), limit, need, have, seconds, error)
         return found
 
     def counted(self, context: ResultContext) -> int:
         """How many results of a context there are."""
         query = sql.select(sql.func.count()).where(
             RESULTS.c.workload == context.workload,
-            RESULTS.c.fidelity == context.fidelity,
+            RESULTS.c.fidelity == context.stored_fidelity,
             RESULTS.c.physics == context.physics,
         )
         with self._reading() as connection:
@@ -289,7 +300,7 @@ class Store:
     def bases(self, context: ResultContext) -> dict[str, dict[str, Any]]:
         """Of results of a context, by design key, all leaves of the design that its values change, where they are known."""
         texts = {key: _now_at(new_address_by_old(machine_of_leaves(leaves)), leaves) for key, leaves in self._bases().items()}
-        rows = self._rows(RESULTS, workload=context.workload, fidelity=context.fidelity, physics=context.physics)
+        rows = self._rows(RESULTS, workload=context.workload, fidelity=context.stored_fidelity, physics=context.physics)
         return {row.design: _base(texts[row.base], row[5]) for row in rows if row.base in texts}
 
     def _bases(self) -> dict[str, dict[str, Any]]:
@@ -299,7 +310,7 @@ class Store:
         """Results of the same workload and fidelity under other versions of the physics, counted by version."""
         query = (
             sql.select(RESULTS.c.physics, sql.func.count())
-            .where(RESULTS.c.workload == context.workload, RESULTS.c.fidelity == context.fidelity)
+            .where(RESULTS.c.workload == context.workload, RESULTS.c.fidelity == context.stored_fidelity)
             .where(RESULTS.c.physics != context.physics)
             .group_by(RESULTS.c.physics)
         )

@@ -1,7 +1,7 @@
 """What comes out: the metrics by name, with unit, direction and definition, and what accounts make of them."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from dse.space.array_math import where
 from dse.space.design import Design
 from dse.space.errors import DesignError, suggest_nearest
+from dse.space.former_words import FORMER_METRICS, MetricValues, current_metric, read_metric
 from dse.space.limits import Limit
 from dse.space.registry import Registry
 
@@ -48,22 +49,24 @@ SHIPPED: dict[str, Metric] = {
         "s", "min", "time to first token: prefill of the batch; from arrival, where requests are served as they come"
     ),
     "tpot": Metric("s", "min", "time per output token: decode time over decode steps, or of a request; mean over requests"),
-    "prefill_rate": Metric("token/s", "max", "prompt tokens over prefill time"),
-    "decode_rate": Metric("token/s", "max", "tokens of one request over time: 1 / tpot"),
+    "prefill_throughput": Metric("token/s", "max", "prompt tokens over prefill time"),
+    "tokens_per_s_per_user": Metric("token/s", "max", "tokens of one request over time: 1 / tpot"),
     "latency": Metric(
         "s", "min", "prefill, decode and what is between; or a product, collective, attention or stream of requests by itself"
     ),
     "cycles": Metric("cycle", "min", "of the chip's clock: a product, collective or attention by itself"),
-    "communication": Metric("cycle", "min", "of a product's cycles, those in which cores wait for data or move them"),
-    "efficiency": Metric("1", "max", "share of a product's time that cores multiply, the start of each local product included"),
-    "utilisation": Metric(
+    "communication_cycles": Metric("cycle", "min", "of a product's cycles, those in which cores wait for data or move them"),
+    "compute_share": Metric(
+        "1", "max", "share of a product's time in which cores multiply, with the start of each local product"
+    ),
+    "mfu": Metric(
         "1",
         "max",
         "useful operations of products (no padding, repetition or masked pairs) over what all matrix engines that are there "
         "could do in the time",
     ),
-    "utilisation_per_system_mm2": Metric("1/mm2", "max", "that of attention over the area of all dies"),
-    "peak": Metric("op/s", "max", "what the matrix engines of all tiles could do in a second: attention by itself"),
+    "mfu_per_system_mm2": Metric("1/mm2", "max", "that of attention over the area of all dies"),
+    "peak_flops": Metric("op/s", "max", "what the matrix engines of all tiles could do in a second: attention by itself"),
     "engine_utilisation": Metric(
         "1",
         "max",
@@ -75,12 +78,14 @@ SHIPPED: dict[str, Metric] = {
         "1", "max", "bytes between HBM and tiles or dies over what the channels' peak could move in the time"
     ),
     "noc_utilisation": Metric("1", "min", "bytes times the links that they cross, over what all links could carry in the time"),
-    "bandwidth": Metric("B/s", "max", "bytes that requests to a memory ask for, over the time until the last has them"),
-    "peak_share": Metric("1", "max", "bandwidth over what the data buses could move"),
+    "achieved_bandwidth": Metric(
+        "B/s", "max", "bytes that requests to a memory ask for, over the time until the last has them"
+    ),
+    "bandwidth_efficiency": Metric("1", "max", "bandwidth over what the data buses could move"),
     "read_latency": Metric("s", "min", "from when the controller takes a read until its last data: the mean"),
     "read_latency_p50": Metric("s", "min", "of half the reads"),
     "read_latency_p99": Metric("s", "min", "of 99 % of the reads"),
-    "row_hits": Metric("1", "max", "share of bursts that find their row open from another one before"),
+    "row_hit_rate": Metric("1", "max", "share of bursts that find their row open from another one before"),
     "idle_load": Metric("1", "min", "share of the data buses' time that they wait for a request whose time has not come"),
     "idle_window": Metric(
         "1", "min", "share of the data buses' time that they wait for a request held back, too many being outstanding"
@@ -108,10 +113,12 @@ SHIPPED: dict[str, Metric] = {
     "packet_latency_p99": Metric("cycle", "min", "of 99 % of the packets"),
     "packet_energy": Metric("J", "min", "of a packet: power of a network by itself over the packets that arrive in a second"),
     "hops": Metric("1", "min", "routers that a packet passes, those of its ends among them: the mean"),
-    "accepted": Metric("1", "max", "flits that arrive at a node in a cycle: the mean over nodes"),
-    "detoured": Metric("1", "min", "share of pairs of nodes whose packets go another way than on a whole mesh: round faults"),
-    "detour_links": Metric("1", "min", "links that these packets cross more than on a whole mesh: the mean over their pairs"),
-    "traffic_verdict": Metric(
+    "accepted_throughput": Metric("1", "max", "flits that arrive at a node in a cycle: the mean over nodes"),
+    "detour_share": Metric(
+        "1", "min", "share of pairs of nodes whose packets go another way than on a whole mesh: round faults"
+    ),
+    "detour_hops": Metric("1", "min", "links that these packets cross more than on a whole mesh: the mean over their pairs"),
+    "traffic_status": Metric(
         "1",
         "min",
         "0 stable; 1 not settled: the mean latency still moves from sample to sample; 2 saturated: queues grow",
@@ -125,8 +132,8 @@ SHIPPED: dict[str, Metric] = {
     "throughput_per_system_mm2": Metric("token/s/mm2", "max", "throughput of the system over the area of all its dies"),
     "decode_throughput_per_die_mm2": Metric("token/s/mm2", "max", "decode throughput over the area of one die"),
     "decode_throughput_per_system_mm2": Metric("token/s/mm2", "max", "decode throughput over the area of all dies"),
-    "attention_layer": Metric("B", "min", "weights and KV cache of one attention layer on one device, at final lengths"),
-    "ffn_layer": Metric("B", "min", "weights of the largest FFN or MoE layer on one device, all experts included"),
+    "attention_layer_bytes": Metric("B", "min", "weights and KV cache of one attention layer on one device, at final lengths"),
+    "ffn_layer_bytes": Metric("B", "min", "weights of the largest FFN or MoE layer on one device, all experts included"),
     "hbm_used": Metric("B", "min", "weights, KV cache and activations on one device, of the largest case", "max"),
     "ttft_p50": Metric("s", "min", "time to first token that half of the requests keep"),
     "ttft_p90": Metric("s", "min", "time to first token that 90 % of the requests keep"),
@@ -153,7 +160,7 @@ SHIPPED: dict[str, Metric] = {
     ),
     "devices": Metric("1", "min", "chips that serve requests", "max"),
     "slo_attainment": Metric("1", "max", "share of the requests that are served within these bounds"),
-    "load_verdict": Metric(
+    "load_status": Metric(
         "1",
         "min",
         "0 stable; 1 backlogged: load above 0.95, or queues grow by more than chance; 2 overloaded: load above 1; "
@@ -172,30 +179,32 @@ SHIPPED: dict[str, Metric] = {
     "queue_growth": Metric(
         "1", "min", "requests left in queues over those that came, in the second half of the arrivals", "max"
     ),
-    "prefill_busy": Metric("1", "max", "share of the time that instances which prefill are busy"),
-    "decode_busy": Metric("1", "max", "share of the time that instances which decode are busy"),
-    "held_by_batch": Metric(
+    "prefill_busy_share": Metric("1", "max", "share of the time that instances which prefill are busy"),
+    "decode_busy_share": Metric("1", "max", "share of the time that instances which decode are busy"),
+    "blocked_by_batch_share": Metric(
         "1", "min", "share of the time that the first in a queue waits for a place in the batch; of the pool where that is most"
     ),
-    "held_by_memory": Metric("1", "min", "likewise for KV memory"),
-    "kv_mean": Metric("1", "min", "share of the KV blocks in use, mean over time and instances"),
-    "kv_peak": Metric("1", "min", "share of the KV blocks in use, the most of any instance", "max"),
-    "kv_spilled": Metric("1", "min", "share of the KV positions read that come from HBM, for want of local memory"),
+    "blocked_by_kv_share": Metric("1", "min", "likewise for KV memory"),
+    "kv_utilisation_mean": Metric("1", "min", "share of the KV blocks in use, mean over time and instances"),
+    "kv_utilisation_peak": Metric("1", "min", "share of the KV blocks in use, the most of any instance", "max"),
+    "kv_spilled_share": Metric("1", "min", "share of the KV positions read that come from HBM, for want of local memory"),
     "preemptions": Metric("1", "min", "times that a request had to give up its memory, a request"),
-    "recomputed": Metric("1", "min", "positions computed and thrown away, over prompt tokens computed"),
-    "yielded": Metric("token", "max", "tokens that a decoding request has of an iteration, where some are guessed"),
-    "prefix_reused": Metric("1", "max", "share of the prompt tokens that came from the prefix cache"),
-    "prefix_fetched": Metric("1", "max", "share of the prompt tokens that came from prefixes on the host, of those reused"),
-    "step_price_error": Metric(
+    "recomputed_share": Metric("1", "min", "positions computed and thrown away, over prompt tokens computed"),
+    "tokens_per_step": Metric("token", "max", "tokens that a decoding request has of an iteration, where some are guessed"),
+    "prefix_hit_rate": Metric("1", "max", "share of the prompt tokens that came from the prefix cache"),
+    "prefix_host_hit_rate": Metric(
+        "1", "max", "share of the prompt tokens that came from prefixes on the host, of those reused"
+    ),
+    "iteration_time_error": Metric(
         "1", "min", "of the table of step prices: mean relative error at compositions between its points"
     ),
-    "transition": Metric("s", "min", "moving weights and KV cache from the layout of prefill to that of decode"),
+    "relayout_time": Metric("s", "min", "moving weights and KV cache from the layout of prefill to that of decode"),
     "sram_used": Metric("B", "min", "what the fullest core holds, in the phase that needs more", "max"),
     "kv_capacity": Metric("token", "max", "generated tokens that fit beside all else, by the method of the KV cache", "min"),
     "energy": Metric("J", "min", "of the batch, load or kernel: of what is done, and of all chips meanwhile"),
     "power": Metric("W", "min", "energy over the time it takes, all chips"),
     "peak_power": Metric("W", "min", "of the phase, or of iterations of a load at once, that take most, all chips", "max"),
-    "plug_power": Metric(
+    "wall_power": Metric(
         "W",
         "min",
         "of one chip at its tdp with its share of server and network, where it enters the server: losses of supplies too",
@@ -204,12 +213,12 @@ SHIPPED: dict[str, Metric] = {
     "power_density": Metric("W/mm2", "min", "tdp over the area of all dies of a chip"),
     "system_price": Metric("USD", "min", "to make all chips with their memory and share of servers"),
     "price_per_mtoken": Metric("USD", "min", "of a million output tokens: the chips' share of their life, and electricity"),
-    "chips_per_mtoken": Metric("USD", "min", "of that, the chips' share of their life"),
+    "capital_per_mtoken": Metric("USD", "min", "of that, the chips' share of their life"),
     "electricity_per_mtoken": Metric("USD", "min", "of that, electricity"),
-    "power_energy": Metric("J", "min", "rated power x time, of all dies"),
+    "rated_energy": Metric("J", "min", "rated power x time, of all dies"),
     "energy_per_token": Metric("J/token", "min", "energy over output tokens"),
-    "prefill_power_energy": Metric("J/token", "min", "rated power x prefill time over prompt tokens"),
-    "decode_power_energy": Metric("J/token", "min", "rated power x decode time over output tokens"),
+    "prefill_rated_energy_per_token": Metric("J/token", "min", "rated power x prefill time over prompt tokens"),
+    "decode_rated_energy_per_token": Metric("J/token", "min", "rated power x decode time over output tokens"),
 }
 """Those that ship."""
 
@@ -250,12 +259,25 @@ def load_metric_plugins() -> None:
             raise DesignError(f"metric {name!r} of a package: tables of designs have a column of that name; give it another")
         if METRICS[name].worth is None and name not in SHIPPED:
             raise DesignError(f"metric {name!r} of a package: needs and worth are missing; no account of a package's fills it")
-        if METRICS[name].worth is not None:
-            DERIVED_METRICS[name] = METRICS[name]
+        if name in FORMER_METRICS:
+            raise DesignError(f"metric {name!r} of a package: the former name of {FORMER_METRICS[name]}; give it another")
+        if METRICS[name].worth is not None and name not in DERIVED_METRICS:
+            METRICS[name] = DERIVED_METRICS[name] = _by_present_names(METRICS[name])
+
+
+def _by_present_names(made: Metric) -> Metric:
+    """A metric of a package whose needs have their present names; its function reads them by either."""
+    worth = made.worth
+    if worth is None or not set(made.needs) & FORMER_METRICS.keys():
+        return made
+    return replace(
+        made, needs=tuple(map(read_metric, made.needs)), worth=lambda values, design: worth(MetricValues(values), design)
+    )
 
 
 def add_input_metrics(wanted: Collection[str] | None) -> Collection[str] | None:
     """Metrics that somebody asks for, and those that they are made of; None for all."""
+    wanted = wanted if wanted is None else [current_metric(name) for name in wanted]
     if wanted is None or not DERIVED_METRICS:
         return wanted
     return {*wanted, *(need for name in wanted if name in DERIVED_METRICS for need in DERIVED_METRICS[name].needs)}
@@ -325,8 +347,8 @@ def batch_metrics(work: TokenCounts, ttft: Any, decoding: Any, latency: Any, die
         "decode_throughput": decode_throughput,
         "ttft": ttft,
         "tpot": tpot,
-        "prefill_rate": work.prompt_tokens / ttft,
-        "decode_rate": 1 / tpot,
+        "prefill_throughput": work.prompt_tokens / ttft,
+        "tokens_per_s_per_user": 1 / tpot,
         "latency": latency,
         **area_metrics(throughput, decode_throughput, die, system),
     }
@@ -355,16 +377,16 @@ def rated_energies(
     """Energies as power x time."""
     return {
         "energy": power * latency,
-        "power_energy": power * latency,
+        "rated_energy": power * latency,
         "energy_per_token": power * latency / output_tokens,
-        "prefill_power_energy": power * ttft / prompt_tokens,
-        "decode_power_energy": power * decoding / output_tokens,
+        "prefill_rated_energy_per_token": power * ttft / prompt_tokens,
+        "decode_rated_energy_per_token": power * decoding / output_tokens,
     }
 
 
 def find_metric(name: str) -> Metric:
-    """The metric of a name."""
+    """The metric of a name, the present or a former one."""
     try:
-        return METRICS[name]
+        return METRICS[read_metric(name) if isinstance(name, str) else name]
     except KeyError:
         raise DesignError(f"no metric {name!r}; {suggest_nearest(str(name), METRICS.names())}") from None

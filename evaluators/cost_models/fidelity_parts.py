@@ -41,16 +41,16 @@ class FidelityPart(NamedTuple):
 
     Attributes:
         part: in words.
-        closed, events, cycles: who gives it there, as ``module:function``, or several that are alike, with ``|`` between them;
+        analytical, events, cycles: who gives it there, as ``module:function``, or several that are alike, with ``|`` between them;
             "" of a reader that this software does not have.
-        steady: likewise, of loads that are served.
+        steady_state: likewise, of loads that are served.
     """
 
     part: str
-    closed: str
+    analytical: str
     events: str
     cycles: str
-    steady: str = ""
+    steady_state: str = ""
 
     def by(self, fidelity: str) -> str:
         """Who gives it at a fidelity."""
@@ -60,7 +60,11 @@ class FidelityPart(NamedTuple):
     @property
     def players(self) -> set[str]:
         """Readers whose answer is played."""
-        return {word for word in ("steady", "closed", "events", "cycles") if set(self.by(word).split("|")) & set(SIMULATORS)}
+        return {
+            word
+            for word in ("steady_state", "analytical", "events", "cycles")
+            if set(self.by(word).split("|")) & set(SIMULATORS)
+        }
 
 
 def _alike(part: str, who: str) -> FidelityPart:
@@ -113,9 +117,9 @@ def _priced(service: str) -> FidelityPart:
 def _standing(*ways: FidelityPart) -> tuple[FidelityPart, ...]:
     """Of a load that is served, where iterations are priced by these."""
     serve = "serving.simulator:simulate_serving"
-    closed, events, cycles = (serve if way else "" for way in ways[0][1:4])
-    loop = FidelityPart(REQUESTS, closed, events, cycles, "serving.steady_state_solver:SteadyStateSolver.__init__")
-    return (*(way._replace(steady=way.closed) for way in ways), loop)
+    analytical, events, cycles = (serve if way else "" for way in ways[0][1:4])
+    loop = FidelityPart(REQUESTS, analytical, events, cycles, "serving.steady_state_solver:SteadyStateSolver.__init__")
+    return (*(way._replace(steady_state=way.analytical) for way in ways), loop)
 
 
 WAYS: dict[str, tuple[FidelityPart, ...]] = {
@@ -246,7 +250,7 @@ def compare_fidelities(software: str, low: str, high: str) -> tuple[list[str], l
         software: as `space.software` has it.
         low, high: readers.
 
-    >>> compare_fidelities("stream", "closed", "events")[1]
+    >>> compare_fidelities("stream", "analytical", "events")[1]
     ['banks, buses and queues under requests']
     """
     ways = WAYS[software]

@@ -97,7 +97,7 @@ def sustained_rate(of: Deployment, requests: Requests, *, tpot: float) -> Sustai
 
 
 def sustained_rate_of_paces(pools: Sequence[InstancePool], paces: PoolPaces, *, tpot: float) -> SustainedRate:
-    """As `steady`, of instances whose paces are known."""
+    """As `steady_state`, of instances whose paces are known."""
     first, last = pools[0], pools[-1]
     token = paces.each / last.expected
     rates = np.where(token <= tpot, last.instances * last.stages * paces.decodes / (paces.further * paces.each), 0.0)

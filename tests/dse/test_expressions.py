@@ -222,15 +222,15 @@ def test_what_no_design_has_is_refused_before_anything_is_evaluated_or_written(t
     ("words", "why"),
     [
         (
-            ("fidelity=steady", "++objectives.x=min"),
-            r"objectives\.x: .* no latency_p99 at fidelity=steady.* say fidelity=closed",
+            ("fidelity=steady_state", "++objectives.x=min"),
+            r"objectives\.x: .* no latency_p99 at fidelity=steady_state.* say fidelity=analytical",
         ),
         (
-            ("screen.fidelity=steady", "+constraints.x='<= 9 s'"),
+            ("screen.fidelity=steady_state", "+constraints.x='<= 9 s'"),
             r"constraints\.x: .*that of the screen.* say screen\.run=false",
         ),
-        (("screen.fidelity=steady", "screen.run=false", "++objectives.x=min"), ""),
-        (("fidelity=steady", "++objectives.y=min"), ""),
+        (("screen.fidelity=steady_state", "screen.run=false", "++objectives.x=min"), ""),
+        (("fidelity=steady_state", "++objectives.y=min"), ""),
     ],
 )
 def test_what_the_steady_state_has_not_is_refused_where_it_screens(words: tuple[str, ...], why: str, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_reader_that_a_design_has_not_is_refused_with_those_that_it_has(words:
     for fidelity in set(FIDELITIES) - set(known):
         with pytest.raises(DesignError, match=f"fidelity: {fidelity} .*; valid: {', '.join(known)}$") as refused:
             evaluate(stack_designs([here.base]), here.workload, fidelity=fidelity)
-        assert said in str(refused.value) or fidelity == "steady"
+        assert said in str(refused.value) or fidelity == "steady_state"
 
 
 def test_every_kind_of_case_has_a_name_for_people() -> None:

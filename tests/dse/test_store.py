@@ -31,7 +31,7 @@ from dse.store.tables import SCHEMA
 from tests.dse.conftest import PASSWORD, Server
 from tests.dse.toy import searched, toy
 
-CONTEXT = ResultContext("w" * 32, "closed", 1)
+CONTEXT = ResultContext("w" * 32, "analytical", 1)
 RESULT = DesignResult("d" * 32, {"chip.cores": 3}, {"tpot": 0.1}, "chip.hbm.capacity", 2.0, 1.0, 0.5)
 BASE = ("b", "{}")
 
@@ -52,7 +52,7 @@ def test_what_is_appended_is_read_back(place: str) -> None:
     assert again.asks("s", 1) == [(ask, RESULT.key)]
     assert again.asked("s", 1) == 1
     assert again.bases(CONTEXT) == {RESULT.key: {}, odd.key: {}}
-    assert again.of_other_physics(ResultContext("w" * 32, "closed", 2)) == {1: 2}
+    assert again.of_other_physics(ResultContext("w" * 32, "analytical", 2)) == {1: 2}
     again.close()
 
 
@@ -175,7 +175,7 @@ def test_an_old_store_is_read_and_gone_on_with(old: Path, tmp_path: Path) -> Non
         assert store.bases(context).keys() == results.keys()
         (run,) = store.runs("toy")
         assert (run["state"], run["facts"]["results"]) == ("done", 24)
-        assert store.identity("toy")["fidelity"] == "closed"  # type: ignore[index]
+        assert store.identity("toy")["fidelity"] == "analytical"  # type: ignore[index]
     with closing(Store(str(path))) as store:
         number = store.begin("toy", {}, {})
         new = DesignResult("n" * 32, {}, {"tpot": 1.0})

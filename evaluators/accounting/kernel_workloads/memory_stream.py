@@ -1,7 +1,7 @@
 """Requests to a memory by itself, or of tiles to theirs.
 
-Under ``closed`` what requests need of a memory, its buses, bank groups, activates and banks, are queues (`machine.backlog`),
-and links between it and the tiles carry what the busiest of them can. Under ``events`` it is played, command by command, and so
+Under ``analytical`` what requests need of a memory, its buses, bank groups, activates and banks, are queues
+(`machine.backlog`), and links between it and the tiles carry what the busiest of them can. Under ``events`` it is played, command by command, and so
 are links.
 """
 
@@ -25,7 +25,7 @@ from dse.space.limits import Limit
 from dse.space.mapping import MemoryStreamPlan
 from dse.space.workload import MemoryStreamCase
 
-FIDELITIES = ("closed", "events")
+FIDELITIES = ("analytical", "events")
 STACKED, WHOLE = True, False
 
 SAMPLED_REQUESTS = 1 << 14
@@ -59,7 +59,7 @@ def kernel_outcome(design: Design, asked: tuple[MemoryStreamCase, ...], fidelity
     """Of bytes of the memory there is energy, and of their way to tiles; of a memory by itself that nobody buys, none."""
     chip = design.chip
     nbytes = as_column([float(stream.requests * stream.request) for stream in asked]) * pseudo_channel_count(_memory(design))
-    metrics = _bandwidths(design, asked, nbytes) if fidelity == "closed" else _played(design, *asked)
+    metrics = _bandwidths(design, asked, nbytes) if fidelity == "analytical" else _played(design, *asked)
     if chip.dram is None:
         return KernelOutcome(metrics)
     if chip.technology is None:
@@ -79,7 +79,7 @@ def kernel_breakdown(
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
     """Data on the buses, and what they waited for."""
     nbytes = float(case.requests * case.request * pseudo_channel_count(_memory(design)))
-    if fidelity == "closed":
+    if fidelity == "analytical":
         found = _priced(design, case)
         seconds, bound = found.seconds, found.bound
         parts = {bound: seconds}
@@ -134,8 +134,8 @@ def _bandwidths(design: Design, streams: tuple[MemoryStreamCase, ...], nbytes: A
     rate = nbytes / seconds
     return {
         "latency": seconds,
-        "bandwidth": rate,
-        "peak_share": rate / peak_bandwidth(_memory(design)),
+        "achieved_bandwidth": rate,
+        "bandwidth_efficiency": rate / peak_bandwidth(_memory(design)),
         "read_latency": latency,
     }
 
@@ -221,12 +221,12 @@ def _played(design: Design, stream: MemoryStreamCase) -> dict[str, float]:
     quantiles = np.percentile(report.latencies, (50, 99)) if len(report.latencies) else (np.nan, np.nan)
     return {
         "latency": report.seconds,
-        "bandwidth": report.bandwidth,
-        "peak_share": report.share,
+        "achieved_bandwidth": report.bandwidth,
+        "bandwidth_efficiency": report.share,
         "read_latency": float(report.latencies.mean()) if len(report.latencies) else np.nan,
         "read_latency_p50": float(quantiles[0]),
         "read_latency_p99": float(quantiles[1]),
-        "row_hits": report.row_hits,
+        "row_hit_rate": report.row_hits,
         **{f"idle_{cause}": share for cause, share in report.idle.items()},
     }
 

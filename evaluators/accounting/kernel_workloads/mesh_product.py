@@ -59,7 +59,7 @@ COMMUNICATION_TIMES = ("hop", "ramp", "stage", "word", "copy", "post")
 
 def needs_single_designs(design: Design, fidelity: str) -> bool:
     """Readers that play programs walk many by themselves, but engines of tiles have numbers for them."""
-    return design.chip.tile is not None and fidelity != "closed"
+    return design.chip.tile is not None and fidelity != "analytical"
 
 
 def prepare_case(design: Design, cases: tuple[ProductCase, ...]) -> MeshKernel:
@@ -140,12 +140,12 @@ def kernel_outcome(design: Design, asked: MeshKernel, fidelity: str) -> KernelOu
     multiplying = rivals.map_choices(asked, on, closed.kernel_cost, lambda one: _multiplying(one, on))
     seconds, cores = cost.seconds, asked.mesh.rows * asked.mesh.cols * 1.0
     own = {
-        "communication": (seconds - multiplying) * chip.clock,
-        "efficiency": multiplying / seconds,
-        "utilisation": asked.shape.m * asked.shape.k * asked.shape.n * on.fabric.mac / (cores * seconds),
+        "communication_cycles": (seconds - multiplying) * chip.clock,
+        "compute_share": multiplying / seconds,
+        "mfu": asked.shape.m * asked.shape.k * asked.shape.n * on.fabric.mac / (cores * seconds),
         "cores": cores,
     }
-    return mesh_outcome(chip, cost, own | ({} if chip.power is None else {"power_energy": chip.power * seconds}))
+    return mesh_outcome(chip, cost, own | ({} if chip.power is None else {"rated_energy": chip.power * seconds}))
 
 
 def kernel_breakdown(
@@ -214,9 +214,9 @@ def _refuse_closed(design: Design, kernel: MeshKernel, fidelity: str) -> None:
     """Refuses algorithms on tiles whose closed form does not hold there.
 
     Raises:
-        DesignError: one of them under ``closed``; readers that play programs have all.
+        DesignError: one of them under ``analytical``; readers that play programs have all.
     """
-    if design.chip.tile is None or fidelity != "closed" or kernel.rivals:
+    if design.chip.tile is None or fidelity != "analytical" or kernel.rivals:
         return
     known = _known(design)
     if kernel.algorithm not in known:

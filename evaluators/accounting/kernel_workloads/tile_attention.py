@@ -88,7 +88,7 @@ def kernel_outcome(design: Design, asked: TiledAttention, fidelity: str) -> Kern
     here = here + engines.product(cut.queries, cut.keys, shape.v, width)
     here = here + (engines.product(cut.queries, shape.v, cut.keys, width) if shape.latent else 0.0)
     rate = cut.queries * cut.keys * (shape.qk + shape.v) / (engines.matrix.rows * engines.matrix.cols * chip.clock)
-    found = job_outcome(of, fidelity, {"peak": 2.0 * peak, "engine_utilisation": rate / here})
+    found = job_outcome(of, fidelity, {"peak_flops": 2.0 * peak, "engine_utilisation": rate / here})
     seconds = found.metrics["latency"]
     share = shape.macs / (peak * seconds)
     found.metrics.update(

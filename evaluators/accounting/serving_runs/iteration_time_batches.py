@@ -1,4 +1,4 @@
-"""Prices of designs of several structures worked out at once at fidelity=steady: all say first what they will ask.
+"""Prices of designs of several structures worked out at once at fidelity=steady_state: all say first what they will ask.
 
 A layout that shares prices between designs has `early(design, load)`, which says what its limits ask, and `asks(design, load,
 fidelity)`, which says what a table of prices asks.
@@ -14,7 +14,6 @@ from typing import cast
 from dse.evaluators.accounting.die_batches import collect_die_work
 from dse.evaluators.accounting.serving_runs import run_metrics as served
 from dse.evaluators.accounting.serving_runs import steady_state_designs as balanced
-from dse.evaluators.accounting.serving_runs import steady_state_run as steady
 from dse.evaluators.tuning.merged_options import merge_option_groups
 from dse.space.design import Design, Designs
 from dse.space.limits import IncompatibleOptionsError, Limit

@@ -24,7 +24,7 @@ from dse.space.workload import ServingLoad
 PREFILL_INSTANCES = "mapping.serving.prefill_instances"
 """Says how many pools there are, in which designs that are worked out at once have to agree."""
 
-ERROR_METRIC = "step_price_error"
+ERROR_METRIC = "iteration_time_error"
 """Is worked out when somebody asks for it, at once for all designs whose prices are equal."""
 
 SIZES = ("tokens", "batch")

@@ -1,4 +1,4 @@
-"""A served load at fidelity=steady: the closed form of `serving/standing.py` on prices of the closed form, no iteration played.
+"""A served load at fidelity=steady_state: the closed form of `serving/standing.py` on prices of the closed form, no iteration played.
 
 A design costs some hundred prices, of which a small table is made that designs with equal prices share. What only a run can say
 is refused: gaps between single tokens, preemptions, the largest rate.
@@ -27,7 +27,7 @@ from dse.space.lazy_metrics import compute_all, expected_metrics, lazy_metrics
 from dse.space.requests import Requests
 from dse.space.workload import ServingLoad
 
-STEADY = "steady"
+STEADY = "steady_state"
 """The fidelity's word."""
 
 FIRST = (
@@ -35,10 +35,10 @@ FIRST = (
 )  # fmt: skip
 """Metrics that prompts are played for."""
 
-LOADED = "offered_load", "load_verdict"
+LOADED = "offered_load", "load_status"
 """Metrics that a closed loop is played for."""
 
-ITERATION_FIDELITY = "closed"
+ITERATION_FIDELITY = "analytical"
 """Whose prices it takes."""
 
 TURNS, FEW_ROWS = (64.0, 1024.0), (1.0, 16.0)
@@ -102,11 +102,13 @@ def refuse_unsteady_load(load: ServingLoad) -> None:
     """Raises for what takes runs."""
     if load.largest:
         raise DesignError(
-            "workload.rate: largest is found by runs, and fidelity=steady makes none; give a rate, or use fidelity=closed"
+            "workload.rate: largest is found by runs, and fidelity=steady_state makes none; "
+            "give a rate, or use fidelity=analytical"
         )
     if load.classes:
         raise DesignError(
-            "workload.classes: who waits for whom is for runs to say, and fidelity=steady makes none; use fidelity=closed"
+            "workload.classes: who waits for whom is for runs to say, and fidelity=steady_state makes none; "
+            "use fidelity=analytical"
         )
 
 
@@ -161,14 +163,14 @@ def steady_state_columns(stands: SteadyStateSolver, requests: Requests) -> dict[
     values = {
         "throughput": float(requests.output.sum()) / span,
         "request_throughput": many / span,
-        "prefill_busy": found["prefill_busy"],
-        "decode_busy": found["decode_busy"],
+        "prefill_busy_share": found["prefill_busy_share"],
+        "decode_busy_share": found["decode_busy_share"],
     }
     several = (requests.output > 1).any()
 
     def loaded() -> dict[str, Any]:
         load = requests.rate / stands.closed()
-        return {"offered_load": load, "load_verdict": _verdict(load, found, requests)}
+        return {"offered_load": load, "load_status": _verdict(load, found, requests)}
 
     def first(names: Sequence[str]) -> dict[str, Any]:
         these = stands.played(names)
