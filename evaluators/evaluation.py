@@ -263,7 +263,7 @@ def power_over_time(
 
     Returns:
         Of a batch, phase by phase; of a served load, over the iterations that a breakdown keeps; of a kernel by itself, its
-        mean. None where nothing has a time line (``fidelity=steady_state``, a part of a mesh, packets on a network) or no power.
+        mean. None where nothing has a time line (``fidelity=steady_state``, a part of a mesh, packets) or no power.
     """
     fidelity = read_fidelity(fidelity)
     if SUBMESH_MARK in fidelity or fidelity in outside.external_fidelities():

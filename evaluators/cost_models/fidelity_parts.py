@@ -41,8 +41,8 @@ class FidelityPart(NamedTuple):
 
     Attributes:
         part: in words.
-        analytical, events, cycles: who gives it there, as ``module:function``, or several that are alike, with ``|`` between them;
-            "" of a reader that this software does not have.
+        analytical, events, cycles: who gives it there, as ``module:function``, or several that are alike, with ``|`` between
+            them; "" of a reader that this software does not have.
         steady_state: likewise, of loads that are served.
     """
 

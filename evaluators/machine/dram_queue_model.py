@@ -1,4 +1,4 @@
-"""How long requests keep a memory busy whose bus, bank groups, activates and banks are queues: what `analytical` says of streams.
+"""How long requests keep a memory busy whose bus, bank groups, activates and banks are queues: streams by `analytical`.
 
 A request enters its channel when its requester's window and the controller's queues have room. Then each thing that it needs
 has a backlog of its own, and it is served when the last of these lets it: the data bus (tCCD_S), its bank group (tCCD_L),

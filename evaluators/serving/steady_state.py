@@ -34,8 +34,9 @@ PROMPT_KINDS = 24
 """Lengths of prompts that stand for all."""
 
 FIELDS = (
-    "saturated", "period", "decodes", "prefill", "decode_busy_share", "prefill_busy_share", "ttft", "ttft_p50", "ttft_p90", "ttft_p99",
-    "tpot", "tbt_p99", "latency", "wait", "span", "within", "chunks", "tokens", "past", "beside", "together", "spilled",
+    "saturated", "period", "decodes", "prefill", "decode_busy_share", "prefill_busy_share", "ttft", "ttft_p50", "ttft_p90",
+    "ttft_p99", "tpot", "tbt_p99", "latency", "wait", "span", "within", "chunks", "tokens", "past", "beside", "together",
+    "spilled",
 )  # fmt: skip
 STEADY_STATE_RECORD = np.dtype([(name, "f8") for name in FIELDS])
 """The rate at which some always wait [1/s]; an iteration of decodes [s], and requests in it; a prompt from its first chunk to

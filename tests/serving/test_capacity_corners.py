@@ -17,8 +17,8 @@ from dse.space.errors import DesignError
 from dse.terminal.json_text import json_text
 
 SMALL = [
-    "chip=h200", "model=llama3_8b", "workload.requests=100", "workload.ttft='300 ms'", "workload.prompt=2000", "disaggregated=false",
-    "mapping.both.tp=1", "mapping.serving.policy=prefill_first", "mapping.serving.batch=32",
+    "chip=h200", "model=llama3_8b", "workload.requests=100", "workload.ttft='300 ms'", "workload.prompt=2000",
+    "disaggregated=false", "mapping.both.tp=1", "mapping.serving.policy=prefill_first", "mapping.serving.batch=32",
 ]  # fmt: skip
 ROUTED = "mapping.serving.routing=round_robin"
 

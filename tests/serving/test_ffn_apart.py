@@ -172,8 +172,8 @@ def test_words_that_nothing_reads_are_refused() -> None:
 
 def test_capacity_looks_at_them_where_it_is_asked() -> None:
     said = (
-        *BOXES[:1], *MODELS["qwen3_30b_a3b"], "devices=16", "disaggregated=false", "workload.prompt=1000", "workload.output=100",
-        "workload.ttft='50 ms'", "workload.tpot='50 ms'", "workload.requests=2000",
+        *BOXES[:1], *MODELS["qwen3_30b_a3b"], "devices=16", "disaggregated=false", "workload.prompt=1000",
+        "workload.output=100", "workload.ttft='50 ms'", "workload.tpot='50 ms'", "workload.requests=2000",
         "space=capacity_dies", "space.mapping.both.tp='choice(1)'",
         "space.mapping.both.ep='choice(8)'", "space.mapping.serving.batch='choice(512)'",
     )  # fmt: skip

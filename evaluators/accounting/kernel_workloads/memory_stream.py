@@ -1,8 +1,8 @@
 """Requests to a memory by itself, or of tiles to theirs.
 
 Under ``analytical`` what requests need of a memory, its buses, bank groups, activates and banks, are queues
-(`machine.backlog`), and links between it and the tiles carry what the busiest of them can. Under ``events`` it is played, command by command, and so
-are links.
+(`machine.backlog`), and links between it and the tiles carry what the busiest of them can. Under ``events`` it is played,
+command by command, and so are links.
 """
 
 from functools import lru_cache

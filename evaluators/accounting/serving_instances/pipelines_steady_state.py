@@ -1,4 +1,4 @@
-"""Pipelines of groups of tiles at fidelity=steady_state: designs with the same words all at once, prices broadcast over them."""
+"""Pipelines of groups of tiles at fidelity=steady_state: designs with the same words together, as arrays."""
 
 from collections.abc import Iterator
 from functools import partial

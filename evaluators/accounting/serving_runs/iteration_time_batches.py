@@ -14,6 +14,7 @@ from typing import cast
 from dse.evaluators.accounting.die_batches import collect_die_work
 from dse.evaluators.accounting.serving_runs import run_metrics as served
 from dse.evaluators.accounting.serving_runs import steady_state_designs as balanced
+from dse.evaluators.accounting.serving_runs import steady_state_run as steady
 from dse.evaluators.tuning.merged_options import merge_option_groups
 from dse.space.design import Design, Designs
 from dse.space.limits import IncompatibleOptionsError, Limit

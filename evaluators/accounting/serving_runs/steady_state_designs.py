@@ -1,4 +1,4 @@
-"""Designs of one structure at fidelity=steady_state, all at once: prices broadcast over them, and the pools of each are balanced.
+"""Designs of one structure at fidelity=steady_state, as arrays: prices broadcast over them, and the pools of each are balanced.
 
 Leaves have the shape (designs,), but for those of `mapping.serving` on which all designs that come together have to agree.
 """

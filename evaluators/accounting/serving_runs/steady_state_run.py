@@ -1,4 +1,4 @@
-"""A served load at fidelity=steady_state: the closed form of `serving/standing.py` on prices of the closed form, no iteration played.
+"""A served load at fidelity=steady_state: formulas of `serving/standing.py` on prices of formulas, no iteration played.
 
 A design costs some hundred prices, of which a small table is made that designs with equal prices share. What only a run can say
 is refused: gaps between single tokens, preemptions, the largest rate.
