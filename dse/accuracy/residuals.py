@@ -16,6 +16,7 @@ from dse.accuracy.result_kind import CHIP, MODELS, SERVICES, ResultKind, quantit
 from dse.config.compose import STUDIES
 from dse.evaluators.accounting.kernel_basis import EXTRAPOLATED, FLAT
 from dse.evaluators.evaluation import PHYSICS_VERSION
+from dse.space.former_words import current_fidelity, current_metric
 
 if TYPE_CHECKING:
     from dse.accuracy.validate import ValidationRow
@@ -215,6 +216,7 @@ def _read() -> tuple[int, tuple[Residual, ...]]:
             for row in csv.DictReader(file):
                 version = int(row["physics"])
                 kind = ResultKind(*(row[name] for name in ResultKind._fields))
+                kind = kind._replace(fidelity=current_fidelity(kind.fidelity), measure=current_metric(kind.measure))
                 one = Residual(row["study"], row["id"], row["role"], kind, row["compares"] == "1", float(row["error"]))
                 found.append(one)
     return version, tuple(found)

@@ -36,11 +36,13 @@ def _times(phase: str, seconds: str, rates: str) -> dict[str, MeasuredQuantity]:
 
 MEASURES: dict[str, MeasuredQuantity] = {
     **_times("prefill", "ttft ttft_p50 ttft_p90 ttft_p99", "prefill_throughput"),
-    **_times("decode", "tpot tbt tbt_p50 tbt_p90 tbt_p99", "decode_rate decode_throughput decode_throughput_per_chip"),
+    **_times(
+        "decode", "tpot tbt tbt_p50 tbt_p90 tbt_p99", "tokens_per_s_per_user decode_throughput decode_throughput_per_chip"
+    ),
     **_times(
         "whole",
         "latency latency_p50 latency_p90 latency_p99 cycles",
-        "throughput utilisation bandwidth peak_share request_throughput",
+        "throughput mfu achieved_bandwidth bandwidth_efficiency request_throughput",
     ),
     **{name: MeasuredQuantity(CHIP, name, 1) for name in ("die_mm2", "system_mm2", "tdp", "power_density", "system_price")},
     **{name: MeasuredQuantity("prefill", "energy", 1) for name in ("prefill_rated_energy_per_token",)},

@@ -323,7 +323,7 @@ schema of Parquet and in a file beside CSV and JSON; optuna is a journal that op
         "the JSON Schema of what --json prints; without a name, which documents there are",
         """\
 Prints the schema (JSON Schema, draft 2020-12) of a document that some command prints with --json. Each document says its name
-and version at the top, as in "schema": "dse/evaluate/7"; a version's keys, their types and their units stay as they are.""",
+and version at the top, as in "schema": "dse/evaluate/9"; a version's keys, their types and their units stay as they are.""",
         (),
         ("dse schema", "dse schema evaluate", "dse schema list"),
     ),

@@ -166,7 +166,7 @@ def test_areas_of_a_paper_are_not_beside_those_of_nodes(place: Path) -> None:
 def test_a_metric_that_a_chip_lacks_is_no_objective(place: Path) -> None:
     words = ("chips=[a100,npu_dse]", FP16, "~space.mapping.decode", "+objectives.rated_energy=min")
     for more in ((), ("screen.run=false", "search=random", "search.budget=2")):
-        with pytest.raises(DesignError, match=r"objectives\.power_energy: .*(a100|npu_dse) has no power_energy"):
+        with pytest.raises(DesignError, match=r"objectives\.rated_energy: .*(a100|npu_dse) has no rated_energy"):
             ran("lacking", *words, *more)
 
 

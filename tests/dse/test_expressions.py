@@ -100,7 +100,7 @@ def test_what_comes_to_nothing_is_not_a_number() -> None:
         ({"mine": "goodputt / power"}, r"metrics.mine: no metric 'goodputt'; did you mean 'goodput'\? valid: "),
         ({"mine": "ttft + power"}, "metrics.mine: units do not fit, s \\+ W; both sides need the same"),
         ({"mine": "ttft - tpot * power"}, "units do not fit, s - s\\*W"),
-        ({"mine": "load_verdict + 1"}, "load_verdict is a verdict"),
+        ({"mine": "load_status + 1"}, "load_status is a verdict"),
         ({"mine": "2 * 3"}, "is the same for all designs"),
         ({"mine": "ttft +"}, "is no expression; write names of metrics"),
         ({"mine": "__import__('os').getcwd()"}, "nothing that an expression can have"),

@@ -25,6 +25,7 @@ import dse.execution.provenance
 from dse.evaluators import PHYSICS_VERSION
 from dse.search.samplers import Ask
 from dse.space.errors import DesignError
+from dse.space.former_words import current_metric
 from dse.store.database import mask_passwords
 from dse.store.store import DesignResult, ResultContext, Store
 from dse.store.tables import SCHEMA
@@ -169,7 +170,10 @@ def test_an_old_store_is_read_and_gone_on_with(old: Path, tmp_path: Path) -> Non
     context = ResultContext(workload, fidelity, physics)
     with closing(Store(str(path), create=False)) as store:
         asks, results = store.asks("toy", physics), store.results(context)
-        assert results == {row[0]: DesignResult(row[0], json.loads(row[1]), json.loads(row[2]), *row[3:]) for row in stored}
+        metrics = [{current_metric(name): value for name, value in json.loads(row[2]).items()} for row in stored]
+        assert results == {
+            row[0]: DesignResult(row[0], json.loads(row[1]), now, *row[3:]) for row, now in zip(stored, metrics, strict=True)
+        }
         assert [ask.number for ask, _ in asks] == list(range(24))
         assert {key for _, key in asks} <= set(results)
         assert store.bases(context).keys() == results.keys()

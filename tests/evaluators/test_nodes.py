@@ -209,7 +209,7 @@ def test_a_ratio_may_be_to_another_chip(tmp_path: Path) -> None:
     path = tmp_path / "published.csv"
     path.write_text(
         "id,where,overrides,baseline,metric,value,unit,role,note\n"
-        f'x,here,"{" ".join(gpu)}","{" ".join(wafer)}",power_energy,1,ratio,check,\n'
+        f'x,here,"{" ".join(gpu)}","{" ".join(wafer)}",rated_energy,1,ratio,check,\n'
     )
     (row,) = compare_file(path)
     energies = [simulated_metric(overrides, "rated_energy", strict=False) for overrides in (gpu, wafer)]

@@ -92,8 +92,8 @@ def kernel_outcome(design: Design, asked: TiledAttention, fidelity: str) -> Kern
     seconds = found.metrics["latency"]
     share = shape.macs / (peak * seconds)
     found.metrics.update(
-        utilisation=share,
-        utilisation_per_system_mm2=share / area.total_area(chip),
+        mfu=share,
+        mfu_per_system_mm2=share / area.total_area(chip),
         communication_share=jobs.communication_seconds(fidelity, of, seconds) / seconds,
     )
     return found._replace(tokens=shape.batch * shape.queries)
