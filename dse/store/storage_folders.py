@@ -108,7 +108,7 @@ class StorageFolder:
 def with_present_names(table: pa.Table) -> pa.Table:
     """A table with its metrics by their present names, whenever it was written."""
     names = list(map(current_metric, table.column_names))
-    return table if names == table.column_names else table.rename_columns(names)
+    return table if names == table.column_names else table.rename_columns(names).replace_schema_metadata(table.schema.metadata)
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,6 @@ from tests.samples import asked
 SMALL = ("chip=npu_dse", "model=qwen3_1b7", "workload.batch=[4]", "workload.prompt=64", "workload.output=8")
 STUDY = (
     *SMALL,
-    "name=renamed",
-    "+space.mapping.both.tp='choice(1,2)'",
     "+objectives.throughput=max",
     "search=nsga2",
     "search.budget=4",
@@ -113,7 +111,8 @@ def test_a_study_file_with_a_former_name_is_changed_by_either_name(former: str, 
         config = compose(["study=old", f"objectives.{name}=min", f"constraints.{name}='>= 1 {METRICS[present].unit}'"])
         assert config["objectives"] == {present: "min"}
         assert config["constraints"] == {present: f">= 1 {METRICS[present].unit}"}
-        assert compose(["study=old", f"objectives={{{name}: min, ttft: min}}"])["objectives"] == {present: "min", "ttft": "min"}
+        both = compose(["study=old", f"++objectives={{{name}: min, ttft: min}}"])["objectives"]
+        assert both == {present: "min", "ttft": "min"}
         assert compose(["study=old", f"~objectives.{name}"])["objectives"] == {}
 
 
@@ -269,13 +268,16 @@ def test_the_key_of_a_screen_is_made_of_former_words(monkeypatch: pytest.MonkeyP
     assert content["front"] == "per_watt max, utilisation max, plug_power <= 2 kW"
 
 
-def test_a_study_by_former_words_goes_on_by_present_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("screened", "said"), [(True, "2 of them stored before"), (False, "going on from 4 asked designs")])
+def test_a_study_by_former_words_goes_on_by_present_ones(
+    screened: bool, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("studies/renamed").mkdir(parents=True)
+    Path("studies/renamed/study.yaml").write_text("space: {mapping.both.tp: 'choice(1, 2)'}\n")
     objectives = (("+objectives.decode_rate=max", "fidelity=closed"), ("+objectives.tokens_per_s_per_user=max",))
     for words in objectives:
-        run_study(find_study("quickstart", *STUDY, *words, "~objectives.tpot", f"run_dir={tmp_path}"))
-    text = capsys.readouterr().out
-    assert "going on from 4 asked designs" in text
-    assert text.count("2 of them stored before") == 1
+        run_study(find_study("renamed", *STUDY, *words, f"run_dir={tmp_path}/run", f"screen.run={str(screened).lower()}"))
+    assert capsys.readouterr().err.count(said) == 1
 
 
 # --- options of dse capacity
