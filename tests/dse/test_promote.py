@@ -177,14 +177,14 @@ def test_a_discrepancy_that_is_known_leaves_nothing_to_doubt() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("search.promote=events",), "search.promote: no 'events'; say closed, steady, or null for one fidelity"),
+        (("search.promote=events",), "search.promote: no 'events'; say analytical, steady_state, or null for one fidelity"),
         (
             ("fidelity=analytical",),
             "search.promote: analytical is not below fidelity=analytical of this chip for this workload",
         ),
         (
             ("search.promote=steady_state",),
-            "search.promote: steady_state is not below fidelity=events of this chip for this workload; say closed",
+            "search.promote: steady_state is not below fidelity=events of this chip for this workload; say analytical",
         ),
         (("search=nsga2",), "search.promote: search.sampler=nsga2 asks by one fidelity; say auto or local"),
     ],

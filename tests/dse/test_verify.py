@@ -169,7 +169,7 @@ def test_a_chip_without_a_higher_fidelity_is_one_line_and_no_end(tmp_path: Path,
     assert run_study(asked) == 0
     err = capsys.readouterr().err
     assert err.count("verify") == 1
-    assert "verify: this kind of chip has no fidelity above closed" in err
+    assert "verify: this kind of chip has no fidelity above analytical" in err
     assert StoredStudy(asked).verified() is None
 
 

@@ -224,7 +224,7 @@ def test_a_part_of_the_mesh_has_no_share_of_its_edge() -> None:
     of = question("qwen3_1b7")
     workload = replace(of.workload, cases=of.workload.cases[:1])
     for fidelity in ("events@8", "cycles@8"):
-        with pytest.raises(DesignError, match="fidelity=events; valid: closed"):
+        with pytest.raises(DesignError, match="fidelity=events; valid: analytical"):
             evaluate(stack_designs([of.base]), workload, fidelity=fidelity)
 
 

@@ -156,8 +156,8 @@ def test_an_installed_gemv_is_evaluated_as_those_that_ship(names: str, tmp_path:
     assert found["explained"] == 0.0
     assert found["broken"] == [False, True]
     assert found["refused"] == [
-        "fidelity: launched does not answer for models here; valid: closed, events",
-        "fidelity: no reader 'lunched'; did you mean 'launched'? valid: closed, cycles, events, launched, steady",
+        "fidelity: launched does not answer for models here; valid: analytical, events",
+        "fidelity: no reader 'lunched'; did you mean 'launched'? valid: analytical, cycles, events, launched, steady_state",
         "fidelity=launched says 'speed', which is no metric; " + found["refused"][2].partition("; ")[2],
         "fidelity=launched: ZeroDivisionError: division by zero",
     ]
