@@ -404,7 +404,9 @@ def build_chip_query(
     # of most chips the space is this one: to compose once is half of a short answer
     config = compose([*words, f"space={SPACE}"] if free else words, trust=trust)
     if config["fidelity"] != "analytical":
-        raise DesignError("fidelity: dse capacity simulates serving with analytical iteration times; for other fidelities use dse evaluate")
+        raise DesignError(
+            "fidelity: dse capacity simulates serving with analytical iteration times; for other fidelities use dse evaluate"
+        )
     if kind_of(config["workload"]) is not ServingLoad:
         raise DesignError("capacity: the workload has no requests that come; choose workload=serving")
     if several := sets_routing_alone(asked.overrides, counts) and "instances" in (config["mapping"].get("serving") or {}):

@@ -9,7 +9,7 @@ import numpy as np
 from dse.space.array_math import where
 from dse.space.design import Design
 from dse.space.errors import DesignError, suggest_nearest
-from dse.space.former_words import FORMER_METRICS, MetricValues, current_metric, read_metric
+from dse.space.former_words import FORMER_METRICS, MetricValues, read_metric
 from dse.space.limits import Limit
 from dse.space.registry import Registry
 
@@ -277,7 +277,8 @@ def _by_present_names(made: Metric) -> Metric:
 
 def add_input_metrics(wanted: Collection[str] | None) -> Collection[str] | None:
     """Metrics that somebody asks for, and those that they are made of; None for all."""
-    wanted = wanted if wanted is None else [current_metric(name) for name in wanted]
+    if wanted is not None and not FORMER_METRICS.keys().isdisjoint(wanted):
+        wanted = set(map(read_metric, wanted))
     if wanted is None or not DERIVED_METRICS:
         return wanted
     return {*wanted, *(need for name in wanted if name in DERIVED_METRICS for need in DERIVED_METRICS[name].needs)}

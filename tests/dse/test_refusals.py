@@ -27,7 +27,9 @@ from tests.samples import asked
 @pytest.mark.parametrize("fidelity", ["events", "cycles"])
 def test_what_keeps_a_reader_from_a_part_of_a_mesh_is_named_and_without_it_the_reader_plays(fidelity: str) -> None:
     here = asked("chip=wse2_hbm")
-    with pytest.raises(DesignError, match=rf"fidelity: {fidelity}@8 .*because of chip\.hbm.*fidelity=events; valid: analytical$"):
+    with pytest.raises(
+        DesignError, match=rf"fidelity: {fidelity}@8 .*because of chip\.hbm.*fidelity=events; valid: analytical$"
+    ):
         evaluate(stack_designs([here.base]), here.workload, fidelity=f"{fidelity}@8")
     assert "events" in fidelities(here.base, here.workload)
     assert fidelity in fidelities(replace_leaves(here.base, {"chip.hbm": None}), here.workload, part=True)

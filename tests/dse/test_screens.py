@@ -89,7 +89,10 @@ def test_a_study_is_screened_by_the_steady_state(tmp_path: Path, of: str) -> Non
     [
         (("study=npu_serving", "screen.fidelity=loop"), "no 'loop'; say analytical, steady_state"),
         (("study=quickstart", "screen.fidelity=steady_state"), "has no steady_state for this workload; it has analytical"),
-        (("study=npu_serving", "fidelity=steady_state", "screen.fidelity=analytical"), "analytical is above the search's steady"),
+        (
+            ("study=npu_serving", "fidelity=steady_state", "screen.fidelity=analytical"),
+            "analytical is above the search's steady",
+        ),
     ],
 )
 def test_a_screen_at_a_fidelity_that_cannot_be_is_refused(words: tuple[str, ...], why: str) -> None:
