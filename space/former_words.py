@@ -1,4 +1,4 @@
-"""Former names of metrics and words of fidelities: read wherever people and files write them, and shown nowhere.
+"""Former names of metrics and fidelities, which are read everywhere and shown nowhere.
 
 Content keys go on being made of the former names (`stored_metric`, `stored_fidelity`), so that what is stored is found.
 `dse/config/renamed_words.py` renames overrides and files; this module has the tables.
@@ -162,7 +162,7 @@ def stored_metric_text(text: str) -> str:
 
 
 def rename_stored_metrics(values: Mapping[str, T]) -> Mapping[str, T]:
-    """Values by metric as stores have them, by the present names; what has none of the former ones comes back as it is."""
+    """Values by metric of a store by present names; the same object if no name was a former one."""
     present = _present(tuple(values))
     return values if present is None else dict(zip(present, values.values(), strict=True))
 

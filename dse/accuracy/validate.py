@@ -252,7 +252,9 @@ def read_rows(
 
 
 def present_metrics(cell: str) -> str:
-    """A cell of a column ``metric`` by the present names of metrics; functions of metrics and overrides stay.
+    """A cell of a column ``metric`` by present names of metrics.
+
+    Functions of metrics and overrides stay as they are.
 
     >>> present_metrics("peak(tpot)"), present_metrics("ratio(mapping.prefill.prefetch=none, tpot)"), present_metrics("mfu")
     ('peak(tpot)', 'ratio(mapping.prefill.prefetch=none, tpot)', 'mfu')

@@ -1,6 +1,6 @@
-"""Former names of metrics and words of fidelities in overrides and in composed configurations (`dse.space.former_words`).
+"""Former names of metrics and fidelities in overrides and composed configurations.
 
-Overrides of objectives and constraints are renamed to what the composed files have, before Hydra sees them. Values are
+The tables are in `dse.space.former_words`. Overrides of objectives and constraints are renamed to what the composed files have, before Hydra sees them. Values are
 renamed in what it has composed.
 """
 
@@ -38,13 +38,15 @@ KEY = re.compile(r"([{,]\s*)(\w+)(?=\s*:)")
 
 
 def may_use_former_metric(words: Sequence[str]) -> bool:
-    """Whether an override of objectives or constraints has a metric that was renamed, by either name."""
+    """Whether an override of objectives or constraints has a renamed metric, by either name."""
     renamed = {*FORMER_METRICS, *STORED_METRICS}
     return any(renamed & set(re.findall(r"\w+", word)) for word in words if METRIC_OVERRIDE.fullmatch(word))
 
 
 def rename_metric_overrides(words: Sequence[str], config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Overrides of objectives and constraints by the names that the composed files have, or by the present ones.
+    """Overrides of objectives and constraints by the names that composed files have.
+
+    A metric that the files lack has its present name.
 
     Args:
         words: overrides.
@@ -76,7 +78,7 @@ def rename_metric_overrides(words: Sequence[str], config: Mapping[str, Any]) -> 
 
 
 def rename_config_words(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A composed configuration by the present names of metrics and words of fidelities.
+    """A composed configuration by present names of metrics and fidelities.
 
     Raises:
         DesignError: one metric is there by two names.

@@ -33,7 +33,9 @@ KEY = "key"
 
 
 class MetricFrame(pd.DataFrame):
-    """A table of designs whose metrics answer to their former names as well; its columns have the present ones.
+    """Table of designs whose metrics answer to their former names as well.
+
+    Its columns have the present names.
 
     >>> MetricFrame({"mfu": [0.5]})["utilisation"].tolist()
     [0.5]
