@@ -1,7 +1,7 @@
 """Former names of metrics and fidelities in overrides and composed configurations.
 
-The tables are in `dse.space.former_words`. Overrides of objectives and constraints are renamed to what the composed files have, before Hydra sees them. Values are
-renamed in what it has composed.
+The tables are in `dse.space.former_words`. Overrides of objectives and constraints are renamed to what the composed files
+have, before Hydra sees them. Values are renamed in what it has composed.
 """
 
 import re

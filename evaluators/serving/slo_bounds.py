@@ -230,7 +230,7 @@ def slo_bounds(load: ServingLoad, share: float) -> SloBounds:
     every = load.classes or (load,)
     bounds = SloBounds(max(one.ttft for one in every), max(one.tpot for one in every), share, load.classes)
     if not 0 < share <= 1:
-        raise DesignError(f"percentile: {100 * share:g} is not above 0 and at most 100")
+        raise DesignError(f"slo_percentile: {100 * share:g} is not above 0 and at most 100")
     if min(bounds.tightest) == inf:
         raise DesignError("workload: no bound is said; give workload.ttft and workload.tpot")
     return bounds

@@ -203,7 +203,7 @@ def test_a_collective_keeps_its_bytes() -> None:
 
 
 @pytest.mark.parametrize(("words", "line"), [
-    (["fidelity=analytical@8"], "analytical@8 plays a part of a mesh, for models on wafers and tiles .*; valid here: analytical"),
+    (["fidelity=analytical@8"], "analytical@8 plays a part of a mesh, for models on wafers .*; valid here: analytical"),
     (["chip=wse2", "workload=gemm", "fidelity=cycles@0"], "'cycles@0': after @ comes the side of a square"),
     (["chip=wse2", "workload=gemm", "fidelity=cycle@8"], "no reader 'cycle'; did you mean 'cycles'"),
 ])  # fmt: skip
